@@ -1,0 +1,36 @@
+"""openaclnn: the Ascend `aclnn` operator interface on any machine, in Python.
+
+    import numpy as np, openaclnn
+    openaclnn.elu_backward(np.float32([1, 2]), np.float32([-1, 1]))
+
+The plain calls below come from the operator registry; `openaclnn.aclnn` has the two-phase interface under
+its C names, `openaclnn.acl` the runtime. Importing this loads NumPy and nothing heavier.
+"""
+
+from openaclnn.declare import find_operator, registry
+from openaclnn.describe import support_table
+from openaclnn.dispatch import use_engine
+from openaclnn.explain import explain
+from openaclnn.plain import make_plain_function as _make_plain_function
+from openaclnn.products import use_product
+from openaclnn.status import AclnnError, Status
+from openaclnn.tensor import Scalar, Tensor
+
+__version__ = "0.1.0"
+
+for _operator in registry():
+    globals()[_operator.python_name] = _make_plain_function(_operator)
+
+__all__ = [
+    "AclnnError",
+    "Scalar",
+    "Status",
+    "Tensor",
+    "explain",
+    "find_operator",
+    "registry",
+    "support_table",
+    "use_engine",
+    "use_product",
+    *(_operator.python_name for _operator in registry()),
+]

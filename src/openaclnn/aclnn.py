@@ -1,0 +1,177 @@
+"""The two-phase interface under its C names, made from the registry.
+
+    status, workspace_size, executor = aclnnEluBackwardGetWorkspaceSize(...)
+    status = aclnnEluBackward(workspace, workspace_size, executor, stream)
+
+Nothing here raises: each function returns a status, and `aclGetRecentErrMsg()` gives the text. Tensors are
+`aclCreateTensor` descriptors or arrays, scalars `aclCreateScalar` ones or numbers, None is a null pointer.
+The two result pointers that end a C argument list may be passed as None too, to see what null does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from openaclnn.acl import aclGetRecentErrMsg
+from openaclnn.declare import Operator, registry
+from openaclnn.executor import Executor, fail, inner_failure, phase_one, phase_two
+from openaclnn.status import AclnnError, Status
+from openaclnn.tensor import Tensor
+
+_WANTED = object()  # stands for "a pointer to put the result in"
+
+
+def _first_phase(operator: Operator) -> Callable[..., tuple[int, int, Executor | None]]:
+    count = len(operator.parameters)
+    name = f"{operator.name}GetWorkspaceSize"
+
+    def function(*arguments: Any) -> tuple[int, int, Executor | None]:
+        given, pointers = arguments[:count], arguments[count:]
+        try:
+            if len(given) < count or len(pointers) > 2:
+                raise AclnnError(
+                    Status.ACLNN_ERR_PARAM_INVALID, operator.name, "arguments",
+                    f"{count} ({', '.join(p.name for p in operator.parameters)})", f"{len(arguments)}",
+                )  # fmt: skip
+            present = [pointer is not None for pointer in (*pointers, _WANTED, _WANTED)]
+            executor = phase_one(operator, given, present[0], present[1])
+            return 0, executor.plan.workspace, executor
+        except AclnnError as error:
+            return fail(error), 0, None
+        except Exception as error:  # a fault of ours must not take the caller down
+            return fail(inner_failure(name, error)), 0, None
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"{operator.summary}\n\n{operator.prototypes()[0]};"
+    return function
+
+
+def _second_phase(operator: Operator) -> Callable[[Any, int, Any, Any], int]:
+    def function(workspace: Any, workspaceSize: int, executor: Any, stream: Any = None) -> int:
+        try:
+            phase_two(operator, workspace, workspaceSize, executor, stream)
+            return 0
+        except AclnnError as error:
+            return fail(error)
+        except Exception as error:  # a fault of ours must not take the caller down
+            return fail(inner_failure(operator.name, error))
+
+    function.__name__ = function.__qualname__ = operator.name
+    function.__doc__ = f"{operator.prototypes()[1]};"
+    return function
+
+
+def _executor_call(name: str) -> Callable[[Callable[..., None]], Callable[..., int]]:
+    """A function on executors under its C name: what it raises becomes a status."""
+
+    def decorate(body: Callable[..., None]) -> Callable[..., int]:
+        def function(executor: Any, *arguments: Any) -> int:
+            try:
+                if not isinstance(executor, Executor):
+                    got = "null" if executor is None else f"a {type(executor).__name__}"
+                    raise AclnnError(
+                        Status.ACLNN_ERR_INNER_NULLPTR, name, "executor", "an executor", got
+                    )
+                body(name, executor, *arguments)
+                return 0
+            except AclnnError as error:
+                return fail(error)
+            except Exception as error:  # a fault of ours must not take the caller down
+                return fail(inner_failure(name, error))
+
+        function.__name__ = function.__qualname__ = name
+        function.__doc__ = body.__doc__
+        return function
+
+    return decorate
+
+
+@_executor_call("aclSetAclOpExecutorRepeatable")
+def aclSetAclOpExecutorRepeatable(name: str, executor: Executor) -> None:
+    """Let phase two run many times with this executor."""
+    if executor.spent:
+        raise AclnnError(Status.ACLNN_ERR_INNER, name, "executor", "one that has not run", executor.spent)
+    executor.repeatable = True
+
+
+@_executor_call("aclDestroyAclOpExecutor")
+def aclDestroyAclOpExecutor(name: str, executor: Executor) -> None:
+    """End an executor; it cannot run afterwards."""
+    if executor.spent == "a destroyed one":
+        raise AclnnError(Status.ACLNN_ERR_INNER_NULLPTR, name, "executor", "a live executor", executor.spent)
+    executor.spent = "a destroyed one"
+
+
+def _set_address(
+    name: str, executor: Executor, slots: list[Tensor | None], index: Any, tensor: Any, address: Any
+) -> None:
+    if not isinstance(tensor, Tensor):
+        got = "null" if tensor is None else f"a {type(tensor).__name__}"
+        raise AclnnError(Status.ACLNN_ERR_INNER_NULLPTR, name, "tensor", "a tensor", got)
+    if executor.operator.generated:
+        # Hand-written interfaces ignore the index: they change the descriptor they are given.
+        if not 0 <= int(index) < len(slots) or slots[int(index)] is None:
+            raise AclnnError(
+                Status.ACLNN_ERR_PARAM_INVALID, name, "index",
+                f"that of a tensor given to phase one, below {len(slots)}", f"{index}",
+            )  # fmt: skip
+        tensor = slots[int(index)]
+    tensor.base = int(address or 0)
+    tensor.raw = True
+    tensor.owner = None
+
+
+@_executor_call("aclSetInputTensorAddr")
+def aclSetInputTensorAddr(
+    name: str, executor: Executor, index: int, tensor: Any, addr: Any
+) -> None:
+    """Give an input tensor of a repeatable executor another address."""
+    _set_address(name, executor, executor.inputs, index, tensor, addr)
+
+
+@_executor_call("aclSetOutputTensorAddr")
+def aclSetOutputTensorAddr(
+    name: str, executor: Executor, index: int, tensor: Any, addr: Any
+) -> None:
+    """Give an output tensor of a repeatable executor another address."""
+    _set_address(name, executor, [executor.output], index, tensor, addr)
+
+
+@_executor_call("aclSetTensorAddr")
+def aclSetTensorAddr(name: str, executor: Executor, index: int, tensor: Any, addr: Any) -> None:
+    """Give any tensor another address; inputs count first, then the output."""
+    _set_address(name, executor, [*executor.inputs, executor.output], index, tensor, addr)
+
+
+def _no_tensor_lists(name: str, executor: Executor, *arguments: Any) -> None:
+    """Give a member of a tensor list another address; no operator here takes a list."""
+    raise AclnnError(
+        Status.ACLNN_ERR_PARAM_INVALID, name, "irIndex",
+        f"a tensor list of {executor.operator.name}", "an operator without tensor lists",
+    )  # fmt: skip
+
+
+_TENSOR_LIST_SETTERS = tuple(
+    f"aclSetDynamic{which}TensorAddr" for which in ("Input", "Output", "")
+)
+for _name in _TENSOR_LIST_SETTERS:
+    globals()[_name] = _executor_call(_name)(_no_tensor_lists)
+
+_EXECUTOR_CALLS = (
+    "aclSetAclOpExecutorRepeatable", "aclDestroyAclOpExecutor", "aclSetInputTensorAddr",
+    "aclSetOutputTensorAddr", "aclSetTensorAddr", *_TENSOR_LIST_SETTERS,
+)  # fmt: skip
+for _name in _EXECUTOR_CALLS:  # the interface has each of these with a capital A too
+    globals()["A" + _name[1:]] = globals()[_name]
+
+for _operator in registry():
+    globals()[f"{_operator.name}GetWorkspaceSize"] = _first_phase(_operator)
+    globals()[_operator.name] = _second_phase(_operator)
+
+__all__ = [
+    "aclGetRecentErrMsg",
+    *_EXECUTOR_CALLS,
+    *("A" + _name[1:] for _name in _EXECUTOR_CALLS),
+    *(_name for _operator in registry() for _name in (f"{_operator.name}GetWorkspaceSize", _operator.name)),
+]

@@ -1,0 +1,259 @@
+"""aclnnNLLLoss2dBackward: the gradient of the negative log-likelihood of a class per pixel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from openaclnn import checks
+from openaclnn.call import Call
+from openaclnn.checks import Violation
+from openaclnn.declare import REDUCTIONS, Kind, Operator, Parameter, Sample, register
+from openaclnn.dtypes import FLOAT, FLOATS, INT32, INT64, UINT8, DType
+from openaclnn.plan import Plan, class_plan, empty_plan
+from openaclnn.status import Status
+
+TARGET_DTYPES = (INT64, UINT8, INT32)
+
+PARAMETERS = (
+    Parameter(
+        "gradOutput", Kind.TENSOR, "gradient of the loss", "(N, H, W) for none, else one element", FLOATS
+    ),
+    Parameter("self", Kind.TENSOR, "log-probabilities; only shape and dtype matter", "(N, C, H, W)", FLOATS),
+    Parameter(
+        "target",
+        Kind.TENSOR,
+        "class of each pixel, in [0, C), or ignoreIndex",
+        "(N, H, W)",
+        TARGET_DTYPES,
+        weak=False,
+    ),
+    Parameter("weight", Kind.TENSOR, "factor of each class", "C elements", FLOATS),
+    Parameter(
+        "reduction", Kind.INT64, "0 none, 1 mean, 2 sum", default="mean", choices=REDUCTIONS
+    ),
+    Parameter("ignoreIndex", Kind.INT64, "target value that counts for nothing", default=-100),
+    Parameter(
+        "totalWeight",
+        Kind.TENSOR,
+        "sum of weight[target] over what is not ignored; read for mean alone",
+        "one element",
+        FLOATS,
+        default=None,
+        computed=True,
+        c_type="aclTensor *",
+    ),
+    Parameter("out", Kind.OUTPUT, "gradient of self", "that of self", FLOATS),
+)
+
+
+def _gradient_shape(call: Call) -> Violation | None:
+    gradient, target = call.tensor("gradOutput"), call.tensor("target")
+    if call.reduction == "none":
+        if gradient.shape != target.shape:
+            return Violation(
+                "gradOutput",
+                f"shape {target.shape}, the shape of target, for reduction none",
+                f"shape {gradient.shape}",
+            )
+    elif gradient.rank > 1 or gradient.size != 1:
+        return Violation(
+            "gradOutput", "one element, 0-d or 1-d, unless reduction is none", f"shape {gradient.shape}"
+        )
+    return None
+
+
+def _pixels_match(call: Call) -> Violation | None:
+    own, target = call.tensor("self").shape, call.tensor("target").shape
+    wanted = (own[0], own[2], own[3])
+    if target != wanted:
+        return Violation("target", f"shape {wanted}, dims 0, 2, 3 of self", f"shape {target}")
+    return None
+
+
+CHECKS = (
+    checks.result_pointers("0"),
+    checks.not_null("1", "gradOutput", "self", "target", "weight", "out", "totalWeight"),
+    checks.dtype_in("2", "self"),
+    checks.same_dtype("3", "gradOutput", "self"),
+    checks.same_dtype("4", "weight", "self"),
+    checks.same_dtype("5", "out", "self"),
+    checks.same_dtype("6", "totalWeight", "self"),
+    checks.dtype_one_of("7", "target", TARGET_DTYPES),
+    checks.value_check("8", "gradOutput has target's shape (none) or one element", _gradient_shape),
+    checks.rank_is("9", "self", 4),
+    checks.rank_is("10", "target", 3),
+    checks.value_check("11", "dims 0, 2, 3 of self are target's", _pixels_match),
+    checks.element_count_is("12", "weight", lambda call: call.tensor("self").shape[1], "C"),
+    checks.same_shape("13", "out", "self"),
+    checks.element_count_is("14", "totalWeight", lambda call: 1, "1"),
+    checks.reduction_known("15", "reduction"),
+    checks.product_has_operator("16", Status.ACLNN_ERR_INNER_NULLPTR, ("self",)),
+)
+
+
+def _result(call: Call) -> tuple[tuple[int, ...], DType]:
+    return call.tensor("self").shape, call.tensor("self").dtype
+
+
+def _plan(call: Call) -> Plan:
+    output = ("out", call.tensor("out"))
+    if call.tensor("self").empty:
+        return empty_plan(call.operator.name, output)
+    mean = call.reduction == "mean"
+    inputs = [
+        ("target", call.tensor("target"), "positions"),
+        (
+            "gradOutput",
+            call.tensor("gradOutput"),
+            "positions" if call.reduction == "none" else "single",
+        ),
+        ("weight", call.tensor("weight"), "classes"),
+    ]
+    total_given = mean and call.given("totalWeight")
+    if total_given:
+        inputs.append(("totalWeight", call.tensor("totalWeight"), "single"))
+    return class_plan(
+        call.operator.name,
+        "nll_loss2d_backward",
+        call.tensor("self").dtype,
+        inputs,
+        output,
+        class_axis=1,
+        targets=0,
+        numbers={
+            "ignore_index": call["ignoreIndex"],
+            "mean": mean,
+            "total_weight_given": total_given,
+        },
+    )
+
+
+# Forward: the loss of a pixel is -weight[t] * self[n, t, h, w], 0 where t is ignored; mean divides
+# their sum by the total weight. So only the target's class of each pixel has a gradient.
+def reference(
+    grad_output: np.ndarray[Any, Any],
+    self: np.ndarray[Any, Any],
+    target: np.ndarray[Any, Any],
+    weight: np.ndarray[Any, Any],
+    reduction: str = "mean",
+    ignore_index: int = -100,
+    total_weight: np.ndarray[Any, Any] | None = None,
+    work: Any = np.float64,
+) -> np.ndarray[Any, Any]:
+    """The formula in float64 (or in `work`); an out-of-range target leaves its pixel's column 0."""
+    classes = self.shape[1]
+    indices, factors = target.astype(np.int64), weight.astype(work).reshape(-1)
+    counted = (indices != ignore_index) & (indices >= 0) & (indices < classes)
+    gradient = np.asarray(grad_output).astype(work)
+    with np.errstate(all="ignore"):
+        if reduction != "none":
+            gradient = gradient.reshape(())
+        if reduction == "mean":
+            if total_weight is None:
+                total = factors[indices[counted]].sum(dtype=work)
+            else:
+                total = np.asarray(total_weight).astype(work).reshape(())
+            gradient = gradient / total
+        gradient = np.broadcast_to(gradient, target.shape)
+        out = np.zeros(self.shape, work)
+        n, h, w = np.nonzero(counted)
+        out[n, indices[counted], h, w] = -(gradient[counted] * factors[indices[counted]])
+    return out
+
+
+def _cases(rng: np.random.Generator, dtype: DType) -> Iterator[dict[str, Any]]:
+    batch, classes, height, width = 3, 5, 4, 6
+    for number, reduction in enumerate(REDUCTIONS * 2):
+        target = rng.integers(0, classes, (batch, height, width))
+        target[rng.random(target.shape) < 0.2] = (-100, 2)[number % 2]
+        gradient = rng.normal(size=target.shape if reduction == "none" else (1,))
+        yield {
+            "grad_output": gradient.astype(dtype.numpy),
+            "self": rng.normal(size=(batch, classes, height, width)).astype(dtype.numpy),
+            "target": target.astype(np.int64 if number % 2 == 0 else np.int32),
+            "weight": (0.5 + rng.random(classes)).astype(dtype.numpy),
+            "reduction": reduction,
+            "ignore_index": (-100, 2)[number % 2],
+            "total_weight": None if number % 2 else np.asarray([7.25]).astype(dtype.numpy),
+        }
+
+
+_PIXELS = {
+    "self": (FLOAT, [[[[0.0, 0.0], [0.0, 0.0]]] * 3]),
+    "target": (INT64, [[[0, 2], [1, 2]]]),
+    "weight": (FLOAT, [0.5, 1, 2]),
+}
+
+register(
+    Operator(
+        name="aclnnNLLLoss2dBackward",
+        summary="Gradient of the per-pixel negative log-likelihood loss with respect to the log-probabilities.",
+        formula=(
+            "out[n, t, h, w] = -gradOutput * weight[t] / (totalWeight for mean, 1 otherwise), "
+            "t = target[n, h, w]\n"
+            "out is 0 for every other class, and where target is ignoreIndex"
+        ),
+        parameters=PARAMETERS,
+        families=frozenset({"950", "a3", "a2", "910"}),
+        checks=CHECKS,
+        result=_result,
+        plan=_plan,
+        reference=reference,
+        cases=_cases,
+        samples=(
+            Sample(
+                "document",
+                {
+                    "grad_output": (FLOAT, [[[2.7]], [[2.6]], [[2.5]]]),
+                    "self": (
+                        FLOAT,
+                        [
+                            [[[round(4.1 + 0.1 * (5 * n + c), 1)]] for c in range(5)]
+                            for n in range(3)
+                        ],
+                    ),
+                    "target": (INT64, [[[2]], [[3]], [[1]]]),
+                    "weight": (FLOAT, [1, 1, 1, 1, 1]),
+                    "reduction": "none",
+                    "ignore_index": -100,
+                    "total_weight": (FLOAT, [1]),
+                },
+                [
+                    [[[0]], [[0]], [[-2.700000047683716]], [[0]], [[0]]],
+                    [[[0]], [[0]], [[0]], [[-2.5999999046325684]], [[0]]],
+                    [[[0]], [[-2.5]], [[0]], [[0]], [[0]]],
+                ],
+                document=True,
+            ),
+            Sample(
+                "none",
+                {**_PIXELS, "grad_output": (FLOAT, [[[1, 2], [3, 4]]]), "reduction": "none"},
+                [[[[-0.5, 0], [0, 0]], [[0, 0], [-3, 0]], [[0, -4], [0, -8]]]],
+            ),
+            Sample(
+                "mean, one class ignored",
+                {
+                    **_PIXELS,
+                    "grad_output": (FLOAT, [3]),
+                    "ignore_index": 2,
+                    "total_weight": (FLOAT, [1.5]),
+                },
+                [[[[-1, 0], [0, 0]], [[0, 0], [-2, 0]], [[0, 0], [0, 0]]]],
+            ),
+            Sample(
+                "sum ignores the total weight",
+                {
+                    **_PIXELS,
+                    "grad_output": (FLOAT, [3]),
+                    "reduction": "sum",
+                    "ignore_index": 2,
+                    "total_weight": (FLOAT, [7]),
+                },
+                [[[[-1.5, 0], [0, 0]], [[0, 0], [-3, 0]], [[0, 0], [0, 0]]]],
+            ),
+        ),
+    )
+)

@@ -1,0 +1,83 @@
+"""What the losses between `self` and `target` have in common: three tensors that promote and broadcast."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from openaclnn.call import Call
+from openaclnn.dtypes import DType, dtype_of_numpy, promote
+from openaclnn.plan import Plan, broadcast_shapes, elementwise_plan, empty_plan
+from openaclnn.tensor import element_count
+
+
+def promoted_dtype(call: Call, *names: str) -> DType | None:
+    """The tensors' common type, promoted pairwise from left to right; None where a pair has none."""
+    found: DType | None = call.tensor(names[0]).dtype
+    for name in names[1:]:
+        found = None if found is None else promote(found, call.tensor(name).dtype)
+    return found
+
+
+def broadcast_result(call: Call, inputs: tuple[str, ...]) -> tuple[tuple[int, ...], DType]:
+    """The shape and dtype of an omitted output."""
+    shape = broadcast_shapes(*(call.tensor(name).shape for name in inputs))
+    dtype = promoted_dtype(call, *inputs)
+    assert shape is not None and dtype is not None
+    return shape, dtype
+
+
+def pairwise_plan(
+    call: Call, kernel: str, inputs: tuple[str, ...], output: str, numbers: Mapping[str, Any]
+) -> Plan:
+    """The plan over the broadcast shape; `mean` scales by one over its element count."""
+    written = call.tensor(output)
+    if any(call.tensor(name).empty for name in inputs):
+        return empty_plan(call.operator.name, (output, written))
+    dtype = promoted_dtype(call, *inputs)
+    assert dtype is not None
+    return elementwise_plan(
+        call.operator.name,
+        kernel,
+        dtype,
+        [(name, call.tensor(name)) for name in inputs],
+        (output, written),
+        {"mean_scale": mean_scale(call.reduction, element_count(written.shape)), **numbers},
+    )
+
+
+def mean_scale(reduction: str | None, count: int) -> float:
+    """1/count for mean, as FLOAT; 1 otherwise."""
+    return float(np.float32(1.0 / count)) if reduction == "mean" else 1.0
+
+
+def promoted_arrays(work: Any, *arrays: np.ndarray[Any, Any]) -> list[np.ndarray[Any, Any]]:
+    """The reference's inputs: rounded to their common type, as the operator does, then widened to `work`."""
+    found = dtype_of_numpy(arrays[0].dtype)
+    for array in arrays[1:]:
+        other = dtype_of_numpy(array.dtype)
+        found = promote(found, other) if found is not None and other is not None else None
+    if found is None:
+        raise TypeError("the arrays have no common type")
+    return [array.astype(found.numpy).astype(work) for array in arrays]
+
+
+def pairwise_cases(
+    rng: np.random.Generator, dtype: DType, gradient: str, options: Mapping[str, Any]
+) -> Iterator[dict[str, Any]]:
+    """Test cases: dense, broadcast three ways, one gradient for all, ties."""
+    for shapes in (
+        ((6, 5, 4), (6, 5, 4), (6, 5, 4)),
+        ((5, 1), (6, 1, 4), (1, 5, 4)),
+        ((), (6, 5, 4), (5, 4)),
+        ((1,), (3, 7), (3, 7)),
+    ):
+        first, own, target = (np.round(2 * rng.normal(size=shape), 1) for shape in shapes)
+        yield {
+            gradient: np.asarray(first).astype(dtype.numpy),
+            "self": own.astype(dtype.numpy),
+            "target": target.astype(dtype.numpy),
+            **options,
+        }

@@ -1,0 +1,148 @@
+"""aclnnSmoothL1LossBackward: the gradient of the smooth absolute difference."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from openaclnn import checks
+from openaclnn.call import Call
+from openaclnn.checks import Violation
+from openaclnn.declare import REDUCTIONS, Kind, Operator, Parameter, Sample, register
+from openaclnn.dtypes import FLOAT, FLOATS, DType
+from openaclnn.operators.pairwise import (
+    broadcast_result,
+    pairwise_cases,
+    pairwise_plan,
+    promoted_arrays,
+)
+from openaclnn.plan import Plan
+from openaclnn.status import Status
+
+INPUTS = ("gradOut", "self", "target")
+
+PARAMETERS = (
+    Parameter(
+        "gradOut", Kind.TENSOR, "gradient of the loss", "broadcasts with self, target", FLOATS
+    ),
+    Parameter("self", Kind.TENSOR, "predictions", "broadcasts with the others", FLOATS),
+    Parameter("target", Kind.TENSOR, "what was to be predicted", "broadcasts with the others", FLOATS),
+    Parameter(
+        "reduction", Kind.INT64, "0 none, 1 mean, 2 sum", default="mean", choices=REDUCTIONS
+    ),
+    Parameter("beta", Kind.FLOAT, "where the loss turns linear, >= 0", default=1.0),
+    Parameter("gradInput", Kind.OUTPUT, "gradient of self", "the broadcast shape", FLOATS),
+)
+
+
+def _beta_not_negative(call: Call) -> Violation | None:
+    if not call["beta"] >= 0:  # NaN fails too
+        return Violation("beta", ">= 0", str(call["beta"]))
+    return None
+
+
+# The promotion of three listed types always exists, is listed and converts to the listed output, so
+# the document's rows 6 to 8 cannot fail after row 2 and are not repeated here.
+CHECKS = (
+    checks.result_pointers("0"),
+    checks.not_null("1", *INPUTS, "gradInput"),
+    checks.dtype_in("2", *INPUTS, "gradInput"),
+    checks.rank_at_most("3", *INPUTS),
+    checks.reduction_known("4", "reduction"),
+    checks.value_check("5", "beta >= 0", _beta_not_negative),
+    checks.broadcastable("9", "gradOut", "self"),
+    checks.broadcastable("9", *INPUTS),
+    checks.output_shape("10", "gradInput", INPUTS),
+    checks.product_has_operator("11", Status.ACLNN_ERR_INNER_NULLPTR, INPUTS),
+)
+
+
+def _result(call: Call) -> tuple[tuple[int, ...], DType]:
+    return broadcast_result(call, INPUTS)
+
+
+def _plan(call: Call) -> Plan:
+    return pairwise_plan(
+        call, "smooth_l1_loss_backward", INPUTS, "gradInput", {"beta": call["beta"]}
+    )
+
+
+# Forward, d = self - target: d*d / (2 beta) for |d| < beta, |d| - beta/2 beyond. Its derivative is
+# d / beta inside and sign(d) from the tie on; beta = 0 leaves the plain sign, with sign(0) = 0.
+def reference(
+    grad_out: np.ndarray[Any, Any],
+    self: np.ndarray[Any, Any],
+    target: np.ndarray[Any, Any],
+    reduction: str = "mean",
+    beta: float = 1.0,
+    work: Any = np.float64,
+) -> np.ndarray[Any, Any]:
+    """The formula in float64 (or in `work`)."""
+    gradient, x, y = promoted_arrays(work, grad_out, self, target)
+    count = np.broadcast(gradient, x, y).size
+    with np.errstate(all="ignore"):
+        difference = x - y
+        inside = np.abs(difference) < work(beta)
+        slope = np.where(inside, difference / work(beta), np.sign(difference))
+        scaled = slope * gradient
+        return np.asarray(scaled * work(1.0 / count) if reduction == "mean" else scaled)
+
+
+def _cases(rng: np.random.Generator, dtype: DType) -> Iterator[dict[str, Any]]:
+    for reduction, beta in (("none", 1.0), ("mean", 0.7), ("sum", 0.0)):
+        yield from pairwise_cases(rng, dtype, "grad_out", {"reduction": reduction, "beta": beta})
+
+
+_LINE = {
+    "grad_out": (FLOAT, [1, 2, 3, 4, 5]),
+    "self": (FLOAT, [-3, -0.5, 0, 0.5, 2]),
+    "target": (FLOAT, [0, 0, 0, 0, 0]),
+}
+
+register(
+    Operator(
+        name="aclnnSmoothL1LossBackward",
+        summary="Gradient of the smooth L1 (Huber-like) loss with respect to the predictions.",
+        formula=(
+            "d = self - target; u = d / beta if |d| < beta, sign(d) otherwise\n"
+            "gradInput = u * gradOut * k;  k = 1 / (number of output elements) for mean, 1 otherwise"
+        ),
+        parameters=PARAMETERS,
+        families=frozenset({"950", "a3", "a2", "310p", "910"}),
+        checks=CHECKS,
+        result=_result,
+        plan=_plan,
+        reference=reference,
+        cases=_cases,
+        samples=(
+            Sample(
+                "document",
+                {
+                    "grad_out": (FLOAT, [[1, 1]] * 4),
+                    "self": (FLOAT, [[0, 1], [2, 3], [4, 5], [6, 7]]),
+                    "target": (FLOAT, [[1, 1]] * 4),
+                    "reduction": "none",
+                },
+                [[-1, 0], [1, 1], [1, 1], [1, 1]],
+                document=True,
+            ),
+            Sample("beta 0.5", {**_LINE, "reduction": "none", "beta": 0.5}, [-1, -2, 0, 4, 5]),
+            Sample("beta 2", {**_LINE, "reduction": "none", "beta": 2.0}, [-1, -0.5, 0, 1, 5]),
+            Sample("beta 0", {**_LINE, "reduction": "none", "beta": 0.0}, [-1, -2, 0, 4, 5]),
+            Sample(
+                "one gradient, mean", {**_LINE, "grad_out": (FLOAT, 10)}, [-2, -1, 0, 1, 2]
+            ),
+            Sample(
+                "broadcast, mean over the broadcast count",
+                {
+                    "grad_out": (FLOAT, 6),
+                    "self": (FLOAT, [0, 1, 4]),
+                    "target": (FLOAT, [[0.5], [2]]),
+                },
+                [[-0.5, 0.5, 1], [-1, -1, 1]],
+            ),
+        ),
+    )
+)

@@ -1,0 +1,124 @@
+"""The plain calls: arrays in, array out, `AclnnError` for what is wrong. Made from the registry."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from openaclnn.call import AUTO, Call, bind_plain
+from openaclnn.checks import first_violation
+from openaclnn.declare import REQUIRED, Kind, Operator
+from openaclnn.dispatch import choose_engine
+from openaclnn.guard import check_memory, check_output_layout, check_overlap
+from openaclnn.interop import allocate_like, as_tensor, is_number, view_memory
+from openaclnn.plan import Plan
+from openaclnn.products import Product, current_product, find_product
+from openaclnn.status import AclnnError, Status
+from openaclnn.tensor import Tensor
+
+__all__ = ["call_plain", "make_plain_function"]
+
+
+def product_of(product: str | Product | None) -> Product:
+    """The profile an argument names, or the one in force."""
+    if product is None:
+        return current_product()
+    return product if isinstance(product, Product) else find_product(product)
+
+
+def check_devices(call: Call) -> str:
+    """The memory that all tensors of a call lie in; mixing two is refused."""
+    device = ""
+    for parameter in call.operator.tensors:
+        if call.given(parameter.name):
+            own = call.tensor(parameter.name)
+            if device and own.device != device and not own.empty:
+                raise AclnnError(
+                    Status.ACLNN_ERR_PARAM_INVALID, call.operator.name, parameter.name,
+                    f"memory of {device}, like the tensors before it", own.device,
+                )  # fmt: skip
+            device = device or own.device
+    return device
+
+
+def call_plain(operator: Operator, arguments: Mapping[str, Any], product: Any = None) -> Any:
+    """Bind, check, plan and run one plain call."""
+    call = bind_plain(operator, arguments, product_of(product))
+    error = first_violation(call)
+    if error is not None:
+        raise error
+    output = operator.output.name
+    finish: Callable[[Any], Any] | None = None
+    result = arguments["out"]
+    if call[output] is AUTO:
+        result, finish = allocate_like(_model(operator, arguments), *operator.result(call))
+        call.values[output] = as_tensor(result)
+    else:
+        check_output_layout(operator.name, output, call.tensor(output))
+    device = check_devices(call)
+    plan = operator.plan(call)
+    if not plan.empty:
+        tensors = plan_tensors(plan, call)
+        operands = (*plan.inputs, plan.output)
+        check_memory(plan, operands, tensors)
+        if arguments["out"] is not None:
+            check_overlap(plan, tensors)
+        runner = choose_engine(plan, device).runner
+        if runner([tensor.address for tensor in tensors], 0):
+            raise stray_target(plan, tensors)
+    return result if finish is None else finish(result)
+
+
+def plan_tensors(plan: Plan, call: Call) -> list[Tensor]:
+    """The tensors in the order that kernels take their addresses, the output last."""
+    return [call.tensor(operand.parameter) for operand in (*plan.inputs, plan.output)]
+
+
+def _model(operator: Operator, arguments: Mapping[str, Any]) -> Any:
+    """The argument whose kind of array the result takes: the first that is one."""
+    for parameter in operator.tensors:
+        value = arguments[parameter.python_name]
+        if parameter.kind is Kind.TENSOR and value is not None and not is_number(value):
+            return value
+    return None
+
+
+def stray_target(plan: Plan, tensors: list[Tensor]) -> AclnnError:
+    """The refusal for a class index that is neither in range nor ignored: where it is, and what."""
+    target = view_memory(tensors[plan.targets]).astype(np.int64)
+    ignored = plan.numbers["ignore_index"]
+    bad = ((target < 0) | (target >= plan.classes)) & (target != ignored)
+    place = tuple(int(index) for index in np.argwhere(bad)[0])
+    return AclnnError(
+        Status.ACLNN_ERR_PARAM_INVALID, plan.operator, plan.inputs[plan.targets].parameter,
+        f"class indices in [0, {plan.classes}) or ignoreIndex {ignored}",
+        f"{target[place]} at {place}",
+    )  # fmt: skip
+
+
+def make_plain_function(operator: Operator) -> Callable[..., Any]:
+    """The plain call as a function with its own signature, made the way `dataclasses` makes methods."""
+    positional, keywords = operator.plain_parameters
+    given = ", ".join(f"{p.python_name!r}: {p.python_name}" for p in [*positional, *keywords])
+    source = (
+        f"def {operator.signature()}:\n    return _call(_operator, {{{given}}}, product)\n"
+    )
+    scope: dict[str, Any] = {"_call": call_plain, "_operator": operator}
+    exec(source, scope)
+    function: Callable[..., Any] = scope[operator.python_name]
+    function.__module__ = "openaclnn"
+    function.__doc__ = _docstring(operator)
+    function.operator = operator  # type: ignore[attr-defined]
+    return function
+
+
+def _docstring(operator: Operator) -> str:
+    lines = [operator.summary, "", operator.formula, "", "Parameters", "----------"]
+    for group in operator.plain_parameters:
+        for parameter in group:
+            shape = f", shape {parameter.shape}" if parameter.shape else ""
+            default = "" if parameter.default is REQUIRED else f" (default {parameter.default!r})"
+            lines.append(f"{parameter.python_name}: {parameter.text}{shape}{default}")
+    return "\n".join([*lines, "product: check against this product family instead of everything"])

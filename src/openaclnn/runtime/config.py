@@ -1,0 +1,96 @@
+"""The configuration file of `aclInit`: JSON, of which the keys below are recognised.
+
+    {"err_msg_mode": "0", "openaclnn": {"product": "...", "device": "cpu"}}
+
+Other keys belong to tools (dump, profiling) that have nothing to do here and are ignored.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+from typing import Any
+
+from openaclnn import status
+from openaclnn.runtime.errors import refuse
+from openaclnn.status import AclError
+
+__all__ = ["current", "device_name", "install", "load", "product"]
+
+_LARGEST_FILE = 10 * 1024 * 1024
+
+_current: dict[str, Any] = {}
+
+
+def current() -> dict[str, Any]:
+    """A copy of the configuration in force; empty before `aclInit` and after `aclFinalize`."""
+    return copy.deepcopy(_current)
+
+
+def product() -> str:
+    """The Ascend product named by the configuration; "" where it names none."""
+    return str(_current.get("openaclnn", {}).get("product", ""))
+
+
+def device_name() -> str:
+    """What stands in for the NPU; "cpu" where the configuration does not say."""
+    return str(_current.get("openaclnn", {}).get("device", "cpu"))
+
+
+def install(settings: dict[str, Any]) -> None:
+    """Put a configuration in force."""
+    global _current
+    _current = settings
+    share_messages = getattr(status, "share_messages", None)
+    if share_messages is not None:
+        share_messages(settings.get("err_msg_mode", "0") == "1")
+
+
+def load(path: Any) -> dict[str, Any]:
+    """Read and check a configuration file; a null or empty path means no settings."""
+    if path is None or path in ("", b""):
+        return {}
+    try:
+        name = os.fsdecode(path)
+    except TypeError:
+        raise refuse(
+            AclError.ACL_ERROR_INVALID_PARAM, "configPath", "a path or null", repr(path)
+        ) from None
+    try:
+        with open(name, "rb") as file:
+            text = file.read(_LARGEST_FILE + 1)
+    except (OSError, ValueError) as error:
+        raise refuse(
+            AclError.ACL_ERROR_INVALID_FILE, "configPath", "a readable file", f"{name!r}: {error}"
+        ) from None
+    if len(text) > _LARGEST_FILE:
+        raise refuse(
+            AclError.ACL_ERROR_INVALID_FILE_SIZE,
+            "configPath",
+            f"a file of at most {_LARGEST_FILE} bytes",
+            f"{name!r}, which is larger",
+        )
+    try:
+        settings = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise refuse(AclError.ACL_ERROR_PARSE_FILE, name, "JSON", error) from None
+    if not isinstance(settings, dict):
+        raise refuse(AclError.ACL_ERROR_PARSE_FILE, name, "a JSON object", type(settings).__name__)
+    _check(settings)
+    return settings
+
+
+def _check(settings: dict[str, Any]) -> None:
+    def attribute(key: str, expected: str, got: object) -> Exception:
+        return refuse(AclError.ACL_ERROR_FILE_ATTR_INVALID, key, expected, repr(got))
+
+    mode = settings.get("err_msg_mode", "0")
+    if mode not in ("0", "1"):
+        raise attribute("err_msg_mode", '"0" or "1"', mode)
+    own = settings.get("openaclnn", {})
+    if not isinstance(own, dict):
+        raise attribute("openaclnn", "an object", own)
+    for key in ("product", "device"):
+        if not isinstance(own.get(key, ""), str):
+            raise attribute(f"openaclnn.{key}", "a string", own[key])

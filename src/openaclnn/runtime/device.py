@@ -1,0 +1,116 @@
+"""What stands in for the NPU: the `Device` protocol, the host itself, and the choice by name."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+from collections.abc import Callable
+from typing import Protocol
+
+import numpy as np
+
+from openaclnn.runtime import config
+from openaclnn.runtime.errors import refuse
+from openaclnn.status import AclError
+
+__all__ = ["Device", "HostDevice", "device_named", "host", "known_devices", "register", "selected"]
+
+ALIGNMENT = 64
+"""Of every address that the runtime hands out, in bytes."""
+
+
+class Device(Protocol):
+    """Memory and copies of one kind of device; `name` is also the device of tensors on it.
+
+    `allocate` gives an aligned address and an owner; the memory lives as long as the owner does,
+    so that a task still queued may hold on to memory that the program has freed already.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def count(self) -> int: ...
+
+    def capacity(self) -> int: ...
+
+    def allocate(self, size: int) -> tuple[int, object]: ...
+
+    def allocate_host(self, size: int) -> tuple[int, object]: ...
+
+    def copy(self, target: int, source: int, count: int) -> None: ...
+
+    def fill(self, address: int, value: int, count: int) -> None: ...
+
+
+class HostDevice:
+    """Device memory that is ordinary memory of this process."""
+
+    name = "cpu"
+    count = 1
+
+    def capacity(self) -> int:
+        return _physical_memory()
+
+    def allocate(self, size: int) -> tuple[int, object]:
+        block = np.empty(size + ALIGNMENT, np.uint8)
+        address: int = block.__array_interface__["data"][0]
+        return -(-address // ALIGNMENT) * ALIGNMENT, block
+
+    def allocate_host(self, size: int) -> tuple[int, object]:
+        return self.allocate(size)
+
+    def copy(self, target: int, source: int, count: int) -> None:
+        ctypes.memmove(target, source, count)
+
+    def fill(self, address: int, value: int, count: int) -> None:
+        ctypes.memset(address, value, count)
+
+
+@functools.cache
+def _physical_memory() -> int:
+    limits = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
+    # In a container the machine's own size is not what the process may have.
+    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        try:
+            with open(path, encoding="ascii") as file:
+                limits.append(int(file.read()))
+        except (OSError, ValueError):
+            continue
+    return min(limits)
+
+
+_factories: dict[str, Callable[[], Device]] = {}
+_devices: dict[str, Device] = {}
+
+
+def register(name: str, factory: Callable[[], Device]) -> None:
+    """Make a device known by name; `factory` is called when it is first used."""
+    _factories[name] = factory
+
+
+def known_devices() -> tuple[str, ...]:
+    """The names that the configuration's "device" may have."""
+    return tuple(sorted(_factories))
+
+
+def device_named(name: str) -> Device:
+    """The device of this name; the failure for an unknown one lists the known names."""
+    found = _devices.get(name)
+    if found is None:
+        factory = _factories.get(name)
+        if factory is None:
+            code = AclError.ACL_ERROR_RT_DEV_SETUP_ERROR
+            raise refuse(code, "device", f"one of {', '.join(known_devices())}", repr(name))
+        found = _devices.setdefault(name, factory())
+    return found
+
+
+def selected() -> Device:
+    """The device that the configuration names."""
+    return device_named(config.device_name())
+
+
+host: Device = HostDevice()
+register("cpu", lambda: host)

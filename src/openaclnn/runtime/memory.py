@@ -1,0 +1,171 @@
+"""Allocations, tracked by address, so that no copy or kernel leaves the memory it was given."""
+
+from __future__ import annotations
+
+import os
+import threading
+from bisect import bisect_right
+from dataclasses import dataclass, field
+
+from openaclnn.runtime import config
+from openaclnn.runtime.device import Device, host
+from openaclnn.runtime.errors import UINT64, refuse
+from openaclnn.status import AclError
+
+__all__ = [
+    "Allocation", "AllocationTable", "allocate", "allocate_pinned", "find_allocation",
+    "padded_size", "release", "release_device", "used_bytes",
+]  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Allocation:
+    """One block: `size` bytes (padding included) from `address`. Holding it keeps the memory."""
+
+    address: int
+    size: int
+    kind: str  # "device" or "host"
+    device: str  # whose memory it is: "cpu", ...
+    device_id: int = 0
+    owner: object = field(default=None, repr=False)
+
+    @property
+    def end(self) -> int:
+        return self.address + self.size
+
+
+class AllocationTable:
+    """Blocks ordered by address; any address inside a block finds it in O(log n)."""
+
+    def __init__(self) -> None:
+        self._starts: list[int] = []
+        self._blocks: dict[int, Allocation] = {}
+        self._used: dict[str, int] = {}
+        self.lock = threading.Lock()
+
+    def add(self, block: Allocation) -> None:
+        with self.lock:
+            self._starts.insert(bisect_right(self._starts, block.address), block.address)
+            self._blocks[block.address] = block
+
+    def find(self, address: int) -> Allocation | None:
+        with self.lock:
+            index = bisect_right(self._starts, address)
+            if index == 0:
+                return None
+            block = self._blocks[self._starts[index - 1]]
+        return block if address < block.end else None
+
+    def remove(self, block: Allocation) -> bool:
+        """Forget a block; False where another thread did so before."""
+        with self.lock:
+            if self._blocks.get(block.address) is not block:
+                return False
+            del self._blocks[block.address]
+            del self._starts[bisect_right(self._starts, block.address) - 1]
+            self._used[block.device] -= block.size
+            return True
+
+    def blocks(self) -> list[Allocation]:
+        with self.lock:
+            return list(self._blocks.values())
+
+    def reserve(self, device: str, size: int, capacity: int) -> bool:
+        """Count `size` bytes as used unless the capacity does not allow it."""
+        with self.lock:
+            used = self._used.get(device, 0) + size
+            if used > capacity:
+                return False
+            self._used[device] = used
+            return True
+
+    def unreserve(self, device: str, size: int) -> None:
+        with self.lock:
+            self._used[device] -= size
+
+    def used(self, device: str) -> int:
+        with self.lock:
+            return self._used.get(device, 0)
+
+
+_table = AllocationTable()
+# The child of a fork must not find the table half changed, nor its lock held for ever.
+os.register_at_fork(
+    before=_table.lock.acquire,
+    after_in_parent=_table.lock.release,
+    after_in_child=_table.lock.release,
+)
+
+find_allocation = _table.find
+
+
+def used_bytes(device: str) -> int:
+    """How much memory of a device is allocated."""
+    return _table.used(device)
+
+
+def padded_size(size: int, *, pad: bool = True) -> int:
+    """What `aclrtMalloc` really takes: rounded up to 32 bytes, and 32 more where the chip pads."""
+    # The 950 family reads whole blocks without running over the end and needs no padding.
+    padding = 32 if pad and "950" not in config.product() else 0
+    total = size + 32 + padding - 1
+    if total > UINT64[1]:
+        raise refuse(
+            AclError.ACL_ERROR_INVALID_PARAM, "size", "a size whose padding fits in 64 bits", size
+        )
+    return total // 32 * 32
+
+
+def allocate(device: Device, size: int, device_id: int = 0) -> Allocation:
+    """Device memory of exactly `size` bytes."""
+    return _allocate(device, size, "device", device_id)
+
+
+def allocate_pinned(device: Device, size: int) -> Allocation:
+    """Page-locked host memory, which `device` can copy from and to asynchronously."""
+    return _allocate(device, size, "host", 0)
+
+
+def _allocate(device: Device, size: int, kind: str, device_id: int) -> Allocation:
+    place = device if kind == "device" else host
+    capacity = place.capacity()
+    # Linux promises memory it does not have and kills the process that uses it: refuse before.
+    if not _table.reserve(place.name, size, capacity):
+        left = max(capacity - _table.used(place.name), 0)
+        raise _out_of_memory(size, f"{left} of {capacity} bytes left on {place.name}")
+    try:
+        give = device.allocate if kind == "device" else device.allocate_host
+        address, owner = give(size)
+    except MemoryError as error:
+        _table.unreserve(place.name, size)
+        raise _out_of_memory(size, str(error) or "none left") from None
+    block = Allocation(address, size, kind, place.name, device_id, owner)
+    _table.add(block)
+    return block
+
+
+def _out_of_memory(size: int, got: str) -> Exception:
+    return refuse(AclError.ACL_ERROR_RT_MEMORY_ALLOCATION, "size", f"{size} bytes free", got)
+
+
+def release(address: int, argument: str, kind: str) -> None:
+    """Free the block that starts at `address`; anything else is refused."""
+    block = _table.find(address)
+    code = AclError.ACL_ERROR_RT_PARAM_INVALID
+    expected = f"the address of a live {kind} allocation"
+    if block is None:
+        raise refuse(code, argument, expected, f"{address:#x}, unknown or already freed")
+    if block.address != address:
+        inside = f"{address:#x}, which is {address - block.address} bytes into {block.address:#x}"
+        raise refuse(code, argument, expected, inside)
+    if block.kind != kind:
+        raise refuse(code, argument, expected, f"{address:#x}, which is {block.kind} memory")
+    if not _table.remove(block):
+        raise refuse(code, argument, expected, f"{address:#x}, already freed")
+
+
+def release_device(device: str, device_id: int) -> None:
+    """Free all memory of a device, as its reset does."""
+    for block in _table.blocks():
+        if block.kind == "device" and (block.device, block.device_id) == (device, device_id):
+            _table.remove(block)

@@ -1,0 +1,235 @@
+"""Streams: tasks run in order on a worker thread of their own, which starts with the first task."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import TYPE_CHECKING
+
+from openaclnn.runtime.errors import AclFailure, refuse
+from openaclnn.status import AclError
+
+if TYPE_CHECKING:
+    from openaclnn.runtime.context import Context
+
+__all__ = ["Marker", "Stream"]
+
+_EXIT_SECONDS = 5.0
+"""How long the end of the interpreter waits for work that nobody synchronised."""
+
+Task = Callable[[], None]
+
+
+class Marker:
+    """A step that only tells others how far the stream has come: it runs even where tasks no
+    longer do, so that nobody waits for ever on a stream that failed or was destroyed."""
+
+    __slots__ = ("action",)
+
+    def __init__(self, action: Task) -> None:
+        self.action = action
+
+
+class Stream:
+    """A queue of tasks, run one after the other, asynchronously to the threads that submit them."""
+
+    def __init__(self, context: Context, flags: int = 0, *, is_default: bool = False) -> None:
+        self.context = context
+        self.flags = flags
+        self.is_default = is_default
+        self.alive = True
+        self.stop_on_failure = False
+        self._error: tuple[int, str] | None = None
+        self._failures = 0
+        self._discarding = False  # tasks are skipped: stopped by a failure, or aborted
+        self._aborted = False
+        self._start_afresh()
+        _streams.add(self)
+
+    def _start_afresh(self) -> None:
+        """The state of a stream without work; also that of every stream in the child of a fork."""
+        self._lock = threading.Lock()
+        self._queue: SimpleQueue[Task | Marker | None] = SimpleQueue()
+        self._worker: threading.Thread | None = None
+        self._submitted = 0  # changed under the lock
+        self._completed = 0  # changed by the worker only
+
+    @property
+    def idle(self) -> bool:
+        """Whether everything submitted so far is done."""
+        return self._completed == self._submitted
+
+    def submit(self, task: Task | Marker) -> None:
+        """Queue a task behind all earlier ones and return at once."""
+        with self._lock:
+            if not self.alive:
+                raise _destroyed()
+            if self._worker is None:
+                self._worker = self._start_worker()
+            self._submitted += 1
+            self._queue.put(task)
+
+    def synchronize(self, timeout_ms: int = -1) -> None:
+        """Wait for everything submitted so far; raises the failure of a task, if one failed.
+
+        -1 waits without limit, 0 only looks; a timeout is a failure with code 507046.
+        """
+        if timeout_ms < -1:
+            code = AclError.ACL_ERROR_RT_PARAM_INVALID
+            raise refuse(code, "timeout", "-1, 0 or milliseconds", timeout_ms)
+        self.wait(-1 if timeout_ms < 0 else timeout_ms / 1000)
+        self.raise_failure()
+
+    def wait(self, seconds: float = -1) -> None:
+        """Like `synchronize`, but failures of tasks stay for the next synchronisation."""
+        if self.idle:
+            return
+        if self._worker is threading.current_thread():
+            code = AclError.ACL_ERROR_RT_PARAM_INVALID
+            raise refuse(code, "stream", "a call from outside the stream's tasks", "one of them")
+        if seconds == 0:
+            raise _timed_out(seconds)
+        gate = threading.Lock()
+        gate.acquire()
+        try:
+            self.submit(Marker(gate.release))
+        except AclFailure:
+            raise _aborted() from None
+        if not gate.acquire(timeout=seconds):
+            raise _timed_out(seconds)
+        if self._aborted:
+            raise _aborted()
+
+    def raise_failure(self) -> None:
+        """Raise the first failure since the last report; a stopped stream reports it every time."""
+        if self._error is None:
+            return
+        with self._lock:
+            error, failures = self._error, self._failures
+            if not self._discarding:
+                self._error, self._failures = None, 0
+        if error is not None:
+            got = f"{failures} failed, the first with {error[1]}"
+            raise refuse(error[0], "stream", "tasks that succeed", got)
+
+    def close(self, *, wait: bool) -> None:
+        """Take no more tasks; run those queued and wait for them, or discard them."""
+        if wait and self._worker is threading.current_thread():
+            code = AclError.ACL_ERROR_RT_PARAM_INVALID
+            raise refuse(code, "stream", "a call from outside the stream's tasks", "one of them")
+        gate = threading.Lock()
+        gate.acquire()
+        with self._lock:
+            if not self.alive:
+                raise _destroyed()
+            self.alive = False
+            if not wait:
+                self._discarding = self._aborted = True
+            if self._worker is None:
+                return
+            self._submitted += 1
+            self._queue.put(Marker(gate.release))
+            self._queue.put(None)
+        if wait:
+            gate.acquire()
+            self.raise_failure()
+
+    def _start_worker(self) -> threading.Thread:
+        _register_exit()
+        worker = threading.Thread(
+            target=self._work, args=(self._queue,), name="openaclnn-stream", daemon=True
+        )
+        try:
+            worker.start()
+        except RuntimeError as error:  # no more threads, or the interpreter is ending
+            code = AclError.ACL_ERROR_RT_RESOURCE_ALLOC_FAIL
+            raise refuse(code, "stream", "a worker thread", error) from None
+        return worker
+
+    def _work(self, queue: SimpleQueue[Task | Marker | None]) -> None:
+        while (item := queue.get()) is not None:
+            if isinstance(item, Marker):
+                # Counted first: whom the marker wakes must see the stream as idle.
+                self._completed += 1
+                item.action()
+            else:
+                if not self._discarding:
+                    try:
+                        item()
+                    except BaseException as error:
+                        self._fail(error)
+                # The task's buffers must not live on while the worker waits for the next one.
+                item = None
+                self._completed += 1
+            del item
+
+    def _fail(self, error: BaseException) -> None:
+        code = getattr(error, "code", None)
+        if not isinstance(code, int) or code == 0 or isinstance(error, SystemExit):
+            code = AclError.ACL_ERROR_RT_AICORE_EXCEPTION
+        with self._lock:
+            self._failures += 1
+            # The text, not the exception: its traceback would keep the task's buffers alive.
+            self._error = self._error or (int(code), f"{type(error).__name__}: {error}")
+            if self.stop_on_failure:
+                self._discarding = True
+
+    def _end(self, deadline: float) -> None:
+        """Leave no thread running Python code when the interpreter goes, if that can be had."""
+        worker = self._worker
+        if worker is None or worker is threading.current_thread():
+            return
+        self._queue.put(None)
+        worker.join(max(deadline - time.monotonic(), 0))
+        with self._lock:
+            if worker.is_alive():
+                self.alive = False
+                self._discarding = self._aborted = True
+            else:  # an exit handler that runs later may still use the stream
+                self._worker = None
+
+
+def _destroyed() -> AclFailure:
+    code = AclError.ACL_ERROR_RT_INVALID_HANDLE
+    return refuse(code, "stream", "a live stream", "a destroyed one")
+
+
+def _aborted() -> AclFailure:
+    code = AclError.ACL_ERROR_RT_STREAM_ABORT
+    return refuse(code, "stream", "a live stream", "one destroyed while waiting for it")
+
+
+def _timed_out(seconds: float) -> AclFailure:
+    code = AclError.ACL_ERROR_RT_STREAM_SYNC_TIMEOUT
+    return refuse(code, "stream", f"completion within {seconds} s", "tasks still queued")
+
+
+_streams: weakref.WeakSet[Stream] = weakref.WeakSet()
+_exit_registered = False
+
+
+def _register_exit() -> None:
+    global _exit_registered
+    if not _exit_registered:
+        _exit_registered = True
+        atexit.register(_end_all)
+
+
+def _end_all() -> None:
+    deadline = time.monotonic() + _EXIT_SECONDS
+    for stream in list(_streams):
+        stream._end(deadline)
+
+
+def _start_all_afresh() -> None:
+    # Threads do not survive a fork, and what they were running is the parent's work.
+    for stream in list(_streams):
+        stream._start_afresh()
+
+
+os.register_at_fork(after_in_child=_start_all_afresh)
