@@ -91,7 +91,9 @@ def _executor_call(name: str) -> Callable[[Callable[..., None]], Callable[..., i
 def aclSetAclOpExecutorRepeatable(name: str, executor: Executor) -> None:
     """Let phase two run many times with this executor."""
     if executor.spent:
-        raise AclnnError(Status.ACLNN_ERR_INNER, name, "executor", "one that has not run", executor.spent)
+        raise AclnnError(
+            Status.ACLNN_ERR_INNER, name, "executor", "one that has not run", executor.spent
+        )
     executor.repeatable = True
 
 
@@ -99,7 +101,9 @@ def aclSetAclOpExecutorRepeatable(name: str, executor: Executor) -> None:
 def aclDestroyAclOpExecutor(name: str, executor: Executor) -> None:
     """End an executor; it cannot run afterwards."""
     if executor.spent == "a destroyed one":
-        raise AclnnError(Status.ACLNN_ERR_INNER_NULLPTR, name, "executor", "a live executor", executor.spent)
+        raise AclnnError(
+            Status.ACLNN_ERR_INNER_NULLPTR, name, "executor", "a live executor", executor.spent
+        )
     executor.spent = "a destroyed one"
 
 
@@ -152,9 +156,7 @@ def _no_tensor_lists(name: str, executor: Executor, *arguments: Any) -> None:
     )  # fmt: skip
 
 
-_TENSOR_LIST_SETTERS = tuple(
-    f"aclSetDynamic{which}TensorAddr" for which in ("Input", "Output", "")
-)
+_TENSOR_LIST_SETTERS = tuple(f"aclSetDynamic{which}TensorAddr" for which in ("Input", "Output", ""))
 for _name in _TENSOR_LIST_SETTERS:
     globals()[_name] = _executor_call(_name)(_no_tensor_lists)
 
@@ -173,5 +175,9 @@ __all__ = [
     "aclGetRecentErrMsg",
     *_EXECUTOR_CALLS,
     *("A" + _name[1:] for _name in _EXECUTOR_CALLS),
-    *(_name for _operator in registry() for _name in (f"{_operator.name}GetWorkspaceSize", _operator.name)),
+    *(
+        _name
+        for _operator in registry()
+        for _name in (f"{_operator.name}GetWorkspaceSize", _operator.name)
+    ),
 ]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any
@@ -119,7 +120,7 @@ class Operator:
     reference: Callable[..., np.ndarray[Any, Any]]
     samples: tuple[Sample, ...] = ()
     generated: bool = False  # the vendor generates this interface: its phase two is stricter
-    cases: Callable[[np.random.Generator, DType], Iterator[dict[str, Any]]] | None = None
+    workload: str = ""  # its module under operators/workloads
     _index: dict[str, Parameter] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
@@ -158,7 +159,9 @@ class Operator:
         """The C prototypes of phase one and phase two."""
         arguments = [p.declaration for p in self.parameters]
         first = ", ".join([*arguments, "uint64_t *workspaceSize", "aclOpExecutor **executor"])
-        second = "void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream"
+        second = (
+            "void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream"
+        )
         return (
             f"aclnnStatus {self.name}GetWorkspaceSize({first})",
             f"aclnnStatus {self.name}({second})",
@@ -180,6 +183,11 @@ class Operator:
             f"{p.python_name}={None if p.kind is Kind.OUTPUT else p.default!r}" for p in keywords
         ]
         return f"{self.python_name}({', '.join([*parts, 'product=None'])})"
+
+    @property
+    def workloads(self) -> Any:
+        """Test cases, benchmark problems and PyTorch peers: the module under operators/workloads."""
+        return importlib.import_module(f"openaclnn.operators.workloads.{self.workload}")
 
     def oracle(self, /, *args: Any, **kwargs: Any) -> np.ndarray[Any, Any]:
         """The float64 reference for the same arguments as the plain call (`out` is not used)."""

@@ -67,4 +67,5 @@ def _render(table: SupportTable, markdown: bool) -> str:
         drawn.add_row(*row)
     text = StringIO()
     Console(file=text, width=200, color_system=None).print(drawn)
-    return "\n".join(line.rstrip() for line in text.getvalue().strip("\n").splitlines())
+    lines = (line.rstrip() for line in text.getvalue().splitlines())
+    return "\n".join(line for line in lines if line)

@@ -22,7 +22,17 @@ __all__ = ["Executor", "phase_one", "phase_two"]
 class Executor:
     """A checked and planned call. `tensors` are all tensors of phase one in C order, null ones as None."""
 
-    __slots__ = ("_lock", "inputs", "operands", "operator", "output", "plan", "repeatable", "runner", "spent")
+    __slots__ = (
+        "_lock",
+        "inputs",
+        "operands",
+        "operator",
+        "output",
+        "plan",
+        "repeatable",
+        "runner",
+        "spent",
+    )
 
     def __init__(
         self,
@@ -120,7 +130,11 @@ def phase_two(
     plan = executor.plan
     if operator.generated and workspace_size < plan.workspace:
         raise AclnnError(
-            Status.ACLNN_ERR_PARAM_INVALID, name, "workspaceSize", f"{plan.workspace}", f"{workspace_size}"
+            Status.ACLNN_ERR_PARAM_INVALID,
+            name,
+            "workspaceSize",
+            f"{plan.workspace}",
+            f"{workspace_size}",
         )
     from openaclnn.runtime import AclFailure, current_stream
 
@@ -130,10 +144,9 @@ def phase_two(
             return
         # Descriptors may be destroyed or re-addressed once this returns, so addresses are taken now.
         tensors = executor.operands
-        check_memory(plan, (*plan.inputs, plan.output), tensors)
+        owners = check_memory(plan, (*plan.inputs, plan.output), tensors)
         check_overlap(plan, tensors)
         addresses = [tensor.address for tensor in tensors]
-        owners = [tensor.owner for tensor in tensors]
         runner = executor.runner
 
         def task(owners: Any = owners) -> None:

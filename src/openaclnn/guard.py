@@ -7,6 +7,7 @@ the runtime; and an output never lies half over an input, so results do not depe
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +20,7 @@ __all__ = ["check_memory", "check_output_layout", "check_overlap"]
 
 # Views up to this size are searched exactly; larger ones with a doubtful layout are refused.
 _EXACT = 1 << 20
-_OVERLAP_WORK = 100_000
+_OVERLAP_WORK: Any = 100_000
 
 
 def _refuse(plan: Plan, parameter: str, expected: str, got: str, status: int) -> AclnnError:
@@ -55,16 +56,19 @@ def check_output_layout(operator: str, name: str, tensor: Tensor) -> None:
     )  # fmt: skip
 
 
-def check_memory(plan: Plan, operands: Sequence[Operand], tensors: Sequence[Tensor]) -> None:
-    """Refuse null data, memory of another kind, and raw views that reach past their allocation."""
+def check_memory(plan: Plan, operands: Sequence[Operand], tensors: Sequence[Tensor]) -> list[Any]:
+    """Refuse null data, memory of another kind, and raw views that reach past their allocation.
+
+    Returns what must be kept alive until the kernel is done.
+    """
+    owners: list[Any] = []
     for operand, tensor in zip(operands, tensors, strict=True):
         if not tensor.raw:
+            owners.append(tensor.owner)
             continue
         name, address = operand.parameter, tensor.address
         if not tensor.base:
-            raise _refuse(
-                plan, name, "a data address", "null", Status.ACLNN_ERR_PARAM_NULLPTR
-            )
+            raise _refuse(plan, name, "a data address", "null", Status.ACLNN_ERR_PARAM_NULLPTR)
         from openaclnn.runtime import find_allocation
 
         first, last = address + operand.low, address + operand.high
@@ -81,6 +85,8 @@ def check_memory(plan: Plan, operands: Sequence[Operand], tensors: Sequence[Tens
                 f"one that ends {last - found.address} bytes after its start",
                 Status.ACLNN_ERR_PARAM_INVALID,
             )  # fmt: skip
+        owners.append(found)
+    return owners
 
 
 def _same_place(operand: Operand, source: Tensor, output: Operand, target: Tensor) -> bool:
@@ -91,8 +97,7 @@ def _same_place(operand: Operand, source: Tensor, output: Operand, target: Tenso
         and itemsize == output.dtype.itemsize
         and operand.strides == output.strides
         and operand.class_stride == output.class_stride
-        and source.address + operand.offset * itemsize
-        == target.address + output.offset * itemsize
+        and source.address + operand.offset * itemsize == target.address + output.offset * itemsize
     )
 
 

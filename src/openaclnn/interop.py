@@ -12,8 +12,23 @@ from typing import Any
 import numpy as np
 
 from openaclnn.dtypes import (
-    BFLOAT16, BOOL, COMPLEX64, COMPLEX128, DOUBLE, FLOAT, FLOAT16, INT8, INT16, INT32, INT64,
-    UINT8, UINT16, UINT32, UINT64, DType, dtype_of_torch,
+    BFLOAT16,
+    BOOL,
+    COMPLEX64,
+    COMPLEX128,
+    DOUBLE,
+    FLOAT,
+    FLOAT16,
+    INT8,
+    INT16,
+    INT32,
+    INT64,
+    UINT8,
+    UINT16,
+    UINT32,
+    UINT64,
+    DType,
+    dtype_of_torch,
 )  # fmt: skip
 from openaclnn.tensor import Tensor
 
@@ -204,7 +219,7 @@ def strided_view(
             return np.empty(shape, dtype.numpy)
         reach = (size - 1) * stride * itemsize
         low, high = low + min(reach, 0), high + max(reach, 0)
-    memory = (ctypes.c_char * (high - low + itemsize)).from_address(address + low)
+    memory: Any = (ctypes.c_char * (high - low + itemsize)).from_address(address + low)
     return np.ndarray(
         shape, dtype.numpy, memory, -low, tuple(stride * itemsize for stride in strides)
     )

@@ -102,9 +102,7 @@ def make_plain_function(operator: Operator) -> Callable[..., Any]:
     """The plain call as a function with its own signature, made the way `dataclasses` makes methods."""
     positional, keywords = operator.plain_parameters
     given = ", ".join(f"{p.python_name!r}: {p.python_name}" for p in [*positional, *keywords])
-    source = (
-        f"def {operator.signature()}:\n    return _call(_operator, {{{given}}}, product)\n"
-    )
+    source = f"def {operator.signature()}:\n    return _call(_operator, {{{given}}}, product)\n"
     scope: dict[str, Any] = {"_call": call_plain, "_operator": operator}
     exec(source, scope)
     function: Callable[..., Any] = scope[operator.python_name]

@@ -85,7 +85,8 @@ def _stretched(tensor: Tensor, shape: tuple[int, ...]) -> list[int]:
     """The tensor's strides over a broadcast shape: 0 along stretched axes."""
     padding = len(shape) - tensor.rank
     own = (
-        stride if size != 1 else 0 for size, stride in zip(tensor.shape, tensor.strides, strict=True)
+        stride if size != 1 else 0
+        for size, stride in zip(tensor.shape, tensor.strides, strict=True)
     )
     return [0] * padding + list(own)
 

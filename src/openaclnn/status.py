@@ -8,7 +8,15 @@ from collections import deque
 from datetime import datetime
 from enum import IntEnum
 
-__all__ = ["AclError", "AclnnError", "Status", "record_message", "status_name", "take_message"]
+__all__ = [
+    "AclError",
+    "AclnnError",
+    "Status",
+    "record_message",
+    "share_messages",
+    "status_name",
+    "take_message",
+]
 
 
 class Status(IntEnum):
@@ -139,9 +147,7 @@ def status_name(code: int) -> str:
 class AclnnError(ValueError):
     """A refused call: `status`, `operator`, `parameter`, `expected` and `got` say exactly why."""
 
-    def __init__(
-        self, status: int, operator: str, parameter: str, expected: str, got: str
-    ) -> None:
+    def __init__(self, status: int, operator: str, parameter: str, expected: str, got: str) -> None:
         self.status = int(status)
         self.operator = operator
         self.parameter = parameter
@@ -167,6 +173,18 @@ class _Recent(threading.local):
 
 
 _recent = _Recent()
+_shared: deque[str] = deque(maxlen=_KEPT_MESSAGES)
+_process_wide = False
+
+
+def share_messages(process_wide: bool) -> None:
+    """Whether messages are kept for the whole process (`err_msg_mode` "1") or for each thread."""
+    global _process_wide
+    _process_wide = process_wide
+
+
+def _messages() -> deque[str]:
+    return _shared if _process_wide else _recent.messages
 
 
 def _category(code: int) -> str:
@@ -180,15 +198,16 @@ def _category(code: int) -> str:
 def record_message(code: int, text: str) -> None:
     """Keep `text` for this thread's next `aclGetRecentErrMsg`."""
     stamp = datetime.now().strftime("%Y-%m-%d-%H:%M:%S.%f")[:-3]
-    _recent.messages.appendleft(
+    _messages().appendleft(
         f"[PID: {os.getpid()}] {stamp} {_category(int(code))}: {text} [{int(code)} {status_name(code)}]"
     )
 
 
 def take_message() -> str | None:
     """The messages of this thread since the last call, newest first, and forget them; None if none."""
-    if not _recent.messages:
+    kept = _messages()
+    if not kept:
         return None
-    text = "\n".join(_recent.messages)
-    _recent.messages.clear()
+    text = "\n".join(kept)
+    kept.clear()
     return text

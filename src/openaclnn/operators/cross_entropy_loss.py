@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,9 @@ SAME_DTYPE = ("logProb", "gradZlossOptional", "lseForZlossOptional", "out")
 TENSORS = ("gradLoss", "logProb", "target", "weightOptional", *SAME_DTYPE[1:])
 
 PARAMETERS = (
-    Parameter("gradLoss", Kind.TENSOR, "gradient of the loss", "(N,) for none, else one element", FLOATS),
+    Parameter(
+        "gradLoss", Kind.TENSOR, "gradient of the loss", "(N,) for none, else one element", FLOATS
+    ),
     Parameter("logProb", Kind.TENSOR, "log-softmax of the forward's input", "(N, C)", FLOATS),
     Parameter(
         "target",
@@ -69,7 +70,12 @@ PARAMETERS = (
     Parameter("labelSmoothing", Kind.DOUBLE, "in [0, 1]", default=0.0),
     Parameter("lseSquareScaleForZloss", Kind.DOUBLE, "factor of the z-loss; 0: none", default=0.0),
     Parameter(
-        "out", Kind.OUTPUT, "gradient of the forward's input", "(N, C)", FLOATS, c_type="const aclTensor *"
+        "out",
+        Kind.OUTPUT,
+        "gradient of the forward's input",
+        "(N, C)",
+        FLOATS,
+        c_type="const aclTensor *",
     ),
 )
 
@@ -81,7 +87,9 @@ def computes_zloss(call: Call) -> bool:
 
 def _zloss_has_lse(call: Call) -> Violation | None:
     if computes_zloss(call) and call["lseForZlossOptional"] is None:
-        return Violation("lseForZlossOptional", "a tensor when lseSquareScaleForZloss is not 0", "null")
+        return Violation(
+            "lseForZlossOptional", "a tensor when lseSquareScaleForZloss is not 0", "null"
+        )
     return None
 
 
@@ -116,7 +124,10 @@ CHECKS: tuple[Check, ...] = (
     checks.not_null("1", "gradLoss", "logProb", "target", "out"),
     checks.result_pointers("2", "executor", "workspaceSize"),
     checks.value_check(
-        "2", "lseForZlossOptional is given for z-loss", _zloss_has_lse, Status.ACLNN_ERR_PARAM_NULLPTR
+        "2",
+        "lseForZlossOptional is given for z-loss",
+        _zloss_has_lse,
+        Status.ACLNN_ERR_PARAM_NULLPTR,
     ),
     checks.dtype_in("3", "gradLoss"),
     *(checks.same_dtype("3", name, "gradLoss") for name in SAME_DTYPE),
@@ -130,9 +141,15 @@ CHECKS: tuple[Check, ...] = (
     checks.shape_is("6", "gradLoss", _per_loss, "(N,) for none, one element otherwise", TILING),
     checks.shape_is("6", "target", _rows, "(N,) of logProb", TILING),
     checks.shape_is(
-        "6", "weightOptional", lambda c: ((c.tensor("logProb").shape[1],),), "(C,) of logProb", TILING
+        "6",
+        "weightOptional",
+        lambda c: ((c.tensor("logProb").shape[1],),),
+        "(C,) of logProb",
+        TILING,
     ),
-    checks.shape_is("6", "gradZlossOptional", _per_loss, "(N,) for none, one element otherwise", TILING),
+    checks.shape_is(
+        "6", "gradZlossOptional", _per_loss, "(N,) for none, one element otherwise", TILING
+    ),
     checks.shape_is("6", "lseForZlossOptional", _rows, "(N,) of logProb", TILING),
     checks.same_shape("6", "out", "logProb", TILING),
 )
@@ -235,33 +252,6 @@ def reference(
     return np.asarray(out)
 
 
-def _cases(rng: np.random.Generator, dtype: DType) -> Iterator[dict[str, Any]]:
-    rows, classes = 9, 13
-    logits = 2 * rng.normal(size=(rows, classes))
-    lse = np.log(np.exp(logits).sum(axis=1))
-    for number, reduction in enumerate(REDUCTIONS * 4):
-        ignored = (-100, 4, -1, 0)[number // 3]
-        target = rng.integers(0, classes, rows)
-        target[rng.random(rows) < 0.3] = ignored
-        shape = (rows,) if reduction == "none" else ((), (1,))[number % 2]
-        case: dict[str, Any] = {
-            "grad_loss": np.asarray(1 + rng.random(shape)).astype(dtype.numpy),
-            "log_prob": (logits - lse[:, None]).astype(dtype.numpy),
-            "target": target.astype((np.int64, np.int32)[number % 2]),
-            "reduction": reduction,
-            "ignore_index": ignored,
-        }
-        if number >= 3:
-            case["weight"] = (0.5 + rng.random(classes)).astype(np.float32)
-        if number >= 6:
-            case["label_smoothing"] = 0.1
-        if number >= 9:
-            case["lse_square_scale_for_zloss"] = 0.25
-            case["lse_for_zloss"] = lse.astype(dtype.numpy)
-            case["grad_zloss"] = np.asarray(rng.normal(size=shape)).astype(dtype.numpy)
-        yield case
-
-
 _LOGITS = np.array([[1.0, 2, 3], [1, 1, 1], [0, 5, -5]])
 _LOG_PROB = _LOGITS - np.log(np.exp(_LOGITS).sum(axis=1, keepdims=True))
 _ROWS = {"log_prob": (FLOAT, _LOG_PROB.tolist()), "target": (INT64, [2, 0, 1])}
@@ -284,7 +274,7 @@ register(
         plan=_plan,
         reference=reference,
         generated=True,
-        cases=_cases,
+        workload="cross_entropy_loss",
         samples=(
             Sample(
                 "document, as intended",

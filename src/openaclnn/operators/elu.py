@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,9 @@ from openaclnn.plan import Plan, elementwise_plan, empty_plan
 from openaclnn.status import Status
 
 PARAMETERS = (
-    Parameter("gradOutput", Kind.TENSOR, "gradient of the ELU's output", "0 to 8 dimensions", FLOATS),
+    Parameter(
+        "gradOutput", Kind.TENSOR, "gradient of the ELU's output", "0 to 8 dimensions", FLOATS
+    ),
     Parameter("alpha", Kind.SCALAR, "slope of the negative branch; >= 0 if isResult", default=1.0),
     Parameter("scale", Kind.SCALAR, "factor of both branches", default=1.0),
     Parameter("inputScale", Kind.SCALAR, "factor inside the exponential", default=1.0),
@@ -105,19 +106,6 @@ def reference(
         return np.asarray(np.where(x <= 0, negative, gradient * s))
 
 
-def _cases(rng: np.random.Generator, dtype: DType) -> Iterator[dict[str, Any]]:
-    for options in (
-        {},
-        {"alpha": 1.5, "scale": 2.0, "input_scale": 0.5},
-        {"alpha": 1.6732632, "scale": 1.050701, "is_result": True},
-    ):
-        yield {
-            "grad_output": rng.normal(size=(7, 5, 9)).astype(dtype.numpy),
-            "self_or_result": (3 * rng.normal(size=(7, 5, 9))).astype(dtype.numpy),
-            **options,
-        }
-
-
 register(
     Operator(
         name="aclnnEluBackward",
@@ -133,7 +121,7 @@ register(
         result=_result,
         plan=_plan,
         reference=reference,
-        cases=_cases,
+        workload="elu",
         samples=(
             Sample(
                 "document",

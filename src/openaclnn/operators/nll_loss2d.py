@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -19,9 +18,19 @@ TARGET_DTYPES = (INT64, UINT8, INT32)
 
 PARAMETERS = (
     Parameter(
-        "gradOutput", Kind.TENSOR, "gradient of the loss", "(N, H, W) for none, else one element", FLOATS
+        "gradOutput",
+        Kind.TENSOR,
+        "gradient of the loss",
+        "(N, H, W) for none, else one element",
+        FLOATS,
     ),
-    Parameter("self", Kind.TENSOR, "log-probabilities; only shape and dtype matter", "(N, C, H, W)", FLOATS),
+    Parameter(
+        "self",
+        Kind.TENSOR,
+        "log-probabilities; only shape and dtype matter",
+        "(N, C, H, W)",
+        FLOATS,
+    ),
     Parameter(
         "target",
         Kind.TENSOR,
@@ -31,9 +40,7 @@ PARAMETERS = (
         weak=False,
     ),
     Parameter("weight", Kind.TENSOR, "factor of each class", "C elements", FLOATS),
-    Parameter(
-        "reduction", Kind.INT64, "0 none, 1 mean, 2 sum", default="mean", choices=REDUCTIONS
-    ),
+    Parameter("reduction", Kind.INT64, "0 none, 1 mean, 2 sum", default="mean", choices=REDUCTIONS),
     Parameter("ignoreIndex", Kind.INT64, "target value that counts for nothing", default=-100),
     Parameter(
         "totalWeight",
@@ -60,7 +67,9 @@ def _gradient_shape(call: Call) -> Violation | None:
             )
     elif gradient.rank > 1 or gradient.size != 1:
         return Violation(
-            "gradOutput", "one element, 0-d or 1-d, unless reduction is none", f"shape {gradient.shape}"
+            "gradOutput",
+            "one element, 0-d or 1-d, unless reduction is none",
+            f"shape {gradient.shape}",
         )
     return None
 
@@ -164,23 +173,6 @@ def reference(
     return out
 
 
-def _cases(rng: np.random.Generator, dtype: DType) -> Iterator[dict[str, Any]]:
-    batch, classes, height, width = 3, 5, 4, 6
-    for number, reduction in enumerate(REDUCTIONS * 2):
-        target = rng.integers(0, classes, (batch, height, width))
-        target[rng.random(target.shape) < 0.2] = (-100, 2)[number % 2]
-        gradient = rng.normal(size=target.shape if reduction == "none" else (1,))
-        yield {
-            "grad_output": gradient.astype(dtype.numpy),
-            "self": rng.normal(size=(batch, classes, height, width)).astype(dtype.numpy),
-            "target": target.astype(np.int64 if number % 2 == 0 else np.int32),
-            "weight": (0.5 + rng.random(classes)).astype(dtype.numpy),
-            "reduction": reduction,
-            "ignore_index": (-100, 2)[number % 2],
-            "total_weight": None if number % 2 else np.asarray([7.25]).astype(dtype.numpy),
-        }
-
-
 _PIXELS = {
     "self": (FLOAT, [[[[0.0, 0.0], [0.0, 0.0]]] * 3]),
     "target": (INT64, [[[0, 2], [1, 2]]]),
@@ -202,7 +194,7 @@ register(
         result=_result,
         plan=_plan,
         reference=reference,
-        cases=_cases,
+        workload="nll_loss2d",
         samples=(
             Sample(
                 "document",

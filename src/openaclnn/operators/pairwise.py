@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,8 @@ def broadcast_result(call: Call, inputs: tuple[str, ...]) -> tuple[tuple[int, ..
     """The shape and dtype of an omitted output."""
     shape = broadcast_shapes(*(call.tensor(name).shape for name in inputs))
     dtype = promoted_dtype(call, *inputs)
-    assert shape is not None and dtype is not None
+    assert shape is not None
+    assert dtype is not None
     return shape, dtype
 
 
@@ -62,22 +63,3 @@ def promoted_arrays(work: Any, *arrays: np.ndarray[Any, Any]) -> list[np.ndarray
     if found is None:
         raise TypeError("the arrays have no common type")
     return [array.astype(found.numpy).astype(work) for array in arrays]
-
-
-def pairwise_cases(
-    rng: np.random.Generator, dtype: DType, gradient: str, options: Mapping[str, Any]
-) -> Iterator[dict[str, Any]]:
-    """Test cases: dense, broadcast three ways, one gradient for all, ties."""
-    for shapes in (
-        ((6, 5, 4), (6, 5, 4), (6, 5, 4)),
-        ((5, 1), (6, 1, 4), (1, 5, 4)),
-        ((), (6, 5, 4), (5, 4)),
-        ((1,), (3, 7), (3, 7)),
-    ):
-        first, own, target = (np.round(2 * rng.normal(size=shape), 1) for shape in shapes)
-        yield {
-            gradient: np.asarray(first).astype(dtype.numpy),
-            "self": own.astype(dtype.numpy),
-            "target": target.astype(dtype.numpy),
-            **options,
-        }

@@ -6,12 +6,14 @@ import os
 import threading
 from typing import Any
 
+from openaclnn.products import current_product
 from openaclnn.runtime import config, context
 from openaclnn.runtime.enums import LastErrorLevel
 from openaclnn.runtime.errors import (
     AclFailure,
     integer,
     last_error,
+    null_on_failure,
     refuse,
     report,
     returns_status,
@@ -23,8 +25,6 @@ __all__ = [
     "aclFinalize", "aclFinalizeReference", "aclGetRecentErrMsg", "aclInit", "aclnnFinalize",
     "aclnnInit", "aclrtGetLastError", "aclrtGetSocName", "aclrtPeekAtLastError",
 ]  # fmt: skip
-
-_DEFAULT_SOC = "Ascend910B"
 
 
 class _Process:
@@ -144,6 +144,7 @@ def _last(level: Any, function: str, *, clear: bool) -> int:
     return last_error(clear=clear)
 
 
-def aclrtGetSocName() -> str | None:
-    """The chip that the configuration names as product."""
-    return config.product() or _DEFAULT_SOC
+@null_on_failure
+def aclrtGetSocName() -> str:
+    """The chip of the product in force."""
+    return current_product().soc

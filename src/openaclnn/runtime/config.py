@@ -12,11 +12,11 @@ import json
 import os
 from typing import Any
 
-from openaclnn import status
+from openaclnn import products, status
 from openaclnn.runtime.errors import refuse
 from openaclnn.status import AclError
 
-__all__ = ["current", "device_name", "install", "load", "product"]
+__all__ = ["current", "device_name", "install", "load"]
 
 _LARGEST_FILE = 10 * 1024 * 1024
 
@@ -28,11 +28,6 @@ def current() -> dict[str, Any]:
     return copy.deepcopy(_current)
 
 
-def product() -> str:
-    """The Ascend product named by the configuration; "" where it names none."""
-    return str(_current.get("openaclnn", {}).get("product", ""))
-
-
 def device_name() -> str:
     """What stands in for the NPU; "cpu" where the configuration does not say."""
     return str(_current.get("openaclnn", {}).get("device", "cpu"))
@@ -42,6 +37,7 @@ def install(settings: dict[str, Any]) -> None:
     """Put a configuration in force."""
     global _current
     _current = settings
+    products.configure_product(settings.get("openaclnn", {}).get("product"))
     share_messages = getattr(status, "share_messages", None)
     if share_messages is not None:
         share_messages(settings.get("err_msg_mode", "0") == "1")
@@ -94,3 +90,8 @@ def _check(settings: dict[str, Any]) -> None:
     for key in ("product", "device"):
         if not isinstance(own.get(key, ""), str):
             raise attribute(f"openaclnn.{key}", "a string", own[key])
+    if "product" in own:
+        try:
+            products.find_product(own["product"])
+        except ValueError as error:
+            raise attribute("openaclnn.product", "a known product", error) from None

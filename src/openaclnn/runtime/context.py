@@ -82,8 +82,9 @@ class _Current(threading.local):
 
 _current = _Current()
 states: dict[int, DeviceState] = {}
-lock = threading.Lock()
-"""Guards the states and the sets in them; never held while waiting for a stream."""
+lock = threading.RLock()
+"""Guards the states and the sets in them; never held while waiting for a stream. Re-entrant: a
+finaliser that destroys a handle may run at any time."""
 
 os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release)
 

@@ -24,7 +24,7 @@ INT64 = (-(2**63), 2**63 - 1)
 UINT64 = (0, 2**64 - 1)
 
 
-class AclFailure(Exception):
+class AclFailure(Exception):  # noqa: N818 - a status, not an error class
     """A refused runtime call: `code` is its status; the rest says which argument and why."""
 
     def __init__(self, code: int, function: str, argument: str, expected: str, got: str) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import threading
-from bisect import bisect_right
+from bisect import bisect_right, insort
 from dataclasses import dataclass, field
 
-from openaclnn.runtime import config
+from openaclnn.products import current_product
 from openaclnn.runtime.device import Device, host
 from openaclnn.runtime.errors import UINT64, refuse
 from openaclnn.status import AclError
@@ -35,34 +35,44 @@ class Allocation:
 
 
 class AllocationTable:
-    """Blocks ordered by address; any address inside a block finds it in O(log n)."""
+    """Blocks ordered by address; any address inside a block finds it in O(log n).
+
+    A garbage collection may run a finaliser that frees memory while this thread is in the table:
+    the lock is re-entrant, and the list changes in single calls, between which nothing can come.
+    """
 
     def __init__(self) -> None:
         self._starts: list[int] = []
         self._blocks: dict[int, Allocation] = {}
         self._used: dict[str, int] = {}
-        self.lock = threading.Lock()
+        self._changes = 0
+        self.lock = threading.RLock()
 
     def add(self, block: Allocation) -> None:
         with self.lock:
-            self._starts.insert(bisect_right(self._starts, block.address), block.address)
+            self._changes += 1
             self._blocks[block.address] = block
+            insort(self._starts, block.address)
 
     def find(self, address: int) -> Allocation | None:
         with self.lock:
-            index = bisect_right(self._starts, address)
-            if index == 0:
-                return None
-            block = self._blocks[self._starts[index - 1]]
-        return block if address < block.end else None
+            changes = -1
+            block = None
+            while changes != self._changes:
+                changes = self._changes
+                index = bisect_right(self._starts, address)
+                nearest = self._starts[index - 1 : index]
+                block = self._blocks.get(nearest[0]) if nearest else None
+        return block if block is not None and address < block.end else None
 
     def remove(self, block: Allocation) -> bool:
         """Forget a block; False where another thread did so before."""
         with self.lock:
             if self._blocks.get(block.address) is not block:
                 return False
+            self._changes += 1
+            self._starts.remove(block.address)
             del self._blocks[block.address]
-            del self._starts[bisect_right(self._starts, block.address) - 1]
             self._used[block.device] -= block.size
             return True
 
@@ -107,7 +117,7 @@ def used_bytes(device: str) -> int:
 def padded_size(size: int, *, pad: bool = True) -> int:
     """What `aclrtMalloc` really takes: rounded up to 32 bytes, and 32 more where the chip pads."""
     # The 950 family reads whole blocks without running over the end and needs no padding.
-    padding = 32 if pad and "950" not in config.product() else 0
+    padding = 32 if pad and current_product().tag != "950" else 0
     total = size + 32 + padding - 1
     if total > UINT64[1]:
         raise refuse(

@@ -58,7 +58,7 @@ def destroy_event(event: Event) -> None:
     """End an event; streams that wait for its captured point go on doing so."""
     event.alive = False
     with lock:
-        for state in states.values():
+        for state in list(states.values()):
             state.events.discard(event)
 
 
@@ -67,7 +67,11 @@ def current_stream(handle: Any) -> Stream:
 
     A thread without a context is taken to work in that of device 0: plain Python needs no set-up.
     """
-    context = current() or default_context(0)
+    context = current()
+    if context is None:
+        # Every operator of a program without set-up comes here: no lock where none is needed.
+        state = states.get(0)
+        context = (state and state.default) or default_context(0)
     if is_null(handle):
         return context.default_stream
     if not isinstance(handle, Stream):

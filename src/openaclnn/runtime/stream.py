@@ -53,7 +53,7 @@ class Stream:
 
     def _start_afresh(self) -> None:
         """The state of a stream without work; also that of every stream in the child of a fork."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a finaliser may come in between
         self._queue: SimpleQueue[Task | Marker | None] = SimpleQueue()
         self._worker: threading.Thread | None = None
         self._submitted = 0  # changed under the lock
@@ -70,7 +70,7 @@ class Stream:
             if not self.alive:
                 raise _destroyed()
             if self._worker is None:
-                self._worker = self._start_worker()
+                self._start_worker()
             self._submitted += 1
             self._queue.put(task)
 
@@ -139,17 +139,17 @@ class Stream:
             gate.acquire()
             self.raise_failure()
 
-    def _start_worker(self) -> threading.Thread:
+    def _start_worker(self) -> None:
         _register_exit()
-        worker = threading.Thread(
+        self._worker = threading.Thread(
             target=self._work, args=(self._queue,), name="openaclnn-stream", daemon=True
         )
         try:
-            worker.start()
+            self._worker.start()
         except RuntimeError as error:  # no more threads, or the interpreter is ending
+            self._worker = None
             code = AclError.ACL_ERROR_RT_RESOURCE_ALLOC_FAIL
             raise refuse(code, "stream", "a worker thread", error) from None
-        return worker
 
     def _work(self, queue: SimpleQueue[Task | Marker | None]) -> None:
         while (item := queue.get()) is not None:

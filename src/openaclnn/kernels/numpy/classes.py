@@ -38,7 +38,7 @@ def _total(weights: Array, target: Array, plan: Plan) -> np.float32:
 def nll_loss2d_backward(plan: Plan, views: Mapping[str, Array], output: Array) -> bool:
     target, gradient = views["target"], views["gradOutput"]
     weights = views["weight"].astype(np.float32)
-    divisor = None
+    divisor: Any = None
     if plan.numbers["mean"]:
         if plan.numbers["total_weight_given"]:
             divisor = views["totalWeight"].astype(np.float32)

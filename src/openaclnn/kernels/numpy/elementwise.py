@@ -24,7 +24,7 @@ def elu_backward(numbers: Mapping[str, Any], gradient: Array, x: Array) -> Array
     scale, input_scale = np.float32(numbers["scale"]), np.float32(numbers["input_scale"])
     slope = np.float32(numbers["alpha"]) * scale
     if numbers["is_result"]:
-        negative = (gradient * input_scale) * (x + slope)
+        negative: Array = (gradient * input_scale) * (x + slope)
     else:
         negative = ((gradient * input_scale) * slope) * np.exp(x * input_scale)
     return np.where(x <= 0, negative, gradient * scale)

@@ -1,0 +1,92 @@
+"""Workloads of aclnnNLLLoss2dBackward."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from openaclnn.declare import REDUCTIONS
+from openaclnn.dtypes import DType
+
+PATTERN = "pixels"
+VARIANTS: dict[str, dict[str, Any]] = {
+    "random": {"reduction": "none", "patch": 1},
+    "patches": {"reduction": "none", "patch": 64},
+    "mean, patches": {"reduction": "mean", "patch": 64},
+}
+
+
+def make(
+    rng: np.random.Generator, dtype: DType, shape: tuple[int, ...], variant: str
+) -> dict[str, Any]:
+    """Targets either random per pixel (the worst case) or constant over patches, like a segmentation mask."""
+    given = dict(VARIANTS[variant])
+    patch = given.pop("patch")
+    batch, classes, height, width = shape
+    coarse = rng.integers(0, classes, (batch, -(-height // patch), -(-width // patch)))
+    target = coarse.repeat(patch, axis=1).repeat(patch, axis=2)[:, :height, :width]
+    weight = (0.5 + rng.random(classes)).astype(dtype.numpy)
+    pixels = (batch, height, width) if given["reduction"] == "none" else (1,)
+    given["total_weight"] = np.asarray(
+        [weight.astype(np.float64)[target].sum()], np.float64
+    ).astype(dtype.numpy)
+    return {
+        "grad_output": rng.standard_normal(pixels, np.float32).astype(dtype.numpy),
+        "self": np.empty(shape, dtype.numpy),
+        "target": np.ascontiguousarray(target),
+        "weight": weight,
+        **given,
+    }
+
+
+def cases(rng: np.random.Generator, dtype: DType) -> Iterator[dict[str, Any]]:
+    batch, classes, height, width = 3, 5, 4, 6
+    for number, reduction in enumerate(REDUCTIONS * 2):
+        target = rng.integers(0, classes, (batch, height, width))
+        target[rng.random(target.shape) < 0.2] = (-100, 2)[number % 2]
+        gradient = rng.normal(size=target.shape if reduction == "none" else (1,))
+        yield {
+            "grad_output": gradient.astype(dtype.numpy),
+            "self": rng.normal(size=(batch, classes, height, width)).astype(dtype.numpy),
+            "target": target.astype(np.int64 if number % 2 == 0 else np.int32),
+            "weight": (0.5 + rng.random(classes)).astype(dtype.numpy),
+            "reduction": reduction,
+            "ignore_index": (-100, 2)[number % 2],
+            "total_weight": None if number % 2 else np.asarray([7.25]).astype(dtype.numpy),
+        }
+
+
+def torch_peers(torch: Any, given: Mapping[str, Any], out: Any) -> dict[str, Callable[[], Any]]:
+    """aten's own operator, allocating and writing into `out`."""
+    gradient = given["grad_output"]
+    arguments = (
+        gradient if given["reduction"] == "none" else gradient.reshape(()),
+        given["self"],
+        given["target"],
+        given["weight"],
+        REDUCTIONS.index(given["reduction"]),
+        given.get("ignore_index", -100),
+        given["total_weight"].reshape(()),
+    )
+    aten = torch.ops.aten.nll_loss2d_backward
+    return {
+        "torch": lambda: aten(*arguments),
+        "torch out=": lambda: aten.grad_input(*arguments, grad_input=out),
+    }
+
+
+def torch_formula(torch: Any, given: Mapping[str, Any]) -> Any:
+    """The formula as an expression: each class compared with the target."""
+    target, weight = given["target"], given["weight"].float()
+    gradient = given["grad_output"].float()
+    if given["reduction"] != "none":
+        gradient = gradient.reshape(1, 1, 1)
+    if given["reduction"] == "mean":
+        gradient = gradient / given["total_weight"].float()
+    counted = target != given.get("ignore_index", -100)
+    value = -(gradient * weight[torch.where(counted, target, 0)])
+    classes = torch.arange(given["self"].shape[1], device=target.device).view(1, -1, 1, 1)
+    hit = (classes == target[:, None]) & counted[:, None]
+    return torch.where(hit, value[:, None], 0.0).to(given["self"].dtype)

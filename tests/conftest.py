@@ -1,0 +1,133 @@
+"""What the tests share: layouts, tolerances derived from the naive formula, engines to run on."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import openaclnn
+from openaclnn.declare import Kind, Operator
+from openaclnn.dispatch import ENGINES
+from openaclnn.dtypes import DType, dtype_of_numpy
+
+Array = np.ndarray[Any, Any]
+OPERATORS = openaclnn.registry()
+CPU_ENGINES = [
+    name for name, module in ENGINES.items() if "cpu" in importlib.import_module(module).DEVICES
+]
+
+
+@pytest.fixture(params=CPU_ENGINES)
+def engine(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Each engine for CPU memory in turn, chosen by name; what it declines, NumPy serves."""
+    with openaclnn.use_engine(request.param):
+        yield request.param
+
+
+def plain(operator: Operator) -> Any:
+    """The operator's plain function."""
+    return getattr(openaclnn, operator.python_name)
+
+
+def call_on(engine: str, operator: Operator, arguments: dict[str, Any]) -> Any:
+    """The plain call on one engine, or on NumPy where that engine declines the plan."""
+    explanation = openaclnn.explain(operator, **arguments)
+    if explanation.error is not None and explanation.error.parameter == "engine":
+        with openaclnn.use_engine("numpy"):
+            return plain(operator)(**arguments)
+    return plain(operator)(**arguments)
+
+
+def tensor_names(operator: Operator) -> list[str]:
+    """The Python names of the input tensors."""
+    return [p.python_name for p in operator.parameters if p.kind is Kind.TENSOR]
+
+
+def spacing(values: Array, dtype: DType) -> Array:
+    """The distance between neighbouring numbers of a dtype around float64 values."""
+    info = ml_dtypes.finfo(dtype.numpy)
+    smallest = float(info.smallest_normal)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        exponent = np.floor(np.log2(np.maximum(np.abs(values), smallest)))
+    return np.asarray(np.exp2(exponent) * float(info.eps))
+
+
+def assert_matches_oracle(
+    operator: Operator, arguments: dict[str, Any], got: Array, compute: DType | None = None
+) -> None:
+    """Every element within what the formula itself loses in float32, plus the final rounding."""
+    given = {k: v for k, v in arguments.items() if k != "out"}
+    exact = operator.oracle(**given)
+    naive = _naive(operator, given)
+    output = dtype_of_numpy(got.dtype)
+    assert output is not None
+    assert got.shape == exact.shape
+    coarse = max((d for d in (compute, output) if d is not None), key=lambda d: d.numpy.itemsize < 4)
+    values = got.astype(np.float64)
+    with np.errstate(all="ignore"):
+        rounded = exact.astype(coarse.numpy).astype(np.float64)
+        finite = np.isfinite(exact) & np.isfinite(rounded) & np.isfinite(naive)
+        lost = np.abs(naive - exact)[finite].max(initial=0.0)
+        allowed = 0.5 * spacing(exact, coarse) + 4 * lost + 2e-7 * np.abs(exact)
+        if coarse is output and output.itemsize == 4:
+            allowed = allowed + spacing(exact, coarse)
+        close = np.abs(values - exact) <= allowed
+        same_special = (np.isnan(values) & np.isnan(exact)) | (values == exact) | (values == rounded)
+        edge = np.isfinite(exact) & ~finite & np.isinf(values)  # overflow in float32 itself
+    bad = ~(close | same_special | edge)
+    if bad.any():
+        where = tuple(int(i) for i in np.argwhere(bad)[0])
+        raise AssertionError(
+            f"{operator.name}: {int(bad.sum())} of {bad.size} elements off; first at {where}: "
+            f"got {values[where]!r}, oracle {exact[where]!r}, allowed {allowed[where]!r}"
+        )
+
+
+def _naive(operator: Operator, arguments: dict[str, Any]) -> Array:
+    from openaclnn.call import oracle_arguments
+
+    values = oracle_arguments(operator, (), arguments)
+    with np.errstate(all="ignore"):
+        return operator.reference(**values, work=np.float32).astype(np.float64)
+
+
+CANARY = 0xA5
+
+
+def fresh(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """Memory full of a canary byte, so that an unwritten element shows."""
+    memory = np.empty(shape, dtype)
+    memory.view(np.uint8 if memory.ndim else np.uint8).reshape(-1)[...] = CANARY
+    return memory
+
+
+def laid_out(array: Array, layout: str) -> tuple[Array, Array]:
+    """The same values in another layout, and the whole memory beneath."""
+    shape, dtype = array.shape, array.dtype
+    if layout == "contiguous" or array.ndim == 0:
+        base = fresh((array.size + 3,), dtype)
+        view = base[2 : 2 + array.size].reshape(shape)
+    elif layout == "transposed":
+        base = fresh(shape[::-1], dtype)
+        view = base.transpose()
+    elif layout == "sliced":
+        base = fresh(tuple(2 * size + 1 for size in shape), dtype)
+        view = base[tuple(slice(1, 2 * size + 1, 2) for size in shape)]
+    elif layout == "reversed":
+        base = fresh(shape, dtype)
+        view = base[tuple(slice(None, None, -1) for _ in shape)]
+    elif layout == "gaps in rows":
+        base = fresh((*shape[:-1], shape[-1] + 5), dtype)
+        view = base[..., 3 : 3 + shape[-1]]
+    else:
+        raise ValueError(layout)
+    view[...] = array
+    return view, base
+
+
+LAYOUTS = ("contiguous", "transposed", "sliced", "reversed", "gaps in rows")

@@ -1,0 +1,117 @@
+"""Every row of every check table gives its code, and of two broken rules the earlier one wins."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from check_rows import Mistake, table_of
+from conftest import OPERATORS
+
+from openaclnn import aclnn
+from openaclnn.call import bind_arguments
+from openaclnn.checks import run_checks
+from openaclnn.declare import Operator
+from openaclnn.products import find_product
+
+names = pytest.mark.parametrize("operator", OPERATORS, ids=lambda op: op.python_name)
+
+
+def broken(operator: Operator, arguments: dict[str, Any], pointers: tuple[bool, bool], product: str = "default") -> Any:
+    """(row, status, parameter) of the first broken rule, or None."""
+    call = bind_arguments(
+        operator, [arguments[p.name] for p in operator.parameters], find_product(product), *pointers
+    )
+    check, violation = run_checks(call)[-1]
+    return None if violation is None else (check.row, int(check.status), violation.parameter)
+
+
+def first_phase(operator: Operator, arguments: dict[str, Any], pointers: tuple[bool, bool] = (True, True)) -> Any:
+    function = getattr(aclnn, f"{operator.name}GetWorkspaceSize")
+    results = [object() if present else None for present in pointers]
+    return function(*(arguments[p.name] for p in operator.parameters), *results)
+
+
+@names
+def test_the_sound_call_is_accepted(operator: Operator) -> None:
+    sound, _ = table_of(operator)
+    assert broken(operator, sound(), (True, True)) is None
+    status, workspace, executor = first_phase(operator, sound())
+    assert (status, workspace) == (0, 0)
+    assert executor is not None
+
+
+@names
+def test_each_row_gives_its_code(operator: Operator) -> None:
+    sound, mistakes = table_of(operator)
+    for mistake in mistakes:
+        arguments = sound() | mistake.change
+        found = broken(operator, arguments, mistake.pointers)
+        assert found == (mistake.row, mistake.status, mistake.parameter), mistake
+        aclnn.aclGetRecentErrMsg()
+        status, workspace, executor = first_phase(operator, arguments, mistake.pointers)
+        assert (status, workspace, executor) == (mistake.status, 0, None)
+        message = aclnn.aclGetRecentErrMsg()
+        assert operator.name in message
+        assert mistake.parameter in message
+        assert "expected" in message
+        assert "got" in message
+        assert aclnn.aclGetRecentErrMsg() is None
+
+
+@names
+def test_of_two_mistakes_the_earlier_wins(operator: Operator) -> None:
+    sound, mistakes = table_of(operator)
+    order = {check.row: place for place, check in reversed(list(enumerate(operator.checks)))}
+    seen = 0
+    for place, first in enumerate(mistakes):
+        for second in mistakes[place + 1 :]:
+            arguments = sound() | second.change | first.change
+            pointers = (
+                first.pointers[0] and second.pointers[0],
+                first.pointers[1] and second.pointers[1],
+            )
+            found = broken(operator, arguments, pointers)
+            if found is None:  # two ways to break one row can mend each other
+                assert first.row == second.row
+                continue
+            row, status, parameter = found
+            assert status == first.status, (first, second)
+            assert order[row] <= order[first.row], (first, second)
+            assert row == first.row, (first, second, row)
+            if not set(first.change) & set(second.change) and _independent(first, second):
+                assert parameter == first.parameter, (first, second)
+                seen += 1
+    assert seen > len(mistakes)
+
+
+def _independent(first: Mistake, second: Mistake) -> bool:
+    """Rows that compare two tensors may blame the other one when both are wrong."""
+    return first.row != second.row and "9" not in (first.row, second.row)
+
+
+@names
+def test_every_row_of_the_declaration_has_a_mistake(operator: Operator) -> None:
+    _, mistakes = table_of(operator)
+    reached = {mistake.row for mistake in mistakes}
+    product_row = next(c.row for c in operator.checks if c.rule == "the product has the operator")
+    assert {check.row for check in operator.checks} - reached <= {product_row}
+
+
+@names
+def test_wrong_types_are_refused_not_raised(operator: Operator) -> None:
+    sound, _ = table_of(operator)
+    for parameter in operator.parameters:
+        for value in (object(), "text", [1, 2], {}, b"x", 1 << 70, 3.5j, float("nan")):
+            status, _, _executor = first_phase(operator, sound() | {parameter.name: value})
+            assert status in (0, 161002, 561002), (parameter, value)
+            if parameter.is_tensor:
+                assert status == 161002
+                assert parameter.name in aclnn.aclGetRecentErrMsg()
+
+
+@names
+def test_too_few_arguments(operator: Operator) -> None:
+    status, _, executor = getattr(aclnn, f"{operator.name}GetWorkspaceSize")()
+    assert (status, executor) == (161002, None)
+    assert "arguments" in aclnn.aclGetRecentErrMsg()

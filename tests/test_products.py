@@ -1,0 +1,154 @@
+"""Product profiles reproduce their families' documented limits."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from check_rows import table_of
+from conftest import OPERATORS
+from test_checks import broken, first_phase
+
+import openaclnn
+from openaclnn.declare import Operator
+from openaclnn.dtypes import BFLOAT16, INT32
+from openaclnn.products import FAMILIES, PRODUCTS, find_product
+from openaclnn.tensor import Tensor
+
+names = pytest.mark.parametrize("operator", OPERATORS, ids=lambda op: op.python_name)
+
+# What the five documents say, family by family.
+SUPPORT = {
+    "aclnnNLLLoss2dBackward": {"950", "a3", "a2", "910"},
+    "aclnnSmoothL1LossBackward": {"950", "a3", "a2", "310p", "910"},
+    "aclnnCrossEntropyLossGrad": {"950", "a3", "a2"},
+    "aclnnL1LossBackward": {"950", "a3", "a2", "310p", "910"},
+    "aclnnEluBackward": {"950", "a3", "a2", "310p", "910"},
+}
+
+
+@names
+@pytest.mark.parametrize("product", [p.tag for p in PRODUCTS])
+def test_support_and_its_codes(operator: Operator, product: str) -> None:
+    sound, _ = table_of(operator)
+    supported = product == "default" or product in SUPPORT[operator.name]
+    missing = 561003 if operator.name == "aclnnCrossEntropyLossGrad" else 561103
+    with openaclnn.use_product(product):
+        status, _, executor = first_phase(operator, sound())
+    assert status == (0 if supported else missing)
+    assert (executor is not None) == supported
+
+
+@names
+def test_argument_checks_come_before_the_missing_kernel(operator: Operator) -> None:
+    sound, mistakes = table_of(operator)
+    for mistake in mistakes:
+        found = broken(operator, sound() | mistake.change, mistake.pointers, "310b")
+        assert found is not None
+        if mistake.row == "6" and operator.generated:
+            assert found[1] == 561003  # the generated interface looks for the kernel before it plans
+        elif mistake.change.get("lseForZlossOptional", 0) is None:
+            assert found[1] == 561003  # families accept the z-loss arguments without effect
+        else:
+            assert found[:2] == (mistake.row, mistake.status)
+
+
+@names
+@pytest.mark.parametrize("product", [p.tag for p in FAMILIES])
+def test_bfloat16_only_where_the_family_has_it(operator: Operator, product: str) -> None:
+    sound, _ = table_of(operator)
+    arguments = {
+        name: Tensor(value.shape, BFLOAT16, base=4096)
+        if isinstance(value, Tensor) and value.dtype.name == "FLOAT" and name != "weightOptional"
+        else value
+        for name, value in sound().items()
+    }
+    with openaclnn.use_product(product):
+        status, _, _ = first_phase(operator, arguments)
+    has = product in ("950", "a3", "a2")
+    assert status == (0 if has and product in SUPPORT[operator.name] else 161002)
+
+
+@pytest.mark.parametrize(("product", "status"), [("950", 0), ("a3", 161002), ("910b", 161002), ("default", 0)])
+def test_cross_entropy_int32_target(product: str, status: int) -> None:
+    operator = openaclnn.find_operator("cross_entropy_loss_grad")
+    sound, _ = table_of(operator)
+    with openaclnn.use_product(product):
+        assert first_phase(operator, sound() | {"target": Tensor((4,), INT32, base=64)})[0] == status
+
+
+@pytest.mark.parametrize(("product", "status"), [("950", 0), ("a3", 561002), ("a2", 561002), ("default", 0)])
+def test_cross_entropy_smoothing(product: str, status: int) -> None:
+    operator = openaclnn.find_operator("cross_entropy_loss_grad")
+    sound, _ = table_of(operator)
+    with openaclnn.use_product(product):
+        assert first_phase(operator, sound() | {"labelSmoothing": 0.1})[0] == status
+
+
+def test_zloss_has_no_effect_on_a_family() -> None:
+    given = {
+        "grad_loss": np.float32(1.0),
+        "log_prob": np.log(np.full((2, 4), 0.25, np.float32)),
+        "target": np.array([1, 2]),
+        "lse_for_zloss": np.array([2.0, 3.0], np.float32),
+        "lse_square_scale_for_zloss": 0.5,
+    }
+    with_zloss = openaclnn.cross_entropy_loss_grad(**given)
+    without = openaclnn.cross_entropy_loss_grad(**(given | {"lse_square_scale_for_zloss": 0.0}))
+    assert not np.array_equal(with_zloss, without)
+    for product in ("950", "a2", "a3"):
+        np.testing.assert_array_equal(
+            openaclnn.cross_entropy_loss_grad(**given, product=product), without
+        )
+
+
+def test_empty_tensors_succeed_before_the_missing_kernel_shows() -> None:
+    empty = np.zeros((0, 3), np.float32)
+    assert openaclnn.elu_backward(empty, empty, product="310b").shape == (0, 3)
+    full = np.zeros((1, 3), np.float32)
+    with pytest.raises(openaclnn.AclnnError, match="310b") as caught:
+        openaclnn.elu_backward(full, full, product="310b")
+    assert caught.value.status == 561103
+
+
+def test_choosing_a_product() -> None:
+    x = np.zeros(3, np.float16).astype(BFLOAT16.numpy)
+    assert openaclnn.elu_backward(x, x).dtype == x.dtype
+    with pytest.raises(openaclnn.AclnnError, match="310p"), openaclnn.use_product("Ascend310P"):
+        openaclnn.elu_backward(x, x)
+    with pytest.raises(openaclnn.AclnnError):
+        openaclnn.elu_backward(x, x, product="910")
+    with pytest.raises(ValueError, match="known products: default, 950"):
+        openaclnn.elu_backward(x, x, product="911")
+    assert find_product("910B").tag == "a2"
+
+
+def test_environment_variable() -> None:
+    program = (
+        "import numpy, ml_dtypes, openaclnn\n"
+        "x = numpy.zeros(3, ml_dtypes.bfloat16)\n"
+        "try: openaclnn.elu_backward(x, x)\n"
+        "except openaclnn.AclnnError as error: print(error.status)\n"
+        "from openaclnn import aclnn\n"
+        "print(aclnn.aclnnEluBackwardGetWorkspaceSize(x, 1.0, 1.0, 1.0, False, x, x)[0])\n"
+    )
+    environment = {**os.environ, "OPENACLNN_PRODUCT": "910"}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["161002", "161002"]
+
+
+def test_support_table_lists_what_the_documents_say() -> None:
+    table = openaclnn.support_table()
+    assert table.header == ("operator", *(p.tag for p in PRODUCTS))
+    for row in table.rows:
+        for tag, cell in zip(table.header[2:], row[2:], strict=True):
+            assert (cell != "-") == (tag in SUPPORT[row[0]])
+            assert ("BF16" in cell) == (tag in SUPPORT[row[0]] and tag in ("950", "a3", "a2"))
+        assert row[1] == "F32 F16 BF16"
+    assert "aclnnEluBackward" in str(table)
+    assert table.markdown().startswith("| operator")

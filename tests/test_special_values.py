@@ -1,0 +1,238 @@
+"""NaN, Inf, signed zero, ties and strange scalars, as the spec decides them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import openaclnn
+from openaclnn.dtypes import FLOATS, DType
+
+nan, inf = np.nan, np.inf
+dtypes = pytest.mark.parametrize("dtype", FLOATS, ids=str)
+pytestmark = pytest.mark.usefixtures("engine")
+
+
+def same(got: np.ndarray, expected: list, *, signs: bool = False) -> None:
+    values = got.astype(np.float64)
+    np.testing.assert_array_equal(values, np.asarray(expected, np.float64))
+    if signs:
+        finite = ~np.isnan(values)
+        np.testing.assert_array_equal(np.signbit(values)[finite], np.signbit(expected)[finite])
+
+
+@dtypes
+def test_elu_special_inputs(dtype: DType) -> None:
+    x = np.array([nan, inf, -inf, 0.0, -0.0, 2.0], dtype.numpy)
+    g = np.full(6, 3.0, dtype.numpy)
+    # NaN is not <= 0: it takes the positive branch and does not propagate.
+    same(openaclnn.elu_backward(g, x, scale=2.0), [6, 6, 0, 6, 6, 6])
+    same(openaclnn.elu_backward(g, x, scale=2.0, is_result=True), [6, 6, -inf, 6, 6, 6])
+    same(openaclnn.elu_backward(np.array([nan, inf, -inf, 0.0], dtype.numpy), x[2:]), [nan, inf, -inf, 0])
+    # -Inf gradient through exp(-Inf) = 0 is NaN.
+    same(openaclnn.elu_backward(np.array([-inf], dtype.numpy), np.array([-inf], dtype.numpy)), [nan])
+
+
+@dtypes
+def test_elu_special_scalars(dtype: DType) -> None:
+    x = np.array([-1.0, 1.0, -0.0], dtype.numpy)
+    g = np.array([2.0, 2.0, 2.0], dtype.numpy)
+    same(openaclnn.elu_backward(g, x, alpha=0.0), [0, 2, 0])
+    same(openaclnn.elu_backward(g, x, alpha=nan), [nan, 2, nan])
+    same(openaclnn.elu_backward(g, x, alpha=inf), [inf, 2, inf])
+    same(openaclnn.elu_backward(g, x, scale=0.0), [0, 0, 0])
+    same(openaclnn.elu_backward(g, x, scale=inf), [inf, inf, inf])
+    same(openaclnn.elu_backward(g, x, input_scale=0.0), [0, 2, 0])
+    same(openaclnn.elu_backward(g, x, input_scale=-1.0)[1:], [2, -2])
+    same(openaclnn.elu_backward(g, x, input_scale=inf), [nan, 2, nan])
+    same(openaclnn.elu_backward(g, x, alpha=-0.0, is_result=True), [-2, 2, -0.0])
+    same(openaclnn.elu_backward(g, x, alpha=nan, is_result=True), [nan, 2, nan])
+    # The scalars are FLOAT: 1e39 is Inf there.
+    same(openaclnn.elu_backward(g, x, scale=1e39), [inf, inf, inf])
+    same(openaclnn.elu_backward(g, np.array([-1000.0, 1.0, 1.0], dtype.numpy)), [0, 2, 2])
+
+
+def test_elu_negative_input_scale_overflows_to_infinity() -> None:
+    x = np.array([-88.5, -88.7, -89.0, -1e30], np.float32)
+    got = openaclnn.elu_backward(np.ones(4, np.float32), x, input_scale=-1.0)
+    assert np.isfinite(got[:2]).all()
+    same(got[2:], [-inf, -inf])
+    exact = -np.exp(-x[:2].astype(np.float64))
+    np.testing.assert_allclose(got[:2], exact, rtol=3e-7)
+
+
+@dtypes
+def test_l1_signs(dtype: DType) -> None:
+    x = np.array([nan, 1, inf, -inf, inf, 3, 1, 2], dtype.numpy)
+    y = np.array([1, nan, inf, -inf, -inf, 3, 2, 1], dtype.numpy)
+    g = np.array([5, 5, 5, 5, 5, -5, 0, 0], dtype.numpy)
+    got = openaclnn.l1_loss_backward(g, x, y, reduction="none")
+    same(got, [0, 0, 0, 0, 5, -0.0, -0.0, 0], signs=True)
+    bad = np.array([nan, inf, -inf], dtype.numpy)
+    tie = np.ones(3, dtype.numpy)
+    same(openaclnn.l1_loss_backward(bad, tie, tie, reduction="sum"), [nan, nan, nan])
+    same(openaclnn.l1_loss_backward(bad, tie + tie, tie, reduction="sum"), [nan, inf, -inf])
+
+
+@dtypes
+def test_smooth_l1_special(dtype: DType) -> None:
+    x = np.array([nan, inf, inf, -inf, 0, 1, -1, 0.5], dtype.numpy)
+    y = np.array([1, inf, 0, 0, 0, 0, 0, 0], dtype.numpy)
+    g = np.full(8, 2.0, dtype.numpy)
+    same(openaclnn.smooth_l1_loss_backward(g, x, y, reduction="none"), [nan, nan, 2, -2, 0, 2, -2, 1])
+    same(
+        openaclnn.smooth_l1_loss_backward(g, x, y, reduction="none", beta=0.0),
+        [nan, nan, 2, -2, 0, 2, -2, 2],
+    )
+    same(
+        openaclnn.smooth_l1_loss_backward(g, x, y, reduction="none", beta=inf),
+        [nan, nan, 2, -2, 0, 0, 0, 0],
+    )
+    infinite = np.full(2, inf, dtype.numpy)
+    zero = np.zeros(2, dtype.numpy)
+    same(openaclnn.smooth_l1_loss_backward(infinite, zero, zero, reduction="none"), [nan, nan])
+
+
+def test_smooth_l1_tiny_beta_divides() -> None:
+    x = np.array([3e-8, -2e-7], np.float32)
+    got = openaclnn.smooth_l1_loss_backward(
+        np.ones(2, np.float32), x, np.zeros(2, np.float32), reduction="none", beta=1e-7
+    )
+    np.testing.assert_allclose(got, [0.3, -1.0], rtol=1e-6)
+
+
+def nll(dtype: DType, **options: object) -> np.ndarray:
+    target = np.array([[[0, 2], [1, 2]]])
+    given = {
+        "grad_output": np.array([3.0], dtype.numpy),
+        "self": np.zeros((1, 3, 2, 2), dtype.numpy),
+        "target": target,
+        "weight": np.array([0.5, 1, 2], dtype.numpy),
+        "total_weight": np.array([1.5], dtype.numpy),
+    } | options
+    return openaclnn.nll_loss2d_backward(**given)
+
+
+@dtypes
+def test_nll_zero_and_nan_totals(dtype: DType) -> None:
+    got = nll(dtype, total_weight=np.array([0.0], dtype.numpy))
+    same(got[0, :, 0, 0], [-inf, 0, 0])
+    zero = nll(dtype, total_weight=np.array([0.0], dtype.numpy), grad_output=np.array([0.0], dtype.numpy))
+    same(zero[0, :, 0, 0], [nan, 0, 0])
+    # none and sum never look at the total
+    unread = nll(dtype, total_weight=np.array([nan], dtype.numpy), reduction="sum")
+    same(unread[0, :, 1, 0], [0, -3, 0])
+
+
+@dtypes
+def test_nll_nan_stays_at_its_target(dtype: DType) -> None:
+    got = nll(dtype, weight=np.array([nan, inf, 2], dtype.numpy), reduction="sum")
+    same(got[0, :, 0, 0], [nan, 0, 0])
+    same(got[0, :, 1, 0], [0, -inf, 0])
+    same(got[0, :, 0, 1], [0, 0, -6])
+    negative = nll(dtype, grad_output=np.array([0.0], dtype.numpy), reduction="sum")
+    same(negative[0, :, 0, 0], [-0.0, 0, 0], signs=True)
+
+
+@dtypes
+def test_nll_computed_total_weight(dtype: DType) -> None:
+    got = nll(dtype, total_weight=None, ignore_index=2)
+    same(got[0, :, 0, 0], [-1, 0, 0])
+    same(got[0, :, 0, 1], [0, 0, 0])
+    everything_ignored = nll(dtype, target=np.full((1, 2, 2), 7), ignore_index=7, total_weight=None)
+    same(everything_ignored, np.zeros((1, 3, 2, 2)))
+
+
+@pytest.mark.parametrize("ignored", [-100, 2, 7, -1, 2**62, -(2**63)])
+@dtypes
+def test_nll_any_ignored_value(ignored: int, dtype: DType) -> None:
+    target = np.array([[[0, ignored], [1, ignored]]])
+    got = nll(dtype, target=target, ignore_index=ignored)
+    same(got[0, :, 0, 1], [0, 0, 0])
+    same(got[0, :, 0, 0], [-1, 0, 0])
+
+
+STRAY = [-1, 3, 100, 2**31, -(2**31), 2**63 - 1, -(2**63)]
+
+
+@pytest.mark.parametrize("stray", STRAY)
+@dtypes
+def test_nll_stray_target_raises_and_contributes_nothing(stray: int, dtype: DType) -> None:
+    target = np.array([[[0, stray], [1, 2]]])
+    out = np.full((1, 3, 2, 2), nan, dtype.numpy)
+    with pytest.raises(openaclnn.AclnnError) as caught:
+        nll(dtype, target=target, out=out)
+    assert caught.value.status == 161002
+    assert caught.value.parameter == "target"
+    assert caught.value.got == f"{stray} at (0, 0, 1)"
+    same(out[0, :, 0, 1], [0, 0, 0])
+    same(out[0, :, 0, 0], [-1, 0, 0])
+
+
+def cross_entropy(dtype: DType, **options: object) -> np.ndarray:
+    given = {
+        "grad_loss": np.array(2.0, dtype.numpy),
+        "log_prob": np.log(np.array([[0.5, 0.25, 0.25], [0.25, 0.5, 0.25]])).astype(dtype.numpy),
+        "target": np.array([0, 1]),
+    } | options
+    return openaclnn.cross_entropy_loss_grad(**given)
+
+
+@dtypes
+def test_cross_entropy_all_ignored(dtype: DType) -> None:
+    target = np.array([-100, -100])
+    assert np.isnan(cross_entropy(dtype, target=target).astype(np.float64)).all()
+    same(cross_entropy(dtype, target=target, reduction="sum"), np.zeros((2, 3)))
+    gradient = np.ones(2, dtype.numpy)
+    same(cross_entropy(dtype, target=target, reduction="none", grad_loss=gradient), np.zeros((2, 3)))
+    zero_weight = np.array([0, 0, 1], np.float32)
+    assert np.isnan(cross_entropy(dtype, weight=zero_weight).astype(np.float64)).all()
+    cancelling = np.array([1, -1, 1], np.float32)
+    assert np.isnan(cross_entropy(dtype, weight=cancelling).astype(np.float64)).all()
+
+
+@dtypes
+def test_cross_entropy_special_log_probabilities(dtype: DType) -> None:
+    log_prob = np.array([[0.0, -inf, nan], [-inf, nan, 0.0]], dtype.numpy)
+    got = cross_entropy(dtype, log_prob=log_prob, target=np.array([0, -100]), reduction="sum")
+    same(got, [[0, 0, nan], [0, nan, 0]])
+
+
+@dtypes
+def test_cross_entropy_infinite_gradient(dtype: DType) -> None:
+    gradient = np.array([inf, 1.0], dtype.numpy)
+    got = cross_entropy(dtype, grad_loss=gradient, reduction="none").astype(np.float64)
+    exact = openaclnn.find_operator("cross_entropy_loss_grad").oracle(
+        gradient, np.log(np.array([[0.5, 0.25, 0.25], [0.25, 0.5, 0.25]])).astype(dtype.numpy),
+        np.array([0, 1]), reduction="none",
+    )  # fmt: skip
+    np.testing.assert_array_equal(np.isnan(got), np.isnan(exact))
+    assert np.isfinite(got[1]).all()
+
+
+@pytest.mark.parametrize("stray", STRAY)
+@dtypes
+def test_cross_entropy_stray_target_is_treated_as_ignored(stray: int, dtype: DType) -> None:
+    out = np.full((2, 3), nan, dtype.numpy)
+    with pytest.raises(openaclnn.AclnnError) as caught:
+        cross_entropy(dtype, target=np.array([0, stray]), out=out)
+    assert caught.value.parameter == "target"
+    assert caught.value.got == f"{stray} at (1,)"
+    ignored = cross_entropy(dtype, target=np.array([0, -100]))
+    np.testing.assert_array_equal(out.view(np.uint8), ignored.view(np.uint8))
+
+
+@pytest.mark.parametrize("ignored", [-100, 0, 1, 5, -(2**63), 2**63 - 1])
+def test_cross_entropy_any_ignored_value(ignored: int) -> None:
+    got = cross_entropy(FLOATS[0], target=np.array([2, ignored]), ignore_index=ignored)
+    same(got[1], [0, 0, 0])
+    np.testing.assert_allclose(got[0], [1, 0.5, -1.5], rtol=1e-6)
+
+
+def test_float16_overflow_rounds_to_infinity() -> None:
+    g = np.array([60000, -60000], np.float16)
+    one = np.ones(2, np.float16)
+    same(openaclnn.elu_backward(g, one, scale=2.0), [inf, -inf])
+    wide = np.zeros(2, np.float32)
+    # Two roundings: the FLOAT output holds what FLOAT16 could.
+    same(openaclnn.elu_backward(g, one, scale=2.0, out=wide), [inf, -inf])

@@ -1,0 +1,297 @@
+"""The two-phase interface: protocol, executors, address setters, and the documents' programs in Python."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+from check_rows import table_of
+from conftest import OPERATORS, plain
+
+import openaclnn
+from openaclnn import acl, aclnn
+from openaclnn.declare import Kind, Operator
+from openaclnn.dtypes import dtype_of_numpy
+from openaclnn.tensor import contiguous_strides
+
+names = pytest.mark.parametrize("operator", OPERATORS, ids=lambda op: op.python_name)
+
+
+@pytest.fixture
+def stream() -> Any:
+    """A program's frame: init, device, stream, and everything released in the documented order."""
+    assert acl.aclInit(None) == 0
+    assert acl.aclrtSetDevice(0) == 0
+    status, handle = acl.aclrtCreateStream()
+    assert status == 0
+    yield handle
+    assert acl.aclrtDestroyStream(handle) == 0
+    assert acl.aclrtResetDevice(0) == 0
+    assert acl.aclFinalize() == 0
+
+
+def device_tensor(array: np.ndarray) -> tuple[Any, int]:
+    """A device copy of an array and its descriptor, as the documents' CreateAclTensor makes them."""
+    size = max(array.nbytes, 1)
+    status, address = acl.aclrtMalloc(size, acl.ACL_MEM_MALLOC_HUGE_FIRST)
+    assert status == 0
+    contiguous = np.ascontiguousarray(array)
+    if array.nbytes:
+        assert acl.aclrtMemcpy(address, size, contiguous, array.nbytes, acl.ACL_MEMCPY_HOST_TO_DEVICE) == 0
+    strides = contiguous_strides(array.shape)
+    dtype = dtype_of_numpy(array.dtype)
+    assert dtype is not None
+    tensor = acl.aclCreateTensor(
+        array.shape, dtype.code, strides, 0, acl.ACL_FORMAT_ND, array.shape, address
+    )
+    assert tensor is not None
+    return tensor, address
+
+
+def read_back(address: int, like: np.ndarray) -> np.ndarray:
+    result = np.empty_like(like)
+    assert acl.aclrtMemcpy(result, result.nbytes, address, result.nbytes, acl.ACL_MEMCPY_DEVICE_TO_HOST) == 0
+    return result
+
+
+@names
+def test_the_documents_program(operator: Operator, stream: Any) -> None:
+    """Phase one, workspace, phase two, synchronise, copy back: the example's flow and numbers."""
+    sample = next(sample for sample in operator.samples if sample.document)
+    given = sample.arrays()
+    expected = plain(operator)(**given)
+    arguments, addresses, tensors = [], [], []
+    out = np.full(expected.shape, np.nan, expected.dtype)
+    for parameter in operator.parameters:
+        value = out if parameter.kind is Kind.OUTPUT else given.get(parameter.python_name, parameter.default)
+        if parameter.is_tensor and value is not None:
+            value, address = device_tensor(np.asarray(value))
+            tensors.append(value)
+            addresses.append(address)
+        elif parameter.kind is Kind.SCALAR:
+            value = acl.aclCreateScalar(np.float32(value), acl.ACL_FLOAT)
+        elif parameter.choices and parameter.kind is Kind.INT64:
+            value = parameter.choices.index(value)
+        arguments.append(value)
+    status, size, executor = getattr(aclnn, f"{operator.name}GetWorkspaceSize")(*arguments)
+    assert (status, size) == (0, 0)
+    assert getattr(aclnn, operator.name)(None, size, executor, stream) == 0
+    assert acl.aclrtSynchronizeStream(stream) == 0
+    np.testing.assert_array_equal(
+        read_back(addresses[-1], out).view(np.int32), expected.view(np.int32)
+    )
+    assert all(acl.aclDestroyTensor(tensor) == 0 for tensor in tensors)
+    assert all(acl.aclrtFree(address) == 0 for address in addresses)
+
+
+def elu(x: np.ndarray, out: Any, **options: Any) -> tuple[int, int, Any]:
+    return aclnn.aclnnEluBackwardGetWorkspaceSize(x, 1.0, 1.0, 1.0, options.get("is_result", False), x, out)
+
+
+def synchronize() -> None:
+    assert acl.aclrtSynchronizeStream(None) == 0
+
+
+def test_arrays_work_without_any_setup() -> None:
+    x = np.array([-1.0, 2.0], np.float32)
+    out = np.zeros(2, np.float32)
+    status, _, executor = elu(x, out)
+    assert status == 0
+    assert aclnn.aclnnEluBackward(None, 0, executor, None) == 0
+    synchronize()
+    np.testing.assert_array_equal(out, openaclnn.elu_backward(x, x))
+
+
+def test_executor_is_single_use() -> None:
+    x = np.ones(2, np.float32)
+    _, _, executor = elu(x, np.zeros(2, np.float32))
+    assert aclnn.aclnnEluBackward(None, 0, executor, None) == 0
+    assert aclnn.aclnnEluBackward(None, 0, executor, None) == 561103
+    assert "executor" in aclnn.aclGetRecentErrMsg()
+    synchronize()
+
+
+def test_executor_is_consumed_even_by_a_failing_phase_two() -> None:
+    x = np.ones(2, np.float32)
+    _, _, executor = elu(x, np.zeros(2, np.float32))
+    assert aclnn.aclnnEluBackward(None, 16, executor, None) == 161001
+    assert "workspace" in aclnn.aclGetRecentErrMsg()
+    assert aclnn.aclnnEluBackward(None, 0, executor, None) == 561103
+
+
+def test_foreign_executors_give_a_status() -> None:
+    x = np.ones(2, np.float32)
+    _, _, executor = elu(x, np.zeros(2, np.float32))
+    assert aclnn.aclnnEluBackward(None, 0, None, None) == 161001
+    for foreign in (0, 12345, "executor", object(), x):
+        assert aclnn.aclnnEluBackward(None, 0, foreign, None) == 561103
+    assert aclnn.aclnnL1LossBackward(None, 0, executor, None) == 561103
+    assert "aclnnEluBackward" in aclnn.aclGetRecentErrMsg()
+    # the right operator still can
+    assert aclnn.aclnnEluBackward(None, 0, executor, None) == 0
+    synchronize()
+
+
+def test_foreign_streams_give_a_status() -> None:
+    x = np.ones(2, np.float32)
+    for foreign in (12345, "stream", object()):
+        _, _, executor = elu(x, np.zeros(2, np.float32))
+        assert aclnn.aclnnEluBackward(None, 0, executor, foreign) == 361001
+        assert "stream" in aclnn.aclGetRecentErrMsg()
+
+
+def test_destroyed_executor() -> None:
+    x = np.ones(2, np.float32)
+    _, _, executor = elu(x, np.zeros(2, np.float32))
+    assert aclnn.aclDestroyAclOpExecutor(executor) == 0
+    assert aclnn.aclnnEluBackward(None, 0, executor, None) == 561103
+    assert aclnn.aclDestroyAclOpExecutor(executor) == 561103
+    assert aclnn.aclDestroyAclOpExecutor(None) == 561103
+    assert aclnn.aclSetAclOpExecutorRepeatable(None) == 561103
+    assert aclnn.aclSetAclOpExecutorRepeatable(executor) == 561000
+
+
+def test_repeatable_executor_and_address_setters(stream: Any) -> None:
+    x = np.array([-1.0, 0.5, -2.0], np.float32)
+    first, first_address = device_tensor(x)
+    out, out_address = device_tensor(np.zeros(3, np.float32))
+    _, second_address = device_tensor(2 * x)
+    _, third_address = device_tensor(np.zeros(3, np.float32))
+    status, size, executor = aclnn.aclnnEluBackwardGetWorkspaceSize(first, 1.0, 1.0, 1.0, False, first, out)
+    assert status == 0
+    assert aclnn.aclSetAclOpExecutorRepeatable(executor) == 0
+    for _ in range(3):
+        assert aclnn.aclnnEluBackward(None, size, executor, stream) == 0
+    assert acl.aclrtSynchronizeStream(stream) == 0
+    np.testing.assert_array_equal(read_back(out_address, x), openaclnn.elu_backward(x, x))
+    assert aclnn.aclSetInputTensorAddr(executor, 0, first, second_address) == 0
+    assert aclnn.AclSetOutputTensorAddr(executor, 0, out, third_address) == 0
+    assert aclnn.aclnnEluBackward(None, size, executor, stream) == 0
+    assert acl.aclrtSynchronizeStream(stream) == 0
+    np.testing.assert_array_equal(read_back(third_address, x), openaclnn.elu_backward(2 * x, 2 * x))
+    np.testing.assert_array_equal(read_back(out_address, x), openaclnn.elu_backward(x, x))
+    assert first_address != second_address
+    assert aclnn.aclSetTensorAddr(executor, 0, None, second_address) == 561103
+    assert aclnn.aclSetTensorAddr(None, 0, first, second_address) == 561103
+    assert aclnn.aclSetDynamicInputTensorAddr(executor, 0, 0, None, 0) == 161002
+    assert aclnn.aclDestroyAclOpExecutor(executor) == 0
+
+
+def test_generated_interface_checks_the_index() -> None:
+    operator = openaclnn.find_operator("cross_entropy_loss_grad")
+    sound, _ = table_of(operator)
+    arguments = sound() | {"weightOptional": None, "gradZlossOptional": None}
+    values = [arguments[p.name] for p in operator.parameters]
+    status, _, executor = aclnn.aclnnCrossEntropyLossGradGetWorkspaceSize(*values)
+    assert status == 0
+    assert aclnn.aclSetInputTensorAddr(executor, 1, arguments["logProb"], 64) == 0
+    assert arguments["logProb"].base == 64
+    assert aclnn.aclSetInputTensorAddr(executor, 9, arguments["logProb"], 64) == 161002
+    assert aclnn.aclSetInputTensorAddr(executor, 3, arguments["logProb"], 64) == 161002  # was null
+    assert aclnn.aclSetOutputTensorAddr(executor, 1, arguments["out"], 64) == 161002
+    assert aclnn.aclSetTensorAddr(executor, 6, arguments["out"], 128) == 0
+    assert arguments["out"].base == 128
+
+
+def test_descriptors_may_go_right_after_phase_two(stream: Any) -> None:
+    x = np.linspace(-3, 3, 1000, dtype=np.float32)
+    source, source_address = device_tensor(x)
+    out, out_address = device_tensor(np.zeros_like(x))
+    gate = threading.Event()
+    openaclnn.runtime.current_stream(stream).submit(lambda: gate.wait(10) and None)
+    _, _, executor = aclnn.aclnnEluBackwardGetWorkspaceSize(source, 1.0, 1.0, 1.0, False, source, out)
+    assert aclnn.aclnnEluBackward(None, 0, executor, stream) == 0
+    assert acl.aclDestroyTensor(source) == 0
+    assert acl.aclDestroyTensor(out) == 0
+    assert not np.any(read_back(out_address, x))  # queued, not run
+    gate.set()
+    assert acl.aclrtSynchronizeStream(stream) == 0
+    np.testing.assert_array_equal(read_back(out_address, x), openaclnn.elu_backward(x, x))
+    assert source_address != out_address
+
+
+def test_destroyed_descriptor_in_phase_one() -> None:
+    tensor = acl.aclCreateTensor((2,), acl.ACL_FLOAT, None, 0, acl.ACL_FORMAT_ND, (2,), 0)
+    assert acl.aclDestroyTensor(tensor) == 0
+    assert elu(tensor, tensor)[0] == 161002
+    assert "destroyed" in aclnn.aclGetRecentErrMsg()
+
+
+def test_memory_is_checked_before_a_kernel_may_touch_it(stream: Any) -> None:
+    good, address = device_tensor(np.ones(4, np.float32))
+    make = lambda shape, where, strides=None, offset=0: acl.aclCreateTensor(  # noqa: E731
+        shape, acl.ACL_FLOAT, strides, offset, acl.ACL_FORMAT_ND, shape, where
+    )
+    allocation = openaclnn.runtime.find_allocation(address)
+    assert allocation is not None
+    inside = make((allocation.size // 4,), address)  # the padding belongs to the allocation
+    assert elu(inside, inside)[0] == 0
+    for bad in (
+        make((allocation.size // 4 + 1,), address),
+        make((2,), address, [allocation.size // 4]),
+        make((1,), address, [1], allocation.size // 4),
+        make((4,), 64),
+    ):
+        status, _, _ = aclnn.aclnnEluBackwardGetWorkspaceSize(bad, 1.0, 1.0, 1.0, False, bad, bad)
+        assert status == 161002
+        assert "gradOutput" in aclnn.aclGetRecentErrMsg()
+    status, host = acl.aclrtMallocHost(64)
+    assert status == 0
+    pinned = make((4,), host)
+    assert elu(pinned, pinned)[0] == 161002
+    assert "host memory" in aclnn.aclGetRecentErrMsg()
+    later = make((4,), None)
+    status, _, executor = aclnn.aclnnEluBackwardGetWorkspaceSize(later, 1.0, 1.0, 1.0, False, good, good)
+    assert status == 0  # the address may still come
+    assert aclnn.aclnnEluBackward(None, 0, executor, stream) == 161001
+    assert "null" in aclnn.aclGetRecentErrMsg()
+    # freed between the phases
+    _, _, executor = elu(good, good)
+    assert acl.aclrtFree(address) == 0
+    assert aclnn.aclnnEluBackward(None, 0, executor, stream) == 161002
+
+
+def test_stray_targets_contribute_nothing_without_an_error() -> None:
+    out = np.full((2, 3), np.nan, np.float32)
+    status, _, executor = aclnn.aclnnCrossEntropyLossGradGetWorkspaceSize(
+        np.float32([1, 1]), np.zeros((2, 3), np.float32), np.array([0, 77]), None, None, None,
+        "none", -100, 0.0, 0.0, out,
+    )  # fmt: skip
+    assert status == 0
+    assert aclnn.aclnnCrossEntropyLossGrad(None, 0, executor, None) == 0
+    synchronize()
+    np.testing.assert_array_equal(out, [[0, 1, 1], [0, 0, 0]])
+
+
+def test_null_reduction_means_mean() -> None:
+    given = (np.float32([2]), np.zeros((2, 3), np.float32), np.array([0, 1]), None, None, None)
+    out = np.zeros((2, 3), np.float32)
+    status, _, executor = aclnn.aclnnCrossEntropyLossGradGetWorkspaceSize(*given, None, -100, 0.0, 0.0, out)
+    assert status == 0
+    assert aclnn.aclnnCrossEntropyLossGrad(None, 0, executor, None) == 0
+    synchronize()
+    np.testing.assert_array_equal(out, [[0, 1, 1], [1, 0, 1]])
+
+
+def test_many_threads_at_once() -> None:
+    failures: list[Any] = []
+
+    def work(seed: int) -> None:
+        x = np.random.default_rng(seed).normal(size=500).astype(np.float32)
+        expected = openaclnn.elu_backward(x, x)
+        for _ in range(50):
+            out = np.zeros_like(x)
+            status, _, executor = elu(x, out)
+            status |= aclnn.aclnnEluBackward(None, 0, executor, None)
+            status |= acl.aclrtSynchronizeStream(None)
+            if status or not np.array_equal(out, expected):
+                failures.append((seed, status))
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
