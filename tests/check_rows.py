@@ -9,7 +9,17 @@ from typing import Any
 import openaclnn
 from openaclnn.declare import Operator
 from openaclnn.dtypes import (
-    BFLOAT16, COMPLEX64, DOUBLE, FLOAT, FLOAT16, INT32, INT64, UINT8, UINT16, UINT32, DType,
+    BFLOAT16,
+    COMPLEX64,
+    DOUBLE,
+    FLOAT,
+    FLOAT16,
+    INT32,
+    INT64,
+    UINT8,
+    UINT16,
+    UINT32,
+    DType,
 )  # fmt: skip
 from openaclnn.tensor import Format, Scalar, Tensor
 
@@ -57,14 +67,24 @@ ELU = [
     *_POINTERS,
     *_nulls("1", "gradOutput", "alpha", "scale", "inputScale", "selfOrResult", "gradInput"),
     Mistake("2", INVALID, "selfOrResult", {"selfOrResult": t((2, 3), FLOAT16)}),
-    Mistake("3", INVALID, "gradOutput", {"gradOutput": t((2, 3), DOUBLE), "selfOrResult": t((2, 3), DOUBLE)}),
+    Mistake(
+        "3",
+        INVALID,
+        "gradOutput",
+        {"gradOutput": t((2, 3), DOUBLE), "selfOrResult": t((2, 3), DOUBLE)},
+    ),
     Mistake("4", INVALID, "alpha", {"alpha": Scalar(1j, COMPLEX64)}),
     Mistake("4", INVALID, "scale", {"scale": Scalar(1j, COMPLEX64)}),
     Mistake("4", INVALID, "inputScale", {"inputScale": 1j}),
     Mistake("5", INVALID, "gradInput", {"gradInput": t((2, 3), INT32)}),
     Mistake("6", INVALID, "selfOrResult", {"selfOrResult": t((3, 2))}),
     Mistake("7", INVALID, "gradInput", {"gradInput": t((2, 1))}),
-    Mistake("8", INVALID, "gradOutput", {"gradOutput": t(NINE), "selfOrResult": t(NINE), "gradInput": t(NINE)}),
+    Mistake(
+        "8",
+        INVALID,
+        "gradOutput",
+        {"gradOutput": t(NINE), "selfOrResult": t(NINE), "gradInput": t(NINE)},
+    ),
     Mistake("9", INVALID, "alpha", {"alpha": -0.5, "isResult": True}),
 ]
 

@@ -67,7 +67,9 @@ def assert_matches_oracle(
     output = dtype_of_numpy(got.dtype)
     assert output is not None
     assert got.shape == exact.shape
-    coarse = max((d for d in (compute, output) if d is not None), key=lambda d: d.numpy.itemsize < 4)
+    coarse = max(
+        (d for d in (compute, output) if d is not None), key=lambda d: d.numpy.itemsize < 4
+    )
     values = got.astype(np.float64)
     with np.errstate(all="ignore"):
         rounded = exact.astype(coarse.numpy).astype(np.float64)
@@ -77,7 +79,9 @@ def assert_matches_oracle(
         if coarse is output and output.itemsize == 4:
             allowed = allowed + spacing(exact, coarse)
         close = np.abs(values - exact) <= allowed
-        same_special = (np.isnan(values) & np.isnan(exact)) | (values == exact) | (values == rounded)
+        same_special = (
+            (np.isnan(values) & np.isnan(exact)) | (values == exact) | (values == rounded)
+        )
         edge = np.isfinite(exact) & ~finite & np.isinf(values)  # overflow in float32 itself
     bad = ~(close | same_special | edge)
     if bad.any():
@@ -102,7 +106,7 @@ CANARY = 0xA5
 def fresh(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     """Memory full of a canary byte, so that an unwritten element shows."""
     memory = np.empty(shape, dtype)
-    memory.view(np.uint8 if memory.ndim else np.uint8).reshape(-1)[...] = CANARY
+    memory.view(np.uint8).reshape(-1)[...] = CANARY
     return memory
 
 

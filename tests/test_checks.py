@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from check_rows import Mistake, table_of
 from conftest import OPERATORS
-
 from openaclnn import aclnn
 from openaclnn.call import bind_arguments
 from openaclnn.checks import run_checks
@@ -17,7 +17,12 @@ from openaclnn.products import find_product
 names = pytest.mark.parametrize("operator", OPERATORS, ids=lambda op: op.python_name)
 
 
-def broken(operator: Operator, arguments: dict[str, Any], pointers: tuple[bool, bool], product: str = "default") -> Any:
+def broken(
+    operator: Operator,
+    arguments: dict[str, Any],
+    pointers: tuple[bool, bool],
+    product: str = "default",
+) -> Any:
     """(row, status, parameter) of the first broken rule, or None."""
     call = bind_arguments(
         operator, [arguments[p.name] for p in operator.parameters], find_product(product), *pointers
@@ -26,7 +31,9 @@ def broken(operator: Operator, arguments: dict[str, Any], pointers: tuple[bool, 
     return None if violation is None else (check.row, int(check.status), violation.parameter)
 
 
-def first_phase(operator: Operator, arguments: dict[str, Any], pointers: tuple[bool, bool] = (True, True)) -> Any:
+def first_phase(
+    operator: Operator, arguments: dict[str, Any], pointers: tuple[bool, bool] = (True, True)
+) -> Any:
     function = getattr(aclnn, f"{operator.name}GetWorkspaceSize")
     results = [object() if present else None for present in pointers]
     return function(*(arguments[p.name] for p in operator.parameters), *results)

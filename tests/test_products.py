@@ -8,15 +8,15 @@ import sys
 
 import numpy as np
 import pytest
-from check_rows import table_of
-from conftest import OPERATORS
-from test_checks import broken, first_phase
 
 import openaclnn
+from check_rows import table_of
+from conftest import OPERATORS
 from openaclnn.declare import Operator
 from openaclnn.dtypes import BFLOAT16, INT32
 from openaclnn.products import FAMILIES, PRODUCTS, find_product
 from openaclnn.tensor import Tensor
+from test_checks import broken, first_phase
 
 names = pytest.mark.parametrize("operator", OPERATORS, ids=lambda op: op.python_name)
 
@@ -49,7 +49,9 @@ def test_argument_checks_come_before_the_missing_kernel(operator: Operator) -> N
         found = broken(operator, sound() | mistake.change, mistake.pointers, "310b")
         assert found is not None
         if mistake.row == "6" and operator.generated:
-            assert found[1] == 561003  # the generated interface looks for the kernel before it plans
+            assert (
+                found[1] == 561003
+            )  # the generated interface looks for the kernel before it plans
         elif mistake.change.get("lseForZlossOptional", 0) is None:
             assert found[1] == 561003  # families accept the z-loss arguments without effect
         else:
@@ -72,15 +74,21 @@ def test_bfloat16_only_where_the_family_has_it(operator: Operator, product: str)
     assert status == (0 if has and product in SUPPORT[operator.name] else 161002)
 
 
-@pytest.mark.parametrize(("product", "status"), [("950", 0), ("a3", 161002), ("910b", 161002), ("default", 0)])
+@pytest.mark.parametrize(
+    ("product", "status"), [("950", 0), ("a3", 161002), ("910b", 161002), ("default", 0)]
+)
 def test_cross_entropy_int32_target(product: str, status: int) -> None:
     operator = openaclnn.find_operator("cross_entropy_loss_grad")
     sound, _ = table_of(operator)
     with openaclnn.use_product(product):
-        assert first_phase(operator, sound() | {"target": Tensor((4,), INT32, base=64)})[0] == status
+        assert (
+            first_phase(operator, sound() | {"target": Tensor((4,), INT32, base=64)})[0] == status
+        )
 
 
-@pytest.mark.parametrize(("product", "status"), [("950", 0), ("a3", 561002), ("a2", 561002), ("default", 0)])
+@pytest.mark.parametrize(
+    ("product", "status"), [("950", 0), ("a3", 561002), ("a2", 561002), ("default", 0)]
+)
 def test_cross_entropy_smoothing(product: str, status: int) -> None:
     operator = openaclnn.find_operator("cross_entropy_loss_grad")
     sound, _ = table_of(operator)

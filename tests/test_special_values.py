@@ -28,9 +28,14 @@ def test_elu_special_inputs(dtype: DType) -> None:
     # NaN is not <= 0: it takes the positive branch and does not propagate.
     same(openaclnn.elu_backward(g, x, scale=2.0), [6, 6, 0, 6, 6, 6])
     same(openaclnn.elu_backward(g, x, scale=2.0, is_result=True), [6, 6, -inf, 6, 6, 6])
-    same(openaclnn.elu_backward(np.array([nan, inf, -inf, 0.0], dtype.numpy), x[2:]), [nan, inf, -inf, 0])
+    same(
+        openaclnn.elu_backward(np.array([nan, inf, -inf, 0.0], dtype.numpy), x[2:]),
+        [nan, inf, -inf, 0],
+    )
     # -Inf gradient through exp(-Inf) = 0 is NaN.
-    same(openaclnn.elu_backward(np.array([-inf], dtype.numpy), np.array([-inf], dtype.numpy)), [nan])
+    same(
+        openaclnn.elu_backward(np.array([-inf], dtype.numpy), np.array([-inf], dtype.numpy)), [nan]
+    )
 
 
 @dtypes
@@ -79,7 +84,9 @@ def test_smooth_l1_special(dtype: DType) -> None:
     x = np.array([nan, inf, inf, -inf, 0, 1, -1, 0.5], dtype.numpy)
     y = np.array([1, inf, 0, 0, 0, 0, 0, 0], dtype.numpy)
     g = np.full(8, 2.0, dtype.numpy)
-    same(openaclnn.smooth_l1_loss_backward(g, x, y, reduction="none"), [nan, nan, 2, -2, 0, 2, -2, 1])
+    same(
+        openaclnn.smooth_l1_loss_backward(g, x, y, reduction="none"), [nan, nan, 2, -2, 0, 2, -2, 1]
+    )
     same(
         openaclnn.smooth_l1_loss_backward(g, x, y, reduction="none", beta=0.0),
         [nan, nan, 2, -2, 0, 2, -2, 2],
@@ -117,7 +124,9 @@ def nll(dtype: DType, **options: object) -> np.ndarray:
 def test_nll_zero_and_nan_totals(dtype: DType) -> None:
     got = nll(dtype, total_weight=np.array([0.0], dtype.numpy))
     same(got[0, :, 0, 0], [-inf, 0, 0])
-    zero = nll(dtype, total_weight=np.array([0.0], dtype.numpy), grad_output=np.array([0.0], dtype.numpy))
+    zero = nll(
+        dtype, total_weight=np.array([0.0], dtype.numpy), grad_output=np.array([0.0], dtype.numpy)
+    )
     same(zero[0, :, 0, 0], [nan, 0, 0])
     # none and sum never look at the total
     unread = nll(dtype, total_weight=np.array([nan], dtype.numpy), reduction="sum")
@@ -184,7 +193,9 @@ def test_cross_entropy_all_ignored(dtype: DType) -> None:
     assert np.isnan(cross_entropy(dtype, target=target).astype(np.float64)).all()
     same(cross_entropy(dtype, target=target, reduction="sum"), np.zeros((2, 3)))
     gradient = np.ones(2, dtype.numpy)
-    same(cross_entropy(dtype, target=target, reduction="none", grad_loss=gradient), np.zeros((2, 3)))
+    same(
+        cross_entropy(dtype, target=target, reduction="none", grad_loss=gradient), np.zeros((2, 3))
+    )
     zero_weight = np.array([0, 0, 1], np.float32)
     assert np.isnan(cross_entropy(dtype, weight=zero_weight).astype(np.float64)).all()
     cancelling = np.array([1, -1, 1], np.float32)

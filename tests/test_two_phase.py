@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from check_rows import table_of
-from conftest import OPERATORS, plain
 
 import openaclnn
+from check_rows import table_of
+from conftest import OPERATORS, plain
 from openaclnn import acl, aclnn
 from openaclnn.declare import Kind, Operator
 from openaclnn.dtypes import dtype_of_numpy
@@ -39,7 +39,10 @@ def device_tensor(array: np.ndarray) -> tuple[Any, int]:
     assert status == 0
     contiguous = np.ascontiguousarray(array)
     if array.nbytes:
-        assert acl.aclrtMemcpy(address, size, contiguous, array.nbytes, acl.ACL_MEMCPY_HOST_TO_DEVICE) == 0
+        assert (
+            acl.aclrtMemcpy(address, size, contiguous, array.nbytes, acl.ACL_MEMCPY_HOST_TO_DEVICE)
+            == 0
+        )
     strides = contiguous_strides(array.shape)
     dtype = dtype_of_numpy(array.dtype)
     assert dtype is not None
@@ -52,7 +55,12 @@ def device_tensor(array: np.ndarray) -> tuple[Any, int]:
 
 def read_back(address: int, like: np.ndarray) -> np.ndarray:
     result = np.empty_like(like)
-    assert acl.aclrtMemcpy(result, result.nbytes, address, result.nbytes, acl.ACL_MEMCPY_DEVICE_TO_HOST) == 0
+    assert (
+        acl.aclrtMemcpy(
+            result, result.nbytes, address, result.nbytes, acl.ACL_MEMCPY_DEVICE_TO_HOST
+        )
+        == 0
+    )
     return result
 
 
@@ -65,7 +73,11 @@ def test_the_documents_program(operator: Operator, stream: Any) -> None:
     arguments, addresses, tensors = [], [], []
     out = np.full(expected.shape, np.nan, expected.dtype)
     for parameter in operator.parameters:
-        value = out if parameter.kind is Kind.OUTPUT else given.get(parameter.python_name, parameter.default)
+        value = (
+            out
+            if parameter.kind is Kind.OUTPUT
+            else given.get(parameter.python_name, parameter.default)
+        )
         if parameter.is_tensor and value is not None:
             value, address = device_tensor(np.asarray(value))
             tensors.append(value)
@@ -87,7 +99,9 @@ def test_the_documents_program(operator: Operator, stream: Any) -> None:
 
 
 def elu(x: np.ndarray, out: Any, **options: Any) -> tuple[int, int, Any]:
-    return aclnn.aclnnEluBackwardGetWorkspaceSize(x, 1.0, 1.0, 1.0, options.get("is_result", False), x, out)
+    return aclnn.aclnnEluBackwardGetWorkspaceSize(
+        x, 1.0, 1.0, 1.0, options.get("is_result", False), x, out
+    )
 
 
 def synchronize() -> None:
@@ -159,7 +173,9 @@ def test_repeatable_executor_and_address_setters(stream: Any) -> None:
     out, out_address = device_tensor(np.zeros(3, np.float32))
     _, second_address = device_tensor(2 * x)
     _, third_address = device_tensor(np.zeros(3, np.float32))
-    status, size, executor = aclnn.aclnnEluBackwardGetWorkspaceSize(first, 1.0, 1.0, 1.0, False, first, out)
+    status, size, executor = aclnn.aclnnEluBackwardGetWorkspaceSize(
+        first, 1.0, 1.0, 1.0, False, first, out
+    )
     assert status == 0
     assert aclnn.aclSetAclOpExecutorRepeatable(executor) == 0
     for _ in range(3):
@@ -201,7 +217,9 @@ def test_descriptors_may_go_right_after_phase_two(stream: Any) -> None:
     out, out_address = device_tensor(np.zeros_like(x))
     gate = threading.Event()
     openaclnn.runtime.current_stream(stream).submit(lambda: gate.wait(10) and None)
-    _, _, executor = aclnn.aclnnEluBackwardGetWorkspaceSize(source, 1.0, 1.0, 1.0, False, source, out)
+    _, _, executor = aclnn.aclnnEluBackwardGetWorkspaceSize(
+        source, 1.0, 1.0, 1.0, False, source, out
+    )
     assert aclnn.aclnnEluBackward(None, 0, executor, stream) == 0
     assert acl.aclDestroyTensor(source) == 0
     assert acl.aclDestroyTensor(out) == 0
@@ -243,7 +261,9 @@ def test_memory_is_checked_before_a_kernel_may_touch_it(stream: Any) -> None:
     assert elu(pinned, pinned)[0] == 161002
     assert "host memory" in aclnn.aclGetRecentErrMsg()
     later = make((4,), None)
-    status, _, executor = aclnn.aclnnEluBackwardGetWorkspaceSize(later, 1.0, 1.0, 1.0, False, good, good)
+    status, _, executor = aclnn.aclnnEluBackwardGetWorkspaceSize(
+        later, 1.0, 1.0, 1.0, False, good, good
+    )
     assert status == 0  # the address may still come
     assert aclnn.aclnnEluBackward(None, 0, executor, stream) == 161001
     assert "null" in aclnn.aclGetRecentErrMsg()
@@ -268,7 +288,9 @@ def test_stray_targets_contribute_nothing_without_an_error() -> None:
 def test_null_reduction_means_mean() -> None:
     given = (np.float32([2]), np.zeros((2, 3), np.float32), np.array([0, 1]), None, None, None)
     out = np.zeros((2, 3), np.float32)
-    status, _, executor = aclnn.aclnnCrossEntropyLossGradGetWorkspaceSize(*given, None, -100, 0.0, 0.0, out)
+    status, _, executor = aclnn.aclnnCrossEntropyLossGradGetWorkspaceSize(
+        *given, None, -100, 0.0, 0.0, out
+    )
     assert status == 0
     assert aclnn.aclnnCrossEntropyLossGrad(None, 0, executor, None) == 0
     synchronize()

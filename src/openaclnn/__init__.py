@@ -15,6 +15,7 @@ from openaclnn.plain import make_plain_function as _make_plain_function
 from openaclnn.products import use_product
 from openaclnn.status import AclnnError, Status
 from openaclnn.tensor import Scalar, Tensor
+from openaclnn.threads import get_num_threads, set_num_threads
 
 __version__ = "0.1.0"
 
@@ -28,7 +29,9 @@ __all__ = [
     "Tensor",
     "explain",
     "find_operator",
+    "get_num_threads",
     "registry",
+    "set_num_threads",
     "support_table",
     "use_engine",
     "use_product",

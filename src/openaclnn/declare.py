@@ -206,7 +206,7 @@ class Operator:
 
 
 def snake_case(name: str) -> str:
-    """`NLLLoss2dBackward` -> `nll_loss2d_backward`."""
+    """`selfOrResult` -> `self_or_result`."""
     spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name)
     return spaced.lower()
 

@@ -1,0 +1,89 @@
+# Written by `python -m openaclnn.stubs` from the operators' declarations.
+from typing import Any
+
+import numpy as np
+
+from openaclnn.declare import find_operator as find_operator
+from openaclnn.declare import registry as registry
+from openaclnn.describe import support_table as support_table
+from openaclnn.dispatch import use_engine as use_engine
+from openaclnn.explain import explain as explain
+from openaclnn.products import use_product as use_product
+from openaclnn.status import AclnnError as AclnnError
+from openaclnn.status import Status as Status
+from openaclnn.tensor import Scalar as Scalar
+from openaclnn.tensor import Tensor as Tensor
+from openaclnn.threads import get_num_threads as get_num_threads
+from openaclnn.threads import set_num_threads as set_num_threads
+
+ArrayLike = Any
+Number = float | np.number[Any] | Scalar
+
+__version__: str
+
+def cross_entropy_loss_grad(
+    grad_loss: ArrayLike,
+    log_prob: ArrayLike,
+    target: ArrayLike,
+    *,
+    weight: ArrayLike | None = None,
+    grad_zloss: ArrayLike | None = None,
+    lse_for_zloss: ArrayLike | None = None,
+    reduction: str | int = 'mean',
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+    lse_square_scale_for_zloss: float = 0.0,
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """Gradient of the cross entropy loss, with class weights, label smoothing and z-loss."""
+
+def elu_backward(
+    grad_output: ArrayLike,
+    self_or_result: ArrayLike,
+    *,
+    alpha: Number = 1.0,
+    scale: Number = 1.0,
+    input_scale: Number = 1.0,
+    is_result: bool = False,
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """Gradient of the ELU activation with respect to its input."""
+
+def l1_loss_backward(
+    grad_output: ArrayLike,
+    self: ArrayLike,
+    target: ArrayLike,
+    *,
+    reduction: str | int = 'mean',
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """Gradient of the mean absolute error with respect to the predictions."""
+
+def nll_loss2d_backward(
+    grad_output: ArrayLike,
+    self: ArrayLike,
+    target: ArrayLike,
+    weight: ArrayLike,
+    *,
+    reduction: str | int = 'mean',
+    ignore_index: int = -100,
+    total_weight: ArrayLike | None = None,
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """Gradient of the per-pixel negative log-likelihood loss with respect to the log-probabilities."""
+
+def smooth_l1_loss_backward(
+    grad_out: ArrayLike,
+    self: ArrayLike,
+    target: ArrayLike,
+    *,
+    reduction: str | int = 'mean',
+    beta: float = 1.0,
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """Gradient of the smooth L1 (Huber-like) loss with respect to the predictions."""

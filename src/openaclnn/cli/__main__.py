@@ -1,0 +1,7 @@
+"""`python -m openaclnn.cli`."""
+
+import sys
+
+from openaclnn.cli import main
+
+sys.exit(main())

@@ -1,0 +1,156 @@
+"""Operators explain themselves: prototypes, parameters, checks, and what would happen to a call."""
+
+from __future__ import annotations
+
+import inspect
+import pickle
+
+import numpy as np
+import pytest
+
+import openaclnn
+from conftest import OPERATORS, plain
+from openaclnn.declare import Operator, snake_case
+
+names = pytest.mark.parametrize("operator", OPERATORS, ids=lambda op: op.python_name)
+
+PROTOTYPES = {
+    "aclnnNLLLoss2dBackward": (
+        "const aclTensor *gradOutput, const aclTensor *self, const aclTensor *target, const aclTensor *weight, "
+        "int64_t reduction, int64_t ignoreIndex, aclTensor *totalWeight, aclTensor *out"
+    ),
+    "aclnnSmoothL1LossBackward": (
+        "const aclTensor *gradOut, const aclTensor *self, const aclTensor *target, "
+        "int64_t reduction, float beta, aclTensor *gradInput"
+    ),
+    "aclnnCrossEntropyLossGrad": (
+        "const aclTensor *gradLoss, const aclTensor *logProb, const aclTensor *target, "
+        "const aclTensor *weightOptional, const aclTensor *gradZlossOptional, "
+        "const aclTensor *lseForZlossOptional, char *reductionOptional, int64_t ignoreIndex, "
+        "double labelSmoothing, double lseSquareScaleForZloss, const aclTensor *out"
+    ),
+    "aclnnL1LossBackward": (
+        "const aclTensor *gradOutput, const aclTensor *self, const aclTensor *target, int64_t reduction, "
+        "aclTensor *gradInput"
+    ),
+    "aclnnEluBackward": (
+        "const aclTensor *gradOutput, const aclScalar *alpha, const aclScalar *scale, "
+        "const aclScalar *inputScale, bool isResult, const aclTensor *selfOrResult, aclTensor *gradInput"
+    ),
+}
+SIGNATURES = {
+    "aclnnEluBackward": "(grad_output, self_or_result, *, alpha=1.0, scale=1.0, input_scale=1.0, is_result=False, out=None, product=None)",
+    "aclnnL1LossBackward": "(grad_output, self, target, *, reduction='mean', out=None, product=None)",
+    "aclnnSmoothL1LossBackward": "(grad_out, self, target, *, reduction='mean', beta=1.0, out=None, product=None)",
+    "aclnnNLLLoss2dBackward": "(grad_output, self, target, weight, *, reduction='mean', ignore_index=-100, total_weight=None, out=None, product=None)",
+    "aclnnCrossEntropyLossGrad": "(grad_loss, log_prob, target, *, weight=None, grad_zloss=None, lse_for_zloss=None, reduction='mean', ignore_index=-100, label_smoothing=0.0, lse_square_scale_for_zloss=0.0, out=None, product=None)",
+}
+
+
+@names
+def test_prototypes_are_those_of_the_documents(operator: Operator) -> None:
+    first, second = operator.prototypes()
+    assert first == (
+        f"aclnnStatus {operator.name}GetWorkspaceSize({PROTOTYPES[operator.name]}, "
+        "uint64_t *workspaceSize, aclOpExecutor **executor)"
+    )
+    assert second == (
+        f"aclnnStatus {operator.name}(void *workspace, uint64_t workspaceSize, "
+        "aclOpExecutor *executor, aclrtStream stream)"
+    )
+
+
+@names
+def test_plain_signatures(operator: Operator) -> None:
+    assert str(inspect.signature(plain(operator))) == SIGNATURES[operator.name]
+    assert operator.summary in plain(operator).__doc__
+
+
+@names
+def test_describe_has_everything(operator: Operator) -> None:
+    page = operator.describe()
+    for parameter in operator.parameters:
+        assert parameter.declaration in page
+    for check in operator.checks:
+        assert check.rule in page
+        assert str(int(check.status)) in page
+    assert operator.formula in page
+
+
+def test_headers() -> None:
+    assert {op.header for op in OPERATORS} == {
+        "aclnnop/aclnn_elu_backward.h",
+        "aclnnop/aclnn_l1_loss_backward.h",
+        "aclnnop/aclnn_smooth_l1_loss_backward.h",
+        "aclnnop/aclnn_nll_loss2d_backward.h",
+        "aclnnop/aclnn_cross_entropy_loss_grad.h",
+    }
+    assert snake_case("lseSquareScaleForZloss") == "lse_square_scale_for_zloss"
+
+
+def test_find_operator_lists_the_known_ones() -> None:
+    with pytest.raises(KeyError, match=r"known operators: .*elu_backward"):
+        openaclnn.find_operator("gelu_backward")
+
+
+def test_explain_a_sound_call() -> None:
+    x = np.ones((4, 5), np.float32)
+    for way in (openaclnn.elu_backward, "elu_backward", "aclnnEluBackward"):
+        found = openaclnn.explain(way, x, x.T.copy().T)
+        assert found.ok
+        assert len(found.checks) == len(found.operator.checks)
+        assert found.engine in openaclnn.dispatch.ENGINES
+        assert "kernel elu_backward" in str(found)
+        assert "engine" in str(found)
+
+
+def test_explain_names_the_broken_rule() -> None:
+    x = np.ones((4, 5), np.float32)
+    found = openaclnn.explain(openaclnn.elu_backward, x, x[:, :3], alpha=-1.0, is_result=True)
+    assert not found.ok
+    assert found.error is not None
+    assert found.checks[-1].check.row == "6"
+    assert found.error.parameter == "selfOrResult"
+    assert "FAIL  6" in str(found)
+    assert "more checks not reached" in str(found)
+
+
+def test_explain_bad_types_empty_tensors_and_products() -> None:
+    x = np.ones((4, 5), np.float32)
+    assert "list" in str(openaclnn.explain(openaclnn.elu_backward, [1.0], x))
+    assert "nothing to compute" in str(openaclnn.explain(openaclnn.elu_backward, x[:0], x[:0]))
+    assert openaclnn.explain(openaclnn.elu_backward, x, x, product="310b").error.status == 561103
+    with pytest.raises(TypeError, match="needs"):
+        openaclnn.explain(openaclnn.elu_backward, x)
+    with pytest.raises(TypeError, match="alfa"):
+        openaclnn.explain(openaclnn.elu_backward, x, x, alfa=1)
+
+
+def test_errors_carry_their_parts_and_pickle() -> None:
+    x = np.ones(3, np.float32)
+    with pytest.raises(openaclnn.AclnnError) as caught:
+        openaclnn.elu_backward(x, np.ones(4, np.float32))
+    error = caught.value
+    assert (error.status, error.operator, error.parameter) == (
+        161002,
+        "aclnnEluBackward",
+        "selfOrResult",
+    )
+    assert error.expected == "shape (3,), the shape of gradOutput"
+    assert error.got == "shape (4,)"
+    assert str(error) == (
+        "aclnnEluBackward: selfOrResult: expected shape (3,), the shape of gradOutput, got shape (4,) "
+        "[161002 ACLNN_ERR_PARAM_INVALID]"
+    )
+    again = pickle.loads(pickle.dumps(error))
+    assert str(again) == str(error)
+
+
+def test_choosing_an_engine_by_name() -> None:
+    x = np.ones(3, np.float32)
+    with openaclnn.use_engine("numpy"):
+        found = openaclnn.explain(openaclnn.elu_backward, x, x)
+    assert found.engine == "numpy"
+    assert found.reasons == ("numpy: serves it, asked for by name",)
+    with pytest.raises(ValueError, match=r"known engines: .*numpy"), openaclnn.use_engine("abacus"):
+        pass

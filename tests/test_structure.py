@@ -1,0 +1,112 @@
+"""The rules that keep the code a house: names in their place, light imports, generated files fresh."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import openaclnn
+from conftest import OPERATORS
+from openaclnn import acl, aclnn
+from openaclnn.stubs import stubs
+
+ROOT = Path(openaclnn.__file__).parent
+PROJECT = Path(__file__).parent.parent
+
+
+def own_files() -> list[Path]:
+    """Our Python files outside the places where an operator may be named."""
+    allowed = {ROOT / "operators", ROOT / "kernels"}
+    package = [p for p in ROOT.rglob("*.py") if not any(a in p.parents for a in allowed)]
+    return package + list((PROJECT / "benchmarks").rglob("*.py"))
+
+
+@pytest.mark.parametrize("operator", OPERATORS, ids=lambda op: op.python_name)
+def test_an_operator_is_named_in_operators_and_kernels_only(
+    operator: openaclnn.declare.Operator,
+) -> None:
+    names = re.compile(rf"\b({operator.name}|{operator.python_name})\w*\b")
+    for path in own_files():
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            if names.search(line) and not _is_prose(path, number):
+                raise AssertionError(f"{path}:{number} names {operator.name}: {line.strip()}")
+
+
+def _is_prose(path: Path, number: int) -> bool:
+    """Whether a line lies in a docstring: an example may name an operator, code may not."""
+    import ast
+
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            if "\n" in node.value and node.lineno <= number <= (node.end_lineno or node.lineno):
+                return True
+    return False
+
+
+def test_every_operator_module_is_imported_by_one_line() -> None:
+    text = (ROOT / "operators" / "__init__.py").read_text()
+    modules = {p.stem for p in (ROOT / "operators").glob("*.py")} - {"__init__", "pairwise"}
+    assert modules == set(re.findall(r"^    (\w+),$", text, re.M))
+    assert len(OPERATORS) == len(modules)
+
+
+def test_importing_loads_numpy_and_nothing_heavier() -> None:
+    program = (
+        "import sys, numpy; before = set(sys.modules)\n"
+        "import openaclnn, openaclnn.aclnn, openaclnn.acl\n"
+        "new = {m.partition('.')[0] for m in set(sys.modules) - before} - {'openaclnn'}\n"
+        "print(*sorted(m for m in new if m not in sys.stdlib_module_names and m != 'numpy'))\n"
+        "import threading; print(threading.active_count())\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split("\n")[:2] == ["", "1"]
+
+
+@pytest.mark.parametrize("module", [openaclnn, aclnn, acl], ids=lambda m: m.__name__)
+def test_all_is_what_is_public(module: object) -> None:
+    declared = module.__all__
+    assert len(set(declared)) == len(declared)
+    assert all(hasattr(module, name) for name in declared)
+
+
+def test_public_things_are_documented() -> None:
+    for module in (openaclnn, aclnn, acl):
+        for name in module.__all__:
+            thing = getattr(module, name)
+            if callable(thing):
+                assert (thing.__doc__ or "").strip(), f"{module.__name__}.{name} has no docstring"
+
+
+@pytest.mark.parametrize("name", sorted(stubs()))
+def test_stubs_are_fresh(name: str) -> None:
+    assert (ROOT / name).read_text() == stubs()[name], "run: python -m openaclnn.stubs"
+
+
+def test_stubs_declare_every_public_name() -> None:
+    for name in openaclnn.__all__:
+        assert re.search(rf"\b{name}\b", stubs()["__init__.pyi"]), name
+    for name in aclnn.__all__:
+        assert re.search(rf"\b{name}\b", stubs()["aclnn.pyi"]), name
+
+
+def test_every_module_imports_alone() -> None:
+    for path in sorted(ROOT.rglob("*.py")):
+        parts = path.relative_to(ROOT.parent).with_suffix("").parts
+        if parts[-1] == "__main__" or {"gpu", "cpu"} & set(parts):
+            continue
+        importlib.import_module(".".join(p for p in parts if p != "__init__"))
+
+
+def test_kernels_know_nothing_of_operators_or_statuses() -> None:
+    for path in (ROOT / "kernels").rglob("*.py"):
+        for line in path.read_text().splitlines():
+            assert not re.match(
+                r"\s*(from|import) openaclnn\.(operators|declare|status|checks|call)\b", line
+            ), path
