@@ -19,7 +19,8 @@ ENGINES: dict[str, str] = {
 }
 """Engines by name, in order of preference, with the package of their kernels."""
 
-Runner = Callable[[Sequence[int], int], int]
+Runner = Callable[[Sequence[Any], int], int]
+"""Of the operands' addresses, the output's last, and a stream; not 0 where a target was out of range."""
 
 
 class Choice(NamedTuple):
@@ -28,9 +29,13 @@ class Choice(NamedTuple):
     engine: str
     runner: Runner
     reasons: tuple[str, ...]
+    takes_arrays: bool = False  # the runner reads addresses off NumPy arrays itself
 
 
 _chosen: ContextVar[str | None] = ContextVar("openaclnn_engine", default=None)
+
+chosen_engine = _chosen.get
+"""The engine of the innermost `use_engine` block, or None."""
 
 
 def _known(name: str) -> str:
@@ -75,7 +80,8 @@ def choose_engine(plan: Plan, device: str) -> Choice:
         objection = _objection(engine, plan, device)
         if objection is None:
             reasons.append(f"{name}: serves it" + (", asked for by name" if asked else ""))
-            return Choice(name, engine.prepare(plan), tuple(reasons))
+            takes_arrays = getattr(engine, "TAKES_ARRAYS", False)
+            return Choice(name, engine.prepare(plan), tuple(reasons), takes_arrays)
         reasons.append(f"{name}: {objection}")
     raise AclnnError(
         Status.ACLNN_ERR_INNER_FIND_KERNEL_ERROR, plan.operator, "engine",

@@ -10,11 +10,12 @@ import numpy as np
 from openaclnn.call import AUTO, Call, bind_plain
 from openaclnn.checks import first_violation
 from openaclnn.declare import REQUIRED, Kind, Operator
-from openaclnn.dispatch import choose_engine
+from openaclnn.dispatch import choose_engine, chosen_engine
 from openaclnn.guard import check_memory, check_output_layout, check_overlap
-from openaclnn.interop import allocate_like, as_tensor, is_number, view_memory
+from openaclnn.interop import allocate_like, as_tensor, is_number
 from openaclnn.plan import Plan
-from openaclnn.products import Product, current_product, find_product
+from openaclnn.products import Product, chosen_product, current_product, find_product
+from openaclnn.recipes import known_recipe, recipe, remember, stray_target
 from openaclnn.status import AclnnError, Status
 from openaclnn.tensor import Tensor
 
@@ -43,8 +44,10 @@ def check_devices(call: Call) -> str:
     return device
 
 
-def call_plain(operator: Operator, arguments: Mapping[str, Any], product: Any = None) -> Any:
-    """Bind, check, plan and run one plain call."""
+def call_plain(
+    operator: Operator, arguments: Mapping[str, Any], product: Any = None, key: Any = None
+) -> Any:
+    """Bind, check, plan and run one plain call; with a `key`, remember how for the next like it."""
     call = bind_plain(operator, arguments, product_of(product))
     error = first_violation(call)
     if error is not None:
@@ -61,12 +64,13 @@ def call_plain(operator: Operator, arguments: Mapping[str, Any], product: Any = 
     plan = operator.plan(call)
     if not plan.empty:
         tensors = plan_tensors(plan, call)
-        operands = (*plan.inputs, plan.output)
-        check_memory(plan, operands, tensors)
+        check_memory(plan, (*plan.inputs, plan.output), tensors)
         if arguments["out"] is not None:
             check_overlap(plan, tensors)
-        runner = choose_engine(plan, device).runner
-        if runner([tensor.address for tensor in tensors], 0):
+        choice = choose_engine(plan, device)
+        if key is not None and choice.takes_arrays:
+            remember(key, recipe(operator, plan, choice.runner, arguments["out"] is None, result))
+        if choice.runner([tensor.address for tensor in tensors], 0):
             raise stray_target(plan, tensors)
     return result if finish is None else finish(result)
 
@@ -85,25 +89,45 @@ def _model(operator: Operator, arguments: Mapping[str, Any]) -> Any:
     return None
 
 
-def stray_target(plan: Plan, tensors: list[Tensor]) -> AclnnError:
-    """The refusal for a class index that is neither in range nor ignored: where it is, and what."""
-    target = view_memory(tensors[plan.targets]).astype(np.int64)
-    ignored = plan.numbers["ignore_index"]
-    bad = ((target < 0) | (target >= plan.classes)) & (target != ignored)
-    place = tuple(int(index) for index in np.argwhere(bad)[0])
-    return AclnnError(
-        Status.ACLNN_ERR_PARAM_INVALID, plan.operator, plan.inputs[plan.targets].parameter,
-        f"class indices in [0, {plan.classes}) or ignoreIndex {ignored}",
-        f"{target[place]} at {place}",
-    )  # fmt: skip
-
-
 def make_plain_function(operator: Operator) -> Callable[..., Any]:
     """The plain call as a function with its own signature, made the way `dataclasses` makes methods."""
     positional, keywords = operator.plain_parameters
-    given = ", ".join(f"{p.python_name!r}: {p.python_name}" for p in [*positional, *keywords])
-    source = f"def {operator.signature()}:\n    return _call(_operator, {{{given}}}, product)\n"
-    scope: dict[str, Any] = {"_call": call_plain, "_operator": operator}
+    parameters = [*positional, *keywords]
+    given = ", ".join(f"{p.python_name!r}: {p.python_name}" for p in parameters)
+    arrays, conditions, signature = [], ["product is None"], ["_product()", "_engine()"]
+    for p in parameters:
+        name = p.python_name
+        if not p.is_tensor:
+            # 0.0 == -0.0 and 1 == 1.0 == True, but they are not the same argument.
+            signature += [f"{name} or str({name})", f"{name}.__class__"]
+            continue
+        arrays.append(name)
+        layout = f"{name}.dtype, {name}.shape, {name}.strides"
+        if p.default is REQUIRED and p.kind is Kind.TENSOR:
+            conditions.append(f"{name}.__class__ is _ndarray")
+            signature.append(layout)
+        else:
+            conditions.append(f"({name} is None or {name}.__class__ is _ndarray)")
+            signature.append(f"None if {name} is None else ({layout})")
+    source = f"""
+def {operator.signature()}:
+    key = None
+    if {" and ".join(conditions)}:
+        key = ({operator.name!r}, {", ".join(signature)})
+        try:
+            known = _known(key)
+        except TypeError:  # an argument that cannot be hashed: the checks will say what it should be
+            key = known = None
+        if known is not None:
+            result = known({", ".join(arrays)})
+            if result is not NotImplemented:
+                return result
+    return _call(_operator, {{{given}}}, product, key)
+"""
+    scope: dict[str, Any] = {
+        "_call": call_plain, "_operator": operator, "_ndarray": np.ndarray, "_known": known_recipe,
+        "_product": chosen_product, "_engine": chosen_engine,
+    }  # fmt: skip
     exec(source, scope)
     function: Callable[..., Any] = scope[operator.python_name]
     function.__module__ = "openaclnn"

@@ -7,7 +7,7 @@ documents say about it: dtypes, missing operators, options without effect.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -66,11 +66,19 @@ def find_product(name: str) -> Product:
 _chosen: ContextVar[Product | None] = ContextVar("openaclnn_product", default=None)
 _configured: list[Product] = []
 
+chosen_product = _chosen.get
+"""The profile of the innermost `use_product` block, or None."""
+
+listeners: list[Callable[[], None]] = []
+"""Called when the process-wide profile changes."""
+
 
 def configure_product(name: str | None) -> None:
     """Set the process-wide profile (the runtime's configuration file does); None forgets it."""
     product = None if name is None else find_product(name)
     _configured[:] = [] if product is None else [product]
+    for listener in listeners:
+        listener()
 
 
 def current_product() -> Product:
