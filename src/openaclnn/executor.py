@@ -150,7 +150,7 @@ def phase_two(
         runner = executor.runner
 
         def task(owners: Any = owners) -> None:
-            runner(addresses, 0)
+            runner(addresses, queue.native)
 
         queue.submit(task)
     except AclFailure as failure:

@@ -6,7 +6,9 @@ A library is touched only if the caller already imported it.
 from __future__ import annotations
 
 import ctypes
+import functools
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -32,7 +34,7 @@ from openaclnn.dtypes import (
 )  # fmt: skip
 from openaclnn.tensor import Tensor
 
-__all__ = ["allocate_like", "as_tensor", "is_number", "to_numpy"]
+__all__ = ["TORCH_CLASSES", "allocate_like", "as_tensor", "is_number", "stream_source", "to_numpy"]
 
 
 def is_number(value: Any) -> bool:
@@ -40,9 +42,27 @@ def is_number(value: Any) -> bool:
     return isinstance(value, (bool, int, float, np.bool_, np.integer, np.floating))
 
 
+TORCH_CLASSES: set[Any] = set()
+"""`torch.Tensor` itself, once a tensor was seen; subclasses may mean something else by their methods."""
+
+
 def _is_torch(value: Any) -> bool:
     torch = sys.modules.get("torch")
-    return torch is not None and isinstance(value, torch.Tensor)
+    if torch is None or not isinstance(value, torch.Tensor):
+        return False
+    TORCH_CLASSES.update((torch.Tensor, torch.nn.Parameter))
+    return True
+
+
+def stream_source(value: Any) -> Callable[[], int]:
+    """What gives the stream that work on this array belongs on; 0 for CPU memory and by default."""
+    if _is_torch(value) and value.device.type == "cuda":
+        raw: Callable[[int], int] = sys.modules["torch"]._C._cuda_getCurrentRawStream
+        return functools.partial(raw, value.device.index)
+    cupy = sys.modules.get("cupy")
+    if cupy is not None and isinstance(value, cupy.ndarray):
+        return lambda: int(cupy.cuda.get_current_stream().ptr)
+    return lambda: 0
 
 
 def as_tensor(value: Any) -> Tensor:

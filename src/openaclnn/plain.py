@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from openaclnn.call import AUTO, Call, bind_plain
 from openaclnn.checks import first_violation
-from openaclnn.declare import REQUIRED, Kind, Operator
+from openaclnn.declare import REQUIRED, Kind, Operator, Parameter
 from openaclnn.dispatch import choose_engine, chosen_engine
 from openaclnn.guard import check_memory, check_output_layout, check_overlap
-from openaclnn.interop import allocate_like, as_tensor, is_number
+from openaclnn.interop import TORCH_CLASSES, allocate_like, as_tensor, is_number, stream_source
 from openaclnn.plan import Plan
 from openaclnn.products import Product, chosen_product, current_product, find_product
 from openaclnn.recipes import known_recipe, recipe, remember, stray_target
@@ -68,9 +68,11 @@ def call_plain(
         if arguments["out"] is not None:
             check_overlap(plan, tensors)
         choice = choose_engine(plan, device)
-        if key is not None and choice.takes_arrays:
-            remember(key, recipe(operator, plan, choice.runner, arguments["out"] is None, result))
-        if choice.runner([tensor.address for tensor in tensors], 0):
+        if key is not None:
+            fresh = arguments["out"] is None
+            remember(key, recipe(operator, plan, choice.runner, choice.takes_arrays, fresh, result))
+        stream = stream_source(result)()
+        if choice.runner([tensor.address for tensor in tensors], stream):
             raise stray_target(plan, tensors)
     return result if finish is None else finish(result)
 
@@ -94,30 +96,23 @@ def make_plain_function(operator: Operator) -> Callable[..., Any]:
     positional, keywords = operator.plain_parameters
     parameters = [*positional, *keywords]
     given = ", ".join(f"{p.python_name!r}: {p.python_name}" for p in parameters)
-    arrays, conditions, signature = [], ["product is None"], ["_product()", "_engine()"]
-    for p in parameters:
-        name = p.python_name
-        if not p.is_tensor:
-            # 0.0 == -0.0 and 1 == 1.0 == True, but they are not the same argument.
-            signature += [f"{name} or str({name})", f"{name}.__class__"]
-            continue
-        arrays.append(name)
-        layout = f"{name}.dtype, {name}.shape, {name}.strides"
-        if p.default is REQUIRED and p.kind is Kind.TENSOR:
-            conditions.append(f"{name}.__class__ is _ndarray")
-            signature.append(layout)
-        else:
-            conditions.append(f"({name} is None or {name}.__class__ is _ndarray)")
-            signature.append(f"None if {name} is None else ({layout})")
+    arrays = [p.python_name for p in parameters if p.is_tensor]
+    first = positional[0].python_name
     source = f"""
 def {operator.signature()}:
-    key = None
-    if {" and ".join(conditions)}:
-        key = ({operator.name!r}, {", ".join(signature)})
+    key = known = None
+    if product is None:
         try:
-            known = _known(key)
+            if {first}.__class__ is _ndarray:
+                if {_condition(parameters, "is _ndarray")}:
+                    key = {_key(operator, parameters, "{0}.dtype, {0}.shape, {0}.strides")}
+                    known = _known(key)
+            elif {first}.__class__ in _torch:
+                if {_condition(parameters, "in _torch")}:
+                    key = {_key(operator, parameters, "{0}.dtype, {0}.shape, {0}.stride(), {0}.device")}
+                    known = _known(key)
         except TypeError:  # an argument that cannot be hashed: the checks will say what it should be
-            key = known = None
+            key = None
         if known is not None:
             result = known({", ".join(arrays)})
             if result is not NotImplemented:
@@ -126,7 +121,7 @@ def {operator.signature()}:
 """
     scope: dict[str, Any] = {
         "_call": call_plain, "_operator": operator, "_ndarray": np.ndarray, "_known": known_recipe,
-        "_product": chosen_product, "_engine": chosen_engine,
+        "_torch": TORCH_CLASSES, "_product": chosen_product, "_engine": chosen_engine,
     }  # fmt: skip
     exec(source, scope)
     function: Callable[..., Any] = scope[operator.python_name]
@@ -134,6 +129,32 @@ def {operator.signature()}:
     function.__doc__ = _docstring(operator)
     function.operator = operator  # type: ignore[attr-defined]
     return function
+
+
+def _condition(parameters: Sequence[Parameter], test: str) -> str:
+    """Whether all tensors given are arrays of one class."""
+    return " and ".join(
+        f"{p.python_name}.__class__ {test}"
+        if p.default is REQUIRED and p.kind is Kind.TENSOR
+        else f"({p.python_name} is None or {p.python_name}.__class__ {test})"
+        for p in parameters
+        if p.is_tensor
+    )
+
+
+def _key(operator: Operator, parameters: Sequence[Parameter], layout: str) -> str:
+    """What tells one signature from another: layouts, options, product and engine."""
+    parts = [repr(operator.name), "_product()", "_engine()"]
+    for p in parameters:
+        name = p.python_name
+        if not p.is_tensor:
+            # 0.0 == -0.0 and 1 == 1.0 == True, but they are not the same argument.
+            parts += [f"{name} or str({name})", f"{name}.__class__"]
+        elif p.default is REQUIRED and p.kind is Kind.TENSOR:
+            parts.append(layout.format(name))
+        else:
+            parts.append(f"None if {name} is None else ({layout.format(name)})")
+    return f"({', '.join(parts)})"
 
 
 def _docstring(operator: Operator) -> str:

@@ -29,8 +29,9 @@ def current() -> dict[str, Any]:
 
 
 def device_name() -> str:
-    """What stands in for the NPU; "cpu" where the configuration does not say."""
-    return str(_current.get("openaclnn", {}).get("device", "cpu"))
+    """What stands in for the NPU: the configuration's, else OPENACLNN_DEVICE, else "cpu"."""
+    asked = os.environ.get("OPENACLNN_DEVICE") or "cpu"
+    return str(_current.get("openaclnn", {}).get("device", asked))
 
 
 def install(settings: dict[str, Any]) -> None:

@@ -43,6 +43,14 @@ class Device(Protocol):
 
     def fill(self, address: int, value: int, count: int) -> None: ...
 
+    def open_stream(self) -> int: ...
+
+    def is_done(self, stream: int) -> bool: ...
+
+    def drain(self, stream: int) -> None: ...
+
+    def close_stream(self, stream: int) -> None: ...
+
 
 class HostDevice:
     """Device memory that is ordinary memory of this process."""
@@ -66,6 +74,17 @@ class HostDevice:
 
     def fill(self, address: int, value: int, count: int) -> None:
         ctypes.memset(address, value, count)
+
+    # A stream's tasks do their work themselves here: there is nothing behind them to wait for.
+    def open_stream(self) -> int:
+        return 0
+
+    def is_done(self, stream: int) -> bool:
+        return True
+
+    def drain(self, stream: int) -> None: ...
+
+    def close_stream(self, stream: int) -> None: ...
 
 
 @functools.cache
@@ -112,5 +131,14 @@ def selected() -> Device:
     return device_named(config.device_name())
 
 
+def _cuda(index: int) -> Device:
+    from openaclnn.runtime.cuda import CudaDevice
+
+    return CudaDevice(index)
+
+
 host: Device = HostDevice()
 register("cpu", lambda: host)
+register("cuda", lambda: device_named("cuda:0"))
+for _index in range(8):
+    register(f"cuda:{_index}", functools.partial(_cuda, _index))

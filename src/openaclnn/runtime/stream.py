@@ -48,6 +48,7 @@ class Stream:
         self._failures = 0
         self._discarding = False  # tasks are skipped: stopped by a failure, or aborted
         self._aborted = False
+        self._native = -1
         self._start_afresh()
         _streams.add(self)
 
@@ -60,9 +61,26 @@ class Stream:
         self._completed = 0  # changed by the worker only
 
     @property
+    def native(self) -> int:
+        """The device's own stream behind this one; opened by the first task that asks."""
+        if self._native < 0:
+            self._native = self.context.device.open_stream()
+        return self._native
+
+    def _drain(self) -> None:
+        """Let the device finish what the tasks have queued there."""
+        if self._native > 0:
+            try:
+                self.context.device.drain(self._native)
+            except AclFailure as error:
+                self._fail(error)
+
+    @property
     def idle(self) -> bool:
         """Whether everything submitted so far is done."""
-        return self._completed == self._submitted
+        if self._completed != self._submitted:
+            return False
+        return self._native <= 0 or self.context.device.is_done(self._native)
 
     def submit(self, task: Task | Marker) -> None:
         """Queue a task behind all earlier ones and return at once."""
@@ -154,6 +172,7 @@ class Stream:
     def _work(self, queue: SimpleQueue[Task | Marker | None]) -> None:
         while (item := queue.get()) is not None:
             if isinstance(item, Marker):
+                self._drain()
                 # Counted first: whom the marker wakes must see the stream as idle.
                 self._completed += 1
                 item.action()
@@ -167,6 +186,9 @@ class Stream:
                 item = None
                 self._completed += 1
             del item
+        if self._native > 0:
+            self.context.device.close_stream(self._native)
+            self._native = -1
 
     def _fail(self, error: BaseException) -> None:
         code = getattr(error, "code", None)
