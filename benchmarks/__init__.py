@@ -1,0 +1,1 @@
+"""Benchmarks of every operator on every engine, beside PyTorch: `python -m benchmarks --help`."""

@@ -1,0 +1,129 @@
+"""How exact results are: `python -m benchmarks.accuracy --markdown docs/numerics.md` measures and writes it.
+
+Errors are in units in the last place (ulp) of the output's dtype against the float64 oracle, over normal results.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import ml_dtypes
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+import openaclnn
+from benchmarks.machine import describe_machine
+from benchmarks.report import markdown_table
+from openaclnn.declare import Operator
+from openaclnn.dtypes import FLOATS, DType
+
+SHAPES = {"elementwise": (1 << 20,), "rows": (256, 4096), "pixels": (4, 21, 128, 128)}
+ROW = (
+    "operator",
+    "variant",
+    "dtype",
+    "ours, largest ulp",
+    "ours, mean ulp",
+    "PyTorch, largest ulp",
+)
+
+
+class Errors(NamedTuple):
+    """The largest and the mean error in ulp."""
+
+    largest: float
+    mean: float
+
+
+def errors(got: np.ndarray[Any, Any], exact: np.ndarray[Any, Any], dtype: DType) -> Errors:
+    """Errors over results that are normal numbers of the dtype."""
+    info: Any = ml_dtypes.finfo(dtype.numpy)
+    size = np.abs(exact)
+    normal = (size >= float(info.smallest_normal)) & (size <= float(info.max))
+    unit = np.exp2(np.floor(np.log2(size[normal]))) * float(info.eps)
+    off = np.abs(got.astype(np.float64)[normal] - exact[normal]) / unit
+    return Errors(float(off.max(initial=0.0)), float(off.mean()) if off.size else 0.0)
+
+
+def _as_torch(torch: Any, value: Any) -> Any:
+    if not isinstance(value, np.ndarray):
+        return value
+    if value.dtype == ml_dtypes.bfloat16:
+        return torch.from_numpy(value.view(np.uint16)).view(torch.bfloat16)
+    return torch.from_numpy(value)
+
+
+def measure(operator: Operator, variant: str, dtype: DType) -> tuple[str, ...]:
+    """One row: ours and PyTorch's errors on the same data."""
+    work = operator.workloads
+    arguments = work.make(np.random.default_rng(2), dtype, SHAPES[work.PATTERN], variant)
+    exact = operator.oracle(**arguments)
+    ours = errors(getattr(openaclnn, operator.python_name)(**arguments), exact, dtype)
+    try:
+        import torch
+    except ImportError:
+        theirs = "-"
+    else:
+        given = {name: _as_torch(torch, value) for name, value in arguments.items()}
+        out = torch.empty(exact.shape, dtype=getattr(torch, dtype.torch_name))
+        result = work.torch_peers(torch, given, out)["torch"]().double().numpy()
+        theirs = f"{errors(result, exact, dtype).largest:.3g}"
+    return (
+        operator.name,
+        variant,
+        dtype.name,
+        f"{ours.largest:.3g}",
+        f"{ours.mean:.3g}",
+        theirs,
+    )
+
+
+PAGE = """# Numerics
+
+{rules}
+
+## Measured
+
+Errors in units in the last place (ulp) of the dtype against the float64 oracle, over results that are normal
+numbers; 0.5 is a correctly rounded result. Differences of nearly equal terms (label smoothing and z-loss near a
+zero of the gradient) lose digits in any float32 evaluation, PyTorch's too, and show as large ulp counts of
+tiny results.
+
+{table}
+
+Made by `python -m benchmarks.accuracy --markdown docs/numerics.md` on {machine}.
+"""
+RULES = Path(__file__).with_name("numerics_rules.md")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure every operator, variant and dtype; print the table, and write the page where asked."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.accuracy", description=__doc__)
+    parser.add_argument("--markdown", type=Path, help="write the page to this file")
+    given = parser.parse_args(arguments)
+    rows = [
+        measure(operator, variant, dtype)
+        for operator in openaclnn.registry()
+        for variant in operator.workloads.VARIANTS
+        for dtype in FLOATS
+    ]
+    table = Table(*ROW)
+    for row in rows:
+        table.add_row(*row)
+    Console().print(table)
+    if given.markdown:
+        page = PAGE.format(
+            rules=RULES.read_text(encoding="utf-8").strip(),
+            table=markdown_table(ROW, 3, rows),
+            machine=", ".join(str(fact) for fact in describe_machine().values()),
+        )
+        given.markdown.write_text(page, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

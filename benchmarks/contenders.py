@@ -1,0 +1,177 @@
+"""Who computes a problem: our engines by each way to call them, PyTorch's ways, and a copy of the same bytes."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import openaclnn
+from benchmarks.problems import Problem
+from openaclnn.declare import Kind
+from openaclnn.dispatch import ENGINES, choose_engine, use_engine
+from openaclnn.status import AclnnError
+
+__all__ = ["COPY", "Contender", "build_contenders", "engine_states"]
+
+COPY = "copy"
+
+
+@dataclass(frozen=True)
+class Contender:
+    """One way to the result. `unavailable` says why there is nothing to call."""
+
+    name: str
+    call: Callable[[], Any]
+    ours: bool = False
+    engine: str = ""
+    writes_out: bool = False  # the result is in the problem's `out`, else it is returned
+    unavailable: str = ""
+
+    def chosen(self) -> AbstractContextManager[None]:
+        """The engine's choice, entered before the clock starts."""
+        return use_engine(self.engine) if self.engine else nullcontext()
+
+
+def engine_states(device: str) -> dict[str, str]:
+    """Each registered engine with why it cannot serve this device; "" if it can."""
+    states = {}
+    for name, package in ENGINES.items():
+        try:
+            engine = importlib.import_module(package)
+        except ImportError as error:
+            states[name] = f"not importable: {error}"
+            continue
+        if device not in engine.DEVICES:
+            states[name] = f"serves {' and '.join(engine.DEVICES)} memory"
+        else:
+            states[name] = engine.unavailable() or ""
+    return states
+
+
+def build_contenders(
+    problem: Problem,
+    engines: list[str],
+    torch: Any = None,
+    *,
+    two_phase: bool = False,
+    compiled: bool = False,
+    bare: bool = False,
+) -> list[Contender]:
+    """All contenders of a problem: ours first, then torch's if torch is given, then the copy.
+
+    Torch's are run once to see whether they work here; `bare` leaves that and the copy out.
+    """
+    contenders = [own for engine in engines for own in _ours(problem, engine, two_phase)]
+    if torch is not None:
+        contenders += _peers(problem, torch, not bare)
+        if compiled:
+            contenders.append(_compiled(problem, torch))
+    return contenders if bare else [*contenders, _copy(problem, torch)]
+
+
+def _ours(problem: Problem, engine: str, two_phase: bool) -> Iterator[Contender]:
+    try:
+        with use_engine(engine):
+            choose_engine(problem.plan, problem.device)
+    except AclnnError as error:
+        yield Contender(engine, _nothing, True, engine, unavailable=str(error))
+        return
+    operator = problem.operator
+    positional, keywords = operator.plain_parameters
+    ordered = [problem.arguments[p.python_name] for p in positional]
+    named = {
+        p.python_name: problem.arguments[p.python_name]
+        for p in keywords
+        if p.python_name in problem.arguments
+    }
+    function = functools.partial(getattr(openaclnn, operator.python_name), *ordered, **named)
+    yield Contender(engine, function, True, engine)
+    into = functools.partial(function, out=problem.out)
+    yield Contender(f"{engine} out=", into, True, engine, writes_out=True)
+    if two_phase and problem.device == "cpu":  # the runtime's streams are ours, not CUDA's
+        with use_engine(engine):
+            second = _second_phase(problem)
+        yield Contender(f"{engine} two-phase", second, True, engine, writes_out=True)
+
+
+def _second_phase(problem: Problem) -> Callable[[], None]:
+    """Phase two of a repeatable executor and the wait for it; phase one is done here."""
+    from openaclnn import acl, aclnn
+
+    operator = problem.operator
+    arguments = [
+        problem.out
+        if p.kind is Kind.OUTPUT
+        else problem.arguments.get(p.python_name, None if p.is_tensor else p.default)
+        for p in operator.parameters
+    ]
+    first = getattr(aclnn, f"{operator.name}GetWorkspaceSize")
+    second = getattr(aclnn, operator.name)
+    status, size, executor = first(*arguments)
+    if status or aclnn.aclSetAclOpExecutorRepeatable(executor):
+        raise RuntimeError(f"{operator.name}: {aclnn.aclGetRecentErrMsg()}")
+
+    def run() -> None:
+        if second(None, size, executor, None) or acl.aclrtSynchronizeStream(None):
+            raise RuntimeError(f"{operator.name}: {aclnn.aclGetRecentErrMsg()}")
+
+    return run
+
+
+def _peers(problem: Problem, torch: Any, probe: bool) -> Iterator[Contender]:
+    arguments, out = problem.for_torch(torch)
+    try:
+        peers = problem.operator.workloads.torch_peers(torch, arguments, out)
+    except Exception as error:  # whatever torch objects to is a line in the table
+        yield Contender("torch", _nothing, unavailable=_first_line(error))
+        return
+    for name, call in peers.items():
+        try:
+            if probe:
+                call()
+        except Exception as error:
+            yield Contender(name, _nothing, unavailable=_first_line(error))
+        else:
+            yield Contender(name, call, writes_out=name.endswith("out="))
+
+
+def _compiled(problem: Problem, torch: Any) -> Contender:
+    """torch.compile of the formula; it needs a C++ compiler (or Triton), and may refuse for other reasons."""
+    arguments, _ = problem.for_torch(torch)
+    formula = problem.operator.workloads.torch_formula
+    try:
+        torch.compiler.reset()  # else the ninth shape falls back to eager without a word
+        call = functools.partial(
+            torch.compile(functools.partial(formula, torch), dynamic=False, fullgraph=True),
+            arguments,
+        )
+        call()
+    except Exception as error:
+        return Contender("torch.compile", _nothing, unavailable=_first_line(error))
+    return Contender("torch.compile", call)
+
+
+def _copy(problem: Problem, torch: Any) -> Contender:
+    """A plain copy that reads half the plan's bytes and writes the other half."""
+    half = max(problem.moved // 2, 4)
+    if torch is None:
+        source, target = np.ones(half, np.uint8), np.zeros(half, np.uint8)
+        return Contender(COPY, functools.partial(np.copyto, target, source))
+    options = {"dtype": torch.float32, "device": problem.device}
+    given, into = torch.ones(half // 4, **options), torch.zeros(half // 4, **options)
+    return Contender(COPY, functools.partial(into.copy_, given))
+
+
+def _nothing() -> None:
+    raise RuntimeError("an unavailable contender has no call")
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines() or [""]
+    return f"{type(error).__name__}: {lines[0]}"[:160]

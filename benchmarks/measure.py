@@ -1,0 +1,148 @@
+"""Timing: contenders take turns round by round in one process, in an order that rotates.
+
+Before a sample the caller pauses, so that threads another contender left spinning go to sleep, and runs
+the contender once untimed if that is cheap; so every contender is timed warm and alone.
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from benchmarks.contenders import Contender
+
+__all__ = ["CpuClock", "CudaClock", "Sample", "Timing", "interleave", "paired_ratio", "rotated"]
+
+SAMPLE_SECONDS = 1e-3  # a sample repeats its call until it lasts this long
+CHEAP_SECONDS = 10e-3  # calls below this are warmed up before each sample
+MINIMUM_ROUNDS = 3
+MAXIMUM_INNER = 20_000
+
+
+class Sample(NamedTuple):
+    """Seconds per call: until the work is done, and until the call returned."""
+
+    seconds: float
+    host: float
+
+
+class Clock(Protocol):
+    """What times `inner` calls as one sample."""
+
+    def sample(self, call: Callable[[], Any], inner: int) -> Sample: ...
+
+
+class CpuClock:
+    """Wall time."""
+
+    def sample(self, call: Callable[[], Any], inner: int) -> Sample:
+        start = time.perf_counter()
+        for _ in range(inner):
+            call()
+        each = (time.perf_counter() - start) / inner
+        return Sample(each, each)
+
+
+class CudaClock:
+    """CUDA events on torch's current stream; the host's share is wall time before the synchronisation."""
+
+    def __init__(self, torch: Any) -> None:
+        self.torch = torch
+
+    def sample(self, call: Callable[[], Any], inner: int) -> Sample:
+        event = self.torch.cuda.Event
+        first, last = event(enable_timing=True), event(enable_timing=True)
+        self.torch.cuda.synchronize()
+        start = time.perf_counter()
+        first.record()
+        for _ in range(inner):
+            call()
+        last.record()
+        host = time.perf_counter() - start
+        last.synchronize()
+        return Sample(first.elapsed_time(last) * 1e-3 / inner, host / inner)
+
+
+@dataclass
+class Timing:
+    """One contender's samples by round; a slow contender sits later rounds out."""
+
+    inner: int
+    turns: int
+    warm_up: bool  # one untimed call before each sample
+    samples: dict[int, Sample] = field(default_factory=dict)
+
+    @property
+    def median(self) -> float:
+        return float(np.median([sample.seconds for sample in self.samples.values()]))
+
+    def summary(self) -> dict[str, Any]:
+        """Microseconds per call: median, quartiles, minimum, host; and how they were sampled."""
+        seconds = np.array([sample.seconds for sample in self.samples.values()]) * 1e6
+        low, middle, high = (float(value) for value in np.percentile(seconds, (25, 50, 75)))
+        host = float(np.median([sample.host for sample in self.samples.values()])) * 1e6
+        return {
+            "median_us": middle, "q1_us": low, "q3_us": high, "minimum_us": float(seconds.min()),
+            "host_us": host, "rounds": len(seconds), "inner": self.inner,
+        }  # fmt: skip
+
+
+def rotated(items: Sequence[Contender], turn: int) -> list[Contender]:
+    """The order of one round: each contender comes first in turn."""
+    shift = turn % len(items) if items else 0
+    return [*items[shift:], *items[:shift]]
+
+
+def interleave(
+    contenders: Sequence[Contender],
+    clock: Clock,
+    rounds: int,
+    budget_seconds: float = 2.0,
+    pause_seconds: float = 2e-3,
+) -> dict[str, Timing]:
+    """Time contenders against each other; `budget_seconds` bounds what one slow contender may take."""
+    timings = {each.name: _calibrated(each, clock, rounds, budget_seconds) for each in contenders}
+    collecting = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        for turn in range(rounds):
+            for contender in rotated(contenders, turn):
+                timing = timings[contender.name]
+                if turn >= timing.turns:
+                    continue
+                time.sleep(pause_seconds)
+                with contender.chosen():
+                    if timing.warm_up:
+                        contender.call()
+                    timing.samples[turn] = clock.sample(contender.call, timing.inner)
+    finally:
+        if collecting:
+            gc.enable()
+    return timings
+
+
+def _calibrated(contender: Contender, clock: Clock, rounds: int, budget_seconds: float) -> Timing:
+    """How often to repeat the call in a sample, and in how many rounds."""
+    with contender.chosen():
+        contender.call()
+        once = max(clock.sample(contender.call, 1).seconds, 1e-9)
+        if once < SAMPLE_SECONDS:
+            once = max(clock.sample(contender.call, 5).seconds, 1e-9)
+    inner = min(max(1, math.ceil(SAMPLE_SECONDS / once)), MAXIMUM_INNER)
+    turns = min(rounds, max(MINIMUM_ROUNDS, int(budget_seconds / (once * inner))))
+    return Timing(inner, turns, once < CHEAP_SECONDS)
+
+
+def paired_ratio(peer: Timing, own: Timing) -> float | None:
+    """Median over the rounds that both took part in of peer's time / own time."""
+    common = peer.samples.keys() & own.samples.keys()
+    if not common:
+        return None
+    return float(np.median([peer.samples[r].seconds / own.samples[r].seconds for r in common]))

@@ -1,0 +1,200 @@
+"""One benchmark problem: an operator's arguments in a layout, on a device, with their plan."""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from openaclnn.call import bind_plain
+from openaclnn.checks import first_violation
+from openaclnn.declare import Kind, Operator
+from openaclnn.dtypes import DType
+from openaclnn.interop import as_tensor
+from openaclnn.plain import product_of
+from openaclnn.plan import Operand, Plan
+from openaclnn.status import AclnnError
+
+__all__ = ["Problem", "build", "bytes_moved", "is_array", "load_torch", "to_torch"]
+
+_BLOCK = 1 << 22
+
+
+class TiledGenerator(np.random.Generator):
+    """Normal numbers that repeat after 4 M of them: drawing 2^28 would take longer than timing them."""
+
+    def standard_normal(self, size: Any = None, dtype: Any = np.float64, out: Any = None) -> Any:
+        count = math.prod(np.atleast_1d(size).tolist()) if size is not None else 1
+        if count <= _BLOCK:
+            return super().standard_normal(size, dtype, out)
+        return np.resize(super().standard_normal(_BLOCK, dtype), size)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Arguments of the plain call (NumPy arrays on the CPU, torch tensors on a GPU), a place for the result, the plan."""
+
+    operator: Operator
+    variant: str
+    dtype: DType
+    shape: tuple[int, ...]
+    layout: str
+    device: str
+    arguments: dict[str, Any]
+    out: Any
+    plan: Plan
+
+    @property
+    def moved(self) -> int:
+        return bytes_moved(self.plan)
+
+    def oracle(self) -> np.ndarray[Any, Any]:
+        """The float64 result."""
+        host = {
+            name: value.cpu() if hasattr(value, "cpu") else value
+            for name, value in self.arguments.items()
+        }
+        return self.operator.oracle(**host)
+
+    def for_torch(self, torch: Any) -> tuple[dict[str, Any], Any]:
+        """The same memory as torch tensors: the arguments, and the place for the result."""
+        arguments = {
+            name: to_torch(torch, value) if is_array(value) else value
+            for name, value in self.arguments.items()
+        }
+        return arguments, to_torch(torch, self.out)
+
+
+def build(
+    operator: Operator,
+    variant: str,
+    dtype: DType,
+    shape: tuple[int, ...],
+    layout: str = "contiguous",
+    device: str = "cpu",
+) -> Problem | None:
+    """The problem, always with the same numbers; None where the operator refuses the layout."""
+    rng = TiledGenerator(np.random.PCG64(7))
+    with np.errstate(over="ignore"):  # a total over many elements may be inf in FLOAT16
+        made = operator.workloads.make(rng, dtype, shape, variant)
+    if device != "cpu":
+        torch = load_torch()
+        made = {
+            name: to_torch(torch, value).to(device) if is_array(value) else value
+            for name, value in made.items()
+        }
+    _, plan = _planned(operator, made)
+    read = {operator[operand.parameter].python_name for operand in plan.inputs}
+    arguments = _LAYOUTS[layout](made, [name for name in made if name in read])
+    try:
+        out, plan = _planned(operator, arguments)
+    except AclnnError:
+        return None
+    return Problem(operator, variant, dtype, shape, layout, device, arguments, out, plan)
+
+
+def _planned(operator: Operator, arguments: dict[str, Any]) -> tuple[Any, Plan]:
+    """A place for the result, and the plan that writes there; raises what the operator refuses."""
+    positional, keywords = operator.plain_parameters
+    absent = {
+        p.python_name: None if p.kind is Kind.OUTPUT else p.default
+        for p in [*positional, *keywords]
+    }
+    call = bind_plain(operator, absent | arguments, product_of(None))
+    error = first_violation(call)
+    if error is not None:
+        raise error
+    shape, dtype = operator.result(call)
+    model = next(value for value in arguments.values() if is_array(value))
+    if isinstance(model, np.ndarray):
+        out = np.zeros(shape, dtype.numpy)
+    else:
+        out = model.new_zeros(shape, dtype=getattr(load_torch(), dtype.torch_name))
+    call.values[operator.output.name] = as_tensor(out)
+    return out, operator.plan(call)
+
+
+def bytes_moved(plan: Plan) -> int:
+    """What any implementation must move: each input's distinct bytes once, and the output's."""
+    return sum(_distinct(plan, operand) for operand in (*plan.inputs, plan.output))
+
+
+def _distinct(plan: Plan, operand: Operand) -> int:
+    walked = [size for size, stride in zip(plan.shape, operand.strides, strict=True) if stride]
+    classes = plan.classes if operand.class_stride else 1
+    return math.prod(walked) * classes * operand.dtype.itemsize
+
+
+Arguments = dict[str, Any]
+
+
+def _contiguous(made: Arguments, read: list[str]) -> Arguments:
+    return made
+
+
+def _transposed(made: Arguments, read: list[str]) -> Arguments:
+    """The last operand of two axes or more lies with its last two axes swapped in memory."""
+    name = [name for name in read if made[name].ndim >= 2][-1]
+    array = made[name]
+    view = _empty_like(array, (*array.shape[:-2], array.shape[-1], array.shape[-2]))
+    view = view.swapaxes(-1, -2)
+    view[...] = array
+    return made | {name: view}
+
+
+def _sliced(made: Arguments, read: list[str]) -> Arguments:
+    """Every operand is every second element of memory twice as large."""
+    views = {}
+    for name in read:
+        array = made[name]
+        if array.ndim and math.prod(array.shape) > 1:
+            views[name] = _empty_like(array, (*array.shape[:-1], 2 * array.shape[-1]))[..., ::2]
+            views[name][...] = array
+    return made | views
+
+
+def _broadcast(made: Arguments, read: list[str]) -> Arguments:
+    """The last operand is one row, stretched over the others."""
+    name = [name for name in read if made[name].ndim >= 2][-1]
+    return made | {name: made[name][:1]}
+
+
+_LAYOUTS: dict[str, Callable[[Arguments, list[str]], Arguments]] = {
+    "contiguous": _contiguous,
+    "transposed": _transposed,
+    "sliced": _sliced,
+    "broadcast": _broadcast,
+}
+
+
+def _empty_like(array: Any, shape: tuple[int, ...]) -> Any:
+    """Memory of the same kind and dtype, every page touched."""
+    if isinstance(array, np.ndarray):
+        return np.ones(shape, array.dtype)
+    return array.new_ones(shape)
+
+
+def is_array(value: Any) -> bool:
+    """Whether an argument is a tensor, of NumPy or of torch."""
+    return hasattr(value, "shape") and hasattr(value, "ndim")
+
+
+def load_torch() -> Any:
+    """torch, or None where it is not installed: the runner then times ours and a copy."""
+    try:
+        return importlib.import_module("torch")
+    except ImportError:
+        return None
+
+
+def to_torch(torch: Any, array: Any) -> Any:
+    """The same memory as a torch tensor; NumPy's bfloat16 goes through int16, as torch does not know it."""
+    if not isinstance(array, np.ndarray):
+        return array
+    if array.dtype.name == "bfloat16":
+        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(array)

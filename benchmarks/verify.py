@@ -1,0 +1,127 @@
+"""No speed without right results: every contender is checked before anything is timed.
+
+Small problems are checked against the float64 oracle. Of large ones a smaller sibling is (the same
+variant, dtype, layout and engine), and at full size contenders must agree with PyTorch, or, where torch
+is missing, with the first engine of ours that passed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from benchmarks.contenders import COPY, Contender
+from benchmarks.problems import Problem, build, to_torch
+from benchmarks.regimes import shrink
+from openaclnn.dtypes import FLOAT, DType
+
+__all__ = ["ORACLE_LIMIT", "disagreement", "find_faults"]
+
+ORACLE_LIMIT = 1 << 20  # elements that the float64 reference computes in about a tenth of a second
+_CHUNK = 1 << 24
+Factory = Callable[[Problem], list[Contender]]
+
+
+def find_faults(
+    problem: Problem, contenders: list[Contender], factory: Factory, torch: Any
+) -> dict[str, str]:
+    """What is wrong with each contender's result, by name; `factory` makes contenders for the smaller sibling."""
+    usable = [each for each in contenders if not each.unavailable and each.name != COPY]
+    if math.prod(problem.shape) <= ORACLE_LIMIT:
+        return _against_oracle(problem, usable, torch)
+    pattern = problem.operator.workloads.PATTERN
+    small = build(
+        problem.operator, problem.variant, problem.dtype,
+        shrink(pattern, problem.shape, ORACLE_LIMIT), problem.layout, problem.device,
+    )  # fmt: skip
+    assert small is not None, "the layout was accepted at full size"
+    siblings = [each for each in factory(small) if not each.unavailable and each.name != COPY]
+    faults = _against_oracle(small, siblings, torch)
+    right = [each for each in usable if each.name not in faults]
+    right.sort(key=lambda each: each.ours)  # stable: torch's come first
+    if right:
+        expected = _keep(_result(problem, right[0]))
+        for each in right[1:]:
+            found = disagreement(_result(problem, each), expected, problem.dtype, torch, slack=4)
+            if found:
+                faults[each.name] = f"{found} of {right[0].name}"
+    return faults
+
+
+def _against_oracle(problem: Problem, usable: list[Contender], torch: Any) -> dict[str, str]:
+    with np.errstate(over="ignore"):
+        expected = problem.oracle().astype(problem.dtype.numpy)
+    faults = {}
+    for each in usable:
+        # PyTorch rounds between the steps of a composite; its own error is no fault of the comparison.
+        slack = 1.0 if each.ours else 4.0
+        found = disagreement(_result(problem, each), expected, problem.dtype, torch, slack)
+        if found:
+            faults[each.name] = f"{found} of the float64 oracle"
+    return faults
+
+
+def _result(problem: Problem, contender: Contender) -> Any:
+    """What a contender computes; `out` is filled with NaN first, so that a gap shows."""
+    problem.out[...] = math.nan
+    with contender.chosen():
+        result = contender.call()
+    return problem.out if contender.writes_out else result
+
+
+def _keep(result: Any) -> Any:
+    """A copy that later contenders cannot overwrite."""
+    return result.copy() if isinstance(result, np.ndarray) else result.clone()
+
+
+def disagreement(got: Any, expected: Any, dtype: DType, torch: Any, slack: float = 1.0) -> str:
+    """How `got` differs from `expected` beyond rounding; "" if it does not.
+
+    Two measures: the largest error against the largest value, and the mean error against the mean
+    magnitude; the second catches small values that are wrong everywhere.
+    """
+    if tuple(got.shape) != tuple(expected.shape):
+        return f"shape {tuple(got.shape)} instead of {tuple(expected.shape)}"
+    worst = largest = total = magnitude = 0.0
+    ours, theirs = _wide_chunks(got, torch), _wide_chunks(expected, torch)
+    for mine, other in zip(ours, theirs, strict=True):
+        beside = other if torch is None else other.to(mine.device)
+        error, size = abs(mine - beside), abs(beside)
+        worst = max(float(error.max()), worst, key=_nan_first)
+        largest = max(largest, float(size.max()))
+        total, magnitude = total + float(error.sum()), magnitude + float(size.sum())
+    unit, smallest = _rounding(dtype)
+    allowed = slack * unit * (32 if dtype is FLOAT else 4)
+    count = math.prod(got.shape)
+    if not worst <= allowed * largest + 2 * smallest:
+        return f"error {worst:.3g} beside a largest value {largest:.3g}"
+    if not total <= allowed * magnitude + 2 * smallest * count:
+        return f"mean error {total / count:.3g} beside a mean magnitude {magnitude / count:.3g}"
+    return ""
+
+
+def _nan_first(value: float) -> float:
+    return math.inf if math.isnan(value) else value
+
+
+def _rounding(dtype: DType) -> tuple[float, float]:
+    """The step above 1 and the smallest positive value of a floating dtype."""
+    if dtype.numpy_name == "bfloat16":
+        import ml_dtypes
+
+        finfo: Any = ml_dtypes.finfo
+    else:
+        finfo = np.finfo
+    info = finfo(dtype.numpy)
+    return float(info.eps), float(info.smallest_subnormal)
+
+
+def _wide_chunks(array: Any, torch: Any) -> Iterator[Any]:
+    """The values in float64, piece by piece; in torch if it is there, which uses all cores or the GPU."""
+    flat = (array if torch is None else to_torch(torch, array)).reshape(-1)
+    for start in range(0, math.prod(flat.shape), _CHUNK):
+        piece = flat[start : start + _CHUNK]
+        yield piece.astype(np.float64) if torch is None else piece.double()
