@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Hashable
+from math import copysign, prod
 from typing import Any
 
-from openaclnn.call import bind_arguments
+from openaclnn.call import Call, bind_arguments
 from openaclnn.checks import first_violation
 from openaclnn.declare import Operator
-from openaclnn.dispatch import Runner, choose_engine
+from openaclnn.dispatch import Runner, choose_engine, current_engine
 from openaclnn.guard import check_memory, check_output_layout, check_overlap
-from openaclnn.plain import check_devices, plan_tensors
+from openaclnn.plain import check_devices
 from openaclnn.plan import Plan
-from openaclnn.products import current_product
+from openaclnn.products import current_product, listeners
+from openaclnn.runtime import AclFailure, current_stream
 from openaclnn.status import AclnnError, Status, record_message
-from openaclnn.tensor import Tensor
+from openaclnn.tensor import Scalar, Tensor
 
 __all__ = ["Executor", "phase_one", "phase_two"]
+
+
+_SMALL = 4096
+"""Elements up to which a kernel runs in the calling thread, on a stream without work."""
 
 
 class Executor:
@@ -31,6 +38,7 @@ class Executor:
         "plan",
         "repeatable",
         "runner",
+        "small",
         "spent",
     )
 
@@ -49,6 +57,7 @@ class Executor:
         self.inputs = inputs
         self.output = output
         self.runner = runner
+        self.small = prod(plan.shape) * max(plan.classes, 1) <= _SMALL
         self.repeatable = False
         self.spent = ""  # why it cannot run any more
         self._lock = threading.Lock()
@@ -85,7 +94,35 @@ def phase_one(
     operator: Operator, arguments: tuple[Any, ...], workspace_size: bool, executor: bool
 ) -> Executor:
     """Bind, check and plan; raises AclnnError where the interface returns a status."""
-    call = bind_arguments(operator, arguments, current_product(), workspace_size, executor)
+    key = _signature(operator, arguments) if workspace_size and executor else None
+    known = _plans.get(key) if key is not None else None
+    if known is None:
+        call = bind_arguments(operator, arguments, current_product(), workspace_size, executor)
+        known = _checked_plan(operator, call)
+        arguments = tuple(call.values.values())
+        if key is not None:
+            if len(_plans) >= _KEPT:
+                _plans.clear()
+            _plans[key] = known
+    plan, runner, places, inputs, output = known
+    operands = [arguments[place] for place in places]
+    # A raw tensor may get its address later; what is known already is checked where the caller can see it.
+    for operand, tensor in zip((*plan.inputs, plan.output), operands, strict=False):
+        if tensor.base:
+            check_memory(plan, (operand,), (tensor,))
+    given = [arguments[place] for place in inputs]
+    return Executor(operator, plan, operands, given, arguments[output], runner)
+
+
+# A plan, its runner, and the arguments (by number) that are its operands, all inputs, the output.
+Known = tuple[Plan, Runner | None, tuple[int, ...], tuple[int, ...], int]
+
+_KEPT = 1024  # signatures: a training loop has a handful, a test suite thousands
+_plans: dict[Hashable, Known] = {}
+listeners.append(_plans.clear)
+
+
+def _checked_plan(operator: Operator, call: Call) -> Known:
     error = first_violation(call)
     if error is not None:
         raise error
@@ -93,19 +130,39 @@ def phase_one(
     check_output_layout(operator.name, output, call.tensor(output))
     device = check_devices(call)
     plan = operator.plan(call)
-    operands = [] if plan.empty else plan_tensors(plan, call)
-    # A raw tensor may get its address later; what is known already is checked where the caller can see it.
-    known = [
-        (operand, tensor)
-        for operand, tensor in zip((*plan.inputs, plan.output), operands, strict=False)
-        if tensor.base
-    ]
-    check_memory(plan, [operand for operand, _ in known], [tensor for _, tensor in known])
+    names = [parameter.name for parameter in operator.parameters]
+    operands = () if plan.empty else (*plan.inputs, plan.output)
     runner = None if plan.empty else choose_engine(plan, device).runner
-    inputs = [
-        call[p.name] if call.given(p.name) else None for p in operator.tensors if p.name != output
-    ]
-    return Executor(operator, plan, operands, inputs, call.tensor(output), runner)
+    return (
+        plan,
+        runner,
+        tuple(names.index(operand.parameter) for operand in operands),
+        tuple(names.index(p.name) for p in operator.tensors if p.name != output),
+        names.index(output),
+    )
+
+
+def _signature(operator: Operator, arguments: tuple[Any, ...]) -> Hashable:
+    """What decides checks and plan: everything but addresses. None where it cannot be told cheaply."""
+    key: list[Any] = [operator.name, current_product(), current_engine()]
+    for value in arguments:
+        kind = type(value)
+        if kind is Tensor:
+            if not value.alive:
+                return None
+            key += (value.shape, value.dtype, value.strides, value.format, value.device,
+                    value.writable)  # fmt: skip
+        elif kind is Scalar:
+            if not value.alive:
+                return None
+            key += (value.dtype, value.value.tobytes())  # bytes: 0.0 and -0.0 are two signatures
+        elif kind is float:
+            key += (value, copysign(1.0, value))
+        elif value is None or kind in (int, bool, str, bytes):
+            key += (kind, value)
+        else:
+            return None
+    return tuple(key)
 
 
 def phase_two(
@@ -136,8 +193,6 @@ def phase_two(
             f"{plan.workspace}",
             f"{workspace_size}",
         )
-    from openaclnn.runtime import AclFailure, current_stream
-
     try:
         queue = current_stream(stream)
         if plan.empty or executor.runner is None:
@@ -152,7 +207,11 @@ def phase_two(
         def task(owners: Any = owners) -> None:
             runner(addresses, queue.native)
 
-        queue.submit(task)
+        # Waking the worker costs more than a small kernel: that runs here if nothing is queued before it.
+        if executor.small:
+            queue.run_or_submit(task)
+        else:
+            queue.submit(task)
     except AclFailure as failure:
         raise AclnnError(
             Status.ACLNN_ERR_RUNTIME_ERROR, name, "stream", "a live stream", str(failure)

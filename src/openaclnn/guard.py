@@ -61,6 +61,8 @@ def check_memory(plan: Plan, operands: Sequence[Operand], tensors: Sequence[Tens
 
     Returns what must be kept alive until the kernel is done.
     """
+    from openaclnn.runtime import find_allocation
+
     owners: list[Any] = []
     for operand, tensor in zip(operands, tensors, strict=True):
         if not tensor.raw:
@@ -69,8 +71,6 @@ def check_memory(plan: Plan, operands: Sequence[Operand], tensors: Sequence[Tens
         name, address = operand.parameter, tensor.address
         if not tensor.base:
             raise _refuse(plan, name, "a data address", "null", Status.ACLNN_ERR_PARAM_NULLPTR)
-        from openaclnn.runtime import find_allocation
-
         first, last = address + operand.low, address + operand.high
         found = find_allocation(first)
         if found is None or found.kind != "device":

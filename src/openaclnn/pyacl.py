@@ -90,7 +90,9 @@ _TOP = {
     "float_to_float16": "aclFloatToFloat16",
 }
 _ENDS = ("destroy_context", "reset_device", "reset_device_force")
-_BY_NUMBER = {np.dtype(code).num: np.dtype(code) for code in np.typecodes["AllInteger"] + "?efdFD"}
+_BY_NUMBER: dict[int, np.dtype[Any]] = {
+    np.dtype(code).num: np.dtype(code) for code in np.typecodes["AllInteger"] + "?efdFD"
+}
 _PLAIN = (int, float, str, bytes, type(None))
 
 

@@ -62,7 +62,8 @@ class HostDevice:
         return _physical_memory()
 
     def allocate(self, size: int) -> tuple[int, object]:
-        block = np.empty(size + ALIGNMENT, np.uint8)
+        # Zeroed, which fresh pages are anyway: what a program reads of the padding is the same every time.
+        block = np.zeros(size + ALIGNMENT, np.uint8)
         address: int = block.__array_interface__["data"][0]
         return -(-address // ALIGNMENT) * ALIGNMENT, block
 

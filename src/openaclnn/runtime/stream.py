@@ -92,6 +92,23 @@ class Stream:
             self._submitted += 1
             self._queue.put(task)
 
+    def run_or_submit(self, task: Task) -> None:
+        """Run a short task at once where nothing is queued before it; queue it otherwise."""
+        with self._lock:  # others that submit wait, so that the order is kept
+            if not self.alive:
+                raise _destroyed()
+            if not self.idle:
+                self.submit(task)
+                return
+            self._submitted += 1
+            try:
+                if not self._discarding:
+                    task()
+            except BaseException as error:
+                self._fail(error)
+            finally:
+                self._completed += 1  # the worker has nothing to do and does not touch it
+
     def synchronize(self, timeout_ms: int = -1) -> None:
         """Wait for everything submitted so far; raises the failure of a task, if one failed.
 

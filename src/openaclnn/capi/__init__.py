@@ -1,0 +1,5 @@
+"""The C side: headers and shared libraries, made from the registry and from `prototypes`.
+
+`openaclnn-config --cflags --libs` is all that a C or C++ build needs; the libraries are built on
+first use and embed the Python that built them. Nothing here is imported by `import openaclnn`.
+"""

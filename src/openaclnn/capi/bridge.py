@@ -1,0 +1,175 @@
+"""What runs inside the embedded Python: the wrappers, connected to the core library's functions."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from openaclnn import acl, aclnn
+from openaclnn.capi import glue
+from openaclnn.capi.handles import table
+from openaclnn.capi.prototypes import Prototype, all_prototypes
+from openaclnn.dtypes import BOOL, dtype_of_code
+from openaclnn.executor import Executor, fail, inner_failure
+from openaclnn.runtime.errors import AclFailure, refuse, report
+from openaclnn.status import AclnnError, Status
+
+__all__ = ["connect"]
+
+_LARGEST_COUNT = 1 << 16
+_LARGEST_TEXT = 4096
+_LOWEST_ADDRESS = 65536  # Linux maps nothing below: a smaller address is a number that strayed in
+
+_NULL = Status.ACLNN_ERR_PARAM_NULLPTR
+_INVALID = Status.ACLNN_ERR_PARAM_INVALID
+
+
+class _Texts(threading.local):
+    """The text last handed to this thread, which stays readable until its next call."""
+
+    message: Any = None
+
+
+class Conversions:
+    """C arguments to Python ones and back, with cffi's help."""
+
+    def __init__(self, ffi: Any, lib: Any) -> None:
+        self.ffi = ffi
+        self.lib = lib
+        self._texts = _Texts()
+        self._constants: dict[str, Any] = {}
+
+    def values(self, pointer: Any, count: int, argument: str) -> Any:
+        """An array with its count."""
+        if count > _LARGEST_COUNT:
+            raise refuse(_INVALID, argument, f"at most {_LARGEST_COUNT} values", count)
+        if pointer:
+            return self.ffi.unpack(pointer, count)
+        if count:
+            raise refuse(_NULL, argument, f"{count} values", "null")
+        return ()
+
+    def optional_values(self, pointer: Any, count: int, argument: str) -> Any:
+        """An array that may be null, whatever the count of the one before it."""
+        return self.values(pointer, count, argument) if pointer else None
+
+    def members(self, pointer: Any, count: int, argument: str) -> list[Any]:
+        """An array of handles."""
+        return [table.find(handle) for handle in self.values(pointer, count, argument)]
+
+    def text(self, pointer: Any) -> bytes | None:
+        """A string; null is None."""
+        return self.ffi.string(pointer, _LARGEST_TEXT) if pointer else None
+
+    def number(self, address: int, data_type: int) -> Any:
+        """The value that a pointer to void points to, by its type."""
+        if not address:
+            return None
+        dtype = dtype_of_code(data_type)
+        if not dtype.numpy_name:
+            return 0  # whatever it is, the type is refused
+        if address < _LOWEST_ADDRESS:
+            raise refuse(_INVALID, "value", "an address", f"{address:#x}, where no memory can be")
+        data = self.ffi.buffer(self.ffi.cast("char *", address), dtype.itemsize)
+        if dtype is BOOL:
+            return any(bytes(data))
+        return np.frombuffer(data, dtype.numpy)[0]
+
+    def new_array(self, numbers: Sequence[int]) -> Any:
+        """A copy that the caller owns, from its own `new[]` where it has one."""
+        array = self.ffi.cast("int64_t *", self.lib.openaclnn_new(8 * max(len(numbers), 1)))
+        array[0 : len(numbers)] = numbers
+        return array
+
+    def recent_message(self) -> int:
+        """`aclGetRecentErrMsg`: the pointer is good until the thread's next call of it."""
+        message = acl.aclGetRecentErrMsg()
+        self._texts.message = None if message is None else self.ffi.new("char[]", message.encode())
+        return 0 if message is None else self._address(self._texts.message)
+
+    def soc_name(self) -> int:
+        """`aclrtGetSocName`: the text stays for good, as in a C library."""
+        name = acl.aclrtGetSocName()
+        if name is None:
+            return 0
+        return self._address(
+            self._constants.setdefault(name, self.ffi.new("char[]", name.encode()))
+        )
+
+    def _address(self, data: Any) -> int:
+        return int(self.ffi.cast("uintptr_t", data))
+
+
+_KINDS = {"aclTensor": "a live tensor", "aclScalar": "a live scalar"}
+
+
+def _names(prototype: Prototype, conversions: Conversions) -> dict[str, Any]:
+    """What the text of a wrapper refers to."""
+    name = prototype.name
+    own = name.removesuffix("GetWorkspaceSize") if prototype.phase == 1 else name
+    pointer = prototype.returns.endswith("*")
+
+    def operand(handle: int, argument: str, kind: str) -> Any:
+        found = table.objects.get(handle)
+        if found is None and handle:
+            got = f"{handle:#x}, which is unknown or already destroyed"
+            raise AclnnError(_INVALID, own, argument, _KINDS.get(kind, "a live handle"), got)
+        return found
+
+    def null_result(code: int, argument: str) -> int:
+        return report(code, f"{name}: {argument}: expected a place for the result, got null")
+
+    def failed(error: Exception) -> int:
+        if isinstance(error, AclnnError):
+            code = fail(error)
+        elif isinstance(error, AclFailure):
+            error.function = error.function or name
+            code = report(error.code, str(error))
+        else:  # a fault of ours must not take the caller down
+            code = fail(inner_failure(name, error))
+        return 0 if pointer else code
+
+    # The capital spellings are the same functions; everything else has its own name in Python.
+    function = getattr(acl, name, None) or getattr(aclnn, name)
+    return {
+        "_Executor": Executor, "_add": table.add, "_add_list": table.add_list, "_failed": failed,
+        "_find": table.find, "_forget": table.forget, "_function": function,
+        "_handle_of": table.handle_of, "_members": conversions.members,
+        "_new_array": conversions.new_array, "_null_result": null_result,
+        "_number": conversions.number, "_operand": operand,
+        "_optional_values": conversions.optional_values, "_retire": table.retire,
+        "_sweep": table.sweep, "_text": conversions.text, "_unpack": conversions.ffi.unpack,
+        "_values": conversions.values, "_was_retired": table.was_retired,
+    }  # fmt: skip
+
+
+def make_wrapper(prototype: Prototype, conversions: Conversions) -> Callable[..., Any]:
+    """The Python function that a C function calls."""
+    special = {
+        "aclGetRecentErrMsg": conversions.recent_message,
+        "aclrtGetSocName": conversions.soc_name,
+    }
+    if prototype.name in special:
+        return special[prototype.name]
+    names = _names(prototype, conversions)
+    code = compile(glue.wrapper_source(prototype), f"<{prototype.name}>", "exec")
+    exec(code, names)  # as dataclasses do: a call through prepared closures costs 2 us more
+    wrapper: Callable[..., Any] = names["wrapper"]
+    wrapper.__name__ = wrapper.__qualname__ = prototype.name
+    return wrapper
+
+
+def connect(ffi: Any, lib: Any, digest: str) -> None:
+    """Give every function of the core library its wrapper."""
+    if digest != glue.digest():
+        raise ImportError(
+            "openaclnn: this library was built for another version of the package; "
+            "relink the program with what `openaclnn-config --libs` prints now"
+        )
+    conversions = Conversions(ffi, lib)
+    for prototype in all_prototypes():
+        wrapper = make_wrapper(prototype, conversions)
+        ffi.def_extern(name=f"openaclnn_{prototype.name}")(wrapper)

@@ -1,0 +1,199 @@
+"""Builds the headers and libraries into a folder, once per version, Python and set of functions.
+
+The folder is `include/`, `lib/`, `lib/cmake/openaclnn/` and `lib/pkgconfig/` below the user's cache
+(`OPENACLNN_CACHE`, else `$XDG_CACHE_HOME/openaclnn`, else `~/.cache/openaclnn`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib.metadata
+import io
+import json
+import os
+import platform
+import shutil
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from openaclnn.capi import glue, packages
+from openaclnn.capi.headers import header_files
+from openaclnn.capi.toolchain import BuildError, Toolchain, find_cffi, find_toolchain
+
+__all__ = ["LIBRARIES", "BuildError", "Installation", "cache_folder", "installation"]
+
+LIBRARIES = ("ascendcl", "nnopbase", "opapi", "opapi_nn", "opapi_math", "aclnn_ops_infer", "aclnn_math")  # fmt: skip
+"""The libraries that programs link or open by name. Each of them exports every function."""
+
+CORE = "openaclnn_core"
+_MODULE = "_openaclnn_core"
+_START = Path(__file__).with_name("start.c")
+
+
+@dataclass(frozen=True)
+class Installation:
+    """Where the C side lies."""
+
+    root: Path
+
+    @property
+    def include(self) -> Path:
+        return self.root / "include"
+
+    @property
+    def lib(self) -> Path:
+        return self.root / "lib"
+
+    @property
+    def cflags(self) -> list[str]:
+        return [f"-I{self.include}"]
+
+    @property
+    def libs(self) -> list[str]:
+        """Link arguments; with the run path in them no environment variable is needed."""
+        names = [f"-l{name}" for name in packages.LINKED]
+        return [f"-L{self.lib}", f"-Wl,-rpath,{self.lib}", *names]
+
+    def library(self, name: str = LIBRARIES[0]) -> Path:
+        """A library by its short name, for `ctypes.CDLL` and the like."""
+        return self.lib / f"lib{name}.so"
+
+
+def cache_folder() -> Path:
+    """Where installations go; a folder below the system's temporary one where HOME is read-only."""
+    asked = os.environ.get("OPENACLNN_CACHE")
+    if asked:
+        return Path(asked).absolute()
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    folder = Path(base).absolute() / "openaclnn"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if os.access(folder, os.W_OK):
+            return folder
+    except OSError:
+        pass
+    shared = Path(tempfile.gettempdir()) / f"openaclnn-{os.getuid()}"
+    shared.mkdir(mode=0o700, exist_ok=True)
+    if shared.is_symlink() or shared.stat().st_uid != os.getuid():
+        raise BuildError(f"{shared} belongs to somebody else; set OPENACLNN_CACHE")
+    return shared
+
+
+def _find_packages() -> str:
+    """Python code that lets the embedded interpreter find what the building one has found."""
+    import numpy
+
+    import openaclnn
+
+    files = [str(module.__file__) for module in (openaclnn, numpy, find_cffi())]
+    folders = list(dict.fromkeys(str(Path(file).resolve().parents[1]) for file in files))
+    return (
+        "import importlib.util as u, sys\n"
+        "if not all(map(u.find_spec, ('openaclnn', 'numpy', '_cffi_backend'))):\n"
+        f"    sys.path.extend(p for p in {folders!r} if p not in sys.path)\n"
+    )
+
+
+def _baked(toolchain: Toolchain) -> dict[str, str]:
+    return {
+        "OPENACLNN_EXECUTABLE": sys.executable or "python3",
+        "OPENACLNN_LIBPYTHON": toolchain.libpython,
+        "OPENACLNN_FIND_PACKAGES": _find_packages(),
+    }
+
+
+def _version() -> str:
+    import openaclnn
+
+    return openaclnn.__version__
+
+
+def _key(toolchain: Toolchain) -> str:
+    parts = [
+        _version(), sys.version, platform.machine(), importlib.metadata.version("cffi"),
+        glue.cffi_declarations(), glue.stub_source(), _START.read_text(),
+        json.dumps([header_files(), _baked(toolchain), toolchain.compiler, toolchain.link]),
+        *(Path(__file__).with_name(name).read_text() for name in ("build.py", "packages.py")),
+    ]  # fmt: skip
+    digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+    return f"{_version()}-{sys.implementation.cache_tag}-{digest}"
+
+
+def installation(cache: Path | None = None) -> Installation:
+    """The C side for this Python, built if it is not there yet; BuildError says what is missing."""
+    find_cffi()
+    toolchain = find_toolchain()
+    folder = cache or cache_folder()
+    target = folder / _key(toolchain)
+    if target.is_dir():
+        return Installation(target)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        work = Path(tempfile.mkdtemp(prefix="building-", dir=folder))
+    except OSError as error:
+        raise BuildError(f"cannot write to {folder}: {error}; set OPENACLNN_CACHE") from None
+    try:
+        _build(work, target, toolchain)
+        work.chmod(0o755)
+        work.rename(target)  # at once: another process sees all of it or nothing
+    except OSError as error:
+        if not target.is_dir():  # nobody else was faster
+            raise BuildError(f"cannot build in {folder}: {error}") from None
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    return Installation(target)
+
+
+def _build(work: Path, target: Path, toolchain: Toolchain) -> None:
+    for name, text in header_files().items():
+        path = work / "include" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    source, lib = work / "source", work / "lib"
+    source.mkdir()
+    lib.mkdir()
+    _emit_core(source, toolchain)
+    toolchain.run(
+        ["-shared", "-fPIC", "-O2", "-fvisibility=hidden", *toolchain.includes,
+         f"{CORE}.c", "-o", f"../lib/lib{CORE}.so", f"-Wl,-soname,lib{CORE}.so", *toolchain.link],
+        source,
+    )  # fmt: skip
+    (source / "stubs.c").write_text(glue.stub_source(), encoding="utf-8")
+    toolchain.run(["-c", "-fPIC", "-O2", "stubs.c", "-o", "stubs.o"], source)
+    for name in LIBRARIES:
+        toolchain.run(
+            ["-shared", "stubs.o", "-o", f"../lib/lib{name}.so", f"-Wl,-soname,lib{name}.so",
+             "-L../lib", f"-l{CORE}", "-Wl,-rpath,$ORIGIN"],
+            source,
+        )  # fmt: skip
+    shutil.rmtree(source)
+    for name, text in packages.package_files(target, _version()).items():
+        path = work / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+
+
+def _emit_core(source: Path, toolchain: Toolchain) -> None:
+    ffi = find_cffi().FFI()
+    ffi.embedding_api(glue.cffi_declarations())
+    ffi.cdef("void *openaclnn_new(size_t size);")
+    ffi.embedding_init_code(
+        f"from {_MODULE} import ffi, lib\n"
+        "from openaclnn.capi.bridge import connect\n"
+        f"connect(ffi, lib, {glue.digest()!r})\n"
+    )
+    defines = "".join(
+        f"#define {name} {_c_string(value)}\n" for name, value in _baked(toolchain).items()
+    )
+    ffi.set_source(_MODULE, defines + _START.read_text(encoding="utf-8"))
+    with contextlib.redirect_stdout(io.StringIO()):  # cffi announces what it writes
+        ffi.emit_c_code(str(source / f"{CORE}.c"))
+
+
+def _c_string(text: str) -> str:
+    safe = set(range(32, 127)) - set(b'"\\?')
+    data = text.encode("utf-8", "surrogateescape")
+    return '"' + "".join(chr(byte) if byte in safe else f"\\{byte:03o}" for byte in data) + '"'

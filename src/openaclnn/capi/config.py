@@ -1,0 +1,62 @@
+"""`openaclnn-config`: what to tell a compiler, a linker, CMake or pkg-config.
+
+`g++ program.cpp $(openaclnn-config --cflags --libs) -o program` is the usual use.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from collections.abc import Callable, Sequence
+
+from openaclnn.capi.build import BuildError, Installation, installation
+
+__all__ = ["main"]
+
+_ANSWERS: dict[str, tuple[str, Callable[[Installation], str]]] = {
+    "--includedir": ("the folder of the headers", lambda it: str(it.include)),
+    "--libdir": ("the folder of the libraries", lambda it: str(it.lib)),
+    "--cflags": ("arguments for the compiler", lambda it: shlex.join(it.cflags)),
+    "--libs": ("arguments for the linker, the run path included", lambda it: shlex.join(it.libs)),
+    "--cmakedir": (
+        "the folder for openaclnn_DIR or CMAKE_PREFIX_PATH",
+        lambda it: str(it.lib / "cmake" / "openaclnn"),
+    ),
+    "--pkgconfigdir": ("the folder for PKG_CONFIG_PATH", lambda it: str(it.lib / "pkgconfig")),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print what was asked for, in the order of the request, on one line; build first if need be."""
+    parser = argparse.ArgumentParser(
+        prog="openaclnn-config",
+        description="Tell a C or C++ build where openaclnn is. The libraries are built on first use.",
+        allow_abbrev=False,
+    )
+    for option, (text, _) in _ANSWERS.items():
+        parser.add_argument(
+            option, dest="wanted", action="append_const", const=option, default=[], help=text
+        )
+    parser.add_argument("--version", action="store_true", help="the version of openaclnn")
+    given = parser.parse_args(arguments)
+    if given.version:
+        from openaclnn import __version__
+
+        print(__version__)
+        if not given.wanted:
+            return 0
+    if not given.wanted:
+        parser.print_usage(sys.stderr)
+        return 2
+    try:
+        found = installation()
+    except BuildError as error:
+        print(f"openaclnn-config: {error}", file=sys.stderr)
+        return 1
+    print(" ".join(_ANSWERS[option][1](found) for option in given.wanted))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,225 @@
+"""The C functions: one text per header, and operators from the registry. All else derives from these."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+
+from openaclnn.declare import registry
+
+__all__ = ["HEADERS", "Prototype", "Variable", "all_prototypes", "operator_headers", "parse"]
+
+_BASE = """
+size_t aclDataTypeSize(aclDataType dataType)
+float aclFloat16ToFloat(aclFloat16 value)
+aclFloat16 aclFloatToFloat16(float value)
+const char *aclGetRecentErrMsg(void)
+"""
+
+_INIT = """
+aclError aclInit(const char *configPath)
+aclError aclFinalize(void)
+aclError aclFinalizeReference(uint64_t *refCount)
+"""
+
+_RUNTIME = """
+aclError aclrtSetDevice(int32_t deviceId)
+aclError aclrtResetDevice(int32_t deviceId)
+aclError aclrtResetDeviceForce(int32_t deviceId)
+aclError aclrtGetDevice(int32_t *deviceId)
+aclError aclrtGetDeviceCount(uint32_t *count)
+aclError aclrtGetRunMode(aclrtRunMode *runMode)
+aclError aclrtSynchronizeDevice(void)
+aclError aclrtSynchronizeDeviceWithTimeout(int32_t timeout)
+aclError aclrtCreateContext(aclrtContext *context, int32_t deviceId)
+aclError aclrtDestroyContext(aclrtContext context)
+aclError aclrtSetCurrentContext(aclrtContext context)
+aclError aclrtGetCurrentContext(aclrtContext *context)
+aclError aclrtCtxSetSysParamOpt(aclSysParamOpt opt, int64_t value)
+aclError aclrtCtxGetSysParamOpt(aclSysParamOpt opt, int64_t *value)
+aclError aclrtSetSysParamOpt(aclSysParamOpt opt, int64_t value)
+aclError aclrtGetSysParamOpt(aclSysParamOpt opt, int64_t *value)
+
+aclError aclrtMalloc(void **devPtr, size_t size, aclrtMemMallocPolicy policy)
+aclError aclrtMallocAlign32(void **devPtr, size_t size, aclrtMemMallocPolicy policy)
+aclError aclrtMallocCached(void **devPtr, size_t size, aclrtMemMallocPolicy policy)
+aclError aclrtMallocWithCfg(void **devPtr, size_t size, aclrtMemMallocPolicy policy, aclrtMallocConfig *cfg)
+aclError aclrtFree(void *devPtr)
+aclError aclrtFreeWithDevSync(void *devPtr)
+aclError aclrtMallocHost(void **hostPtr, size_t size)
+aclError aclrtFreeHost(void *hostPtr)
+aclError aclrtMemcpy(void *dst, size_t destMax, const void *src, size_t count, aclrtMemcpyKind kind)
+aclError aclrtMemcpyAsync(void *dst, size_t destMax, const void *src, size_t count, aclrtMemcpyKind kind, aclrtStream stream)
+aclError aclrtMemset(void *devPtr, size_t maxCount, int32_t value, size_t count)
+aclError aclrtMemsetAsync(void *devPtr, size_t maxCount, int32_t value, size_t count, aclrtStream stream)
+aclError aclrtGetMemInfo(aclrtMemAttr attr, size_t *free, size_t *total)
+
+aclError aclrtCreateStream(aclrtStream *stream)
+aclError aclrtCreateStreamWithConfig(aclrtStream *stream, uint32_t priority, uint32_t flag)
+aclError aclrtDestroyStream(aclrtStream stream)
+aclError aclrtDestroyStreamForce(aclrtStream stream)
+aclError aclrtSetStreamFailureMode(aclrtStream stream, uint64_t mode)
+aclError aclrtSynchronizeStream(aclrtStream stream)
+aclError aclrtSynchronizeStreamWithTimeout(aclrtStream stream, int32_t timeout)
+aclError aclrtStreamQuery(aclrtStream stream, aclrtStreamStatus *status)
+aclError aclrtStreamWaitEvent(aclrtStream stream, aclrtEvent event)
+
+aclError aclrtCreateEvent(aclrtEvent *event)
+aclError aclrtCreateEventWithFlag(aclrtEvent *event, uint32_t flag)
+aclError aclrtCreateEventExWithFlag(aclrtEvent *event, uint32_t flag)
+aclError aclrtDestroyEvent(aclrtEvent event)
+aclError aclrtRecordEvent(aclrtEvent event, aclrtStream stream)
+aclError aclrtResetEvent(aclrtEvent event, aclrtStream stream)
+aclError aclrtQueryEventStatus(aclrtEvent event, aclrtEventRecordedStatus *status)
+aclError aclrtQueryEvent(aclrtEvent event, aclrtEventStatus *status)
+aclError aclrtSynchronizeEvent(aclrtEvent event)
+aclError aclrtSynchronizeEventWithTimeout(aclrtEvent event, int32_t timeout)
+aclError aclrtEventElapsedTime(float *ms, aclrtEvent startEvent, aclrtEvent endEvent)
+
+aclError aclrtPeekAtLastError(aclrtLastErrLevel level)
+aclError aclrtGetLastError(aclrtLastErrLevel level)
+const char *aclrtGetSocName(void)
+"""
+
+_VIEW = (
+    "const int64_t *viewDims, uint64_t viewDimsNum, aclDataType dataType, const int64_t *stride, "
+    "int64_t offset, aclFormat format, const int64_t *storageDims, uint64_t storageDimsNum, "
+    "void *tensorData"
+)
+
+_META = f"""
+aclTensor *aclCreateTensor({_VIEW})
+aclnnStatus aclInitTensor(aclTensor *tensor, {_VIEW})
+aclnnStatus aclDestroyTensor(const aclTensor *tensor)
+aclnnStatus aclGetViewShape(const aclTensor *tensor, int64_t **viewDims, uint64_t *viewDimsNum)
+aclnnStatus aclGetStorageShape(const aclTensor *tensor, int64_t **storageDims, uint64_t *storageDimsNum)
+aclnnStatus aclGetViewStrides(const aclTensor *tensor, int64_t **stridesValue, uint64_t *stridesNum)
+aclnnStatus aclGetViewOffset(const aclTensor *tensor, int64_t *offset)
+aclnnStatus aclGetFormat(const aclTensor *tensor, aclFormat *format)
+aclnnStatus aclGetDataType(const aclTensor *tensor, aclDataType *dataType)
+aclnnStatus aclSetRawTensorAddr(aclTensor *tensor, void *addr)
+aclnnStatus aclGetRawTensorAddr(const aclTensor *tensor, void **addr)
+
+aclScalar *aclCreateScalar(void *value, aclDataType dataType)
+aclnnStatus aclDestroyScalar(const aclScalar *scalar)
+
+aclIntArray *aclCreateIntArray(const int64_t *value, uint64_t size)
+aclFloatArray *aclCreateFloatArray(const float *value, uint64_t size)
+aclBoolArray *aclCreateBoolArray(const bool *value, uint64_t size)
+aclTensorList *aclCreateTensorList(const aclTensor *const *value, uint64_t size)
+aclScalarList *aclCreateScalarList(const aclScalar *const *value, uint64_t size)
+aclnnStatus aclDestroyIntArray(const aclIntArray *array)
+aclnnStatus aclDestroyFloatArray(const aclFloatArray *array)
+aclnnStatus aclDestroyBoolArray(const aclBoolArray *array)
+aclnnStatus aclDestroyTensorList(const aclTensorList *array)
+aclnnStatus aclDestroyScalarList(const aclScalarList *array)
+aclnnStatus aclGetIntArraySize(const aclIntArray *array, uint64_t *size)
+aclnnStatus aclGetFloatArraySize(const aclFloatArray *array, uint64_t *size)
+aclnnStatus aclGetBoolArraySize(const aclBoolArray *array, uint64_t *size)
+aclnnStatus aclGetTensorListSize(const aclTensorList *tensorList, uint64_t *size)
+aclnnStatus aclGetScalarListSize(const aclScalarList *scalarList, uint64_t *size)
+"""
+
+_EXECUTOR = """
+aclnnStatus aclSetAclOpExecutorRepeatable(aclOpExecutor *executor)
+aclnnStatus aclDestroyAclOpExecutor(aclOpExecutor *executor)
+aclnnStatus aclSetInputTensorAddr(aclOpExecutor *executor, size_t index, aclTensor *tensor, void *addr)
+aclnnStatus aclSetOutputTensorAddr(aclOpExecutor *executor, size_t index, aclTensor *tensor, void *addr)
+aclnnStatus aclSetTensorAddr(aclOpExecutor *executor, size_t index, aclTensor *tensor, void *addr)
+aclnnStatus aclSetDynamicInputTensorAddr(aclOpExecutor *executor, size_t irIndex, size_t relativeIndex, aclTensorList *tensors, void *addr)
+aclnnStatus aclSetDynamicOutputTensorAddr(aclOpExecutor *executor, size_t irIndex, size_t relativeIndex, aclTensorList *tensors, void *addr)
+aclnnStatus aclSetDynamicTensorAddr(aclOpExecutor *executor, size_t irIndex, size_t relativeIndex, aclTensorList *tensors, void *addr)
+"""
+
+# Each function on executors has a second spelling, with a capital A.
+_ACLNN = (
+    "aclnnStatus aclnnInit(const char *configPath)\naclnnStatus aclnnFinalize(void)\n"
+    + _EXECUTOR
+    + _EXECUTOR.replace("aclnnStatus acl", "aclnnStatus Acl")
+)
+
+HEADERS: dict[str, str] = {
+    "acl/acl_base.h": _BASE,
+    "acl/acl_rt.h": _RUNTIME,
+    "acl/acl.h": _INIT,
+    "aclnn/acl_meta.h": _META,
+    "aclnn/aclnn_base.h": _ACLNN,
+}
+"""The prototypes of each header that does not belong to an operator."""
+
+
+@dataclass(frozen=True)
+class Variable:
+    """A parameter: its C type as it stands before the name, and the name."""
+
+    type: str
+    name: str
+
+    @property
+    def is_pointer(self) -> bool:
+        return self.type.endswith("*")
+
+    @property
+    def pointee(self) -> str:
+        return self.type[:-1].strip()
+
+    def __str__(self) -> str:
+        return f"{self.type}{'' if self.is_pointer else ' '}{self.name}"
+
+
+@dataclass(frozen=True)
+class Prototype:
+    """A function: its return type, name and parameters; `phase` is 1 or 2 for an operator's."""
+
+    returns: str
+    name: str
+    parameters: tuple[Variable, ...]
+    phase: int = 0
+
+    def __str__(self) -> str:
+        space = "" if self.returns.endswith("*") else " "
+        arguments = ", ".join(map(str, self.parameters)) or "void"
+        return f"{self.returns}{space}{self.name}({arguments})"
+
+
+_FUNCTION = re.compile(r"(.*?)(\w+)\((.*)\)\s*")
+_VARIABLE = re.compile(r"(.*?)(\w+)\s*")
+
+
+def parse(text: str, phase: int = 0) -> Prototype:
+    """Read one prototype."""
+    function = _FUNCTION.fullmatch(text.strip())
+    if function is None:
+        raise ValueError(f"not a prototype: {text!r}")
+    returns, name, arguments = function.groups()
+    parameters = []
+    for argument in () if arguments.strip() == "void" else arguments.split(","):
+        variable = _VARIABLE.fullmatch(argument.strip())
+        if variable is None or not variable[1]:
+            raise ValueError(f"not a parameter: {argument!r} in {text!r}")
+        parameters.append(Variable(variable[1].strip(), variable[2]))
+    return Prototype(returns.strip(), name, tuple(parameters), phase)
+
+
+def operator_headers() -> dict[str, tuple[Prototype, ...]]:
+    """The headers of the operators; variants of one operator share theirs."""
+    found: dict[str, tuple[Prototype, ...]] = {}
+    for operator in registry():
+        first, second = operator.prototypes()
+        pair = (parse(first, 1), parse(second, 2))
+        found[operator.header] = found.get(operator.header, ()) + pair
+    return found
+
+
+def _runtime() -> Iterator[Prototype]:
+    for text in HEADERS.values():
+        yield from (parse(line) for line in text.splitlines() if line.strip())
+
+
+@cache
+def all_prototypes() -> tuple[Prototype, ...]:
+    """Every exported function."""
+    operators = (p for prototypes in operator_headers().values() for p in prototypes)
+    return (*_runtime(), *operators)

@@ -1,0 +1,262 @@
+"""How programs find and use the libraries: by config tool, CMake, pkg-config, dlopen; what it costs."""
+
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+import openaclnn
+from openaclnn.capi import config, toolchain
+from openaclnn.capi.build import LIBRARIES, cache_folder, installation
+from test_capi_tools import CACHE, ROOT, compile_program, installed, run_program
+
+ELU = ROOT / "examples" / "c" / "elu_backward.c"
+ANSWER = "from the input: 0.551819 2.3364 4.5 8\nfrom the output: 0.551819 2.3364 4.5 8\n"
+
+
+def ask(*arguments, **environment):
+    source = os.path.dirname(os.path.dirname(openaclnn.__file__))
+    return subprocess.run(
+        [sys.executable, "-m", "openaclnn.capi.config", *arguments],
+        capture_output=True, text=True, check=False,
+        env=dict(os.environ, PYTHONPATH=source, OPENACLNN_CACHE=str(CACHE), **environment),
+    )  # fmt: skip
+
+
+def test_the_config_tool_answers():
+    found = installed()
+    done = ask("--cflags", "--libs")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.split() == [*found.cflags, *found.libs]
+    assert ask("--includedir").stdout.strip() == str(found.include)
+    assert ask("--libdir").stdout.strip() == str(found.lib)
+    assert ask("--version").stdout.strip() == openaclnn.__version__
+    assert ask().returncode == 2
+    assert (found.include / "acl" / "acl.h").is_file()
+    for operator in openaclnn.registry():
+        assert (found.include / operator.header).is_file()
+
+
+def test_what_is_missing_is_said(tmp_path, monkeypatch):
+    pytest.importorskip("cffi")
+    done = ask("--libs", PATH=str(tmp_path), CC="")
+    assert done.returncode == 1
+    assert done.stderr.startswith(
+        "openaclnn-config: the C side needs a C compiler, and there is none"
+    )
+    done = ask("--libs", CC="no-such-compiler -O2")
+    assert "CC names 'no-such-compiler'" in done.stderr
+    monkeypatch.setitem(sys.modules, "cffi", None)
+    with pytest.raises(toolchain.BuildError, match="python -m pip install cffi"):
+        installation(tmp_path)
+    monkeypatch.undo()
+    monkeypatch.setattr(toolchain.sysconfig, "get_path", lambda name: str(tmp_path))
+    with pytest.raises(toolchain.BuildError, match=r"Python\.h is not there"):
+        installation(tmp_path)
+
+
+def test_a_static_python_is_linked_whole(tmp_path, monkeypatch):
+    variables = {"LDVERSION": "9.9", "LIBDIR": str(tmp_path), "LIBPL": str(tmp_path), "LIBS": "-lm"}
+    monkeypatch.setattr(toolchain.sysconfig, "get_config_var", variables.get)
+    with pytest.raises(toolchain.BuildError, match=r"libpython9\.9\.so"):
+        toolchain._libpython()
+    (tmp_path / "libpython9.9.a").touch()
+    link, name = toolchain._libpython()
+    assert name == ""
+    assert link[:3] == (
+        "-Wl,--whole-archive", f"{tmp_path}/libpython9.9.a", "-Wl,--no-whole-archive"
+    )  # fmt: skip
+
+
+def test_a_second_build_is_the_first_one(tmp_path, monkeypatch):
+    assert installation(CACHE) == installed()
+    monkeypatch.setenv("OPENACLNN_CACHE", str(tmp_path))
+    assert cache_folder() == tmp_path
+    monkeypatch.delenv("OPENACLNN_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert cache_folder() == tmp_path / "openaclnn"
+    monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null")
+    assert cache_folder().name == f"openaclnn-{os.getuid()}"
+
+
+def test_a_failing_compiler_is_quoted(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("cffi")
+    monkeypatch.setenv("CC", "false")
+    monkeypatch.setenv("OPENACLNN_CACHE", str(tmp_path))
+    assert config.main(["--libs"]) == 1
+    assert "false -shared" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_each_library_has_its_own_name():
+    for name in LIBRARIES:
+        path = installed().library(name)
+        dump = subprocess.run(
+            ["readelf", "-d", str(path)], capture_output=True, text=True, check=True
+        )
+        assert f"soname: [lib{name}.so]" in dump.stdout
+
+
+OPENER = """
+#include <dlfcn.h>
+#include <stdint.h>
+#include <stdio.h>
+int main(int count, char **names) {
+    for (int i = 1; i < count; i++) {
+        void *library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
+        if (library == NULL) { printf("%s\\n", dlerror()); return 1; }
+        int32_t (*init)(const char *), (*set)(int32_t), (*allocate)(void **, size_t, int);
+        *(void **)&init = dlsym(library, "aclInit");
+        *(void **)&set = dlsym(library, "aclrtSetDevice");
+        *(void **)&allocate = dlsym(library, "aclrtMalloc");
+        if (!init || !set || !allocate) return 2;
+        void *data = NULL;
+        int32_t codes[3] = {init(NULL), set(0), allocate(&data, 64, 0)};
+        printf("%d %d %d %d\\n", (int)codes[0], (int)codes[1], (int)codes[2], data != NULL);
+    }
+    return 0;
+}
+"""
+
+
+def test_libraries_open_by_name(tmp_path):
+    source = tmp_path / "open.c"
+    source.write_text(OPENER)
+    command = [
+        "cc",
+        str(source),
+        f"-Wl,-rpath,{installed().lib}",
+        "-ldl",
+        "-o",
+        str(tmp_path / "open"),
+    ]
+    subprocess.run(command, check=True)
+    output = run_program(tmp_path / "open", *(f"lib{name}.so" for name in LIBRARIES))
+    # The second library is the same runtime: aclInit says that it was called before.
+    assert output.splitlines() == ["0 0 0 1"] + ["100002 0 0 1"] * (len(LIBRARIES) - 1)
+
+
+def test_cmake_finds_it(tmp_path):
+    if shutil.which("cmake") is None:
+        pytest.skip("no CMake")
+    found = installed()
+    (tmp_path / "CMakeLists.txt").write_text(
+        "cmake_minimum_required(VERSION 3.16)\nproject(example C)\n"
+        f"find_package(openaclnn {openaclnn.__version__} CONFIG REQUIRED)\n"
+        f"add_executable(example {ELU})\ntarget_link_libraries(example openaclnn::openaclnn)\n"
+    )
+    folder = str(tmp_path / "build")
+    prefix = f"-DCMAKE_PREFIX_PATH={found.root}"
+    for command in (
+        ["cmake", "-S", str(tmp_path), "-B", folder, prefix],
+        ["cmake", "--build", folder],
+    ):
+        subprocess.run(command, check=True, capture_output=True)
+    assert run_program(tmp_path / "build" / "example") == ANSWER
+
+
+def test_pkg_config_finds_it(tmp_path):
+    if shutil.which("pkg-config") is None:
+        pytest.skip("no pkg-config")
+    found = installed()
+    flags = subprocess.run(
+        ["pkg-config", "--cflags", "--libs", "openaclnn"], capture_output=True, text=True, check=True,
+        env=dict(os.environ, PKG_CONFIG_PATH=str(found.lib / "pkgconfig")),
+    ).stdout.split()  # fmt: skip
+    subprocess.run(["cc", str(ELU), *flags, "-o", str(tmp_path / "program")], check=True)
+    assert run_program(tmp_path / "program") == ANSWER
+
+
+def test_the_wheel_needs_nothing_of_the_sources(tmp_path):
+    """The package elsewhere, as installed: the library finds that one."""
+    pytest.importorskip("cffi")
+    package = tmp_path / "site"
+    shutil.copytree(os.path.dirname(openaclnn.__file__), package / "openaclnn")
+    code = (
+        f"import sys; sys.path.insert(0, {str(package)!r})\n"
+        "from openaclnn.capi.config import main; main(['--cflags', '--libs'])"
+    )
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    flags = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True,
+        env=environment | {"OPENACLNN_CACHE": str(tmp_path / "cache")},
+    ).stdout.split()  # fmt: skip
+    subprocess.run(["cc", str(ELU), *flags, "-o", str(tmp_path / "program")], check=True)
+    assert run_program(tmp_path / "program") == ANSWER
+    shutil.rmtree(package)
+    done = subprocess.run(
+        [tmp_path / "program"], capture_output=True, text=True, check=False, env={}
+    )
+    assert done.returncode == 1
+    assert "aclInit(NULL) gives 500000" in done.stderr
+
+
+LEAK = """
+#include "aclnnop/aclnn_elu_backward.h"
+#include "support.h"
+#include <unistd.h>
+
+static long resident(void) {
+    long size = 0, pages = 0;
+    FILE *file = fopen("/proc/self/statm", "r");
+    if (file == NULL || fscanf(file, "%ld %ld", &size, &pages) != 2) exit(3);
+    fclose(file);
+    return pages * (sysconf(_SC_PAGESIZE) / 1024);
+}
+
+int main(int count, char **arguments) {
+    const int64_t shape[2] = {2, 2};
+    const float values[4] = {-2, -1, 0, 1};
+    float oneValue = 1;
+    long rounds = count > 1 ? atol(arguments[1]) : 1000, before = 0;
+    aclrtStream stream = start();
+    for (long i = 0; i < rounds + rounds / 2; i++) {
+        if (i == rounds / 2) before = resident();
+        aclTensor *gradOutput = tensor(values, sizeof values, ACL_FLOAT, shape, 2);
+        aclTensor *self = tensor(values, sizeof values, ACL_FLOAT, shape, 2);
+        aclTensor *gradInput = tensor(values, sizeof values, ACL_FLOAT, shape, 2);
+        aclScalar *one = aclCreateScalar(&oneValue, ACL_FLOAT);
+        uint64_t size = 0;
+        aclOpExecutor *executor = NULL;
+        CHECK(aclnnEluBackwardGetWorkspaceSize(
+            gradOutput, one, one, one, true, self, gradInput, &size, &executor));
+        CHECK(aclnnEluBackward(NULL, 0, executor, stream));
+        CHECK(aclrtSynchronizeStream(stream));
+        if (aclnnEluBackward(NULL, 0, executor, stream) == 0) return 4;
+        if (i % 100 == 0) (void)aclGetRecentErrMsg();
+        CHECK(aclDestroyScalar(one));
+        release(gradOutput);
+        release(self);
+        release(gradInput);
+    }
+    printf("%ld\\n", resident() - before);
+    finish(stream);
+    return 0;
+}
+"""
+
+
+def test_memory_stays_flat(tmp_path):
+    """Also where nobody fetches the messages of failed calls. OPENACLNN_LEAK_ROUNDS asks for more."""
+    rounds = int(os.environ.get("OPENACLNN_LEAK_ROUNDS", "4000"))
+    (tmp_path / "leak.c").write_text(LEAK)
+    examples = f"-I{ELU.parent}"
+    program = compile_program(tmp_path / "leak.c", tmp_path / "leak", examples, "-std=gnu11")
+    grown = int(run_program(program, str(rounds)))
+    assert grown < 512, f"{grown} KiB more after {rounds} round trips"
+
+
+@pytest.mark.parametrize("sanitizer", ["address", "undefined"])
+def test_an_example_under_a_sanitizer(tmp_path, sanitizer):
+    flags = [f"-fsanitize={sanitizer}", "-g"]
+    probe = tmp_path / "probe.c"
+    probe.write_text("int main(void) { return 0; }\n")
+    built = subprocess.run(["cc", *flags, str(probe), "-o", str(tmp_path / "probe")], check=False)
+    if built.returncode or subprocess.run([tmp_path / "probe"], check=False).returncode:
+        pytest.skip(f"no {sanitizer} sanitizer here")
+    program = compile_program(ELU.with_name("strided_views.c"), tmp_path / "program", *flags)
+    # What the interpreter keeps until the end is no leak of the example's.
+    output = run_program(program, ASAN_OPTIONS="detect_leaks=0")
+    assert output.endswith("strides: 6 2 of 2\n")
