@@ -34,7 +34,15 @@ from openaclnn.dtypes import (
 )  # fmt: skip
 from openaclnn.tensor import Tensor
 
-__all__ = ["TORCH_CLASSES", "allocate_like", "as_tensor", "is_number", "stream_source", "to_numpy"]
+__all__ = [
+    "TORCH_CLASSES",
+    "allocate_like",
+    "as_tensor",
+    "is_number",
+    "stream_source",
+    "synchronize_device",
+    "to_numpy",
+]
 
 
 def is_number(value: Any) -> bool:
@@ -57,6 +65,7 @@ def _is_torch(value: Any) -> bool:
 def stream_source(value: Any) -> Callable[[], int]:
     """What gives the stream that work on this array belongs on; 0 for CPU memory and by default."""
     if _is_torch(value) and value.device.type == "cuda":
+        # A public call for this makes a Stream object each time: 2 us.
         raw: Callable[[int], int] = sys.modules["torch"]._C._cuda_getCurrentRawStream
         return functools.partial(raw, value.device.index)
     cupy = sys.modules.get("cupy")
@@ -207,10 +216,32 @@ def allocate_like(value: Any, shape: tuple[int, ...], dtype: DType) -> tuple[Any
         torch = sys.modules["torch"]
         fresh = torch.empty(shape, dtype=getattr(torch, dtype.torch_name), device=value.device)
         return fresh, None
+    if value is not None and as_tensor(value).device != "cpu":
+        return _allocate_on_device(value, shape, dtype), None
     buffer = np.empty(shape, dtype.numpy)
     if isinstance(value, (np.ndarray, Tensor)) or not hasattr(value, "__array_namespace__"):
         return buffer, None
     return buffer, value.__array_namespace__().asarray
+
+
+def _allocate_on_device(value: Any, shape: tuple[int, ...], dtype: DType) -> Any:
+    """A fresh array of the same library on the same device. JAX's is written before anyone else sees it."""
+    if not hasattr(value, "__array_namespace__"):
+        raise TypeError(
+            f"an out= argument, since results cannot be made, got {type(value).__name__}"
+        )
+    fresh = value.__array_namespace__().empty(shape, dtype=dtype.numpy)
+    for array in (value, fresh):
+        if hasattr(array, "block_until_ready"):  # JAX orders its own work only
+            array.block_until_ready()
+    return fresh
+
+
+def synchronize_device(device: str) -> None:
+    """Wait for all work on a device, for libraries that cannot be told which stream results are on."""
+    from openaclnn.runtime.device import device_named
+
+    device_named(device).drain(0)
 
 
 def to_numpy(value: Any) -> np.ndarray[Any, Any]:

@@ -12,7 +12,14 @@ from openaclnn.checks import first_violation
 from openaclnn.declare import REQUIRED, Kind, Operator, Parameter
 from openaclnn.dispatch import choose_engine, chosen_engine
 from openaclnn.guard import check_memory, check_output_layout, check_overlap
-from openaclnn.interop import TORCH_CLASSES, allocate_like, as_tensor, is_number, stream_source
+from openaclnn.interop import (
+    TORCH_CLASSES,
+    allocate_like,
+    as_tensor,
+    is_number,
+    stream_source,
+    synchronize_device,
+)
 from openaclnn.plan import Plan
 from openaclnn.products import Product, chosen_product, current_product, find_product
 from openaclnn.recipes import known_recipe, recipe, remember, stray_target
@@ -58,6 +65,7 @@ def call_plain(
     if call[output] is AUTO:
         result, finish = allocate_like(_model(operator, arguments), *operator.result(call))
         call.values[output] = as_tensor(result)
+        call.values[output].writable = True
     else:
         check_output_layout(operator.name, output, call.tensor(output))
     device = check_devices(call)
@@ -74,6 +82,8 @@ def call_plain(
         stream = stream_source(result)()
         if choice.runner([tensor.address for tensor in tensors], stream):
             raise stray_target(plan, tensors)
+        if stream == 0 and device != "cpu" and hasattr(result, "block_until_ready"):
+            synchronize_device(device)  # JAX reads results on streams of its own
     return result if finish is None else finish(result)
 
 

@@ -1,0 +1,93 @@
+"""The runtime on a real GPU, and GPU arrays of other libraries: `python -m pytest tests/gpu_runtime.py`."""
+
+from __future__ import annotations
+
+import os
+
+os.environ["OPENACLNN_DEVICE"] = "cuda"
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import openaclnn
+from conftest import OPERATORS, plain
+from openaclnn import acl, aclnn
+from openaclnn.declare import Kind, Operator
+from test_two_phase import device_tensor, read_back, stream  # noqa: F401
+
+names = pytest.mark.parametrize("operator", OPERATORS, ids=lambda op: op.python_name)
+
+
+@names
+def test_the_documents_program_on_the_gpu(operator: Operator, stream: Any) -> None:  # noqa: F811
+    sample = next(sample for sample in operator.samples if sample.document)
+    given = sample.arrays()
+    expected = plain(operator)(**given)
+    arguments, addresses = [], []
+    out = np.full(expected.shape, np.nan, expected.dtype)
+    for parameter in operator.parameters:
+        value = given.get(parameter.python_name, parameter.default)
+        if parameter.kind is Kind.OUTPUT:
+            value = out
+        if parameter.is_tensor and value is not None:
+            value, address = device_tensor(np.asarray(value))
+            assert value.device == "cuda:0"
+            addresses.append(address)
+        elif parameter.kind is Kind.SCALAR:
+            value = acl.aclCreateScalar(np.float32(value), acl.ACL_FLOAT)
+        elif parameter.choices and parameter.kind is Kind.INT64:
+            value = parameter.choices.index(value)
+        arguments.append(value)
+    status, size, executor = getattr(aclnn, f"{operator.name}GetWorkspaceSize")(*arguments)
+    assert status == 0, aclnn.aclGetRecentErrMsg()
+    assert getattr(aclnn, operator.name)(None, size, executor, stream) == 0
+    assert acl.aclrtSynchronizeStream(stream) == 0, aclnn.aclGetRecentErrMsg()
+    np.testing.assert_allclose(read_back(addresses[-1], out), expected, rtol=3e-7, atol=1e-8)
+
+
+def test_large_asynchronous_work_copies_and_events(stream: Any) -> None:  # noqa: F811
+    x = np.random.default_rng(0).normal(size=1 << 24).astype(np.float32)
+    source, _ = device_tensor(x)
+    out, address = device_tensor(np.zeros_like(x))
+    _, begin = acl.aclrtCreateEvent()
+    _, end = acl.aclrtCreateEvent()
+    status, _, executor = aclnn.aclnnEluBackwardGetWorkspaceSize(
+        source, 1.0, 1.0, 1.0, False, source, out
+    )
+    assert status == 0
+    assert aclnn.aclSetAclOpExecutorRepeatable(executor) == 0
+    assert acl.aclrtRecordEvent(begin, stream) == 0
+    for _ in range(20):
+        assert aclnn.aclnnEluBackward(None, 0, executor, stream) == 0
+    assert acl.aclrtRecordEvent(end, stream) == 0
+    assert acl.aclrtSynchronizeStream(stream) == 0
+    status, milliseconds = acl.aclrtEventElapsedTime(begin, end)
+    assert status == 0
+    assert milliseconds > 0
+    got = read_back(address, x)
+    exact = np.where(x <= 0, x * np.exp(x.astype(np.float64)), x)
+    np.testing.assert_allclose(got, exact, rtol=1e-6, atol=1e-30)
+    assert acl.aclrtMemset(address, x.nbytes, 0, x.nbytes) == 0
+    assert not read_back(address, x).any()
+    assert acl.aclrtGetMemInfo(acl.ACL_HBM_MEM)[0] == 0
+
+
+def test_cupy_and_jax_arrays() -> None:
+    cupy = pytest.importorskip("cupy")
+    x = np.linspace(-3, 3, 1001, dtype=np.float32)
+    expected = openaclnn.elu_backward(x, x)
+    got = openaclnn.elu_backward(cupy.asarray(x), cupy.asarray(x))
+    assert isinstance(got, cupy.ndarray)
+    np.testing.assert_allclose(cupy.asnumpy(got), expected, rtol=1e-6)
+    with cupy.cuda.Stream(non_blocking=True):
+        out = cupy.empty(1001, np.float32)
+        assert openaclnn.elu_backward(cupy.asarray(x), cupy.asarray(x), out=out) is out
+        np.testing.assert_allclose(cupy.asnumpy(out), expected, rtol=1e-6)
+    os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
+    jax = pytest.importorskip("jax")
+    own = jax.numpy.asarray(x)
+    got = openaclnn.elu_backward(own, own)
+    assert isinstance(got, jax.Array)
+    np.testing.assert_allclose(np.asarray(got), expected, rtol=1e-6)
