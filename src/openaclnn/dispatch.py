@@ -15,6 +15,7 @@ from openaclnn.status import AclnnError, Status
 __all__ = ["ENGINES", "Choice", "choose_engine", "current_engine", "use_engine"]
 
 ENGINES: dict[str, str] = {
+    "cpu": "openaclnn.kernels.cpu",
     "triton": "openaclnn.kernels.gpu",
     "numpy": "openaclnn.kernels.numpy",
 }

@@ -226,15 +226,22 @@ def allocate_like(value: Any, shape: tuple[int, ...], dtype: DType) -> tuple[Any
 
 def _allocate_on_device(value: Any, shape: tuple[int, ...], dtype: DType) -> Any:
     """A fresh array of the same library on the same device. JAX's is written before anyone else sees it."""
-    if not hasattr(value, "__array_namespace__"):
-        raise TypeError(
-            f"an out= argument, since results cannot be made, got {type(value).__name__}"
-        )
-    fresh = value.__array_namespace__().empty(shape, dtype=dtype.numpy)
+    library = _library_of(value)
+    if not hasattr(library, "empty"):
+        kind = type(value).__name__
+        raise TypeError(f"out=, since no result can be made beside such an array, got {kind}")
+    fresh = library.empty(shape, dtype=dtype.numpy)
     for array in (value, fresh):
         if hasattr(array, "block_until_ready"):  # JAX orders its own work only
             array.block_until_ready()
     return fresh
+
+
+def _library_of(value: Any) -> Any:
+    """The module that makes such arrays: its array namespace, or the package of its class (CuPy)."""
+    if hasattr(value, "__array_namespace__"):
+        return value.__array_namespace__()
+    return sys.modules.get(type(value).__module__.partition(".")[0])
 
 
 def synchronize_device(device: str) -> None:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 __all__ = ["get_num_threads", "set_num_threads"]
 
 _chosen: list[int] = []
+
+listeners: list[Callable[[], None]] = []
+"""Called when the number changes."""
 
 
 def _default() -> int:
@@ -32,3 +36,5 @@ def set_num_threads(count: int) -> None:
     if not isinstance(count, int) or count < 1:
         raise ValueError(f"the number of threads must be a positive integer, got {count!r}")
     _chosen[:] = [count]
+    for listener in listeners:
+        listener()

@@ -97,7 +97,7 @@ class Stream:
         with self._lock:  # others that submit wait, so that the order is kept
             if not self.alive:
                 raise _destroyed()
-            if not self.idle:
+            if self._completed != self._submitted or (self._native > 0 and not self.idle):
                 self.submit(task)
                 return
             self._submitted += 1

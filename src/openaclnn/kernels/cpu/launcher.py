@@ -1,0 +1,211 @@
+"""The native half of `pool`: the builtin that launches a kernel and the workers' loop, as LLVM code."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+
+from openaclnn.kernels.cpu import cache
+from openaclnn.kernels.cpu.simd import (
+    I32,
+    I64,
+    PTR,
+    for_range,
+    i64,
+    read_slot,
+    slot,
+    stack,
+    write_slot,
+)
+
+MAX_ARGUMENTS = 30
+MAX_WORKERS = 255
+TINY = 64  # count <= grain / TINY is a tiny call
+CHUNKS = 8  # pieces for each thread: who wakes late, or shares its CPU, takes fewer
+
+# The control block: one int64 a slot. Functions come in by address, so the code has no symbols to resolve.
+BUSY, ACTIVE, AVOID, CPUS = range(4)
+FROM_INT64, SAVE, RESTORE, SEM_WAIT, SEM_POST, GETCPU, SET_AFFINITY = range(4, 11)
+NDARRAY = 11  # NumPy's array type, whose instances stand for their data
+KERNEL, ARGUMENTS, COUNT, STEP, NEXT = range(16, 21)  # the task
+MASK, MASK_SLOTS = 24, 16  # the CPUs we may use
+WORKERS, WORKER_SLOTS = 40, 24  # one block for each worker:
+HANDLE, CONTROL, GO, DONE = 0, 1, 8, 16  # its pthread, where the control block lies, two semaphores
+AS_INT64 = "openaclnn_as_int64"  # PyLong_AsLongLong under a name of ours
+
+
+def _call(builder: Any, control: Any, where: int, result: Any, *values: Any) -> Any:
+    """Call the function whose address lies in a slot."""
+    kind = ir.FunctionType(result, [value.type for value in values])
+    address = builder.inttoptr(read_slot(builder, control, where), kind.as_pointer())
+    return builder.call(address, values)
+
+
+def _wait(builder: Any, control: Any, semaphore: Any) -> None:
+    """sem_wait until it succeeds: signals interrupt it."""
+    again, after = builder.append_basic_block("wait"), builder.append_basic_block("woken")
+    builder.branch(again)
+    builder.position_at_end(again)
+    failed = _call(builder, control, SEM_WAIT, I32, semaphore)
+    builder.cbranch(builder.icmp_signed("!=", failed, ir.Constant(I32, 0)), again, after)
+    builder.position_at_end(after)
+
+
+def _worker_at(builder: Any, control: Any, index: Any) -> Any:
+    return slot(builder, control, builder.add(builder.mul(index, i64(WORKER_SLOTS)), i64(WORKERS)))
+
+
+def _take_chunks(builder: Any, control: Any) -> None:
+    """Run the task's chunks until none is left."""
+    count, step = read_slot(builder, control, COUNT), read_slot(builder, control, STEP)
+    arguments = builder.inttoptr(read_slot(builder, control, ARGUMENTS), PTR)
+    again, inside, after = (builder.append_basic_block(name) for name in ("take", "run", "empty"))
+    builder.branch(again)
+    builder.position_at_end(again)
+    start = builder.atomic_rmw("add", slot(builder, control, NEXT), step, "monotonic")
+    builder.cbranch(builder.icmp_signed("<", start, count), inside, after)
+    builder.position_at_end(inside)
+    stop = builder.add(start, step)
+    stop = builder.select(builder.icmp_signed("<", stop, count), stop, count)
+    _call(builder, control, KERNEL, ir.VoidType(), arguments, start, stop)
+    builder.branch(again)
+    builder.position_at_end(after)
+
+
+WORKER = ir.FunctionType(PTR, [PTR])
+
+
+def emit_worker(builder: Any, arguments: Any) -> None:
+    """A thread's whole life: wait for go, take chunks, say done."""
+    (worker,) = arguments
+    control = builder.inttoptr(read_slot(builder, worker, CONTROL), PTR)
+    forever = builder.append_basic_block("forever")
+    builder.branch(forever)
+    builder.position_at_end(forever)
+    _wait(builder, control, slot(builder, worker, GO))
+    _take_chunks(builder, control)
+    _call(builder, control, SEM_POST, I32, slot(builder, worker, DONE))
+    builder.branch(forever)
+
+
+ENTRY = ir.FunctionType(PTR, [PTR, PTR, I64])
+
+
+def emit_entry(builder: Any, arguments: Any) -> None:
+    """The builtin `launch(kernel, count, grain, *arguments)` in CPython's fast calling convention."""
+    self, given, number = arguments
+    as_int64 = ir.Function(builder.module, ir.FunctionType(I64, [PTR]), AS_INT64)
+    control = builder.inttoptr(builder.call(as_int64, [self]), PTR)
+
+    ndarray = read_slot(builder, control, NDARRAY)
+    header = (
+        object.__basicsize__ // 8
+    )  # slots: the last one is the type, NumPy's data pointer follows
+    value = stack(builder, I64, 1)
+
+    def argument(index: Any) -> Any:
+        """An integer, or the address of an array's data, which costs Python 2 us to ask for."""
+        one = builder.load(slot(builder, given, index), typ=PTR, align=8)
+        is_array = builder.icmp_unsigned("==", read_slot(builder, one, header - 1), ndarray)
+        with builder.if_else(is_array) as (then, otherwise):
+            with then:
+                write_slot(builder, value, 0, read_slot(builder, one, header))
+            with otherwise:
+                write_slot(builder, value, 0, builder.call(as_int64, [one]))
+        return read_slot(builder, value, 0)
+
+    kernel, count, grain = (argument(index) for index in range(3))
+    function = builder.inttoptr(kernel, cache.KERNEL.as_pointer())
+    block = stack(builder, I64, MAX_ARGUMENTS + 1)
+    write_slot(builder, block, 0, 0)
+
+    def copy(index: Any) -> None:
+        value = argument(builder.add(index, i64(3)))
+        write_slot(builder, block, builder.add(index, i64(1)), value)
+
+    for_range(builder, builder.sub(number, i64(3)), copy)
+    # A tiny call keeps the interpreter's lock: with a busy second thread, giving it away costs 5 ms.
+    tiny = builder.icmp_signed("<=", builder.mul(count, i64(TINY)), grain)
+    with builder.if_else(tiny) as (then, otherwise):
+        with then:
+            builder.call(function, [block, i64(0), count])
+        with otherwise:
+            state = _call(builder, control, SAVE, PTR)
+            _run(builder, control, function, block, count, grain)
+            _call(builder, control, RESTORE, ir.VoidType(), state)
+    builder.ret(_call(builder, control, FROM_INT64, PTR, read_slot(builder, block, 0)))
+
+
+def _run(builder: Any, control: Any, function: Any, block: Any, count: Any, grain: Any) -> None:
+    """Share the work if it is large, there are workers and nobody else uses them; else do it here."""
+    taken = stack(builder, I64, 1)
+    builder.store(i64(0), taken, align=8)
+    active = read_slot(builder, control, ACTIVE)
+    worthwhile = builder.and_(
+        builder.icmp_signed(">", count, grain), builder.icmp_signed(">", active, i64(0))
+    )
+    with builder.if_then(worthwhile):
+        busy = slot(builder, control, BUSY)
+        outcome = builder.cmpxchg(busy, i64(0), i64(1), "acquire", "monotonic")
+        builder.store(builder.zext(builder.extract_value(outcome, 1), I64), taken, align=8)
+    shared = builder.icmp_signed("!=", read_slot(builder, taken, 0), i64(0))
+    with builder.if_else(shared) as (then, otherwise):
+        with then:
+            _share(builder, control, function, block, count, grain, active)
+            builder.atomic_rmw("xchg", slot(builder, control, BUSY), i64(0), "release")
+        with otherwise:
+            builder.call(function, [block, i64(0), count])
+
+
+def _share(
+    builder: Any, control: Any, function: Any, block: Any, count: Any, grain: Any, active: Any
+) -> None:
+    wanted = builder.add(builder.sdiv(count, grain), i64(1))
+    helpers = builder.select(builder.icmp_signed("<", wanted, active), wanted, active)
+    pieces = builder.mul(builder.add(helpers, i64(1)), i64(CHUNKS))
+    step = builder.sdiv(builder.sub(builder.add(count, pieces), i64(1)), pieces)
+    aligned = builder.and_(builder.add(step, i64(63)), i64(-64))
+    step = builder.select(builder.icmp_signed(">=", step, i64(512)), aligned, step)
+    task = (
+        (KERNEL, builder.ptrtoint(function, I64)), (ARGUMENTS, builder.ptrtoint(block, I64)),
+        (COUNT, count), (STEP, step), (NEXT, i64(0)),
+    )  # fmt: skip
+    for where, value in task:
+        write_slot(builder, control, where, value)
+    with builder.if_then(builder.icmp_signed(">", read_slot(builder, control, CPUS), i64(1))):
+        _keep_off_this_cpu(builder, control)
+
+    def go(index: Any) -> None:
+        worker = _worker_at(builder, control, index)
+        _call(builder, control, SEM_POST, I32, slot(builder, worker, GO))
+
+    def done(index: Any) -> None:
+        worker = _worker_at(builder, control, index)
+        _wait(builder, control, slot(builder, worker, DONE))
+
+    for_range(builder, helpers, go)
+    _take_chunks(builder, control)
+    for_range(builder, helpers, done)
+
+
+def _keep_off_this_cpu(builder: Any, control: Any) -> None:
+    """Exclude the caller's CPU from the workers' affinity, if it is not already."""
+    cpu = builder.sext(_call(builder, control, GETCPU, I32), I64)
+    moved = builder.icmp_signed("!=", cpu, read_slot(builder, control, AVOID))
+    known = builder.icmp_unsigned("<", cpu, i64(64 * MASK_SLOTS))
+    with builder.if_then(builder.and_(moved, known)):
+        write_slot(builder, control, AVOID, cpu)
+        mask = stack(builder, I64, MASK_SLOTS)
+        for index in range(MASK_SLOTS):
+            write_slot(builder, mask, index, read_slot(builder, control, MASK + index))
+        word = slot(builder, mask, builder.lshr(cpu, i64(6)))
+        bit = builder.shl(i64(1), builder.and_(cpu, i64(63)))
+        left = builder.and_(builder.load(word, typ=I64, align=8), builder.not_(bit))
+        builder.store(left, word, align=8)
+
+        def move(index: Any) -> None:
+            handle = read_slot(builder, _worker_at(builder, control, index), HANDLE)
+            _call(builder, control, SET_AFFINITY, I32, handle, i64(8 * MASK_SLOTS), mask)
+
+        for_range(builder, read_slot(builder, control, ACTIVE), move)

@@ -1,0 +1,227 @@
+"""Threads: `launch` runs a kernel on the caller and on workers that sleep in native code.
+
+A kernel is `void(int64_t *arguments, int64_t start, int64_t stop)` at an address. Its arguments lie in the
+caller's frame: arguments[0] is a status word, 0 at first, that `launch` returns; the rest are `launch`'s own.
+Kernels must not depend on how [0, count) is cut.
+
+Why not another layer: after 5 ms of idleness OpenMP loses 600 us on waking (and is dead after a fork),
+Numba's workqueue 80 (and aborts on two callers); this loses 25 hot and 40 after idleness. The kernel wakes a
+sleeper on the caller's CPU, which would serialise us, so workers are kept off it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import llvmlite.binding as llvm
+import numpy as np
+
+from openaclnn import threads
+from openaclnn.kernels.cpu import cache
+from openaclnn.kernels.cpu.launcher import (
+    ACTIVE,
+    AS_INT64,
+    AVOID,
+    BUSY,
+    CONTROL,
+    CPUS,
+    DONE,
+    ENTRY,
+    FROM_INT64,
+    GETCPU,
+    GO,
+    HANDLE,
+    MASK,
+    MASK_SLOTS,
+    MAX_ARGUMENTS,
+    MAX_WORKERS,
+    NDARRAY,
+    RESTORE,
+    SAVE,
+    SEM_POST,
+    SEM_WAIT,
+    SET_AFFINITY,
+    WORKER,
+    WORKER_SLOTS,
+    WORKERS,
+    emit_entry,
+    emit_worker,
+)
+
+__all__ = ["bind", "get_num_threads", "launch"]
+
+_CONTROL = np.zeros(WORKERS + MAX_WORKERS * WORKER_SLOTS, np.int64)
+_CONTROL_AT: int = _CONTROL.ctypes.data
+
+
+class _MethodDef(ctypes.Structure):
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("function", ctypes.c_void_p),
+        ("flags", ctypes.c_int),
+        ("doc", ctypes.c_char_p),
+    )
+
+
+def _address(function: Any) -> int:
+    return ctypes.cast(function, ctypes.c_void_p).value or 0
+
+
+@functools.cache
+def native() -> Callable[..., int]:
+    """The builtin `launch` itself. It costs 0.2 us a call; ctypes would 1.8, a Numba dispatcher 0.7."""
+    api = ctypes.pythonapi
+    for where, function in (
+        (FROM_INT64, api.PyLong_FromLongLong), (SAVE, api.PyEval_SaveThread),
+        (RESTORE, api.PyEval_RestoreThread),
+    ):  # fmt: skip
+        _CONTROL[where] = _address(function)
+    if arrays_are_readable():
+        _CONTROL[NDARRAY] = id(np.ndarray)
+    llvm.add_symbol(AS_INT64, _address(api.PyLong_AsLongLong))
+    _definition.function = cache.compiled("pool.entry", emit_entry, ENTRY)
+    create = ctypes.PYFUNCTYPE(
+        ctypes.py_object, ctypes.POINTER(_MethodDef), ctypes.py_object, ctypes.py_object
+    )(("PyCFunction_NewEx", api))
+    builtin: Callable[..., int] = create(ctypes.pointer(_definition), _CONTROL_AT, None)
+    return builtin
+
+
+@functools.cache
+def arrays_are_readable() -> bool:
+    """Whether an array's data pointer stands right behind the object's header, as in every CPython so far."""
+    if sys.implementation.name != "cpython":
+        return False
+    probe = np.zeros(1, np.int64)
+    found = ctypes.c_void_p.from_address(id(probe) + object.__basicsize__).value
+    kind = ctypes.c_void_p.from_address(id(probe) + object.__basicsize__ - 8).value
+    return found == probe.ctypes.data and kind == id(np.ndarray)
+
+
+_METH_FASTCALL = 0x80
+_definition = _MethodDef(b"launch", None, _METH_FASTCALL, None)  # CPython keeps a pointer to it
+_lock = threading.Lock()
+_state = {"started": False, "workers": 0}
+# macOS has no unnamed semaphores and Windows none of this: there a kernel runs on its caller alone.
+_supported = sys.platform == "linux"
+
+
+def get_num_threads() -> int:
+    """How many threads share a large kernel, the caller included."""
+    return min(threads.get_num_threads(), MAX_WORKERS + 1) if _supported else 1
+
+
+def _restart() -> None:
+    with _lock:
+        _start()
+
+
+threads.listeners.append(_restart)
+
+
+def ensure_started() -> None:
+    """Have the workers running."""
+    with _lock:
+        if not _state["started"]:
+            _start()
+
+
+def _start() -> None:
+    """Create the workers that are missing and say how many to use; without POSIX semaphores, none."""
+    _state["started"] = True
+    wanted = get_num_threads() - 1
+    if wanted > _state["workers"] and _load_functions():
+        start = cache.compiled("pool.worker", emit_worker, WORKER)
+        # Signals are for the interpreter's threads; workers inherit this mask.
+        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        try:
+            while _state["workers"] < wanted and _create(start, _state["workers"]):
+                _state["workers"] += 1
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+    _CONTROL[AVOID] = -1
+    _CONTROL[ACTIVE] = min(wanted, _state["workers"])
+
+
+def _load_functions() -> bool:
+    """Find the C library's functions; False where this platform lacks one that is needed."""
+    libc = ctypes.CDLL(None)
+    needed = ("sem_wait", "sem_post", "sem_init", "pthread_create")
+    if not all(hasattr(libc, name) for name in needed):
+        return False
+    _CONTROL[SEM_WAIT] = _address(libc.sem_wait)
+    _CONTROL[SEM_POST] = _address(libc.sem_post)
+    cpus = os.sched_getaffinity(0)
+    if hasattr(libc, "sched_getcpu") and hasattr(libc, "pthread_setaffinity_np"):
+        _CONTROL[GETCPU] = _address(libc.sched_getcpu)
+        _CONTROL[SET_AFFINITY] = _address(libc.pthread_setaffinity_np)
+        mask = _CONTROL[MASK : MASK + MASK_SLOTS].view(np.uint64)
+        mask[:] = 0
+        for cpu in cpus:
+            if cpu < 64 * MASK_SLOTS:
+                mask[cpu // 64] |= np.uint64(1 << cpu % 64)
+        _CONTROL[CPUS] = len(cpus)
+    return True
+
+
+def _create(start: int, index: int) -> bool:
+    libc = ctypes.CDLL(None)
+    worker = _CONTROL_AT + 8 * (WORKERS + index * WORKER_SLOTS)
+    _CONTROL[WORKERS + index * WORKER_SLOTS + CONTROL] = _CONTROL_AT
+    for semaphore in (GO, DONE):
+        if libc.sem_init(ctypes.c_void_p(worker + 8 * semaphore), 0, 0) != 0:
+            return False
+    handle = ctypes.c_void_p(worker + 8 * HANDLE)
+    failed: int = libc.pthread_create(handle, None, ctypes.c_void_p(start), ctypes.c_void_p(worker))
+    return failed == 0
+
+
+def _after_fork_in_child() -> None:
+    """Only the forking thread lives on: forget the workers; the next large call makes new ones."""
+    _CONTROL[BUSY] = _CONTROL[ACTIVE] = 0
+    _state.update(started=False, workers=0)
+    _lock.release()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_after_fork_in_child
+    )
+
+
+def launch(kernel: int, count: int, grain: int, *arguments: int) -> int:
+    """Run `kernel` over [0, count) and return its status word; up to `grain` units stay on this thread."""
+    if count > grain and not _state["started"]:
+        ensure_started()
+    return native()(kernel, count, grain, *arguments)
+
+
+def bind(
+    kernel: int, count: int, grain: int, *constants: int, keep: Any = None
+) -> Callable[[Sequence[int], int], int]:
+    """An engine's runner: `run(addresses, stream)` launches the kernel with the constants, then the addresses.
+
+    `keep` lives as long as the runner: the arrays that constants point into.
+    """
+    entry = native()
+    assert len(constants) + 8 <= MAX_ARGUMENTS, "operands and constants must fit the argument block"
+    if count <= grain:
+
+        def run_here(addresses: Sequence[int], stream: int = 0, keep: Any = keep) -> int:
+            return entry(kernel, count, grain, *constants, *addresses)
+
+        return run_here
+
+    def run(addresses: Sequence[int], stream: int = 0, keep: Any = keep) -> int:
+        if not _state["started"]:
+            ensure_started()
+        return entry(kernel, count, grain, *constants, *addresses)
+
+    return run

@@ -1,0 +1,338 @@
+"""The CPU engine's threads and its cache of compiled code: same bits, no deadlock, clean fork and exit."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import openaclnn
+from openaclnn.call import bind_plain
+from openaclnn.declare import find_operator
+from openaclnn.kernels import cpu
+from openaclnn.kernels.cpu import cache, pool
+from openaclnn.plain import plan_tensors
+from openaclnn.products import current_product
+
+SOURCE = str(Path(openaclnn.__file__).parents[1])
+PREAMBLE = """
+import os, sys, threading, time, openaclnn
+import numpy as np
+from openaclnn.call import bind_plain
+from openaclnn.declare import find_operator
+from openaclnn.kernels import cpu
+from openaclnn.kernels.cpu import cache, pool
+from openaclnn.plain import plan_tensors
+from openaclnn.products import current_product
+
+def elu(x):
+    out = np.full_like(x, np.nan)
+    operator = find_operator("elu_backward")
+    given = {p.python_name: p.default for p in operator.parameters}
+    given |= {"grad_output": x, "self_or_result": x, "out": out}
+    call = bind_plain(operator, given, current_product())
+    plan = operator.plan(call)
+    cpu.prepare(plan)([tensor.address for tensor in plan_tensors(plan, call)], 0)
+    return out
+
+x = np.linspace(-5, 5, 300_001).astype(np.float32)
+expected = np.where(x > 0, x, x * np.exp(x))
+def right(): return np.allclose(elu(x), expected, rtol=1e-5)
+"""
+
+
+@pytest.fixture(autouse=True)
+def restore_threads() -> Iterator[None]:
+    before = pool.get_num_threads()
+    yield
+    openaclnn.set_num_threads(before)
+
+
+def script(body: str, **environment: str) -> str:
+    """Run a script in a process of its own; its standard output. It must end by itself, with status 0."""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", PREAMBLE + textwrap.dedent(body)],
+        env={**os.environ, "PYTHONPATH": SOURCE, **environment},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def prepared(name: str, out: np.ndarray, **arguments: Any) -> Callable[[], int]:
+    operator = find_operator(name)
+    given = {p.python_name: p.default for p in operator.parameters} | arguments | {"out": out}
+    call = bind_plain(operator, given, current_product())
+    plan = operator.plan(call)
+    runner, addresses = cpu.prepare(plan), [tensor.address for tensor in plan_tensors(plan, call)]
+    return lambda: runner(addresses, 0)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16])
+def test_the_number_of_threads_does_not_change_a_bit(dtype: Any) -> None:
+    rng = np.random.default_rng(1)
+    size = (1 << 18) + 37
+    arrays = [rng.normal(size=size).astype(dtype) for _ in range(3)]
+    square = [rng.normal(size=(700, 600)).astype(dtype) for _ in range(3)]
+    outputs: dict[str, list[bytes]] = {"elu": [], "smooth": [], "turned": []}
+    for threads in (1, 2, 3, 4, 2):
+        openaclnn.set_num_threads(threads)
+        assert pool.get_num_threads() == threads
+        for key, name, given in (
+            ("elu", "elu_backward", {"grad_output": arrays[0], "self_or_result": arrays[1]}),
+            ("smooth", "smooth_l1_loss_backward",
+             {"grad_out": arrays[0], "self": arrays[1], "target": arrays[2], "beta": 0.7}),
+            ("turned", "l1_loss_backward",
+             {"grad_output": square[0], "self": square[1], "target": square[2].T.copy().T}),
+        ):  # fmt: skip
+            out = np.full(given[next(iter(given))].shape, np.nan, dtype)
+            prepared(name, out, **given)()
+            outputs[key].append(out.tobytes())
+    assert all(len(set(results)) == 1 for results in outputs.values())
+
+
+def test_numbers_of_threads() -> None:
+    with pytest.raises(ValueError, match="positive integer, got 0"):
+        openaclnn.set_num_threads(0)
+    assert script("print(pool.get_num_threads())", OPENACLNN_NUM_THREADS="3") == "3"
+    cpus = len(os.sched_getaffinity(0))
+    assert script("print(pool.get_num_threads())", OPENACLNN_NUM_THREADS="") == str(cpus)
+
+
+def test_status_word_and_coverage() -> None:
+    """Every unit runs exactly once; the status word comes back."""
+    from llvmlite import ir
+
+    from openaclnn.kernels.cpu.simd import I8, PTR, add_loop, i64, read_slot, write_slot
+
+    def emit(builder: Any, arguments: Any) -> None:
+        block, start, stop = arguments
+        base = builder.inttoptr(read_slot(builder, block, 1), PTR)
+        moved = builder.gep(base, [start], source_etype=I8)
+
+        def body(index: Any) -> None:
+            place = builder.gep(moved, [index], source_etype=I8)
+            value = builder.load(place, typ=I8, align=1)
+            builder.store(builder.add(value, ir.Constant(I8, 1)), place, align=1)
+
+        add_loop(builder, i64(0), builder.sub(stop, start), 1, body)
+        write_slot(builder, block, 0, 7)
+
+    kernel = cache.compiled("test.count", emit)
+    for threads in (1, 2, 5):
+        openaclnn.set_num_threads(threads)
+        for count in (1, 3, 17, 1000, 99_991):
+            for grain in (1, 64, 10**6):
+                seen = np.zeros(count, np.uint8)
+                assert pool.launch(kernel, count, grain, seen.ctypes.data) == 7
+                assert (seen == 1).all()
+
+
+def test_many_callers_at_once() -> None:
+    openaclnn.set_num_threads(3)
+    rng = np.random.default_rng(2)
+    x = rng.normal(size=1 << 17).astype(np.float32)
+    expected = np.empty_like(x)
+    prepared("elu_backward", expected, grad_output=x, self_or_result=x)()
+    faults: list[str] = []
+
+    def call(index: int) -> None:
+        out = np.empty_like(x)
+        shared = prepared("elu_backward", out, grad_output=x, self_or_result=x)
+        for _ in range(50):
+            out.fill(np.nan)
+            shared()
+            if not np.array_equal(out, expected):
+                faults.append(f"caller {index}")
+                return
+
+    callers = [threading.Thread(target=call, args=(index,)) for index in range(6)]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join(60)
+    assert not faults
+    assert not any(caller.is_alive() for caller in callers)
+
+
+def test_one_plan_shared_by_many_callers() -> None:
+    openaclnn.set_num_threads(2)
+    operator = find_operator("elu_backward")
+    x = np.linspace(-3, 3, 1000).astype(np.float32)
+    given = {p.python_name: p.default for p in operator.parameters}
+    given |= {"grad_output": x, "self_or_result": x, "out": np.empty_like(x)}
+    runner = cpu.prepare(operator.plan(bind_plain(operator, given, current_product())))
+    expected = np.empty_like(x)
+    runner([x.ctypes.data, x.ctypes.data, expected.ctypes.data], 0)
+    wrong: list[float] = []
+
+    def call(factor: float) -> None:
+        gradient, out = (factor * x).astype(np.float32), np.empty_like(x)
+        for _ in range(2000):
+            runner([gradient.ctypes.data, x.ctypes.data, out.ctypes.data], 0)
+            if not np.array_equal(out, factor * expected):
+                wrong.append(factor)
+
+    callers = [threading.Thread(target=call, args=(2.0**k,)) for k in range(4)]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join(60)
+    assert not wrong
+
+
+def test_workers_are_made_again_after_a_fork() -> None:
+    output = script(
+        """
+        openaclnn.set_num_threads(3)
+        assert right()
+        child = os.fork()
+        if child == 0:
+            good = right() and pool.get_num_threads() == 3 and pool._CONTROL[pool.ACTIVE] == 2
+            grandchild = os.fork()
+            if grandchild == 0:
+                os._exit(0 if right() else 1)
+            _, status = os.waitpid(grandchild, 0)
+            os._exit(0 if good and status == 0 else 1)
+        _, status = os.waitpid(child, 0)
+        print(status, right())
+        """
+    )
+    assert output == "0 True"
+
+
+def test_fork_while_another_thread_computes(tmp_path: Path) -> None:
+    output = script(
+        """
+        openaclnn.set_num_threads(2)
+        assert right()  # Python itself does not survive a fork in the middle of an import
+        stop, half = [], x.astype(np.float16)
+        def busy():
+            while not stop: elu(half), elu(x)
+        thread = threading.Thread(target=busy); thread.start()
+        statuses = []
+        for _ in range(10):
+            time.sleep(0.003)
+            child = os.fork()
+            if child == 0:
+                os._exit(0 if right() and np.isfinite(elu(half)).all() else 1)
+            statuses.append(os.waitpid(child, 0)[1])
+        stop.append(1); thread.join()
+        print(statuses == [0] * 10)
+        """,
+        OPENACLNN_CACHE_DIR=str(tmp_path),
+    )
+    assert output == "True"
+
+
+def test_the_interpreter_ends_cleanly() -> None:
+    assert script("openaclnn.set_num_threads(4); print(right())") == "True"
+    busy = """
+        def work():
+            while True: elu(x)
+        for _ in range(3): threading.Thread(target=work, daemon=True).start()
+        time.sleep(0.1)
+        print(right())
+    """
+    assert script(busy) == "True"
+
+
+def test_a_platform_without_semaphores_runs_on_the_caller() -> None:
+    output = script(
+        "pool._supported = False; print(right(), pool.get_num_threads(), pool._CONTROL[pool.ACTIVE])"
+    )
+    assert output == "True 1 0"
+
+
+def test_signals_reach_the_interpreter() -> None:
+    output = script(
+        """
+        import signal
+        got = []
+        signal.signal(signal.SIGALRM, lambda *_: got.append(1))
+        openaclnn.set_num_threads(4); right()
+        signal.setitimer(signal.ITIMER_REAL, 0.01, 0.01)
+        for _ in range(20): assert right()
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        print(len(got) > 0)
+        """
+    )
+    assert output == "True"
+
+
+# --- the cache ----------------------------------------------------------------------------------------------
+
+COUNTING = """
+compiles = []
+real = cache._compile
+def counted(source): compiles.append(1); return real(source)
+cache._compile = counted
+assert right()
+print(len(compiles))
+"""
+
+
+def test_a_second_process_compiles_nothing(tmp_path: Path) -> None:
+    place = {"OPENACLNN_CACHE_DIR": str(tmp_path / "kept")}
+    assert int(script(COUNTING, **place)) > 0
+    assert script(COUNTING, **place) == "0"
+    assert stat.S_IMODE((tmp_path / "kept").stat().st_mode) == 0o700
+
+
+def test_damaged_files_are_replaced(tmp_path: Path) -> None:
+    place = {"OPENACLNN_CACHE_DIR": str(tmp_path)}
+    first = script(COUNTING, **place)
+    for path in tmp_path.iterdir():
+        path.write_bytes(path.read_bytes()[:-9])
+    assert script(COUNTING, **place) == first
+    assert script(COUNTING, **place) == "0"
+
+
+def test_a_folder_that_cannot_be_written_is_no_fault(tmp_path: Path) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("not a folder")
+    assert int(script(COUNTING, OPENACLNN_CACHE_DIR=str(blocked / "below"))) > 0
+    assert blocked.read_text() == "not a folder"
+
+
+def test_processes_that_compile_at_once(tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": SOURCE, "OPENACLNN_CACHE_DIR": str(tmp_path)}
+    command = [sys.executable, "-W", "ignore", "-c", PREAMBLE + "print(right())"]
+    running = [
+        subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+        for _ in range(3)
+    ]
+    assert [process.communicate(timeout=120)[0].strip() for process in running] == ["True"] * 3
+    assert all(path.suffix == ".o" for path in tmp_path.iterdir())  # no temporary file is left
+    assert script(COUNTING, OPENACLNN_CACHE_DIR=str(tmp_path)) == "0"
+
+
+def test_where_the_cache_lies(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENACLNN_CACHE_DIR", "/somewhere")
+    assert cache.directory() == Path("/somewhere")
+    monkeypatch.delenv("OPENACLNN_CACHE_DIR")
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/xdg")
+    assert cache.directory() == Path("/xdg/openaclnn")
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert cache.directory().parts[-3:] == ("Library", "Caches", "openaclnn")
+    monkeypatch.setattr(sys, "platform", "win32")
+    monkeypatch.setenv("LOCALAPPDATA", "/local")
+    assert cache.directory() == Path("/local/openaclnn")
+
+
+def test_neither_numba_nor_torch_is_imported() -> None:
+    assert script("right(); print([m for m in ('numba', 'torch') if m in sys.modules])") == "[]"
