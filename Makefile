@@ -33,5 +33,8 @@ $(VENV)/.test: pyproject.toml $(VENV)/.demo
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[test,lint]"
 	@touch $@
 
+bench: $(VENV)/.test
+	$(BIN)/python -m benchmarks --quick
+
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache

@@ -9,7 +9,7 @@ import pytest
 
 import openaclnn
 from openaclnn.capi import config, toolchain
-from openaclnn.capi.build import LIBRARIES, cache_folder, installation
+from openaclnn.capi.build import LIBRARIES, installation, writable_folder
 from test_capi_tools import CACHE, ROOT, compile_program, installed, run_program
 
 ELU = ROOT / "examples" / "c" / "elu_backward.c"
@@ -21,7 +21,7 @@ def ask(*arguments, **environment):
     return subprocess.run(
         [sys.executable, "-m", "openaclnn.capi.config", *arguments],
         capture_output=True, text=True, check=False,
-        env=dict(os.environ, PYTHONPATH=source, OPENACLNN_CACHE=str(CACHE), **environment),
+        env=dict(os.environ, PYTHONPATH=source, OPENACLNN_CACHE_DIR=str(CACHE), **environment),
     )  # fmt: skip
 
 
@@ -72,19 +72,19 @@ def test_a_static_python_is_linked_whole(tmp_path, monkeypatch):
 
 def test_a_second_build_is_the_first_one(tmp_path, monkeypatch):
     assert installation(CACHE) == installed()
-    monkeypatch.setenv("OPENACLNN_CACHE", str(tmp_path))
-    assert cache_folder() == tmp_path
-    monkeypatch.delenv("OPENACLNN_CACHE")
+    monkeypatch.setenv("OPENACLNN_CACHE_DIR", str(tmp_path))
+    assert writable_folder() == tmp_path
+    monkeypatch.delenv("OPENACLNN_CACHE_DIR")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert cache_folder() == tmp_path / "openaclnn"
+    assert writable_folder() == tmp_path / "openaclnn"
     monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null")
-    assert cache_folder().name == f"openaclnn-{os.getuid()}"
+    assert writable_folder().name == f"openaclnn-{os.getuid()}"
 
 
 def test_a_failing_compiler_is_quoted(tmp_path, monkeypatch, capsys):
     pytest.importorskip("cffi")
     monkeypatch.setenv("CC", "false")
-    monkeypatch.setenv("OPENACLNN_CACHE", str(tmp_path))
+    monkeypatch.setenv("OPENACLNN_CACHE_DIR", str(tmp_path))
     assert config.main(["--libs"]) == 1
     assert "false -shared" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
@@ -181,7 +181,7 @@ def test_the_wheel_needs_nothing_of_the_sources(tmp_path):
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
     flags = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True,
-        env=environment | {"OPENACLNN_CACHE": str(tmp_path / "cache")},
+        env=environment | {"OPENACLNN_CACHE_DIR": str(tmp_path / "cache")},
     ).stdout.split()  # fmt: skip
     subprocess.run(["cc", str(ELU), *flags, "-o", str(tmp_path / "program")], check=True)
     assert run_program(tmp_path / "program") == ANSWER

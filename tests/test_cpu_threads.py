@@ -19,6 +19,7 @@ import pytest
 import openaclnn
 from openaclnn.call import bind_plain
 from openaclnn.declare import find_operator
+from openaclnn.folders import cache_folder
 from openaclnn.kernels import cpu
 from openaclnn.kernels.cpu import cache, pool
 from openaclnn.plain import plan_tensors
@@ -322,16 +323,16 @@ def test_processes_that_compile_at_once(tmp_path: Path) -> None:
 
 def test_where_the_cache_lies(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENACLNN_CACHE_DIR", "/somewhere")
-    assert cache.directory() == Path("/somewhere")
+    assert cache_folder() == Path("/somewhere")
     monkeypatch.delenv("OPENACLNN_CACHE_DIR")
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setenv("XDG_CACHE_HOME", "/xdg")
-    assert cache.directory() == Path("/xdg/openaclnn")
+    assert cache_folder() == Path("/xdg/openaclnn")
     monkeypatch.setattr(sys, "platform", "darwin")
-    assert cache.directory().parts[-3:] == ("Library", "Caches", "openaclnn")
+    assert cache_folder().parts[-3:] == ("Library", "Caches", "openaclnn")
     monkeypatch.setattr(sys, "platform", "win32")
     monkeypatch.setenv("LOCALAPPDATA", "/local")
-    assert cache.directory() == Path("/local/openaclnn")
+    assert cache_folder() == Path("/local/openaclnn")
 
 
 def test_neither_numba_nor_torch_is_imported() -> None:

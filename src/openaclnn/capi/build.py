@@ -1,7 +1,7 @@
 """Builds the headers and libraries into a folder, once per version, Python and set of functions.
 
 The folder is `include/`, `lib/`, `lib/cmake/openaclnn/` and `lib/pkgconfig/` below the user's cache
-(`OPENACLNN_CACHE`, else `$XDG_CACHE_HOME/openaclnn`, else `~/.cache/openaclnn`).
+(`OPENACLNN_CACHE_DIR`, else `$XDG_CACHE_HOME/openaclnn`, else `~/.cache/openaclnn`).
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ from pathlib import Path
 from openaclnn.capi import glue, packages
 from openaclnn.capi.headers import header_files
 from openaclnn.capi.toolchain import BuildError, Toolchain, find_cffi, find_toolchain
+from openaclnn.folders import cache_folder
 
-__all__ = ["LIBRARIES", "BuildError", "Installation", "cache_folder", "installation"]
+__all__ = ["LIBRARIES", "BuildError", "Installation", "installation", "writable_folder"]
 
 LIBRARIES = ("ascendcl", "nnopbase", "opapi", "opapi_nn", "opapi_math", "aclnn_ops_infer", "aclnn_math")  # fmt: skip
 """The libraries that programs link or open by name. Each of them exports every function."""
@@ -62,23 +63,19 @@ class Installation:
         return self.lib / f"lib{name}.so"
 
 
-def cache_folder() -> Path:
+def writable_folder() -> Path:
     """Where installations go; a folder below the system's temporary one where HOME is read-only."""
-    asked = os.environ.get("OPENACLNN_CACHE")
-    if asked:
-        return Path(asked).absolute()
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    folder = Path(base).absolute() / "openaclnn"
-    try:
+    folder = cache_folder()
+    if "OPENACLNN_CACHE_DIR" in os.environ:  # asked for by name: no other will do
+        return folder
+    with contextlib.suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)
         if os.access(folder, os.W_OK):
             return folder
-    except OSError:
-        pass
     shared = Path(tempfile.gettempdir()) / f"openaclnn-{os.getuid()}"
     shared.mkdir(mode=0o700, exist_ok=True)
     if shared.is_symlink() or shared.stat().st_uid != os.getuid():
-        raise BuildError(f"{shared} belongs to somebody else; set OPENACLNN_CACHE")
+        raise BuildError(f"{shared} belongs to somebody else; set OPENACLNN_CACHE_DIR")
     return shared
 
 
@@ -126,7 +123,7 @@ def installation(cache: Path | None = None) -> Installation:
     """The C side for this Python, built if it is not there yet; BuildError says what is missing."""
     find_cffi()
     toolchain = find_toolchain()
-    folder = cache or cache_folder()
+    folder = cache or writable_folder()
     target = folder / _key(toolchain)
     if target.is_dir():
         return Installation(target)
@@ -134,7 +131,7 @@ def installation(cache: Path | None = None) -> Installation:
         folder.mkdir(parents=True, exist_ok=True)
         work = Path(tempfile.mkdtemp(prefix="building-", dir=folder))
     except OSError as error:
-        raise BuildError(f"cannot write to {folder}: {error}; set OPENACLNN_CACHE") from None
+        raise BuildError(f"cannot write to {folder}: {error}; set OPENACLNN_CACHE_DIR") from None
     try:
         _build(work, target, toolchain)
         work.chmod(0o755)

@@ -21,6 +21,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands.add_parser("demo", help="run the documents' examples through both interfaces")
     support = commands.add_parser("support", help="show operator x product x dtype")
     support.add_argument("--markdown", action="store_true", help="as a Markdown table")
+    commands.add_parser("warmup", help="compile every CPU kernel, so that no later call waits")
     page = commands.add_parser("describe", help="show an operator's prototype, checks and formula")
     page.add_argument("operator", choices=names)
     given = parser.parse_args(arguments)
@@ -28,6 +29,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from openaclnn.cli.demo import run_demo
 
         return run_demo()
+    if given.command == "warmup":
+        from openaclnn.cli.warmup import run_warmup
+
+        return run_warmup()
     if given.command == "support":
         table = openaclnn.support_table()
         print(table.markdown() if given.markdown else table)

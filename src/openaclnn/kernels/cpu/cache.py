@@ -10,7 +10,6 @@ import contextlib
 import functools
 import hashlib
 import os
-import sys
 import tempfile
 import threading
 from collections.abc import Callable
@@ -21,9 +20,10 @@ import llvmlite
 import llvmlite.binding as llvm
 from llvmlite import ir
 
+from openaclnn.folders import cache_folder
 from openaclnn.kernels.cpu.simd import I64, PTR
 
-__all__ = ["KERNEL", "compiled", "directory", "machine_key"]
+__all__ = ["KERNEL", "compiled", "machine_key"]
 
 KERNEL = ir.FunctionType(ir.VoidType(), [PTR, I64, I64])
 """void kernel(int64_t *arguments, int64_t start, int64_t stop): what `pool.launch` runs."""
@@ -40,20 +40,6 @@ if hasattr(
     os.register_at_fork(
         before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release
     )
-
-
-def directory() -> Path:
-    """Where compiled code is kept: OPENACLNN_CACHE_DIR, or openaclnn in the user's cache folder."""
-    asked = os.environ.get("OPENACLNN_CACHE_DIR")
-    if asked:
-        return Path(asked)
-    if sys.platform == "win32":
-        base = os.environ.get("LOCALAPPDATA") or "~/AppData/Local"
-    elif sys.platform == "darwin":
-        base = "~/Library/Caches"
-    else:
-        base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(os.path.expanduser(base)) / "openaclnn"
 
 
 @functools.cache
@@ -108,7 +94,7 @@ def _build(name: str, emit: Emit, signature: Any) -> int:
         builder.ret_void()
     source = str(module)
     key = hashlib.sha256(f"{machine_key()}\n{source}".encode()).hexdigest()
-    path = directory() / f"{key[:40]}.o"
+    path = cache_folder() / f"{key[:40]}.o"
     code = _read(path)
     if code is None:
         code = _compile(source)
