@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Hashable
+from functools import partial
 from math import copysign, prod
 from typing import Any
 
@@ -17,7 +18,7 @@ from openaclnn.guard import check_memory, check_output_layout, check_overlap
 from openaclnn.plain import check_devices
 from openaclnn.plan import Plan
 from openaclnn.products import current_product, listeners
-from openaclnn.runtime import AclFailure, current_stream
+from openaclnn.runtime import AclFailure, current_stream, default_stream
 from openaclnn.status import AclnnError, Status, record_message
 from openaclnn.tensor import Scalar, Tensor
 
@@ -185,14 +186,12 @@ def _signature(operator: Operator, arguments: tuple[Any, ...]) -> Hashable:
     return tuple(key)
 
 
-def _quick(executor: Executor, task: Callable[[], None]) -> Callable[[], bool]:
+def _quick(executor: Executor, runner: Runner, addresses: list[int]) -> Callable[[], bool]:
     """A repeatable phase two on the default stream, when nothing it checked before can have changed."""
+    task = partial(runner, addresses, 0)
 
     def run() -> bool:
-        if executor.spent:
-            return False
-        current_stream(None).run_or_submit(task)
-        return True
+        return not executor.spent and default_stream().run_now(task)
 
     return run
 
@@ -243,7 +242,7 @@ def phase_two(
         if executor.small:
             queue.run_or_submit(task)
             if executor.repeatable and executor.borrowed:
-                executor.quick = _quick(executor, task)
+                executor.quick = _quick(executor, runner, addresses)
         else:
             queue.submit(task)
     except AclFailure as failure:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from openaclnn import results
 from openaclnn.dtypes import (
     BFLOAT16,
     BOOL,
@@ -218,7 +219,7 @@ def allocate_like(value: Any, shape: tuple[int, ...], dtype: DType) -> tuple[Any
         return fresh, None
     if value is not None and as_tensor(value).device != "cpu":
         return _allocate_on_device(value, shape, dtype), None
-    buffer = np.empty(shape, dtype.numpy)
+    buffer = results.empty(shape, dtype.numpy)
     if isinstance(value, (np.ndarray, Tensor)) or not hasattr(value, "__array_namespace__"):
         return buffer, None
     return buffer, value.__array_namespace__().asarray

@@ -77,8 +77,7 @@ def call_plain(
             check_overlap(plan, tensors)
         choice = choose_engine(plan, device)
         if key is not None:
-            fresh = arguments["out"] is None
-            remember(key, recipe(operator, plan, choice.runner, choice.takes_arrays, fresh, result))
+            remember(key, recipe(operator, plan, choice, arguments, result))
         stream = stream_source(result)()
         if choice.runner([tensor.address for tensor in tensors], stream):
             raise stray_target(plan, tensors)
@@ -119,7 +118,7 @@ def {operator.signature()}:
                     known = _known(key)
             elif {first}.__class__ in _torch:
                 if {_condition(parameters, "in _torch")}:
-                    key = {_key(operator, parameters, "{0}.dtype, {0}.shape, {0}.stride(), {0}.device")}
+                    key = {_key(operator, parameters, "{0}.dtype, {0}.shape, {0}.is_contiguous() or {0}.stride(), {0}.get_device()")}
                     known = _known(key)
         except TypeError:  # an argument that cannot be hashed: the checks will say what it should be
             key = None
@@ -157,9 +156,11 @@ def _key(operator: Operator, parameters: Sequence[Parameter], layout: str) -> st
     parts = [repr(operator.name), "_product()", "_engine()"]
     for p in parameters:
         name = p.python_name
-        if not p.is_tensor:
+        if p.kind in (Kind.SCALAR, Kind.FLOAT):
             # 0.0 == -0.0 and 1 == 1.0 == True, but they are not the same argument.
             parts += [f"{name} or str({name})", f"{name}.__class__"]
+        elif not p.is_tensor:
+            parts += [name, f"{name}.__class__"]
         elif p.default is REQUIRED and p.kind is Kind.TENSOR:
             parts.append(layout.format(name))
         else:

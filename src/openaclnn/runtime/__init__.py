@@ -8,10 +8,11 @@ from openaclnn.runtime.context import sys_param
 from openaclnn.runtime.errors import AclFailure
 from openaclnn.runtime.event import Event
 from openaclnn.runtime.memory import Allocation, find_allocation
-from openaclnn.runtime.resources import current_stream
+from openaclnn.runtime.resources import current_stream, default_stream
 from openaclnn.runtime.stream import Stream
 
 __all__ = [
-    "AclFailure", "Allocation", "Event", "Stream", "config", "current_stream", "find_allocation",
+    "AclFailure", "Allocation", "Event", "Stream", "config", "current_stream", "default_stream",
+    "find_allocation",
     "sys_param",
 ]  # fmt: skip

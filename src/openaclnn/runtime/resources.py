@@ -62,25 +62,30 @@ def destroy_event(event: Event) -> None:
             state.events.discard(event)
 
 
-def current_stream(handle: Any) -> Stream:
-    """The stream to use for a handle: null is the default stream of the thread's context.
-
-    A thread without a context is taken to work in that of device 0: plain Python needs no set-up.
-    """
+def default_stream() -> Stream:
+    """The default stream of the thread's context, or of device 0 where it has none."""
     context = current()
     if context is None:
         # Every operator of a program without set-up comes here: no lock where none is needed.
         state = states.get(0)
         context = (state and state.default) or default_context(0)
+    return context.default_stream
+
+
+def current_stream(handle: Any) -> Stream:
+    """The stream to use for a handle: null is the default stream of the thread's context.
+
+    A thread without a context is taken to work in that of device 0: plain Python needs no set-up.
+    """
     if is_null(handle):
-        return context.default_stream
+        return default_stream()
     if not isinstance(handle, Stream):
         code = AclError.ACL_ERROR_RT_INVALID_HANDLE
         raise refuse(code, "stream", "a stream or null", repr(handle))
     if not handle.alive:
         code = AclError.ACL_ERROR_RT_INVALID_HANDLE
         raise refuse(code, "stream", "a live stream", "a destroyed one")
-    if handle.context is not context:
+    if handle.context is not default_stream().context:
         code = AclError.ACL_ERROR_RT_STREAM_CONTEXT
         raise refuse(code, "stream", "one of the thread's context", "one of another context")
     return handle

@@ -109,6 +109,16 @@ class Stream:
             finally:
                 self._completed += 1  # the worker has nothing to do and does not touch it
 
+    def run_now(self, task: Callable[[], object]) -> bool:
+        """Run a short task that cannot fail, if nothing is queued before it; otherwise say no."""
+        with self._lock:  # others that submit wait, so that the order is kept
+            if self._completed != self._submitted or self._native > 0 or self._discarding:
+                return False
+            if not self.alive:
+                return False
+            task()
+        return True
+
     def synchronize(self, timeout_ms: int = -1) -> None:
         """Wait for everything submitted so far; raises the failure of a task, if one failed.
 
