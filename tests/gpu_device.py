@@ -1,0 +1,643 @@
+"""The Triton engine on a real GPU: `python -m pytest tests/gpu_device.py` (a name pytest does not collect).
+
+`python tests/gpu_device.py bench` times it (`bench quick`: without torch.compile), and
+`python tests/gpu_device.py tune` times other launch shapes. Both write JSON to $OUT if it is set.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+import torch
+
+import openaclnn
+from conftest import OPERATORS, assert_matches_oracle, plain, tensor_names
+from openaclnn.call import AUTO, bind_plain
+from openaclnn.declare import REQUIRED, Operator
+from openaclnn.dtypes import BFLOAT16, FLOAT, FLOATS, DType
+from openaclnn.kernels import gpu
+from openaclnn.plan import Plan
+from openaclnn.products import current_product
+
+names = pytest.mark.parametrize("operator", OPERATORS, ids=lambda op: op.python_name)
+dtypes = pytest.mark.parametrize("dtype", FLOATS, ids=str)
+
+Arguments = dict[str, Any]
+
+
+def find(name: str) -> Operator:
+    return openaclnn.find_operator(name)
+
+
+def torch_dtype(dtype: DType) -> torch.dtype:
+    found: torch.dtype = getattr(torch, dtype.torch_name)
+    return found
+
+
+def to_device(value: Any) -> Any:
+    """Arrays as CUDA tensors of the same dtype; what is no array stays."""
+    if not isinstance(value, np.ndarray):
+        return value
+    if value.dtype == ml_dtypes.bfloat16:
+        return torch.from_numpy(value.view(np.int16).copy()).view(torch.bfloat16).cuda()
+    return torch.from_numpy(value.copy()).cuda()
+
+
+def to_host(value: torch.Tensor) -> np.ndarray[Any, Any]:
+    value = value.detach().cpu().contiguous()
+    if value.dtype == torch.bfloat16:
+        return value.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+    return value.numpy()
+
+
+def placed(tensor: torch.Tensor, layout: str) -> tuple[torch.Tensor, torch.Tensor]:
+    """The values in another layout, and the whole memory beneath, full of a canary byte elsewhere."""
+    shape = tuple(tensor.shape)
+    sizes: tuple[int, ...]
+    if layout == "transposed":
+        sizes = shape[::-1]
+    elif layout == "sliced":
+        sizes = tuple(2 * size + 1 for size in shape)
+    elif layout == "gaps in rows" and shape:
+        sizes = (*shape[:-1], shape[-1] + 5)
+    else:
+        sizes = (tensor.numel() + 3,)
+    base = torch.empty(sizes, dtype=tensor.dtype, device="cuda")
+    base.view(-1).view(torch.uint8).fill_(0xA5)
+    if layout == "transposed":
+        view = base.permute(*range(base.ndim)[::-1])
+    elif layout == "sliced":
+        view = base[tuple(slice(1, 2 * size + 1, 2) for size in shape)]
+    elif layout == "gaps in rows" and shape:
+        view = base[..., 3 : 3 + shape[-1]]
+    else:  # one element off, so that no address is aligned
+        view = base[1 : 1 + tensor.numel()].view(shape)
+    view.copy_(tensor)
+    return view, base
+
+
+LAYOUTS = ("contiguous", "transposed", "sliced", "gaps in rows")
+
+
+def some_cases(operator: Operator, dtype: DType, seed: int = 7) -> Iterator[Arguments]:
+    yield from operator.workloads.cases(np.random.default_rng(seed), dtype)
+
+
+def on_device(arguments: Arguments) -> Arguments:
+    return {name: to_device(value) for name, value in arguments.items()}
+
+
+def plan_of(operator: Operator, arguments: Arguments) -> tuple[Plan, list[int]]:
+    """The plan of a plain call with `out`, and its addresses: what `prepare` and its runner take."""
+    given = {
+        p.python_name: arguments.get(p.python_name, None if p.default is REQUIRED else p.default)
+        for group in operator.plain_parameters
+        for p in group
+    }
+    given["out"] = arguments["out"]
+    call = bind_plain(operator, given, current_product())
+    assert call[operator.output.name] is not AUTO
+    plan = operator.plan(call)
+    return plan, [call.tensor(o.parameter).address for o in (*plan.inputs, plan.output)]
+
+
+def engine_call(operator: Operator, arguments: Arguments) -> Callable[[], Any]:
+    """The engine alone: no binding and no checks, on torch's current stream."""
+    plan, addresses = plan_of(operator, arguments)
+    assert gpu.declines(plan) is None
+    runner = gpu.prepare(plan)
+    keep = arguments
+    return lambda: runner(addresses, torch.cuda.current_stream().cuda_stream) or keep
+
+
+# Correctness
+
+
+@names
+@dtypes
+def test_cases(operator: Operator, dtype: DType) -> None:
+    for arguments in some_cases(operator, dtype):
+        got = plain(operator)(**on_device(arguments))
+        assert got.is_cuda
+        assert_matches_oracle(operator, arguments, to_host(got))
+
+
+@names
+@dtypes
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_layouts(operator: Operator, dtype: DType, layout: str) -> None:
+    other = LAYOUTS[(LAYOUTS.index(layout) + 1 + FLOATS.index(dtype)) % len(LAYOUTS)]
+    for arguments in [*some_cases(operator, dtype, 11)][LAYOUTS.index(layout) % 2 :: 2]:
+        moved = on_device(arguments)
+        dense = plain(operator)(**moved)
+        for name in tensor_names(operator):
+            if isinstance(moved.get(name), torch.Tensor):
+                moved[name], _ = placed(moved[name], layout)
+        view, memory = placed(torch.zeros_like(dense), other)
+        plain(operator)(**moved, out=view)
+        assert_matches_oracle(operator, arguments, to_host(view))
+        view.zero_()
+        _, untouched = placed(torch.zeros_like(dense), other)
+        assert torch.equal(memory.view(torch.uint8), untouched.view(torch.uint8))
+
+
+@names
+@dtypes
+def test_in_place(operator: Operator, dtype: DType) -> None:
+    """Sizes of many programs, so that one that read late would read what another wrote."""
+    pattern = operator.workloads.PATTERN
+    if pattern == "pixels":
+        return  # it reads nothing that lies like its output
+    arguments = bench_arguments(operator, dtype, (999_999,) if pattern != "rows" else (301, 5003))
+    for name in tensor_names(operator) if pattern == "elementwise" else ["log_prob"]:
+        separate = plain(operator)(**arguments)
+        again = {k: v.clone() if torch.is_tensor(v) else v for k, v in arguments.items()}
+        got = plain(operator)(**again, out=again[name])
+        assert torch.equal(got.view(torch.uint8), separate.view(torch.uint8))
+
+
+@dtypes
+def test_special_values(dtype: DType) -> None:
+    """The same NaN, infinities and signs of zero as the NumPy kernels."""
+    inf, nan = np.inf, np.nan
+    values = np.array([0.0, -0.0, 1, -1, 1e-3, -88, -100, 88.5, 1e30, inf, -inf, nan])
+    options: dict[str, list[Arguments]] = {
+        "elu_backward": [{}, {"scale": -2.0, "input_scale": 0.5}, {"is_result": True}],
+        "smooth_l1_loss_backward": [{"beta": beta} for beta in (0.0, 0.7, 1.0, inf)],
+        "l1_loss_backward": [{}],
+    }
+    for name, variants in options.items():
+        operator = find(name)
+        tensors = tensor_names(operator)
+        grids = np.meshgrid(*[values.astype(dtype.numpy)] * len(tensors))
+        for variant in variants:
+            arguments = dict(zip(tensors, grids, strict=True)) | variant
+            got = to_host(plain(operator)(**on_device(arguments))).astype(np.float64)
+            with openaclnn.use_engine("numpy"):
+                expected = plain(operator)(**arguments).astype(np.float64)
+            rtol = {4: 1e-6}.get(dtype.itemsize, 2.0**-7)
+            np.testing.assert_allclose(got, expected, rtol=rtol, atol=1.2e-38, err_msg=name)
+            zero = (expected == 0) & (got == 0)
+            np.testing.assert_array_equal(np.signbit(got[zero]), np.signbit(expected[zero]))
+
+
+def test_special_cross_entropy() -> None:
+    operator = find("cross_entropy_loss_grad")
+    inf, nan = np.inf, np.nan
+    log_prob = np.float32([[0, -inf, nan], [-inf, nan, 0], [-1, -2, -3]])
+    gradients = np.float32([inf, 1, nan])
+    for target, more in itertools.product(
+        ([0, -100, 2], [-100] * 3, [2**40, -(2**63), 3]),
+        (
+            {"reduction": "none", "grad_loss": gradients},
+            {"reduction": "mean", "grad_loss": np.float32([2.0])},
+            {"reduction": "sum", "grad_loss": np.float32([2]), "weight": np.float32([0, inf, 1])},
+        ),
+    ):
+        arguments = {"log_prob": log_prob, "target": np.array(target), **more}
+        got = to_host(plain(operator)(**on_device(arguments)))
+        np.testing.assert_allclose(got, operator.oracle(**arguments), rtol=1e-5, atol=1e-38)
+
+
+@names
+@dtypes
+def test_same_bits_in_20_runs(operator: Operator, dtype: DType) -> None:
+    shapes = {"elementwise": (3_000_001,), "rows": (4097, 3001), "pixels": (5, 19, 128, 250)}
+    for variant in operator.workloads.VARIANTS:
+        shape = shapes[operator.workloads.PATTERN]
+        arguments = bench_arguments(operator, dtype, shape, variant)
+        arguments.pop("total_weight", None)  # so that the device makes the sum
+        first = plain(operator)(**arguments).view(torch.uint8)
+        for _ in range(19):
+            assert torch.equal(plain(operator)(**arguments).view(torch.uint8), first)
+
+
+@names
+def test_graph_capture_and_replay(operator: Operator) -> None:
+    shapes = {"elementwise": (70_001,), "rows": (2000, 301), "pixels": (3, 9, 64, 50)}
+    for variant in operator.workloads.VARIANTS:
+        arguments = bench_arguments(operator, BFLOAT16, shapes[operator.workloads.PATTERN], variant)
+        arguments.pop("total_weight", None)
+        expected = plain(operator)(**arguments)  # compiles, which must not happen in a capture
+        out = torch.full_like(expected, float("nan"))
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            plain(operator)(**arguments, out=out)
+        assert out.isnan().all()  # captured, not run
+        for _ in range(3):
+            out.fill_(float("nan"))
+            graph.replay()
+            assert torch.equal(out.view(torch.uint8), expected.view(torch.uint8))
+
+
+@names
+def test_work_goes_to_the_current_stream(operator: Operator) -> None:
+    """Inputs become right only late on a side stream: work queued elsewhere would see zeros."""
+    shapes = {"elementwise": (1 << 20,), "rows": (512, 3001), "pixels": (2, 9, 128, 128)}
+    arguments = bench_arguments(operator, FLOAT, shapes[operator.workloads.PATTERN])
+    arguments.pop("total_weight", None)
+    expected = plain(operator)(**arguments)
+    late = {k: torch.zeros_like(v) if torch.is_tensor(v) else v for k, v in arguments.items()}
+    out = torch.empty_like(expected)
+    torch.cuda.synchronize()
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        torch.cuda._sleep(50_000_000)
+        for name, value in arguments.items():
+            if torch.is_tensor(value):
+                late[name].copy_(value)
+        plain(operator)(**late, out=out)
+        done = side.record_event()
+        assert not done.query()  # nothing waited for the device
+    side.synchronize()
+    assert torch.equal(out, expected)
+
+
+@names
+def test_no_memory_but_the_output(operator: Operator) -> None:
+    shapes = {"elementwise": (1 << 24,), "rows": (8192, 2048), "pixels": (8, 21, 256, 256)}
+    for variant in operator.workloads.VARIANTS:
+        arguments = bench_arguments(operator, FLOAT, shapes[operator.workloads.PATTERN], variant)
+        arguments.pop("total_weight", None)
+        out = plain(operator)(**arguments)
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        plain(operator)(**arguments, out=out)
+        assert torch.cuda.max_memory_allocated() - before <= 32 << 10
+        assert torch.cuda.memory_allocated() == before
+
+
+def test_more_than_2_to_the_31_elements() -> None:
+    count = (1 << 31) + 4099
+    g = torch.randn(1 << 20, device="cuda", dtype=torch.bfloat16).repeat(2049)[:count]
+    x = g.roll(1)
+    got = openaclnn.elu_backward(g, x)
+    for start in (0, (1 << 31) - 5000, count - 5000):
+        part = slice(start, start + 5000)
+        assert torch.equal(got[part], openaclnn.elu_backward(g[part].clone(), x[part].clone()))
+    gaps = got[1::2][-5000:].clone()
+    zero = x.new_zeros(())
+    openaclnn.l1_loss_backward(g[::2], x[::2], zero, reduction="none", out=got[::2])
+    ends = [tensor[::2][-5000:].clone() for tensor in (g, x)]
+    expected = openaclnn.l1_loss_backward(*ends, zero, reduction="none")
+    assert torch.equal(got[::2][-5000:], expected)
+    assert torch.equal(got[1::2][-5000:], gaps)
+    del g, x, got
+    torch.cuda.empty_cache()
+
+
+def test_class_kernels_beyond_2_to_the_31() -> None:
+    rows, classes = 32801, 65472  # 2^31 + 68 k elements
+    arguments = bench_arguments(find("cross_entropy_loss_grad"), BFLOAT16, (rows, classes))
+    arguments["reduction"] = "sum"
+    got = openaclnn.cross_entropy_loss_grad(**arguments)
+    few = slice(rows - 3, rows)
+    last = arguments | {name: arguments[name][few].clone() for name in ("log_prob", "target")}
+    assert torch.equal(got[few], openaclnn.cross_entropy_loss_grad(**last))
+    del arguments, got, last
+    torch.cuda.empty_cache()
+    arguments = bench_arguments(find("nll_loss2d_backward"), BFLOAT16, (70, 31, 1000, 1000))
+    got = openaclnn.nll_loss2d_backward(**arguments)
+    last = arguments | {
+        name: arguments[name][-1:].clone() for name in ("grad_output", "target", "self")
+    }
+    assert torch.equal(got[-1:], openaclnn.nll_loss2d_backward(**last))
+    torch.cuda.empty_cache()
+
+
+def test_small_tensors_with_huge_strides() -> None:
+    memory = torch.zeros((1 << 33) + 64, device="cuda", dtype=torch.int8)
+    base = memory.view(torch.bfloat16)
+    shape, strides = (3, 4), ((1 << 30) + 7, (1 << 29) + 3)
+    x = base.as_strided(shape, strides)
+    values = torch.randn(shape, device="cuda").bfloat16()
+    x.copy_(values)
+    expected = openaclnn.elu_backward(values, values)
+    assert torch.equal(openaclnn.elu_backward(values, x), expected)
+    openaclnn.elu_backward(values, values, out=x)
+    assert torch.equal(x, expected)
+    target = torch.tensor([1, 3, 0], device="cuda")
+    log_prob = values.float().log_softmax(1).bfloat16()
+    x.copy_(log_prob)
+    one = values.new_tensor(1.0)
+    expected = openaclnn.cross_entropy_loss_grad(one, log_prob, target)
+    openaclnn.cross_entropy_loss_grad(one, x, target, out=x)
+    assert torch.equal(x, expected)
+
+
+# Timing
+
+
+def bench_arguments(
+    operator: Operator, dtype: DType, shape: tuple[int, ...], variant: str | None = None
+) -> Arguments:
+    """What the workload's `make` gives, made on the device: the host would take minutes."""
+    workloads = operator.workloads
+    options = dict(workloads.VARIANTS[variant or next(iter(workloads.VARIANTS))])
+    kind = torch_dtype(dtype)
+    torch.manual_seed(0)
+
+    def normal(*sizes: int) -> torch.Tensor:
+        return torch.randn(sizes, device="cuda", dtype=kind)
+
+    if workloads.PATTERN == "elementwise":
+        tiny = operator.workloads.make(
+            np.random.default_rng(0), dtype, (2, 2), variant or next(iter(workloads.VARIANTS))
+        )
+        return {
+            name: (normal(*shape) if np.shape(value) == (2, 2) else normal())
+            if isinstance(value, np.ndarray)
+            else value
+            for name, value in tiny.items()
+        }
+    if workloads.PATTERN == "rows":
+        rows, classes = shape
+        log_prob = normal(rows, classes)
+        for part in log_prob.split(
+            2048
+        ):  # a float32 softmax of all of it would not fit beside the rest
+            part.copy_(part.float().log_softmax(1))
+        target = torch.randint(classes, (rows,), device="cuda")
+        target[::16] = -100
+        if options.pop("weighted", False):
+            options["weight"] = 0.5 + torch.rand(classes, device="cuda")
+        if "lse_square_scale_for_zloss" in options:
+            options["lse_for_zloss"] = normal(rows)
+        own = (rows,) if options["reduction"] == "none" else ()
+        return {"grad_loss": normal(*own), "log_prob": log_prob, "target": target, **options}
+    batch, classes, height, width = shape
+    patch = options.pop("patch", 1)
+    tall, wide = -(-height // patch), -(-width // patch)
+    target = torch.randint(classes, (batch, tall, wide), device="cuda")
+    target = target.repeat_interleave(patch, 1).repeat_interleave(patch, 2)[:, :height, :width]
+    weight = (0.5 + torch.rand(classes, device="cuda")).to(kind)
+    pixels = (batch, height, width) if options["reduction"] == "none" else (1,)
+    # Its values are never read: one element, stretched, spares the memory.
+    own_self = torch.zeros((), device="cuda", dtype=kind).expand(shape)
+    return {
+        "grad_output": normal(*pixels), "self": own_self, "target": target.contiguous(),
+        "weight": weight, "total_weight": weight.float()[target].sum().to(kind).reshape(1), **options,
+    }  # fmt: skip
+
+
+def timed(contenders: dict[str, Callable[[], Any]], rounds: int = 15) -> dict[str, float]:
+    """Median milliseconds of a call, the contenders taking turns; enough calls each to hide the host."""
+    repeats = {}
+    for name, call in contenders.items():
+        for _ in range(3):
+            call()
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        call()
+        torch.cuda.synchronize()
+        repeats[name] = max(1, min(20, round(1e-3 / (time.perf_counter() - start))))
+    events: dict[str, list[Any]] = {name: [] for name in contenders}
+    for _ in range(rounds):
+        for name, call in contenders.items():
+            start_event = torch.cuda.Event(enable_timing=True)
+            end_event = torch.cuda.Event(enable_timing=True)
+            start_event.record()
+            for _ in range(repeats[name]):
+                call()
+            end_event.record()
+            events[name].append((start_event, end_event))
+    torch.cuda.synchronize()
+    return {
+        name: statistics.median(a.elapsed_time(b) for a, b in pairs) / repeats[name]
+        for name, pairs in events.items()
+    }
+
+
+def bytes_touched(arguments: Arguments) -> int:
+    """Each element that exists once: strides of 0 take no memory, and `self` of pixels is not read."""
+    total = 0
+    for value in arguments.values():
+        if torch.is_tensor(value):
+            sizes = [n for n, s in zip(value.shape, value.stride(), strict=True) if s]
+            total += int(np.prod(sizes, dtype=np.int64)) * value.element_size()
+    return total
+
+
+def problems() -> Iterator[tuple[str, Operator, DType, Arguments, bool]]:
+    """Title, operator, dtype, arguments with `out`, and whether torch.compile is worth its time."""
+    size = 1 << 28
+
+    def row(
+        title: str, name: str, dtype: DType, arguments: Arguments, compiled: bool = False
+    ) -> Any:
+        operator = find(name)
+        if "out" not in arguments:
+            shape = np.broadcast_shapes(*(v.shape for v in arguments.values() if torch.is_tensor(v))) \
+                if operator.workloads.PATTERN == "elementwise" else \
+                arguments["self" if "self" in arguments else "log_prob"].shape  # fmt: skip
+            arguments["out"] = torch.empty(tuple(shape), device="cuda", dtype=torch_dtype(dtype))
+        return title, operator, dtype, arguments, compiled
+
+    for dtype in (FLOAT, BFLOAT16):
+        kind = torch_dtype(dtype)
+        for name in ("elu_backward", "smooth_l1_loss_backward", "l1_loss_backward"):
+            yield row("2^28", name, dtype, bench_arguments(find(name), dtype, (size,)), True)
+        name = "cross_entropy_loss_grad"
+        for shape in ((16384, 4096), (8192, 32000), (4096, 128256)):
+            for variant in ("mean", "none"):
+                arguments = bench_arguments(find(name), dtype, shape, variant)
+                best = variant == "mean" and shape[1] == 128256
+                yield row(f"{shape}, {variant}", name, dtype, arguments, best)
+        for shape in ((4096, 50257), (8192, 32001)):
+            arguments = bench_arguments(find(name), dtype, shape)
+            yield row(f"{shape}, mean", name, dtype, arguments)
+        name = "nll_loss2d_backward"
+        for shape4 in ((32, 21, 512, 1024), (8, 150, 512, 512)):
+            arguments = bench_arguments(find(name), dtype, shape4)
+            yield row(f"{shape4}, none", name, dtype, arguments, shape4[1] == 21)
+        side = 16384
+        matrix = torch.randn(side, side, device="cuda", dtype=kind)
+        other = torch.randn(side, side, device="cuda", dtype=kind)
+        yield row(
+            "transposed x",
+            "elu_backward",
+            dtype,
+            {"grad_output": matrix, "self_or_result": other.t()},
+        )
+        loss = {"reduction": "mean", "beta": 1.0}
+        smooth = "smooth_l1_loss_backward"
+        outer = {"grad_out": matrix[0, 0], "self": matrix[:, :1].clone(), "target": other[:1]}
+        yield row("(N,1) with (1,M), one gradient", smooth, dtype, outer | loss)
+        lines = {"grad_out": matrix[0, 0], "self": matrix, "target": other[:1]}
+        yield row("target (1,M), one gradient", smooth, dtype, lines | loss)
+        one = {"grad_out": matrix[0, 0], "self": matrix, "target": other}
+        yield row("one gradient", smooth, dtype, one | loss)
+        half = {"grad_output": matrix[:, :8192], "self_or_result": other[:, 8192:]}
+        yield row("half rows", "elu_backward", dtype, half)
+        off = {"grad_output": matrix.view(-1)[1:-15], "self_or_result": other.view(-1)[:-16]}
+        yield row("one operand off by one", "elu_backward", dtype, off)
+        del matrix, other
+
+
+def save(name: str, rows: list[Any]) -> None:
+    folder = os.environ.get("OUT")
+    if folder:
+        facts = {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "rows": rows}
+        import triton
+
+        facts["triton"] = triton.__version__
+        (Path(folder) / name).write_text(json.dumps(facts, indent=1))
+
+
+def host_costs() -> dict[str, float]:
+    """Microseconds of a call on a few elements, which is the host's work alone."""
+    operator = find("elu_backward")
+    arguments = bench_arguments(operator, FLOAT, (16,))
+    arguments["out"] = torch.empty(16, device="cuda")
+    plan, addresses = plan_of(operator, arguments)
+    runner = gpu.prepare(plan)
+    stream = torch.cuda.current_stream().cuda_stream
+    rows = find("cross_entropy_loss_grad")
+    loss = bench_arguments(rows, FLOAT, (4, 16), "mean")
+    loss["out"] = torch.empty(4, 16, device="cuda")
+    mean_plan, mean_addresses = plan_of(rows, loss)
+    mean_runner = gpu.prepare(mean_plan)
+    calls: dict[str, Callable[[], Any]] = {
+        "runner": lambda: runner(addresses, stream),
+        "runner, two launches": lambda: mean_runner(mean_addresses, stream),
+        "plain call, out=": lambda: plain(operator)(**arguments),
+        **operator.workloads.torch_peers(torch, arguments, arguments["out"]),
+    }
+    costs = {}
+    for name, call in calls.items():
+        for _ in range(200):
+            call()
+        torch.cuda.synchronize()
+        spans = []
+        for _ in range(9):
+            start = time.perf_counter()
+            for _ in range(300):
+                call()
+            spans.append((time.perf_counter() - start) / 300 * 1e6)
+            torch.cuda.synchronize()
+        costs[name] = statistics.median(spans)
+    return costs
+
+
+def bench(compiled: bool) -> None:
+    print(torch.cuda.get_device_name(), "torch", torch.__version__, flush=True)
+    costs = host_costs()
+    print("host us:", ", ".join(f"{name} {cost:.1f}" for name, cost in costs.items()), flush=True)
+    rows: list[Any] = [{"host_us": costs}]
+    for title, operator, dtype, arguments, worth in problems():
+        out = arguments["out"]
+        inputs = {k: v for k, v in arguments.items() if k != "out"}
+        contenders: dict[str, Callable[[], Any]] = {"ours": engine_call(operator, arguments)}
+        source = torch.empty_like(out)
+        contenders["copy"] = lambda out=out, source=source: out.copy_(source)
+        try:
+            if (
+                operator.workloads.PATTERN == "elementwise"
+            ):  # aten's out= forms resize a broadcast output
+                inputs = {
+                    k: v.expand(out.shape) if torch.is_tensor(v) else v for k, v in inputs.items()
+                }
+            peers = operator.workloads.torch_peers(torch, inputs, out)
+            for name, call in peers.items():
+                call()
+                contenders[name] = call
+            if worth and compiled:
+                torch._dynamo.reset()
+                formula = torch.compile(operator.workloads.torch_formula, dynamic=False)
+                contenders["compile"] = lambda f=formula, i=inputs: f(torch, i)
+        except (RuntimeError, ValueError) as error:
+            print(f"  torch has no peer here: {str(error)[:100]}")
+        times = timed(contenders)
+        moved = bytes_touched(arguments)
+        speed = moved / times["ours"] / 1e6
+        copied = 2 * out.numel() * out.element_size() / times["copy"] / 1e6
+        ratios = {
+            name: times[name] / times["ours"] for name in times if name not in ("ours", "copy")
+        }
+        label = f"{operator.python_name} {dtype} {title}"
+        print(
+            f"{label:62} {times['ours']:8.4f} ms {speed:6.0f} GB/s  {speed / copied:5.3f} of copy  "
+            + "  ".join(f"{name} {ratio:.2f}x" for name, ratio in ratios.items()),
+            flush=True,
+        )
+        rows.append({"case": label, "ms": times, "GB/s": speed, "of_copy": speed / copied})
+        del arguments, inputs, out, source, contenders
+        torch.cuda.empty_cache()
+    save("gpu_bench.json", rows)
+
+
+def tune(selected: list[str]) -> None:
+    """Other launch shapes than the tables', on the goals' problems (or on those that a word selects)."""
+    from openaclnn.kernels.gpu import elementwise, pixels, rows, tiles
+
+    flat = [(block, warps) for block in (512, 1024, 2048) for warps in (4, 8)]
+    turned = [
+        (a, b, warps) for a in (32, 64, 128) for b in (32, 64, 128) for warps in (4, 8)
+        if 2048 <= a * b <= 8192
+    ]  # fmt: skip
+    outer = [
+        (a, b, warps) for a in (1, 4, 8, 16, 32) for b in (256, 512, 1024, 2048) for warps in (4, 8)
+        if 2048 <= a * b <= 8192
+    ]  # fmt: skip
+    row = [(1, block, warps) for block in (512, 1024, 2048, 4096) for warps in (2, 4, 8)]
+    pixel = [
+        (block, 1, warps, chunk)
+        for block, warps in ((512, 2), (512, 4), (1024, 4)) for chunk in (6, 8, 12, 16)
+    ]  # fmt: skip
+    found: list[Any] = []
+    for title, operator, dtype, arguments, _ in problems():
+        label = f"{operator.python_name} {dtype} {title}"
+        if "2^28" in title:
+            module, name, choices = elementwise, "flat_shape", flat
+        elif "transposed" in title:
+            module, name, choices = tiles, "tile_shape", turned
+        elif "(1,M)" in title or "half" in title:
+            module, name, choices = tiles, "tile_shape", outer
+        elif operator.workloads.PATTERN == "rows":
+            module, name, choices = rows, "row_tile", row
+        elif operator.workloads.PATTERN == "pixels":
+            module, name, choices = pixels, "pixel_tile", pixel
+        else:
+            continue
+        if selected and not any(word in label for word in selected):
+            continue
+        original = getattr(module, name)
+        contenders = {"table": engine_call(operator, arguments)}
+        for choice in choices:
+            setattr(module, name, lambda *_, choice=choice: choice)
+            contenders[str(choice)] = engine_call(operator, arguments)
+        setattr(module, name, original)
+        source = torch.empty_like(arguments["out"])
+        contenders["copy"] = lambda a=arguments, source=source: a["out"].copy_(source)
+        times = timed(contenders, rounds=5)
+        copied = times.pop("copy")
+        best = sorted(times, key=lambda key: times[key])[:6]
+        speed = bytes_touched(arguments) / times["table"] / 1e6
+        part = speed / (2 * arguments["out"].nbytes / copied / 1e6)
+        print(f"{label:62} table {times['table']:.4f} ms {part:.3f}; best", *(
+            f"{key} {times['table'] / times[key]:.3f}x" for key in best
+        ), flush=True)  # fmt: skip
+        found.append({"case": label, "ms": times})
+        del arguments, contenders, source
+    save("gpu_tune.json", found)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["bench"]:
+        bench("quick" not in sys.argv)
+    elif sys.argv[1:2] == ["tune"]:
+        tune(sys.argv[2:])
+    else:
+        sys.exit(__doc__)

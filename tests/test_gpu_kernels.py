@@ -1,0 +1,655 @@
+"""The Triton kernels without a GPU: interpreted on host memory, and compiled (not run) for an H200.
+
+Triton decides when it is imported whether it interprets, so each way is a process of its own that
+runs this same file. To look at one alone: OPENACLNN_GPU_TESTS=interpret pytest tests/test_gpu_kernels.py
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import types
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+if sys.platform != "linux":
+    pytest.skip("Triton has wheels for Linux alone", allow_module_level=True)
+
+MODE = os.environ.get("OPENACLNN_GPU_TESTS", "")
+if MODE == "interpret":
+    os.environ["TRITON_INTERPRET"] = "1"
+
+if MODE:
+    import openaclnn
+    from conftest import LAYOUTS, OPERATORS, assert_matches_oracle, laid_out, plain, tensor_names
+    from openaclnn import dispatch
+    from openaclnn.declare import Operator
+    from openaclnn.dtypes import BFLOAT16, FLOAT, FLOAT16, FLOATS, INT64, DType
+    from openaclnn.kernels import gpu
+    from openaclnn.kernels.gpu import launch
+    from openaclnn.plan import Operand, Plan
+
+    names = pytest.mark.parametrize("operator", OPERATORS, ids=lambda op: op.python_name)
+    dtypes = pytest.mark.parametrize("dtype", FLOATS, ids=str)
+    nan, inf = np.nan, np.inf
+
+
+if not MODE:
+    SHARDS = {
+        "interpreted elementwise": ("interpret", "elementwise"),
+        "interpreted classes": ("interpret", "not elementwise"),
+        "compiled": ("compile", ""),
+    }
+
+    @pytest.fixture(scope="module")
+    def processes() -> Iterator[dict[str, subprocess.Popen[str]]]:
+        """All shards at once: two cores, and each waits for little."""
+        import triton  # noqa: F401  (where it is missing, this is where it shows)
+
+        started = {}
+        for name, (mode, selected) in SHARDS.items():
+            command = [sys.executable, "-m", "pytest", __file__, "-x", "-k", selected]
+            environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
+            environment["OPENACLNN_GPU_TESTS"] = mode
+            started[name] = subprocess.Popen(
+                command, env=environment, cwd=Path(__file__).parent.parent, text=True,
+                stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            )  # fmt: skip
+        yield started
+        for process in started.values():
+            if process.poll() is None:
+                process.kill()
+
+    @pytest.mark.parametrize("shard", SHARDS)
+    def test_in_a_process_of_its_own(shard: str, processes: dict[str, Any]) -> None:
+        output, _ = processes[shard].communicate(timeout=600)
+        assert processes[shard].returncode == 0, output  # no test at all gives 5
+
+
+if MODE == "interpret":
+    import triton.language as tl
+    import triton.runtime.interpreter as interpreter
+
+    convert = interpreter._convert_float
+
+    def rounded(values: Any, source: Any, target: Any, mode: Any) -> Any:
+        """The interpreter truncates to bfloat16, every GPU rounds to nearest even."""
+        if source == tl.float32 and target == tl.bfloat16:
+            return values.astype(ml_dtypes.bfloat16).view(np.uint16)
+        return convert(values, source, target, mode)
+
+    interpreter._convert_float = rounded
+
+    # The engine as it is, but for host memory.
+    engine = types.ModuleType("interpreted_triton")
+    engine.__dict__.update(
+        DEVICES=("cpu",), unavailable=lambda: None, declines=gpu.declines, prepare=gpu.prepare
+    )
+    sys.modules[engine.__name__] = engine
+    dispatch.ENGINES["interpreted"] = engine.__name__
+
+    @pytest.fixture(autouse=True)
+    def interpreted() -> Iterator[None]:
+        with openaclnn.use_engine("interpreted"), np.errstate(all="ignore"):
+            yield
+
+    def is_elementwise(operator: Operator) -> bool:
+        return bool(operator.workloads.PATTERN == "elementwise")
+
+    elementwise = pytest.mark.parametrize(
+        "operator", [op for op in OPERATORS if is_elementwise(op)], ids=lambda op: op.python_name
+    )
+    classes = pytest.mark.parametrize(
+        "operator",
+        [op for op in OPERATORS if not is_elementwise(op)],
+        ids=lambda op: op.python_name,
+    )
+
+    def check_cases(operator: Operator, dtype: DType) -> None:
+        for arguments in operator.workloads.cases(np.random.default_rng(7), dtype):
+            got = plain(operator)(**arguments)
+            assert got.dtype == dtype.numpy
+            assert_matches_oracle(operator, arguments, got)
+
+    def check_layout(operator: Operator, dtype: DType, layout: str) -> None:
+        """Inputs in one layout, the output in another, whose gaps keep their bytes."""
+        other = LAYOUTS[(LAYOUTS.index(layout) + 1 + FLOATS.index(dtype)) % len(LAYOUTS)]
+        chosen = [*operator.workloads.cases(np.random.default_rng(11), dtype)]
+        for arguments in chosen[LAYOUTS.index(layout) % 3 :: 3]:
+            dense = plain(operator)(**arguments)
+            moved = dict(arguments)
+            for name in tensor_names(operator):
+                if isinstance(arguments.get(name), np.ndarray):
+                    moved[name], _ = laid_out(arguments[name], layout)
+            view, memory = laid_out(np.zeros(dense.shape, dtype.numpy), other)
+            plain(operator)(**moved, out=view)
+            np.testing.assert_allclose(
+                view.astype(np.float64),
+                dense.astype(np.float64),
+                rtol=3e-7 if dtype is FLOAT else 0,
+            )
+            view[...] = 0
+            clean, untouched = laid_out(np.zeros(dense.shape, dtype.numpy), other)
+            assert clean.shape == view.shape
+            np.testing.assert_array_equal(memory.view(np.uint8), untouched.view(np.uint8))
+
+    @elementwise
+    @dtypes
+    def test_elementwise_cases(operator: Operator, dtype: DType) -> None:
+        check_cases(operator, dtype)
+
+    @classes
+    @dtypes
+    def test_class_cases(operator: Operator, dtype: DType) -> None:
+        check_cases(operator, dtype)
+
+    @elementwise
+    @dtypes
+    @pytest.mark.parametrize("layout", LAYOUTS)
+    def test_elementwise_layouts(operator: Operator, dtype: DType, layout: str) -> None:
+        check_layout(operator, dtype, layout)
+
+    @classes
+    @dtypes
+    @pytest.mark.parametrize("layout", LAYOUTS)
+    def test_class_layouts(operator: Operator, dtype: DType, layout: str) -> None:
+        check_layout(operator, dtype, layout)
+
+    @elementwise
+    @pytest.mark.parametrize("rank", range(9))
+    def test_elementwise_ranks_that_do_not_merge(operator: Operator, rank: int) -> None:
+        """Every other element along each axis: eight axes are three more than the kernel takes."""
+        shape = (2, 3, 2, 2, 3, 2, 2, 2)[:rank]
+        rng = np.random.default_rng(rank)
+        every_other = tuple(slice(None, None, 2) for _ in shape)
+        arguments = {
+            name: rng.normal(size=[2 * n for n in shape])[every_other].astype(np.float32)
+            for name in tensor_names(operator)
+        }
+        arguments[tensor_names(operator)[-1]] = np.asarray(
+            rng.normal(size=[2 * n for n in shape]), np.float32
+        )[every_other]
+        got = plain(operator)(**arguments)
+        assert_matches_oracle(operator, arguments, got)
+
+    @elementwise
+    @dtypes
+    @pytest.mark.parametrize("output", FLOATS, ids=str)
+    def test_elementwise_two_roundings(operator: Operator, dtype: DType, output: DType) -> None:
+        rng = np.random.default_rng(3)
+        arguments = {
+            name: rng.normal(size=1037).astype(dtype.numpy) for name in tensor_names(operator)
+        }
+        same = plain(operator)(**arguments)
+        out = np.full(1037, nan, output.numpy)
+        plain(operator)(**arguments, out=out)
+        expected = same.astype(output.numpy).astype(np.float64)
+        np.testing.assert_array_equal(out.astype(np.float64), expected)
+
+    @elementwise
+    @dtypes
+    def test_elementwise_in_place(operator: Operator, dtype: DType) -> None:
+        rng = np.random.default_rng(17)
+        for name in tensor_names(operator):
+            arguments = {
+                each: rng.normal(size=(13, 70)).astype(dtype.numpy)
+                for each in tensor_names(operator)
+            }
+            separate = plain(operator)(**arguments)
+            got = plain(operator)(**arguments, out=arguments[name])
+            np.testing.assert_array_equal(got.view(np.uint8), separate.view(np.uint8))
+
+    def test_elementwise_integers_promote() -> None:
+        operator = openaclnn.find_operator("l1_loss_backward")
+        arguments = {
+            "grad_output": np.ones(5, np.float16),
+            "self": np.array([1, 2, 3, 4, 2049], np.int32),  # 2049 is 2048 in float16: a tie
+            "target": np.array([True, False, True, True, True]),
+        }
+        got = plain(operator)(**arguments)
+        assert_matches_oracle(operator, arguments, got)
+        arguments["target"] = np.full(5, 2048, np.int64)
+        np.testing.assert_array_equal(plain(operator)(**arguments)[-1], 0)
+
+    SPECIAL = np.array([0.0, -0.0, 1.0, -1.0, 1e-3, -88.0, -100.0, 88.5, 1e30, inf, -inf, nan])
+
+    @elementwise
+    @dtypes
+    @pytest.mark.parametrize("variant", range(3))
+    def test_elementwise_special_values(operator: Operator, dtype: DType, variant: int) -> None:
+        """Every pair of special values, the same bits of NaN, infinity and zero as on the CPU."""
+        options: dict[str, Any] = [
+            {"elu_backward": {}, "smooth_l1_loss_backward": {"beta": 0.0}},
+            {
+                "elu_backward": {"alpha": 1.5, "scale": -2.0, "input_scale": 0.5},
+                "smooth_l1_loss_backward": {"beta": 0.7},
+            },
+            {"elu_backward": {"is_result": True}, "smooth_l1_loss_backward": {"beta": inf}},
+        ][variant].get(operator.python_name, {})
+        values = SPECIAL.astype(dtype.numpy)
+        grids = np.meshgrid(*[values] * len(tensor_names(operator)))
+        arguments = dict(zip(tensor_names(operator), grids, strict=True)) | options
+        got = plain(operator)(**arguments).astype(np.float64)
+        with openaclnn.use_engine("numpy"):
+            expected = plain(operator)(**arguments).astype(np.float64)
+        close = 1e-6 if dtype is FLOAT else 2.0**-7 if dtype is BFLOAT16 else 2.0**-10
+        np.testing.assert_allclose(got, expected, rtol=close, atol=1.2e-38)
+        zero = expected == 0
+        np.testing.assert_array_equal(np.signbit(got[zero]), np.signbit(expected[zero]))
+
+    def test_elementwise_exponential_is_precise() -> None:
+        """A few units in the last place over the whole range; exp2(x * log2 e) alone loses 60."""
+        x = -np.linspace(0, 87, 4001, dtype=np.float32)
+        one = np.ones_like(x)
+        got = openaclnn.elu_backward(one, x).astype(np.float64)
+        np.testing.assert_allclose(got, np.exp(x.astype(np.float64)), rtol=4 * 2.0**-24)
+
+    @pytest.mark.parametrize("rows", [1, 7, 1500])
+    @pytest.mark.parametrize("columns", [1, 3, 1030])
+    def test_cross_entropy_regimes(rows: int, columns: int) -> None:
+        """Few and many classes, one and several blocks of both, with every option on."""
+        if rows * columns > 100_000:
+            rows = 9
+        operator = openaclnn.find_operator("cross_entropy_loss_grad")
+        rng = np.random.default_rng(rows)
+        target = rng.integers(-2, columns + 2, rows)  # a few ignored, a few out of range
+        arguments = {
+            "grad_loss": np.float32(1.5).reshape(()),
+            "log_prob": -5 * rng.random((rows, columns)).astype(np.float32),
+            "target": target,
+            "weight": (0.5 + rng.random(columns)).astype(np.float32),
+            "grad_zloss": np.float32(0.3).reshape(1),
+            "lse_for_zloss": rng.normal(size=rows).astype(np.float32),
+            "ignore_index": -1,
+            "label_smoothing": 0.2,
+            "lse_square_scale_for_zloss": 0.1,
+        }
+        assert_matches_oracle(operator, arguments, plain(operator)(**arguments))
+        for name in ("weight", "grad_zloss"):
+            del arguments[name]
+        assert_matches_oracle(operator, arguments, plain(operator)(**arguments))
+
+    @dtypes
+    @pytest.mark.parametrize(("columns", "off"), [(256, 1), (257, 0), (2049, 3), (4103, 0)])
+    def test_cross_entropy_rows_that_begin_anywhere(dtype: DType, columns: int, off: int) -> None:
+        """Heads, tails and targets in both, in place as well, and a canary around every tensor."""
+        operator = openaclnn.find_operator("cross_entropy_loss_grad")
+        rng = np.random.default_rng(columns)
+        rows, edge = 9, 16
+        target = np.array([0, 1, 2, columns - 1, columns - 2, columns // 2, -100, columns, 7])
+        base = {
+            "grad_loss": np.asarray(1.5, dtype.numpy),
+            "target": target,
+            "weight": (0.5 + rng.random(columns)).astype(np.float32),
+        }
+        log_prob = (-3 * rng.random((rows, columns))).astype(dtype.numpy)
+        for more in ({}, {"label_smoothing": 0.2}):
+            arguments = base | more | {"log_prob": log_prob}
+            for own in (0, 1):  # in place, or beside
+                memory = np.full(
+                    (2, rows * columns + 2 * edge + (-rows * columns) % 8), 7, dtype.numpy
+                )
+                views = [
+                    part[edge + off :][: rows * columns].reshape(rows, columns) for part in memory
+                ]
+                views[0][...] = log_prob
+                plain(operator)(**arguments | {"log_prob": views[0]}, out=views[own])
+                assert_matches_oracle(operator, arguments, views[own].copy())
+                for part in memory:
+                    assert (part[: edge + off].astype(float) == 7).all()
+                    assert (part[edge + off + rows * columns :].astype(float) == 7).all()
+
+    @dtypes
+    def test_cross_entropy_in_place(dtype: DType) -> None:
+        operator = openaclnn.find_operator("cross_entropy_loss_grad")
+        for arguments in operator.workloads.cases(np.random.default_rng(19), dtype):
+            separate = plain(operator)(**arguments)
+            got = plain(operator)(**arguments, out=arguments["log_prob"])
+            np.testing.assert_array_equal(got.view(np.uint8), separate.view(np.uint8))
+
+    @dtypes
+    def test_cross_entropy_special_values(dtype: DType) -> None:
+        operator = openaclnn.find_operator("cross_entropy_loss_grad")
+        log_prob = np.array([[0, -inf, nan], [-inf, nan, 0], [-1, -2, -3], [0, -90, -20]])
+        base = {"log_prob": log_prob.astype(dtype.numpy), "target": np.array([0, -100, 2, 0])}
+        gradients = np.array([1.0, inf, nan, -2.0]).astype(dtype.numpy)
+        for more in (
+            {"reduction": "sum", "grad_loss": gradients[0]},
+            {"reduction": "none", "grad_loss": gradients},
+            {"reduction": "mean", "grad_loss": gradients[3], "target": np.full(4, -100)},
+            {"reduction": "mean", "grad_loss": gradients[0], "weight": np.zeros(3, np.float32)},
+            {"reduction": "sum", "grad_loss": gradients[0], "weight": np.float32([1, inf, 2])},
+            {"reduction": "sum", "grad_loss": gradients[3], "label_smoothing": 1.0},
+        ):
+            arguments = {**base, **more, "grad_loss": np.asarray(more["grad_loss"])}
+            got = plain(operator)(**arguments).astype(np.float64)
+            with openaclnn.use_engine("numpy"):
+                expected = plain(operator)(**arguments).astype(np.float64)
+            np.testing.assert_allclose(got, expected, rtol=2.0**-7, atol=1e-38)
+
+    @pytest.mark.parametrize("index", [np.int64, np.int32, np.uint8])
+    @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+    def test_nll_targets_of_any_value(index: Any, reduction: str) -> None:
+        """Targets far out of range touch nothing: the canary around every tensor stays."""
+        operator = openaclnn.find_operator("nll_loss2d_backward")
+        rng = np.random.default_rng(31)
+        far = np.iinfo(index)
+        target = rng.integers(0, 5, (3, 4, 6)).astype(index)
+        target.reshape(-1)[::7] = far.max
+        target.reshape(-1)[1::9] = far.min
+        target.reshape(-1)[2::11] = 5
+        gradient = rng.normal(size=target.shape if reduction == "none" else ()).astype(np.float32)
+        view, memory = laid_out(np.zeros((3, 5, 4, 6), np.float32), "gaps in rows")
+        arguments = {
+            "grad_output": gradient,
+            "self": np.zeros((3, 5, 4, 6), np.float32),
+            "target": target,
+            "weight": (0.5 + rng.random(5)).astype(np.float32),
+            "reduction": reduction,
+            "ignore_index": 3,
+        }
+        plain(operator)(**arguments, out=view)
+        assert_matches_oracle(operator, arguments, view.copy())
+        assert (memory[..., :3].copy().view(np.uint8) == 0xA5).all()
+        assert (memory[..., -2:].copy().view(np.uint8) == 0xA5).all()
+        zero = operator.oracle(**arguments) != 0
+        weightless = arguments | {"weight": np.zeros(5, np.float32), "reduction": "sum"}
+        weightless["grad_output"] = np.float32(2).reshape(())
+        assert np.signbit(plain(operator)(**weightless)[zero]).all()  # -(2 * 0) is -0
+
+    @pytest.mark.parametrize("channels_last", [False, True])
+    def test_nll_pixels_in_several_blocks(channels_last: bool) -> None:
+        operator = openaclnn.find_operator("nll_loss2d_backward")
+        rng = np.random.default_rng(1)
+        arguments = {  # no total weight: the device adds it up
+            "grad_output": np.float32(1.5).reshape(()),
+            "self": np.zeros((2, 3, 17, 80), np.float32),
+            "target": rng.integers(-1, 4, (2, 17, 80)),
+            "weight": (0.5 + rng.random(3)).astype(np.float32),
+            "ignore_index": 3,
+        }
+        out = np.full((2, 3, 17, 80), nan, np.float32)
+        if channels_last:
+            out = np.full((2, 17, 80, 3), nan, np.float32).transpose(0, 3, 1, 2)
+        assert_matches_oracle(operator, arguments, plain(operator)(**arguments, out=out).copy())
+
+    def test_nll_panels_and_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+        """Several panels of several blocks, the last one short, and chunks that do not divide."""
+        from openaclnn.kernels.gpu import pixels
+
+        monkeypatch.setattr(pixels, "PANEL_PIXELS", 32)
+        monkeypatch.setattr(pixels, "pixel_tile", lambda plan, _: (16, 1, 1, 3))
+        operator = openaclnn.find_operator("nll_loss2d_backward")
+        for arguments in operator.workloads.cases(np.random.default_rng(6), FLOAT):
+            assert_matches_oracle(operator, arguments, plain(operator)(**arguments))
+
+    def test_sums_in_many_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+        from openaclnn.kernels.gpu import sums as module
+
+        monkeypatch.setattr(module, "FEW_POSITIONS", 8)
+        monkeypatch.setattr(module, "FEW_PARTS", 4)
+        monkeypatch.setattr(module, "MANY_PARTS", 16)
+        monkeypatch.setattr(module, "SUM_BLOCK", 16)
+        for operator in OPERATORS:
+            if not is_elementwise(operator):
+                for arguments in operator.workloads.cases(np.random.default_rng(5), FLOAT):
+                    arguments.pop("total_weight", None)
+                    assert_matches_oracle(operator, arguments, plain(operator)(**arguments))
+
+
+if MODE == "compile":
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.runtime import driver
+
+    COMPILED: list[Any] = []  # (compiled source, metadata, arguments of the launch)
+
+    class Launcher:
+        def __init__(self, source: Any, metadata: Any) -> None:
+            self.source, self.metadata = source, metadata
+
+        def __call__(self, *arguments: Any) -> None:
+            COMPILED.append((self, arguments))
+
+    class Utilities:
+        def load_binary(self, name: str, binary: bytes, shared: int, device: int) -> Any:
+            return f"module on {device}", f"{name} on {device}", 32, 0, 1024
+
+        def get_device_properties(self, device: int) -> dict[str, int]:
+            return {"max_shared_mem": 232_448}
+
+        def unload_module(self, module: Any) -> None: ...
+
+    class H200:
+        """A driver that compiles for the real thing and notes what would be launched."""
+
+        utils, launcher_cls, current = Utilities(), Launcher, 0
+
+        def get_current_device(self) -> int:
+            return self.current
+
+        def set_current_device(self, device: int) -> None:
+            self.current = device
+
+        def get_current_stream(self, device: int) -> int:
+            return 0
+
+        def get_current_target(self) -> GPUTarget:
+            return GPUTarget("cuda", 90, 32)
+
+        def map_python_to_cpp_type(self, kind: str) -> str:
+            return kind
+
+    class TwoDevices:
+        """The CUDA driver's answer to where an address lies: device 1 from 2^40 on."""
+
+        def cuPointerGetAttribute(self, into: Any, attribute: int, address: Any) -> int:
+            into._obj.value = int(address.value >= 1 << 40)
+            return 0
+
+    @pytest.fixture(autouse=True)
+    def device(monkeypatch: pytest.MonkeyPatch) -> H200:
+        fake = H200()
+        driver.set_active(fake)
+        monkeypatch.setattr(launch, "_device_library", lambda: None)
+        COMPILED.clear()
+        return fake
+
+    def operand(name: str, dtype: DType, strides: tuple[int, ...], **more: Any) -> Operand:
+        return Operand(name, dtype, strides, **more)
+
+    def pair_plan(dtype: DType, shape: tuple[int, ...], *strides: tuple[int, ...]) -> Plan:
+        *inputs, output = (operand(n, dtype, s) for n, s in zip("gxyo", strides, strict=True))
+        numbers = {"mean_scale": 1.0, "beta": 1.0}
+        kernel = "smooth_l1_loss_backward"
+        return Plan("aclnn", kernel, dtype, shape, tuple(inputs), output, numbers)
+
+    def row_plan(dtype: DType, rows: int, columns: int, mean: bool) -> Plan:
+        full = {"class_stride": 1, "role": "full"}
+        inputs = (
+            operand("target", INT64, (1,), role="positions"),
+            operand("gradLoss", dtype, (0,), role="single"),
+            operand("logProb", dtype, (columns,), **full),
+        )
+        numbers = {
+            "ignore_index": -100, "mean": mean, "weighted": False, "label_smoothing": 0.0,
+            "zloss_scale": 0.0, "grad_zloss_given": False,
+        }  # fmt: skip
+        output = operand("out", dtype, (columns,), **full)
+        kernel = "cross_entropy_loss_grad"
+        return Plan("aclnn", kernel, dtype, (rows,), inputs, output, numbers, columns, 0)
+
+    def pixel_plan(dtype: DType) -> Plan:
+        inputs = (
+            operand("target", INT64, (8192, 1), role="positions"),
+            operand("gradOutput", dtype, (8192, 1), role="positions"),
+            operand("weight", dtype, (0, 0), class_stride=1, role="classes"),
+        )
+        output = operand("out", dtype, (21 * 8192, 1), class_stride=8192)
+        numbers = {"ignore_index": -100, "mean": False, "total_weight_given": False}
+        kernel = "nll_loss2d_backward"
+        return Plan("aclnn", kernel, dtype, (4, 8192), inputs, output, numbers, 21, 0)
+
+    def assembly(plan: Plan, addresses: list[int], monkeypatch: pytest.MonkeyPatch) -> str:
+        """The PTX of the plan's last kernel."""
+        texts: list[str] = []
+        finish = triton.compiler.CompiledKernel._init_handles
+
+        def note(self: Any) -> None:
+            texts.append(self.asm["ptx"])
+            finish(self)
+
+        monkeypatch.setattr(triton.compiler.CompiledKernel, "_init_handles", note)
+        for jit in kernels():
+            jit.device_caches.clear()
+        assert gpu.prepare(plan)(addresses, 5) == 0
+        return texts[-1]
+
+    def kernels() -> list[Any]:
+        from openaclnn.kernels.gpu import elementwise, pixels, rows, sums, tiles
+
+        return [
+            elementwise.flat, tiles.tiled, sums.add_up, sums.finish_sums,
+            pixels.nll_loss2d_backward, rows.cross_entropy_loss_grad,
+        ]  # fmt: skip
+
+    def plans(dtype: DType) -> dict[str, Plan]:
+        matrix, turned, row, column = (8192, 1), (1, 8192), (0, 1), (1, 0)
+        shape = (8192, 8192)
+        return {
+            "flat": pair_plan(dtype, (1 << 28,), (1,), (1,), (1,), (1,)),
+            "flat, ragged": pair_plan(dtype, ((1 << 28) + 1,), (1,), (1,), (1,), (1,)),
+            "flat, long": pair_plan(dtype, (1 << 32,), (1,), (1,), (1,), (1,)),
+            "transposed": pair_plan(dtype, shape, matrix, turned, matrix, matrix),
+            "outer": pair_plan(dtype, shape, (0, 0), column, row, matrix),
+            "rows": row_plan(dtype, 4096, 128256, False),
+            "pixels": pixel_plan(dtype),
+        }
+
+    ALIGNED = 1 << 20
+
+    @dtypes
+    def test_aligned_data_move_by_16_bytes(dtype: DType, monkeypatch: pytest.MonkeyPatch) -> None:
+        for name, plan in plans(dtype).items():
+            text = assembly(plan, [ALIGNED] * (len(plan.inputs) + 1), monkeypatch)
+            if name == "pixels":  # 8 bytes of 16-bit classes were faster; see pixel_tile
+                assert re.search(r"st\.global\.cs\.v[24]\.b32", text)
+            else:
+                assert "st.global.v4.b32" in text, name
+                assert name == "outer" or "ld.global.v4.b32" in text, name
+            assert not re.search(r"\b(atom|red)\.", text), name
+
+    @dtypes
+    def test_one_address_off_and_only_its_vectors_are_gone(
+        dtype: DType, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for name, plan in plans(dtype).items():
+            addresses = [ALIGNED] * len(plan.inputs) + [ALIGNED + dtype.itemsize]
+            text = assembly(plan, addresses, monkeypatch)
+            assert not re.search(r"st\.global\.(cs\.)?v[24]", text), name
+            assert not name.startswith("flat") or "ld.global.v4.b32" in text, name
+
+    @dtypes
+    @pytest.mark.parametrize(("classes", "off"), [(128256, 1), (50257, 0), (50257, 3), (50260, 0)])
+    def test_rows_that_begin_anywhere_move_by_16_bytes(
+        dtype: DType, classes: int, off: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        plan = row_plan(dtype, 4096, classes, False)
+        addresses = [ALIGNED + (index >= 2) * off * dtype.itemsize for index in range(4)]
+        text = assembly(plan, addresses, monkeypatch)
+        assert "st.global.v4.b32" in text
+        assert "ld.global.v4.b32" in text
+        addresses[2] += dtype.itemsize
+        text = assembly(plan, addresses, monkeypatch)  # not as far off as out: no common vectors
+        assert not (off or classes * dtype.itemsize % 16) or "st.global.v4" not in text
+
+    def test_the_sum_and_its_user_overlap(monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(launch, "_scratch", [(lambda *_: 1 << 30, lambda at: None)])
+        text = assembly(row_plan(FLOAT, 4096, 4096, True), [ALIGNED] * 4, monkeypatch)
+        first_load, wait = text.index("ld.global.v4"), text.index("griddepcontrol.wait")
+        assert first_load < wait < text.index("st.global.v4")
+        assert [own.metadata.launch_pdl for own, _ in COMPILED] == [False, True]
+        text = assembly(row_plan(FLOAT, 4096, 4096, False), [ALIGNED] * 4, monkeypatch)
+        assert "griddepcontrol" not in text
+
+    def test_what_is_launched() -> None:
+        plan = plans(FLOAT)["flat"]
+        runner = gpu.prepare(plan)
+        for start in (1 << 20, 1 << 21):
+            runner([start, start + 16, start + 32, start + 48], 1234)
+        (_, first), (_, second) = COMPILED
+        programs, y, z, stream, function, *_ = first
+        assert (programs, y, z, stream) == ((1 << 28) // 1024, 1, 1, 1234)
+        assert function.startswith("flat")
+        assert first[:9] == second[:9]
+        assert first[9:13] == (1 << 20, (1 << 20) + 16, (1 << 20) + 32, (1 << 20) + 48)
+
+    @pytest.mark.parametrize("packed", [False, True])
+    def test_the_launcher_s_c_function_is_called_with_what_it_would_get(packed: bool) -> None:
+        """Triton 3.6 hands over the kernel's arguments one by one, later ones as a tuple."""
+        got: list[Any] = []
+
+        class Wrapper:
+            global_scratch_size = profile_scratch_size = 0
+
+            def __init__(self) -> None:
+                self.launch = lambda *given: got.append(given)
+
+            def __call__(self, x: int, y: int, z: int, stream: int, *rest: Any) -> None:
+                function, *known = rest
+                last = (tuple(known[4:]),) if packed else known[4:]
+                self.launch(x, y, z, stream, function, False, None, *known[:4], *last)
+
+        wrapper = Wrapper()
+        known = (7, wrapper, "function", (4, 1, 0))
+        start = launch._bare_start(*known, (3, nan, "constant"), 2)
+        assert start is not None
+        start(11, 1 << 20, 1 << 21)
+        launch._start(*known, (3, nan, "constant"))(11, 1 << 20, 1 << 21)
+        assert got[0] == got[1]
+        Wrapper.global_scratch_size = 1  # then Python must make that memory
+        assert launch._bare_start(*known, (), 0) is None
+        assert launch._bare_start(7, print, "function", (), (), 0) is None
+
+    def test_the_output_names_the_device(device: H200, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(launch, "_device_library", TwoDevices)
+        runner = gpu.prepare(plans(FLOAT16)["flat"])
+        runner([1 << 41] * 4, 7)
+        runner([1 << 20] * 4, 8)
+        assert [arguments[3:5] for _, arguments in COMPILED] == [
+            (7, "flat on 1"), (8, "flat on 0"),
+        ]  # fmt: skip
+        assert device.current == 0
+
+    def test_scratch_is_taken_and_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+        events: list[Any] = []
+
+        def allocate(size: int, device: int, stream: int) -> int:
+            events.append(("allocate", size <= 32 << 10, device, stream))
+            return 1 << 30
+
+        monkeypatch.setattr(launch, "_scratch", [(allocate, lambda at: events.append(at))])
+        for rows, launches in ((100, 2), (100_000, 2), (1_000_000, 3)):
+            COMPILED.clear()
+            gpu.prepare(row_plan(BFLOAT16, rows, 4096, True))([1 << 20] * 4, 9)
+            assert len(COMPILED) == launches
+            assert (1 << 30) in COMPILED[0][1]
+        assert events == [("allocate", True, 0, 9), 1 << 30] * 3
+
+    def test_declines_name_the_dtype() -> None:
+        from openaclnn.dtypes import COMPLEX64
+
+        plan = plans(FLOAT)["flat"]
+        strange = Plan(
+            "aclnn", plan.kernel, FLOAT, plan.shape, plan.inputs,
+            operand("gradInput", COMPLEX64, (1,)), plan.numbers,
+        )  # fmt: skip
+        assert gpu.declines(plan) is None
+        assert gpu.declines(strange) == "no Triton kernel writes COMPLEX64 (gradInput)"
