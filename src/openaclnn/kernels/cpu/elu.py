@@ -31,7 +31,7 @@ def _elu_from_result(numbers: Any) -> Formula:
         offset, positive, inner = site.numbers
 
         def body(vec: Vec, index: Value) -> Values:
-            x, gradient = site.load(vec, 1, index), site.load(vec, 0, index)
+            gradient, x = site.load_in_order(vec, (0, 1), index)
             shifted = vec.add(x, vec.splat(offset))
             below = site.not_positive(vec, x)
             if input_scale == 1:
@@ -39,7 +39,7 @@ def _elu_from_result(numbers: Any) -> Formula:
             negative = vec.mul(vec.mul(gradient, vec.splat(inner)), shifted)
             return vec.select(below, negative, vec.mul(gradient, vec.splat(positive)))
 
-        site.loop(4, body)
+        site.loop(site.streaming(4), body)
 
     name = "elu.result" + ("" if input_scale == 1 else ".scaled")
     return Formula(name, emit, (slope, scale, input_scale))

@@ -43,8 +43,7 @@ def l1(plan: Plan) -> Formula:
         (mean_scale,) = site.numbers
 
         def body(vec: Vec, index: Value) -> Values:
-            x, y = site.load(vec, 1, index), site.load(vec, 2, index)
-            gradient = site.load(vec, 0, index)
+            gradient, x, y = site.load_in_order(vec, (0, 1, 2), index)
             if scaled:
                 gradient = vec.mul(gradient, vec.splat(mean_scale))
             one, zero = vec.const(1.0), vec.const(0.0)
@@ -52,7 +51,7 @@ def l1(plan: Plan) -> Formula:
             below = vec.select(vec.compare("<", x, y), one, zero)
             return vec.mul(vec.sub(above, below), gradient)
 
-        site.loop(4, body)
+        site.loop(site.streaming(4), body)
 
     return Formula(f"l1{suffix}", emit, (scale,))
 
@@ -167,12 +166,12 @@ def smooth_l1(plan: Plan) -> Formula:
         width, inverse, remnant, mean_scale = site.numbers
 
         def body(vec: Vec, index: Value) -> Values:
-            difference = vec.sub(site.load(vec, 1, index), site.load(vec, 2, index))
-            slope = _smooth_slope(vec, kind, difference, width, inverse, remnant)
-            result = vec.mul(slope, site.load(vec, 0, index))
+            gradient, x, y = site.load_in_order(vec, (0, 1, 2), index)
+            slope = _smooth_slope(vec, kind, vec.sub(x, y), width, inverse, remnant)
+            result = vec.mul(slope, gradient)
             return vec.mul(result, vec.splat(mean_scale)) if scaled else result
 
-        site.loop(4, body)
+        site.loop(site.streaming(4), body)
 
     name = f"smooth_l1.{kind}{'.scaled' * scaled}"
     return Formula(name, emit, (beta, inverse, remnant, scale))

@@ -22,7 +22,7 @@ from openaclnn.kernels.cpu.simd import (
 MAX_ARGUMENTS = 30
 MAX_WORKERS = 255
 TINY = 64  # count <= grain / TINY is a tiny call
-CHUNKS = 8  # pieces for each thread: who wakes late, or shares its CPU, takes fewer
+CHUNKS = 3  # pieces for each thread: who wakes late takes fewer; each new piece costs the prefetchers their streams
 
 # The control block: one int64 a slot. Functions come in by address, so the code has no symbols to resolve.
 BUSY, ACTIVE, AVOID, CPUS = range(4)
