@@ -94,7 +94,9 @@ def _emit_copy(builder: Any, arguments: Any, item: int, writes: bool) -> None:
             low = strided(row, column)
             high = strided(row, builder.add(column, i64(wide // 2)))
             both = [builder.load(at, typ=vector, align=item) for at in (low, high)]
-            builder.store(shuffle(builder, *both, even), buffered(row, column), align=item)
+            builder.store(
+                shuffle(builder, both[0], both[1], even), buffered(row, column), align=item
+            )
 
         def line(row: Any) -> None:
             # A vector reads one element behind its last; the row's own last is therefore left to `one`.
