@@ -260,3 +260,16 @@ def test_an_example_under_a_sanitizer(tmp_path, sanitizer):
     # What the interpreter keeps until the end is no leak of the example's.
     output = run_program(program, ASAN_OPTIONS="detect_leaks=0")
     assert output.endswith("strides: 6 2 of 2\n")
+
+
+def test_it_starts_in_a_process_that_has_loaded_pytorch():
+    """PyTorch gives a type of the interpreter the version tag that cffi locks its start with."""
+    program = (
+        "import torch, ctypes\n"
+        f"library = ctypes.CDLL({str(installed().library())!r})\n"
+        "print(library.aclInit(None), library.aclFinalize())\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["0", "0"]

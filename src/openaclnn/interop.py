@@ -69,10 +69,14 @@ def stream_source(value: Any) -> Callable[[], int]:
         # A public call for this makes a Stream object each time: 2 us.
         raw: Callable[[int], int] = sys.modules["torch"]._C._cuda_getCurrentRawStream
         return functools.partial(raw, value.device.index)
-    cupy = sys.modules.get("cupy")
-    if cupy is not None and isinstance(value, cupy.ndarray):
-        return lambda: int(cupy.cuda.get_current_stream().ptr)
+    if _is_cupy(value):
+        return lambda: int(sys.modules["cupy"].cuda.get_current_stream().ptr)
     return lambda: 0
+
+
+def _is_cupy(value: Any) -> bool:
+    cupy = sys.modules.get("cupy")
+    return cupy is not None and isinstance(value, cupy.ndarray)
 
 
 def as_tensor(value: Any) -> Tensor:
@@ -154,7 +158,11 @@ _READ_ONLY = 1
 def _from_dlpack(value: Any) -> Tensor:
     """Read the DLPack descriptor in place: NumPy's own reader has no bfloat16 and no device memory."""
     device_type, _ = value.__dlpack_device__()
-    options: dict[str, Any] = {} if device_type in (1, 3) else {"stream": -1}
+    # On a GPU the producer is told where we read: CuPy on its own current stream, which needs no waiting
+    # (-1), anybody else on the default stream (1), which its work must then come before.
+    options: dict[str, Any] = {}
+    if device_type not in (1, 3):
+        options["stream"] = -1 if _is_cupy(value) else 1
     try:
         capsule = value.__dlpack__(max_version=(1, 0), **options)
     except TypeError:  # a producer older than DLPack 1.0

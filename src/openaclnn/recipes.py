@@ -101,34 +101,41 @@ def _resembles(tensor: Any, result: Any) -> bool:
 def _torch_recipe(
     plan: Plan, runner: Runner, pick: Any, fresh: bool, result: Any, given: tuple[Any, ...]
 ) -> Recipe:
+    """Written out for the plan's tensors: unpacking and loops would cost as much as the launch itself."""
     torch = sys.modules["torch"]
-    empty, empty_like = torch.empty, torch.empty_like
-    options = {"dtype": result.dtype, "device": result.device}
-    shape = tuple(result.shape)
-    like = next((k for k, tensor in enumerate(pick(given)) if _resembles(tensor, result)), None)
-    stream_of = stream_source(result)
-    low, high = plan.output.low, plan.output.high
-    extents = [(operand.low, operand.high) for operand in plan.inputs]
-
-    def into_fresh(*arrays: Any) -> Any:
-        inputs = pick(arrays)
-        out = empty(shape, **options) if like is None else empty_like(inputs[like])
-        if runner([*[array.data_ptr() for array in inputs], out.data_ptr()], stream_of()):
-            raise stray_target(plan, [as_tensor(array) for array in inputs])
-        return out
-
-    def into_given(*arrays: Any) -> Any:
-        out = arrays[-1]
-        addresses = [array.data_ptr() for array in pick(arrays)]
-        start = out.data_ptr()
-        for address, (first, last) in zip(addresses, extents, strict=True):
-            if address + last > start + low and start + high > address + first:
-                return NotImplemented  # perhaps in place, perhaps not: the full checks decide
-        if runner([*addresses, start], stream_of()):
-            raise stray_target(plan, [as_tensor(array) for array in pick(arrays)])
-        return out
-
-    return into_fresh if fresh else into_given
+    places = pick(tuple(range(len(given))))
+    names = [f"t{place}" for place in (places if isinstance(places, tuple) else (places,))]
+    inputs = pick(given)
+    like = next((n for n, t in zip(names, inputs, strict=True) if _resembles(t, result)), None)
+    arguments = ", ".join(f"t{place}" for place in range(len(given) - 1))
+    lines = [f"def call({arguments}, out):"]
+    if fresh:
+        made = f"empty_like({like})" if like else "empty(shape, dtype=dtype, device=device)"
+        lines.append(f"    out = {made}")
+    lines.append("    start = out.data_ptr()")
+    lines += [f"    a{n} = {n}.data_ptr()" for n in names]
+    if not fresh:
+        # Perhaps in place, perhaps not: the full checks decide.
+        low, high = plan.output.low, plan.output.high
+        lines += [
+            f"    if a{n} + {own.high} > start + {low} and start + {high} > a{n} + {own.low}: return NotImplemented"
+            for n, own in zip(names, plan.inputs, strict=True)
+        ]
+    addresses = ", ".join(f"a{n}" for n in names)
+    tensors = ", ".join(names)
+    lines += [
+        f"    if runner(({addresses}, start), stream()):",
+        f"        raise stray(plan, [as_tensor(t) for t in ({tensors},)])",
+        "    return out",
+    ]
+    scope: dict[str, Any] = {
+        "empty": torch.empty, "empty_like": torch.empty_like, "shape": tuple(result.shape),
+        "dtype": result.dtype, "device": result.device, "runner": runner, "plan": plan,
+        "stream": stream_source(result), "stray": stray_target, "as_tensor": as_tensor,
+    }  # fmt: skip
+    exec("\n".join(lines), scope)
+    call: Recipe = scope["call"]
+    return call
 
 
 def stray_target(plan: Plan, tensors: list[Tensor]) -> AclnnError:

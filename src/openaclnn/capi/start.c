@@ -64,8 +64,12 @@ static void openaclnn_start_once(void)
     }
     gil = PyGILState_Ensure();
     failed = PyRun_SimpleString(OPENACLNN_FIND_PACKAGES);
-    PyGILState_Release(gil);
+    /* Before Python 3.12 cffi locks its start with the version tag of this type and aborts where somebody
+     * (PyTorch, say) has made the interpreter give it one. Taken back, and nobody can give it anew while
+     * we hold the GIL, which cffi does not need to be free since Python runs already. */
+    PyType_Modified(&PyCapsule_Type);
     failed = failed != 0 || cffi_start_python() != 0;
+    PyGILState_Release(gil);
     __atomic_store_n(&openaclnn_state, failed ? -1 : 1, __ATOMIC_RELEASE);
 }
 
