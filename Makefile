@@ -9,6 +9,12 @@ TORCH ?= torch==2.13.0
 
 demo: $(VENV)/.demo
 	@$(BIN)/openaclnn demo
+	@mkdir -p build
+	@echo "\nThe same from C: examples/c/ten_mistakes.c, compiled against our headers, and what it is told"
+	@$(CC) examples/c/ten_mistakes.c $$($(BIN)/openaclnn-config --cflags --libs) -o build/ten_mistakes
+	@build/ten_mistakes
+	@echo "\nSpeed on this machine (make bench compares with PyTorch)"
+	@$(BIN)/python -m benchmarks --quick --only bandwidth --dtype FLOAT --rounds 5 --section speed
 
 test: $(VENV)/.test
 	$(BIN)/python -m pytest

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 import pickle
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -154,3 +156,19 @@ def test_choosing_an_engine_by_name() -> None:
     assert found.reasons == ("numpy: serves it, asked for by name",)
     with pytest.raises(ValueError, match=r"known engines: .*numpy"), openaclnn.use_engine("abacus"):
         pass
+
+
+def test_without_llvm_numpy_serves_and_explain_says_so() -> None:
+    program = (
+        "import sys; sys.modules['llvmlite'] = None\n"
+        "import numpy as np, openaclnn\n"
+        "x = np.float32([-1, 2])\n"
+        "print(openaclnn.elu_backward(x, x).round(3).tolist())\n"
+        "print(openaclnn.explain(openaclnn.elu_backward, x, x))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert "[-0.368" in done.stdout
+    assert "engine numpy" in done.stdout
+    assert "cpu: llvmlite, Numba's code generator, is not installed" in done.stdout

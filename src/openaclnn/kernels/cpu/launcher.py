@@ -22,7 +22,11 @@ from openaclnn.kernels.cpu.simd import (
 MAX_ARGUMENTS = 30
 MAX_WORKERS = 255
 TINY = 64  # count <= grain / TINY is a tiny call
-CHUNKS = 3  # pieces for each thread: who wakes late takes fewer; each new piece costs the prefetchers their streams
+CHUNKS = 8  # pieces for each thread: who wakes late, or shares its CPU, takes fewer
+FEW_CHUNKS, MANY = (
+    3,
+    1 << 20,
+)  # of long loops: each new piece costs the prefetchers their streams, 5 % in all
 
 # The control block: one int64 a slot. Functions come in by address, so the code has no symbols to resolve.
 BUSY, ACTIVE, AVOID, CPUS = range(4)
@@ -163,7 +167,9 @@ def _share(
 ) -> None:
     wanted = builder.add(builder.sdiv(count, grain), i64(1))
     helpers = builder.select(builder.icmp_signed("<", wanted, active), wanted, active)
-    pieces = builder.mul(builder.add(helpers, i64(1)), i64(CHUNKS))
+    many = builder.icmp_signed(">=", count, i64(MANY))
+    chunks = builder.select(many, i64(FEW_CHUNKS), i64(CHUNKS))
+    pieces = builder.mul(builder.add(helpers, i64(1)), chunks)
     step = builder.sdiv(builder.sub(builder.add(count, pieces), i64(1)), pieces)
     aligned = builder.and_(builder.add(step, i64(63)), i64(-64))
     step = builder.select(builder.icmp_signed(">=", step, i64(512)), aligned, step)
