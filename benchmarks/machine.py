@@ -94,7 +94,7 @@ def describe_machine(torch: Any = None, device: str = "cpu") -> dict[str, Any]:
         "architecture": platform.machine(),
         "cores": usable_cores(),
         "memory_gib": _memory_gib(),
-        "system": platform.platform(),
+        "system": platform.system(),
     }
     if device == "cuda":
         own = torch.cuda.get_device_properties(torch.cuda.current_device())

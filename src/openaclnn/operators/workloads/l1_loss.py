@@ -9,13 +9,15 @@ import numpy as np
 
 from openaclnn.declare import REDUCTIONS
 from openaclnn.dtypes import DType
-from openaclnn.operators.workloads.pairwise import element_scale, make_pair, pairwise_cases
+from openaclnn.operators.workloads.pairwise import (
+    PAIR_VARIANTS,
+    element_scale,
+    make_pair,
+    pairwise_cases,
+)
 
 PATTERN = "elementwise"
-VARIANTS: dict[str, dict[str, Any]] = {
-    "dense gradient": {"reduction": "none", "one_gradient": False},
-    "one gradient": {"reduction": "mean", "one_gradient": True},
-}
+VARIANTS = PAIR_VARIANTS
 
 
 def make(

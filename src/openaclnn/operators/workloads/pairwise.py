@@ -29,6 +29,12 @@ def pairwise_cases(
         }
 
 
+PAIR_VARIANTS: dict[str, dict[str, Any]] = {
+    "dense gradient": {"reduction": "none", "one_gradient": False},
+    "one gradient": {"reduction": "mean", "one_gradient": True},
+}
+
+
 def make_pair(
     rng: np.random.Generator,
     dtype: DType,

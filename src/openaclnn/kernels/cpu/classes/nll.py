@@ -9,9 +9,11 @@ import numpy as np
 
 from openaclnn.kernels.cpu import pool
 from openaclnn.kernels.cpu.cache import compiled
-from openaclnn.kernels.cpu.classes import scatter, select, totals
+from openaclnn.kernels.cpu.classes import scatter, totals
 from openaclnn.kernels.cpu.classes.code import Code, Number
 from openaclnn.kernels.cpu.classes.parameters import Parameters, fields, pack
+from openaclnn.kernels.cpu.classes.pieces import emit_pieces
+from openaclnn.kernels.cpu.classes.select import Select
 from openaclnn.plan import Plan
 
 OPERANDS = {
@@ -113,10 +115,10 @@ def runner(plan: Plan, lanes: int = 0) -> Callable[[Sequence[int], int], int]:
         },
     )  # fmt: skip
     kind = f"{dtype}.{target}.{'single' if single else 'each'}"
-    emit = select.emit_select if by_comparing else scatter.emit_scatter
+    worker: Any = Select if by_comparing else scatter.Scatter
     kernel = compiled(
-        f"nll.{emit.__name__}.{kind} x{lanes}",
-        emit(dtype, target, single, SLOTS, single_gradient(dtype, target), lanes),
+        f"nll.{worker.__name__}.{kind} x{lanes}",
+        emit_pieces(worker, dtype, target, single, SLOTS, single_gradient(dtype, target), lanes),
     )
     pieces = -(-positions // way["unit"])
     grain = max(1, ALONE // (min(way["unit"], positions) * plan.classes))

@@ -22,27 +22,6 @@ LEAVE, SPAN, STRIDED = range(3)
 """How a piece of work clears its output: not at all, as one span of memory, or as its strides say."""
 
 
-def emit_scatter(
-    dtype: str, target: str, single: bool, slots: dict[str, int],
-    scale: Callable[[Code, Parameters], Number], lanes: int = 0,
-) -> Callable[[Any, Any], None]:  # fmt: skip
-    """The kernel. `scale` gives the gradient of all positions where there is but one."""
-
-    def emit(builder: Any, arguments: Any) -> None:
-        code = Code(builder, lanes)
-        parameters = Parameters(code, arguments[0], slots)
-        unit, positions = parameters["unit"], parameters["positions"]
-        gradient = scale(code, parameters) if single else None
-        scatter = _Scatter(code, parameters, dtype, target, gradient)
-        with code.loop(code.number(arguments[1]), code.number(arguments[2])) as piece:
-            start = piece * unit
-            stop = (start + unit).least(positions)
-            scatter.clear(start, stop)
-            runs(code, parameters, start, stop, ("target", "gradient", "out"), scatter.run)
-
-    return emit
-
-
 def emit_clear(slots: dict[str, int]) -> Callable[[Any, Any], None]:
     """The kernel that clears an output without gaps, `span` bytes a piece."""
 
@@ -57,7 +36,7 @@ def emit_clear(slots: dict[str, int]) -> Callable[[Any, Any], None]:
     return emit
 
 
-class _Scatter:
+class Scatter:
     def __init__(
         self, code: Code, parameters: Parameters, dtype: str, target: str, gradient: Number | None
     ) -> None:

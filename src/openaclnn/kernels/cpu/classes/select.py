@@ -5,7 +5,6 @@ Two planes a pass over 16,384 positions: two streams of stores run at the memory
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
@@ -13,7 +12,6 @@ from llvmlite import ir
 from openaclnn.kernels.cpu import numerics
 from openaclnn.kernels.cpu.classes.code import SIZE, STORED, Code, Number
 from openaclnn.kernels.cpu.classes.parameters import Parameters
-from openaclnn.kernels.cpu.classes.totals import runs
 from openaclnn.kernels.cpu.simd import (
     I16,
     I32,
@@ -33,27 +31,9 @@ SEGMENT = 2048  # positions between two looks at whether a target was no class
 STREAMS = 4
 
 
-def emit_select(
-    dtype: str, target: str, single: bool, slots: dict[str, int],
-    scale: Callable[[Code, Parameters], Number], lanes: int = 0,
-) -> Callable[[Any, Any], None]:  # fmt: skip
-    """The kernel, for positions that lie side by side in all operands."""
+class Select:
+    """For positions that lie side by side in all operands."""
 
-    def emit(builder: Any, arguments: Any) -> None:
-        code = Code(builder, lanes)
-        parameters = Parameters(code, arguments[0], slots)
-        unit, positions = parameters["unit"], parameters["positions"]
-        gradient = scale(code, parameters) if single else None
-        select = _Select(code, parameters, dtype, target, gradient)
-        with code.loop(code.number(arguments[1]), code.number(arguments[2])) as piece:
-            start = piece * unit
-            stop = (start + unit).least(positions)
-            runs(code, parameters, start, stop, ("target", "gradient", "out"), select.run)
-
-    return emit
-
-
-class _Select:
     def __init__(
         self, code: Code, parameters: Parameters, dtype: str, target: str, gradient: Number | None
     ) -> None:
@@ -67,6 +47,9 @@ class _Select:
         # Results are chosen as they lie in memory: 16-bit elements twice as many at a time.
         self.element = I32 if dtype == "f32" else I16
         self.width = code.lanes * (1 if dtype == "f32" else 2)
+
+    def clear(self, start: Number, stop: Number) -> None:
+        """Nothing: every class of every position is written."""
 
     def run(self, addresses: list[Number], count: Number) -> None:
         """A stretch of positions, all planes of it."""
