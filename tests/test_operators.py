@@ -71,6 +71,8 @@ def test_input_layouts(operator: Operator, dtype: DType, layout: str, engine: st
                 moved[name], _ = laid_out(arguments[name], layout)
         got = plain(operator)(**moved)
         assert_matches_oracle(operator, moved, got)
+        again = plain(operator)(**moved)  # a repeated call takes a shorter way
+        np.testing.assert_array_equal(again.view(np.uint8), got.view(np.uint8))
         np.testing.assert_allclose(
             got.astype(np.float64),
             dense.astype(np.float64),
@@ -96,9 +98,11 @@ def test_output_layouts_keep_their_gaps(
         assert touched.sum() == view.size
         view[...] = np.nan
         before = memory.copy()
-        got = plain(operator)(**arguments, out=view)
-        assert got is view
-        assert_matches_oracle(operator, arguments, view.copy())
+        for _ in range(3):  # a repeated call takes a shorter way
+            view[...] = np.nan
+            got = plain(operator)(**arguments, out=view)
+            assert got is view
+            assert_matches_oracle(operator, arguments, view.copy())
         gaps = ~touched.reshape(-1)
         np.testing.assert_array_equal(
             memory.reshape(-1)[gaps].view(np.uint8), before.reshape(-1)[gaps].view(np.uint8)
@@ -296,3 +300,18 @@ def test_nll_target_types(index: DType, dtype: DType, engine: str) -> None:
 
 def test_canary_helper_fills() -> None:
     assert (fresh((3,), np.dtype(np.float32)).view(np.uint8) == CANARY).all()
+
+
+@dtypes
+@pytest.mark.parametrize("operator", elementwise(), ids=lambda op: op.python_name)
+def test_everything_backwards_and_repeated(operator: Operator, dtype: DType, engine: str) -> None:
+    """All operands run downwards: walked upwards from their other end, also on the shorter way."""
+    rng = np.random.default_rng(53)
+    for _ in range(3):
+        arguments = {
+            name: rng.normal(size=(5, 40)).astype(dtype.numpy)[::-1, ::-1]
+            for name in tensor_names(operator)
+        }
+        out = np.full((5, 40), np.nan, dtype.numpy)[::-1, ::-1]
+        assert plain(operator)(**arguments, out=out) is out
+        assert_matches_oracle(operator, arguments, out.copy())

@@ -196,6 +196,14 @@ if hasattr(os, "register_at_fork"):
     )
 
 
+def address_of(operand: Any) -> int:
+    """An operand's address: itself, or where the array's data lie."""
+    if isinstance(operand, np.ndarray):
+        place: int = operand.__array_interface__["data"][0]
+        return place
+    return int(operand)
+
+
 def launch(kernel: int, count: int, grain: int, *arguments: int) -> int:
     """Run `kernel` over [0, count) and return its status word; up to `grain` units stay on this thread."""
     if count > grain and not _state["started"]:

@@ -149,7 +149,10 @@ def _shifted(
     """A runner whose operands start elsewhere than at their addresses."""
 
     def moved(addresses: Sequence[int], stream: int = 0) -> int:
-        return run([address + offset for address, offset in zip(addresses, offsets, strict=True)])
+        places = (
+            pool.address_of(operand) for operand in addresses
+        )  # arrays may stand for addresses
+        return run([place + offset for place, offset in zip(places, offsets, strict=True)])
 
     return moved
 
