@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Hashable
 from functools import partial
-from math import copysign, prod
+from math import copysign
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from openaclnn.declare import Operator
 from openaclnn.dispatch import Runner, choose_engine, current_engine
 from openaclnn.guard import check_memory, check_output_layout, check_overlap
 from openaclnn.plain import check_devices
-from openaclnn.plan import Plan
+from openaclnn.plan import Plan, covered_elements
 from openaclnn.products import current_product, listeners
 from openaclnn.runtime import AclFailure, current_stream, default_stream
 from openaclnn.status import AclnnError, Status, record_message
@@ -62,7 +62,7 @@ class Executor:
         self.inputs = inputs
         self.output = output
         self.runner = runner
-        self.small = prod(plan.shape) * max(plan.classes, 1) <= _SMALL
+        self.small = covered_elements(plan) <= _SMALL
         self.repeatable = False
         self.borrowed = False  # all tensors are views of arrays, whose addresses nobody can change
         self.quick: Callable[[], bool] | None = None

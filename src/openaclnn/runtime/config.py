@@ -39,9 +39,7 @@ def install(settings: dict[str, Any]) -> None:
     global _current
     _current = settings
     products.configure_product(settings.get("openaclnn", {}).get("product"))
-    share_messages = getattr(status, "share_messages", None)
-    if share_messages is not None:
-        share_messages(settings.get("err_msg_mode", "0") == "1")
+    status.share_messages(settings.get("err_msg_mode", "0") == "1")
 
 
 def load(path: Any) -> dict[str, Any]:
