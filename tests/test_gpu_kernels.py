@@ -33,7 +33,7 @@ if MODE:
     from openaclnn.declare import Operator
     from openaclnn.dtypes import BFLOAT16, FLOAT, FLOAT16, FLOATS, INT64, DType
     from openaclnn.kernels import gpu
-    from openaclnn.kernels.gpu import launch
+    from openaclnn.kernels.gpu import runners, scratch, variants
     from openaclnn.plan import Operand, Plan
 
     names = pytest.mark.parametrize("operator", OPERATORS, ids=lambda op: op.python_name)
@@ -380,12 +380,43 @@ if MODE == "interpret":
             out = np.full((2, 17, 80, 3), nan, np.float32).transpose(0, 3, 1, 2)
         assert_matches_oracle(operator, arguments, plain(operator)(**arguments, out=out).copy())
 
+    @pytest.mark.parametrize("turned", [("target",), ("grad_output",), ("target", "grad_output")])
+    @pytest.mark.parametrize("shape", [(2, 5, 21, 70), (1, 17, 33, 7)])
+    def test_nll_transposed(turned: tuple[str, ...], shape: tuple[int, ...]) -> None:
+        """Blocks of two axes: whole ones, and what is left at both edges."""
+        operator = openaclnn.nll_loss2d_backward.operator
+        rng = np.random.default_rng(3)
+        arguments = operator.workloads.make(rng, FLOAT, shape, "random")
+        dense = openaclnn.nll_loss2d_backward(**arguments)
+        for name in turned:
+            arguments[name] = arguments[name].swapaxes(-1, -2).copy().swapaxes(-1, -2)
+        got = openaclnn.nll_loss2d_backward(**arguments)
+        assert_matches_oracle(operator, arguments, got)
+        assert got.tobytes() == dense.tobytes()
+
+    @pytest.mark.parametrize("columns", [64, 150, 577])
+    @pytest.mark.parametrize("variant", ["mean", "none", "mean, weight", "mean, smoothing"])
+    def test_cross_entropy_transposed(columns: int, variant: str) -> None:
+        """A program goes through several blocks of classes."""
+        operator = openaclnn.cross_entropy_loss_grad.operator
+        arguments = operator.workloads.make(np.random.default_rng(3), FLOAT, (70, columns), variant)
+        dense = openaclnn.cross_entropy_loss_grad(**arguments)
+        turned = arguments["log_prob"].T.copy().T
+        got = openaclnn.cross_entropy_loss_grad(**(arguments | {"log_prob": turned}))
+        assert_matches_oracle(operator, arguments, got)
+        assert got.tobytes() == dense.tobytes()
+        into = np.zeros((columns, 70), np.float32).T
+        openaclnn.cross_entropy_loss_grad(**arguments, out=into)
+        assert np.ascontiguousarray(into).tobytes() == dense.tobytes()
+        openaclnn.cross_entropy_loss_grad(**(arguments | {"log_prob": turned}), out=turned)
+        assert np.ascontiguousarray(turned).tobytes() == dense.tobytes()
+
     def test_nll_panels_and_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
         """Several panels of several blocks, the last one short, and chunks that do not divide."""
         from openaclnn.kernels.gpu import pixels
 
         monkeypatch.setattr(pixels, "PANEL_PIXELS", 32)
-        monkeypatch.setattr(pixels, "pixel_tile", lambda plan, _: (16, 1, 1, 3))
+        monkeypatch.setattr(pixels, "pixel_tile", lambda plan, _: pixels.Tile(1, 16, 1, 1, 3))
         operator = openaclnn.find_operator("nll_loss2d_backward")
         for arguments in operator.workloads.cases(np.random.default_rng(6), FLOAT):
             assert_matches_oracle(operator, arguments, plain(operator)(**arguments))
@@ -458,7 +489,7 @@ if MODE == "compile":
     def device(monkeypatch: pytest.MonkeyPatch) -> H200:
         fake = H200()
         driver.set_active(fake)
-        monkeypatch.setattr(launch, "_device_library", lambda: None)
+        monkeypatch.setattr(runners, "_device_library", lambda: None)
         COMPILED.clear()
         return fake
 
@@ -571,7 +602,9 @@ if MODE == "compile":
         assert not (off or classes * dtype.itemsize % 16) or "st.global.v4" not in text
 
     def test_the_sum_and_its_user_overlap(monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(launch, "_scratch", [(lambda *_: 1 << 30, lambda at: None)])
+        monkeypatch.setattr(
+            scratch, "_torch_allocator", lambda: (lambda *_: 1 << 30, lambda at: None)
+        )
         text = assembly(row_plan(FLOAT, 4096, 4096, True), [ALIGNED] * 4, monkeypatch)
         first_load, wait = text.index("ld.global.v4"), text.index("griddepcontrol.wait")
         assert first_load < wait < text.index("st.global.v4")
@@ -609,17 +642,17 @@ if MODE == "compile":
 
         wrapper = Wrapper()
         known = (7, wrapper, "function", (4, 1, 0))
-        start = launch._bare_start(*known, (3, nan, "constant"), 2)
+        start = variants._bare_start(*known, (3, nan, "constant"), 2)
         assert start is not None
         start(11, 1 << 20, 1 << 21)
-        launch._start(*known, (3, nan, "constant"))(11, 1 << 20, 1 << 21)
+        variants._start(*known, (3, nan, "constant"))(11, 1 << 20, 1 << 21)
         assert got[0] == got[1]
         Wrapper.global_scratch_size = 1  # then Python must make that memory
-        assert launch._bare_start(*known, (), 0) is None
-        assert launch._bare_start(7, print, "function", (), (), 0) is None
+        assert variants._bare_start(*known, (), 0) is None
+        assert variants._bare_start(7, print, "function", (), (), 0) is None
 
     def test_the_output_names_the_device(device: H200, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(launch, "_device_library", TwoDevices)
+        monkeypatch.setattr(runners, "_device_library", TwoDevices)
         runner = gpu.prepare(plans(FLOAT16)["flat"])
         runner([1 << 41] * 4, 7)
         runner([1 << 20] * 4, 8)
@@ -631,17 +664,17 @@ if MODE == "compile":
     def test_scratch_is_taken_and_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
         events: list[Any] = []
 
-        def allocate(size: int, device: int, stream: int) -> int:
-            events.append(("allocate", size <= 32 << 10, device, stream))
+        def allocate(size: int, stream: int) -> int:
+            events.append(("allocate", size <= 32 << 10, stream))
             return 1 << 30
 
-        monkeypatch.setattr(launch, "_scratch", [(allocate, lambda at: events.append(at))])
+        monkeypatch.setattr(scratch, "_torch_allocator", lambda: (allocate, events.append))
         for rows, launches in ((100, 2), (100_000, 2), (1_000_000, 3)):
             COMPILED.clear()
             gpu.prepare(row_plan(BFLOAT16, rows, 4096, True))([1 << 20] * 4, 9)
             assert len(COMPILED) == launches
             assert (1 << 30) in COMPILED[0][1]
-        assert events == [("allocate", True, 0, 9), 1 << 30] * 3
+        assert events == [("allocate", True, 9), 1 << 30] * 3
 
     def test_declines_name_the_dtype() -> None:
         from openaclnn.dtypes import COMPLEX64

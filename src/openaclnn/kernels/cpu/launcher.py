@@ -7,6 +7,7 @@ from typing import Any
 from llvmlite import ir
 
 from openaclnn.kernels.cpu import cache
+from openaclnn.kernels.cpu.builtins import as_int64, call_slot
 from openaclnn.kernels.cpu.simd import (
     I32,
     I64,
@@ -36,14 +37,6 @@ KERNEL, ARGUMENTS, COUNT, STEP, NEXT = range(16, 21)  # the task
 MASK, MASK_SLOTS = 24, 16  # the CPUs we may use
 WORKERS, WORKER_SLOTS = 40, 24  # one block for each worker:
 HANDLE, CONTROL, GO, DONE = 0, 1, 8, 16  # its pthread, where the control block lies, two semaphores
-AS_INT64 = "openaclnn_as_int64"  # PyLong_AsLongLong under a name of ours
-
-
-def _call(builder: Any, control: Any, where: int, result: Any, *values: Any) -> Any:
-    """Call the function whose address lies in a slot."""
-    kind = ir.FunctionType(result, [value.type for value in values])
-    address = builder.inttoptr(read_slot(builder, control, where), kind.as_pointer())
-    return builder.call(address, values)
 
 
 def _wait(builder: Any, control: Any, semaphore: Any) -> None:
@@ -51,7 +44,7 @@ def _wait(builder: Any, control: Any, semaphore: Any) -> None:
     again, after = builder.append_basic_block("wait"), builder.append_basic_block("woken")
     builder.branch(again)
     builder.position_at_end(again)
-    failed = _call(builder, control, SEM_WAIT, I32, semaphore)
+    failed = call_slot(builder, control, SEM_WAIT, I32, semaphore)
     builder.cbranch(builder.icmp_signed("!=", failed, ir.Constant(I32, 0)), again, after)
     builder.position_at_end(after)
 
@@ -72,7 +65,7 @@ def _take_chunks(builder: Any, control: Any) -> None:
     builder.position_at_end(inside)
     stop = builder.add(start, step)
     stop = builder.select(builder.icmp_signed("<", stop, count), stop, count)
-    _call(builder, control, KERNEL, ir.VoidType(), arguments, start, stop)
+    call_slot(builder, control, KERNEL, ir.VoidType(), arguments, start, stop)
     builder.branch(again)
     builder.position_at_end(after)
 
@@ -89,18 +82,15 @@ def emit_worker(builder: Any, arguments: Any) -> None:
     builder.position_at_end(forever)
     _wait(builder, control, slot(builder, worker, GO))
     _take_chunks(builder, control)
-    _call(builder, control, SEM_POST, I32, slot(builder, worker, DONE))
+    call_slot(builder, control, SEM_POST, I32, slot(builder, worker, DONE))
     builder.branch(forever)
-
-
-ENTRY = ir.FunctionType(PTR, [PTR, PTR, I64])
 
 
 def emit_entry(builder: Any, arguments: Any) -> None:
     """The builtin `launch(kernel, count, grain, *arguments)` in CPython's fast calling convention."""
     self, given, number = arguments
-    as_int64 = ir.Function(builder.module, ir.FunctionType(I64, [PTR]), AS_INT64)
-    control = builder.inttoptr(builder.call(as_int64, [self]), PTR)
+    read_integer = as_int64(builder)
+    control = builder.inttoptr(builder.call(read_integer, [self]), PTR)
 
     ndarray = read_slot(builder, control, NDARRAY)
     header = (
@@ -116,7 +106,7 @@ def emit_entry(builder: Any, arguments: Any) -> None:
             with then:
                 write_slot(builder, value, 0, read_slot(builder, one, header))
             with otherwise:
-                write_slot(builder, value, 0, builder.call(as_int64, [one]))
+                write_slot(builder, value, 0, builder.call(read_integer, [one]))
         return read_slot(builder, value, 0)
 
     kernel, count, grain = (argument(index) for index in range(3))
@@ -135,10 +125,10 @@ def emit_entry(builder: Any, arguments: Any) -> None:
         with then:
             builder.call(function, [block, i64(0), count])
         with otherwise:
-            state = _call(builder, control, SAVE, PTR)
+            state = call_slot(builder, control, SAVE, PTR)
             _run(builder, control, function, block, count, grain)
-            _call(builder, control, RESTORE, ir.VoidType(), state)
-    builder.ret(_call(builder, control, FROM_INT64, PTR, read_slot(builder, block, 0)))
+            call_slot(builder, control, RESTORE, ir.VoidType(), state)
+    builder.ret(call_slot(builder, control, FROM_INT64, PTR, read_slot(builder, block, 0)))
 
 
 def _run(builder: Any, control: Any, function: Any, block: Any, count: Any, grain: Any) -> None:
@@ -184,7 +174,7 @@ def _share(
 
     def go(index: Any) -> None:
         worker = _worker_at(builder, control, index)
-        _call(builder, control, SEM_POST, I32, slot(builder, worker, GO))
+        call_slot(builder, control, SEM_POST, I32, slot(builder, worker, GO))
 
     def done(index: Any) -> None:
         worker = _worker_at(builder, control, index)
@@ -197,7 +187,7 @@ def _share(
 
 def _keep_off_this_cpu(builder: Any, control: Any) -> None:
     """Exclude the caller's CPU from the workers' affinity, if it is not already."""
-    cpu = builder.sext(_call(builder, control, GETCPU, I32), I64)
+    cpu = builder.sext(call_slot(builder, control, GETCPU, I32), I64)
     moved = builder.icmp_signed("!=", cpu, read_slot(builder, control, AVOID))
     known = builder.icmp_unsigned("<", cpu, i64(64 * MASK_SLOTS))
     with builder.if_then(builder.and_(moved, known)):
@@ -212,6 +202,6 @@ def _keep_off_this_cpu(builder: Any, control: Any) -> None:
 
         def move(index: Any) -> None:
             handle = read_slot(builder, _worker_at(builder, control, index), HANDLE)
-            _call(builder, control, SET_AFFINITY, I32, handle, i64(8 * MASK_SLOTS), mask)
+            call_slot(builder, control, SET_AFFINITY, I32, handle, i64(8 * MASK_SLOTS), mask)
 
         for_range(builder, read_slot(builder, control, ACTIVE), move)

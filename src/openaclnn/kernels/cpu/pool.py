@@ -20,20 +20,18 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import llvmlite.binding as llvm
 import numpy as np
 
 from openaclnn import threads
 from openaclnn.kernels.cpu import cache
+from openaclnn.kernels.cpu.builtins import address_of_function, builtin
 from openaclnn.kernels.cpu.launcher import (
     ACTIVE,
-    AS_INT64,
     AVOID,
     BUSY,
     CONTROL,
     CPUS,
     DONE,
-    ENTRY,
     FROM_INT64,
     GETCPU,
     GO,
@@ -61,37 +59,18 @@ _CONTROL = np.zeros(WORKERS + MAX_WORKERS * WORKER_SLOTS, np.int64)
 _CONTROL_AT: int = _CONTROL.ctypes.data
 
 
-class _MethodDef(ctypes.Structure):
-    _fields_ = (
-        ("name", ctypes.c_char_p),
-        ("function", ctypes.c_void_p),
-        ("flags", ctypes.c_int),
-        ("doc", ctypes.c_char_p),
-    )
-
-
-def _address(function: Any) -> int:
-    return ctypes.cast(function, ctypes.c_void_p).value or 0
-
-
 @functools.cache
 def native() -> Callable[..., int]:
-    """The builtin `launch` itself. It costs 0.2 us a call; ctypes would 1.8, a Numba dispatcher 0.7."""
+    """The builtin `launch` itself. It costs 0.2 us a call; a Numba dispatcher would 0.7."""
     api = ctypes.pythonapi
     for where, function in (
         (FROM_INT64, api.PyLong_FromLongLong), (SAVE, api.PyEval_SaveThread),
         (RESTORE, api.PyEval_RestoreThread),
     ):  # fmt: skip
-        _CONTROL[where] = _address(function)
+        _CONTROL[where] = address_of_function(function)
     if arrays_are_readable():
         _CONTROL[NDARRAY] = id(np.ndarray)
-    llvm.add_symbol(AS_INT64, _address(api.PyLong_AsLongLong))
-    _definition.function = cache.compiled("pool.entry", emit_entry, ENTRY)
-    create = ctypes.PYFUNCTYPE(
-        ctypes.py_object, ctypes.POINTER(_MethodDef), ctypes.py_object, ctypes.py_object
-    )(("PyCFunction_NewEx", api))
-    builtin: Callable[..., int] = create(ctypes.pointer(_definition), _CONTROL_AT, None)
-    return builtin
+    return builtin("pool.entry", emit_entry, _CONTROL_AT)
 
 
 @functools.cache
@@ -105,8 +84,6 @@ def arrays_are_readable() -> bool:
     return found == probe.ctypes.data and kind == id(np.ndarray)
 
 
-_METH_FASTCALL = 0x80
-_definition = _MethodDef(b"launch", None, _METH_FASTCALL, None)  # CPython keeps a pointer to it
 _lock = threading.Lock()
 _state = {"started": False, "workers": 0}
 # macOS has no unnamed semaphores and Windows none of this: there a kernel runs on its caller alone.
@@ -156,12 +133,12 @@ def _load_functions() -> bool:
     needed = ("sem_wait", "sem_post", "sem_init", "pthread_create")
     if not all(hasattr(libc, name) for name in needed):
         return False
-    _CONTROL[SEM_WAIT] = _address(libc.sem_wait)
-    _CONTROL[SEM_POST] = _address(libc.sem_post)
+    _CONTROL[SEM_WAIT] = address_of_function(libc.sem_wait)
+    _CONTROL[SEM_POST] = address_of_function(libc.sem_post)
     cpus = os.sched_getaffinity(0)
     if hasattr(libc, "sched_getcpu") and hasattr(libc, "pthread_setaffinity_np"):
-        _CONTROL[GETCPU] = _address(libc.sched_getcpu)
-        _CONTROL[SET_AFFINITY] = _address(libc.pthread_setaffinity_np)
+        _CONTROL[GETCPU] = address_of_function(libc.sched_getcpu)
+        _CONTROL[SET_AFFINITY] = address_of_function(libc.pthread_setaffinity_np)
         mask = _CONTROL[MASK : MASK + MASK_SLOTS].view(np.uint64)
         mask[:] = 0
         for cpu in cpus:

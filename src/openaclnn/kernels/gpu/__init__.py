@@ -1,6 +1,7 @@
 """The Triton engine: kernels for plans whose memory lies on a CUDA device.
 
-`launch.py` knows devices, streams and compiled variants; `elementwise.py` (with `tiles.py` for any
+`launch.py` says what a launch is, `variants.py` compiles it, `runners.py` (with `native.py`, which calls
+the driver straight) queues it on a device's stream; `elementwise.py` (with `tiles.py` for any
 strides), `rows.py` and `pixels.py` hold one access pattern each, `sums.py` what `mean` divides by.
 Importing this package imports neither Triton nor torch.
 """

@@ -10,8 +10,9 @@ import triton.language as tl
 
 from openaclnn.kernels.gpu import tiles
 from openaclnn.kernels.gpu.formulas import constants, evaluate, formula, widen
-from openaclnn.kernels.gpu.launch import Launch, power_of_two_divisor, runner_of
+from openaclnn.kernels.gpu.launch import Launch, power_of_two_divisor
 from openaclnn.kernels.gpu.operands import INT32_LIMIT, elementwise_slots
+from openaclnn.kernels.gpu.runners import runner_of
 from openaclnn.plan import Plan
 
 

@@ -16,8 +16,9 @@ import triton.language as tl
 
 from openaclnn.dtypes import FLOAT
 from openaclnn.kernels.gpu.formulas import exponential
-from openaclnn.kernels.gpu.launch import VECTOR_BYTES, Launch, power_of_two_divisor, runner_of
+from openaclnn.kernels.gpu.launch import VECTOR_BYTES, Launch, power_of_two_divisor
 from openaclnn.kernels.gpu.operands import INT32_LIMIT, operand_of, slot_of, step_of, stride_of
+from openaclnn.kernels.gpu.runners import runner_of
 from openaclnn.kernels.gpu.sums import await_sums, is_counted, read_sum, sum_launches
 from openaclnn.plan import Operand, Plan
 
@@ -57,27 +58,38 @@ def _gradients(
     return tl.where(at_target, exact[:, None], result)
 
 
+@triton.jit
+def _places(rows, start, lanes, class_stride, STEP: tl.constexpr, UNIT: tl.constexpr):
+    """Pointers to classes from `start` on."""
+    if STEP == 1:
+        places = rows[:, None] + start + lanes[None, :]
+    else:
+        at = start * class_stride * UNIT + lanes * (class_stride * UNIT)
+        places = rows[:, None] + at[None, :]
+    return places
+
+
 @triton.jit(do_not_specialize=list(range(8, 21)))
 def cross_entropy_loss_grad(
     target, gradient, log_prob, weight, lse, grad_zloss, sums, out,
-    rows, classes, class_blocks, target_stride, gradient_stride, lse_stride, grad_zloss_stride,
+    rows, classes, class_groups, target_stride, gradient_stride, lse_stride, grad_zloss_stride,
     weight_stride, log_prob_row, log_prob_class, out_row, out_class, ignore_index,
     kept, smoothing, zloss_scale,
     MEAN: tl.constexpr, SMOOTHED: tl.constexpr, PARTS: tl.constexpr, PRECISE: tl.constexpr,
     LOG_PROB_ROW: tl.constexpr, LOG_PROB_CLASS: tl.constexpr, OUT_ROW: tl.constexpr,
     OUT_CLASS: tl.constexpr, WEIGHT_STEP: tl.constexpr, UNIT: tl.constexpr,
     CLASSES_UNIT: tl.constexpr, WIDE: tl.constexpr, OVERLAPPED: tl.constexpr,
-    VECTOR: tl.constexpr, ROWS: tl.constexpr, CLASSES: tl.constexpr,
+    VECTOR: tl.constexpr, ROWS: tl.constexpr, CLASSES: tl.constexpr, TILES: tl.constexpr,
 ):  # fmt: skip
-    """A block of classes of a few rows (one, where rows are long).
+    """TILES blocks of classes of a few rows (one, where rows are long).
 
     VECTOR is 0, or rows may begin anywhere, but logProb's and out's as far from a multiple of VECTOR
     elements. Then a block begins at the last such multiple before the row's own, whole vectors
     within the row are moved as such, and the row's two edges by the element.
     """
     program = tl.program_id(0)
-    row = (program // class_blocks).to(tl.int64) * ROWS + tl.arange(0, ROWS)
-    start = (program % class_blocks).to(tl.int64) * CLASSES
+    row = (program // class_groups).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    start = (program % class_groups).to(tl.int64) * (CLASSES * TILES)
     inside = row < rows
     count = classes.to(tl.int64) * CLASSES_UNIT
     lanes = tl.arange(0, CLASSES)
@@ -101,11 +113,8 @@ def cross_entropy_loss_grad(
         mask = inside[:, None] & inside_classes
         if WIDE:
             lanes = lanes.to(tl.int64)
-        if LOG_PROB_CLASS == 1:
-            values = tl.load(log_prob_rows[:, None] + start + lanes[None, :], mask)
-        else:
-            at = start * log_prob_class * UNIT + lanes * (log_prob_class * UNIT)
-            values = tl.load(log_prob_rows[:, None] + at[None, :], mask)
+        places = _places(log_prob_rows, start, lanes, log_prob_class, LOG_PROB_CLASS, UNIT)
+        values = tl.load(places, mask)
 
     indices = tl.load(target + row * target_stride, inside, other=0).to(tl.int64)
     counted = inside & is_counted(indices, count, ignore_index)
@@ -138,13 +147,16 @@ def cross_entropy_loss_grad(
             more = tl.load(grad_zloss + row * grad_zloss_stride, inside, other=0)
             zloss = zloss + more.to(tl.float32)
         if MEAN:
-            zloss = tl.div_rn(zloss, read_sum(sums, 1, PARTS))
+            if weight is not None:
+                zloss = tl.div_rn(zloss, read_sum(sums, 1, PARTS))
+            else:  # then the two sums are the same
+                zloss = tl.div_rn(zloss, total)
         own_lse = tl.load(lse + row * lse_stride, inside, other=0).to(tl.float32)
         factor = factor + zloss_scale * own_lse * heeded * zloss
 
     # p - 1 at the target loses digits as p nears 1, so that one element is made in float64. It is
     # read here, by the program that writes it and before that, so logProb and out may be one memory.
-    hit = counted & (indices >= begin) & (indices < begin + CLASSES)
+    hit = counted & (indices >= begin) & (indices < begin + CLASSES * TILES)
     exact = tl.zeros([ROWS], tl.float32)
     if tl.max(hit.to(tl.int32), 0) > 0:
         if LOG_PROB_CLASS == 1:
@@ -178,33 +190,45 @@ def cross_entropy_loss_grad(
             )
             tl.store(out_rows[:, None] + place, edges, own_edge)
 
-    weights = _class_weights(
-        weight, begin[:, None], lanes[None, :], inside_classes, weight_stride, WEIGHT_STEP, SMOOTHED
-    )
-    at_target = tl.arange(0, CLASSES)[None, :] == hit_lane[:, None]
-    values = _gradients(values, at_target, exact, factor, smooth, weights, SMOOTHED, PRECISE)
-    if VECTOR:
-        aligned = tl.multiple_of(out_rows - head, VECTOR * ITEMSIZE)
-        tl.store(aligned[:, None] + start + lanes[None, :], values, mask)
-    elif OUT_CLASS == 1:
-        tl.store(out_rows[:, None] + start + lanes[None, :], values, mask)
-    else:
-        place = start * out_class * UNIT + lanes * (out_class * UNIT)
-        tl.store(out_rows[:, None] + place[None, :], values, mask)
+    for tile in range(TILES):
+        # What the next round needs is asked for before this one computes.
+        following = values
+        here = start + tile * CLASSES
+        if TILES > 1:
+            ahead = here + CLASSES
+            places = _places(log_prob_rows, ahead, lanes, log_prob_class, LOG_PROB_CLASS, UNIT)
+            wanted = (ahead + lanes < count) & (tile + 1 < TILES)
+            following = tl.load(places, inside[:, None] & wanted[None, :])
+            inside_classes = (here + lanes < count)[None, :]
+            mask = inside[:, None] & inside_classes
+        weights = _class_weights(
+            weight, begin[:, None] + tile * CLASSES, lanes[None, :], inside_classes, weight_stride,
+            WEIGHT_STEP, SMOOTHED,
+        )  # fmt: skip
+        at_target = tile * CLASSES + tl.arange(0, CLASSES)[None, :] == hit_lane[:, None]
+        values = _gradients(values, at_target, exact, factor, smooth, weights, SMOOTHED, PRECISE)
+        if VECTOR:
+            aligned = tl.multiple_of(out_rows - head, VECTOR * ITEMSIZE)
+            tl.store(aligned[:, None] + start + lanes[None, :], values, mask)
+        else:
+            places = _places(out_rows, here, lanes, out_class, OUT_CLASS, UNIT)
+            tl.store(places, values, mask)
+        values = following
 
 
-def row_tile(plan: Plan, log_prob: Operand, classes: int) -> tuple[int, int, int]:
-    """Rows and classes of a program, and warps."""
+def row_tile(plan: Plan, log_prob: Operand, classes: int) -> tuple[int, int, int, int]:
+    """Rows and classes of a block, how many blocks a program goes through, and warps."""
     for operand in (log_prob, plan.output):
         if operand.class_stride != 1 and operand.strides[-1] == 1:  # transposed
-            return 64, min(triton.next_power_of_2(classes), 64), 8
+            wide = min(triton.next_power_of_2(classes), 64)
+            return 64, wide, min(4, -(-classes // wide)), 4
     # One row a program with class blocks fastest: 0.97-1.00 of a copy; rows fastest 0.91. Of 512 to
     # 4096 classes on 2 to 8 warps these were within 0.5% of the best for 4096 and 50257 classes;
     # 4096 lost 3%.
     most = 1024 if plan.output.dtype.itemsize >= 4 else 2048
     wide = min(triton.next_power_of_2(classes), most)
     tall = min(most // wide, triton.next_power_of_2(plan.shape[0]))
-    return tall, wide, max(1, min(4, tall * wide // 128))
+    return tall, wide, 1, max(1, min(4, tall * wide // 128))
 
 
 SHORT_ROW = 16  # vectors: rows shorter than that are mostly edges
@@ -217,8 +241,8 @@ def runner(plan: Plan) -> Callable[[Sequence[int], int], int]:
     weight = operand_of(plan, "weightOptional")
     lse, grad_zloss = operand_of(plan, "lseForZlossOptional"), operand_of(plan, "gradZlossOptional")
     (rows,) = plan.shape
-    tall, wide, warps = row_tile(plan, log_prob, plan.classes)
-    class_blocks = -(-plan.classes // wide)
+    tall, wide, tiles, warps = row_tile(plan, log_prob, plan.classes)
+    class_groups = -(-plan.classes // (wide * tiles))
     strides = log_prob.strides[-1], log_prob.class_stride, output.strides[-1], output.class_stride
     steps = [step_of(stride) for stride in strides]
     unit = power_of_two_divisor(stride for stride in strides if stride != 1)
@@ -241,10 +265,10 @@ def runner(plan: Plan) -> Callable[[Sequence[int], int], int]:
     )
     launch = Launch(
         cross_entropy_loss_grad,
-        class_blocks * -(-rows // tall),
+        class_groups * -(-rows // tall),
         slots,
         (
-            rows, plan.classes // classes_unit, class_blocks,
+            rows, plan.classes // classes_unit, class_groups,
             *(stride_of(operand, -1) for operand in (target, gradient, lse, grad_zloss)),
             weight.class_stride if weight else 0,
             *(0 if stride == 1 else stride // unit for stride in strides),
@@ -259,7 +283,7 @@ def runner(plan: Plan) -> Callable[[Sequence[int], int], int]:
             "OUT_ROW": steps[2], "OUT_CLASS": steps[3],
             "WEIGHT_STEP": step_of(weight.class_stride if weight else 0), "UNIT": unit,
             "CLASSES_UNIT": classes_unit, "WIDE": reach >= INT32_LIMIT, "OVERLAPPED": summed,
-            "VECTOR": 0, "ROWS": tall, "CLASSES": wide,
+            "VECTOR": 0, "ROWS": tall, "CLASSES": wide, "TILES": tiles,
         },
         warps,
         follows=summed,
@@ -280,14 +304,20 @@ def _with_shifted(launch: Launch, plan: Plan, log_prob: Operand) -> Launch:
     ):
         return launch
     longest = plan.classes + vector - 1
-    tall, wide, warps = row_tile(plan, log_prob, longest)
-    class_blocks = -(-longest // wide)
+    tall, wide, _, warps = row_tile(plan, log_prob, longest)
+    class_groups = -(-longest // wide)
     shifted = replace(
         launch,
-        programs=class_blocks * -(-plan.shape[0] // tall),
+        programs=class_groups * -(-plan.shape[0] // tall),
         slots=tuple(slot and slot._replace(wide=False) for slot in launch.slots),
-        numbers=(*launch.numbers[:2], class_blocks, *launch.numbers[3:]),
-        constants={**launch.constants, "VECTOR": vector, "ROWS": tall, "CLASSES": wide},
+        numbers=(*launch.numbers[:2], class_groups, *launch.numbers[3:]),
+        constants={
+            **launch.constants,
+            "VECTOR": vector,
+            "ROWS": tall,
+            "CLASSES": wide,
+            "TILES": 1,
+        },
         warps=warps,
     )
     return replace(launch, shifted=shifted, together=(2, 7), ragged=gaps[0] % vector != 0)

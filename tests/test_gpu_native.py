@@ -1,0 +1,140 @@
+"""The builtin that launches GPU kernels, with a driver's function of our own in the place of CUDA's."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import struct
+from typing import Any
+
+import pytest
+
+pytest.importorskip("llvmlite")
+
+from openaclnn.kernels.cpu.builtins import address_of_function
+from openaclnn.kernels.gpu.native import Builtin, Kernel
+
+LAUNCH = ctypes.CFUNCTYPE(
+    ctypes.c_int,
+    ctypes.POINTER(ctypes.c_uint32),
+    ctypes.c_void_p,
+    ctypes.POINTER(ctypes.c_void_p),
+    ctypes.c_void_p,
+)
+
+
+class Driver:
+    """Notes what it is asked to launch, and answers with `code`."""
+
+    def __init__(self) -> None:
+        self.code = 0
+        self.launched: list[Any] = []
+        self._function = LAUNCH(self._launch)
+        self.address = address_of_function(self._function)
+
+    def _launch(self, config: Any, function: int, parameters: Any, extra: Any) -> int:
+        words = ctypes.cast(config, ctypes.POINTER(ctypes.c_uint64))
+        attributes = words[6] & 0xFFFFFFFF
+        attribute = ctypes.cast(words[5], ctypes.POINTER(ctypes.c_uint32))
+        self.launched.append(
+            {
+                "function": function, "grid": config[0:7], "stream": words[4], "extra": extra,
+                "attributes": [(attribute[0], attribute[2])] if attributes else [],
+                "words": [ctypes.c_uint64.from_address(parameters[n]).value for n in range(6)],
+            }
+        )  # fmt: skip
+        return self.code
+
+
+def kernel(function: int, overlaps: bool = False) -> Kernel:
+    numbers: list[tuple[int | float, str]] = [(-5, "i32"), (1 << 40, "i64"), (0.5, "fp32")]
+    return Kernel(function, 70_000, 128, 4096, numbers, 1, overlaps)
+
+
+@pytest.fixture
+def driver() -> Driver:
+    return Driver()
+
+
+def entry(driver: Driver, launches: list[Any], fell: list[Any]) -> tuple[Builtin, Any]:
+    def fallback(addresses: Any, stream: int = 0) -> int:
+        fell.append((addresses, stream))
+        return 7
+
+    made = Builtin(launches, fallback, driver.address)
+    return made, made.function()
+
+
+POINTERS = [(0, 0, True), (2, 32, True)]
+
+
+def test_the_driver_gets_addresses_and_numbers(driver: Driver) -> None:
+    fell: list[Any] = []
+    made, run = entry(driver, [POINTERS], fell)
+    made.fill(0, kernel(0x5000))
+    assert run((1 << 46, 3, 1 << 45), 0x77) == 0
+    half = int.from_bytes(struct.pack("<f", 0.5), "little")
+    (got,) = driver.launched
+    assert got["function"] == 0x5000
+    assert got["grid"] == [70_000, 1, 1, 128, 1, 1, 4096]
+    assert got["stream"] == 0x77
+    assert got["attributes"] == []
+    assert got["extra"] is None
+    assert got["words"] == [1 << 46, (1 << 45) + 32, 2**64 - 5, 1 << 40, half, 0]
+    assert fell == []
+
+
+def test_launches_go_in_order_each_with_its_own(driver: Driver) -> None:
+    made, run = entry(driver, [POINTERS, [(3, 0, False), (1, 0, False)]], [])
+    made.fill(0, kernel(0x5000))
+    made.fill(1, kernel(0x6000, overlaps=True))
+    assert run((16, 32, 48, 65), 0) == 0
+    first, second = driver.launched
+    assert (first["function"], first["words"][:2]) == (0x5000, [16, 48 + 32])
+    assert (second["function"], second["words"][:2]) == (0x6000, [65, 32])
+    assert (first["attributes"], second["attributes"]) == ([], [(6, 1)])
+
+
+def test_what_it_is_not_ready_for_falls_back(driver: Driver) -> None:
+    fell: list[Any] = []
+    made, run = entry(driver, [POINTERS, POINTERS], fell)
+    made.fill(0, kernel(0x5000))
+    good = (16, 32, 48)
+    assert run(good, 1) == 7, "the second kernel is not compiled"
+    made.fill(1, kernel(0x6000))
+    assert run((16, 32, 49), 2) == 7, "an address is off"
+    assert run([16, 32, 48], 3) == 7, "a list"
+    assert run((16, 32), 4) == 7, "an address is missing"
+    assert run(good) == 7, "no stream"
+    assert driver.launched == []
+    assert fell == [(good, 1), ((16, 32, 49), 2), ([16, 32, 48], 3), ((16, 32), 4), (good, 0)]
+    assert run(good, 5) == 0
+
+
+def test_a_refusal_of_the_driver_falls_back(driver: Driver) -> None:
+    fell: list[Any] = []
+    made, run = entry(driver, [POINTERS], fell)
+    made.fill(0, kernel(0x5000))
+    driver.code = 201
+    assert run((16, 32, 48), 9) == 7
+    assert len(driver.launched) == 1
+    assert fell == [((16, 32, 48), 9)]
+
+
+def test_the_function_keeps_what_it_reads(driver: Driver) -> None:
+    fell: list[Any] = []
+    made, run = entry(driver, [POINTERS], fell)
+    made.fill(0, kernel(0x5000))
+    del made
+    gc.collect()
+    assert run((16, 32, 48), 0) == 0
+    assert run((17, 32, 48), 0) == 7
+
+
+def test_a_fallback_may_raise(driver: Driver) -> None:
+    def fallback(addresses: Any, stream: int = 0) -> int:
+        raise ValueError("no such stream")
+
+    run = Builtin([POINTERS], fallback, driver.address).function()
+    with pytest.raises(ValueError, match="no such stream"):
+        run((16, 32, 48), 0)
