@@ -71,7 +71,7 @@ def build_contenders(
     if torch is not None:
         contenders += _peers(problem, torch, not bare)
         if compiled:
-            contenders.append(_compiled(problem, torch))
+            contenders += _compiled(problem, torch)
     return contenders if bare else [*contenders, _copy(problem, torch)]
 
 
@@ -94,14 +94,18 @@ def _ours(problem: Problem, engine: str, two_phase: bool) -> Iterator[Contender]
     yield Contender(engine, function, True, engine)
     into = functools.partial(function, out=problem.out)
     yield Contender(f"{engine} out=", into, True, engine, writes_out=True)
-    if two_phase and problem.device == "cpu":  # the runtime's streams are ours, not CUDA's
+    if two_phase:
         with use_engine(engine):
             second = _second_phase(problem)
         yield Contender(f"{engine} two-phase", second, True, engine, writes_out=True)
 
 
 def _second_phase(problem: Problem) -> Callable[[], None]:
-    """Phase two of a repeatable executor and the wait for it; phase one is done here."""
+    """Phase two of a repeatable executor; phase one is done here.
+
+    On the CPU with the wait for it, since torch's calls there return when they are done; on a GPU without,
+    since torch's do not wait either, and the clock's events follow the runtime's streams.
+    """
     from openaclnn import acl, aclnn
 
     operator = problem.operator
@@ -117,11 +121,15 @@ def _second_phase(problem: Problem) -> Callable[[], None]:
     if status or aclnn.aclSetAclOpExecutorRepeatable(executor):
         raise RuntimeError(f"{operator.name}: {aclnn.aclGetRecentErrMsg()}")
 
+    def queue() -> None:
+        if second(None, size, executor, None):
+            raise RuntimeError(f"{operator.name}: {aclnn.aclGetRecentErrMsg()}")
+
     def run() -> None:
         if second(None, size, executor, None) or acl.aclrtSynchronizeStream(None):
             raise RuntimeError(f"{operator.name}: {aclnn.aclGetRecentErrMsg()}")
 
-    return run
+    return run if problem.device == "cpu" else queue
 
 
 def _peers(problem: Problem, torch: Any, probe: bool) -> Iterator[Contender]:
@@ -141,25 +149,33 @@ def _peers(problem: Problem, torch: Any, probe: bool) -> Iterator[Contender]:
             yield Contender(name, call, writes_out=name.endswith("out="))
 
 
-def _compiled(problem: Problem, torch: Any) -> Contender:
-    """torch.compile of the formula; it needs a C++ compiler (or Triton), and may refuse for other reasons."""
-    arguments, _ = problem.for_torch(torch)
-    formula = problem.operator.workloads.torch_formula
-    try:
-        torch.compiler.reset()  # else the ninth shape falls back to eager without a word
-        call = functools.partial(
-            torch.compile(functools.partial(formula, torch), dynamic=False, fullgraph=True),
-            arguments,
-        )
-        call()
-    except Exception as error:
-        return Contender("torch.compile", _nothing, unavailable=_first_line(error))
-    return Contender("torch.compile", call)
+def _compiled(problem: Problem, torch: Any) -> Iterator[Contender]:
+    """torch.compile of the formula, and of the operators that autograd would run where those are several.
+
+    It needs a C++ compiler (or Triton), and may refuse for other reasons.
+    """
+    arguments, out = problem.for_torch(torch)
+    workloads = problem.operator.workloads
+    formula = functools.partial(workloads.torch_formula, torch)
+    functions = {"torch.compile": (formula, (arguments,))}
+    if getattr(workloads, "COMPOSITE", False):
+        operators = workloads.torch_peers(torch, arguments, out)["torch"]
+        functions["torch.compile ops"] = (operators, ())
+    for name, (function, given) in functions.items():
+        try:
+            torch.compiler.reset()  # else the ninth shape falls back to eager without a word
+            compiled = torch.compile(function, dynamic=False, fullgraph=True)
+            call = functools.partial(compiled, *given)
+            call()
+        except Exception as error:
+            yield Contender(name, _nothing, unavailable=_first_line(error))
+        else:
+            yield Contender(name, call)
 
 
 def _copy(problem: Problem, torch: Any) -> Contender:
-    """A plain copy that reads half the plan's bytes and writes the other half."""
-    half = max(problem.moved // 2, 4)
+    """A plain copy that reads half the bytes that the problem touches and writes the other half."""
+    half = max(problem.touched // 2, 4)
     if torch is None:
         source, target = np.ones(half, np.uint8), np.zeros(half, np.uint8)
         return Contender(COPY, functools.partial(np.copyto, target, source))

@@ -52,6 +52,11 @@ class Problem:
     def moved(self) -> int:
         return bytes_moved(self.plan)
 
+    @property
+    def touched(self) -> int:
+        """Like `moved`, with what lies between elements that do not lie side by side: memory moves whole lines."""
+        return bytes_moved(self.plan, LINE_BYTES[self.device])
+
     def oracle(self) -> np.ndarray[Any, Any]:
         """The float64 result."""
         host = {
@@ -118,15 +123,21 @@ def _planned(operator: Operator, arguments: dict[str, Any]) -> tuple[Any, Plan]:
     return out, operator.plan(call)
 
 
-def bytes_moved(plan: Plan) -> int:
+LINE_BYTES = {"cpu": 64, "cuda": 32}
+"""The least that memory moves at once: a cache line, or a sector of one on a GPU."""
+
+
+def bytes_moved(plan: Plan, line: int = 1) -> int:
     """What any implementation must move: each input's distinct bytes once, and the output's."""
-    return sum(_distinct(plan, operand) for operand in (*plan.inputs, plan.output))
+    return sum(_distinct(plan, operand, line) for operand in (*plan.inputs, plan.output))
 
 
-def _distinct(plan: Plan, operand: Operand) -> int:
-    walked = [size for size, stride in zip(plan.shape, operand.strides, strict=True) if stride]
-    classes = plan.classes if operand.class_stride else 1
-    return math.prod(walked) * classes * operand.dtype.itemsize
+def _distinct(plan: Plan, operand: Operand, line: int) -> int:
+    axes = [*zip(plan.shape, operand.strides, strict=True), (plan.classes, operand.class_stride)]
+    walked = [(size, abs(stride)) for size, stride in axes if stride and size > 1]
+    nearest = min((stride for _, stride in walked), default=1) * operand.dtype.itemsize
+    each = max(min(nearest, line), operand.dtype.itemsize)
+    return math.prod(size for size, _ in walked) * each
 
 
 Arguments = dict[str, Any]
@@ -163,11 +174,18 @@ def _broadcast(made: Arguments, read: list[str]) -> Arguments:
     return made | {name: made[name][:1]}
 
 
+def _outer(made: Arguments, read: list[str]) -> Arguments:
+    """Of the last two operands one is a column and one is a row: their pairs are an outer product."""
+    *columns, row = [name for name in read if made[name].ndim >= 2][-2:]
+    return made | {name: made[name][:, :1] for name in columns} | {row: made[row][:1]}
+
+
 _LAYOUTS: dict[str, Callable[[Arguments, list[str]], Arguments]] = {
     "contiguous": _contiguous,
     "transposed": _transposed,
     "sliced": _sliced,
     "broadcast": _broadcast,
+    "outer": _outer,
 }
 
 

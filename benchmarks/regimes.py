@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 __all__ = ["FREE_AXES", "LAYOUTS", "REGIMES", "Regime", "shrink"]
 
-LAYOUTS = ("contiguous", "transposed", "sliced", "broadcast")
+LAYOUTS = ("contiguous", "transposed", "sliced", "broadcast", "outer")
 
 FREE_AXES = {"elementwise": (0, 1), "rows": (0,), "pixels": (0, 2, 3)}
 """The axes that may shrink without changing what kind of problem it is: never the classes."""
@@ -33,6 +33,7 @@ _CACHE = "operands fit a second-level cache: neither call nor memory decides"
 _TRANSPOSED = "one operand lies transposed: two walks through memory that disagree"
 _SLICED = "every second element: half of every cache line is wasted"
 _ROW = "one row stretched over all others: stride 0"
+_OUTER = "a column against a row: two operands that are hardly read"
 _SCALING = "where call cost ends and bandwidth begins"
 
 
@@ -58,6 +59,7 @@ _CPU: dict[str, tuple[Regime, ...]] = {
         Regime("transposed", (4096, 4096), _TRANSPOSED, "transposed"),
         Regime("sliced", (4096, 4096), _SLICED, "sliced"),
         Regime("broadcast", (4096, 4096), _ROW, "broadcast"),
+        Regime("outer", (4096, 4096), _OUTER, "outer"),
         *(_scaling(f"2^{power}", (1 << power,)) for power in _POWERS),
     ),
     "rows": (
@@ -88,11 +90,12 @@ _CPU: dict[str, tuple[Regime, ...]] = {
 _CUDA: dict[str, tuple[Regime, ...]] = {
     "elementwise": (
         _tiny((16,)),
-        Regime("cache", (1 << 20,), _CACHE, quick=True),
+        Regime("cache", (1 << 20,), _CACHE, quick=True, two_phase=True),
         _headline("bandwidth", (1 << 28,), "milliseconds of traffic: launch cost vanishes"),
         Regime("transposed", (16384, 8192), _TRANSPOSED, "transposed"),
         Regime("sliced", (16384, 8192), _SLICED, "sliced"),
         Regime("broadcast", (16384, 8192), _ROW, "broadcast"),
+        Regime("outer", (16384, 8192), _OUTER, "outer"),
     ),
     "rows": (
         _tiny((2, 8)),

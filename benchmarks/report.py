@@ -12,7 +12,7 @@ from rich.table import Table
 __all__ = ["console_tables", "disturbed", "find_wrong", "markdown"]
 
 Row = dict[str, Any]
-PEERS = ("torch", "torch out=", "torch.compile")
+PEERS = ("torch", "torch out=", "torch.compile", "torch.compile ops")
 INTRODUCTION = """# Benchmarks
 
 Written by `python -m benchmarks --report RESULTS.json --markdown docs/benchmarks.md`; do not edit.
@@ -20,8 +20,10 @@ Written by `python -m benchmarks --report RESULTS.json --markdown docs/benchmark
 Times are per call, the median and the quartiles of the rounds. In each round every contender takes its
 turn in one process, and the order rotates. `x` columns are the median over the rounds of PyTorch's time
 divided by ours in the same round: above 1 we are faster. GB/s counts the bytes that any implementation
-must move (inputs once, output once), and `of copy` compares with a plain copy that moves as many bytes,
-timed in the same rounds. Results are checked before they are timed, against the float64 reference.
+must move (inputs once, output once), and `of copy` compares with a plain copy timed in the same rounds,
+which moves as many bytes; where elements do not lie side by side (`sliced`) that counts what lies between
+them too, as memory moves whole lines (64 bytes here, 32 on a GPU). `torch.compile` is the formula compiled,
+`torch.compile ops` the operators that autograd would run, compiled. Results are checked before they are timed, against the float64 reference.
 A `!` marks a case during which other processes took cores from the benchmark: do not trust its ratios.
 """
 
@@ -39,6 +41,12 @@ def duration(microseconds: float | None) -> str:
         if microseconds < limit:
             return f"{microseconds * factor:.3g} {unit}"
     return f"{microseconds * 1e-6:.3g} s"
+
+
+def peers_of(rows: Iterable[Row]) -> list[str]:
+    """PyTorch's contenders that a table has columns for."""
+    present = {row["contender"] for row in rows}
+    return [peer for peer in PEERS if peer in present]
 
 
 def _size(shape: Sequence[int]) -> str:
@@ -89,13 +97,14 @@ def console_tables(results: dict[str, Any]) -> list[Table]:
         table = Table(title=operator, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
         table.add_column("case")
         table.add_column("ours", no_wrap=True)
-        for heading in ("time", "+-", "GB/s", "of copy", *(f"x {peer}" for peer in PEERS)):
+        peers = peers_of(rows)
+        for heading in ("time", "+-", "GB/s", "of copy", *(f"x {peer}" for peer in peers)):
             table.add_column(heading, justify="right")
         for case, group in groupby(rows, key=_case):
             label = ", ".join(case)
             for row in (row for row in group if row["ours"]):
                 if row["status"] == "ok":
-                    table.add_row(label, row["contender"], *_console_cells(row))
+                    table.add_row(label, row["contender"], *_console_cells(row, peers))
                 else:
                     table.add_row(label, row["contender"], row["status"], style="red")
                 label = ""
@@ -106,9 +115,9 @@ def console_tables(results: dict[str, Any]) -> list[Table]:
     return tables
 
 
-def _console_cells(row: Row) -> list[str]:
+def _console_cells(row: Row, peers: list[str]) -> list[str]:
     spread = (row["q3_us"] - row["q1_us"]) / 2 / row["median_us"]
-    ratios = [_number(row["ratios"].get(peer)) for peer in PEERS]
+    ratios = [_number(row["ratios"].get(peer)) for peer in peers]
     numbers = [_number(row["gbps"], 1), _number(row["of_copy"])]
     return [duration(row["median_us"]), f"{spread:.0%}", *numbers, *ratios]
 
@@ -159,9 +168,10 @@ def markdown_table(headings: Sequence[str], left: int, lines: Iterable[Sequence[
 
 
 def _speed_table(rows: list[Row]) -> str:
+    names = peers_of(rows)
     headings = [
         "variant", "regime", "shape", "dtype", "ours", "time", "quartiles", "GB/s", "of copy",
-        *PEERS, *(f"x {peer}" for peer in PEERS),
+        *names, *(f"x {peer}" for peer in names),
     ]  # fmt: skip
     lines = []
     for case, group in groupby(rows, key=_case):
@@ -176,8 +186,8 @@ def _speed_table(rows: list[Row]) -> str:
                 continue
             lines.append(
                 [*start, duration(row["median_us"]), _spread(row), _number(row["gbps"], 1),
-                 _number(row["of_copy"]), *(peers.get(peer, "-") for peer in PEERS),
-                 *(_number(row["ratios"].get(peer)) for peer in PEERS)]
+                 _number(row["of_copy"]), *(peers.get(peer, "-") for peer in names),
+                 *(_number(row["ratios"].get(peer)) for peer in names)]
             )  # fmt: skip
     return markdown_table(headings, 5, lines)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -81,6 +82,8 @@ def run(settings: Settings, progress: Progress | None = None) -> dict[str, Any]:
     torch = load_torch() if settings.use_torch else None
     if settings.device == "cuda" and (torch is None or not torch.cuda.is_available()):
         raise SystemExit("--device cuda needs torch with a GPU that it can use")
+    if settings.device != "cpu":
+        os.environ["OPENACLNN_DEVICE"] = settings.device  # for two-phase calls
     threads = set_threads(settings.threads, torch)
     states = engine_states(settings.device)
     engines = [
@@ -166,14 +169,15 @@ def _row(
     row: dict[str, Any] = {
         "operator": case.operator.python_name, "variant": case.variant,
         "regime": case.regime.name, "reason": case.regime.reason, "layout": problem.layout,
-        "shape": list(problem.shape), "dtype": case.dtype.name, "bytes": problem.moved,
+        "shape": list(problem.shape), "dtype": case.dtype.name, "bytes": problem.moved, "touched": problem.touched,
         "contender": contender.name, "ours": contender.ours, "engine": contender.engine,
         "status": status, "note": fault or contender.unavailable,
         "gbps": None, "of_copy": None, "ratios": {},
     }  # fmt: skip
     if own is not None:
         row |= own.summary()
-        row["gbps"] = problem.moved / own.median * 1e-9
+        moved = problem.touched if contender.name == COPY else problem.moved
+        row["gbps"] = moved / own.median * 1e-9
         if COPY in timings:
             row["of_copy"] = paired_ratio(timings[COPY], own)
     if own is not None and contender.ours:

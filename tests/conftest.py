@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 
 import openaclnn
+from openaclnn import acl
 from openaclnn.declare import Kind, Operator
 from openaclnn.dispatch import ENGINES
 from openaclnn.dtypes import DType, dtype_of_numpy
+from openaclnn.tensor import contiguous_strides
 
 Array = np.ndarray[Any, Any]
 OPERATORS = openaclnn.registry()
@@ -151,3 +153,60 @@ def laid_out(array: Array, layout: str) -> tuple[Array, Array]:
 
 
 LAYOUTS = ("contiguous", "transposed", "sliced", "reversed", "gaps in rows")
+
+
+@pytest.fixture
+def fresh_device() -> Iterator[None]:
+    """A runtime without a past, on device 0; everything it held is released after the test."""
+    acl.aclInit(None)
+    acl.aclFinalize()
+    acl.aclrtSetDevice(0)
+    yield
+    acl.aclInit(None)
+    acl.aclFinalize()
+    acl.aclGetRecentErrMsg()
+
+
+@pytest.fixture
+def stream() -> Any:
+    """A program's frame: init, device, stream, and everything released in the documented order."""
+    assert acl.aclInit(None) == 0
+    assert acl.aclrtSetDevice(0) == 0
+    status, handle = acl.aclrtCreateStream()
+    assert status == 0
+    yield handle
+    assert acl.aclrtDestroyStream(handle) == 0
+    assert acl.aclrtResetDevice(0) == 0
+    assert acl.aclFinalize() == 0
+
+
+def device_tensor(array: np.ndarray) -> tuple[Any, int]:
+    """A device copy of an array and its descriptor, as the documents' CreateAclTensor makes them."""
+    size = max(array.nbytes, 1)
+    status, address = acl.aclrtMalloc(size, acl.ACL_MEM_MALLOC_HUGE_FIRST)
+    assert status == 0
+    contiguous = np.ascontiguousarray(array)
+    if array.nbytes:
+        assert (
+            acl.aclrtMemcpy(address, size, contiguous, array.nbytes, acl.ACL_MEMCPY_HOST_TO_DEVICE)
+            == 0
+        )
+    strides = contiguous_strides(array.shape)
+    dtype = dtype_of_numpy(array.dtype)
+    assert dtype is not None
+    tensor = acl.aclCreateTensor(
+        array.shape, dtype.code, strides, 0, acl.ACL_FORMAT_ND, array.shape, address
+    )
+    assert tensor is not None
+    return tensor, address
+
+
+def read_back(address: int, like: np.ndarray) -> np.ndarray:
+    result = np.empty_like(like)
+    assert (
+        acl.aclrtMemcpy(
+            result, result.nbytes, address, result.nbytes, acl.ACL_MEMCPY_DEVICE_TO_HOST
+        )
+        == 0
+    )
+    return result

@@ -591,7 +591,7 @@ def tune(selected: list[str]) -> None:
         (a, b, warps) for a in (1, 4, 8, 16, 32) for b in (256, 512, 1024, 2048) for warps in (4, 8)
         if 2048 <= a * b <= 8192
     ]  # fmt: skip
-    row = [(1, block, 1, warps) for block in (512, 1024, 2048, 4096) for warps in (2, 4, 8)]
+    row = [(1, block, warps) for block in (512, 1024, 2048, 4096) for warps in (2, 4, 8)]
     pixel = [
         pixels.Tile(1, block, 1, warps, chunk)
         for block, warps in ((512, 2), (512, 4), (1024, 4)) for chunk in (6, 8, 12, 16)

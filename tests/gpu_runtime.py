@@ -12,16 +12,15 @@ import numpy as np
 import pytest
 
 import openaclnn
-from conftest import OPERATORS, plain
+from conftest import OPERATORS, device_tensor, plain, read_back
 from openaclnn import acl, aclnn
 from openaclnn.declare import Kind, Operator
-from test_two_phase import device_tensor, read_back, stream  # noqa: F401
 
 names = pytest.mark.parametrize("operator", OPERATORS, ids=lambda op: op.python_name)
 
 
 @names
-def test_the_documents_program_on_the_gpu(operator: Operator, stream: Any) -> None:  # noqa: F811
+def test_the_documents_program_on_the_gpu(operator: Operator, stream: Any) -> None:
     sample = next(sample for sample in operator.samples if sample.document)
     given = sample.arrays()
     expected = plain(operator)(**given)
@@ -47,7 +46,7 @@ def test_the_documents_program_on_the_gpu(operator: Operator, stream: Any) -> No
     np.testing.assert_allclose(read_back(addresses[-1], out), expected, rtol=3e-7, atol=1e-8)
 
 
-def test_large_asynchronous_work_copies_and_events(stream: Any) -> None:  # noqa: F811
+def test_large_asynchronous_work_copies_and_events(stream: Any) -> None:
     x = np.random.default_rng(0).normal(size=1 << 24).astype(np.float32)
     source, _ = device_tensor(x)
     out, address = device_tensor(np.zeros_like(x))

@@ -11,15 +11,7 @@ from openaclnn import acl, runtime
 H2H, H2D, D2H, D2D, DEFAULT, H2B2D = range(6)
 
 
-@pytest.fixture(autouse=True)
-def device():
-    acl.aclInit(None)
-    acl.aclFinalize()
-    acl.aclrtSetDevice(0)
-    yield
-    acl.aclInit(None)
-    acl.aclFinalize()
-    acl.aclGetRecentErrMsg()
+pytestmark = pytest.mark.usefixtures("fresh_device")
 
 
 def malloc(size, fill=None):

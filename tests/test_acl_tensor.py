@@ -12,15 +12,7 @@ from openaclnn.tensor import Tensor
 ND = acl.ACL_FORMAT_ND
 
 
-@pytest.fixture(autouse=True)
-def device():
-    acl.aclInit(None)
-    acl.aclFinalize()
-    acl.aclrtSetDevice(0)
-    yield
-    acl.aclInit(None)
-    acl.aclFinalize()
-    acl.aclGetRecentErrMsg()
+pytestmark = pytest.mark.usefixtures("fresh_device")
 
 
 def create(dims=(2, 3), dtype=0, stride=None, offset=0, format=ND, storage=(2, 3), data=0x10000):

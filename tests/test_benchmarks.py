@@ -16,12 +16,13 @@ from benchmarks import machine
 from benchmarks.contenders import COPY, Contender, build_contenders, engine_states
 from benchmarks.first_call import first_calls, peak_memory
 from benchmarks.measure import CpuClock, Sample, Timing, interleave, paired_ratio, rotated
-from benchmarks.problems import build, load_torch
+from benchmarks.problems import build, bytes_moved, load_torch
 from benchmarks.regimes import LAYOUTS, REGIMES, Regime, shrink
 from benchmarks.report import console_tables, disturbed, find_wrong, markdown
 from benchmarks.runner import Case, Settings, run, run_case, select
 from benchmarks.verify import ORACLE_LIMIT, disagreement, find_faults
 
+import openaclnn
 from openaclnn.declare import Operator, registry
 from openaclnn.dtypes import BFLOAT16, FLOAT, FLOATS, DType
 
@@ -35,7 +36,7 @@ SETTINGS = Settings(
     command="a test",
 )  # fmt: skip
 ROW_FIELDS = {
-    "operator", "variant", "regime", "reason", "layout", "shape", "dtype", "bytes", "contender",
+    "operator", "variant", "regime", "reason", "layout", "shape", "dtype", "bytes", "touched", "contender",
     "ours", "engine", "status", "note", "gbps", "of_copy", "ratios", "others_cores", "disturbed",
 }  # fmt: skip
 TIME_FIELDS = {"median_us", "q1_us", "q3_us", "minimum_us", "host_us", "rounds", "inner"}
@@ -167,7 +168,7 @@ def test_bytes_are_those_the_plan_must_move(operator: Operator, layout: str) -> 
         return  # no such regime
     problem = build(operator, variant, BFLOAT16, TINY[pattern][0].shape, layout)
     if problem is None:
-        assert layout == "broadcast"
+        assert layout in ("broadcast", "outer")
         return
     read = {operator[operand.parameter].python_name for operand in problem.plan.inputs}
     expected = problem.out.nbytes + sum(problem.arguments[name].nbytes for name in read)
@@ -332,3 +333,20 @@ def test_no_operator_is_named_in_the_package() -> None:
 
 def test_torch_is_optional() -> None:
     assert load_torch() is None or hasattr(load_torch(), "Tensor")
+
+
+def test_what_lies_between_elements_counts_as_touched() -> None:
+    operator = openaclnn.find_operator("elu_backward")
+    shape = (16, 8)
+    dense = build(operator, "input", FLOAT, shape)
+    sliced = build(operator, "input", FLOAT, shape, "sliced")
+    assert dense is not None
+    assert sliced is not None
+    assert dense.moved == dense.touched == sliced.moved == 3 * 128 * 4
+    assert sliced.touched == (2 * 2 + 1) * 128 * 4  # two inputs by every second element
+    assert bytes_moved(sliced.plan, 4) == sliced.moved
+    far = build(
+        openaclnn.find_operator("l1_loss_backward"), "one gradient", BFLOAT16, shape, "transposed"
+    )
+    assert far is not None
+    assert far.touched == far.moved

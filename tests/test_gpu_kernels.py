@@ -12,6 +12,7 @@ import subprocess
 import sys
 import types
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -517,6 +518,12 @@ if MODE == "compile":
         kernel = "cross_entropy_loss_grad"
         return Plan("aclnn", kernel, dtype, (rows,), inputs, output, numbers, columns, 0)
 
+    def turned_row_plan(dtype: DType) -> Plan:
+        plan = row_plan(dtype, 16384, 4096, False)
+        target, gradient, log_prob = plan.inputs
+        log_prob = replace(log_prob, strides=(1,), class_stride=16384)
+        return replace(plan, inputs=(target, gradient, log_prob))
+
     def pixel_plan(dtype: DType) -> Plan:
         inputs = (
             operand("target", INT64, (8192, 1), role="positions"),
@@ -561,6 +568,7 @@ if MODE == "compile":
             "transposed": pair_plan(dtype, shape, matrix, turned, matrix, matrix),
             "outer": pair_plan(dtype, shape, (0, 0), column, row, matrix),
             "rows": row_plan(dtype, 4096, 128256, False),
+            "rows, transposed": turned_row_plan(dtype),
             "pixels": pixel_plan(dtype),
         }
 

@@ -9,16 +9,7 @@ import pytest
 from openaclnn import acl, runtime
 from openaclnn.runtime import context, resources
 
-
-@pytest.fixture(autouse=True)
-def device():
-    acl.aclInit(None)
-    acl.aclFinalize()
-    acl.aclrtSetDevice(0)
-    yield
-    acl.aclInit(None)
-    acl.aclFinalize()
-    acl.aclGetRecentErrMsg()
+pytestmark = pytest.mark.usefixtures("fresh_device")
 
 
 @pytest.fixture

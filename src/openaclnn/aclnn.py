@@ -15,7 +15,14 @@ from typing import Any
 
 from openaclnn.acl import aclGetRecentErrMsg
 from openaclnn.declare import Operator, registry
-from openaclnn.executor import Executor, fail, inner_failure, phase_one, phase_two
+from openaclnn.executor import (
+    Executor,
+    fail,
+    forget_quick,
+    inner_failure,
+    phase_one,
+    phase_two,
+)
 from openaclnn.status import AclnnError, Status
 from openaclnn.tensor import Tensor
 
@@ -51,9 +58,8 @@ def _second_phase(operator: Operator) -> Callable[[Any, int, Any, Any], int]:
     def function(workspace: Any, workspaceSize: int, executor: Any, stream: Any = None) -> int:
         try:
             if executor.__class__ is Executor and executor.quick is not None:
-                if stream is None and not workspaceSize and executor.operator is operator:
-                    if executor.quick():
-                        return 0
+                if not workspaceSize and executor.operator is operator and executor.quick(stream):
+                    return 0
             phase_two(operator, workspace, workspaceSize, executor, stream)
             return 0
         except AclnnError as error:
@@ -125,8 +131,7 @@ def _set_address(
                 f"that of a tensor given to phase one, below {len(slots)}", f"{index}",
             )  # fmt: skip
         tensor = slots[int(index)]
-    executor.quick = None
-    executor.borrowed = False
+    forget_quick()  # other executors may have the same descriptor
     tensor.base = int(address or 0)
     tensor.raw = True
     tensor.owner = None

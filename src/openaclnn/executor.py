@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Hashable
+import weakref
+from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from math import copysign
 from typing import Any
@@ -18,14 +19,15 @@ from openaclnn.guard import check_memory, check_output_layout, check_overlap
 from openaclnn.plain import check_devices
 from openaclnn.plan import Plan, covered_elements
 from openaclnn.products import current_product, listeners
-from openaclnn.runtime import AclFailure, current_stream, default_stream
+from openaclnn.runtime import AclFailure, Stream, current_stream, default_stream, memory
+from openaclnn.runtime.device import device_named
 from openaclnn.status import AclnnError, Status, record_message
 from openaclnn.tensor import Scalar, Tensor
 
 __all__ = ["Executor", "phase_one", "phase_two"]
 
 
-_SMALL = 4096
+_SMALL = 1 << 16
 """Elements up to which a kernel runs in the calling thread, on a stream without work."""
 
 
@@ -33,8 +35,9 @@ class Executor:
     """A checked and planned call. `tensors` are all tensors of phase one in C order, null ones as None."""
 
     __slots__ = (
+        "__weakref__",
         "_lock",
-        "borrowed",
+        "device",
         "inputs",
         "operands",
         "operator",
@@ -55,6 +58,7 @@ class Executor:
         inputs: list[Tensor | None],
         output: Tensor,
         runner: Runner | None,
+        device: str,
     ) -> None:
         self.operator = operator
         self.plan = plan
@@ -64,8 +68,8 @@ class Executor:
         self.runner = runner
         self.small = covered_elements(plan) <= _SMALL
         self.repeatable = False
-        self.borrowed = False  # all tensors are views of arrays, whose addresses nobody can change
-        self.quick: Callable[[], bool] | None = None
+        self.device = device  # where the tensors lie
+        self.quick: Callable[[Any], bool] | None = None
         self.spent = ""  # why it cannot run any more
         self._lock = threading.Lock()
 
@@ -101,7 +105,6 @@ def phase_one(
     operator: Operator, arguments: tuple[Any, ...], workspace_size: bool, executor: bool
 ) -> Executor:
     """Bind, check and plan; raises AclnnError where the interface returns a status."""
-    borrowed = not any(type(value) is Tensor for value in arguments)
     arguments = tuple(_viewed(value) for value in arguments)
     key = _signature(operator, arguments) if workspace_size and executor else None
     known = _plans.get(key) if key is not None else None
@@ -113,16 +116,14 @@ def phase_one(
             if len(_plans) >= _KEPT:
                 _plans.clear()
             _plans[key] = known
-    plan, runner, places, inputs, output = known
+    plan, runner, places, inputs, output, device = known
     operands = [arguments[place] for place in places]
     # A raw tensor may get its address later; what is known already is checked where the caller can see it.
     for operand, tensor in zip((*plan.inputs, plan.output), operands, strict=False):
         if tensor.base:
             check_memory(plan, (operand,), (tensor,))
     given = [arguments[place] for place in inputs]
-    made = Executor(operator, plan, operands, given, arguments[output], runner)
-    made.borrowed = borrowed
-    return made
+    return Executor(operator, plan, operands, given, arguments[output], runner, device)
 
 
 def _viewed(value: Any) -> Any:
@@ -135,8 +136,8 @@ def _viewed(value: Any) -> Any:
     return value
 
 
-# A plan, its runner, and the arguments (by number) that are its operands, all inputs, the output.
-Known = tuple[Plan, Runner | None, tuple[int, ...], tuple[int, ...], int]
+# A plan, its runner, the arguments (by number) that are its operands, all inputs, the output; the device.
+Known = tuple[Plan, Runner | None, tuple[int, ...], tuple[int, ...], int, str]
 
 _KEPT = 1024  # signatures: a training loop has a handful, a test suite thousands
 _plans: dict[Hashable, Known] = {}
@@ -160,6 +161,7 @@ def _checked_plan(operator: Operator, call: Call) -> Known:
         tuple(names.index(operand.parameter) for operand in operands),
         tuple(names.index(p.name) for p in operator.tensors if p.name != output),
         names.index(output),
+        device,
     )
 
 
@@ -186,14 +188,41 @@ def _signature(operator: Operator, arguments: tuple[Any, ...]) -> Hashable:
     return tuple(key)
 
 
-def _quick(executor: Executor, runner: Runner, addresses: list[int]) -> Callable[[], bool]:
-    """A repeatable phase two on the default stream, when nothing it checked before can have changed."""
-    task = partial(runner, addresses, 0)
+_quick_executors: weakref.WeakSet[Executor] = weakref.WeakSet()
 
-    def run() -> bool:
-        return not executor.spent and default_stream().run_now(task)
+
+def forget_quick() -> None:
+    """Memory was freed, or a tensor got another address: repeated calls are checked anew."""
+    for executor in list(_quick_executors):
+        executor.quick = None
+    _quick_executors.clear()
+
+
+memory.listeners.append(forget_quick)
+
+
+def _quick(executor: Executor, task: Callable[[Stream], None]) -> Callable[[Any], bool]:
+    """A repeated phase two, good until `forget_quick`: nothing that was checked before can have changed."""
+
+    def run(handle: Any) -> bool:
+        try:
+            queue = default_stream() if handle is None else current_stream(handle)
+        except AclFailure:  # the full way says it with the right status
+            return False
+        if executor.spent or queue.device.name != executor.device:
+            return False
+        return queue.run_now(partial(task, queue))
 
     return run
+
+
+def _run_elsewhere(queue: Stream, runner: Runner, addresses: Sequence[int], name: str) -> None:
+    """A kernel whose memory is not of the stream's device: it starts and ends in its turn."""
+    queue.drain()
+    device = device_named(name)
+    device.enter()
+    runner(addresses, 0)
+    device.drain(0)
 
 
 def phase_two(
@@ -232,19 +261,22 @@ def phase_two(
         tensors = executor.operands
         owners = check_memory(plan, (*plan.inputs, plan.output), tensors)
         check_overlap(plan, tensors)
-        addresses = [tensor.address for tensor in tensors]
-        runner = executor.runner
+        addresses, runner = tuple(tensor.address for tensor in tensors), executor.runner
+        if queue.device.name != executor.device:
+            queue.submit(partial(_run_elsewhere, queue, runner, addresses, executor.device))
+            return
 
-        def task(owners: Any = owners) -> None:
-            runner(addresses, queue.native)
+        def task(queue: Stream, owners: Any = owners) -> None:
+            queue.launch(runner, addresses)
 
-        # Waking the worker costs more than a small kernel: that runs here if nothing is queued before it.
-        if executor.small:
-            queue.run_or_submit(task)
-            if executor.repeatable and executor.borrowed:
-                executor.quick = _quick(executor, runner, addresses)
+        # On a GPU this only queues the work; on the host, waking the worker costs more than a small kernel.
+        if executor.small or executor.device != "cpu":
+            queue.run_or_submit(partial(task, queue))
+            if executor.repeatable:
+                executor.quick = _quick(executor, task)
+                _quick_executors.add(executor)
         else:
-            queue.submit(task)
+            queue.submit(partial(task, queue))
     except AclFailure as failure:
         raise AclnnError(
             Status.ACLNN_ERR_RUNTIME_ERROR, name, "stream", "a live stream", str(failure)

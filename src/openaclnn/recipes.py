@@ -98,6 +98,26 @@ def _resembles(tensor: Any, result: Any) -> bool:
     return bool(same and tensor.is_contiguous() and tensor.device == result.device)
 
 
+def _fresh(torch: Any, result: Any, like: str | None) -> tuple[str, Any]:
+    """How to make another such result: an expression, and the `make` in it.
+
+    What torch's own compiler allocates with takes 2.4 us where `empty_like` takes 3.8 and `empty` more. It
+    works on the current device, so that only a lone GPU has it.
+    """
+    kind = result.device.type
+    try:
+        make = getattr(torch._C._dynamo.guards, f"_empty_strided_{kind}")
+        probe = make((0,), (1,), result.dtype)
+    except (AttributeError, TypeError):
+        probe = None
+    if probe is not None and (probe.dtype, probe.device) == (result.dtype, result.device):
+        if kind == "cpu" or torch.cuda.device_count() == 1:
+            return "make(shape, strides, dtype)", make
+    if like:
+        return f"make({like})", torch.empty_like
+    return "make(shape, dtype=dtype, device=device)", torch.empty
+
+
 def _torch_recipe(
     plan: Plan, runner: Runner, pick: Any, fresh: bool, result: Any, given: tuple[Any, ...]
 ) -> Recipe:
@@ -109,9 +129,9 @@ def _torch_recipe(
     like = next((n for n, t in zip(names, inputs, strict=True) if _resembles(t, result)), None)
     arguments = ", ".join(f"t{place}" for place in range(len(given) - 1))
     lines = [f"def call({arguments}, out):"]
+    expression, make = _fresh(torch, result, like)
     if fresh:
-        made = f"empty_like({like})" if like else "empty(shape, dtype=dtype, device=device)"
-        lines.append(f"    out = {made}")
+        lines.append(f"    out = {expression}")
     lines.append("    start = out.data_ptr()")
     lines += [f"    a{n} = {n}.data_ptr()" for n in names]
     if not fresh:
@@ -129,7 +149,7 @@ def _torch_recipe(
         "    return out",
     ]
     scope: dict[str, Any] = {
-        "empty": torch.empty, "empty_like": torch.empty_like, "shape": tuple(result.shape),
+        "make": make, "shape": tuple(result.shape), "strides": tuple(result.stride()),
         "dtype": result.dtype, "device": result.device, "runner": runner, "plan": plan,
         "stream": stream_source(result), "stray": stray_target, "as_tensor": as_tensor,
     }  # fmt: skip

@@ -33,6 +33,8 @@ class Device(Protocol):
     @property
     def count(self) -> int: ...
 
+    def enter(self) -> None: ...
+
     def capacity(self) -> int: ...
 
     def allocate(self, size: int) -> tuple[int, object]: ...
@@ -57,6 +59,8 @@ class HostDevice:
 
     name = "cpu"
     count = 1
+
+    def enter(self) -> None: ...
 
     def capacity(self) -> int:
         return _physical_memory()

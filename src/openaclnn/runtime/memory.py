@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from bisect import bisect_right, insort
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from openaclnn.products import current_product
@@ -13,7 +14,7 @@ from openaclnn.runtime.errors import UINT64, refuse
 from openaclnn.status import AclError
 
 __all__ = [
-    "Allocation", "AllocationTable", "allocate", "allocate_pinned", "find_allocation",
+    "Allocation", "AllocationTable", "allocate", "allocate_pinned", "find_allocation", "listeners",
     "padded_size", "release", "release_device", "used_bytes",
 ]  # fmt: skip
 
@@ -32,6 +33,10 @@ class Allocation:
     @property
     def end(self) -> int:
         return self.address + self.size
+
+
+listeners: list[Callable[[], None]] = []
+"""Called when memory was released, so that nobody goes on as if it were there."""
 
 
 class AllocationTable:
@@ -74,7 +79,9 @@ class AllocationTable:
             self._starts.remove(block.address)
             del self._blocks[block.address]
             self._used[block.device] -= block.size
-            return True
+        for listener in listeners:
+            listener()
+        return True
 
     def blocks(self) -> list[Allocation]:
         with self.lock:

@@ -7,7 +7,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
@@ -23,6 +23,7 @@ _EXIT_SECONDS = 5.0
 """How long the end of the interpreter waits for work that nobody synchronised."""
 
 Task = Callable[[], None]
+Launcher = Callable[[Sequence[int], int], int]  # of addresses and the device's own stream
 
 
 class Marker:
@@ -40,6 +41,7 @@ class Stream:
 
     def __init__(self, context: Context, flags: int = 0, *, is_default: bool = False) -> None:
         self.context = context
+        self.device = context.device
         self.flags = flags
         self.is_default = is_default
         self.alive = True
@@ -64,23 +66,36 @@ class Stream:
     def native(self) -> int:
         """The device's own stream behind this one; opened by the first task that asks."""
         if self._native < 0:
-            self._native = self.context.device.open_stream()
+            self._native = self.device.open_stream()
         return self._native
 
-    def _drain(self) -> None:
-        """Let the device finish what the tasks have queued there."""
+    def launch(self, runner: Launcher, addresses: Sequence[int]) -> None:
+        """Let a kernel of this stream's device run; on a GPU that only queues it there."""
+        self.device.enter()
+        runner(addresses, self.native)
+
+    def drain(self) -> None:
+        """Let the device finish what the tasks have queued there; for tasks, which come in between."""
         if self._native > 0:
-            try:
-                self.context.device.drain(self._native)
-            except AclFailure as error:
-                self._fail(error)
+            self.device.drain(self._native)
+
+    def _drain_or_fail(self) -> None:
+        try:
+            self.drain()
+        except AclFailure as error:
+            self._fail(error)
+
+    def _close_native(self) -> None:
+        if self._native > 0:
+            self.device.close_stream(self._native)
+            self._native = -1
 
     @property
     def idle(self) -> bool:
         """Whether everything submitted so far is done."""
         if self._completed != self._submitted:
             return False
-        return self._native <= 0 or self.context.device.is_done(self._native)
+        return self._native <= 0 or self.device.is_done(self._native)
 
     def submit(self, task: Task | Marker) -> None:
         """Queue a task behind all earlier ones and return at once."""
@@ -93,30 +108,19 @@ class Stream:
             self._queue.put(task)
 
     def run_or_submit(self, task: Task) -> None:
-        """Run a short task at once where nothing is queued before it; queue it otherwise."""
+        """Run a task that does not block at once where no other is queued before it; queue it otherwise."""
+        if not self.run_now(task):
+            self.submit(task)
+
+    def run_now(self, task: Task) -> bool:
+        """Run a task that does not block, if no other is queued before it; otherwise say no."""
         with self._lock:  # others that submit wait, so that the order is kept
-            if not self.alive:
-                raise _destroyed()
-            if self._completed != self._submitted or (self._native > 0 and not self.idle):
-                self.submit(task)
-                return
-            self._submitted += 1
+            if self._completed != self._submitted or self._discarding or not self.alive:
+                return False
             try:
-                if not self._discarding:
-                    task()
+                task()
             except BaseException as error:
                 self._fail(error)
-            finally:
-                self._completed += 1  # the worker has nothing to do and does not touch it
-
-    def run_now(self, task: Callable[[], object]) -> bool:
-        """Run a short task that cannot fail, if nothing is queued before it; otherwise say no."""
-        with self._lock:  # others that submit wait, so that the order is kept
-            if self._completed != self._submitted or self._native > 0 or self._discarding:
-                return False
-            if not self.alive:
-                return False
-            task()
         return True
 
     def synchronize(self, timeout_ms: int = -1) -> None:
@@ -133,6 +137,9 @@ class Stream:
     def wait(self, seconds: float = -1) -> None:
         """Like `synchronize`, but failures of tasks stay for the next synchronisation."""
         if self.idle:
+            return
+        if self._completed == self._submitted and seconds < 0:  # only the device is busy
+            self._drain_or_fail()
             return
         if self._worker is threading.current_thread():
             code = AclError.ACL_ERROR_RT_PARAM_INVALID
@@ -176,10 +183,14 @@ class Stream:
             if not wait:
                 self._discarding = self._aborted = True
             if self._worker is None:
-                return
-            self._submitted += 1
-            self._queue.put(Marker(gate.release))
-            self._queue.put(None)
+                if wait:
+                    self._drain_or_fail()
+                self._close_native()
+                gate.release()
+            else:
+                self._submitted += 1
+                self._queue.put(Marker(gate.release))
+                self._queue.put(None)
         if wait:
             gate.acquire()
             self.raise_failure()
@@ -199,7 +210,7 @@ class Stream:
     def _work(self, queue: SimpleQueue[Task | Marker | None]) -> None:
         while (item := queue.get()) is not None:
             if isinstance(item, Marker):
-                self._drain()
+                self._drain_or_fail()
                 # Counted first: whom the marker wakes must see the stream as idle.
                 self._completed += 1
                 item.action()
@@ -213,9 +224,7 @@ class Stream:
                 item = None
                 self._completed += 1
             del item
-        if self._native > 0:
-            self.context.device.close_stream(self._native)
-            self._native = -1
+        self._close_native()
 
     def _fail(self, error: BaseException) -> None:
         code = getattr(error, "code", None)
@@ -231,6 +240,8 @@ class Stream:
     def _end(self, deadline: float) -> None:
         """Leave no thread running Python code when the interpreter goes, if that can be had."""
         worker = self._worker
+        if worker is None:
+            self._drain_or_fail()
         if worker is None or worker is threading.current_thread():
             return
         self._queue.put(None)

@@ -11,6 +11,7 @@ from openaclnn.declare import REDUCTIONS
 from openaclnn.dtypes import DType
 
 PATTERN = "rows"
+COMPOSITE = True  # autograd runs two operators for it
 VARIANTS: dict[str, dict[str, Any]] = {
     "mean": {"reduction": "mean"},
     "none": {"reduction": "none"},
