@@ -21,7 +21,13 @@ from openaclnn.interop import (
     synchronize_device,
 )
 from openaclnn.plan import Plan
-from openaclnn.products import Product, chosen_product, current_product, find_product
+from openaclnn.products import (
+    Product,
+    chosen_product,
+    current_product,
+    find_product,
+    listeners,
+)
 from openaclnn.recipes import known_recipe, recipe, remember, stray_target
 from openaclnn.status import AclnnError, Status
 from openaclnn.tensor import Tensor
@@ -107,8 +113,16 @@ def make_plain_function(operator: Operator) -> Callable[..., Any]:
     given = ", ".join(f"{p.python_name!r}: {p.python_name}" for p in parameters)
     arrays = [p.python_name for p in parameters if p.is_tensor]
     first = positional[0].python_name
+    options = [p.python_name for p in parameters if not p.is_tensor]
+    setting = ["_product()", "_engine()", *options]  # what the last call must have in common
+    common = " and ".join(f"{now} is last{n}" for n, now in enumerate(setting))
     source = f"""
 def {operator.signature()}:
+    express, {", ".join(f"last{n}" for n in range(len(setting)))} = _last[0]
+    if express is not None and product is None and {common}:
+        result = express({", ".join(arrays)})
+        if result is not NotImplemented:
+            return result
     key = known = None
     if product is None:
         try:
@@ -118,17 +132,27 @@ def {operator.signature()}:
                     known = _known(key)
             elif {first}.__class__ in _torch:
                 if {_condition(parameters, "in _torch")}:
-                    key = {_key(operator, parameters, "{0}.dtype, {0}.shape, {0}.is_contiguous() or {0}.stride(), {0}.get_device()")}
+                    key = {_key(operator, parameters, "{0}.dtype, {0}.shape, {0}.is_contiguous() or ({0}.stride(), {0}.is_neg()), {0}.get_device()")}
                     known = _known(key)
         except TypeError:  # an argument that cannot be hashed: the checks will say what it should be
             key = None
         if known is not None:
-            result = known({", ".join(arrays)})
+            result = known.call({", ".join(arrays)})
             if result is not NotImplemented:
+                if known.express is not None:
+                    _last[0] = (known.express, {", ".join(setting)})
                 return result
     return _call(_operator, {{{given}}}, product, key)
 """
+    nothing = (None,) * (len(setting) + 1)
+    last = [nothing]
+
+    def forget() -> None:
+        last[0] = nothing
+
+    listeners.append(forget)
     scope: dict[str, Any] = {
+        "_last": last,
         "_call": call_plain, "_operator": operator, "_ndarray": np.ndarray, "_known": known_recipe,
         "_torch": TORCH_CLASSES, "_product": chosen_product, "_engine": chosen_engine,
     }  # fmt: skip

@@ -6,16 +6,19 @@ known too, goes straight to its kernel. This is what makes a call on 16 elements
 
 from __future__ import annotations
 
+import functools
+import importlib.util
 import sys
 from collections.abc import Callable, Hashable, Mapping
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from openaclnn import products, results
 from openaclnn.declare import Operator
 from openaclnn.dispatch import Choice, Runner
+from openaclnn.express import Express, NumpyReader, Reader, TorchReader
 from openaclnn.interop import as_tensor, stream_source, view_memory
 from openaclnn.plan import Plan
 from openaclnn.results import LARGE
@@ -24,7 +27,15 @@ from openaclnn.tensor import Tensor
 
 __all__ = ["known_recipe", "recipe", "remember", "stray_target"]
 
-Recipe = Callable[..., Any]
+Call = Callable[..., Any]
+
+
+class Recipe(NamedTuple):
+    """Two ways to run a call again: `express` checks its arguments itself, `call` has them checked before."""
+
+    call: Call
+    express: Call | None = None
+
 
 # Signatures kept: a training loop has a handful, a test suite thousands.
 _KEPT = 1024
@@ -58,19 +69,73 @@ def recipe(
     tensors = [p for p in [*positional, *keywords] if p.is_tensor]
     names = [p.name for p in tensors]
     given = tuple(arguments[p.python_name] for p in tensors)
-    pick = itemgetter(*(names.index(operand.parameter) for operand in plan.inputs))
-    fresh, runner = arguments["out"] is None, choice.runner
-    if isinstance(result, np.ndarray):
-        return _numpy_recipe(plan, runner, pick, fresh, result) if choice.takes_arrays else None
-    return _torch_recipe(plan, runner, pick, fresh, result, given)
+    places = [names.index(operand.parameter) for operand in (*plan.inputs, plan.output)]
+    if not isinstance(result, np.ndarray):
+        return _torch_recipe(plan, choice.runner, given, places, result)
+    return (
+        _numpy_recipe(plan, choice.runner, given, places, result) if choice.takes_arrays else None
+    )
 
 
-def _numpy_recipe(plan: Plan, runner: Runner, pick: Any, fresh: bool, result: Any) -> Recipe:
-    shape, dtype = result.shape, result.dtype
-    empty, may_share = (np.empty if result.nbytes < LARGE else results.empty), np.may_share_memory
+def _numpy_recipe(
+    plan: Plan, runner: Runner, given: tuple[Any, ...], places: list[int], result: Any
+) -> Recipe:
+    make: Call = np.empty if result.nbytes < LARGE else results.empty
+    made = (result.shape, result.dtype)
+    call = _numpy_call(plan, runner, itemgetter(*places[:-1]), given[-1] is None, make, made)
+    return Recipe(call, _express(_numpy_reader(), plan, runner, given, places, result, make, made))
+
+
+def _torch_recipe(
+    plan: Plan, runner: Runner, given: tuple[Any, ...], places: list[int], result: Any
+) -> Recipe:
+    inputs = [given[place] for place in places[:-1]]
+    like = next((n for n, t in zip(places, inputs, strict=False) if _resembles(t, result)), None)
+    expression, make = _fresh(sys.modules["torch"], result, like)
+    call = _torch_call(plan, runner, given, places, result, expression, make)
+    # A tensor that waits for its negation is never contiguous, and DLPack would not tell.
+    dense = all(tensor is None or tensor.is_contiguous() for tensor in (*given, result))
+    if not dense or (given[-1] is None and expression != _BY_STRIDES):
+        return Recipe(call)
+    made = (tuple(result.shape), tuple(result.stride()), result.dtype)
+    return Recipe(call, _express(_torch_reader(), plan, runner, given, places, result, make, made))
+
+
+def _express(
+    reader: Reader | None, plan: Plan, runner: Runner, given: tuple[Any, ...], places: list[int],
+    result: Any, make: Call, made: tuple[Any, ...],
+) -> Call | None:  # fmt: skip
+    if reader is None or not Express.takes(given):
+        return None
+    operands = list(zip(places, (*plan.inputs, plan.output), strict=True))
+    return Express(reader, given, result, operands, make, made, runner).function()
+
+
+@functools.cache
+def _numpy_reader() -> Reader | None:
+    try:
+        return NumpyReader()
+    except AttributeError:
+        return None
+
+
+@functools.cache
+def _torch_reader() -> Reader | None:
+    if importlib.util.find_spec("llvmlite") is None:
+        return None
+    try:
+        return TorchReader(sys.modules["torch"])
+    except AttributeError:
+        return None
+
+
+def _numpy_call(
+    plan: Plan, runner: Runner, pick: Any, fresh: bool, make: Call, made: tuple[Any, ...]
+) -> Call:
+    may_share = np.may_share_memory
 
     def into_fresh(*arrays: Any) -> Any:
-        out = empty(shape, dtype)
+        out = make(*made)
         inputs = pick(arrays)
         if runner((*inputs, out), 0):
             raise stray_target(plan, [Tensor.from_numpy(array) for array in inputs])
@@ -98,7 +163,10 @@ def _resembles(tensor: Any, result: Any) -> bool:
     return bool(same and tensor.is_contiguous() and tensor.device == result.device)
 
 
-def _fresh(torch: Any, result: Any, like: str | None) -> tuple[str, Any]:
+_BY_STRIDES = "make(shape, strides, dtype)"
+
+
+def _fresh(torch: Any, result: Any, like: int | None) -> tuple[str, Any]:
     """How to make another such result: an expression, and the `make` in it.
 
     What torch's own compiler allocates with takes 2.4 us where `empty_like` takes 3.8 and `empty` more. It
@@ -112,26 +180,22 @@ def _fresh(torch: Any, result: Any, like: str | None) -> tuple[str, Any]:
         probe = None
     if probe is not None and (probe.dtype, probe.device) == (result.dtype, result.device):
         if kind == "cpu" or torch.cuda.device_count() == 1:
-            return "make(shape, strides, dtype)", make
-    if like:
-        return f"make({like})", torch.empty_like
+            return _BY_STRIDES, make
+    if like is not None:
+        return f"make(t{like})", torch.empty_like
     return "make(shape, dtype=dtype, device=device)", torch.empty
 
 
-def _torch_recipe(
-    plan: Plan, runner: Runner, pick: Any, fresh: bool, result: Any, given: tuple[Any, ...]
-) -> Recipe:
+def _torch_call(
+    plan: Plan, runner: Runner, given: tuple[Any, ...], places: list[int], result: Any,
+    expression: str, make: Call,
+) -> Call:  # fmt: skip
     """Written out for the plan's tensors: unpacking and loops would cost as much as the launch itself."""
-    torch = sys.modules["torch"]
-    places = pick(tuple(range(len(given))))
-    names = [f"t{place}" for place in (places if isinstance(places, tuple) else (places,))]
-    inputs = pick(given)
-    like = next((n for n, t in zip(names, inputs, strict=True) if _resembles(t, result)), None)
+    names = [f"t{place}" for place in places[:-1]]
+    fresh = given[-1] is None
     arguments = ", ".join(f"t{place}" for place in range(len(given) - 1))
     lines = [f"def call({arguments}, out):"]
-    expression, make = _fresh(torch, result, like)
-    if fresh:
-        lines.append(f"    out = {expression}")
+    lines += [f"    out = {expression}"] if fresh else []
     lines.append("    start = out.data_ptr()")
     lines += [f"    a{n} = {n}.data_ptr()" for n in names]
     if not fresh:
@@ -154,7 +218,7 @@ def _torch_recipe(
         "stream": stream_source(result), "stray": stray_target, "as_tensor": as_tensor,
     }  # fmt: skip
     exec("\n".join(lines), scope)
-    call: Recipe = scope["call"]
+    call: Call = scope["call"]
     return call
 
 
