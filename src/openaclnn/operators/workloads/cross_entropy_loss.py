@@ -123,7 +123,7 @@ def torch_peers(torch: Any, given: Mapping[str, Any], out: Any) -> dict[str, Cal
 
     peers: dict[str, Callable[[], Any]] = {"torch": allocating}
     if not smoothing and not zloss:
-        picked = torch.empty_like(log_prob)
+        picked = torch.empty_like(log_prob, memory_format=torch.contiguous_format)
 
         def into() -> Any:
             aten.nll_loss_backward.grad_input(
