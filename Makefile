@@ -13,8 +13,8 @@ demo: $(VENV)/.demo
 	@echo "\nThe same from C: examples/c/ten_mistakes.c, compiled against our headers, and what it is told"
 	@$(CC) examples/c/ten_mistakes.c $$($(BIN)/openaclnn-config --cflags --libs) -o build/ten_mistakes
 	@build/ten_mistakes
-	@echo "\nSpeed on this machine (make bench compares with PyTorch)"
-	@$(BIN)/python -m benchmarks --quick --only bandwidth --dtype FLOAT --rounds 5 --section speed
+	@echo "\nSpeed on this machine, by the time that others take (PyTorch too where .venv has it, as after make test)"
+	@$(BIN)/python -m benchmarks --headline
 
 test: $(VENV)/.test
 	$(BIN)/python -m pytest

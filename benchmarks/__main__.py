@@ -13,7 +13,13 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from benchmarks.report import console_tables, disturbed, find_wrong, markdown
+from benchmarks.report import (
+    console_tables,
+    disturbed,
+    find_wrong,
+    headline_table,
+    markdown,
+)
 from benchmarks.runner import SECTIONS, Settings, run
 from openaclnn.dispatch import ENGINES
 from openaclnn.dtypes import FLOATS, DType, dtype_of_name
@@ -37,6 +43,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("--quick", action="store_true", help="a subset that takes less than a minute")
+    add(
+        "--headline",
+        action="store_true",
+        help="one large problem of each operator in FLOAT, a line each, beside NumPy and PyTorch",
+    )
     add(
         "--only",
         default="",
@@ -74,15 +85,16 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _settings(options: argparse.Namespace, command: str) -> Settings:
-    quick: bool = options.quick
+    quick: bool = options.quick or options.headline
     return Settings(
         device=options.device,
         quick=quick,
+        headline=options.headline,
         only=options.only,
         dtypes=tuple(options.dtype),
         engines=tuple(options.engine),
         threads=options.threads,
-        rounds=options.rounds or (7 if quick else 15),
+        rounds=options.rounds or (5 if options.headline else 7 if quick else 15),
         budget_seconds=0.5 if quick else 2.0,
         sections=tuple(options.section) or (("speed",) if quick else SECTIONS),
         command=command,
@@ -128,7 +140,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not output.is_terminal:  # a file or a pipe has room
         output = Console(width=132)
     for results in reports:
-        for table in console_tables(results):
+        for table in [headline_table(results)] if options.headline else console_tables(results):
             output.print(table)
         if disturbed(results):
             console.print(disturbed(results), style="yellow", markup=False)

@@ -9,7 +9,7 @@ from typing import Any
 from rich import box
 from rich.table import Table
 
-__all__ = ["console_tables", "disturbed", "find_wrong", "markdown"]
+__all__ = ["console_tables", "disturbed", "find_wrong", "headline_table", "markdown"]
 
 Row = dict[str, Any]
 PEERS = ("torch", "torch out=", "torch.compile", "torch.compile ops")
@@ -113,6 +113,29 @@ def console_tables(results: dict[str, Any]) -> list[Table]:
         table.caption_justify = "left"
         tables.append(table)
     return tables
+
+
+def headline_table(results: dict[str, Any]) -> Table:
+    """One line for each case: our fastest engine beside NumPy's, PyTorch's and a copy."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("gradient of")
+    for heading in ("problem", "ours", "GB/s", "of a copy", "x NumPy", "x PyTorch"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for (operator, case), group in groupby(
+        results["rows"], key=lambda row: (row["operator"], _case(row))
+    ):
+        rows = {row["contender"]: row for row in group if row["status"] == "ok"}
+        own = min((row for row in rows.values() if row["ours"]), key=lambda row: row["median_us"])
+        times = [
+            rows[name]["median_us"] / own["median_us"] if name in rows else None
+            for name in ("numpy out=", "torch out=")
+        ]
+        title = operator.removesuffix("_backward").removesuffix("_grad").replace("_", " ")
+        table.add_row(
+            f"{title} ({case[0]})", case[2], duration(own["median_us"]), _number(own["gbps"], 1),
+            _number(own["of_copy"]), *(_number(value, 1) for value in times),
+        )  # fmt: skip
+    return table
 
 
 def _console_cells(row: Row, peers: list[str]) -> list[str]:

@@ -44,6 +44,7 @@ class Settings:
 
     device: str = "cpu"
     quick: bool = False
+    headline: bool = False
     only: str = ""
     dtypes: tuple[DType, ...] = ()
     engines: tuple[str, ...] = ()
@@ -66,6 +67,8 @@ def select(settings: Settings) -> list[Case]:
     for operator in registry():
         for regime in table.get(operator.workloads.PATTERN, ()):
             if settings.quick and not regime.quick:
+                continue
+            if settings.headline and not regime.all_variants:
                 continue
             names = list(operator.workloads.VARIANTS)
             wide = regime.all_variants and not settings.quick
