@@ -106,6 +106,8 @@ def test_what_it_is_not_ready_for_falls_back(driver: Driver) -> None:
     assert run([16, 32, 48], 3) == 7, "a list"
     assert run((16, 32), 4) == 7, "an address is missing"
     assert run(good) == 7, "no stream"
+    with pytest.raises(TypeError):
+        run()
     assert driver.launched == []
     assert fell == [(good, 1), ((16, 32, 49), 2), ([16, 32, 48], 3), ((16, 32), 4), (good, 0)]
     assert run(good, 5) == 0

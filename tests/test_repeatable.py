@@ -144,7 +144,7 @@ def test_a_device_with_streams_gets_launches_at_once(pretend: Pretend) -> None:
     status, handle = acl.aclrtCreateStream()
     assert status == 0
     launched: list[int] = []
-    assert handle.run_now(lambda: handle.launch(lambda _, stream: launched.append(stream), ()))
+    assert handle.launch_now(lambda _, stream: launched.append(stream), ())
     assert launched == [41]
     assert pretend.noted == ["enter", "open"]
     assert handle._worker is None
@@ -160,7 +160,7 @@ def test_host_arrays_on_a_device_s_stream_wait_for_it(pretend: Pretend) -> None:
     assert acl.aclrtSetDevice(0) == 0
     status, handle = acl.aclrtCreateStream()
     assert status == 0
-    handle.run_now(lambda: handle.launch(lambda *_: 0, ()))
+    handle.launch_now(lambda *_: 0, ())
     for _ in range(2):
         out[:] = 0
         assert run(executor, handle) == 0
@@ -176,7 +176,7 @@ def test_a_launch_that_fails_shows_at_synchronisation(pretend: Pretend) -> None:
     assert acl.aclrtSetDevice(0) == 0
     status, handle = acl.aclrtCreateStream()
     assert status == 0
-    assert handle.run_now(lambda: handle.launch(fail, ()))
+    assert handle.launch_now(fail, ())
     assert acl.aclrtSynchronizeStream(handle) == 507015
     assert "no such kernel" in aclnn.aclGetRecentErrMsg()
     assert acl.aclrtSynchronizeStream(handle) == 0

@@ -201,17 +201,19 @@ def forget_quick() -> None:
 memory.listeners.append(forget_quick)
 
 
-def _quick(executor: Executor, task: Callable[[Stream], None]) -> Callable[[Any], bool]:
+def _quick(
+    executor: Executor, runner: Runner, addresses: tuple[int, ...], owners: Any
+) -> Callable[[Any], bool]:
     """A repeated phase two, good until `forget_quick`: nothing that was checked before can have changed."""
 
-    def run(handle: Any) -> bool:
+    def run(handle: Any, owners: Any = owners) -> bool:
         try:
             queue = default_stream() if handle is None else current_stream(handle)
         except AclFailure:  # the full way says it with the right status
             return False
         if executor.spent or queue.device.name != executor.device:
             return False
-        return queue.run_now(partial(task, queue))
+        return queue.launch_now(runner, addresses)
 
     return run
 
@@ -266,17 +268,18 @@ def phase_two(
             queue.submit(partial(_run_elsewhere, queue, runner, addresses, executor.device))
             return
 
-        def task(queue: Stream, owners: Any = owners) -> None:
+        def task(owners: Any = owners) -> None:
             queue.launch(runner, addresses)
 
         # On a GPU this only queues the work; on the host, waking the worker costs more than a small kernel.
-        if executor.small or executor.device != "cpu":
-            queue.run_or_submit(partial(task, queue))
-            if executor.repeatable:
-                executor.quick = _quick(executor, task)
-                _quick_executors.add(executor)
-        else:
-            queue.submit(partial(task, queue))
+        if not executor.small and executor.device == "cpu":
+            queue.submit(task)
+            return
+        if not queue.launch_now(runner, addresses):
+            queue.submit(task)
+        if executor.repeatable:
+            executor.quick = _quick(executor, runner, addresses, owners)
+            _quick_executors.add(executor)
     except AclFailure as failure:
         raise AclnnError(
             Status.ACLNN_ERR_RUNTIME_ERROR, name, "stream", "a live stream", str(failure)

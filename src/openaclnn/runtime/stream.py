@@ -107,18 +107,15 @@ class Stream:
             self._submitted += 1
             self._queue.put(task)
 
-    def run_or_submit(self, task: Task) -> None:
-        """Run a task that does not block at once where no other is queued before it; queue it otherwise."""
-        if not self.run_now(task):
-            self.submit(task)
-
-    def run_now(self, task: Task) -> bool:
-        """Run a task that does not block, if no other is queued before it; otherwise say no."""
+    def launch_now(self, runner: Launcher, addresses: Sequence[int]) -> bool:
+        """Launch a kernel at once if no task is queued before it; otherwise say no."""
         with self._lock:  # others that submit wait, so that the order is kept
             if self._completed != self._submitted or self._discarding or not self.alive:
                 return False
             try:
-                task()
+                if self._native:
+                    self.device.enter()
+                runner(addresses, self._native if self._native >= 0 else self.native)
             except BaseException as error:
                 self._fail(error)
         return True
@@ -128,6 +125,8 @@ class Stream:
 
         -1 waits without limit, 0 only looks; a timeout is a failure with code 507046.
         """
+        if self._error is None and timeout_ms == -1 and self.idle:
+            return
         if timeout_ms < -1:
             code = AclError.ACL_ERROR_RT_PARAM_INVALID
             raise refuse(code, "timeout", "-1, 0 or milliseconds", timeout_ms)

@@ -57,7 +57,6 @@ def emit_entry(builder: Any, arguments: Any) -> None:
     read_integer = as_int64(builder)
     control = builder.inttoptr(builder.call(read_integer, [self]), PTR)
     launches = read_slot(builder, control, COUNT)
-    addresses = builder.load(given, typ=PTR, align=8)
     pointers = stack(builder, I64, MAX_LAUNCHES * MAX_POINTERS)
     state = stack(builder, I64, 1)
     write_slot(builder, state, 0, 0)  # not 0: nothing was launched, or not all of it
@@ -71,7 +70,10 @@ def emit_entry(builder: Any, arguments: Any) -> None:
     def fits(condition: Any) -> None:
         mark(builder.zext(builder.not_(condition), I64))
 
-    def gather(index: Any) -> None:
+    def if_fit() -> Any:
+        return builder.if_then(builder.icmp_signed("==", read_slot(builder, state, 0), i64(0)))
+
+    def gather(addresses: Any, index: Any) -> None:
         block = block_of(index)
         fits(builder.icmp_signed("!=", read_slot(builder, block, FUNCTION), i64(0)))
         first = builder.mul(index, i64(MAX_POINTERS))
@@ -89,14 +91,16 @@ def emit_entry(builder: Any, arguments: Any) -> None:
 
     # Whoever calls differently from a runner's protocol meets the fallback.
     fits(builder.icmp_signed("==", number, i64(2)))
-    kind = read_slot(builder, addresses, OBJECT_TYPE)
-    fits(builder.icmp_signed("==", kind, read_slot(builder, control, TUPLE)))
-    with builder.if_then(builder.icmp_signed("==", read_slot(builder, state, 0), i64(0))):
-        length = read_slot(builder, addresses, TUPLE_LENGTH)
-        fits(builder.icmp_signed(">=", length, read_slot(builder, control, ADDRESSES)))
-    with builder.if_then(builder.icmp_signed("==", read_slot(builder, state, 0), i64(0))):
-        for_range(builder, launches, gather)
-    with builder.if_then(builder.icmp_signed("==", read_slot(builder, state, 0), i64(0))):
+    with if_fit():
+        addresses = builder.load(given, typ=PTR, align=8)
+        kind = read_slot(builder, addresses, OBJECT_TYPE)
+        fits(builder.icmp_signed("==", kind, read_slot(builder, control, TUPLE)))
+        with if_fit():
+            length = read_slot(builder, addresses, TUPLE_LENGTH)
+            fits(builder.icmp_signed(">=", length, read_slot(builder, control, ADDRESSES)))
+        with if_fit():
+            for_range(builder, launches, lambda index: gather(addresses, index))
+    with if_fit():
         stream = builder.call(
             read_integer, [builder.load(slot(builder, given, 1), typ=PTR, align=8)]
         )
@@ -108,7 +112,7 @@ def emit_entry(builder: Any, arguments: Any) -> None:
 
         for_range(builder, launches, start)
         call_slot(builder, control, RESTORE, ir.VoidType(), saved)
-        with builder.if_then(builder.icmp_signed("==", read_slot(builder, state, 0), i64(0))):
+        with if_fit():
             builder.ret(call_slot(builder, control, FROM_INT64, PTR, i64(0)))
     fallback = builder.inttoptr(read_slot(builder, control, FALLBACK), PTR)
     nothing = ir.Constant(PTR, None)
