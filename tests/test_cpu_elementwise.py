@@ -18,7 +18,8 @@ from openaclnn.dtypes import FLOAT, FLOATS, dtype_of_numpy
 from openaclnn.interop import as_tensor
 from openaclnn.kernels import cpu
 from openaclnn.kernels import numpy as plain
-from openaclnn.kernels.cpu import cache, elementwise, elu, formulas, simd
+from openaclnn.kernels.cpu import elementwise, elu, formulas, simd
+from openaclnn.machine import cache
 from openaclnn.plain import plan_tensors
 from openaclnn.plan import Plan
 from openaclnn.products import current_product

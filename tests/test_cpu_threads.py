@@ -21,7 +21,8 @@ from openaclnn.call import bind_plain
 from openaclnn.declare import find_operator
 from openaclnn.folders import cache_folder
 from openaclnn.kernels import cpu
-from openaclnn.kernels.cpu import cache, pool
+from openaclnn.kernels.cpu import pool
+from openaclnn.machine import cache
 from openaclnn.plain import plan_tensors
 from openaclnn.products import current_product
 
@@ -32,7 +33,8 @@ import numpy as np
 from openaclnn.call import bind_plain
 from openaclnn.declare import find_operator
 from openaclnn.kernels import cpu
-from openaclnn.kernels.cpu import cache, pool
+from openaclnn.kernels.cpu import pool
+from openaclnn.machine import cache
 from openaclnn.plain import plan_tensors
 from openaclnn.products import current_product
 
@@ -117,7 +119,8 @@ def test_status_word_and_coverage() -> None:
     """Every unit runs exactly once; the status word comes back."""
     from llvmlite import ir
 
-    from openaclnn.kernels.cpu.simd import I8, PTR, add_loop, i64, read_slot, write_slot
+    from openaclnn.kernels.cpu.simd import add_loop
+    from openaclnn.machine.words import I8, PTR, i64, read_slot, write_slot
 
     def emit(builder: Any, arguments: Any) -> None:
         block, start, stop = arguments

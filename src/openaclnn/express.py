@@ -4,7 +4,7 @@ Asking an array from Python for its dtype, shape, strides, device and address ta
 has two to seven arrays. Machine code reads a NumPy array as NumPy's C interface lays it out, and asks
 PyTorch through DLPack's C interface for exchange, which it has since 2.10: 0.03 us each. Whatever differs
 from the call that was remembered gives NotImplemented, and the call takes the longer way.
-`express_code.py` writes the code; what both know of the memory is here.
+`machine/express.py` writes the code; what both know of the memory is here.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ class Express:
         arguments: tuple[Any, ...],
         runner: Callable[..., int],
     ) -> None:
-        from openaclnn.kernels.cpu.builtins import address_of_function
+        from openaclnn.machine.builtins import address_of_function
 
         api = ctypes.pythonapi
         self._reader = reader
@@ -184,8 +184,8 @@ class Express:
 
     def function(self) -> Callable[..., Any]:
         """The builtin `call(*arrays, out)`, which keeps this object."""
-        from openaclnn.express_code import EMITTERS
-        from openaclnn.kernels.cpu.builtins import builtin
+        from openaclnn.machine.builtins import builtin
+        from openaclnn.machine.express import EMITTERS
 
         name = self._reader.name
         return builtin(name, EMITTERS[name], self._block.ctypes.data, self)

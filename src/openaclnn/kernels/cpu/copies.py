@@ -6,8 +6,9 @@ from typing import Any
 
 from llvmlite import ir
 
-from openaclnn.kernels.cpu import cache
-from openaclnn.kernels.cpu.simd import I16, I32, I64, PTR, add_loop, for_range, i64, shuffle
+from openaclnn.kernels.cpu.simd import add_loop, shuffle
+from openaclnn.machine import cache
+from openaclnn.machine.words import I16, I32, I64, PTR, for_range, i64
 
 COPY_TYPE = ir.FunctionType(ir.VoidType(), [I64] * 6)  # buffer, tensor, rows, columns, two steps
 

@@ -14,21 +14,10 @@ import numpy as np
 from llvmlite import ir
 
 from openaclnn.dtypes import FLOAT, FLOAT16, FLOATS, DType
-from openaclnn.kernels.cpu import cache, numerics, tiles
-from openaclnn.kernels.cpu.simd import (
-    F32,
-    I32,
-    ITEMSIZE,
-    PTR,
-    Opaque,
-    Value,
-    Values,
-    Vec,
-    i64,
-    loops,
-    machine,
-    read_slot,
-)  # fmt: skip
+from openaclnn.kernels.cpu import numerics, tiles
+from openaclnn.kernels.cpu.simd import ITEMSIZE, Opaque, Value, Values, Vec, loops, machine
+from openaclnn.machine import cache
+from openaclnn.machine.words import F32, I32, PTR, i64, read_slot
 from openaclnn.plan import Operand, Plan
 
 

@@ -15,7 +15,8 @@ import numpy as np
 
 from openaclnn.kernels.cpu import numerics, pool
 from openaclnn.kernels.cpu.elementwise import Formula, Signature, Site, constants, kernel_address
-from openaclnn.kernels.cpu.simd import Value, Values, Vec, i64, shuffle
+from openaclnn.kernels.cpu.simd import Value, Values, Vec, shuffle
+from openaclnn.machine.words import i64
 from openaclnn.plan import Plan
 from openaclnn.tensor import element_count
 

@@ -16,18 +16,8 @@ from llvmlite import ir
 from openaclnn.kernels.cpu import numerics
 from openaclnn.kernels.cpu.elementwise import Formula, Site
 from openaclnn.kernels.cpu.elu import elu
-from openaclnn.kernels.cpu.simd import (
-    F16,
-    I16,
-    Value,
-    Values,
-    Vec,
-    add_loop,
-    i64,
-    repeat,
-    shuffle,
-    splat,
-)
+from openaclnn.kernels.cpu.simd import Value, Values, Vec, add_loop, repeat, shuffle, splat
+from openaclnn.machine.words import F16, I16, i64
 from openaclnn.plan import Plan
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 from llvmlite import ir
 
-from openaclnn.kernels.cpu import cache
-from openaclnn.kernels.cpu.builtins import as_int64, call_slot
-from openaclnn.kernels.cpu.simd import (
+from openaclnn.machine import cache
+from openaclnn.machine.builtins import as_int64, call_slot
+from openaclnn.machine.words import (
     I32,
     I64,
     PTR,

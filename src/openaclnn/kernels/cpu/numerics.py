@@ -9,24 +9,18 @@ from llvmlite import ir
 
 from openaclnn.kernels.cpu.simd import (
     ELEMENT,
-    F16,
-    F32,
-    I16,
-    I32,
-    I64,
     ITEMSIZE,
     Consts,
     Opaque,
     Value,
     Values,
     Vec,
-    i64,
     machine,
     repeat,
     shuffle,
-    stack,
     volatile_load,
-)  # fmt: skip
+)
+from openaclnn.machine.words import F16, F32, I16, I32, I64, i64, stack
 
 
 def load(vec: Vec, pointer: Value, index: Value, dtype: str, volatile: bool = False) -> Values:

@@ -23,8 +23,6 @@ from typing import Any
 import numpy as np
 
 from openaclnn import threads
-from openaclnn.kernels.cpu import cache
-from openaclnn.kernels.cpu.builtins import address_of_function, builtin
 from openaclnn.kernels.cpu.launcher import (
     ACTIVE,
     AVOID,
@@ -52,6 +50,8 @@ from openaclnn.kernels.cpu.launcher import (
     emit_entry,
     emit_worker,
 )
+from openaclnn.machine import cache
+from openaclnn.machine.builtins import address_of_function, builtin
 
 __all__ = ["bind", "get_num_threads", "launch"]
 

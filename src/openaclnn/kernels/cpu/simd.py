@@ -17,9 +17,7 @@ import llvmlite.binding as llvm
 from llvmlite import ir
 from llvmlite.ir import instructions
 
-F16, F32, F64 = ir.HalfType(), ir.FloatType(), ir.DoubleType()
-I8, I16, I32, I64 = (ir.IntType(bits) for bits in (8, 16, 32, 64))
-PTR = ir.PointerType()
+from openaclnn.machine.words import F16, F32, I16, I32, I64, i64, stack
 
 ELEMENT = {"f32": F32, "bf16": I16, "f16": F16}
 """How an element of each computing dtype (by `DType.short`) lies in memory."""
@@ -51,10 +49,6 @@ def machine() -> Machine:
     return Machine(8 if features.get("avx2") else 4, 16, False, half, fma)
 
 
-def i64(value: int) -> Value:
-    return ir.Constant(I64, value)
-
-
 class VolLoad(instructions.LoadInstr):  # type: ignore[misc]
     """A volatile load: LLVM neither folds nor hoists it."""
 
@@ -70,14 +64,6 @@ def volatile_load(builder: Any, pointer: Value, kind: Any, align: int) -> Value:
     load.align = align
     builder._insert(load)
     return load
-
-
-def stack(builder: Any, kind: Any, count: int, align: int = 64) -> Value:
-    """An address in this function's frame, laundered so that LLVM does not see through it."""
-    with builder.goto_entry_block():
-        place = builder.alloca(ir.ArrayType(kind, count))
-        place.align = align
-        return builder.inttoptr(builder.ptrtoint(place, I64), PTR)
 
 
 def repeat(kind: Any, value: Any, lanes: int) -> Value:
@@ -271,37 +257,6 @@ def add_loop(
     rest.add_incoming(start, before)
     rest.add_incoming(following, end)
     return rest
-
-
-def for_range(builder: Any, limit: Value, body: Callable[[Value], None], step: int = 1) -> None:
-    """`body(index)` for index = 0, step, ... below the limit."""
-    before = builder.block
-    test, inside, after = (builder.append_basic_block(name) for name in ("test", "do", "done"))
-    builder.branch(test)
-    builder.position_at_end(test)
-    index = builder.phi(I64)
-    index.add_incoming(i64(0), before)
-    builder.cbranch(builder.icmp_signed("<", index, limit), inside, after)
-    builder.position_at_end(inside)
-    body(index)
-    index.add_incoming(builder.add(index, i64(step)), builder.block)
-    builder.branch(test)
-    builder.position_at_end(after)
-
-
-def slot(builder: Any, base: Value, index: Any) -> Value:
-    """Where an int64 of an array lies."""
-    where = i64(index) if isinstance(index, int) else index
-    return builder.gep(base, [where], source_etype=I64)
-
-
-def read_slot(builder: Any, base: Value, index: Any) -> Value:
-    return builder.load(slot(builder, base, index), typ=I64, align=8)
-
-
-def write_slot(builder: Any, base: Value, index: Any, value: Any) -> None:
-    word = i64(value) if isinstance(value, int) else value
-    builder.store(word, slot(builder, base, index), align=8)
 
 
 def loops(

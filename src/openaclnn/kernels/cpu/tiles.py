@@ -12,19 +12,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from openaclnn.kernels.cpu import cache, copies, pool
+from openaclnn.kernels.cpu import copies, pool
 from openaclnn.kernels.cpu.launcher import MAX_ARGUMENTS
-from openaclnn.kernels.cpu.simd import (
-    I8,
-    I64,
-    PTR,
-    for_range,
-    i64,
-    read_slot,
-    slot,
-    stack,
-    write_slot,
-)  # fmt: skip
+from openaclnn.machine import cache
+from openaclnn.machine.words import I8, I64, PTR, for_range, i64, read_slot, slot, stack, write_slot
 from openaclnn.plan import Plan
 
 GRAIN = 1 << 15  # elements that one thread does sooner than two: waking a worker takes 15 to 40 us

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
-from openaclnn.kernels.cpu.builtins import address_of_function, as_int64, builtin, call_slot
-from openaclnn.kernels.cpu.simd import (
+from openaclnn.machine.builtins import address_of_function, as_int64, builtin, call_slot
+from openaclnn.machine.words import (
     I32,
     I64,
     PTR,

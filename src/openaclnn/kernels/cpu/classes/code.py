@@ -11,7 +11,8 @@ from typing import Any
 
 from llvmlite import ir
 
-from openaclnn.kernels.cpu.simd import F16, F32, F64, I8, I16, I32, I64, PTR, machine, stack
+from openaclnn.kernels.cpu.simd import machine
+from openaclnn.machine.words import F16, F32, F64, I8, I16, I32, I64, PTR, stack
 
 I1 = ir.IntType(1)
 STORED = {

@@ -14,11 +14,11 @@ import numpy as np
 
 from openaclnn.dtypes import DType
 from openaclnn.kernels.cpu import pool
-from openaclnn.kernels.cpu.cache import compiled
 from openaclnn.kernels.cpu.classes import rows, totals
 from openaclnn.kernels.cpu.classes.code import SIZE, Code, Number
 from openaclnn.kernels.cpu.classes.one_row import Sums, emit_one_row
 from openaclnn.kernels.cpu.classes.parameters import Parameters, fields, pack
+from openaclnn.machine.cache import compiled
 from openaclnn.plan import Plan
 
 OPERANDS = {

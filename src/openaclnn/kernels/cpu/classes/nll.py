@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from openaclnn.kernels.cpu import pool
-from openaclnn.kernels.cpu.cache import compiled
 from openaclnn.kernels.cpu.classes import scatter, totals
 from openaclnn.kernels.cpu.classes.code import Code, Number
 from openaclnn.kernels.cpu.classes.parameters import Parameters, fields, pack
 from openaclnn.kernels.cpu.classes.pieces import emit_pieces
 from openaclnn.kernels.cpu.classes.select import Select
+from openaclnn.machine.cache import compiled
 from openaclnn.plan import Plan
 
 OPERANDS = {

@@ -12,7 +12,7 @@ from llvmlite import ir
 from openaclnn.kernels.cpu.classes import rows
 from openaclnn.kernels.cpu.classes.code import SIZE, Code, Number
 from openaclnn.kernels.cpu.classes.parameters import Parameters
-from openaclnn.kernels.cpu.simd import F64, I64
+from openaclnn.machine.words import F64, I64
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from openaclnn.kernels.cpu.classes.code import Code, Number
-from openaclnn.kernels.cpu.simd import I64
+from openaclnn.machine.words import I64
 from openaclnn.plan import Operand, Plan
 
 FIRST_ARGUMENT = 1  # slot 0 of a launch is its status word

@@ -14,20 +14,17 @@ from llvmlite import ir
 from openaclnn.kernels.cpu import numerics
 from openaclnn.kernels.cpu.classes.code import SIZE, Code, Number
 from openaclnn.kernels.cpu.simd import (
-    F32,
-    I32,
     Opaque,
     Value,
     Values,
     Vec,
     add_loop,
-    i64,
     loops,
     machine,
     repeat,
-    stack,
     volatile_load,
 )
+from openaclnn.machine.words import F32, I32, i64, stack
 
 PLAIN, CONSTANT, WEIGHTS = range(3)
 """What is added to factor * exp(x): nothing, a constant, or slope * weight."""

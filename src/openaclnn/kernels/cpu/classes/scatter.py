@@ -16,7 +16,8 @@ from openaclnn.kernels.cpu import numerics
 from openaclnn.kernels.cpu.classes.code import SIZE, Code, Number
 from openaclnn.kernels.cpu.classes.parameters import Parameters
 from openaclnn.kernels.cpu.classes.totals import GROUP, all_equal, runs
-from openaclnn.kernels.cpu.simd import Opaque, Vec, i64
+from openaclnn.kernels.cpu.simd import Opaque, Vec
+from openaclnn.machine.words import i64
 
 LEAVE, SPAN, STRIDED = range(3)
 """How a piece of work clears its output: not at all, as one span of memory, or as its strides say."""

@@ -12,19 +12,8 @@ from llvmlite import ir
 from openaclnn.kernels.cpu import numerics
 from openaclnn.kernels.cpu.classes.code import SIZE, STORED, Code, Number
 from openaclnn.kernels.cpu.classes.parameters import Parameters
-from openaclnn.kernels.cpu.simd import (
-    I16,
-    I32,
-    I64,
-    Opaque,
-    Value,
-    Values,
-    Vec,
-    add_loop,
-    repeat,
-    shuffle,
-    splat,
-)
+from openaclnn.kernels.cpu.simd import Opaque, Value, Values, Vec, add_loop, repeat, shuffle, splat
+from openaclnn.machine.words import I16, I32, I64
 
 PLANES = 2
 SEGMENT = 2048  # positions between two looks at whether a target was no class

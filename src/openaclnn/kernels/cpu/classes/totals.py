@@ -12,7 +12,8 @@ from llvmlite import ir
 
 from openaclnn.kernels.cpu.classes.code import SIZE, STORED, Code, Number
 from openaclnn.kernels.cpu.classes.parameters import AXES, Parameters
-from openaclnn.kernels.cpu.simd import I32, splat
+from openaclnn.kernels.cpu.simd import splat
+from openaclnn.machine.words import I32
 
 BLOCK = 4096  # positions, or weights
 GROUP = 8  # neighbouring targets that are compared together

@@ -9,8 +9,8 @@ from typing import Any
 import llvmlite.binding as llvm
 from llvmlite import ir
 
-from openaclnn.kernels.cpu import cache
-from openaclnn.kernels.cpu.simd import I64, PTR, read_slot
+from openaclnn.machine import cache
+from openaclnn.machine.words import I64, PTR, read_slot
 
 __all__ = ["ENTRY", "address_of_function", "as_int64", "builtin", "call_slot"]
 

@@ -21,7 +21,7 @@ import llvmlite.binding as llvm
 from llvmlite import ir
 
 from openaclnn.folders import cache_folder
-from openaclnn.kernels.cpu.simd import I64, PTR
+from openaclnn.machine.words import I64, PTR
 
 __all__ = ["KERNEL", "compiled", "machine_key"]
 

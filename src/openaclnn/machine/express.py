@@ -8,8 +8,8 @@ from typing import Any
 from llvmlite import ir
 
 from openaclnn import express as at
-from openaclnn.kernels.cpu.builtins import as_int64, call_slot
-from openaclnn.kernels.cpu.simd import (
+from openaclnn.machine.builtins import as_int64, call_slot
+from openaclnn.machine.words import (
     I32,
     I64,
     PTR,
