@@ -412,6 +412,33 @@ if MODE == "interpret":
         openaclnn.cross_entropy_loss_grad(**(arguments | {"log_prob": turned}), out=turned)
         assert np.ascontiguousarray(turned).tobytes() == dense.tobytes()
 
+    def test_nll_transposed_far_apart() -> None:
+        """Neighbours along a row lie 2^27 bytes apart: offsets within a block need 64 bits."""
+        operator = openaclnn.nll_loss2d_backward.operator
+        arguments = operator.workloads.make(
+            np.random.default_rng(3), FLOAT, (1, 5, 3, 17), "random"
+        )
+        arguments["ignore_index"] = 255
+        arguments["target"] = (np.arange(51) % 5).astype(np.uint8).reshape(1, 3, 17)
+        memory = np.zeros(17 << 27, np.uint8)  # pages that nobody touches are not there
+        far = np.lib.stride_tricks.as_strided(memory, (1, 3, 17), (1, 1, 1 << 27))
+        far[...] = arguments["target"]
+        dense = openaclnn.nll_loss2d_backward(**arguments)
+        got = openaclnn.nll_loss2d_backward(**(arguments | {"target": far}))
+        assert_matches_oracle(operator, arguments, got)
+        assert got.tobytes() == dense.tobytes()
+
+    def test_cross_entropy_transposed_far_apart() -> None:
+        operator = openaclnn.cross_entropy_loss_grad.operator
+        arguments = operator.workloads.make(np.random.default_rng(3), FLOAT16, (3, 17), "mean")
+        memory = np.zeros(17 << 26, np.float16)
+        far = np.lib.stride_tricks.as_strided(memory, (3, 17), (2, 2 << 26))
+        far[...] = arguments["log_prob"]
+        dense = openaclnn.cross_entropy_loss_grad(**arguments)
+        got = openaclnn.cross_entropy_loss_grad(**(arguments | {"log_prob": far}))
+        assert_matches_oracle(operator, arguments, got)
+        assert got.tobytes() == dense.tobytes()
+
     def test_nll_panels_and_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
         """Several panels of several blocks, the last one short, and chunks that do not divide."""
         from openaclnn.kernels.gpu import pixels

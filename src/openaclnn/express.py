@@ -10,6 +10,7 @@ from the call that was remembered gives NotImplemented, and the call takes the l
 from __future__ import annotations
 
 import ctypes
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -101,6 +102,8 @@ class NumpyReader:
     functions = 0, 0
 
     def __init__(self) -> None:
+        if sys.implementation.name != "cpython":
+            raise AttributeError("objects of another Python than CPython")
         probe = np.zeros((3, 5), np.float32)[::2]
         slots = (ctypes.c_int64 * (HEADER_SLOTS + ARRAY_FLAGS + 1)).from_address(id(probe))
         sizes = (ctypes.c_int64 * 2).from_address(slots[HEADER_SLOTS + ARRAY_SHAPE])

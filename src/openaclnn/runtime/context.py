@@ -15,7 +15,7 @@ from openaclnn.status import AclError
 
 __all__ = [
     "MAX_STREAMS", "Context", "DeviceState", "create_context", "current", "default_context",
-    "destroy_context", "required", "reset_all", "reset_device", "set_current", "set_device",
+    "default_stream", "destroy_context", "required", "reset_all", "reset_device", "set_current", "set_device",
     "sys_param",
 ]  # fmt: skip
 
@@ -153,6 +153,16 @@ def current() -> Context | None:
     """The context the calling thread works in, if it has one."""
     context = _current.context
     return context if context is not None and context.alive else None
+
+
+def default_stream() -> Stream:
+    """The default stream of the thread's context, or of device 0 where it has none."""
+    context = _current.context
+    if context is None or not context.alive:
+        # Every operator of a program without set-up comes here: no lock where none is needed.
+        state = states.get(0)
+        context = (state and state.default) or default_context(0)
+    return context.default_stream
 
 
 def required() -> Context:

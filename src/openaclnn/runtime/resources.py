@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from openaclnn.runtime.context import current, default_context, lock, required, states
+from openaclnn.runtime.context import default_stream, lock, required, states
 from openaclnn.runtime.errors import is_null, refuse
 from openaclnn.runtime.event import Event, EventKind
 from openaclnn.runtime.stream import Stream
@@ -60,16 +60,6 @@ def destroy_event(event: Event) -> None:
     with lock:
         for state in list(states.values()):
             state.events.discard(event)
-
-
-def default_stream() -> Stream:
-    """The default stream of the thread's context, or of device 0 where it has none."""
-    context = current()
-    if context is None:
-        # Every operator of a program without set-up comes here: no lock where none is needed.
-        state = states.get(0)
-        context = (state and state.default) or default_context(0)
-    return context.default_stream
 
 
 def current_stream(handle: Any) -> Stream:
