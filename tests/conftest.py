@@ -210,3 +210,23 @@ def read_back(address: int, like: np.ndarray) -> np.ndarray:
         == 0
     )
     return result
+
+
+def document_program(operator: Operator) -> tuple[list[Any], list[int], Array]:
+    """The document's example up to phase one: its arguments, the device addresses, the result to expect."""
+    given = next(sample for sample in operator.samples if sample.document).arrays()
+    expected = plain(operator)(**given)
+    arguments, addresses = [], []
+    for parameter in operator.parameters:
+        value = given.get(parameter.python_name, parameter.default)
+        if parameter.kind is Kind.OUTPUT:
+            value = np.full(expected.shape, np.nan, expected.dtype)
+        if parameter.is_tensor and value is not None:
+            value, address = device_tensor(np.asarray(value))
+            addresses.append(address)
+        elif parameter.kind is Kind.SCALAR:
+            value = acl.aclCreateScalar(np.float32(value), acl.ACL_FLOAT)
+        elif parameter.choices and parameter.kind is Kind.INT64:
+            value = parameter.choices.index(value)
+        arguments.append(value)
+    return arguments, addresses, expected

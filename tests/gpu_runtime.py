@@ -12,38 +12,22 @@ import numpy as np
 import pytest
 
 import openaclnn
-from conftest import OPERATORS, device_tensor, plain, read_back
+from conftest import OPERATORS, device_tensor, document_program, read_back
 from openaclnn import acl, aclnn
-from openaclnn.declare import Kind, Operator
+from openaclnn.declare import Operator
 
 names = pytest.mark.parametrize("operator", OPERATORS, ids=lambda op: op.python_name)
 
 
 @names
 def test_the_documents_program_on_the_gpu(operator: Operator, stream: Any) -> None:
-    sample = next(sample for sample in operator.samples if sample.document)
-    given = sample.arrays()
-    expected = plain(operator)(**given)
-    arguments, addresses = [], []
-    out = np.full(expected.shape, np.nan, expected.dtype)
-    for parameter in operator.parameters:
-        value = given.get(parameter.python_name, parameter.default)
-        if parameter.kind is Kind.OUTPUT:
-            value = out
-        if parameter.is_tensor and value is not None:
-            value, address = device_tensor(np.asarray(value))
-            assert value.device == "cuda:0"
-            addresses.append(address)
-        elif parameter.kind is Kind.SCALAR:
-            value = acl.aclCreateScalar(np.float32(value), acl.ACL_FLOAT)
-        elif parameter.choices and parameter.kind is Kind.INT64:
-            value = parameter.choices.index(value)
-        arguments.append(value)
+    arguments, addresses, expected = document_program(operator)
+    assert arguments[-1].device == "cuda:0"
     status, size, executor = getattr(aclnn, f"{operator.name}GetWorkspaceSize")(*arguments)
     assert status == 0, aclnn.aclGetRecentErrMsg()
     assert getattr(aclnn, operator.name)(None, size, executor, stream) == 0
     assert acl.aclrtSynchronizeStream(stream) == 0, aclnn.aclGetRecentErrMsg()
-    np.testing.assert_allclose(read_back(addresses[-1], out), expected, rtol=3e-7, atol=1e-8)
+    np.testing.assert_allclose(read_back(addresses[-1], expected), expected, rtol=3e-7, atol=1e-8)
 
 
 def test_large_asynchronous_work_copies_and_events(stream: Any) -> None:

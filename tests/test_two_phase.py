@@ -10,9 +10,10 @@ import pytest
 
 import openaclnn
 from check_rows import table_of
-from conftest import OPERATORS, device_tensor, plain, read_back
+from conftest import OPERATORS, device_tensor, document_program, read_back
 from openaclnn import acl, aclnn
-from openaclnn.declare import Kind, Operator
+from openaclnn.declare import Operator
+from openaclnn.tensor import Tensor
 
 names = pytest.mark.parametrize("operator", OPERATORS, ids=lambda op: op.python_name)
 
@@ -20,33 +21,16 @@ names = pytest.mark.parametrize("operator", OPERATORS, ids=lambda op: op.python_
 @names
 def test_the_documents_program(operator: Operator, stream: Any) -> None:
     """Phase one, workspace, phase two, synchronise, copy back: the example's flow and numbers."""
-    sample = next(sample for sample in operator.samples if sample.document)
-    given = sample.arrays()
-    expected = plain(operator)(**given)
-    arguments, addresses, tensors = [], [], []
-    out = np.full(expected.shape, np.nan, expected.dtype)
-    for parameter in operator.parameters:
-        value = (
-            out
-            if parameter.kind is Kind.OUTPUT
-            else given.get(parameter.python_name, parameter.default)
-        )
-        if parameter.is_tensor and value is not None:
-            value, address = device_tensor(np.asarray(value))
-            tensors.append(value)
-            addresses.append(address)
-        elif parameter.kind is Kind.SCALAR:
-            value = acl.aclCreateScalar(np.float32(value), acl.ACL_FLOAT)
-        elif parameter.choices and parameter.kind is Kind.INT64:
-            value = parameter.choices.index(value)
-        arguments.append(value)
+    arguments, addresses, expected = document_program(operator)
     status, size, executor = getattr(aclnn, f"{operator.name}GetWorkspaceSize")(*arguments)
     assert (status, size) == (0, 0)
     assert getattr(aclnn, operator.name)(None, size, executor, stream) == 0
     assert acl.aclrtSynchronizeStream(stream) == 0
     np.testing.assert_array_equal(
-        read_back(addresses[-1], out).view(np.int32), expected.view(np.int32)
+        read_back(addresses[-1], expected).view(np.int32), expected.view(np.int32)
     )
+    tensors = [value for value in arguments if isinstance(value, Tensor)]
+    assert len(tensors) == len(addresses)
     assert all(acl.aclDestroyTensor(tensor) == 0 for tensor in tensors)
     assert all(acl.aclrtFree(address) == 0 for address in addresses)
 

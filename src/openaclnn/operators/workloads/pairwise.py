@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -35,22 +35,25 @@ PAIR_VARIANTS: dict[str, dict[str, Any]] = {
 }
 
 
-def make_pair(
-    rng: np.random.Generator,
-    dtype: DType,
-    shape: tuple[int, ...],
-    gradient: str,
-    options: Mapping[str, Any],
-) -> dict[str, Any]:
-    """Normal predictions and targets; one gradient for mean and sum, as autograd passes it, else dense."""
-    given = dict(options)
-    own = () if given.pop("one_gradient") else shape
-    return {
-        gradient: np.asarray(rng.standard_normal(own, np.float32)).astype(dtype.numpy),
-        "self": rng.standard_normal(shape, np.float32).astype(dtype.numpy),
-        "target": rng.standard_normal(shape, np.float32).astype(dtype.numpy),
-        **given,
-    }
+def pair_maker(gradient: str) -> Callable[..., dict[str, Any]]:
+    """The workloads' `make`: normal predictions and targets, the gradient under its name.
+
+    For mean and sum there is one gradient, as autograd passes it, else a dense one.
+    """
+
+    def make(
+        rng: np.random.Generator, dtype: DType, shape: tuple[int, ...], variant: str
+    ) -> dict[str, Any]:
+        given = dict(PAIR_VARIANTS[variant])
+        own = () if given.pop("one_gradient") else shape
+        return {
+            gradient: np.asarray(rng.standard_normal(own, np.float32)).astype(dtype.numpy),
+            "self": rng.standard_normal(shape, np.float32).astype(dtype.numpy),
+            "target": rng.standard_normal(shape, np.float32).astype(dtype.numpy),
+            **given,
+        }
+
+    return make
 
 
 def element_scale(given: Mapping[str, Any]) -> float:

@@ -12,18 +12,13 @@ from openaclnn.dtypes import DType
 from openaclnn.operators.workloads.pairwise import (
     PAIR_VARIANTS,
     element_scale,
-    make_pair,
+    pair_maker,
     pairwise_cases,
 )
 
 PATTERN = "elementwise"
 VARIANTS = PAIR_VARIANTS
-
-
-def make(
-    rng: np.random.Generator, dtype: DType, shape: tuple[int, ...], variant: str
-) -> dict[str, Any]:
-    return make_pair(rng, dtype, shape, "grad_out", VARIANTS[variant])
+make = pair_maker("grad_out")
 
 
 def cases(rng: np.random.Generator, dtype: DType) -> Iterator[dict[str, Any]]:

@@ -16,7 +16,8 @@ from openaclnn.kernels.cpu import numerics
 from openaclnn.kernels.cpu.classes.code import SIZE, Code, Number
 from openaclnn.kernels.cpu.classes.parameters import Parameters
 from openaclnn.kernels.cpu.classes.totals import GROUP, all_equal, runs
-from openaclnn.kernels.cpu.simd import Opaque, Vec
+from openaclnn.kernels.cpu.classes.writer import Writer
+from openaclnn.kernels.cpu.simd import Vec
 from openaclnn.machine.words import i64
 
 LEAVE, SPAN, STRIDED = range(3)
@@ -37,18 +38,10 @@ def emit_clear(slots: dict[str, int]) -> Callable[[Any, Any], None]:
     return emit
 
 
-class Scatter:
-    def __init__(
-        self, code: Code, parameters: Parameters, dtype: str, target: str, gradient: Number | None
-    ) -> None:
-        self.code, self.parameters = code, parameters
-        self.dtype, self.target, self.gradient = dtype, target, gradient
-        self.classes, self.ignored = parameters["classes"], parameters["ignore_index"]
-        self.weights = parameters.address("weight")
-        self.weight_step = parameters["weight.class_step"]
-        self.class_step = parameters["out.class_step"]
-        self.steps = [parameters[f"{name}.step2"] for name in ("target", "gradient", "out")]
-        self.opaque = Opaque(code.builder, code.lanes)
+class Scatter(Writer):
+    def __init__(self, code: Code, *operands: Any) -> None:
+        super().__init__(code, *operands)
+        self.steps = [self.parameters[f"{name}.step2"] for name in ("target", "gradient", "out")]
 
     def clear(self, start: Number, stop: Number) -> None:
         code, size = self.code, SIZE[self.dtype]

@@ -11,8 +11,8 @@ from llvmlite import ir
 
 from openaclnn.kernels.cpu import numerics
 from openaclnn.kernels.cpu.classes.code import SIZE, STORED, Code, Number
-from openaclnn.kernels.cpu.classes.parameters import Parameters
-from openaclnn.kernels.cpu.simd import Opaque, Value, Values, Vec, add_loop, repeat, shuffle, splat
+from openaclnn.kernels.cpu.classes.writer import Writer
+from openaclnn.kernels.cpu.simd import Value, Values, Vec, add_loop, repeat, shuffle, splat
 from openaclnn.machine.words import I16, I32, I64
 
 PLANES = 2
@@ -20,22 +20,14 @@ SEGMENT = 2048  # positions between two looks at whether a target was no class
 STREAMS = 4
 
 
-class Select:
+class Select(Writer):
     """For positions that lie side by side in all operands."""
 
-    def __init__(
-        self, code: Code, parameters: Parameters, dtype: str, target: str, gradient: Number | None
-    ) -> None:
-        self.code, self.parameters = code, parameters
-        self.dtype, self.target, self.gradient = dtype, target, gradient
-        self.classes, self.ignored = parameters["classes"], parameters["ignore_index"]
-        self.weights = parameters.address("weight")
-        self.weight_step = parameters["weight.class_step"]
-        self.class_step = parameters["out.class_step"]
-        self.opaque = Opaque(code.builder, code.lanes)
+    def __init__(self, code: Code, *operands: Any) -> None:
+        super().__init__(code, *operands)
         # Results are chosen as they lie in memory: 16-bit elements twice as many at a time.
-        self.element = I32 if dtype == "f32" else I16
-        self.width = code.lanes * (1 if dtype == "f32" else 2)
+        self.element = I32 if self.dtype == "f32" else I16
+        self.width = code.lanes * (1 if self.dtype == "f32" else 2)
 
     def clear(self, start: Number, stop: Number) -> None:
         """Nothing: every class of every position is written."""
