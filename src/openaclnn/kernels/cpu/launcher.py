@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
@@ -33,9 +34,13 @@ FEW_CHUNKS, MANY = (
 BUSY, ACTIVE, AVOID, CPUS = range(4)
 FROM_INT64, SAVE, RESTORE, SEM_WAIT, SEM_POST, GETCPU, SET_AFFINITY = range(4, 11)
 NDARRAY = 11  # NumPy's array type, whose instances stand for their data
+STARTED, TUPLE, VECTORCALL = 12, 13, 14
 KERNEL, ARGUMENTS, COUNT, STEP, NEXT = range(16, 21)  # the task
 MASK, MASK_SLOTS = 24, 16  # the CPUs we may use
 WORKERS, WORKER_SLOTS = 40, 24  # one block for each worker:
+# A bound kernel's own block:
+BOUND_CONTROL, BOUND_FALLBACK, BOUND_KERNEL, BOUND_COUNT, BOUND_GRAIN, BOUND_CONSTANTS = range(6)
+BOUND_VALUES = 6
 HANDLE, CONTROL, GO, DONE = 0, 1, 8, 16  # its pthread, where the control block lies, two semaphores
 
 
@@ -86,31 +91,39 @@ def emit_worker(builder: Any, arguments: Any) -> None:
     builder.branch(forever)
 
 
-def emit_entry(builder: Any, arguments: Any) -> None:
-    """The builtin `launch(kernel, count, grain, *arguments)` in CPython's fast calling convention."""
-    self, given, number = arguments
-    read_integer = as_int64(builder)
-    control = builder.inttoptr(builder.call(read_integer, [self]), PTR)
+OBJECT_TYPE = object.__basicsize__ // 8 - 1  # of any Python object, by slots
+TUPLE_LENGTH, TUPLE_ITEMS = object.__basicsize__ // 8, tuple.__basicsize__ // 8
+ARRAY_DATA = object.__basicsize__ // 8  # of NumPy's arrays
 
+
+def _reader(builder: Any, control: Any) -> Callable[[Any], Any]:
+    """What reads an argument: an integer, or the address of an array's data, which costs Python 2 us to ask for."""
+    read_integer = as_int64(builder)
     ndarray = read_slot(builder, control, NDARRAY)
-    header = (
-        object.__basicsize__ // 8
-    )  # slots: the last one is the type, NumPy's data pointer follows
     value = stack(builder, I64, 1)
 
-    def argument(index: Any) -> Any:
-        """An integer, or the address of an array's data, which costs Python 2 us to ask for."""
-        one = builder.load(slot(builder, given, index), typ=PTR, align=8)
-        is_array = builder.icmp_unsigned("==", read_slot(builder, one, header - 1), ndarray)
+    def read(one: Any) -> Any:
+        is_array = builder.icmp_unsigned("==", read_slot(builder, one, OBJECT_TYPE), ndarray)
         with builder.if_else(is_array) as (then, otherwise):
             with then:
-                write_slot(builder, value, 0, read_slot(builder, one, header))
+                write_slot(builder, value, 0, read_slot(builder, one, ARRAY_DATA))
             with otherwise:
                 write_slot(builder, value, 0, builder.call(read_integer, [one]))
         return read_slot(builder, value, 0)
 
+    return read
+
+
+def emit_entry(builder: Any, arguments: Any) -> None:
+    """The builtin `launch(kernel, count, grain, *arguments)` in CPython's fast calling convention."""
+    self, given, number = arguments
+    control = builder.inttoptr(builder.call(as_int64(builder), [self]), PTR)
+    read = _reader(builder, control)
+
+    def argument(index: Any) -> Any:
+        return read(builder.load(slot(builder, given, index), typ=PTR, align=8))
+
     kernel, count, grain = (argument(index) for index in range(3))
-    function = builder.inttoptr(kernel, cache.KERNEL.as_pointer())
     block = stack(builder, I64, MAX_ARGUMENTS + 1)
     write_slot(builder, block, 0, 0)
 
@@ -119,6 +132,56 @@ def emit_entry(builder: Any, arguments: Any) -> None:
         write_slot(builder, block, builder.add(index, i64(1)), value)
 
     for_range(builder, builder.sub(number, i64(3)), copy)
+    _launch(builder, control, kernel, block, count, grain)
+
+
+def emit_bound(builder: Any, arguments: Any) -> None:
+    """The builtin `run(addresses, stream)` of one kernel with its constants, which `self` points to.
+
+    What it is not made for, or before the workers run, the function in Python does.
+    """
+    self, given, number = arguments
+    own = builder.inttoptr(builder.call(as_int64(builder), [self]), PTR)
+    control = builder.inttoptr(read_slot(builder, own, BOUND_CONTROL), PTR)
+    kernel, count, grain, constants = (
+        read_slot(builder, own, where)
+        for where in (BOUND_KERNEL, BOUND_COUNT, BOUND_GRAIN, BOUND_CONSTANTS)
+    )
+    started = builder.icmp_signed("!=", read_slot(builder, control, STARTED), i64(0))
+    ready = builder.or_(started, builder.icmp_signed("<=", count, grain))
+    ready = builder.and_(ready, builder.icmp_signed("==", number, i64(2)))
+    with builder.if_then(ready):
+        addresses = builder.load(given, typ=PTR, align=8)
+        kind = read_slot(builder, addresses, OBJECT_TYPE)
+        with builder.if_then(builder.icmp_signed("==", kind, read_slot(builder, control, TUPLE))):
+            length = read_slot(builder, addresses, TUPLE_LENGTH)
+            total = builder.add(length, constants)
+            with builder.if_then(builder.icmp_signed("<=", total, i64(MAX_ARGUMENTS))):
+                read = _reader(builder, control)
+                block = stack(builder, I64, MAX_ARGUMENTS + 1)
+                write_slot(builder, block, 0, 0)
+
+                def constant(index: Any) -> None:
+                    value = read_slot(builder, own, builder.add(index, i64(BOUND_VALUES)))
+                    write_slot(builder, block, builder.add(index, i64(1)), value)
+
+                def address(index: Any) -> None:
+                    item = read_slot(builder, addresses, builder.add(index, i64(TUPLE_ITEMS)))
+                    value = read(builder.inttoptr(item, PTR))
+                    place = builder.add(builder.add(index, constants), i64(1))
+                    write_slot(builder, block, place, value)
+
+                for_range(builder, constants, constant)
+                for_range(builder, length, address)
+                _launch(builder, control, kernel, block, count, grain)
+    other = builder.inttoptr(read_slot(builder, own, BOUND_FALLBACK), PTR)
+    nothing = ir.Constant(PTR, None)
+    builder.ret(call_slot(builder, control, VECTORCALL, PTR, other, given, number, nothing))
+
+
+def _launch(builder: Any, control: Any, kernel: Any, block: Any, count: Any, grain: Any) -> None:
+    """Run a kernel and return its status word."""
+    function = builder.inttoptr(kernel, cache.KERNEL.as_pointer())
     # A tiny call keeps the interpreter's lock: with a busy second thread, giving it away costs 5 ms.
     tiny = builder.icmp_signed("<=", builder.mul(count, i64(TINY)), grain)
     with builder.if_else(tiny) as (then, otherwise):

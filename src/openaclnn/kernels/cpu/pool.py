@@ -44,9 +44,13 @@ from openaclnn.kernels.cpu.launcher import (
     SEM_POST,
     SEM_WAIT,
     SET_AFFINITY,
+    STARTED,
+    TUPLE,
+    VECTORCALL,
     WORKER,
     WORKER_SLOTS,
     WORKERS,
+    emit_bound,
     emit_entry,
     emit_worker,
 )
@@ -65,9 +69,10 @@ def native() -> Callable[..., int]:
     api = ctypes.pythonapi
     for where, function in (
         (FROM_INT64, api.PyLong_FromLongLong), (SAVE, api.PyEval_SaveThread),
-        (RESTORE, api.PyEval_RestoreThread),
+        (RESTORE, api.PyEval_RestoreThread), (VECTORCALL, api.PyObject_Vectorcall),
     ):  # fmt: skip
         _CONTROL[where] = address_of_function(function)
+    _CONTROL[TUPLE] = id(tuple)
     if arrays_are_readable():
         _CONTROL[NDARRAY] = id(np.ndarray)
     return builtin("pool.entry", emit_entry, _CONTROL_AT)
@@ -124,6 +129,7 @@ def _start() -> None:
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
     _CONTROL[AVOID] = -1
+    _CONTROL[STARTED] = 1
     _CONTROL[ACTIVE] = min(wanted, _state["workers"])
 
 
@@ -162,7 +168,7 @@ def _create(start: int, index: int) -> bool:
 
 def _after_fork_in_child() -> None:
     """Only the forking thread lives on: forget the workers; the next large call makes new ones."""
-    _CONTROL[BUSY] = _CONTROL[ACTIVE] = 0
+    _CONTROL[BUSY] = _CONTROL[ACTIVE] = _CONTROL[STARTED] = 0
     _state.update(started=False, workers=0)
     _lock.release()
 
@@ -197,16 +203,13 @@ def bind(
     """
     entry = native()
     assert len(constants) + 8 <= MAX_ARGUMENTS, "operands and constants must fit the argument block"
-    if count <= grain:
 
-        def run_here(addresses: Sequence[int], stream: int = 0, keep: Any = keep) -> int:
-            return entry(kernel, count, grain, *constants, *addresses)
-
-        return run_here
-
-    def run(addresses: Sequence[int], stream: int = 0, keep: Any = keep) -> int:
-        if not _state["started"]:
+    def run(addresses: Sequence[int], stream: int = 0) -> int:
+        if count > grain and not _state["started"]:
             ensure_started()
         return entry(kernel, count, grain, *constants, *addresses)
 
-    return run
+    own = np.array(
+        [_CONTROL_AT, id(run), kernel, count, grain, len(constants), *constants], np.int64
+    )
+    return builtin("pool.bound", emit_bound, own.ctypes.data, (own, run, keep))
