@@ -45,7 +45,7 @@ def elu(x):
     given |= {"grad_output": x, "self_or_result": x, "out": out}
     call = bind_plain(operator, given, current_product())
     plan = operator.plan(call)
-    cpu.prepare(plan)([tensor.address for tensor in plan_tensors(plan, call)], 0)
+    cpu.prepare(plan)(tuple(tensor.address for tensor in plan_tensors(plan, call)), 0)
     return out
 
 x = np.linspace(-5, 5, 300_001).astype(np.float32)
@@ -143,6 +143,14 @@ def test_status_word_and_coverage() -> None:
                 seen = np.zeros(count, np.uint8)
                 assert pool.launch(kernel, count, grain, seen.ctypes.data) == 7
                 assert (seen == 1).all()
+                run = pool.bind(kernel, count, grain)
+                # By the builtin, by the function in Python, and an array that stands for its data.
+                for given in ((seen.ctypes.data,), [seen.ctypes.data], (seen,)):
+                    assert run(given, 0) == 7
+                assert run((seen.ctypes.data,)) == 7
+                assert (seen == 5).all()
+                with pytest.raises(TypeError):
+                    run()
 
 
 def test_many_callers_at_once() -> None:
