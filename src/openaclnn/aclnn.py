@@ -18,7 +18,7 @@ from openaclnn.declare import Operator, registry
 from openaclnn.executor import (
     Executor,
     fail,
-    forget_quick,
+    forget,
     inner_failure,
     phase_one,
     phase_two,
@@ -131,7 +131,7 @@ def _set_address(
                 f"that of a tensor given to phase one, below {len(slots)}", f"{index}",
             )  # fmt: skip
         tensor = slots[int(index)]
-    forget_quick()  # other executors may have the same descriptor
+    forget()  # other executors may have the same descriptor
     tensor.base = int(address or 0)
     tensor.raw = True
     tensor.owner = None

@@ -14,11 +14,11 @@ import numpy as np
 from openaclnn.call import Call, bind_arguments
 from openaclnn.checks import first_violation
 from openaclnn.declare import Operator
-from openaclnn.dispatch import Runner, choose_engine, current_engine
+from openaclnn.dispatch import Runner, choose_engine, chosen_engine
 from openaclnn.guard import check_memory, check_output_layout, check_overlap
 from openaclnn.plain import check_devices
 from openaclnn.plan import Plan, covered_elements
-from openaclnn.products import current_product, listeners
+from openaclnn.products import chosen_product, current_product, listeners
 from openaclnn.runtime import AclFailure, Stream, current_stream, default_stream, memory
 from openaclnn.runtime.device import device_named
 from openaclnn.status import AclnnError, Status, record_message
@@ -42,6 +42,7 @@ class Executor:
         "operands",
         "operator",
         "output",
+        "owners",
         "plan",
         "quick",
         "repeatable",
@@ -69,6 +70,8 @@ class Executor:
         self.small = covered_elements(plan) <= _SMALL
         self.repeatable = False
         self.device = device  # where the tensors lie
+        # What `forget` takes away: the memory as it was checked, and the short way that relies on it.
+        self.owners: list[Any] | None = None
         self.quick: Callable[[Any], bool] | None = None
         self.spent = ""  # why it cannot run any more
         self._lock = threading.Lock()
@@ -118,12 +121,23 @@ def phase_one(
             _plans[key] = known
     plan, runner, places, inputs, output, device = known
     operands = [arguments[place] for place in places]
-    # A raw tensor may get its address later; what is known already is checked where the caller can see it.
-    for operand, tensor in zip((*plan.inputs, plan.output), operands, strict=False):
-        if tensor.base:
-            check_memory(plan, (operand,), (tensor,))
     given = [arguments[place] for place in inputs]
-    return Executor(operator, plan, operands, given, arguments[output], runner, device)
+    made = Executor(operator, plan, operands, given, arguments[output], runner, device)
+    epoch = _epoch[0]
+    # A raw tensor may get its address later; what is known already is checked where the caller can see it.
+    known_addresses = [
+        (operand, tensor)
+        for operand, tensor in zip((*plan.inputs, plan.output), operands, strict=False)
+        if tensor.base
+    ]
+    if known_addresses:
+        owners = check_memory(plan, *zip(*known_addresses, strict=True))
+        if len(owners) == len(operands):
+            made.owners = owners
+            _remembering.add(made)
+            if _epoch[0] != epoch:  # memory was freed while we looked
+                made.owners = None
+    return made
 
 
 def _viewed(value: Any) -> Any:
@@ -167,7 +181,7 @@ def _checked_plan(operator: Operator, call: Call) -> Known:
 
 def _signature(operator: Operator, arguments: tuple[Any, ...]) -> Hashable:
     """What decides checks and plan: everything but addresses. None where it cannot be told cheaply."""
-    key: list[Any] = [operator.name, current_product(), current_engine()]
+    key: list[Any] = [operator.name, chosen_product(), chosen_engine()]
     for value in arguments:
         kind = type(value)
         if kind is Tensor:
@@ -178,7 +192,7 @@ def _signature(operator: Operator, arguments: tuple[Any, ...]) -> Hashable:
         elif kind is Scalar:
             if not value.alive:
                 return None
-            key += (value.dtype, value.value.tobytes())  # bytes: 0.0 and -0.0 are two signatures
+            key += value.key
         elif kind is float:
             key += (value, copysign(1.0, value))
         elif value is None or kind in (int, bool, str, bytes):
@@ -188,23 +202,25 @@ def _signature(operator: Operator, arguments: tuple[Any, ...]) -> Hashable:
     return tuple(key)
 
 
-_quick_executors: weakref.WeakSet[Executor] = weakref.WeakSet()
+_remembering: weakref.WeakSet[Executor] = weakref.WeakSet()
+_epoch = [0]
 
 
-def forget_quick() -> None:
-    """Memory was freed, or a tensor got another address: repeated calls are checked anew."""
-    for executor in list(_quick_executors):
-        executor.quick = None
-    _quick_executors.clear()
+def forget() -> None:
+    """Memory was freed, or a tensor got another address: executors are checked anew."""
+    _epoch[0] += 1
+    for executor in list(_remembering):
+        executor.owners = executor.quick = None
+    _remembering.clear()
 
 
-memory.listeners.append(forget_quick)
+memory.listeners.append(forget)
 
 
 def _quick(
     executor: Executor, runner: Runner, addresses: tuple[int, ...], owners: Any
 ) -> Callable[[Any], bool]:
-    """A repeated phase two, good until `forget_quick`: nothing that was checked before can have changed."""
+    """A repeated phase two, good until `forget`: nothing that was checked before can have changed."""
 
     def run(handle: Any, owners: Any = owners) -> bool:
         try:
@@ -261,7 +277,7 @@ def phase_two(
             return
         # Descriptors may be destroyed or re-addressed once this returns, so addresses are taken now.
         tensors = executor.operands
-        owners = check_memory(plan, (*plan.inputs, plan.output), tensors)
+        owners = executor.owners or check_memory(plan, (*plan.inputs, plan.output), tensors)
         check_overlap(plan, tensors)
         addresses, runner = tuple(tensor.address for tensor in tensors), executor.runner
         if queue.device.name != executor.device:
@@ -279,7 +295,7 @@ def phase_two(
             queue.submit(task)
         if executor.repeatable:
             executor.quick = _quick(executor, runner, addresses, owners)
-            _quick_executors.add(executor)
+            _remembering.add(executor)
     except AclFailure as failure:
         raise AclnnError(
             Status.ACLNN_ERR_RUNTIME_ERROR, name, "stream", "a live stream", str(failure)

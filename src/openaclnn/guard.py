@@ -13,6 +13,7 @@ import numpy as np
 
 from openaclnn.interop import view_memory
 from openaclnn.plan import Operand, Plan
+from openaclnn.runtime.memory import find_allocation
 from openaclnn.status import AclnnError, Status
 from openaclnn.tensor import Tensor
 
@@ -61,8 +62,6 @@ def check_memory(plan: Plan, operands: Sequence[Operand], tensors: Sequence[Tens
 
     Returns what must be kept alive until the kernel is done.
     """
-    from openaclnn.runtime import find_allocation
-
     owners: list[Any] = []
     for operand, tensor in zip(operands, tensors, strict=True):
         if not tensor.raw:

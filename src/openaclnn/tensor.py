@@ -159,12 +159,13 @@ class Tensor:
 class Scalar:
     """One number with a dtype; `float32()` is the value an operator computes with."""
 
-    __slots__ = ("alive", "dtype", "value")
+    __slots__ = ("alive", "dtype", "key", "value")
 
     def __init__(self, value: Any, dtype: DType) -> None:
         # Rounding to the declared type happens here, once, as a C program's own variable would.
         self.value = dtype.numpy.type(value)
         self.dtype = dtype
+        self.key = (dtype, self.value.tobytes())  # bytes: 0.0 and -0.0 are two values
         self.alive = True
 
     @classmethod
