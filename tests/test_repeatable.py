@@ -69,6 +69,30 @@ def test_another_executor_s_address_setter_is_noticed(stream: Any) -> None:
     np.testing.assert_array_equal(read_back(out_address, X), openaclnn.elu_backward(2 * X, 2 * X))
 
 
+@pytest.mark.parametrize("repeated", [True, False])
+@pytest.mark.parametrize("way", ["aclSetRawTensorAddr", "aclInitTensor"])
+def test_a_descriptor_that_changes_is_noticed(stream: Any, way: str, repeated: bool) -> None:
+    source, _ = device_tensor(X)
+    out, _ = device_tensor(np.zeros_like(X))
+    _, other_address = device_tensor(np.zeros_like(X))
+    executor = repeatable(source, out)
+    if repeated:
+        assert run(executor, stream) == run(executor, stream) == 0
+
+    def point(address: int) -> None:
+        if way == "aclSetRawTensorAddr":
+            assert acl.aclSetRawTensorAddr(out, address) == 0
+        else:
+            assert acl.aclInitTensor(out, (3,), acl.ACL_FLOAT, (1,), 0, 2, (3,), address) == 0
+
+    point(other_address)
+    assert run(executor, stream) == 0
+    np.testing.assert_array_equal(read_back(other_address, X), EXPECTED)
+    point(12345 * 64)
+    assert aclnn.aclnnEluBackward(None, 0, executor, stream) == 161002
+    assert "unknown memory" in aclnn.aclGetRecentErrMsg()
+
+
 def test_streams_are_checked_every_time(stream: Any) -> None:
     out = np.zeros_like(X)
     executor = repeatable(X, out)

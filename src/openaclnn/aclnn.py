@@ -18,11 +18,11 @@ from openaclnn.declare import Operator, registry
 from openaclnn.executor import (
     Executor,
     fail,
-    forget,
     inner_failure,
     phase_one,
     phase_two,
 )
+from openaclnn.runtime.memory import notify
 from openaclnn.status import AclnnError, Status
 from openaclnn.tensor import Tensor
 
@@ -131,10 +131,10 @@ def _set_address(
                 f"that of a tensor given to phase one, below {len(slots)}", f"{index}",
             )  # fmt: skip
         tensor = slots[int(index)]
-    forget()  # other executors may have the same descriptor
     tensor.base = int(address or 0)
     tensor.raw = True
     tensor.owner = None
+    notify()  # other executors may have the same descriptor
 
 
 @_executor_call("aclSetInputTensorAddr")

@@ -207,7 +207,7 @@ _epoch = [0]
 
 
 def forget() -> None:
-    """Memory was freed, or a tensor got another address: executors are checked anew."""
+    """Memory was freed, or a descriptor changed: executors are checked anew."""
     _epoch[0] += 1
     for executor in list(_remembering):
         executor.owners = executor.quick = None

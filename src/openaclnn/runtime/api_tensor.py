@@ -21,6 +21,7 @@ from openaclnn.runtime.errors import (
     returns_status,
     returns_value,
 )
+from openaclnn.runtime.memory import notify
 from openaclnn.runtime.pointers import address
 from openaclnn.status import Status
 from openaclnn.tensor import Scalar, Tensor, contiguous_strides
@@ -158,6 +159,7 @@ def aclInitTensor(
     fresh = _build(viewDims, dataType, stride, offset, format, storageDims, tensorData)
     for name in Tensor.__slots__:
         setattr(target, name, getattr(fresh, name))
+    notify()
 
 
 @returns_status
@@ -210,6 +212,7 @@ def aclSetRawTensorAddr(tensor: Any, addr: Any) -> None:
     if _is_null_pointer(addr):
         raise refuse(NULL, "addr", "an address", "null")
     _place(target, addr, "addr")
+    notify()
 
 
 @returns_value(0)

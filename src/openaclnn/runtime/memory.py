@@ -15,7 +15,7 @@ from openaclnn.status import AclError
 
 __all__ = [
     "Allocation", "AllocationTable", "allocate", "allocate_pinned", "find_allocation", "listeners",
-    "padded_size", "release", "release_device", "used_bytes",
+    "notify", "padded_size", "release", "release_device", "used_bytes",
 ]  # fmt: skip
 
 
@@ -36,7 +36,13 @@ class Allocation:
 
 
 listeners: list[Callable[[], None]] = []
-"""Called when memory was released, so that nobody goes on as if it were there."""
+"""Called when memory was released or a descriptor changed, so that nobody goes on as if nothing had."""
+
+
+def notify() -> None:
+    """Tell everybody who remembers what an address or a descriptor stood for."""
+    for listener in listeners:
+        listener()
 
 
 class AllocationTable:
@@ -79,8 +85,7 @@ class AllocationTable:
             self._starts.remove(block.address)
             del self._blocks[block.address]
             self._used[block.device] -= block.size
-        for listener in listeners:
-            listener()
+        notify()
         return True
 
     def blocks(self) -> list[Allocation]:
