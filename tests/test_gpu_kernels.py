@@ -659,6 +659,24 @@ if MODE == "compile":
         assert first[:9] == second[:9]
         assert first[9:13] == (1 << 20, (1 << 20) + 16, (1 << 20) + 32, (1 << 20) + 48)
 
+    def test_a_kernel_is_loaded_before_the_builtin_gets_it(monkeypatch: pytest.MonkeyPatch) -> None:
+        """Triton loads a binary when it is first run, and knows its function only then."""
+        from openaclnn.kernels.gpu import native
+
+        given: list[Any] = []
+
+        class Recorder:
+            fill = staticmethod(lambda index, kernel: given.append((index, kernel)))
+            function = staticmethod(lambda: fallbacks[0])
+
+        fallbacks: list[Any] = []
+        monkeypatch.setattr(runners, "_native", lambda _, run: fallbacks.append(run) or Recorder)
+        monkeypatch.setattr(native.Kernel, "of", lambda found, *_: found.function)
+        for jit in kernels():
+            jit.device_caches.clear()
+        assert gpu.prepare(plans(FLOAT)["flat"])((ALIGNED,) * 4, 5) == 0
+        assert given == [(0, "flat on 0")]
+
     @pytest.mark.parametrize("packed", [False, True])
     def test_the_launcher_s_c_function_is_called_with_what_it_would_get(packed: bool) -> None:
         """Triton 3.6 hands over the kernel's arguments one by one, later ones as a tuple."""

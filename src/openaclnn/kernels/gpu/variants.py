@@ -98,6 +98,7 @@ def _compiled(launch: Launch, offsets: Sequence[int], ready: Ready | None = None
         **options,
     )
     # `run` is a property that loads the binary onto the current device; `function` is set by it.
+    known = launch.programs, found.run, found.function, found.packed_metadata
     if ready is not None:
         from openaclnn.kernels.gpu.native import Kernel
 
@@ -105,7 +106,6 @@ def _compiled(launch: Launch, offsets: Sequence[int], ready: Ready | None = None
         kernel = Kernel.of(found, launch.programs, launch.numbers, used)
         if kernel is not None:
             ready(kernel)
-    known = launch.programs, found.run, found.function, found.packed_metadata
     start = _bare_start(*known, arguments, len(pointers)) or _start(*known, arguments)
     start.binary = found  # type: ignore[attr-defined]  # when the kernel goes, so does the binary
     return start
