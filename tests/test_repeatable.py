@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import weakref
 from typing import Any
@@ -191,6 +192,28 @@ def test_host_arrays_on_a_device_s_stream_wait_for_it(pretend: Pretend) -> None:
         assert executor.quick is None
         assert "drain" in pretend.noted
         np.testing.assert_array_equal(out, EXPECTED)
+
+
+def test_memory_of_another_device_lives_until_its_task_ran(pretend: Pretend) -> None:
+    """Whoever queued it may drop everything at once."""
+    x, out = X.copy(), np.zeros_like(X)
+    assert acl.aclrtSetDevice(0) == 0
+    status, handle = acl.aclrtCreateStream()
+    assert status == 0
+    go = threading.Event()
+    handle.submit(go.wait)
+    executor = repeatable(x, out)
+    status = aclnn.aclnnEluBackward(None, 0, executor, handle)
+    alive = weakref.ref(x)
+    del x, executor
+    gc.collect()
+    kept = alive() is not None
+    go.set()
+    assert (status, kept) == (0, True)
+    assert acl.aclrtSynchronizeStream(handle) == 0
+    gc.collect()
+    assert alive() is None
+    np.testing.assert_array_equal(out, EXPECTED)
 
 
 def test_a_launch_that_fails_shows_at_synchronisation(pretend: Pretend) -> None:

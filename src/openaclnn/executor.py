@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Hashable, Sequence
-from functools import partial
 from math import copysign
 from typing import Any
 
@@ -123,7 +122,6 @@ def phase_one(
     operands = [arguments[place] for place in places]
     given = [arguments[place] for place in inputs]
     made = Executor(operator, plan, operands, given, arguments[output], runner, device)
-    epoch = _epoch[0]
     # A raw tensor may get its address later; what is known already is checked where the caller can see it.
     known_addresses = [
         (operand, tensor)
@@ -131,11 +129,11 @@ def phase_one(
         if tensor.base
     ]
     if known_addresses:
+        _remembering.add(made)
         owners = check_memory(plan, *zip(*known_addresses, strict=True))
         if len(owners) == len(operands):
             made.owners = owners
-            _remembering.add(made)
-            if _epoch[0] != epoch:  # memory was freed while we looked
+            if made not in _remembering:  # memory was freed while we looked
                 made.owners = None
     return made
 
@@ -203,15 +201,14 @@ def _signature(operator: Operator, arguments: tuple[Any, ...]) -> Hashable:
 
 
 _remembering: weakref.WeakSet[Executor] = weakref.WeakSet()
-_epoch = [0]
+"""Executors that rely on what they found; one that is no longer in here must look again."""
 
 
 def forget() -> None:
     """Memory was freed, or a descriptor changed: executors are checked anew."""
-    _epoch[0] += 1
     for executor in list(_remembering):
+        _remembering.discard(executor)
         executor.owners = executor.quick = None
-    _remembering.clear()
 
 
 memory.listeners.append(forget)
@@ -277,25 +274,27 @@ def phase_two(
             return
         # Descriptors may be destroyed or re-addressed once this returns, so addresses are taken now.
         tensors = executor.operands
+        if executor.repeatable:
+            _remembering.add(executor)
         owners = executor.owners or check_memory(plan, (*plan.inputs, plan.output), tensors)
         check_overlap(plan, tensors)
         addresses, runner = tuple(tensor.address for tensor in tensors), executor.runner
-        if queue.device.name != executor.device:
-            queue.submit(partial(_run_elsewhere, queue, runner, addresses, executor.device))
-            return
+        here = queue.device.name == executor.device
 
         def task(owners: Any = owners) -> None:
-            queue.launch(runner, addresses)
+            if here:
+                queue.launch(runner, addresses)
+            else:
+                _run_elsewhere(queue, runner, addresses, executor.device)
 
         # On a GPU this only queues the work; on the host, waking the worker costs more than a small kernel.
-        if not executor.small and executor.device == "cpu":
+        at_once = here and (executor.small or executor.device != "cpu")
+        if not at_once or not queue.launch_now(runner, addresses):
             queue.submit(task)
-            return
-        if not queue.launch_now(runner, addresses):
-            queue.submit(task)
-        if executor.repeatable:
+        if at_once and executor.repeatable:
             executor.quick = _quick(executor, runner, addresses, owners)
-            _remembering.add(executor)
+            if executor not in _remembering:  # memory was freed meanwhile
+                executor.quick = None
     except AclFailure as failure:
         raise AclnnError(
             Status.ACLNN_ERR_RUNTIME_ERROR, name, "stream", "a live stream", str(failure)

@@ -71,8 +71,9 @@ class Stream:
 
     def launch(self, runner: Launcher, addresses: Sequence[int]) -> None:
         """Let a kernel of this stream's device run; on a GPU that only queues it there."""
-        self.device.enter()
-        runner(addresses, self.native)
+        if self._native:  # 0 is the host's, which has nothing to enter
+            self.device.enter()
+        runner(addresses, self._native if self._native >= 0 else self.native)
 
     def drain(self) -> None:
         """Let the device finish what the tasks have queued there; for tasks, which come in between."""
@@ -113,9 +114,7 @@ class Stream:
             if self._completed != self._submitted or self._discarding or not self.alive:
                 return False
             try:
-                if self._native:
-                    self.device.enter()
-                runner(addresses, self._native if self._native >= 0 else self.native)
+                self.launch(runner, addresses)
             except BaseException as error:
                 self._fail(error)
         return True
