@@ -126,9 +126,10 @@ def headline_table(results: dict[str, Any]) -> Table:
     ):
         rows = {row["contender"]: row for row in group if row["status"] == "ok"}
         own = min((row for row in rows.values() if row["ours"]), key=lambda row: row["median_us"])
+        plain = rows.get("numpy out=")
         times = [
-            rows[name]["median_us"] / own["median_us"] if name in rows else None
-            for name in ("numpy out=", "torch out=")
+            plain["median_us"] / own["median_us"] if plain else None,
+            own["ratios"].get("torch out="),
         ]
         title = operator.removesuffix("_backward").removesuffix("_grad").replace("_", " ")
         table.add_row(

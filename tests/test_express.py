@@ -16,6 +16,7 @@ from conftest import OPERATORS, plain
 from openaclnn import express, recipes
 from openaclnn.declare import Operator
 from openaclnn.dtypes import BFLOAT16, FLOAT, FLOAT16
+from openaclnn.machine import objects
 from openaclnn.status import AclnnError
 from test_interop import to_torch
 
@@ -276,7 +277,7 @@ def test_numpy_arrays_that_take_the_longer_way(taken: list[bool]) -> None:
 
 
 def test_unknown_layouts_have_no_reader(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(express, "ARRAY_DTYPE", 4)
+    monkeypatch.setattr(objects, "ARRAY_DTYPE", objects.ARRAY_DTYPE - 1)
     with pytest.raises(AttributeError, match="layout"):
         express.NumpyReader()
     with pytest.raises(AttributeError):

@@ -10,12 +10,12 @@ from the call that was remembered gives NotImplemented, and the call takes the l
 from __future__ import annotations
 
 import ctypes
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
+from openaclnn.machine.objects import arrays_are_readable
 from openaclnn.plan import Operand
 
 __all__ = ["MAX_ARRAYS", "Express", "NumpyReader", "Reader", "TorchReader"]
@@ -34,10 +34,6 @@ STRIDE = 6 + 2 * MAX_AXES
 # What is known of an array, by slots, as a DLTensor has it: data, device (type and number), kind (axes
 # and dtype), shape, strides, offset. Of a NumPy array: data, dtype object, axes, shape, strides, 0.
 DATA, DEVICE, KIND, SHAPE_AT, STRIDES_AT, OFFSET, VIEW_SLOTS = range(7)
-# NumPy's PyArrayObject by slots after the object's header: data, axes, shape, strides, base, dtype, flags.
-ARRAY_DATA, ARRAY_AXES, ARRAY_SHAPE, ARRAY_STRIDES, ARRAY_DTYPE, ARRAY_FLAGS = 0, 1, 2, 3, 5, 6
-WRITEABLE = 0x400
-HEADER_SLOTS = object.__basicsize__ // 8
 
 
 class _Exchange(ctypes.Structure):
@@ -102,23 +98,7 @@ class NumpyReader:
     functions = 0, 0
 
     def __init__(self) -> None:
-        if sys.implementation.name != "cpython":
-            raise AttributeError("objects of another Python than CPython")
-        probe = np.zeros((3, 5), np.float32)[::2]
-        slots = (ctypes.c_int64 * (HEADER_SLOTS + ARRAY_FLAGS + 1)).from_address(id(probe))
-        sizes = (ctypes.c_int64 * 2).from_address(slots[HEADER_SLOTS + ARRAY_SHAPE])
-        steps = (ctypes.c_int64 * 2).from_address(slots[HEADER_SLOTS + ARRAY_STRIDES])
-        flags = slots[HEADER_SLOTS + ARRAY_FLAGS]
-        probe.flags.writeable = False
-        known = (
-            slots[HEADER_SLOTS - 1] == id(np.ndarray)
-            and slots[HEADER_SLOTS + ARRAY_DATA] == probe.ctypes.data
-            and slots[HEADER_SLOTS + ARRAY_AXES] & 0xFFFFFFFF == 2
-            and slots[HEADER_SLOTS + ARRAY_DTYPE] == id(probe.dtype)
-            and (tuple(sizes), tuple(steps)) == (probe.shape, probe.strides)
-            and (flags ^ slots[HEADER_SLOTS + ARRAY_FLAGS]) & 0xFFFFFFFF == WRITEABLE
-        )
-        if not known:
+        if not arrays_are_readable():
             raise AttributeError("an unknown layout of NumPy's arrays")
 
     def view(self, array: Any) -> Sequence[int]:

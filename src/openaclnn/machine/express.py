@@ -8,6 +8,7 @@ from typing import Any
 from llvmlite import ir
 
 from openaclnn import express as at
+from openaclnn.machine import objects
 from openaclnn.machine.builtins import as_int64, call_slot
 from openaclnn.machine.words import (
     I32,
@@ -23,7 +24,6 @@ from openaclnn.machine.words import (
 
 __all__ = ["EMITTERS"]
 
-OBJECT_TYPE = at.HEADER_SLOTS - 1  # of any Python object, by slots
 HOST = 1  # DLPack's number for the CPU
 NULL = ir.Constant(PTR, None)
 VOID = ir.VoidType()
@@ -97,7 +97,7 @@ class _Writer:
                 with then:
                     self.expect(self.equal(value, self.read(self.control, at.NONE)))
                 with otherwise:
-                    kind = self.read(self.pointer(value), OBJECT_TYPE)
+                    kind = self.read(self.pointer(value), objects.OBJECT_TYPE)
                     one, other = (
                         self.equal(kind, self.read(self.control, own))
                         for own in (at.CLASS, at.OTHER_CLASS)
@@ -202,11 +202,11 @@ class _NumpyWriter(_Writer):
 
     def describe(self, value: Any) -> None:
         fields = (
-            (at.DATA, at.ARRAY_DATA), (at.DEVICE, at.ARRAY_DTYPE), (at.KIND, at.ARRAY_AXES),
-            (at.SHAPE_AT, at.ARRAY_SHAPE), (at.STRIDES_AT, at.ARRAY_STRIDES),
+            (at.DATA, objects.ARRAY_DATA), (at.DEVICE, objects.ARRAY_DTYPE), (at.KIND, objects.ARRAY_AXES),
+            (at.SHAPE_AT, objects.ARRAY_SHAPE), (at.STRIDES_AT, objects.ARRAY_STRIDES),
         )  # fmt: skip
         for own, theirs in fields:
-            word = self.read(value, at.HEADER_SLOTS + theirs)
+            word = self.read(value, theirs)
             if own == at.KIND:  # 32 bits, and what is behind them
                 word = self.builder.and_(word, i64(0xFFFFFFFF))
             self.write(self.view, own, word)
@@ -214,8 +214,8 @@ class _NumpyWriter(_Writer):
 
     def take_output(self) -> None:
         value = self.pointer(self.item(self.last))
-        flags = self.read(value, at.HEADER_SLOTS + at.ARRAY_FLAGS)
-        writable = self.builder.and_(flags, i64(at.WRITEABLE))
+        flags = self.read(value, objects.ARRAY_FLAGS)
+        writable = self.builder.and_(flags, i64(objects.WRITEABLE))
         self.expect(self.builder.icmp_signed("!=", writable, i64(0)))
         super().take_output()
 

@@ -9,6 +9,7 @@ from llvmlite import ir
 
 from openaclnn.machine import cache
 from openaclnn.machine.builtins import as_int64, call_slot
+from openaclnn.machine.objects import ARRAY_DATA, OBJECT_TYPE, TUPLE_ITEMS, TUPLE_LENGTH
 from openaclnn.machine.words import (
     I32,
     I64,
@@ -89,11 +90,6 @@ def emit_worker(builder: Any, arguments: Any) -> None:
     _take_chunks(builder, control)
     call_slot(builder, control, SEM_POST, I32, slot(builder, worker, DONE))
     builder.branch(forever)
-
-
-OBJECT_TYPE = object.__basicsize__ // 8 - 1  # of any Python object, by slots
-TUPLE_LENGTH, TUPLE_ITEMS = object.__basicsize__ // 8, tuple.__basicsize__ // 8
-ARRAY_DATA = object.__basicsize__ // 8  # of NumPy's arrays
 
 
 def _reader(builder: Any, control: Any) -> Callable[[Any], Any]:

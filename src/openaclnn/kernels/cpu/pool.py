@@ -56,6 +56,7 @@ from openaclnn.kernels.cpu.launcher import (
 )
 from openaclnn.machine import cache
 from openaclnn.machine.builtins import address_of_function, builtin
+from openaclnn.machine.objects import arrays_are_readable
 
 __all__ = ["bind", "get_num_threads", "launch"]
 
@@ -76,17 +77,6 @@ def native() -> Callable[..., int]:
     if arrays_are_readable():
         _CONTROL[NDARRAY] = id(np.ndarray)
     return builtin("pool.entry", emit_entry, _CONTROL_AT)
-
-
-@functools.cache
-def arrays_are_readable() -> bool:
-    """Whether an array's data pointer stands right behind the object's header, as in every CPython so far."""
-    if sys.implementation.name != "cpython":
-        return False
-    probe = np.zeros(1, np.int64)
-    found = ctypes.c_void_p.from_address(id(probe) + object.__basicsize__).value
-    kind = ctypes.c_void_p.from_address(id(probe) + object.__basicsize__ - 8).value
-    return found == probe.ctypes.data and kind == id(np.ndarray)
 
 
 _lock = threading.Lock()

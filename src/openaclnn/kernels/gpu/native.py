@@ -17,6 +17,7 @@ import numpy as np
 from llvmlite import ir
 
 from openaclnn.machine.builtins import address_of_function, as_int64, builtin, call_slot
+from openaclnn.machine.objects import OBJECT_TYPE, TUPLE_ITEMS, TUPLE_LENGTH
 from openaclnn.machine.words import (
     I32,
     I64,
@@ -43,10 +44,6 @@ STRIDE = VALUES + MAX_PARAMETERS
 CONFIG_SLOTS, CONFIG_STREAM, CONFIG_ATTRIBUTES, CONFIG_ATTRIBUTE_COUNT = 7, 4, 5, 6
 _OVERLAP_ATTRIBUTE = (6, 1)  # programmatic stream serialisation: allowed
 _ATTRIBUTE_SLOTS = 9
-
-# Of CPython's objects, by slots: where the type stands, a tuple's length, its first item.
-OBJECT_TYPE, TUPLE_LENGTH = object.__basicsize__ // 8 - 1, object.__basicsize__ // 8
-TUPLE_ITEMS = tuple.__basicsize__ // 8
 
 SIZES = {"i1": 1, "i8": 1, "i16": 2, "i32": 4, "i64": 8, "u64": 8, "fp32": 4, "f32": 4}
 
