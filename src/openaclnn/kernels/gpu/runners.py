@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from openaclnn.kernels.gpu import scratch
@@ -45,11 +45,14 @@ def runner_of(launches: Sequence[Launch], scratch_bytes: int = 0) -> Runner:
     if isinstance(launches[0].kernel, InterpretedFunction):
         return _host_runner([interpreted_step(launch) for launch in launches], scratch_bytes)
     library = _device_library()
-    if library is not None:
-        queue = _queue([step_of_launch(launch) for launch in launches], scratch_bytes)
-        return _device_runner(queue, library)
-    run = _one_device_runner(launches)
-    return _with_scratch(run, scratch_bytes) if scratch_bytes else run
+    run: Any
+    if library is None:
+        run = _one_device_runner(launches)
+    else:
+        run = _sequence([step_of_launch(launch) for launch in launches])
+    if scratch_bytes:
+        run = _with_scratch(run, scratch_bytes)
+    return run if library is None else _device_runner(run, library)
 
 
 def _host_runner(steps: Sequence[Step], scratch_bytes: int) -> Runner:
@@ -62,16 +65,22 @@ def _host_runner(steps: Sequence[Step], scratch_bytes: int) -> Runner:
     return run
 
 
+def _sequence(steps: Sequence[Step]) -> Callable[..., int]:
+    """All steps as one, on a device that is current."""
+
+    def run(addresses: Sequence[int], stream: int = 0, device: int = 0) -> int:
+        given = (*addresses, 0)
+        for step in steps:
+            step(given, stream, device)
+        return 0
+
+    return run
+
+
 def _one_device_runner(launches: Sequence[Launch]) -> Runner:
     """The common case: one device. The launches are a builtin once their kernels are compiled, if they can be."""
     steps: list[Step] = []
-
-    def run(addresses: Sequence[int], stream: int = 0) -> int:
-        given = (*addresses, 0)
-        for step in steps:
-            step(given, stream, 0)
-        return 0
-
+    run = _sequence(steps)
     native = _native(launches, run)
     for index, launch in enumerate(launches):
         ready = None if native is None else functools.partial(native.fill, index)
@@ -93,34 +102,18 @@ def _native(launches: Sequence[Launch], fallback: Runner) -> Any:
     return Builtin(pointers, fallback)
 
 
-def _with_scratch(run: Runner, scratch_bytes: int) -> Runner:
-    def run_with_scratch(addresses: Sequence[int], stream: int = 0) -> int:
+def _with_scratch(run: Callable[..., int], scratch_bytes: int) -> Callable[..., int]:
+    def run_with_scratch(addresses: Sequence[int], stream: int = 0, *device: int) -> int:
         memory = scratch.allocate(scratch_bytes, stream)
         try:
-            return run((*addresses, memory), stream)
+            return run((*addresses, memory), stream, *device)
         finally:
             scratch.release(memory)
 
     return run_with_scratch
 
 
-def _queue(steps: Sequence[Step], scratch_bytes: int) -> Step:
-    """All steps as one, with scratch memory if they need it."""
-
-    def queue(addresses: Sequence[int], stream: int, device: int) -> None:
-        memory = scratch.allocate(scratch_bytes, stream) if scratch_bytes else 0
-        try:
-            given = (*addresses, memory, 0)
-            for step in steps:
-                step(given, stream, device)
-        finally:
-            if memory:
-                scratch.release(memory)
-
-    return queue
-
-
-def _device_runner(queue: Step, library: Any) -> Runner:
+def _device_runner(queue: Callable[..., int], library: Any) -> Runner:
     from triton.runtime import driver
 
     active = driver.active
@@ -129,13 +122,11 @@ def _device_runner(queue: Step, library: Any) -> Runner:
         device = _device_of(library, addresses[-1])
         current = active.get_current_device()
         if device == current:
-            queue(addresses, stream, device)
-            return 0
+            return queue(addresses, stream, device)
         active.set_current_device(device)
         try:
-            queue(addresses, stream, device)
+            return queue(addresses, stream, device)
         finally:
             active.set_current_device(current)
-        return 0
 
     return run
