@@ -27,7 +27,7 @@ lint: $(VENV)/.test
 format: $(VENV)/.test
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
-	$(BIN)/python -m openaclnn.stubs
+	$(BIN)/python -m tools.stubs
 
 $(VENV)/.demo: pyproject.toml
 	$(PYTHON) -m venv $(VENV)

@@ -21,8 +21,8 @@ from benchmarks.report import (
     markdown,
 )
 from benchmarks.runner import SECTIONS, Settings, run
-from openaclnn.dispatch import ENGINES
-from openaclnn.dtypes import FLOATS, DType, dtype_of_name
+from openaclnn.core.dtypes import FLOATS, DType, dtype_of_name
+from openaclnn.engines.dispatch import ENGINES
 
 
 def _dtype(name: str) -> DType:

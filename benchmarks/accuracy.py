@@ -18,8 +18,8 @@ from rich.table import Table
 import openaclnn
 from benchmarks.machine import describe_machine
 from benchmarks.report import markdown_table
-from openaclnn.declare import Operator
-from openaclnn.dtypes import FLOATS, DType
+from openaclnn.core.declare import Operator
+from openaclnn.core.dtypes import FLOATS, DType
 
 SHAPES = {"elementwise": (1 << 20,), "rows": (256, 4096), "pixels": (4, 21, 128, 128)}
 ROW = (

@@ -13,9 +13,9 @@ import numpy as np
 
 import openaclnn
 from benchmarks.problems import Problem
-from openaclnn.declare import Kind
-from openaclnn.dispatch import ENGINES, choose_engine, use_engine
-from openaclnn.status import AclnnError
+from openaclnn.core.declare import Kind
+from openaclnn.core.status import AclnnError
+from openaclnn.engines.dispatch import ENGINES, choose_engine, use_engine
 
 __all__ = ["COPY", "Contender", "build_contenders", "engine_states"]
 

@@ -85,7 +85,7 @@ def _bare_call(spec: dict[str, Any]) -> Callable[[], float]:
     import numpy as np
 
     import openaclnn
-    from openaclnn.dtypes import dtype_of_name
+    from openaclnn.core.dtypes import dtype_of_name
 
     operator = openaclnn.find_operator(spec["operator"])
     function = getattr(openaclnn, operator.python_name)
@@ -107,8 +107,8 @@ def _bare_call(spec: dict[str, Any]) -> Callable[[], float]:
 def _contender(spec: dict[str, Any], shape: tuple[int, ...]) -> Any:
     from benchmarks.contenders import build_contenders
     from benchmarks.problems import build, load_torch
-    from openaclnn.declare import find_operator
-    from openaclnn.dtypes import dtype_of_name
+    from openaclnn.core.declare import find_operator
+    from openaclnn.core.dtypes import dtype_of_name
 
     operator, dtype = find_operator(spec["operator"]), dtype_of_name(spec["dtype"])
     problem = build(operator, spec["variant"], dtype, shape, "contiguous", spec["device"])

@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from openaclnn.call import bind_plain
-from openaclnn.checks import first_violation
-from openaclnn.declare import Kind, Operator
-from openaclnn.dtypes import DType
-from openaclnn.interop import as_tensor
-from openaclnn.plain import product_of
-from openaclnn.plan import Operand, Plan
-from openaclnn.status import AclnnError
+from openaclnn.calls.plain import product_of
+from openaclnn.core.call import bind_plain
+from openaclnn.core.checks import first_violation
+from openaclnn.core.declare import Kind, Operator
+from openaclnn.core.dtypes import DType
+from openaclnn.core.interop import as_tensor
+from openaclnn.core.plan import Operand, Plan
+from openaclnn.core.status import AclnnError
 
 __all__ = ["Problem", "build", "bytes_moved", "is_array", "load_torch", "to_torch"]
 

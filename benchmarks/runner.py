@@ -15,8 +15,8 @@ from benchmarks.measure import CpuClock, CudaClock, Timing, interleave, paired_r
 from benchmarks.problems import Problem, build, load_torch
 from benchmarks.regimes import REGIMES, Regime
 from benchmarks.verify import find_faults
-from openaclnn.declare import Operator, registry
-from openaclnn.dtypes import FLOAT, FLOATS, DType
+from openaclnn.core.declare import Operator, registry
+from openaclnn.core.dtypes import FLOAT, FLOATS, DType
 
 __all__ = ["SECTIONS", "Case", "Settings", "run", "run_case", "select"]
 

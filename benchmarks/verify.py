@@ -16,7 +16,7 @@ import numpy as np
 from benchmarks.contenders import COPY, Contender
 from benchmarks.problems import Problem, build, to_torch
 from benchmarks.regimes import shrink
-from openaclnn.dtypes import FLOAT, DType
+from openaclnn.core.dtypes import FLOAT, DType
 
 __all__ = ["ORACLE_LIMIT", "disagreement", "find_faults"]
 

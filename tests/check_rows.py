@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import openaclnn
-from openaclnn.declare import Operator
-from openaclnn.dtypes import (
+from openaclnn.core.declare import Operator
+from openaclnn.core.dtypes import (
     BFLOAT16,
     COMPLEX64,
     DOUBLE,
@@ -21,7 +21,7 @@ from openaclnn.dtypes import (
     UINT32,
     DType,
 )  # fmt: skip
-from openaclnn.tensor import Format, Scalar, Tensor
+from openaclnn.core.tensor import Format, Scalar, Tensor
 
 NULL, INVALID, TILING = 161001, 161002, 561002
 

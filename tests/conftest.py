@@ -12,10 +12,10 @@ import pytest
 
 import openaclnn
 from openaclnn import acl
-from openaclnn.declare import Kind, Operator
-from openaclnn.dispatch import ENGINES
-from openaclnn.dtypes import DType, dtype_of_numpy
-from openaclnn.tensor import contiguous_strides
+from openaclnn.core.declare import Kind, Operator
+from openaclnn.core.dtypes import DType, dtype_of_numpy
+from openaclnn.core.tensor import contiguous_strides
+from openaclnn.engines.dispatch import ENGINES
 
 Array = np.ndarray[Any, Any]
 OPERATORS = openaclnn.registry()
@@ -111,7 +111,7 @@ def _terms(operator: Operator, arguments: dict[str, Any]) -> float:
 
 
 def _naive(operator: Operator, arguments: dict[str, Any]) -> Array:
-    from openaclnn.call import oracle_arguments
+    from openaclnn.core.call import oracle_arguments
 
     values = oracle_arguments(operator, (), arguments)
     with np.errstate(all="ignore"):

@@ -23,12 +23,12 @@ import torch
 
 import openaclnn
 from conftest import OPERATORS, assert_matches_oracle, plain, tensor_names
-from openaclnn.call import AUTO, bind_plain
-from openaclnn.declare import REQUIRED, Operator
-from openaclnn.dtypes import BFLOAT16, FLOAT, FLOATS, DType
-from openaclnn.kernels import gpu
-from openaclnn.plan import Plan
-from openaclnn.products import current_product
+from openaclnn.core.call import AUTO, bind_plain
+from openaclnn.core.declare import REQUIRED, Operator
+from openaclnn.core.dtypes import BFLOAT16, FLOAT, FLOATS, DType
+from openaclnn.core.plan import Plan
+from openaclnn.core.products import current_product
+from openaclnn.engines import gpu
 
 names = pytest.mark.parametrize("operator", OPERATORS, ids=lambda op: op.python_name)
 dtypes = pytest.mark.parametrize("dtype", FLOATS, ids=str)
@@ -580,7 +580,7 @@ def bench(compiled: bool) -> None:
 
 def tune(selected: list[str]) -> None:
     """Other launch shapes than the tables', on the goals' problems (or on those that a word selects)."""
-    from openaclnn.kernels.gpu import elementwise, pixels, rows, tiles
+    from openaclnn.engines.gpu import elementwise, pixels, rows, tiles
 
     flat = [(block, warps) for block in (512, 1024, 2048) for warps in (4, 8)]
     turned = [

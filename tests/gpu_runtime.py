@@ -14,7 +14,7 @@ import pytest
 import openaclnn
 from conftest import OPERATORS, device_tensor, document_program, read_back
 from openaclnn import acl, aclnn
-from openaclnn.declare import Operator
+from openaclnn.core.declare import Operator
 
 names = pytest.mark.parametrize("operator", OPERATORS, ids=lambda op: op.python_name)
 

@@ -6,8 +6,9 @@ import math
 import numpy as np
 import pytest
 
-from openaclnn import acl, dtypes
-from openaclnn.tensor import Tensor
+from openaclnn import acl
+from openaclnn.core import dtypes
+from openaclnn.core.tensor import Tensor
 
 ND = acl.ACL_FORMAT_ND
 

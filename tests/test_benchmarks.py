@@ -23,8 +23,8 @@ from benchmarks.runner import Case, Settings, run, run_case, select
 from benchmarks.verify import ORACLE_LIMIT, disagreement, find_faults
 
 import openaclnn
-from openaclnn.declare import Operator, registry
-from openaclnn.dtypes import BFLOAT16, FLOAT, FLOATS, DType
+from openaclnn.core.declare import Operator, registry
+from openaclnn.core.dtypes import BFLOAT16, FLOAT, FLOATS, DType
 
 TINY: dict[str, tuple[Regime, ...]] = {
     "elementwise": (Regime("tiny", (3, 5), "a test", two_phase=True),),

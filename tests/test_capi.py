@@ -17,7 +17,7 @@ import openaclnn
 from openaclnn.capi import glue
 from openaclnn.capi.handles import HandleTable, table
 from openaclnn.capi.prototypes import all_prototypes
-from openaclnn.declare import Kind
+from openaclnn.core.declare import Kind
 from test_capi_tools import installed
 
 ND, FLOAT, HOST_TO_DEVICE, DEVICE_TO_HOST = 2, 0, 1, 2
@@ -92,7 +92,7 @@ def stream_of(c):
 
 
 def codes():
-    from openaclnn.dtypes import DTYPES
+    from openaclnn.core.dtypes import DTYPES
 
     return {dtype.numpy_name: dtype.code for dtype in DTYPES if dtype.numpy_name}
 

@@ -9,10 +9,10 @@ import pytest
 from check_rows import Mistake, table_of
 from conftest import OPERATORS
 from openaclnn import aclnn
-from openaclnn.call import bind_arguments
-from openaclnn.checks import run_checks
-from openaclnn.declare import Operator
-from openaclnn.products import find_product
+from openaclnn.core.call import bind_arguments
+from openaclnn.core.checks import run_checks
+from openaclnn.core.declare import Operator
+from openaclnn.core.products import find_product
 
 names = pytest.mark.parametrize("operator", OPERATORS, ids=lambda op: op.python_name)
 

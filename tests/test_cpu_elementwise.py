@@ -12,17 +12,17 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from openaclnn.call import bind_plain
-from openaclnn.declare import find_operator
-from openaclnn.dtypes import FLOAT, FLOATS, dtype_of_numpy
-from openaclnn.interop import as_tensor
-from openaclnn.kernels import cpu
-from openaclnn.kernels import numpy as plain
-from openaclnn.kernels.cpu import elementwise, elu, formulas, simd
-from openaclnn.machine import cache
-from openaclnn.plain import plan_tensors
-from openaclnn.plan import Plan
-from openaclnn.products import current_product
+from openaclnn.calls.plain import plan_tensors
+from openaclnn.core.call import bind_plain
+from openaclnn.core.declare import find_operator
+from openaclnn.core.dtypes import FLOAT, FLOATS, dtype_of_numpy
+from openaclnn.core.interop import as_tensor
+from openaclnn.core.plan import Plan
+from openaclnn.core.products import current_product
+from openaclnn.engines import cpu
+from openaclnn.engines import numpy as plain
+from openaclnn.engines.cpu import elementwise, elu, formulas, simd
+from openaclnn.engines.machine import cache
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 F16, F32 = np.dtype(np.float16), np.dtype(np.float32)

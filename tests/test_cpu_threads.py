@@ -17,26 +17,26 @@ import numpy as np
 import pytest
 
 import openaclnn
-from openaclnn.call import bind_plain
-from openaclnn.declare import find_operator
-from openaclnn.folders import cache_folder
-from openaclnn.kernels import cpu
-from openaclnn.kernels.cpu import pool
-from openaclnn.machine import cache
-from openaclnn.plain import plan_tensors
-from openaclnn.products import current_product
+from openaclnn.calls.plain import plan_tensors
+from openaclnn.core.call import bind_plain
+from openaclnn.core.declare import find_operator
+from openaclnn.core.folders import cache_folder
+from openaclnn.core.products import current_product
+from openaclnn.engines import cpu
+from openaclnn.engines.cpu import pool
+from openaclnn.engines.machine import cache
 
 SOURCE = str(Path(openaclnn.__file__).parents[1])
 PREAMBLE = """
 import os, sys, threading, time, openaclnn
 import numpy as np
-from openaclnn.call import bind_plain
-from openaclnn.declare import find_operator
-from openaclnn.kernels import cpu
-from openaclnn.kernels.cpu import pool
-from openaclnn.machine import cache
-from openaclnn.plain import plan_tensors
-from openaclnn.products import current_product
+from openaclnn.core.call import bind_plain
+from openaclnn.core.declare import find_operator
+from openaclnn.engines import cpu
+from openaclnn.engines.cpu import pool
+from openaclnn.engines.machine import cache
+from openaclnn.calls.plain import plan_tensors
+from openaclnn.core.products import current_product
 
 def elu(x):
     out = np.full_like(x, np.nan)
@@ -119,8 +119,8 @@ def test_status_word_and_coverage() -> None:
     """Every unit runs exactly once; the status word comes back."""
     from llvmlite import ir
 
-    from openaclnn.kernels.cpu.simd import add_loop
-    from openaclnn.machine.words import I8, PTR, i64, read_slot, write_slot
+    from openaclnn.engines.cpu.simd import add_loop
+    from openaclnn.engines.machine.words import I8, PTR, i64, read_slot, write_slot
 
     def emit(builder: Any, arguments: Any) -> None:
         block, start, stop = arguments

@@ -9,8 +9,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from openaclnn import dtypes
-from openaclnn.dtypes import (
+from openaclnn.core import dtypes
+from openaclnn.core.dtypes import (
     BFLOAT16,
     BOOL,
     COMPLEX32,

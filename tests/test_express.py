@@ -13,11 +13,11 @@ import torch
 
 import openaclnn
 from conftest import OPERATORS, plain
-from openaclnn import express, recipes
-from openaclnn.declare import Operator
-from openaclnn.dtypes import BFLOAT16, FLOAT, FLOAT16
-from openaclnn.machine import objects
-from openaclnn.status import AclnnError
+from openaclnn.core.declare import Operator
+from openaclnn.core.dtypes import BFLOAT16, FLOAT, FLOAT16
+from openaclnn.core.status import AclnnError
+from openaclnn.engines.machine import objects
+from openaclnn.repeat import express, recipes
 from test_interop import to_torch
 
 names = pytest.mark.parametrize("operator", OPERATORS, ids=lambda op: op.python_name)

@@ -30,12 +30,11 @@ if MODE == "interpret":
 if MODE:
     import openaclnn
     from conftest import LAYOUTS, OPERATORS, assert_matches_oracle, laid_out, plain, tensor_names
-    from openaclnn import dispatch
-    from openaclnn.declare import Operator
-    from openaclnn.dtypes import BFLOAT16, FLOAT, FLOAT16, FLOATS, INT64, DType
-    from openaclnn.kernels import gpu
-    from openaclnn.kernels.gpu import runners, scratch, variants
-    from openaclnn.plan import Operand, Plan
+    from openaclnn.core.declare import Operator
+    from openaclnn.core.dtypes import BFLOAT16, FLOAT, FLOAT16, FLOATS, INT64, DType
+    from openaclnn.core.plan import Operand, Plan
+    from openaclnn.engines import dispatch, gpu
+    from openaclnn.engines.gpu import runners, scratch, variants
 
     names = pytest.mark.parametrize("operator", OPERATORS, ids=lambda op: op.python_name)
     dtypes = pytest.mark.parametrize("dtype", FLOATS, ids=str)
@@ -441,7 +440,7 @@ if MODE == "interpret":
 
     def test_nll_panels_and_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
         """Several panels of several blocks, the last one short, and chunks that do not divide."""
-        from openaclnn.kernels.gpu import pixels
+        from openaclnn.engines.gpu import pixels
 
         monkeypatch.setattr(pixels, "PANEL_PIXELS", 32)
         monkeypatch.setattr(pixels, "pixel_tile", lambda plan, _: pixels.Tile(1, 16, 1, 1, 3))
@@ -450,7 +449,7 @@ if MODE == "interpret":
             assert_matches_oracle(operator, arguments, plain(operator)(**arguments))
 
     def test_sums_in_many_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-        from openaclnn.kernels.gpu import sums as module
+        from openaclnn.engines.gpu import sums as module
 
         monkeypatch.setattr(module, "FEW_POSITIONS", 8)
         monkeypatch.setattr(module, "FEW_PARTS", 4)
@@ -578,7 +577,7 @@ if MODE == "compile":
         return texts[-1]
 
     def kernels() -> list[Any]:
-        from openaclnn.kernels.gpu import elementwise, pixels, rows, sums, tiles
+        from openaclnn.engines.gpu import elementwise, pixels, rows, sums, tiles
 
         return [
             elementwise.flat, tiles.tiled, sums.add_up, sums.finish_sums,
@@ -661,7 +660,7 @@ if MODE == "compile":
 
     def test_a_kernel_is_loaded_before_the_builtin_gets_it(monkeypatch: pytest.MonkeyPatch) -> None:
         """Triton loads a binary when it is first run, and knows its function only then."""
-        from openaclnn.kernels.gpu import native
+        from openaclnn.engines.gpu import native
 
         given: list[Any] = []
 
@@ -730,7 +729,7 @@ if MODE == "compile":
         assert events == [("allocate", True, 9), 1 << 30] * 3
 
     def test_declines_name_the_dtype() -> None:
-        from openaclnn.dtypes import COMPLEX64
+        from openaclnn.core.dtypes import COMPLEX64
 
         plan = plans(FLOAT)["flat"]
         strange = Plan(

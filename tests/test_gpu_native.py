@@ -11,8 +11,8 @@ import pytest
 
 pytest.importorskip("llvmlite")
 
-from openaclnn.kernels.gpu.native import Builtin, Kernel
-from openaclnn.machine.builtins import address_of_function
+from openaclnn.engines.gpu.native import Builtin, Kernel
+from openaclnn.engines.machine.builtins import address_of_function
 
 LAUNCH = ctypes.CFUNCTYPE(
     ctypes.c_int,

@@ -12,9 +12,9 @@ import torch
 
 import openaclnn
 from conftest import OPERATORS, assert_matches_oracle, plain, tensor_names
-from openaclnn.declare import Operator
-from openaclnn.dtypes import FLOATS, DType
-from openaclnn.interop import as_tensor
+from openaclnn.core.declare import Operator
+from openaclnn.core.dtypes import FLOATS, DType
+from openaclnn.core.interop import as_tensor
 
 names = pytest.mark.parametrize("operator", OPERATORS, ids=lambda op: op.python_name)
 dtypes = pytest.mark.parametrize("dtype", FLOATS, ids=str)

@@ -12,7 +12,7 @@ import pytest
 
 import openaclnn
 from conftest import OPERATORS, plain
-from openaclnn.declare import Operator, snake_case
+from openaclnn.core.declare import Operator, snake_case
 
 names = pytest.mark.parametrize("operator", OPERATORS, ids=lambda op: op.python_name)
 
@@ -101,7 +101,7 @@ def test_explain_a_sound_call() -> None:
         found = openaclnn.explain(way, x, x.T.copy().T)
         assert found.ok
         assert len(found.checks) == len(found.operator.checks)
-        assert found.engine in openaclnn.dispatch.ENGINES
+        assert found.engine in openaclnn.engines.dispatch.ENGINES
         assert "kernel elu_backward" in str(found)
         assert "engine" in str(found)
 

@@ -17,8 +17,18 @@ from conftest import (
     plain,
     tensor_names,
 )  # fmt: skip
-from openaclnn.declare import Operator
-from openaclnn.dtypes import BFLOAT16, DOUBLE, FLOAT, FLOAT16, FLOATS, INT32, INT64, UINT8, DType
+from openaclnn.core.declare import Operator
+from openaclnn.core.dtypes import (
+    BFLOAT16,
+    DOUBLE,
+    FLOAT,
+    FLOAT16,
+    FLOATS,
+    INT32,
+    INT64,
+    UINT8,
+    DType,
+)
 
 names = pytest.mark.parametrize("operator", OPERATORS, ids=lambda op: op.python_name)
 dtypes = pytest.mark.parametrize("dtype", FLOATS, ids=str)

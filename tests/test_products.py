@@ -12,10 +12,10 @@ import pytest
 import openaclnn
 from check_rows import table_of
 from conftest import OPERATORS
-from openaclnn.declare import Operator
-from openaclnn.dtypes import BFLOAT16, INT32
-from openaclnn.products import FAMILIES, PRODUCTS, find_product
-from openaclnn.tensor import Tensor
+from openaclnn.core.declare import Operator
+from openaclnn.core.dtypes import BFLOAT16, INT32
+from openaclnn.core.products import FAMILIES, PRODUCTS, find_product
+from openaclnn.core.tensor import Tensor
 from test_checks import broken, first_phase
 
 names = pytest.mark.parametrize("operator", OPERATORS, ids=lambda op: op.python_name)

@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 
 import openaclnn
 from conftest import CPU_ENGINES, OPERATORS, assert_matches_oracle, call_on
-from openaclnn.dtypes import FLOATS, promote
-from openaclnn.plan import broadcast_shapes
+from openaclnn.core.dtypes import FLOATS, promote
+from openaclnn.core.plan import broadcast_shapes
 
 quick = settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
 engines = pytest.mark.parametrize("engine_name", CPU_ENGINES)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import openaclnn
-from openaclnn import results
+from openaclnn.core import results
 
 
 @pytest.fixture(autouse=True)
@@ -58,7 +58,7 @@ def test_small_results_and_the_limit() -> None:
 
 
 def test_results_can_be_written_and_have_their_dtype() -> None:
-    for dtype in openaclnn.dtypes.FLOATS:
+    for dtype in openaclnn.core.dtypes.FLOATS:
         x = np.ones((1 << 10, 1 << 10), dtype.numpy)
         got = openaclnn.elu_backward(x, x)
         assert got.dtype == x.dtype

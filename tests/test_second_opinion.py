@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from conftest import OPERATORS, plain
-from openaclnn.declare import Operator
-from openaclnn.dtypes import FLOATS, DType
+from openaclnn.core.declare import Operator
+from openaclnn.core.dtypes import FLOATS, DType
 from test_interop import to_torch
 
 names = pytest.mark.parametrize("operator", OPERATORS, ids=lambda op: op.python_name)

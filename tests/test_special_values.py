@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import openaclnn
-from openaclnn.dtypes import FLOATS, DType
+from openaclnn.core.dtypes import FLOATS, DType
 
 nan, inf = np.nan, np.inf
 dtypes = pytest.mark.parametrize("dtype", FLOATS, ids=str)

@@ -12,8 +12,8 @@ import openaclnn
 from check_rows import table_of
 from conftest import OPERATORS, device_tensor, document_program, read_back
 from openaclnn import acl, aclnn
-from openaclnn.declare import Operator
-from openaclnn.tensor import Tensor
+from openaclnn.core.declare import Operator
+from openaclnn.core.tensor import Tensor
 
 names = pytest.mark.parametrize("operator", OPERATORS, ids=lambda op: op.python_name)
 

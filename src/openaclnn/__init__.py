@@ -7,15 +7,15 @@ The plain calls below come from the operator registry; `openaclnn.aclnn` has the
 its C names, `openaclnn.acl` the runtime. Importing this loads NumPy and nothing heavier.
 """
 
-from openaclnn.declare import find_operator, registry
-from openaclnn.describe import support_table
-from openaclnn.dispatch import use_engine
-from openaclnn.explain import explain
-from openaclnn.plain import make_plain_function as _make_plain_function
-from openaclnn.products import use_product
-from openaclnn.status import AclnnError, Status
-from openaclnn.tensor import Scalar, Tensor
-from openaclnn.threads import get_num_threads, set_num_threads
+from openaclnn.calls.explain import explain
+from openaclnn.calls.plain import make_plain_function as _make_plain_function
+from openaclnn.core.declare import find_operator, registry
+from openaclnn.core.describe import support_table
+from openaclnn.core.products import use_product
+from openaclnn.core.status import AclnnError, Status
+from openaclnn.core.tensor import Scalar, Tensor
+from openaclnn.engines.dispatch import use_engine
+from openaclnn.engines.threads import get_num_threads, set_num_threads
 
 __version__ = "0.1.0"
 

@@ -1,20 +1,20 @@
-# Written by `python -m openaclnn.stubs` from the operators' declarations.
+# Written by `python -m tools.stubs` from the operators' declarations.
 from typing import Any
 
 import numpy as np
 
-from openaclnn.declare import find_operator as find_operator
-from openaclnn.declare import registry as registry
-from openaclnn.describe import support_table as support_table
-from openaclnn.dispatch import use_engine as use_engine
-from openaclnn.explain import explain as explain
-from openaclnn.products import use_product as use_product
-from openaclnn.status import AclnnError as AclnnError
-from openaclnn.status import Status as Status
-from openaclnn.tensor import Scalar as Scalar
-from openaclnn.tensor import Tensor as Tensor
-from openaclnn.threads import get_num_threads as get_num_threads
-from openaclnn.threads import set_num_threads as set_num_threads
+from openaclnn.core.declare import find_operator as find_operator
+from openaclnn.core.declare import registry as registry
+from openaclnn.core.describe import support_table as support_table
+from openaclnn.engines.dispatch import use_engine as use_engine
+from openaclnn.calls.explain import explain as explain
+from openaclnn.core.products import use_product as use_product
+from openaclnn.core.status import AclnnError as AclnnError
+from openaclnn.core.status import Status as Status
+from openaclnn.core.tensor import Scalar as Scalar
+from openaclnn.core.tensor import Tensor as Tensor
+from openaclnn.engines.threads import get_num_threads as get_num_threads
+from openaclnn.engines.threads import set_num_threads as set_num_threads
 
 ArrayLike = Any
 Number = float | np.number[Any] | Scalar

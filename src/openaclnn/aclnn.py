@@ -14,17 +14,17 @@ from collections.abc import Callable
 from typing import Any
 
 from openaclnn.acl import aclGetRecentErrMsg
-from openaclnn.declare import Operator, registry
-from openaclnn.executor import (
+from openaclnn.calls.executor import (
     Executor,
     fail,
     inner_failure,
     phase_one,
     phase_two,
 )
+from openaclnn.core.declare import Operator, registry
+from openaclnn.core.status import AclnnError, Status
+from openaclnn.core.tensor import Tensor
 from openaclnn.runtime.memory import notify
-from openaclnn.status import AclnnError, Status
-from openaclnn.tensor import Tensor
 
 _WANTED = object()  # stands for "a pointer to put the result in"
 

@@ -1,8 +1,8 @@
-# Written by `python -m openaclnn.stubs` from the operators' declarations.
+# Written by `python -m tools.stubs` from the operators' declarations.
 from typing import Any
 
 from openaclnn.acl import aclGetRecentErrMsg as aclGetRecentErrMsg
-from openaclnn.executor import Executor
+from openaclnn.calls.executor import Executor
 
 def aclSetAclOpExecutorRepeatable(executor: Any, /) -> int: ...
 def AclSetAclOpExecutorRepeatable(executor: Any, /) -> int: ...

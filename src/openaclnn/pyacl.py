@@ -21,10 +21,10 @@ import numpy as np
 
 from openaclnn import acl as _acl
 from openaclnn.capi.handles import table as _table
+from openaclnn.core.status import AclError as _AclError
 from openaclnn.runtime.enums import ENUMERATORS as _ENUMERATORS
 from openaclnn.runtime.errors import report as _report
 from openaclnn.runtime.memory import find_allocation as _find_allocation
-from openaclnn.status import AclError as _AclError
 
 __all__ = ["install", "rt", "util"]
 

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from openaclnn import acl, aclnn
+from openaclnn.calls.executor import Executor, fail, inner_failure
 from openaclnn.capi import glue
 from openaclnn.capi.handles import table
 from openaclnn.capi.prototypes import Prototype, all_prototypes
-from openaclnn.dtypes import BOOL, dtype_of_code
-from openaclnn.executor import Executor, fail, inner_failure
+from openaclnn.core.dtypes import BOOL, dtype_of_code
+from openaclnn.core.status import AclnnError, Status
 from openaclnn.runtime.errors import AclFailure, refuse, report
-from openaclnn.status import AclnnError, Status
 
 __all__ = ["connect"]
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from openaclnn.capi import glue, packages
 from openaclnn.capi.headers import header_files
 from openaclnn.capi.toolchain import BuildError, Toolchain, find_cffi, find_toolchain
-from openaclnn.folders import cache_folder
+from openaclnn.core.folders import cache_folder
 
 __all__ = ["LIBRARIES", "BuildError", "Installation", "installation", "writable_folder"]
 

@@ -16,7 +16,7 @@ from keyword import iskeyword
 
 from openaclnn.capi.headers import ENUM_TYPES
 from openaclnn.capi.prototypes import Prototype, Variable, all_prototypes
-from openaclnn.status import AclError, Status
+from openaclnn.core.status import AclError, Status
 
 __all__ = ["cffi_declarations", "digest", "stub_source", "wrapper_source"]
 

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping
 from enum import IntEnum
 
 from openaclnn.capi.prototypes import HEADERS, Prototype, operator_headers, parse
-from openaclnn.declare import registry
-from openaclnn.dtypes import DTYPES
+from openaclnn.core.declare import registry
+from openaclnn.core.dtypes import DTYPES
+from openaclnn.core.status import AclError, Status
+from openaclnn.core.tensor import Format
 from openaclnn.runtime import enums
-from openaclnn.status import AclError, Status
-from openaclnn.tensor import Format
 
 __all__ = ["ENUM_TYPES", "header_files"]
 

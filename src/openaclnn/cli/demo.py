@@ -11,7 +11,7 @@ from rich.table import Table
 
 import openaclnn
 from openaclnn import acl, aclnn
-from openaclnn.declare import Kind, Operator, Sample
+from openaclnn.core.declare import Kind, Operator, Sample
 
 __all__ = ["run_demo"]
 

@@ -6,8 +6,8 @@ import time
 
 from rich.progress import Progress
 
-from openaclnn.folders import cache_folder
-from openaclnn.kernels import cpu
+from openaclnn.core.folders import cache_folder
+from openaclnn.engines import cpu
 
 __all__ = ["run_warmup"]
 

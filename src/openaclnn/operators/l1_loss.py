@@ -6,19 +6,19 @@ from typing import Any
 
 import numpy as np
 
-from openaclnn import checks
-from openaclnn.call import Call
-from openaclnn.checks import INVALID, Check, Violation
-from openaclnn.declare import REDUCTIONS, Kind, Operator, Parameter, Sample, register
-from openaclnn.dtypes import FLOAT, FLOATS, DType
+from openaclnn.core import checks
+from openaclnn.core.call import Call
+from openaclnn.core.checks import INVALID, Check, Violation
+from openaclnn.core.declare import REDUCTIONS, Kind, Operator, Parameter, Sample, register
+from openaclnn.core.dtypes import FLOAT, FLOATS, DType
+from openaclnn.core.plan import Plan
+from openaclnn.core.status import Status
 from openaclnn.operators.pairwise import (
     broadcast_result,
     pairwise_plan,
     promoted_arrays,
     promoted_dtype,
 )
-from openaclnn.plan import Plan
-from openaclnn.status import Status
 
 INPUTS = ("gradOutput", "self", "target")
 

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from openaclnn import checks
-from openaclnn.call import Call
-from openaclnn.checks import Violation
-from openaclnn.declare import REDUCTIONS, Kind, Operator, Parameter, Sample, register
-from openaclnn.dtypes import FLOAT, FLOATS, INT32, INT64, UINT8, DType
-from openaclnn.plan import Plan, class_plan, empty_plan
-from openaclnn.status import Status
+from openaclnn.core import checks
+from openaclnn.core.call import Call
+from openaclnn.core.checks import Violation
+from openaclnn.core.declare import REDUCTIONS, Kind, Operator, Parameter, Sample, register
+from openaclnn.core.dtypes import FLOAT, FLOATS, INT32, INT64, UINT8, DType
+from openaclnn.core.plan import Plan, class_plan, empty_plan
+from openaclnn.core.status import Status
 
 TARGET_DTYPES = (INT64, UINT8, INT32)
 

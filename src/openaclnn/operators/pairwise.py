@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from openaclnn.call import Call
-from openaclnn.dtypes import DType, dtype_of_numpy, promote
-from openaclnn.plan import Plan, broadcast_shapes, elementwise_plan, empty_plan
-from openaclnn.tensor import element_count
+from openaclnn.core.call import Call
+from openaclnn.core.dtypes import DType, dtype_of_numpy, promote
+from openaclnn.core.plan import Plan, broadcast_shapes, elementwise_plan, empty_plan
+from openaclnn.core.tensor import element_count
 
 
 def promoted_dtype(call: Call, *names: str) -> DType | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from openaclnn.core.status import AclError
 from openaclnn.runtime import context as contexts
 from openaclnn.runtime.context import Context
 from openaclnn.runtime.device import selected
@@ -18,7 +19,6 @@ from openaclnn.runtime.errors import (
     returns_status,
     returns_value,
 )
-from openaclnn.status import AclError
 
 __all__ = [
     "aclrtCreateContext", "aclrtCtxGetSysParamOpt", "aclrtCtxSetSysParamOpt",

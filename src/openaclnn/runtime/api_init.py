@@ -6,7 +6,8 @@ import os
 import threading
 from typing import Any
 
-from openaclnn.products import current_product
+from openaclnn.core.products import current_product
+from openaclnn.core.status import AclError, take_message
 from openaclnn.runtime import config, context
 from openaclnn.runtime.enums import LastErrorLevel
 from openaclnn.runtime.errors import (
@@ -19,7 +20,6 @@ from openaclnn.runtime.errors import (
     returns_status,
     returns_value,
 )
-from openaclnn.status import AclError, take_message
 
 __all__ = [
     "aclFinalize", "aclFinalizeReference", "aclGetRecentErrMsg", "aclInit", "aclnnFinalize",

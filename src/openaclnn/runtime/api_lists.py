@@ -7,6 +7,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from openaclnn.core.status import Status
+from openaclnn.core.tensor import Scalar, Tensor
 from openaclnn.runtime.errors import (
     INT64,
     integer,
@@ -16,8 +18,6 @@ from openaclnn.runtime.errors import (
     returns_status,
     returns_value,
 )
-from openaclnn.status import Status
-from openaclnn.tensor import Scalar, Tensor
 
 __all__ = [
     "BoolArray", "FloatArray", "IntArray", "ScalarList", "TensorList", "aclCreateBoolArray",

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from openaclnn.dtypes import dtype_of_code
+from openaclnn.core.dtypes import dtype_of_code
+from openaclnn.core.status import AclError
 from openaclnn.runtime import context as contexts
 from openaclnn.runtime import copies, half, memory
 from openaclnn.runtime.api_device import synchronize
@@ -15,7 +16,6 @@ from openaclnn.runtime.enums import MallocPolicy, MemAttr
 from openaclnn.runtime.errors import INT32, UINT64, integer, refuse, returns_status, returns_value
 from openaclnn.runtime.pointers import address
 from openaclnn.runtime.resources import current_stream
-from openaclnn.status import AclError
 
 __all__ = [
     "aclDataTypeSize", "aclFloat16ToFloat", "aclFloatToFloat16", "aclrtFree",

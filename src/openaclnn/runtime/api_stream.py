@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from openaclnn.core.status import AclError
 from openaclnn.runtime.enums import (
     EventFlag,
     EventRecordedStatus,
@@ -30,7 +31,6 @@ from openaclnn.runtime.resources import (
     destroy_stream,
 )
 from openaclnn.runtime.stream import Stream
-from openaclnn.status import AclError
 
 __all__ = [
     "aclrtCreateEvent", "aclrtCreateEventExWithFlag", "aclrtCreateEventWithFlag",

@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from openaclnn.dtypes import DType, dtype_of_code
+from openaclnn.core.dtypes import DType, dtype_of_code
+from openaclnn.core.status import Status
+from openaclnn.core.tensor import Scalar, Tensor, contiguous_strides
 from openaclnn.runtime import context as contexts
 from openaclnn.runtime.errors import (
     INT32,
@@ -23,8 +25,6 @@ from openaclnn.runtime.errors import (
 )
 from openaclnn.runtime.memory import notify
 from openaclnn.runtime.pointers import address
-from openaclnn.status import Status
-from openaclnn.tensor import Scalar, Tensor, contiguous_strides
 
 __all__ = [
     "aclCreateScalar", "aclCreateTensor", "aclDestroyScalar", "aclDestroyTensor",

@@ -12,9 +12,9 @@ import json
 import os
 from typing import Any
 
-from openaclnn import products, status
+from openaclnn.core import products, status
+from openaclnn.core.status import AclError
 from openaclnn.runtime.errors import refuse
-from openaclnn.status import AclError
 
 __all__ = ["current", "device_name", "install", "load"]
 

@@ -6,12 +6,12 @@ import os
 import threading
 import weakref
 
+from openaclnn.core.status import AclError
 from openaclnn.runtime import memory
 from openaclnn.runtime.device import Device, selected
 from openaclnn.runtime.errors import AclFailure, integer, refuse
 from openaclnn.runtime.event import Event
 from openaclnn.runtime.stream import Stream
-from openaclnn.status import AclError
 
 __all__ = [
     "MAX_STREAMS", "Context", "DeviceState", "create_context", "current", "default_context",

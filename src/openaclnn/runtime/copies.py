@@ -6,11 +6,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from openaclnn.core.status import AclError
 from openaclnn.runtime.device import Device, device_named, host
 from openaclnn.runtime.enums import MemcpyKind
 from openaclnn.runtime.errors import UINT64, integer, refuse
 from openaclnn.runtime.pointers import Pointer, pointer
-from openaclnn.status import AclError
 
 __all__ = ["Transfer", "plan_copy", "plan_fill"]
 

@@ -11,8 +11,8 @@ import threading
 import weakref
 from typing import Any
 
+from openaclnn.core.status import AclError
 from openaclnn.runtime.errors import refuse
-from openaclnn.status import AclError
 
 __all__ = ["CudaDevice"]
 

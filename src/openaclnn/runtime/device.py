@@ -10,9 +10,9 @@ from typing import Protocol
 
 import numpy as np
 
+from openaclnn.core.status import AclError
 from openaclnn.runtime import config
 from openaclnn.runtime.errors import refuse
-from openaclnn.status import AclError
 
 __all__ = ["Device", "HostDevice", "device_named", "host", "known_devices", "register", "selected"]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from openaclnn.dtypes import DTYPES
-from openaclnn.status import AclError, Status
-from openaclnn.tensor import Format
+from openaclnn.core.dtypes import DTYPES
+from openaclnn.core.status import AclError, Status
+from openaclnn.core.tensor import Format
 
 __all__ = ["ENUMERATORS", "EventFlag", "MemcpyKind", "SysParamOpt"]
 

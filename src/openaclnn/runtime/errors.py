@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
-from openaclnn.status import AclError, record_message
+from openaclnn.core.status import AclError, record_message
 
 __all__ = [
     "AclFailure", "integer", "is_null", "last_error", "null_on_failure", "refuse", "report",

@@ -8,10 +8,10 @@ import time
 import weakref
 from enum import Enum
 
+from openaclnn.core.status import AclError
 from openaclnn.runtime.enums import EventFlag
 from openaclnn.runtime.errors import AclFailure, refuse
 from openaclnn.runtime.stream import Marker, Stream
-from openaclnn.status import AclError
 
 __all__ = ["Capture", "Event", "EventKind", "elapsed_ms"]
 

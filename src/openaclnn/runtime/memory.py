@@ -8,10 +8,10 @@ from bisect import bisect_right, insort
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from openaclnn.products import current_product
+from openaclnn.core.products import current_product
+from openaclnn.core.status import AclError
 from openaclnn.runtime.device import Device, host
 from openaclnn.runtime.errors import UINT64, refuse
-from openaclnn.status import AclError
 
 __all__ = [
     "Allocation", "AllocationTable", "allocate", "allocate_pinned", "find_allocation", "listeners",

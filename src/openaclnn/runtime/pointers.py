@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from openaclnn.core.status import AclError
 from openaclnn.runtime.errors import is_null, refuse
 from openaclnn.runtime.memory import Allocation, find_allocation
-from openaclnn.status import AclError
 
 __all__ = ["Pointer", "address", "pointer"]
 

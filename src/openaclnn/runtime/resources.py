@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from openaclnn.core.status import AclError
 from openaclnn.runtime.context import default_stream, lock, required, states
 from openaclnn.runtime.errors import is_null, refuse
 from openaclnn.runtime.event import Event, EventKind
 from openaclnn.runtime.stream import Stream
-from openaclnn.status import AclError
 
 __all__ = [
     "MAX_EVENTS", "checked_event", "create_event", "create_stream", "current_stream",

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
+from openaclnn.core.status import AclError
 from openaclnn.runtime.errors import AclFailure, refuse
-from openaclnn.status import AclError
 
 if TYPE_CHECKING:
     from openaclnn.runtime.context import Context

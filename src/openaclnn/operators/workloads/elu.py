@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from openaclnn.dtypes import DType
+from openaclnn.core.dtypes import DType
 
 Array = np.ndarray[Any, Any]
 PATTERN = "elementwise"

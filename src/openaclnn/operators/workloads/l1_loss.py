@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from openaclnn.declare import REDUCTIONS
-from openaclnn.dtypes import DType
+from openaclnn.core.declare import REDUCTIONS
+from openaclnn.core.dtypes import DType
 from openaclnn.operators.workloads.pairwise import (
     PAIR_VARIANTS,
     element_scale,

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from openaclnn.declare import REDUCTIONS
-from openaclnn.dtypes import DType
+from openaclnn.core.declare import REDUCTIONS
+from openaclnn.core.dtypes import DType
 
 PATTERN = "pixels"
 VARIANTS: dict[str, dict[str, Any]] = {

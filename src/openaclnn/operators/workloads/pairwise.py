@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from openaclnn.dtypes import DType
+from openaclnn.core.dtypes import DType
 
 
 def pairwise_cases(

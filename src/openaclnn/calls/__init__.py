@@ -1,0 +1,1 @@
+"""How a call is made: plain, in two phases, or only explained."""

@@ -1,0 +1,111 @@
+"""`explain`: which checks a call goes through, which one fails, and which engine would run it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from openaclnn.calls.plain import check_devices, product_of
+from openaclnn.core.call import AUTO, bind_plain
+from openaclnn.core.checks import Outcome, run_checks
+from openaclnn.core.declare import REQUIRED, Kind, Operator, find_operator
+from openaclnn.core.plan import Plan
+from openaclnn.core.status import AclnnError, status_name
+from openaclnn.core.tensor import Tensor
+from openaclnn.engines.dispatch import choose_engine
+
+__all__ = ["Explanation", "explain"]
+
+
+@dataclass
+class Explanation:
+    """What `explain` found; print it, or read its fields."""
+
+    operator: Operator
+    product: str
+    checks: list[Outcome] = field(default_factory=list)
+    error: AclnnError | None = None
+    plan: Plan | None = None
+    engine: str | None = None
+    reasons: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        return self.error is None
+
+    def __str__(self) -> str:
+        lines = [f"{self.operator.name} (product {self.product})"]
+        for check, violation in self.checks:
+            mark = "ok  " if violation is None else "FAIL"
+            lines.append(f"  {mark} {check.row:>2}  {check.rule}")
+        skipped = len(self.operator.checks) - len(self.checks)
+        if skipped:
+            lines.append(f"        {skipped} more checks not reached")
+        if self.error is not None:
+            lines.append(f"  status {self.error.status} {status_name(self.error.status)}")
+            lines.append(f"  {self.error.args[0]}")
+        elif self.plan is not None:
+            lines.append(f"  status 0, workspace {self.plan.workspace} bytes")
+            if self.plan.empty:
+                lines.append("  nothing to compute: a tensor is empty")
+            else:
+                classes = f" x {self.plan.classes} classes" if self.plan.classes else ""
+                lines.append(
+                    f"  kernel {self.plan.kernel} over {self.plan.shape}{classes}, "
+                    f"computed as {self.plan.compute}, written as {self.plan.output.dtype}"
+                )
+                lines.append(f"  engine {self.engine}")
+                lines += [f"    {reason}" for reason in self.reasons]
+        return "\n".join(lines)
+
+
+def explain(
+    operator: str | Operator | Callable[..., Any], /, *args: Any, product: Any = None, **kwargs: Any
+) -> Explanation:
+    """Go through a plain call's checks and planning without running it.
+
+    `operator` is a plain function, its name or its C name; the rest are that call's arguments.
+    """
+    if isinstance(operator, str):
+        operator = find_operator(operator)
+    elif not isinstance(operator, Operator):
+        operator = operator.operator  # type: ignore[attr-defined]
+    assert isinstance(operator, Operator)
+    profile = product_of(product)
+    explanation = Explanation(operator, profile.tag)
+    try:
+        call = bind_plain(operator, _arguments(operator, args, kwargs), profile)
+        explanation.checks = run_checks(call)
+        last = explanation.checks[-1]
+        if last.violation is not None:
+            raise AclnnError(last.check.status, operator.name, *last.violation)
+        output = operator.output.name
+        device = check_devices(call)
+        if call[output] is AUTO:
+            call.values[output] = Tensor(*operator.result(call), device=device)
+        explanation.plan = operator.plan(call)
+        if not explanation.plan.empty:
+            choice = choose_engine(explanation.plan, device)
+            explanation.engine, explanation.reasons = choice.engine, choice.reasons
+    except AclnnError as error:
+        explanation.error = error
+    return explanation
+
+
+def _arguments(operator: Operator, args: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
+    positional, keywords = operator.plain_parameters
+    names = [p.python_name for p in positional]
+    if len(args) > len(names):
+        raise TypeError(f"{operator.python_name}() takes {len(names)} positional arguments")
+    defaults = {
+        p.python_name: None if p.kind is Kind.OUTPUT else p.default
+        for p in [*positional, *keywords]
+    }
+    given = defaults | dict(zip(names, args, strict=False)) | kwargs
+    for name, value in given.items():
+        if name not in defaults:
+            raise TypeError(f"{operator.python_name}() has no parameter {name!r}")
+        if value is REQUIRED:
+            raise TypeError(f"{operator.python_name}() needs {name}")
+    return given

@@ -1,0 +1,124 @@
+"""Memory rules that depend on addresses: checked just before a kernel may run.
+
+A kernel never reads or writes outside its tensors, so raw addresses must lie inside an allocation of
+the runtime; and an output never lies half over an input, so results do not depend on the order of writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from openaclnn.core.interop import view_memory
+from openaclnn.core.plan import Operand, Plan
+from openaclnn.core.status import AclnnError, Status
+from openaclnn.core.tensor import Tensor
+from openaclnn.runtime.memory import find_allocation
+
+__all__ = ["check_memory", "check_output_layout", "check_overlap"]
+
+# Views up to this size are searched exactly; larger ones with a doubtful layout are refused.
+_EXACT = 1 << 20
+_OVERLAP_WORK: Any = 100_000
+
+
+def _refuse(plan: Plan, parameter: str, expected: str, got: str, status: int) -> AclnnError:
+    return AclnnError(status, plan.operator, parameter, expected, got)
+
+
+def check_output_layout(operator: str, name: str, tensor: Tensor) -> None:
+    """Refuse an output two of whose elements share memory: which one would win is nobody's choice."""
+    axes = sorted(
+        (abs(stride), size)
+        for size, stride in zip(tensor.shape, tensor.strides, strict=True)
+        if size > 1
+    )
+    reach = 0
+    for stride, size in axes:
+        if stride <= reach:
+            break
+        reach += (size - 1) * stride
+    else:
+        return
+    if tensor.empty:
+        return
+    if tensor.size <= _EXACT and all(stride for stride, _ in axes):
+        places = np.zeros(tensor.shape, np.int64)
+        for axis, stride in enumerate(tensor.strides):
+            steps = np.arange(tensor.shape[axis], dtype=np.int64) * stride
+            places += steps.reshape([-1 if k == axis else 1 for k in range(tensor.rank)])
+        if np.unique(places).size == tensor.size:
+            return
+    raise AclnnError(
+        Status.ACLNN_ERR_PARAM_INVALID, operator, name,
+        "an output whose elements lie apart", f"shape {tensor.shape}, strides {tensor.strides}",
+    )  # fmt: skip
+
+
+def check_memory(plan: Plan, operands: Sequence[Operand], tensors: Sequence[Tensor]) -> list[Any]:
+    """Refuse null data, memory of another kind, and raw views that reach past their allocation.
+
+    Returns what must be kept alive until the kernel is done.
+    """
+    owners: list[Any] = []
+    for operand, tensor in zip(operands, tensors, strict=True):
+        if not tensor.raw:
+            owners.append(tensor.owner)
+            continue
+        name, address = operand.parameter, tensor.address
+        if not tensor.base:
+            raise _refuse(plan, name, "a data address", "null", Status.ACLNN_ERR_PARAM_NULLPTR)
+        first, last = address + operand.low, address + operand.high
+        found = find_allocation(first)
+        if found is None or found.kind != "device":
+            kind = "unknown memory" if found is None else "host memory"
+            raise _refuse(
+                plan, name, "device memory from aclrtMalloc", f"{kind} at {first:#x}",
+                Status.ACLNN_ERR_PARAM_INVALID,
+            )  # fmt: skip
+        if last > found.address + found.size:
+            raise _refuse(
+                plan, name, f"a view inside its allocation of {found.size} bytes",
+                f"one that ends {last - found.address} bytes after its start",
+                Status.ACLNN_ERR_PARAM_INVALID,
+            )  # fmt: skip
+        owners.append(found)
+    return owners
+
+
+def _same_place(operand: Operand, source: Tensor, output: Operand, target: Tensor) -> bool:
+    """Whether each input element is read exactly where its output element is written."""
+    itemsize = operand.dtype.itemsize
+    return (
+        operand.role == "full"
+        and itemsize == output.dtype.itemsize
+        and operand.strides == output.strides
+        and operand.class_stride == output.class_stride
+        and source.address + operand.offset * itemsize == target.address + output.offset * itemsize
+    )
+
+
+def check_overlap(plan: Plan, tensors: Sequence[Tensor]) -> None:
+    """Refuse an output that shares memory with an input, unless it is that input, element for element."""
+    output, target = plan.output, tensors[-1]
+    start, stop = target.address + output.low, target.address + output.high
+    for operand, source in zip(plan.inputs, tensors, strict=False):
+        first, last = source.address + operand.low, source.address + operand.high
+        if last <= start or stop <= first or source.device != target.device:
+            continue
+        if _same_place(operand, source, output, target):
+            continue
+        if target.device == "cpu":
+            try:
+                if not np.shares_memory(
+                    view_memory(source), view_memory(target), max_work=_OVERLAP_WORK
+                ):
+                    continue
+            except np.exceptions.TooHardError:
+                pass
+        raise _refuse(
+            plan, output.parameter, f"memory apart from {operand.parameter}'s, or exactly the same view",
+            "a partial overlap", Status.ACLNN_ERR_PARAM_INVALID,
+        )  # fmt: skip

@@ -1,0 +1,1 @@
+"""The words declarations are written in; imports nothing of the package above it."""

@@ -1,0 +1,304 @@
+"""The rules that operators share. An operator lists them in its document's order; the first one broken
+decides the status.
+
+A `Check` looks at a bound call and returns a `Violation`, or None. A tensor left to us (AUTO) has not
+been made yet and breaks no rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, NamedTuple
+
+from openaclnn.core.dtypes import FLOAT, DType, can_cast
+from openaclnn.core.plan import broadcast_shapes
+from openaclnn.core.status import AclnnError, Status
+from openaclnn.core.tensor import Format, Tensor
+
+if TYPE_CHECKING:
+    from openaclnn.core.call import Call
+
+__all__ = ["Check", "Outcome", "Violation", "first_violation", "run_checks"]
+
+RANK_LIMIT = 8
+
+
+class Violation(NamedTuple):
+    """What a broken rule says: which parameter, what was expected, what came."""
+
+    parameter: str
+    expected: str
+    got: str
+
+
+class Check(NamedTuple):
+    """One row of an operator's check table."""
+
+    row: str
+    status: int
+    rule: str
+    broken_by: Callable[[Call], Violation | None]
+
+
+class Outcome(NamedTuple):
+    """A check that was made, and what it found."""
+
+    check: Check
+    violation: Violation | None
+
+
+def run_checks(call: Call) -> list[Outcome]:
+    """Make the operator's checks in order, up to and including the first broken one."""
+    outcomes = []
+    for check in call.operator.checks:
+        violation = check.broken_by(call)
+        outcomes.append(Outcome(check, violation))
+        if violation is not None:
+            break
+    return outcomes
+
+
+def first_violation(call: Call) -> AclnnError | None:
+    """The refusal that the first broken rule asks for, or None for a sound call."""
+    for check in call.operator.checks:
+        violation = check.broken_by(call)
+        if violation is not None:
+            return AclnnError(check.status, call.operator.name, *violation)
+    return None
+
+
+NULL = Status.ACLNN_ERR_PARAM_NULLPTR
+INVALID = Status.ACLNN_ERR_PARAM_INVALID
+TILING = Status.ACLNN_ERR_INNER_TILING_ERROR
+
+
+def names(dtypes: Iterable[DType]) -> str:
+    return ", ".join(dtype.name for dtype in dtypes)
+
+
+def result_pointers(row: str, *which: str) -> Check:
+    """Phase one needs somewhere to put the workspace size and the executor."""
+    which = which or ("workspaceSize", "executor")
+
+    def broken_by(call: Call) -> Violation | None:
+        present = {"workspaceSize": call.workspace_size, "executor": call.executor}
+        for name in which:
+            if not present[name]:
+                return Violation(name, "a pointer", "null")
+        return None
+
+    return Check(row, NULL, f"{' and '.join(which)} are not null", broken_by)
+
+
+def not_null(row: str, *which: str) -> Check:
+    def broken_by(call: Call) -> Violation | None:
+        for name in which:
+            if call[name] is None:
+                kind = "a tensor" if call.operator[name].is_tensor else "a scalar"
+                return Violation(name, kind, "null")
+        return None
+
+    return Check(row, NULL, f"not null, in this order: {', '.join(which)}", broken_by)
+
+
+def dtype_in(row: str, *which: str, status: int = INVALID) -> Check:
+    """The product's floating types."""
+
+    def broken_by(call: Call) -> Violation | None:
+        for name in which:
+            if call.given(name) and call.tensor(name).dtype not in call.product.floats:
+                listed = f"dtype {names(call.product.floats)} (product {call.product.tag})"
+                return Violation(name, listed, call.tensor(name).dtype.name)
+        return None
+
+    return Check(row, status, f"the product supports the dtype of {', '.join(which)}", broken_by)
+
+
+def dtype_one_of(row: str, name: str, dtypes: tuple[DType, ...], status: int = INVALID) -> Check:
+    def broken_by(call: Call) -> Violation | None:
+        if call.given(name) and call.tensor(name).dtype not in dtypes:
+            return Violation(name, f"dtype {names(dtypes)}", call.tensor(name).dtype.name)
+        return None
+
+    return Check(row, status, f"{name} has dtype {names(dtypes)}", broken_by)
+
+
+def same_dtype(row: str, name: str, other: str, status: int = INVALID) -> Check:
+    def broken_by(call: Call) -> Violation | None:
+        if call.given(name) and call.given(other):
+            wanted, dtype = call.tensor(other).dtype, call.tensor(name).dtype
+            if dtype is not wanted:
+                return Violation(name, f"dtype {wanted}, the dtype of {other}", dtype.name)
+        return None
+
+    return Check(row, status, f"{name} has the dtype of {other}", broken_by)
+
+
+def scalar_castable(row: str, *which: str) -> Check:
+    def broken_by(call: Call) -> Violation | None:
+        for name in which:
+            if not can_cast(call[name].dtype, FLOAT):
+                return Violation(name, "a scalar convertible to FLOAT", call[name].dtype.name)
+        return None
+
+    return Check(row, INVALID, f"convertible to FLOAT: {', '.join(which)}", broken_by)
+
+
+def castable(row: str, name: str, source: Callable[[Call], DType | None], what: str) -> Check:
+    """The computed type may be written to the output."""
+
+    def broken_by(call: Call) -> Violation | None:
+        computed = source(call)
+        if call.given(name) and computed is not None:
+            if not can_cast(computed, call.tensor(name).dtype):
+                expected = f"a dtype that {computed} ({what}) converts to"
+                return Violation(name, expected, call.tensor(name).dtype.name)
+        return None
+
+    return Check(row, INVALID, f"{what} converts to the dtype of {name}", broken_by)
+
+
+def same_shape(row: str, name: str, other: str, status: int = INVALID) -> Check:
+    def broken_by(call: Call) -> Violation | None:
+        if call.given(name) and call.given(other):
+            wanted, shape = call.tensor(other).shape, call.tensor(name).shape
+            if shape != wanted:
+                return Violation(name, f"shape {wanted}, the shape of {other}", f"shape {shape}")
+        return None
+
+    return Check(row, status, f"{name} has the shape of {other}", broken_by)
+
+
+def rank_at_most(row: str, *which: str) -> Check:
+    def broken_by(call: Call) -> Violation | None:
+        for name in which:
+            if call.given(name) and call.tensor(name).rank > RANK_LIMIT:
+                expected = f"at most {RANK_LIMIT} dimensions"
+                return Violation(name, expected, f"{call.tensor(name).rank}")
+        return None
+
+    return Check(row, INVALID, f"at most {RANK_LIMIT} dimensions: {', '.join(which)}", broken_by)
+
+
+def rank_is(row: str, name: str, rank: int, status: int = INVALID) -> Check:
+    def broken_by(call: Call) -> Violation | None:
+        tensor = call[name]
+        if isinstance(tensor, Tensor) and tensor.rank != rank:
+            return Violation(name, f"{rank} dimensions", f"{tensor.rank}, shape {tensor.shape}")
+        return None
+
+    return Check(row, status, f"{name} has {rank} dimensions", broken_by)
+
+
+def element_count_is(
+    row: str, name: str, count: Callable[[Call], int], what: str, status: int = INVALID
+) -> Check:
+    def broken_by(call: Call) -> Violation | None:
+        if call.given(name) and call.tensor(name).size != count(call):
+            size = call.tensor(name).size
+            return Violation(name, f"{count(call)} elements ({what})", f"{size}")
+        return None
+
+    return Check(row, status, f"{name} has {what} elements", broken_by)
+
+
+def shape_is(
+    row: str,
+    name: str,
+    wanted: Callable[[Call], tuple[tuple[int, ...], ...]],
+    what: str,
+    status: int = INVALID,
+) -> Check:
+    """The shape is one of those that the call asks for."""
+
+    def broken_by(call: Call) -> Violation | None:
+        if call.given(name):
+            shapes, shape = wanted(call), call.tensor(name).shape
+            if shape not in shapes:
+                listed = " or ".join(map(str, shapes))
+                return Violation(name, f"shape {listed}, {what}", f"shape {shape}")
+        return None
+
+    return Check(row, status, f"{name} has shape {what}", broken_by)
+
+
+def broadcastable(row: str, *which: str) -> Check:
+    """The last one named must broadcast with those before it."""
+
+    def broken_by(call: Call) -> Violation | None:
+        *before, last = which
+        earlier = broadcast_shapes(*(call.tensor(name).shape for name in before))
+        shape = call.tensor(last).shape
+        if earlier is not None and broadcast_shapes(earlier, shape) is None:
+            expected = f"a shape that broadcasts with {earlier}, the shape of {', '.join(before)}"
+            return Violation(last, expected, f"shape {shape}")
+        return None
+
+    return Check(row, INVALID, f"{', '.join(which)} broadcast", broken_by)
+
+
+def output_shape(row: str, name: str, inputs: tuple[str, ...]) -> Check:
+    """The output has the broadcast shape of the inputs."""
+
+    def broken_by(call: Call) -> Violation | None:
+        wanted = broadcast_shapes(*(call.tensor(each).shape for each in inputs))
+        if call.given(name) and call.tensor(name).shape != wanted:
+            expected = f"shape {wanted}, the broadcast of {', '.join(inputs)}"
+            return Violation(name, expected, f"shape {call.tensor(name).shape}")
+        return None
+
+    return Check(row, INVALID, f"{name} has the broadcast shape of {', '.join(inputs)}", broken_by)
+
+
+def reduction_known(row: str, name: str, status: int = INVALID) -> Check:
+    def broken_by(call: Call) -> Violation | None:
+        if call.reduction is None:
+            choices = call.operator[name].choices
+            listed = ", ".join(f"{number} ({choice})" for number, choice in enumerate(choices))
+            if call.operator[name].kind.name == "CSTRING":
+                listed = ", ".join(f'"{choice}"' for choice in choices)
+            return Violation(name, f"one of {listed}", repr(call[name]))
+        return None
+
+    return Check(row, status, f"{name} is none, mean or sum", broken_by)
+
+
+def format_is_nd(row: str, *which: str) -> Check:
+    def broken_by(call: Call) -> Violation | None:
+        for name in which:
+            if call.given(name) and call.tensor(name).format != Format.ACL_FORMAT_ND:
+                return Violation(name, "format ND", format_name(call.tensor(name).format))
+        return None
+
+    return Check(row, INVALID, f"format ND: {', '.join(which)}", broken_by)
+
+
+def format_name(code: int) -> str:
+    try:
+        return Format(code).name.removeprefix("ACL_FORMAT_").removeprefix("ACL_")
+    except ValueError:
+        return f"format {code}"
+
+
+def value_check(
+    row: str, rule: str, broken_by: Callable[[Call], Violation | None], status: int = INVALID
+) -> Check:
+    """A rule of one operator alone."""
+    return Check(row, status, rule, broken_by)
+
+
+def product_has_operator(row: str, status: int, unless_empty: tuple[str, ...] = ()) -> Check:
+    """Families that lack the operator fail where the vendor's library looks for the kernel.
+
+    The hand-written interfaces return success for empty tensors before they get there.
+    """
+
+    def broken_by(call: Call) -> Violation | None:
+        if call.operator.supported_on(call.product):
+            return None
+        if any(call.tensor(name).empty for name in unless_empty):
+            return None
+        tags = ", ".join(sorted(call.operator.families))
+        return Violation("product", f"one that has the operator ({tags})", call.product.tag)
+
+    return Check(row, status, "the product has the operator", broken_by)

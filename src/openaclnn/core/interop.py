@@ -1,0 +1,292 @@
+"""Arrays of other libraries: viewed as `Tensor` without copying, and results made in the same kind.
+
+A library is touched only if the caller already imported it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from openaclnn.core import results
+from openaclnn.core.dtypes import (
+    BFLOAT16,
+    BOOL,
+    COMPLEX64,
+    COMPLEX128,
+    DOUBLE,
+    FLOAT,
+    FLOAT16,
+    INT8,
+    INT16,
+    INT32,
+    INT64,
+    UINT8,
+    UINT16,
+    UINT32,
+    UINT64,
+    DType,
+    dtype_of_torch,
+)  # fmt: skip
+from openaclnn.core.tensor import Tensor
+
+__all__ = [
+    "TORCH_CLASSES",
+    "allocate_like",
+    "as_tensor",
+    "is_number",
+    "stream_source",
+    "synchronize_device",
+    "to_numpy",
+]
+
+
+def is_number(value: Any) -> bool:
+    """Whether this is a bare real number, which takes the dtype of the tensors beside it."""
+    return isinstance(value, (bool, int, float, np.bool_, np.integer, np.floating))
+
+
+TORCH_CLASSES: set[Any] = set()
+"""`torch.Tensor` itself, once a tensor was seen; subclasses may mean something else by their methods."""
+
+
+def _is_torch(value: Any) -> bool:
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(value, torch.Tensor):
+        return False
+    TORCH_CLASSES.update((torch.Tensor, torch.nn.Parameter))
+    return True
+
+
+def stream_source(value: Any) -> Callable[[], int]:
+    """What gives the stream that work on this array belongs on; 0 for CPU memory and by default."""
+    if _is_torch(value) and value.device.type == "cuda":
+        # A public call for this makes a Stream object each time: 2 us.
+        raw: Callable[[int], int] = sys.modules["torch"]._C._cuda_getCurrentRawStream
+        return functools.partial(raw, value.device.index)
+    if _is_cupy(value):
+        return lambda: int(sys.modules["cupy"].cuda.get_current_stream().ptr)
+    return lambda: 0
+
+
+def _is_cupy(value: Any) -> bool:
+    cupy = sys.modules.get("cupy")
+    return cupy is not None and isinstance(value, cupy.ndarray)
+
+
+def as_tensor(value: Any) -> Tensor:
+    """View an array of any supported kind; TypeError says "<expected>, got <what>" otherwise."""
+    if isinstance(value, np.ndarray):
+        return Tensor.from_numpy(value)
+    if isinstance(value, Tensor):
+        return value
+    if _is_torch(value):
+        return _from_torch(value)
+    if hasattr(value, "__dlpack__"):
+        return _from_dlpack(value)
+    if hasattr(value, "__array_interface__"):
+        return Tensor.from_numpy(np.asarray(value))
+    if hasattr(value, "__cuda_array_interface__"):
+        return _from_cuda_interface(value)
+    kind = type(value).__name__
+    raise TypeError(f"an array (NumPy, DLPack or array interface), got {kind}")
+
+
+def _device_name(kind: str, index: int) -> str:
+    return "cpu" if kind == "cpu" else f"{kind}:{index}"
+
+
+def _from_torch(value: Any) -> Tensor:
+    dtype = dtype_of_torch(value.dtype)
+    if dtype is None:
+        raise TypeError(f"a tensor of a dtype the interface has, got {value.dtype}")
+    if value.layout is not sys.modules["torch"].strided or value.device.type == "meta":
+        raise TypeError(f"a strided tensor with data, got {value.layout} on {value.device}")
+    if value.is_neg() or value.is_conj():
+        raise TypeError("a tensor without a pending negation or conjugation, got a lazy view")
+    return Tensor(
+        tuple(value.shape),
+        dtype,
+        tuple(value.stride()),
+        base=value.data_ptr(),
+        owner=value,
+        device=_device_name(value.device.type, value.device.index or 0),
+    )
+
+
+class _DLTensor(ctypes.Structure):
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("device_type", ctypes.c_int32),
+        ("device_id", ctypes.c_int32),
+        ("ndim", ctypes.c_int32),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    )
+
+
+class _VersionedTensor(ctypes.Structure):
+    _fields_ = (
+        ("major", ctypes.c_uint32),
+        ("minor", ctypes.c_uint32),
+        ("manager", ctypes.c_void_p),
+        ("deleter", ctypes.c_void_p),
+        ("flags", ctypes.c_uint64),
+        ("tensor", _DLTensor),
+    )
+
+
+_DLPACK_DTYPES: dict[tuple[int, int], DType] = {
+    (0, 8): INT8, (0, 16): INT16, (0, 32): INT32, (0, 64): INT64,
+    (1, 8): UINT8, (1, 16): UINT16, (1, 32): UINT32, (1, 64): UINT64,
+    (2, 16): FLOAT16, (2, 32): FLOAT, (2, 64): DOUBLE, (4, 16): BFLOAT16,
+    (5, 64): COMPLEX64, (5, 128): COMPLEX128, (6, 8): BOOL,
+}  # fmt: skip
+_DLPACK_DEVICES = {1: "cpu", 2: "cuda", 3: "cpu", 10: "rocm", 13: "cuda"}
+_READ_ONLY = 1
+
+
+def _from_dlpack(value: Any) -> Tensor:
+    """Read the DLPack descriptor in place: NumPy's own reader has no bfloat16 and no device memory."""
+    device_type, _ = value.__dlpack_device__()
+    # On a GPU the producer is told where we read: CuPy on its own current stream, which needs no waiting
+    # (-1), anybody else on the default stream (1), which its work must then come before.
+    options: dict[str, Any] = {}
+    if device_type not in (1, 3):
+        options["stream"] = -1 if _is_cupy(value) else 1
+    try:
+        capsule = value.__dlpack__(max_version=(1, 0), **options)
+    except TypeError:  # a producer older than DLPack 1.0
+        capsule = value.__dlpack__(**options)
+    get_name = ctypes.pythonapi.PyCapsule_GetName
+    get_name.restype, get_name.argtypes = ctypes.c_char_p, [ctypes.py_object]
+    get_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+    get_pointer.restype, get_pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    name = get_name(capsule)
+    pointer = get_pointer(capsule, name)
+    writable = False  # an unversioned descriptor cannot promise it
+    if name == b"dltensor_versioned":
+        managed = _VersionedTensor.from_address(pointer)
+        writable = not managed.flags & _READ_ONLY
+        view = managed.tensor
+    else:
+        view = _DLTensor.from_address(pointer)
+    dtype = _DLPACK_DTYPES.get((view.code, view.bits))
+    if dtype is None or view.lanes != 1:
+        raise TypeError(
+            f"an array of a dtype the interface has, got DLPack type {view.code}, {view.bits} bits"
+        )
+    device = _DLPACK_DEVICES.get(view.device_type)
+    if device is None:
+        raise TypeError(f"an array in CPU or GPU memory, got DLPack device {view.device_type}")
+    shape = tuple(view.shape[axis] for axis in range(view.ndim))
+    strides = tuple(view.strides[axis] for axis in range(view.ndim)) if view.strides else None
+    return Tensor(
+        shape,
+        dtype,
+        strides,
+        base=(view.data or 0) + view.byte_offset,
+        owner=(capsule, value),
+        device=_device_name(device, view.device_id),
+        writable=writable,
+    )
+
+
+def _from_cuda_interface(value: Any) -> Tensor:
+    interface = value.__cuda_array_interface__
+    typed = np.dtype(interface["typestr"])
+    probe = Tensor.from_numpy(np.empty(0, typed))
+    shape = tuple(interface["shape"])
+    strides = interface.get("strides")
+    address, read_only = interface["data"]
+    return Tensor(
+        shape,
+        probe.dtype,
+        None if strides is None else tuple(step // typed.itemsize for step in strides),
+        base=address,
+        owner=value,
+        device="cuda:0",
+        writable=not read_only,
+    )
+
+
+def allocate_like(value: Any, shape: tuple[int, ...], dtype: DType) -> tuple[Any, Any]:
+    """A fresh array for a result beside `value`: what to compute into, and what makes it that kind."""
+    if _is_torch(value):
+        torch = sys.modules["torch"]
+        fresh = torch.empty(shape, dtype=getattr(torch, dtype.torch_name), device=value.device)
+        return fresh, None
+    if value is not None and as_tensor(value).device != "cpu":
+        return _allocate_on_device(value, shape, dtype), None
+    buffer = results.empty(shape, dtype.numpy)
+    if isinstance(value, (np.ndarray, Tensor)) or not hasattr(value, "__array_namespace__"):
+        return buffer, None
+    return buffer, value.__array_namespace__().asarray
+
+
+def _allocate_on_device(value: Any, shape: tuple[int, ...], dtype: DType) -> Any:
+    """A fresh array of the same library on the same device. JAX's is written before anyone else sees it."""
+    library = _library_of(value)
+    if not hasattr(library, "empty"):
+        kind = type(value).__name__
+        raise TypeError(f"out=, since no result can be made beside such an array, got {kind}")
+    fresh = library.empty(shape, dtype=dtype.numpy)
+    for array in (value, fresh):
+        if hasattr(array, "block_until_ready"):  # JAX orders its own work only
+            array.block_until_ready()
+    return fresh
+
+
+def _library_of(value: Any) -> Any:
+    """The module that makes such arrays: its array namespace, or the package of its class (CuPy)."""
+    if hasattr(value, "__array_namespace__"):
+        return value.__array_namespace__()
+    return sys.modules.get(type(value).__module__.partition(".")[0])
+
+
+def synchronize_device(device: str) -> None:
+    """Wait for all work on a device, for libraries that cannot be told which stream results are on."""
+    from openaclnn.runtime.device import device_named
+
+    device_named(device).drain(0)
+
+
+def to_numpy(value: Any) -> np.ndarray[Any, Any]:
+    """A NumPy array of the same values and dtype, for the oracle; it may be a copy."""
+    if isinstance(value, np.ndarray) or is_number(value):
+        return np.asarray(value)
+    tensor = as_tensor(value)
+    if tensor.device != "cpu":
+        raise TypeError(f"an array in CPU memory, got {tensor.device}")
+    return view_memory(tensor)
+
+
+def view_memory(tensor: Tensor) -> np.ndarray[Any, Any]:
+    """A NumPy view of a tensor in CPU memory; valid while the tensor's owner lives."""
+    return strided_view(tensor.address, tensor.dtype, tensor.shape, tensor.strides)
+
+
+def strided_view(
+    address: int, dtype: DType, shape: tuple[int, ...], strides: tuple[int, ...]
+) -> np.ndarray[Any, Any]:
+    """A NumPy view of raw CPU memory; strides count elements and may be negative."""
+    itemsize = dtype.itemsize
+    low = high = 0
+    for size, stride in zip(shape, strides, strict=True):
+        if size == 0:
+            return np.empty(shape, dtype.numpy)
+        reach = (size - 1) * stride * itemsize
+        low, high = low + min(reach, 0), high + max(reach, 0)
+    memory: Any = (ctypes.c_char * (high - low + itemsize)).from_address(address + low)
+    return np.ndarray(
+        shape, dtype.numpy, memory, -low, tuple(stride * itemsize for stride in strides)
+    )

@@ -1,0 +1,103 @@
+"""Ascend product families, and the profile that the current call is checked against.
+
+The default profile offers everything the documents describe. A family's profile reproduces what its
+documents say about it: dtypes, missing operators, options without effect.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+from openaclnn.core.dtypes import BFLOAT16, FLOATS, DType
+
+__all__ = ["FAMILIES", "PRODUCTS", "Product", "current_product", "find_product", "use_product"]
+
+
+@dataclass(frozen=True)
+class Product:
+    """One profile: `tag` is its short name, `names` what else it may be called."""
+
+    tag: str
+    title: str
+    names: tuple[str, ...] = ()
+    bfloat16: bool = True
+    soc: str = ""
+
+    @property
+    def is_default(self) -> bool:
+        return self.tag == "default"
+
+    @property
+    def floats(self) -> tuple[DType, ...]:
+        """The floating types that operators accept on this product."""
+        return FLOATS if self.bfloat16 else tuple(t for t in FLOATS if t is not BFLOAT16)
+
+
+PRODUCTS: tuple[Product, ...] = (
+    Product("default", "openaclnn (everything the documents describe)", soc="OpenAclnn"),
+    Product("950", "Ascend 950PR / 950DT", ("950pr", "950dt", "ascend950"), soc="Ascend950"),
+    Product("a3", "Atlas A3 training / inference", ("910_93", "ascend910_93"), soc="Ascend910_93"),
+    Product("a2", "Atlas A2 training / inference", ("910b", "ascend910b"), soc="Ascend910B"),
+    Product("310b", "Atlas 200I/500 A2 inference", ("ascend310b",), False, "Ascend310B"),
+    Product("310p", "Atlas inference series", ("ascend310p",), False, "Ascend310P"),
+    Product("910", "Atlas training series", ("910a", "ascend910"), False, "Ascend910A"),
+    Product("310", "Atlas 200/300/500 inference", ("ascend310",), False, "Ascend310"),
+)
+
+FAMILIES: tuple[Product, ...] = tuple(p for p in PRODUCTS if not p.is_default)
+"""The product families, newest first, without the default profile."""
+
+_BY_NAME = {name: product for product in PRODUCTS for name in (product.tag, *product.names)}
+
+
+def find_product(name: str) -> Product:
+    """The product by tag or other name, in any case; ValueError lists the known tags."""
+    try:
+        return _BY_NAME[name.strip().lower()]
+    except KeyError:
+        known = ", ".join(product.tag for product in PRODUCTS)
+        raise ValueError(f"unknown product {name!r}; known products: {known}") from None
+
+
+_chosen: ContextVar[Product | None] = ContextVar("openaclnn_product", default=None)
+_configured: list[Product] = []
+
+chosen_product = _chosen.get
+"""The profile of the innermost `use_product` block, or None."""
+
+listeners: list[Callable[[], None]] = []
+"""Called when the process-wide profile changes."""
+
+
+def configure_product(name: str | None) -> None:
+    """Set the process-wide profile (the runtime's configuration file does); None forgets it."""
+    product = None if name is None else find_product(name)
+    _configured[:] = [] if product is None else [product]
+    for listener in listeners:
+        listener()
+
+
+def current_product() -> Product:
+    """The profile in force: `use_product`, else the configuration, else `OPENACLNN_PRODUCT`, else default."""
+    chosen = _chosen.get()
+    if chosen is not None:
+        return chosen
+    if _configured:
+        return _configured[0]
+    name = os.environ.get("OPENACLNN_PRODUCT")
+    return find_product(name) if name else PRODUCTS[0]
+
+
+@contextmanager
+def use_product(name: str) -> Iterator[Product]:
+    """Check calls in this block against another profile: `with openaclnn.use_product("910b"): ...`"""
+    product = find_product(name)
+    token = _chosen.set(product)
+    try:
+        yield product
+    finally:
+        _chosen.reset(token)

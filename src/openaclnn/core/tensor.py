@@ -1,0 +1,189 @@
+"""`Tensor`: a typed, strided view of memory that somebody else owns. `Scalar`: one number with a dtype."""
+
+from __future__ import annotations
+
+import math
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+
+from openaclnn.core.dtypes import BFLOAT16, FLOAT, FLOAT16, DType, dtype_of_numpy
+
+__all__ = ["Format", "Scalar", "Tensor", "contiguous_strides", "element_count"]
+
+
+class Format(IntEnum):
+    """`aclFormat`."""
+
+    ACL_FORMAT_UNDEFINED = -1
+    ACL_FORMAT_NCHW = 0
+    ACL_FORMAT_NHWC = 1
+    ACL_FORMAT_ND = 2
+    ACL_FORMAT_NC1HWC0 = 3
+    ACL_FORMAT_FRACTAL_Z = 4
+    ACL_FORMAT_NC1HWC0_C04 = 12
+    ACL_FORMAT_HWCN = 16
+    ACL_FORMAT_NDHWC = 27
+    ACL_FORMAT_FRACTAL_NZ = 29
+    ACL_FORMAT_NCDHW = 30
+    ACL_FORMAT_NDC1HWC0 = 32
+    ACL_FRACTAL_Z_3D = 33
+    ACL_FORMAT_NC = 35
+    ACL_FORMAT_NCL = 47
+    ACL_FORMAT_FRACTAL_NZ_C0_16 = 50
+    ACL_FORMAT_FRACTAL_NZ_C0_32 = 51
+    ACL_FORMAT_FRACTAL_NZ_C0_2 = 52
+    ACL_FORMAT_FRACTAL_NZ_C0_4 = 53
+    ACL_FORMAT_FRACTAL_NZ_C0_8 = 54
+
+
+def element_count(shape: tuple[int, ...]) -> int:
+    """How many elements a shape has; 1 for a 0-d shape."""
+    return math.prod(shape)
+
+
+def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Row-major strides, in elements."""
+    strides: list[int] = []
+    step = 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= max(size, 1)
+    return tuple(reversed(strides))
+
+
+class Tensor:
+    """A view: element (i0, i1, ...) lies at `base + (offset + sum(ik * strides[k])) * itemsize`.
+
+    Strides and offset count elements. The tensor never owns the memory; `owner` only keeps a Python
+    object alive while the view is in use. `raw` marks memory known by its address alone, which the
+    runtime checks against its allocations before a kernel may touch it.
+    """
+
+    __slots__ = (
+        "alive", "base", "device", "dtype", "format", "offset", "owner", "raw", "shape",
+        "storage_shape", "strides", "writable",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        dtype: DType,
+        strides: tuple[int, ...] | None = None,
+        offset: int = 0,
+        format: int = Format.ACL_FORMAT_ND,
+        storage_shape: tuple[int, ...] | None = None,
+        base: int = 0,
+        *,
+        owner: Any = None,
+        device: str = "cpu",
+        raw: bool = False,
+        writable: bool = True,
+    ) -> None:
+        self.shape = shape
+        self.dtype = dtype
+        self.strides = contiguous_strides(shape) if strides is None else strides
+        self.offset = offset
+        self.format = format
+        self.storage_shape = shape if storage_shape is None else storage_shape
+        self.base = base
+        self.owner = owner
+        self.device = device
+        self.raw = raw
+        self.writable = writable
+        self.alive = True
+
+    @classmethod
+    def from_numpy(cls, array: np.ndarray[Any, Any]) -> Tensor:
+        """View a NumPy array without copying; TypeError where its dtype or strides cannot be described."""
+        dtype = dtype_of_numpy(array.dtype)
+        if dtype is None:
+            raise TypeError(f"an array of a dtype the interface has, got {array.dtype}")
+        itemsize = dtype.itemsize
+        strides: tuple[int, ...] = array.strides
+        if itemsize != 1:
+            for size, step in zip(array.shape, strides, strict=True):
+                if step % itemsize and size > 1:
+                    raise TypeError(
+                        f"strides that are whole elements of {itemsize} bytes, got {array.strides} bytes"
+                    )
+            strides = tuple(step // itemsize for step in strides)
+        return cls(
+            array.shape,
+            dtype,
+            strides,
+            base=array.__array_interface__["data"][0],
+            owner=array,
+            writable=array.flags.writeable,
+        )
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def empty(self) -> bool:
+        return 0 in self.shape
+
+    @property
+    def address(self) -> int:
+        """Where element (0, 0, ...) lies."""
+        return self.base + self.offset * self.dtype.itemsize
+
+    @property
+    def contiguous(self) -> bool:
+        """Whether the strides are the row-major ones; axes of one element do not matter."""
+        step = 1
+        for size, stride in zip(reversed(self.shape), reversed(self.strides), strict=True):
+            if size == 0:
+                return True
+            if size != 1:
+                if stride != step:
+                    return False
+                step *= size
+        return True
+
+    def __repr__(self) -> str:
+        return (
+            f"Tensor({self.dtype}, shape={self.shape}, strides={self.strides}, offset={self.offset}, "
+            f"device={self.device!r}, address={self.address:#x})"
+        )
+
+
+# Types that aclCreateScalar takes, with how a value is stored.
+class Scalar:
+    """One number with a dtype; `float32()` is the value an operator computes with."""
+
+    __slots__ = ("alive", "dtype", "key", "value")
+
+    def __init__(self, value: Any, dtype: DType) -> None:
+        # Rounding to the declared type happens here, once, as a C program's own variable would.
+        self.value = dtype.numpy.type(value)
+        self.dtype = dtype
+        self.key = (dtype, self.value.tobytes())  # bytes: 0.0 and -0.0 are two values
+        self.alive = True
+
+    @classmethod
+    def of(cls, value: Any) -> Scalar:
+        """The scalar for a Python or NumPy number; TypeError for anything else."""
+        if isinstance(value, Scalar):
+            return value
+        dtype = dtype_of_numpy(np.asarray(value).dtype) if np.isscalar(value) else None
+        if dtype is None or isinstance(value, (str, bytes)):
+            raise TypeError(f"a number, got {type(value).__name__}")
+        return cls(value, dtype)
+
+    def float32(self) -> float:
+        """The value converted to FLOAT, as a Python float."""
+        if self.dtype in (FLOAT, FLOAT16, BFLOAT16):
+            return float(self.value)
+        with np.errstate(over="ignore"):
+            return float(np.float32(self.value))
+
+    def __repr__(self) -> str:
+        return f"Scalar({self.value}, {self.dtype})"

@@ -1,0 +1,145 @@
+"""The gradient of the negative log-likelihood of a class per pixel: see `operators/nll_loss2d.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from openaclnn.core.plan import Plan
+from openaclnn.engines.cpu import pool
+from openaclnn.engines.cpu.classes import scatter, totals
+from openaclnn.engines.cpu.classes.code import Code, Number
+from openaclnn.engines.cpu.classes.parameters import Parameters, fields, pack
+from openaclnn.engines.cpu.classes.pieces import emit_pieces
+from openaclnn.engines.cpu.classes.select import Select
+from openaclnn.engines.machine.cache import compiled
+
+OPERANDS = {
+    "target": "target", "gradient": "gradOutput", "weight": "weight", "total": "totalWeight",
+    "out": "out",
+}  # fmt: skip
+SLOTS = fields(
+    tuple(OPERANDS), ("weighted", "mean", "total_given", "unit", "clear", "span", "bytes")
+)
+TARGETS = {"INT64": "i64", "INT32": "i32", "UINT8": "u8"}
+
+ALONE = 1 << 15  # output elements that one thread does faster than two
+FEW = 8  # classes up to which comparing every plane beats clearing and scattering
+UNIT = 1 << 14  # positions of one piece of work: all planes of it are compared with cached targets
+SCATTERED = 1 << 16  # the same where values are scattered
+# Long spans are cleared at 112 GB/s, 64 KB at 60, 4 KB at 24: past the caches nothing is read first.
+SPAN = 1 << 22
+IN_CACHE = 1 << 19  # bytes that are still in a core's cache when their values are scattered
+
+
+def single_gradient(dtype: str, target: str) -> Callable[[Code, Parameters], Number]:
+    """The one gradient of all positions, divided by the total weight for mean: FLOAT, as documented."""
+
+    def emit(code: Code, parameters: Parameters) -> Number:
+        gradient = code.variable(code.load(parameters.address("gradient"), dtype))
+        given = parameters["total_given"].differs(0)
+        positions, zero = parameters["positions"], code.integer(0)
+        with code.when(parameters["mean"].differs(0)):
+            total, _ = totals.in_blocks(
+                code, given.choose(zero, positions), parameters.scratch, zero, 2,
+                lambda start, stop: totals.sum_targets(code, parameters, start, stop, target, dtype),
+            )  # fmt: skip
+            divisor = code.variable(total.to_f32())
+            with code.when(given):
+                divisor.set(code.load(parameters.address("total"), dtype))
+            gradient.set(gradient.get() / divisor.get())
+        return gradient.get()
+
+    return emit
+
+
+def _without_gaps(plan: Plan) -> bool:
+    """Whether the output's elements fill one span of memory that begins at its first element."""
+    out = plan.output
+    axes = zip((*out.strides, out.class_stride), (*plan.shape, plan.classes), strict=True)
+    reach = 1
+    for stride, size in sorted(axes):
+        if size > 1:
+            if stride != reach:
+                return False
+            reach *= size
+    return True
+
+
+def _side_by_side(plan: Plan) -> bool:
+    """Whether positions lie side by side in all operands that have them."""
+    operands = (*plan.inputs, plan.output)
+    walked = [operand for operand in operands if operand.role in ("full", "positions")]
+    return all(operand.strides[-1] == 1 for operand in walked)
+
+
+def _pieces(plan: Plan) -> dict[str, int]:
+    """How the work is cut: positions of a piece, and how a piece clears its output."""
+    positions = int(np.prod(plan.shape, dtype=object))
+    size, out = plan.output.dtype.itemsize, plan.output
+    column = plan.classes * size
+    if not _without_gaps(plan):
+        return {"unit": max(1, min(UNIT, (1 << 18) // plan.classes)), "clear": scatter.STRIDED}
+    if len(plan.shape) == 1 and out.strides[0] == plan.classes:  # classes side by side
+        return {"unit": max(1, IN_CACHE // column), "clear": scatter.SPAN}
+    if positions * column <= IN_CACHE:
+        return {"unit": positions, "clear": scatter.SPAN}
+    image = plan.shape[-1]
+    images_apart = len(plan.shape) == 2 and out.strides[0] == plan.classes * image
+    if images_apart and image * column <= IN_CACHE:
+        return {"unit": image, "clear": scatter.SPAN}
+    return {"unit": SCATTERED, "clear": scatter.LEAVE}
+
+
+def runner(plan: Plan, lanes: int = 0) -> Callable[[Sequence[int], int], int]:
+    """What runs a plan: `run(addresses, stream)`; nonzero if a target was out of range."""
+    numbers, dtype = plan.numbers, plan.output.dtype.short
+    target = TARGETS[plan.inputs[plan.targets].dtype.name]
+    gradient = next(operand for operand in plan.inputs if operand.parameter == "gradOutput")
+    single = gradient.role == "single"
+    positions = int(np.prod(plan.shape, dtype=object))
+    size = positions * plan.classes * plan.output.dtype.itemsize
+    by_comparing = _side_by_side(plan) and plan.classes <= FEW
+    way = {"unit": UNIT, "clear": scatter.LEAVE} if by_comparing else _pieces(plan)
+    block = pack(
+        SLOTS, plan, OPERANDS,
+        {
+            "weighted": 1,
+            "mean": int(numbers["mean"]),
+            "total_given": int(numbers["total_weight_given"]),
+            "span": SPAN,
+            "bytes": size,
+            **way,
+        },
+    )  # fmt: skip
+    kind = f"{dtype}.{target}.{'single' if single else 'each'}"
+    worker: Any = Select if by_comparing else scatter.Scatter
+    kernel = compiled(
+        f"nll.{worker.__name__}.{kind} x{lanes}",
+        emit_pieces(worker, dtype, target, single, SLOTS, single_gradient(dtype, target), lanes),
+    )
+    pieces = -(-positions // way["unit"])
+    grain = max(1, ALONE // (min(way["unit"], positions) * plan.classes))
+    summed = numbers["mean"] and not numbers["total_weight_given"]
+    sums_first = summed and pieces > grain and positions > totals.BLOCK
+    clears_first = way["clear"] == scatter.LEAVE and not by_comparing
+    at = block.ctypes.data
+    if not sums_first and not clears_first:
+        return pool.bind(kernel, pieces, grain, at, 0, keep=block)
+    sums = compiled(f"totals.nll.{dtype}.{target}", totals.emit_totals(target, dtype, SLOTS))
+    clear = compiled("nll.clear", scatter.emit_clear(SLOTS))
+    blocks = totals.block_count(positions)
+
+    def run(addresses: Sequence[int], stream: int = 0, keep: Any = block) -> int:
+        place = 0
+        if sums_first:
+            scratch = np.empty(2 * blocks)
+            place = scratch.ctypes.data
+            pool.launch(sums, blocks, totals.GRAIN, at, place, *addresses)
+        if clears_first:
+            pool.launch(clear, -(-size // SPAN), 1, at, place, *addresses)
+        return pool.launch(kernel, pieces, grain, at, place, *addresses)
+
+    return run

@@ -1,0 +1,106 @@
+"""What a class kernel must know of its plan: one block of int64 slots, made once and read by name.
+
+A kernel's first argument is the block's address; the operands' addresses follow in the plan's order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from openaclnn.core.plan import Operand, Plan
+from openaclnn.engines.cpu.classes.code import Code, Number
+from openaclnn.engines.machine.words import I64
+
+FIRST_ARGUMENT = 1  # slot 0 of a launch is its status word
+FIRST_OPERAND = 3  # after the parameter block and the scratch memory
+AXES = 3  # positions have at most this many axes; missing ones have size 1
+
+_OPERAND_FIELDS = ("at", "offset", "class_step", *(f"step{axis}" for axis in range(AXES)))
+
+
+def fields(operands: Sequence[str], others: Sequence[str]) -> dict[str, int]:
+    """The slot of every field: geometry, six for each operand, then a kernel's own."""
+    names = [
+        "classes", "ignore_index", "positions", *(f"size{axis}" for axis in range(AXES)),
+        *(f"{operand}.{field}" for operand in operands for field in _OPERAND_FIELDS), *others,
+    ]  # fmt: skip
+    return {name: slot for slot, name in enumerate(names)}
+
+
+def pack(
+    slots: Mapping[str, int],
+    plan: Plan,
+    names: Mapping[str, str],
+    others: Mapping[str, int | float],
+) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """The block of a plan. `names` maps the kernel's operand names to parameters; steps count bytes."""
+    block = np.zeros(len(slots), np.int64)
+    shape = (1,) * (AXES - len(plan.shape)) + plan.shape
+    values: dict[str, int | float] = {
+        "classes": plan.classes,
+        "ignore_index": plan.numbers["ignore_index"],
+        "positions": int(np.prod(plan.shape, dtype=object)),
+        **{f"size{axis}": size for axis, size in enumerate(shape)},
+        **others,
+    }
+    parameters = {parameter: name for name, parameter in names.items()}
+    for slot, operand in enumerate((*plan.inputs, plan.output)):
+        values.update(_placement(parameters[operand.parameter], slot, operand))
+    for name, value in values.items():
+        if isinstance(value, float):
+            block[slots[name] : slots[name] + 1].view(np.float64)[0] = value
+        else:
+            block[slots[name]] = value
+    return block
+
+
+def _placement(name: str, slot: int, operand: Operand) -> dict[str, int]:
+    itemsize = operand.dtype.itemsize
+    steps = (0,) * (AXES - len(operand.strides)) + operand.strides
+    return {
+        f"{name}.at": FIRST_OPERAND + slot,
+        f"{name}.offset": operand.offset * itemsize,
+        f"{name}.class_step": operand.class_stride * itemsize,
+        **{f"{name}.step{axis}": step * itemsize for axis, step in enumerate(steps)},
+    }
+
+
+class Parameters:
+    """A kernel's view of its arguments."""
+
+    def __init__(self, code: Code, arguments: Any, slots: Mapping[str, int]) -> None:
+        self.code, self.slots = code, slots
+        self.arguments = code.number(code.builder.ptrtoint(arguments, I64))
+        self.block = self.argument(0)
+        self.scratch = self.argument(1)
+
+    def argument(self, index: int) -> Number:
+        return self.code.load(self.arguments + 8 * (FIRST_ARGUMENT + index), "i64")
+
+    def __getitem__(self, name: str) -> Number:
+        return self.code.load(self.block + 8 * self.slots[name], "i64")
+
+    def double(self, name: str) -> Number:
+        return self.code.load(self.block + 8 * self.slots[name], "f64")
+
+    def address(self, operand: str) -> Number:
+        """Where an operand's first visited element lies; nonsense if it is absent, never to be read then."""
+        given = self.code.load(self.arguments + self[f"{operand}.at"] * 8, "i64")
+        return given + self[f"{operand}.offset"]
+
+    def position(self, operand: str, index: Number) -> Number:
+        """The address of an operand's element at a position."""
+        rest = index // self["size2"]
+        first = rest // self["size1"]
+        at = (first, rest - first * self["size1"], index - rest * self["size2"])
+        place = self.address(operand)
+        for axis, where in enumerate(at):
+            place = place + where * self[f"{operand}.step{axis}"]
+        return place
+
+    def report_stray(self) -> None:
+        """Say that a target is neither a class nor the ignored value. Every thread writes the same 1."""
+        self.code.store(self.code.integer(1), self.arguments, "i64")

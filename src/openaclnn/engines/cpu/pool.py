@@ -1,0 +1,205 @@
+"""Threads: `launch` runs a kernel on the caller and on workers that sleep in native code.
+
+A kernel is `void(int64_t *arguments, int64_t start, int64_t stop)` at an address. Its arguments lie in the
+caller's frame: arguments[0] is a status word, 0 at first, that `launch` returns; the rest are `launch`'s own.
+Kernels must not depend on how [0, count) is cut.
+
+Why not another layer: after 5 ms of idleness OpenMP loses 600 us on waking (and is dead after a fork),
+Numba's workqueue 80 (and aborts on two callers); this loses 25 hot and 40 after idleness. The kernel wakes a
+sleeper on the caller's CPU, which would serialise us, so workers are kept off it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from openaclnn.engines import threads
+from openaclnn.engines.cpu.launcher import (
+    ACTIVE,
+    AVOID,
+    BUSY,
+    CONTROL,
+    CPUS,
+    DONE,
+    FROM_INT64,
+    GETCPU,
+    GO,
+    HANDLE,
+    MASK,
+    MASK_SLOTS,
+    MAX_ARGUMENTS,
+    MAX_WORKERS,
+    NDARRAY,
+    RESTORE,
+    SAVE,
+    SEM_POST,
+    SEM_WAIT,
+    SET_AFFINITY,
+    STARTED,
+    TUPLE,
+    VECTORCALL,
+    WORKER,
+    WORKER_SLOTS,
+    WORKERS,
+    emit_bound,
+    emit_entry,
+    emit_worker,
+)
+from openaclnn.engines.machine import cache
+from openaclnn.engines.machine.builtins import address_of_function, builtin
+from openaclnn.engines.machine.objects import arrays_are_readable
+
+__all__ = ["bind", "get_num_threads", "launch"]
+
+_CONTROL = np.zeros(WORKERS + MAX_WORKERS * WORKER_SLOTS, np.int64)
+_CONTROL_AT: int = _CONTROL.ctypes.data
+
+
+@functools.cache
+def native() -> Callable[..., int]:
+    """The builtin `launch` itself. It costs 0.2 us a call; a Numba dispatcher would 0.7."""
+    api = ctypes.pythonapi
+    for where, function in (
+        (FROM_INT64, api.PyLong_FromLongLong), (SAVE, api.PyEval_SaveThread),
+        (RESTORE, api.PyEval_RestoreThread), (VECTORCALL, api.PyObject_Vectorcall),
+    ):  # fmt: skip
+        _CONTROL[where] = address_of_function(function)
+    _CONTROL[TUPLE] = id(tuple)
+    if arrays_are_readable():
+        _CONTROL[NDARRAY] = id(np.ndarray)
+    return builtin("pool.entry", emit_entry, _CONTROL_AT)
+
+
+_lock = threading.Lock()
+_state = {"started": False, "workers": 0}
+# macOS has no unnamed semaphores and Windows none of this: there a kernel runs on its caller alone.
+_supported = sys.platform == "linux"
+
+
+def get_num_threads() -> int:
+    """How many threads share a large kernel, the caller included."""
+    return min(threads.get_num_threads(), MAX_WORKERS + 1) if _supported else 1
+
+
+def _restart() -> None:
+    with _lock:
+        _start()
+
+
+threads.listeners.append(_restart)
+
+
+def ensure_started() -> None:
+    """Have the workers running."""
+    with _lock:
+        if not _state["started"]:
+            _start()
+
+
+def _start() -> None:
+    """Create the workers that are missing and say how many to use; without POSIX semaphores, none."""
+    _state["started"] = True
+    wanted = get_num_threads() - 1
+    if wanted > _state["workers"] and _load_functions():
+        start = cache.compiled("pool.worker", emit_worker, WORKER)
+        # Signals are for the interpreter's threads; workers inherit this mask.
+        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        try:
+            while _state["workers"] < wanted and _create(start, _state["workers"]):
+                _state["workers"] += 1
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+    _CONTROL[AVOID] = -1
+    _CONTROL[STARTED] = 1
+    _CONTROL[ACTIVE] = min(wanted, _state["workers"])
+
+
+def _load_functions() -> bool:
+    """Find the C library's functions; False where this platform lacks one that is needed."""
+    libc = ctypes.CDLL(None)
+    needed = ("sem_wait", "sem_post", "sem_init", "pthread_create")
+    if not all(hasattr(libc, name) for name in needed):
+        return False
+    _CONTROL[SEM_WAIT] = address_of_function(libc.sem_wait)
+    _CONTROL[SEM_POST] = address_of_function(libc.sem_post)
+    cpus = os.sched_getaffinity(0)
+    if hasattr(libc, "sched_getcpu") and hasattr(libc, "pthread_setaffinity_np"):
+        _CONTROL[GETCPU] = address_of_function(libc.sched_getcpu)
+        _CONTROL[SET_AFFINITY] = address_of_function(libc.pthread_setaffinity_np)
+        mask = _CONTROL[MASK : MASK + MASK_SLOTS].view(np.uint64)
+        mask[:] = 0
+        for cpu in cpus:
+            if cpu < 64 * MASK_SLOTS:
+                mask[cpu // 64] |= np.uint64(1 << cpu % 64)
+        _CONTROL[CPUS] = len(cpus)
+    return True
+
+
+def _create(start: int, index: int) -> bool:
+    libc = ctypes.CDLL(None)
+    worker = _CONTROL_AT + 8 * (WORKERS + index * WORKER_SLOTS)
+    _CONTROL[WORKERS + index * WORKER_SLOTS + CONTROL] = _CONTROL_AT
+    for semaphore in (GO, DONE):
+        if libc.sem_init(ctypes.c_void_p(worker + 8 * semaphore), 0, 0) != 0:
+            return False
+    handle = ctypes.c_void_p(worker + 8 * HANDLE)
+    failed: int = libc.pthread_create(handle, None, ctypes.c_void_p(start), ctypes.c_void_p(worker))
+    return failed == 0
+
+
+def _after_fork_in_child() -> None:
+    """Only the forking thread lives on: forget the workers; the next large call makes new ones."""
+    _CONTROL[BUSY] = _CONTROL[ACTIVE] = _CONTROL[STARTED] = 0
+    _state.update(started=False, workers=0)
+    _lock.release()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_after_fork_in_child
+    )
+
+
+def address_of(operand: Any) -> int:
+    """An operand's address: itself, or where the array's data lie."""
+    if isinstance(operand, np.ndarray):
+        place: int = operand.__array_interface__["data"][0]
+        return place
+    return int(operand)
+
+
+def launch(kernel: int, count: int, grain: int, *arguments: int) -> int:
+    """Run `kernel` over [0, count) and return its status word; up to `grain` units stay on this thread."""
+    if count > grain and not _state["started"]:
+        ensure_started()
+    return native()(kernel, count, grain, *arguments)
+
+
+def bind(
+    kernel: int, count: int, grain: int, *constants: int, keep: Any = None
+) -> Callable[[Sequence[int], int], int]:
+    """An engine's runner: `run(addresses, stream)` launches the kernel with the constants, then the addresses.
+
+    `keep` lives as long as the runner: the arrays that constants point into.
+    """
+    entry = native()
+    assert len(constants) + 8 <= MAX_ARGUMENTS, "operands and constants must fit the argument block"
+
+    def run(addresses: Sequence[int], stream: int = 0) -> int:
+        if count > grain and not _state["started"]:
+            ensure_started()
+        return entry(kernel, count, grain, *constants, *addresses)
+
+    own = np.array(
+        [_CONTROL_AT, id(run), kernel, count, grain, len(constants), *constants], np.int64
+    )
+    return builtin("pool.bound", emit_bound, own.ctypes.data, (own, run, keep))

@@ -1,0 +1,91 @@
+"""Which engine runs a plan, and why."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, NamedTuple
+
+from openaclnn.core.plan import Plan
+from openaclnn.core.status import AclnnError, Status
+
+__all__ = ["ENGINES", "Choice", "choose_engine", "current_engine", "use_engine"]
+
+ENGINES: dict[str, str] = {
+    "cpu": "openaclnn.engines.cpu",
+    "triton": "openaclnn.engines.gpu",
+    "numpy": "openaclnn.engines.numpy",
+}
+"""Engines by name, in order of preference, with the package of their kernels."""
+
+Runner = Callable[[Sequence[Any], int], int]
+"""Of the operands' addresses, the output's last, and a stream; not 0 where a target was out of range."""
+
+
+class Choice(NamedTuple):
+    """The engine that serves a plan, and what was said of those before it."""
+
+    engine: str
+    runner: Runner
+    reasons: tuple[str, ...]
+    takes_arrays: bool = False  # the runner reads addresses off NumPy arrays itself
+
+
+_chosen: ContextVar[str | None] = ContextVar("openaclnn_engine", default=None)
+
+chosen_engine = _chosen.get
+"""The engine of the innermost `use_engine` block, or None."""
+
+
+def _known(name: str) -> str:
+    if name not in ENGINES:
+        raise ValueError(f"unknown engine {name!r}; known engines: {', '.join(ENGINES)}")
+    return name
+
+
+def current_engine() -> str | None:
+    """The engine asked for by `use_engine` or `OPENACLNN_ENGINE`; None leaves the choice to us."""
+    chosen = _chosen.get()
+    if chosen is not None:
+        return chosen
+    name = os.environ.get("OPENACLNN_ENGINE")
+    return _known(name) if name else None
+
+
+@contextmanager
+def use_engine(name: str) -> Iterator[None]:
+    """Run calls in this block on one engine: `with openaclnn.use_engine("numpy"): ...`"""
+    token = _chosen.set(_known(name))
+    try:
+        yield
+    finally:
+        _chosen.reset(token)
+
+
+def _objection(engine: Any, plan: Plan, device: str) -> str | None:
+    kind = device.partition(":")[0]
+    if kind not in engine.DEVICES:
+        return f"serves {' and '.join(engine.DEVICES)} memory, not {device}"
+    reason: str | None = engine.unavailable() or engine.declines(plan)
+    return reason
+
+
+def choose_engine(plan: Plan, device: str) -> Choice:
+    """The first engine that serves the plan on this memory; an engine asked for by name must."""
+    asked = current_engine()
+    reasons = []
+    for name in [asked] if asked else ENGINES:
+        engine = importlib.import_module(ENGINES[name])
+        objection = _objection(engine, plan, device)
+        if objection is None:
+            reasons.append(f"{name}: serves it" + (", asked for by name" if asked else ""))
+            takes_arrays = getattr(engine, "TAKES_ARRAYS", False)
+            return Choice(name, engine.prepare(plan), tuple(reasons), takes_arrays)
+        reasons.append(f"{name}: {objection}")
+    raise AclnnError(
+        Status.ACLNN_ERR_INNER_FIND_KERNEL_ERROR, plan.operator, "engine",
+        f"one that runs {plan.kernel} on {device} memory", "; ".join(reasons),
+    )  # fmt: skip

@@ -1,0 +1,85 @@
+"""The Triton engine: kernels for plans whose memory lies on a CUDA device.
+
+`launch.py` says what a launch is, `variants.py` compiles it, `runners.py` (with `native.py`, which calls
+the driver straight) queues it on a device's stream; `elementwise.py` (with `tiles.py` for any
+strides), `rows.py` and `pixels.py` hold one access pattern each, `sums.py` what `mean` divides by.
+Importing this package imports neither Triton nor torch.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+
+from openaclnn.core.dtypes import (
+    BFLOAT16,
+    BOOL,
+    DOUBLE,
+    FLOAT,
+    FLOAT16,
+    INT8,
+    INT16,
+    INT32,
+    INT64,
+    UINT8,
+    DType,
+)  # fmt: skip
+from openaclnn.core.plan import Plan
+
+DEVICES = ("cuda",)
+
+ELEMENTWISE = ("elu_backward", "l1_loss_backward", "smooth_l1_loss_backward")
+CLASSES = ("nll_loss2d_backward", "cross_entropy_loss_grad")
+READABLE: tuple[DType, ...] = (
+    FLOAT, FLOAT16, BFLOAT16, INT8, INT16, INT32, INT64, UINT8, BOOL,
+)  # fmt: skip
+WRITABLE: tuple[DType, ...] = (FLOAT, FLOAT16, BFLOAT16, DOUBLE)
+
+
+@functools.cache
+def unavailable() -> str | None:
+    """Why this engine cannot be used on this machine; None if it can."""
+    try:
+        import triton
+    except ImportError as error:
+        return f"Triton cannot be imported ({error}); pip install triton"
+    if triton.knobs.runtime.interpret:
+        return "TRITON_INTERPRET is set, so that kernels would run on host memory"
+    try:
+        backend = triton.runtime.driver.active.get_current_target().backend
+    except Exception as error:  # Triton raises RuntimeError, torch its own kinds
+        return f"Triton finds no CUDA device ({error})"
+    if backend != "cuda":
+        return f"launching is written for CUDA, and Triton's active device is {backend}"
+    return None
+
+
+def declines(plan: Plan) -> str | None:
+    """Why this engine does not serve a plan; None if it does."""
+    if plan.kernel not in (CLASSES if plan.classes else ELEMENTWISE):
+        return f"no Triton kernel is called {plan.kernel}"
+    for operand in plan.inputs:
+        if operand.dtype not in READABLE:
+            return f"no Triton kernel reads {operand.dtype} ({operand.parameter})"
+    if plan.output.dtype not in WRITABLE:
+        return f"no Triton kernel writes {plan.output.dtype} ({plan.output.parameter})"
+    return None
+
+
+def prepare(plan: Plan) -> Callable[[Sequence[int], int], int]:
+    """What runs the plan: a function of the operands' addresses (the output's last) and a raw stream.
+
+    It queues the work and returns 0; a target out of range is skipped, not reported, since looking
+    would wait for the device. Under TRITON_INTERPRET the same kernels run on host addresses.
+    """
+    if plan.kernel in ELEMENTWISE:
+        from openaclnn.engines.gpu import elementwise
+
+        return elementwise.runner(plan)
+    if plan.kernel == "nll_loss2d_backward":
+        from openaclnn.engines.gpu import pixels
+
+        return pixels.runner(plan)
+    from openaclnn.engines.gpu import rows
+
+    return rows.runner(plan)

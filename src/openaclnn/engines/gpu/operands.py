@@ -1,0 +1,52 @@
+"""From a plan's operands to a kernel's pointers and strides."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from openaclnn.core.dtypes import BOOL
+from openaclnn.core.plan import Operand, Plan
+from openaclnn.engines.gpu.launch import Slot
+
+INT32_LIMIT = 1 << 31
+
+
+def pointer_type(operand: Operand) -> str:
+    """The operand's type as Triton is told it; truth values are bytes."""
+    return "uint8" if operand.dtype is BOOL else operand.dtype.numpy_name
+
+
+def elementwise_slots(
+    plan: Plan, wide: Sequence[bool], shifts: Sequence[int]
+) -> tuple[Slot | None, ...]:
+    """gradient, x, y if there is one, and the output."""
+    operands = (*plan.inputs, plan.output)
+    slots: list[Slot | None] = [
+        Slot(index, pointer_type(operand), (operand.offset + shift) * operand.dtype.itemsize, fast)
+        for index, (operand, fast, shift) in enumerate(zip(operands, wide, shifts, strict=True))
+    ]
+    if len(slots) == 3:
+        slots.insert(2, None)
+    return tuple(slots)
+
+
+def slot_of(plan: Plan, parameter: str, wide: bool = False) -> Slot | None:
+    """The pointer to an input, or None where the plan has no such one."""
+    for index, operand in enumerate((*plan.inputs, plan.output)):
+        if operand.parameter == parameter:
+            shift = operand.offset * operand.dtype.itemsize
+            return Slot(index, pointer_type(operand), shift, wide)
+    return None
+
+
+def operand_of(plan: Plan, parameter: str) -> Operand | None:
+    return next((own for own in plan.inputs if own.parameter == parameter), None)
+
+
+def stride_of(operand: Operand | None, axis: int) -> int:
+    """Along an axis counted from the last; 0 where the operand or the axis is missing."""
+    return operand.strides[axis] if operand and -axis <= len(operand.strides) else 0
+
+
+def step_of(stride: int) -> int:
+    return 1 if stride == 1 else 2

@@ -1,0 +1,32 @@
+"""The NumPy engine: float32 kernels that are right for every plan and need nothing but NumPy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from openaclnn.core.plan import Plan
+
+DEVICES = ("cpu",)
+
+
+def unavailable() -> str | None:
+    """Why this engine cannot be used on this machine; None if it can."""
+    return None
+
+
+def declines(plan: Plan) -> str | None:
+    """Why this engine does not serve a plan; None if it does."""
+    from openaclnn.engines.numpy import classes, elementwise
+
+    if plan.kernel in (classes.KERNELS if plan.classes else elementwise.FORMULAS):
+        return None
+    return f"no NumPy kernel is called {plan.kernel}"
+
+
+def prepare(plan: Plan) -> Callable[[Sequence[int], int], int]:
+    """What runs the plan: a function of the operands' addresses (the output's last) and a stream."""
+    from openaclnn.engines.numpy import classes, elementwise
+
+    if plan.classes:
+        return classes.runner(plan)
+    return elementwise.runner(plan)

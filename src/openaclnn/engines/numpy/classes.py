@@ -1,0 +1,141 @@
+"""NumPy kernels with a class axis. Each gets views of its operands and returns whether a target was out of range.
+
+They compute in float32; see the references in `operators/` for the formulas. Sums run in float64 in
+NumPy's fixed order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from openaclnn.core.interop import strided_view
+from openaclnn.core.plan import Operand, Plan
+from openaclnn.engines.numpy.elementwise import BLOCK, blocks, narrow
+
+Array = np.ndarray[Any, Any]
+
+
+def _counted(target: Array, plan: Plan) -> tuple[Array, Array, bool]:
+    """Targets as int64, which of them count, and whether one is neither a class nor the ignored value."""
+    indices = target.astype(np.int64)
+    heeded = indices != plan.numbers["ignore_index"]
+    inside = (indices >= 0) & (indices < plan.classes)
+    return indices, heeded & inside, bool((heeded & ~inside).any())
+
+
+def _total(weights: Array, target: Array, plan: Plan) -> np.float32:
+    """The sum of the counted targets' weights."""
+    total = 0.0
+    for index in blocks(plan.shape):
+        indices, counted, _ = _counted(target[index], plan)
+        total += float(weights[indices[counted]].sum(dtype=np.float64))
+    return np.float32(total)
+
+
+def nll_loss2d_backward(plan: Plan, views: Mapping[str, Array], output: Array) -> bool:
+    target, gradient = views["target"], views["gradOutput"]
+    weights = views["weight"].astype(np.float32)
+    divisor: Any = None
+    if plan.numbers["mean"]:
+        if plan.numbers["total_weight_given"]:
+            divisor = views["totalWeight"].astype(np.float32)
+        else:
+            divisor = _total(weights, target, plan)
+    output[...] = 0
+    stray = False
+    for index in blocks(plan.shape):
+        indices, counted, found = _counted(target[index], plan)
+        stray |= found
+        factor = gradient[index].astype(np.float32)
+        if divisor is not None:
+            factor = factor / divisor
+        values = -(factor[counted] * weights[indices[counted]])
+        output[index][(*np.nonzero(counted), indices[counted])] = narrow(
+            values, plan.compute, plan.output.dtype
+        )
+    return stray
+
+
+def cross_entropy_loss_grad(plan: Plan, views: Mapping[str, Array], output: Array) -> bool:
+    numbers = plan.numbers
+    target, log_prob = views["target"], views["logProb"]
+    smoothing = np.float32(numbers["label_smoothing"])
+    if numbers["weighted"]:
+        weights = views["weightOptional"].astype(np.float32)
+    else:
+        weights = np.ones(plan.classes, np.float32)
+    weight_sum = np.float32(weights.sum(dtype=np.float64))
+    total = rows_counted = np.float32(1)
+    if numbers["mean"]:
+        total = _total(weights, target, plan)
+        rows_counted = np.float32(
+            sum(int(_counted(target[index], plan)[1].sum()) for index in blocks(plan.shape))
+        )
+    stray = False
+    step = max(1, BLOCK // plan.classes)
+    for start in range(0, plan.shape[0], step):
+        index = slice(start, start + step)
+        indices, counted, found = _counted(target[index], plan)
+        stray |= found
+        mask = counted.astype(np.float32)
+        gradient = views["gradLoss"][index].astype(np.float32)
+        target_weight = np.where(counted, weights[np.where(counted, indices, 0)], np.float32(0))
+        nll = gradient * (np.float32(1) - smoothing) / total * mask * target_weight
+        # Without smoothing this is 0, or NaN where the gradient or the total makes it so, as in the formula.
+        smooth = gradient / total * smoothing / np.float32(plan.classes) * mask
+        factor = nll + smooth * weight_sum
+        if numbers["zloss_scale"]:
+            zloss = gradient
+            if numbers["grad_zloss_given"]:
+                zloss = zloss + views["gradZlossOptional"][index].astype(np.float32)
+            lse = views["lseForZlossOptional"][index].astype(np.float32)
+            scale = np.float32(2 * numbers["zloss_scale"])
+            factor = factor + scale * lse * mask * (zloss / rows_counted)
+        values = log_prob[index].astype(np.float32)
+        hits = np.nonzero(counted)[0], indices[counted]
+        # p - 1 at the target loses digits as p nears 1, so that one element is made in float64.
+        exact = np.exp(values[hits].astype(np.float64)) * factor[counted].astype(np.float64)
+        exact -= nll[counted].astype(np.float64)
+        np.exp(values, out=values)
+        values *= factor[:, None]
+        if smoothing != 0:
+            values -= smooth[:, None] * weights
+            exact -= smooth[counted].astype(np.float64) * weights[indices[counted]]
+        values[hits] = exact.astype(np.float32)
+        output[index] = narrow(values, plan.compute, plan.output.dtype)
+    return stray
+
+
+KERNELS: dict[str, Callable[[Plan, Mapping[str, Array], Array], bool]] = {
+    "nll_loss2d_backward": nll_loss2d_backward,
+    "cross_entropy_loss_grad": cross_entropy_loss_grad,
+}
+
+
+def view(plan: Plan, operand: Operand, address: int) -> Array:
+    """An operand's elements by its role: positions, positions and classes, classes alone, or one."""
+    start = address + operand.offset * operand.dtype.itemsize
+    shape, strides = {
+        "full": ((*plan.shape, plan.classes), (*operand.strides, operand.class_stride)),
+        "positions": (plan.shape, operand.strides),
+        "classes": ((plan.classes,), (operand.class_stride,)),
+        "single": ((), ()) if operand.parameter == "totalWeight" else (plan.shape, operand.strides),
+    }[operand.role]
+    return strided_view(start, operand.dtype, shape, strides)
+
+
+def runner(plan: Plan) -> Callable[[Sequence[int], int], int]:
+    kernel = KERNELS[plan.kernel]
+
+    def run(addresses: Sequence[int], stream: int = 0) -> int:
+        views = {
+            operand.parameter: view(plan, operand, address)
+            for operand, address in zip(plan.inputs, addresses, strict=False)
+        }
+        with np.errstate(all="ignore"):
+            return int(kernel(plan, views, view(plan, plan.output, addresses[-1])))
+
+    return run

@@ -1,0 +1,1 @@
+"""Tools of the build: what writes generated files."""
