@@ -13,6 +13,7 @@ from openaclnn.core.declare import Kind, Operator, Parameter, Sample, register
 from openaclnn.core.dtypes import FLOAT, FLOATS, DType
 from openaclnn.core.plan import Plan, elementwise_plan, empty_plan
 from openaclnn.core.status import Status
+from openaclnn.engines.formulas.elu import elu_backward
 
 PARAMETERS = (
     Parameter(
@@ -69,7 +70,7 @@ def _plan(call: Call) -> Plan:
         return empty_plan(call.operator.name, output)
     return elementwise_plan(
         call.operator.name,
-        "elu_backward",
+        elu_backward.name,
         gradient.dtype,
         [("gradOutput", gradient), ("selfOrResult", call.tensor("selfOrResult"))],
         output,

@@ -13,6 +13,7 @@ from openaclnn.core.declare import REDUCTIONS, Kind, Operator, Parameter, Sample
 from openaclnn.core.dtypes import FLOAT, FLOATS, DType
 from openaclnn.core.plan import Plan
 from openaclnn.core.status import Status
+from openaclnn.engines.formulas.smooth_l1_loss import smooth_l1_loss_backward
 from openaclnn.operators.pairwise import (
     broadcast_result,
     pairwise_plan,
@@ -63,7 +64,7 @@ def _result(call: Call) -> tuple[tuple[int, ...], DType]:
 
 def _plan(call: Call) -> Plan:
     return pairwise_plan(
-        call, "smooth_l1_loss_backward", INPUTS, "gradInput", {"beta": call["beta"]}
+        call, smooth_l1_loss_backward.name, INPUTS, "gradInput", {"beta": call["beta"]}
     )
 
 

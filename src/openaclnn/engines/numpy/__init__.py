@@ -16,9 +16,10 @@ def unavailable() -> str | None:
 
 def declines(plan: Plan) -> str | None:
     """Why this engine does not serve a plan; None if it does."""
-    from openaclnn.engines.numpy import classes, elementwise
+    from openaclnn.engines.formulas import FORMULAS
+    from openaclnn.engines.numpy import classes
 
-    if plan.kernel in (classes.KERNELS if plan.classes else elementwise.FORMULAS):
+    if plan.kernel in (classes.KERNELS if plan.classes else FORMULAS):
         return None
     return f"no NumPy kernel is called {plan.kernel}"
 

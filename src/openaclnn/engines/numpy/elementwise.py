@@ -1,11 +1,8 @@
-"""Elementwise NumPy kernels: one driver that walks any geometry block by block, one formula per kernel.
-
-Formulas compute in float32, in the order of the operator's document; see the reference in `operators/`.
-"""
+"""Elementwise kernels: one driver that walks any geometry block by block and calls the formula as it is."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,42 +10,12 @@ import numpy as np
 from openaclnn.core.dtypes import FLOAT, DType
 from openaclnn.core.interop import strided_view
 from openaclnn.core.plan import Operand, Plan
+from openaclnn.engines.formulas import FORMULAS
 
 Array = np.ndarray[Any, Any]
 
 # Elements per block: the float32 temporaries of one block stay in a second-level cache.
 BLOCK = 1 << 16
-
-
-def elu_backward(numbers: Mapping[str, Any], gradient: Array, x: Array) -> Array:
-    scale, input_scale = np.float32(numbers["scale"]), np.float32(numbers["input_scale"])
-    slope = np.float32(numbers["alpha"]) * scale
-    if numbers["is_result"]:
-        negative: Array = (gradient * input_scale) * (x + slope)
-    else:
-        negative = ((gradient * input_scale) * slope) * np.exp(x * input_scale)
-    return np.where(x <= 0, negative, gradient * scale)
-
-
-def l1_loss_backward(numbers: Mapping[str, Any], gradient: Array, x: Array, y: Array) -> Array:
-    sign = (x > y).astype(np.float32) - (x < y).astype(np.float32)
-    return sign * (gradient * np.float32(numbers["mean_scale"]))
-
-
-def smooth_l1_loss_backward(
-    numbers: Mapping[str, Any], gradient: Array, x: Array, y: Array
-) -> Array:
-    beta = np.float32(numbers["beta"])
-    difference = x - y
-    slope = np.where(np.abs(difference) < beta, difference / beta, np.sign(difference))
-    return slope * gradient * np.float32(numbers["mean_scale"])
-
-
-FORMULAS: dict[str, Callable[..., Array]] = {
-    "elu_backward": elu_backward,
-    "l1_loss_backward": l1_loss_backward,
-    "smooth_l1_loss_backward": smooth_l1_loss_backward,
-}
 
 
 def widen(array: Array, compute: DType) -> Array:
@@ -84,6 +51,12 @@ def blocks(shape: tuple[int, ...]) -> Iterator[tuple[Any, ...]]:
 
 def runner(plan: Plan) -> Callable[[Sequence[int], int], int]:
     formula = FORMULAS[plan.kernel]
+    # Arrays of one element: beside Python's numbers they stay FLOAT, which NumPy 1's scalars do not.
+    with np.errstate(over="ignore"):
+        options = {
+            name: np.full(1, number, np.float32)
+            for name, number in formula.numbers_of(plan.numbers).items()
+        } | formula.switches_of(plan.numbers)
 
     def run(addresses: Sequence[int], stream: int = 0) -> int:
         *inputs, output = (
@@ -92,7 +65,8 @@ def runner(plan: Plan) -> Callable[[Sequence[int], int], int]:
         )
         with np.errstate(all="ignore"):
             for index in blocks(plan.shape):
-                values = formula(plan.numbers, *(widen(a[index], plan.compute) for a in inputs))
+                given = (widen(a[index], plan.compute) for a in inputs)
+                values = formula.function(*given, **options)
                 output[index] = narrow(values, plan.compute, plan.output.dtype)
         return 0
 

@@ -1,0 +1,15 @@
+"""The gradient of the smooth absolute difference; `operators/smooth_l1_loss.py` has its derivation."""
+
+from __future__ import annotations
+
+from openaclnn.engines.formulas import formula
+from openaclnn.engines.formulas.words import Value, abs, sign, where
+
+
+@formula
+def smooth_l1_loss_backward(
+    gradient: Value, x: Value, y: Value, *, beta: float, mean_scale: float
+) -> Value:
+    difference = x - y
+    slope = where(abs(difference) < beta, difference / beta, sign(difference))
+    return slope * gradient * mean_scale

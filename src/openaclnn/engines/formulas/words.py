@@ -1,0 +1,97 @@
+"""The words of formulas beside Python's operators. NumPy's meaning stands here; values of an engine that writes code
+have a `words` attribute with functions of the same names.
+
+Comparisons with NaN are false. `minimum` and `maximum` give NaN where either value is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+__all__ = [
+    "WORDS", "Value", "abs", "exp", "log", "log1p", "maximum", "minimum", "sign", "sqrt", "tanh",
+    "where",
+]  # fmt: skip
+
+Value = Any
+"""A FLOAT for each element, or a truth value where two were compared."""
+
+WORDS: dict[str, Callable[..., Any]] = {}
+"""Every word by its name."""
+
+
+def _word(function: Callable[..., Any]) -> Callable[..., Any]:
+    name = function.__name__
+
+    def word(*operands: Value) -> Value:
+        for operand in operands:
+            words = getattr(operand, "words", None)
+            if words is not None:
+                return getattr(words, name)(*operands)
+        return function(*operands)
+
+    word.__name__ = word.__qualname__ = name
+    word.__doc__ = function.__doc__
+    WORDS[name] = word
+    return word
+
+
+def _float(value: Any) -> Any:
+    """Two Python numbers would make NumPy choose FLOAT64."""
+    return np.float32(value) if isinstance(value, (int, float)) else value
+
+
+@_word
+def where(condition: Value, yes: Value, no: Value) -> Value:
+    """One of two values by a comparison."""
+    return np.where(condition, _float(yes), _float(no))
+
+
+@_word
+def exp(x: Value) -> Value:
+    return np.exp(x)
+
+
+@_word
+def log(x: Value) -> Value:
+    return np.log(x)
+
+
+@_word
+def log1p(x: Value) -> Value:
+    """log(1 + x), exact to the last places where x is small."""
+    return np.log1p(x)
+
+
+@_word
+def sqrt(x: Value) -> Value:
+    return np.sqrt(x)
+
+
+@_word
+def tanh(x: Value) -> Value:
+    return np.tanh(x)
+
+
+@_word
+def abs(x: Value) -> Value:
+    return np.abs(x)
+
+
+@_word
+def sign(x: Value) -> Value:
+    """-1, 0 or 1; 0 for both zeros, NaN for NaN."""
+    return np.sign(x)
+
+
+@_word
+def minimum(x: Value, y: Value) -> Value:
+    return np.minimum(x, y)
+
+
+@_word
+def maximum(x: Value, y: Value) -> Value:
+    return np.maximum(x, y)
