@@ -12,9 +12,9 @@ import numpy as np
 
 from openaclnn.calls.plain import product_of
 from openaclnn.core.call import bind_plain
-from openaclnn.core.checks import first_violation
-from openaclnn.core.declare import Kind, Operator
+from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import DType
+from openaclnn.core.interface import Kind
 from openaclnn.core.interop import as_tensor
 from openaclnn.core.plan import Operand, Plan
 from openaclnn.core.status import AclnnError
@@ -110,7 +110,7 @@ def _planned(operator: Operator, arguments: dict[str, Any]) -> tuple[Any, Plan]:
         for p in [*positional, *keywords]
     }
     call = bind_plain(operator, absent | arguments, product_of(None))
-    error = first_violation(call)
+    error = operator.first_violation(call)
     if error is not None:
         raise error
     shape, dtype = operator.result(call)

@@ -21,9 +21,10 @@ from openaclnn.calls.executor import (
     phase_one,
     phase_two,
 )
-from openaclnn.core.declare import Operator, registry
+from openaclnn.core.declare import Operator
 from openaclnn.core.status import AclnnError, Status
 from openaclnn.core.tensor import Tensor
+from openaclnn.operators import registry
 from openaclnn.runtime.memory import notify
 
 _WANTED = object()  # stands for "a pointer to put the result in"

@@ -13,7 +13,6 @@ import numpy as np
 from openaclnn.calls.guard import check_memory, check_output_layout, check_overlap
 from openaclnn.calls.plain import check_devices
 from openaclnn.core.call import Call, bind_arguments
-from openaclnn.core.checks import first_violation
 from openaclnn.core.declare import Operator
 from openaclnn.core.plan import Plan, covered_elements
 from openaclnn.core.products import chosen_product, current_product, listeners
@@ -157,7 +156,7 @@ listeners.append(_plans.clear)
 
 
 def _checked_plan(operator: Operator, call: Call) -> Known:
-    error = first_violation(call)
+    error = operator.first_violation(call)
     if error is not None:
         raise error
     output = operator.output.name

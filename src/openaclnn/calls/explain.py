@@ -8,12 +8,14 @@ from typing import Any
 
 from openaclnn.calls.plain import check_devices, product_of
 from openaclnn.core.call import AUTO, bind_plain
-from openaclnn.core.checks import Outcome, run_checks
-from openaclnn.core.declare import REQUIRED, Kind, Operator, find_operator
+from openaclnn.core.declare import Operator
+from openaclnn.core.interface import REQUIRED, Kind
+from openaclnn.core.outcome import Outcome
 from openaclnn.core.plan import Plan
 from openaclnn.core.status import AclnnError, status_name
 from openaclnn.core.tensor import Tensor
 from openaclnn.engines.dispatch import choose_engine
+from openaclnn.operators import find_operator
 
 __all__ = ["Explanation", "explain"]
 
@@ -76,7 +78,7 @@ def explain(
     explanation = Explanation(operator, profile.tag)
     try:
         call = bind_plain(operator, _arguments(operator, args, kwargs), profile)
-        explanation.checks = run_checks(call)
+        explanation.checks = operator.run_checks(call)
         last = explanation.checks[-1]
         if last.violation is not None:
             raise AclnnError(last.check.status, operator.name, *last.violation)
