@@ -98,8 +98,8 @@ def stubs() -> dict[str, str]:
     two_phase = [
         _MADE + "from typing import Any",
         "",
-        "from openaclnn.acl import aclGetRecentErrMsg as aclGetRecentErrMsg",
         "from openaclnn.calls.executor import Executor",
+        "from openaclnn.runtime.api_init import aclGetRecentErrMsg as aclGetRecentErrMsg",
         "",
         *(line.format(first + name) for name, line in calls.items() for first in "aA"),
         "",
