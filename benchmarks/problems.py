@@ -14,7 +14,6 @@ from openaclnn.calls.plain import product_of
 from openaclnn.core.call import bind_plain
 from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import DType
-from openaclnn.core.interface import Kind
 from openaclnn.core.interop import as_tensor
 from openaclnn.core.plan import Operand, Plan
 from openaclnn.core.status import AclnnError
@@ -104,12 +103,7 @@ def build(
 
 def _planned(operator: Operator, arguments: dict[str, Any]) -> tuple[Any, Plan]:
     """A place for the result, and the plan that writes there; raises what the operator refuses."""
-    positional, keywords = operator.plain_parameters
-    absent = {
-        p.python_name: None if p.kind is Kind.OUTPUT else p.default
-        for p in [*positional, *keywords]
-    }
-    call = bind_plain(operator, absent | arguments, product_of(None))
+    call = bind_plain(operator, operator.plain_defaults | arguments, product_of(None))
     error = operator.first_violation(call)
     if error is not None:
         raise error

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from openaclnn.calls.guard import check_memory, check_output_layout, check_overlap
+from openaclnn.calls.guard import check_devices, check_memory, check_output_layout, check_overlap
 from openaclnn.core.call import AUTO, Call, bind_plain
 from openaclnn.core.declare import Operator
 from openaclnn.core.interface import REQUIRED, Kind, Parameter
@@ -26,7 +26,6 @@ from openaclnn.core.products import (
     find_product,
     listeners,
 )
-from openaclnn.core.status import AclnnError, Status
 from openaclnn.core.tensor import Tensor
 from openaclnn.engines.dispatch import choose_engine, chosen_engine
 from openaclnn.repeat.recipes import known_recipe, recipe, remember, stray_target
@@ -40,21 +39,6 @@ def product_of(product: str | Product | None) -> Product:
     if product is None:
         return current_product()
     return product if isinstance(product, Product) else find_product(product)
-
-
-def check_devices(call: Call) -> str:
-    """The memory that all tensors of a call lie in; mixing two is refused."""
-    device = ""
-    for parameter in call.operator.tensors:
-        if call.given(parameter.name):
-            own = call.tensor(parameter.name)
-            if device and own.device != device and not own.empty:
-                raise AclnnError(
-                    Status.ACLNN_ERR_PARAM_INVALID, call.operator.name, parameter.name,
-                    f"memory of {device}, like the tensors before it", own.device,
-                )  # fmt: skip
-            device = device or own.device
-    return device
 
 
 def call_plain(

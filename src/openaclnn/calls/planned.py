@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from openaclnn.calls.guard import check_output_layout
-from openaclnn.calls.plain import check_devices
+from openaclnn.calls.guard import check_devices, check_output_layout
 from openaclnn.core.call import Call, bind_arguments
 from openaclnn.core.declare import Operator
 from openaclnn.core.plan import Plan
@@ -75,15 +74,14 @@ def _checked_plan(operator: Operator, call: Call) -> Known:
     check_output_layout(operator.name, output, call.tensor(output))
     device = check_devices(call)
     plan = operator.plan(call)
-    names = [parameter.name for parameter in operator.parameters]
     operands = () if plan.empty else (*plan.inputs, plan.output)
     runner = None if plan.empty else choose_engine(plan, device).runner
     return Known(
         plan,
         runner,
-        tuple(names.index(operand.parameter) for operand in operands),
-        tuple(names.index(p.name) for p in operator.tensors if p.name != output),
-        names.index(output),
+        tuple(operator.places[operand.parameter] for operand in operands),
+        tuple(operator.places[p.name] for p in operator.tensors if p.name != output),
+        operator.places[output],
         device,
     )
 

@@ -84,10 +84,8 @@ def _find_packages() -> str:
     """Python code that lets the embedded interpreter find what the building one has found."""
     import numpy
 
-    import openaclnn
-
-    files = [str(module.__file__) for module in (openaclnn, numpy, find_cffi())]
-    folders = list(dict.fromkeys(str(Path(file).resolve().parents[1]) for file in files))
+    inside = [Path(__file__).parent, *(Path(str(m.__file__)) for m in (numpy, find_cffi()))]
+    folders = list(dict.fromkeys(str(path.resolve().parents[1]) for path in inside))
     return (
         "import importlib.util as u, sys\n"
         "if not all(map(u.find_spec, ('openaclnn', 'numpy', '_cffi_backend'))):\n"

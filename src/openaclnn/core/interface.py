@@ -99,6 +99,11 @@ class Interface:
         return self._by_name[name]
 
     @cached_property
+    def places(self) -> dict[str, int]:
+        """The parameters' numbers in C order."""
+        return {parameter.name: number for number, parameter in enumerate(self.parameters)}
+
+    @cached_property
     def output(self) -> Parameter:
         return next(p for p in self.parameters if p.kind is Kind.OUTPUT)
 
@@ -119,6 +124,13 @@ class Interface:
         positional = (p for p in inputs if p.default is REQUIRED)
         keywords = (p for p in inputs if p.default is not REQUIRED)
         return tuple(positional), (*keywords, self.output)
+
+    @cached_property
+    def plain_defaults(self) -> dict[str, Any]:
+        """The plain call's arguments by Python name where nothing is given: REQUIRED, or the default."""
+        positional, keywords = self.plain_parameters
+        defaults = {p.python_name: p.default for p in (*positional, *keywords)}
+        return defaults | {self.output.python_name: None}
 
     def supported_on(self, product: Product) -> bool:
         return product.is_default or product.tag in self.families
@@ -143,11 +155,11 @@ class Interface:
 
     def signature(self) -> str:
         """The plain call's signature, without types."""
-        positional, keywords = self.plain_parameters
-        parts = [p.python_name for p in positional]
-        parts += ["*"] + [
-            f"{p.python_name}={None if p.kind is Kind.OUTPUT else p.default!r}" for p in keywords
+        parts = [
+            name if default is REQUIRED else f"{name}={default!r}"
+            for name, default in self.plain_defaults.items()
         ]
+        parts.insert(len(self.plain_parameters[0]), "*")
         return f"{self.python_name}({', '.join([*parts, 'product=None'])})"
 
 
