@@ -13,7 +13,7 @@ import numpy as np
 
 import openaclnn
 from benchmarks.problems import Problem
-from openaclnn.core.declare import Kind
+from openaclnn.core.interface import Kind
 from openaclnn.core.status import AclnnError
 from openaclnn.engines.dispatch import ENGINES, choose_engine, use_engine
 

@@ -107,8 +107,8 @@ def _bare_call(spec: dict[str, Any]) -> Callable[[], float]:
 def _contender(spec: dict[str, Any], shape: tuple[int, ...]) -> Any:
     from benchmarks.contenders import build_contenders
     from benchmarks.problems import build, load_torch
-    from openaclnn.core.declare import find_operator
     from openaclnn.core.dtypes import dtype_of_name
+    from openaclnn.operators import find_operator
 
     operator, dtype = find_operator(spec["operator"]), dtype_of_name(spec["dtype"])
     problem = build(operator, spec["variant"], dtype, shape, "contiguous", spec["device"])

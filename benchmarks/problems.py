@@ -12,8 +12,7 @@ import numpy as np
 
 from openaclnn.calls.plain import product_of
 from openaclnn.core.call import bind_plain
-from openaclnn.core.checks import first_violation
-from openaclnn.core.declare import Kind, Operator
+from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import DType
 from openaclnn.core.interop import as_tensor
 from openaclnn.core.plan import Operand, Plan
@@ -104,13 +103,8 @@ def build(
 
 def _planned(operator: Operator, arguments: dict[str, Any]) -> tuple[Any, Plan]:
     """A place for the result, and the plan that writes there; raises what the operator refuses."""
-    positional, keywords = operator.plain_parameters
-    absent = {
-        p.python_name: None if p.kind is Kind.OUTPUT else p.default
-        for p in [*positional, *keywords]
-    }
-    call = bind_plain(operator, absent | arguments, product_of(None))
-    error = first_violation(call)
+    call = bind_plain(operator, operator.plain_defaults | arguments, product_of(None))
+    error = operator.first_violation(call)
     if error is not None:
         raise error
     shape, dtype = operator.result(call)

@@ -15,8 +15,9 @@ from benchmarks.measure import CpuClock, CudaClock, Timing, interleave, paired_r
 from benchmarks.problems import Problem, build, load_torch
 from benchmarks.regimes import REGIMES, Regime
 from benchmarks.verify import find_faults
-from openaclnn.core.declare import Operator, registry
+from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import FLOAT, FLOATS, DType
+from openaclnn.operators import registry
 
 __all__ = ["SECTIONS", "Case", "Settings", "run", "run_case", "select"]
 

@@ -12,8 +12,9 @@ import pytest
 
 import openaclnn
 from openaclnn import acl
-from openaclnn.core.declare import Kind, Operator
+from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import DType, dtype_of_numpy
+from openaclnn.core.interface import Kind
 from openaclnn.core.tensor import contiguous_strides
 from openaclnn.engines.dispatch import ENGINES
 

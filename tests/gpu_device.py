@@ -24,8 +24,9 @@ import torch
 import openaclnn
 from conftest import OPERATORS, assert_matches_oracle, plain, tensor_names
 from openaclnn.core.call import AUTO, bind_plain
-from openaclnn.core.declare import REQUIRED, Operator
+from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import BFLOAT16, FLOAT, FLOATS, DType
+from openaclnn.core.interface import REQUIRED
 from openaclnn.core.plan import Plan
 from openaclnn.core.products import current_product
 from openaclnn.engines import gpu

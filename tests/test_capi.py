@@ -17,7 +17,7 @@ import openaclnn
 from openaclnn.capi import glue
 from openaclnn.capi.handles import HandleTable, table
 from openaclnn.capi.prototypes import all_prototypes
-from openaclnn.core.declare import Kind
+from openaclnn.core.interface import Kind
 from test_capi_tools import installed
 
 ND, FLOAT, HOST_TO_DEVICE, DEVICE_TO_HOST = 2, 0, 1, 2

@@ -10,7 +10,6 @@ from check_rows import Mistake, table_of
 from conftest import OPERATORS
 from openaclnn import aclnn
 from openaclnn.core.call import bind_arguments
-from openaclnn.core.checks import run_checks
 from openaclnn.core.declare import Operator
 from openaclnn.core.products import find_product
 
@@ -27,7 +26,7 @@ def broken(
     call = bind_arguments(
         operator, [arguments[p.name] for p in operator.parameters], find_product(product), *pointers
     )
-    check, violation = run_checks(call)[-1]
+    check, violation = operator.run_checks(call)[-1]
     return None if violation is None else (check.row, int(check.status), violation.parameter)
 
 

@@ -18,12 +18,12 @@ import openaclnn
 from conftest import CANARY, LAYOUTS, assert_matches_oracle, fresh, laid_out
 from openaclnn.calls.plain import plan_tensors
 from openaclnn.core.call import bind_plain
-from openaclnn.core.declare import find_operator
 from openaclnn.core.dtypes import BFLOAT16, FLOAT, FLOAT16, FLOATS, DType
 from openaclnn.core.plan import Plan
 from openaclnn.core.products import current_product
 from openaclnn.engines import numpy as numpy_engine
 from openaclnn.engines.cpu import classes, pool
+from openaclnn.operators import find_operator
 
 Array = np.ndarray[Any, Any]
 CROSS_ENTROPY, NLL = (find_operator(n) for n in ("cross_entropy_loss_grad", "nll_loss2d_backward"))

@@ -14,7 +14,6 @@ import pytest
 
 from openaclnn.calls.plain import plan_tensors
 from openaclnn.core.call import bind_plain
-from openaclnn.core.declare import find_operator
 from openaclnn.core.dtypes import FLOAT, FLOATS, dtype_of_numpy
 from openaclnn.core.interop import as_tensor
 from openaclnn.core.plan import Plan
@@ -23,6 +22,7 @@ from openaclnn.engines import cpu
 from openaclnn.engines import numpy as plain
 from openaclnn.engines.cpu import elementwise, elu, formulas, simd
 from openaclnn.engines.machine import cache
+from openaclnn.operators import find_operator
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 F16, F32 = np.dtype(np.float16), np.dtype(np.float32)

@@ -19,19 +19,19 @@ import pytest
 import openaclnn
 from openaclnn.calls.plain import plan_tensors
 from openaclnn.core.call import bind_plain
-from openaclnn.core.declare import find_operator
 from openaclnn.core.folders import cache_folder
 from openaclnn.core.products import current_product
 from openaclnn.engines import cpu
 from openaclnn.engines.cpu import pool
 from openaclnn.engines.machine import cache
+from openaclnn.operators import find_operator
 
 SOURCE = str(Path(openaclnn.__file__).parents[1])
 PREAMBLE = """
 import os, sys, threading, time, openaclnn
 import numpy as np
 from openaclnn.core.call import bind_plain
-from openaclnn.core.declare import find_operator
+from openaclnn.operators import find_operator
 from openaclnn.engines import cpu
 from openaclnn.engines.cpu import pool
 from openaclnn.engines.machine import cache

@@ -12,7 +12,8 @@ import pytest
 
 import openaclnn
 from conftest import OPERATORS, plain
-from openaclnn.core.declare import Operator, snake_case
+from openaclnn.core.declare import Operator
+from openaclnn.core.interface import snake_case
 
 names = pytest.mark.parametrize("operator", OPERATORS, ids=lambda op: op.python_name)
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import openaclnn
-from openaclnn.core.declare import REQUIRED, Kind, Operator, registry
+from openaclnn.core.declare import Operator
+from openaclnn.core.interface import REQUIRED, Kind
+from openaclnn.operators import registry
 
 __all__ = ["PACKAGE", "stubs", "write_stubs"]
 
@@ -64,9 +66,6 @@ def stubs() -> dict[str, str]:
         "",
         "import numpy as np",
         "",
-        "from openaclnn.core.declare import find_operator as find_operator",
-        "from openaclnn.core.declare import registry as registry",
-        "from openaclnn.core.describe import support_table as support_table",
         "from openaclnn.engines.dispatch import use_engine as use_engine",
         "from openaclnn.calls.explain import explain as explain",
         "from openaclnn.core.products import use_product as use_product",
@@ -76,6 +75,9 @@ def stubs() -> dict[str, str]:
         "from openaclnn.core.tensor import Tensor as Tensor",
         "from openaclnn.engines.threads import get_num_threads as get_num_threads",
         "from openaclnn.engines.threads import set_num_threads as set_num_threads",
+        "from openaclnn.operators import find_operator as find_operator",
+        "from openaclnn.operators import registry as registry",
+        "from openaclnn.operators import support_table as support_table",
         "",
         "type ArrayLike = Any",
         "type Number = float | np.number[Any] | Scalar",
@@ -96,8 +98,8 @@ def stubs() -> dict[str, str]:
     two_phase = [
         _MADE + "from typing import Any",
         "",
-        "from openaclnn.acl import aclGetRecentErrMsg as aclGetRecentErrMsg",
         "from openaclnn.calls.executor import Executor",
+        "from openaclnn.runtime.api_init import aclGetRecentErrMsg as aclGetRecentErrMsg",
         "",
         *(line.format(first + name) for name, line in calls.items() for first in "aA"),
         "",

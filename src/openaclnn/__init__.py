@@ -9,15 +9,13 @@ its C names, `openaclnn.acl` the runtime. Importing this loads NumPy and nothing
 
 from openaclnn.calls.explain import explain
 from openaclnn.calls.plain import make_plain_function as _make_plain_function
-from openaclnn.core.declare import find_operator, registry
-from openaclnn.core.describe import support_table
 from openaclnn.core.products import use_product
 from openaclnn.core.status import AclnnError, Status
 from openaclnn.core.tensor import Scalar, Tensor
+from openaclnn.core.version import __version__ as __version__
 from openaclnn.engines.dispatch import use_engine
 from openaclnn.engines.threads import get_num_threads, set_num_threads
-
-__version__ = "0.1.0"
+from openaclnn.operators import find_operator, registry, support_table
 
 for _operator in registry():
     globals()[_operator.python_name] = _make_plain_function(_operator)

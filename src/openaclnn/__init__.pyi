@@ -3,9 +3,6 @@ from typing import Any
 
 import numpy as np
 
-from openaclnn.core.declare import find_operator as find_operator
-from openaclnn.core.declare import registry as registry
-from openaclnn.core.describe import support_table as support_table
 from openaclnn.engines.dispatch import use_engine as use_engine
 from openaclnn.calls.explain import explain as explain
 from openaclnn.core.products import use_product as use_product
@@ -15,6 +12,9 @@ from openaclnn.core.tensor import Scalar as Scalar
 from openaclnn.core.tensor import Tensor as Tensor
 from openaclnn.engines.threads import get_num_threads as get_num_threads
 from openaclnn.engines.threads import set_num_threads as set_num_threads
+from openaclnn.operators import find_operator as find_operator
+from openaclnn.operators import registry as registry
+from openaclnn.operators import support_table as support_table
 
 ArrayLike = Any
 Number = float | np.number[Any] | Scalar

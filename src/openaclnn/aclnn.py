@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from openaclnn.acl import aclGetRecentErrMsg
 from openaclnn.calls.executor import (
     Executor,
     fail,
@@ -21,9 +20,11 @@ from openaclnn.calls.executor import (
     phase_one,
     phase_two,
 )
-from openaclnn.core.declare import Operator, registry
+from openaclnn.core.declare import Operator
 from openaclnn.core.status import AclnnError, Status
 from openaclnn.core.tensor import Tensor
+from openaclnn.operators import registry
+from openaclnn.runtime.api_init import aclGetRecentErrMsg
 from openaclnn.runtime.memory import notify
 
 _WANTED = object()  # stands for "a pointer to put the result in"

@@ -1,8 +1,8 @@
 # Written by `python -m tools.stubs` from the operators' declarations.
 from typing import Any
 
-from openaclnn.acl import aclGetRecentErrMsg as aclGetRecentErrMsg
 from openaclnn.calls.executor import Executor
+from openaclnn.runtime.api_init import aclGetRecentErrMsg as aclGetRecentErrMsg
 
 def aclSetAclOpExecutorRepeatable(executor: Any, /) -> int: ...
 def AclSetAclOpExecutorRepeatable(executor: Any, /) -> int: ...

@@ -4,22 +4,16 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Hashable, Sequence
-from math import copysign
+from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
-from openaclnn.calls.guard import check_memory, check_output_layout, check_overlap
-from openaclnn.calls.plain import check_devices
-from openaclnn.core.call import Call, bind_arguments
-from openaclnn.core.checks import first_violation
+from openaclnn.calls.guard import check_memory, check_overlap
+from openaclnn.calls.planned import planned
 from openaclnn.core.declare import Operator
 from openaclnn.core.plan import Plan, covered_elements
-from openaclnn.core.products import chosen_product, current_product, listeners
 from openaclnn.core.status import AclnnError, Status, record_message
-from openaclnn.core.tensor import Scalar, Tensor
-from openaclnn.engines.dispatch import Runner, choose_engine, chosen_engine
+from openaclnn.core.tensor import Tensor
+from openaclnn.engines.dispatch import Runner
 from openaclnn.runtime import AclFailure, Stream, current_stream, default_stream, memory
 from openaclnn.runtime.device import device_named
 
@@ -107,21 +101,11 @@ def phase_one(
     operator: Operator, arguments: tuple[Any, ...], workspace_size: bool, executor: bool
 ) -> Executor:
     """Bind, check and plan; raises AclnnError where the interface returns a status."""
-    arguments = tuple(_viewed(value) for value in arguments)
-    key = _signature(operator, arguments) if workspace_size and executor else None
-    known = _plans.get(key) if key is not None else None
-    if known is None:
-        call = bind_arguments(operator, arguments, current_product(), workspace_size, executor)
-        known = _checked_plan(operator, call)
-        arguments = tuple(call.values.values())
-        if key is not None:
-            if len(_plans) >= _KEPT:
-                _plans.clear()
-            _plans[key] = known
+    known, values = planned(operator, arguments, workspace_size, executor)
     plan, runner, places, inputs, output, device = known
-    operands = [arguments[place] for place in places]
-    given = [arguments[place] for place in inputs]
-    made = Executor(operator, plan, operands, given, arguments[output], runner, device)
+    operands = [values[place] for place in places]
+    given = [values[place] for place in inputs]
+    made = Executor(operator, plan, operands, given, values[output], runner, device)
     # A raw tensor may get its address later; what is known already is checked where the caller can see it.
     known_addresses = [
         (operand, tensor)
@@ -136,68 +120,6 @@ def phase_one(
             if made not in _remembering:  # memory was freed while we looked
                 made.owners = None
     return made
-
-
-def _viewed(value: Any) -> Any:
-    """An array as a tensor; what cannot be one is left for binding to refuse."""
-    if type(value) is np.ndarray:
-        try:
-            return Tensor.from_numpy(value)
-        except TypeError:
-            return value
-    return value
-
-
-# A plan, its runner, the arguments (by number) that are its operands, all inputs, the output; the device.
-Known = tuple[Plan, Runner | None, tuple[int, ...], tuple[int, ...], int, str]
-
-_KEPT = 1024  # signatures: a training loop has a handful, a test suite thousands
-_plans: dict[Hashable, Known] = {}
-listeners.append(_plans.clear)
-
-
-def _checked_plan(operator: Operator, call: Call) -> Known:
-    error = first_violation(call)
-    if error is not None:
-        raise error
-    output = operator.output.name
-    check_output_layout(operator.name, output, call.tensor(output))
-    device = check_devices(call)
-    plan = operator.plan(call)
-    names = [parameter.name for parameter in operator.parameters]
-    operands = () if plan.empty else (*plan.inputs, plan.output)
-    runner = None if plan.empty else choose_engine(plan, device).runner
-    return (
-        plan,
-        runner,
-        tuple(names.index(operand.parameter) for operand in operands),
-        tuple(names.index(p.name) for p in operator.tensors if p.name != output),
-        names.index(output),
-        device,
-    )
-
-
-def _signature(operator: Operator, arguments: tuple[Any, ...]) -> Hashable:
-    """What decides checks and plan: everything but addresses. None where it cannot be told cheaply."""
-    key: list[Any] = [operator.name, chosen_product(), chosen_engine()]
-    for value in arguments:
-        kind = type(value)
-        if kind is Tensor:
-            if not value.alive:
-                return None
-            key += (value.shape, value.dtype, value.strides, value.format, value.device,
-                    value.writable)  # fmt: skip
-        elif kind is Scalar:
-            if not value.alive:
-                return None
-            key += value.key
-        elif kind is float:
-            key += (value, copysign(1.0, value))
-        elif value is None or kind in (int, bool, str, bytes):
-            key += (kind, value)
-        else:
-            return None
-    return tuple(key)
 
 
 _remembering: weakref.WeakSet[Executor] = weakref.WeakSet()

@@ -6,14 +6,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from openaclnn.calls.plain import check_devices, product_of
+from openaclnn.calls.guard import check_devices
+from openaclnn.calls.plain import product_of
 from openaclnn.core.call import AUTO, bind_plain
-from openaclnn.core.checks import Outcome, run_checks
-from openaclnn.core.declare import REQUIRED, Kind, Operator, find_operator
+from openaclnn.core.declare import Operator
+from openaclnn.core.interface import REQUIRED
+from openaclnn.core.outcome import Outcome
 from openaclnn.core.plan import Plan
 from openaclnn.core.status import AclnnError, status_name
 from openaclnn.core.tensor import Tensor
 from openaclnn.engines.dispatch import choose_engine
+from openaclnn.operators import find_operator
 
 __all__ = ["Explanation", "explain"]
 
@@ -76,7 +79,7 @@ def explain(
     explanation = Explanation(operator, profile.tag)
     try:
         call = bind_plain(operator, _arguments(operator, args, kwargs), profile)
-        explanation.checks = run_checks(call)
+        explanation.checks = operator.run_checks(call)
         last = explanation.checks[-1]
         if last.violation is not None:
             raise AclnnError(last.check.status, operator.name, *last.violation)
@@ -94,17 +97,12 @@ def explain(
 
 
 def _arguments(operator: Operator, args: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
-    positional, keywords = operator.plain_parameters
-    names = [p.python_name for p in positional]
+    names = [p.python_name for p in operator.plain_parameters[0]]
     if len(args) > len(names):
         raise TypeError(f"{operator.python_name}() takes {len(names)} positional arguments")
-    defaults = {
-        p.python_name: None if p.kind is Kind.OUTPUT else p.default
-        for p in [*positional, *keywords]
-    }
-    given = defaults | dict(zip(names, args, strict=False)) | kwargs
+    given = operator.plain_defaults | dict(zip(names, args, strict=False)) | kwargs
     for name, value in given.items():
-        if name not in defaults:
+        if name not in operator.plain_defaults:
             raise TypeError(f"{operator.python_name}() has no parameter {name!r}")
         if value is REQUIRED:
             raise TypeError(f"{operator.python_name}() needs {name}")

@@ -1,4 +1,4 @@
-"""Memory rules that depend on addresses: checked just before a kernel may run.
+"""Memory rules: where tensors lie is checked just before a kernel may run.
 
 A kernel never reads or writes outside its tensors, so raw addresses must lie inside an allocation of
 the runtime; and an output never lies half over an input, so results do not depend on the order of writes.
@@ -11,13 +11,14 @@ from typing import Any
 
 import numpy as np
 
+from openaclnn.core.call import Call
 from openaclnn.core.interop import view_memory
 from openaclnn.core.plan import Operand, Plan
 from openaclnn.core.status import AclnnError, Status
 from openaclnn.core.tensor import Tensor
 from openaclnn.runtime.memory import find_allocation
 
-__all__ = ["check_memory", "check_output_layout", "check_overlap"]
+__all__ = ["check_devices", "check_memory", "check_output_layout", "check_overlap"]
 
 # Views up to this size are searched exactly; larger ones with a doubtful layout are refused.
 _EXACT = 1 << 20
@@ -26,6 +27,21 @@ _OVERLAP_WORK: Any = 100_000
 
 def _refuse(plan: Plan, parameter: str, expected: str, got: str, status: int) -> AclnnError:
     return AclnnError(status, plan.operator, parameter, expected, got)
+
+
+def check_devices(call: Call) -> str:
+    """The memory that all tensors of a call lie in; mixing two is refused."""
+    device = ""
+    for parameter in call.operator.tensors:
+        if call.given(parameter.name):
+            own = call.tensor(parameter.name)
+            if device and own.device != device and not own.empty:
+                raise AclnnError(
+                    Status.ACLNN_ERR_PARAM_INVALID, call.operator.name, parameter.name,
+                    f"memory of {device}, like the tensors before it", own.device,
+                )  # fmt: skip
+            device = device or own.device
+    return device
 
 
 def check_output_layout(operator: str, name: str, tensor: Tensor) -> None:

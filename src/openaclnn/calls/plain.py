@@ -7,17 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from openaclnn.calls.guard import check_memory, check_output_layout, check_overlap
+from openaclnn.calls.guard import check_devices, check_memory, check_output_layout, check_overlap
 from openaclnn.core.call import AUTO, Call, bind_plain
-from openaclnn.core.checks import first_violation
-from openaclnn.core.declare import REQUIRED, Kind, Operator, Parameter
+from openaclnn.core.declare import Operator
+from openaclnn.core.interface import REQUIRED, Kind, Parameter
 from openaclnn.core.interop import (
     TORCH_CLASSES,
     allocate_like,
     as_tensor,
     is_number,
     stream_source,
-    synchronize_device,
 )
 from openaclnn.core.plan import Plan
 from openaclnn.core.products import (
@@ -27,10 +26,10 @@ from openaclnn.core.products import (
     find_product,
     listeners,
 )
-from openaclnn.core.status import AclnnError, Status
 from openaclnn.core.tensor import Tensor
 from openaclnn.engines.dispatch import choose_engine, chosen_engine
 from openaclnn.repeat.recipes import known_recipe, recipe, remember, stray_target
+from openaclnn.runtime.device import device_named
 
 __all__ = ["call_plain", "make_plain_function"]
 
@@ -42,27 +41,12 @@ def product_of(product: str | Product | None) -> Product:
     return product if isinstance(product, Product) else find_product(product)
 
 
-def check_devices(call: Call) -> str:
-    """The memory that all tensors of a call lie in; mixing two is refused."""
-    device = ""
-    for parameter in call.operator.tensors:
-        if call.given(parameter.name):
-            own = call.tensor(parameter.name)
-            if device and own.device != device and not own.empty:
-                raise AclnnError(
-                    Status.ACLNN_ERR_PARAM_INVALID, call.operator.name, parameter.name,
-                    f"memory of {device}, like the tensors before it", own.device,
-                )  # fmt: skip
-            device = device or own.device
-    return device
-
-
 def call_plain(
     operator: Operator, arguments: Mapping[str, Any], product: Any = None, key: Any = None
 ) -> Any:
     """Bind, check, plan and run one plain call; with a `key`, remember how for the next like it."""
     call = bind_plain(operator, arguments, product_of(product))
-    error = first_violation(call)
+    error = operator.first_violation(call)
     if error is not None:
         raise error
     output = operator.output.name
@@ -88,7 +72,7 @@ def call_plain(
         if choice.runner([tensor.address for tensor in tensors], stream):
             raise stray_target(plan, tensors)
         if stream == 0 and device != "cpu" and hasattr(result, "block_until_ready"):
-            synchronize_device(device)  # JAX reads results on streams of its own
+            device_named(device).drain(0)  # JAX reads results on streams of its own
     return result if finish is None else finish(result)
 
 

@@ -23,6 +23,7 @@ from openaclnn.capi import glue, packages
 from openaclnn.capi.headers import header_files
 from openaclnn.capi.toolchain import BuildError, Toolchain, find_cffi, find_toolchain
 from openaclnn.core.folders import cache_folder
+from openaclnn.core.version import __version__
 
 __all__ = ["LIBRARIES", "BuildError", "Installation", "installation", "writable_folder"]
 
@@ -83,10 +84,8 @@ def _find_packages() -> str:
     """Python code that lets the embedded interpreter find what the building one has found."""
     import numpy
 
-    import openaclnn
-
-    files = [str(module.__file__) for module in (openaclnn, numpy, find_cffi())]
-    folders = list(dict.fromkeys(str(Path(file).resolve().parents[1]) for file in files))
+    inside = [Path(__file__).parent, *(Path(str(m.__file__)) for m in (numpy, find_cffi()))]
+    folders = list(dict.fromkeys(str(path.resolve().parents[1]) for path in inside))
     return (
         "import importlib.util as u, sys\n"
         "if not all(map(u.find_spec, ('openaclnn', 'numpy', '_cffi_backend'))):\n"
@@ -102,21 +101,15 @@ def _baked(toolchain: Toolchain) -> dict[str, str]:
     }
 
 
-def _version() -> str:
-    import openaclnn
-
-    return openaclnn.__version__
-
-
 def _key(toolchain: Toolchain) -> str:
     parts = [
-        _version(), sys.version, platform.machine(), importlib.metadata.version("cffi"),
+        __version__, sys.version, platform.machine(), importlib.metadata.version("cffi"),
         glue.cffi_declarations(), glue.stub_source(), _START.read_text(),
         json.dumps([header_files(), _baked(toolchain), toolchain.compiler, toolchain.link]),
         *(Path(__file__).with_name(name).read_text() for name in ("build.py", "packages.py")),
     ]  # fmt: skip
     digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
-    return f"{_version()}-{sys.implementation.cache_tag}-{digest}"
+    return f"{__version__}-{sys.implementation.cache_tag}-{digest}"
 
 
 def installation(cache: Path | None = None) -> Installation:
@@ -167,7 +160,7 @@ def _build(work: Path, target: Path, toolchain: Toolchain) -> None:
             source,
         )  # fmt: skip
     shutil.rmtree(source)
-    for name, text in packages.package_files(target, _version()).items():
+    for name, text in packages.package_files(target, __version__).items():
         path = work / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")

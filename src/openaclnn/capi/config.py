@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from openaclnn.capi.build import BuildError, Installation, installation
+from openaclnn.core.version import __version__
 
 __all__ = ["main"]
 
@@ -41,8 +42,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--version", action="store_true", help="the version of openaclnn")
     given = parser.parse_args(arguments)
     if given.version:
-        from openaclnn import __version__
-
         print(__version__)
         if not given.wanted:
             return 0

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping
 from enum import IntEnum
 
 from openaclnn.capi.prototypes import HEADERS, Prototype, operator_headers, parse
-from openaclnn.core.declare import registry
 from openaclnn.core.dtypes import DTYPES
 from openaclnn.core.status import AclError, Status
 from openaclnn.core.tensor import Format
+from openaclnn.operators import registry
 from openaclnn.runtime import enums
 
 __all__ = ["ENUM_TYPES", "header_files"]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 
-from openaclnn.core.declare import registry
+from openaclnn.operators import registry
 
 __all__ = ["HEADERS", "Prototype", "Variable", "all_prototypes", "operator_headers", "parse"]
 

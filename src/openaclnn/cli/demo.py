@@ -11,7 +11,8 @@ from rich.table import Table
 
 import openaclnn
 from openaclnn import acl, aclnn
-from openaclnn.core.declare import Kind, Operator, Sample
+from openaclnn.core.declare import Operator, Sample
+from openaclnn.core.interface import Kind
 
 __all__ = ["run_demo"]
 

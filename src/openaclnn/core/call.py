@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from openaclnn.core.declare import REQUIRED, Kind, Operator, Parameter
 from openaclnn.core.dtypes import FLOAT, DType, promote
+from openaclnn.core.interface import REQUIRED, Interface, Kind, Parameter
 from openaclnn.core.interop import as_tensor, is_number, to_numpy
 from openaclnn.core.products import Product
 from openaclnn.core.status import AclnnError, Status
@@ -36,7 +36,7 @@ class Call:
 
     def __init__(
         self,
-        operator: Operator,
+        operator: Interface,
         values: dict[str, Any],
         product: Product,
         workspace_size: bool = True,
@@ -64,7 +64,7 @@ class Call:
     @property
     def reduction(self) -> str | None:
         """The reduction's name, or None where the value is not one."""
-        parameter = next(p for p in self.operator.parameters if p.choices)
+        parameter = self.operator.reduction
         value = self.values[parameter.name]
         if parameter.kind is Kind.INT64:
             known = isinstance(value, int) and 0 <= value < len(parameter.choices)
@@ -74,11 +74,11 @@ class Call:
         return value if value in parameter.choices else None
 
 
-def _refuse(operator: Operator, parameter: Parameter, expected: str, got: str) -> AclnnError:
+def _refuse(operator: Interface, parameter: Parameter, expected: str, got: str) -> AclnnError:
     return AclnnError(Status.ACLNN_ERR_PARAM_INVALID, operator.name, parameter.name, expected, got)
 
 
-def _attribute(operator: Operator, parameter: Parameter, value: Any) -> Any:
+def _attribute(operator: Interface, parameter: Parameter, value: Any) -> Any:
     """An attribute as the C type would hold it; values of another type are refused here."""
     try:
         if parameter.kind is Kind.SCALAR:
@@ -125,7 +125,7 @@ def _name(parameter: Parameter, value: Any) -> Any:
     raise TypeError(f"a string, got {type(value).__name__}")
 
 
-def _tensor(operator: Operator, parameter: Parameter, value: Any) -> Tensor:
+def _tensor(operator: Interface, parameter: Parameter, value: Any) -> Tensor:
     try:
         tensor = as_tensor(value)
     except TypeError as error:
@@ -139,7 +139,7 @@ def _tensor(operator: Operator, parameter: Parameter, value: Any) -> Tensor:
 
 
 def bind_arguments(
-    operator: Operator,
+    operator: Interface,
     arguments: Sequence[Any],
     product: Product,
     workspace_size: bool = True,
@@ -157,7 +157,7 @@ def bind_arguments(
     return Call(operator, values, product, workspace_size, executor)
 
 
-def bind_plain(operator: Operator, arguments: Mapping[str, Any], product: Product) -> Call:
+def bind_plain(operator: Interface, arguments: Mapping[str, Any], product: Product) -> Call:
     """Bind the plain call's arguments, by Python name; `out=None` and computed values become AUTO."""
     values: dict[str, Any] = {}
     numbers: dict[str, Any] = {}
@@ -181,7 +181,7 @@ def bind_plain(operator: Operator, arguments: Mapping[str, Any], product: Produc
     return Call(operator, values, product)
 
 
-def _weak_dtype(operator: Operator, values: Mapping[str, Any]) -> DType:
+def _weak_dtype(operator: Interface, values: Mapping[str, Any]) -> DType:
     """The dtype a bare number takes: the promotion of the floating tensors beside it, FLOAT if none."""
     found: DType | None = None
     for parameter in operator.parameters:
@@ -193,7 +193,7 @@ def _weak_dtype(operator: Operator, values: Mapping[str, Any]) -> DType:
 
 
 def oracle_arguments(
-    operator: Operator, args: Sequence[Any], kwargs: Mapping[str, Any]
+    operator: Interface, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> dict[str, Any]:
     """The reference's arguments: arrays as NumPy arrays of their own dtype, attributes as FLOAT holds them."""
     positional, keywords = operator.plain_parameters

@@ -1,71 +1,19 @@
 """The rules that operators share. An operator lists them in its document's order; the first one broken
-decides the status.
-
-A `Check` looks at a bound call and returns a `Violation`, or None. A tensor left to us (AUTO) has not
-been made yet and breaks no rule.
-"""
+decides the status."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, NamedTuple
 
+from openaclnn.core.call import Call
 from openaclnn.core.dtypes import FLOAT, DType, can_cast
+from openaclnn.core.interface import Kind
+from openaclnn.core.outcome import Check, Violation
 from openaclnn.core.plan import broadcast_shapes
-from openaclnn.core.status import AclnnError, Status
+from openaclnn.core.status import Status
 from openaclnn.core.tensor import Format, Tensor
 
-if TYPE_CHECKING:
-    from openaclnn.core.call import Call
-
-__all__ = ["Check", "Outcome", "Violation", "first_violation", "run_checks"]
-
 RANK_LIMIT = 8
-
-
-class Violation(NamedTuple):
-    """What a broken rule says: which parameter, what was expected, what came."""
-
-    parameter: str
-    expected: str
-    got: str
-
-
-class Check(NamedTuple):
-    """One row of an operator's check table."""
-
-    row: str
-    status: int
-    rule: str
-    broken_by: Callable[[Call], Violation | None]
-
-
-class Outcome(NamedTuple):
-    """A check that was made, and what it found."""
-
-    check: Check
-    violation: Violation | None
-
-
-def run_checks(call: Call) -> list[Outcome]:
-    """Make the operator's checks in order, up to and including the first broken one."""
-    outcomes = []
-    for check in call.operator.checks:
-        violation = check.broken_by(call)
-        outcomes.append(Outcome(check, violation))
-        if violation is not None:
-            break
-    return outcomes
-
-
-def first_violation(call: Call) -> AclnnError | None:
-    """The refusal that the first broken rule asks for, or None for a sound call."""
-    for check in call.operator.checks:
-        violation = check.broken_by(call)
-        if violation is not None:
-            return AclnnError(check.status, call.operator.name, *violation)
-    return None
-
 
 NULL = Status.ACLNN_ERR_PARAM_NULLPTR
 INVALID = Status.ACLNN_ERR_PARAM_INVALID
@@ -255,7 +203,7 @@ def reduction_known(row: str, name: str, status: int = INVALID) -> Check:
         if call.reduction is None:
             choices = call.operator[name].choices
             listed = ", ".join(f"{number} ({choice})" for number, choice in enumerate(choices))
-            if call.operator[name].kind.name == "CSTRING":
+            if call.operator[name].kind is Kind.CSTRING:
                 listed = ", ".join(f'"{choice}"' for choice in choices)
             return Violation(name, f"one of {listed}", repr(call[name]))
         return None

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from io import StringIO
 from typing import Any
 
-from openaclnn.core.declare import Operator, registry
+from openaclnn.core.interface import Interface
+from openaclnn.core.outcome import Check
 from openaclnn.core.products import PRODUCTS
 
-__all__ = ["SupportTable", "describe", "support_table"]
+__all__ = ["SupportTable", "describe"]
 
 _SHORT = {"FLOAT": "F32", "FLOAT16": "F16", "BFLOAT16": "BF16"}
 
 
-def describe(operator: Operator) -> str:
+def describe(operator: Interface, checks: Sequence[Check]) -> str:
     """Prototypes, formula, parameters and ordered checks."""
     lines = [operator.name, operator.summary, "", *(f"{p};" for p in operator.prototypes()), ""]
     lines += [f"Python: {operator.signature()}", "", operator.formula, "", "Parameters:"]
@@ -24,7 +26,7 @@ def describe(operator: Operator) -> str:
         optional = " (may be null)" if parameter.optional else ""
         lines.append(f"  {parameter.declaration}{optional}: {notes}")
     lines += ["", "Checks, in order:"]
-    lines += [f"  {check.row:>2}  {int(check.status)}  {check.rule}" for check in operator.checks]
+    lines += [f"  {check.row:>2}  {int(check.status)}  {check.rule}" for check in checks]
     return "\n".join(lines)
 
 
@@ -35,24 +37,24 @@ class SupportTable:
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
 
+    @classmethod
+    def of(cls, operators: Iterable[Interface]) -> SupportTable:
+        """The table of these operators, from their declarations."""
+        rows = []
+        for operator in operators:
+            cells = [
+                " ".join(_SHORT[dtype.name] for dtype in operator.dtypes_on(product)) or "-"
+                for product in PRODUCTS
+            ]
+            rows.append((operator.name, *cells))
+        return cls(("operator", *(product.tag for product in PRODUCTS)), tuple(rows))
+
     def markdown(self) -> str:
         """The table as Markdown."""
         return _render(self, markdown=True)
 
     def __str__(self) -> str:
         return _render(self, markdown=False)
-
-
-def support_table() -> SupportTable:
-    """Operator x product x dtype, from the declarations."""
-    rows = []
-    for operator in registry():
-        cells = [
-            " ".join(_SHORT[dtype.name] for dtype in operator.dtypes_on(product)) or "-"
-            for product in PRODUCTS
-        ]
-        rows.append((operator.name, *cells))
-    return SupportTable(("operator", *(product.tag for product in PRODUCTS)), tuple(rows))
 
 
 def _render(table: SupportTable, markdown: bool) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import cached_property
 
 from openaclnn.core.dtypes import BFLOAT16, FLOATS, DType
 
@@ -31,7 +32,7 @@ class Product:
     def is_default(self) -> bool:
         return self.tag == "default"
 
-    @property
+    @cached_property
     def floats(self) -> tuple[DType, ...]:
         """The floating types that operators accept on this product."""
         return FLOATS if self.bfloat16 else tuple(t for t in FLOATS if t is not BFLOAT16)

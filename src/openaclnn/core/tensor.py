@@ -155,7 +155,6 @@ class Tensor:
         )
 
 
-# Types that aclCreateScalar takes, with how a value is stored.
 class Scalar:
     """One number with a dtype; `float32()` is the value an operator computes with."""
 

@@ -1,5 +1,7 @@
-"""The operators. One import line declares each family."""
+"""The operators. One import line declares each family; who needs the filled registry imports it from here."""
 
+from openaclnn.core.declare import find_operator, registry
+from openaclnn.core.describe import SupportTable
 from openaclnn.operators import (  # noqa: F401
     cross_entropy_loss,
     elu,
@@ -7,3 +9,10 @@ from openaclnn.operators import (  # noqa: F401
     nll_loss2d,
     smooth_l1_loss,
 )
+
+__all__ = ["find_operator", "registry", "support_table"]
+
+
+def support_table() -> SupportTable:
+    """Operator x product x dtype, from the declarations."""
+    return SupportTable.of(registry())

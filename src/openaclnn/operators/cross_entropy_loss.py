@@ -8,9 +8,11 @@ import numpy as np
 
 from openaclnn.core import checks
 from openaclnn.core.call import Call
-from openaclnn.core.checks import INVALID, TILING, Check, Violation
-from openaclnn.core.declare import REDUCTIONS, Kind, Operator, Parameter, Sample, register
+from openaclnn.core.checks import INVALID, TILING
+from openaclnn.core.declare import Operator, Sample, register
 from openaclnn.core.dtypes import FLOAT, FLOATS, INT32, INT64, DType
+from openaclnn.core.interface import REDUCTIONS, Kind, Parameter
+from openaclnn.core.outcome import Check, Violation
 from openaclnn.core.plan import Plan, class_plan, empty_plan
 from openaclnn.core.status import Status
 
@@ -274,7 +276,6 @@ register(
         plan=_plan,
         reference=reference,
         generated=True,
-        workload="cross_entropy_loss",
         samples=(
             Sample(
                 "document, as intended",

@@ -8,9 +8,10 @@ import numpy as np
 
 from openaclnn.core import checks
 from openaclnn.core.call import Call
-from openaclnn.core.checks import Violation
-from openaclnn.core.declare import Kind, Operator, Parameter, Sample, register
+from openaclnn.core.declare import Operator, Sample, register
 from openaclnn.core.dtypes import FLOAT, FLOATS, DType
+from openaclnn.core.interface import Kind, Parameter
+from openaclnn.core.outcome import Violation
 from openaclnn.core.plan import Plan, elementwise_plan, empty_plan
 from openaclnn.core.status import Status
 from openaclnn.engines.formulas.elu import elu_backward
@@ -122,7 +123,6 @@ register(
         result=_result,
         plan=_plan,
         reference=reference,
-        workload="elu",
         samples=(
             Sample(
                 "document",

@@ -8,9 +8,11 @@ import numpy as np
 
 from openaclnn.core import checks
 from openaclnn.core.call import Call
-from openaclnn.core.checks import INVALID, Check, Violation
-from openaclnn.core.declare import REDUCTIONS, Kind, Operator, Parameter, Sample, register
+from openaclnn.core.checks import INVALID
+from openaclnn.core.declare import Operator, Sample, register
 from openaclnn.core.dtypes import FLOAT, FLOATS, DType
+from openaclnn.core.interface import REDUCTIONS, Kind, Parameter
+from openaclnn.core.outcome import Check, Violation
 from openaclnn.core.plan import Plan
 from openaclnn.core.status import Status
 from openaclnn.engines.formulas.l1_loss import l1_loss_backward
@@ -125,7 +127,6 @@ register(
         result=_result,
         plan=_plan,
         reference=reference,
-        workload="l1_loss",
         samples=(
             Sample(
                 "document",

@@ -8,9 +8,10 @@ import numpy as np
 
 from openaclnn.core import checks
 from openaclnn.core.call import Call
-from openaclnn.core.checks import Violation
-from openaclnn.core.declare import REDUCTIONS, Kind, Operator, Parameter, Sample, register
+from openaclnn.core.declare import Operator, Sample, register
 from openaclnn.core.dtypes import FLOAT, FLOATS, INT32, INT64, UINT8, DType
+from openaclnn.core.interface import REDUCTIONS, Kind, Parameter
+from openaclnn.core.outcome import Violation
 from openaclnn.core.plan import Plan, class_plan, empty_plan
 from openaclnn.core.status import Status
 
@@ -194,7 +195,6 @@ register(
         result=_result,
         plan=_plan,
         reference=reference,
-        workload="nll_loss2d",
         samples=(
             Sample(
                 "document",

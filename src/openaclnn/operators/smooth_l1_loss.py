@@ -8,9 +8,10 @@ import numpy as np
 
 from openaclnn.core import checks
 from openaclnn.core.call import Call
-from openaclnn.core.checks import Violation
-from openaclnn.core.declare import REDUCTIONS, Kind, Operator, Parameter, Sample, register
+from openaclnn.core.declare import Operator, Sample, register
 from openaclnn.core.dtypes import FLOAT, FLOATS, DType
+from openaclnn.core.interface import REDUCTIONS, Kind, Parameter
+from openaclnn.core.outcome import Violation
 from openaclnn.core.plan import Plan
 from openaclnn.core.status import Status
 from openaclnn.engines.formulas.smooth_l1_loss import smooth_l1_loss_backward
@@ -109,7 +110,6 @@ register(
         result=_result,
         plan=_plan,
         reference=reference,
-        workload="smooth_l1_loss",
         samples=(
             Sample(
                 "document",

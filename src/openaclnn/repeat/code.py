@@ -20,7 +20,7 @@ from openaclnn.engines.machine.words import (
     stack,
     write_slot,
 )
-from openaclnn.repeat import express as at
+from openaclnn.repeat import slots as at
 
 __all__ = ["EMITTERS"]
 
@@ -250,6 +250,6 @@ def _emit(kind: type[_Writer], builder: Any, arguments: Any) -> None:
 
 
 EMITTERS = {
-    at.TorchReader.name: partial(_emit, _Writer),
-    at.NumpyReader.name: partial(_emit, _NumpyWriter),
+    at.TORCH: partial(_emit, _Writer),
+    at.NUMPY: partial(_emit, _NumpyWriter),
 }

@@ -4,7 +4,7 @@ Asking an array from Python for its dtype, shape, strides, device and address ta
 has two to seven arrays. Machine code reads a NumPy array as NumPy's C interface lays it out, and asks
 PyTorch through DLPack's C interface for exchange, which it has since 2.10: 0.03 us each. Whatever differs
 from the call that was remembered gives NotImplemented, and the call takes the longer way.
-`machine/express.py` writes the code; what both know of the memory is here.
+`code.py` writes the code; what both know of the memory is in `slots.py`.
 """
 
 from __future__ import annotations
@@ -17,23 +17,9 @@ import numpy as np
 
 from openaclnn.core.plan import Operand
 from openaclnn.engines.machine.objects import arrays_are_readable
+from openaclnn.repeat import slots as at
 
-__all__ = ["MAX_ARRAYS", "Express", "NumpyReader", "Reader", "TorchReader"]
-
-MAX_ARRAYS, MAX_AXES = 12, 8
-
-# The control block, one int64 a slot: functions and objects by address, then a block for each argument.
-(
-    FROM_PYTHON, CURRENT_STREAM, CLEAR, TUPLE_NEW, TUPLE_SET, FROM_INT64, CALL, VECTORCALL,
-    INCREF, DECREF, NOT_IMPLEMENTED, NONE, CLASS, OTHER_CLASS, MAKE, MAKE_ARGUMENTS, RUNNER,
-    COUNT, ADDRESSES,
-) = range(19)  # fmt: skip
-HEADER = 24
-GIVEN, FIRST, SECOND, PLACE, LOW, HIGH, SHAPE, STRIDES = 0, 1, 2, 3, 4, 5, 6, 6 + MAX_AXES
-STRIDE = 6 + 2 * MAX_AXES
-# What is known of an array, by slots, as a DLTensor has it: data, device (type and number), kind (axes
-# and dtype), shape, strides, offset. Of a NumPy array: data, dtype object, axes, shape, strides, 0.
-DATA, DEVICE, KIND, SHAPE_AT, STRIDES_AT, OFFSET, VIEW_SLOTS = range(7)
+__all__ = ["Express", "NumpyReader", "Reader", "TorchReader"]
 
 
 class _Exchange(ctypes.Structure):
@@ -64,7 +50,7 @@ class Reader(Protocol):
 class TorchReader:
     """PyTorch's tensors; AttributeError where this PyTorch has no exchange interface."""
 
-    name = "express torch"
+    name = at.TORCH
 
     def __init__(self, torch: Any) -> None:
         get = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
@@ -81,7 +67,7 @@ class TorchReader:
         )
 
     def view(self, array: Any) -> Sequence[int]:
-        found = np.zeros(VIEW_SLOTS, np.int64)
+        found = np.zeros(at.VIEW_SLOTS, np.int64)
         self._describe(array, found.ctypes.data)
         return [int(word) for word in found]
 
@@ -93,7 +79,7 @@ class TorchReader:
 class NumpyReader:
     """NumPy's arrays; AttributeError where they do not lie in memory as in every NumPy so far."""
 
-    name = "express numpy"
+    name = at.NUMPY
     classes = np.ndarray, np.ndarray
     functions = 0, 0
 
@@ -132,8 +118,8 @@ class Express:
         self._reader = reader
         dtypes = [array.dtype for array in (*given, result) if array is not None]
         self._held = (make, arguments, runner, dtypes)  # the block has their addresses alone
-        self._block = np.zeros(HEADER + STRIDE * len(given), np.int64)
-        self._block[: ADDRESSES + 1] = [
+        self._block = np.zeros(at.HEADER + at.STRIDE * len(given), np.int64)
+        self._block[: at.ADDRESSES + 1] = [
             *reader.functions,
             *(
                 address_of_function(function)
@@ -147,23 +133,23 @@ class Express:
         ]  # fmt: skip
         for index, array in enumerate([*given[:-1], result]):
             block = self._argument(index)
-            block[PLACE] = -1
-            block[GIVEN] = int(given[index] is not None)
+            block[at.PLACE] = -1
+            block[at.GIVEN] = int(given[index] is not None)
             if array is not None:
-                block[[FIRST, SECOND]] = reader.view(array)[DEVICE : KIND + 1]
-                block[SHAPE : SHAPE + array.ndim] = array.shape
-                block[STRIDES : STRIDES + array.ndim] = reader.strides(array)
+                block[[at.FIRST, at.SECOND]] = reader.view(array)[at.DEVICE : at.KIND + 1]
+                block[at.SHAPE : at.SHAPE + array.ndim] = array.shape
+                block[at.STRIDES : at.STRIDES + array.ndim] = reader.strides(array)
         for place, (index, operand) in enumerate(operands):
-            self._argument(index)[[PLACE, LOW, HIGH]] = place, operand.low, operand.high
+            self._argument(index)[[at.PLACE, at.LOW, at.HIGH]] = place, operand.low, operand.high
 
     @staticmethod
     def takes(arrays: Sequence[Any]) -> bool:
         """Whether a block has room for them."""
-        fits = all(array is None or array.ndim <= MAX_AXES for array in arrays)
-        return fits and len(arrays) <= MAX_ARRAYS
+        fits = all(array is None or array.ndim <= at.MAX_AXES for array in arrays)
+        return fits and len(arrays) <= at.MAX_ARRAYS
 
     def _argument(self, index: int) -> Any:
-        return self._block[HEADER + index * STRIDE :][:STRIDE]
+        return self._block[at.HEADER + index * at.STRIDE :][: at.STRIDE]
 
     def function(self) -> Callable[..., Any]:
         """The builtin `call(*arrays, out)`, which keeps this object."""

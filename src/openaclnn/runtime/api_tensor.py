@@ -1,4 +1,4 @@
-"""Tensor descriptors and scalars under their C names."""
+"""Tensor descriptors under their C names."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from openaclnn.core.dtypes import DType, dtype_of_code
+from openaclnn.core.dtypes import dtype_of_code
 from openaclnn.core.status import Status
-from openaclnn.core.tensor import Scalar, Tensor, contiguous_strides
+from openaclnn.core.tensor import Tensor, contiguous_strides
 from openaclnn.runtime import context as contexts
 from openaclnn.runtime.errors import (
     INT32,
@@ -27,7 +27,7 @@ from openaclnn.runtime.memory import notify
 from openaclnn.runtime.pointers import address
 
 __all__ = [
-    "aclCreateScalar", "aclCreateTensor", "aclDestroyScalar", "aclDestroyTensor",
+    "aclCreateTensor", "aclDestroyTensor",
     "aclGetDataType", "aclGetFormat", "aclGetRawTensorAddr", "aclGetStorageShape",
     "aclGetViewOffset", "aclGetViewShape", "aclGetViewStrides", "aclInitTensor",
     "aclSetRawTensorAddr",
@@ -219,38 +219,3 @@ def aclSetRawTensorAddr(tensor: Any, addr: Any) -> None:
 def aclGetRawTensorAddr(tensor: Any) -> int:
     """The address that the offset counts from."""
     return _checked(tensor).base
-
-
-def _storable(dtype: DType) -> bool:
-    return bool(dtype.numpy_name)
-
-
-@null_on_failure
-def aclCreateScalar(value: Any, dataType: Any) -> Scalar:
-    """One number of a type; rounding to the type happens here."""
-    if value is None:
-        raise refuse(NULL, "value", "a number", "null")
-    dtype = dtype_of_code(integer(dataType, "dataType", INT32, INVALID))
-    if not _storable(dtype):
-        raise refuse(INVALID, "dataType", "a type that scalars can have", f"{dtype} ({dataType})")
-    number = value.item() if isinstance(value, np.ndarray) and value.size == 1 else value
-    if not isinstance(number, (bool, int, float, complex, np.generic)):
-        raise refuse(INVALID, "value", "a number", repr(value))
-    try:
-        if isinstance(number, (complex, np.complexfloating)) and dtype.kind != "complex":
-            raise TypeError("a complex number")
-        with np.errstate(over="ignore"):
-            return Scalar(number, dtype)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise refuse(INVALID, "value", f"a number for {dtype}", f"{value!r}: {error}") from None
-
-
-@returns_status
-def aclDestroyScalar(scalar: Any) -> None:
-    """End a scalar; null is fine."""
-    if is_null(scalar):
-        return
-    if not isinstance(scalar, Scalar) or not scalar.alive:
-        got = "a destroyed one" if isinstance(scalar, Scalar) else repr(scalar)
-        raise refuse(INVALID, "scalar", "a live scalar", got)
-    scalar.alive = False

@@ -16,7 +16,7 @@ from openaclnn.runtime.stream import Stream
 __all__ = [
     "MAX_STREAMS", "Context", "DeviceState", "create_context", "current", "default_context",
     "default_stream", "destroy_context", "required", "reset_all", "reset_device", "set_current", "set_device",
-    "sys_param",
+    "sys_param", "working_context",
 ]  # fmt: skip
 
 MAX_STREAMS = 1984
@@ -34,7 +34,7 @@ class Context:
         self.is_default = is_default
         self.alive = True
         self.params: dict[int, int] = {}
-        self.default_stream = Stream(self, is_default=True)
+        self.default_stream = Stream(self.device, is_default=True)
         self.streams: set[Stream] = {self.default_stream}
 
     @property
@@ -155,14 +155,19 @@ def current() -> Context | None:
     return context if context is not None and context.alive else None
 
 
-def default_stream() -> Stream:
-    """The default stream of the thread's context, or of device 0 where it has none."""
+def working_context() -> Context:
+    """The context the calling thread works in, or the default one of device 0 where it has none."""
     context = _current.context
     if context is None or not context.alive:
         # Every operator of a program without set-up comes here: no lock where none is needed.
         state = states.get(0)
         context = (state and state.default) or default_context(0)
-    return context.default_stream
+    return context
+
+
+def default_stream() -> Stream:
+    """The default stream of the context that the calling thread works in."""
+    return working_context().default_stream
 
 
 def required() -> Context:

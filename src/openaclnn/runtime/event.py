@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
-import weakref
 from enum import Enum
 
 from openaclnn.core.status import AclError
 from openaclnn.runtime.enums import EventFlag
 from openaclnn.runtime.errors import AclFailure, refuse
+from openaclnn.runtime.lifetime import tell_of_fork
 from openaclnn.runtime.stream import Marker, Stream
 
 __all__ = ["Capture", "Event", "EventKind", "elapsed_ms"]
@@ -57,7 +56,7 @@ class Event:
         self.flags = flags  # None: made without flags, usable for everything
         self.alive = True
         self._capture = self._unrecorded()
-        _events.add(self)
+        tell_of_fork(self)
 
     def _unrecorded(self) -> Capture | None:
         return Capture() if self.kind is EventKind.FLAG else None
@@ -124,7 +123,7 @@ class Event:
         got = f"one of {self.kind.value} with {flags}"
         return refuse(code, "event", f"an event with the flag {wanted}", got)
 
-    def _start_afresh(self) -> None:
+    def start_afresh(self) -> None:
         old, self._capture = self._capture, self._unrecorded()
         # A point that the parent's worker has yet to reach is never reached in the child.
         if old is not None and old.reached:
@@ -141,14 +140,3 @@ def elapsed_ms(start: Event, end: Event) -> float:
         code = AclError.ACL_ERROR_RT_EVENT_TIMESTAMP_REVERSAL
         raise refuse(code, "endEvent", "an event behind startEvent", f"{began - ended} ns before")
     return (ended - began) / 1e6
-
-
-_events: weakref.WeakSet[Event] = weakref.WeakSet()
-
-
-def _start_all_afresh() -> None:
-    for event in list(_events):
-        event._start_afresh()
-
-
-os.register_at_fork(after_in_child=_start_all_afresh)

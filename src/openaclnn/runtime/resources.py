@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from openaclnn.core.status import AclError
-from openaclnn.runtime.context import default_stream, lock, required, states
+from openaclnn.runtime.context import default_stream, lock, required, states, working_context
 from openaclnn.runtime.errors import is_null, refuse
 from openaclnn.runtime.event import Event, EventKind
 from openaclnn.runtime.stream import Stream
@@ -24,7 +24,7 @@ def create_stream(flags: int = 0) -> Stream:
     context = required()
     with lock:
         context.state.check_stream_limit()
-        stream = Stream(context, flags)
+        stream = Stream(context.device, flags)
         context.streams.add(stream)
     return stream
 
@@ -39,7 +39,9 @@ def destroy_stream(stream: Stream, *, wait: bool) -> None:
     finally:
         if not stream.alive:
             with lock:
-                stream.context.streams.discard(stream)
+                for state in states.values():
+                    for context in state.contexts:
+                        context.streams.discard(stream)
 
 
 def create_event(kind: EventKind, flags: int | None) -> Event:
@@ -75,7 +77,7 @@ def current_stream(handle: Any) -> Stream:
     if not handle.alive:
         code = AclError.ACL_ERROR_RT_INVALID_HANDLE
         raise refuse(code, "stream", "a live stream", "a destroyed one")
-    if handle.context is not default_stream().context:
+    if handle not in working_context().streams:
         code = AclError.ACL_ERROR_RT_STREAM_CONTEXT
         raise refuse(code, "stream", "one of the thread's context", "one of another context")
     return handle

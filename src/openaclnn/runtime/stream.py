@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-import atexit
-import os
 import threading
 import time
-import weakref
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
-from typing import TYPE_CHECKING
 
 from openaclnn.core.status import AclError
+from openaclnn.runtime.device import Device
 from openaclnn.runtime.errors import AclFailure, refuse
-
-if TYPE_CHECKING:
-    from openaclnn.runtime.context import Context
+from openaclnn.runtime.lifetime import hold_exit, tell_of_exit, tell_of_fork
 
 __all__ = ["Marker", "Stream"]
-
-_EXIT_SECONDS = 5.0
-"""How long the end of the interpreter waits for work that nobody synchronised."""
 
 Task = Callable[[], None]
 Launcher = Callable[[Sequence[int], int], int]  # of addresses and the device's own stream
@@ -39,9 +31,8 @@ class Marker:
 class Stream:
     """A queue of tasks, run one after the other, asynchronously to the threads that submit them."""
 
-    def __init__(self, context: Context, flags: int = 0, *, is_default: bool = False) -> None:
-        self.context = context
-        self.device = context.device
+    def __init__(self, device: Device, flags: int = 0, *, is_default: bool = False) -> None:
+        self.device = device
         self.flags = flags
         self.is_default = is_default
         self.alive = True
@@ -51,10 +42,11 @@ class Stream:
         self._discarding = False  # tasks are skipped: stopped by a failure, or aborted
         self._aborted = False
         self._native = -1
-        self._start_afresh()
-        _streams.add(self)
+        self.start_afresh()
+        tell_of_fork(self)
+        tell_of_exit(self)
 
-    def _start_afresh(self) -> None:
+    def start_afresh(self) -> None:
         """The state of a stream without work; also that of every stream in the child of a fork."""
         self._lock = threading.RLock()  # a finaliser may come in between
         self._queue: SimpleQueue[Task | Marker | None] = SimpleQueue()
@@ -194,7 +186,7 @@ class Stream:
             self.raise_failure()
 
     def _start_worker(self) -> None:
-        _register_exit()
+        hold_exit()
         self._worker = threading.Thread(
             target=self._work, args=(self._queue,), name="openaclnn-stream", daemon=True
         )
@@ -235,7 +227,7 @@ class Stream:
             if self.stop_on_failure:
                 self._discarding = True
 
-    def _end(self, deadline: float) -> None:
+    def end(self, deadline: float) -> None:
         """Leave no thread running Python code when the interpreter goes, if that can be had."""
         worker = self._worker
         if worker is None:
@@ -265,29 +257,3 @@ def _aborted() -> AclFailure:
 def _timed_out(seconds: float) -> AclFailure:
     code = AclError.ACL_ERROR_RT_STREAM_SYNC_TIMEOUT
     return refuse(code, "stream", f"completion within {seconds} s", "tasks still queued")
-
-
-_streams: weakref.WeakSet[Stream] = weakref.WeakSet()
-_exit_registered = False
-
-
-def _register_exit() -> None:
-    global _exit_registered
-    if not _exit_registered:
-        _exit_registered = True
-        atexit.register(_end_all)
-
-
-def _end_all() -> None:
-    deadline = time.monotonic() + _EXIT_SECONDS
-    for stream in list(_streams):
-        stream._end(deadline)
-
-
-def _start_all_afresh() -> None:
-    # Threads do not survive a fork, and what they were running is the parent's work.
-    for stream in list(_streams):
-        stream._start_afresh()
-
-
-os.register_at_fork(after_in_child=_start_all_afresh)

@@ -21,6 +21,7 @@ import llvmlite.binding as llvm
 from llvmlite import ir
 
 from openaclnn.core.folders import cache_folder
+from openaclnn.core.version import __version__
 from openaclnn.engines.machine.words import I64, PTR
 
 __all__ = ["KERNEL", "compiled", "machine_key"]
@@ -59,8 +60,6 @@ def _target() -> Any:
 @functools.cache
 def machine_key() -> str:
     """What compiled code depends on besides its source: versions of the compiler, and the CPU."""
-    from openaclnn import __version__
-
     parts = (
         "openaclnn", __version__, llvmlite.__version__, *map(str, llvm.llvm_version_info),
         llvm.get_process_triple(), llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten(),

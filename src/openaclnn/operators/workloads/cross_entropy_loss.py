@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from openaclnn.core.declare import REDUCTIONS
 from openaclnn.core.dtypes import DType
+from openaclnn.core.interface import REDUCTIONS
 
 PATTERN = "rows"
 COMPOSITE = True  # autograd runs two operators for it

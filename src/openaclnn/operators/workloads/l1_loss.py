@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from openaclnn.core.declare import REDUCTIONS
 from openaclnn.core.dtypes import DType
+from openaclnn.core.interface import REDUCTIONS
 from openaclnn.operators.workloads.pairwise import (
     PAIR_VARIANTS,
     element_scale,

@@ -1,0 +1,111 @@
+"""DLPack's descriptors, read in place: NumPy's own reader has no bfloat16 and no device memory."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+from openaclnn.core.dtypes import (
+    BFLOAT16,
+    BOOL,
+    COMPLEX64,
+    COMPLEX128,
+    DOUBLE,
+    FLOAT,
+    FLOAT16,
+    INT8,
+    INT16,
+    INT32,
+    INT64,
+    UINT8,
+    UINT16,
+    UINT32,
+    UINT64,
+    DType,
+)
+from openaclnn.core.tensor import Tensor
+
+__all__ = ["device_name", "from_dlpack"]
+
+
+class _DLTensor(ctypes.Structure):
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("device_type", ctypes.c_int32),
+        ("device_id", ctypes.c_int32),
+        ("ndim", ctypes.c_int32),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    )
+
+
+class _VersionedTensor(ctypes.Structure):
+    _fields_ = (
+        ("major", ctypes.c_uint32),
+        ("minor", ctypes.c_uint32),
+        ("manager", ctypes.c_void_p),
+        ("deleter", ctypes.c_void_p),
+        ("flags", ctypes.c_uint64),
+        ("tensor", _DLTensor),
+    )
+
+
+_DLPACK_DTYPES: dict[tuple[int, int], DType] = {
+    (0, 8): INT8, (0, 16): INT16, (0, 32): INT32, (0, 64): INT64,
+    (1, 8): UINT8, (1, 16): UINT16, (1, 32): UINT32, (1, 64): UINT64,
+    (2, 16): FLOAT16, (2, 32): FLOAT, (2, 64): DOUBLE, (4, 16): BFLOAT16,
+    (5, 64): COMPLEX64, (5, 128): COMPLEX128, (6, 8): BOOL,
+}  # fmt: skip
+_DLPACK_DEVICES = {1: "cpu", 2: "cuda", 3: "cpu", 10: "rocm", 13: "cuda"}
+_READ_ONLY = 1
+
+
+def device_name(kind: str, index: int) -> str:
+    """A device as `Tensor` names it."""
+    return "cpu" if kind == "cpu" else f"{kind}:{index}"
+
+
+def from_dlpack(value: Any, stream: int) -> Tensor:
+    """View an array through its descriptor; `stream` is where we read it, if it lies on a GPU."""
+    device_type, _ = value.__dlpack_device__()
+    options: dict[str, Any] = {} if device_type in (1, 3) else {"stream": stream}
+    try:
+        capsule = value.__dlpack__(max_version=(1, 0), **options)
+    except TypeError:  # a producer older than DLPack 1.0
+        capsule = value.__dlpack__(**options)
+    get_name = ctypes.pythonapi.PyCapsule_GetName
+    get_name.restype, get_name.argtypes = ctypes.c_char_p, [ctypes.py_object]
+    get_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+    get_pointer.restype, get_pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    name = get_name(capsule)
+    pointer = get_pointer(capsule, name)
+    writable = False  # an unversioned descriptor cannot promise it
+    if name == b"dltensor_versioned":
+        managed = _VersionedTensor.from_address(pointer)
+        writable = not managed.flags & _READ_ONLY
+        view = managed.tensor
+    else:
+        view = _DLTensor.from_address(pointer)
+    dtype = _DLPACK_DTYPES.get((view.code, view.bits))
+    if dtype is None or view.lanes != 1:
+        raise TypeError(
+            f"an array of a dtype the interface has, got DLPack type {view.code}, {view.bits} bits"
+        )
+    device = _DLPACK_DEVICES.get(view.device_type)
+    if device is None:
+        raise TypeError(f"an array in CPU or GPU memory, got DLPack device {view.device_type}")
+    shape = tuple(view.shape[axis] for axis in range(view.ndim))
+    strides = tuple(view.strides[axis] for axis in range(view.ndim)) if view.strides else None
+    return Tensor(
+        shape,
+        dtype,
+        strides,
+        base=(view.data or 0) + view.byte_offset,
+        owner=(capsule, value),
+        device=device_name(device, view.device_id),
+        writable=writable,
+    )

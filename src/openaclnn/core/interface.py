@@ -1,0 +1,169 @@
+"""An operator's interface: its names, its parameters, and what derives from them in C and in Python.
+
+What calls ask for is computed once: an interface never changes.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+from functools import cached_property
+from typing import Any
+
+from openaclnn.core.dtypes import FLOATS, DType
+from openaclnn.core.products import Product
+
+__all__ = ["REDUCTIONS", "REQUIRED", "Interface", "Kind", "Parameter", "snake_case"]
+
+REDUCTIONS = ("none", "mean", "sum")
+"""The reductions by their number in the integer form of the parameter."""
+
+
+class _Required:
+    def __repr__(self) -> str:
+        return "REQUIRED"
+
+
+REQUIRED: Any = _Required()
+"""The default of a parameter that has none."""
+
+
+class Kind(Enum):
+    """What a parameter is in C; the value is its C type as it stands before the name."""
+
+    TENSOR = "const aclTensor *"
+    SCALAR = "const aclScalar *"
+    BOOL = "bool "
+    INT64 = "int64_t "
+    FLOAT = "float "
+    DOUBLE = "double "
+    CSTRING = "char *"
+    OUTPUT = "aclTensor *"
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One parameter of phase one, under its C name."""
+
+    name: str
+    kind: Kind
+    text: str
+    shape: str = ""  # the documented shape rule, for people
+    dtypes: tuple[DType, ...] = ()  # the documented dtypes
+    default: Any = REQUIRED  # the plain call's default
+    optional: bool = False  # a null pointer is allowed
+    computed: bool = False  # the plain call may leave it out; the kernel then computes it
+    weak: bool = True  # a Python number given here takes the dtype of the call's other tensors
+    choices: tuple[str, ...] = ()  # names of an enumerated value, by number
+    c_type: str = ""  # where the prototype departs from its kind's C type
+
+    @property
+    def declaration(self) -> str:
+        """The parameter as it stands in the C prototype."""
+        return (self.c_type or self.kind.value) + self.name
+
+    @cached_property
+    def python_name(self) -> str:
+        """The plain call's name: snake case, without the C suffix; the output is `out`."""
+        return "out" if self.kind is Kind.OUTPUT else snake_case(self.name.removesuffix("Optional"))
+
+    @cached_property
+    def is_tensor(self) -> bool:
+        return self.kind in (Kind.TENSOR, Kind.OUTPUT)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Interface:
+    """What callers see of one operator."""
+
+    name: str  # the C name of phase two
+    summary: str
+    formula: str
+    parameters: tuple[Parameter, ...]
+    families: frozenset[str]  # tags of the product families that have it
+
+    @cached_property
+    def python_name(self) -> str:
+        return snake_case(self.name.removeprefix("aclnn"))
+
+    @property
+    def header(self) -> str:
+        return f"aclnnop/aclnn_{self.python_name}.h"
+
+    @cached_property
+    def _by_name(self) -> dict[str, Parameter]:
+        return {parameter.name: parameter for parameter in self.parameters}
+
+    def __getitem__(self, name: str) -> Parameter:
+        return self._by_name[name]
+
+    @cached_property
+    def places(self) -> dict[str, int]:
+        """The parameters' numbers in C order."""
+        return {parameter.name: number for number, parameter in enumerate(self.parameters)}
+
+    @cached_property
+    def output(self) -> Parameter:
+        return next(p for p in self.parameters if p.kind is Kind.OUTPUT)
+
+    @cached_property
+    def tensors(self) -> tuple[Parameter, ...]:
+        """The tensor parameters in C order, the output included."""
+        return tuple(p for p in self.parameters if p.is_tensor)
+
+    @cached_property
+    def reduction(self) -> Parameter:
+        """The parameter that names the reduction."""
+        return next(p for p in self.parameters if p.choices)
+
+    @cached_property
+    def plain_parameters(self) -> tuple[tuple[Parameter, ...], tuple[Parameter, ...]]:
+        """The plain call's positional and keyword-only parameters, the output last."""
+        inputs = [p for p in self.parameters if p.kind is not Kind.OUTPUT]
+        positional = (p for p in inputs if p.default is REQUIRED)
+        keywords = (p for p in inputs if p.default is not REQUIRED)
+        return tuple(positional), (*keywords, self.output)
+
+    @cached_property
+    def plain_defaults(self) -> dict[str, Any]:
+        """The plain call's arguments by Python name where nothing is given: REQUIRED, or the default."""
+        positional, keywords = self.plain_parameters
+        defaults = {p.python_name: p.default for p in (*positional, *keywords)}
+        return defaults | {self.output.python_name: None}
+
+    def supported_on(self, product: Product) -> bool:
+        return product.is_default or product.tag in self.families
+
+    def dtypes_on(self, product: Product) -> tuple[DType, ...]:
+        """The floating types it computes with on a product; none where the product lacks it."""
+        if not self.supported_on(product):
+            return ()
+        return tuple(dtype for dtype in FLOATS if dtype in product.floats)
+
+    def prototypes(self) -> tuple[str, str]:
+        """The C prototypes of phase one and phase two."""
+        arguments = [p.declaration for p in self.parameters]
+        first = ", ".join([*arguments, "uint64_t *workspaceSize", "aclOpExecutor **executor"])
+        second = (
+            "void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream"
+        )
+        return (
+            f"aclnnStatus {self.name}GetWorkspaceSize({first})",
+            f"aclnnStatus {self.name}({second})",
+        )
+
+    def signature(self) -> str:
+        """The plain call's signature, without types."""
+        parts = [
+            name if default is REQUIRED else f"{name}={default!r}"
+            for name, default in self.plain_defaults.items()
+        ]
+        parts.insert(len(self.plain_parameters[0]), "*")
+        return f"{self.python_name}({', '.join([*parts, 'product=None'])})"
+
+
+def snake_case(name: str) -> str:
+    """`selfOrResult` -> `self_or_result`."""
+    spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name)
+    return spaced.lower()

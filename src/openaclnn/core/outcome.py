@@ -1,0 +1,38 @@
+"""What a check is: a rule over a bound call, with the status of those that break it.
+
+A `Check` looks at a call and returns a `Violation`, or None. A tensor left to us (AUTO) has not been made yet
+and breaks no rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from openaclnn.core.call import Call
+
+__all__ = ["Check", "Outcome", "Violation"]
+
+
+class Violation(NamedTuple):
+    """What a broken rule says: which parameter, what was expected, what came."""
+
+    parameter: str
+    expected: str
+    got: str
+
+
+class Check(NamedTuple):
+    """One row of an operator's check table."""
+
+    row: str
+    status: int
+    rule: str
+    broken_by: Callable[[Call], Violation | None]
+
+
+class Outcome(NamedTuple):
+    """A check that was made, and what it found."""
+
+    check: Check
+    violation: Violation | None

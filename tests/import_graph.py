@@ -1,0 +1,75 @@
+"""Who imports whom: read from the source, every import statement counted wherever it stands."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+Graph = Mapping[str, set[str]]
+Floors = Sequence[Sequence[str]]
+
+
+def read_graph(package: Path) -> dict[str, set[str]]:
+    """The package's modules, each with those of them that it imports."""
+    files = {_module_name(package, path): path for path in package.rglob("*.py")}
+    return {name: _imports(name, path, files) for name, path in files.items()}
+
+
+def _module_name(package: Path, path: Path) -> str:
+    parts = path.relative_to(package.parent).with_suffix("").parts
+    return ".".join(part for part in parts if part != "__init__")
+
+
+def _imports(name: str, path: Path, modules: Mapping[str, Path]) -> set[str]:
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            source = _source(node, name.split("."), path.name == "__init__.py")
+            for alias in node.names:  # a module of the package, or a name in it
+                inner = f"{source}.{alias.name}"
+                found.add(inner if inner in modules else source)
+    return (found & modules.keys()) - {name}
+
+
+def _source(node: ast.ImportFrom, parts: list[str], is_package: bool) -> str:
+    """What stands behind `from`, in full."""
+    above = parts[: len(parts) - node.level + is_package] if node.level else []
+    return ".".join([*above, *([node.module] if node.module else [])])
+
+
+def circle(graph: Graph) -> list[str]:
+    """Modules that import each other in a ring; none where there is no such ring."""
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return []
+
+
+def room_of(module: str, rooms: Iterable[str]) -> str | None:
+    """The room a module is in; the package's own face is a room without anything inside."""
+    inside = (room for room in rooms if module == room or module.startswith(f"{room}."))
+    return max((room for room in inside if "." in room or room == module), key=len, default=None)
+
+
+def arrows(graph: Graph, floors: Floors) -> set[tuple[str, str]]:
+    """Which room imports from which other."""
+    rooms = [room for floor in floors for room in floor]
+    pairs = {
+        (room_of(module, rooms), room_of(other, rooms))
+        for module, others in graph.items()
+        for other in others
+    }
+    return {(one, other) for one, other in pairs if one and other and one != other}
+
+
+def upward(graph: Graph, floors: Floors) -> list[tuple[str, str]]:
+    """Rooms that import from their own floor, or from one above."""
+    level = {room: number for number, floor in enumerate(floors) for room in floor}
+    return sorted(
+        (one, other) for one, other in arrows(graph, floors) if level[other] <= level[one]
+    )
