@@ -12,7 +12,7 @@ import hashlib
 import os
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +21,18 @@ import llvmlite.binding as llvm
 from llvmlite import ir
 
 from openaclnn.core.folders import cache_folder
-from openaclnn.engines.machine.words import I64, PTR
+from openaclnn.engines.machine.code import Code
+from openaclnn.engines.machine.kinds import I64, PTR, VOID
+from openaclnn.engines.machine.values import Value
 
 __all__ = ["KERNEL", "compiled", "machine_key"]
 
-KERNEL = ir.FunctionType(ir.VoidType(), [PTR, I64, I64])
+KERNEL = ir.FunctionType(VOID, [PTR, I64, I64])
 """void kernel(int64_t *arguments, int64_t start, int64_t stop): what `pool.launch` runs."""
 
-Emit = Callable[[Any, Any], None]  # (builder, the function's arguments)
+Emit = Callable[
+    [Code, Sequence[Value]], None
+]  # of the function under construction, and its arguments
 
 _lock = threading.Lock()
 _addresses: dict[str, int] = {}
@@ -69,7 +73,7 @@ def machine_key() -> str:
 
 
 def compiled(name: str, emit: Emit, signature: Any = KERNEL) -> int:
-    """The address of the function that `emit(builder, arguments)` writes; `name` must tell it from all others."""
+    """The address of the function that `emit(code, arguments)` writes; `name` must tell it from all others."""
     address = _addresses.get(name)
     if address is None:
         with _lock:
@@ -89,7 +93,7 @@ def _build(name: str, emit: Emit, signature: Any) -> int:
     body = function.append_basic_block("body")
     builder.branch(body)
     builder.position_at_end(body)
-    emit(builder, function.args)
+    emit(Code(builder), [Value(builder, argument) for argument in function.args])
     if not builder.block.is_terminated:
         builder.ret_void()
     source = str(module)
