@@ -6,6 +6,7 @@ language; llvmlite's builder appears in its own files alone.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -337,3 +338,19 @@ class Code:
         rest.add_incoming(start.value, before)
         rest.add_incoming(following, end)
         return self.value(rest)
+
+    def elements(
+        self,
+        count: Value,
+        streams: int,
+        body: Callable[[Shape, Value], None],
+        lanes: int | None = None,
+    ) -> None:
+        """`body(shape, index)` over `count` elements: K streams, then one vector, then one element at a time.
+
+        The three loops run the same operations, so an element's bits do not depend on which one reaches it.
+        """
+        wide = lanes or self.lanes
+        index = self.integer(0)
+        for shape in dict.fromkeys((Shape(streams, wide), Shape(1, wide), Shape(1, 1))):
+            index = self.strides(index, count, shape.elements, functools.partial(body, shape))

@@ -153,6 +153,10 @@ class Value:
         """Zeros come in from the left."""
         return self.each(self.builder.lshr, other)
 
+    def shifted_down(self, bits: int) -> Self:
+        """To the right, the sign coming in from the left."""
+        return self.each(self.builder.ashr, bits)
+
     # Comparisons; those with NaN are false, but for `differs`.
 
     def _compare(self, relation: str, other: Any) -> Self:
