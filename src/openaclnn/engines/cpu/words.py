@@ -62,7 +62,7 @@ class Words:
 
     def exp(self, x: Any) -> Any:
         if self._exp is None:
-            with self.code.at_entry():  # its constants lie ready before the loop
+            with self.code.once():  # its constants lie ready before the loop
                 self._exp = Exp(self.code)
         return self._exp(x)
 

@@ -89,13 +89,15 @@ def _build(name: str, emit: Emit, signature: Any) -> int:
     function = ir.Function(module, signature, "kernel")
     function.attributes.add("nounwind")
     builder = ir.IRBuilder(function.append_basic_block("entry"))
-    # goto_entry_block places stack slots before the terminator; a body of its own keeps them first.
-    body = function.append_basic_block("body")
-    builder.branch(body)
+    # Three parts: the frame's slots, what is done once before everything else, and the body.
+    once, body = (function.append_basic_block(name) for name in ("once", "body"))
+    builder.branch(once)
     builder.position_at_end(body)
-    emit(Code(builder), [Value(builder, argument) for argument in function.args])
+    emit(Code(builder, once), [Value(builder, argument) for argument in function.args])
     if not builder.block.is_terminated:
         builder.ret_void()
+    builder.position_at_end(once)
+    builder.branch(body)
     source = str(module)
     key = hashlib.sha256(f"{machine_key()}\n{source}".encode()).hexdigest()
     path = cache_folder() / f"{key[:40]}.o"

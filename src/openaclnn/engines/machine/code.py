@@ -100,8 +100,9 @@ class Array:
 class Code:
     """A function under construction. `lanes` is how many FLOATs its vectors have: a register's, unless a test asks."""
 
-    def __init__(self, builder: Any) -> None:
+    def __init__(self, builder: Any, once: Any) -> None:
         self.builder = builder
+        self._once = once
         self.lanes = machine().lanes
 
     # Expressions without operands.
@@ -148,9 +149,9 @@ class Code:
         return self.frame(kind, count).address()
 
     @contextmanager
-    def at_entry(self) -> Iterator[None]:
-        """What is written here runs once, before everything else."""
-        with self.builder.goto_entry_block():
+    def once(self) -> Iterator[None]:
+        """What is written here runs before everything else, whatever loop it is asked for in."""
+        with self.builder.goto_block(self._once):
             yield
 
     def load(self, address: Value, kind: str) -> Value:
