@@ -265,10 +265,12 @@ def test_every_16_bit_elu_input_by_table_and_by_polynomial(
     gradient[::11] = np.where(x[::11] > -100, np.inf, 1).astype(dtype)
     for options in OPTIONS[ELU]:
         inputs = operands(ELU, gradient, x)
-        by_table = run(ELU, np.empty_like(x), **inputs, **options)
-        with monkeypatch.context() as patch:
-            patch.setattr(elu, "TABLE_FROM", 1 << 40)
-            by_polynomial = run(ELU, np.empty_like(x), **inputs, **options)
+        results = []
+        for lanes in (16, 0):  # by table everywhere, nowhere
+            with monkeypatch.context() as patch:
+                patch.setattr(elu, "TABLE_LANES", lanes)
+                results.append(run(ELU, np.empty_like(x), **inputs, **options))
+        by_table, by_polynomial = results
         assert_same_bits(by_table, by_polynomial)
         exact = find_operator(ELU).oracle(**inputs, **options)
         # Zero times an exponential that float32 cannot hold is NaN, in NumPy's float32 as in ours.

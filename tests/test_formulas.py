@@ -74,13 +74,12 @@ EVERYWHERE = np.concatenate(
         -np.geomspace(1e-45, 3e38, 200_001).astype(np.float32),
     ]
 )
+MORE = ("where", "minimum", "maximum", "fma")  # of several values
 BOUNDS = {"exp": 1.1, "log": 1.5, "log1p": 3.0, "tanh": 3.0}
 """In ulp; words that are not here are exact."""
 
 
-@pytest.mark.parametrize(
-    "word", [w for w in words.WORDS if w not in ("where", "minimum", "maximum")]
-)
+@pytest.mark.parametrize("word", [w for w in words.WORDS if w not in MORE])
 def test_words_of_one_value(word: str, known: Any) -> None:
     def one(x: Value) -> Value:
         return words.WORDS[word](x)
@@ -93,7 +92,8 @@ def test_words_of_one_value(word: str, known: Any) -> None:
     if word in BOUNDS:
         assert ulps(got, exact) <= BOUNDS[word]
     else:
-        np.testing.assert_array_equal(got, words.WORDS[word](EVERYWHERE))
+        with np.errstate(all="ignore"):
+            np.testing.assert_array_equal(got, words.WORDS[word](EVERYWHERE))
         assert not np.signbit(got[got == 0]).any() or word == "sqrt"
     theirs = evaluate(numpy_engine.prepare, one.__name__, [EVERYWHERE], {})
     assert ulps(theirs, exact) <= max(4.0, BOUNDS.get(word, 0))
@@ -109,6 +109,19 @@ def test_words_of_two_values(word: str, known: Any) -> None:
     x, y = (np.ascontiguousarray(a.ravel()) for a in np.meshgrid(SPECIAL, SPECIAL))
     got = evaluate(cpu.prepare, two.__name__, [x, y], {})
     np.testing.assert_array_equal(got, words.WORDS[word](x, y))
+
+
+def test_fma_rounds_once(known: Any) -> None:
+    @known
+    def multiply_add(x: Value, y: Value, z: Value) -> Value:
+        return words.fma(x, y, z)
+
+    x = np.float32([1 + 2.0**-12, 3.0, np.inf])
+    y, z = np.float32([1 + 2.0**-12, 5.0, 1.0]), np.float32([-1 - 2.0**-11, -15.0, 1.0])
+    got = evaluate(cpu.prepare, multiply_add.name, [x, y, z], {})
+    np.testing.assert_array_equal(got, np.float32([2.0**-24, 0.0, np.inf]))
+    theirs = evaluate(numpy_engine.prepare, multiply_add.name, [x, y, z], {})
+    np.testing.assert_array_equal(theirs, got)
 
 
 def test_any_number_of_values_numbers_and_switches(known: Any) -> None:
@@ -170,10 +183,11 @@ TUNED = [
     for name, own in forms.TUNED.items()
     for form in own
 ]
-BOUNDED = {"folded": 3.5, "clamped": 1.0}
+BOUNDED = {"folded": 3.5, "clamped": 2.0}
 """Forms that may differ from the plain one, by so many units in the last place; all others give its bits.
 
-ELU's plain form rounds alpha * scale, inputScale * x and each product; the folded one rounds less.
+ELU's plain form rounds alpha * scale, inputScale * x and each product; the folded one rounds less. Once in millions
+smooth L1's quotient is the neighbour of the divided one, and the products round it anew.
 """
 
 

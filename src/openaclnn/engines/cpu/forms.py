@@ -110,7 +110,7 @@ class Site:
     def load(self, shape: Shape, operand: int, index: Value, volatile: bool = False) -> Value:
         """An input's values as float32."""
         if operand in self.singles:
-            return self.singles[operand].splat(shape.lanes)
+            return self.singles[operand].fill(shape)
         return numerics.load(self.operands[operand], index, shape, volatile)
 
     def load_all(self, shape: Shape, index: Value) -> list[Value]:
@@ -144,9 +144,9 @@ class Site:
         fitting = streams if machine().registers >= 32 else max(1, streams // 2)
         self.code.elements(self.count, fitting, one)
 
-    def not_positive(self, x: Value) -> Value:
-        """x <= 0, which is false for NaN."""
-        return x <= (self.opaque.zero(x.lanes) if "f16" in self.signature.inputs else 0.0)
+    def zero(self, lanes: int) -> Value | float:
+        """What x <= 0 compares with."""
+        return self.opaque.zero(lanes) if "f16" in self.signature.inputs else 0.0
 
 
 def formula_form(
@@ -157,7 +157,7 @@ def formula_form(
     light = not HEAVY & words_of(formula, chosen)
 
     def write(site: Site) -> None:
-        term = Words(site.code, site.not_positive).term
+        term = Words(site.code, site.zero).term
         named = dict(zip(formula.numbers, map(term, site.numbers), strict=True))
 
         def body(shape: Shape, index: Value) -> Value:

@@ -34,19 +34,17 @@ class Term(Value):
 
     __slots__ = ()
     words: Words
-    not_positive: Callable[[Value], Value]
 
     def __le__(self, other: Any) -> Any:
-        if isinstance(other, (int, float)) and other == 0:
-            return self.words.term(self.words.not_positive(self))
-        return super().__le__(other)
+        is_zero = isinstance(other, (int, float)) and other == 0
+        return super().__le__(self.words.zero(self.lanes) if is_zero else other)
 
 
 class Words:
     """What formulas may say beside Python's operators."""
 
-    def __init__(self, code: Code, not_positive: Callable[[Value], Value]) -> None:
-        self.code, self.not_positive = code, not_positive
+    def __init__(self, code: Code, zero: Callable[[int], Value | float]) -> None:
+        self.code, self.zero = code, zero
         self._term = type("Term", (Term,), {"__slots__": (), "words": self})
         self._exp: Exp | None = None
 
@@ -65,6 +63,9 @@ class Words:
             with self.code.once():  # its constants lie ready before the loop
                 self._exp = Exp(self.code)
         return self._exp(x)
+
+    def fma(self, x: Any, y: Any, z: Any) -> Any:
+        return fma(self._value(x), y, z)
 
     def abs(self, x: Any) -> Any:
         return intrinsic("fabs", x)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Self, TypeVar
 
 from llvmlite import ir
 
-from openaclnn.engines.machine.kinds import F32, F64, I1, I32, PTR, SIZE, STORED, constant
+from openaclnn.engines.machine.kinds import F16, F32, F64, I1, I32, PTR, SIZE, STORED, constant
 
 __all__ = ["Shape", "Value", "Variable", "fma", "intrinsic", "maximum", "minimum"]
 
@@ -91,6 +91,10 @@ class Value:
         one = self.builder.insert_element(empty, self.value, ir.Constant(I32, 0))
         made = type(self)(self.builder, one)
         return made if lanes == 1 else made.pick([0] * lanes)
+
+    def fill(self, shape: Shape) -> Self:
+        """A scalar in every lane of every stream."""
+        return type(self)(self.builder, *self.splat(shape.lanes).parts * shape.streams)
 
     # Arithmetic.
 
@@ -228,7 +232,7 @@ class Value:
         if wanted == own:
             return self
         if self.floating:
-            wider = _WIDTH[str(wanted)] > _WIDTH[str(own)]
+            wider = _width(wanted) > _width(own)
             return self._cast("fpext" if wider else "fptrunc", wanted)
         if isinstance(wanted, ir.IntType):
             extend = "zext" if own == I1 else "sext"
@@ -249,7 +253,7 @@ class Value:
 
     def bits_as_lanes(self, kind: str) -> Self:
         """The same bits as lanes of another size."""
-        size = self.lanes * self.element.width // (8 * SIZE[kind])
+        size = self.lanes * _width(self.element) // (8 * SIZE[kind])
         wanted = ir.VectorType(STORED[kind], size)
         return self.each(lambda one: self.builder.bitcast(one, wanted))
 
@@ -301,7 +305,12 @@ class Value:
 
 
 V = TypeVar("V", bound=Value)
-_WIDTH = {str(F32): 32, str(F64): 64, str(ir.HalfType()): 16}
+_FLOAT_WIDTH = {str(F16): 16, str(F32): 32, str(F64): 64}
+
+
+def _width(kind: Any) -> int:
+    """Bits of an element."""
+    return kind.width if isinstance(kind, ir.IntType) else _FLOAT_WIDTH[str(kind)]
 
 
 def shuffled(builder: Any, first: Any, second: Any, lanes: Sequence[int]) -> Any:
@@ -332,8 +341,7 @@ def intrinsic(name: str, lead: V, *others: Any, result: Any = None) -> V:
     """An LLVM intrinsic on each stream, named by the first operand's kind."""
     builder, kind = lead.builder, lead.parts[0].type
     letter = "f" if lead.floating else "i"
-    width = _WIDTH[str(lead.element)] if lead.floating else lead.element.width
-    full = f"llvm.{name}.{f'v{lead.lanes}' if lead.lanes else ''}{letter}{width}"
+    full = f"llvm.{name}.{f'v{lead.lanes}' if lead.lanes else ''}{letter}{_width(lead.element)}"
 
     def call(*values: Any) -> Any:
         function = builder.module.globals.get(full)

@@ -55,7 +55,7 @@ def _bits(site: Site, shape: Shape, operand: int, index: Value) -> Value:
     """16-bit elements as integers."""
     array = site.code.array(site.operands[operand].pointer, "i16")
     if operand in site.singles:
-        return array.read(0).splat(shape.lanes)
+        return array.read(0).fill(shape)
     return array.load(index, shape)
 
 

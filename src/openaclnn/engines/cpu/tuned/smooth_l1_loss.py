@@ -10,8 +10,7 @@ import numpy as np
 from openaclnn.core.plan import Plan
 from openaclnn.engines.cpu.forms import Form, formula_form, tuned
 from openaclnn.engines.formulas import described
-from openaclnn.engines.formulas.words import Value, maximum, minimum
-from openaclnn.engines.machine.values import fma
+from openaclnn.engines.formulas.words import Value, fma, maximum, minimum
 
 
 def smooth_l1_unit(
