@@ -121,12 +121,12 @@ def test_status_word_and_coverage() -> None:
     """Every unit runs exactly once; the status word comes back."""
 
     def emit(code: Code, arguments: Sequence[Value]) -> None:
-        given, start, stop = arguments
-        block = code.slots(given)
-        seen = code.array(block.read(1), "u8")
+        block, start, stop = arguments
+        words = code.array(block, "i64")
+        seen = code.array(words.read(1), "u8")
         with code.loop(start, stop) as index:
             seen.write(index, seen.read(index) + 1)
-        block.write(0, 7)
+        words.write(0, 7)
 
     kernel = cache.compiled("test.count", emit)
     for threads in (1, 2, 5):
