@@ -35,7 +35,7 @@ import numpy as np
 from openaclnn.core.call import bind_plain
 from openaclnn.core.declare import find_operator
 from openaclnn.engines import cpu
-from openaclnn.engines.cpu import pool
+from openaclnn.engines.cpu import control, pool
 from openaclnn.engines.machine import cache
 from openaclnn.calls.plain import plan_tensors
 from openaclnn.core.products import current_product
@@ -206,7 +206,7 @@ def test_workers_are_made_again_after_a_fork() -> None:
         assert right()
         child = os.fork()
         if child == 0:
-            good = right() and pool.get_num_threads() == 3 and pool._CONTROL[pool.ACTIVE] == 2
+            good = right() and pool.get_num_threads() == 3 and pool._CONTROL[control.ACTIVE] == 2
             grandchild = os.fork()
             if grandchild == 0:
                 os._exit(0 if right() else 1)
@@ -257,7 +257,7 @@ def test_the_interpreter_ends_cleanly() -> None:
 
 def test_a_platform_without_semaphores_runs_on_the_caller() -> None:
     output = script(
-        "pool._supported = False; print(right(), pool.get_num_threads(), pool._CONTROL[pool.ACTIVE])"
+        "pool._supported = False; print(right(), pool.get_num_threads(), pool._CONTROL[control.ACTIVE])"
     )
     assert output == "True 1 0"
 

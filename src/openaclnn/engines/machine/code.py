@@ -61,6 +61,10 @@ class Array:
     def address(self, index: Value | int = 0) -> Value:
         return Value(self.code.builder, self.code.builder.ptrtoint(self.place(index), I64))
 
+    def at(self, index: Value | int) -> Array:
+        """The same from an element on."""
+        return Array(self.code, self.place(index), self.kind)
+
     def read(self, index: Value | int, align: int | None = None) -> Value:
         """One element, as it lies."""
         load = self.code.builder.load(
@@ -72,6 +76,10 @@ class Array:
         """One element that has the kind already, or a Python number."""
         stored = value.value if isinstance(value, Value) else constant(self.element, value)
         self.code.builder.store(stored, self.place(index), align=self.align)
+
+    def call(self, index: int, result: str | None, *values: Value | Array | int) -> Value:
+        """Call the function whose address is an element."""
+        return self.code.call(self.read(index), result, *values)
 
     def load(
         self, index: Value, shape: Shape, volatile: bool = False, align: int | None = None
@@ -134,6 +142,10 @@ class Code:
 
     def array(self, address: Value | Any, kind: str) -> Array:
         return Array(self, address, kind)
+
+    def slots(self, address: Value) -> Array:
+        """An array of int64, as arguments, control blocks and Python's objects lie."""
+        return Array(self, address, "i64")
 
     def frame(self, kind: str, count: int, lanes: int = 0, align: int = FRAME_ALIGNMENT) -> Array:
         """Room in this function's frame, laundered so that LLVM does not see through its address."""
@@ -235,12 +247,18 @@ class Code:
 
     # Calls.
 
-    def call(self, function: Value, result: str | None, *values: Value | Any) -> Value:
+    def call(self, function: Value, result: str | None, *values: Value | Array | int) -> Value:
         """Call the function at an address; `result` is the kind it returns, None for nothing."""
-        given = [one.value if isinstance(one, Value) else one for one in values]
+        given = [self._given(one) for one in values]
         kind = ir.FunctionType(STORED[result] if result else VOID, [one.type for one in given])
         at = self.builder.inttoptr(function.value, kind.as_pointer())
         return self.value(self.builder.call(at, given))
+
+    def _given(self, one: Value | Array | int) -> Any:
+        """What a call passes: an array goes by its address."""
+        if isinstance(one, Array):
+            return one.address().value
+        return self.integer(one).value if isinstance(one, int) else one.value
 
     def call_symbol(self, name: str, result: str, *values: Value) -> Value:
         """Call a function that the process knows by name."""
@@ -280,6 +298,25 @@ class Code:
         if not self.builder.block.is_terminated:
             self.builder.branch(done)
         self.builder.position_at_end(done)
+
+    @contextmanager
+    def forever(self) -> Iterator[Callable[[], None]]:
+        """Again and again, until what it gives is called inside; nothing can follow where it never is."""
+        builder, stopped = self.builder, False
+        again, after = (builder.append_basic_block(name) for name in ("again", "after"))
+
+        def stop() -> None:
+            nonlocal stopped
+            stopped = True
+            builder.branch(after)
+
+        builder.branch(again)
+        builder.position_at_end(again)
+        yield stop
+        builder.branch(again)
+        builder.position_at_end(after)
+        if not stopped:
+            builder.unreachable()
 
     @contextmanager
     def repeat_while(self, condition: Callable[[], Value]) -> Iterator[None]:

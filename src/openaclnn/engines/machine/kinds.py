@@ -22,3 +22,9 @@ def constant(kind: Any, number: Any, lanes: int = 0) -> Any:
     if not lanes:
         return ir.Constant(kind, number)
     return ir.Constant(ir.VectorType(kind, lanes), [ir.Constant(kind, number)] * lanes)
+
+
+def signature(result: str | None, *arguments: str) -> Any:
+    """A function's kind, by those of what it returns (None: nothing) and of its arguments."""
+    kinds = [STORED[argument] for argument in arguments]
+    return ir.FunctionType(STORED[result] if result else VOID, kinds)
