@@ -6,6 +6,7 @@ language; llvmlite's builder appears in its own files alone.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -337,3 +338,13 @@ class Code:
         rest.add_incoming(start.value, before)
         rest.add_incoming(following, end)
         return self.value(rest)
+
+    def elements(self, count: Value, streams: int, body: Callable[[Shape, Value], None]) -> None:
+        """`body(shape, index)` over `count` elements: K streams, then one vector, then one element at a time.
+
+        The three loops run the same operations, so an element's bits do not depend on which one reaches it.
+        """
+        index = self.integer(0)
+        shapes = Shape(streams, self.lanes), Shape(1, self.lanes), Shape(1, 1)
+        for shape in dict.fromkeys(shapes):
+            index = self.strides(index, count, shape.elements, functools.partial(body, shape))
