@@ -25,7 +25,7 @@ from openaclnn.engines.machine.code import Code
 from openaclnn.engines.machine.kinds import I64, PTR, VOID
 from openaclnn.engines.machine.values import Value
 
-__all__ = ["KERNEL", "compiled", "machine_key"]
+__all__ = ["KERNEL", "Emit", "compiled", "machine_key"]
 
 KERNEL = ir.FunctionType(VOID, [PTR, I64, I64])
 """void kernel(int64_t *arguments, int64_t start, int64_t stop): what `pool.launch` runs."""
