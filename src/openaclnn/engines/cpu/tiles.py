@@ -86,7 +86,7 @@ def runner(
 ) -> Callable[[Sequence[int], int], int]:
     """Run a flat kernel over a plan."""
     operands = (*plan.inputs, plan.output)
-    pool.check_fit(len(constants) + len(operands))
+    pool.check_fit(max(1, len(constants)) + len(operands))  # the driver's block is one argument
     offsets = [operand.offset * operand.dtype.itemsize for operand in operands]
     if form.flat:
         run = pool.bind(kernel, plan.shape[0], GRAIN, *constants, keep=keep)
