@@ -339,12 +339,18 @@ class Code:
         rest.add_incoming(following, end)
         return self.value(rest)
 
-    def elements(self, count: Value, streams: int, body: Callable[[Shape, Value], None]) -> None:
+    def elements(
+        self,
+        count: Value,
+        streams: int,
+        body: Callable[[Shape, Value], None],
+        lanes: int | None = None,
+    ) -> None:
         """`body(shape, index)` over `count` elements: K streams, then one vector, then one element at a time.
 
         The three loops run the same operations, so an element's bits do not depend on which one reaches it.
         """
+        wide = lanes or self.lanes
         index = self.integer(0)
-        shapes = Shape(streams, self.lanes), Shape(1, self.lanes), Shape(1, 1)
-        for shape in dict.fromkeys(shapes):
+        for shape in dict.fromkeys((Shape(streams, wide), Shape(1, wide), Shape(1, 1))):
             index = self.strides(index, count, shape.elements, functools.partial(body, shape))

@@ -92,6 +92,10 @@ class Value:
         made = type(self)(self.builder, one)
         return made if lanes == 1 else made.pick([0] * lanes)
 
+    def fill(self, shape: Shape) -> Self:
+        """A scalar in every lane of every stream."""
+        return type(self)(self.builder, *self.splat(shape.lanes).parts * shape.streams)
+
     # Arithmetic.
 
     def _binary(self, floating: str, integer: str, other: Any, turned: bool = False) -> Self:
