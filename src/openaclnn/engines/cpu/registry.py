@@ -1,44 +1,30 @@
-"""The CPU engine's kernels by name: each module enters its own."""
+"""The CPU engine's kernels, by name."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 from openaclnn.core.plan import Plan
 
-__all__ = ["KERNELS", "Kernel", "Runner", "kernel"]
+__all__ = ["KERNELS", "Kernel", "Runner"]
 
 Runner = Callable[[Sequence[int], int], int]
-"""Runs a plan: a function of the operands' addresses (the output's last) and a stream.
-
-It returns nonzero if a target was neither a class nor the ignored value.
-"""
+"""Of the operands' addresses, the output's last, and a stream; not 0 where a target was out of range."""
 
 
 class Kernel(Protocol):
-    """What serves the plans of one name."""
+    """What serves plans of one kernel name."""
 
     def declines(self, plan: Plan) -> str | None:
-        """Why this kernel does not serve a plan; None if it does."""
+        """Why it does not serve a plan; None if it does."""
 
     def runner(self, plan: Plan, lanes: int = 0) -> Runner:
-        """What runs a plan. `lanes` is for tests."""
+        """What runs a plan. `lanes` is for tests: vectors of another width than the machine's."""
 
     def variants(self) -> Iterator[Plan]:
-        """Plans that between them need every code of this kernel, for compiling ahead."""
+        """Plans that between them need all its code, for compiling ahead."""
 
 
 KERNELS: dict[str, Kernel] = {}
-
-K = TypeVar("K", bound=Kernel)
-
-
-def kernel(name: str) -> Callable[[type[K]], type[K]]:
-    """Enter a class's one object under a name."""
-
-    def enter(made: type[K]) -> type[K]:
-        KERNELS[name] = made()
-        return made
-
-    return enter
+"""Every kernel that was written out by hand; formulas need no entry."""

@@ -19,11 +19,12 @@ from openaclnn.engines.cpu.classes import rows, totals
 from openaclnn.engines.cpu.classes.one_row import Sums, emit_one_row
 from openaclnn.engines.cpu.classes.parameters import Parameters, fields, objection, pack
 from openaclnn.engines.cpu.classes.tile import TILE_CLASSES, TILE_ROWS, Tile
-from openaclnn.engines.cpu.registry import Runner, kernel
+from openaclnn.engines.cpu.registry import KERNELS, Runner
 from openaclnn.engines.machine.cache import Emit, compiled
 from openaclnn.engines.machine.code import Code
 from openaclnn.engines.machine.values import Value
 
+NAME = "cross_entropy_loss_grad"
 OPERANDS = {
     "target": "target", "gradient": "gradLoss", "log_prob": "logProb", "weight": "weightOptional",
     "lse": "lseForZlossOptional", "grad_zloss": "gradZlossOptional", "out": "out",
@@ -102,7 +103,6 @@ def _sums(code: Code, parameters: Parameters, target: str) -> Sums:
     )
 
 
-@kernel("cross_entropy_loss_grad")
 class CrossEntropy:
     def declines(self, plan: Plan) -> str | None:
         return objection(plan, axes=1)
@@ -172,5 +172,7 @@ def _example(dtype: DType, target: DType, count: int = 1 << 17, classes: int = 8
         Operand("logProb", dtype, (classes,), 1),
     )
     output = Operand("out", dtype, (classes,), 1)
-    kernel = "cross_entropy_loss_grad"
-    return Plan("", kernel, dtype, (count,), inputs, output, numbers, classes, 0)
+    return Plan("", NAME, dtype, (count,), inputs, output, numbers, classes, 0)
+
+
+KERNELS[NAME] = CrossEntropy()

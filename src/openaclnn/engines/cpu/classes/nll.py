@@ -14,11 +14,12 @@ from openaclnn.engines.cpu.classes import scatter, totals
 from openaclnn.engines.cpu.classes.parameters import AXES, Parameters, fields, objection, pack
 from openaclnn.engines.cpu.classes.pieces import emit_pieces
 from openaclnn.engines.cpu.classes.select import Select
-from openaclnn.engines.cpu.registry import Runner, kernel
+from openaclnn.engines.cpu.registry import KERNELS, Runner
 from openaclnn.engines.machine.cache import compiled
 from openaclnn.engines.machine.code import Code
 from openaclnn.engines.machine.values import Value
 
+NAME = "nll_loss2d_backward"
 OPERANDS = {
     "target": "target", "gradient": "gradOutput", "weight": "weight", "total": "totalWeight",
     "out": "out",
@@ -96,7 +97,6 @@ def _pieces(plan: Plan) -> dict[str, int]:
     return {"unit": SCATTERED, "clear": scatter.LEAVE}
 
 
-@kernel("nll_loss2d_backward")
 class NllLoss2d:
     def declines(self, plan: Plan) -> str | None:
         return objection(plan, AXES)
@@ -171,5 +171,7 @@ def _example(dtype: DType, target: DType, classes: int, single: bool, size: int 
         Operand("weight", dtype, (0,), 1, role="classes"),
     )
     output = Operand("out", dtype, (1,), size)
-    kernel = "nll_loss2d_backward"
-    return Plan("", kernel, dtype, (size,), inputs, output, numbers, classes, 0)
+    return Plan("", NAME, dtype, (size,), inputs, output, numbers, classes, 0)
+
+
+KERNELS[NAME] = NllLoss2d()

@@ -201,7 +201,7 @@ class _Formula:
         x = numerics.load(place.x, index, shape)
         exponential = self.full(x)
         if self.folded:  # a small factor must not make exp's infinity finite
-            infinite = self.terms.factor * float("inf")
+            infinite = self.terms.factor.splat(shape.lanes) * float("inf")
             exponential = (x > HIGHEST).choose(infinite, exponential)
         return exponential
 

@@ -103,18 +103,17 @@ class Scatter(Writer):
         place, gradient, out = (
             address + index * size for address, size in zip(addresses, self.sizes, strict=True)
         )
-        label, _, counted = self.targets.at(place)
-        alike = self.targets.alike(place)
-        with code.either(alike & counted) as (together, apiece):
+        target = self.targets.at(place)
+        with code.either(self.targets.alike(place) & target.counted) as (together, apiece):
             with together:
+                label = target.label
                 lanes, zero = min(code.lanes, GROUP), code.integer(0)
+                shape = Shape(GROUP // lanes, lanes)
                 weight = -self.weight(label)
                 if self.gradient is None:
-                    shape = Shape(GROUP // lanes, lanes)
                     values = numerics.load(code.array(gradient, self.dtype), zero, shape) * weight
                 else:
-                    one = (self.gradient * weight).splat(lanes)
-                    values = code.joined([one] * (GROUP // lanes))
+                    values = (self.gradient * weight).fill(shape)
                 results = code.array(out + label * self.class_step, self.dtype)
                 numerics.store(values, results, zero, self.opaque)
             with apiece:

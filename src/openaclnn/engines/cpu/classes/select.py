@@ -86,17 +86,20 @@ class Select(Writer):
         highest: Variable, index: Value,
     ) -> None:  # fmt: skip
         """The results of neighbouring positions in all planes."""
-        wide = self._keys(targets, index, shape)
+        # Stream by stream: 64-bit targets and masks of all streams at once would fill the registers.
+        starts = range(0, shape.elements, shape.lanes)
+        wide = self.code.joined([self._keys(targets, index + at, shape.lanes) for at in starts])
         keys = wide.to(self.bits)
         self._note(keys, highest)
         own = self._gradients(gradients, index, shape)
         for plane, values in zip(planes, self._values(own, wide, planes, shape), strict=True):
-            hit = keys.equals(plane.wanted.to(self.bits))
-            plane.out.store(hit.choose(values, 0), index)
+            wanted = plane.wanted.to(self.bits)
+            for at, (key, value) in zip(starts, keys.streams_with(values), strict=True):
+                plane.out.store(key.equals(wanted).choose(value, 0), index + at)
 
-    def _keys(self, targets: Array, index: Value, shape: Shape) -> Value:
+    def _keys(self, targets: Array, index: Value, lanes: int) -> Value:
         """Targets as small integers: every one that is no class becomes the number of classes."""
-        keys = targets.load(index, shape)
+        keys = targets.load(index, Shape(1, lanes))
         if targets.kind == "i64":  # saturate to 32 bits, which NEON does while it narrows
             keys = intrinsic("umin", keys, 0xFFFFFFFF).to("i32")
         elif targets.kind == "u8":
@@ -127,8 +130,11 @@ class Select(Writer):
         if self.dtype == "f32" or len(planes) == 1:
             return [self._joined(own * factor, shape) for factor in factors]
         # Rounding costs more than choosing the weight first: one value a position serves both planes.
-        is_first = keys.split(own.lanes).equals(planes[0].wanted.to("i32"))
-        return [self._joined(own * is_first.choose(*factors), shape)] * len(planes)
+        first = planes[0].wanted.to("i32")
+        weights = own.join(
+            key.equals(first).choose(*factors) for key in keys.split(own.lanes).streams()
+        )
+        return [self._joined(own * weights, shape)] * len(planes)
 
     def _joined(self, values: Value, shape: Shape) -> Value:
         bits = self._rounded(values)

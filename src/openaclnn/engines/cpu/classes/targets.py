@@ -18,12 +18,16 @@ class Target(NamedTuple):
     """A target is a class and counts, or is the ignored value, or is astray."""
 
     label: Value
+    inside: Value  # a class
     heeded: Value  # not the ignored value
-    counted: Value  # heeded, and a class
+
+    @property
+    def counted(self) -> Value:
+        return self.inside & self.heeded
 
     @property
     def stray(self) -> Value:
-        return self.heeded & ~self.counted
+        return self.heeded & ~self.inside
 
 
 class Targets:
@@ -35,8 +39,7 @@ class Targets:
 
     def at(self, place: Value) -> Target:
         label = self.code.load(place, self.kind)
-        heeded = label.differs(self.ignored)
-        return Target(label, heeded, heeded & label.below(self.classes))
+        return Target(label, label.below(self.classes), label.differs(self.ignored))
 
     def alike(self, place: Value) -> Value:
         """Whether a group's targets, which lie side by side, are all the same."""

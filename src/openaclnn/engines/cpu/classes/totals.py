@@ -101,17 +101,17 @@ class _TargetSums:
         return self.code.load(self.weights + label * self.weight_step, self.weight).to("f64")
 
     def _one(self, place: Value, which: int) -> None:
-        label, _, counted = self.targets.at(place)
+        target = self.targets.at(place)
+        counted = target.counted
         self._count(counted.to("i64"))
-        self._add(which, counted.choose(self._weight(counted.choose(label, 0)), 0.0))
+        self._add(which, counted.choose(self._weight(counted.choose(target.label, 0)), 0.0))
 
     def _group(self, place: Value) -> None:
         """Neighbours of one class count at once: 8 times a FLOAT is exact in FLOAT64."""
-        label, _, counted = self.targets.at(place)
-        alike = self.targets.alike(place)
-        with self.code.either(alike & counted) as (together, apiece):
+        target = self.targets.at(place)
+        with self.code.either(self.targets.alike(place) & target.counted) as (together, apiece):
             with together:
-                self._add(0, self._weight(label) * float(GROUP))
+                self._add(0, self._weight(target.label) * float(GROUP))
                 self._count(GROUP)
             with apiece:
                 for offset in range(GROUP):
