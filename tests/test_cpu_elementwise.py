@@ -20,8 +20,11 @@ from openaclnn.core.plan import Plan
 from openaclnn.core.products import current_product
 from openaclnn.engines import cpu
 from openaclnn.engines import numpy as plain
-from openaclnn.engines.cpu import elementwise, elu, formulas, simd
+from openaclnn.engines.cpu import elementwise, forms
+from openaclnn.engines.cpu.tuned import elu
+from openaclnn.engines.formulas import FORMULAS
 from openaclnn.engines.machine import cache
+from openaclnn.engines.machine.host import machine
 from openaclnn.operators import find_operator
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
@@ -47,11 +50,13 @@ def planned(name: str, out: np.ndarray, **arguments: Any) -> tuple[Plan, list[in
     return plan, [tensor.address for tensor in plan_tensors(plan, call)]
 
 
-def run(name: str, out: np.ndarray, lanes: int | None = None, **arguments: Any) -> np.ndarray:
+def run(name: str, out: np.ndarray, lanes: int = 0, **arguments: Any) -> np.ndarray:
     """Run our kernel into `out`."""
     plan, addresses = planned(name, out, **arguments)
     assert cpu.declines(plan) is None
-    runner = cpu.prepare(plan) if lanes is None else elementwise.runner(plan, lanes)
+    kernel = cpu.kernel_named(plan.kernel)
+    assert kernel is not None
+    runner = kernel.runner(plan, lanes)
     assert runner(addresses, 0) == 0
     return out
 
@@ -260,10 +265,12 @@ def test_every_16_bit_elu_input_by_table_and_by_polynomial(
     gradient[::11] = np.where(x[::11] > -100, np.inf, 1).astype(dtype)
     for options in OPTIONS[ELU]:
         inputs = operands(ELU, gradient, x)
-        by_table = run(ELU, np.empty_like(x), **inputs, **options)
-        with monkeypatch.context() as patch:
-            patch.setattr(elu, "TABLE_FROM", 1 << 40)
-            by_polynomial = run(ELU, np.empty_like(x), **inputs, **options)
+        results = []
+        for lanes in (16, 0):  # by table everywhere, nowhere
+            with monkeypatch.context() as patch:
+                patch.setattr(elu, "TABLE_LANES", lanes)
+                results.append(run(ELU, np.empty_like(x), **inputs, **options))
+        by_table, by_polynomial = results
         assert_same_bits(by_table, by_polynomial)
         exact = find_operator(ELU).oracle(**inputs, **options)
         # Zero times an exponential that float32 cannot hold is NaN, in NumPy's float32 as in ours.
@@ -432,11 +439,11 @@ def test_positions_beyond_32_bits() -> None:
     x = numbers(np.random.default_rng(10), 100, F32)
     out, expected = np.empty_like(x), np.empty_like(x)
     run(ELU, expected, grad_output=x, self_or_result=x)
-    formula = formulas.elu(planned(ELU, out, grad_output=x, self_or_result=x)[0])
-    address = elementwise.kernel_address(formula, elementwise.Signature(("f32",) * 2, "f32", "f32"))
+    form = elementwise.form_of(planned(ELU, out, grad_output=x, self_or_result=x)[0])
+    address = forms.kernel_address(form, forms.Signature(("f32",) * 2, "f32", "f32"))
     start = 5 << 31
     moved = [array.ctypes.data - 4 * start for array in (x, x, out)]
-    block = (ctypes.c_int64 * 16)(0, *elementwise.constants(formula), *moved)
+    block = (ctypes.c_int64 * 16)(0, *forms.constants(form), *moved)
     kernel = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(address)
     kernel(ctypes.addressof(block), start, start + x.size)
     assert_same_bits(out, expected)
@@ -474,18 +481,18 @@ def test_unknown_kernels_are_declined() -> None:
     assert "no_such" in (cpu.declines(other) or "")
 
 
-def test_warmup_visits_every_formula() -> None:
-    names: list[str] = []
-    total = sum(1 for _ in elementwise.variants())
-    for plan in elementwise.variants():
-        names.append(plan.kernel)
-        assert cpu.declines(plan) is None
-    assert set(names) == set(formulas.FORMULAS)
-    assert total == len(names)
+def test_warmup_visits_every_formula_and_every_tuned_form() -> None:
+    plans = [plan for plan in cpu.variants() if plan.kernel in FORMULAS]
+    assert all(cpu.declines(plan) is None for plan in plans)
+    assert {plan.kernel for plan in plans} == set(FORMULAS)
+    for name, tuned in forms.TUNED.items():
+        own = [plan for plan in plans if plan.kernel == name]
+        for form in tuned:
+            assert any(form.choose(plan) is not None for plan in own)
 
 
 def test_machine_facts() -> None:
-    facts = simd.machine()
+    facts = machine()
     assert facts.lanes in (4, 8, 16)
     assert dtype_of_numpy(F32) is FLOAT
     assert as_tensor(np.ones(1, F32)).dtype is FLOAT

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import textwrap
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,8 @@ from openaclnn.core.products import current_product
 from openaclnn.engines import cpu
 from openaclnn.engines.cpu import pool
 from openaclnn.engines.machine import cache
+from openaclnn.engines.machine.code import Code
+from openaclnn.engines.machine.values import Value
 from openaclnn.operators import find_operator
 
 SOURCE = str(Path(openaclnn.__file__).parents[1])
@@ -33,7 +35,7 @@ import numpy as np
 from openaclnn.core.call import bind_plain
 from openaclnn.operators import find_operator
 from openaclnn.engines import cpu
-from openaclnn.engines.cpu import pool
+from openaclnn.engines.cpu import control, pool
 from openaclnn.engines.machine import cache
 from openaclnn.calls.plain import plan_tensors
 from openaclnn.core.products import current_product
@@ -117,23 +119,14 @@ def test_numbers_of_threads() -> None:
 
 def test_status_word_and_coverage() -> None:
     """Every unit runs exactly once; the status word comes back."""
-    from llvmlite import ir
 
-    from openaclnn.engines.cpu.simd import add_loop
-    from openaclnn.engines.machine.words import I8, PTR, i64, read_slot, write_slot
-
-    def emit(builder: Any, arguments: Any) -> None:
+    def emit(code: Code, arguments: Sequence[Value]) -> None:
         block, start, stop = arguments
-        base = builder.inttoptr(read_slot(builder, block, 1), PTR)
-        moved = builder.gep(base, [start], source_etype=I8)
-
-        def body(index: Any) -> None:
-            place = builder.gep(moved, [index], source_etype=I8)
-            value = builder.load(place, typ=I8, align=1)
-            builder.store(builder.add(value, ir.Constant(I8, 1)), place, align=1)
-
-        add_loop(builder, i64(0), builder.sub(stop, start), 1, body)
-        write_slot(builder, block, 0, 7)
+        words = code.array(block, "i64")
+        seen = code.array(words.read(1), "u8")
+        with code.loop(start, stop) as index:
+            seen.write(index, seen.read(index) + 1)
+        words.write(0, 7)
 
     kernel = cache.compiled("test.count", emit)
     for threads in (1, 2, 5):
@@ -213,7 +206,7 @@ def test_workers_are_made_again_after_a_fork() -> None:
         assert right()
         child = os.fork()
         if child == 0:
-            good = right() and pool.get_num_threads() == 3 and pool._CONTROL[pool.ACTIVE] == 2
+            good = right() and pool.get_num_threads() == 3 and pool._CONTROL[control.ACTIVE] == 2
             grandchild = os.fork()
             if grandchild == 0:
                 os._exit(0 if right() else 1)
@@ -264,7 +257,7 @@ def test_the_interpreter_ends_cleanly() -> None:
 
 def test_a_platform_without_semaphores_runs_on_the_caller() -> None:
     output = script(
-        "pool._supported = False; print(right(), pool.get_num_threads(), pool._CONTROL[pool.ACTIVE])"
+        "pool._supported = False; print(right(), pool.get_num_threads(), pool._CONTROL[control.ACTIVE])"
     )
     assert output == "True 1 0"
 

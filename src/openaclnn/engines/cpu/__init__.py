@@ -1,11 +1,18 @@
-"""The CPU engine: kernels written as vector code for LLVM (through Numba's llvmlite), on a thread pool of our own."""
+"""The CPU engine: vector code written for the machine at hand and compiled by LLVM, on threads of its own.
+
+Formulas are served by themselves (`elementwise.py`, with `forms.py` and what `tuned/` has beside the plain form),
+kernels with a class axis by what `classes/` enters. Importing this package does not import llvmlite.
+"""
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from openaclnn.core.plan import Plan
+from openaclnn.engines.cpu.registry import KERNELS, Kernel
+from openaclnn.engines.formulas import FORMULAS
 
 DEVICES = ("cpu",)
 TAKES_ARRAYS = True  # runners take NumPy arrays in the place of addresses
@@ -14,34 +21,44 @@ TAKES_ARRAYS = True  # runners take NumPy arrays in the place of addresses
 def unavailable() -> str | None:
     """Why this engine cannot be used on this machine; None if it can."""
     if importlib.util.find_spec("llvmlite") is None:
-        return "llvmlite, Numba's code generator, is not installed"
-    from openaclnn.engines.cpu.simd import machine
+        return "llvmlite, the compiler it writes code with, is not installed"
+    from openaclnn.engines.machine.host import machine
 
     return None if machine().fma else "this CPU has no fused multiply-add"
 
 
+def kernel_named(name: str) -> Kernel | None:
+    """What serves plans of a kernel name."""
+    if name not in KERNELS and name in FORMULAS:
+        from openaclnn.engines.cpu import tuned  # noqa: F401  (enters its forms)
+        from openaclnn.engines.cpu.elementwise import Elementwise
+
+        KERNELS[name] = Elementwise(FORMULAS[name])
+    if name not in KERNELS:
+        importlib.import_module("openaclnn.engines.cpu.classes")
+    return KERNELS.get(name)
+
+
 def declines(plan: Plan) -> str | None:
     """Why this engine does not serve a plan; None if it does."""
-    if plan.classes:
-        from openaclnn.engines.cpu import classes
-
-        reason: str | None = classes.declines(plan)
-        return reason
-    from openaclnn.engines.cpu import elementwise
-
-    return elementwise.declines(plan)
+    kernel = kernel_named(plan.kernel)
+    return f"no CPU kernel is called {plan.kernel}" if kernel is None else kernel.declines(plan)
 
 
 def prepare(plan: Plan) -> Callable[[Sequence[int], int], int]:
     """What runs the plan: a function of the operands' addresses (the output's last) and a stream."""
-    if plan.classes:
-        from openaclnn.engines.cpu import classes
+    kernel = kernel_named(plan.kernel)
+    assert kernel is not None, plan.kernel
+    return kernel.runner(plan)
 
-        runner: Callable[[Sequence[int], int], int] = classes.runner(plan)
-        return runner
-    from openaclnn.engines.cpu import elementwise
 
-    return elementwise.runner(plan)
+def variants() -> Iterator[Plan]:
+    """Plans that between them need every kernel."""
+    kernel_named("")  # enters those that are not formulas
+    for name in {**FORMULAS, **KERNELS}:
+        kernel = kernel_named(name)
+        assert kernel is not None
+        yield from kernel.variants()
 
 
 def warmup(progress: Callable[[int, int, str], None] | None = None) -> int:
@@ -49,10 +66,7 @@ def warmup(progress: Callable[[int, int, str], None] | None = None) -> int:
 
     `progress(done, total, kernel)` is called after each.
     """
-    from openaclnn.engines.cpu import classes, elementwise
-
-    plans = list(elementwise.variants())
-    plans += classes.variants()
+    plans = list(variants())
     for done, plan in enumerate(plans, 1):
         prepare(plan)
         if progress is not None:

@@ -23,44 +23,16 @@ from typing import Any
 import numpy as np
 
 from openaclnn.engines import threads
-from openaclnn.engines.cpu.launcher import (
-    ACTIVE,
-    AVOID,
-    BUSY,
-    CONTROL,
-    CPUS,
-    DONE,
-    FROM_INT64,
-    GETCPU,
-    GO,
-    HANDLE,
-    MASK,
-    MASK_SLOTS,
-    MAX_ARGUMENTS,
-    MAX_WORKERS,
-    NDARRAY,
-    RESTORE,
-    SAVE,
-    SEM_POST,
-    SEM_WAIT,
-    SET_AFFINITY,
-    STARTED,
-    TUPLE,
-    VECTORCALL,
-    WORKER,
-    WORKER_SLOTS,
-    WORKERS,
-    emit_bound,
-    emit_entry,
-    emit_worker,
-)
+from openaclnn.engines.cpu import control as at
+from openaclnn.engines.cpu.launcher import emit_bound, emit_entry
+from openaclnn.engines.cpu.sharing import WORKER, emit_worker
 from openaclnn.engines.machine import cache
 from openaclnn.engines.machine.builtins import address_of_function, builtin
 from openaclnn.engines.machine.objects import arrays_are_readable
 
 __all__ = ["bind", "get_num_threads", "launch"]
 
-_CONTROL = np.zeros(WORKERS + MAX_WORKERS * WORKER_SLOTS, np.int64)
+_CONTROL = np.zeros(at.WORKERS + at.MAX_WORKERS * at.WORKER_SLOTS, np.int64)
 _CONTROL_AT: int = _CONTROL.ctypes.data
 
 
@@ -69,13 +41,13 @@ def native() -> Callable[..., int]:
     """The builtin `launch` itself. It costs 0.2 us a call; a Numba dispatcher would 0.7."""
     api = ctypes.pythonapi
     for where, function in (
-        (FROM_INT64, api.PyLong_FromLongLong), (SAVE, api.PyEval_SaveThread),
-        (RESTORE, api.PyEval_RestoreThread), (VECTORCALL, api.PyObject_Vectorcall),
+        (at.FROM_INT64, api.PyLong_FromLongLong), (at.SAVE, api.PyEval_SaveThread),
+        (at.RESTORE, api.PyEval_RestoreThread), (at.VECTORCALL, api.PyObject_Vectorcall),
     ):  # fmt: skip
         _CONTROL[where] = address_of_function(function)
-    _CONTROL[TUPLE] = id(tuple)
+    _CONTROL[at.TUPLE] = id(tuple)
     if arrays_are_readable():
-        _CONTROL[NDARRAY] = id(np.ndarray)
+        _CONTROL[at.NDARRAY] = id(np.ndarray)
     return builtin("pool.entry", emit_entry, _CONTROL_AT)
 
 
@@ -87,7 +59,7 @@ _supported = sys.platform == "linux"
 
 def get_num_threads() -> int:
     """How many threads share a large kernel, the caller included."""
-    return min(threads.get_num_threads(), MAX_WORKERS + 1) if _supported else 1
+    return min(threads.get_num_threads(), at.MAX_WORKERS + 1) if _supported else 1
 
 
 def _restart() -> None:
@@ -118,9 +90,9 @@ def _start() -> None:
                 _state["workers"] += 1
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
-    _CONTROL[AVOID] = -1
-    _CONTROL[STARTED] = 1
-    _CONTROL[ACTIVE] = min(wanted, _state["workers"])
+    _CONTROL[at.AVOID] = -1
+    _CONTROL[at.STARTED] = 1
+    _CONTROL[at.ACTIVE] = min(wanted, _state["workers"])
 
 
 def _load_functions() -> bool:
@@ -129,36 +101,36 @@ def _load_functions() -> bool:
     needed = ("sem_wait", "sem_post", "sem_init", "pthread_create")
     if not all(hasattr(libc, name) for name in needed):
         return False
-    _CONTROL[SEM_WAIT] = address_of_function(libc.sem_wait)
-    _CONTROL[SEM_POST] = address_of_function(libc.sem_post)
+    _CONTROL[at.SEM_WAIT] = address_of_function(libc.sem_wait)
+    _CONTROL[at.SEM_POST] = address_of_function(libc.sem_post)
     cpus = os.sched_getaffinity(0)
     if hasattr(libc, "sched_getcpu") and hasattr(libc, "pthread_setaffinity_np"):
-        _CONTROL[GETCPU] = address_of_function(libc.sched_getcpu)
-        _CONTROL[SET_AFFINITY] = address_of_function(libc.pthread_setaffinity_np)
-        mask = _CONTROL[MASK : MASK + MASK_SLOTS].view(np.uint64)
+        _CONTROL[at.GETCPU] = address_of_function(libc.sched_getcpu)
+        _CONTROL[at.SET_AFFINITY] = address_of_function(libc.pthread_setaffinity_np)
+        mask = _CONTROL[at.MASK : at.MASK + at.MASK_SLOTS].view(np.uint64)
         mask[:] = 0
         for cpu in cpus:
-            if cpu < 64 * MASK_SLOTS:
+            if cpu < 64 * at.MASK_SLOTS:
                 mask[cpu // 64] |= np.uint64(1 << cpu % 64)
-        _CONTROL[CPUS] = len(cpus)
+        _CONTROL[at.CPUS] = len(cpus)
     return True
 
 
 def _create(start: int, index: int) -> bool:
     libc = ctypes.CDLL(None)
-    worker = _CONTROL_AT + 8 * (WORKERS + index * WORKER_SLOTS)
-    _CONTROL[WORKERS + index * WORKER_SLOTS + CONTROL] = _CONTROL_AT
-    for semaphore in (GO, DONE):
+    worker = _CONTROL_AT + 8 * (at.WORKERS + index * at.WORKER_SLOTS)
+    _CONTROL[at.WORKERS + index * at.WORKER_SLOTS + at.CONTROL] = _CONTROL_AT
+    for semaphore in (at.GO, at.DONE):
         if libc.sem_init(ctypes.c_void_p(worker + 8 * semaphore), 0, 0) != 0:
             return False
-    handle = ctypes.c_void_p(worker + 8 * HANDLE)
+    handle = ctypes.c_void_p(worker + 8 * at.HANDLE)
     failed: int = libc.pthread_create(handle, None, ctypes.c_void_p(start), ctypes.c_void_p(worker))
     return failed == 0
 
 
 def _after_fork_in_child() -> None:
     """Only the forking thread lives on: forget the workers; the next large call makes new ones."""
-    _CONTROL[BUSY] = _CONTROL[ACTIVE] = _CONTROL[STARTED] = 0
+    _CONTROL[at.BUSY] = _CONTROL[at.ACTIVE] = _CONTROL[at.STARTED] = 0
     _state.update(started=False, workers=0)
     _lock.release()
 
@@ -177,10 +149,17 @@ def address_of(operand: Any) -> int:
     return int(operand)
 
 
+def check_fit(count: int) -> None:
+    """ValueError where a kernel cannot be given so many arguments."""
+    if count > at.MAX_ARGUMENTS:
+        raise ValueError(f"a kernel takes up to {at.MAX_ARGUMENTS} arguments, not {count}")
+
+
 def launch(kernel: int, count: int, grain: int, *arguments: int) -> int:
     """Run `kernel` over [0, count) and return its status word; up to `grain` units stay on this thread."""
     if count > grain and not _state["started"]:
         ensure_started()
+    check_fit(len(arguments))
     return native()(kernel, count, grain, *arguments)
 
 
@@ -192,9 +171,9 @@ def bind(
     `keep` lives as long as the runner: the arrays that constants point into.
     """
     entry = native()
-    assert len(constants) + 8 <= MAX_ARGUMENTS, "operands and constants must fit the argument block"
 
     def run(addresses: Sequence[int], stream: int = 0) -> int:
+        check_fit(len(constants) + len(addresses))
         if count > grain and not _state["started"]:
             ensure_started()
         return entry(kernel, count, grain, *constants, *addresses)

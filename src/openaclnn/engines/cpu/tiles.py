@@ -14,26 +14,13 @@ import numpy as np
 
 from openaclnn.core.plan import Plan
 from openaclnn.engines.cpu import copies, pool
-from openaclnn.engines.cpu.launcher import MAX_ARGUMENTS
-from openaclnn.engines.machine import cache
-from openaclnn.engines.machine.words import (
-    I8,
-    I64,
-    PTR,
-    for_range,
-    i64,
-    read_slot,
-    slot,
-    stack,
-    write_slot,
-)
+from openaclnn.engines.cpu.driver import BUFFERED, DENSE, LINE, PACKED, SINGLE, driver
+
+__all__ = ["Form", "arrange", "runner"]
 
 GRAIN = 1 << 15  # elements that one thread does sooner than two: waking a worker takes 15 to 40 us
-TILE = 4096  # elements of a buffered tile: 16 KiB of float32, four of which fit into the cache
-LINE = 64  # bytes of a cache line: how much a transposed operand gives at one place
+TILE = 4096  # elements of a buffered tile, or fewer where many operands share the buffers
 NARROW = 16  # fewer columns than this are not worth a row of their own
-
-SINGLE, DENSE, PACKED = 0, 1, 2
 
 
 class Form(NamedTuple):
@@ -72,7 +59,8 @@ def arrange(plan: Plan) -> Form:
             for operand, mode in zip(operands, modes, strict=True)
         )
     row_axis, rows = _rows(plan, packed)
-    size = TILE if packed else GRAIN
+    items = sum(operand.dtype.itemsize for operand in packed)
+    size = min(TILE, BUFFERED // items) if packed else GRAIN
     columns = min(width, size // rows)
     depth = shape[row_axis] if len(shape) > 1 else 1
     rows = min(depth, max(rows, size // columns))
@@ -93,19 +81,12 @@ def _rows(plan: Plan, packed: Sequence[Any]) -> tuple[int, int]:
     return outer[-1], 1
 
 
-# The driver's block: these slots, the flat kernel's constants, then for each operand OPERAND slots, then
-# the sizes of the remaining axes, then each operand's strides (in bytes) along them.
-FLAT, OPERANDS, CONSTANTS, AXES, ROWS, COLUMNS = range(6)
-TILE_ROWS, TILE_COLUMNS, ROW_TILES, COLUMN_TILES, MERGED = range(6, 11)
-FIRST_CONSTANT = 12
-ITEM, MODE, ROW_STEP, COLUMN_STEP, OFFSET, COPY, BUFFER, OPERAND = 0, 1, 2, 3, 4, 5, 6, 8
-
-
 def runner(
     plan: Plan, form: Form, kernel: int, constants: Sequence[int], keep: Any
 ) -> Callable[[Sequence[int], int], int]:
     """Run a flat kernel over a plan."""
     operands = (*plan.inputs, plan.output)
+    pool.check_fit(max(1, len(constants)) + len(operands))  # the driver's block is one argument
     offsets = [operand.offset * operand.dtype.itemsize for operand in operands]
     if form.flat:
         run = pool.bind(kernel, plan.shape[0], GRAIN, *constants, keep=keep)
@@ -131,7 +112,7 @@ def runner(
         block += [item, mode, row_step, step, offsets[index], copy, buffer, 0]
         tables.append([strides[axis] for axis in others])
         if mode == PACKED:
-            buffer += -(-size * item // 64) * 64
+            buffer += -(-size * item // LINE) * LINE
     block += [shape[axis] for axis in others]
     for table in tables:
         block += table
@@ -139,9 +120,8 @@ def runner(
     count = row_tiles * column_tiles
     for axis in others:
         count *= shape[axis]
-    driver = cache.compiled("tiles.driver", _emit_driver)
     grain = max(1, GRAIN // size)
-    return pool.bind(driver, count, grain, words.ctypes.data, keep=(keep, words))
+    return pool.bind(driver(), count, grain, words.ctypes.data, keep=(keep, words))
 
 
 def _shifted(
@@ -156,126 +136,3 @@ def _shifted(
         return run([place + offset for place, offset in zip(places, offsets, strict=True)])
 
     return moved
-
-
-SCRATCH = 4 * TILE * 4 + 4 * LINE
-
-
-def _emit_driver(builder: Any, arguments: Any) -> None:
-    """For each tile: pack, call the flat kernel on its rows, unpack."""
-    outer, start, stop = arguments
-    block = builder.inttoptr(read_slot(builder, outer, 1), PTR)
-    operands, constants = (read_slot(builder, block, index) for index in (OPERANDS, CONSTANTS))
-    axes = read_slot(builder, block, AXES)
-    flat = builder.inttoptr(read_slot(builder, block, FLAT), cache.KERNEL.as_pointer())
-    records = slot(builder, block, builder.add(constants, i64(FIRST_CONSTANT)))
-    sizes = slot(builder, records, builder.mul(operands, i64(OPERAND)))
-    steps = slot(builder, sizes, axes)
-    inner = stack(builder, I64, MAX_ARGUMENTS)
-    bases, moves = stack(builder, I64, 8), stack(builder, I64, 8)
-    scratch = builder.ptrtoint(stack(builder, I8, SCRATCH), I64)
-    write_slot(builder, inner, 0, 0)
-
-    def copy_constant(index: Any) -> None:
-        value = read_slot(builder, block, builder.add(index, i64(FIRST_CONSTANT)))
-        write_slot(builder, inner, builder.add(index, i64(1)), value)
-
-    for_range(builder, constants, copy_constant)
-    first = builder.add(constants, i64(1))  # the flat kernel's first operand
-
-    def field(operand: Any, name: int) -> Any:
-        return read_slot(
-            builder, records, builder.add(builder.mul(operand, i64(OPERAND)), i64(name))
-        )
-
-    def tile(unit: Any) -> None:
-        left = builder.add(start, unit)
-        left, column = _split(builder, left, read_slot(builder, block, COLUMN_TILES))
-        left, row = _split(builder, left, read_slot(builder, block, ROW_TILES))
-        row, rows = _extent(builder, block, row, TILE_ROWS, ROWS)
-        column, columns = _extent(builder, block, column, TILE_COLUMNS, COLUMNS)
-
-        def locate(operand: Any) -> None:
-            address = read_slot(builder, outer, builder.add(operand, i64(2)))
-            address = builder.add(address, field(operand, OFFSET))
-            address = builder.add(address, builder.mul(row, field(operand, ROW_STEP)))
-            address = builder.add(address, builder.mul(column, field(operand, COLUMN_STEP)))
-            write_slot(builder, bases, operand, address)
-
-        for_range(builder, operands, locate)
-        rest = stack(builder, I64, 1)
-        write_slot(builder, rest, 0, left)
-
-        def walk(behind: Any) -> None:
-            axis = builder.sub(builder.sub(axes, i64(1)), behind)
-            size = read_slot(builder, sizes, axis)
-            left, index = _split(builder, read_slot(builder, rest, 0), size)
-            write_slot(builder, rest, 0, left)
-
-            def shift(operand: Any) -> None:
-                where = builder.add(builder.mul(operand, axes), axis)
-                step = builder.mul(index, read_slot(builder, steps, where))
-                write_slot(
-                    builder, bases, operand, builder.add(read_slot(builder, bases, operand), step)
-                )
-
-            for_range(builder, operands, shift)
-
-        for_range(builder, axes, walk)
-
-        def copy(operand: Any) -> None:
-            function = builder.inttoptr(field(operand, COPY), copies.COPY_TYPE.as_pointer())
-            buffer = builder.add(scratch, field(operand, BUFFER))
-            given = [buffer, read_slot(builder, bases, operand), rows, columns]
-            builder.call(function, [*given, field(operand, ROW_STEP), field(operand, COLUMN_STEP)])
-
-        output = builder.sub(operands, i64(1))
-
-        def place(operand: Any) -> None:
-            packed = builder.icmp_signed("==", field(operand, MODE), i64(PACKED))
-            is_output = builder.icmp_signed("==", operand, output)
-            buffer = builder.add(scratch, field(operand, BUFFER))
-            base = builder.select(packed, buffer, read_slot(builder, bases, operand))
-            pitch = builder.mul(columns, field(operand, ITEM))
-            move = builder.select(packed, pitch, field(operand, ROW_STEP))
-            write_slot(builder, inner, builder.add(first, operand), base)
-            write_slot(builder, moves, operand, move)
-            with builder.if_then(builder.and_(packed, builder.not_(is_output))):
-                copy(operand)
-
-        for_range(builder, operands, place)
-        merged = builder.icmp_signed("!=", read_slot(builder, block, MERGED), i64(0))
-        calls = builder.select(merged, i64(1), rows)
-        length = builder.select(merged, builder.mul(rows, columns), columns)
-
-        def call(_: Any) -> None:
-            builder.call(flat, [inner, i64(0), length])
-
-            def advance(operand: Any) -> None:
-                where = builder.add(first, operand)
-                moved = builder.add(
-                    read_slot(builder, inner, where), read_slot(builder, moves, operand)
-                )
-                write_slot(builder, inner, where, moved)
-
-            for_range(builder, operands, advance)
-
-        for_range(builder, calls, call)
-        with builder.if_then(builder.icmp_signed("==", field(output, MODE), i64(PACKED))):
-            copy(output)
-
-    for_range(builder, builder.sub(stop, start), tile)
-
-
-def _split(builder: Any, value: Any, size: Any) -> tuple[Any, Any]:
-    """Quotient and remainder."""
-    quotient = builder.udiv(value, size)
-    return quotient, builder.sub(value, builder.mul(quotient, size))
-
-
-def _extent(builder: Any, block: Any, index: Any, step: int, size: int) -> tuple[Any, Any]:
-    """A tile's start along an axis, and how far it reaches."""
-    width = read_slot(builder, block, step)
-    begin = builder.mul(index, width)
-    left = builder.sub(read_slot(builder, block, size), begin)
-    return begin, builder.select(builder.icmp_signed("<", left, width), left, width)

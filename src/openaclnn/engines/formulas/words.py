@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 __all__ = [
-    "WORDS", "Value", "abs", "exp", "log", "log1p", "maximum", "minimum", "sign", "sqrt", "tanh",
+    "WORDS", "Value", "abs", "exp", "fma", "log", "log1p", "maximum", "minimum", "sign", "sqrt", "tanh",
     "where",
 ]  # fmt: skip
 
@@ -48,6 +48,12 @@ def _float(value: Any) -> Any:
 def where(condition: Value, yes: Value, no: Value) -> Value:
     """One of two values by a comparison."""
     return np.where(condition, _float(yes), _float(no))
+
+
+@_word
+def fma(x: Value, y: Value, z: Value) -> Value:
+    """x * y + z, rounded once."""
+    return (np.asarray(x, np.float64) * y + z).astype(np.float32)
 
 
 @_word

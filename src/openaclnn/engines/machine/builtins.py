@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import llvmlite.binding as llvm
-from llvmlite import ir
 
 from openaclnn.engines.machine import cache
-from openaclnn.engines.machine.words import I64, PTR, read_slot
+from openaclnn.engines.machine.code import Array, Code
+from openaclnn.engines.machine.kinds import signature
+from openaclnn.engines.machine.values import Value
 
-__all__ = ["ENTRY", "address_of_function", "as_int64", "builtin", "call_slot"]
+__all__ = ["address_of_function", "builtin", "integer_of"]
 
-ENTRY = ir.FunctionType(PTR, [PTR, PTR, I64])
-"""CPython's fast calling convention: self, an array of arguments, their number."""
+Emit = Callable[[Code, Array, Array, Value], None]
+"""Writes a builtin, of its control block, the addresses of its arguments and their number."""
+
+ENTRY = signature("i64", "i64", "i64", "i64")
+"""CPython's fast calling convention: self, an array of arguments, their number; addresses are integers here."""
 
 _AS_INT64 = "openaclnn_as_int64"  # PyLong_AsLongLong under a name of ours
 _METH_FASTCALL = 0x80
@@ -35,30 +39,27 @@ def address_of_function(function: Any) -> int:
     return ctypes.cast(function, ctypes.c_void_p).value or 0
 
 
-def as_int64(builder: Any) -> Any:
-    """The function that reads a Python integer, declared in the module being written."""
-    known = builder.module.globals.get(_AS_INT64)
-    return known or ir.Function(builder.module, ir.FunctionType(I64, [PTR]), _AS_INT64)
-
-
-def call_slot(builder: Any, control: Any, where: int, result: Any, *values: Any) -> Any:
-    """Call the function whose address lies in a slot of a control block."""
-    kind = ir.FunctionType(result, [value.type for value in values])
-    address = builder.inttoptr(read_slot(builder, control, where), kind.as_pointer())
-    return builder.call(address, values)
+def integer_of(code: Code, item: Value) -> Value:
+    """What the Python integer at an address says."""
+    return code.call_symbol(_AS_INT64, "i64", item)
 
 
 _definitions: dict[str, _MethodDef] = {}
 
 
-def builtin(name: str, emit: cache.Emit, control: int, keep: Any = None) -> Callable[..., Any]:
-    """The function that `emit(builder, (self, arguments, number))` writes; self is a control block's address.
+def builtin(name: str, emit: Emit, control: int, keep: Any = None) -> Callable[..., Any]:
+    """The function that `emit(code, control block, arguments, number)` writes; it returns an object's address.
 
     `keep` lives as long as the function: CPython holds it in the place of the function's module.
     """
+
+    def whole(code: Code, arguments: Sequence[Value]) -> None:
+        self, given, number = arguments
+        emit(code, code.slots(integer_of(code, self)), code.slots(given), number)
+
     if name not in _definitions:
         llvm.add_symbol(_AS_INT64, address_of_function(ctypes.pythonapi.PyLong_AsLongLong))
-        code = cache.compiled(name, emit, ENTRY)
+        code = cache.compiled(name, whole, ENTRY)
         definition = _MethodDef(b"launch", code, _METH_FASTCALL, None)
         # The function reads it when it ends, which may be after this module's own end.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(definition))

@@ -12,7 +12,7 @@ import hashlib
 import os
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +22,18 @@ from llvmlite import ir
 
 from openaclnn.core.folders import cache_folder
 from openaclnn.core.version import __version__
-from openaclnn.engines.machine.words import I64, PTR
+from openaclnn.engines.machine.code import Code
+from openaclnn.engines.machine.kinds import I64, PTR, VOID
+from openaclnn.engines.machine.values import Value
 
-__all__ = ["KERNEL", "compiled", "machine_key"]
+__all__ = ["KERNEL", "Emit", "compiled", "machine_key"]
 
-KERNEL = ir.FunctionType(ir.VoidType(), [PTR, I64, I64])
+KERNEL = ir.FunctionType(VOID, [PTR, I64, I64])
 """void kernel(int64_t *arguments, int64_t start, int64_t stop): what `pool.launch` runs."""
 
-Emit = Callable[[Any, Any], None]  # (builder, the function's arguments)
+Emit = Callable[
+    [Code, Sequence[Value]], None
+]  # of the function under construction, and its arguments
 
 _lock = threading.Lock()
 _addresses: dict[str, int] = {}
@@ -68,7 +72,7 @@ def machine_key() -> str:
 
 
 def compiled(name: str, emit: Emit, signature: Any = KERNEL) -> int:
-    """The address of the function that `emit(builder, arguments)` writes; `name` must tell it from all others."""
+    """The address of the function that `emit(code, arguments)` writes; `name` must tell it from all others."""
     address = _addresses.get(name)
     if address is None:
         with _lock:
@@ -84,13 +88,15 @@ def _build(name: str, emit: Emit, signature: Any) -> int:
     function = ir.Function(module, signature, "kernel")
     function.attributes.add("nounwind")
     builder = ir.IRBuilder(function.append_basic_block("entry"))
-    # goto_entry_block places stack slots before the terminator; a body of its own keeps them first.
-    body = function.append_basic_block("body")
-    builder.branch(body)
+    # Three parts: the frame's slots, what is done once before everything else, and the body.
+    once, body = (function.append_basic_block(name) for name in ("once", "body"))
+    builder.branch(once)
     builder.position_at_end(body)
-    emit(builder, function.args)
+    emit(Code(builder, once), [Value(builder, argument) for argument in function.args])
     if not builder.block.is_terminated:
         builder.ret_void()
+    builder.position_at_end(once)
+    builder.branch(body)
     source = str(module)
     key = hashlib.sha256(f"{machine_key()}\n{source}".encode()).hexdigest()
     path = cache_folder() / f"{key[:40]}.o"

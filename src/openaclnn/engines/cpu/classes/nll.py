@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from openaclnn.core.plan import Plan
+from openaclnn.core.dtypes import FLOATS, INT32, INT64, UINT8, DType
+from openaclnn.core.plan import Operand, Plan
 from openaclnn.engines.cpu import pool
 from openaclnn.engines.cpu.classes import scatter, totals
-from openaclnn.engines.cpu.classes.code import Code, Number
-from openaclnn.engines.cpu.classes.parameters import Parameters, fields, pack
+from openaclnn.engines.cpu.classes.parameters import AXES, Parameters, fields, objection, pack
 from openaclnn.engines.cpu.classes.pieces import emit_pieces
 from openaclnn.engines.cpu.classes.select import Select
+from openaclnn.engines.cpu.registry import KERNELS, Runner
 from openaclnn.engines.machine.cache import compiled
+from openaclnn.engines.machine.code import Code
+from openaclnn.engines.machine.values import Value
 
+NAME = "nll_loss2d_backward"
 OPERANDS = {
     "target": "target", "gradient": "gradOutput", "weight": "weight", "total": "totalWeight",
     "out": "out",
@@ -34,10 +38,10 @@ SPAN = 1 << 22
 IN_CACHE = 1 << 19  # bytes that are still in a core's cache when their values are scattered
 
 
-def single_gradient(dtype: str, target: str) -> Callable[[Code, Parameters], Number]:
+def single_gradient(dtype: str, target: str) -> Callable[[Code, Parameters], Value]:
     """The one gradient of all positions, divided by the total weight for mean: FLOAT, as documented."""
 
-    def emit(code: Code, parameters: Parameters) -> Number:
+    def emit(code: Code, parameters: Parameters) -> Value:
         gradient = code.variable(code.load(parameters.address("gradient"), dtype))
         given = parameters["total_given"].differs(0)
         positions, zero = parameters["positions"], code.integer(0)
@@ -46,7 +50,7 @@ def single_gradient(dtype: str, target: str) -> Callable[[Code, Parameters], Num
                 code, given.choose(zero, positions), parameters.scratch, zero, 2,
                 lambda start, stop: totals.sum_targets(code, parameters, start, stop, target, dtype),
             )  # fmt: skip
-            divisor = code.variable(total.to_f32())
+            divisor = code.variable(total.to("f32"))
             with code.when(given):
                 divisor.set(code.load(parameters.address("total"), dtype))
             gradient.set(gradient.get() / divisor.get())
@@ -93,53 +97,81 @@ def _pieces(plan: Plan) -> dict[str, int]:
     return {"unit": SCATTERED, "clear": scatter.LEAVE}
 
 
-def runner(plan: Plan, lanes: int = 0) -> Callable[[Sequence[int], int], int]:
-    """What runs a plan: `run(addresses, stream)`; nonzero if a target was out of range."""
-    numbers, dtype = plan.numbers, plan.output.dtype.short
-    target = TARGETS[plan.inputs[plan.targets].dtype.name]
-    gradient = next(operand for operand in plan.inputs if operand.parameter == "gradOutput")
-    single = gradient.role == "single"
-    positions = int(np.prod(plan.shape, dtype=object))
-    size = positions * plan.classes * plan.output.dtype.itemsize
-    by_comparing = _side_by_side(plan) and plan.classes <= FEW
-    way = {"unit": UNIT, "clear": scatter.LEAVE} if by_comparing else _pieces(plan)
-    block = pack(
-        SLOTS, plan, OPERANDS,
-        {
-            "weighted": 1,
-            "mean": int(numbers["mean"]),
-            "total_given": int(numbers["total_weight_given"]),
-            "span": SPAN,
-            "bytes": size,
-            **way,
-        },
-    )  # fmt: skip
-    kind = f"{dtype}.{target}.{'single' if single else 'each'}"
-    worker: Any = Select if by_comparing else scatter.Scatter
-    kernel = compiled(
-        f"nll.{worker.__name__}.{kind} x{lanes}",
-        emit_pieces(worker, dtype, target, single, SLOTS, single_gradient(dtype, target), lanes),
+class NllLoss2d:
+    def declines(self, plan: Plan) -> str | None:
+        return objection(plan, AXES)
+
+    def runner(self, plan: Plan, lanes: int = 0) -> Runner:
+        numbers, dtype = plan.numbers, plan.output.dtype.short
+        target = TARGETS[plan.inputs[plan.targets].dtype.name]
+        gradient = next(operand for operand in plan.inputs if operand.parameter == "gradOutput")
+        single = gradient.role == "single"
+        positions = int(np.prod(plan.shape, dtype=object))
+        size = positions * plan.classes * plan.output.dtype.itemsize
+        by_comparing = _side_by_side(plan) and plan.classes <= FEW
+        way = {"unit": UNIT, "clear": scatter.LEAVE} if by_comparing else _pieces(plan)
+        block = pack(
+            SLOTS, plan, OPERANDS,
+            {
+                "weighted": 1,
+                "mean": int(numbers["mean"]),
+                "total_given": int(numbers["total_weight_given"]),
+                "span": SPAN,
+                "bytes": size,
+                **way,
+            },
+        )  # fmt: skip
+        kind = f"{dtype}.{target}.{'single' if single else 'each'}"
+        worker: Any = Select if by_comparing else scatter.Scatter
+        write = compiled(
+            f"nll.{worker.__name__}.{kind} x{lanes}",
+            emit_pieces(
+                worker, dtype, target, single, SLOTS, single_gradient(dtype, target), lanes
+            ),
+        )
+        pieces = -(-positions // way["unit"])
+        grain = max(1, ALONE // (min(way["unit"], positions) * plan.classes))
+        summed = numbers["mean"] and not numbers["total_weight_given"]
+        sums_first = summed and pieces > grain and positions > totals.BLOCK
+        clears_first = way["clear"] == scatter.LEAVE and not by_comparing
+        at = block.ctypes.data
+        if not sums_first and not clears_first:
+            return pool.bind(write, pieces, grain, at, 0, keep=block)
+        sums = compiled(f"totals.nll.{dtype}.{target}", totals.emit_totals(target, dtype, SLOTS))
+        clear = compiled("nll.clear", scatter.emit_clear(SLOTS))
+        blocks = totals.block_count(positions)
+
+        def run(addresses: Sequence[int], stream: int = 0, keep: Any = block) -> int:
+            place = 0
+            if sums_first:
+                scratch = np.empty(2 * blocks)
+                place = scratch.ctypes.data
+                pool.launch(sums, blocks, totals.GRAIN, at, place, *addresses)
+            if clears_first:
+                pool.launch(clear, -(-size // SPAN), 1, at, place, *addresses)
+            return pool.launch(write, pieces, grain, at, place, *addresses)
+
+        return run
+
+    def variants(self) -> Iterator[Plan]:
+        for dtype in FLOATS:
+            for target in (INT64, INT32, UINT8):
+                for classes in (FEW, FEW + 1):
+                    for single in (False, True):
+                        yield _example(dtype, target, classes, single)
+
+
+def _example(dtype: DType, target: DType, classes: int, single: bool, size: int = 1 << 17) -> Plan:
+    """A plan of many pixels."""
+    numbers = {"ignore_index": -100, "mean": single, "total_weight_given": False}
+    role = "single" if single else "positions"
+    inputs = (
+        Operand("target", target, (1,), role="positions"),
+        Operand("gradOutput", dtype, (0 if single else 1,), role=role),
+        Operand("weight", dtype, (0,), 1, role="classes"),
     )
-    pieces = -(-positions // way["unit"])
-    grain = max(1, ALONE // (min(way["unit"], positions) * plan.classes))
-    summed = numbers["mean"] and not numbers["total_weight_given"]
-    sums_first = summed and pieces > grain and positions > totals.BLOCK
-    clears_first = way["clear"] == scatter.LEAVE and not by_comparing
-    at = block.ctypes.data
-    if not sums_first and not clears_first:
-        return pool.bind(kernel, pieces, grain, at, 0, keep=block)
-    sums = compiled(f"totals.nll.{dtype}.{target}", totals.emit_totals(target, dtype, SLOTS))
-    clear = compiled("nll.clear", scatter.emit_clear(SLOTS))
-    blocks = totals.block_count(positions)
+    output = Operand("out", dtype, (1,), size)
+    return Plan("", NAME, dtype, (size,), inputs, output, numbers, classes, 0)
 
-    def run(addresses: Sequence[int], stream: int = 0, keep: Any = block) -> int:
-        place = 0
-        if sums_first:
-            scratch = np.empty(2 * blocks)
-            place = scratch.ctypes.data
-            pool.launch(sums, blocks, totals.GRAIN, at, place, *addresses)
-        if clears_first:
-            pool.launch(clear, -(-size // SPAN), 1, at, place, *addresses)
-        return pool.launch(kernel, pieces, grain, at, place, *addresses)
 
-    return run
+KERNELS[NAME] = NllLoss2d()

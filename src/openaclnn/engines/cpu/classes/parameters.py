@@ -10,15 +10,28 @@ from typing import Any
 
 import numpy as np
 
+from openaclnn.core.dtypes import FLOAT16
 from openaclnn.core.plan import Operand, Plan
-from openaclnn.engines.cpu.classes.code import Code, Number
-from openaclnn.engines.machine.words import I64
+from openaclnn.engines.machine.code import Code
+from openaclnn.engines.machine.host import machine
+from openaclnn.engines.machine.values import Value
 
 FIRST_ARGUMENT = 1  # slot 0 of a launch is its status word
 FIRST_OPERAND = 3  # after the parameter block and the scratch memory
 AXES = 3  # positions have at most this many axes; missing ones have size 1
 
 _OPERAND_FIELDS = ("at", "offset", "class_step", *(f"step{axis}" for axis in range(AXES)))
+
+
+def objection(plan: Plan, axes: int) -> str | None:
+    """What keeps a kernel for positions of so many axes from serving a plan; None if nothing does."""
+    if len(plan.shape) > axes:
+        return f"its positions have {len(plan.shape)} axes"
+    if plan.compute is not plan.output.dtype:
+        return f"it computes in {plan.compute} and writes {plan.output.dtype}"
+    if plan.compute is FLOAT16 and not machine().half:
+        return "this CPU does not convert FLOAT16"
+    return None
 
 
 def fields(operands: Sequence[str], others: Sequence[str]) -> dict[str, int]:
@@ -71,27 +84,27 @@ def _placement(name: str, slot: int, operand: Operand) -> dict[str, int]:
 class Parameters:
     """A kernel's view of its arguments."""
 
-    def __init__(self, code: Code, arguments: Any, slots: Mapping[str, int]) -> None:
+    def __init__(self, code: Code, arguments: Value, slots: Mapping[str, int]) -> None:
         self.code, self.slots = code, slots
-        self.arguments = code.number(code.builder.ptrtoint(arguments, I64))
+        self.arguments = code.array(arguments, "i64").address()
         self.block = self.argument(0)
         self.scratch = self.argument(1)
 
-    def argument(self, index: int) -> Number:
+    def argument(self, index: int) -> Value:
         return self.code.load(self.arguments + 8 * (FIRST_ARGUMENT + index), "i64")
 
-    def __getitem__(self, name: str) -> Number:
+    def __getitem__(self, name: str) -> Value:
         return self.code.load(self.block + 8 * self.slots[name], "i64")
 
-    def double(self, name: str) -> Number:
+    def double(self, name: str) -> Value:
         return self.code.load(self.block + 8 * self.slots[name], "f64")
 
-    def address(self, operand: str) -> Number:
+    def address(self, operand: str) -> Value:
         """Where an operand's first visited element lies; nonsense if it is absent, never to be read then."""
         given = self.code.load(self.arguments + self[f"{operand}.at"] * 8, "i64")
         return given + self[f"{operand}.offset"]
 
-    def position(self, operand: str, index: Number) -> Number:
+    def position(self, operand: str, index: Value) -> Value:
         """The address of an operand's element at a position."""
         rest = index // self["size2"]
         first = rest // self["size1"]

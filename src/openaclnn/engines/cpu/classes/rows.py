@@ -6,25 +6,18 @@ the same code, so an element's bits never depend on its place.
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass
-
-from llvmlite import ir
+from typing import NamedTuple
 
 from openaclnn.engines.cpu import numerics
-from openaclnn.engines.cpu.classes.code import SIZE, Code, Number
-from openaclnn.engines.cpu.simd import (
-    Opaque,
-    Value,
-    Values,
-    Vec,
-    add_loop,
-    loops,
-    machine,
-    repeat,
-    volatile_load,
-)
-from openaclnn.engines.machine.words import F32, I32, i64, stack
+from openaclnn.engines.cpu.exponential import Exp
+from openaclnn.engines.machine.code import Array, Code
+from openaclnn.engines.machine.host import machine
+from openaclnn.engines.machine.kinds import SIZE
+from openaclnn.engines.machine.values import Shape, Value, fma, intrinsic, maximum
 
 PLAIN, CONSTANT, WEIGHTS = range(3)
 """What is added to factor * exp(x): nothing, a constant, or slope * weight."""
@@ -40,20 +33,20 @@ PIECE = 1024  # elements between two looks at that maximum
 class Row:
     """Where a stretch of classes lies: side by side, but for weights, which lie `weight_step` bytes apart."""
 
-    log_prob: Number
-    out: Number
-    weight: Number
-    weight_step: Number
-    count: Number
+    log_prob: Value
+    out: Value
+    weight: Value
+    weight_step: Value
+    count: Value
 
 
 @dataclass(frozen=True)
 class Terms:
     """The row's numbers, FLOAT; `addend` is the constant or the slope, minus zero for none."""
 
-    factor: Number
-    addend: Number
-    table: Number  # exp of every 16-bit pattern
+    factor: Value
+    addend: Value
+    table: Value  # exp of every 16-bit pattern
 
 
 class Buffers:
@@ -81,7 +74,7 @@ def emit_row(
 ) -> None:
     """Compute a stretch of classes, piece after piece.
 
-    `folded`: the factor is moderate (see `numerics.Exp`) and goes into FLOAT's exponential.
+    `folded`: the factor is moderate (see `Exp`) and goes into FLOAT's exponential.
     """
     size, block = SIZE[dtype], streams(dtype) * code.lanes
     width, four = code.integer(size), code.integer(4)
@@ -92,7 +85,7 @@ def emit_row(
         left = row.count - start
         x, out = row.log_prob + start * size, row.out + start * size
         weight = row.weight + start * row.weight_step
-        whole = left - left.rest(block)
+        whole = left - left % block
         here = whole.differs(0)
         if mode == WEIGHTS:
             here = here & row.weight_step.equals(4)
@@ -114,40 +107,37 @@ def emit_row(
         done.set(start + count)
 
 
-def emit_zero(code: Code, dtype: str, row: Row, value: Number) -> Number:
+def emit_zero(code: Code, dtype: str, row: Row, value: Value) -> Value:
     """Fill the stretch with a zero, unless exp(x) * 0 is NaN somewhere; whether it was filled.
 
     Reading and filling takes about half as long as computing (2.3 ms against 4.1 for 2^24 FLOAT16).
     """
-    builder, size = code.builder, SIZE[dtype]
     filled = code.variable(value.differs(value))  # false
-    positive = builder.icmp_unsigned("==", builder.bitcast(value.value, I32), ir.Constant(I32, 0))
-    with code.when(code.number(positive)):
-        lanes = code.lanes
-        kinds = {width: ir.VectorType(F32, width) for width in (lanes, 1)}
-        places = {width: stack(builder, kind, 1) for width, kind in kinds.items()}
-        for width, place in places.items():
-            builder.store(repeat(F32, float("-inf"), width), place, align=4 * width)
+    positive = value.bits_as("i32").equals(0)
+    with code.when(positive):
+        zero = code.integer(0)
+        # The largest of each lane, for vectors and for single elements.
+        highest = {lanes: code.frame("f32", 1, lanes) for lanes in (code.lanes, 1)}
+        for lanes, array in highest.items():
+            array.store(code.constant("f32", float("-inf"), lanes), zero, 4 * lanes)
 
-        def watch(vec: Vec, index: Value) -> None:
-            values = numerics.load(vec, row.log_prob.pointer, index, dtype)
-            place, align = places[vec.lanes], 4 * vec.lanes
-            one = Vec(builder, 1, vec.lanes)
-            highest = builder.load(place, typ=vec.floats, align=align)
-            for value in values:
-                (highest,) = one.max(value, highest)
-            builder.store(highest, place, align=align)
+        def watch(shape: Shape, index: Value) -> None:
+            values = numerics.load(code.array(row.log_prob, dtype), index, shape)
+            array, one, align = highest[shape.lanes], Shape(1, shape.lanes), 4 * shape.lanes
+            largest = array.load(zero, one, align=align)
+            for x in values.streams():
+                largest = maximum(x, largest)
+            array.store(largest, zero, align)
 
-        loops(builder, row.count.value, 4, watch, lanes)
-        small = None
-        for width, place in places.items():
-            vec = Vec(builder, 1, width)
-            highest = builder.load(place, typ=vec.floats, align=4 * width)
-            below = _all(vec, vec.compare("<=", highest, vec.const(88.0))[0])
-            small = below if small is None else builder.and_(small, below)
-        filled.set(code.number(small))
+        code.elements(row.count, 4, watch)
+        small = [
+            array.load(zero, Shape(1, lanes), align=4 * lanes) <= 88.0
+            for lanes, array in highest.items()
+        ]
+        everywhere = [lanes.signed("i32").reduce("and").differs(0) for lanes in small]
+        filled.set(functools.reduce(operator.and_, everywhere))
         with code.when(filled.get()):
-            code.clear(row.out, row.count * size)
+            code.clear(row.out, row.count * SIZE[dtype])
     return filled.get()
 
 
@@ -157,122 +147,107 @@ class _Formula:
     def __init__(self, code: Code, dtype: str, mode: int, terms: Terms, folded: bool) -> None:
         self.code, self.dtype, self.mode, self.terms = code, dtype, mode, terms
         self.folded = folded and dtype == "f32"
-        builder = code.builder
-        self.streams, self.lanes = streams(dtype), code.lanes
-        self.opaque = Opaque(builder, code.lanes)
+        self.opaque = numerics.Opaque(code)
         if dtype == "f32":
-            multiplier = terms.factor.value if folded else None
-            self.short = numerics.Exp(builder, multiplier, "negative", lanes=code.lanes)
-            self.full = numerics.Exp(builder, multiplier, "full", lanes=code.lanes)
-            self.seen = stack(builder, ir.VectorType(I32, self.lanes), 1)
+            multiplier = terms.factor if folded else None
+            self.short = Exp(code, multiplier, "negative")
+            self.full = Exp(code, multiplier, "full")
+            self.seen = _Highest(code)
 
-    def piece(self, x: Number, weight: Number, out: Number, count: Number) -> None:
+    def piece(self, x: Value, weight: Value, out: Value, count: Value) -> None:
         """`count` elements, a multiple of the block."""
-        code = self.code
-        vec = Vec(code.builder, self.streams, self.lanes)
-        places = x.pointer, weight.pointer, out.pointer
+        code, many = self.code, streams(self.dtype)
+        # The exponential's full range needs more registers.
+        few = many // 2 if many % 2 == 0 else 1
+        place = _Place(
+            code.array(x, self.dtype), code.array(weight, "f32"), code.array(out, self.dtype)
+        )
 
-        def loop(vec: Vec, body: Callable[..., None]) -> None:
-            step = vec.streams * vec.lanes
-            add_loop(
-                code.builder, i64(0), count.value, step, lambda index: body(vec, index, *places)
+        def loop(streams: int, body: Callable[[Shape, Value, _Place], None]) -> None:
+            shape = Shape(streams, code.lanes)
+            code.strides(
+                code.integer(0), count, shape.elements, lambda index: body(shape, index, place)
             )
 
-        if self.dtype != "f32":
-            loop(vec, self._anything)
-            return
-        few = Vec(code.builder, _part(self.streams), self.lanes)
         if not self.folded:
-            loop(few, self._anything)
+            loop(few if self.dtype == "f32" else many, self._anything)
             return
         # The usual code runs first and is judged after; in place it must be judged before.
-        self._forget()
+        self.seen.forget()
         with code.when(x.equals(out), likely=False):
-            loop(vec, self._look)
-        usual = code.variable(self._all_usual())
+            loop(many, self._look)
+        usual = code.variable(self.seen.all_usual())
         with code.when(usual.get()):
-            loop(vec, self._usual)
-            usual.set(self._all_usual())
+            loop(many, self._usual)
+            usual.set(self.seen.all_usual())
         with code.when(~usual.get(), likely=False):
             loop(few, self._anything)
 
-    def _usual(self, vec: Vec, index: Value, x: Value, weight: Value, out: Value) -> None:
-        values = numerics.load(vec, x, index, "f32")
-        self._note(vec, values)
-        self._store(vec, self._sum(vec, self.short.clamped(vec, values), weight, index), out, index)
+    def _look(self, shape: Shape, index: Value, place: _Place) -> None:
+        self.seen.note(numerics.load(place.x, index, shape))
 
-    def _look(self, vec: Vec, index: Value, x: Value, weight: Value, out: Value) -> None:
-        self._note(vec, numerics.load(vec, x, index, "f32"))
+    def _usual(self, shape: Shape, index: Value, place: _Place) -> None:
+        x = numerics.load(place.x, index, shape)
+        self.seen.note(x)
+        self._store(self.short.clamped(x), index, place)
 
-    def _forget(self) -> None:
-        lowest = repeat(I32, -(1 << 31), self.lanes)
-        self.code.builder.store(lowest, self.seen, align=4 * self.lanes)
+    def _anything(self, shape: Shape, index: Value, place: _Place) -> None:
+        self._store(self._exp(shape, index, place), index, place)
 
-    def _note(self, vec: Vec, values: Values) -> None:
-        """Keep the largest bits. In memory: one more live register would spill."""
-        builder = vec.builder
-        ints = vec.as_ints(values)
-        ints.append(volatile_load(builder, self.seen, vec.ints, 4 * vec.lanes))
-        while len(ints) > 1:
-            pairs = zip(ints[::2], ints[1::2], strict=False)
-            ints = [_intrinsic(vec, "smax", *pair) for pair in pairs] + ints[len(ints) // 2 * 2 :]
-        builder.store(ints[0], self.seen, align=4 * vec.lanes)
-
-    def _all_usual(self) -> Number:
-        builder = self.code.builder
-        vec = Vec(builder, 1, self.lanes)
-        seen = builder.load(self.seen, typ=vec.ints, align=4 * self.lanes)
-        highest = _intrinsic(vec, "vector.reduce.smax", seen)
-        return self.code.number(builder.icmp_signed("<=", highest, ir.Constant(I32, LOWEST_BITS)))
-
-    def _anything(self, vec: Vec, index: Value, x: Value, weight: Value, out: Value) -> None:
-        self._store(vec, self._sum(vec, self._exp(vec, x, index), weight, index), out, index)
-
-    def _exp(self, vec: Vec, x: Value, index: Value) -> Values:
+    def _exp(self, shape: Shape, index: Value, place: _Place) -> Value:
         """exp everywhere, times the factor where that is folded in."""
         if self.dtype != "f32":
-            return numerics.lookup(vec, x, index, self.terms.table.pointer)
-        values = numerics.load(vec, x, index, self.dtype)
-        result = self.full(vec, values)
+            return numerics.lookup(place.x, index, shape, self.code.array(self.terms.table, "f32"))
+        x = numerics.load(place.x, index, shape)
+        exponential = self.full(x)
         if self.folded:  # a small factor must not make exp's infinity finite
-            factor = vec.splat(self.terms.factor.value)
-            infinite = vec.builder.fmul(factor, vec.const(float("inf")))
-            result = vec.select(vec.compare(">", values, vec.const(HIGHEST)), infinite, result)
-        return result
+            infinite = self.terms.factor.splat(shape.lanes) * float("inf")
+            exponential = (x > HIGHEST).choose(infinite, exponential)
+        return exponential
 
-    def _sum(self, vec: Vec, exponential: Values, weight: Value, index: Value) -> Values:
-        factor, addend = vec.splat(self.terms.factor.value), vec.splat(self.terms.addend.value)
+    def _store(self, exponential: Value, index: Value, place: _Place) -> None:
+        total = self._sum(exponential, index, place)
+        numerics.store(total, place.out, index, self.opaque)
+
+    def _sum(self, exponential: Value, index: Value, place: _Place) -> Value:
+        factor, addend = self.terms.factor, self.terms.addend
         if self.mode == CONSTANT:
-            if self.folded:
-                return vec.add(exponential, addend)
-            return vec.fma(exponential, factor, addend)
-        product = exponential if self.folded else vec.mul(exponential, factor)
+            return exponential + addend if self.folded else fma(exponential, factor, addend)
+        product = exponential if self.folded else exponential * factor
         if self.mode == PLAIN:
             return product
-        return vec.fma(numerics.load(vec, weight, index, "f32"), addend, product)
-
-    def _store(self, vec: Vec, values: Values, out: Value, index: Value) -> None:
-        numerics.store(vec, values, out, index, self.dtype, self.opaque)
+        return fma(numerics.load(place.weight, index, exponential.shape), addend, product)
 
 
-def _part(count: int) -> int:
-    """Streams where the exponential's full range needs more registers."""
-    return count // 2 if count % 2 == 0 else 1
+class _Place(NamedTuple):
+    """Where a piece lies."""
+
+    x: Array
+    weight: Array
+    out: Array
 
 
-def _intrinsic(vec: Vec, name: str, *values: Value) -> Value:
-    """An LLVM intrinsic over integer vectors."""
-    builder, full = vec.builder, f"llvm.{name}.v{vec.lanes}i32"
-    function = builder.module.globals.get(full)
-    if function is None:
-        result = I32 if name.startswith("vector.reduce") else vec.ints
-        signature = ir.FunctionType(result, [value.type for value in values])
-        function = ir.Function(builder.module, signature, full)
-    return builder.call(function, values)
+class _Highest:
+    """The largest bits that were seen. In memory: one more live register would spill."""
 
+    def __init__(self, code: Code) -> None:
+        self.code, self.lanes, self.align = code, code.lanes, 4 * code.lanes
+        self.array = code.frame("i32", 1, self.lanes)
 
-def _all(vec: Vec, condition: Value) -> Value:
-    """Whether every lane holds."""
-    bits = vec.builder.sext(condition, vec.ints)
-    together = _intrinsic(vec, "vector.reduce.and", bits)
-    return vec.builder.icmp_signed("!=", together, ir.Constant(I32, 0))
+    def forget(self) -> None:
+        lowest = self.code.constant("i32", -(1 << 31), self.lanes)
+        self.array.store(lowest, self.code.integer(0), self.align)
+
+    def note(self, values: Value) -> None:
+        largest = [*values.bits_as("i32").streams(), self._load(volatile=True)]
+        while len(largest) > 1:
+            pairs = zip(largest[::2], largest[1::2], strict=False)
+            left = largest[len(largest) // 2 * 2 :]
+            largest = [intrinsic("smax", *pair) for pair in pairs] + left
+        self.array.store(largest[0], self.code.integer(0), self.align)
+
+    def all_usual(self) -> Value:
+        return self._load().reduce("smax") <= LOWEST_BITS
+
+    def _load(self, volatile: bool = False) -> Value:
+        return self.array.load(self.code.integer(0), Shape(1, self.lanes), volatile, self.align)

@@ -5,25 +5,22 @@ The order does not depend on threads, so the same bits come out of every run.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
 
-from llvmlite import ir
-
-from openaclnn.engines.cpu.classes.code import SIZE, STORED, Code, Number
 from openaclnn.engines.cpu.classes.parameters import AXES, Parameters
-from openaclnn.engines.cpu.simd import splat
-from openaclnn.engines.machine.words import I32
+from openaclnn.engines.cpu.classes.targets import GROUP, Targets
+from openaclnn.engines.machine.cache import Emit
+from openaclnn.engines.machine.code import Code
+from openaclnn.engines.machine.values import Value
 
 BLOCK = 4096  # positions, or weights
-GROUP = 8  # neighbouring targets that are compared together
 STRIDE = 16  # bytes of scratch memory for one block: two sums
 GRAIN = 8  # blocks that one thread sums faster than two
 
 
 def runs(
-    code: Code, parameters: Parameters, start: Number, stop: Number, operands: tuple[str, ...],
-    body: Callable[[list[Number], Number], None],
+    code: Code, parameters: Parameters, start: Value, stop: Value, operands: tuple[str, ...],
+    body: Callable[[list[Value], Value], None],
 ) -> None:  # fmt: skip
     """`body(addresses, count)` for each stretch of positions [start, stop) along the last axis.
 
@@ -54,103 +51,91 @@ def runs(
 
 
 def sum_targets(
-    code: Code, parameters: Parameters, start: Number, stop: Number, target: str, weight: str
-) -> tuple[Number, Number]:
+    code: Code, parameters: Parameters, start: Value, stop: Value, target: str, weight: str
+) -> tuple[Value, Value]:
     """The sum of the counted targets' weights in a block of positions, and how many count."""
     weighted = parameters["weighted"].differs(0)
     sums = _TargetSums(code, parameters, target, weight)
 
-    def stretch(addresses: list[Number], count: Number) -> None:
+    def stretch(addresses: list[Value], count: Value) -> None:
         sums.run(addresses[0], count, weighted)
 
     runs(code, parameters, start, stop, ("target",), stretch)
-    counted = sums.number.get().to_f64()
+    rows_counted = sums.rows_counted.get().to("f64")
     first, second, third, fourth = (total.get() for total in sums.totals)
-    return weighted.choose((first + second) + (third + fourth), counted), counted
+    return weighted.choose((first + second) + (third + fourth), rows_counted), rows_counted
 
 
 class _TargetSums:
     """Four running sums: a single one would wait for each addition."""
 
     def __init__(self, code: Code, parameters: Parameters, target: str, weight: str) -> None:
-        self.code, self.target, self.weight = code, target, weight
-        self.classes, self.ignored = parameters["classes"], parameters["ignore_index"]
+        self.code, self.weight = code, weight
+        self.targets = Targets(code, parameters, target)
         self.weights = parameters.address("weight")
         self.weight_step = parameters["weight.class_step"]
         self.target_step = parameters["target.step2"]
         self.totals = [code.variable(code.double(0.0)) for _ in range(4)]
-        self.number = code.variable(code.integer(0))
+        self.rows_counted = code.variable(code.integer(0))
 
-    def run(self, targets: Number, count: Number, weighted: Number) -> None:
-        code, zero = self.code, self.code.integer(0)
+    def run(self, first: Value, count: Value, weighted: Value) -> None:
+        code, size = self.code, self.targets.size
         with code.when(weighted):
-            side_by_side = self.target_step.equals(SIZE[self.target])
-            together = side_by_side.choose(count - count.rest(GROUP), zero)
-            with code.loop(zero, together, GROUP) as index:
-                self._group(targets + index * SIZE[self.target])
+            side_by_side = self.target_step.equals(size)
+            together = side_by_side.choose(count - count % GROUP, 0)
+            with code.loop(0, together, GROUP) as index:
+                self._group(first + index * size)
             with code.loop(together, count) as index:
-                self._one(targets + index * self.target_step, 0)
-        with code.when(~weighted), code.loop(zero, count) as index:
-            _, counted = self._label(targets + index * self.target_step)
-            self.number.set(self.number.get() + counted.to_i64())
+                self._one(first + index * self.target_step, 0)
+        with code.when(~weighted), code.loop(0, count) as index:
+            target = self.targets.at(first + index * self.target_step)
+            self._count(target.counted.to("i64"))
 
-    def _label(self, place: Number) -> tuple[Number, Number]:
-        label = self.code.load(place, self.target)
-        return label, label.within(self.classes) & label.differs(self.ignored)
+    def _count(self, more: Value | int) -> None:
+        self.rows_counted.set(self.rows_counted.get() + more)
 
-    def _one(self, place: Number, which: int) -> None:
-        label, counted = self._label(place)
-        self.number.set(self.number.get() + counted.to_i64())
-        where = self.weights + counted.choose(label, 0) * self.weight_step
-        value = counted.choose(self.code.load(where, self.weight).to_f64(), 0.0)
+    def _add(self, which: int, value: Value) -> None:
         self.totals[which].set(self.totals[which].get() + value)
 
-    def _group(self, place: Number) -> None:
+    def _weight(self, label: Value) -> Value:
+        return self.code.load(self.weights + label * self.weight_step, self.weight).to("f64")
+
+    def _one(self, place: Value, which: int) -> None:
+        target = self.targets.at(place)
+        counted = target.counted
+        self._count(counted.to("i64"))
+        self._add(which, counted.choose(self._weight(counted.choose(target.label, 0)), 0.0))
+
+    def _group(self, place: Value) -> None:
         """Neighbours of one class count at once: 8 times a FLOAT is exact in FLOAT64."""
-        code = self.code
-        label, counted = self._label(place)
-        equal = all_equal(code, place, self.target, GROUP)
-        with code.builder.if_else((equal & counted).value) as (together, apiece):
+        target = self.targets.at(place)
+        with self.code.either(self.targets.alike(place) & target.counted) as (together, apiece):
             with together:
-                value = code.load(self.weights + label * self.weight_step, self.weight).to_f64()
-                self.totals[0].set(self.totals[0].get() + value * float(GROUP))
-                self.number.set(self.number.get() + GROUP)
+                self._add(0, self._weight(target.label) * float(GROUP))
+                self._count(GROUP)
             with apiece:
                 for offset in range(GROUP):
-                    self._one(place + offset * SIZE[self.target], offset % 4)
+                    self._one(place + offset * self.targets.size, offset % 4)
 
 
-def all_equal(code: Code, place: Number, kind: str, count: int) -> Number:
-    """Whether elements that lie side by side are all the same."""
-    builder, element = code.builder, STORED[kind]
-    values = builder.load(place.pointer, typ=ir.VectorType(element, count), align=SIZE[kind])
-    first = builder.extract_element(values, ir.Constant(I32, 0))
-    name = f"llvm.vector.reduce.or.v{count}i{element.width}"
-    reduce = builder.module.globals.get(name) or ir.Function(
-        builder.module, ir.FunctionType(element, [values.type]), name
-    )
-    apart = builder.call(reduce, [builder.xor(values, splat(builder, first, count))])
-    return code.number(builder.icmp_signed("==", apart, ir.Constant(element, 0)))
-
-
-def sum_weights(code: Code, parameters: Parameters, start: Number, stop: Number) -> Number:
+def sum_weights(code: Code, parameters: Parameters, start: Value, stop: Value) -> Value:
     """The sum of FLOAT weights of a range of classes."""
     step = parameters["weight.class_step"]
     first = parameters.address("weight")
     total = code.variable(code.double(0.0))
     with code.loop(start, stop) as index:
-        total.set(total.get() + code.load(first + index * step, "f32").to_f64())
+        total.set(total.get() + code.load(first + index * step, "f32").to("f64"))
     return total.get()
 
 
 def in_blocks(
-    code: Code, count: Number, scratch: Number, first: Number, slots: int,
-    block: Callable[[Number, Number], tuple[Number, ...]],
-) -> list[Number]:  # fmt: skip
+    code: Code, count: Value, scratch: Value, first: Value, slots: int,
+    block: Callable[[Value, Value], tuple[Value, ...]],
+) -> list[Value]:  # fmt: skip
     """Add up blocks of [0, count) in order: computed here, or left in scratch memory from block `first` on."""
     totals = [code.variable(code.double(0.0)) for _ in range(slots)]
     left = scratch.differs(0)
-    with code.loop(code.integer(0), count, BLOCK) as start:
+    with code.loop(0, count, BLOCK) as start:
         with code.when(~left):
             sums = block(start, (start + BLOCK).least(count))
             for total, value in zip(totals, sums, strict=True):
@@ -162,17 +147,17 @@ def in_blocks(
     return [total.get() for total in totals]
 
 
-def emit_totals(target: str, weight: str, slots: dict[str, int]) -> Callable[[Any, Any], None]:
+def emit_totals(target: str, weight: str, slots: dict[str, int]) -> Emit:
     """The kernel that leaves one block's sums in scratch memory: first those of targets, then of weights."""
 
-    def emit(builder: Any, arguments: Any) -> None:
-        code = Code(builder)
-        parameters = Parameters(code, arguments[0], slots)
+    def emit(code: Code, arguments: Sequence[Value]) -> None:
+        block, first, last = arguments
+        parameters = Parameters(code, block, slots)
         positions, classes = parameters["positions"], parameters["classes"]
         target_blocks = (positions + (BLOCK - 1)) // BLOCK
-        with code.loop(code.number(arguments[1]), code.number(arguments[2])) as index:
+        with code.loop(first, last) as index:
             place = parameters.scratch + index * STRIDE
-            with builder.if_else((index < target_blocks).value) as (of_targets, of_weights):
+            with code.either(index < target_blocks) as (of_targets, of_weights):
                 with of_targets:
                     start = index * BLOCK
                     stop = (start + BLOCK).least(positions)

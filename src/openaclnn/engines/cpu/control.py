@@ -1,0 +1,23 @@
+"""Where the pool's words lie: its control block, the workers' and the bound kernels'. One int64 a slot."""
+
+from __future__ import annotations
+
+MAX_ARGUMENTS = 64  # of a kernel, besides its status word
+MAX_WORKERS = 255
+
+# Functions come in by address, so the code has no symbols to resolve.
+BUSY, ACTIVE, AVOID, CPUS = range(4)
+FROM_INT64, SAVE, RESTORE, SEM_WAIT, SEM_POST, GETCPU, SET_AFFINITY = range(4, 11)
+NDARRAY = 11  # NumPy's array type, whose instances stand for their data
+STARTED, TUPLE, VECTORCALL = 12, 13, 14
+KERNEL, ARGUMENTS, COUNT, STEP, NEXT = range(16, 21)  # the task
+MASK, MASK_SLOTS = 24, 16  # the CPUs we may use
+WORKERS, WORKER_SLOTS = 40, 24  # one block for each worker:
+HANDLE, CONTROL, GO, DONE = 0, 1, 8, 16  # its pthread, where the control block lies, two semaphores
+
+# A bound kernel's own block; its constants follow.
+BOUND_CONTROL, BOUND_FALLBACK, BOUND_KERNEL, BOUND_COUNT, BOUND_GRAIN, BOUND_CONSTANTS = range(6)
+BOUND_VALUES = 6
+
+# A kernel's argument block:
+STATUS, FIRST_ARGUMENT = 0, 1

@@ -1,0 +1,195 @@
+"""Forms: the ways to compute an elementwise kernel. Every formula has its plain form, written by calling it;
+tuned forms stand beside it where measuring showed that more can be had.
+
+A form gets a `Site` (the function being written) and writes the vector loop for dense or single-valued operands;
+`tiles` brings every other geometry to that.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from openaclnn.core.plan import Plan
+from openaclnn.engines.cpu import numerics
+from openaclnn.engines.cpu.words import HEAVY, Words
+from openaclnn.engines.formulas import Formula
+from openaclnn.engines.formulas.probe import words_of
+from openaclnn.engines.machine import cache
+from openaclnn.engines.machine.code import Code
+from openaclnn.engines.machine.host import machine
+from openaclnn.engines.machine.kinds import SIZE
+from openaclnn.engines.machine.values import Shape, Value
+
+__all__ = ["TUNED", "Form", "Signature", "Site", "Tuned", "constants", "formula_form", "tuned"]
+
+
+class Form(NamedTuple):
+    """How to compute a plan's elements."""
+
+    name: str  # tells this code from others', together with the operands' dtypes
+    write: Callable[[Site], None]
+    numbers: tuple[float, ...] = ()  # run-time constants, as float32
+    table: Any = None  # 65,536 float32 values, after the numbers
+
+
+class Tuned(NamedTuple):
+    """A form for some plans of a kernel, tried before the plain one."""
+
+    choose: Callable[[Plan], Form | None]  # None where it does not serve a plan
+    gain: str  # what measuring showed
+    examples: tuple[Mapping[str, Any], ...]  # numbers that it serves
+
+
+TUNED: dict[str, list[Tuned]] = {}
+"""The tuned forms by kernel name, in the order in which they are tried; the files under `tuned/` enter theirs."""
+
+
+def tuned(
+    kernel: str, *, gain: str, examples: Sequence[Mapping[str, Any]]
+) -> Callable[[Callable[[Plan], Form | None]], Callable[[Plan], Form | None]]:
+    """Enter a function that gives a kernel's form for the plans it serves."""
+
+    def enter(choose: Callable[[Plan], Form | None]) -> Callable[[Plan], Form | None]:
+        TUNED.setdefault(kernel, []).append(Tuned(choose, gain, tuple(examples)))
+        return choose
+
+    return enter
+
+
+class Signature(NamedTuple):
+    """The dtypes a kernel is compiled for, and which inputs are one value for all elements."""
+
+    inputs: tuple[str, ...]
+    compute: str
+    output: str
+    single: tuple[int, ...] = ()
+
+    def __str__(self) -> str:
+        kinds = [name + "!" * (index in self.single) for index, name in enumerate(self.inputs)]
+        return f"{','.join(kinds)}:{self.compute}->{self.output}"
+
+
+class Site:
+    """The function under construction: its operands, numbers and loop."""
+
+    def __init__(
+        self, code: Code, arguments: Sequence[Value], form: Form, signature: Signature
+    ) -> None:
+        block, start, stop = arguments
+        self.code, self.signature = code, signature
+        self.count = stop - start
+        self.opaque = numerics.Opaque(code)
+        words = code.array(block, "i64")
+        first = 1 + len(form.numbers)
+        self.numbers = [
+            words.read(1 + index).to("i32").bits_as("f32") for index in range(len(form.numbers))
+        ]
+        if form.table is not None:
+            self.table = code.array(words.read(first), "f32")
+            first += 1
+        self.operands = []
+        for index, kind in enumerate((*signature.inputs, signature.output)):
+            address = words.read(first + index)
+            if index not in signature.single:
+                address = address + start * SIZE[kind]
+            self.operands.append(code.array(address, kind))
+        self.singles = {
+            index: numerics.load(self.operands[index], code.integer(0), Shape(1, 1)).lane(0)
+            for index in signature.single
+        }
+
+    @property
+    def plain(self) -> bool:
+        """Whether all inputs are FLOAT."""
+        return all(kind == "f32" for kind in self.signature.inputs)
+
+    def load(self, shape: Shape, operand: int, index: Value, volatile: bool = False) -> Value:
+        """An input's values as float32."""
+        if operand in self.singles:
+            return self.singles[operand].fill(shape)
+        return numerics.load(self.operands[operand], index, shape, volatile)
+
+    def load_all(self, shape: Shape, index: Value) -> list[Value]:
+        """Inputs loaded one after another, as written, where only memory is the limit.
+
+        LLVM would put each load next to its use, which hides less of the memory's latency: smooth L1 on
+        2^24 FLOAT elements took 6.9 ms so and takes 6.2 in order (PyTorch 6.7, a bare loop over the bytes 6.3).
+        """
+        inputs = range(len(self.signature.inputs))
+        return [self.load(shape, operand, index, volatile=self.plain) for operand in inputs]
+
+    def streaming(self) -> int:
+        """Streams for a loop that memory limits: nine FLOAT ones, where three inputs of that fit the registers."""
+        return 9 if self.plain and machine().registers >= 32 else 4
+
+    def loop(self, streams: int, body: Callable[[Shape, Value], Value]) -> None:
+        """Write what `body` computes for every index: rounded to the computation type, then the output's.
+
+        Streams are chosen for 32 registers; half as many fit into 16.
+        """
+        inputs, compute, output, _ = self.signature
+        any_nan = any(kind != "bf16" for kind in inputs)
+
+        def one(shape: Shape, index: Value) -> None:
+            values = body(shape, index)
+            if compute not in ("f32", output):
+                rounded = numerics.narrow(values, compute, self.opaque, any_nan)
+                values = numerics.widen(rounded, compute)
+            numerics.store(values, self.operands[-1], index, self.opaque, any_nan)
+
+        fitting = streams if machine().registers >= 32 else max(1, streams // 2)
+        self.code.elements(self.count, fitting, one)
+
+    def zero(self, lanes: int) -> Value | float:
+        """What x <= 0 compares with."""
+        return self.opaque.zero(lanes) if "f16" in self.signature.inputs else 0.0
+
+
+def formula_form(
+    formula: Formula, numbers: Mapping[str, float], switches: Mapping[str, bool] | None = None
+) -> Form:
+    """A formula as it is: its function called with vectors, which write the code."""
+    chosen = dict(switches or {})
+    light = not HEAVY & words_of(formula, chosen)
+
+    def write(site: Site) -> None:
+        term = Words(site.code, site.zero).term
+        named = dict(zip(formula.numbers, map(term, site.numbers), strict=True))
+
+        def body(shape: Shape, index: Value) -> Value:
+            if light:
+                values = site.load_all(shape, index)
+            else:
+                values = [site.load(shape, own, index) for own in range(len(formula.values))]
+            result: Value = formula.function(*map(term, values), **named, **chosen)
+            return result
+
+        site.loop(site.streaming() if light else 4, body)
+
+    suffix = "".join(f".{name}" for name, on in chosen.items() if on)
+    ordered = tuple(numbers[name] for name in formula.numbers)
+    return Form(f"{formula.name}{suffix}", write, ordered)
+
+
+def kernel_address(form: Form, signature: Signature, lanes: int = 0) -> int:
+    """The compiled flat kernel of a form."""
+    wide = lanes or machine().lanes
+
+    def emit(code: Code, arguments: Sequence[Value]) -> None:
+        code.lanes = wide
+        form.write(Site(code, arguments, form, signature))
+
+    return cache.compiled(f"{form.name} {signature} x{wide}", emit)
+
+
+def constants(form: Form) -> list[int]:
+    """The numbers' bits, and the table's address, as the kernel's first arguments."""
+    # A NaN's payload would survive the rounding to bfloat16 only by luck: all become the plain one.
+    values = [math.nan if math.isnan(value) else value for value in form.numbers]
+    with np.errstate(over="ignore"):
+        bits = [int(word) for word in np.array(values, np.float32).view(np.uint32)]
+    return bits if form.table is None else [*bits, form.table.ctypes.data]

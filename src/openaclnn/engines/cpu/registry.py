@@ -1,0 +1,30 @@
+"""The CPU engine's kernels, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
+
+from openaclnn.core.plan import Plan
+
+__all__ = ["KERNELS", "Kernel", "Runner"]
+
+Runner = Callable[[Sequence[int], int], int]
+"""Of the operands' addresses, the output's last, and a stream; not 0 where a target was out of range."""
+
+
+class Kernel(Protocol):
+    """What serves plans of one kernel name."""
+
+    def declines(self, plan: Plan) -> str | None:
+        """Why it does not serve a plan; None if it does."""
+
+    def runner(self, plan: Plan, lanes: int = 0) -> Runner:
+        """What runs a plan. `lanes` is for tests: vectors of another width than the machine's."""
+
+    def variants(self) -> Iterator[Plan]:
+        """Plans that between them need all its code, for compiling ahead."""
+
+
+KERNELS: dict[str, Kernel] = {}
+"""Every kernel that was written out by hand; formulas need no entry."""

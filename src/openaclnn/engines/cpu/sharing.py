@@ -1,0 +1,105 @@
+"""How threads share a kernel, as machine code: the caller hands out chunks, and workers wait for them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from openaclnn.engines.cpu import control as at
+from openaclnn.engines.machine.code import Array, Code
+from openaclnn.engines.machine.kinds import signature
+from openaclnn.engines.machine.values import Value
+
+__all__ = ["WORKER", "emit_worker", "run"]
+
+CHUNKS = 8  # pieces for each thread: who wakes late, or shares its CPU, takes fewer
+# Of long loops: each new piece costs the prefetchers their streams, 5 % in all.
+FEW_CHUNKS, MANY = 3, 1 << 20
+
+WORKER = signature("i64", "i64")
+"""What pthread_create starts; it gets the worker's block."""
+
+
+def emit_worker(code: Code, arguments: Sequence[Value]) -> None:
+    """A thread's whole life: wait for go, take chunks, say done."""
+    (own,) = arguments
+    worker = code.slots(own)
+    control = code.slots(worker.read(at.CONTROL))
+    with code.forever():
+        _wait(control, worker.at(at.GO))
+        _take_chunks(control)
+        control.call(at.SEM_POST, "i32", worker.at(at.DONE))
+
+
+def run(control: Array, kernel: Value, block: Array, count: Value, grain: Value) -> None:
+    """Share the work if it is large, there are workers and nobody else uses them; else do it here."""
+    code = control.code
+    active = control.read(at.ACTIVE)
+    with code.first_of() as shared:
+        worthwhile = (count > grain) & (active > 0)
+        with code.when(worthwhile), code.when(code.take_flag(control, at.BUSY)):
+            _share(control, kernel, block, count, grain, active)
+            code.leave_flag(control, at.BUSY)
+            shared()
+        code.call(kernel, None, block, 0, count)
+
+
+def _share(
+    control: Array, kernel: Value, block: Array, count: Value, grain: Value, active: Value
+) -> None:
+    code = control.code
+    helpers = (count // grain + 1).least(active)
+    chunks = (count >= MANY).choose(code.integer(FEW_CHUNKS), CHUNKS)
+    pieces = (helpers + 1) * chunks
+    step = (count + pieces - 1) // pieces
+    step = (step >= 512).choose((step + 63) & -64, step)
+    task = (
+        (at.KERNEL, kernel), (at.ARGUMENTS, block.address()), (at.COUNT, count), (at.STEP, step),
+        (at.NEXT, 0),
+    )  # fmt: skip
+    for where, value in task:
+        control.write(where, value)
+    with code.when(control.read(at.CPUS) > 1):
+        _keep_off_this_cpu(control)
+    with code.loop(0, helpers) as index:
+        control.call(at.SEM_POST, "i32", _worker(control, index).at(at.GO))
+    _take_chunks(control)
+    with code.loop(0, helpers) as index:
+        _wait(control, _worker(control, index).at(at.DONE))
+
+
+def _worker(control: Array, index: Value) -> Array:
+    return control.at(index * at.WORKER_SLOTS + at.WORKERS)
+
+
+def _wait(control: Array, semaphore: Array) -> None:
+    """sem_wait until it succeeds: signals interrupt it."""
+    with control.code.repeat_while(lambda: control.call(at.SEM_WAIT, "i32", semaphore).differs(0)):
+        pass
+
+
+def _take_chunks(control: Array) -> None:
+    """Run the task's chunks until none is left."""
+    code = control.code
+    count, step, arguments = (control.read(own) for own in (at.COUNT, at.STEP, at.ARGUMENTS))
+    with code.forever() as stop:
+        start = code.add_atomically(control, at.NEXT, step)
+        with code.when(start >= count):
+            stop()
+        control.call(at.KERNEL, None, arguments, start, (start + step).least(count))
+
+
+def _keep_off_this_cpu(control: Array) -> None:
+    """Exclude the caller's CPU from the workers' affinity, if it is not already."""
+    code = control.code
+    cpu = control.call(at.GETCPU, "i32").to("i64")
+    moved, known = cpu.differs(control.read(at.AVOID)), cpu.below(64 * at.MASK_SLOTS)
+    with code.when(moved & known):
+        control.write(at.AVOID, cpu)
+        mask = code.frame("i64", at.MASK_SLOTS)
+        for word in range(at.MASK_SLOTS):
+            mask.write(word, control.read(at.MASK + word))
+        own, bit = cpu >> 6, code.integer(1) << (cpu & 63)
+        mask.write(own, mask.read(own) & ~bit)
+        with code.loop(0, control.read(at.ACTIVE)) as index:
+            handle = _worker(control, index).read(at.HANDLE)
+            control.call(at.SET_AFFINITY, "i32", handle, 8 * at.MASK_SLOTS, mask)

@@ -1,0 +1,394 @@
+"""Statements of a function being written: memory, loops, conditions, calls. `values.py` has the expressions.
+
+Addresses and indices are 64-bit integers. Every part of the package that makes machine code writes it in this
+language; llvmlite's builder appears in its own files alone.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from llvmlite import ir
+from llvmlite.ir import instructions
+
+from openaclnn.engines.machine.host import machine
+from openaclnn.engines.machine.kinds import (
+    F32,
+    F64,
+    I1,
+    I8,
+    I32,
+    I64,
+    PTR,
+    SIZE,
+    STORED,
+    VOID,
+    constant,
+)
+from openaclnn.engines.machine.values import Shape, Value, Variable
+
+__all__ = ["Array", "Code"]
+
+FRAME_ALIGNMENT = 64
+
+
+class _VolatileLoad(instructions.LoadInstr):  # type: ignore[misc]
+    """A load that LLVM neither folds nor hoists nor moves past another."""
+
+    def descr(self, buf: list[str]) -> None:
+        (pointer,) = self.operands
+        buf.append(
+            f"load volatile {self.type}, {pointer.type} {pointer.get_reference()}, align {self.align}\n"
+        )
+
+
+class Array:
+    """Elements of one kind side by side, from an address on; bfloat16 as the 16-bit integers they lie as."""
+
+    def __init__(self, code: Code, address: Value | Any, kind: str) -> None:
+        self.code, self.kind = code, kind
+        self.element, self.align = STORED[kind], SIZE[kind]
+        self.pointer = address.pointer if isinstance(address, Value) else address
+
+    def place(self, index: Value | int) -> Any:
+        """Where an element lies, as LLVM wants it."""
+        where = self.code.integer(index) if isinstance(index, int) else index
+        return self.code.builder.gep(self.pointer, [where.value], source_etype=self.element)
+
+    def address(self, index: Value | int = 0) -> Value:
+        return Value(self.code.builder, self.code.builder.ptrtoint(self.place(index), I64))
+
+    def at(self, index: Value | int) -> Array:
+        """The same from an element on."""
+        return Array(self.code, self.place(index), self.kind)
+
+    def read(self, index: Value | int, align: int | None = None) -> Value:
+        """One element, as it lies."""
+        load = self.code.builder.load(
+            self.place(index), typ=self.element, align=align or self.align
+        )
+        return Value(self.code.builder, load)
+
+    def write(self, index: Value | int, value: Value | float) -> None:
+        """One element that has the kind already, or a Python number."""
+        stored = value.value if isinstance(value, Value) else constant(self.element, value)
+        self.code.builder.store(stored, self.place(index), align=self.align)
+
+    def call(self, index: int, result: str | None, *values: Value | Array | int) -> Value:
+        """Call the function whose address is an element."""
+        return self.code.call(self.read(index), result, *values)
+
+    def load(
+        self, index: Value, shape: Shape, volatile: bool = False, align: int | None = None
+    ) -> Value:
+        """Consecutive elements as they lie, stream after stream; `volatile` loads come in the order written."""
+        builder, kind = self.code.builder, ir.VectorType(self.element, shape.lanes)
+        parts = []
+        for k in range(shape.streams):
+            place = self.place(index + shape.lanes * k)
+            if volatile:
+                load = _VolatileLoad(builder.block, place, "", typ=kind)
+                load.align = align or self.align
+                builder._insert(load)
+            else:
+                load = builder.load(place, typ=kind, align=align or self.align)
+            parts.append(load)
+        return Value(builder, *parts)
+
+    def store(self, value: Value, index: Value, align: int | None = None) -> None:
+        """Consecutive elements that have the kind already."""
+        for k, part in enumerate(value.parts):
+            place = self.place(index + value.lanes * k)
+            self.code.builder.store(part, place, align=align or self.align)
+
+
+class Code:
+    """A function under construction. `lanes` is how many FLOATs its vectors have: a register's, unless a test asks."""
+
+    def __init__(self, builder: Any, once: Any) -> None:
+        self.builder = builder
+        self._once = once
+        self.lanes = machine().lanes
+
+    # Expressions without operands.
+
+    def value(self, *parts: Any) -> Value:
+        return Value(self.builder, *parts)
+
+    def integer(self, number: int) -> Value:
+        return self.value(ir.Constant(I64, number))
+
+    def single(self, number: float) -> Value:
+        return self.value(ir.Constant(F32, number))
+
+    def double(self, number: float) -> Value:
+        return self.value(ir.Constant(F64, number))
+
+    def constant(self, kind: str, number: float, lanes: int) -> Value:
+        """A number in every lane of one stream."""
+        return self.value(constant(STORED[kind], number, lanes))
+
+    def joined(self, streams: Sequence[Value]) -> Value:
+        """Vectors of one stream each as one of many."""
+        return streams[0].join(streams)
+
+    def variable(self, start: Value) -> Variable:
+        return Variable(self.builder, start)
+
+    # Memory.
+
+    def array(self, address: Value | Any, kind: str) -> Array:
+        return Array(self, address, kind)
+
+    def slots(self, address: Value) -> Array:
+        """An array of int64, as arguments, control blocks and Python's objects lie."""
+        return Array(self, address, "i64")
+
+    def frame(self, kind: str, count: int, lanes: int = 0, align: int = FRAME_ALIGNMENT) -> Array:
+        """Room in this function's frame, laundered so that LLVM does not see through its address."""
+        element = ir.VectorType(STORED[kind], lanes) if lanes else STORED[kind]
+        with self.builder.goto_entry_block():
+            place = self.builder.alloca(ir.ArrayType(element, count))
+            place.align = align
+            address = self.builder.ptrtoint(place, I64)
+            return Array(self, self.builder.inttoptr(address, PTR), kind)
+
+    def buffer(self, kind: str, count: int) -> Value:
+        """The address of scratch space in this function's frame."""
+        return self.frame(kind, count).address()
+
+    @contextmanager
+    def once(self) -> Iterator[None]:
+        """What is written here runs before everything else, whatever loop it is asked for in."""
+        with self.builder.goto_block(self._once):
+            yield
+
+    def load(self, address: Value, kind: str) -> Value:
+        """An element: integers as int64, float16 and bfloat16 as float32."""
+        loaded = self.builder.load(address.pointer, typ=STORED[kind], align=SIZE[kind])
+        value = self.value(loaded)
+        if kind == "i32":
+            return value.signed("i64")
+        if kind == "u8":
+            return value.unsigned("i64")
+        if kind == "f16":
+            return value.to("f32")
+        if kind == "bf16":
+            return (value.unsigned("i32") << 16).bits_as("f32")
+        return value
+
+    def store(self, value: Value, address: Value, kind: str) -> None:
+        """A scalar into an element; float32 is rounded to nearest-even, and NaN stays NaN."""
+        stored = value
+        if kind == "f16":
+            stored = value.to("f16")
+        elif kind == "bf16":
+            bits = value.bits_as("i32")
+            odd = (bits >> 16) & 1
+            rounded = bits + odd + 0x7FFF
+            quiet = bits | 0x400000
+            stored = (value.differs(value).choose(quiet, rounded) >> 16).to("i16")
+        self.builder.store(stored.value, address.pointer, align=SIZE[kind])
+
+    def gathered(self, table: Array, indices: Sequence[Value]) -> Value:
+        """One stream whose lanes are elements of a table."""
+        gathered = ir.Constant(ir.VectorType(table.element, len(indices)), ir.Undefined)
+        for lane, where in enumerate(indices):
+            entry = table.read(where).value
+            gathered = self.builder.insert_element(gathered, entry, ir.Constant(I32, lane))
+        return self.value(gathered)
+
+    def copy(
+        self, source: Value, source_step: Value, target: Value, target_step: Value, count: Value,
+        kind: str,
+    ) -> None:  # fmt: skip
+        """Elements one by one; steps count bytes."""
+        builder, element = self.builder, STORED[kind]
+        start = self.integer(0)
+        for unrolled in (8, 1):
+            stop = count - count % unrolled
+            with self.loop(start, stop, unrolled) as index:
+                read, written = source + index * source_step, target + index * target_step
+                values = []
+                for _ in range(unrolled):
+                    values.append(builder.load(read.pointer, typ=element, align=SIZE[kind]))
+                    read = read + source_step
+                for value in values:
+                    builder.store(value, written.pointer, align=SIZE[kind])
+                    written = written + target_step
+            start = stop
+
+    def clear(self, address: Value, size: Value) -> None:
+        """Zero bytes: the C library's memset, which knows the fastest way for a size."""
+        name = "llvm.memset.p0.i64"
+        function = self.builder.module.globals.get(name)
+        if function is None:
+            signature = ir.FunctionType(VOID, [PTR, I8, I64, I1])
+            function = ir.Function(self.builder.module, signature, name)
+        zero, plain = ir.Constant(I8, 0), ir.Constant(I1, 0)
+        self.builder.call(function, [address.pointer, zero, size.value, plain])
+
+    def add_atomically(self, array: Array, index: int, value: Value) -> Value:
+        """Add to an element that other threads add to; what it was before."""
+        place = array.place(index)
+        return self.value(self.builder.atomic_rmw("add", place, value.value, "monotonic"))
+
+    def take_flag(self, array: Array, index: int) -> Value:
+        """Whether this thread turned an element from 0 to 1; what it then sees is what its last holder left."""
+        zero, one = ir.Constant(I64, 0), ir.Constant(I64, 1)
+        outcome = self.builder.cmpxchg(array.place(index), zero, one, "acquire", "monotonic")
+        return self.value(self.builder.extract_value(outcome, 1))
+
+    def leave_flag(self, array: Array, index: int) -> None:
+        self.builder.atomic_rmw("xchg", array.place(index), ir.Constant(I64, 0), "release")
+
+    # Calls.
+
+    def call(self, function: Value, result: str | None, *values: Value | Array | int) -> Value:
+        """Call the function at an address; `result` is the kind it returns, None for nothing."""
+        given = [self._given(one) for one in values]
+        kind = ir.FunctionType(STORED[result] if result else VOID, [one.type for one in given])
+        at = self.builder.inttoptr(function.value, kind.as_pointer())
+        return self.value(self.builder.call(at, given))
+
+    def _given(self, one: Value | Array | int) -> Any:
+        """What a call passes: an array goes by its address."""
+        if isinstance(one, Array):
+            return one.address().value
+        return self.integer(one).value if isinstance(one, int) else one.value
+
+    def call_symbol(self, name: str, result: str, *values: Value) -> Value:
+        """Call a function that the process knows by name."""
+        given = [one.value for one in values]
+        function = self.builder.module.globals.get(name)
+        if function is None:
+            signature = ir.FunctionType(STORED[result], [one.type for one in given])
+            function = ir.Function(self.builder.module, signature, name)
+        return self.value(self.builder.call(function, given))
+
+    def leave(self, result: Value) -> None:
+        """Return from the function."""
+        self.builder.ret(result.value)
+
+    # Control.
+
+    @contextmanager
+    def when(self, condition: Value, likely: bool | None = None) -> Iterator[None]:
+        with self.builder.if_then(condition.value, likely=likely):
+            yield
+
+    @contextmanager
+    def either(self, condition: Value, likely: bool | None = None) -> Iterator[Any]:
+        """`with code.either(c) as (yes, no):`, then `with yes:` and `with no:`."""
+        with self.builder.if_else(condition.value, likely=likely) as branches:
+            yield branches
+
+    @contextmanager
+    def first_of(self) -> Iterator[Callable[[], None]]:
+        """What is called inside to say that one of several ways was taken, and skips the others."""
+        done = self.builder.append_basic_block("done")
+
+        def taken() -> None:
+            self.builder.branch(done)
+
+        yield taken
+        if not self.builder.block.is_terminated:
+            self.builder.branch(done)
+        self.builder.position_at_end(done)
+
+    @contextmanager
+    def forever(self) -> Iterator[Callable[[], None]]:
+        """Again and again, until what it gives is called inside; nothing can follow where it never is."""
+        builder, stopped = self.builder, False
+        again, after = (builder.append_basic_block(name) for name in ("again", "after"))
+
+        def stop() -> None:
+            nonlocal stopped
+            stopped = True
+            builder.branch(after)
+
+        builder.branch(again)
+        builder.position_at_end(again)
+        yield stop
+        builder.branch(again)
+        builder.position_at_end(after)
+        if not stopped:
+            builder.unreachable()
+
+    @contextmanager
+    def repeat_while(self, condition: Callable[[], Value]) -> Iterator[None]:
+        builder = self.builder
+        test, inside, after = (builder.append_basic_block(name) for name in ("while", "do", "end"))
+        builder.branch(test)
+        builder.position_at_end(test)
+        builder.cbranch(condition().value, inside, after)
+        builder.position_at_end(inside)
+        yield
+        if not builder.block.is_terminated:
+            builder.branch(test)
+        builder.position_at_end(after)
+
+    @contextmanager
+    def loop(self, start: Value | int, stop: Value, step: int = 1) -> Iterator[Value]:
+        """index = start, start + step, ... below stop"""
+        builder = self.builder
+        first = self.integer(start) if isinstance(start, int) else start
+        before = builder.block
+        test, inside, after = (builder.append_basic_block(name) for name in ("test", "do", "end"))
+        builder.branch(test)
+        builder.position_at_end(test)
+        index = builder.phi(I64)
+        index.add_incoming(first.value, before)
+        builder.cbranch(builder.icmp_signed("<", index, stop.value), inside, after)
+        builder.position_at_end(inside)
+        yield self.value(index)
+        following = builder.add(index, ir.Constant(I64, step), flags=("nsw",))
+        index.add_incoming(following, builder.block)
+        builder.branch(test)
+        builder.position_at_end(after)
+
+    def strides(
+        self, start: Value, count: Value, step: int, body: Callable[[Value], None]
+    ) -> Value:
+        """`body(index)` for index = start, start + step, ... while a whole step is left; returns the rest's start.
+
+        The condition stands at the loop's end, which the fastest loops want.
+        """
+        builder = self.builder
+        before, function = builder.block, builder.function
+        inside = function.append_basic_block("loop")
+        after = function.append_basic_block("after")
+        last = count - step
+        builder.cbranch((start <= last).value, inside, after)
+        builder.position_at_end(inside)
+        index = builder.phi(I64)
+        index.add_incoming(start.value, before)
+        body(self.value(index))
+        following = builder.add(index, ir.Constant(I64, step), flags=("nsw",))
+        index.add_incoming(following, builder.block)
+        end = builder.block
+        builder.cbranch(builder.icmp_signed("<=", following, last.value), inside, after)
+        builder.position_at_end(after)
+        rest = builder.phi(I64)
+        rest.add_incoming(start.value, before)
+        rest.add_incoming(following, end)
+        return self.value(rest)
+
+    def elements(
+        self,
+        count: Value,
+        streams: int,
+        body: Callable[[Shape, Value], None],
+        lanes: int | None = None,
+    ) -> None:
+        """`body(shape, index)` over `count` elements: K streams, then one vector, then one element at a time.
+
+        The three loops run the same operations, so an element's bits do not depend on which one reaches it.
+        """
+        wide = lanes or self.lanes
+        index = self.integer(0)
+        for shape in dict.fromkeys((Shape(streams, wide), Shape(1, wide), Shape(1, 1))):
+            index = self.strides(index, count, shape.elements, functools.partial(body, shape))

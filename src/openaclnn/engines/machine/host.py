@@ -1,0 +1,32 @@
+"""What code must know of the CPU it is written for."""
+
+from __future__ import annotations
+
+import functools
+from typing import NamedTuple
+
+import llvmlite.binding as llvm
+
+__all__ = ["Machine", "machine"]
+
+
+class Machine(NamedTuple):
+    """A CPU's vector unit."""
+
+    lanes: int  # float32 lanes of one register
+    registers: int  # vector registers
+    neon: bool
+    half: bool  # has conversions between float16 and float32
+    fma: bool
+
+
+@functools.cache
+def machine() -> Machine:
+    """This machine's."""
+    features = dict(llvm.get_host_cpu_features())
+    if llvm.get_process_triple().startswith(("aarch64", "arm64")):
+        return Machine(4, 32, True, True, True)
+    half, fma = bool(features.get("f16c")), bool(features.get("fma"))
+    if features.get("avx512f"):
+        return Machine(16, 32, False, half, fma)
+    return Machine(8 if features.get("avx2") else 4, 16, False, half, fma)

@@ -1,0 +1,30 @@
+"""Kinds of elements by their short names, and how each lies in memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+
+F16, F32, F64 = ir.HalfType(), ir.FloatType(), ir.DoubleType()
+I1, I8, I16, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 16, 32, 64))
+PTR, VOID = ir.PointerType(), ir.VoidType()
+
+STORED: dict[str, Any] = {
+    "f32": F32, "f64": F64, "f16": F16, "bf16": I16, "i64": I64, "i32": I32, "i16": I16, "u8": I8,
+    "bool": I1, "ptr": PTR,
+}  # fmt: skip
+SIZE = {"f32": 4, "f64": 8, "f16": 2, "bf16": 2, "i64": 8, "i32": 4, "i16": 2, "u8": 1, "ptr": 8}
+
+
+def constant(kind: Any, number: Any, lanes: int = 0) -> Any:
+    """A number as an LLVM constant; in every lane of a vector where there are lanes."""
+    if not lanes:
+        return ir.Constant(kind, number)
+    return ir.Constant(ir.VectorType(kind, lanes), [ir.Constant(kind, number)] * lanes)
+
+
+def signature(result: str | None, *arguments: str) -> Any:
+    """A function's kind, by those of what it returns (None: nothing) and of its arguments."""
+    kinds = [STORED[argument] for argument in arguments]
+    return ir.FunctionType(STORED[result] if result else VOID, kinds)
