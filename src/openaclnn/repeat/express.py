@@ -4,7 +4,7 @@ Asking an array from Python for its dtype, shape, strides, device and address ta
 has two to seven arrays. Machine code reads a NumPy array as NumPy's C interface lays it out, and asks
 PyTorch through DLPack's C interface for exchange, which it has since 2.10: 0.03 us each. Whatever differs
 from the call that was remembered gives NotImplemented, and the call takes the longer way.
-`machine/express.py` writes the code; what both know of the memory is here.
+`code.py` writes the code; what both know of the memory is here.
 """
 
 from __future__ import annotations
