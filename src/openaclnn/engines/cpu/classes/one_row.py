@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from openaclnn.engines.cpu.classes import rows
 from openaclnn.engines.cpu.classes.parameters import Parameters
+from openaclnn.engines.cpu.classes.row_formula import CONSTANT, PLAIN, WEIGHTS, Terms
 from openaclnn.engines.cpu.classes.targets import Targets
 from openaclnn.engines.machine.code import Code
 from openaclnn.engines.machine.kinds import SIZE
@@ -84,22 +85,22 @@ def _write(
     """Choose the cheapest way for a row and take it."""
     rounded = factor.to("f32")
     # NaN with an empty low half, whatever came in: rounding to bfloat16 needs that.
-    rounded = rounded.differs(rounded).choose(float("nan"), rounded)
+    rounded = rounded.is_nan().choose(float("nan"), rounded)
     smooths = parameters["smooths"].differs(0)
     addend = smooths.choose((-smooth).to("f32"), -0.0)
-    addend = addend.differs(addend).choose(float("nan"), addend)
-    terms = rows.Terms(rounded, addend, parameters["table"])
+    addend = addend.is_nan().choose(float("nan"), addend)
+    terms = Terms(rounded, addend, parameters["table"])
     size = rounded.size()
     foldable = (size >= 2.0**-80) & (size <= 2.0**80)
     # A NaN among the weights makes their sum and so the whole row NaN: then they need not be read.
-    weighted = smooths & parameters["weighted"].differs(0) & weight_sum.equals(weight_sum)
-    ways = [(~smooths, rows.PLAIN, False), (weighted, rows.WEIGHTS, False)]
+    weighted = smooths & parameters["weighted"].differs(0) & ~weight_sum.is_nan()
+    ways = [(~smooths, PLAIN, False), (weighted, WEIGHTS, False)]
     if dtype == "f32":
         ways = [
-            (foldable & ~smooths, rows.PLAIN, True),
-            (foldable & smooths & ~weighted, rows.CONSTANT, True),
-            (foldable & weighted, rows.WEIGHTS, True),
-            (weighted, rows.WEIGHTS, False),
+            (foldable & ~smooths, PLAIN, True),
+            (foldable & smooths & ~weighted, CONSTANT, True),
+            (foldable & weighted, WEIGHTS, True),
+            (weighted, WEIGHTS, False),
         ]
     with code.first_of() as written:
         with code.when(rounded.equals(0.0) & addend.equals(0.0)):
@@ -110,7 +111,7 @@ def _write(
             with code.when(condition):
                 rows.emit_row(code, dtype, mode, row, terms, buffers, folded)
                 written()
-        rows.emit_row(code, dtype, rows.CONSTANT, row, terms, buffers, folded=False)
+        rows.emit_row(code, dtype, CONSTANT, row, terms, buffers, folded=False)
 
 
 def exp64(code: Code, x: Value) -> Value:
