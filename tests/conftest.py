@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import ml_dtypes
@@ -16,6 +16,7 @@ from openaclnn.core.declare import Kind, Operator
 from openaclnn.core.dtypes import DType, dtype_of_numpy
 from openaclnn.core.tensor import contiguous_strides
 from openaclnn.engines.dispatch import ENGINES
+from openaclnn.operators.workloads.mistakes import Mistake
 
 Array = np.ndarray[Any, Any]
 OPERATORS = openaclnn.registry()
@@ -43,6 +44,15 @@ def call_on(engine: str, operator: Operator, arguments: dict[str, Any]) -> Any:
         with openaclnn.use_engine("numpy"):
             return plain(operator)(**arguments)
     return plain(operator)(**arguments)
+
+
+def table_of(operator: Operator) -> tuple[Callable[[], dict[str, Any]], list[Mistake]]:
+    """The operator's sound call and its mistakes."""
+    work = operator.workloads
+    if not (hasattr(work, "sound") and hasattr(work, "MISTAKES")):
+        place = "/".join(work.__name__.split(".")[1:])
+        pytest.fail(f"{operator.name} has no table of mistakes: {place}.py wants sound(), MISTAKES")
+    return work.sound, work.MISTAKES
 
 
 def tensor_names(operator: Operator) -> list[str]:

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 import openaclnn
-from check_rows import table_of
-from conftest import OPERATORS
+from conftest import OPERATORS, table_of
 from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import BFLOAT16, INT32
 from openaclnn.core.products import FAMILIES, PRODUCTS, find_product
