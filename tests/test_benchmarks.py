@@ -328,7 +328,7 @@ def test_no_operator_is_named_in_the_package() -> None:
     for operator in registry():
         assert operator.python_name not in text
         assert operator.name.lower() not in text
-        assert operator.workload not in text
+        assert operator.workloads.__name__.rpartition(".")[2] not in text
 
 
 def test_torch_is_optional() -> None:
