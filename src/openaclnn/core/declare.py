@@ -126,7 +126,6 @@ class Operator:
     reference: Callable[..., np.ndarray[Any, Any]]
     samples: tuple[Sample, ...] = ()
     generated: bool = False  # the vendor generates this interface: its phase two is stricter
-    workload: str = ""  # its module under operators/workloads
     _index: dict[str, Parameter] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
@@ -192,8 +191,9 @@ class Operator:
 
     @property
     def workloads(self) -> Any:
-        """Test cases, benchmark problems and PyTorch peers: the module under operators/workloads."""
-        return importlib.import_module(f"openaclnn.operators.workloads.{self.workload}")
+        """Test cases, benchmark problems and PyTorch peers: `workloads/<name>.py` beside the declaring `<name>.py`."""
+        package, _, name = self.reference.__module__.rpartition(".")
+        return importlib.import_module(f"{package}.workloads.{name}")
 
     def oracle(self, /, *args: Any, **kwargs: Any) -> np.ndarray[Any, Any]:
         """The float64 reference for the same arguments as the plain call (`out` is not used)."""

@@ -274,7 +274,6 @@ register(
         plan=_plan,
         reference=reference,
         generated=True,
-        workload="cross_entropy_loss",
         samples=(
             Sample(
                 "document, as intended",

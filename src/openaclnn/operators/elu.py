@@ -122,7 +122,6 @@ register(
         result=_result,
         plan=_plan,
         reference=reference,
-        workload="elu",
         samples=(
             Sample(
                 "document",

@@ -125,7 +125,6 @@ register(
         result=_result,
         plan=_plan,
         reference=reference,
-        workload="l1_loss",
         samples=(
             Sample(
                 "document",

@@ -194,7 +194,6 @@ register(
         result=_result,
         plan=_plan,
         reference=reference,
-        workload="nll_loss2d",
         samples=(
             Sample(
                 "document",

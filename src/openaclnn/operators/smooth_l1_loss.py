@@ -109,7 +109,6 @@ register(
         result=_result,
         plan=_plan,
         reference=reference,
-        workload="smooth_l1_loss",
         samples=(
             Sample(
                 "document",
