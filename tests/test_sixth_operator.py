@@ -10,7 +10,9 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -129,9 +131,7 @@ print(aclnn.aclGetRecentErrMsg())
 
 def test_python_calls(copy: Copy) -> None:
     told = copy.python("-c", CALLS)
-    assert told.startswith(
-        "aclnnSigmoidBackward: output: expected shape (4,), the shape of gradOutput"
-    )
+    assert "aclnnSigmoidBackward: output: expected shape (4,), the shape of gradOutput" in told
 
 
 def test_stubs_and_table_name_it(copy: Copy) -> None:
@@ -206,24 +206,41 @@ def test_accuracy_and_speed_are_measured(copy: Copy) -> None:
         assert re.search(rf" {way} +[\d.]+ [mu]s", told), told
 
 
-def test_what_the_tests_iterate_passes(copy: Copy) -> None:
+def suites() -> dict[str, tuple[str, list[str]]]:
     """Whole: tests that look at all operators at once. Of the others, what is the new operator's."""
-    own = Path(__file__).name
-    whole = [f"tests/test_{name}.py" for name in ("structure", "docs", "introspection", "headers")]
-    files = sorted(path.name for path in (copy.folder / "tests").glob("test_*.py"))
-    others = [f"tests/{name}" for name in files if name != own and f"tests/{name}" not in whole]
-    done = copy.run("-m", "pytest", "-x", *whole)
-    assert done.returncode == 0, done.stdout
-    done = copy.run("-m", "pytest", "-x", "-k", "sigmoid", *others)
-    assert done.returncode == 0, done.stdout
+    whole = {f"test_{name}.py" for name in ("structure", "docs", "introspection", "headers")}
+    names = {path.name for path in (PROJECT / "tests").glob("test_*.py")} - {Path(__file__).name}
+    own = ["-k", "sigmoid"]
+    return {
+        "all operators": ("", [f"tests/{name}" for name in sorted(whole)]),
+        "the new one": ("", [*own, *(f"tests/{name}" for name in sorted(names - whole))]),
+        "its Triton kernel": ("interpret", [*own, "tests/test_gpu_kernels.py"]),
+    }
 
 
-def test_its_triton_kernel_interpreted(copy: Copy) -> None:
-    pytest.importorskip("triton", reason="Triton has wheels for Linux alone")
-    copy.python(
-        "-m", "pytest", "-x", "-k", "sigmoid", "tests/test_gpu_kernels.py",
-        OPENACLNN_GPU_TESTS="interpret",
-    )  # fmt: skip
+@pytest.fixture(scope="module")
+def processes(copy: Copy) -> Iterator[dict[str, subprocess.Popen[str]]]:
+    """All suites at once."""
+    started = {
+        name: subprocess.Popen(
+            [sys.executable, "-m", "pytest", "-x", *arguments], cwd=copy.folder, text=True,
+            env=copy.environment | {"OPENACLNN_GPU_TESTS": mode},
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )
+        for name, (mode, arguments) in suites().items()
+    }  # fmt: skip
+    yield started
+    for process in started.values():
+        if process.poll() is None:
+            process.kill()
+
+
+@pytest.mark.parametrize("suite", suites())
+def test_what_iterates_the_operators_passes(suite: str, processes: dict[str, Any]) -> None:
+    if "Triton" in suite:
+        pytest.importorskip("triton", reason="Triton has wheels for Linux alone")
+    output, _ = processes[suite].communicate(timeout=600)
+    assert processes[suite].returncode == 0, output  # no test at all gives 5
 
 
 def test_a_missing_formula_is_told(tmp_path: Path) -> None:
