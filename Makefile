@@ -28,6 +28,7 @@ format: $(VENV)/.test
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 	$(BIN)/python -m tools.stubs
+	$(BIN)/python -m tools.readme
 
 $(VENV)/.demo: pyproject.toml
 	$(PYTHON) -m venv $(VENV)

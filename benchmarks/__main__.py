@@ -36,7 +36,7 @@ def _dtype(name: str) -> DType:
     return dtype
 
 
-def _parser() -> argparse.ArgumentParser:
+def command_line() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks",
         description="Time every operator on every engine beside PyTorch and a plain copy.",
@@ -125,12 +125,12 @@ def _follow(console: Console) -> Any:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run or render; 1 where one of our results was wrong."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    options = _parser().parse_args(given)
+    options = command_line().parse_args(given)
     console = Console(stderr=True)
     if options.report:
         reports = [json.loads(path.read_text()) for path in options.report]
     else:
-        command = shlex.join(["python", "-m", "benchmarks", *given])
+        command = shlex.join([".venv/bin/python", "-m", "benchmarks", *given])
         reports = [run(_settings(options, command), _follow(console))]
         if options.json:
             options.json.write_text(json.dumps(reports[0], indent=1) + "\n")

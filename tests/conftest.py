@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import ml_dtypes
@@ -12,11 +12,13 @@ import pytest
 
 import openaclnn
 from openaclnn import acl
-from openaclnn.core.declare import Operator
-from openaclnn.core.dtypes import DType, dtype_of_numpy
+from openaclnn.core.call import oracle_arguments
+from openaclnn.core.declare import Operator, Sample
+from openaclnn.core.dtypes import FLOAT, DType, dtype_of_numpy
 from openaclnn.core.interface import Kind
 from openaclnn.core.tensor import contiguous_strides
 from openaclnn.engines.dispatch import ENGINES
+from openaclnn.operators.workloads.mistakes import Mistake
 
 Array = np.ndarray[Any, Any]
 OPERATORS = openaclnn.registry()
@@ -46,6 +48,15 @@ def call_on(engine: str, operator: Operator, arguments: dict[str, Any]) -> Any:
     return plain(operator)(**arguments)
 
 
+def table_of(operator: Operator) -> tuple[Callable[[], dict[str, Any]], list[Mistake]]:
+    """The operator's sound call and its mistakes."""
+    work = operator.workloads
+    if not (hasattr(work, "sound") and hasattr(work, "MISTAKES")):
+        place = "/".join(work.__name__.split(".")[1:])
+        pytest.fail(f"{operator.name} has no table of mistakes: {place}.py wants sound(), MISTAKES")
+    return work.sound, work.MISTAKES
+
+
 def tensor_names(operator: Operator) -> list[str]:
     """The Python names of the input tensors."""
     return [p.python_name for p in operator.parameters if p.kind is Kind.TENSOR]
@@ -66,7 +77,7 @@ def assert_matches_oracle(
     """Every element within what the formula itself loses in float32, plus the final rounding."""
     given = {k: v for k, v in arguments.items() if k != "out"}
     exact = operator.oracle(**given)
-    naive = _naive(operator, given)
+    naive = naive_result(operator, given)
     output = dtype_of_numpy(got.dtype)
     assert output is not None
     assert got.shape == exact.shape
@@ -78,7 +89,7 @@ def assert_matches_oracle(
         rounded = exact.astype(coarse.numpy).astype(np.float64)
         finite = np.isfinite(exact) & np.isfinite(rounded) & np.isfinite(naive)
         lost = np.abs(naive - exact)[finite].max(initial=0.0) + _terms(operator, given)
-        allowed = 0.5 * spacing(exact, coarse) + 4 * lost + 2e-7 * np.abs(exact)
+        allowed = 0.5 * spacing(exact, coarse) + 4 * lost + spacing(exact, FLOAT)
         if coarse is output and output.itemsize == 4:
             allowed = allowed + spacing(exact, coarse)
         close = np.abs(values - exact) <= allowed
@@ -93,6 +104,19 @@ def assert_matches_oracle(
             f"{operator.name}: {int(bad.sum())} of {bad.size} elements off; first at {where}: "
             f"got {values[where]!r}, oracle {exact[where]!r}, allowed {allowed[where]!r}"
         )
+
+
+def assert_matches_sample(operator: Operator, sample: Sample, got: Array) -> None:
+    """Its very bits where they are known, else two units in the last place, and what the formula itself loses of one more."""
+    assert got.dtype == np.float32
+    if sample.exact:
+        known = np.asarray(sample.expected, np.float32)
+        np.testing.assert_array_equal(got.view(np.int32), known.view(np.int32))
+        return
+    exact = operator.oracle(**sample.arrays())
+    unit = spacing(exact, FLOAT)
+    lost = np.abs(naive_result(operator, sample.arrays()) - exact)
+    assert (np.abs(got - exact) <= 2 * unit + np.minimum(lost, unit)).all(), (sample.title, got)
 
 
 def _terms(operator: Operator, arguments: dict[str, Any]) -> float:
@@ -111,9 +135,8 @@ def _terms(operator: Operator, arguments: dict[str, Any]) -> float:
     return float(2.0**-25 * np.prod([size[np.isfinite(size)].max(initial=0.0) for size in sizes]))
 
 
-def _naive(operator: Operator, arguments: dict[str, Any]) -> Array:
-    from openaclnn.core.call import oracle_arguments
-
+def naive_result(operator: Operator, arguments: dict[str, Any]) -> Array:
+    """The document's formula evaluated in float32, step by step."""
     values = oracle_arguments(operator, (), arguments)
     with np.errstate(all="ignore"):
         return operator.reference(**values, work=np.float32).astype(np.float64)
@@ -215,7 +238,7 @@ def read_back(address: int, like: np.ndarray) -> np.ndarray:
 
 def document_program(operator: Operator) -> tuple[list[Any], list[int], Array]:
     """The document's example up to phase one: its arguments, the device addresses, the result to expect."""
-    given = next(sample for sample in operator.samples if sample.document).arrays()
+    given = operator.samples[0].arrays()
     expected = plain(operator)(**given)
     arguments, addresses = [], []
     for parameter in operator.parameters:

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from check_rows import Mistake, table_of
-from conftest import OPERATORS
+from conftest import OPERATORS, table_of
 from openaclnn import aclnn
 from openaclnn.core.call import bind_arguments
 from openaclnn.core.declare import Operator
 from openaclnn.core.products import find_product
+from openaclnn.operators.workloads.mistakes import Mistake
 
 names = pytest.mark.parametrize("operator", OPERATORS, ids=lambda op: op.python_name)
 

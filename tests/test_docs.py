@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import doctest
 import re
+import shlex
 from pathlib import Path
 
 import numpy as np
 import pytest
+from benchmarks.__main__ import command_line
+from tools.readme import README, with_support_table
 
 import openaclnn
 from openaclnn.cli import main
@@ -29,7 +32,20 @@ def test_examples_run(page: Path) -> None:
 
 
 def test_readme_has_the_support_table() -> None:
-    assert openaclnn.support_table().markdown() in (PROJECT / "README.md").read_text()
+    page = README.read_text()
+    assert openaclnn.support_table().markdown() in page
+    assert page == with_support_table(page), "run: make format"
+
+
+def test_commands_of_the_benchmarks_can_be_pasted() -> None:
+    page = (PROJECT / "docs" / "benchmarks.md").read_text()
+    commands = re.findall(r"^- command: `(.*)`$", page, re.M)
+    assert len(commands) == page.count("\n## ")
+    for line in commands:
+        program, *arguments = shlex.split(line)
+        assert program == ".venv/bin/python"
+        assert arguments[:2] == ["-m", "benchmarks"]
+        command_line().parse_args(arguments[2:])
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)

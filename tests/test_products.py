@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import openaclnn
-from check_rows import table_of
-from conftest import OPERATORS
+from conftest import OPERATORS, table_of
+from document_facts import BFLOAT16_FAMILIES, FACTS
 from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import BFLOAT16, INT32
 from openaclnn.core.products import FAMILIES, PRODUCTS, find_product
@@ -20,33 +20,39 @@ from test_checks import broken, first_phase
 
 names = pytest.mark.parametrize("operator", OPERATORS, ids=lambda op: op.python_name)
 
-# What the five documents say, family by family.
-SUPPORT = {
-    "aclnnNLLLoss2dBackward": {"950", "a3", "a2", "910"},
-    "aclnnSmoothL1LossBackward": {"950", "a3", "a2", "310p", "910"},
-    "aclnnCrossEntropyLossGrad": {"950", "a3", "a2"},
-    "aclnnL1LossBackward": {"950", "a3", "a2", "310p", "910"},
-    "aclnnEluBackward": {"950", "a3", "a2", "310p", "910"},
-}
+
+def missing_status(operator: Operator) -> int:
+    """The status that its table gives where the product lacks it."""
+    row = next(check for check in operator.checks if check.rule == "the product has the operator")
+    return int(row.status)
+
+
+@pytest.mark.parametrize("name", FACTS)
+def test_declarations_say_what_the_documents_say(name: str) -> None:
+    operator = openaclnn.find_operator(name)
+    assert operator.families == FACTS[name].families
+    assert missing_status(operator) == FACTS[name].missing
 
 
 @names
 @pytest.mark.parametrize("product", [p.tag for p in PRODUCTS])
 def test_support_and_its_codes(operator: Operator, product: str) -> None:
     sound, _ = table_of(operator)
-    supported = product == "default" or product in SUPPORT[operator.name]
-    missing = 561003 if operator.name == "aclnnCrossEntropyLossGrad" else 561103
+    supported = product == "default" or product in operator.families
     with openaclnn.use_product(product):
         status, _, executor = first_phase(operator, sound())
-    assert status == (0 if supported else missing)
+    assert status == (0 if supported else missing_status(operator))
     assert (executor is not None) == supported
 
 
 @names
 def test_argument_checks_come_before_the_missing_kernel(operator: Operator) -> None:
     sound, mistakes = table_of(operator)
+    lacking = next((p.tag for p in FAMILIES if p.tag not in operator.families), None)
+    if lacking is None:
+        return  # every family has it
     for mistake in mistakes:
-        found = broken(operator, sound() | mistake.change, mistake.pointers, "310b")
+        found = broken(operator, sound() | mistake.change, mistake.pointers, lacking)
         assert found is not None
         if mistake.row == "6" and operator.generated:
             assert (
@@ -64,14 +70,16 @@ def test_bfloat16_only_where_the_family_has_it(operator: Operator, product: str)
     sound, _ = table_of(operator)
     arguments = {
         name: Tensor(value.shape, BFLOAT16, base=4096)
-        if isinstance(value, Tensor) and value.dtype.name == "FLOAT" and name != "weightOptional"
+        if isinstance(value, Tensor) and BFLOAT16 in operator[name].dtypes
         else value
         for name, value in sound().items()
     }
     with openaclnn.use_product(product):
         status, _, _ = first_phase(operator, arguments)
-    has = product in ("950", "a3", "a2")
-    assert status == (0 if has and product in SUPPORT[operator.name] else 161002)
+    if product not in BFLOAT16_FAMILIES:
+        assert status == 161002
+    else:
+        assert status == (0 if product in operator.families else missing_status(operator))
 
 
 @pytest.mark.parametrize(
@@ -150,13 +158,14 @@ def test_environment_variable() -> None:
     assert done.stdout.split() == ["161002", "161002"]
 
 
-def test_support_table_lists_what_the_documents_say() -> None:
+def test_support_table_lists_what_is_declared() -> None:
     table = openaclnn.support_table()
     assert table.header == ("operator", *(p.tag for p in PRODUCTS))
-    for row in table.rows:
+    assert [row[0] for row in table.rows] == [operator.name for operator in OPERATORS]
+    for operator, row in zip(OPERATORS, table.rows, strict=True):
         for tag, cell in zip(table.header[2:], row[2:], strict=True):
-            assert (cell != "-") == (tag in SUPPORT[row[0]])
-            assert ("BF16" in cell) == (tag in SUPPORT[row[0]] and tag in ("950", "a3", "a2"))
+            assert (cell != "-") == (tag in operator.families)
+            assert ("BF16" in cell) == (tag in operator.families & BFLOAT16_FAMILIES)
         assert row[1] == "F32 F16 BF16"
     assert "aclnnEluBackward" in str(table)
     assert table.markdown().startswith("| operator")

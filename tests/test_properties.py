@@ -10,7 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 import openaclnn
-from conftest import CPU_ENGINES, OPERATORS, assert_matches_oracle, call_on
+from conftest import CPU_ENGINES, OPERATORS, assert_matches_oracle, call_on, tensor_names
+from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import FLOATS, promote
 from openaclnn.core.plan import broadcast_shapes
 
@@ -187,5 +188,19 @@ def run(
             assert (base[~written].astype(np.float32) == 7).all()
 
 
-def test_every_operator_is_drawn() -> None:
-    assert len(OPERATORS) == 5  # a sixth wants a property test here
+@engines
+@pytest.mark.parametrize("operator", OPERATORS, ids=lambda op: op.python_name)
+@quick
+@given(data=st.data())
+def test_workload_in_any_layout(operator: Operator, engine_name: str, data: Any) -> None:
+    """Every operator, also one without a test of its own above: its workload's cases, each tensor somewhere else."""
+    dtype = data.draw(float_dtypes)
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
+    arguments = data.draw(st.sampled_from([*operator.workloads.cases(rng, dtype)]))
+    expected = operator.oracle(**arguments)
+    for name in tensor_names(operator):
+        value = arguments.get(name)
+        if isinstance(value, np.ndarray) and value.dtype == dtype.numpy:
+            arguments[name] = data.draw(views(value.shape, dtype))
+            arguments[name][...] = value
+    run(engine_name, operator, arguments, data, expected.shape, dtype)

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 import openaclnn
-from check_rows import table_of
-from conftest import OPERATORS, device_tensor, document_program, read_back
+from conftest import OPERATORS, device_tensor, document_program, read_back, table_of
 from openaclnn import acl, aclnn
 from openaclnn.core.declare import Operator
 from openaclnn.core.tensor import Tensor

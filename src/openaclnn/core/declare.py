@@ -25,12 +25,18 @@ __all__ = ["Operator", "Sample", "find_operator", "register", "registry"]
 
 @dataclass(frozen=True)
 class Sample:
-    """A call with a known answer: arguments of the plain call (arrays as nested lists with dtypes), result in float64."""
+    """A call with a known answer, computed in FLOAT. An operator's first is its document's own example: `openaclnn
+    demo` shows it, and tests take it through both phases and through C.
 
-    title: str
-    arguments: Mapping[str, Any]
-    expected: Any
-    document: bool = False  # the example of the operator's own document
+    Tests hold the reference to `expected`, and results to a few units in the last place of FLOAT.
+    """
+
+    title: str  # for people
+    arguments: Mapping[str, Any]  # of the plain call; tensors as (dtype, nested list)
+    expected: Any  # for the arguments as they are written, to 12 decimals or all digits
+    exact: bool = (
+        False  # `expected` is what FLOAT arguments give exactly: results must have its bits
+    )
 
     def arrays(self) -> dict[str, Any]:
         """The arguments with `(dtype, nested list)` pairs made into arrays."""

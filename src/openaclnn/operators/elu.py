@@ -132,7 +132,7 @@ register(
                     "is_result": True,
                 },
                 [[2.0, -0.0], [0.0, 1.0]],
-                document=True,
+                exact=True,
             ),
             Sample(
                 "document data, from the input",

@@ -137,7 +137,7 @@ register(
                     "reduction": "mean",
                 },
                 [[-0.0, 0.0], [0.5, 0.75]],
-                document=True,
+                exact=True,
             ),
             Sample("row target", {**_SQUARE, "reduction": "none"}, [[-2, 2], [0, 0]]),
             Sample("row target, mean", {**_SQUARE, "reduction": "mean"}, [[-0.5, 0.5], [0, 0]]),

@@ -120,7 +120,7 @@ register(
                     "reduction": "none",
                 },
                 [[-1, 0], [1, 1], [1, 1], [1, 1]],
-                document=True,
+                exact=True,
             ),
             Sample("beta 0.5", {**_LINE, "reduction": "none", "beta": 0.5}, [-1, -2, 0, 4, 5]),
             Sample("beta 2", {**_LINE, "reduction": "none", "beta": 2.0}, [-1, -0.5, 0, 1, 5]),

@@ -1,11 +1,13 @@
-"""What to run each operator on: test cases, benchmark problems, and the same computation in PyTorch.
+"""What to run each operator on: test cases, benchmark problems, the same computation in PyTorch, and mistakes.
 
-Each module has the same five names:
+Each operator has the module of its declaration's name here, and each module has the same names:
 
 - `PATTERN`: which shapes the operator takes: "elementwise", "rows" (N, C) or "pixels" (N, C, H, W);
 - `VARIANTS`: option sets worth timing, by name, the first one first in importance;
 - `make(rng, dtype, shape, variant)`: arguments of the plain call for a benchmark;
 - `cases(rng, dtype)`: small arguments that together reach every option, for tests;
 - `torch_peers(torch, arguments, out)`: PyTorch's ways to the same result, on the same memory, by name;
-  `torch_formula(torch, arguments)`: the formula as a PyTorch expression, for `torch.compile`.
+  `torch_formula(torch, arguments)`: the formula as a PyTorch expression, for `torch.compile`;
+- `sound()`: arguments of phase one by C name that break no rule;
+  `MISTAKES`: one way or more to break each row of the checks, in their order, but for the product's row.
 """

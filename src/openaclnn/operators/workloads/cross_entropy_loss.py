@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from openaclnn.core.dtypes import DType
+from openaclnn.core.dtypes import BFLOAT16, DOUBLE, FLOAT, FLOAT16, INT64, UINT8, DType
 from openaclnn.core.interface import REDUCTIONS
+from openaclnn.core.tensor import Format
+from openaclnn.operators.workloads.mistakes import INVALID, NULL, TILING, Mistake, nulls, t
 
 PATTERN = "rows"
 COMPOSITE = True  # autograd runs two operators for it
@@ -167,3 +169,38 @@ def torch_formula(torch: Any, given: Mapping[str, Any]) -> Any:
         scale = 2 * given["lse_square_scale_for_zloss"]
         factor = factor + scale * given["lse_for_zloss"].float() * counted * gradient / divisor
     return (torch.exp(log_prob) * factor[:, None] + result).to(given["log_prob"].dtype)
+
+
+def sound() -> dict[str, Any]:
+    return {
+        "gradLoss": t(()), "logProb": t((4, 5)), "target": t((4,), INT64), "weightOptional": t((5,)),
+        "gradZlossOptional": t(()), "lseForZlossOptional": t((4,)), "reductionOptional": "mean",
+        "ignoreIndex": -100, "labelSmoothing": 0.0, "lseSquareScaleForZloss": 0.5, "out": t((4, 5)),
+    }  # fmt: skip
+
+
+MISTAKES = [
+    *nulls("1", "gradLoss", "logProb", "target", "out"),
+    Mistake("2", NULL, "executor", {}, (True, False)),
+    Mistake("2", NULL, "workspaceSize", {}, (False, True)),
+    Mistake("2", NULL, "lseForZlossOptional", {"lseForZlossOptional": None}),
+    Mistake("3", INVALID, "gradLoss", {"gradLoss": t((), DOUBLE)}),
+    Mistake("3", INVALID, "logProb", {"logProb": t((4, 5), FLOAT16)}),
+    Mistake("3", INVALID, "gradZlossOptional", {"gradZlossOptional": t((), FLOAT16)}),
+    Mistake("3", INVALID, "lseForZlossOptional", {"lseForZlossOptional": t((4,), BFLOAT16)}),
+    Mistake("3", INVALID, "out", {"out": t((4, 5), FLOAT16)}),
+    Mistake("3", INVALID, "target", {"target": t((4,), UINT8)}),
+    Mistake("3", INVALID, "weightOptional", {"weightOptional": t((5,), FLOAT16)}),
+    Mistake("3", INVALID, "logProb", {"logProb": t((4, 5), FLOAT, Format.ACL_FORMAT_NCHW)}),
+    Mistake("3", INVALID, "out", {"out": t((4, 5), FLOAT, Format.ACL_FORMAT_NCHW)}),
+    Mistake("6", TILING, "reductionOptional", {"reductionOptional": "Mean"}),
+    Mistake("6", TILING, "labelSmoothing", {"labelSmoothing": 1.5}),
+    Mistake("6", TILING, "labelSmoothing", {"labelSmoothing": float("nan")}),
+    Mistake("6", TILING, "logProb", {"logProb": t((4, 5, 1))}),
+    Mistake("6", TILING, "gradLoss", {"gradLoss": t((4,))}),
+    Mistake("6", TILING, "target", {"target": t((5,), INT64)}),
+    Mistake("6", TILING, "weightOptional", {"weightOptional": t((4,))}),
+    Mistake("6", TILING, "gradZlossOptional", {"gradZlossOptional": t((4,))}),
+    Mistake("6", TILING, "lseForZlossOptional", {"lseForZlossOptional": t((5,))}),
+    Mistake("6", TILING, "out", {"out": t((4, 4))}),
+]

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from openaclnn.core.dtypes import DType
+from openaclnn.core.dtypes import BFLOAT16, DOUBLE, FLOAT, FLOAT16, INT64, DType
 from openaclnn.core.interface import REDUCTIONS
+from openaclnn.operators.workloads.mistakes import INVALID, POINTERS, Mistake, nulls, t
 
 PATTERN = "pixels"
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -90,3 +91,33 @@ def torch_formula(torch: Any, given: Mapping[str, Any]) -> Any:
     classes = torch.arange(given["self"].shape[1], device=target.device).view(1, -1, 1, 1)
     hit = (classes == target[:, None]) & counted[:, None]
     return torch.where(hit, value[:, None], 0.0).to(given["self"].dtype)
+
+
+def sound() -> dict[str, Any]:
+    return {
+        "gradOutput": t((1,)), "self": t((2, 3, 4, 5)), "target": t((2, 4, 5), INT64), "weight": t((3,)),
+        "reduction": 1, "ignoreIndex": -100, "totalWeight": t((1,)), "out": t((2, 3, 4, 5)),
+    }  # fmt: skip
+
+
+MISTAKES = [
+    *POINTERS,
+    *nulls("1", "gradOutput", "self", "target", "weight", "out", "totalWeight"),
+    Mistake("2", INVALID, "self", {"self": t((2, 3, 4, 5), DOUBLE)}),
+    Mistake("3", INVALID, "gradOutput", {"gradOutput": t((1,), FLOAT16)}),
+    Mistake("4", INVALID, "weight", {"weight": t((3,), BFLOAT16)}),
+    Mistake("5", INVALID, "out", {"out": t((2, 3, 4, 5), FLOAT16)}),
+    Mistake("6", INVALID, "totalWeight", {"totalWeight": t((1,), FLOAT16)}),
+    Mistake("7", INVALID, "target", {"target": t((2, 4, 5), FLOAT)}),
+    Mistake("8", INVALID, "gradOutput", {"gradOutput": t((2, 4, 5))}),
+    Mistake("8", INVALID, "gradOutput", {"gradOutput": t((1, 1))}),
+    Mistake("8", INVALID, "gradOutput", {"reduction": 0}),
+    Mistake("8", INVALID, "gradOutput", {"gradOutput": t((2, 4, 5)), "reduction": 3}),
+    Mistake("9", INVALID, "self", {"self": t((2, 3, 20))}),
+    Mistake("10", INVALID, "target", {"target": t((2, 20), INT64)}),
+    Mistake("11", INVALID, "target", {"target": t((2, 5, 4), INT64)}),
+    Mistake("12", INVALID, "weight", {"weight": t((4,))}),
+    Mistake("13", INVALID, "out", {"out": t((2, 3, 5, 4))}),
+    Mistake("14", INVALID, "totalWeight", {"totalWeight": t((2,))}),
+    Mistake("15", INVALID, "reduction", {"reduction": 3}),
+]

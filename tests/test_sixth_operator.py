@@ -1,0 +1,261 @@
+"""The guide of CONTRIBUTING.md is true: what it lists, laid into a copy of the project, makes a sixth operator.
+
+Nothing but what the guide lists is laid: a step that it forgets fails here.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from test_capi_tools import STANDARDS, STRICT
+
+PROJECT = Path(__file__).parent.parent
+GIVEN = PROJECT / "tests" / "sixth_operator"
+GUIDE = (PROJECT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+FILES = re.findall(r"^\d\. \*\*`(src/\S+\.py)`\*\*", GUIDE, re.M)
+PARTS = ("src", "tests", "benchmarks", "tools", "docs", "examples")
+
+
+def lay(project: Path, files: list[str]) -> None:
+    """A copy of the project with some files more and the guide's line."""
+    for part in PARTS:
+        rest = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(PROJECT / part, project / part, ignore=rest)
+    for path in PROJECT.iterdir():
+        if path.suffix in (".md", ".toml") or path.name == "Makefile":
+            shutil.copy(path, project)
+    for name in files:
+        shutil.copy(GIVEN / name, project / name)
+    [(place, line)] = re.findall(r"^\d\. \*\*One line\*\* in `(\S+)`.*: `(\w+,)`$", GUIDE, re.M)
+    head, *names = re.split(r"\n(?=    \w+,\n)", (project / place).read_text())
+    last, _, tail = names[-1].partition("\n")
+    ordered = "\n".join(sorted([*names[:-1], last, f"    {line}"]))
+    (project / place).write_text(f"{head}\n{ordered}\n{tail}")
+
+
+class Copy:
+    """A project in a folder of its own, and a way to run Python there."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.environment = {
+            **os.environ,
+            "PYTHONPATH": str(folder / "src"),
+            "OPENACLNN_CACHE_DIR": str(folder / "cache"),
+            "TMPDIR": str(folder),
+        }
+
+    def run(self, *command: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, *command], cwd=self.folder, env=self.environment | environment,
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+
+    def python(self, *command: str, **environment: str) -> str:
+        """What a command prints; it must succeed."""
+        done = self.run(*command, **environment)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Copy:
+    """The project with a sixth operator, after the generating half of `make format`."""
+    folder = tmp_path_factory.mktemp("sixth")
+    lay(folder, FILES)
+    made = Copy(folder)
+    recipe = re.search(r"^format:.*\n((?:\t.*\n)+)", (folder / "Makefile").read_text(), re.M)
+    assert recipe is not None
+    tools = re.findall(r"python -m (tools\.\w+)", recipe[1])
+    assert tools
+    for tool in tools:
+        made.python("-m", tool)
+    return made
+
+
+def test_the_guide_lists_three_files_and_they_are_all_there_is() -> None:
+    given = {str(path.relative_to(GIVEN)) for path in GIVEN.rglob("*.py")}
+    assert set(FILES) == given
+    assert len(FILES) == 3
+    assert not any((PROJECT / name).exists() for name in FILES)
+
+
+def test_nothing_but_the_listed_and_the_generated_differs(copy: Copy) -> None:
+    def texts(root: Path) -> dict[str, bytes]:
+        found = [root / "README.md", *(p for part in PARTS for p in (root / part).rglob("*"))]
+        return {
+            str(path.relative_to(root)): path.read_bytes()
+            for path in found
+            if path.is_file() and path.suffix != ".pyc"
+        }
+
+    before, after = texts(PROJECT), texts(copy.folder)
+    generated = {"README.md", "src/openaclnn/__init__.pyi", "src/openaclnn/aclnn.pyi"}
+    changed = {name for name in after if after[name] != before.get(name)}
+    assert changed == {*FILES, "src/openaclnn/operators/__init__.py", *generated}
+
+
+CALLS = """
+import numpy as np, openaclnn
+from openaclnn import acl, aclnn
+
+y = np.float32([0.5, 0.25, 0, 0.75])
+gradient = np.float32([2, -1, 4, 8])
+known = np.float32([0.5, -0.1875, 0, 1.5])
+for engine in ("cpu", "numpy"):
+    with openaclnn.use_engine(engine):
+        found = openaclnn.explain(openaclnn.sigmoid_backward, gradient, y)
+        assert found.ok and found.engine == engine, found
+        assert "kernel sigmoid_backward" in str(found)
+        for _ in range(3):
+            assert (openaclnn.sigmoid_backward(gradient, y) == known).all()
+out = np.zeros(4, np.float32)
+status, size, executor = aclnn.aclnnSigmoidBackwardGetWorkspaceSize(gradient, y, out)
+assert (status, size) == (0, 0)
+assert aclnn.aclnnSigmoidBackward(None, size, executor, None) == 0
+assert acl.aclrtSynchronizeStream(None) == 0
+assert (out == known).all()
+assert aclnn.aclnnSigmoidBackwardGetWorkspaceSize(gradient, y[:3], out)[0] == 161002
+print(aclnn.aclGetRecentErrMsg())
+"""
+
+
+def test_python_calls(copy: Copy) -> None:
+    told = copy.python("-c", CALLS)
+    assert "aclnnSigmoidBackward: output: expected shape (4,), the shape of gradOutput" in told
+
+
+def test_stubs_and_table_name_it(copy: Copy) -> None:
+    package = copy.folder / "src" / "openaclnn"
+    assert "def sigmoid_backward(" in (package / "__init__.pyi").read_text()
+    assert "def aclnnSigmoidBackwardGetWorkspaceSize(" in (package / "aclnn.pyi").read_text()
+    assert "| aclnnSigmoidBackward " in (copy.folder / "README.md").read_text()
+
+
+PROGRAM = r"""
+#include "aclnnop/aclnn_sigmoid_backward.h"
+#include "support.h"
+
+int main(void)
+{
+    const int64_t shape[1] = {4};
+    const float gradient[4] = {2, -1, 4, 8}, results[4] = {0.5f, 0.25f, 0, 0.75f};
+    uint64_t size = 0;
+    aclOpExecutor *executor = NULL;
+    aclrtStream stream = start();
+    aclTensor *gradOutput = tensor(gradient, sizeof gradient, ACL_FLOAT, shape, 1);
+    aclTensor *output = tensor(results, sizeof results, ACL_FLOAT, shape, 1);
+    aclTensor *gradInput = tensor(results, sizeof results, ACL_FLOAT, shape, 1);
+    CHECK(aclnnSigmoidBackwardGetWorkspaceSize(gradOutput, output, gradInput, &size, &executor));
+    CHECK(aclnnSigmoidBackward(workspace_of(size), size, executor, stream));
+    CHECK(aclrtSynchronizeStream(stream));
+    print_floats("gradient", gradInput, 4);
+    release(gradOutput);
+    release(output);
+    release(gradInput);
+    finish(stream);
+    return 0;
+}
+"""
+
+
+def test_compiled_c_calls_it(copy: Copy) -> None:
+    """Compiled C in a process of the copy's: a program of its own would find the installed package first."""
+    pytest.importorskip("cffi")
+    if shutil.which("cc") is None:
+        pytest.skip("no C compiler")
+    ask = "import sys; from openaclnn.capi.config import main; sys.exit(main(sys.argv[1:]))"
+    flags = copy.python("-c", ask, "--cflags", "--libs").split()
+    source, library = copy.folder / "sixth.c", copy.folder / "sixth.so"
+    source.write_text(PROGRAM)
+    support = f"-I{copy.folder / 'examples' / 'c'}"
+    command = [*STANDARDS[".c"], *STRICT, "-shared", "-fPIC", str(source), support, *flags]
+    done = subprocess.run([*command, "-o", library], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    call = f"import ctypes; raise SystemExit(ctypes.CDLL({str(library)!r}).main())"
+    assert copy.python("-c", call) == "gradient: 0.5 -0.1875 0 1.5\n"
+
+
+BENCHMARKS = """
+import openaclnn
+from benchmarks import __main__, accuracy, runner
+from openaclnn.core.dtypes import FLOATS
+
+runner.ATTEMPTS = 1
+operator = openaclnn.find_operator("sigmoid_backward")
+for dtype in FLOATS:
+    row = accuracy.measure(operator, "output", dtype)
+    assert float(row[3]) <= (2.5 if dtype is FLOATS[0] else 0.51), row
+only = ["--quick", "--only", "sigmoid_backward output call", "--rounds", "1"]
+raise SystemExit(__main__.main(only))
+"""
+
+
+def test_accuracy_and_speed_are_measured(copy: Copy) -> None:
+    told = copy.python("-c", BENCHMARKS)
+    for way in ("cpu", "cpu out=", "cpu two-phase", "numpy"):
+        assert re.search(rf" {way} +[\d.]+ [mu]s", told), told
+
+
+def suites() -> dict[str, tuple[str, list[str]]]:
+    """Whole: tests that look at all operators at once. Of the others, what is the new operator's."""
+    whole = {f"test_{name}.py" for name in ("structure", "docs", "introspection", "headers")}
+    names = {path.name for path in (PROJECT / "tests").glob("test_*.py")} - {Path(__file__).name}
+    own = ["-k", "sigmoid"]
+    return {
+        "all operators": ("", [f"tests/{name}" for name in sorted(whole)]),
+        "the new one": ("", [*own, *(f"tests/{name}" for name in sorted(names - whole))]),
+        "its Triton kernel": ("interpret", [*own, "tests/test_gpu_kernels.py"]),
+    }
+
+
+@pytest.fixture(scope="module")
+def processes(copy: Copy) -> Iterator[dict[str, subprocess.Popen[str]]]:
+    """All suites at once."""
+    started = {
+        name: subprocess.Popen(
+            [sys.executable, "-m", "pytest", "-x", *arguments], cwd=copy.folder, text=True,
+            env=copy.environment | {"OPENACLNN_GPU_TESTS": mode},
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )
+        for name, (mode, arguments) in suites().items()
+    }  # fmt: skip
+    yield started
+    for process in started.values():
+        if process.poll() is None:
+            process.kill()
+
+
+@pytest.mark.parametrize("suite", suites())
+def test_what_iterates_the_operators_passes(suite: str, processes: dict[str, Any]) -> None:
+    if "Triton" in suite:
+        pytest.importorskip("triton", reason="Triton has wheels for Linux alone")
+    output, _ = processes[suite].communicate(timeout=600)
+    assert processes[suite].returncode == 0, output  # no test at all gives 5
+
+
+def test_a_missing_formula_is_told(tmp_path: Path) -> None:
+    lay(tmp_path, [name for name in FILES if "formulas" not in name])
+    done = Copy(tmp_path).run("-c", "import openaclnn; openaclnn.registry()")
+    assert done.returncode == 1
+    told = done.stderr.splitlines()[-1]
+    assert told == "ModuleNotFoundError: No module named 'openaclnn.engines.formulas.sigmoid'"
+
+
+def test_a_missing_table_of_mistakes_is_told(tmp_path: Path) -> None:
+    lay(tmp_path, FILES)
+    path = tmp_path / "src/openaclnn/operators/workloads/sigmoid.py"
+    path.write_text(path.read_text().partition("\n\ndef sound()")[0])
+    done = Copy(tmp_path).run("-m", "pytest", "-x", "-k", "sigmoid", "tests/test_checks.py")
+    assert done.returncode == 1
+    place = "operators/workloads/sigmoid.py wants sound(), MISTAKES"
+    assert f"aclnnSigmoidBackward has no table of mistakes: {place}" in done.stdout
