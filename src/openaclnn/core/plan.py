@@ -47,6 +47,7 @@ class Plan:
     numbers: Mapping[str, Any]
     classes: int = 0
     targets: int = -1  # which input holds class indices; -1: none does
+    reciprocal: str = ""  # which number is one over the count of elements
     workspace: int = 0
 
     @property
@@ -163,6 +164,7 @@ def elementwise_plan(
     inputs: Sequence[tuple[str, Tensor]],
     output: tuple[str, Tensor],
     numbers: Mapping[str, Any],
+    reciprocal: str = "",
 ) -> Plan:
     """The plan of an elementwise kernel over the output's shape; inputs are stretched to it."""
     shape = output[1].shape
@@ -171,7 +173,7 @@ def elementwise_plan(
     operands = _operands(tensors, strides, offsets, [0] * len(tensors), ["full"] * len(tensors))
     return Plan(
         operator, kernel, compute, merged, tuple(operands[:-1]), operands[-1],
-        MappingProxyType(dict(numbers)),
+        MappingProxyType(dict(numbers)), reciprocal=reciprocal,
     )  # fmt: skip
 
 

@@ -64,10 +64,11 @@ def find_product(name: str) -> Product:
         raise ValueError(f"unknown product {name!r}; known products: {known}") from None
 
 
-_chosen: ContextVar[Product | None] = ContextVar("openaclnn_product", default=None)
+product_variable: ContextVar[Product | None] = ContextVar("openaclnn_product", default=None)
+"""What `use_product` sets: machine code asks it at every call."""
 _configured: list[Product] = []
 
-chosen_product = _chosen.get
+chosen_product = product_variable.get
 """The profile of the innermost `use_product` block, or None."""
 
 listeners: list[Callable[[], None]] = []
@@ -84,7 +85,7 @@ def configure_product(name: str | None) -> None:
 
 def current_product() -> Product:
     """The profile in force: `use_product`, else the configuration, else `OPENACLNN_PRODUCT`, else default."""
-    chosen = _chosen.get()
+    chosen = product_variable.get()
     if chosen is not None:
         return chosen
     if _configured:
@@ -97,8 +98,8 @@ def current_product() -> Product:
 def use_product(name: str) -> Iterator[Product]:
     """Check calls in this block against another profile: `with openaclnn.use_product("910b"): ...`"""
     product = find_product(name)
-    token = _chosen.set(product)
+    token = product_variable.set(product)
     try:
         yield product
     finally:
-        _chosen.reset(token)
+        product_variable.reset(token)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -31,12 +32,13 @@ class Choice(NamedTuple):
     engine: str
     runner: Runner
     reasons: tuple[str, ...]
-    takes_arrays: bool = False  # the runner reads addresses off NumPy arrays itself
+    flat: Callable[[], Any] | None = None  # gives the plan's `cpu.forms.Flat`, or None
 
 
-_chosen: ContextVar[str | None] = ContextVar("openaclnn_engine", default=None)
+engine_variable: ContextVar[str | None] = ContextVar("openaclnn_engine", default=None)
+"""What `use_engine` sets: machine code asks it at every call."""
 
-chosen_engine = _chosen.get
+chosen_engine = engine_variable.get
 """The engine of the innermost `use_engine` block, or None."""
 
 
@@ -48,7 +50,7 @@ def _known(name: str) -> str:
 
 def current_engine() -> str | None:
     """The engine asked for by `use_engine` or `OPENACLNN_ENGINE`; None leaves the choice to us."""
-    chosen = _chosen.get()
+    chosen = engine_variable.get()
     if chosen is not None:
         return chosen
     name = os.environ.get("OPENACLNN_ENGINE")
@@ -58,11 +60,11 @@ def current_engine() -> str | None:
 @contextmanager
 def use_engine(name: str) -> Iterator[None]:
     """Run calls in this block on one engine: `with openaclnn.use_engine("numpy"): ...`"""
-    token = _chosen.set(_known(name))
+    token = engine_variable.set(_known(name))
     try:
         yield
     finally:
-        _chosen.reset(token)
+        engine_variable.reset(token)
 
 
 def _objection(engine: Any, plan: Plan, device: str) -> str | None:
@@ -82,8 +84,9 @@ def choose_engine(plan: Plan, device: str) -> Choice:
         objection = _objection(engine, plan, device)
         if objection is None:
             reasons.append(f"{name}: serves it" + (", asked for by name" if asked else ""))
-            takes_arrays = getattr(engine, "TAKES_ARRAYS", False)
-            return Choice(name, engine.prepare(plan), tuple(reasons), takes_arrays)
+            flat = getattr(engine, "flat", None)
+            offered = None if flat is None else functools.partial(flat, plan)
+            return Choice(name, engine.prepare(plan), tuple(reasons), offered)
         reasons.append(f"{name}: {objection}")
     raise AclnnError(
         Status.ACLNN_ERR_INNER_FIND_KERNEL_ERROR, plan.operator, "engine",

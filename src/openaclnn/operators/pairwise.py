@@ -46,6 +46,7 @@ def pairwise_plan(
         [(name, call.tensor(name)) for name in inputs],
         (output, written),
         {"mean_scale": mean_scale(call.reduction, element_count(written.shape)), **numbers},
+        reciprocal="mean_scale" if call.reduction == "mean" else "",
     )
 
 

@@ -1,76 +1,392 @@
-"""The machine code of `express`: a remembered call as a builtin function."""
+"""The machine code of the short road: read the arrays, find the kind of call, make the output, run.
+
+Whatever is not as a kind wants it gives NotImplemented, and the call takes the full way.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
-from functools import partial
 
+from openaclnn.engines.cpu.launcher import Launch
 from openaclnn.engines.machine import objects
-from openaclnn.engines.machine.builtins import integer_of
 from openaclnn.engines.machine.code import Array, Code
-from openaclnn.engines.machine.values import Value
+from openaclnn.engines.machine.values import Value, Variable
 from openaclnn.repeat import slots as at
 
-__all__ = ["EMITTERS"]
+__all__ = ["emit_road"]
 
 HOST = 1  # DLPack's number for the CPU
 LOW_HALF = 0xFFFFFFFF
 
 
-class _Writer:
-    """The function being written: its control block, its frame, and what its parts have in common."""
+def emit_road(code: Code, control: Array, given: Array, number: Value) -> None:
+    """The builtin `road(*arrays, *options, product)`, the output last of the arrays."""
+    _Road(code, control, given).write(number)
+
+
+class _Doubt:
+    """What was found so far: while nothing speaks against it, `when_none` is entered."""
+
+    def __init__(self, code: Code) -> None:
+        self.code = code
+        self.found = code.variable(code.integer(0))
+
+    def reset(self) -> None:
+        self.found.set(self.code.integer(0))
+
+    def expect(self, condition: Value) -> None:
+        self.found.set(self.found.get() | (~condition).to("i64"))
+
+    def when_none(self) -> AbstractContextManager[None]:
+        return self.code.when(self.found.get().equals(0))
+
+
+class _Road:
+    """The function being written."""
 
     def __init__(self, code: Code, control: Array, given: Array) -> None:
         self.code, self.control, self.given = code, control, given
-        self.count = control.read(at.COUNT)  # of arguments, the output's place included
-        self.last = self.count - 1
-        self.view = code.frame("i64", at.VIEW_SLOTS)
-        self.data = code.frame("i64", at.MAX_ARRAYS)
-        self.stream = code.frame("i64", 1)
-        self.stream.write(0, 0)
-        self.differs, self.result = (code.variable(code.integer(0)) for _ in range(2))
+        self.arrays, self.options = control.read(at.ARRAYS), control.read(at.OPTIONS)
+        self.last = self.arrays - 1
+        self.views = code.frame("i64", at.MAX_ARRAYS * at.VIEW_SLOTS)
+        self.doubt = _Doubt(code)
+        self.result, self.keep = (code.variable(code.integer(0)) for _ in range(2))
 
     def write(self, number: Value) -> None:
-        """`call(*arrays, out)`: the result, or NotImplemented."""
+        code, control, doubt = self.code, self.control, self.doubt
+        doubt.expect(number.equals(self.arrays + self.options + 1))
+        with doubt.when_none():
+            # Another product or engine than the process's own: the full way knows what that means.
+            doubt.expect(self.given.read(number - 1).equals(control.read(at.NONE)))
+            self.expect_nothing_chosen()
+        with code.loop(0, self.arrays) as index, doubt.when_none():
+            self.look(self.given.read(index), self.view(index))
+        found = code.variable(code.integer(-1))
+        with doubt.when_none():
+            self.search(found)
+        doubt.expect(found.get() >= 0)
+        with doubt.when_none():
+            self.run(self.record(found.get()))
+        with doubt.when_none():
+            code.leave(self.result.get())
+        with code.when(self.result.get().differs(0)):
+            self.drop(self.result.get())
+        control.call(at.INCREF, None, control.read(at.NOT_IMPLEMENTED))
+        code.leave(control.read(at.NOT_IMPLEMENTED))
+
+    # What the call says.
+
+    def expect_nothing_chosen(self) -> None:
+        """No `use_product` and no `use_engine` block around the call."""
+        code, control, none = self.code, self.control, self.control.read(at.NONE)
+        for variable in (at.PRODUCT, at.ENGINE):
+            place = code.frame("i64", 1)
+            place.write(0, none)
+            control.call(at.GET_VARIABLE, "i32", control.read(variable), none, place)
+            chosen = place.read(0)
+            self.doubt.expect(chosen.equals(none))
+            self.drop(chosen)
+
+    def view(self, index: Value) -> Array:
+        return self.views.at(index * at.VIEW_SLOTS)
+
+    def look(self, item: Value, view: Array) -> None:
+        """What is known of an argument into its view."""
+        code, control = self.code, self.control
+        view.write(at.LIBRARY, at.ABSENT)
+        with code.when(item.differs(control.read(at.NONE))):
+            kind = code.slots(item).read(objects.OBJECT_TYPE)
+            is_torch = kind.equals(control.read(at.TENSOR)) | kind.equals(
+                control.read(at.PARAMETER)
+            )
+            with code.either(kind.equals(control.read(at.NDARRAY))) as (numpy, other):
+                with numpy:
+                    self.look_at_numpy(item, view)
+                with other:
+                    self.doubt.expect(is_torch)
+                    with self.doubt.when_none():
+                        self.look_at_torch(item, view)
+
+    def look_at_numpy(self, item: Value, view: Array) -> None:
+        array = self.code.slots(item)
+        fields = (
+            (at.DATA, objects.ARRAY_DATA), (at.DEVICE, objects.ARRAY_DTYPE),
+            (at.SHAPE_AT, objects.ARRAY_SHAPE), (at.STRIDES_AT, objects.ARRAY_STRIDES),
+        )  # fmt: skip
+        for own, theirs in fields:
+            view.write(own, array.read(theirs))
+        # The number of axes has 32 bits; what is behind them is something else.
+        view.write(at.KIND, array.read(objects.ARRAY_AXES) & LOW_HALF)
+        view.write(at.OFFSET, 0)
+        view.write(at.LIBRARY, at.NUMPY)
+        flags = array.read(objects.ARRAY_FLAGS)
+        view.write(at.WRITABLE, flags & objects.WRITEABLE)
+        self.doubt.expect((flags & objects.ALIGNED).differs(0))
+        with self.doubt.when_none():
+            self.measure(view)
+            view.write(at.DENSELY, flags & objects.C_CONTIGUOUS)
+
+    def look_at_torch(self, item: Value, view: Array) -> None:
+        code, control = self.code, self.control
+        self.expect_success(control.call(at.FROM_PYTHON, "i32", item, view))
+        with self.doubt.when_none():
+            one = code.frame("i64", 1)
+            one.write(0, item)
+            negated = control.call(at.VECTORCALL, "i64", control.read(at.IS_NEGATED), one, 1, 0)
+            self.doubt.expect(negated.equals(control.read(at.FALSE)))
+            with code.when(negated.differs(0)):
+                self.drop(negated)
+        view.write(at.LIBRARY, at.TORCH)
+        view.write(at.WRITABLE, 1)
+        self.doubt.expect(view.read(at.STRIDES_AT).differs(0))
+        with self.doubt.when_none():
+            view.write(at.DENSELY, self.measure(view).to("i64"))
+
+    def measure(self, view: Array) -> Value:
+        """The number of elements into the view; whether they lie row-major, by strides that count elements."""
         code = self.code
-        self.expect(number.equals(self.count))
-        with code.loop(0, self.count) as index:
-            self.examine(index)
-        is_fresh = self.block(self.last).read(at.GIVEN).equals(0)
-        with self.when_same(), code.either(is_fresh) as (fresh, given):
-            with fresh:
-                self.make_output()
-            with given:
-                self.take_output()
-        with self.when_same():
-            self.find_stream()
-        with self.when_same():
-            self.run()
-        result = self.result.get()
-        with self.when_same():
-            code.leave(result)
-        with code.when(result.differs(0)):
-            self.drop(result)
-        self.control.call(at.INCREF, None, self.control.read(at.NOT_IMPLEMENTED))
-        code.leave(self.control.read(at.NOT_IMPLEMENTED))
+        axes = view.read(at.KIND) & LOW_HALF
+        self.doubt.expect(axes <= at.MAX_AXES)
+        shape, strides = (code.slots(view.read(own)) for own in (at.SHAPE_AT, at.STRIDES_AT))
+        size, astray = code.variable(code.integer(1)), code.variable(code.integer(0))
+        with self.doubt.when_none(), code.loop(0, axes) as behind:
+            axis = axes - 1 - behind
+            length = shape.read(axis)
+            off = length.differs(1) & strides.read(axis).differs(size.get())
+            astray.set(astray.get() | off.to("i64"))
+            size.set(size.get() * length)
+        view.write(at.SIZE, size.get())
+        return astray.get().equals(0)
 
-    def block(self, index: Value) -> Array:
-        """What is expected of an argument."""
-        return self.control.at(index * at.STRIDE + at.HEADER)
+    # Which kind of call it is.
 
-    def expect(self, condition: Value) -> None:
-        self.differs.set(self.differs.get() | (~condition).to("i64"))
+    def record(self, index: Value) -> Array:
+        return self.code.slots(self.control.read(at.TABLE)).at(index * at.RECORD_SLOTS)
 
-    def when_same(self) -> AbstractContextManager[None]:
-        """A block that is entered while all was as expected."""
-        return self.code.when(self.differs.get().equals(0))
+    def search(self, found: Variable) -> None:
+        """The first kind that the call is of."""
+        code, differs = self.code, _Doubt(self.code)
+        with code.loop(0, self.control.read(at.KINDS)) as kind, code.when(found.get() < 0):
+            record = self.record(kind)
+            differs.reset()
+            with code.loop(0, self.arrays) as index, differs.when_none():
+                self.compare(differs, record, index)
+            with code.loop(0, self.options) as index, differs.when_none():
+                self.compare_option(differs, record, index)
+            with differs.when_none():
+                found.set(kind)
 
-    def expect_success(self, status: Value) -> None:
-        """Of a function of PyTorch's: 0, or an exception that nobody is to see."""
-        fine = status.equals(0)
-        self.expect(fine)
-        with self.code.when(~fine):
-            self.control.call(at.CLEAR, None)
+    def own(self, record: Array, index: Value) -> Array:
+        """What a record says of an array."""
+        return record.at(index * at.ARRAY_SLOTS + at.FIRST_ARRAY)
+
+    def compare(self, differs: _Doubt, record: Array, index: Value) -> None:
+        code, own, view = self.code, self.own(record, index), self.view(index)
+        pattern, library = own.read(at.PATTERN), view.read(at.LIBRARY)
+        with code.either(pattern.equals(at.MISSING)) as (missing, present):
+            with missing:
+                differs.expect(library.equals(at.ABSENT))
+            with present:
+                differs.expect(library.equals(record.read(at.OWN_LIBRARY)))
+                differs.expect(own.read(at.FIRST).equals(view.read(at.DEVICE)))
+                differs.expect((own.read(at.SECOND) >> 32).equals(view.read(at.KIND) >> 32))
+                with differs.when_none():
+                    ways: tuple[tuple[int, Callable[[_Doubt, Array, Array, Array], None]], ...] = (
+                        (at.SAME, self.compare_same), (at.DENSE, self.compare_dense),
+                        (at.ONE, self.compare_one),
+                    )  # fmt: skip
+                    for one, way in ways:
+                        with code.when(pattern.equals(one)):
+                            way(differs, record, own, view)
+
+    def compare_same(self, differs: _Doubt, record: Array, own: Array, view: Array) -> None:
+        axes = view.read(at.KIND) & LOW_HALF
+        differs.expect(axes.equals(own.read(at.SECOND) & LOW_HALF))
+        with differs.when_none(), self.code.loop(0, axes) as axis:
+            for expected, theirs in ((at.SHAPE, at.SHAPE_AT), (at.STRIDES, at.STRIDES_AT)):
+                found = self.code.slots(view.read(theirs)).read(axis)
+                differs.expect(own.at(expected).read(axis).equals(found))
+
+    def compare_dense(self, differs: _Doubt, record: Array, own: Array, view: Array) -> None:
+        """Row-major, of the lead's shape, of a size that the kind serves."""
+        code, lead = self.code, self.view(record.read(at.LEAD))
+        axes, size = view.read(at.KIND) & LOW_HALF, view.read(at.SIZE)
+        differs.expect(view.read(at.DENSELY).differs(0))
+        differs.expect(axes.equals(lead.read(at.KIND) & LOW_HALF))
+        differs.expect(size >= record.read(at.COUNT_FROM))
+        differs.expect(size < record.read(at.COUNT_BELOW))
+        with differs.when_none(), code.loop(0, axes) as axis:
+            mine, theirs = (code.slots(one.read(at.SHAPE_AT)).read(axis) for one in (view, lead))
+            differs.expect(mine.equals(theirs))
+
+    def compare_one(self, differs: _Doubt, record: Array, own: Array, view: Array) -> None:
+        """One element, which stretches over whatever the lead is."""
+        lead = self.view(record.read(at.LEAD))
+        differs.expect(view.read(at.SIZE).equals(1))
+        differs.expect((view.read(at.KIND) & LOW_HALF) <= (lead.read(at.KIND) & LOW_HALF))
+
+    def compare_option(self, differs: _Doubt, record: Array, index: Value) -> None:
+        """The same object, or a float or an integer of the same bits."""
+        code, control = self.code, self.control
+        own = record.at(index * at.OPTION_SLOTS + at.FIRST_OPTION)
+        item = self.given.read(self.arrays + index)
+        with code.when(item.differs(own.read(at.OBJECT))):
+            kind = code.slots(item).read(objects.OBJECT_TYPE)
+            differs.expect(kind.equals(own.read(at.TYPE)))
+            with differs.when_none():
+                with code.either(kind.equals(control.read(at.FLOAT))) as (floating, integer):
+                    with floating:
+                        bits = code.slots(item).read(objects.FLOAT_VALUE)
+                        differs.expect(bits.equals(own.read(at.BITS)))
+                    with integer:
+                        value = control.call(at.AS_INT64, "i64", item)
+                        differs.expect(value.equals(own.read(at.BITS)))
+                        with code.when(value.equals(-1)):  # or too large for 64 bits
+                            control.call(at.CLEAR, None)
+
+    # What it takes to run it.
+
+    def run(self, record: Array) -> None:
+        """Records may change while Python code runs in between: what is needed of one is read before."""
+        code, control, doubt = self.code, self.control, self.doubt
+        keep, kernel, runner = (record.read(own) for own in (at.KEEP, at.KERNEL, at.RUNNER))
+        fresh, library = record.read(at.FRESH), record.read(at.OWN_LIBRARY)
+        grain, constants = record.read(at.GRAIN), record.read(at.CONSTANTS)
+        addresses = record.read(at.ADDRESSES)
+        lead = self.view(record.read(at.LEAD))
+        count = lead.read(at.SIZE)
+        output = self.own(record, self.last).read(at.PLACE)
+        launch = Launch(code, code.slots(control.read(at.POOL)))
+        with code.loop(0, constants) as index:
+            launch.arguments.write(index, record.at(at.CONSTANT).read(index))
+        with code.when(record.read(at.RECIPROCAL) >= 0):
+            share = (code.double(1.0) / count.to("f64")).to("f32").bits_as("i32").unsigned("i64")
+            launch.arguments.write(record.read(at.RECIPROCAL), share)
+        operands = launch.arguments.at(constants)
+        with code.loop(0, self.last) as index:
+            place = self.own(record, index).read(at.PLACE)
+            with code.when(place >= 0):
+                operands.write(place, self.address(self.view(index)))
+        stream = code.frame("i64", 1)
+        stream.write(0, 0)
+        device = self.own(record, self.last).read(at.FIRST)
+        with code.when(library.equals(at.TORCH)):
+            self.find_stream(device, stream)
+        with doubt.when_none(), code.when(fresh.equals(0)):
+            self.take_output(record)
+        control.call(at.INCREF, None, keep)
+        self.keep.set(keep)
+        with doubt.when_none(), code.when(fresh.differs(0)):
+            self.make_output(record, lead, library)
+        with doubt.when_none():
+            operands.write(output, self.address(self.view(self.last)))
+            with code.either(kernel.differs(0)) as (native, called):
+                with native:
+                    # Before the workers run, the full way starts them.
+                    doubt.expect(launch.ready(count, grain))
+                    with doubt.when_none():
+                        launch.execute(kernel, count, grain)
+                with called:
+                    self.call(runner, operands, addresses, stream)
+        self.drop(keep)
+
+    def address(self, view: Array) -> Value:
+        return view.read(at.DATA) + view.read(at.OFFSET)
+
+    def find_stream(self, place: Value, stream: Array) -> None:
+        device, which = place.to("i32"), (place >> 32).to("i32")
+        with self.code.when(device.differs(HOST)):
+            status = self.control.call(at.CURRENT_STREAM, "i32", device, which, stream)
+            self.expect_success(status)
+
+    def take_output(self, record: Array) -> None:
+        """The output given: writable, and apart from what is read, or the very elements that are read."""
+        code, view, own = self.code, self.view(self.last), self.own(record, self.last)
+        self.doubt.expect(view.read(at.WRITABLE).differs(0))
+        low, high = self.span(own, view)
+        with self.doubt.when_none(), code.loop(0, self.last) as index:
+            theirs, seen = self.own(record, index), self.view(index)
+            with code.when(theirs.read(at.PLACE) >= 0):
+                first, beyond = self.span(theirs, seen)
+                apart = ~(first.below(high) & low.below(beyond))
+                dense = theirs.read(at.PATTERN).equals(at.DENSE)
+                same = dense & first.equals(low) & theirs.read(at.ITEM).equals(own.read(at.ITEM))
+                self.doubt.expect(apart | same)
+        with self.doubt.when_none():
+            item = self.given.read(self.last)
+            self.control.call(at.INCREF, None, item)
+            self.result.set(item)
+
+    def span(self, own: Array, view: Array) -> tuple[Value, Value]:
+        """Where an argument's memory begins and ends."""
+        start, size = self.address(view), view.read(at.SIZE) * own.read(at.ITEM)
+        fixed = own.read(at.PATTERN).equals(at.SAME)
+        low, high = (own.read(end) for end in (at.LOW, at.HIGH))
+        return start + fixed.choose(low, 0), start + fixed.choose(high, size)
+
+    def make_output(self, record: Array, lead: Array, library: Value) -> None:
+        """`make(shape, dtype)` of NumPy's, `make(shape, strides, dtype)` of PyTorch's, both like the lead's."""
+        code, control = self.code, self.control
+        dtype, own = record.read(at.MAKE_DTYPE), self.own(record, self.last)
+        large = lead.read(at.SIZE) * own.read(at.ITEM) >= record.read(at.LARGE_FROM)
+        make = large.choose(record.read(at.MAKE_LARGE), record.read(at.MAKE))
+        items = code.frame("i64", 3)
+        with code.either(record.read(at.LEAD).equals(self.last)) as (alone, beside):
+            with alone:  # the kind has one shape only: its arguments lie ready
+                arguments = code.slots(dtype)
+                count = arguments.read(objects.TUPLE_LENGTH)
+                with code.loop(0, count) as index:
+                    items.write(index, arguments.read(index + objects.TUPLE_ITEMS))
+                self.result.set(control.call(at.VECTORCALL, "i64", make, items, count, 0))
+            with beside:
+                shape = self.tuple_of(lead, at.SHAPE_AT)
+                items.write(0, shape)
+                with code.either(library.equals(at.NUMPY)) as (numpy, torch):
+                    with numpy:
+                        items.write(1, dtype)
+                        self.result.set(control.call(at.VECTORCALL, "i64", make, items, 2, 0))
+                    with torch:
+                        strides = self.tuple_of(lead, at.STRIDES_AT)
+                        items.write(1, strides)
+                        items.write(2, dtype)
+                        self.result.set(control.call(at.VECTORCALL, "i64", make, items, 3, 0))
+                        self.drop(strides)
+                self.drop(shape)
+        self.fail_without(self.result.get())
+        self.look(self.result.get(), self.view(self.last))
+
+    def tuple_of(self, view: Array, numbers: int) -> Value:
+        """An array's sizes or strides as Python has them."""
+        axes = view.read(at.KIND) & LOW_HALF
+        return self.pack(self.code.slots(view.read(numbers)), axes)
+
+    def pack(self, numbers: Array, count: Value) -> Value:
+        """Integers as a tuple."""
+        made = self.control.call(at.TUPLE_NEW, "i64", count)
+        self.fail_without(made)
+        with self.code.loop(0, count) as index:
+            number = self.control.call(at.FROM_INT64, "i64", numbers.read(index))
+            self.control.call(at.TUPLE_SET, "i32", made, index, number)
+        return made
+
+    def call(self, runner: Value, operands: Array, addresses: Value, stream: Array) -> None:
+        """`runner(addresses, stream)`; what it raises is raised."""
+        code, control = self.code, self.control
+        pack = self.pack(operands, addresses)
+        handle = control.call(at.FROM_INT64, "i64", stream.read(0))
+        pair = code.frame("i64", 2)
+        for number, item in enumerate((pack, handle)):
+            pair.write(number, item)
+        status = control.call(at.VECTORCALL, "i64", runner, pair, 2, 0)
+        self.drop(pack)
+        self.drop(handle)
+        self.fail_without(status)
+        # Not 0: a target out of range. The full way says which.
+        self.doubt.expect(control.call(at.AS_INT64, "i64", status).equals(0))
+        self.drop(status)
+
+    # Python's objects.
 
     def drop(self, item: Value) -> None:
         self.control.call(at.DECREF, None, item)
@@ -78,133 +394,14 @@ class _Writer:
     def fail_without(self, item: Value) -> None:
         """Raise what a function raised that returned no object."""
         with self.code.when(item.equals(0)):
-            self.drop(self.result.get())
-            self.code.leave(item)
+            for held in (self.result.get(), self.keep.get()):
+                with self.code.when(held.differs(0)):
+                    self.drop(held)
+            self.code.leave(self.code.integer(0))
 
-    def examine(self, index: Value) -> None:
-        """One argument: None where None was, an array of the same layout where one was."""
-        control = self.control
-        with self.when_same():
-            block, item = self.block(index), self.given.read(index)
-            with self.code.either(block.read(at.GIVEN).equals(0)) as (absent, present):
-                with absent:
-                    self.expect(item.equals(control.read(at.NONE)))
-                with present:
-                    kind = self.code.slots(item).read(objects.OBJECT_TYPE)
-                    known = kind.equals(control.read(at.CLASS))
-                    self.expect(known | kind.equals(control.read(at.OTHER_CLASS)))
-                    with self.when_same():
-                        self.compare(item, block)
-                    self.data.write(index, self.address())
-
-    def compare(self, item: Value, block: Array) -> None:
-        view = self.view
-        self.describe(item)
-        with self.when_same():
-            for own, theirs in ((at.FIRST, at.DEVICE), (at.SECOND, at.KIND)):
-                self.expect(block.read(own).equals(view.read(theirs)))
-        with self.when_same():
-            axes = view.read(at.KIND) & LOW_HALF
-            lists = [
-                (block.at(own), self.code.slots(view.read(theirs)))
-                for own, theirs in ((at.SHAPE, at.SHAPE_AT), (at.STRIDES, at.STRIDES_AT))
-            ]
-            with self.code.loop(0, axes) as axis:
-                for expected, found in lists:
-                    self.expect(expected.read(axis).equals(found.read(axis)))
-
-    def describe(self, item: Value) -> None:
-        """What is known of a tensor into the view."""
-        self.expect_success(self.control.call(at.FROM_PYTHON, "i32", item, self.view))
-
-    def address(self) -> Value:
-        """Where the data of the array described last begin."""
-        return self.view.read(at.DATA) + self.view.read(at.OFFSET)
-
-    def make_output(self) -> None:
-        make, arguments = self.control.read(at.MAKE), self.control.read(at.MAKE_ARGUMENTS)
-        made = self.control.call(at.CALL, "i64", make, arguments, 0)
-        with self.code.when(made.equals(0)):
-            self.code.leave(made)
-        self.result.set(made)
-        self.describe(made)
-        self.data.write(self.last, self.address())
-
-    def take_output(self) -> None:
-        """The output given must lie apart from what is read: whether it may be the same, others decide."""
-        item = self.given.read(self.last)
-        self.control.call(at.INCREF, None, item)
-        self.result.set(item)
-        low, high = self.span(self.last)
-        with self.code.loop(0, self.last) as index:
-            first, beyond = self.span(index)
-            meets = first.below(high) & low.below(beyond)
-            unread = self.block(index).read(at.PLACE) < 0
-            self.expect(unread | ~meets)
-
-    def span(self, index: Value) -> tuple[Value, Value]:
-        """Where an argument's memory begins and ends."""
-        block, start = self.block(index), self.data.read(index)
-        return start + block.read(at.LOW), start + block.read(at.HIGH)
-
-    def find_stream(self) -> None:
-        place = self.block(self.last).read(at.FIRST)
-        device, which = place.to("i32"), (place >> 32).to("i32")
-        with self.code.when(device.differs(HOST)):
-            status = self.control.call(at.CURRENT_STREAM, "i32", device, which, self.stream)
-            self.expect_success(status)
-
-    def run(self) -> None:
-        """`runner(addresses, stream)`; what it raises is raised."""
-        code, control = self.code, self.control
-        addresses = control.call(at.TUPLE_NEW, "i64", control.read(at.ADDRESSES))
-        self.fail_without(addresses)
-        with code.loop(0, self.count) as index:
-            place = self.block(index).read(at.PLACE)
-            with code.when(place >= 0):
-                address = control.call(at.FROM_INT64, "i64", self.data.read(index))
-                control.call(at.TUPLE_SET, "i32", addresses, place, address)
-        stream = control.call(at.FROM_INT64, "i64", self.stream.read(0))
-        pair = code.frame("i64", 2)
-        for number, item in enumerate((addresses, stream)):
-            pair.write(number, item)
-        status = control.call(at.VECTORCALL, "i64", control.read(at.RUNNER), pair, 2, 0)
-        self.drop(addresses)
-        self.drop(stream)
-        self.fail_without(status)
-        # Not 0: a target out of range. The longer way says which.
-        self.expect(integer_of(code, status).equals(0))
-        self.drop(status)
-
-
-class _NumpyWriter(_Writer):
-    """The same for arrays of NumPy, which are read without asking anybody."""
-
-    def describe(self, item: Value) -> None:
-        fields = (
-            (at.DATA, objects.ARRAY_DATA), (at.DEVICE, objects.ARRAY_DTYPE), (at.KIND, objects.ARRAY_AXES),
-            (at.SHAPE_AT, objects.ARRAY_SHAPE), (at.STRIDES_AT, objects.ARRAY_STRIDES),
-        )  # fmt: skip
-        array = self.code.slots(item)
-        for own, theirs in fields:
-            word = array.read(theirs)
-            # The number of axes has 32 bits; what is behind them is something else.
-            self.view.write(own, word & LOW_HALF if own == at.KIND else word)
-        self.view.write(at.OFFSET, 0)
-
-    def take_output(self) -> None:
-        flags = self.code.slots(self.given.read(self.last)).read(objects.ARRAY_FLAGS)
-        self.expect((flags & objects.WRITEABLE).differs(0))
-        super().take_output()
-
-    def find_stream(self) -> None: ...
-
-
-def _emit(writer: type[_Writer], code: Code, control: Array, given: Array, number: Value) -> None:
-    writer(code, control, given).write(number)
-
-
-EMITTERS = {
-    at.TORCH: partial(_emit, _Writer),
-    at.NUMPY: partial(_emit, _NumpyWriter),
-}
+    def expect_success(self, status: Value) -> None:
+        """Of a function of PyTorch's: 0, or an exception that nobody is to see."""
+        fine = status.equals(0)
+        self.doubt.expect(fine)
+        with self.code.when(~fine):
+            self.control.call(at.CLEAR, None)

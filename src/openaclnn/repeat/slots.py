@@ -1,19 +1,51 @@
-"""The control block of `express`: what lies in which slot, for who fills it and for the code that reads it."""
+"""Where the short road's words lie: an operator's control block, the records of its kinds of calls, and what is read of
+an array. One int64 a slot; Python fills them, `code.py` reads them.
+"""
 
-NUMPY, TORCH = "express numpy", "express torch"
-"""The names of the code for each kind of array."""
+from __future__ import annotations
 
-MAX_ARRAYS, MAX_AXES = 12, 8
+MAX_ARRAYS, MAX_OPTIONS, MAX_AXES, MAX_CONSTANTS = 12, 8, 8, 16
+MAX_KINDS = 32  # a training loop has a handful; the oldest makes room
 
-# The control block, one int64 a slot: functions and objects by address, then a block for each argument.
+# The control block: functions, objects and tables by address, then numbers.
 (
-    FROM_PYTHON, CURRENT_STREAM, CLEAR, TUPLE_NEW, TUPLE_SET, FROM_INT64, CALL, VECTORCALL,
-    INCREF, DECREF, NOT_IMPLEMENTED, NONE, CLASS, OTHER_CLASS, MAKE, MAKE_ARGUMENTS, RUNNER,
-    COUNT, ADDRESSES,
-) = range(19)  # fmt: skip
-HEADER = 24
-GIVEN, FIRST, SECOND, PLACE, LOW, HIGH, SHAPE, STRIDES = 0, 1, 2, 3, 4, 5, 6, 6 + MAX_AXES
-STRIDE = 6 + 2 * MAX_AXES
-# What is known of an array, by slots, as a DLTensor has it: data, device (type and number), kind (axes
-# and dtype), shape, strides, offset. Of a NumPy array: data, dtype object, axes, shape, strides, 0.
-DATA, DEVICE, KIND, SHAPE_AT, STRIDES_AT, OFFSET, VIEW_SLOTS = range(7)
+    FROM_PYTHON, CURRENT_STREAM, CLEAR, TUPLE_NEW, TUPLE_SET, FROM_INT64, VECTORCALL, GET_VARIABLE, AS_INT64, INCREF, DECREF, NOT_IMPLEMENTED, NONE, FALSE, NDARRAY, TENSOR, PARAMETER, FLOAT,
+    INTEGER, IS_NEGATED, PRODUCT, ENGINE, POOL, TABLE, KINDS, ARRAYS,
+    OPTIONS, CONTROL_SLOTS,
+) = range(28)  # fmt: skip
+
+# What is read of an array: the first six as a DLTensor has them (data, device, axes and dtype, shape, strides,
+# offset), of a NumPy array data, dtype object, axes, shape, strides, 0.
+(
+    DATA, DEVICE, KIND, SHAPE_AT, STRIDES_AT, OFFSET, LIBRARY, SIZE, DENSELY, WRITABLE, VIEW_SLOTS,
+) = range(11)  # fmt: skip
+ABSENT, NUMPY, TORCH = 0, 1, 2  # LIBRARY
+
+# A record: what a kind of call is told by, and what runs it.
+(
+    KEEP, OWN_LIBRARY, LEAD, FRESH, MAKE, MAKE_LARGE, LARGE_FROM, MAKE_DTYPE, RUNNER, KERNEL, GRAIN,
+    COUNT_FROM, COUNT_BELOW, RECIPROCAL, CONSTANTS, ADDRESSES,
+) = range(16)  # fmt: skip
+CONSTANT = 16
+FIRST_ARRAY = CONSTANT + MAX_CONSTANTS
+
+# Of each array: how it must lie, and where among a kernel's operands it stands.
+FIRST, SECOND, PATTERN, PLACE, LOW, HIGH, ITEM, SHAPE, STRIDES = (
+    0,
+    1,
+    2,
+    3,
+    4,
+    5,
+    6,
+    7,
+    7 + MAX_AXES,
+)
+ARRAY_SLOTS = 7 + 2 * MAX_AXES
+MISSING, SAME, DENSE, ONE = range(4)
+"""Patterns: not given; the very shape and strides; row-major and of the lead's shape; one element."""
+FIRST_OPTION = FIRST_ARRAY + MAX_ARRAYS * ARRAY_SLOTS
+
+# Of each option: the object that was given, its type where another object may say the same, and its bits.
+OBJECT, TYPE, BITS, OPTION_SLOTS = range(4)
+RECORD_SLOTS = FIRST_OPTION + MAX_OPTIONS * OPTION_SLOTS

@@ -9,13 +9,13 @@ from __future__ import annotations
 import importlib
 import importlib.util
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from openaclnn.core.plan import Plan
 from openaclnn.engines.cpu.registry import KERNELS, Kernel
 from openaclnn.engines.formulas import FORMULAS
 
 DEVICES = ("cpu",)
-TAKES_ARRAYS = True  # runners take NumPy arrays in the place of addresses
 
 
 def unavailable() -> str | None:
@@ -50,6 +50,13 @@ def prepare(plan: Plan) -> Callable[[Sequence[int], int], int]:
     kernel = kernel_named(plan.kernel)
     assert kernel is not None, plan.kernel
     return kernel.runner(plan)
+
+
+def flat(plan: Plan) -> Any:
+    """The plan's kernel for row-major operands of any size; None where it has none."""
+    kernel = kernel_named(plan.kernel)
+    find = getattr(kernel, "flat", None)
+    return None if find is None else find(plan)
 
 
 def variants() -> Iterator[Plan]:

@@ -8,7 +8,6 @@ MAX_WORKERS = 255
 # Functions come in by address, so the code has no symbols to resolve.
 BUSY, ACTIVE, AVOID, CPUS = range(4)
 FROM_INT64, SAVE, RESTORE, SEM_WAIT, SEM_POST, GETCPU, SET_AFFINITY = range(4, 11)
-NDARRAY = 11  # NumPy's array type, whose instances stand for their data
 STARTED, TUPLE, VECTORCALL = 12, 13, 14
 KERNEL, ARGUMENTS, COUNT, STEP, NEXT = range(16, 21)  # the task
 MASK, MASK_SLOTS = 24, 16  # the CPUs we may use

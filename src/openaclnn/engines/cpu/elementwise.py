@@ -11,6 +11,7 @@ from openaclnn.core.plan import Operand, Plan
 from openaclnn.engines.cpu import tiles
 from openaclnn.engines.cpu.forms import (
     TUNED,
+    Flat,
     Form,
     Signature,
     constants,
@@ -60,6 +61,16 @@ class Elementwise:
         """What runs a plan."""
         return runner_of(plan, form_of(plan), lanes)
 
+    def flat(self, plan: Plan) -> Flat | None:
+        """The plan's kernel for any size; None where its operands need more than a pointer each."""
+        layout = tiles.arrange(plan)
+        if not layout.flat or any(operand.offset for operand in (*plan.inputs, plan.output)):
+            return None
+        form = form_of(plan)
+        reciprocal = form.names.index(plan.reciprocal) if plan.reciprocal else -1
+        kernel = kernel_address(form, _signature(plan, layout))
+        return Flat(kernel, tiles.GRAIN, tuple(constants(form)), reciprocal, form.counts, form)
+
     def variants(self) -> Iterator[Plan]:
         """Plans of one dtype throughout, dense and with one first value, by all forms; and strided ones."""
         count = len(self.formula.values)
@@ -90,7 +101,10 @@ class Elementwise:
 def runner_of(plan: Plan, form: Form, lanes: int = 0) -> Runner:
     """What runs a plan by a form."""
     layout = tiles.arrange(plan)
-    dtypes = tuple(operand.dtype.short for operand in plan.inputs)
-    signature = Signature(dtypes, plan.compute.short, plan.output.dtype.short, layout.single)
-    kernel = kernel_address(form, signature, lanes)
+    kernel = kernel_address(form, _signature(plan, layout), lanes)
     return tiles.runner(plan, layout, kernel, constants(form), keep=form)
+
+
+def _signature(plan: Plan, layout: tiles.Form) -> Signature:
+    dtypes = tuple(operand.dtype.short for operand in plan.inputs)
+    return Signature(dtypes, plan.compute.short, plan.output.dtype.short, layout.single)

@@ -24,7 +24,32 @@ from openaclnn.engines.machine.host import machine
 from openaclnn.engines.machine.kinds import SIZE
 from openaclnn.engines.machine.values import Shape, Value
 
-__all__ = ["TUNED", "Form", "Signature", "Site", "Tuned", "constants", "formula_form", "tuned"]
+__all__ = [
+    "ANY_COUNT",
+    "TUNED",
+    "Flat",
+    "Form",
+    "Signature",
+    "Site",
+    "Tuned",
+    "constants",
+    "formula_form",
+    "tuned",
+]
+
+
+ANY_COUNT = (1, 1 << 62)
+
+
+class Flat(NamedTuple):
+    """A compiled kernel for row-major operands, some perhaps of one element, and all it takes but sizes and addresses."""
+
+    kernel: int
+    grain: int
+    constants: tuple[int, ...]
+    reciprocal: int  # which constant is one over the count; -1: none
+    counts: tuple[int, int]  # of elements that it serves: from, below
+    keep: Any  # what constants point into
 
 
 class Form(NamedTuple):
@@ -34,6 +59,8 @@ class Form(NamedTuple):
     write: Callable[[Site], None]
     numbers: tuple[float, ...] = ()  # run-time constants, as float32
     table: Any = None  # 65,536 float32 values, after the numbers
+    names: tuple[str, ...] = ()  # of the numbers that the plan has too
+    counts: tuple[int, int] = ANY_COUNT  # of elements that it serves: from, below
 
 
 class Tuned(NamedTuple):
@@ -172,7 +199,7 @@ def formula_form(
 
     suffix = "".join(f".{name}" for name, on in chosen.items() if on)
     ordered = tuple(numbers[name] for name in formula.numbers)
-    return Form(f"{formula.name}{suffix}", write, ordered)
+    return Form(f"{formula.name}{suffix}", write, ordered, names=formula.numbers)
 
 
 def kernel_address(form: Form, signature: Signature, lanes: int = 0) -> int:

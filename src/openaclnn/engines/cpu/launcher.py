@@ -6,20 +6,20 @@ from openaclnn.engines.cpu import control as at
 from openaclnn.engines.cpu import sharing
 from openaclnn.engines.machine.builtins import integer_of
 from openaclnn.engines.machine.code import Array, Code
-from openaclnn.engines.machine.objects import ARRAY_DATA, OBJECT_TYPE, TUPLE_ITEMS, TUPLE_LENGTH
+from openaclnn.engines.machine.objects import OBJECT_TYPE, TUPLE_ITEMS, TUPLE_LENGTH
 from openaclnn.engines.machine.values import Value
 
-__all__ = ["emit_bound", "emit_entry"]
+__all__ = ["Launch", "emit_bound", "emit_entry"]
 
 TINY = 64  # count <= grain / TINY is a tiny call
 
 
 def emit_entry(code: Code, control: Array, given: Array, number: Value) -> None:
     """The builtin `launch(kernel, count, grain, *arguments)`."""
-    launch = _Launch(code, control)
-    kernel, count, grain = (launch.word(given.read(index)) for index in range(3))
+    launch = Launch(code, control)
+    kernel, count, grain = (integer_of(code, given.read(index)) for index in range(3))
     with code.loop(0, number - 3) as index:
-        launch.arguments.write(index, launch.word(given.read(index + 3)))
+        launch.arguments.write(index, integer_of(code, given.read(index + 3)))
     launch.run(kernel, count, grain)
 
 
@@ -39,39 +39,31 @@ def emit_bound(code: Code, own: Array, given: Array, number: Value) -> None:
         with code.when(addresses.read(OBJECT_TYPE).equals(control.read(at.TUPLE))):
             length = addresses.read(TUPLE_LENGTH)
             with code.when(length + constants <= at.MAX_ARGUMENTS):
-                launch = _Launch(code, control)
+                launch = Launch(code, control)
                 with code.loop(0, constants) as index:
                     launch.arguments.write(index, own.read(index + at.BOUND_VALUES))
                 with code.loop(0, length) as index:
-                    address = launch.word(addresses.read(index + TUPLE_ITEMS))
+                    address = integer_of(code, addresses.read(index + TUPLE_ITEMS))
                     launch.arguments.write(constants + index, address)
                 launch.run(kernel, count, grain)
     code.leave(control.call(at.VECTORCALL, "i64", own.read(at.BOUND_FALLBACK), given, number, 0))
 
 
-class _Launch:
+class Launch:
     """A launch being written: its argument block is filled, then it runs."""
 
     def __init__(self, code: Code, control: Array) -> None:
         self.code, self.control = code, control
-        self.ndarray = control.read(at.NDARRAY)
         self.block = code.frame("i64", at.FIRST_ARGUMENT + at.MAX_ARGUMENTS)
         self.block.write(at.STATUS, 0)
         self.arguments = self.block.at(at.FIRST_ARGUMENT)
 
-    def word(self, item: Value) -> Value:
-        """What an object means: an integer, or the address of an array's data, which costs Python 2 us to ask for."""
-        code, fields = self.code, self.code.slots(item)
-        found = code.variable(code.integer(0))
-        with code.either(fields.read(OBJECT_TYPE).equals(self.ndarray)) as (array, integer):
-            with array:
-                found.set(fields.read(ARRAY_DATA))
-            with integer:
-                found.set(integer_of(code, item))
-        return found.get()
+    def ready(self, count: Value, grain: Value) -> Value:
+        """Whether the workers run, or are not needed."""
+        return self.control.read(at.STARTED).differs(0) | (count <= grain)
 
-    def run(self, kernel: Value, count: Value, grain: Value) -> None:
-        """Run a kernel and return its status word."""
+    def execute(self, kernel: Value, count: Value, grain: Value) -> Value:
+        """Run a kernel; its status word."""
         code, control = self.code, self.control
         # A tiny call keeps the interpreter's lock: with a busy second thread, giving it away costs 5 ms.
         with code.either(count * TINY <= grain) as (tiny, longer):
@@ -81,4 +73,9 @@ class _Launch:
                 state = control.call(at.SAVE, "i64")
                 sharing.run(control, kernel, self.block, count, grain)
                 control.call(at.RESTORE, None, state)
-        code.leave(control.call(at.FROM_INT64, "i64", self.block.read(at.STATUS)))
+        return self.block.read(at.STATUS)
+
+    def run(self, kernel: Value, count: Value, grain: Value) -> None:
+        """Run a kernel and return its status word."""
+        status = self.execute(kernel, count, grain)
+        self.code.leave(self.control.call(at.FROM_INT64, "i64", status))

@@ -28,7 +28,6 @@ from openaclnn.engines.cpu.launcher import emit_bound, emit_entry
 from openaclnn.engines.cpu.sharing import WORKER, emit_worker
 from openaclnn.engines.machine import cache
 from openaclnn.engines.machine.builtins import address_of_function, builtin
-from openaclnn.engines.machine.objects import arrays_are_readable
 
 __all__ = ["bind", "get_num_threads", "launch"]
 
@@ -46,8 +45,6 @@ def native() -> Callable[..., int]:
     ):  # fmt: skip
         _CONTROL[where] = address_of_function(function)
     _CONTROL[at.TUPLE] = id(tuple)
-    if arrays_are_readable():
-        _CONTROL[at.NDARRAY] = id(np.ndarray)
     return builtin("pool.entry", emit_entry, _CONTROL_AT)
 
 
@@ -141,12 +138,10 @@ if hasattr(os, "register_at_fork"):
     )
 
 
-def address_of(operand: Any) -> int:
-    """An operand's address: itself, or where the array's data lie."""
-    if isinstance(operand, np.ndarray):
-        place: int = operand.__array_interface__["data"][0]
-        return place
-    return int(operand)
+def control_address() -> int:
+    """Where the control block lies, for code that launches kernels itself."""
+    native()
+    return _CONTROL_AT
 
 
 def check_fit(count: int) -> None:

@@ -130,9 +130,6 @@ def _shifted(
     """A runner whose operands start elsewhere than at their addresses."""
 
     def moved(addresses: Sequence[int], stream: int = 0) -> int:
-        places = (
-            pool.address_of(operand) for operand in addresses
-        )  # arrays may stand for addresses
-        return run([place + offset for place, offset in zip(places, offsets, strict=True)])
+        return run([place + offset for place, offset in zip(addresses, offsets, strict=True)])
 
     return moved

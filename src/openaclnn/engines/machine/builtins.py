@@ -45,6 +45,9 @@ def integer_of(code: Code, item: Value) -> Value:
 
 
 _definitions: dict[str, _MethodDef] = {}
+_create = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.py_object)(
+    ("PyCFunction_NewEx", ctypes.pythonapi)
+)
 
 
 def builtin(name: str, emit: Emit, control: int, keep: Any = None) -> Callable[..., Any]:
@@ -64,8 +67,5 @@ def builtin(name: str, emit: Emit, control: int, keep: Any = None) -> Callable[.
         # The function reads it when it ends, which may be after this module's own end.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(definition))
         _definitions[name] = definition
-    create = ctypes.PYFUNCTYPE(
-        ctypes.py_object, ctypes.POINTER(_MethodDef), ctypes.py_object, ctypes.py_object
-    )(("PyCFunction_NewEx", ctypes.pythonapi))
-    made: Callable[..., Any] = create(ctypes.pointer(_definitions[name]), control, keep)
+    made: Callable[..., Any] = _create(ctypes.byref(_definitions[name]), control, keep)
     return made

@@ -17,6 +17,7 @@ from openaclnn.core.tensor import element_count
 from openaclnn.engines.cpu import numerics, pool
 from openaclnn.engines.cpu.exponential import Exp
 from openaclnn.engines.cpu.forms import (
+    ANY_COUNT,
     Form,
     Signature,
     Site,
@@ -93,10 +94,11 @@ def folded(plan: Plan) -> Form | None:
     lift = max(0, 1 - math.frexp(product)[1]) if inner > 0 else 0
     scalars = _Folded(float(np.float32(product)) * 2.0**lift, scale, inner, lift)
     dtype = plan.inputs[1].dtype.short
-    short_vectors = machine().lanes <= TABLE_LANES
-    if dtype != "f32" and short_vectors and element_count(plan.shape) >= TABLE_FROM:
-        return _looked_up(scalars, dtype)
-    return _computed(scalars, dtype)
+    if dtype == "f32" or machine().lanes > TABLE_LANES:
+        return _computed(scalars, dtype)
+    if element_count(plan.shape) < TABLE_FROM:
+        return _computed(scalars, dtype)._replace(counts=(1, TABLE_FROM))
+    return _looked_up(scalars, dtype)._replace(counts=(TABLE_FROM, ANY_COUNT[1]))
 
 
 def _computed(scalars: _Folded, dtype: str) -> Form:

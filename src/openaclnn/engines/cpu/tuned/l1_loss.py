@@ -25,8 +25,9 @@ def by_bits(plan: Plan) -> Form | None:
     if len(kinds) > 1 or "f32" in kinds:
         return None
     scale = float(plan.numbers["mean_scale"])
-    scaled = scale != 1
-    return Form(f"l1.bits{'.scaled' * scaled}", partial(_write, scaled=scaled), (scale,))
+    scaled = bool(plan.reciprocal) or scale != 1
+    name = f"l1.bits{'.scaled' * scaled}"
+    return Form(name, partial(_write, scaled=scaled), (scale,), names=("mean_scale",))
 
 
 def _write(site: Site, scaled: bool) -> None:

@@ -57,7 +57,9 @@ def clamped(plan: Plan) -> Form | None:
     function: Callable[..., Value] = smooth_l1_exact if power_of_two else smooth_l1_corrected
     if beta == 1:
         function = smooth_l1_unit
-    return formula_form(described(function), numbers, {"scaled": scale != 1})
+    return formula_form(
+        described(function), numbers, {"scaled": bool(plan.reciprocal) or scale != 1}
+    )
 
 
 def _inverse(beta: float) -> tuple[float, float]:

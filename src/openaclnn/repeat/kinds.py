@@ -1,0 +1,270 @@
+"""Kinds of calls: what is remembered of a call that was checked, planned and run, for the next one of its kind.
+
+A kind is the operator, the arrays' library, dtypes and device, which arrays there are and how they lie, and the
+options by value. Where all arrays are row-major and of one shape (some perhaps one element), sizes are no part of it:
+the next call may have any. Otherwise shapes and strides must be the very same.
+`code.py` writes the builtin that finds a call's kind by reading its arguments; docs/calls.md says why that is enough.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import importlib.util
+import struct
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from openaclnn.core import products, results
+from openaclnn.core.declare import Operator
+from openaclnn.core.plan import Operand, Plan
+from openaclnn.engines import dispatch
+from openaclnn.engines.dispatch import Choice
+from openaclnn.repeat import slots as at
+from openaclnn.repeat.readers import described, numpy_is_readable, torch_functions
+
+__all__ = ["Road", "nothing_chosen"]
+
+BY_VALUE = (float, int, bool, str, type(None))
+"""Types of options that a kind may have: what cannot change."""
+
+
+class Road:
+    """The short road of an operator's plain calls: `call(*arrays, *options, product)`, or NotImplemented."""
+
+    def __init__(self, operator: Operator) -> None:
+        parameters = [p for group in operator.plain_parameters for p in group]
+        self._arrays = [p for p in parameters if p.is_tensor]
+        self._options = [p.python_name for p in parameters if not p.is_tensor]
+        self._control: Any = None
+        self._kept: list[Any] = []  # what each record relies on
+        self._next = 0
+        self.call: Callable[..., Any] = _no_road
+        products.listeners.append(self.forget)
+
+    def forget(self) -> None:
+        """Nothing is known any more."""
+        if self._control is not None:
+            self._control[at.KINDS] = 0
+        self._kept.clear()
+        self._next = 0
+
+    def remember(
+        self, plan: Plan, choice: Choice, arguments: Mapping[str, Any], result: Any
+    ) -> None:
+        """Let the next call of this kind take the road, if it can."""
+        arrays = [arguments[p.python_name] for p in self._arrays]
+        options = [arguments[name] for name in self._options]
+        library = _library([*arrays[:-1], result])
+        fits = len(arrays) <= at.MAX_ARRAYS and len(options) <= at.MAX_OPTIONS
+        plain = all(type(option) in BY_VALUE for option in options)
+        if not (library and fits and plain and _compiler()):
+            return
+        record, kept = _record(self._places(plan), plan, choice, arrays, options, result, library)
+        self._enter(record, kept, library)
+
+    def _places(self, plan: Plan) -> list[int]:
+        """Where each of the call's arrays stands among the plan's operands; -1 for those it does not read."""
+        order = [operand.parameter for operand in (*plan.inputs, plan.output)]
+        return [order.index(p.name) if p.name in order else -1 for p in self._arrays]
+
+    def _enter(self, record: Any, kept: Any, library: int) -> None:
+        if self._control is None:
+            self._open()
+        if library == at.TORCH and not self._control[at.TENSOR]:
+            self._admit_torch()
+        index = self._next % at.MAX_KINDS
+        held = [kept]  # one object, whose address is the record's
+        record[at.KEEP] = id(held)
+        self._kept[index : index + 1] = [held]
+        self._table[index] = record
+        self._control[at.KINDS] = max(self._control[at.KINDS], index + 1)
+        self._next += 1
+
+    def _open(self) -> None:
+        from openaclnn.engines.cpu import pool
+        from openaclnn.engines.machine.builtins import address_of_function, builtin
+        from openaclnn.repeat.code import emit_road
+
+        api = ctypes.pythonapi
+        control = np.zeros(at.CONTROL_SLOTS, np.int64)
+        for where, function in (
+            (at.CLEAR, api.PyErr_Clear), (at.TUPLE_NEW, api.PyTuple_New),
+            (at.TUPLE_SET, api.PyTuple_SetItem), (at.FROM_INT64, api.PyLong_FromLongLong),
+            (at.VECTORCALL, api.PyObject_Vectorcall), (at.GET_VARIABLE, api.PyContextVar_Get), (at.AS_INT64, api.PyLong_AsLongLong),
+            (at.INCREF, api.Py_IncRef), (at.DECREF, api.Py_DecRef),
+        ):  # fmt: skip
+            control[where] = address_of_function(function)
+        for where, held in (
+            (at.NOT_IMPLEMENTED, NotImplemented), (at.NONE, None), (at.FALSE, False),
+            (at.FLOAT, float), (at.INTEGER, int),
+            (at.PRODUCT, products.product_variable), (at.ENGINE, dispatch.engine_variable),
+        ):  # fmt: skip
+            control[where] = id(held)
+        if numpy_is_readable():
+            control[at.NDARRAY] = id(np.ndarray)
+        self._table = np.zeros((at.MAX_KINDS, at.RECORD_SLOTS), np.int64)
+        control[at.POOL] = pool.control_address()
+        control[at.TABLE] = self._table.ctypes.data
+        control[at.ARRAYS], control[at.OPTIONS] = len(self._arrays), len(self._options)
+        self._control = control
+        self.call = builtin("road", emit_road, control.ctypes.data, self)
+
+    def _admit_torch(self) -> None:
+        tensor, functions = sys.modules["torch"].Tensor, torch_functions()
+        assert functions is not None
+        self._is_neg = tensor.is_neg  # the block has its address alone
+        control = self._control
+        control[at.FROM_PYTHON], control[at.CURRENT_STREAM] = functions
+        control[at.IS_NEGATED] = id(self._is_neg)
+        control[at.PARAMETER] = id(sys.modules["torch"].nn.Parameter)
+        control[at.TENSOR] = id(tensor)
+
+
+def nothing_chosen() -> bool:
+    """No `use_product` and no `use_engine` block is around: what the road itself asks at every call."""
+    return products.chosen_product() is None and dispatch.chosen_engine() is None
+
+
+def _no_road(*arguments: Any) -> Any:
+    return NotImplemented
+
+
+@functools.cache
+def _compiler() -> bool:
+    return importlib.util.find_spec("llvmlite") is not None
+
+
+def _library(arrays: Sequence[Any]) -> int:
+    """The one library that all arrays are of; 0 where machine code does not read them."""
+    types = {type(array) for array in arrays if array is not None}
+    if types == {np.ndarray}:
+        return at.NUMPY if numpy_is_readable() else 0
+    torch = sys.modules.get("torch")
+    if torch is not None and types <= {torch.Tensor, torch.nn.Parameter}:
+        return at.TORCH if torch_functions() is not None else 0
+    return 0
+
+
+def _record(
+    places: Sequence[int],
+    plan: Plan,
+    choice: Choice,
+    arrays: Sequence[Any],
+    options: Sequence[Any],
+    result: Any,
+    library: int,
+) -> tuple[Any, Any]:
+    """A kind's record, and what must live as long."""
+    record = np.zeros(at.RECORD_SLOTS, np.int64)
+    operands = (*plan.inputs, plan.output)
+    whole = [*arrays[:-1], result]
+    flat = choice.flat() if choice.flat is not None else None
+    lead = (
+        _lead(whole, result) if flat is not None and len(flat.constants) <= at.MAX_CONSTANTS else -1
+    )
+    fresh = arrays[-1] is None
+    record[at.OWN_LIBRARY], record[at.FRESH] = library, fresh
+    record[at.ADDRESSES], record[at.RECIPROCAL] = len(operands), -1
+    if lead >= 0:
+        assert flat is not None
+        record[at.KERNEL], record[at.GRAIN] = flat.kernel, flat.grain
+        record[at.COUNT_FROM], record[at.COUNT_BELOW] = flat.counts
+        record[at.RECIPROCAL] = flat.reciprocal
+        record[at.CONSTANTS] = len(flat.constants)
+        record[at.CONSTANT : at.CONSTANT + len(flat.constants)] = flat.constants
+    make, large, making = _making(result, library, lead >= 0)
+    record[at.MAKE], record[at.MAKE_LARGE], record[at.LARGE_FROM] = (
+        id(make),
+        id(large),
+        results.LARGE,
+    )
+    record[at.MAKE_DTYPE], record[at.RUNNER] = id(making), id(choice.runner)
+    record[at.LEAD] = lead if lead >= 0 else len(arrays) - 1
+    for index, array in enumerate(whole):
+        own = record[at.FIRST_ARRAY + index * at.ARRAY_SLOTS :][: at.ARRAY_SLOTS]
+        own[at.PLACE] = places[index]
+        if array is None or (fresh and index == len(arrays) - 1):
+            own[at.PATTERN] = at.MISSING
+            own[at.ITEM] = 0 if array is None else plan.output.dtype.itemsize
+            if array is not None and library == at.TORCH:
+                own[at.FIRST] = described(array)[at.DEVICE]
+            continue
+        _expect(own, array, library, operands[places[index]] if places[index] >= 0 else None)
+        if lead >= 0:
+            own[at.PATTERN] = at.DENSE if array.shape == result.shape else at.ONE
+    for index, option in enumerate(options):
+        own = record[at.FIRST_OPTION + index * at.OPTION_SLOTS :][: at.OPTION_SLOTS]
+        own[at.OBJECT] = id(option)
+        if type(option) is float:
+            own[at.TYPE], own[at.BITS] = (
+                id(float),
+                struct.unpack("<q", struct.pack("<d", option))[0],
+            )
+        elif type(option) is int and -(2**63) <= option < 2**63:
+            own[at.TYPE], own[at.BITS] = id(int), option
+    dtypes = [array.dtype for array in whole if array is not None]
+    return record, (make, large, making, choice.runner, flat, dtypes, options)
+
+
+def _expect(own: Any, array: Any, library: int, operand: Operand | None) -> None:
+    """The words of an array that must be the same again."""
+    if library == at.NUMPY:
+        own[at.FIRST], own[at.SECOND] = id(array.dtype), array.ndim
+        strides = array.strides
+    else:
+        own[at.FIRST], own[at.SECOND] = described(array)[at.DEVICE : at.KIND + 1]
+        strides = array.stride()
+    own[at.PATTERN] = at.SAME
+    own[at.ITEM] = array.dtype.itemsize
+    own[at.SHAPE : at.SHAPE + array.ndim] = array.shape
+    own[at.STRIDES : at.STRIDES + array.ndim] = strides
+    if operand is not None:
+        own[at.LOW], own[at.HIGH] = operand.low, operand.high
+
+
+def _lead(whole: Sequence[Any], result: Any) -> int:
+    """Which input has the result's shape, where all are row-major and of that shape or of one element; -1 if not so."""
+    given = [array for array in whole if array is not None]
+    if result.size == 1 if isinstance(result, np.ndarray) else result.numel() == 1:
+        return -1  # cannot tell one element from all
+    for array in given:
+        dense = array.flags.c_contiguous if isinstance(array, np.ndarray) else array.is_contiguous()
+        size = array.size if isinstance(array, np.ndarray) else array.numel()
+        if not dense or (array.shape != result.shape and (size != 1 or array.ndim > result.ndim)):
+            return -1
+    shapes = [None if array is None else array.shape for array in whole[:-1]]
+    return shapes.index(result.shape) if result.shape in shapes else -1
+
+
+def _making(result: Any, library: int, any_size: bool) -> tuple[Any, Any, Any]:
+    """What makes a fresh output, small and large, and its last argument; all arguments where the shape is known."""
+    if library == at.NUMPY:
+        if any_size:
+            return np.empty, results.empty, result.dtype
+        make = np.empty if result.nbytes < results.LARGE else results.empty
+        return make, make, (result.shape, result.dtype)
+    make = _torch_maker(result)
+    if any_size:
+        return make, make, result.dtype
+    return make, make, (tuple(result.shape), tuple(result.stride()), result.dtype)
+
+
+def _torch_maker(result: Any) -> Callable[..., Any]:
+    """`make(shape, strides, dtype)` on the result's device.
+
+    What torch's own compiler allocates with takes 2.4 us where `empty_like` takes 3.8 and `empty` more. It
+    works on the current device, so that only a lone GPU has it.
+    """
+    torch, kind, device = sys.modules["torch"], result.device.type, result.device
+    make: Callable[..., Any] | None = None
+    if kind == "cpu" or torch.cuda.device_count() == 1:
+        make = getattr(torch._C._dynamo.guards, f"_empty_strided_{kind}", None)
+    return make or functools.partial(_empty_strided, torch.empty_strided, device)
+
+
+def _empty_strided(make: Any, device: Any, shape: Any, strides: Any, dtype: Any) -> Any:
+    return make(shape, strides, dtype=dtype, device=device)
