@@ -13,7 +13,7 @@ import numpy as np
 
 from openaclnn.core.call import Call
 from openaclnn.core.interop import view_memory
-from openaclnn.core.plan import Operand, Plan
+from openaclnn.core.plan import Operand, Plan, walks_alike
 from openaclnn.core.status import AclnnError, Status
 from openaclnn.core.tensor import Tensor
 from openaclnn.runtime.memory import find_allocation
@@ -104,18 +104,6 @@ def check_memory(plan: Plan, operands: Sequence[Operand], tensors: Sequence[Tens
     return owners
 
 
-def _same_place(operand: Operand, source: Tensor, output: Operand, target: Tensor) -> bool:
-    """Whether each input element is read exactly where its output element is written."""
-    itemsize = operand.dtype.itemsize
-    return (
-        operand.role == "full"
-        and itemsize == output.dtype.itemsize
-        and operand.strides == output.strides
-        and operand.class_stride == output.class_stride
-        and source.address + operand.offset * itemsize == target.address + output.offset * itemsize
-    )
-
-
 def check_overlap(plan: Plan, tensors: Sequence[Tensor]) -> None:
     """Refuse an output that shares memory with an input, unless it is that input, element for element."""
     output, target = plan.output, tensors[-1]
@@ -124,7 +112,7 @@ def check_overlap(plan: Plan, tensors: Sequence[Tensor]) -> None:
         first, last = source.address + operand.low, source.address + operand.high
         if last <= start or stop <= first or source.device != target.device:
             continue
-        if _same_place(operand, source, output, target):
+        if source.address == target.address and walks_alike(operand, output):
             continue
         if target.device == "cpu":
             try:

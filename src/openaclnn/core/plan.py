@@ -17,7 +17,9 @@ from openaclnn.core.dtypes import DType
 from openaclnn.core.status import AclnnError, Status
 from openaclnn.core.tensor import Tensor, element_count
 
-__all__ = ["Operand", "Plan", "broadcast_shapes", "class_plan", "elementwise_plan", "empty_plan"]
+__all__ = [
+    "Operand", "Plan", "broadcast_shapes", "class_plan", "elementwise_plan", "empty_plan", "walks_alike",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +229,17 @@ def empty_plan(operator: str, output: tuple[str, Tensor]) -> Plan:
     name, tensor = output
     operand = Operand(name, tensor.dtype, tensor.strides)
     return Plan(operator, "", tensor.dtype, (0,), (), operand, MappingProxyType({}))
+
+
+def walks_alike(operand: Operand, output: Operand) -> bool:
+    """Whether each element is read exactly where its output element is written, if both begin at one address."""
+    return (
+        operand.role == "full"
+        and operand.dtype.itemsize == output.dtype.itemsize
+        and operand.strides == output.strides
+        and operand.class_stride == output.class_stride
+        and operand.offset == output.offset
+    )
 
 
 def covered_elements(plan: Plan) -> int:

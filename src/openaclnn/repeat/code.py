@@ -234,16 +234,16 @@ class _Road:
         with code.when(item.differs(own.read(at.OBJECT))):
             kind = code.slots(item).read(objects.OBJECT_TYPE)
             differs.expect(kind.equals(own.read(at.TYPE)))
-            with differs.when_none():
-                with code.either(kind.equals(control.read(at.FLOAT))) as (floating, integer):
-                    with floating:
-                        bits = code.slots(item).read(objects.FLOAT_VALUE)
-                        differs.expect(bits.equals(own.read(at.BITS)))
-                    with integer:
-                        value = control.call(at.AS_INT64, "i64", item)
-                        differs.expect(value.equals(own.read(at.BITS)))
-                        with code.when(value.equals(-1)):  # or too large for 64 bits
-                            control.call(at.CLEAR, None)
+            is_float = kind.equals(control.read(at.FLOAT))
+            with differs.when_none(), code.either(is_float) as (floating, integer):
+                with floating:
+                    bits = code.slots(item).read(objects.FLOAT_VALUE)
+                    differs.expect(bits.equals(own.read(at.BITS)))
+                with integer:
+                    value = control.call(at.AS_INT64, "i64", item)
+                    differs.expect(value.equals(own.read(at.BITS)))
+                    with code.when(value.equals(-1)):  # or too large for 64 bits
+                        control.call(at.CLEAR, None)
 
     # What it takes to run it.
 
@@ -310,8 +310,7 @@ class _Road:
             with code.when(theirs.read(at.PLACE) >= 0):
                 first, beyond = self.span(theirs, seen)
                 apart = ~(first.below(high) & low.below(beyond))
-                dense = theirs.read(at.PATTERN).equals(at.DENSE)
-                same = dense & first.equals(low) & theirs.read(at.ITEM).equals(own.read(at.ITEM))
+                same = theirs.read(at.COINCIDES).differs(0) & first.equals(low)
                 self.doubt.expect(apart | same)
         with self.doubt.when_none():
             item = self.given.read(self.last)

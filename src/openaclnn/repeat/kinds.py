@@ -20,7 +20,7 @@ import numpy as np
 
 from openaclnn.core import products, results
 from openaclnn.core.declare import Operator
-from openaclnn.core.plan import Operand, Plan
+from openaclnn.core.plan import Plan, walks_alike
 from openaclnn.engines import dispatch
 from openaclnn.engines.dispatch import Choice
 from openaclnn.repeat import slots as at
@@ -100,7 +100,7 @@ class Road:
             control[where] = address_of_function(function)
         for where, held in (
             (at.NOT_IMPLEMENTED, NotImplemented), (at.NONE, None), (at.FALSE, False),
-            (at.FLOAT, float), (at.INTEGER, int),
+            (at.FLOAT, float),
             (at.PRODUCT, products.product_variable), (at.ENGINE, dispatch.engine_variable),
         ):  # fmt: skip
             control[where] = id(held)
@@ -193,7 +193,11 @@ def _record(
             if array is not None and library == at.TORCH:
                 own[at.FIRST] = described(array)[at.DEVICE]
             continue
-        _expect(own, array, library, operands[places[index]] if places[index] >= 0 else None)
+        _expect(own, array, library)
+        if places[index] >= 0:
+            operand = operands[places[index]]
+            own[at.LOW], own[at.HIGH] = operand.low, operand.high
+            own[at.COINCIDES] = walks_alike(operand, plan.output)
         if lead >= 0:
             own[at.PATTERN] = at.DENSE if array.shape == result.shape else at.ONE
     for index, option in enumerate(options):
@@ -210,7 +214,7 @@ def _record(
     return record, (make, large, making, choice.runner, flat, dtypes, options)
 
 
-def _expect(own: Any, array: Any, library: int, operand: Operand | None) -> None:
+def _expect(own: Any, array: Any, library: int) -> None:
     """The words of an array that must be the same again."""
     if library == at.NUMPY:
         own[at.FIRST], own[at.SECOND] = id(array.dtype), array.ndim
@@ -222,8 +226,6 @@ def _expect(own: Any, array: Any, library: int, operand: Operand | None) -> None
     own[at.ITEM] = array.dtype.itemsize
     own[at.SHAPE : at.SHAPE + array.ndim] = array.shape
     own[at.STRIDES : at.STRIDES + array.ndim] = strides
-    if operand is not None:
-        own[at.LOW], own[at.HIGH] = operand.low, operand.high
 
 
 def _lead(whole: Sequence[Any], result: Any) -> int:

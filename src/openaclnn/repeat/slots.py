@@ -9,10 +9,10 @@ MAX_KINDS = 32  # a training loop has a handful; the oldest makes room
 
 # The control block: functions, objects and tables by address, then numbers.
 (
-    FROM_PYTHON, CURRENT_STREAM, CLEAR, TUPLE_NEW, TUPLE_SET, FROM_INT64, VECTORCALL, GET_VARIABLE, AS_INT64, INCREF, DECREF, NOT_IMPLEMENTED, NONE, FALSE, NDARRAY, TENSOR, PARAMETER, FLOAT,
-    INTEGER, IS_NEGATED, PRODUCT, ENGINE, POOL, TABLE, KINDS, ARRAYS,
-    OPTIONS, CONTROL_SLOTS,
-) = range(28)  # fmt: skip
+    FROM_PYTHON, CURRENT_STREAM, CLEAR, TUPLE_NEW, TUPLE_SET, FROM_INT64, VECTORCALL, GET_VARIABLE,
+    AS_INT64, INCREF, DECREF, NOT_IMPLEMENTED, NONE, FALSE, NDARRAY, TENSOR, PARAMETER, FLOAT,
+    IS_NEGATED, PRODUCT, ENGINE, POOL, TABLE, KINDS, ARRAYS, OPTIONS, CONTROL_SLOTS,
+) = range(27)  # fmt: skip
 
 # What is read of an array: the first six as a DLTensor has them (data, device, axes and dtype, shape, strides,
 # offset), of a NumPy array data, dtype object, axes, shape, strides, 0.
@@ -29,19 +29,11 @@ ABSENT, NUMPY, TORCH = 0, 1, 2  # LIBRARY
 CONSTANT = 16
 FIRST_ARRAY = CONSTANT + MAX_CONSTANTS
 
-# Of each array: how it must lie, and where among a kernel's operands it stands.
-FIRST, SECOND, PATTERN, PLACE, LOW, HIGH, ITEM, SHAPE, STRIDES = (
-    0,
-    1,
-    2,
-    3,
-    4,
-    5,
-    6,
-    7,
-    7 + MAX_AXES,
-)
-ARRAY_SLOTS = 7 + 2 * MAX_AXES
+# Of each array: how it must lie, where among a kernel's operands it stands, what bytes from its first element on it
+# covers, and whether the output may be exactly its memory.
+FIRST, SECOND, PATTERN, PLACE, LOW, HIGH, ITEM, COINCIDES, SHAPE = range(9)
+STRIDES = SHAPE + MAX_AXES
+ARRAY_SLOTS = STRIDES + MAX_AXES
 MISSING, SAME, DENSE, ONE = range(4)
 """Patterns: not given; the very shape and strides; row-major and of the lead's shape; one element."""
 FIRST_OPTION = FIRST_ARRAY + MAX_ARRAYS * ARRAY_SLOTS

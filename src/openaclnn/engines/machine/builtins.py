@@ -34,6 +34,17 @@ class _MethodDef(ctypes.Structure):
     )
 
 
+class _Block(int):
+    """The address of a control block, as a builtin's `self`, with what the block relies on."""
+
+    keep: Any
+
+    def __new__(cls, address: int, keep: Any) -> _Block:
+        made = super().__new__(cls, address)
+        made.keep = keep
+        return made
+
+
 def address_of_function(function: Any) -> int:
     """Where a function of a shared library, or a ctypes callback, lies."""
     return ctypes.cast(function, ctypes.c_void_p).value or 0
@@ -53,7 +64,7 @@ _create = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object,
 def builtin(name: str, emit: Emit, control: int, keep: Any = None) -> Callable[..., Any]:
     """The function that `emit(code, control block, arguments, number)` writes; it returns an object's address.
 
-    `keep` lives as long as the function: CPython holds it in the place of the function's module.
+    `keep` lives as long as the function.
     """
 
     def whole(code: Code, arguments: Sequence[Value]) -> None:
@@ -67,5 +78,7 @@ def builtin(name: str, emit: Emit, control: int, keep: Any = None) -> Callable[.
         # The function reads it when it ends, which may be after this module's own end.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(definition))
         _definitions[name] = definition
-    made: Callable[..., Any] = _create(ctypes.byref(_definitions[name]), control, keep)
+    made: Callable[..., Any] = _create(
+        ctypes.byref(_definitions[name]), _Block(control, keep), "openaclnn"
+    )
     return made
