@@ -34,7 +34,8 @@ if MODE:
     from openaclnn.core.dtypes import BFLOAT16, FLOAT, FLOAT16, FLOATS, INT64, DType
     from openaclnn.core.plan import Operand, Plan
     from openaclnn.engines import dispatch, gpu
-    from openaclnn.engines.gpu import runners, scratch, variants
+    from openaclnn.engines.formulas import FORMULAS
+    from openaclnn.engines.gpu import native, runners, scratch, variants
 
     names = pytest.mark.parametrize("operator", OPERATORS, ids=lambda op: op.python_name)
     dtypes = pytest.mark.parametrize("dtype", FLOATS, ids=str)
@@ -86,6 +87,14 @@ if MODE == "interpret":
         return convert(values, source, target, mode)
 
     interpreter._convert_float = rounded
+    patch_tensor = interpreter._patch_lang_tensor
+
+    def indexed(tensor: Any, *scope: Any) -> None:
+        """The interpreter's numbers are arrays of one element, which NumPy takes for no index."""
+        patch_tensor(tensor, *scope)
+        tensor.__index__ = lambda self: self.handle.data.item()
+
+    interpreter._patch_lang_tensor = indexed
 
     # The engine as it is, but for host memory.
     engine = types.ModuleType("interpreted_triton")
@@ -517,6 +526,7 @@ if MODE == "compile":
         fake = H200()
         driver.set_active(fake)
         monkeypatch.setattr(runners, "_device_library", lambda: None)
+        monkeypatch.setattr(native, "driver", lambda: None)  # where there is one, it is not ours
         COMPILED.clear()
         return fake
 
@@ -577,11 +587,13 @@ if MODE == "compile":
         return texts[-1]
 
     def kernels() -> list[Any]:
-        from openaclnn.engines.gpu import elementwise, pixels, rows, sums, tiles
+        from openaclnn.engines.gpu import elementwise, pixels, rows, sums, tiles, tuned
 
+        formulas = [*FORMULAS.values()]
+        formulas += [own.formula for forms in tuned.TUNED.values() for own in forms]
         return [
-            elementwise.flat, tiles.tiled, sums.add_up, sums.finish_sums,
-            pixels.nll_loss2d_backward, rows.cross_entropy_loss_grad,
+            *map(elementwise.flat_kernel, formulas), *map(tiles.tiled_kernel, formulas),
+            sums.add_up, sums.finish_sums, pixels.nll_loss2d_backward, rows.cross_entropy_loss_grad,
         ]  # fmt: skip
 
     def plans(dtype: DType) -> dict[str, Plan]:
@@ -654,14 +666,12 @@ if MODE == "compile":
         (_, first), (_, second) = COMPILED
         programs, y, z, stream, function, *_ = first
         assert (programs, y, z, stream) == ((1 << 28) // 1024, 1, 1, 1234)
-        assert function.startswith("flat")
+        assert function == "flat_smooth_l1_clamped on 0"
         assert first[:9] == second[:9]
         assert first[9:13] == (1 << 20, (1 << 20) + 16, (1 << 20) + 32, (1 << 20) + 48)
 
     def test_a_kernel_is_loaded_before_the_builtin_gets_it(monkeypatch: pytest.MonkeyPatch) -> None:
         """Triton loads a binary when it is first run, and knows its function only then."""
-        from openaclnn.engines.gpu import native
-
         given: list[Any] = []
 
         class Recorder:
@@ -674,7 +684,7 @@ if MODE == "compile":
         for jit in kernels():
             jit.device_caches.clear()
         assert gpu.prepare(plans(FLOAT)["flat"])((ALIGNED,) * 4, 5) == 0
-        assert given == [(0, "flat on 0")]
+        assert given == [(0, "flat_smooth_l1_clamped on 0")]
 
     @pytest.mark.parametrize("packed", [False, True])
     def test_the_launcher_s_c_function_is_called_with_what_it_would_get(packed: bool) -> None:
@@ -709,7 +719,7 @@ if MODE == "compile":
         runner([1 << 41] * 4, 7)
         runner([1 << 20] * 4, 8)
         assert [arguments[3:5] for _, arguments in COMPILED] == [
-            (7, "flat on 1"), (8, "flat on 0"),
+            (7, "flat_smooth_l1_clamped on 1"), (8, "flat_smooth_l1_clamped on 0"),
         ]  # fmt: skip
         assert device.current == 0
 
@@ -737,4 +747,6 @@ if MODE == "compile":
             operand("gradInput", COMPLEX64, (1,)), plan.numbers,
         )  # fmt: skip
         assert gpu.declines(plan) is None
+        unknown = replace(plan, kernel="smooth_l2_loss_backward")
+        assert gpu.declines(unknown) == "no Triton kernel is called smooth_l2_loss_backward"
         assert gpu.declines(strange) == "no Triton kernel writes COMPLEX64 (gradInput)"

@@ -16,11 +16,11 @@ import triton.language as tl
 
 from openaclnn.core.dtypes import FLOAT
 from openaclnn.core.plan import Operand, Plan
-from openaclnn.engines.gpu.formulas import exponential
 from openaclnn.engines.gpu.launch import VECTOR_BYTES, Launch, power_of_two_divisor
 from openaclnn.engines.gpu.operands import INT32_LIMIT, operand_of, slot_of, step_of, stride_of
 from openaclnn.engines.gpu.runners import runner_of
 from openaclnn.engines.gpu.sums import await_sums, is_counted, read_sum, sum_launches
+from openaclnn.engines.gpu.words import exp
 
 
 @triton.jit
@@ -52,7 +52,7 @@ def _gradients(
     values, at_target, exact, factor, smooth, weights,
     SMOOTHED: tl.constexpr, PRECISE: tl.constexpr,
 ):  # fmt: skip
-    result = exponential(values.to(tl.float32), PRECISE) * factor[:, None]
+    result = exp(values.to(tl.float32), PRECISE) * factor[:, None]
     if SMOOTHED:
         result -= smooth[:, None] * weights
     return tl.where(at_target, exact[:, None], result)

@@ -3,17 +3,22 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator, Sequence
-from itertools import product
+from itertools import chain, product
+from typing import Any
 
 import triton
 import triton.language as tl
 
 from openaclnn.core.plan import Plan
-from openaclnn.engines.gpu.formulas import constants, evaluate, formula, widen
+from openaclnn.engines.formulas import Formula
+from openaclnn.engines.gpu.formulas import Names, compiled, precision, widen
 from openaclnn.engines.gpu.launch import Launch, power_of_two_divisor
 from openaclnn.engines.gpu.operands import INT32_LIMIT, elementwise_slots
+from openaclnn.engines.gpu.source import constants, define, listed
+from openaclnn.engines.gpu.tuned import form_of
 
 INLINE_AXES = 5  # what `tiled` takes; the host walks the rest
 
@@ -56,23 +61,33 @@ def _mask(inside_rows, inside_columns, ROW_STEP: tl.constexpr, COLUMN_STEP: tl.c
     return mask
 
 
-@triton.jit(do_not_specialize=list(range(4, 30)))
-def tiled(
-    gradient, x, y, out,
+@triton.jit
+def _read(
+    pointer, at_first, at_second, at_third, row_start, column_start, row_lanes, column_lanes,
+    first_stride, second_stride, third_stride, row_stride, column_stride,
+    inside_rows, inside_columns,
+    ROW_STEP: tl.constexpr, COLUMN_STEP: tl.constexpr, UNIT: tl.constexpr, COMPUTE: tl.constexpr,
+):  # fmt: skip
+    places = _places(
+        pointer, at_first, at_second, at_third, row_start, column_start, row_lanes, column_lanes,
+        first_stride, second_stride, third_stride, row_stride, column_stride,
+        ROW_STEP, COLUMN_STEP, UNIT,
+    )  # fmt: skip
+    mask = _mask(inside_rows, inside_columns, ROW_STEP, COLUMN_STEP)
+    return widen(tl.load(places, mask), COMPUTE)
+
+
+TILED = '''
+def tiled_{name}(
+    {pointers}out,
     rows, columns, row_tiles, column_tiles, second_size, third_size,
-    gradient_first, gradient_second, gradient_third, gradient_row, gradient_column,
-    x_first, x_second, x_third, x_row, x_column,
-    y_first, y_second, y_third, y_row, y_column,
-    out_first, out_second, out_third, out_row, out_column,
-    first, second, third,
-    FORMULA: tl.constexpr, COMPUTE: tl.constexpr, PRECISE: tl.constexpr,
-    GRADIENT_ROW: tl.constexpr, GRADIENT_COLUMN: tl.constexpr,
-    X_ROW: tl.constexpr, X_COLUMN: tl.constexpr,
-    Y_ROW: tl.constexpr, Y_COLUMN: tl.constexpr,
+    {strides}
+    {numbers}
+    {constants}
     OUT_ROW: tl.constexpr, OUT_COLUMN: tl.constexpr,
     UNIT: tl.constexpr, ROWS_UNIT: tl.constexpr, COLUMNS_UNIT: tl.constexpr,
     BATCHED: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
-):  # fmt: skip
+):
     """Any strides: tiles over two axes, and up to three more axes walked by the program number."""
     rest = tl.program_id(0)
     column_start = (rest % column_tiles).to(tl.int64) * COLUMNS
@@ -95,36 +110,42 @@ def tiled(
         row_lanes = row_lanes.to(tl.int64)
         column_lanes = column_lanes.to(tl.int64)
 
-    places = _places(
-        gradient, at_first, at_second, at_third, row_start, column_start, row_lanes, column_lanes,
-        gradient_first, gradient_second, gradient_third, gradient_row, gradient_column,
-        GRADIENT_ROW, GRADIENT_COLUMN, UNIT,
-    )  # fmt: skip
-    g = tl.load(places, _mask(inside_rows, inside_columns, GRADIENT_ROW, GRADIENT_COLUMN))
-    g = widen(g, COMPUTE)
-    places = _places(
-        x, at_first, at_second, at_third, row_start, column_start, row_lanes, column_lanes,
-        x_first, x_second, x_third, x_row, x_column, X_ROW, X_COLUMN, UNIT,
-    )  # fmt: skip
-    a = tl.load(places, _mask(inside_rows, inside_columns, X_ROW, X_COLUMN))
-    a = widen(a, COMPUTE)
-    b = a
-    if y is not None:
-        places = _places(
-            y, at_first, at_second, at_third, row_start, column_start, row_lanes, column_lanes,
-            y_first, y_second, y_third, y_row, y_column, Y_ROW, Y_COLUMN, UNIT,
-        )  # fmt: skip
-        b = tl.load(places, _mask(inside_rows, inside_columns, Y_ROW, Y_COLUMN))
-        b = widen(b, COMPUTE)
-    result = evaluate(g, a, b, first, second, third, FORMULA, PRECISE)
-    places = _places(
+{reads}
+    result = {call}
+    places = places_of(
         out, at_first, at_second, at_third, row_start, column_start, row_lanes, column_lanes,
         out_first, out_second, out_third, out_row, out_column, OUT_ROW, OUT_COLUMN, UNIT,
-    )  # fmt: skip
+    )
     mask = inside_rows[:, None] & inside_columns[None, :]
     result, mask = tl.broadcast(result.to(COMPUTE), mask)
     places, mask = tl.broadcast(places, mask)
     tl.store(places, result, mask)
+'''
+
+AXES = ("first", "second", "third", "row", "column")
+READ = """    value_{own} = read(
+        from_{own}, at_first, at_second, at_third, row_start, column_start, row_lanes, column_lanes,
+        {strides}inside_rows, inside_columns, ROW_{own}, COLUMN_{own}, UNIT, COMPUTE,
+    )"""
+
+
+@functools.cache
+def tiled_kernel(formula: Formula) -> Any:
+    """The formula's kernel for any strides."""
+    names = Names(formula)
+    own_strides = {own: [f"stride_{own}_{axis}" for axis in AXES] for own in formula.values}
+    strides = [*chain(*own_strides.values()), *(f"out_{axis}" for axis in AXES)]
+    steps = [f"{axis}_{own}" for own in formula.values for axis in ("ROW", "COLUMN")]
+    text = TILED.format(
+        name=formula.name, pointers=listed(names.pointers), strides=listed(strides),
+        numbers=listed(names.numbers),
+        constants=constants([*names.switches, "COMPUTE", "PRECISE", *steps]),
+        reads="\n".join(READ.format(own=own, strides=listed(own_strides[own])) for own in own_strides),
+        call=names.call(),
+    )  # fmt: skip
+    integers = ["rows", "columns", "row_tiles", "column_tiles", "second_size", "third_size"]
+    scope = {"formula": compiled(formula), "read": _read, "places_of": _places}
+    return define(text, scope, do_not_specialize=[*integers, *strides])
 
 
 def _tile_axes(plan: Plan) -> tuple[int, int, bool]:
@@ -208,15 +229,13 @@ def launches(plan: Plan) -> Iterator[Launch]:
         for own, marks in zip(table, kinds, strict=True)
     ]
     unit = power_of_two_divisor(stride for own in run_time for stride in own)
-    if len(operands) == 3:  # no y
-        run_time.insert(2, [0] * INLINE_AXES)
-        kinds.insert(2, [0] * INLINE_AXES)
-    name, numbers = formula(plan)
+    form = form_of(plan)
     settings = {
-        **constants(plan, name),
+        **form.switches,
+        **precision(plan),
         **{
-            f"{operand}_{axis}": mark
-            for operand, marks in zip(("GRADIENT", "X", "Y", "OUT"), kinds, strict=True)
+            f"{axis}_{number}": mark
+            for number, marks in enumerate(kinds)
             for axis, mark in zip(("ROW", "COLUMN"), marks[-2:], strict=True)
         },
         "UNIT": unit,
@@ -229,7 +248,7 @@ def launches(plan: Plan) -> Iterator[Launch]:
     }
     arguments = (
         rows // units[0], columns // units[1], row_tiles, column_tiles, *batch[1:],
-        *(stride // unit for own in run_time for stride in own), *numbers,
+        *(stride // unit for own in run_time for stride in own), *form.numbers,
     )  # fmt: skip
     for position in product(*(range(plan.shape[axis]) for axis in walked)):
         shifts = [
@@ -237,10 +256,11 @@ def launches(plan: Plan) -> Iterator[Launch]:
             for own in operands
         ]
         yield Launch(
-            tiled,
+            tiled_kernel(form.formula),
             math.prod(batch) * row_tiles * column_tiles,
             elementwise_slots(plan, [True] * len(operands), shifts),
             arguments,
             settings,
             warps,
+            fused=False,
         )
