@@ -16,7 +16,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import pytest
 
@@ -25,7 +24,7 @@ if sys.platform != "linux":
 
 MODE = os.environ.get("OPENACLNN_GPU_TESTS", "")
 if MODE == "interpret":
-    os.environ["TRITON_INTERPRET"] = "1"
+    import interpreted  # noqa: F401
 
 if MODE:
     import openaclnn
@@ -75,27 +74,6 @@ if not MODE:
 
 
 if MODE == "interpret":
-    import triton.language as tl
-    import triton.runtime.interpreter as interpreter
-
-    convert = interpreter._convert_float
-
-    def rounded(values: Any, source: Any, target: Any, mode: Any) -> Any:
-        """The interpreter truncates to bfloat16, every GPU rounds to nearest even."""
-        if source == tl.float32 and target == tl.bfloat16:
-            return values.astype(ml_dtypes.bfloat16).view(np.uint16)
-        return convert(values, source, target, mode)
-
-    interpreter._convert_float = rounded
-    patch_tensor = interpreter._patch_lang_tensor
-
-    def indexed(tensor: Any, *scope: Any) -> None:
-        """The interpreter's numbers are arrays of one element, which NumPy takes for no index."""
-        patch_tensor(tensor, *scope)
-        tensor.__index__ = lambda self: self.handle.data.item()
-
-    interpreter._patch_lang_tensor = indexed
-
     # The engine as it is, but for host memory.
     engine = types.ModuleType("interpreted_triton")
     engine.__dict__.update(
@@ -105,7 +83,7 @@ if MODE == "interpret":
     dispatch.ENGINES["interpreted"] = engine.__name__
 
     @pytest.fixture(autouse=True)
-    def interpreted() -> Iterator[None]:
+    def on_the_interpreter() -> Iterator[None]:
         with openaclnn.use_engine("interpreted"), np.errstate(all="ignore"):
             yield
 
@@ -657,6 +635,32 @@ if MODE == "compile":
         assert [own.metadata.launch_pdl for own, _ in COMPILED] == [False, True]
         text = assembly(row_plan(FLOAT, 4096, 4096, False), [ALIGNED] * 4, monkeypatch)
         assert "griddepcontrol" not in text
+
+    def test_formulas_round_products_and_sums_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+        """As NumPy does: contracted, (x + alpha * scale) * g would have other bits."""
+        plan = plans(FLOAT)["flat"]
+        numbers = {"alpha": 1.5, "scale": 1.1, "input_scale": 0.9, "is_result": True}
+        elu = replace(plan, kernel="elu_backward", inputs=plan.inputs[:2], numbers=numbers)
+        for own in (plan, replace(plan, kernel="l1_loss_backward"), elu):
+            text = assembly(own, [ALIGNED] * (len(own.inputs) + 1), monkeypatch)
+            assert "fma" not in text
+            assert "mul" in text
+
+    def test_formulas_of_any_shape_compile(monkeypatch: pytest.MonkeyPatch) -> None:
+        from openaclnn.engines.formulas import described
+        from test_gpu_formulas import four_and_six, one_and_none
+
+        for function, inputs in ((four_and_six, 4), (one_and_none, 1)):
+            made = described(function)
+            monkeypatch.setitem(FORMULAS, made.name, made)
+            numbers = {**dict.fromkeys(made.numbers, 0.5), "flipped": False}
+            for name, plan in plans(BFLOAT16).items():
+                if not plan.classes:
+                    first, *_, last = plan.inputs
+                    own = (first, *[last] * (inputs - 1))
+                    own_plan = replace(plan, kernel=made.name, inputs=own, numbers=numbers)
+                    text = assembly(own_plan, [ALIGNED] * (inputs + 1), monkeypatch)
+                    assert "st.global.v4.b32" in text, name
 
     def test_what_is_launched() -> None:
         plan = plans(FLOAT)["flat"]

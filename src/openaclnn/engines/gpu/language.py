@@ -163,8 +163,8 @@ class _Translator(ast.NodeTransformer):
         if not isinstance(node.op, (ast.USub, ast.Invert)):
             self.refuse(node, INSTEAD.get(type(node.op)) or f"`{ast.unparse(node)}`")
         operand = self.visit(node.operand)
-        if isinstance(node.op, ast.Invert):
-            return ast.UnaryOp(node.op, operand)
+        if isinstance(node.op, ast.Invert):  # which the interpreter has for blocks alone
+            return ast.Compare(operand, [ast.Eq()], [ast.Constant(0)])
         if isinstance(operand, ast.Constant) and isinstance(operand.value, float):
             return ast.Constant(-operand.value)
         return ast.BinOp(operand, ast.Mult(), ast.Constant(-1.0))  # Triton's is 0 - x: no -0

@@ -41,7 +41,10 @@ def exp(x, PRECISE: tl.constexpr):
 
 @triton.jit
 def log(x):
-    return tl.log(x)
+    """The hardware's takes subnormal numbers for 0: they are raised by 2^24 before, lowered after."""
+    tiny = tl.abs(x) < 1.1754943508222875e-38
+    result = tl.log(tl.where(tiny, x * 16777216.0, x))
+    return tl.where(tiny, result - 16.635532333438686, result)
 
 
 @triton.jit
