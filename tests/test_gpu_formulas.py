@@ -49,6 +49,8 @@ if MODE == "interpret":
 Array = np.ndarray[Any, Any]
 HALF = 0.5
 nan, inf = np.nan, np.inf
+SPECIAL = np.array([0.0, -0.0, 1, -1, 2, -0.5, 1e-30, -1e-40, 3e38, inf, -inf, nan], np.float32)
+NUMBERS = {"low": -0.7, "index": 1.1, "high": 0.9, "rows": 0.3, "UNIT": 1.7, "more": 3.0}
 
 
 def bounded(x: Value, *, low: float, high: float, turned: bool) -> Value:
@@ -74,6 +76,58 @@ def four_and_six(
 
 def one_and_none(x: Value) -> Value:
     return where(x < 0, x * HALF, 1 - x)
+
+
+def word_exp(x: Value) -> Value:
+    return exp(x)
+
+
+def word_log(x: Value) -> Value:
+    return log(x)
+
+
+def word_log1p(x: Value) -> Value:
+    return log1p(x)
+
+
+def word_sqrt(x: Value) -> Value:
+    return sqrt(x)
+
+
+def word_tanh(x: Value) -> Value:
+    return tanh(x)
+
+
+def word_abs(x: Value) -> Value:
+    return abs(x)
+
+
+def word_sign(x: Value) -> Value:
+    return sign(x)
+
+
+def word_minimum(x: Value, y: Value) -> Value:
+    return minimum(x, y)
+
+
+def word_maximum(x: Value, y: Value) -> Value:
+    return maximum(x, y)
+
+
+RANGES: dict[Callable[..., Any], list[tuple[float, float]]] = {
+    word_exp: [(-87, 88)],
+    word_log: [(1e-30, 1e30), (0.5, 2), (1e-44, 1e-37)],
+    word_log1p: [(-0.999, 5), (-1e-3, 1e-3), (-1e-7, 1e-7), (1, 1e30)],
+    word_tanh: [(-10, 10), (-1, 1), (-1e-4, 1e-4)],
+}
+"""Of words that nobody has to the last place."""
+
+
+def assert_within_3_ulps(function: Callable[..., Any], x: Array, got: Array) -> None:
+    with np.errstate(all="ignore"):
+        exact = function(x.astype(np.float64))
+    ulp = np.spacing(np.abs(exact).astype(np.float32)).astype(np.float64)
+    assert np.max(np.abs(got - exact) / ulp) < 3
 
 
 if not MODE:
@@ -215,8 +269,6 @@ if MODE == "interpret":
         "reversed": lambda array: array[::-1].copy()[::-1],
     }
 
-    NUMBERS = {"low": -0.7, "index": 1.1, "high": 0.9, "rows": 0.3, "UNIT": 1.7, "more": 3.0}
-
     @dtypes
     @pytest.mark.parametrize("flipped", [False, True])
     @pytest.mark.parametrize("layout", LAYOUTS)
@@ -245,56 +297,21 @@ if MODE == "interpret":
 
     # Words: NumPy's bits where it has the last place, 3 ulps of the exact value where nobody has.
 
-    SPECIAL = np.array([0.0, -0.0, 1, -1, 2, -0.5, 1e-30, -1e-40, 3e38, inf, -inf, nan], np.float32)
-
-    def word_of_x(name: str) -> Callable[..., Any]:
-        return {
-            "exp": _exp, "log": _log, "log1p": _log1p, "sqrt": _sqrt, "tanh": _tanh,
-            "abs": _abs, "sign": _sign,
-        }[name]  # fmt: skip
-
-    def _exp(x: Value) -> Value:
-        return exp(x)
-
-    def _log(x: Value) -> Value:
-        return log(x)
-
-    def _log1p(x: Value) -> Value:
-        return log1p(x)
-
-    def _sqrt(x: Value) -> Value:
-        return sqrt(x)
-
-    def _tanh(x: Value) -> Value:
-        return tanh(x)
-
-    def _abs(x: Value) -> Value:
-        return abs(x)
-
-    def _sign(x: Value) -> Value:
-        return sign(x)
-
-    def _minimum(x: Value, y: Value) -> Value:
-        return minimum(x, y)
-
-    def _maximum(x: Value, y: Value) -> Value:
-        return maximum(x, y)
-
     def test_every_word_has_a_meaning() -> None:
         from openaclnn.engines.gpu import words
 
         assert set(words.WORDS) == set(WORDS)
 
-    @pytest.mark.parametrize("name", ["abs", "sign", "sqrt"])
-    def test_exact_words(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        made = enter(word_of_x(name), monkeypatch)
+    @pytest.mark.parametrize("function", [word_abs, word_sign, word_sqrt])
+    def test_exact_words(function: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+        made = enter(function, monkeypatch)
         x = np.concatenate([SPECIAL, some(np.random.default_rng(1), (500,), FLOAT)])
         got, expected = both(made.name, FLOAT, [x], np.zeros_like(x), {})
         np.testing.assert_array_equal(got, expected)
         there = ~np.isnan(expected)
         np.testing.assert_array_equal(np.signbit(got[there]), np.signbit(expected[there]))
 
-    @pytest.mark.parametrize("function", [_minimum, _maximum])
+    @pytest.mark.parametrize("function", [word_minimum, word_maximum])
     def test_minimum_and_maximum_keep_nan(
         function: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -304,24 +321,15 @@ if MODE == "interpret":
         np.testing.assert_array_equal(got, expected)
         assert np.isnan(got).sum() == 2 * len(SPECIAL) - 1
 
-    RANGES = {
-        "exp": [(-87, 88)],
-        "log": [(1e-30, 1e30), (0.5, 2), (1e-44, 1e-37)],
-        "log1p": [(-0.999, 5), (-1e-3, 1e-3), (-1e-7, 1e-7), (1, 1e30)],
-        "tanh": [(-10, 10), (-1, 1), (-1e-4, 1e-4)],
-    }
-
-    @pytest.mark.parametrize("name", RANGES)
-    def test_words_within_3_ulps(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        made = enter(word_of_x(name), monkeypatch)
-        exact_word = getattr(np, name)
-        for low, high in RANGES[name]:
+    @pytest.mark.parametrize("function", RANGES)
+    def test_words_within_3_ulps(
+        function: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        made = enter(function, monkeypatch)
+        for low, high in RANGES[function]:
             x = np.linspace(low, high, 20001).astype(np.float32)
             got, _ = both(made.name, FLOAT, [x], np.zeros_like(x), {})
-            with np.errstate(all="ignore"):
-                exact = exact_word(x.astype(np.float64))
-            ulp = np.spacing(np.abs(exact).astype(np.float32)).astype(np.float64)
-            assert np.max(np.abs(got - exact) / ulp) < 3
+            assert_within_3_ulps(function, x, got)
         got, expected = both(made.name, FLOAT, [SPECIAL], np.zeros_like(SPECIAL), {})
         np.testing.assert_allclose(got, expected, rtol=4e-7)
         zero = expected == 0

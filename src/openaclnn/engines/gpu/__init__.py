@@ -2,9 +2,9 @@
 
 `kernels.py` knows every kernel by its name. `launch.py` says what a launch is, `variants.py` compiles it,
 `runners.py` (with `native.py`, which calls the driver straight) queues it on a device's stream.
-`elementwise.py` (with `tiles.py` for any strides) makes a kernel of any formula, whose source
-`language.py` and `words.py` turn into Triton's; `tuned.py` has faster forms. `rows.py` and `pixels.py`
-hold one access pattern with classes each, `sums.py` what `mean` divides by.
+`elementwise.py` (with `tiles.py` for any strides) makes kernels of formulas, whose source `language.py`
+and `words.py` turn into Triton's; `tuned.py` has faster forms. `rows.py` and `pixels.py` hold one access
+pattern with classes each, `sums.py` what `mean` divides by.
 Importing this package imports neither Triton nor torch.
 """
 

@@ -47,7 +47,7 @@ def _translate(
     lines, first = inspect.getsourcelines(function)
     (tree,) = ast.parse(textwrap.dedent("".join(lines))).body
     translator = _Translator(function, first, precise_words)
-    texts[function.__name__] = ast.unparse(ast.fix_missing_locations(translator.visit(tree)))
+    texts[function.__name__] = ast.unparse(ast.fix_missing_locations(translator.definition(tree)))
     for helper in translator.helpers:
         if helper.__name__ not in texts:
             _translate(helper, precise_words, texts)
@@ -74,26 +74,24 @@ class _Translator(ast.NodeTransformer):
     def generic_visit(self, node: ast.AST) -> NoReturn:
         self.refuse(node, INSTEAD.get(type(node)) or f"`{ast.unparse(node)}`")
 
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
+    def definition(self, node: ast.stmt) -> ast.stmt:
+        if not isinstance(node, ast.FunctionDef):
+            self.refuse(node, f"`{ast.unparse(node)}` (write `def`)")
         own = node.args
         if own.vararg or own.kwarg or own.defaults or any(own.kw_defaults):
             self.refuse(node, "`*`, `**` or defaults among its parameters")
-        parameters = [*own.posonlyargs, *own.args, *own.kwonlyargs]
-        made = []
-        for parameter in parameters:
-            switch = (
-                parameter.annotation is not None and ast.unparse(parameter.annotation) == "bool"
-            )
-            self.local.add(parameter.arg)
-            if switch:
-                self.switches.add(parameter.arg)
-            made.append(f"{parameter.arg}: tl.constexpr" if switch else parameter.arg)
-        body = self.block(node.body, last=True)
-        text = f"def {node.name}({', '.join(made)}, PRECISE: tl.constexpr):\n    pass"
-        (result,) = ast.parse(text).body
-        assert isinstance(result, ast.FunctionDef)
-        result.body = body
-        return result
+        parameters = {
+            each.arg: "" if each.annotation is None else ast.unparse(each.annotation)
+            for each in (*own.posonlyargs, *own.args, *own.kwonlyargs)
+        }
+        self.local.update(parameters)
+        self.switches.update(name for name, kind in parameters.items() if kind == "bool")
+        marked = (f"{n}: tl.constexpr" if n in self.switches else n for n in parameters)
+        head = f"def {node.name}({', '.join(marked)}, PRECISE: tl.constexpr): pass"
+        (made,) = ast.parse(head).body
+        assert isinstance(made, ast.FunctionDef)
+        made.body = self.block(node.body, last=True)
+        return made
 
     def block(self, body: list[ast.stmt], last: bool) -> list[ast.stmt]:
         """Statements; only the last one of a function's end may return."""
