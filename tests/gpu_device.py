@@ -184,7 +184,8 @@ def test_special_values(dtype: DType) -> None:
     for name, variants in options.items():
         operator = find(name)
         tensors = tensor_names(operator)
-        grids = np.meshgrid(*[values.astype(dtype.numpy)] * len(tensors))
+        with np.errstate(over="ignore"):  # 1e30 as FLOAT16
+            grids = np.meshgrid(*[values.astype(dtype.numpy)] * len(tensors))
         for variant in variants:
             arguments = dict(zip(tensors, grids, strict=True)) | variant
             got = to_host(plain(operator)(**on_device(arguments))).astype(np.float64)

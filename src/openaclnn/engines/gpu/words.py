@@ -76,6 +76,11 @@ def tanh(x, PRECISE: tl.constexpr):
 
 
 @triton.jit
+def fma(x, y, z):
+    return tl.fma(x, y, z)
+
+
+@triton.jit
 def abs(x):
     return tl.abs(x)
 
