@@ -27,9 +27,12 @@ from openaclnn.core.call import AUTO, bind_plain
 from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import BFLOAT16, FLOAT, FLOATS, DType
 from openaclnn.core.interface import REQUIRED
-from openaclnn.core.plan import Plan
+from openaclnn.core.interop import as_tensor
+from openaclnn.core.plan import Plan, elementwise_plan
 from openaclnn.core.products import current_product
 from openaclnn.engines import gpu
+from openaclnn.engines.formulas import FORMULAS, described
+from test_gpu_formulas import NUMBERS, RANGES, assert_within_3_ulps, four_and_six, one_and_none
 
 names = pytest.mark.parametrize("operator", OPERATORS, ids=lambda op: op.python_name)
 dtypes = pytest.mark.parametrize("dtype", FLOATS, ids=str)
@@ -181,7 +184,8 @@ def test_special_values(dtype: DType) -> None:
     for name, variants in options.items():
         operator = find(name)
         tensors = tensor_names(operator)
-        grids = np.meshgrid(*[values.astype(dtype.numpy)] * len(tensors))
+        with np.errstate(over="ignore"):  # 1e30 as FLOAT16
+            grids = np.meshgrid(*[values.astype(dtype.numpy)] * len(tensors))
         for variant in variants:
             arguments = dict(zip(tensors, grids, strict=True)) | variant
             got = to_host(plain(operator)(**on_device(arguments))).astype(np.float64)
@@ -191,6 +195,73 @@ def test_special_values(dtype: DType) -> None:
             np.testing.assert_allclose(got, expected, rtol=rtol, atol=1.2e-38, err_msg=name)
             zero = (expected == 0) & (got == 0)
             np.testing.assert_array_equal(np.signbit(got[zero]), np.signbit(expected[zero]))
+
+
+def run_formula(
+    function: Callable[..., Any], inputs: list[torch.Tensor], out: torch.Tensor, numbers: Arguments
+) -> None:
+    """A formula that no operator has, on the engine alone."""
+    made = described(function)
+    tensors = [(f"t{number}", as_tensor(own)) for number, own in enumerate([*inputs, out])]
+    compute = tensors[-1][1].dtype
+    FORMULAS[made.name] = made
+    try:
+        plan = elementwise_plan("aclnn", made.name, compute, tensors[:-1], tensors[-1], numbers)
+        addresses = tuple(tensor.address for _, tensor in tensors)
+        assert gpu.declines(plan) is None
+        assert gpu.prepare(plan)(addresses, torch.cuda.current_stream().cuda_stream) == 0
+    finally:
+        del FORMULAS[made.name]
+
+
+@dtypes
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("flipped", [False, True])
+def test_formulas_have_numpy_s_bits(flipped: bool, layout: str, dtype: DType) -> None:
+    """Four inputs, five numbers and a switch; one input and no number."""
+    rng = np.random.default_rng(5)
+    numbers = {name: np.full(1, value, np.float32) for name, value in NUMBERS.items()}
+    for function in (four_and_six, one_and_none):
+        made = described(function)
+        host = [rng.normal(size=(130, 900)).astype(dtype.numpy) for _ in made.values]
+        options: Arguments = {name: numbers[name] for name in made.numbers}
+        options |= dict.fromkeys(made.switches, flipped)
+        expected = function(*(own.astype(np.float32) for own in host), **options)
+        inputs = [placed(to_device(own), layout)[0] for own in host]
+        out, _ = placed(torch.zeros_like(inputs[0]), LAYOUTS[-1 - LAYOUTS.index(layout)])
+        run_formula(function, inputs, out, {**NUMBERS, "flipped": flipped})
+        got = to_host(out)
+        expected = np.asarray(expected).astype(dtype.numpy)
+        np.testing.assert_array_equal(got.view(np.uint8), expected.view(np.uint8))
+
+
+@pytest.mark.parametrize("function", RANGES)
+def test_words_within_3_ulps(function: Callable[..., Any]) -> None:
+    for low, high in RANGES[function]:
+        x = np.linspace(low, high, 200_001).astype(np.float32)
+        given = to_device(x)
+        out = torch.zeros_like(given)
+        run_formula(function, [given], out, {})
+        assert_within_3_ulps(function, x, to_host(out))
+
+
+def test_operators_without_exp_have_numpy_s_bits() -> None:
+    """In FLOAT: products and sums are rounded apart, and divisions are IEEE's."""
+    options: list[tuple[str, Arguments]] = [
+        ("elu_backward", {"alpha": 1.7, "scale": 1.1, "input_scale": 0.9, "is_result": True}),
+        ("l1_loss_backward", {}),
+        *(("smooth_l1_loss_backward", {"beta": beta}) for beta in (1.0, 0.7)),
+    ]
+    rng = np.random.default_rng(8)
+    for name, more in options:
+        operator = find(name)
+        arguments: Arguments = more | {
+            each: rng.normal(size=100_003).astype(np.float32) for each in tensor_names(operator)
+        }
+        got = to_host(plain(operator)(**on_device(arguments)))
+        with openaclnn.use_engine("numpy"):
+            expected = plain(operator)(**arguments)
+        np.testing.assert_array_equal(got.view(np.uint8), expected.view(np.uint8), err_msg=name)
 
 
 def test_special_cross_entropy() -> None:

@@ -16,7 +16,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import pytest
 
@@ -25,7 +24,7 @@ if sys.platform != "linux":
 
 MODE = os.environ.get("OPENACLNN_GPU_TESTS", "")
 if MODE == "interpret":
-    os.environ["TRITON_INTERPRET"] = "1"
+    import interpreted  # noqa: F401
 
 if MODE:
     import openaclnn
@@ -34,7 +33,8 @@ if MODE:
     from openaclnn.core.dtypes import BFLOAT16, FLOAT, FLOAT16, FLOATS, INT64, DType
     from openaclnn.core.plan import Operand, Plan
     from openaclnn.engines import dispatch, gpu
-    from openaclnn.engines.gpu import runners, scratch, variants
+    from openaclnn.engines.formulas import FORMULAS
+    from openaclnn.engines.gpu import native, runners, scratch, variants
 
     names = pytest.mark.parametrize("operator", OPERATORS, ids=lambda op: op.python_name)
     dtypes = pytest.mark.parametrize("dtype", FLOATS, ids=str)
@@ -74,19 +74,6 @@ if not MODE:
 
 
 if MODE == "interpret":
-    import triton.language as tl
-    import triton.runtime.interpreter as interpreter
-
-    convert = interpreter._convert_float
-
-    def rounded(values: Any, source: Any, target: Any, mode: Any) -> Any:
-        """The interpreter truncates to bfloat16, every GPU rounds to nearest even."""
-        if source == tl.float32 and target == tl.bfloat16:
-            return values.astype(ml_dtypes.bfloat16).view(np.uint16)
-        return convert(values, source, target, mode)
-
-    interpreter._convert_float = rounded
-
     # The engine as it is, but for host memory.
     engine = types.ModuleType("interpreted_triton")
     engine.__dict__.update(
@@ -96,7 +83,7 @@ if MODE == "interpret":
     dispatch.ENGINES["interpreted"] = engine.__name__
 
     @pytest.fixture(autouse=True)
-    def interpreted() -> Iterator[None]:
+    def on_the_interpreter() -> Iterator[None]:
         with openaclnn.use_engine("interpreted"), np.errstate(all="ignore"):
             yield
 
@@ -517,6 +504,7 @@ if MODE == "compile":
         fake = H200()
         driver.set_active(fake)
         monkeypatch.setattr(runners, "_device_library", lambda: None)
+        monkeypatch.setattr(native, "driver", lambda: None)  # where there is one, it is not ours
         COMPILED.clear()
         return fake
 
@@ -577,11 +565,13 @@ if MODE == "compile":
         return texts[-1]
 
     def kernels() -> list[Any]:
-        from openaclnn.engines.gpu import elementwise, pixels, rows, sums, tiles
+        from openaclnn.engines.gpu import elementwise, pixels, rows, sums, tiles, tuned
 
+        formulas = [*FORMULAS.values()]
+        formulas += [own.formula for forms in tuned.TUNED.values() for own in forms]
         return [
-            elementwise.flat, tiles.tiled, sums.add_up, sums.finish_sums,
-            pixels.nll_loss2d_backward, rows.cross_entropy_loss_grad,
+            *map(elementwise.flat_kernel, formulas), *map(tiles.tiled_kernel, formulas),
+            sums.add_up, sums.finish_sums, pixels.nll_loss2d_backward, rows.cross_entropy_loss_grad,
         ]  # fmt: skip
 
     def plans(dtype: DType) -> dict[str, Plan]:
@@ -646,6 +636,32 @@ if MODE == "compile":
         text = assembly(row_plan(FLOAT, 4096, 4096, False), [ALIGNED] * 4, monkeypatch)
         assert "griddepcontrol" not in text
 
+    def test_formulas_round_products_and_sums_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+        """As NumPy does: contracted, (x + alpha * scale) * g would have other bits."""
+        plan = plans(FLOAT)["flat"]
+        numbers = {"alpha": 1.5, "scale": 1.1, "input_scale": 0.9, "is_result": True}
+        elu = replace(plan, kernel="elu_backward", inputs=plan.inputs[:2], numbers=numbers)
+        for own in (plan, replace(plan, kernel="l1_loss_backward"), elu):
+            text = assembly(own, [ALIGNED] * (len(own.inputs) + 1), monkeypatch)
+            assert "fma" not in text
+            assert "mul" in text
+
+    def test_formulas_of_any_shape_compile(monkeypatch: pytest.MonkeyPatch) -> None:
+        from openaclnn.engines.formulas import described
+        from test_gpu_formulas import four_and_six, one_and_none
+
+        for function, inputs in ((four_and_six, 4), (one_and_none, 1)):
+            made = described(function)
+            monkeypatch.setitem(FORMULAS, made.name, made)
+            numbers = {**dict.fromkeys(made.numbers, 0.5), "flipped": False}
+            for name, plan in plans(BFLOAT16).items():
+                if not plan.classes:
+                    first, *_, last = plan.inputs
+                    own = (first, *[last] * (inputs - 1))
+                    own_plan = replace(plan, kernel=made.name, inputs=own, numbers=numbers)
+                    text = assembly(own_plan, [ALIGNED] * (inputs + 1), monkeypatch)
+                    assert "st.global.v4.b32" in text, name
+
     def test_what_is_launched() -> None:
         plan = plans(FLOAT)["flat"]
         runner = gpu.prepare(plan)
@@ -654,14 +670,12 @@ if MODE == "compile":
         (_, first), (_, second) = COMPILED
         programs, y, z, stream, function, *_ = first
         assert (programs, y, z, stream) == ((1 << 28) // 1024, 1, 1, 1234)
-        assert function.startswith("flat")
+        assert function == "flat_smooth_l1_clamped on 0"
         assert first[:9] == second[:9]
         assert first[9:13] == (1 << 20, (1 << 20) + 16, (1 << 20) + 32, (1 << 20) + 48)
 
     def test_a_kernel_is_loaded_before_the_builtin_gets_it(monkeypatch: pytest.MonkeyPatch) -> None:
         """Triton loads a binary when it is first run, and knows its function only then."""
-        from openaclnn.engines.gpu import native
-
         given: list[Any] = []
 
         class Recorder:
@@ -674,7 +688,7 @@ if MODE == "compile":
         for jit in kernels():
             jit.device_caches.clear()
         assert gpu.prepare(plans(FLOAT)["flat"])((ALIGNED,) * 4, 5) == 0
-        assert given == [(0, "flat on 0")]
+        assert given == [(0, "flat_smooth_l1_clamped on 0")]
 
     @pytest.mark.parametrize("packed", [False, True])
     def test_the_launcher_s_c_function_is_called_with_what_it_would_get(packed: bool) -> None:
@@ -709,7 +723,7 @@ if MODE == "compile":
         runner([1 << 41] * 4, 7)
         runner([1 << 20] * 4, 8)
         assert [arguments[3:5] for _, arguments in COMPILED] == [
-            (7, "flat on 1"), (8, "flat on 0"),
+            (7, "flat_smooth_l1_clamped on 1"), (8, "flat_smooth_l1_clamped on 0"),
         ]  # fmt: skip
         assert device.current == 0
 
@@ -737,4 +751,6 @@ if MODE == "compile":
             operand("gradInput", COMPLEX64, (1,)), plan.numbers,
         )  # fmt: skip
         assert gpu.declines(plan) is None
+        unknown = replace(plan, kernel="smooth_l2_loss_backward")
+        assert gpu.declines(unknown) == "no Triton kernel is called smooth_l2_loss_backward"
         assert gpu.declines(strange) == "no Triton kernel writes COMPLEX64 (gradInput)"

@@ -144,4 +144,4 @@ def test_without_llvm_numpy_serves_and_explain_says_so() -> None:
     )
     assert "[-0.368" in done.stdout
     assert "engine numpy" in done.stdout
-    assert "cpu: llvmlite, Numba's code generator, is not installed" in done.stdout
+    assert "cpu: llvmlite, the compiler it writes code with, is not installed" in done.stdout

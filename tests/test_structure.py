@@ -198,3 +198,12 @@ def test_kernels_know_nothing_of_operators_or_calls() -> None:
     for module, others in GRAPH.items():
         if module.startswith("openaclnn.engines"):
             assert not others & above, module
+
+
+def test_machine_code_is_written_in_one_language() -> None:
+    """llvmlite and its builder are the business of `engines/machine`: everybody else writes in its words."""
+    own = ROOT / "engines" / "machine"
+    for path in ROOT.rglob("*.py"):
+        if own not in path.parents:
+            for line in path.read_text().splitlines():
+                assert not re.search(r"\bbuilder\b|^\s*(from|import) llvmlite", line), (path, line)

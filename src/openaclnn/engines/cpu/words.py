@@ -50,7 +50,7 @@ class Words:
 
     def term(self, value: Value) -> Any:
         """A value for a formula of this code."""
-        return self._term(value.builder, *value.parts)
+        return value.become(self._term)
 
     def _value(self, number: Any) -> Any:
         return number if isinstance(number, Value) else self.term(self.code.single(number))

@@ -11,5 +11,6 @@ def smooth_l1_loss_backward(
     gradient: Value, x: Value, y: Value, *, beta: float, mean_scale: float
 ) -> Value:
     difference = x - y
-    slope = where(abs(difference) < beta, difference / beta, sign(difference))
+    inner = difference / beta
+    slope = where(abs(difference) < beta, inner, sign(difference))
     return slope * gradient * mean_scale

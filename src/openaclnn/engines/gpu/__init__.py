@@ -1,8 +1,10 @@
 """The Triton engine: kernels for plans whose memory lies on a CUDA device.
 
-`launch.py` says what a launch is, `variants.py` compiles it, `runners.py` (with `native.py`, which calls
-the driver straight) queues it on a device's stream; `elementwise.py` (with `tiles.py` for any
-strides), `rows.py` and `pixels.py` hold one access pattern each, `sums.py` what `mean` divides by.
+`kernels.py` knows every kernel by its name. `launch.py` says what a launch is, `variants.py` compiles it,
+`runners.py` (with `native.py`, which calls the driver straight) queues it on a device's stream.
+`elementwise.py` (with `tiles.py` for any strides) makes kernels of formulas, whose source `language.py`
+and `words.py` turn into Triton's; `tuned.py` has faster forms. `rows.py` and `pixels.py` hold one access
+pattern with classes each, `sums.py` what `mean` divides by.
 Importing this package imports neither Triton nor torch.
 """
 
@@ -28,8 +30,6 @@ from openaclnn.core.plan import Plan
 
 DEVICES = ("cuda",)
 
-ELEMENTWISE = ("elu_backward", "l1_loss_backward", "smooth_l1_loss_backward")
-CLASSES = ("nll_loss2d_backward", "cross_entropy_loss_grad")
 READABLE: tuple[DType, ...] = (
     FLOAT, FLOAT16, BFLOAT16, INT8, INT16, INT32, INT64, UINT8, BOOL,
 )  # fmt: skip
@@ -56,7 +56,9 @@ def unavailable() -> str | None:
 
 def declines(plan: Plan) -> str | None:
     """Why this engine does not serve a plan; None if it does."""
-    if plan.kernel not in (CLASSES if plan.classes else ELEMENTWISE):
+    from openaclnn.engines.gpu.kernels import maker_of
+
+    if maker_of(plan) is None:
         return f"no Triton kernel is called {plan.kernel}"
     for operand in plan.inputs:
         if operand.dtype not in READABLE:
@@ -72,14 +74,8 @@ def prepare(plan: Plan) -> Callable[[Sequence[int], int], int]:
     It queues the work and returns 0; a target out of range is skipped, not reported, since looking
     would wait for the device. Under TRITON_INTERPRET the same kernels run on host addresses.
     """
-    if plan.kernel in ELEMENTWISE:
-        from openaclnn.engines.gpu import elementwise
+    from openaclnn.engines.gpu.kernels import maker_of
 
-        return elementwise.runner(plan)
-    if plan.kernel == "nll_loss2d_backward":
-        from openaclnn.engines.gpu import pixels
-
-        return pixels.runner(plan)
-    from openaclnn.engines.gpu import rows
-
-    return rows.runner(plan)
+    maker = maker_of(plan)
+    assert maker is not None, declines(plan)
+    return maker(plan)

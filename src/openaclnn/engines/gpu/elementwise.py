@@ -3,53 +3,38 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import triton
 import triton.language as tl
 
 from openaclnn.core.plan import Plan
+from openaclnn.engines.formulas import Formula
 from openaclnn.engines.gpu import tiles
-from openaclnn.engines.gpu.formulas import constants, evaluate, formula, widen
+from openaclnn.engines.gpu.formulas import Names, compiled, precision, widen
 from openaclnn.engines.gpu.launch import Launch, power_of_two_divisor
 from openaclnn.engines.gpu.operands import INT32_LIMIT, elementwise_slots
 from openaclnn.engines.gpu.runners import runner_of
+from openaclnn.engines.gpu.source import constants, define, listed
+from openaclnn.engines.gpu.tuned import form_of
 
 
 @triton.jit
-def _flat_block(
-    gradient, x, y, out, index, inside, first, second, third,
-    FORMULA: tl.constexpr, COMPUTE: tl.constexpr, PRECISE: tl.constexpr,
-    GRADIENT_STEP: tl.constexpr, X_STEP: tl.constexpr, Y_STEP: tl.constexpr,
-):  # fmt: skip
-    if GRADIENT_STEP:
-        g = tl.load(gradient + index, inside)
+def _read(pointer, index, inside, COMPUTE: tl.constexpr, STEP: tl.constexpr):
+    if STEP:
+        values = tl.load(pointer + index, inside)
     else:
-        g = tl.load(gradient)
-    if X_STEP:
-        a = tl.load(x + index, inside)
-    else:
-        a = tl.load(x)
-    a = widen(a, COMPUTE)
-    b = a
-    if y is not None:
-        if Y_STEP:
-            b = tl.load(y + index, inside)
-        else:
-            b = tl.load(y)
-        b = widen(b, COMPUTE)
-    g = widen(g, COMPUTE)
-    result = evaluate(g, a, b, first, second, third, FORMULA, PRECISE)
-    tl.store(out + index, result.to(COMPUTE), inside)
+        values = tl.load(pointer)
+    return widen(values, COMPUTE)
 
 
-@triton.jit(do_not_specialize=["count"])
-def flat(
-    gradient, x, y, out, count, first, second, third,
-    FORMULA: tl.constexpr, COMPUTE: tl.constexpr, PRECISE: tl.constexpr,
-    GRADIENT_STEP: tl.constexpr, X_STEP: tl.constexpr, Y_STEP: tl.constexpr,
-    UNIT: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
+FLAT = '''
+def flat_{name}(
+    {pointers}out, count, {numbers}
+    {constants}UNIT: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr,
+):
     """Operands that lie one after another (step 1), or are one element for all (step 0)."""
     block = tl.program_id(0)
     if WIDE:
@@ -58,21 +43,36 @@ def flat(
     count = count * UNIT
     index = block * BLOCK + tl.arange(0, BLOCK)
     if UNIT % 16 == 0:
-        _flat_block(
-            gradient, x, y, out, index, index < count, first, second, third,
-            FORMULA, COMPUTE, PRECISE, GRADIENT_STEP, X_STEP, Y_STEP,
-        )  # fmt: skip
+        flat_block({pointers}out, index, index < count, {numbers}{known})
     elif (block + 1) * BLOCK <= count:
         # A mask that can end anywhere forbids vectors, so only the last block has one.
-        _flat_block(
-            gradient, x, y, out, index, None, first, second, third,
-            FORMULA, COMPUTE, PRECISE, GRADIENT_STEP, X_STEP, Y_STEP,
-        )  # fmt: skip
+        flat_block({pointers}out, index, None, {numbers}{known})
     else:
-        _flat_block(
-            gradient, x, y, out, index, index < count, first, second, third,
-            FORMULA, COMPUTE, PRECISE, GRADIENT_STEP, X_STEP, Y_STEP,
-        )  # fmt: skip
+        flat_block({pointers}out, index, index < count, {numbers}{known})
+
+
+def flat_block({pointers}out, index, inside, {numbers}{constants}):
+{reads}
+    result = {call}
+    tl.store(out + index, result.to(COMPUTE), inside)
+'''
+
+
+@functools.cache
+def flat_kernel(formula: Formula) -> Any:
+    """The formula's kernel for dense operands."""
+    names = Names(formula)
+    known = [*names.switches, *(f"STEP_{own}" for own in formula.values), "COMPUTE", "PRECISE"]
+    reads = (
+        f"    value_{own} = read(from_{own}, index, inside, COMPUTE, STEP_{own})"
+        for own in formula.values
+    )
+    text = FLAT.format(
+        name=formula.name, pointers=listed(names.pointers), numbers=listed(names.numbers),
+        constants=constants(known), known=listed(known), reads="\n".join(reads), call=names.call(),
+    )  # fmt: skip
+    scope = {"formula": compiled(formula), "read": _read}
+    return define(text, scope, do_not_specialize=["count"])
 
 
 def runner(plan: Plan) -> Callable[[Sequence[int], int], int]:
@@ -93,23 +93,23 @@ def flat_shape(plan: Plan) -> tuple[int, int]:
 
 def _flat_launch(plan: Plan) -> Launch:
     (count,) = plan.shape
-    name, numbers = formula(plan)
+    form = form_of(plan)
     steps = [operand.strides[0] for operand in plan.inputs]
     unit = power_of_two_divisor([count])
     block, warps = flat_shape(plan)
     return Launch(
-        flat,
+        flat_kernel(form.formula),
         -(-count // block),
         elementwise_slots(plan, [step == 1 for step in steps] + [True], [0] * (len(steps) + 1)),
-        (count // unit, *numbers),
+        (count // unit, *form.numbers),
         {
-            **constants(plan, name),
-            "GRADIENT_STEP": steps[0],
-            "X_STEP": steps[1],
-            "Y_STEP": steps[-1],
+            **form.switches,
+            **{f"STEP_{number}": step for number, step in enumerate(steps)},
+            **precision(plan),
             "UNIT": unit,
             "WIDE": count + block >= INT32_LIMIT,
             "BLOCK": block,
         },
         warps,
+        fused=False,
     )

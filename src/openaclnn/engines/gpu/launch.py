@@ -31,6 +31,9 @@ class Launch:
     numbers: tuple[int | float, ...]
     constants: Mapping[str, Any]  # OVERLAPPED, where there is one, is false if the device cannot
     warps: int
+    fused: bool = (
+        True  # a product and a sum may be rounded once; formulas give NumPy's bits instead
+    )
     follows: bool = False  # may start while the launch before it ends; the kernel itself waits
     # What takes over where these slots' addresses are off a vector's bounds, all by as much; if
     # ragged, where they are not off, too.

@@ -16,18 +16,13 @@ def pointer_type(operand: Operand) -> str:
     return "uint8" if operand.dtype is BOOL else operand.dtype.numpy_name
 
 
-def elementwise_slots(
-    plan: Plan, wide: Sequence[bool], shifts: Sequence[int]
-) -> tuple[Slot | None, ...]:
-    """gradient, x, y if there is one, and the output."""
+def elementwise_slots(plan: Plan, wide: Sequence[bool], shifts: Sequence[int]) -> tuple[Slot, ...]:
+    """The inputs and the output."""
     operands = (*plan.inputs, plan.output)
-    slots: list[Slot | None] = [
+    return tuple(
         Slot(index, pointer_type(operand), (operand.offset + shift) * operand.dtype.itemsize, fast)
         for index, (operand, fast, shift) in enumerate(zip(operands, wide, shifts, strict=True))
-    ]
-    if len(slots) == 3:
-        slots.insert(2, None)
-    return tuple(slots)
+    )
 
 
 def slot_of(plan: Plan, parameter: str, wide: bool = False) -> Slot | None:

@@ -1,5 +1,4 @@
-# mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator"
-"""Elementwise operands of any strides: tiles over two axes, and a program for each."""
+"""How elementwise operands of any strides are launched: which axes tiles cover, and their shape."""
 
 from __future__ import annotations
 
@@ -8,123 +7,15 @@ from collections.abc import Iterator, Sequence
 from itertools import product
 
 import triton
-import triton.language as tl
 
 from openaclnn.core.plan import Plan
-from openaclnn.engines.gpu.formulas import constants, evaluate, formula, widen
+from openaclnn.engines.gpu.formulas import precision
 from openaclnn.engines.gpu.launch import Launch, power_of_two_divisor
 from openaclnn.engines.gpu.operands import INT32_LIMIT, elementwise_slots
+from openaclnn.engines.gpu.tile_kernel import AXES, tiled_kernel
+from openaclnn.engines.gpu.tuned import form_of
 
-INLINE_AXES = 5  # what `tiled` takes; the host walks the rest
-
-
-@triton.jit
-def _places(
-    pointer, at_first, at_second, at_third, row_start, column_start, row_lanes, column_lanes,
-    first_stride, second_stride, third_stride, row_stride, column_stride,
-    ROW_STEP: tl.constexpr, COLUMN_STEP: tl.constexpr, UNIT: tl.constexpr,
-):  # fmt: skip
-    """An operand's pointers over a tile. A step is 0, 1, or 2 for a stride known at run time only.
-
-    Along a step of 0 the tile is one element thick: each value is loaded once and then broadcast.
-    """
-    corner = at_first * first_stride + at_second * second_stride + at_third * third_stride
-    pointer += corner * UNIT
-    lanes = tl.zeros([1, 1], tl.int32)
-    if ROW_STEP == 1:
-        pointer += row_start
-        lanes = lanes + row_lanes[:, None]
-    elif ROW_STEP == 2:
-        pointer += row_start * row_stride * UNIT
-        lanes = lanes + row_lanes[:, None] * (row_stride * UNIT)
-    if COLUMN_STEP == 1:
-        pointer += column_start
-        lanes = lanes + column_lanes[None, :]
-    elif COLUMN_STEP == 2:
-        pointer += column_start * column_stride * UNIT
-        lanes = lanes + column_lanes[None, :] * (column_stride * UNIT)
-    return pointer + lanes
-
-
-@triton.jit
-def _mask(inside_rows, inside_columns, ROW_STEP: tl.constexpr, COLUMN_STEP: tl.constexpr):
-    mask = tl.full([1, 1], 1, tl.int1)
-    if ROW_STEP:
-        mask = mask & inside_rows[:, None]
-    if COLUMN_STEP:
-        mask = mask & inside_columns[None, :]
-    return mask
-
-
-@triton.jit(do_not_specialize=list(range(4, 30)))
-def tiled(
-    gradient, x, y, out,
-    rows, columns, row_tiles, column_tiles, second_size, third_size,
-    gradient_first, gradient_second, gradient_third, gradient_row, gradient_column,
-    x_first, x_second, x_third, x_row, x_column,
-    y_first, y_second, y_third, y_row, y_column,
-    out_first, out_second, out_third, out_row, out_column,
-    first, second, third,
-    FORMULA: tl.constexpr, COMPUTE: tl.constexpr, PRECISE: tl.constexpr,
-    GRADIENT_ROW: tl.constexpr, GRADIENT_COLUMN: tl.constexpr,
-    X_ROW: tl.constexpr, X_COLUMN: tl.constexpr,
-    Y_ROW: tl.constexpr, Y_COLUMN: tl.constexpr,
-    OUT_ROW: tl.constexpr, OUT_COLUMN: tl.constexpr,
-    UNIT: tl.constexpr, ROWS_UNIT: tl.constexpr, COLUMNS_UNIT: tl.constexpr,
-    BATCHED: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
-):  # fmt: skip
-    """Any strides: tiles over two axes, and up to three more axes walked by the program number."""
-    rest = tl.program_id(0)
-    column_start = (rest % column_tiles).to(tl.int64) * COLUMNS
-    rest = rest // column_tiles
-    row_start = (rest % row_tiles).to(tl.int64) * ROWS
-    rest = rest // row_tiles
-    at_first = tl.full([], 0, tl.int64)
-    at_second = at_first
-    at_third = at_first
-    if BATCHED:
-        at_third = (rest % third_size).to(tl.int64)
-        rest = rest // third_size
-        at_second = (rest % second_size).to(tl.int64)
-        at_first = (rest // second_size).to(tl.int64)
-    row_lanes = tl.arange(0, ROWS)
-    column_lanes = tl.arange(0, COLUMNS)
-    inside_rows = row_start + row_lanes < rows.to(tl.int64) * ROWS_UNIT
-    inside_columns = column_start + column_lanes < columns.to(tl.int64) * COLUMNS_UNIT
-    if WIDE:
-        row_lanes = row_lanes.to(tl.int64)
-        column_lanes = column_lanes.to(tl.int64)
-
-    places = _places(
-        gradient, at_first, at_second, at_third, row_start, column_start, row_lanes, column_lanes,
-        gradient_first, gradient_second, gradient_third, gradient_row, gradient_column,
-        GRADIENT_ROW, GRADIENT_COLUMN, UNIT,
-    )  # fmt: skip
-    g = tl.load(places, _mask(inside_rows, inside_columns, GRADIENT_ROW, GRADIENT_COLUMN))
-    g = widen(g, COMPUTE)
-    places = _places(
-        x, at_first, at_second, at_third, row_start, column_start, row_lanes, column_lanes,
-        x_first, x_second, x_third, x_row, x_column, X_ROW, X_COLUMN, UNIT,
-    )  # fmt: skip
-    a = tl.load(places, _mask(inside_rows, inside_columns, X_ROW, X_COLUMN))
-    a = widen(a, COMPUTE)
-    b = a
-    if y is not None:
-        places = _places(
-            y, at_first, at_second, at_third, row_start, column_start, row_lanes, column_lanes,
-            y_first, y_second, y_third, y_row, y_column, Y_ROW, Y_COLUMN, UNIT,
-        )  # fmt: skip
-        b = tl.load(places, _mask(inside_rows, inside_columns, Y_ROW, Y_COLUMN))
-        b = widen(b, COMPUTE)
-    result = evaluate(g, a, b, first, second, third, FORMULA, PRECISE)
-    places = _places(
-        out, at_first, at_second, at_third, row_start, column_start, row_lanes, column_lanes,
-        out_first, out_second, out_third, out_row, out_column, OUT_ROW, OUT_COLUMN, UNIT,
-    )  # fmt: skip
-    mask = inside_rows[:, None] & inside_columns[None, :]
-    result, mask = tl.broadcast(result.to(COMPUTE), mask)
-    places, mask = tl.broadcast(places, mask)
-    tl.store(places, result, mask)
+INLINE_AXES = len(AXES)  # what the kernel takes; the host walks the rest
 
 
 def _tile_axes(plan: Plan) -> tuple[int, int, bool]:
@@ -208,15 +99,13 @@ def launches(plan: Plan) -> Iterator[Launch]:
         for own, marks in zip(table, kinds, strict=True)
     ]
     unit = power_of_two_divisor(stride for own in run_time for stride in own)
-    if len(operands) == 3:  # no y
-        run_time.insert(2, [0] * INLINE_AXES)
-        kinds.insert(2, [0] * INLINE_AXES)
-    name, numbers = formula(plan)
+    form = form_of(plan)
     settings = {
-        **constants(plan, name),
+        **form.switches,
+        **precision(plan),
         **{
-            f"{operand}_{axis}": mark
-            for operand, marks in zip(("GRADIENT", "X", "Y", "OUT"), kinds, strict=True)
+            f"{axis}_{number}": mark
+            for number, marks in enumerate(kinds)
             for axis, mark in zip(("ROW", "COLUMN"), marks[-2:], strict=True)
         },
         "UNIT": unit,
@@ -229,7 +118,7 @@ def launches(plan: Plan) -> Iterator[Launch]:
     }
     arguments = (
         rows // units[0], columns // units[1], row_tiles, column_tiles, *batch[1:],
-        *(stride // unit for own in run_time for stride in own), *numbers,
+        *(stride // unit for own in run_time for stride in own), *form.numbers,
     )  # fmt: skip
     for position in product(*(range(plan.shape[axis]) for axis in walked)):
         shifts = [
@@ -237,10 +126,11 @@ def launches(plan: Plan) -> Iterator[Launch]:
             for own in operands
         ]
         yield Launch(
-            tiled,
+            tiled_kernel(form.formula),
             math.prod(batch) * row_tiles * column_tiles,
             elementwise_slots(plan, [True] * len(operands), shifts),
             arguments,
             settings,
             warps,
+            fused=False,
         )

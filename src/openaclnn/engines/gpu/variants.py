@@ -94,7 +94,7 @@ def _compiled(launch: Launch, offsets: Sequence[int], ready: Ready | None = None
         *arguments,
         grid=(launch.programs,),
         num_warps=launch.warps,
-        enable_fp_fusion=True,  # what Triton up to 3.9 does unasked; 3.10 asks
+        enable_fp_fusion=launch.fused,
         **options,
     )
     # `run` is a property that loads the binary onto the current device; `function` is set by it.

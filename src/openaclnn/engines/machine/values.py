@@ -18,6 +18,9 @@ from openaclnn.engines.machine.kinds import F16, F32, F64, I1, I32, PTR, SIZE, S
 __all__ = ["Shape", "Value", "Variable", "fma", "intrinsic", "maximum", "minimum"]
 
 
+V = TypeVar("V", bound="Value")
+
+
 class Shape(NamedTuple):
     """How a vector is laid out: streams, and lanes of each."""
 
@@ -68,6 +71,10 @@ class Value:
         """One operation on every stream, with those of other values."""
         operands = aligned(self, *others)
         return type(self)(self.builder, *(operation(*own) for own in zip(*operands, strict=True)))
+
+    def become(self, kind: type[V]) -> V:
+        """The same as another class of values."""
+        return kind(self.builder, *self.parts)
 
     def streams(self) -> list[Self]:
         """Each stream as a vector of its own."""
@@ -304,7 +311,6 @@ class Value:
         return intrinsic(f"vector.reduce.{name}", self, result=self.element)
 
 
-V = TypeVar("V", bound=Value)
 _FLOAT_WIDTH = {str(F16): 16, str(F32): 32, str(F64): 64}
 
 

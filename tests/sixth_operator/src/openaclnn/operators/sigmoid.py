@@ -8,8 +8,9 @@ import numpy as np
 
 from openaclnn.core import checks
 from openaclnn.core.call import Call
-from openaclnn.core.declare import Kind, Operator, Parameter, Sample, register
+from openaclnn.core.declare import Operator, Sample, register
 from openaclnn.core.dtypes import FLOAT, FLOATS, DType
+from openaclnn.core.interface import Kind, Parameter
 from openaclnn.core.plan import Plan, elementwise_plan, empty_plan
 from openaclnn.core.status import Status
 from openaclnn.engines.formulas.sigmoid import sigmoid_backward

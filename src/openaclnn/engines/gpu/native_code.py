@@ -1,0 +1,98 @@
+"""The machine code of `native`: reads a control block, puts addresses in, and calls the CUDA driver."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+
+from openaclnn.engines.machine.builtins import integer_of
+from openaclnn.engines.machine.code import Array, Code
+from openaclnn.engines.machine.objects import OBJECT_TYPE, TUPLE_ITEMS, TUPLE_LENGTH
+from openaclnn.engines.machine.values import Value
+
+# The control block, one int64 a slot: functions by address, then a block for each launch.
+LAUNCH, COUNT, ADDRESSES, FALLBACK, TUPLE, SAVE, RESTORE, VECTORCALL, FROM_INT64 = range(9)
+HEADER = 16
+FUNCTION, CONFIG, POINTERS, PARAMETERS, PLACES = 0, 1, 8, 9, 10
+MAX_POINTERS, MAX_PARAMETERS, MAX_LAUNCHES = 16, 128, 4
+SHIFTS, MASKS, VALUES = PLACES + MAX_POINTERS, PLACES + 2 * MAX_POINTERS, PLACES + 3 * MAX_POINTERS
+STRIDE = VALUES + MAX_PARAMETERS
+
+# CUlaunchConfig: grid, block and shared memory as seven 32-bit numbers, then the rest by slots.
+CONFIG_SLOTS, CONFIG_STREAM, CONFIG_ATTRIBUTES, CONFIG_ATTRIBUTE_COUNT = 7, 4, 5, 6
+
+
+def emit_entry(code: Code, control: Array, given: Array, number: Value) -> None:
+    """The builtin `launch(addresses, stream)`."""
+    _Entry(code, control).write(given, number)
+
+
+class _Entry:
+    """The builtin being written."""
+
+    def __init__(self, code: Code, control: Array) -> None:
+        self.code, self.control = code, control
+        self.pointers = code.frame("i64", MAX_LAUNCHES * MAX_POINTERS)
+        self.state = code.variable(code.integer(0))  # not 0: nothing was launched, or not all of it
+
+    def write(self, given: Array, number: Value) -> None:
+        """All launches, or the fallback where an address is off a vector's bounds."""
+        code, control = self.code, self.control
+        launches = control.read(COUNT)
+        # Whoever calls differently from a runner's protocol meets the fallback.
+        self.expect(number.equals(2))
+        with self.when_fit():
+            addresses = code.slots(given.read(0))
+            self.expect(addresses.read(OBJECT_TYPE).equals(control.read(TUPLE)))
+            with self.when_fit():
+                self.expect(addresses.read(TUPLE_LENGTH) >= control.read(ADDRESSES))
+            with self.when_fit(), code.loop(0, launches) as index:
+                self.gather(addresses.at(TUPLE_ITEMS), index)
+        with self.when_fit():
+            stream = integer_of(code, given.read(1))
+            # A full queue makes the driver wait, perhaps for a host function that needs the interpreter.
+            saved = control.call(SAVE, "i64")
+            with code.loop(0, launches) as index:
+                self.mark(self.start(index, stream))
+            control.call(RESTORE, None, saved)
+            with self.when_fit():
+                code.leave(control.call(FROM_INT64, "i64", 0))
+        code.leave(control.call(VECTORCALL, "i64", control.read(FALLBACK), given, number, 0))
+
+    def mark(self, bits: Value) -> None:
+        self.state.set(self.state.get() | bits)
+
+    def expect(self, condition: Value) -> None:
+        self.mark((~condition).to("i64"))
+
+    def when_fit(self) -> AbstractContextManager[None]:
+        return self.code.when(self.state.get().equals(0))
+
+    def block(self, index: Value) -> Array:
+        return self.control.at(index * STRIDE + HEADER)
+
+    def gather(self, items: Array, index: Value) -> None:
+        """A launch's addresses, each moved to where its operand begins."""
+        block, pointers = self.block(index), self.pointers.at(index * MAX_POINTERS)
+        self.expect(block.read(FUNCTION).differs(0))
+        with self.code.loop(0, block.read(POINTERS)) as number:
+            item = items.read(block.read(number + PLACES))
+            address = integer_of(self.code, item) + block.read(number + SHIFTS)
+            pointers.write(number, address)
+            self.mark(address & block.read(number + MASKS))
+
+    def start(self, index: Value, stream: Value) -> Value:
+        """One launch; the driver's code as an int64."""
+        code, block = self.code, self.block(index)
+        config = code.frame("i64", CONFIG_SLOTS)
+        values, places = (code.frame("i64", MAX_PARAMETERS) for _ in range(2))
+        for slot in range(CONFIG_SLOTS):
+            config.write(slot, block.read(CONFIG + slot))
+        config.write(CONFIG_STREAM, stream)
+        with code.loop(0, block.read(PARAMETERS)) as number:
+            values.write(number, block.read(number + VALUES))
+            places.write(number, values.address(number))
+        pointers = self.pointers.at(index * MAX_POINTERS)
+        with code.loop(0, block.read(POINTERS)) as number:
+            values.write(number, pointers.read(number))
+        function = block.read(FUNCTION)
+        return self.control.call(LAUNCH, "i32", config, function, places, 0).unsigned("i64")

@@ -1,0 +1,390 @@
+"""Formulas as the Triton engine takes them: any number of inputs and numbers, and what it refuses.
+
+Like `test_gpu_kernels.py` this file runs itself in a process that interprets.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from openaclnn.core.dtypes import BFLOAT16, FLOAT, FLOAT16, FLOATS, DType
+from openaclnn.core.interop import as_tensor
+from openaclnn.core.plan import Plan, elementwise_plan
+from openaclnn.engines import gpu, numpy
+from openaclnn.engines.formulas import FORMULAS, Formula, described
+from openaclnn.engines.formulas.smooth_l1_loss import smooth_l1_loss_backward
+from openaclnn.engines.formulas.words import (
+    WORDS,
+    Value,
+    abs,
+    exp,
+    log,
+    log1p,
+    maximum,
+    minimum,
+    sign,
+    sqrt,
+    tanh,
+    where,
+)
+from openaclnn.engines.gpu.language import translated
+from openaclnn.engines.gpu.tuned import TUNED, form_of
+
+if sys.platform != "linux":
+    pytest.skip("Triton has wheels for Linux alone", allow_module_level=True)
+
+MODE = os.environ.get("OPENACLNN_GPU_TESTS", "")
+if MODE == "interpret":
+    import interpreted  # noqa: F401
+
+Array = np.ndarray[Any, Any]
+HALF = 0.5
+nan, inf = np.nan, np.inf
+SPECIAL = np.array([0.0, -0.0, 1, -1, 2, -0.5, 1e-30, -1e-40, 3e38, inf, -inf, nan], np.float32)
+NUMBERS = {"low": -0.7, "index": 1.1, "high": 0.9, "rows": 0.3, "UNIT": 1.7, "more": 3.0}
+
+
+def bounded(x: Value, *, low: float, high: float, turned: bool) -> Value:
+    """A helper with a switch of its own."""
+    kept = maximum(minimum(x, high), low)
+    return -kept if turned else kept
+
+
+def four_and_six(
+    gradient: Value, x: Value, out: Value, count: Value,
+    *, low: float, index: float, flipped: bool, high: float, rows: float, UNIT: float,
+) -> Value:  # fmt: skip
+    """Four inputs, five numbers and a switch, by names that the kernels use as well."""
+    slope = low * index + HALF
+    inner = bounded(x / high, low=low, high=high, turned=flipped)
+    if flipped:
+        far = (inner + slope) * sqrt(abs(count))
+    else:
+        far: Value = -(gradient - slope) / (1 + count * count)
+    near = where((x > out) & ~(count <= rows), sign(gradient), UNIT * out)
+    return where(x == 0, -x, far * near + 2 / UNIT)
+
+
+def one_and_none(x: Value) -> Value:
+    return where(x < 0, x * HALF, 1 - x)
+
+
+def word_exp(x: Value) -> Value:
+    return exp(x)
+
+
+def word_log(x: Value) -> Value:
+    return log(x)
+
+
+def word_log1p(x: Value) -> Value:
+    return log1p(x)
+
+
+def word_sqrt(x: Value) -> Value:
+    return sqrt(x)
+
+
+def word_tanh(x: Value) -> Value:
+    return tanh(x)
+
+
+def word_abs(x: Value) -> Value:
+    return abs(x)
+
+
+def word_sign(x: Value) -> Value:
+    return sign(x)
+
+
+def word_minimum(x: Value, y: Value) -> Value:
+    return minimum(x, y)
+
+
+def word_maximum(x: Value, y: Value) -> Value:
+    return maximum(x, y)
+
+
+RANGES: dict[Callable[..., Any], list[tuple[float, float]]] = {
+    word_exp: [(-87, 88)],
+    word_log: [(1e-30, 1e30), (0.5, 2), (1e-44, 1e-37)],
+    word_log1p: [(-0.999, 5), (-1e-3, 1e-3), (-1e-7, 1e-7), (1, 1e30)],
+    word_tanh: [(-10, 10), (-1, 1), (-1e-4, 1e-4)],
+}
+"""Of words that nobody has to the last place."""
+
+
+def assert_within_3_ulps(function: Callable[..., Any], x: Array, got: Array) -> None:
+    with np.errstate(all="ignore"):
+        exact = function(x.astype(np.float64))
+    ulp = np.spacing(np.abs(exact).astype(np.float32)).astype(np.float64)
+    assert np.max(np.abs(got - exact) / ulp) < 3
+
+
+if not MODE:
+
+    def test_interpreted() -> None:
+        command = [sys.executable, "-m", "pytest", __file__, "-x"]
+        environment = {**os.environ, "OPENACLNN_GPU_TESTS": "interpret"}
+        done = subprocess.run(
+            command, env=environment, cwd=Path(__file__).parent.parent, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=600, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout
+
+    def has_power(x: Value) -> Value:
+        return x**2
+
+    def has_and(x: Value) -> Value:
+        return where(x > 0 and x < 1, x, 0)
+
+    def has_not(x: Value, *, turned: bool) -> Value:
+        if not turned:
+            x = x + 1
+        return x
+
+    def has_chain(x: Value) -> Value:
+        return where(0 < x < 1, x, 0)
+
+    def has_loop(x: Value) -> Value:
+        for _ in range(3):
+            x = x * x
+        return x
+
+    def has_unknown_word(x: Value) -> Value:
+        return np.arctan(x)
+
+    def has_builtin(x: Value) -> Value:
+        return max(x, 0)
+
+    def has_branch_on_values(x: Value) -> Value:
+        if x > 0:
+            x = x + 1
+        return x
+
+    def changes_in_place(x: Value) -> Value:
+        x *= 2
+        return x
+
+    def returns_early(x: Value, *, turned: bool) -> Value:
+        if turned:
+            return 1 - x
+        return x
+
+    def uses_its_module(x: Value) -> Value:
+        return x * MODE
+
+    def has_default(x: Value, *, low: float = 0.0) -> Value:
+        return x + low
+
+    @pytest.mark.parametrize(
+        ("function", "line", "said"),
+        [
+            (has_power, 1, "`**` (write a product"),
+            (has_and, 1, "`and` (write `&`"),
+            (has_not, 1, "`not` (exchange the two branches"),
+            (has_chain, 1, "comparison of three (write two, and `&`"),
+            (has_loop, 1, "a loop (write its turns"),
+            (has_unknown_word, 1, "`np.arctan` (it calls where, fma, exp, log"),
+            (has_builtin, 1, "`max` (it calls where, fma, exp, log"),
+            (has_branch_on_values, 1, "`if x > 0`: only for its `bool`s (write `where`)"),
+            (changes_in_place, 1, "an assignment that changes a value in place"),
+            (returns_early, 2, "a `return` before the end (write the rest in `else`)"),
+            (uses_its_module, 1, "`MODE` (names are its own, or numbers of its file)"),
+            (has_default, 0, "`*`, `**` or defaults"),
+        ],
+    )
+    def test_refusals_name_formula_line_and_way_out(
+        function: Callable[..., Any], line: int, said: str
+    ) -> None:
+        with pytest.raises(TypeError) as refusal:
+            translated(function, frozenset())
+        text = str(refusal.value)
+        first = function.__code__.co_firstlineno
+        assert text.startswith(f"{function.__name__} ({__file__}, line {first + line}): ")
+        assert f"a formula has no {said}" in text
+
+    def test_what_is_rewritten() -> None:
+        text = translated(four_and_six, frozenset())
+        assert text.index("def four_and_six") < text.index("def bounded")
+        assert "flipped: tl.constexpr" in text
+        assert "ieee_divide(x, high)" in text
+        assert "low * index + 0.5" in text  # numbers of the file as numbers, whole ones as FLOATs
+        assert "1.0 + count * count" in text
+        assert "x * -1.0" in text  # 0 - x would lose -0
+        assert " / " not in text
+        assert "Value" not in text
+
+    def test_importing_the_engine_imports_neither_triton_nor_torch() -> None:
+        code = (
+            "import sys; from openaclnn.engines import gpu; "
+            "from openaclnn.engines.gpu import language, tuned; "
+            "sys.exit('triton' in sys.modules or 'torch' in sys.modules)"
+        )
+        assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+if MODE == "interpret":
+    dtypes = pytest.mark.parametrize("dtype", FLOATS, ids=str)
+
+    def enter(function: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> Formula:
+        made = described(function)
+        monkeypatch.setitem(FORMULAS, made.name, made)
+        return made
+
+    def plan_of(
+        kernel: str, compute: DType, inputs: list[Array], output: Array, numbers: Any
+    ) -> tuple[Plan, tuple[int, ...]]:
+        tensors = [(f"t{number}", as_tensor(own)) for number, own in enumerate([*inputs, output])]
+        plan = elementwise_plan("aclnn", kernel, compute, tensors[:-1], tensors[-1], numbers)
+        return plan, tuple(tensor.address for _, tensor in tensors)
+
+    def both(kernel: str, dtype: DType, inputs: list[Array], out: Array, numbers: Any) -> Any:
+        """By Triton, and by NumPy's own evaluation of the same formula."""
+        plan, addresses = plan_of(kernel, dtype, inputs, out, numbers)
+        assert gpu.declines(plan) is None
+        with np.errstate(all="ignore"):
+            assert gpu.prepare(plan)(addresses, 0) == 0
+            got = out.copy()
+            assert numpy.prepare(plan)(addresses, 0) == 0
+        return got, out.copy()
+
+    def some(rng: Any, shape: tuple[int, ...], dtype: DType) -> Array:
+        values = np.where(rng.random(shape) < 0.1, 0.0, rng.normal(size=shape))
+        return np.asarray(np.copysign(values, rng.normal(size=shape)), dtype.numpy)
+
+    LAYOUTS: dict[str, Callable[[Array], Array]] = {
+        "dense": lambda array: array,
+        "every other": lambda array: np.repeat(array, 2, -1)[..., ::2],
+        "transposed": lambda array: array.T.copy().T,
+        "reversed": lambda array: array[::-1].copy()[::-1],
+    }
+
+    @dtypes
+    @pytest.mark.parametrize("flipped", [False, True])
+    @pytest.mark.parametrize("layout", LAYOUTS)
+    def test_four_inputs_five_numbers_and_a_switch(
+        layout: str, flipped: bool, dtype: DType, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        enter(four_and_six, monkeypatch)
+        rng = np.random.default_rng(5)
+        shape = (13, 90)
+        inputs = [LAYOUTS[layout](some(rng, shape, dtype)) for _ in range(3)]
+        inputs.append(some(rng, (1, 90), dtype) if layout != "dense" else some(rng, (), dtype))
+        out = np.zeros(shape, dtype.numpy)
+        got, expected = both("four_and_six", dtype, inputs, out, {**NUMBERS, "flipped": flipped})
+        assert np.count_nonzero(expected) > 1000
+        np.testing.assert_array_equal(got.view(np.uint8), expected.view(np.uint8))
+
+    @dtypes
+    @pytest.mark.parametrize("layout", LAYOUTS)
+    def test_one_input_and_no_number(
+        layout: str, dtype: DType, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        enter(one_and_none, monkeypatch)
+        x = LAYOUTS[layout](some(np.random.default_rng(6), (7, 170), dtype))
+        got, expected = both("one_and_none", dtype, [x], np.zeros(x.shape, dtype.numpy), {})
+        np.testing.assert_array_equal(got.view(np.uint8), expected.view(np.uint8))
+
+    # Words: NumPy's bits where it has the last place, 3 ulps of the exact value where nobody has.
+
+    def test_every_word_has_a_meaning() -> None:
+        from openaclnn.engines.gpu import words
+
+        assert set(words.WORDS) == set(WORDS)
+
+    @pytest.mark.parametrize("function", [word_abs, word_sign, word_sqrt])
+    def test_exact_words(function: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+        made = enter(function, monkeypatch)
+        x = np.concatenate([SPECIAL, some(np.random.default_rng(1), (500,), FLOAT)])
+        got, expected = both(made.name, FLOAT, [x], np.zeros_like(x), {})
+        np.testing.assert_array_equal(got, expected)
+        there = ~np.isnan(expected)
+        np.testing.assert_array_equal(np.signbit(got[there]), np.signbit(expected[there]))
+
+    @pytest.mark.parametrize("function", [word_minimum, word_maximum])
+    def test_minimum_and_maximum_keep_nan(
+        function: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        made = enter(function, monkeypatch)
+        x, y = (own.copy() for own in np.meshgrid(SPECIAL, SPECIAL))
+        got, expected = both(made.name, FLOAT, [x, y], np.zeros_like(x), {})
+        np.testing.assert_array_equal(got, expected)
+        assert np.isnan(got).sum() == 2 * len(SPECIAL) - 1
+
+    @pytest.mark.parametrize("function", RANGES)
+    def test_words_within_3_ulps(
+        function: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        made = enter(function, monkeypatch)
+        for low, high in RANGES[function]:
+            x = np.linspace(low, high, 20001).astype(np.float32)
+            got, _ = both(made.name, FLOAT, [x], np.zeros_like(x), {})
+            assert_within_3_ulps(function, x, got)
+        got, expected = both(made.name, FLOAT, [SPECIAL], np.zeros_like(SPECIAL), {})
+        np.testing.assert_allclose(got, expected, rtol=4e-7)
+        zero = expected == 0
+        np.testing.assert_array_equal(np.signbit(got[zero]), np.signbit(expected[zero]))
+
+    # Tuned forms.
+
+    def smooth_l1(beta: float, compute: DType) -> tuple[Plan, tuple[int, ...], Array, list[Array]]:
+        rng = np.random.default_rng(9)
+        wide = [some(rng, (4000,), compute) for _ in range(3)]
+        with np.errstate(over="ignore"):
+            grids = np.meshgrid(*[SPECIAL.astype(compute.numpy)] * 3)
+        inputs = [np.concatenate([a, g.ravel()]) for a, g in zip(wide, grids, strict=True)]
+        out = np.zeros(inputs[0].shape, compute.numpy)
+        numbers = {"beta": beta, "mean_scale": 0.3}
+        plan, addresses = plan_of("smooth_l1_loss_backward", compute, inputs, out, numbers)
+        return plan, addresses, out, inputs
+
+    def tuned_and_plain(
+        beta: float, compute: DType, form: str, monkeypatch: pytest.MonkeyPatch
+    ) -> tuple[Array, Array]:
+        plan, addresses, out, _keep = smooth_l1(beta, compute)
+        assert form_of(plan).formula.name == form
+        with np.errstate(all="ignore"):
+            assert gpu.prepare(plan)(addresses, 0) == 0
+            tuned = out.copy()
+            monkeypatch.setattr("openaclnn.engines.gpu.tuned.TUNED", {})
+            assert form_of(plan).formula is smooth_l1_loss_backward
+            assert gpu.prepare(plan)(addresses, 0) == 0
+        return tuned, out
+
+    @dtypes
+    @pytest.mark.parametrize("beta", [1.0, 0.25, 2.0**99])
+    def test_clamped_has_the_formula_s_bits(
+        beta: float, dtype: DType, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        tuned, plain = tuned_and_plain(beta, dtype, "smooth_l1_clamped", monkeypatch)
+        np.testing.assert_array_equal(tuned.view(np.uint8), plain.view(np.uint8))
+
+    @pytest.mark.parametrize("dtype", [FLOAT16, BFLOAT16], ids=str)
+    @pytest.mark.parametrize("beta", [0.7, 3.0])
+    def test_product_is_within_1_ulp(
+        beta: float, dtype: DType, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        tuned, plain = tuned_and_plain(beta, dtype, "smooth_l1_product", monkeypatch)
+        nans = np.isnan(plain.astype(np.float32))
+        np.testing.assert_array_equal(np.isnan(tuned.astype(np.float32)), nans)
+        bits = [own[~nans].view(np.int16).astype(np.int32) for own in (tuned, plain)]
+        assert np.max(np.abs(bits[0] - bits[1])) <= 1  # of one sign, so neighbours by their bits
+
+    def test_where_no_tuned_form_serves() -> None:
+        for beta in (0.7, 0.0, inf, 1e30):
+            plan, *_ = smooth_l1(beta, FLOAT)
+            assert form_of(plan).formula is smooth_l1_loss_backward
+        plan, *_ = smooth_l1(1e300, FLOAT)
+        assert form_of(plan).numbers[0] == inf
+        assert form_of(replace(plan, kernel="smooth_l1_loss_backward")).switches == {}
+        assert set(TUNED) <= set(FORMULAS)
