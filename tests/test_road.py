@@ -1,0 +1,502 @@
+"""The short road: which calls take it, which are left to the full way, what it keeps, and that bits are the same."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+import threading
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import openaclnn
+from conftest import OPERATORS, assert_matches_oracle, plain
+from openaclnn.core.declare import Operator
+from openaclnn.core.dtypes import BFLOAT16, FLOAT, FLOAT16, FLOATS
+from openaclnn.core.status import AclnnError
+from openaclnn.engines.cpu import pool
+from openaclnn.engines.machine import objects
+from openaclnn.repeat import slots as at
+from openaclnn.repeat.kinds import Road
+from test_interop import to_torch
+
+names = pytest.mark.parametrize("operator", OPERATORS, ids=lambda op: op.python_name)
+
+
+def bits(tensor: Any) -> bytes:
+    data: bytes = tensor.contiguous().view(torch.uint8).numpy().tobytes()
+    return data
+
+
+def road_of(operator: Operator) -> Road:
+    road: Road = plain(operator).__globals__["_road"]
+    return road
+
+
+@pytest.fixture
+def taken() -> Iterator[list[bool]]:
+    """Whether each call from here on took the road; nothing is known at first."""
+    counted: list[bool] = []
+    roads = [road_of(operator) for operator in OPERATORS]
+    for operator, road in zip(OPERATORS, roads, strict=True):
+        plain(operator)(**operator.samples[0].arrays())  # has it open
+        road.forget()
+        call = road.call
+
+        def counting(*arguments: Any, call: Any = call) -> Any:
+            result = call(*arguments)
+            counted.append(result is not NotImplemented)
+            return result
+
+        road.call = counting
+        counting.call = call  # type: ignore[attr-defined]
+    yield counted
+    for road in roads:
+        road.call = road.call.call  # type: ignore[attr-defined]
+        road.forget()
+
+
+@names
+@pytest.mark.parametrize("dtype", [FLOAT, FLOAT16, BFLOAT16], ids=str)
+def test_every_case_has_the_same_bits(operator: Operator, dtype: Any, taken: list[bool]) -> None:
+    rng = np.random.default_rng(9)
+    for case in operator.workloads.cases(rng, dtype):
+        arguments = {name: to_torch(value) for name, value in case.items()}
+        first = plain(operator)(**arguments)
+        taken.clear()
+        assert bits(plain(operator)(**arguments)) == bits(first)
+        assert taken == [True]
+        out = torch.full_like(first, float("nan"))
+        for _ in range(3):
+            assert plain(operator)(**arguments, out=out) is out
+        assert bits(out) == bits(first)
+        assert taken[-2:] == [True, True]
+
+
+def elu(n: int = 16, dtype: Any = torch.float32) -> tuple[Any, Any]:
+    generator = torch.Generator().manual_seed(n)
+    g, x = (torch.randn(n, generator=generator, dtype=torch.float32) for _ in range(2))
+    return g.to(dtype), x.to(dtype)
+
+
+def warm(*arguments: Any, **options: Any) -> Any:
+    for _ in range(3):
+        result = openaclnn.elu_backward(*arguments, **options)
+    return result
+
+
+def test_any_size_takes_the_road_any_other_kind_does_not(taken: list[bool]) -> None:
+    g, x = elu()
+    warm(g, x)
+    assert taken == [False, True, True]
+    pool.ensure_started()  # which the first large call does
+    for a, b in (elu(17), elu(100_000), (g.reshape(4, 4), x.reshape(4, 4)), elu(1)):
+        taken.clear()
+        got = openaclnn.elu_backward(a, b)
+        assert taken == [True]
+        with openaclnn.use_engine("cpu"):
+            np.testing.assert_array_equal(got.numpy(), openaclnn.elu_backward(a, b).numpy())
+    others = [
+        elu(16, torch.float16), (torch.randn(32)[::2], x), (g, torch.randn(32)[::2]),
+        (g.numpy(), x.numpy()),
+    ]  # fmt: skip
+    for a, b in others:
+        road_of(openaclnn.find_operator("elu_backward")).forget()
+        warm(g, x)
+        taken.clear()
+        got = openaclnn.elu_backward(a, b)
+        assert taken == [False]
+        fresh = openaclnn.elu_backward(np.asarray(a).copy(), np.asarray(b).copy())
+        np.testing.assert_array_equal(np.asarray(got), fresh)
+    with pytest.raises(AclnnError):
+        openaclnn.elu_backward(g, torch.randn(3))
+    with pytest.raises(AclnnError):
+        openaclnn.elu_backward(g, x.reshape(4, 4))
+    with pytest.raises((AclnnError, TypeError)):
+        openaclnn.elu_backward(g, "x")
+    assert bits(openaclnn.elu_backward(g, x)) == bits(warm(g, x))
+
+
+def test_a_mean_follows_the_size(taken: list[bool]) -> None:
+    for function in (openaclnn.l1_loss_backward, openaclnn.smooth_l1_loss_backward):
+        for size in (7, 1, 30, 100_003):
+            for dtype in (np.float32, np.float16):
+                x, y = (
+                    np.random.default_rng(size + k).normal(size=size).astype(dtype) for k in (0, 1)
+                )
+                gradient = np.ones((), dtype)
+                got = function(gradient, x, y, reduction="mean")
+                with openaclnn.use_engine("cpu"):
+                    np.testing.assert_array_equal(got, function(gradient, x, y, reduction="mean"))
+    assert sum(taken) >= 8
+
+
+def test_options_are_told_apart(taken: list[bool]) -> None:
+    g, x = elu()
+    one = bits(warm(g, x, alpha=1.0))
+    two = bits(warm(g, x, alpha=2.0))
+    assert one != two
+    assert bits(openaclnn.elu_backward(g, x, alpha=1.0)) == one
+    for zero in (0.0, -0.0):
+        expected = openaclnn.elu_backward(g.numpy(), x.numpy(), scale=zero)
+        warm(g, x, scale=zero)
+        got = openaclnn.elu_backward(g, x, scale=zero)
+        np.testing.assert_array_equal(np.signbit(got.numpy()), np.signbit(expected))
+    with openaclnn.use_engine("numpy"):
+        taken.clear()
+        openaclnn.elu_backward(g, x)
+        assert taken == [False]
+    with openaclnn.use_product("310"), pytest.raises(AclnnError):
+        openaclnn.elu_backward(g.bfloat16(), x.bfloat16())
+
+
+def test_a_tensor_that_waits_for_its_negation(taken: list[bool]) -> None:
+    z = torch.complex(*elu())
+    warm(z.imag, z.imag)
+    waiting = z.conj().imag
+    assert waiting.is_neg()
+    with pytest.raises((AclnnError, TypeError), match="negation"):
+        openaclnn.elu_backward(waiting, waiting)
+
+
+def test_a_negation_of_one_element_is_seen(taken: list[bool]) -> None:
+    g, x = torch.ones(1), torch.tensor([2.0])
+    warm(g, x)
+    with pytest.raises((AclnnError, TypeError), match="negation"):
+        openaclnn.elu_backward(g, torch._neg_view(x))
+
+
+def test_in_place_takes_the_road_and_other_overlaps_are_refused(taken: list[bool]) -> None:
+    g, x = elu()
+    expected = bits(warm(g, x))
+    warm(g, x, out=torch.empty_like(x))
+    taken.clear()
+    same = x.clone()
+    assert openaclnn.elu_backward(g, same, out=same) is same
+    assert bits(same) == expected
+    assert taken == [True]
+    memory = torch.empty(24)
+    memory[:16] = x
+    with pytest.raises(AclnnError, match="overlap"):
+        openaclnn.elu_backward(g, memory[:16], out=memory[8:])
+
+
+def test_cross_entropy_in_place_takes_the_road(taken: list[bool]) -> None:
+    log_prob = torch.log_softmax(torch.randn(6, 9), 1)
+    target, gradient = torch.arange(6), torch.tensor(1.0)
+    expected = openaclnn.cross_entropy_loss_grad(gradient, log_prob, target)
+    for _ in range(2):
+        same = log_prob.clone()
+        openaclnn.cross_entropy_loss_grad(gradient, same, target, out=same)
+        assert bits(same) == bits(expected)
+    assert taken[-1]
+
+
+def test_a_target_out_of_range_is_refused_every_time(taken: list[bool]) -> None:
+    log_prob = torch.log_softmax(torch.randn(4, 8), 1)
+    target = torch.tensor([0, 1, 2, 3])
+    gradient = torch.tensor(1.0)
+    for _ in range(2):
+        openaclnn.cross_entropy_loss_grad(gradient, log_prob, target)
+    assert taken == [False, True]
+    stray = torch.tensor([0, 1, 9, 3])
+    for _ in range(2):
+        with pytest.raises(AclnnError, match=r"9 at \(2,\)"):
+            openaclnn.cross_entropy_loss_grad(gradient, log_prob, stray)
+    assert taken == [False, True, False, False]
+
+
+def test_subclasses_and_parameters(taken: list[bool]) -> None:
+    g, x = elu()
+    expected = bits(warm(g, x))
+    taken.clear()
+    assert bits(openaclnn.elu_backward(torch.nn.Parameter(g), x).detach()) == expected
+    assert taken == [True]
+
+    class Odd(torch.Tensor):
+        pass
+
+    assert bits(openaclnn.elu_backward(g.as_subclass(Odd), x).as_subclass(torch.Tensor)) == expected
+    assert taken == [True, False]
+
+
+def test_nothing_is_kept_and_nothing_is_lost(taken: list[bool]) -> None:
+    g, x = elu()
+    out = torch.empty_like(x)
+    warm(g, x)
+    warm(g, x, out=out)
+    counts = [sys.getrefcount(value) for value in (g, x, out, None, NotImplemented)]
+    for _ in range(200):
+        openaclnn.elu_backward(g, x, out=out)
+        openaclnn.elu_backward(g, x)
+    after = [sys.getrefcount(value) for value in (g, x, out, None, NotImplemented)]
+    assert after[:3] == counts[:3]
+    result = openaclnn.elu_backward(g, x)
+    gone = weakref.ref(result)
+    del result
+    gc.collect()
+    assert gone() is None
+
+
+def test_what_an_allocation_raises_is_raised(taken: list[bool], monkeypatch: Any) -> None:
+    operator = openaclnn.find_operator("elu_backward")
+    g, x = (tensor.numpy() for tensor in elu())
+    warm(g, x)
+
+    def refuse(shape: Any, dtype: Any) -> Any:
+        raise MemoryError(f"no room for {shape} of {dtype}")
+
+    road_of(operator)._table[0][[at.MAKE, at.MAKE_LARGE]] = id(refuse)
+    before = [sys.getrefcount(value) for value in (g, x)]
+    for _ in range(5):
+        with pytest.raises(MemoryError, match=r"no room for \(16,\) of float32"):
+            openaclnn.elu_backward(g, x)
+    assert [sys.getrefcount(value) for value in (g, x)] == before
+
+
+def test_what_is_no_call_of_its_own_is_left_alone(taken: list[bool]) -> None:
+    g, x = elu()
+    warm(g, x)
+    call = road_of(openaclnn.find_operator("elu_backward")).call
+    for arguments in ((), (g, x), (g, x, None), (g, 5, None, 1.0, 1.0, 1.0, False, None)):
+        assert call(*arguments) is NotImplemented
+
+
+def test_numpy_arrays_have_a_builtin_too(taken: list[bool]) -> None:
+    g, x = (tensor.numpy() for tensor in elu())
+    expected = warm(g, x)
+    assert taken == [False, True, True]
+    out = np.zeros_like(x)
+    warm(g, x, out=out)
+    np.testing.assert_array_equal(out, expected)
+    strided = np.repeat(x, 2)[::2]
+    backwards = x[::-1].copy()[::-1]
+    for other in (strided, backwards):
+        got = warm(g, other)
+        taken.clear()
+        np.testing.assert_array_equal(openaclnn.elu_backward(g, other), expected)
+        assert taken == [True]
+        np.testing.assert_array_equal(got, expected)
+
+
+def test_numpy_arrays_that_take_the_longer_way(taken: list[bool]) -> None:
+    g, x = (tensor.numpy() for tensor in elu())
+    expected = warm(g, x)
+
+    class Odd(np.ndarray):
+        pass
+
+    longer = [
+        (g, x[::-1]),
+        (g.astype(np.float16), x.astype(np.float16)),
+        (g, torch.from_numpy(x)),
+    ]
+    longer += [(g, x.view(Odd))]
+    for a, b in longer:
+        taken.clear()
+        openaclnn.elu_backward(a, b)
+        assert True not in taken
+        np.testing.assert_array_equal(warm(g, x), expected)
+    with pytest.raises(AclnnError):
+        openaclnn.elu_backward(g, x.astype(">f4"))
+    out = np.zeros_like(x)
+    warm(g, x, out=out)
+    taken.clear()
+    locked = np.zeros_like(x)
+    locked.flags.writeable = False
+    with pytest.raises(AclnnError, match="writ"):
+        openaclnn.elu_backward(g, x, out=locked)
+    assert not locked.any()
+    memory = np.zeros(24, np.float32)
+    memory[:16] = x
+    with pytest.raises(AclnnError, match="overlap"):
+        openaclnn.elu_backward(g, memory[:16], out=memory[8:])
+    assert taken == [False] * 2
+    same = x.copy()
+    openaclnn.elu_backward(g, same, out=same)
+    np.testing.assert_array_equal(same, expected)
+    assert taken[-1]
+
+
+def test_a_proxy_is_not_what_it_stands_for(taken: list[bool]) -> None:
+    """The type itself decides: a proxy forwards `__class__`, and its own memory is not an array's."""
+    g, x = (tensor.numpy() for tensor in elu())
+    expected = warm(g, x)
+    for other in (weakref.proxy(x), memoryview(x)):
+        taken.clear()
+        try:
+            got = openaclnn.elu_backward(g, other)
+        except (AclnnError, TypeError):
+            continue
+        np.testing.assert_array_equal(got, expected)
+        assert taken == [False]
+
+
+def test_a_meta_tensor_is_refused_after_calls_on_the_host(taken: list[bool]) -> None:
+    g, x = elu()
+    warm(g, x)
+    with pytest.raises(AclnnError, match="data"):
+        openaclnn.elu_backward(g.to("meta"), x.to("meta"))
+
+
+def test_options_that_can_change_are_never_remembered(taken: list[bool]) -> None:
+    g, x = (tensor.numpy() for tensor in elu())
+    for scale in (np.float32(2), np.array(2.0)[()], 2):
+        assert openaclnn.elu_backward(g, x, scale=scale).tobytes() == (
+            openaclnn.elu_backward(g, x, scale=2.0).tobytes()
+        )
+    y = np.zeros_like(x)
+    beta = torch.tensor(1.0)
+    before = openaclnn.smooth_l1_loss_backward(g, x, y, beta=1.0)
+    try:
+        first = openaclnn.smooth_l1_loss_backward(g, x, y, beta=beta)
+    except AclnnError:
+        return
+    beta.fill_(3.0)
+    second = openaclnn.smooth_l1_loss_backward(g, x, y, beta=beta)
+    np.testing.assert_array_equal(first, before)
+    np.testing.assert_array_equal(second, openaclnn.smooth_l1_loss_backward(g, x, y, beta=3.0))
+
+
+def test_numbers_of_the_same_value_take_the_road(taken: list[bool]) -> None:
+    g, x = elu()
+    openaclnn.elu_backward(g, x, alpha=float("1.25"))
+    taken.clear()
+    openaclnn.elu_backward(g, x, alpha=float("1.25"))
+    openaclnn.elu_backward(g, x, alpha=1.2500001)
+    openaclnn.elu_backward(g, x, alpha=2)
+    openaclnn.elu_backward(g, x, alpha=int("2"))
+    with pytest.raises(AclnnError):
+        openaclnn.elu_backward(g, x, alpha=2**70)
+    assert taken == [True, False, False, True, False]
+
+
+def test_more_kinds_than_there_is_room_for(taken: list[bool]) -> None:
+    g, x = elu()
+    results = {}
+    for _ in range(2):
+        for number in range(2 * at.MAX_KINDS + 3):
+            got = bits(openaclnn.elu_backward(g, x, alpha=1.0 + number))
+            assert results.setdefault(number, got) == got
+    last = 1.0 + 2 * at.MAX_KINDS + 2
+    taken.clear()
+    openaclnn.elu_backward(g, x, alpha=last)
+    assert taken == [True]
+
+
+def test_an_unknown_numpy_has_no_road(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where arrays lie otherwise than the probe expects, the full way serves every call."""
+    program = (
+        "import numpy as np, openaclnn\n"
+        "from openaclnn.engines.machine import objects\n"
+        "objects.ARRAY_DTYPE -= 1\n"
+        "x = np.float32([-1, 2])\n"
+        "for _ in range(3): result = openaclnn.elu_backward(x, x)\n"
+        "road = openaclnn.elu_backward.__globals__['_road']\n"
+        "print(result.round(3).tolist(), road._control is None)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split()[-1] == "True"
+    assert "2.0" in done.stdout
+    assert objects.arrays_are_readable()
+
+
+@pytest.mark.filterwarnings("ignore:Dynamo does not know:UserWarning")
+def test_a_compiled_caller_is_served(taken: list[bool]) -> None:
+    """torch.compile may break its graph at the call, and no more."""
+    g, x = elu()
+    expected = bits(warm(g, x))
+
+    def caller(g: Any, x: Any) -> Any:
+        return openaclnn.elu_backward(g, x) + 0
+
+    torch._dynamo.reset()
+    compiled = torch.compile(caller, backend="eager")
+    for _ in range(2):
+        assert bits(compiled(g, x)) == expected
+    builtin = road_of(openaclnn.find_operator("elu_backward")).call.call  # type: ignore[attr-defined]
+    assert isinstance(builtin.__module__, str)
+
+
+SHAPES = [(1,), (5,), (16,), (3, 7), (2, 3, 4), (40_000,), ()]
+
+
+@settings(deadline=None, max_examples=60)
+@given(data=st.data())
+def test_sequences_of_calls(data: st.DataObject) -> None:
+    """Sizes, numbers, layouts, dtypes, libraries, in place or not, in any order: each as the oracle says."""
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
+    operators = [op for op in OPERATORS if op.workloads.PATTERN == "elementwise"]
+    for _ in range(data.draw(st.integers(2, 8))):
+        operator = data.draw(st.sampled_from(operators))
+        dtype = data.draw(st.sampled_from(FLOATS))
+        shape = data.draw(st.sampled_from(SHAPES))
+        options: dict[str, Any] = {}
+        if "alpha" in operator.signature():
+            options = {
+                name: data.draw(st.sampled_from([1.0, 0.5, 2, -0.0])) for name in ("alpha", "scale")
+            }
+        if "reduction" in operator.signature():
+            options = {"reduction": data.draw(st.sampled_from(["none", "mean", "sum"]))}
+        tensors = [p.python_name for p in operator.tensors if p.python_name != "out"]
+        arrays = {
+            name: np.asarray(np.round(2 * rng.normal(size=shape), 1)).astype(dtype.numpy)
+            for name in tensors
+        }
+        if len(tensors) == 3 and data.draw(st.booleans()):
+            arrays[tensors[0]] = arrays[tensors[0]].reshape(-1)[:1].reshape(())
+        if data.draw(st.booleans()) and shape:
+            arrays[tensors[-1]] = np.repeat(arrays[tensors[-1]], 2, -1)[..., ::2]
+        copies = {name: array.copy() for name, array in arrays.items()}
+        place = data.draw(st.sampled_from(["fresh", "given", "in place"]))
+        out = np.empty(shape, dtype.numpy)
+        if place == "in place" and arrays[tensors[-2]].shape == shape:
+            out = arrays[tensors[-2]]
+        given_arrays: dict[str, Any] = {**arrays} | ({} if place == "fresh" else {"out": out})
+        whole = all(array.ndim for array in arrays.values())
+        if data.draw(st.booleans()) and (whole or dtype is not BFLOAT16):  # as NumPy has its bits
+            given_arrays = {name: to_torch(array) for name, array in given_arrays.items()}
+            if place == "in place" and out is arrays[tensors[-2]]:
+                given_arrays["out"] = given_arrays[tensors[-2]]
+        got = plain(operator)(**given_arrays, **options)
+        if not isinstance(got, np.ndarray):
+            got = (
+                got.view(torch.uint8 if dtype is BFLOAT16 else got.dtype).numpy().view(dtype.numpy)
+            )
+            got = got.reshape(shape)
+        assert_matches_oracle(operator, {**copies, **options}, np.asarray(got))
+
+
+def test_threads_that_call_beside_each_other(taken: list[bool]) -> None:
+    expected = {}
+    for size in range(1, 40):
+        g, x = (tensor.numpy() for tensor in elu(size))
+        for alpha in (1.0, 2.0):
+            expected[size, alpha] = openaclnn.elu_backward(g, x, alpha=alpha).tobytes()
+    failures: list[Any] = []
+
+    def work(seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        for _ in range(300):
+            size, alpha = int(rng.integers(1, 40)), float(rng.integers(1, 3))
+            g, x = (tensor.numpy() for tensor in elu(size))
+            if openaclnn.elu_backward(g, x, alpha=alpha).tobytes() != expected[size, alpha]:
+                failures.append((size, alpha))
+            if rng.random() < 0.02:
+                road_of(openaclnn.find_operator("elu_backward")).forget()
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
