@@ -27,6 +27,7 @@ from openaclnn.engines.formulas.words import (
     Value,
     abs,
     exp,
+    fma,
     log,
     log1p,
     maximum,
@@ -112,6 +113,10 @@ def word_minimum(x: Value, y: Value) -> Value:
 
 def word_maximum(x: Value, y: Value) -> Value:
     return maximum(x, y)
+
+
+def word_fma(x: Value, y: Value, z: Value) -> Value:
+    return fma(x, y, z)
 
 
 RANGES: dict[Callable[..., Any], list[tuple[float, float]]] = {
@@ -320,6 +325,14 @@ if MODE == "interpret":
         got, expected = both(made.name, FLOAT, [x, y], np.zeros_like(x), {})
         np.testing.assert_array_equal(got, expected)
         assert np.isnan(got).sum() == 2 * len(SPECIAL) - 1
+
+    def test_fma_rounds_once(monkeypatch: pytest.MonkeyPatch) -> None:
+        made = enter(word_fma, monkeypatch)
+        x, y = np.float32([1 + 2.0**-12, 3.0]), np.float32([1 + 2.0**-12, 5.0])
+        z = np.float32([-1 - 2.0**-11, -15.0])
+        got, expected = both(made.name, FLOAT, [x, y, z], np.zeros_like(x), {})
+        np.testing.assert_array_equal(got, expected)
+        np.testing.assert_array_equal(got, np.float32([2.0**-24, 0.0]))
 
     @pytest.mark.parametrize("function", RANGES)
     def test_words_within_3_ulps(

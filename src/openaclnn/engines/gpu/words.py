@@ -108,6 +108,6 @@ def divide(x, y):
 
 
 WORDS: dict[str, Any] = {
-    "where": where, "exp": exp, "log": log, "log1p": log1p, "sqrt": sqrt, "tanh": tanh,
+    "where": where, "fma": fma, "exp": exp, "log": log, "log1p": log1p, "sqrt": sqrt, "tanh": tanh,
     "abs": abs, "sign": sign, "minimum": minimum, "maximum": maximum,
 }  # fmt: skip
