@@ -138,6 +138,48 @@ def test_a_mean_follows_the_size(taken: list[bool]) -> None:
     assert sum(taken) >= 8
 
 
+CLASS_SHAPES = {
+    "rows": [(4, 5), (1, 5), (7, 1), (300, 33), (5, 70_000), (9000, 3), (1, 1), (64, 1000)],
+    "pixels": [
+        (2, 3, 4, 5), (1, 3, 4, 5), (2, 1, 4, 5), (2, 3, 1, 1), (3, 21, 40, 37), (1, 12, 300, 210),
+        (2, 9, 16, 16), (5, 8, 33, 9), (1, 1, 1, 1),
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+@pytest.mark.parametrize(
+    "operator",
+    [op for op in OPERATORS if op.workloads.PATTERN != "elementwise"],
+    ids=lambda op: op.python_name,
+)
+def test_classes_and_positions_of_any_number(
+    operator: Operator, library: str, dtype: Any, taken: list[bool]
+) -> None:
+    """Each size has the bits of the full way, whichever size the kind was remembered with."""
+    rng = np.random.default_rng(31)
+    for variant in operator.workloads.VARIANTS:
+        road_of(operator).forget()
+        for shape in CLASS_SHAPES[operator.workloads.PATTERN]:
+            given = operator.workloads.make(rng, dtype, shape, variant)
+            if library == "torch":
+                given = {name: to_torch(value) for name, value in given.items()}
+            taken.clear()
+            got = plain(operator)(**given)
+            assert (
+                taken != [False]
+                or shape == CLASS_SHAPES[operator.workloads.PATTERN][0]
+                or 1 in shape
+            )
+            with openaclnn.use_engine("cpu"):
+                expected = plain(operator)(**given)
+            if library == "torch":
+                assert bits(got) == bits(expected)
+            else:
+                np.testing.assert_array_equal(got.view(np.uint8), expected.view(np.uint8))
+
+
 def test_options_are_told_apart(taken: list[bool]) -> None:
     g, x = elu()
     one = bits(warm(g, x, alpha=1.0))

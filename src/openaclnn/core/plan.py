@@ -50,6 +50,7 @@ class Plan:
     classes: int = 0
     targets: int = -1  # which input holds class indices; -1: none does
     reciprocal: str = ""  # which number is one over the count of elements
+    class_axis: int = -1  # of the output's shape; -1: there is none
     workspace: int = 0
 
     @property
@@ -220,7 +221,7 @@ def class_plan(
     operands = _operands(tensors, steps, offsets, class_strides, roles)
     return Plan(
         operator, kernel, compute, merged, tuple(operands[:-1]), operands[-1],
-        MappingProxyType(dict(numbers)), shape[class_axis], targets,
+        MappingProxyType(dict(numbers)), shape[class_axis], targets, class_axis=class_axis,
     )  # fmt: skip
 
 

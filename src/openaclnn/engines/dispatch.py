@@ -32,7 +32,7 @@ class Choice(NamedTuple):
     engine: str
     runner: Runner
     reasons: tuple[str, ...]
-    flat: Callable[[], Any] | None = None  # gives the plan's `cpu.forms.Flat`, or None
+    offers: Callable[[str], Any] = lambda name: None  # "flat", "sized": what serves other sizes too
 
 
 engine_variable: ContextVar[str | None] = ContextVar("openaclnn_engine", default=None)
@@ -75,6 +75,12 @@ def _objection(engine: Any, plan: Plan, device: str) -> str | None:
     return reason
 
 
+def _offered(engine: Any, plan: Plan, name: str) -> Any:
+    """What an engine has beside a plan's runner, for plans that differ in size only; None if nothing."""
+    offer = getattr(engine, name, None)
+    return None if offer is None else offer(plan)
+
+
 def choose_engine(plan: Plan, device: str) -> Choice:
     """The first engine that serves the plan on this memory; an engine asked for by name must."""
     asked = current_engine()
@@ -84,9 +90,8 @@ def choose_engine(plan: Plan, device: str) -> Choice:
         objection = _objection(engine, plan, device)
         if objection is None:
             reasons.append(f"{name}: serves it" + (", asked for by name" if asked else ""))
-            flat = getattr(engine, "flat", None)
-            offered = None if flat is None else functools.partial(flat, plan)
-            return Choice(name, engine.prepare(plan), tuple(reasons), offered)
+            offers = functools.partial(_offered, engine, plan)
+            return Choice(name, engine.prepare(plan), tuple(reasons), offers)
         reasons.append(f"{name}: {objection}")
     raise AclnnError(
         Status.ACLNN_ERR_INNER_FIND_KERNEL_ERROR, plan.operator, "engine",

@@ -194,7 +194,7 @@ class _Road:
                 with differs.when_none():
                     ways: tuple[tuple[int, Callable[[_Doubt, Array, Array, Array], None]], ...] = (
                         (at.SAME, self.compare_same), (at.DENSE, self.compare_dense),
-                        (at.ONE, self.compare_one),
+                        (at.ONE, self.compare_one), (at.SOME, self.compare_some),
                     )  # fmt: skip
                     for one, way in ways:
                         with code.when(pattern.equals(one)):
@@ -214,6 +214,8 @@ class _Road:
         axes, size = view.read(at.KIND) & LOW_HALF, view.read(at.SIZE)
         differs.expect(view.read(at.DENSELY).differs(0))
         differs.expect(axes.equals(lead.read(at.KIND) & LOW_HALF))
+        wanted = record.read(at.LEAD_AXES)
+        differs.expect(wanted.equals(0) | axes.equals(wanted))
         differs.expect(size >= record.read(at.COUNT_FROM))
         differs.expect(size < record.read(at.COUNT_BELOW))
         with differs.when_none(), code.loop(0, axes) as axis:
@@ -225,6 +227,21 @@ class _Road:
         lead = self.view(record.read(at.LEAD))
         differs.expect(view.read(at.SIZE).equals(1))
         differs.expect((view.read(at.KIND) & LOW_HALF) <= (lead.read(at.KIND) & LOW_HALF))
+
+    def compare_some(self, differs: _Doubt, record: Array, own: Array, view: Array) -> None:
+        """Row-major over some of the lead's axes, in their order."""
+        code, lead = self.code, self.view(record.read(at.LEAD))
+        mask, axes = own.read(at.MASK), view.read(at.KIND) & LOW_HALF
+        differs.expect(view.read(at.DENSELY).differs(0))
+        differs.expect(axes.equals(own.read(at.SECOND) & LOW_HALF))
+        differs.expect(record.read(at.LEAD_AXES).equals(lead.read(at.KIND) & LOW_HALF))
+        axis = code.variable(code.integer(0))
+        mine, theirs = (code.slots(one.read(at.SHAPE_AT)) for one in (view, lead))
+        with differs.when_none(), code.loop(0, record.read(at.LEAD_AXES)) as whole:
+            has = (mask >> whole & 1).differs(0)
+            with code.when(has):
+                differs.expect(mine.read(axis.get()).equals(theirs.read(whole)))
+                axis.set(axis.get() + 1)
 
     def compare_option(self, differs: _Doubt, record: Array, index: Value) -> None:
         """The same object, or a float or an integer of the same bits."""
@@ -253,7 +270,7 @@ class _Road:
         keep, kernel, runner = (record.read(own) for own in (at.KEEP, at.KERNEL, at.RUNNER))
         fresh, library = record.read(at.FRESH), record.read(at.OWN_LIBRARY)
         grain, constants = record.read(at.GRAIN), record.read(at.CONSTANTS)
-        addresses = record.read(at.ADDRESSES)
+        addresses, sized = record.read(at.ADDRESSES), record.read(at.SIZED)
         lead = self.view(record.read(at.LEAD))
         count = lead.read(at.SIZE)
         output = self.own(record, self.last).read(at.PLACE)
@@ -288,7 +305,7 @@ class _Road:
                     with doubt.when_none():
                         launch.execute(kernel, count, grain)
                 with called:
-                    self.call(runner, operands, addresses, stream)
+                    self.call(runner, operands, addresses, stream, sized, lead)
         self.drop(keep)
 
     def address(self, view: Array) -> Value:
@@ -369,15 +386,23 @@ class _Road:
             self.control.call(at.TUPLE_SET, "i32", made, index, number)
         return made
 
-    def call(self, runner: Value, operands: Array, addresses: Value, stream: Array) -> None:
-        """`runner(addresses, stream)`; what it raises is raised."""
+    def call(
+        self, runner: Value, operands: Array, addresses: Value, stream: Array, sized: Value, lead: Array
+    ) -> None:  # fmt: skip
+        """`runner(addresses, stream)`, and the lead's shape if it serves any; what it raises is raised."""
         code, control = self.code, self.control
         pack = self.pack(operands, addresses)
         handle = control.call(at.FROM_INT64, "i64", stream.read(0))
-        pair = code.frame("i64", 2)
+        items, shape = code.frame("i64", 3), code.variable(code.integer(0))
         for number, item in enumerate((pack, handle)):
-            pair.write(number, item)
-        status = control.call(at.VECTORCALL, "i64", runner, pair, 2, 0)
+            items.write(number, item)
+        with code.when(sized.differs(0)):
+            shape.set(self.tuple_of(lead, at.SHAPE_AT))
+            items.write(2, shape.get())
+        count = sized.differs(0).choose(code.integer(3), 2)
+        status = control.call(at.VECTORCALL, "i64", runner, items, count, 0)
+        with code.when(sized.differs(0)):
+            self.drop(shape.get())
         self.drop(pack)
         self.drop(handle)
         self.fail_without(status)

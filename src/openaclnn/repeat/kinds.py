@@ -21,6 +21,7 @@ import numpy as np
 from openaclnn.core import products, results
 from openaclnn.core.declare import Operator
 from openaclnn.core.plan import Plan, walks_alike
+from openaclnn.core.tensor import element_count
 from openaclnn.engines import dispatch
 from openaclnn.engines.dispatch import Choice
 from openaclnn.repeat import slots as at
@@ -162,27 +163,33 @@ def _record(
     record = np.zeros(at.RECORD_SLOTS, np.int64)
     operands = (*plan.inputs, plan.output)
     whole = [*arrays[:-1], result]
-    flat = choice.flat() if choice.flat is not None else None
-    lead = (
-        _lead(whole, result) if flat is not None and len(flat.constants) <= at.MAX_CONSTANTS else -1
-    )
-    fresh = arrays[-1] is None
-    record[at.OWN_LIBRARY], record[at.FRESH] = library, fresh
-    record[at.ADDRESSES], record[at.RECIPROCAL] = len(operands), -1
+    patterns, lead = _patterns(plan, places, whole, result)
+    flat = sized = None
     if lead >= 0:
-        assert flat is not None
+        flat = choice.offers("flat")
+        sized = choice.offers("sized") if flat is None else None
+        if flat is None and sized is None:
+            patterns, lead = None, -1
+    fresh = arrays[-1] is None
+    record[at.OWN_LIBRARY], record[at.FRESH], record[at.SIZED] = library, fresh, sized is not None
+    record[at.ADDRESSES], record[at.RECIPROCAL] = len(operands), -1
+    record[at.COUNT_FROM], record[at.COUNT_BELOW] = 1, 1 << 62
+    if plan.classes:
+        record[at.LEAD_AXES] = result.ndim
+    if flat is not None:
         record[at.KERNEL], record[at.GRAIN] = flat.kernel, flat.grain
         record[at.COUNT_FROM], record[at.COUNT_BELOW] = flat.counts
         record[at.RECIPROCAL] = flat.reciprocal
         record[at.CONSTANTS] = len(flat.constants)
         record[at.CONSTANT : at.CONSTANT + len(flat.constants)] = flat.constants
+    runner = choice.runner if sized is None else sized
     make, large, making = _making(result, library, lead >= 0)
     record[at.MAKE], record[at.MAKE_LARGE], record[at.LARGE_FROM] = (
         id(make),
         id(large),
         results.LARGE,
     )
-    record[at.MAKE_DTYPE], record[at.RUNNER] = id(making), id(choice.runner)
+    record[at.MAKE_DTYPE], record[at.RUNNER] = id(making), id(runner)
     record[at.LEAD] = lead if lead >= 0 else len(arrays) - 1
     for index, array in enumerate(whole):
         own = record[at.FIRST_ARRAY + index * at.ARRAY_SLOTS :][: at.ARRAY_SLOTS]
@@ -198,8 +205,8 @@ def _record(
             operand = operands[places[index]]
             own[at.LOW], own[at.HIGH] = operand.low, operand.high
             own[at.COINCIDES] = walks_alike(operand, plan.output)
-        if lead >= 0:
-            own[at.PATTERN] = at.DENSE if array.shape == result.shape else at.ONE
+        if patterns is not None:
+            own[at.PATTERN], own[at.MASK] = patterns[index]
     for index, option in enumerate(options):
         own = record[at.FIRST_OPTION + index * at.OPTION_SLOTS :][: at.OPTION_SLOTS]
         own[at.OBJECT] = id(option)
@@ -211,7 +218,7 @@ def _record(
         elif type(option) is int and -(2**63) <= option < 2**63:
             own[at.TYPE], own[at.BITS] = id(int), option
     dtypes = [array.dtype for array in whole if array is not None]
-    return record, (make, large, making, choice.runner, flat, dtypes, options)
+    return record, (make, large, making, runner, flat, dtypes, options)
 
 
 def _expect(own: Any, array: Any, library: int) -> None:
@@ -228,18 +235,41 @@ def _expect(own: Any, array: Any, library: int) -> None:
     own[at.STRIDES : at.STRIDES + array.ndim] = strides
 
 
-def _lead(whole: Sequence[Any], result: Any) -> int:
-    """Which input has the result's shape, where all are row-major and of that shape or of one element; -1 if not so."""
-    given = [array for array in whole if array is not None]
-    if result.size == 1 if isinstance(result, np.ndarray) else result.numel() == 1:
-        return -1  # cannot tell one element from all
-    for array in given:
+def _patterns(
+    plan: Plan, places: Sequence[int], whole: Sequence[Any], result: Any
+) -> tuple[list[tuple[int, int]] | None, int]:
+    """How each array lies relative to the output, where sizes need not be part of the kind, and which input leads.
+
+    The lead is an input of the output's shape. Elementwise all others have that shape too, or one element; with a class
+    axis they have what their roles say. None and -1 where it is not so.
+    """
+    size = element_count(result.shape)
+    if size == 1 or result.ndim > at.MAX_AXES:
+        return None, -1  # cannot tell one element from all
+    found: list[tuple[int, int]] = []
+    every = (1 << result.ndim) - 1
+    for place, array in zip(places, whole, strict=True):
+        if array is None:
+            found.append((at.MISSING, 0))
+            continue
         dense = array.flags.c_contiguous if isinstance(array, np.ndarray) else array.is_contiguous()
-        size = array.size if isinstance(array, np.ndarray) else array.numel()
-        if not dense or (array.shape != result.shape and (size != 1 or array.ndim > result.ndim)):
-            return -1
-    shapes = [None if array is None else array.shape for array in whole[:-1]]
-    return shapes.index(result.shape) if result.shape in shapes else -1
+        role = "full" if place < 0 else (*plan.inputs, plan.output)[place].role
+        if dense and role == "full" and array.shape == result.shape:
+            found.append((at.DENSE, every))
+        elif plan.classes and dense and role in ("positions", "classes"):
+            own = 1 << plan.class_axis
+            mask = own if role == "classes" else every & ~own
+            if tuple(array.shape) != tuple(n for k, n in enumerate(result.shape) if mask >> k & 1):
+                return None, -1
+            found.append((at.SOME, mask))
+        elif place < 0 or (plan.classes and role == "single"):
+            found.append((at.SAME, 0))
+        elif not plan.classes and element_count(array.shape) == 1 and array.ndim <= result.ndim:
+            found.append((at.ONE, 0))
+        else:
+            return None, -1
+    lead = next((n for n, (kind, _) in enumerate(found[:-1]) if kind == at.DENSE), -1)
+    return (found, lead) if lead >= 0 else (None, -1)
 
 
 def _making(result: Any, library: int, any_size: bool) -> tuple[Any, Any, Any]:

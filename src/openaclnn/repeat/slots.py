@@ -24,18 +24,19 @@ ABSENT, NUMPY, TORCH = 0, 1, 2  # LIBRARY
 # A record: what a kind of call is told by, and what runs it.
 (
     KEEP, OWN_LIBRARY, LEAD, FRESH, MAKE, MAKE_LARGE, LARGE_FROM, MAKE_DTYPE, RUNNER, KERNEL, GRAIN,
-    COUNT_FROM, COUNT_BELOW, RECIPROCAL, CONSTANTS, ADDRESSES,
-) = range(16)  # fmt: skip
-CONSTANT = 16
+    COUNT_FROM, COUNT_BELOW, RECIPROCAL, CONSTANTS, ADDRESSES, SIZED, LEAD_AXES,
+) = range(18)  # fmt: skip
+CONSTANT = 18
 FIRST_ARRAY = CONSTANT + MAX_CONSTANTS
 
 # Of each array: how it must lie, where among a kernel's operands it stands, what bytes from its first element on it
 # covers, and whether the output may be exactly its memory.
-FIRST, SECOND, PATTERN, PLACE, LOW, HIGH, ITEM, COINCIDES, SHAPE = range(9)
+FIRST, SECOND, PATTERN, PLACE, LOW, HIGH, ITEM, COINCIDES, MASK, SHAPE = range(10)
 STRIDES = SHAPE + MAX_AXES
 ARRAY_SLOTS = STRIDES + MAX_AXES
-MISSING, SAME, DENSE, ONE = range(4)
-"""Patterns: not given; the very shape and strides; row-major and of the lead's shape; one element."""
+MISSING, SAME, DENSE, ONE, SOME = range(5)
+"""Patterns: not given; the very shape and strides; row-major and of the lead's shape; one element; row-major over some of
+the lead's axes (MASK)."""
 FIRST_OPTION = FIRST_ARRAY + MAX_ARRAYS * ARRAY_SLOTS
 
 # Of each option: the object that was given, its type where another object may say the same, and its bits.

@@ -53,9 +53,17 @@ def prepare(plan: Plan) -> Callable[[Sequence[int], int], int]:
 
 
 def flat(plan: Plan) -> Any:
-    """The plan's kernel for row-major operands of any size; None where it has none."""
-    kernel = kernel_named(plan.kernel)
-    find = getattr(kernel, "flat", None)
+    """The plan's kernel for row-major operands of any size, as machine code calls it; None where it has none."""
+    return _offered(plan, "flat")
+
+
+def sized(plan: Plan) -> Any:
+    """The same as a function of addresses, stream and shape."""
+    return _offered(plan, "sized")
+
+
+def _offered(plan: Plan, name: str) -> Any:
+    find = getattr(kernel_named(plan.kernel), name, None)
     return None if find is None else find(plan)
 
 

@@ -6,7 +6,7 @@ target's element are computed in FLOAT64, the rest in FLOAT.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -18,6 +18,7 @@ from openaclnn.engines.cpu import pool
 from openaclnn.engines.cpu.classes import rows, totals
 from openaclnn.engines.cpu.classes.one_row import Sums, emit_one_row
 from openaclnn.engines.cpu.classes.parameters import Parameters, fields, objection, pack
+from openaclnn.engines.cpu.classes.sized import Passes, SizedRunner, row_major, sized_runner
 from openaclnn.engines.cpu.classes.tile import TILE_CLASSES, TILE_ROWS, Tile
 from openaclnn.engines.cpu.registry import KERNELS, Runner
 from openaclnn.engines.machine.cache import Emit, compiled
@@ -108,8 +109,7 @@ class CrossEntropy:
         return objection(plan, axes=1)
 
     def runner(self, plan: Plan, lanes: int = 0) -> Runner:
-        dtype, numbers = plan.output.dtype, plan.numbers
-        target = "i64" if plan.inputs[plan.targets].dtype.itemsize == 8 else "i32"
+        numbers = plan.numbers
         positions, classes = plan.shape[-1], plan.classes
         by_name = {operand.parameter: operand for operand in (*plan.inputs, plan.output)}
         side_by_side = by_name["logProb"].class_stride == by_name["out"].class_stride == 1
@@ -117,34 +117,15 @@ class CrossEntropy:
         chunk = min(classes, CHUNK if side_by_side else TILE_CLASSES)
         chunks = -(-classes // chunk)
         pieces = -(-positions // tile) * chunks
-        table = exp_table(dtype) if dtype.itemsize == 2 else None
-        block = pack(
-            SLOTS, plan, OPERANDS,
-            {
-                "weighted": int(numbers["weighted"]),
-                "mean": int(numbers["mean"]),
-                "zloss": int(numbers["zloss_scale"] != 0),
-                "grad_zloss_given": int(numbers["grad_zloss_given"]),
-                "smooths": int(numbers["label_smoothing"] != 0),
-                "smoothing": float(numbers["label_smoothing"]),
-                "zloss_scale": 2.0 * float(numbers["zloss_scale"]),
-                "table": 0 if table is None else table.ctypes.data,
-                "staged": int(not side_by_side),
-                "tile": tile,
-                "chunk": chunk,
-                "chunks": chunks,
-            },
-        )  # fmt: skip
-        write = compiled(
-            f"cross_entropy.{dtype.short}.{target} x{lanes}", emit_rows(dtype.short, target, lanes)
+        block, table = _block(
+            plan, {"staged": int(not side_by_side), "tile": tile, "chunk": chunk, "chunks": chunks}
         )
+        write, sums = _kernels(plan, lanes)
         grain = max(1, ALONE // (min(tile, positions) * chunk))
-        to_sum = positions * numbers["mean"] + classes * numbers["weighted"]
         at = block.ctypes.data
-        if pieces <= grain or to_sum <= SUMS_HERE:
+        if pieces <= grain or not _sums_apart(numbers, positions, classes):
             return pool.bind(write, pieces, grain, at, 0, keep=(block, table))
-        sums = compiled(f"totals.cross_entropy.{target}", totals.emit_totals(target, "f32", SLOTS))
-        blocks = totals.block_count(positions) + totals.block_count(classes) * numbers["weighted"]
+        blocks = _sum_blocks(numbers, positions, classes)
 
         def run(addresses: Sequence[int], stream: int = 0, keep: Any = (block, table)) -> int:
             scratch = np.empty(2 * blocks)
@@ -154,10 +135,77 @@ class CrossEntropy:
 
         return run
 
+    def sized(self, plan: Plan) -> SizedRunner:
+        """What runs row-major operands of any (N, C)."""
+        numbers, item = plan.numbers, plan.output.dtype.itemsize
+        block, table = _block(plan, {"staged": 0, "tile": 1, "chunk": 1, "chunks": 1})
+        write, sums = _kernels(plan)
+        fixed = row_major(plan, OPERANDS, SLOTS)
+        fixed |= {SLOTS[f"{name}.class_step"]: item for name in ("log_prob", "out")}
+        changing = [
+            SLOTS[name]
+            for name in ("classes", "positions", "size2", "log_prob.step2", "out.step2", "chunk", "chunks")
+        ]  # fmt: skip
+
+        def passes(shape: tuple[int, ...]) -> Passes:
+            positions, classes = shape
+            chunk = min(classes, CHUNK)
+            chunks = -(-classes // chunk)
+            pitch = classes * item
+            values = (classes, positions, positions, pitch, pitch, chunk, chunks)
+            slots = dict(zip(changing, values, strict=True))
+            pieces, grain = positions * chunks, max(1, ALONE // chunk)
+            if pieces <= grain or not _sums_apart(numbers, positions, classes):
+                return Passes(slots, write, pieces, grain)
+            blocks = _sum_blocks(numbers, positions, classes)
+            return Passes(slots, write, pieces, grain, sums, blocks)
+
+        return sized_runner(block, fixed, passes, table)
+
     def variants(self) -> Iterator[Plan]:
         for dtype in FLOATS:
             for target in (INT64, INT32):
                 yield _example(dtype, target)
+
+
+def _block(plan: Plan, cut: Mapping[str, int]) -> tuple[Any, Any]:
+    """The parameters of a plan, and the table that they point to."""
+    dtype, numbers = plan.output.dtype, plan.numbers
+    table = exp_table(dtype) if dtype.itemsize == 2 else None
+    block = pack(
+        SLOTS, plan, OPERANDS,
+        {
+            "weighted": int(numbers["weighted"]),
+            "mean": int(numbers["mean"]),
+            "zloss": int(numbers["zloss_scale"] != 0),
+            "grad_zloss_given": int(numbers["grad_zloss_given"]),
+            "smooths": int(numbers["label_smoothing"] != 0),
+            "smoothing": float(numbers["label_smoothing"]),
+            "zloss_scale": 2.0 * float(numbers["zloss_scale"]),
+            "table": 0 if table is None else table.ctypes.data,
+            **cut,
+        },
+    )  # fmt: skip
+    return block, table
+
+
+def _kernels(plan: Plan, lanes: int = 0) -> tuple[int, int]:
+    """The kernel that writes rows, and the one that leaves sums."""
+    dtype = plan.output.dtype.short
+    target = "i64" if plan.inputs[plan.targets].dtype.itemsize == 8 else "i32"
+    write = compiled(f"cross_entropy.{dtype}.{target} x{lanes}", emit_rows(dtype, target, lanes))
+    sums = compiled(f"totals.cross_entropy.{target}", totals.emit_totals(target, "f32", SLOTS))
+    return write, sums
+
+
+def _sums_apart(numbers: Mapping[str, Any], positions: int, classes: int) -> bool:
+    """Whether there is so much to sum that it is done before, by all threads."""
+    return bool(positions * numbers["mean"] + classes * numbers["weighted"] > SUMS_HERE)
+
+
+def _sum_blocks(numbers: Mapping[str, Any], positions: int, classes: int) -> int:
+    of_weights = totals.block_count(classes) if numbers["weighted"] else 0
+    return totals.block_count(positions) + of_weights
 
 
 def _example(dtype: DType, target: DType, count: int = 1 << 17, classes: int = 8) -> Plan:

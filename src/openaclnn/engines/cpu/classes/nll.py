@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from openaclnn.engines.cpu.classes import scatter, totals
 from openaclnn.engines.cpu.classes.parameters import AXES, Parameters, fields, objection, pack
 from openaclnn.engines.cpu.classes.pieces import emit_pieces
 from openaclnn.engines.cpu.classes.select import Select
+from openaclnn.engines.cpu.classes.sized import Passes, SizedRunner, row_major, sized_runner
 from openaclnn.engines.cpu.registry import KERNELS, Runner
 from openaclnn.engines.machine.cache import compiled
 from openaclnn.engines.machine.code import Code
@@ -79,22 +81,27 @@ def _side_by_side(plan: Plan) -> bool:
     return all(operand.strides[-1] == 1 for operand in walked)
 
 
+def _cut(images: int, pixels: int, column: int) -> tuple[int, int]:
+    """The same for row-major images: positions of a piece, and how it clears its output."""
+    if images * pixels * column <= IN_CACHE:
+        return images * pixels, scatter.SPAN
+    if images > 1 and pixels * column <= IN_CACHE:
+        return pixels, scatter.SPAN
+    return SCATTERED, scatter.LEAVE
+
+
 def _pieces(plan: Plan) -> dict[str, int]:
     """How the work is cut: positions of a piece, and how a piece clears its output."""
-    positions = int(np.prod(plan.shape, dtype=object))
-    size, out = plan.output.dtype.itemsize, plan.output
-    column = plan.classes * size
+    out, column = plan.output, plan.classes * plan.output.dtype.itemsize
     if not _without_gaps(plan):
         return {"unit": max(1, min(UNIT, (1 << 18) // plan.classes)), "clear": scatter.STRIDED}
     if len(plan.shape) == 1 and out.strides[0] == plan.classes:  # classes side by side
         return {"unit": max(1, IN_CACHE // column), "clear": scatter.SPAN}
-    if positions * column <= IN_CACHE:
-        return {"unit": positions, "clear": scatter.SPAN}
-    image = plan.shape[-1]
-    images_apart = len(plan.shape) == 2 and out.strides[0] == plan.classes * image
-    if images_apart and image * column <= IN_CACHE:
-        return {"unit": image, "clear": scatter.SPAN}
-    return {"unit": SCATTERED, "clear": scatter.LEAVE}
+    pixels = plan.shape[-1]
+    apart = len(plan.shape) == 2 and out.strides[0] == plan.classes * pixels
+    images, pixels = (plan.shape[0], pixels) if apart else (1, math.prod(plan.shape))
+    unit, clear = _cut(images, pixels, column)
+    return {"unit": unit, "clear": clear}
 
 
 class NllLoss2d:
@@ -102,43 +109,20 @@ class NllLoss2d:
         return objection(plan, AXES)
 
     def runner(self, plan: Plan, lanes: int = 0) -> Runner:
-        numbers, dtype = plan.numbers, plan.output.dtype.short
-        target = TARGETS[plan.inputs[plan.targets].dtype.name]
-        gradient = next(operand for operand in plan.inputs if operand.parameter == "gradOutput")
-        single = gradient.role == "single"
-        positions = int(np.prod(plan.shape, dtype=object))
+        numbers = plan.numbers
+        positions = math.prod(plan.shape)
         size = positions * plan.classes * plan.output.dtype.itemsize
         by_comparing = _side_by_side(plan) and plan.classes <= FEW
         way = {"unit": UNIT, "clear": scatter.LEAVE} if by_comparing else _pieces(plan)
-        block = pack(
-            SLOTS, plan, OPERANDS,
-            {
-                "weighted": 1,
-                "mean": int(numbers["mean"]),
-                "total_given": int(numbers["total_weight_given"]),
-                "span": SPAN,
-                "bytes": size,
-                **way,
-            },
-        )  # fmt: skip
-        kind = f"{dtype}.{target}.{'single' if single else 'each'}"
-        worker: Any = Select if by_comparing else scatter.Scatter
-        write = compiled(
-            f"nll.{worker.__name__}.{kind} x{lanes}",
-            emit_pieces(
-                worker, dtype, target, single, SLOTS, single_gradient(dtype, target), lanes
-            ),
-        )
+        block = _block(plan, {"bytes": size, **way})
+        write, sums, clear = _kernels(plan, by_comparing, lanes)
         pieces = -(-positions // way["unit"])
         grain = max(1, ALONE // (min(way["unit"], positions) * plan.classes))
-        summed = numbers["mean"] and not numbers["total_weight_given"]
-        sums_first = summed and pieces > grain and positions > totals.BLOCK
+        sums_first = _sums_first(numbers, positions, pieces, grain)
         clears_first = way["clear"] == scatter.LEAVE and not by_comparing
         at = block.ctypes.data
         if not sums_first and not clears_first:
             return pool.bind(write, pieces, grain, at, 0, keep=block)
-        sums = compiled(f"totals.nll.{dtype}.{target}", totals.emit_totals(target, dtype, SLOTS))
-        clear = compiled("nll.clear", scatter.emit_clear(SLOTS))
         blocks = totals.block_count(positions)
 
         def run(addresses: Sequence[int], stream: int = 0, keep: Any = block) -> int:
@@ -153,12 +137,90 @@ class NllLoss2d:
 
         return run
 
+    def sized(self, plan: Plan) -> SizedRunner:
+        """What runs row-major operands of any (N, C, H, W), but for one class or one pixel."""
+        numbers, item = plan.numbers, plan.output.dtype.itemsize
+        fixed = row_major(plan, OPERANDS, SLOTS)
+        fixed |= {SLOTS["out.step2"]: item, SLOTS["size0"]: 1}
+        block = _block(plan, {"bytes": 0, "unit": 1, "clear": scatter.LEAVE})
+        steps = [
+            (SLOTS[f"{name}.step1"], fixed[SLOTS[f"{name}.step2"]])
+            for name in ("target", "gradient")
+            if SLOTS[f"{name}.step2"] in fixed
+        ]
+        changing = [
+            SLOTS[name]
+            for name in ("classes", "positions", "size1", "size2", "out.step1", "out.class_step",
+                         "unit", "clear", "bytes")
+        ]  # fmt: skip
+
+        def passes(shape: tuple[int, ...]) -> Passes | None:
+            images, classes, height, width = shape
+            pixels = height * width
+            if classes == 1 or pixels == 1:
+                return None  # their axes merge in other ways
+            positions, plane, column = images * pixels, pixels * item, classes * item
+            by_comparing = classes <= FEW
+            unit, clearing = (UNIT, scatter.LEAVE) if by_comparing else _cut(images, pixels, column)
+            size = positions * column
+            values = (
+                classes, positions, images, pixels, plane * classes, plane, unit, clearing, size,
+            )  # fmt: skip
+            slots = dict(zip(changing, values, strict=True))
+            slots.update({slot: step * pixels for slot, step in steps})
+            write, sums, clear = _kernels(plan, by_comparing)
+            pieces = -(-positions // unit)
+            grain = max(1, ALONE // (min(unit, positions) * classes))
+            first = _sums_first(numbers, positions, pieces, grain)
+            clears = clearing == scatter.LEAVE and not by_comparing
+            return Passes(
+                slots, write, pieces, grain, sums if first else 0, totals.block_count(positions),
+                clear if clears else 0, -(-size // SPAN),
+            )  # fmt: skip
+
+        return sized_runner(block, fixed, passes, None)
+
     def variants(self) -> Iterator[Plan]:
         for dtype in FLOATS:
             for target in (INT64, INT32, UINT8):
                 for classes in (FEW, FEW + 1):
                     for single in (False, True):
                         yield _example(dtype, target, classes, single)
+
+
+def _block(plan: Plan, cut: Mapping[str, int]) -> Any:
+    """The parameters of a plan."""
+    numbers = plan.numbers
+    return pack(
+        SLOTS, plan, OPERANDS,
+        {
+            "weighted": 1,
+            "mean": int(numbers["mean"]),
+            "total_given": int(numbers["total_weight_given"]),
+            "span": SPAN,
+            **cut,
+        },
+    )  # fmt: skip
+
+
+def _kernels(plan: Plan, by_comparing: bool, lanes: int = 0) -> tuple[int, int, int]:
+    """The kernels that write, that leave sums, and that clear."""
+    dtype, target = plan.output.dtype.short, TARGETS[plan.inputs[plan.targets].dtype.name]
+    gradient = next(operand for operand in plan.inputs if operand.parameter == "gradOutput")
+    single = gradient.role == "single"
+    worker: Any = Select if by_comparing else scatter.Scatter
+    kind = f"{dtype}.{target}.{'single' if single else 'each'}"
+    write = compiled(
+        f"nll.{worker.__name__}.{kind} x{lanes}",
+        emit_pieces(worker, dtype, target, single, SLOTS, single_gradient(dtype, target), lanes),
+    )
+    sums = compiled(f"totals.nll.{dtype}.{target}", totals.emit_totals(target, dtype, SLOTS))
+    return write, sums, compiled("nll.clear", scatter.emit_clear(SLOTS))
+
+
+def _sums_first(numbers: Mapping[str, Any], positions: int, pieces: int, grain: int) -> bool:
+    summed = numbers["mean"] and not numbers["total_weight_given"]
+    return bool(summed and pieces > grain and positions > totals.BLOCK)
 
 
 def _example(dtype: DType, target: DType, classes: int, single: bool, size: int = 1 << 17) -> Plan:
