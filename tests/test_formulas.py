@@ -130,10 +130,10 @@ def test_any_number_of_values_numbers_and_switches(known: Any) -> None:
         a: Value, b: Value, c: Value, d: Value, *, p: float, q: float, r: float, s: float, t: float,
         turned: bool,
     ) -> Value:  # fmt: skip
-        first = words.where((a > b) & ~(c > d), a * p - q, -(b / r))
+        first = words.where((a > b) & ~(c > d) | (a == d), a * p - q, -(b / r))
         if turned:
             first = words.maximum(1.0 - first, s)
-        return first * t + words.where(a < b, 1.0, 2.0)
+        return first * t + words.where(a != b, 1.0, 2.0)
 
     rng = np.random.default_rng(3)
     numbers = {"p": 1.5, "q": 0.3, "r": 0.7, "s": -0.2, "t": 3.1}
@@ -145,6 +145,15 @@ def test_any_number_of_values_numbers_and_switches(known: Any) -> None:
             for prepare in (cpu.prepare, numpy_engine.prepare)
         )
         np.testing.assert_array_equal(got.view(np.uint8), expected.view(np.uint8))
+
+
+def test_values_decide_nothing(known: Any) -> None:
+    @known
+    def branching(x: Value) -> Value:
+        return x if x > 0 else -x
+
+    with pytest.raises(TypeError, match="write `where`"):
+        evaluate(cpu.prepare, branching.name, [np.ones(3, np.float32)], {})
 
 
 def test_a_formula_without_numbers(known: Any) -> None:

@@ -107,6 +107,8 @@ class _Road:
                     self.doubt.expect(is_torch)
                     with self.doubt.when_none():
                         self.look_at_torch(item, view)
+            with self.doubt.when_none():  # elements without memory: the full way says what that is
+                self.doubt.expect(view.read(at.DATA).differs(0) | view.read(at.SIZE).equals(0))
 
     def look_at_numpy(self, item: Value, view: Array) -> None:
         array = self.code.slots(item)

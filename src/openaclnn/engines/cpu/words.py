@@ -39,6 +39,17 @@ class Term(Value):
         is_zero = isinstance(other, (int, float)) and other == 0
         return super().__le__(self.words.zero(self.lanes) if is_zero else other)
 
+    def __eq__(self, other: object) -> Any:
+        return self.equals(other)
+
+    def __ne__(self, other: object) -> Any:
+        return self.differs(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __bool__(self) -> bool:
+        raise TypeError("a formula decides nothing by its values (write `where`, `&`, `|`, `~`)")
+
 
 class Words:
     """What formulas may say beside Python's operators."""

@@ -33,6 +33,8 @@ class _Probe:
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = (
         _again
     )
+    __eq__ = __ne__ = _again  # type: ignore[assignment]
+    __hash__ = None  # type: ignore[assignment]
     __lt__ = __le__ = __gt__ = __ge__ = __and__ = __or__ = __neg__ = __invert__ = _again
 
 
