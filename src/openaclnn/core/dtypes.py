@@ -5,6 +5,7 @@ Every dtype of the interface has one `DType` object; compare them by identity.
 
 from __future__ import annotations
 
+import ctypes
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -36,6 +37,7 @@ __all__ = [
     "dtype_of_name",
     "dtype_of_numpy",
     "dtype_of_torch",
+    "float_of",
     "promote",
 ]
 
@@ -127,6 +129,7 @@ _BY_NAME = {dtype.name: dtype for dtype in DTYPES} | {
     dtype.c_name: dtype for dtype in DTYPES
 } | {"FLOAT32": FLOAT, "FLOAT64": DOUBLE, "BF16": BFLOAT16}  # fmt: skip
 _BY_NUMPY: dict[np.dtype[Any], DType] = {}
+_BY_TORCH: dict[Any, DType] = {}
 
 
 def dtype_of_code(code: int) -> DType:
@@ -154,7 +157,17 @@ def dtype_of_numpy(dtype: np.dtype[Any]) -> DType | None:
 
 def dtype_of_torch(dtype: Any) -> DType | None:
     """The dtype of a torch dtype, or None; torch itself is not needed."""
-    return _BY_TORCH_NAME.get(str(dtype))
+    found = _BY_TORCH.get(dtype)
+    if found is None:
+        found = _BY_TORCH_NAME.get(str(dtype))
+        if found is not None:
+            _BY_TORCH[dtype] = found
+    return found
+
+
+def float_of(number: float) -> float:
+    """A number as FLOAT holds it; what is too large is infinite."""
+    return ctypes.c_float(number).value
 
 
 # The documented tensor-tensor promotion, row with column; "-" where the pair has no common type.

@@ -31,8 +31,8 @@ class Choice(NamedTuple):
 
     engine: str
     runner: Runner
+    flat: Any  # the plan's `cpu.forms.Flat`, or None
     reasons: tuple[str, ...]
-    flat: Callable[[], Any] | None = None  # gives the plan's `cpu.forms.Flat`, or None
 
 
 engine_variable: ContextVar[str | None] = ContextVar("openaclnn_engine", default=None)
@@ -48,13 +48,19 @@ def _known(name: str) -> str:
     return name
 
 
-def current_engine() -> str | None:
-    """The engine asked for by `use_engine` or `OPENACLNN_ENGINE`; None leaves the choice to us."""
-    chosen = engine_variable.get()
-    if chosen is not None:
-        return chosen
+@functools.cache
+def _named_by_environment() -> str | None:
     name = os.environ.get("OPENACLNN_ENGINE")
     return _known(name) if name else None
+
+
+def current_engine() -> str | None:
+    """The engine asked for by `use_engine` or `OPENACLNN_ENGINE`; None leaves the choice to us.
+
+    The environment is read by the first call that asks for it; a name that is not known is refused by every call.
+    """
+    chosen = engine_variable.get()
+    return _named_by_environment() if chosen is None else chosen
 
 
 @contextmanager
@@ -65,6 +71,9 @@ def use_engine(name: str) -> Iterator[None]:
         yield
     finally:
         engine_variable.reset(token)
+
+
+_package = functools.cache(importlib.import_module)
 
 
 def _objection(engine: Any, plan: Plan, device: str) -> str | None:
@@ -80,13 +89,15 @@ def choose_engine(plan: Plan, device: str) -> Choice:
     asked = current_engine()
     reasons = []
     for name in [asked] if asked else ENGINES:
-        engine = importlib.import_module(ENGINES[name])
+        engine: Any = _package(ENGINES[name])
         objection = _objection(engine, plan, device)
         if objection is None:
             reasons.append(f"{name}: serves it" + (", asked for by name" if asked else ""))
-            flat = getattr(engine, "flat", None)
-            offered = None if flat is None else functools.partial(flat, plan)
-            return Choice(name, engine.prepare(plan), tuple(reasons), offered)
+            if hasattr(engine, "prepare_flat"):
+                runner, flat = engine.prepare_flat(plan)
+            else:
+                runner, flat = engine.prepare(plan), None
+            return Choice(name, runner, flat, tuple(reasons))
         reasons.append(f"{name}: {objection}")
     raise AclnnError(
         Status.ACLNN_ERR_INNER_FIND_KERNEL_ERROR, plan.operator, "engine",

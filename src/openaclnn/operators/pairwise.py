@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from openaclnn.core.call import Call
-from openaclnn.core.dtypes import DType, dtype_of_numpy, promote
+from openaclnn.core.dtypes import DType, dtype_of_numpy, float_of, promote
 from openaclnn.core.plan import Plan, broadcast_shapes, elementwise_plan, empty_plan
 from openaclnn.core.tensor import element_count
 
@@ -23,7 +23,7 @@ def promoted_dtype(call: Call, *names: str) -> DType | None:
 
 def broadcast_result(call: Call, inputs: tuple[str, ...]) -> tuple[tuple[int, ...], DType]:
     """The shape and dtype of an omitted output."""
-    shape = broadcast_shapes(*(call.tensor(name).shape for name in inputs))
+    shape = broadcast_shapes(*[call.tensor(name).shape for name in inputs])
     dtype = promoted_dtype(call, *inputs)
     assert shape is not None
     assert dtype is not None
@@ -52,7 +52,7 @@ def pairwise_plan(
 
 def mean_scale(reduction: str | None, count: int) -> float:
     """1/count for mean, as FLOAT; 1 otherwise."""
-    return float(np.float32(1.0 / count)) if reduction == "mean" else 1.0
+    return float_of(1.0 / count) if reduction == "mean" else 1.0
 
 
 def promoted_arrays(work: Any, *arrays: np.ndarray[Any, Any]) -> list[np.ndarray[Any, Any]]:

@@ -13,6 +13,7 @@ import functools
 import importlib.util
 import struct
 import sys
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -28,6 +29,12 @@ from openaclnn.repeat.readers import described, numpy_is_readable, torch_functio
 
 __all__ = ["Road", "nothing_chosen"]
 
+_RECORD, _WORD, _DOUBLE = (
+    struct.Struct(f"{at.RECORD_SLOTS}q"),
+    struct.Struct("q"),
+    struct.Struct("d"),
+)
+
 BY_VALUE = (float, int, bool, str, type(None))
 """Types of options that a kind may have: what cannot change."""
 
@@ -42,6 +49,7 @@ class Road:
         self._control: Any = None
         self._kept: list[Any] = []  # what each record relies on
         self._next = 0
+        self._lock = threading.Lock()
         self.call: Callable[..., Any] = _no_road
         products.listeners.append(self.forget)
 
@@ -71,18 +79,20 @@ class Road:
         order = [operand.parameter for operand in (*plan.inputs, plan.output)]
         return [order.index(p.name) if p.name in order else -1 for p in self._arrays]
 
-    def _enter(self, record: Any, kept: Any, library: int) -> None:
+    def _enter(self, record: list[int], kept: Any, library: int) -> None:
         if self._control is None:
             self._open()
         if library == at.TORCH and not self._control[at.TENSOR]:
             self._admit_torch()
-        index = self._next % at.MAX_KINDS
         held = [kept]  # one object, whose address is the record's
         record[at.KEEP] = id(held)
-        self._kept[index : index + 1] = [held]
-        self._table[index] = record
-        self._control[at.KINDS] = max(self._control[at.KINDS], index + 1)
-        self._next += 1
+        with self._lock:
+            index = self._next % at.MAX_KINDS
+            self._next += 1
+            # In one step, as others may be reading; and before what the old record relies on may go.
+            _RECORD.pack_into(self._table.data, index * _RECORD.size, *record)
+            self._kept[index : index + 1] = [held]
+            self._control[at.KINDS] = len(self._kept)
 
     def _open(self) -> None:
         from openaclnn.engines.cpu import pool
@@ -157,12 +167,12 @@ def _record(
     options: Sequence[Any],
     result: Any,
     library: int,
-) -> tuple[Any, Any]:
+) -> tuple[list[int], Any]:
     """A kind's record, and what must live as long."""
-    record = np.zeros(at.RECORD_SLOTS, np.int64)
+    record = [0] * at.RECORD_SLOTS
     operands = (*plan.inputs, plan.output)
     whole = [*arrays[:-1], result]
-    flat = choice.flat() if choice.flat is not None else None
+    flat = choice.flat
     lead = (
         _lead(whole, result) if flat is not None and len(flat.constants) <= at.MAX_CONSTANTS else -1
     )
@@ -170,7 +180,6 @@ def _record(
     record[at.OWN_LIBRARY], record[at.FRESH] = library, fresh
     record[at.ADDRESSES], record[at.RECIPROCAL] = len(operands), -1
     if lead >= 0:
-        assert flat is not None
         record[at.KERNEL], record[at.GRAIN] = flat.kernel, flat.grain
         record[at.COUNT_FROM], record[at.COUNT_BELOW] = flat.counts
         record[at.RECIPROCAL] = flat.reciprocal
@@ -185,45 +194,46 @@ def _record(
     record[at.MAKE_DTYPE], record[at.RUNNER] = id(making), id(choice.runner)
     record[at.LEAD] = lead if lead >= 0 else len(arrays) - 1
     for index, array in enumerate(whole):
-        own = record[at.FIRST_ARRAY + index * at.ARRAY_SLOTS :][: at.ARRAY_SLOTS]
-        own[at.PLACE] = places[index]
+        own = at.FIRST_ARRAY + index * at.ARRAY_SLOTS
+        place = places[index]
+        record[own + at.PLACE] = place
         if array is None or (fresh and index == len(arrays) - 1):
-            own[at.PATTERN] = at.MISSING
-            own[at.ITEM] = 0 if array is None else plan.output.dtype.itemsize
+            record[own + at.PATTERN] = at.MISSING
+            record[own + at.ITEM] = 0 if array is None else plan.output.dtype.itemsize
             if array is not None and library == at.TORCH:
-                own[at.FIRST] = described(array)[at.DEVICE]
+                record[own + at.FIRST] = described(array)[at.DEVICE]
             continue
-        _expect(own, array, library, operands[places[index]] if places[index] >= 0 else None)
+        _expect(record, own, array, library, operands[place] if place >= 0 else None)
         if lead >= 0:
-            own[at.PATTERN] = at.DENSE if array.shape == result.shape else at.ONE
+            record[own + at.PATTERN] = at.DENSE if array.shape == result.shape else at.ONE
     for index, option in enumerate(options):
-        own = record[at.FIRST_OPTION + index * at.OPTION_SLOTS :][: at.OPTION_SLOTS]
-        own[at.OBJECT] = id(option)
+        own = at.FIRST_OPTION + index * at.OPTION_SLOTS
+        record[own + at.OBJECT] = id(option)
         if type(option) is float:
-            own[at.TYPE], own[at.BITS] = (
-                id(float),
-                struct.unpack("<q", struct.pack("<d", option))[0],
-            )
+            record[own + at.TYPE] = id(float)
+            record[own + at.BITS] = _WORD.unpack(_DOUBLE.pack(option))[0]
         elif type(option) is int and -(2**63) <= option < 2**63:
-            own[at.TYPE], own[at.BITS] = id(int), option
+            record[own + at.TYPE], record[own + at.BITS] = id(int), option
     dtypes = [array.dtype for array in whole if array is not None]
     return record, (make, large, making, choice.runner, flat, dtypes, options)
 
 
-def _expect(own: Any, array: Any, library: int, operand: Operand | None) -> None:
-    """The words of an array that must be the same again."""
+def _expect(record: list[int], own: int, array: Any, library: int, operand: Operand | None) -> None:
+    """The words of an array that must be the same again; its slots begin at `own`."""
     if library == at.NUMPY:
-        own[at.FIRST], own[at.SECOND] = id(array.dtype), array.ndim
+        first, second = id(array.dtype), array.ndim
         strides = array.strides
     else:
-        own[at.FIRST], own[at.SECOND] = described(array)[at.DEVICE : at.KIND + 1]
+        first, second = described(array)[at.DEVICE : at.KIND + 1]
         strides = array.stride()
-    own[at.PATTERN] = at.SAME
-    own[at.ITEM] = array.dtype.itemsize
-    own[at.SHAPE : at.SHAPE + array.ndim] = array.shape
-    own[at.STRIDES : at.STRIDES + array.ndim] = strides
+    record[own + at.FIRST], record[own + at.SECOND] = first, second
+    record[own + at.PATTERN] = at.SAME
+    record[own + at.ITEM] = array.dtype.itemsize
+    shape, steps = own + at.SHAPE, own + at.STRIDES
+    record[shape : shape + len(strides)] = array.shape
+    record[steps : steps + len(strides)] = strides
     if operand is not None:
-        own[at.LOW], own[at.HIGH] = operand.low, operand.high
+        record[own + at.LOW], record[own + at.HIGH] = operand.low, operand.high
 
 
 def _lead(whole: Sequence[Any], result: Any) -> int:

@@ -49,9 +49,13 @@ def torch_functions() -> tuple[int, int] | None:
 
 def described(tensor: Any) -> list[int]:
     """What PyTorch's function says of a tensor: the slots of a view from DATA to OFFSET."""
+    words = (ctypes.c_int64 * 8)()
+    _describe()(tensor, ctypes.addressof(words))
+    return list(words)
+
+
+@functools.cache
+def _describe() -> Any:
     functions = torch_functions()
     assert functions is not None
-    words = (ctypes.c_int64 * 8)()
-    describe = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_void_p)(functions[0])
-    describe(tensor, ctypes.addressof(words))
-    return list(words)
+    return ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_void_p)(functions[0])

@@ -7,10 +7,9 @@ first-level cache. No tensor is ever copied as a whole.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
-
-import numpy as np
 
 from openaclnn.core.plan import Plan
 from openaclnn.engines.cpu import copies, pool
@@ -116,12 +115,12 @@ def runner(
     block += [shape[axis] for axis in others]
     for table in tables:
         block += table
-    words = np.array(block, np.int64)
+    words = array("q", block)
     count = row_tiles * column_tiles
     for axis in others:
         count *= shape[axis]
     grain = max(1, GRAIN // size)
-    return pool.bind(driver(), count, grain, words.ctypes.data, keep=(keep, words))
+    return pool.bind(driver(), count, grain, words.buffer_info()[0], keep=(keep, words))
 
 
 def _shifted(

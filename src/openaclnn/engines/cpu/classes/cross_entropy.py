@@ -17,7 +17,7 @@ from openaclnn.core.plan import Operand, Plan
 from openaclnn.engines.cpu import pool
 from openaclnn.engines.cpu.classes import rows, totals
 from openaclnn.engines.cpu.classes.one_row import Sums, emit_one_row
-from openaclnn.engines.cpu.classes.parameters import Parameters, fields, objection, pack
+from openaclnn.engines.cpu.classes.parameters import Parameters, fields, objection, pack, places
 from openaclnn.engines.cpu.classes.tile import TILE_CLASSES, TILE_ROWS, Tile
 from openaclnn.engines.cpu.registry import KERNELS, Runner
 from openaclnn.engines.machine.cache import Emit, compiled
@@ -34,6 +34,8 @@ SLOTS = fields(
     ("weighted", "mean", "zloss", "grad_zloss_given", "smooths", "smoothing", "zloss_scale", "table",
      "staged", "tile", "chunk", "chunks"),
 )  # fmt: skip
+
+PLACES = places(SLOTS, OPERANDS)
 
 ALONE = 1 << 15  # elements that one thread does faster than two
 CHUNK = 1 << 16  # classes of one piece of work: few long rows keep all threads busy
@@ -111,15 +113,15 @@ class CrossEntropy:
         dtype, numbers = plan.output.dtype, plan.numbers
         target = "i64" if plan.inputs[plan.targets].dtype.itemsize == 8 else "i32"
         positions, classes = plan.shape[-1], plan.classes
-        by_name = {operand.parameter: operand for operand in (*plan.inputs, plan.output)}
-        side_by_side = by_name["logProb"].class_stride == by_name["out"].class_stride == 1
+        log_prob = next(operand for operand in plan.inputs if operand.parameter == "logProb")
+        side_by_side = log_prob.class_stride == plan.output.class_stride == 1
         tile = 1 if side_by_side else TILE_ROWS
         chunk = min(classes, CHUNK if side_by_side else TILE_CLASSES)
         chunks = -(-classes // chunk)
         pieces = -(-positions // tile) * chunks
         table = exp_table(dtype) if dtype.itemsize == 2 else None
         block = pack(
-            SLOTS, plan, OPERANDS,
+            SLOTS, plan, PLACES,
             {
                 "weighted": int(numbers["weighted"]),
                 "mean": int(numbers["mean"]),
@@ -140,7 +142,7 @@ class CrossEntropy:
         )
         grain = max(1, ALONE // (min(tile, positions) * chunk))
         to_sum = positions * numbers["mean"] + classes * numbers["weighted"]
-        at = block.ctypes.data
+        at = block.buffer_info()[0]
         if pieces <= grain or to_sum <= SUMS_HERE:
             return pool.bind(write, pieces, grain, at, 0, keep=(block, table))
         sums = compiled(f"totals.cross_entropy.{target}", totals.emit_totals(target, "f32", SLOTS))

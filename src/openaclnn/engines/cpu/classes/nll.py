@@ -9,9 +9,17 @@ import numpy as np
 
 from openaclnn.core.dtypes import FLOATS, INT32, INT64, UINT8, DType
 from openaclnn.core.plan import Operand, Plan
+from openaclnn.core.tensor import element_count
 from openaclnn.engines.cpu import pool
 from openaclnn.engines.cpu.classes import scatter, totals
-from openaclnn.engines.cpu.classes.parameters import AXES, Parameters, fields, objection, pack
+from openaclnn.engines.cpu.classes.parameters import (
+    AXES,
+    Parameters,
+    fields,
+    objection,
+    pack,
+    places,
+)
 from openaclnn.engines.cpu.classes.pieces import emit_pieces
 from openaclnn.engines.cpu.classes.select import Select
 from openaclnn.engines.cpu.registry import KERNELS, Runner
@@ -27,6 +35,7 @@ OPERANDS = {
 SLOTS = fields(
     tuple(OPERANDS), ("weighted", "mean", "total_given", "unit", "clear", "span", "bytes")
 )
+PLACES = places(SLOTS, OPERANDS)
 TARGETS = {"INT64": "i64", "INT32": "i32", "UINT8": "u8"}
 
 ALONE = 1 << 15  # output elements that one thread does faster than two
@@ -81,7 +90,7 @@ def _side_by_side(plan: Plan) -> bool:
 
 def _pieces(plan: Plan) -> dict[str, int]:
     """How the work is cut: positions of a piece, and how a piece clears its output."""
-    positions = int(np.prod(plan.shape, dtype=object))
+    positions = element_count(plan.shape)
     size, out = plan.output.dtype.itemsize, plan.output
     column = plan.classes * size
     if not _without_gaps(plan):
@@ -106,12 +115,12 @@ class NllLoss2d:
         target = TARGETS[plan.inputs[plan.targets].dtype.name]
         gradient = next(operand for operand in plan.inputs if operand.parameter == "gradOutput")
         single = gradient.role == "single"
-        positions = int(np.prod(plan.shape, dtype=object))
+        positions = element_count(plan.shape)
         size = positions * plan.classes * plan.output.dtype.itemsize
         by_comparing = _side_by_side(plan) and plan.classes <= FEW
         way = {"unit": UNIT, "clear": scatter.LEAVE} if by_comparing else _pieces(plan)
         block = pack(
-            SLOTS, plan, OPERANDS,
+            SLOTS, plan, PLACES,
             {
                 "weighted": 1,
                 "mean": int(numbers["mean"]),
@@ -134,7 +143,7 @@ class NllLoss2d:
         summed = numbers["mean"] and not numbers["total_weight_given"]
         sums_first = summed and pieces > grain and positions > totals.BLOCK
         clears_first = way["clear"] == scatter.LEAVE and not by_comparing
-        at = block.ctypes.data
+        at = block.buffer_info()[0]
         if not sums_first and not clears_first:
             return pool.bind(write, pieces, grain, at, 0, keep=block)
         sums = compiled(f"totals.nll.{dtype}.{target}", totals.emit_totals(target, dtype, SLOTS))

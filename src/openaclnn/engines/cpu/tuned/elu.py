@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from openaclnn.core.dtypes import float_of
 from openaclnn.core.plan import Plan
 from openaclnn.core.tensor import element_count
 from openaclnn.engines.cpu import numerics, pool
@@ -46,6 +47,9 @@ def elu_from_result(gradient: Value, x: Value, *, slope: float, scale: float) ->
     return gradient * formula_words.where(x <= 0, x + slope, scale)
 
 
+_FROM_RESULT = described(elu_from_result)
+
+
 @tuned(
     "elu_backward",
     gain="two multiplications of four",
@@ -56,9 +60,9 @@ def from_result(plan: Plan) -> Form | None:
     numbers = plan.numbers
     if not numbers["is_result"] or numbers["input_scale"] != 1:
         return None
-    with np.errstate(all="ignore"):
-        slope = float(np.float32(numbers["alpha"]) * np.float32(numbers["scale"]))
-    return formula_form(described(elu_from_result), {"slope": slope, "scale": numbers["scale"]})
+    # Of two FLOATs the product is exact in float64, so that it is rounded once.
+    slope = float_of(float_of(numbers["alpha"]) * float_of(numbers["scale"]))
+    return formula_form(_FROM_RESULT, {"slope": slope, "scale": numbers["scale"]})
 
 
 class _Folded(NamedTuple):
@@ -83,16 +87,16 @@ def folded(plan: Plan) -> Form | None:
     numbers = plan.numbers
     if numbers["is_result"]:
         return None
-    alpha, scale, inner = (float(numbers[key]) for key in ("alpha", "scale", "input_scale"))
+    alpha, scale, inner = [float(numbers[key]) for key in ("alpha", "scale", "input_scale")]
     product = alpha * scale * inner  # in float64: one rounding
-    usable = all(math.isfinite(value) for value in (product, scale, inner))
+    usable = math.isfinite(product) and math.isfinite(scale) and math.isfinite(inner)
     # A growing exponential must not overflow because of its multiplier, nor a falling one vanish: a
     # multiplier below 1 leaves its power of two to the gradient, as in the document's order.
     most = 2.0**80 if inner > 0 else 1.0
     if not (usable and 2.0**-16 < abs(product) <= most and 2.0**-60 < abs(inner) < 2.0**60):
         return None
     lift = max(0, 1 - math.frexp(product)[1]) if inner > 0 else 0
-    scalars = _Folded(float(np.float32(product)) * 2.0**lift, scale, inner, lift)
+    scalars = _Folded(float_of(product) * 2.0**lift, scale, inner, lift)
     dtype = plan.inputs[1].dtype.short
     if dtype == "f32" or machine().lanes > TABLE_LANES:
         return _computed(scalars, dtype)
