@@ -6,7 +6,8 @@ Every dtype of the interface has one `DType` object; compare them by identity.
 from __future__ import annotations
 
 import ctypes
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -54,21 +55,19 @@ class DType:
     short: str = ""  # the promotion table's name
     numpy_name: str = ""
     torch_name: str = ""
-    _numpy: list[Any] = field(default_factory=list, repr=False)
 
-    @property
+    @cached_property
     def numpy(self) -> np.dtype[Any]:
         """The NumPy dtype; bfloat16 comes from ml_dtypes, which is imported here, on first use."""
-        if not self._numpy:
-            if not self.numpy_name:
-                raise TypeError(f"{self.name} has no NumPy equivalent")
-            if self.numpy_name == "bfloat16":
-                import ml_dtypes
+        if not self.numpy_name:
+            raise TypeError(f"{self.name} has no NumPy equivalent")
+        if self.numpy_name == "bfloat16":
+            import ml_dtypes
 
-                self._numpy.append(np.dtype(ml_dtypes.bfloat16))
-            else:
-                self._numpy.append(np.dtype(self.numpy_name))
-        dtype: np.dtype[Any] = self._numpy[0]
+            name: Any = ml_dtypes.bfloat16
+        else:
+            name = self.numpy_name
+        dtype: np.dtype[Any] = np.dtype(name)
         return dtype
 
     def __repr__(self) -> str:

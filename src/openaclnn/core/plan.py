@@ -14,7 +14,7 @@ from typing import Any
 
 from openaclnn.core.dtypes import DType
 from openaclnn.core.status import AclnnError, Status
-from openaclnn.core.tensor import Tensor, element_count
+from openaclnn.core.tensor import Tensor, contiguous_strides, element_count
 
 __all__ = ["Operand", "Plan", "broadcast_shapes", "class_plan", "elementwise_plan", "empty_plan"]
 
@@ -145,6 +145,13 @@ def _one_stride(operator: str, name: str, tensor: Tensor) -> int:
     return step
 
 
+def _row_major(tensors: Sequence[tuple[str, Tensor]], shape: tuple[int, ...]) -> bool:
+    """Whether all tensors have this shape and its row-major strides: then there is nothing to collapse."""
+    dense = contiguous_strides(shape)
+    own = [(tensor.shape, tensor.strides) for _, tensor in tensors]
+    return own.count((shape, dense)) == len(own)
+
+
 def elementwise_plan(
     operator: str,
     kernel: str,
@@ -157,11 +164,19 @@ def elementwise_plan(
     """The plan of an elementwise kernel over the output's shape; inputs are stretched to it."""
     shape = output[1].shape
     tensors = [*inputs, output]
-    merged, strides, offsets = collapse(shape, [_stretched(t, shape) for _, t in tensors])
-    *operands, last = [
-        Operand(name, tensor.dtype, own, 0, offset, *_extent(tensor))
-        for (name, tensor), own, offset in zip(tensors, strides, offsets, strict=True)
-    ]
+    count = element_count(shape)
+    if count > 1 and _row_major(tensors, shape):
+        merged: tuple[int, ...] = (count,)
+        *operands, last = [
+            Operand(name, tensor.dtype, (1,), 0, 0, 0, count * tensor.dtype.itemsize)
+            for name, tensor in tensors
+        ]
+    else:
+        merged, strides, offsets = collapse(shape, [_stretched(t, shape) for _, t in tensors])
+        *operands, last = [
+            Operand(name, tensor.dtype, own, 0, offset, *_extent(tensor))
+            for (name, tensor), own, offset in zip(tensors, strides, offsets, strict=True)
+        ]
     return Plan(
         operator, kernel, compute, merged, tuple(operands), last, numbers, reciprocal=reciprocal
     )

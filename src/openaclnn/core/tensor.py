@@ -47,11 +47,13 @@ def element_count(shape: tuple[int, ...]) -> int:
 
 def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
     """Row-major strides, in elements."""
+    if len(shape) == 1:
+        return (1,)
     strides: list[int] = []
     step = 1
     for size in reversed(shape):
         strides.append(step)
-        step *= max(size, 1)
+        step *= size or 1
     return tuple(reversed(strides))
 
 
@@ -102,19 +104,20 @@ class Tensor:
         dtype = dtype_of_numpy(array.dtype)
         if dtype is None:
             raise TypeError(f"an array of a dtype the interface has, got {array.dtype}")
-        itemsize, shape, steps = dtype.itemsize, array.shape, array.strides
-        for axis, step in enumerate(steps):
-            if step % itemsize and shape[axis] > 1:
-                raise TypeError(
-                    f"strides that are whole elements of {itemsize} bytes, got {steps} bytes"
-                )
+        itemsize, shape, steps, flags = dtype.itemsize, array.shape, array.strides, array.flags
+        if not flags.c_contiguous:
+            for size, step in zip(shape, steps, strict=True):
+                if step % itemsize and size > 1:
+                    raise TypeError(
+                        f"strides that are whole elements of {itemsize} bytes, got {steps} bytes"
+                    )
         return cls(
             shape,
             dtype,
             tuple([step // itemsize for step in steps]),
             base=data_address(array),
             owner=array,
-            writable=array.flags.writeable,
+            writable=flags.writeable,
         )
 
     @property
@@ -200,10 +203,10 @@ class Scalar:
 
     def float32(self) -> float:
         """The value converted to FLOAT, as a Python float."""
-        if self.dtype in (FLOAT, FLOAT16, BFLOAT16):
-            return float(self.value)
         if self.dtype is DOUBLE:
             return float_of(self.value)
+        if self.dtype in (FLOAT, FLOAT16, BFLOAT16):
+            return float(self.value)
         return float(np.float32(self.value))
 
     def __repr__(self) -> str:

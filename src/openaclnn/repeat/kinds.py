@@ -35,7 +35,7 @@ _RECORD, _WORD, _DOUBLE = (
     struct.Struct("d"),
 )
 
-BY_VALUE = (float, int, bool, str, type(None))
+BY_VALUE = frozenset((float, int, bool, str, type(None)))
 """Types of options that a kind may have: what cannot change."""
 
 
@@ -45,11 +45,15 @@ class Road:
     def __init__(self, operator: Operator) -> None:
         parameters = [p for group in operator.plain_parameters for p in group]
         self._arrays = [p for p in parameters if p.is_tensor]
+        self._names = [p.name for p in self._arrays]
         self._options = [p.python_name for p in parameters if not p.is_tensor]
         self._control: Any = None
         self._kept: list[Any] = []  # what each record relies on
         self._next = 0
         self._lock = threading.Lock()
+        arrays_end = at.FIRST_ARRAY + len(self._arrays) * at.ARRAY_SLOTS
+        gap, options = at.FIRST_OPTION - arrays_end, len(self._options) * at.OPTION_SLOTS
+        self._layout = struct.Struct(f"{arrays_end}q{max(gap, 0) * 8}x{options}q")
         self.call: Callable[..., Any] = _no_road
         products.listeners.append(self.forget)
 
@@ -68,7 +72,7 @@ class Road:
         options = [arguments[name] for name in self._options]
         library = _library([*arrays[:-1], result])
         fits = len(arrays) <= at.MAX_ARRAYS and len(options) <= at.MAX_OPTIONS
-        plain = all(type(option) in BY_VALUE for option in options)
+        plain = BY_VALUE.issuperset(map(type, options))
         if not (library and fits and plain and _compiler()):
             return
         record, kept = _record(self._places(plan), plan, choice, arrays, options, result, library)
@@ -76,8 +80,9 @@ class Road:
 
     def _places(self, plan: Plan) -> list[int]:
         """Where each of the call's arrays stands among the plan's operands; -1 for those it does not read."""
-        order = [operand.parameter for operand in (*plan.inputs, plan.output)]
-        return [order.index(p.name) if p.name in order else -1 for p in self._arrays]
+        order = {operand.parameter: place for place, operand in enumerate(plan.inputs)}
+        order[plan.output.parameter] = len(plan.inputs)
+        return [order.get(name, -1) for name in self._names]
 
     def _enter(self, record: list[int], kept: Any, library: int) -> None:
         if self._control is None:
@@ -90,7 +95,7 @@ class Road:
             index = self._next % at.MAX_KINDS
             self._next += 1
             # In one step, as others may be reading; and before what the old record relies on may go.
-            _RECORD.pack_into(self._table.data, index * _RECORD.size, *record)
+            self._layout.pack_into(self._words, index * _WORD.size * at.RECORD_SLOTS, *record)
             self._kept[index : index + 1] = [held]
             self._control[at.KINDS] = len(self._kept)
 
@@ -120,6 +125,7 @@ class Road:
         control[at.POOL] = pool.control_address()
         control[at.TABLE] = self._table.ctypes.data
         control[at.ARRAYS], control[at.OPTIONS] = len(self._arrays), len(self._options)
+        self._words = self._table.data
         self._control = control
         self.call = builtin("road", emit_road, control.ctypes.data, self)
 
@@ -169,85 +175,95 @@ def _record(
     library: int,
 ) -> tuple[list[int], Any]:
     """A kind's record, and what must live as long."""
-    record = [0] * at.RECORD_SLOTS
     operands = (*plan.inputs, plan.output)
     whole = [*arrays[:-1], result]
-    flat = choice.flat
-    lead = (
-        _lead(whole, result) if flat is not None and len(flat.constants) <= at.MAX_CONSTANTS else -1
-    )
+    flat, lead = choice.flat, -1
+    if flat is not None and len(flat.constants) <= at.MAX_CONSTANTS:
+        lead = _lead(whole, result, library)
     fresh = arrays[-1] is None
-    record[at.OWN_LIBRARY], record[at.FRESH] = library, fresh
-    record[at.ADDRESSES], record[at.RECIPROCAL] = len(operands), -1
-    if lead >= 0:
-        record[at.KERNEL], record[at.GRAIN] = flat.kernel, flat.grain
-        record[at.COUNT_FROM], record[at.COUNT_BELOW] = flat.counts
-        record[at.RECIPROCAL] = flat.reciprocal
-        record[at.CONSTANTS] = len(flat.constants)
-        record[at.CONSTANT : at.CONSTANT + len(flat.constants)] = flat.constants
     make, large, making = _making(result, library, lead >= 0)
-    record[at.MAKE], record[at.MAKE_LARGE], record[at.LARGE_FROM] = (
-        id(make),
-        id(large),
-        results.LARGE,
-    )
-    record[at.MAKE_DTYPE], record[at.RUNNER] = id(making), id(choice.runner)
-    record[at.LEAD] = lead if lead >= 0 else len(arrays) - 1
-    for index, array in enumerate(whole):
-        own = at.FIRST_ARRAY + index * at.ARRAY_SLOTS
-        place = places[index]
-        record[own + at.PLACE] = place
-        if array is None or (fresh and index == len(arrays) - 1):
-            record[own + at.PATTERN] = at.MISSING
-            record[own + at.ITEM] = 0 if array is None else plan.output.dtype.itemsize
-            if array is not None and library == at.TORCH:
-                record[own + at.FIRST] = described(array)[at.DEVICE]
-            continue
-        _expect(record, own, array, library, operands[place] if place >= 0 else None)
-        if lead >= 0:
-            record[own + at.PATTERN] = at.DENSE if array.shape == result.shape else at.ONE
-    for index, option in enumerate(options):
-        own = at.FIRST_OPTION + index * at.OPTION_SLOTS
-        record[own + at.OBJECT] = id(option)
-        if type(option) is float:
-            record[own + at.TYPE] = id(float)
-            record[own + at.BITS] = _WORD.unpack(_DOUBLE.pack(option))[0]
-        elif type(option) is int and -(2**63) <= option < 2**63:
-            record[own + at.TYPE], record[own + at.BITS] = id(int), option
+    # In the order of `slots`, whose names say what each word is.
+    record = [
+        0, library, lead if lead >= 0 else len(arrays) - 1, fresh, id(make), id(large),
+        results.LARGE, id(making), id(choice.runner),
+    ]  # fmt: skip
+    constants = () if lead < 0 else flat.constants
+    if lead < 0:
+        record += 0, 0, 0, 0, -1, 0, len(operands)
+    else:
+        record += (
+            flat.kernel,
+            flat.grain,
+            *flat.counts,
+            flat.reciprocal,
+            len(constants),
+            len(operands),
+        )
+    record += constants + (0,) * (at.MAX_CONSTANTS - len(constants))
+    for array, place in zip(whole, places, strict=True):
+        if array is None:
+            record += 0, 0, at.MISSING, place, 0, 0, 0, *_NO_AXES
+        elif fresh and array is result:
+            device = described(array)[at.DEVICE] if library == at.TORCH else 0
+            record += device, 0, at.MISSING, place, 0, 0, plan.output.dtype.itemsize, *_NO_AXES
+        else:
+            pattern = at.SAME
+            if lead >= 0:
+                pattern = at.DENSE if array.shape == result.shape else at.ONE
+            operand = operands[place] if place >= 0 else None
+            record += _expected(array, library, pattern, place, operand)
+    for option in options:
+        record += _expected_option(option)
     dtypes = [array.dtype for array in whole if array is not None]
     return record, (make, large, making, choice.runner, flat, dtypes, options)
 
 
-def _expect(record: list[int], own: int, array: Any, library: int, operand: Operand | None) -> None:
-    """The words of an array that must be the same again; its slots begin at `own`."""
+_NO_AXES = (0,) * (2 * at.MAX_AXES)
+
+
+def _expected(
+    array: Any, library: int, pattern: int, place: int, operand: Operand | None
+) -> tuple[int, ...]:
+    """The words of an array that must be the same again."""
+    dtype = array.dtype
     if library == at.NUMPY:
-        first, second = id(array.dtype), array.ndim
-        strides = array.strides
+        first, second, strides = id(dtype), array.ndim, array.strides
     else:
         first, second = described(array)[at.DEVICE : at.KIND + 1]
         strides = array.stride()
-    record[own + at.FIRST], record[own + at.SECOND] = first, second
-    record[own + at.PATTERN] = at.SAME
-    record[own + at.ITEM] = array.dtype.itemsize
-    shape, steps = own + at.SHAPE, own + at.STRIDES
-    record[shape : shape + len(strides)] = array.shape
-    record[steps : steps + len(strides)] = strides
-    if operand is not None:
-        record[own + at.LOW], record[own + at.HIGH] = operand.low, operand.high
+    low, high = (0, 0) if operand is None else (operand.low, operand.high)
+    pad = (0,) * (at.MAX_AXES - len(strides))
+    return (
+        first, second, pattern, place, low, high, dtype.itemsize,
+        *array.shape, *pad, *strides, *pad,
+    )  # fmt: skip
 
 
-def _lead(whole: Sequence[Any], result: Any) -> int:
+def _expected_option(option: Any) -> tuple[int, int, int]:
+    """OBJECT, TYPE and BITS of an option."""
+    if type(option) is float:
+        return id(option), id(float), _WORD.unpack(_DOUBLE.pack(option))[0]
+    if type(option) is int and -(2**63) <= option < 2**63:
+        return id(option), id(int), option
+    return id(option), 0, 0
+
+
+def _lead(whole: Sequence[Any], result: Any, library: int) -> int:
     """Which input has the result's shape, where all are row-major and of that shape or of one element; -1 if not so."""
-    given = [array for array in whole if array is not None]
-    if result.size == 1 if isinstance(result, np.ndarray) else result.numel() == 1:
+    shape, own = result.shape, library == at.NUMPY
+    if (result.size if own else result.numel()) == 1:
         return -1  # cannot tell one element from all
-    for array in given:
-        dense = array.flags.c_contiguous if isinstance(array, np.ndarray) else array.is_contiguous()
-        size = array.size if isinstance(array, np.ndarray) else array.numel()
-        if not dense or (array.shape != result.shape and (size != 1 or array.ndim > result.ndim)):
+    lead = -1
+    for index, array in enumerate(whole):
+        if array is None:
+            continue
+        if not (array.flags.c_contiguous if own else array.is_contiguous()):
             return -1
-    shapes = [None if array is None else array.shape for array in whole[:-1]]
-    return shapes.index(result.shape) if result.shape in shapes else -1
+        if array.shape == shape:
+            lead = index if lead < 0 else lead
+        elif (array.size if own else array.numel()) != 1 or array.ndim > len(shape):
+            return -1
+    return lead if lead < len(whole) - 1 else -1  # the last is the result
 
 
 def _making(result: Any, library: int, any_size: bool) -> tuple[Any, Any, Any]:

@@ -236,7 +236,11 @@ def _compiled(form: Form, signature: Signature, wide: int) -> int:
 def constants(form: Form) -> list[int]:
     """The numbers' bits, and the table's address, as the kernel's first arguments."""
     # A NaN's payload would survive the rounding to bfloat16 only by luck: all become the plain one.
-    values = [float_of(value) if value == value else math.nan for value in form.numbers]
+    values = [value if value == value else math.nan for value in form.numbers]
     count = len(values)
-    bits = struct.unpack(f"{count}I", struct.pack(f"{count}f", *values))
+    try:
+        packed = struct.pack(f"{count}f", *values)
+    except OverflowError:  # what FLOAT holds as infinite
+        packed = struct.pack(f"{count}f", *map(float_of, values))
+    bits = struct.unpack(f"{count}I", packed)
     return list(bits) if form.table is None else [*bits, form.table.ctypes.data]

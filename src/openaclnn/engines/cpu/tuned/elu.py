@@ -7,7 +7,8 @@ an input scale, where PyTorch reaches 18), subnormal results included.
 from __future__ import annotations
 
 import math
-from functools import lru_cache
+from collections.abc import Callable
+from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -116,13 +117,23 @@ def _computed(scalars: _Folded, dtype: str) -> Form:
     span = "negative" if inner > 0 else "positive"
     bound = NEGATIVE_LIMIT / abs(inner)  # beyond it exp(inner * x) is 0, or infinite
 
+    name, write = _written(joined, inner == 1, span, shared > 0, apart > 0)
+    return Form(name, write, (multiplier, scale * 2.0**shared, inner, bound, 2.0**-lift))
+
+
+@cache
+def _written(
+    joined: bool, unit: bool, span: str, shared: bool, apart: bool
+) -> tuple[str, Callable[[Site], None]]:
+    """The name of such a form, and what writes it; `unit` is an inner factor of 1."""
+
     def write(site: Site) -> None:
         factor, positive, inside, lowest, lifting = site.numbers
-        exp = Exp(site.code, factor, span, None if inner == 1 else inside)
+        exp = Exp(site.code, factor, span, None if unit else inside)
 
         def body(shape: Shape, index: Value) -> Value:
             x = site.load(shape, 1, index)
-            slope = maximum(x, NEGATIVE_LIMIT if inner == 1 else lowest)
+            slope = maximum(x, NEGATIVE_LIMIT if unit else lowest)
             if joined:  # NaN becomes 0, as the rule for NaN asks
                 slope = intrinsic("minnum", slope, 0.0)
             slope = exp.clamped(slope)
@@ -143,11 +154,10 @@ def _computed(scalars: _Folded, dtype: str) -> Form:
 
         # As many streams as registers allow; one more spills and takes 1.7 times as long.
         wide = "f32" in site.signature.inputs
-        site.loop((8 if wide else 6) if inner == 1 and not apart else (6 if wide else 4), body)
+        site.loop((8 if wide else 6) if unit and not apart else (6 if wide else 4), body)
 
-    kind = "joined" if joined else "plain" if inner == 1 else f"scaled.{span}"
-    name = f"elu.{kind}{'.lifted' * bool(shared)}{'.apart' * bool(apart)}"
-    return Form(name, write, (multiplier, scale * 2.0**shared, inner, bound, 2.0**-lift))
+    kind = "joined" if joined else "plain" if unit else f"scaled.{span}"
+    return f"elu.{kind}{'.lifted' * shared}{'.apart' * apart}", write
 
 
 def _looked_up(scalars: _Folded, dtype: str) -> Form:
