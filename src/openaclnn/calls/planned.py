@@ -42,7 +42,7 @@ def planned(
     operator: Operator, arguments: tuple[Any, ...], workspace_size: bool, executor: bool
 ) -> tuple[Known, tuple[Any, ...]]:
     """Bind, check and plan, or find it done; with the arguments as tensors and plain numbers."""
-    arguments = tuple(_viewed(value) for value in arguments)
+    arguments = tuple([_viewed(v) if type(v) is np.ndarray else v for v in arguments])
     key = _signature(operator, arguments) if workspace_size and executor else None
     known = _plans.get(key) if key is not None else None
     if known is None:
@@ -56,14 +56,12 @@ def planned(
     return known, arguments
 
 
-def _viewed(value: Any) -> Any:
+def _viewed(array: np.ndarray[Any, Any]) -> Any:
     """An array as a tensor; what cannot be one is left for binding to refuse."""
-    if type(value) is np.ndarray:
-        try:
-            return Tensor.from_numpy(value)
-        except TypeError:
-            return value
-    return value
+    try:
+        return Tensor.from_numpy(array)
+    except TypeError:
+        return array
 
 
 def _checked_plan(operator: Operator, call: Call) -> Known:
@@ -79,8 +77,8 @@ def _checked_plan(operator: Operator, call: Call) -> Known:
     return Known(
         plan,
         runner,
-        tuple(operator.places[operand.parameter] for operand in operands),
-        tuple(operator.places[p.name] for p in operator.tensors if p.name != output),
+        tuple([operator.places[operand.parameter] for operand in operands]),
+        operator.input_places,
         operator.places[output],
         device,
     )

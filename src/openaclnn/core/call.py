@@ -59,11 +59,6 @@ class Call:
         assert isinstance(value, Tensor), name
         return value
 
-    def found(self, name: str) -> Tensor | None:
-        """A tensor that was passed; None where it is null or left to us."""
-        value = self.values[name]
-        return value if isinstance(value, Tensor) else None
-
     def given(self, name: str) -> bool:
         """Whether a tensor was passed: neither null nor left to us."""
         return isinstance(self.values[name], Tensor)

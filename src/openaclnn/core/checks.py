@@ -11,7 +11,7 @@ from openaclnn.core.interface import Kind
 from openaclnn.core.outcome import Check, Violation
 from openaclnn.core.plan import broadcast_shapes
 from openaclnn.core.status import Status
-from openaclnn.core.tensor import Format
+from openaclnn.core.tensor import Format, Tensor
 
 RANK_LIMIT = 8
 ND = Format.ACL_FORMAT_ND
@@ -58,8 +58,8 @@ def dtype_in(row: str, *which: str, status: int = INVALID) -> Check:
 
     def broken_by(call: Call) -> Violation | None:
         for name in which:
-            tensor = call.found(name)
-            if tensor is not None and tensor.dtype not in call.product.floats:
+            tensor = call.values[name]
+            if isinstance(tensor, Tensor) and tensor.dtype not in call.product.floats:
                 listed = f"dtype {names(call.product.floats)} (product {call.product.tag})"
                 return Violation(name, listed, tensor.dtype.name)
         return None
@@ -69,8 +69,8 @@ def dtype_in(row: str, *which: str, status: int = INVALID) -> Check:
 
 def dtype_one_of(row: str, name: str, dtypes: tuple[DType, ...], status: int = INVALID) -> Check:
     def broken_by(call: Call) -> Violation | None:
-        tensor = call.found(name)
-        if tensor is not None and tensor.dtype not in dtypes:
+        tensor = call.values[name]
+        if isinstance(tensor, Tensor) and tensor.dtype not in dtypes:
             return Violation(name, f"dtype {names(dtypes)}", tensor.dtype.name)
         return None
 
@@ -79,8 +79,12 @@ def dtype_one_of(row: str, name: str, dtypes: tuple[DType, ...], status: int = I
 
 def same_dtype(row: str, name: str, other: str, status: int = INVALID) -> Check:
     def broken_by(call: Call) -> Violation | None:
-        tensor, model = call.found(name), call.found(other)
-        if tensor is not None and model is not None and tensor.dtype is not model.dtype:
+        tensor, model = call.values[name], call.values[other]
+        if (
+            isinstance(tensor, Tensor)
+            and isinstance(model, Tensor)
+            and tensor.dtype is not model.dtype
+        ):
             expected = f"dtype {model.dtype}, the dtype of {other}"
             return Violation(name, expected, tensor.dtype.name)
         return None
@@ -102,11 +106,12 @@ def castable(row: str, name: str, source: Callable[[Call], DType | None], what: 
     """The computed type may be written to the output."""
 
     def broken_by(call: Call) -> Violation | None:
-        tensor = call.found(name)
-        computed = None if tensor is None else source(call)
-        if tensor is not None and computed is not None and not can_cast(computed, tensor.dtype):
-            expected = f"a dtype that {computed} ({what}) converts to"
-            return Violation(name, expected, tensor.dtype.name)
+        tensor = call.values[name]
+        if isinstance(tensor, Tensor):
+            computed = source(call)
+            if computed is not None and not can_cast(computed, tensor.dtype):
+                expected = f"a dtype that {computed} ({what}) converts to"
+                return Violation(name, expected, tensor.dtype.name)
         return None
 
     return Check(row, INVALID, f"{what} converts to the dtype of {name}", broken_by)
@@ -114,8 +119,8 @@ def castable(row: str, name: str, source: Callable[[Call], DType | None], what: 
 
 def same_shape(row: str, name: str, other: str, status: int = INVALID) -> Check:
     def broken_by(call: Call) -> Violation | None:
-        tensor, model = call.found(name), call.found(other)
-        if tensor is not None and model is not None and tensor.shape != model.shape:
+        tensor, model = call.values[name], call.values[other]
+        if isinstance(tensor, Tensor) and isinstance(model, Tensor) and tensor.shape != model.shape:
             expected = f"shape {model.shape}, the shape of {other}"
             return Violation(name, expected, f"shape {tensor.shape}")
         return None
@@ -126,8 +131,8 @@ def same_shape(row: str, name: str, other: str, status: int = INVALID) -> Check:
 def rank_at_most(row: str, *which: str) -> Check:
     def broken_by(call: Call) -> Violation | None:
         for name in which:
-            tensor = call.found(name)
-            if tensor is not None and len(tensor.shape) > RANK_LIMIT:
+            tensor = call.values[name]
+            if isinstance(tensor, Tensor) and len(tensor.shape) > RANK_LIMIT:
                 return Violation(name, f"at most {RANK_LIMIT} dimensions", f"{tensor.rank}")
         return None
 
@@ -136,8 +141,8 @@ def rank_at_most(row: str, *which: str) -> Check:
 
 def rank_is(row: str, name: str, rank: int, status: int = INVALID) -> Check:
     def broken_by(call: Call) -> Violation | None:
-        tensor = call.found(name)
-        if tensor is not None and len(tensor.shape) != rank:
+        tensor = call.values[name]
+        if isinstance(tensor, Tensor) and len(tensor.shape) != rank:
             return Violation(name, f"{rank} dimensions", f"{tensor.rank}, shape {tensor.shape}")
         return None
 
@@ -148,8 +153,8 @@ def element_count_is(
     row: str, name: str, count: Callable[[Call], int], what: str, status: int = INVALID
 ) -> Check:
     def broken_by(call: Call) -> Violation | None:
-        tensor = call.found(name)
-        if tensor is not None and tensor.size != count(call):
+        tensor = call.values[name]
+        if isinstance(tensor, Tensor) and tensor.size != count(call):
             return Violation(name, f"{count(call)} elements ({what})", f"{tensor.size}")
         return None
 
@@ -166,8 +171,8 @@ def shape_is(
     """The shape is one of those that the call asks for."""
 
     def broken_by(call: Call) -> Violation | None:
-        tensor = call.found(name)
-        if tensor is not None:
+        tensor = call.values[name]
+        if isinstance(tensor, Tensor):
             shapes = wanted(call)
             if tensor.shape not in shapes:
                 listed = " or ".join(map(str, shapes))
@@ -196,8 +201,8 @@ def output_shape(row: str, name: str, inputs: tuple[str, ...]) -> Check:
     """The output has the broadcast shape of the inputs."""
 
     def broken_by(call: Call) -> Violation | None:
-        tensor = call.found(name)
-        if tensor is None:
+        tensor = call.values[name]
+        if not isinstance(tensor, Tensor):
             return None
         wanted = broadcast_shapes(*[call.tensor(each).shape for each in inputs])
         if tensor.shape != wanted:
@@ -224,8 +229,8 @@ def reduction_known(row: str, name: str, status: int = INVALID) -> Check:
 def format_is_nd(row: str, *which: str) -> Check:
     def broken_by(call: Call) -> Violation | None:
         for name in which:
-            tensor = call.found(name)
-            if tensor is not None and tensor.format != ND:
+            tensor = call.values[name]
+            if isinstance(tensor, Tensor) and tensor.format != ND:
                 return Violation(name, "format ND", format_name(tensor.format))
         return None
 

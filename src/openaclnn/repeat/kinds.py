@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import importlib.util
+import operator
 import struct
 import sys
 import threading
@@ -42,11 +43,13 @@ BY_VALUE = frozenset((float, int, bool, str, type(None)))
 class Road:
     """The short road of an operator's plain calls: `call(*arrays, *options, product)`, or NotImplemented."""
 
-    def __init__(self, operator: Operator) -> None:
-        parameters = [p for group in operator.plain_parameters for p in group]
+    def __init__(self, declared: Operator) -> None:
+        parameters = [p for group in declared.plain_parameters for p in group]
         self._arrays = [p for p in parameters if p.is_tensor]
         self._names = [p.name for p in self._arrays]
+        self._arrays_of = _getter([p.python_name for p in self._arrays])
         self._options = [p.python_name for p in parameters if not p.is_tensor]
+        self._options_of = _getter(self._options)
         self._control: Any = None
         self._kept: list[Any] = []  # what each record relies on
         self._next = 0
@@ -68,8 +71,7 @@ class Road:
         self, plan: Plan, choice: Choice, arguments: Mapping[str, Any], result: Any
     ) -> None:
         """Let the next call of this kind take the road, if it can."""
-        arrays = [arguments[p.python_name] for p in self._arrays]
-        options = [arguments[name] for name in self._options]
+        arrays, options = self._arrays_of(arguments), self._options_of(arguments)
         library = _library([*arrays[:-1], result])
         fits = len(arrays) <= at.MAX_ARRAYS and len(options) <= at.MAX_OPTIONS
         plain = BY_VALUE.issuperset(map(type, options))
@@ -138,6 +140,13 @@ class Road:
         control[at.IS_NEGATED] = id(self._is_neg)
         control[at.PARAMETER] = id(sys.modules["torch"].nn.Parameter)
         control[at.TENSOR] = id(tensor)
+
+
+def _getter(names: Sequence[str]) -> Callable[[Mapping[str, Any]], tuple[Any, ...]]:
+    """What gives the arguments of these names."""
+    if len(names) > 1:
+        return operator.itemgetter(*names)
+    return lambda arguments: tuple([arguments[name] for name in names])
 
 
 def nothing_chosen() -> bool:
@@ -213,7 +222,13 @@ def _record(
             operand = operands[place] if place >= 0 else None
             record += _expected(array, library, pattern, place, operand)
     for option in options:
-        record += _expected_option(option)
+        kind = type(option)
+        if kind is float:
+            record += id(option), id(float), _WORD.unpack(_DOUBLE.pack(option))[0]
+        elif kind is int and -(2**63) <= option < 2**63:
+            record += id(option), id(int), option
+        else:
+            record += id(option), 0, 0
     dtypes = [array.dtype for array in whole if array is not None]
     return record, (make, large, making, choice.runner, flat, dtypes, options)
 
@@ -237,15 +252,6 @@ def _expected(
         first, second, pattern, place, low, high, dtype.itemsize,
         *array.shape, *pad, *strides, *pad,
     )  # fmt: skip
-
-
-def _expected_option(option: Any) -> tuple[int, int, int]:
-    """OBJECT, TYPE and BITS of an option."""
-    if type(option) is float:
-        return id(option), id(float), _WORD.unpack(_DOUBLE.pack(option))[0]
-    if type(option) is int and -(2**63) <= option < 2**63:
-        return id(option), id(int), option
-    return id(option), 0, 0
 
 
 def _lead(whole: Sequence[Any], result: Any, library: int) -> int:

@@ -105,23 +105,21 @@ def runner(
         kernel, len(operands), len(constants), len(others), shape[form.row_axis], shape[-1],
         form.rows, form.columns, row_tiles, column_tiles, int(form.merged), 0, *constants,
     ]  # fmt: skip
-    tables = []
+    tables: list[int] = []
     size = form.rows * form.columns
     buffer = 0
     for index, (operand, mode) in enumerate(zip(operands, form.modes, strict=True)):
         item = operand.dtype.itemsize
-        strides = [step * item for step in operand.strides]
-        strides = strides if len(plan.shape) > 1 else [0, *strides]
-        writes = index == len(operands) - 1
-        copy = copies.copier(item, writes) if mode == PACKED else 0
-        row_step, step = strides[form.row_axis], strides[-1]
+        strides = operand.strides if len(plan.shape) > 1 else (0, *operand.strides)
+        row_step, step = strides[form.row_axis] * item, strides[-1] * item
+        copy = copies.copier(item, index == len(operands) - 1) if mode == PACKED else 0
         block += item, mode, row_step, step, operand.offset * item, copy, buffer, 0
-        tables.append([strides[axis] for axis in others])
         if mode == PACKED:
             buffer += -(-size * item // LINE) * LINE
+        if others:
+            tables += [strides[axis] * item for axis in others]
     block += [shape[axis] for axis in others]
-    for table in tables:
-        block += table
+    block += tables
     words = array("q", block)
     count = row_tiles * column_tiles
     for axis in others:

@@ -17,7 +17,14 @@ from openaclnn.core.plan import Operand, Plan
 from openaclnn.engines.cpu import pool
 from openaclnn.engines.cpu.classes import rows, totals
 from openaclnn.engines.cpu.classes.one_row import Sums, emit_one_row
-from openaclnn.engines.cpu.classes.parameters import Parameters, fields, objection, pack, places
+from openaclnn.engines.cpu.classes.parameters import (
+    Parameters,
+    double,
+    fields,
+    objection,
+    pack,
+    places,
+)
 from openaclnn.engines.cpu.classes.tile import TILE_CLASSES, TILE_ROWS, Tile
 from openaclnn.engines.cpu.registry import KERNELS, Runner
 from openaclnn.engines.machine.cache import Emit, compiled
@@ -123,15 +130,15 @@ class CrossEntropy:
         block = pack(
             SLOTS, plan, PLACES,
             {
-                "weighted": int(numbers["weighted"]),
-                "mean": int(numbers["mean"]),
-                "zloss": int(numbers["zloss_scale"] != 0),
-                "grad_zloss_given": int(numbers["grad_zloss_given"]),
-                "smooths": int(numbers["label_smoothing"] != 0),
-                "smoothing": float(numbers["label_smoothing"]),
-                "zloss_scale": 2.0 * float(numbers["zloss_scale"]),
+                "weighted": numbers["weighted"],
+                "mean": numbers["mean"],
+                "zloss": numbers["zloss_scale"] != 0,
+                "grad_zloss_given": numbers["grad_zloss_given"],
+                "smooths": numbers["label_smoothing"] != 0,
+                "smoothing": double(numbers["label_smoothing"]),
+                "zloss_scale": double(2.0 * numbers["zloss_scale"]),
                 "table": 0 if table is None else table.ctypes.data,
-                "staged": int(not side_by_side),
+                "staged": not side_by_side,
                 "tile": tile,
                 "chunk": chunk,
                 "chunks": chunks,

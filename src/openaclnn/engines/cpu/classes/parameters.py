@@ -52,7 +52,7 @@ def pack(
     slots: Mapping[str, int],
     plan: Plan,
     operands: Mapping[str, int],
-    others: Mapping[str, int | float],
+    others: Mapping[str, int],
 ) -> array[int]:
     """The block of a plan, with its operands' slots as `places` gave them; steps count bytes."""
     words = [0] * len(slots)
@@ -64,11 +64,12 @@ def pack(
         steps = (operand.offset, operand.class_stride, *missing, *operand.strides)
         words[first : first + len(_OPERAND_FIELDS)] = number, *[step * item for step in steps]
     for name, value in others.items():
-        words[slots[name]] = value if isinstance(value, int) else _bits(value)
+        words[slots[name]] = value
     return array("q", words)
 
 
-def _bits(number: float) -> int:
+def double(number: float) -> int:
+    """A FLOAT64 as a slot holds it."""
     bits: int = struct.unpack("q", struct.pack("d", number))[0]
     return bits
 
