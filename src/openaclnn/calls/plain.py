@@ -86,7 +86,8 @@ def stray_target(plan: Plan, tensors: list[Tensor]) -> AclnnError:
 
 def plan_tensors(plan: Plan, call: Call) -> list[Tensor]:
     """The tensors in the order that kernels take their addresses, the output last."""
-    return [call.tensor(operand.parameter) for operand in (*plan.inputs, plan.output)]
+    values = call.values
+    return [values[operand.parameter] for operand in (*plan.inputs, plan.output)]
 
 
 def _model(operator: Operator, arguments: Mapping[str, Any]) -> Any:

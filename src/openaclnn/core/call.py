@@ -154,21 +154,13 @@ def _slots(operator: Interface) -> tuple[_Slot, ...]:
     )
 
 
-def _attribute(
-    operator: Interface,
-    parameter: Parameter,
-    convert: Callable[[Parameter, Any], Any],
-    value: Any,
-) -> Any:
-    """An attribute as the C type would hold it; values of another type are refused here."""
-    try:
-        return convert(parameter, value)
-    except (TypeError, ValueError) as error:
-        expected, _, got = str(error).rpartition(", got ")
-        if not expected:
-            kinds = {Kind.INT64: "an integer", Kind.FLOAT: "a number", Kind.DOUBLE: "a number"}
-            expected, got = kinds.get(parameter.kind, "a value"), type(value).__name__
-        raise _refuse(operator, parameter, expected, got) from None
+def _unfit(operator: Interface, parameter: Parameter, value: Any, error: Exception) -> AclnnError:
+    """The refusal of an attribute that the C type could not hold."""
+    expected, _, got = str(error).rpartition(", got ")
+    if not expected:
+        kinds = {Kind.INT64: "an integer", Kind.FLOAT: "a number", Kind.DOUBLE: "a number"}
+        expected, got = kinds.get(parameter.kind, "a value"), type(value).__name__
+    return _refuse(operator, parameter, expected, got)
 
 
 def _tensor(operator: Interface, parameter: Parameter, value: Any) -> Tensor:
@@ -197,7 +189,10 @@ def bind_arguments(
         if convert is None:
             values[name] = None if value is None else _tensor(operator, parameter, value)
         else:
-            values[name] = bound = _attribute(operator, parameter, convert, value)
+            try:
+                values[name] = bound = convert(parameter, value)
+            except (TypeError, ValueError) as error:
+                raise _unfit(operator, parameter, value, error) from None
             if isinstance(bound, Scalar) and not bound.alive:
                 raise _refuse(operator, parameter, "a live scalar", "a destroyed one")
     return Call(operator, values, product, workspace_size, executor)
@@ -210,7 +205,10 @@ def bind_plain(operator: Interface, arguments: Mapping[str, Any], product: Produ
     for name, python_name, parameter, convert in _slots(operator):
         value = arguments[python_name]
         if convert is not None:
-            values[name] = _attribute(operator, parameter, convert, value)
+            try:
+                values[name] = convert(parameter, value)
+            except (TypeError, ValueError) as error:
+                raise _unfit(operator, parameter, value, error) from None
         elif value is None:
             automatic = parameter.computed or parameter.kind is _OUTPUT
             values[name] = AUTO if automatic else None
@@ -261,7 +259,10 @@ def oracle_arguments(
                 value if isinstance(value, str) else parameter.choices[value]
             )
         else:
-            bound = _attribute(operator, parameter, _CONVERT[parameter.kind], value)
+            try:
+                bound = _CONVERT[parameter.kind](parameter, value)
+            except (TypeError, ValueError) as error:
+                raise _unfit(operator, parameter, value, error) from None
             if isinstance(bound, Scalar):
                 bound = bound.float32()
             arguments[parameter.python_name] = (

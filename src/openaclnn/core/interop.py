@@ -83,7 +83,7 @@ def _from_torch(value: Any) -> Tensor:
     kind = device.type
     if value.layout is not sys.modules["torch"].strided or kind == "meta":
         raise TypeError(f"a strided tensor with data, got {value.layout} on {value.device}")
-    if value.is_neg() or value.is_conj():
+    if value.is_neg() or (dtype.kind == "complex" and value.is_conj()):
         raise TypeError("a tensor without a pending negation or conjugation, got a lazy view")
     return Tensor(
         tuple(value.shape),

@@ -49,9 +49,12 @@ def torch_functions() -> tuple[int, int] | None:
 
 def described(tensor: Any) -> list[int]:
     """What PyTorch's function says of a tensor: the slots of a view from DATA to OFFSET."""
-    words = (ctypes.c_int64 * 8)()
+    words = _Words()
     _describe()(tensor, ctypes.addressof(words))
     return list(words)
+
+
+_Words = ctypes.c_int64 * 8
 
 
 @functools.cache

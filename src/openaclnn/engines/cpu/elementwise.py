@@ -50,13 +50,13 @@ class Elementwise:
 
     def declines(self, plan: Plan) -> str | None:
         """Why it does not serve a plan; None if it does."""
-        kinds = [operand.dtype for operand in (*plan.inputs, plan.output)]
-        for dtype in kinds:
-            if dtype not in FLOATS:
+        half = machine().half
+        lacks_half = False
+        for operand in (*plan.inputs, plan.output):
+            if operand.dtype not in FLOATS:
                 return "integer, DOUBLE and COMPLEX operands are served by NumPy"
-        if FLOAT16 in kinds and not machine().half:
-            return "this CPU has no float16 conversions"
-        return None
+            lacks_half = lacks_half or (operand.dtype is FLOAT16 and not half)
+        return "this CPU has no float16 conversions" if lacks_half else None
 
     def runner(self, plan: Plan, lanes: int = 0) -> Runner:
         """What runs a plan."""

@@ -236,8 +236,9 @@ def _compiled(form: Form, signature: Signature, wide: int) -> int:
 def constants(form: Form) -> list[int]:
     """The numbers' bits, and the table's address, as the kernel's first arguments."""
     # A NaN's payload would survive the rounding to bfloat16 only by luck: all become the plain one.
-    values = [value if value == value else math.nan for value in form.numbers]
-    count = len(values)
+    values, count = form.numbers, len(form.numbers)
+    if math.isnan(sum(values)):
+        values = tuple([math.nan if math.isnan(value) else value for value in values])
     try:
         packed = struct.pack(f"{count}f", *values)
     except OverflowError:  # what FLOAT holds as infinite
