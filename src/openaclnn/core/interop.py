@@ -6,6 +6,7 @@ A library is touched only if the caller already imported it.
 from __future__ import annotations
 
 import ctypes
+import functools
 import sys
 from typing import Any
 
@@ -27,9 +28,13 @@ __all__ = [
 
 def is_number(value: Any) -> bool:
     """Whether this is a bare real number, which takes the dtype of the tensors beside it."""
-    return type(value) is not np.ndarray and isinstance(
-        value, (bool, int, float, np.bool_, np.integer, np.floating)
-    )
+    kind: Any = type(value)
+    return _is_number_type(kind)
+
+
+@functools.cache
+def _is_number_type(kind: Any) -> bool:
+    return issubclass(kind, (bool, int, float, np.bool_, np.integer, np.floating))
 
 
 def _is_torch(value: Any) -> bool:
@@ -79,9 +84,7 @@ def _from_torch(value: Any) -> Tensor:
     dtype = dtype_of_torch(value.dtype)
     if dtype is None:
         raise TypeError(f"a tensor of a dtype the interface has, got {value.dtype}")
-    device = value.device
-    kind = device.type
-    if value.layout is not sys.modules["torch"].strided or kind == "meta":
+    if value.layout is not sys.modules["torch"].strided or value.is_meta:
         raise TypeError(f"a strided tensor with data, got {value.layout} on {value.device}")
     if value.is_neg() or (dtype.kind == "complex" and value.is_conj()):
         raise TypeError("a tensor without a pending negation or conjugation, got a lazy view")
@@ -91,7 +94,7 @@ def _from_torch(value: Any) -> Tensor:
         tuple(value.stride()),
         base=value.data_ptr(),
         owner=value,
-        device=device_name(kind, device.index or 0),
+        device="cpu" if value.is_cpu else device_name(value.device.type, value.device.index or 0),
     )
 
 

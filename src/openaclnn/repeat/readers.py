@@ -47,11 +47,11 @@ def torch_functions() -> tuple[int, int] | None:
     return found.from_python, found.current_stream
 
 
-def described(tensor: Any) -> list[int]:
+def described(tensor: Any) -> Any:
     """What PyTorch's function says of a tensor: the slots of a view from DATA to OFFSET."""
     words = _Words()
     _describe()(tensor, ctypes.addressof(words))
-    return list(words)
+    return words
 
 
 _Words = ctypes.c_int64 * 8
