@@ -110,7 +110,7 @@ def phase_one(
     known_addresses = [
         (operand, tensor)
         for operand, tensor in zip((*plan.inputs, plan.output), operands, strict=False)
-        if tensor.raw and tensor.base
+        if tensor.raw and tensor.base  # other memory is alive as long as its tensor
     ]
     if known_addresses:
         _remembering.add(made)

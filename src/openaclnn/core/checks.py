@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from openaclnn.core.call import Call
-from openaclnn.core.dtypes import FLOAT, DType, can_cast
+from openaclnn.core.dtypes import DTYPES, FLOAT, DType, can_cast
 from openaclnn.core.interface import Kind
 from openaclnn.core.outcome import Check, Violation
 from openaclnn.core.plan import broadcast_shapes
@@ -19,6 +19,10 @@ ND = Format.ACL_FORMAT_ND
 NULL = Status.ACLNN_ERR_PARAM_NULLPTR
 INVALID = Status.ACLNN_ERR_PARAM_INVALID
 TILING = Status.ACLNN_ERR_INNER_TILING_ERROR
+
+
+CONVERTIBLE = frozenset(dtype for dtype in DTYPES if can_cast(dtype, FLOAT))
+"""What a scalar may be where FLOAT is computed with."""
 
 
 def names(dtypes: Iterable[DType]) -> str:
@@ -95,8 +99,9 @@ def same_dtype(row: str, name: str, other: str, status: int = INVALID) -> Check:
 def scalar_castable(row: str, *which: str) -> Check:
     def broken_by(call: Call) -> Violation | None:
         for name in which:
-            if not can_cast(call[name].dtype, FLOAT):
-                return Violation(name, "a scalar convertible to FLOAT", call[name].dtype.name)
+            dtype = call.values[name].dtype
+            if dtype not in CONVERTIBLE:
+                return Violation(name, "a scalar convertible to FLOAT", dtype.name)
         return None
 
     return Check(row, INVALID, f"convertible to FLOAT: {', '.join(which)}", broken_by)

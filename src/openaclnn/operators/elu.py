@@ -39,7 +39,7 @@ PARAMETERS = (
 
 
 def _alpha_not_negative(call: Call) -> Violation | None:
-    if call["isResult"] and call["alpha"].float32() < 0:  # NaN and -0 pass
+    if call.values["isResult"] and call["alpha"].float32() < 0:  # NaN and -0 pass
         return Violation("alpha", ">= 0 when isResult is true", str(call["alpha"].float32()))
     return None
 
