@@ -15,9 +15,12 @@ from openaclnn.core.tensor import element_count
 
 def promoted_dtype(call: Call, *names: str) -> DType | None:
     """The tensors' common type, promoted pairwise from left to right; None where a pair has none."""
-    found: DType | None = call.tensor(names[0]).dtype
+    values = call.values
+    found: DType | None = values[names[0]].dtype
     for name in names[1:]:
-        found = None if found is None else promote(found, call.tensor(name).dtype)
+        dtype = values[name].dtype
+        if dtype is not found:
+            found = None if found is None else promote(found, dtype)
     return found
 
 
