@@ -51,9 +51,9 @@ class Road:
         self._options = [p.python_name for p in parameters if not p.is_tensor]
         self._options_of = _getter(self._options)
         self._control: Any = None
-        self._kept: list[Any] = []  # what each record relies on
+        self._kept: list[Any] = [None] * at.MAX_KINDS  # what each record relies on
         self._next = 0
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a finaliser may come in between
         arrays_end = at.FIRST_ARRAY + len(self._arrays) * at.ARRAY_SLOTS
         gap, options = at.FIRST_OPTION - arrays_end, len(self._options) * at.OPTION_SLOTS
         self._layout = struct.Struct(f"{arrays_end}q{max(gap, 0) * 8}x{options}q")
@@ -62,10 +62,12 @@ class Road:
 
     def forget(self) -> None:
         """Nothing is known any more."""
-        if self._control is not None:
-            self._control[at.KINDS] = 0
-        self._kept.clear()
-        self._next = 0
+        with self._lock:
+            if self._control is not None:
+                self._control[at.KINDS] = 0
+                self._table[:] = 0
+            self._kept = [None] * at.MAX_KINDS
+            self._next = 0
 
     def remember(
         self, plan: Plan, choice: Choice, arguments: Mapping[str, Any], result: Any
@@ -98,8 +100,8 @@ class Road:
             self._next += 1
             # In one step, as others may be reading; and before what the old record relies on may go.
             self._layout.pack_into(self._words, index * _WORD.size * at.RECORD_SLOTS, *record)
-            self._kept[index : index + 1] = [held]
-            self._control[at.KINDS] = len(self._kept)
+            self._kept[index] = held
+            self._control[at.KINDS] = max(self._control[at.KINDS], index + 1)
 
     def _open(self) -> None:
         from openaclnn.engines.cpu import pool
