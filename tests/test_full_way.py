@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import weakref
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,13 @@ def test_an_array_s_address_is_what_numpy_says() -> None:
     whole = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
     for array in (whole, whole[1:], whole[:, ::-1], whole.T, whole[:0], np.array(1, np.float32)):
         assert Tensor.from_numpy(array).address == array.__array_interface__["data"][0]
+
+
+def test_a_proxy_s_memory_is_not_read_as_an_array_s() -> None:
+    x = np.linspace(-2, 2, 16, dtype=np.float32)
+    np.testing.assert_array_equal(
+        openaclnn.elu_backward(x, weakref.proxy(x)), openaclnn.elu_backward(x, x)
+    )
 
 
 @pytest.mark.parametrize(

@@ -163,6 +163,10 @@ def _asked_address(array: np.ndarray[Any, Any]) -> int:
 
 
 def _read_address(array: np.ndarray[Any, Any]) -> int:
+    if (
+        type(array) is not np.ndarray
+    ):  # a proxy says that it is one, but does not lie in memory like one
+        return _asked_address(array)
     return _pointer_at(id(array) + object.__basicsize__).value or 0
 
 
