@@ -8,7 +8,6 @@ from typing import Any
 
 from openaclnn.core.dtypes import FLOAT16, FLOATS, DType
 from openaclnn.core.plan import Operand, Plan
-from openaclnn.core.tensor import element_count
 from openaclnn.engines.cpu import tiles
 from openaclnn.engines.cpu.forms import (
     TUNED,
@@ -24,18 +23,6 @@ from openaclnn.engines.formulas import FORMULAS, Formula
 from openaclnn.engines.machine.host import machine
 
 __all__ = ["Elementwise", "plain_form"]
-
-
-FEW = 1025
-"""From so many elements on, vectors are as wide as the machine's. After 512-bit ones the CPU runs everything at a
-lower frequency for a while: a call on 100 elements that went its full way took 134 us with them, 102 without."""
-
-NARROW = 4  # lanes for fewer
-
-
-def _lanes(plan: Plan) -> int:
-    """Lanes for a plan; 0: the machine's."""
-    return NARROW if machine().lanes > 8 and element_count(plan.shape) < FEW else 0
 
 
 def plain_form(plan: Plan) -> Form:
@@ -73,21 +60,17 @@ class Elementwise:
 
     def runner(self, plan: Plan, lanes: int = 0) -> Runner:
         """What runs a plan."""
-        return runner_of(plan, form_of(plan), lanes or _lanes(plan))
+        return runner_of(plan, form_of(plan), lanes)
 
     def runner_and_flat(self, plan: Plan) -> tuple[Runner, Flat | None]:
         """The same, with the plan's kernel for any size; None where its operands need more than a pointer each."""
         layout, form = tiles.arrange(plan), form_of(plan)
-        lanes, numbers = _lanes(plan), constants(form)
-        kernel = kernel_address(form, _signature(plan, layout), lanes)
+        kernel, numbers = kernel_address(form, _signature(plan, layout)), constants(form)
         run = tiles.runner(plan, layout, kernel, numbers, keep=form)
         if not layout.flat or any(operand.offset for operand in (*plan.inputs, plan.output)):
             return run, None
         reciprocal = form.names.index(plan.reciprocal) if plan.reciprocal else -1
-        least, most = form.counts
-        if machine().lanes > 8:
-            least, most = (least, min(most, FEW)) if lanes else (max(least, FEW), most)
-        return run, Flat(kernel, tiles.GRAIN, tuple(numbers), reciprocal, (least, most), form)
+        return run, Flat(kernel, tiles.GRAIN, tuple(numbers), reciprocal, form.counts, form)
 
     def variants(self) -> Iterator[Plan]:
         """Plans of one dtype throughout, dense and with one first value, by all forms; and strided ones."""
