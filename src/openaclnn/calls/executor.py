@@ -110,7 +110,7 @@ def phase_one(
     known_addresses = [
         (operand, tensor)
         for operand, tensor in zip((*plan.inputs, plan.output), operands, strict=False)
-        if tensor.base
+        if tensor.raw and tensor.base  # other memory is alive as long as its tensor
     ]
     if known_addresses:
         _remembering.add(made)
@@ -200,7 +200,7 @@ def phase_two(
             _remembering.add(executor)
         owners = executor.owners or check_memory(plan, (*plan.inputs, plan.output), tensors)
         check_overlap(plan, tensors)
-        addresses, runner = tuple(tensor.address for tensor in tensors), executor.runner
+        addresses, runner = tuple([tensor.address for tensor in tensors]), executor.runner
         here = queue.device.name == executor.device
 
         def task(owners: Any = owners) -> None:

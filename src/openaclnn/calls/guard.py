@@ -33,8 +33,8 @@ def check_devices(call: Call) -> str:
     """The memory that all tensors of a call lie in; mixing two is refused."""
     device = ""
     for parameter in call.operator.tensors:
-        if call.given(parameter.name):
-            own = call.tensor(parameter.name)
+        own = call.values[parameter.name]
+        if isinstance(own, Tensor):
             if device and own.device != device and not own.empty:
                 raise AclnnError(
                     Status.ACLNN_ERR_PARAM_INVALID, call.operator.name, parameter.name,

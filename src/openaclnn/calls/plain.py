@@ -15,7 +15,7 @@ from openaclnn.core.interop import (
     allocate_like,
     as_tensor,
     is_number,
-    stream_source,
+    stream_of,
     view_memory,
 )
 from openaclnn.core.plan import Plan
@@ -61,8 +61,8 @@ def call_plain(
         if arguments["out"] is not None:
             check_overlap(plan, tensors)
         choice = choose_engine(plan, device)
-        stream = stream_source(result)()
-        if choice.runner(tuple(tensor.address for tensor in tensors), stream):
+        stream = stream_of(result)
+        if choice.runner(tuple([tensor.address for tensor in tensors]), stream):
             raise stray_target(plan, tensors)
         if road is not None and product is None and nothing_chosen():
             road.remember(plan, choice, arguments, result)
@@ -86,7 +86,8 @@ def stray_target(plan: Plan, tensors: list[Tensor]) -> AclnnError:
 
 def plan_tensors(plan: Plan, call: Call) -> list[Tensor]:
     """The tensors in the order that kernels take their addresses, the output last."""
-    return [call.tensor(operand.parameter) for operand in (*plan.inputs, plan.output)]
+    values = call.values
+    return [values[operand.parameter] for operand in (*plan.inputs, plan.output)]
 
 
 def _model(operator: Operator, arguments: Mapping[str, Any]) -> Any:

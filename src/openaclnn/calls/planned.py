@@ -5,6 +5,7 @@ Nothing in a plan depends on addresses, so a call like one before differs in its
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Hashable
 from math import copysign
 from typing import Any, NamedTuple
@@ -14,6 +15,7 @@ import numpy as np
 from openaclnn.calls.guard import check_devices, check_output_layout
 from openaclnn.core.call import Call, bind_arguments
 from openaclnn.core.declare import Operator
+from openaclnn.core.interop import as_tensor
 from openaclnn.core.plan import Plan
 from openaclnn.core.products import chosen_product, current_product, listeners
 from openaclnn.core.tensor import Scalar, Tensor
@@ -42,7 +44,9 @@ def planned(
     operator: Operator, arguments: tuple[Any, ...], workspace_size: bool, executor: bool
 ) -> tuple[Known, tuple[Any, ...]]:
     """Bind, check and plan, or find it done; with the arguments as tensors and plain numbers."""
-    arguments = tuple(_viewed(value) for value in arguments)
+    torch = sys.modules.get("torch")
+    arrays = (np.ndarray,) if torch is None else (np.ndarray, torch.Tensor)
+    arguments = tuple([_viewed(v) if type(v) in arrays else v for v in arguments])
     key = _signature(operator, arguments) if workspace_size and executor else None
     known = _plans.get(key) if key is not None else None
     if known is None:
@@ -56,14 +60,12 @@ def planned(
     return known, arguments
 
 
-def _viewed(value: Any) -> Any:
+def _viewed(array: Any) -> Any:
     """An array as a tensor; what cannot be one is left for binding to refuse."""
-    if type(value) is np.ndarray:
-        try:
-            return Tensor.from_numpy(value)
-        except TypeError:
-            return value
-    return value
+    try:
+        return as_tensor(array)
+    except TypeError:
+        return array
 
 
 def _checked_plan(operator: Operator, call: Call) -> Known:
@@ -79,8 +81,8 @@ def _checked_plan(operator: Operator, call: Call) -> Known:
     return Known(
         plan,
         runner,
-        tuple(operator.places[operand.parameter] for operand in operands),
-        tuple(operator.places[p.name] for p in operator.tensors if p.name != output),
+        tuple([operator.places[operand.parameter] for operand in operands]),
+        operator.input_places,
         operator.places[output],
         device,
     )

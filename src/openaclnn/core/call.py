@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import operator as python_operator
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from openaclnn.core.dtypes import FLOAT, DType, promote
+from openaclnn.core.dtypes import FLOAT, DType, float_of, promote
 from openaclnn.core.interface import REQUIRED, Interface, Kind, Parameter
 from openaclnn.core.interop import as_tensor, is_number, to_numpy
 from openaclnn.core.products import Product
@@ -27,6 +28,7 @@ AUTO: Any = _Auto()
 """Stands for a tensor that the plain call leaves to us: the output to allocate, a value to compute."""
 
 _INT64_LIMIT = 1 << 63
+_INT64, _OUTPUT = Kind.INT64, Kind.OUTPUT  # asking the class takes longer than comparing
 
 
 class Call:
@@ -66,7 +68,7 @@ class Call:
         """The reduction's name, or None where the value is not one."""
         parameter = self.operator.reduction
         value = self.values[parameter.name]
-        if parameter.kind is Kind.INT64:
+        if parameter.kind is _INT64:
             known = isinstance(value, int) and 0 <= value < len(parameter.choices)
             return parameter.choices[value] if known else None
         if value is None:  # a null string takes the definition's default
@@ -78,37 +80,40 @@ def _refuse(operator: Interface, parameter: Parameter, expected: str, got: str) 
     return AclnnError(Status.ACLNN_ERR_PARAM_INVALID, operator.name, parameter.name, expected, got)
 
 
-def _attribute(operator: Interface, parameter: Parameter, value: Any) -> Any:
-    """An attribute as the C type would hold it; values of another type are refused here."""
-    try:
-        if parameter.kind is Kind.SCALAR:
-            return None if value is None else Scalar.of(value)
-        if parameter.kind is Kind.BOOL:
-            if isinstance(value, (bool, np.bool_)) or value in (0, 1):
-                return bool(value)
-            raise TypeError(f"a bool, got {value!r}")
-        if parameter.kind is Kind.CSTRING:
-            return _name(parameter, value)
-        if parameter.kind is Kind.INT64:
-            if isinstance(value, str) and value in parameter.choices:
-                return parameter.choices.index(value)
-            if isinstance(value, str) and parameter.choices:
-                return value  # left to the operator's own check, at its place in the order
-            number = python_operator.index(value)
-            if not -_INT64_LIMIT <= number < _INT64_LIMIT:
-                raise TypeError(f"a 64-bit integer, got {number}")
-            return number
-        if isinstance(value, (str, bytes)):
-            raise TypeError(f"a number, got {value!r}")
-        with np.errstate(over="ignore"):
-            # FLOAT holds it by its C type; the kernels of DOUBLE parameters see it as FLOAT too.
-            return float(np.float32(value)) if parameter.kind is Kind.FLOAT else float(value)
-    except (TypeError, ValueError) as error:
-        expected, _, got = str(error).rpartition(", got ")
-        if not expected:
-            kinds = {Kind.INT64: "an integer", Kind.FLOAT: "a number", Kind.DOUBLE: "a number"}
-            expected, got = kinds.get(parameter.kind, "a value"), type(value).__name__
-        raise _refuse(operator, parameter, expected, got) from None
+def _scalar(parameter: Parameter, value: Any) -> Scalar | None:
+    return None if value is None else Scalar.of(value)
+
+
+def _bool(parameter: Parameter, value: Any) -> bool:
+    if isinstance(value, (bool, np.bool_)) or value in (0, 1):
+        return bool(value)
+    raise TypeError(f"a bool, got {value!r}")
+
+
+def _int64(parameter: Parameter, value: Any) -> Any:
+    if parameter.choices and isinstance(value, str):
+        if value in parameter.choices:
+            return parameter.choices.index(value)
+        return value  # left to the operator's own check, at its place in the order
+    number = python_operator.index(value)
+    if not -_INT64_LIMIT <= number < _INT64_LIMIT:
+        raise TypeError(f"a 64-bit integer, got {number}")
+    return number
+
+
+def _double(parameter: Parameter, value: Any) -> float:
+    if isinstance(value, (str, bytes)):
+        raise TypeError(f"a number, got {value!r}")
+    return float(value)
+
+
+def _float(parameter: Parameter, value: Any) -> float:
+    if type(value) is float:
+        return float_of(value)
+    if isinstance(value, (str, bytes)):
+        raise TypeError(f"a number, got {value!r}")
+    with np.errstate(over="ignore"):
+        return float(np.float32(value))
 
 
 def _name(parameter: Parameter, value: Any) -> Any:
@@ -125,6 +130,39 @@ def _name(parameter: Parameter, value: Any) -> Any:
     raise TypeError(f"a string, got {type(value).__name__}")
 
 
+# FLOAT holds a number by its C type; the kernels of DOUBLE parameters see it as FLOAT too.
+_CONVERT: dict[Kind, Callable[[Parameter, Any], Any]] = {
+    Kind.SCALAR: _scalar, Kind.BOOL: _bool, Kind.CSTRING: _name, Kind.INT64: _int64,
+    Kind.FLOAT: _float, Kind.DOUBLE: _double,
+}  # fmt: skip
+
+
+class _Slot(NamedTuple):
+    """How one parameter is bound; `convert` is None for tensors."""
+
+    name: str
+    python_name: str
+    parameter: Parameter
+    convert: Callable[[Parameter, Any], Any] | None
+
+
+@functools.cache
+def _slots(operator: Interface) -> tuple[_Slot, ...]:
+    return tuple(
+        _Slot(p.name, p.python_name, p, None if p.is_tensor else _CONVERT[p.kind])
+        for p in operator.parameters
+    )
+
+
+def _unfit(operator: Interface, parameter: Parameter, value: Any, error: Exception) -> AclnnError:
+    """The refusal of an attribute that the C type could not hold."""
+    expected, _, got = str(error).rpartition(", got ")
+    if not expected:
+        kinds = {Kind.INT64: "an integer", Kind.FLOAT: "a number", Kind.DOUBLE: "a number"}
+        expected, got = kinds.get(parameter.kind, "a value"), type(value).__name__
+    return _refuse(operator, parameter, expected, got)
+
+
 def _tensor(operator: Interface, parameter: Parameter, value: Any) -> Tensor:
     try:
         tensor = as_tensor(value)
@@ -133,7 +171,7 @@ def _tensor(operator: Interface, parameter: Parameter, value: Any) -> Tensor:
         raise _refuse(operator, parameter, expected or "an array", got) from None
     if not tensor.alive:
         raise _refuse(operator, parameter, "a live tensor", "a destroyed one")
-    if parameter.kind is Kind.OUTPUT and not tensor.writable:
+    if not tensor.writable and parameter.kind is _OUTPUT:
         raise _refuse(operator, parameter, "a writable array", "a read-only one")
     return tensor
 
@@ -147,12 +185,15 @@ def bind_arguments(
 ) -> Call:
     """Bind phase one's arguments, in C order; None stands for a null pointer."""
     values: dict[str, Any] = {}
-    for parameter, value in zip(operator.parameters, arguments, strict=True):
-        if parameter.is_tensor:
-            values[parameter.name] = None if value is None else _tensor(operator, parameter, value)
+    for (name, _, parameter, convert), value in zip(_slots(operator), arguments, strict=True):
+        if convert is None:
+            values[name] = None if value is None else _tensor(operator, parameter, value)
         else:
-            values[parameter.name] = _attribute(operator, parameter, value)
-            if isinstance(values[parameter.name], Scalar) and not values[parameter.name].alive:
+            try:
+                values[name] = bound = convert(parameter, value)
+            except (TypeError, ValueError) as error:
+                raise _unfit(operator, parameter, value, error) from None
+            if isinstance(bound, Scalar) and not bound.alive:
                 raise _refuse(operator, parameter, "a live scalar", "a destroyed one")
     return Call(operator, values, product, workspace_size, executor)
 
@@ -161,18 +202,21 @@ def bind_plain(operator: Interface, arguments: Mapping[str, Any], product: Produ
     """Bind the plain call's arguments, by Python name; `out=None` and computed values become AUTO."""
     values: dict[str, Any] = {}
     numbers: dict[str, Any] = {}
-    for parameter in operator.parameters:
-        value = arguments[parameter.python_name]
-        if not parameter.is_tensor:
-            values[parameter.name] = _attribute(operator, parameter, value)
+    for name, python_name, parameter, convert in _slots(operator):
+        value = arguments[python_name]
+        if convert is not None:
+            try:
+                values[name] = convert(parameter, value)
+            except (TypeError, ValueError) as error:
+                raise _unfit(operator, parameter, value, error) from None
         elif value is None:
-            automatic = parameter.kind is Kind.OUTPUT or parameter.computed
-            values[parameter.name] = AUTO if automatic else None
+            automatic = parameter.computed or parameter.kind is _OUTPUT
+            values[name] = AUTO if automatic else None
         elif parameter.weak and is_number(value):
-            numbers[parameter.name] = value
-            values[parameter.name] = None
+            numbers[name] = value
+            values[name] = None
         else:
-            values[parameter.name] = _tensor(operator, parameter, value)
+            values[name] = _tensor(operator, parameter, value)
     if numbers:
         weak = _weak_dtype(operator, values)
         for name, number in numbers.items():
@@ -215,7 +259,10 @@ def oracle_arguments(
                 value if isinstance(value, str) else parameter.choices[value]
             )
         else:
-            bound = _attribute(operator, parameter, value)
+            try:
+                bound = _CONVERT[parameter.kind](parameter, value)
+            except (TypeError, ValueError) as error:
+                raise _unfit(operator, parameter, value, error) from None
             if isinstance(bound, Scalar):
                 bound = bound.float32()
             arguments[parameter.python_name] = (

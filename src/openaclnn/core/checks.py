@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from openaclnn.core.call import Call
-from openaclnn.core.dtypes import FLOAT, DType, can_cast
+from openaclnn.core.dtypes import DTYPES, FLOAT, DType, can_cast
 from openaclnn.core.interface import Kind
 from openaclnn.core.outcome import Check, Violation
 from openaclnn.core.plan import broadcast_shapes
@@ -14,10 +14,15 @@ from openaclnn.core.status import Status
 from openaclnn.core.tensor import Format, Tensor
 
 RANK_LIMIT = 8
+ND = Format.ACL_FORMAT_ND
 
 NULL = Status.ACLNN_ERR_PARAM_NULLPTR
 INVALID = Status.ACLNN_ERR_PARAM_INVALID
 TILING = Status.ACLNN_ERR_INNER_TILING_ERROR
+
+
+CONVERTIBLE = frozenset(dtype for dtype in DTYPES if can_cast(dtype, FLOAT))
+"""What a scalar may be where FLOAT is computed with."""
 
 
 def names(dtypes: Iterable[DType]) -> str:
@@ -29,6 +34,8 @@ def result_pointers(row: str, *which: str) -> Check:
     which = which or ("workspaceSize", "executor")
 
     def broken_by(call: Call) -> Violation | None:
+        if call.workspace_size and call.executor:
+            return None
         present = {"workspaceSize": call.workspace_size, "executor": call.executor}
         for name in which:
             if not present[name]:
@@ -40,8 +47,9 @@ def result_pointers(row: str, *which: str) -> Check:
 
 def not_null(row: str, *which: str) -> Check:
     def broken_by(call: Call) -> Violation | None:
+        values = call.values
         for name in which:
-            if call[name] is None:
+            if values[name] is None:
                 kind = "a tensor" if call.operator[name].is_tensor else "a scalar"
                 return Violation(name, kind, "null")
         return None
@@ -54,9 +62,10 @@ def dtype_in(row: str, *which: str, status: int = INVALID) -> Check:
 
     def broken_by(call: Call) -> Violation | None:
         for name in which:
-            if call.given(name) and call.tensor(name).dtype not in call.product.floats:
+            tensor = call.values[name]
+            if isinstance(tensor, Tensor) and tensor.dtype not in call.product.floats:
                 listed = f"dtype {names(call.product.floats)} (product {call.product.tag})"
-                return Violation(name, listed, call.tensor(name).dtype.name)
+                return Violation(name, listed, tensor.dtype.name)
         return None
 
     return Check(row, status, f"the product supports the dtype of {', '.join(which)}", broken_by)
@@ -64,8 +73,9 @@ def dtype_in(row: str, *which: str, status: int = INVALID) -> Check:
 
 def dtype_one_of(row: str, name: str, dtypes: tuple[DType, ...], status: int = INVALID) -> Check:
     def broken_by(call: Call) -> Violation | None:
-        if call.given(name) and call.tensor(name).dtype not in dtypes:
-            return Violation(name, f"dtype {names(dtypes)}", call.tensor(name).dtype.name)
+        tensor = call.values[name]
+        if isinstance(tensor, Tensor) and tensor.dtype not in dtypes:
+            return Violation(name, f"dtype {names(dtypes)}", tensor.dtype.name)
         return None
 
     return Check(row, status, f"{name} has dtype {names(dtypes)}", broken_by)
@@ -73,10 +83,14 @@ def dtype_one_of(row: str, name: str, dtypes: tuple[DType, ...], status: int = I
 
 def same_dtype(row: str, name: str, other: str, status: int = INVALID) -> Check:
     def broken_by(call: Call) -> Violation | None:
-        if call.given(name) and call.given(other):
-            wanted, dtype = call.tensor(other).dtype, call.tensor(name).dtype
-            if dtype is not wanted:
-                return Violation(name, f"dtype {wanted}, the dtype of {other}", dtype.name)
+        tensor, model = call.values[name], call.values[other]
+        if (
+            isinstance(tensor, Tensor)
+            and isinstance(model, Tensor)
+            and tensor.dtype is not model.dtype
+        ):
+            expected = f"dtype {model.dtype}, the dtype of {other}"
+            return Violation(name, expected, tensor.dtype.name)
         return None
 
     return Check(row, status, f"{name} has the dtype of {other}", broken_by)
@@ -85,8 +99,9 @@ def same_dtype(row: str, name: str, other: str, status: int = INVALID) -> Check:
 def scalar_castable(row: str, *which: str) -> Check:
     def broken_by(call: Call) -> Violation | None:
         for name in which:
-            if not can_cast(call[name].dtype, FLOAT):
-                return Violation(name, "a scalar convertible to FLOAT", call[name].dtype.name)
+            dtype = call.values[name].dtype
+            if dtype not in CONVERTIBLE:
+                return Violation(name, "a scalar convertible to FLOAT", dtype.name)
         return None
 
     return Check(row, INVALID, f"convertible to FLOAT: {', '.join(which)}", broken_by)
@@ -96,11 +111,12 @@ def castable(row: str, name: str, source: Callable[[Call], DType | None], what: 
     """The computed type may be written to the output."""
 
     def broken_by(call: Call) -> Violation | None:
-        computed = source(call)
-        if call.given(name) and computed is not None:
-            if not can_cast(computed, call.tensor(name).dtype):
+        tensor = call.values[name]
+        if isinstance(tensor, Tensor):
+            computed = source(call)
+            if computed is not None and not can_cast(computed, tensor.dtype):
                 expected = f"a dtype that {computed} ({what}) converts to"
-                return Violation(name, expected, call.tensor(name).dtype.name)
+                return Violation(name, expected, tensor.dtype.name)
         return None
 
     return Check(row, INVALID, f"{what} converts to the dtype of {name}", broken_by)
@@ -108,10 +124,10 @@ def castable(row: str, name: str, source: Callable[[Call], DType | None], what: 
 
 def same_shape(row: str, name: str, other: str, status: int = INVALID) -> Check:
     def broken_by(call: Call) -> Violation | None:
-        if call.given(name) and call.given(other):
-            wanted, shape = call.tensor(other).shape, call.tensor(name).shape
-            if shape != wanted:
-                return Violation(name, f"shape {wanted}, the shape of {other}", f"shape {shape}")
+        tensor, model = call.values[name], call.values[other]
+        if isinstance(tensor, Tensor) and isinstance(model, Tensor) and tensor.shape != model.shape:
+            expected = f"shape {model.shape}, the shape of {other}"
+            return Violation(name, expected, f"shape {tensor.shape}")
         return None
 
     return Check(row, status, f"{name} has the shape of {other}", broken_by)
@@ -120,9 +136,9 @@ def same_shape(row: str, name: str, other: str, status: int = INVALID) -> Check:
 def rank_at_most(row: str, *which: str) -> Check:
     def broken_by(call: Call) -> Violation | None:
         for name in which:
-            if call.given(name) and call.tensor(name).rank > RANK_LIMIT:
-                expected = f"at most {RANK_LIMIT} dimensions"
-                return Violation(name, expected, f"{call.tensor(name).rank}")
+            tensor = call.values[name]
+            if isinstance(tensor, Tensor) and len(tensor.shape) > RANK_LIMIT:
+                return Violation(name, f"at most {RANK_LIMIT} dimensions", f"{tensor.rank}")
         return None
 
     return Check(row, INVALID, f"at most {RANK_LIMIT} dimensions: {', '.join(which)}", broken_by)
@@ -130,8 +146,8 @@ def rank_at_most(row: str, *which: str) -> Check:
 
 def rank_is(row: str, name: str, rank: int, status: int = INVALID) -> Check:
     def broken_by(call: Call) -> Violation | None:
-        tensor = call[name]
-        if isinstance(tensor, Tensor) and tensor.rank != rank:
+        tensor = call.values[name]
+        if isinstance(tensor, Tensor) and len(tensor.shape) != rank:
             return Violation(name, f"{rank} dimensions", f"{tensor.rank}, shape {tensor.shape}")
         return None
 
@@ -142,9 +158,9 @@ def element_count_is(
     row: str, name: str, count: Callable[[Call], int], what: str, status: int = INVALID
 ) -> Check:
     def broken_by(call: Call) -> Violation | None:
-        if call.given(name) and call.tensor(name).size != count(call):
-            size = call.tensor(name).size
-            return Violation(name, f"{count(call)} elements ({what})", f"{size}")
+        tensor = call.values[name]
+        if isinstance(tensor, Tensor) and tensor.size != count(call):
+            return Violation(name, f"{count(call)} elements ({what})", f"{tensor.size}")
         return None
 
     return Check(row, status, f"{name} has {what} elements", broken_by)
@@ -160,11 +176,12 @@ def shape_is(
     """The shape is one of those that the call asks for."""
 
     def broken_by(call: Call) -> Violation | None:
-        if call.given(name):
-            shapes, shape = wanted(call), call.tensor(name).shape
-            if shape not in shapes:
+        tensor = call.values[name]
+        if isinstance(tensor, Tensor):
+            shapes = wanted(call)
+            if tensor.shape not in shapes:
                 listed = " or ".join(map(str, shapes))
-                return Violation(name, f"shape {listed}, {what}", f"shape {shape}")
+                return Violation(name, f"shape {listed}, {what}", f"shape {tensor.shape}")
         return None
 
     return Check(row, status, f"{name} has shape {what}", broken_by)
@@ -172,10 +189,10 @@ def shape_is(
 
 def broadcastable(row: str, *which: str) -> Check:
     """The last one named must broadcast with those before it."""
+    *before, last = which
 
     def broken_by(call: Call) -> Violation | None:
-        *before, last = which
-        earlier = broadcast_shapes(*(call.tensor(name).shape for name in before))
+        earlier = broadcast_shapes(*[call.tensor(name).shape for name in before])
         shape = call.tensor(last).shape
         if earlier is not None and broadcast_shapes(earlier, shape) is None:
             expected = f"a shape that broadcasts with {earlier}, the shape of {', '.join(before)}"
@@ -189,10 +206,13 @@ def output_shape(row: str, name: str, inputs: tuple[str, ...]) -> Check:
     """The output has the broadcast shape of the inputs."""
 
     def broken_by(call: Call) -> Violation | None:
-        wanted = broadcast_shapes(*(call.tensor(each).shape for each in inputs))
-        if call.given(name) and call.tensor(name).shape != wanted:
+        tensor = call.values[name]
+        if not isinstance(tensor, Tensor):
+            return None
+        wanted = broadcast_shapes(*[call.tensor(each).shape for each in inputs])
+        if tensor.shape != wanted:
             expected = f"shape {wanted}, the broadcast of {', '.join(inputs)}"
-            return Violation(name, expected, f"shape {call.tensor(name).shape}")
+            return Violation(name, expected, f"shape {tensor.shape}")
         return None
 
     return Check(row, INVALID, f"{name} has the broadcast shape of {', '.join(inputs)}", broken_by)
@@ -214,8 +234,9 @@ def reduction_known(row: str, name: str, status: int = INVALID) -> Check:
 def format_is_nd(row: str, *which: str) -> Check:
     def broken_by(call: Call) -> Violation | None:
         for name in which:
-            if call.given(name) and call.tensor(name).format != Format.ACL_FORMAT_ND:
-                return Violation(name, "format ND", format_name(call.tensor(name).format))
+            tensor = call.values[name]
+            if isinstance(tensor, Tensor) and tensor.format != ND:
+                return Violation(name, "format ND", format_name(tensor.format))
         return None
 
     return Check(row, INVALID, f"format ND: {', '.join(which)}", broken_by)

@@ -5,7 +5,9 @@ Every dtype of the interface has one `DType` object; compare them by identity.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import ctypes
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -36,6 +38,7 @@ __all__ = [
     "dtype_of_name",
     "dtype_of_numpy",
     "dtype_of_torch",
+    "float_of",
     "promote",
 ]
 
@@ -52,21 +55,19 @@ class DType:
     short: str = ""  # the promotion table's name
     numpy_name: str = ""
     torch_name: str = ""
-    _numpy: list[Any] = field(default_factory=list, repr=False)
 
-    @property
+    @cached_property
     def numpy(self) -> np.dtype[Any]:
         """The NumPy dtype; bfloat16 comes from ml_dtypes, which is imported here, on first use."""
-        if not self._numpy:
-            if not self.numpy_name:
-                raise TypeError(f"{self.name} has no NumPy equivalent")
-            if self.numpy_name == "bfloat16":
-                import ml_dtypes
+        if not self.numpy_name:
+            raise TypeError(f"{self.name} has no NumPy equivalent")
+        if self.numpy_name == "bfloat16":
+            import ml_dtypes
 
-                self._numpy.append(np.dtype(ml_dtypes.bfloat16))
-            else:
-                self._numpy.append(np.dtype(self.numpy_name))
-        dtype: np.dtype[Any] = self._numpy[0]
+            name: Any = ml_dtypes.bfloat16
+        else:
+            name = self.numpy_name
+        dtype: np.dtype[Any] = np.dtype(name)
         return dtype
 
     def __repr__(self) -> str:
@@ -127,6 +128,7 @@ _BY_NAME = {dtype.name: dtype for dtype in DTYPES} | {
     dtype.c_name: dtype for dtype in DTYPES
 } | {"FLOAT32": FLOAT, "FLOAT64": DOUBLE, "BF16": BFLOAT16}  # fmt: skip
 _BY_NUMPY: dict[np.dtype[Any], DType] = {}
+_BY_TORCH: dict[Any, DType] = {}
 
 
 def dtype_of_code(code: int) -> DType:
@@ -154,7 +156,17 @@ def dtype_of_numpy(dtype: np.dtype[Any]) -> DType | None:
 
 def dtype_of_torch(dtype: Any) -> DType | None:
     """The dtype of a torch dtype, or None; torch itself is not needed."""
-    return _BY_TORCH_NAME.get(str(dtype))
+    found = _BY_TORCH.get(dtype)
+    if found is None:
+        found = _BY_TORCH_NAME.get(str(dtype))
+        if found is not None:
+            _BY_TORCH[dtype] = found
+    return found
+
+
+def float_of(number: float) -> float:
+    """A number as FLOAT holds it; what is too large is infinite."""
+    return ctypes.c_float(number).value
 
 
 # The documented tensor-tensor promotion, row with column; "-" where the pair has no common type.

@@ -113,6 +113,11 @@ class Interface:
         return tuple(p for p in self.parameters if p.is_tensor)
 
     @cached_property
+    def input_places(self) -> tuple[int, ...]:
+        """The numbers in C order of the tensors that are read."""
+        return tuple(self.places[p.name] for p in self.tensors if p.kind is not Kind.OUTPUT)
+
+    @cached_property
     def reduction(self) -> Parameter:
         """The parameter that names the reduction."""
         return next(p for p in self.parameters if p.choices)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import ctypes
 import functools
 import sys
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -19,41 +18,41 @@ from openaclnn.core.dtypes import DType, dtype_of_torch
 from openaclnn.core.tensor import Tensor
 
 __all__ = [
-    "TORCH_CLASSES",
     "allocate_like",
     "as_tensor",
     "is_number",
-    "stream_source",
+    "stream_of",
     "to_numpy",
 ]
 
 
 def is_number(value: Any) -> bool:
     """Whether this is a bare real number, which takes the dtype of the tensors beside it."""
-    return isinstance(value, (bool, int, float, np.bool_, np.integer, np.floating))
+    kind: Any = type(value)
+    return _is_number_type(kind)
 
 
-TORCH_CLASSES: set[Any] = set()
-"""`torch.Tensor` itself, once a tensor was seen; subclasses may mean something else by their methods."""
+@functools.cache
+def _is_number_type(kind: Any) -> bool:
+    return issubclass(kind, (bool, int, float, np.bool_, np.integer, np.floating))
 
 
 def _is_torch(value: Any) -> bool:
     torch = sys.modules.get("torch")
-    if torch is None or not isinstance(value, torch.Tensor):
-        return False
-    TORCH_CLASSES.update((torch.Tensor, torch.nn.Parameter))
-    return True
+    return torch is not None and isinstance(value, torch.Tensor)
 
 
-def stream_source(value: Any) -> Callable[[], int]:
-    """What gives the stream that work on this array belongs on; 0 for CPU memory and by default."""
-    if _is_torch(value) and value.device.type == "cuda":
+def stream_of(value: Any) -> int:
+    """The stream that work on this array belongs on; 0 for CPU memory and by default."""
+    if isinstance(value, np.ndarray):
+        return 0
+    if _is_torch(value):
+        if not value.is_cuda:
+            return 0
         # A public call for this makes a Stream object each time: 2 us.
-        raw: Callable[[int], int] = sys.modules["torch"]._C._cuda_getCurrentRawStream
-        return functools.partial(raw, value.device.index)
-    if _is_cupy(value):
-        return lambda: int(sys.modules["cupy"].cuda.get_current_stream().ptr)
-    return lambda: 0
+        stream: int = sys.modules["torch"]._C._cuda_getCurrentRawStream(value.device.index)
+        return stream
+    return int(sys.modules["cupy"].cuda.get_current_stream().ptr) if _is_cupy(value) else 0
 
 
 def _is_cupy(value: Any) -> bool:
@@ -85,9 +84,9 @@ def _from_torch(value: Any) -> Tensor:
     dtype = dtype_of_torch(value.dtype)
     if dtype is None:
         raise TypeError(f"a tensor of a dtype the interface has, got {value.dtype}")
-    if value.layout is not sys.modules["torch"].strided or value.device.type == "meta":
+    if value.layout is not sys.modules["torch"].strided or value.is_meta:
         raise TypeError(f"a strided tensor with data, got {value.layout} on {value.device}")
-    if value.is_neg() or value.is_conj():
+    if value.is_neg() or (dtype.kind == "complex" and value.is_conj()):
         raise TypeError("a tensor without a pending negation or conjugation, got a lazy view")
     return Tensor(
         tuple(value.shape),
@@ -95,7 +94,7 @@ def _from_torch(value: Any) -> Tensor:
         tuple(value.stride()),
         base=value.data_ptr(),
         owner=value,
-        device=device_name(value.device.type, value.device.index or 0),
+        device="cpu" if value.is_cpu else device_name(value.device.type, value.device.index or 0),
     )
 
 
@@ -119,6 +118,8 @@ def _from_cuda_interface(value: Any) -> Tensor:
 
 def allocate_like(value: Any, shape: tuple[int, ...], dtype: DType) -> tuple[Any, Any]:
     """A fresh array for a result beside `value`: what to compute into, and what makes it that kind."""
+    if isinstance(value, np.ndarray):
+        return results.empty(shape, dtype.numpy), None
     if _is_torch(value):
         torch = sys.modules["torch"]
         fresh = torch.empty(shape, dtype=getattr(torch, dtype.torch_name), device=value.device)
@@ -126,7 +127,7 @@ def allocate_like(value: Any, shape: tuple[int, ...], dtype: DType) -> tuple[Any
     if value is not None and as_tensor(value).device != "cpu":
         return _allocate_on_device(value, shape, dtype), None
     buffer = results.empty(shape, dtype.numpy)
-    if isinstance(value, (np.ndarray, Tensor)) or not hasattr(value, "__array_namespace__"):
+    if isinstance(value, Tensor) or not hasattr(value, "__array_namespace__"):
         return buffer, None
     return buffer, value.__array_namespace__().asarray
 

@@ -10,19 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
 from openaclnn.core.dtypes import DType
 from openaclnn.core.status import AclnnError, Status
-from openaclnn.core.tensor import Tensor, element_count
+from openaclnn.core.tensor import Tensor, contiguous_strides, element_count
 
 __all__ = [
     "Operand", "Plan", "broadcast_shapes", "class_plan", "elementwise_plan", "empty_plan", "walks_alike",
 ]  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
+# Not frozen: that would make setting the fields, at every new call, take four times as long.
+@dataclass(slots=True)
 class Operand:
     """How one tensor is walked. Strides and offset count elements, the extent counts bytes."""
 
@@ -36,9 +36,9 @@ class Operand:
     role: str = "full"  # "full", "positions", "classes" or "single": see class_plan
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Plan:
-    """An immutable recipe: which kernel, over which geometry, with which numbers."""
+    """A recipe that nobody changes: which kernel, over which geometry, with which numbers."""
 
     operator: str
     kernel: str  # "" when there is nothing to compute
@@ -60,6 +60,8 @@ class Plan:
 
 def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...] | None:
     """The common shape by the interface's rules (right-aligned, 1 stretches, 0 only with 0 and 1), or None."""
+    if shapes.count(shapes[0]) == len(shapes):
+        return shapes[0]
     rank = max(map(len, shapes))
     result = [1] * rank
     for shape in shapes:
@@ -72,10 +74,10 @@ def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...] | None:
 
 
 def _extent(tensor: Tensor) -> tuple[int, int]:
-    if tensor.empty:
-        return 0, 0
     low = high = 0
     for size, stride in zip(tensor.shape, tensor.strides, strict=True):
+        if size == 0:
+            return 0, 0
         reach = (size - 1) * stride
         if reach < 0:
             low += reach
@@ -85,14 +87,20 @@ def _extent(tensor: Tensor) -> tuple[int, int]:
     return low * itemsize, (high + 1) * itemsize
 
 
-def _stretched(tensor: Tensor, shape: tuple[int, ...]) -> list[int]:
+def _stretched(tensor: Tensor, shape: tuple[int, ...]) -> tuple[int, ...]:
     """The tensor's strides over a broadcast shape: 0 along stretched axes."""
-    padding = len(shape) - tensor.rank
-    own = (
-        stride if size != 1 else 0
-        for size, stride in zip(tensor.shape, tensor.strides, strict=True)
-    )
-    return [0] * padding + list(own)
+    if tensor.shape == shape:
+        return tensor.strides
+    padding = len(shape) - len(tensor.shape)
+    return (0,) * padding + _strides(tensor)
+
+
+def _strides(tensor: Tensor) -> tuple[int, ...]:
+    """The tensor's strides, 0 along axes of one element."""
+    if 1 not in tensor.shape:
+        return tensor.strides
+    axes = zip(tensor.shape, tensor.strides, strict=True)
+    return tuple([stride if size != 1 else 0 for size, stride in axes])
 
 
 def collapse(
@@ -102,33 +110,28 @@ def collapse(
 
     Returns the new shape, each operand's new strides, and the offset of its first visited element.
     """
-    lead = strides[-1]
-    axes = [axis for axis, size in enumerate(shape) if size != 1]
+    axes: list[tuple[int, tuple[int, ...]]] = []  # the size, and each operand's stride
     offsets = [0] * len(strides)
-    table = [list(own) for own in strides]
-    for axis in axes:
-        if lead[axis] < 0:
-            for operand, own in enumerate(table):
-                offsets[operand] += (shape[axis] - 1) * own[axis]
-                own[axis] = -own[axis]
-    axes.sort(key=lambda axis: tuple(-abs(own[axis]) for own in reversed(table)))
-    merged: list[int] = []
-    steps: list[list[int]] = [[] for _ in strides]
-    for axis in axes:
-        size = shape[axis]
-        if merged and all(
-            done[-1] == own[axis] * size for done, own in zip(steps, table, strict=True)
-        ):
-            merged[-1] *= size
-            for done, own in zip(steps, table, strict=True):
-                done[-1] = own[axis]
+    for size, steps in zip(shape, zip(*strides, strict=True), strict=True):
+        if size == 1:
+            continue
+        if steps[-1] < 0:
+            offsets = [own + (size - 1) * step for own, step in zip(offsets, steps, strict=True)]
+            steps = tuple([-step for step in steps])
+        axes.append((size, steps))
+    if not axes:  # one element: kernels always have an axis to walk
+        return (1,), [(0,)] * len(strides), offsets
+    if len(axes) > 1:
+        axes.sort(key=lambda axis: [-abs(step) for step in reversed(axis[1])])
+    merged = axes[:1]
+    for size, steps in axes[1:]:
+        length, before = merged[-1]
+        if before == tuple([step * size for step in steps]):
+            merged[-1] = length * size, steps
         else:
-            merged.append(size)
-            for done, own in zip(steps, table, strict=True):
-                done.append(own[axis])
-    if not merged:  # one element: kernels always have an axis to walk
-        return (1,), [(0,) for _ in strides], offsets
-    return tuple(merged), [tuple(own) for own in steps], offsets
+            merged.append((size, steps))
+    sizes, table = zip(*merged, strict=True)
+    return sizes, list(zip(*table, strict=True)), offsets
 
 
 def _one_stride(operator: str, name: str, tensor: Tensor) -> int:
@@ -145,19 +148,11 @@ def _one_stride(operator: str, name: str, tensor: Tensor) -> int:
     return step
 
 
-def _operands(
-    tensors: Sequence[tuple[str, Tensor]],
-    strides: Sequence[tuple[int, ...]],
-    offsets: Sequence[int],
-    class_strides: Sequence[int],
-    roles: Sequence[str],
-) -> list[Operand]:
-    return [
-        Operand(name, tensor.dtype, own, class_stride, offset, *_extent(tensor), role)
-        for (name, tensor), own, offset, class_stride, role in zip(
-            tensors, strides, offsets, class_strides, roles, strict=True
-        )
-    ]
+def _row_major(tensors: Sequence[tuple[str, Tensor]], shape: tuple[int, ...]) -> bool:
+    """Whether all tensors have this shape and its row-major strides: then there is nothing to collapse."""
+    dense = contiguous_strides(shape)
+    own = [(tensor.shape, tensor.strides) for _, tensor in tensors]
+    return own.count((shape, dense)) == len(own)
 
 
 def elementwise_plan(
@@ -172,12 +167,22 @@ def elementwise_plan(
     """The plan of an elementwise kernel over the output's shape; inputs are stretched to it."""
     shape = output[1].shape
     tensors = [*inputs, output]
-    merged, strides, offsets = collapse(shape, [_stretched(t, shape) for _, t in tensors])
-    operands = _operands(tensors, strides, offsets, [0] * len(tensors), ["full"] * len(tensors))
+    count = element_count(shape)
+    if count > 1 and _row_major(tensors, shape):
+        merged: tuple[int, ...] = (count,)
+        *operands, last = [
+            Operand(name, tensor.dtype, (1,), 0, 0, 0, count * tensor.dtype.itemsize)
+            for name, tensor in tensors
+        ]
+    else:
+        merged, strides, offsets = collapse(shape, [_stretched(t, shape) for _, t in tensors])
+        *operands, last = [
+            Operand(name, tensor.dtype, own, 0, offset, *_extent(tensor))
+            for (name, tensor), own, offset in zip(tensors, strides, offsets, strict=True)
+        ]
     return Plan(
-        operator, kernel, compute, merged, tuple(operands[:-1]), operands[-1],
-        MappingProxyType(dict(numbers)), reciprocal=reciprocal,
-    )  # fmt: skip
+        operator, kernel, compute, merged, tuple(operands), last, numbers, reciprocal=reciprocal
+    )
 
 
 def class_plan(
@@ -199,15 +204,9 @@ def class_plan(
     positions = shape[:class_axis] + shape[class_axis + 1 :]
     rows: list[Sequence[int]] = []
     class_strides: list[int] = []
-    roles: list[str] = []
-    tensors: list[tuple[str, Tensor]] = []
-    for name, tensor, role in [*inputs, (*output, "full")]:
-        strides = [
-            stride if size != 1 else 0
-            for size, stride in zip(tensor.shape, tensor.strides, strict=True)
-        ]
-        tensors.append((name, tensor))
-        roles.append(role)
+    tensors = [*inputs, (*output, "full")]
+    for name, tensor, role in tensors:
+        strides = _strides(tensor)
         if role == "full":
             rows.append(strides[:class_axis] + strides[class_axis + 1 :])
             class_strides.append(strides[class_axis])
@@ -215,21 +214,34 @@ def class_plan(
             rows.append(strides)
             class_strides.append(0)
         else:
-            rows.append([0] * len(positions))
+            rows.append((0,) * len(positions))
             class_strides.append(_one_stride(operator, name, tensor) if role == "classes" else 0)
     merged, steps, offsets = collapse(positions, rows)
-    operands = _operands(tensors, steps, offsets, class_strides, roles)
+    *operands, last = [
+        Operand(name, tensor.dtype, own, class_stride, offset, *_extent(tensor), role)
+        for (name, tensor, role), own, class_stride, offset in zip(
+            tensors, steps, class_strides, offsets, strict=True
+        )
+    ]
     return Plan(
-        operator, kernel, compute, merged, tuple(operands[:-1]), operands[-1],
-        MappingProxyType(dict(numbers)), shape[class_axis], targets, class_axis=class_axis,
-    )  # fmt: skip
+        operator,
+        kernel,
+        compute,
+        merged,
+        tuple(operands),
+        last,
+        numbers,
+        shape[class_axis],
+        targets,
+        class_axis=class_axis,
+    )
 
 
 def empty_plan(operator: str, output: tuple[str, Tensor]) -> Plan:
     """The plan of a call on empty tensors: success, no workspace, nothing written."""
     name, tensor = output
     operand = Operand(name, tensor.dtype, tensor.strides)
-    return Plan(operator, "", tensor.dtype, (0,), (), operand, MappingProxyType({}))
+    return Plan(operator, "", tensor.dtype, (0,), (), operand, {})
 
 
 def walks_alike(operand: Operand, output: Operand) -> bool:

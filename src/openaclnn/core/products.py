@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 
 from openaclnn.core.dtypes import BFLOAT16, FLOATS, DType
 
@@ -28,7 +28,7 @@ class Product:
     bfloat16: bool = True
     soc: str = ""
 
-    @property
+    @cached_property
     def is_default(self) -> bool:
         return self.tag == "default"
 
@@ -83,15 +83,23 @@ def configure_product(name: str | None) -> None:
         listener()
 
 
+@cache
+def _named_by_environment() -> Product:
+    name = os.environ.get("OPENACLNN_PRODUCT")
+    return find_product(name) if name else PRODUCTS[0]
+
+
 def current_product() -> Product:
-    """The profile in force: `use_product`, else the configuration, else `OPENACLNN_PRODUCT`, else default."""
+    """The profile in force: `use_product`, else the configuration, else `OPENACLNN_PRODUCT`, else default.
+
+    The environment is read by the first call that asks for it; a name that is not known is refused by every call.
+    """
     chosen = product_variable.get()
     if chosen is not None:
         return chosen
     if _configured:
         return _configured[0]
-    name = os.environ.get("OPENACLNN_PRODUCT")
-    return find_product(name) if name else PRODUCTS[0]
+    return _named_by_environment()
 
 
 @contextmanager

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
+import sys
 from enum import IntEnum
 from typing import Any
 
 import numpy as np
 
-from openaclnn.core.dtypes import BFLOAT16, FLOAT, FLOAT16, DType, dtype_of_numpy
+from openaclnn.core.dtypes import BFLOAT16, DOUBLE, FLOAT, FLOAT16, DType, dtype_of_numpy, float_of
 
 __all__ = ["Format", "Scalar", "Tensor", "contiguous_strides", "element_count"]
 
@@ -45,11 +47,13 @@ def element_count(shape: tuple[int, ...]) -> int:
 
 def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
     """Row-major strides, in elements."""
+    if len(shape) == 1:
+        return (1,)
     strides: list[int] = []
     step = 1
     for size in reversed(shape):
         strides.append(step)
-        step *= max(size, 1)
+        step *= size or 1
     return tuple(reversed(strides))
 
 
@@ -100,22 +104,20 @@ class Tensor:
         dtype = dtype_of_numpy(array.dtype)
         if dtype is None:
             raise TypeError(f"an array of a dtype the interface has, got {array.dtype}")
-        itemsize = dtype.itemsize
-        strides: tuple[int, ...] = array.strides
-        if itemsize != 1:
-            for size, step in zip(array.shape, strides, strict=True):
+        itemsize, shape, steps, flags = dtype.itemsize, array.shape, array.strides, array.flags
+        if not flags.c_contiguous:
+            for size, step in zip(shape, steps, strict=True):
                 if step % itemsize and size > 1:
                     raise TypeError(
-                        f"strides that are whole elements of {itemsize} bytes, got {array.strides} bytes"
+                        f"strides that are whole elements of {itemsize} bytes, got {steps} bytes"
                     )
-            strides = tuple(step // itemsize for step in strides)
         return cls(
-            array.shape,
+            shape,
             dtype,
-            strides,
-            base=array.__array_interface__["data"][0],
+            tuple([step // itemsize for step in steps]),
+            base=data_address(array),
             owner=array,
-            writable=array.flags.writeable,
+            writable=flags.writeable,
         )
 
     @property
@@ -155,21 +157,47 @@ class Tensor:
         )
 
 
+def _asked_address(array: np.ndarray[Any, Any]) -> int:
+    address: int = array.__array_interface__["data"][0]
+    return address
+
+
+def _read_address(array: np.ndarray[Any, Any]) -> int:
+    if (
+        type(array) is not np.ndarray
+    ):  # a proxy says that it is one, but does not lie in memory like one
+        return _asked_address(array)
+    return _pointer_at(id(array) + object.__basicsize__).value or 0
+
+
+_pointer_at = ctypes.c_void_p.from_address
+_probe = np.zeros(2)[1:]
+# NumPy's C interface has the address right after the object's header: 0.2 us to read it, 1.7 to ask for it.
+_readable = sys.implementation.name == "cpython" and _read_address(_probe) == _asked_address(_probe)
+data_address = _read_address if _readable else _asked_address
+
+
 class Scalar:
     """One number with a dtype; `float32()` is the value an operator computes with."""
 
-    __slots__ = ("alive", "dtype", "key", "value")
+    __slots__ = ("alive", "dtype", "value")
 
     def __init__(self, value: Any, dtype: DType) -> None:
         # Rounding to the declared type happens here, once, as a C program's own variable would.
         self.value = dtype.numpy.type(value)
         self.dtype = dtype
-        self.key = (dtype, self.value.tobytes())  # bytes: 0.0 and -0.0 are two values
         self.alive = True
+
+    @property
+    def key(self) -> tuple[DType, bytes]:
+        """What tells it from other scalars: by bytes 0.0 and -0.0 are two."""
+        return self.dtype, self.value.tobytes()
 
     @classmethod
     def of(cls, value: Any) -> Scalar:
         """The scalar for a Python or NumPy number; TypeError for anything else."""
+        if type(value) is float:
+            return cls(value, DOUBLE)
         if isinstance(value, Scalar):
             return value
         dtype = dtype_of_numpy(np.asarray(value).dtype) if np.isscalar(value) else None
@@ -179,10 +207,11 @@ class Scalar:
 
     def float32(self) -> float:
         """The value converted to FLOAT, as a Python float."""
+        if self.dtype is DOUBLE:
+            return float_of(self.value)
         if self.dtype in (FLOAT, FLOAT16, BFLOAT16):
             return float(self.value)
-        with np.errstate(over="ignore"):
-            return float(np.float32(self.value))
+        return float(np.float32(self.value))
 
     def __repr__(self) -> str:
         return f"Scalar({self.value}, {self.dtype})"

@@ -31,8 +31,9 @@ class Choice(NamedTuple):
 
     engine: str
     runner: Runner
+    flat: Any  # the plan's `cpu.forms.Flat`, or None
     reasons: tuple[str, ...]
-    offers: Callable[[str], Any] = lambda name: None  # "flat", "sized": what serves other sizes too
+    sized: Callable[[], Any] | None = None  # gives what runs the plan for other sizes too, or None
 
 
 engine_variable: ContextVar[str | None] = ContextVar("openaclnn_engine", default=None)
@@ -48,13 +49,19 @@ def _known(name: str) -> str:
     return name
 
 
-def current_engine() -> str | None:
-    """The engine asked for by `use_engine` or `OPENACLNN_ENGINE`; None leaves the choice to us."""
-    chosen = engine_variable.get()
-    if chosen is not None:
-        return chosen
+@functools.cache
+def _named_by_environment() -> str | None:
     name = os.environ.get("OPENACLNN_ENGINE")
     return _known(name) if name else None
+
+
+def current_engine() -> str | None:
+    """The engine asked for by `use_engine` or `OPENACLNN_ENGINE`; None leaves the choice to us.
+
+    The environment is read by the first call that asks for it; a name that is not known is refused by every call.
+    """
+    chosen = engine_variable.get()
+    return _named_by_environment() if chosen is None else chosen
 
 
 @contextmanager
@@ -67,6 +74,9 @@ def use_engine(name: str) -> Iterator[None]:
         engine_variable.reset(token)
 
 
+_package = functools.cache(importlib.import_module)
+
+
 def _objection(engine: Any, plan: Plan, device: str) -> str | None:
     kind = device.partition(":")[0]
     if kind not in engine.DEVICES:
@@ -75,23 +85,22 @@ def _objection(engine: Any, plan: Plan, device: str) -> str | None:
     return reason
 
 
-def _offered(engine: Any, plan: Plan, name: str) -> Any:
-    """What an engine has beside a plan's runner, for plans that differ in size only; None if nothing."""
-    offer = getattr(engine, name, None)
-    return None if offer is None else offer(plan)
-
-
 def choose_engine(plan: Plan, device: str) -> Choice:
     """The first engine that serves the plan on this memory; an engine asked for by name must."""
     asked = current_engine()
     reasons = []
     for name in [asked] if asked else ENGINES:
-        engine = importlib.import_module(ENGINES[name])
+        engine: Any = _package(ENGINES[name])
         objection = _objection(engine, plan, device)
         if objection is None:
             reasons.append(f"{name}: serves it" + (", asked for by name" if asked else ""))
-            offers = functools.partial(_offered, engine, plan)
-            return Choice(name, engine.prepare(plan), tuple(reasons), offers)
+            if hasattr(engine, "prepare_flat"):
+                runner, flat = engine.prepare_flat(plan)
+            else:
+                runner, flat = engine.prepare(plan), None
+            sized = getattr(engine, "sized", None)
+            offer = None if sized is None else functools.partial(sized, plan)
+            return Choice(name, runner, flat, tuple(reasons), offer)
         reasons.append(f"{name}: {objection}")
     raise AclnnError(
         Status.ACLNN_ERR_INNER_FIND_KERNEL_ERROR, plan.operator, "engine",

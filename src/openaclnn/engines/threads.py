@@ -25,7 +25,10 @@ def _default() -> int:
 
 
 def get_num_threads() -> int:
-    """The number of threads a large call may use: `set_num_threads`, else `OPENACLNN_NUM_THREADS`, else all."""
+    """The number of threads a large call may use: `set_num_threads`, else `OPENACLNN_NUM_THREADS`, else all.
+
+    The environment is read by the first large call; what is not a number is refused by every one.
+    """
     if not _chosen:
         _chosen.append(_default())
     return _chosen[0]

@@ -10,7 +10,7 @@ from openaclnn.core import checks
 from openaclnn.core.call import Call
 from openaclnn.core.checks import INVALID, TILING
 from openaclnn.core.declare import Operator, Sample, register
-from openaclnn.core.dtypes import FLOAT, FLOATS, INT32, INT64, DType
+from openaclnn.core.dtypes import FLOAT, FLOATS, INT32, INT64, DType, float_of
 from openaclnn.core.interface import REDUCTIONS, Kind, Parameter
 from openaclnn.core.outcome import Check, Violation
 from openaclnn.core.plan import Plan, class_plan, empty_plan
@@ -84,7 +84,7 @@ PARAMETERS = (
 
 def computes_zloss(call: Call) -> bool:
     """The product families accept the z-loss arguments without effect; we compute what is documented."""
-    return call.product.is_default and bool(np.float32(call["lseSquareScaleForZloss"]) != 0)
+    return call.product.is_default and float_of(call["lseSquareScaleForZloss"]) != 0
 
 
 def _zloss_has_lse(call: Call) -> Violation | None:
@@ -192,8 +192,8 @@ def _plan(call: Call) -> Plan:
             "ignore_index": call["ignoreIndex"],
             "mean": call.reduction == "mean",
             "weighted": weighted,
-            "label_smoothing": float(np.float32(call["labelSmoothing"])),
-            "zloss_scale": float(np.float32(call["lseSquareScaleForZloss"])) if zloss else 0.0,
+            "label_smoothing": float_of(call["labelSmoothing"]),
+            "zloss_scale": float_of(call["lseSquareScaleForZloss"]) if zloss else 0.0,
             "grad_zloss_given": grad_zloss,
         },
     )

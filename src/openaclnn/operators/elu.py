@@ -39,7 +39,7 @@ PARAMETERS = (
 
 
 def _alpha_not_negative(call: Call) -> Violation | None:
-    if call["isResult"] and call["alpha"].float32() < 0:  # NaN and -0 pass
+    if call.values["isResult"] and call["alpha"].float32() < 0:  # NaN and -0 pass
         return Violation("alpha", ">= 0 when isResult is true", str(call["alpha"].float32()))
     return None
 
@@ -65,21 +65,21 @@ def _result(call: Call) -> tuple[tuple[int, ...], DType]:
 
 
 def _plan(call: Call) -> Plan:
-    gradient = call.tensor("gradOutput")
-    output = ("gradInput", call.tensor("gradInput"))
+    values = call.values
+    gradient, output = values["gradOutput"], ("gradInput", values["gradInput"])
     if gradient.empty:
         return empty_plan(call.operator.name, output)
     return elementwise_plan(
         call.operator.name,
         elu_backward.name,
         gradient.dtype,
-        [("gradOutput", gradient), ("selfOrResult", call.tensor("selfOrResult"))],
+        [("gradOutput", gradient), ("selfOrResult", values["selfOrResult"])],
         output,
         {
-            "alpha": call["alpha"].float32(),
-            "scale": call["scale"].float32(),
-            "input_scale": call["inputScale"].float32(),
-            "is_result": call["isResult"],
+            "alpha": values["alpha"].float32(),
+            "scale": values["scale"].float32(),
+            "input_scale": values["inputScale"].float32(),
+            "is_result": values["isResult"],
         },
     )
 

@@ -8,22 +8,25 @@ from typing import Any
 import numpy as np
 
 from openaclnn.core.call import Call
-from openaclnn.core.dtypes import DType, dtype_of_numpy, promote
+from openaclnn.core.dtypes import DType, dtype_of_numpy, float_of, promote
 from openaclnn.core.plan import Plan, broadcast_shapes, elementwise_plan, empty_plan
 from openaclnn.core.tensor import element_count
 
 
 def promoted_dtype(call: Call, *names: str) -> DType | None:
     """The tensors' common type, promoted pairwise from left to right; None where a pair has none."""
-    found: DType | None = call.tensor(names[0]).dtype
+    values = call.values
+    found: DType | None = values[names[0]].dtype
     for name in names[1:]:
-        found = None if found is None else promote(found, call.tensor(name).dtype)
+        dtype = values[name].dtype
+        if dtype is not found:
+            found = None if found is None else promote(found, dtype)
     return found
 
 
 def broadcast_result(call: Call, inputs: tuple[str, ...]) -> tuple[tuple[int, ...], DType]:
     """The shape and dtype of an omitted output."""
-    shape = broadcast_shapes(*(call.tensor(name).shape for name in inputs))
+    shape = broadcast_shapes(*[call.tensor(name).shape for name in inputs])
     dtype = promoted_dtype(call, *inputs)
     assert shape is not None
     assert dtype is not None
@@ -52,7 +55,7 @@ def pairwise_plan(
 
 def mean_scale(reduction: str | None, count: int) -> float:
     """1/count for mean, as FLOAT; 1 otherwise."""
-    return float(np.float32(1.0 / count)) if reduction == "mean" else 1.0
+    return float_of(1.0 / count) if reduction == "mean" else 1.0
 
 
 def promoted_arrays(work: Any, *arrays: np.ndarray[Any, Any]) -> list[np.ndarray[Any, Any]]:

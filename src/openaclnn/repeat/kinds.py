@@ -11,8 +11,10 @@ from __future__ import annotations
 import ctypes
 import functools
 import importlib.util
+import operator
 import struct
 import sys
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -21,7 +23,6 @@ import numpy as np
 from openaclnn.core import products, results
 from openaclnn.core.declare import Operator
 from openaclnn.core.plan import Plan, walks_alike
-from openaclnn.core.tensor import element_count
 from openaclnn.engines import dispatch
 from openaclnn.engines.dispatch import Choice
 from openaclnn.repeat import slots as at
@@ -29,39 +30,53 @@ from openaclnn.repeat.readers import described, numpy_is_readable, torch_functio
 
 __all__ = ["Road", "nothing_chosen"]
 
-BY_VALUE = (float, int, bool, str, type(None))
+_RECORD, _WORD, _DOUBLE = (
+    struct.Struct(f"{at.RECORD_SLOTS}q"),
+    struct.Struct("q"),
+    struct.Struct("d"),
+)
+
+BY_VALUE = frozenset((float, int, bool, str, type(None)))
 """Types of options that a kind may have: what cannot change."""
 
 
 class Road:
     """The short road of an operator's plain calls: `call(*arrays, *options, product)`, or NotImplemented."""
 
-    def __init__(self, operator: Operator) -> None:
-        parameters = [p for group in operator.plain_parameters for p in group]
+    def __init__(self, declared: Operator) -> None:
+        parameters = [p for group in declared.plain_parameters for p in group]
         self._arrays = [p for p in parameters if p.is_tensor]
+        self._names = [p.name for p in self._arrays]
+        self._arrays_of = _getter([p.python_name for p in self._arrays])
         self._options = [p.python_name for p in parameters if not p.is_tensor]
+        self._options_of = _getter(self._options)
         self._control: Any = None
-        self._kept: list[Any] = []  # what each record relies on
+        self._kept: list[Any] = [None] * at.MAX_KINDS  # what each record relies on
         self._next = 0
+        self._lock = threading.RLock()  # a finaliser may come in between
+        arrays_end = at.FIRST_ARRAY + len(self._arrays) * at.ARRAY_SLOTS
+        gap, options = at.FIRST_OPTION - arrays_end, len(self._options) * at.OPTION_SLOTS
+        self._layout = struct.Struct(f"{arrays_end}q{max(gap, 0) * 8}x{options}q")
         self.call: Callable[..., Any] = _no_road
         products.listeners.append(self.forget)
 
     def forget(self) -> None:
         """Nothing is known any more."""
-        if self._control is not None:
-            self._control[at.KINDS] = 0
-        self._kept.clear()
-        self._next = 0
+        with self._lock:
+            if self._control is not None:
+                self._control[at.KINDS] = 0
+                self._table[:] = 0
+            self._kept = [None] * at.MAX_KINDS
+            self._next = 0
 
     def remember(
         self, plan: Plan, choice: Choice, arguments: Mapping[str, Any], result: Any
     ) -> None:
         """Let the next call of this kind take the road, if it can."""
-        arrays = [arguments[p.python_name] for p in self._arrays]
-        options = [arguments[name] for name in self._options]
+        arrays, options = self._arrays_of(arguments), self._options_of(arguments)
         library = _library([*arrays[:-1], result])
         fits = len(arrays) <= at.MAX_ARRAYS and len(options) <= at.MAX_OPTIONS
-        plain = all(type(option) in BY_VALUE for option in options)
+        plain = BY_VALUE.issuperset(map(type, options))
         if not (library and fits and plain and _compiler()):
             return
         record, kept = _record(self._places(plan), plan, choice, arrays, options, result, library)
@@ -69,21 +84,24 @@ class Road:
 
     def _places(self, plan: Plan) -> list[int]:
         """Where each of the call's arrays stands among the plan's operands; -1 for those it does not read."""
-        order = [operand.parameter for operand in (*plan.inputs, plan.output)]
-        return [order.index(p.name) if p.name in order else -1 for p in self._arrays]
+        order = {operand.parameter: place for place, operand in enumerate(plan.inputs)}
+        order[plan.output.parameter] = len(plan.inputs)
+        return [order.get(name, -1) for name in self._names]
 
-    def _enter(self, record: Any, kept: Any, library: int) -> None:
+    def _enter(self, record: list[int], kept: Any, library: int) -> None:
         if self._control is None:
             self._open()
         if library == at.TORCH and not self._control[at.TENSOR]:
             self._admit_torch()
-        index = self._next % at.MAX_KINDS
         held = [kept]  # one object, whose address is the record's
         record[at.KEEP] = id(held)
-        self._kept[index : index + 1] = [held]
-        self._table[index] = record
-        self._control[at.KINDS] = max(self._control[at.KINDS], index + 1)
-        self._next += 1
+        with self._lock:
+            index = self._next % at.MAX_KINDS
+            self._next += 1
+            # In one step, as others may be reading; and before what the old record relies on may go.
+            self._layout.pack_into(self._words, index * _WORD.size * at.RECORD_SLOTS, *record)
+            self._kept[index] = held
+            self._control[at.KINDS] = max(self._control[at.KINDS], index + 1)
 
     def _open(self) -> None:
         from openaclnn.engines.cpu import pool
@@ -111,6 +129,7 @@ class Road:
         control[at.POOL] = pool.control_address()
         control[at.TABLE] = self._table.ctypes.data
         control[at.ARRAYS], control[at.OPTIONS] = len(self._arrays), len(self._options)
+        self._words = self._table.data
         self._control = control
         self.call = builtin("road", emit_road, control.ctypes.data, self)
 
@@ -123,6 +142,13 @@ class Road:
         control[at.IS_NEGATED] = id(self._is_neg)
         control[at.PARAMETER] = id(sys.modules["torch"].nn.Parameter)
         control[at.TENSOR] = id(tensor)
+
+
+def _getter(names: Sequence[str]) -> Callable[[Mapping[str, Any]], tuple[Any, ...]]:
+    """What gives the arguments of these names."""
+    if len(names) > 1:
+        return operator.itemgetter(*names)
+    return lambda arguments: tuple([arguments[name] for name in names])
 
 
 def nothing_chosen() -> bool:
@@ -158,118 +184,116 @@ def _record(
     options: Sequence[Any],
     result: Any,
     library: int,
-) -> tuple[Any, Any]:
+) -> tuple[list[int], Any]:
     """A kind's record, and what must live as long."""
-    record = np.zeros(at.RECORD_SLOTS, np.int64)
     operands = (*plan.inputs, plan.output)
     whole = [*arrays[:-1], result]
-    patterns, lead = _patterns(plan, places, whole, result)
-    flat = sized = None
-    if lead >= 0:
-        flat = choice.offers("flat")
-        sized = choice.offers("sized") if flat is None else None
-        if flat is None and sized is None:
-            patterns, lead = None, -1
+    flat, sized, runner = choice.flat, None, choice.runner
+    if flat is not None and len(flat.constants) > at.MAX_CONSTANTS:
+        flat = None
+    patterns, lead = _patterns(plan, places, whole, result, library)
+    if flat is None and lead >= 0:
+        sized = None if choice.sized is None else choice.sized()
+        runner = choice.runner if sized is None else sized
+    if flat is None and sized is None:
+        lead = -1
     fresh = arrays[-1] is None
-    record[at.OWN_LIBRARY], record[at.FRESH], record[at.SIZED] = library, fresh, sized is not None
-    record[at.ADDRESSES], record[at.RECIPROCAL] = len(operands), -1
-    record[at.COUNT_FROM], record[at.COUNT_BELOW] = 1, 1 << 62
-    if plan.classes:
-        record[at.LEAD_AXES] = result.ndim
-    if flat is not None:
-        record[at.KERNEL], record[at.GRAIN] = flat.kernel, flat.grain
-        record[at.COUNT_FROM], record[at.COUNT_BELOW] = flat.counts
-        record[at.RECIPROCAL] = flat.reciprocal
-        record[at.CONSTANTS] = len(flat.constants)
-        record[at.CONSTANT : at.CONSTANT + len(flat.constants)] = flat.constants
-    runner = choice.runner if sized is None else sized
     make, large, making = _making(result, library, lead >= 0)
-    record[at.MAKE], record[at.MAKE_LARGE], record[at.LARGE_FROM] = (
-        id(make),
-        id(large),
-        results.LARGE,
-    )
-    record[at.MAKE_DTYPE], record[at.RUNNER] = id(making), id(runner)
-    record[at.LEAD] = lead if lead >= 0 else len(arrays) - 1
-    for index, array in enumerate(whole):
-        own = record[at.FIRST_ARRAY + index * at.ARRAY_SLOTS :][: at.ARRAY_SLOTS]
-        own[at.PLACE] = places[index]
-        if array is None or (fresh and index == len(arrays) - 1):
-            own[at.PATTERN] = at.MISSING
-            own[at.ITEM] = 0 if array is None else plan.output.dtype.itemsize
-            if array is not None and library == at.TORCH:
-                own[at.FIRST] = described(array)[at.DEVICE]
-            continue
-        _expect(own, array, library)
-        if places[index] >= 0:
-            operand = operands[places[index]]
-            own[at.LOW], own[at.HIGH] = operand.low, operand.high
-            own[at.COINCIDES] = walks_alike(operand, plan.output)
-        if patterns is not None:
-            own[at.PATTERN], own[at.MASK] = patterns[index]
-    for index, option in enumerate(options):
-        own = record[at.FIRST_OPTION + index * at.OPTION_SLOTS :][: at.OPTION_SLOTS]
-        own[at.OBJECT] = id(option)
-        if type(option) is float:
-            own[at.TYPE], own[at.BITS] = (
-                id(float),
-                struct.unpack("<q", struct.pack("<d", option))[0],
-            )
-        elif type(option) is int and -(2**63) <= option < 2**63:
-            own[at.TYPE], own[at.BITS] = id(int), option
+    # In the order of `slots`, whose names say what each word is.
+    record = [
+        0, library, lead if lead >= 0 else len(arrays) - 1, fresh, id(make), id(large),
+        results.LARGE, id(making), id(runner),
+    ]  # fmt: skip
+    constants: tuple[int, ...] = ()
+    if lead >= 0 and flat is not None:
+        constants = flat.constants
+        record += flat.kernel, flat.grain, *flat.counts, flat.reciprocal
+    else:
+        record += 0, 0, *ANY_COUNT, -1
+    axes = result.ndim if plan.classes else 0
+    record += len(constants), len(operands), sized is not None, axes
+    record += constants + (0,) * (at.MAX_CONSTANTS - len(constants))
+    for array, place, (pattern, mask) in zip(whole, places, patterns, strict=True):
+        if array is None:
+            record += 0, 0, at.MISSING, place, 0, 0, 0, 0, 0, *_NO_AXES
+        elif fresh and array is result:
+            device = described(array)[at.DEVICE] if library == at.TORCH else 0
+            item = plan.output.dtype.itemsize
+            record += device, 0, at.MISSING, place, 0, 0, item, 0, 0, *_NO_AXES
+        else:
+            operand = operands[place] if place >= 0 else None
+            low, high = (0, 0) if operand is None else (operand.low, operand.high)
+            alike = operand is not None and walks_alike(operand, plan.output)
+            first, second, item, sides = _expected(array, library)
+            own = pattern if lead >= 0 else at.SAME
+            record += first, second, own, place, low, high, item, alike, mask, *sides
+    for option in options:
+        kind = type(option)
+        if kind is float:
+            record += id(option), id(float), _WORD.unpack(_DOUBLE.pack(option))[0]
+        elif kind is int and -(2**63) <= option < 2**63:
+            record += id(option), id(int), option
+        else:
+            record += id(option), 0, 0
     dtypes = [array.dtype for array in whole if array is not None]
     return record, (make, large, making, runner, flat, dtypes, options)
 
 
-def _expect(own: Any, array: Any, library: int) -> None:
-    """The words of an array that must be the same again."""
+ANY_COUNT = (1, 1 << 62)
+_NO_AXES = (0,) * (2 * at.MAX_AXES)
+
+
+def _expected(array: Any, library: int) -> tuple[int, int, int, tuple[int, ...]]:
+    """The words of an array that must be the same again: what tells its dtype and device, itemsize, shape and strides."""
+    dtype = array.dtype
     if library == at.NUMPY:
-        own[at.FIRST], own[at.SECOND] = id(array.dtype), array.ndim
-        strides = array.strides
+        first, second, strides = id(dtype), array.ndim, array.strides
     else:
-        own[at.FIRST], own[at.SECOND] = described(array)[at.DEVICE : at.KIND + 1]
+        first, second = described(array)[at.DEVICE : at.KIND + 1]
         strides = array.stride()
-    own[at.PATTERN] = at.SAME
-    own[at.ITEM] = array.dtype.itemsize
-    own[at.SHAPE : at.SHAPE + array.ndim] = array.shape
-    own[at.STRIDES : at.STRIDES + array.ndim] = strides
+    pad = (0,) * (at.MAX_AXES - len(strides))
+    return first, second, dtype.itemsize, (*array.shape, *pad, *strides, *pad)
+
+
+def _is_one(array: Any, library: int) -> bool:
+    return bool((array.size if library == at.NUMPY else array.numel()) == 1)
 
 
 def _patterns(
-    plan: Plan, places: Sequence[int], whole: Sequence[Any], result: Any
-) -> tuple[list[tuple[int, int]] | None, int]:
+    plan: Plan, places: Sequence[int], whole: Sequence[Any], result: Any, library: int
+) -> tuple[list[tuple[int, int]], int]:
     """How each array lies relative to the output, where sizes need not be part of the kind, and which input leads.
 
     The lead is an input of the output's shape. Elementwise all others have that shape too, or one element; with a class
-    axis they have what their roles say. None and -1 where it is not so.
+    axis they have what their roles say. -1 where it is not so.
     """
-    size = element_count(result.shape)
-    if size == 1 or result.ndim > at.MAX_AXES:
-        return None, -1  # cannot tell one element from all
+    shape, classes = result.shape, plan.classes
+    same = [(at.SAME, 0)] * len(whole)
+    if _is_one(result, library):
+        return same, -1  # cannot tell one element from all
     found: list[tuple[int, int]] = []
-    every = (1 << result.ndim) - 1
     for place, array in zip(places, whole, strict=True):
         if array is None:
             found.append((at.MISSING, 0))
             continue
-        dense = array.flags.c_contiguous if isinstance(array, np.ndarray) else array.is_contiguous()
+        dense = array.flags.c_contiguous if library == at.NUMPY else array.is_contiguous()
         role = "full" if place < 0 else (*plan.inputs, plan.output)[place].role
-        if dense and role == "full" and array.shape == result.shape:
-            found.append((at.DENSE, every))
-        elif plan.classes and dense and role in ("positions", "classes"):
+        if dense and role == "full" and array.shape == shape:
+            found.append((at.DENSE, 0))
+        elif classes and dense and role in ("positions", "classes"):
             own = 1 << plan.class_axis
-            mask = own if role == "classes" else every & ~own
-            if tuple(array.shape) != tuple(n for k, n in enumerate(result.shape) if mask >> k & 1):
-                return None, -1
+            mask = own if role == "classes" else (1 << len(shape)) - 1 & ~own
+            if tuple(array.shape) != tuple(n for k, n in enumerate(shape) if mask >> k & 1):
+                return same, -1
             found.append((at.SOME, mask))
-        elif place < 0 or (plan.classes and role == "single"):
+        elif place < 0 or (classes and role == "single"):
             found.append((at.SAME, 0))
-        elif not plan.classes and element_count(array.shape) == 1 and array.ndim <= result.ndim:
+        elif not classes and _is_one(array, library) and array.ndim <= len(shape):
             found.append((at.ONE, 0))
         else:
-            return None, -1
+            return same, -1
     lead = next((n for n, (kind, _) in enumerate(found[:-1]) if kind == at.DENSE), -1)
-    return (found, lead) if lead >= 0 else (None, -1)
+    return (found, lead) if lead >= 0 else (same, -1)
 
 
 def _making(result: Any, library: int, any_size: bool) -> tuple[Any, Any, Any]:
@@ -279,19 +303,20 @@ def _making(result: Any, library: int, any_size: bool) -> tuple[Any, Any, Any]:
             return np.empty, results.empty, result.dtype
         make = np.empty if result.nbytes < results.LARGE else results.empty
         return make, make, (result.shape, result.dtype)
-    make = _torch_maker(result)
+    make = _torch_maker(result.device)
     if any_size:
         return make, make, result.dtype
     return make, make, (tuple(result.shape), tuple(result.stride()), result.dtype)
 
 
-def _torch_maker(result: Any) -> Callable[..., Any]:
-    """`make(shape, strides, dtype)` on the result's device.
+@functools.cache
+def _torch_maker(device: Any) -> Callable[..., Any]:
+    """`make(shape, strides, dtype)` on a device.
 
     What torch's own compiler allocates with takes 2.4 us where `empty_like` takes 3.8 and `empty` more. It
     works on the current device, so that only a lone GPU has it.
     """
-    torch, kind, device = sys.modules["torch"], result.device.type, result.device
+    torch, kind = sys.modules["torch"], device.type
     make: Callable[..., Any] | None = None
     if kind == "cpu" or torch.cuda.device_count() == 1:
         make = getattr(torch._C._dynamo.guards, f"_empty_strided_{kind}", None)

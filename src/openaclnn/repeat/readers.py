@@ -47,11 +47,18 @@ def torch_functions() -> tuple[int, int] | None:
     return found.from_python, found.current_stream
 
 
-def described(tensor: Any) -> list[int]:
+def described(tensor: Any) -> Any:
     """What PyTorch's function says of a tensor: the slots of a view from DATA to OFFSET."""
+    words = _Words()
+    _describe()(tensor, ctypes.addressof(words))
+    return words
+
+
+_Words = ctypes.c_int64 * 8
+
+
+@functools.cache
+def _describe() -> Any:
     functions = torch_functions()
     assert functions is not None
-    words = (ctypes.c_int64 * 8)()
-    describe = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_void_p)(functions[0])
-    describe(tensor, ctypes.addressof(words))
-    return list(words)
+    return ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_void_p)(functions[0])

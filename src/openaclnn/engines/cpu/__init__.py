@@ -6,6 +6,7 @@ kernels with a class axis by what `classes/` enters. Importing this package does
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.util
 from collections.abc import Callable, Iterator, Sequence
@@ -18,6 +19,7 @@ from openaclnn.engines.formulas import FORMULAS
 DEVICES = ("cpu",)
 
 
+@functools.cache
 def unavailable() -> str | None:
     """Why this engine cannot be used on this machine; None if it can."""
     if importlib.util.find_spec("llvmlite") is None:
@@ -29,7 +31,13 @@ def unavailable() -> str | None:
 
 def kernel_named(name: str) -> Kernel | None:
     """What serves plans of a kernel name."""
-    if name not in KERNELS and name in FORMULAS:
+    kernel = KERNELS.get(name)
+    return _entered(name) if kernel is None else kernel
+
+
+def _entered(name: str) -> Kernel | None:
+    """The same for a name that was not asked for before."""
+    if name in FORMULAS:
         from openaclnn.engines.cpu import tuned  # noqa: F401  (enters its forms)
         from openaclnn.engines.cpu.elementwise import Elementwise
 
@@ -52,18 +60,17 @@ def prepare(plan: Plan) -> Callable[[Sequence[int], int], int]:
     return kernel.runner(plan)
 
 
-def flat(plan: Plan) -> Any:
-    """The plan's kernel for row-major operands of any size, as machine code calls it; None where it has none."""
-    return _offered(plan, "flat")
+def prepare_flat(plan: Plan) -> tuple[Callable[[Sequence[int], int], int], Any]:
+    """What runs the plan, and its kernel for row-major operands of any size; None where it has none."""
+    kernel = kernel_named(plan.kernel)
+    assert kernel is not None, plan.kernel
+    both = getattr(kernel, "runner_and_flat", None)
+    return (kernel.runner(plan), None) if both is None else both(plan)
 
 
 def sized(plan: Plan) -> Any:
-    """The same as a function of addresses, stream and shape."""
-    return _offered(plan, "sized")
-
-
-def _offered(plan: Plan, name: str) -> Any:
-    find = getattr(kernel_named(plan.kernel), name, None)
+    """What runs row-major operands of any size: a function of addresses, stream and shape; None where there is none."""
+    find = getattr(kernel_named(plan.kernel), "sized", None)
     return None if find is None else find(plan)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 
 from openaclnn.engines.machine import cache
@@ -14,6 +15,7 @@ __all__ = ["copier"]
 COPY = signature(None, *["i64"] * 6)  # buffer, tensor, rows, columns, two steps in bytes
 
 
+@functools.cache
 def copier(item: int, writes: bool) -> int:
     """The compiled copy between a dense buffer and a strided tile, of elements of two or four bytes."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 from openaclnn.engines.cpu.control import FIRST_ARGUMENT, MAX_ARGUMENTS, STATUS
@@ -26,6 +27,7 @@ FIRST_CONSTANT = 12
 ITEM, MODE, ROW_STEP, COLUMN_STEP, OFFSET, COPY, BUFFER, OPERAND = 0, 1, 2, 3, 4, 5, 6, 8
 
 
+@functools.cache
 def driver() -> int:
     """The kernel that runs tiles; its arguments are its block, then the operands."""
     return cache.compiled("tiles.driver", _emit)

@@ -50,26 +50,27 @@ class Elementwise:
 
     def declines(self, plan: Plan) -> str | None:
         """Why it does not serve a plan; None if it does."""
-        kinds = {operand.dtype for operand in (*plan.inputs, plan.output)}
-        if not kinds <= set(FLOATS):
-            return "integer, DOUBLE and COMPLEX operands are served by NumPy"
-        if FLOAT16 in kinds and not machine().half:
-            return "this CPU has no float16 conversions"
-        return None
+        half = machine().half
+        lacks_half = False
+        for operand in (*plan.inputs, plan.output):
+            if operand.dtype not in FLOATS:
+                return "integer, DOUBLE and COMPLEX operands are served by NumPy"
+            lacks_half = lacks_half or (operand.dtype is FLOAT16 and not half)
+        return "this CPU has no float16 conversions" if lacks_half else None
 
     def runner(self, plan: Plan, lanes: int = 0) -> Runner:
         """What runs a plan."""
         return runner_of(plan, form_of(plan), lanes)
 
-    def flat(self, plan: Plan) -> Flat | None:
-        """The plan's kernel for any size; None where its operands need more than a pointer each."""
-        layout = tiles.arrange(plan)
+    def runner_and_flat(self, plan: Plan) -> tuple[Runner, Flat | None]:
+        """The same, with the plan's kernel for any size; None where its operands need more than a pointer each."""
+        layout, form = tiles.arrange(plan), form_of(plan)
+        kernel, numbers = kernel_address(form, _signature(plan, layout)), constants(form)
+        run = tiles.runner(plan, layout, kernel, numbers, keep=form)
         if not layout.flat or any(operand.offset for operand in (*plan.inputs, plan.output)):
-            return None
-        form = form_of(plan)
+            return run, None
         reciprocal = form.names.index(plan.reciprocal) if plan.reciprocal else -1
-        kernel = kernel_address(form, _signature(plan, layout))
-        return Flat(kernel, tiles.GRAIN, tuple(constants(form)), reciprocal, form.counts, form)
+        return run, Flat(kernel, tiles.GRAIN, tuple(numbers), reciprocal, form.counts, form)
 
     def variants(self) -> Iterator[Plan]:
         """Plans of one dtype throughout, dense and with one first value, by all forms; and strided ones."""
@@ -106,5 +107,5 @@ def runner_of(plan: Plan, form: Form, lanes: int = 0) -> Runner:
 
 
 def _signature(plan: Plan, layout: tiles.Form) -> Signature:
-    dtypes = tuple(operand.dtype.short for operand in plan.inputs)
+    dtypes = tuple([operand.dtype.short for operand in plan.inputs])
     return Signature(dtypes, plan.compute.short, plan.output.dtype.short, layout.single)

@@ -7,12 +7,13 @@ A form gets a `Site` (the function being written) and writes the vector loop for
 
 from __future__ import annotations
 
+import functools
 import math
+import struct
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-
+from openaclnn.core.dtypes import float_of
 from openaclnn.core.plan import Plan
 from openaclnn.engines.cpu import numerics
 from openaclnn.engines.cpu.words import HEAVY, Words
@@ -180,7 +181,17 @@ def formula_form(
     formula: Formula, numbers: Mapping[str, float], switches: Mapping[str, bool] | None = None
 ) -> Form:
     """A formula as it is: its function called with vectors, which write the code."""
-    chosen = dict(switches or {})
+    name, write = _written(formula, tuple((switches or {}).items()))
+    ordered = tuple([numbers[name] for name in formula.numbers])
+    return Form(name, write, ordered, names=formula.numbers)
+
+
+@functools.cache
+def _written(
+    formula: Formula, switches: tuple[tuple[str, bool], ...]
+) -> tuple[str, Callable[[Site], None]]:
+    """The name of a formula's form, and what writes it."""
+    chosen = dict(switches)
     light = not HEAVY & words_of(formula, chosen)
 
     def write(site: Site) -> None:
@@ -197,15 +208,24 @@ def formula_form(
 
         site.loop(site.streaming() if light else 4, body)
 
-    suffix = "".join(f".{name}" for name, on in chosen.items() if on)
-    ordered = tuple(numbers[name] for name in formula.numbers)
-    return Form(f"{formula.name}{suffix}", write, ordered, names=formula.numbers)
+    suffix = "".join(f".{name}" for name, on in switches if on)
+    return f"{formula.name}{suffix}", write
 
 
 def kernel_address(form: Form, signature: Signature, lanes: int = 0) -> int:
     """The compiled flat kernel of a form."""
     wide = lanes or machine().lanes
+    key = (form.name, signature, wide)
+    address = _addresses.get(key)
+    if address is None:
+        address = _addresses[key] = _compiled(form, signature, wide)
+    return address
 
+
+_addresses: dict[tuple[str, Signature, int], int] = {}
+
+
+def _compiled(form: Form, signature: Signature, wide: int) -> int:
     def emit(code: Code, arguments: Sequence[Value]) -> None:
         code.lanes = wide
         form.write(Site(code, arguments, form, signature))
@@ -216,7 +236,12 @@ def kernel_address(form: Form, signature: Signature, lanes: int = 0) -> int:
 def constants(form: Form) -> list[int]:
     """The numbers' bits, and the table's address, as the kernel's first arguments."""
     # A NaN's payload would survive the rounding to bfloat16 only by luck: all become the plain one.
-    values = [math.nan if math.isnan(value) else value for value in form.numbers]
-    with np.errstate(over="ignore"):
-        bits = [int(word) for word in np.array(values, np.float32).view(np.uint32)]
-    return bits if form.table is None else [*bits, form.table.ctypes.data]
+    values, count = form.numbers, len(form.numbers)
+    if math.isnan(sum(values)):
+        values = tuple([math.nan if math.isnan(value) else value for value in values])
+    try:
+        packed = struct.pack(f"{count}f", *values)
+    except OverflowError:  # what FLOAT holds as infinite
+        packed = struct.pack(f"{count}f", *map(float_of, values))
+    bits = struct.unpack(f"{count}I", packed)
+    return list(bits) if form.table is None else [*bits, form.table.ctypes.data]

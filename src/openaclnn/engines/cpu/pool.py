@@ -17,6 +17,7 @@ import os
 import signal
 import sys
 import threading
+from array import array
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -76,8 +77,8 @@ def ensure_started() -> None:
 
 def _start() -> None:
     """Create the workers that are missing and say how many to use; without POSIX semaphores, none."""
+    wanted = get_num_threads() - 1  # first: a number that cannot be is refused every time
     _state["started"] = True
-    wanted = get_num_threads() - 1
     if wanted > _state["workers"] and _load_functions():
         start = cache.compiled("pool.worker", emit_worker, WORKER)
         # Signals are for the interpreter's threads; workers inherit this mask.
@@ -173,7 +174,5 @@ def bind(
             ensure_started()
         return entry(kernel, count, grain, *constants, *addresses)
 
-    own = np.array(
-        [_CONTROL_AT, id(run), kernel, count, grain, len(constants), *constants], np.int64
-    )
-    return builtin("pool.bound", emit_bound, own.ctypes.data, (own, run, keep))
+    own = array("q", (_CONTROL_AT, id(run), kernel, count, grain, len(constants), *constants))
+    return builtin("pool.bound", emit_bound, own.buffer_info()[0], (own, run, keep))

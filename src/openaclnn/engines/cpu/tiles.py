@@ -7,12 +7,11 @@ first-level cache. No tensor is ever copied as a whole.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from openaclnn.core.plan import Plan
+from openaclnn.core.plan import Operand, Plan
 from openaclnn.engines.cpu import copies, pool
 from openaclnn.engines.cpu.driver import BUFFERED, DENSE, LINE, PACKED, SINGLE, driver
 
@@ -35,31 +34,38 @@ class Form(NamedTuple):
     columns: int = 1
 
 
+_ALL_DENSE = Form(True, ())
+_FLAT = frozenset((0, 1))  # steps along the only axis that a flat kernel takes
+_MODES = {0: SINGLE, 1: DENSE}
+
+
 def arrange(plan: Plan) -> Form:
     """Choose modes and tile sizes."""
     operands = (*plan.inputs, plan.output)
     shape = plan.shape
     width = shape[-1]
-    inner = [operand.strides[-1] if width > 1 else 1 for operand in operands]
-    if len(shape) == 1 and inner[-1] == 1 and all(step in (0, 1) for step in inner):
-        return Form(True, tuple(index for index, step in enumerate(inner) if step == 0))
+    inner = [operand.strides[-1] for operand in operands] if width > 1 else [1] * len(operands)
+    if len(shape) == 1 and inner[-1] == 1 and _FLAT.issuperset(inner):
+        if 0 not in inner:
+            return _ALL_DENSE
+        return Form(True, tuple([index for index, step in enumerate(inner) if step == 0]))
     merged = width < NARROW and len(shape) > 1
     modes = []
     for operand, step in zip(operands, inner, strict=True):
         if merged:
             modes.append(PACKED if any(operand.strides) or operand is plan.output else SINGLE)
         else:
-            modes.append({0: SINGLE, 1: DENSE}.get(step, PACKED))
+            modes.append(_MODES.get(step, PACKED))
     packed = [operand for operand, mode in zip(operands, modes, strict=True) if mode == PACKED]
-    single = tuple(index for index, mode in enumerate(modes[:-1]) if mode == SINGLE)
-    merged = merged or not any(mode == DENSE for mode in modes)
+    single = tuple([index for index, mode in enumerate(modes[:-1]) if mode == SINGLE])
+    merged = merged or DENSE not in modes
     if merged:  # a tile is one row only if single values stay the same from row to row
         merged = all(
             mode == PACKED or not any(operand.strides)
             for operand, mode in zip(operands, modes, strict=True)
         )
     row_axis, rows = _rows(plan, packed)
-    items = sum(operand.dtype.itemsize for operand in packed)
+    items = sum([operand.dtype.itemsize for operand in packed])
     size = min(TILE, BUFFERED // items) if packed else GRAIN
     columns = min(width, size // rows)
     depth = shape[row_axis] if len(shape) > 1 else 1
@@ -87,10 +93,10 @@ def runner(
     """Run a flat kernel over a plan."""
     operands = (*plan.inputs, plan.output)
     pool.check_fit(max(1, len(constants)) + len(operands))  # the driver's block is one argument
-    offsets = [operand.offset * operand.dtype.itemsize for operand in operands]
     if form.flat:
         run = pool.bind(kernel, plan.shape[0], GRAIN, *constants, keep=keep)
-        return _shifted(run, offsets) if any(offsets) else run
+        offsets = [operand.offset for operand in operands]
+        return _shifted(run, operands) if any(offsets) else run
     shape = plan.shape if len(plan.shape) > 1 else (1, *plan.shape)
     others = [axis for axis in range(len(shape) - 1) if axis != form.row_axis]
     row_tiles = -(-shape[form.row_axis] // form.rows)
@@ -99,35 +105,34 @@ def runner(
         kernel, len(operands), len(constants), len(others), shape[form.row_axis], shape[-1],
         form.rows, form.columns, row_tiles, column_tiles, int(form.merged), 0, *constants,
     ]  # fmt: skip
-    tables = []
+    tables: list[int] = []
     size = form.rows * form.columns
     buffer = 0
     for index, (operand, mode) in enumerate(zip(operands, form.modes, strict=True)):
         item = operand.dtype.itemsize
-        strides = [step * item for step in operand.strides]
-        strides = strides if len(plan.shape) > 1 else [0, *strides]
-        writes = index == len(operands) - 1
-        copy = copies.copier(item, writes) if mode == PACKED else 0
-        row_step, step = strides[form.row_axis], strides[-1]
-        block += [item, mode, row_step, step, offsets[index], copy, buffer, 0]
-        tables.append([strides[axis] for axis in others])
+        strides = operand.strides if len(plan.shape) > 1 else (0, *operand.strides)
+        row_step, step = strides[form.row_axis] * item, strides[-1] * item
+        copy = copies.copier(item, index == len(operands) - 1) if mode == PACKED else 0
+        block += item, mode, row_step, step, operand.offset * item, copy, buffer, 0
         if mode == PACKED:
             buffer += -(-size * item // LINE) * LINE
+        if others:
+            tables += [strides[axis] * item for axis in others]
     block += [shape[axis] for axis in others]
-    for table in tables:
-        block += table
-    words = np.array(block, np.int64)
+    block += tables
+    words = array("q", block)
     count = row_tiles * column_tiles
     for axis in others:
         count *= shape[axis]
     grain = max(1, GRAIN // size)
-    return pool.bind(driver(), count, grain, words.ctypes.data, keep=(keep, words))
+    return pool.bind(driver(), count, grain, words.buffer_info()[0], keep=(keep, words))
 
 
 def _shifted(
-    run: Callable[..., int], offsets: Sequence[int]
+    run: Callable[..., int], operands: Sequence[Operand]
 ) -> Callable[[Sequence[int], int], int]:
     """A runner whose operands start elsewhere than at their addresses."""
+    offsets = [operand.offset * operand.dtype.itemsize for operand in operands]
 
     def moved(addresses: Sequence[int], stream: int = 0) -> int:
         return run([place + offset for place, offset in zip(addresses, offsets, strict=True)])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -10,9 +9,17 @@ import numpy as np
 
 from openaclnn.core.dtypes import FLOATS, INT32, INT64, UINT8, DType
 from openaclnn.core.plan import Operand, Plan
+from openaclnn.core.tensor import element_count
 from openaclnn.engines.cpu import pool
 from openaclnn.engines.cpu.classes import scatter, totals
-from openaclnn.engines.cpu.classes.parameters import AXES, Parameters, fields, objection, pack
+from openaclnn.engines.cpu.classes.parameters import (
+    AXES,
+    Parameters,
+    fields,
+    objection,
+    pack,
+    places,
+)
 from openaclnn.engines.cpu.classes.pieces import emit_pieces
 from openaclnn.engines.cpu.classes.select import Select
 from openaclnn.engines.cpu.classes.sized import Passes, SizedRunner, row_major, sized_runner
@@ -29,6 +36,7 @@ OPERANDS = {
 SLOTS = fields(
     tuple(OPERANDS), ("weighted", "mean", "total_given", "unit", "clear", "span", "bytes")
 )
+PLACES = places(SLOTS, OPERANDS)
 TARGETS = {"INT64": "i64", "INT32": "i32", "UINT8": "u8"}
 
 ALONE = 1 << 15  # output elements that one thread does faster than two
@@ -99,7 +107,7 @@ def _pieces(plan: Plan) -> dict[str, int]:
         return {"unit": max(1, IN_CACHE // column), "clear": scatter.SPAN}
     pixels = plan.shape[-1]
     apart = len(plan.shape) == 2 and out.strides[0] == plan.classes * pixels
-    images, pixels = (plan.shape[0], pixels) if apart else (1, math.prod(plan.shape))
+    images, pixels = (plan.shape[0], pixels) if apart else (1, element_count(plan.shape))
     unit, clear = _cut(images, pixels, column)
     return {"unit": unit, "clear": clear}
 
@@ -110,7 +118,7 @@ class NllLoss2d:
 
     def runner(self, plan: Plan, lanes: int = 0) -> Runner:
         numbers = plan.numbers
-        positions = math.prod(plan.shape)
+        positions = element_count(plan.shape)
         size = positions * plan.classes * plan.output.dtype.itemsize
         by_comparing = _side_by_side(plan) and plan.classes <= FEW
         way = {"unit": UNIT, "clear": scatter.LEAVE} if by_comparing else _pieces(plan)
@@ -120,7 +128,7 @@ class NllLoss2d:
         grain = max(1, ALONE // (min(way["unit"], positions) * plan.classes))
         sums_first = _sums_first(numbers, positions, pieces, grain)
         clears_first = way["clear"] == scatter.LEAVE and not by_comparing
-        at = block.ctypes.data
+        at = block.buffer_info()[0]
         if not sums_first and not clears_first:
             return pool.bind(write, pieces, grain, at, 0, keep=block)
         blocks = totals.block_count(positions)
@@ -192,7 +200,7 @@ def _block(plan: Plan, cut: Mapping[str, int]) -> Any:
     """The parameters of a plan."""
     numbers = plan.numbers
     return pack(
-        SLOTS, plan, OPERANDS,
+        SLOTS, plan, PLACES,
         {
             "weighted": 1,
             "mean": int(numbers["mean"]),

@@ -5,13 +5,13 @@ A kernel's first argument is the block's address; the operands' addresses follow
 
 from __future__ import annotations
 
+import math
+import struct
+from array import array
 from collections.abc import Mapping, Sequence
-from typing import Any
-
-import numpy as np
 
 from openaclnn.core.dtypes import FLOAT16
-from openaclnn.core.plan import Operand, Plan
+from openaclnn.core.plan import Plan
 from openaclnn.engines.machine.code import Code
 from openaclnn.engines.machine.host import machine
 from openaclnn.engines.machine.values import Value
@@ -43,42 +43,35 @@ def fields(operands: Sequence[str], others: Sequence[str]) -> dict[str, int]:
     return {name: slot for slot, name in enumerate(names)}
 
 
+def places(slots: Mapping[str, int], names: Mapping[str, str]) -> dict[str, int]:
+    """Where the slots of each parameter's operand begin. `names` maps the kernel's operand names to parameters."""
+    return {parameter: slots[f"{name}.at"] for name, parameter in names.items()}
+
+
 def pack(
     slots: Mapping[str, int],
     plan: Plan,
-    names: Mapping[str, str],
-    others: Mapping[str, int | float],
-) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """The block of a plan. `names` maps the kernel's operand names to parameters; steps count bytes."""
-    block = np.zeros(len(slots), np.int64)
+    operands: Mapping[str, int],
+    others: Mapping[str, int],
+) -> array[int]:
+    """The block of a plan, with its operands' slots as `places` gave them; steps count bytes."""
+    words = [0] * len(slots)
     shape = (1,) * (AXES - len(plan.shape)) + plan.shape
-    values: dict[str, int | float] = {
-        "classes": plan.classes,
-        "ignore_index": plan.numbers["ignore_index"],
-        "positions": int(np.prod(plan.shape, dtype=object)),
-        **{f"size{axis}": size for axis, size in enumerate(shape)},
-        **others,
-    }
-    parameters = {parameter: name for name, parameter in names.items()}
-    for slot, operand in enumerate((*plan.inputs, plan.output)):
-        values.update(_placement(parameters[operand.parameter], slot, operand))
-    for name, value in values.items():
-        if isinstance(value, float):
-            block[slots[name] : slots[name] + 1].view(np.float64)[0] = value
-        else:
-            block[slots[name]] = value
-    return block
+    words[: 3 + AXES] = plan.classes, plan.numbers["ignore_index"], math.prod(shape), *shape
+    for number, operand in enumerate((*plan.inputs, plan.output), FIRST_OPERAND):
+        item, first = operand.dtype.itemsize, operands[operand.parameter]
+        missing = (0,) * (AXES - len(operand.strides))
+        steps = (operand.offset, operand.class_stride, *missing, *operand.strides)
+        words[first : first + len(_OPERAND_FIELDS)] = number, *[step * item for step in steps]
+    for name, value in others.items():
+        words[slots[name]] = value
+    return array("q", words)
 
 
-def _placement(name: str, slot: int, operand: Operand) -> dict[str, int]:
-    itemsize = operand.dtype.itemsize
-    steps = (0,) * (AXES - len(operand.strides)) + operand.strides
-    return {
-        f"{name}.at": FIRST_OPERAND + slot,
-        f"{name}.offset": operand.offset * itemsize,
-        f"{name}.class_step": operand.class_stride * itemsize,
-        **{f"{name}.step{axis}": step * itemsize for axis, step in enumerate(steps)},
-    }
+def double(number: float) -> int:
+    """A FLOAT64 as a slot holds it."""
+    bits: int = struct.unpack("q", struct.pack("d", number))[0]
+    return bits
 
 
 class Parameters:

@@ -50,13 +50,13 @@ def row_major(plan: Plan, names: Mapping[str, str], slots: Mapping[str, int]) ->
 
 
 def sized_runner(
-    block: np.ndarray[Any, Any],
+    block: array[int],
     fixed: Mapping[int, int],
     passes: Callable[[tuple[int, ...]], Passes | None],
     keep: Any,
 ) -> SizedRunner:
     """What runs a kernel for any shape, given the block of one; `passes` is None for shapes left to the full way."""
-    template = array("q", block.tolist())
+    template = block[:]
     for slot, value in fixed.items():
         template[slot] = value
     known: dict[tuple[int, ...], tuple[Any, int, Passes]] = {}

@@ -7,11 +7,13 @@ an input scale, where PyTorch reaches 18), subnormal results included.
 from __future__ import annotations
 
 import math
-from functools import lru_cache
+from collections.abc import Callable
+from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from openaclnn.core.dtypes import float_of
 from openaclnn.core.plan import Plan
 from openaclnn.core.tensor import element_count
 from openaclnn.engines.cpu import numerics, pool
@@ -46,6 +48,9 @@ def elu_from_result(gradient: Value, x: Value, *, slope: float, scale: float) ->
     return gradient * formula_words.where(x <= 0, x + slope, scale)
 
 
+_FROM_RESULT = described(elu_from_result)
+
+
 @tuned(
     "elu_backward",
     gain="two multiplications of four",
@@ -56,9 +61,9 @@ def from_result(plan: Plan) -> Form | None:
     numbers = plan.numbers
     if not numbers["is_result"] or numbers["input_scale"] != 1:
         return None
-    with np.errstate(all="ignore"):
-        slope = float(np.float32(numbers["alpha"]) * np.float32(numbers["scale"]))
-    return formula_form(described(elu_from_result), {"slope": slope, "scale": numbers["scale"]})
+    # Of two FLOATs the product is exact in float64, so that it is rounded once.
+    slope = float_of(float_of(numbers["alpha"]) * float_of(numbers["scale"]))
+    return formula_form(_FROM_RESULT, {"slope": slope, "scale": numbers["scale"]})
 
 
 class _Folded(NamedTuple):
@@ -83,16 +88,16 @@ def folded(plan: Plan) -> Form | None:
     numbers = plan.numbers
     if numbers["is_result"]:
         return None
-    alpha, scale, inner = (float(numbers[key]) for key in ("alpha", "scale", "input_scale"))
+    alpha, scale, inner = [float(numbers[key]) for key in ("alpha", "scale", "input_scale")]
     product = alpha * scale * inner  # in float64: one rounding
-    usable = all(math.isfinite(value) for value in (product, scale, inner))
+    usable = math.isfinite(product) and math.isfinite(scale) and math.isfinite(inner)
     # A growing exponential must not overflow because of its multiplier, nor a falling one vanish: a
     # multiplier below 1 leaves its power of two to the gradient, as in the document's order.
     most = 2.0**80 if inner > 0 else 1.0
     if not (usable and 2.0**-16 < abs(product) <= most and 2.0**-60 < abs(inner) < 2.0**60):
         return None
     lift = max(0, 1 - math.frexp(product)[1]) if inner > 0 else 0
-    scalars = _Folded(float(np.float32(product)) * 2.0**lift, scale, inner, lift)
+    scalars = _Folded(float_of(product) * 2.0**lift, scale, inner, lift)
     dtype = plan.inputs[1].dtype.short
     if dtype == "f32" or machine().lanes > TABLE_LANES:
         return _computed(scalars, dtype)
@@ -112,13 +117,23 @@ def _computed(scalars: _Folded, dtype: str) -> Form:
     span = "negative" if inner > 0 else "positive"
     bound = NEGATIVE_LIMIT / abs(inner)  # beyond it exp(inner * x) is 0, or infinite
 
+    name, write = _written(joined, inner == 1, span, shared > 0, apart > 0)
+    return Form(name, write, (multiplier, scale * 2.0**shared, inner, bound, 2.0**-lift))
+
+
+@cache
+def _written(
+    joined: bool, unit: bool, span: str, shared: bool, apart: bool
+) -> tuple[str, Callable[[Site], None]]:
+    """The name of such a form, and what writes it; `unit` is an inner factor of 1."""
+
     def write(site: Site) -> None:
         factor, positive, inside, lowest, lifting = site.numbers
-        exp = Exp(site.code, factor, span, None if inner == 1 else inside)
+        exp = Exp(site.code, factor, span, None if unit else inside)
 
         def body(shape: Shape, index: Value) -> Value:
             x = site.load(shape, 1, index)
-            slope = maximum(x, NEGATIVE_LIMIT if inner == 1 else lowest)
+            slope = maximum(x, NEGATIVE_LIMIT if unit else lowest)
             if joined:  # NaN becomes 0, as the rule for NaN asks
                 slope = intrinsic("minnum", slope, 0.0)
             slope = exp.clamped(slope)
@@ -139,11 +154,10 @@ def _computed(scalars: _Folded, dtype: str) -> Form:
 
         # As many streams as registers allow; one more spills and takes 1.7 times as long.
         wide = "f32" in site.signature.inputs
-        site.loop((8 if wide else 6) if inner == 1 and not apart else (6 if wide else 4), body)
+        site.loop((8 if wide else 6) if unit and not apart else (6 if wide else 4), body)
 
-    kind = "joined" if joined else "plain" if inner == 1 else f"scaled.{span}"
-    name = f"elu.{kind}{'.lifted' * bool(shared)}{'.apart' * bool(apart)}"
-    return Form(name, write, (multiplier, scale * 2.0**shared, inner, bound, 2.0**-lift))
+    kind = "joined" if joined else "plain" if unit else f"scaled.{span}"
+    return f"elu.{kind}{'.lifted' * shared}{'.apart' * apart}", write
 
 
 def _looked_up(scalars: _Folded, dtype: str) -> Form:

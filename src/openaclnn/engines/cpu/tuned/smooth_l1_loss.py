@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 
+from openaclnn.core.dtypes import float_of
 from openaclnn.core.plan import Plan
 from openaclnn.engines.cpu.forms import Form, formula_form, tuned
 from openaclnn.engines.formulas import described
@@ -39,6 +39,10 @@ def smooth_l1_corrected(
     return result * mean_scale if scaled else result
 
 
+_UNIT, _EXACT = described(smooth_l1_unit), described(smooth_l1_exact)
+_CORRECTED = described(smooth_l1_corrected)
+
+
 @tuned(
     "smooth_l1_loss_backward",
     gain="2^24 FLOAT elements on two Neoverse-N1 cores: 6.2 ms; a division alone takes longer than the memory",
@@ -54,17 +58,13 @@ def clamped(plan: Plan) -> Form | None:
     inverse, remnant = _inverse(beta)
     numbers = {"beta": beta, "inverse": inverse, "remnant": remnant, "mean_scale": scale}
     power_of_two = math.frexp(beta)[0] == 0.5
-    function: Callable[..., Value] = smooth_l1_exact if power_of_two else smooth_l1_corrected
-    if beta == 1:
-        function = smooth_l1_unit
-    return formula_form(
-        described(function), numbers, {"scaled": bool(plan.reciprocal) or scale != 1}
-    )
+    chosen = _UNIT if beta == 1 else _EXACT if power_of_two else _CORRECTED
+    return formula_form(chosen, numbers, {"scaled": bool(plan.reciprocal) or scale != 1})
 
 
 def _inverse(beta: float) -> tuple[float, float]:
     """1 / beta as a sum of two float32 numbers of the same sign."""
-    high = np.float32(1 / beta)
-    if float(high) > 1 / beta:
-        high = np.nextafter(high, np.float32(0))
-    return float(high), float(np.float32(1 / beta - float(high)))
+    high = float_of(1 / beta)
+    if high > 1 / beta:
+        high = float(np.nextafter(np.float32(high), np.float32(0)))
+    return high, float_of(1 / beta - high)

@@ -1,0 +1,105 @@
+"""The environment's variables: read once, by the first call that asks; what means nothing is refused every time."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SOURCE = str(Path(__file__).parents[1] / "src")
+
+START = """
+import os
+import numpy as np
+import openaclnn
+from openaclnn import aclnn
+
+def refusal(call):
+    try:
+        call()
+    except ValueError as error:
+        return str(error)
+    return "none"
+
+few, many = np.ones(3, np.float32), np.ones(1 << 20, np.float32)
+def plain(x=few):
+    return openaclnn.elu_backward(x, x)
+def engine():
+    return openaclnn.explain(openaclnn.elu_backward, few, few).engine
+def product():
+    return openaclnn.explain(openaclnn.elu_backward, few, few).product
+"""
+
+
+def script(body: str, **environment: str) -> list[str]:
+    """What a program prints with these variables."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("OPENACLNN_") or "CACHE" in k}
+    done = subprocess.run(
+        [sys.executable, "-c", START + body],
+        env={**kept, "PYTHONPATH": SOURCE, **environment},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split("\n")[:-1]
+
+
+@pytest.mark.parametrize(
+    ("variable", "says"),
+    [
+        ("OPENACLNN_ENGINE", "unknown engine 'junk'; known engines: cpu, triton, numpy"),
+        ("OPENACLNN_PRODUCT", "unknown product 'junk'; known products: default, 950, a3"),
+    ],
+)
+def test_a_name_that_is_not_known_is_refused_by_every_call(variable: str, says: str) -> None:
+    said = script("for _ in range(3): print(refusal(plain))", **{variable: "junk"})
+    assert len(said) == 3
+    assert all(line.startswith(says) for line in said), said
+
+
+def test_phase_one_refuses_such_a_name_too() -> None:
+    body = """
+given = (few, 1.0, 1.0, 1.0, False, few, np.empty(3, np.float32))
+for _ in range(2):
+    print(aclnn.aclnnEluBackwardGetWorkspaceSize(*given)[0], "junk" in aclnn.aclGetRecentErrMsg())
+"""
+    for variable in ("OPENACLNN_ENGINE", "OPENACLNN_PRODUCT"):
+        assert script(body, **{variable: "junk"}) == ["561000 True"] * 2
+
+
+def test_a_block_needs_nothing_of_the_environment() -> None:
+    body = """
+with openaclnn.use_engine("numpy"), openaclnn.use_product("a2"):
+    print(refusal(plain))
+print(refusal(plain) == "none")
+"""
+    assert script(body, OPENACLNN_ENGINE="junk", OPENACLNN_PRODUCT="junk") == ["none", "False"]
+
+
+def test_engine_and_product_are_read_once() -> None:
+    body = """
+print(engine(), product())
+os.environ["OPENACLNN_ENGINE"], os.environ["OPENACLNN_PRODUCT"] = "cpu", "950"
+print(engine(), product())
+"""
+    assert script(body, OPENACLNN_ENGINE="numpy", OPENACLNN_PRODUCT="910b") == ["numpy a2"] * 2
+    unset = """
+print(product())
+os.environ["OPENACLNN_PRODUCT"] = "950"
+print(product())
+"""
+    assert script(unset) == ["default"] * 2
+
+
+def test_a_number_of_threads_that_cannot_be_is_refused_by_every_large_call() -> None:
+    body = """
+for _ in range(3):
+    print(refusal(lambda: plain(many)))
+print(refusal(plain))
+openaclnn.set_num_threads(2)
+print(refusal(lambda: plain(many)))
+"""
+    wanted = "OPENACLNN_NUM_THREADS must be a positive integer, got 'two'"
+    assert script(body, OPENACLNN_NUM_THREADS="two") == [wanted] * 3 + ["none"] * 2

@@ -1,0 +1,95 @@
+"""What the full way of a call relies on: addresses read from arrays, rounding to FLOAT, kernels by count, geometry."""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from typing import Any
+
+import numpy as np
+import pytest
+
+import openaclnn
+from openaclnn.core.dtypes import FLOATS, float_of
+from openaclnn.core.plan import collapse
+from openaclnn.core.tensor import Scalar, Tensor
+from openaclnn.engines.dispatch import choose_engine
+
+
+def test_an_array_s_address_is_what_numpy_says() -> None:
+    whole = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+    for array in (whole, whole[1:], whole[:, ::-1], whole.T, whole[:0], np.array(1, np.float32)):
+        assert Tensor.from_numpy(array).address == array.__array_interface__["data"][0]
+
+
+def test_a_proxy_s_memory_is_not_read_as_an_array_s() -> None:
+    x = np.linspace(-2, 2, 16, dtype=np.float32)
+    np.testing.assert_array_equal(
+        openaclnn.elu_backward(x, weakref.proxy(x)), openaclnn.elu_backward(x, x)
+    )
+
+
+@pytest.mark.parametrize(
+    "number",
+    [0.0, -0.0, 1.1, 1e-46, 1e-40, 3.4028235677973366e38, 1e39, -1e300, np.inf, -np.inf, np.nan],
+)
+def test_numbers_round_to_float_as_numpy_rounds_them(number: float) -> None:
+    with np.errstate(over="ignore"):
+        exact = float(np.float32(number))
+    for got in (float_of(number), Scalar.of(number).float32()):
+        assert np.float64(got).tobytes() == np.float64(exact).tobytes()
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_bits_do_not_depend_on_the_count(dtype: Any) -> None:
+    limit = 1025
+    random = np.random.default_rng(1)
+    x, y, g = (random.normal(size=limit).astype(np.float32).astype(dtype.numpy) for _ in range(3))
+    calls = (
+        lambda n: openaclnn.elu_backward(g[:n], x[:n], alpha=1.3),
+        lambda n: openaclnn.elu_backward(g[:n], x[:n], alpha=1.3, is_result=True),
+        lambda n: openaclnn.l1_loss_backward(g[:n], x[:n], y[:n], reduction="sum"),
+        lambda n: openaclnn.smooth_l1_loss_backward(g[:n], x[:n], y[:n], reduction="sum", beta=0.7),
+    )
+    for call in calls:
+        wide = call(limit)
+        for count in (1, 3, 17, limit - 1):
+            np.testing.assert_array_equal(
+                call(count).view(np.uint8), wide[:count].view(np.uint8), strict=True
+            )
+
+
+def test_one_kernel_serves_any_size() -> None:
+    kernels = set()
+    for count in (2, 1000, 100_000):
+        x = np.ones(count, np.float32)
+        plan = openaclnn.explain(openaclnn.elu_backward, x, x).plan
+        assert plan is not None
+        flat = choose_engine(plan, "cpu").flat
+        assert flat.counts[0] <= count < flat.counts[1]
+        kernels.add(flat.kernel)
+    assert len(kernels) == 1
+
+
+def test_collapsed_axes_walk_the_same_elements() -> None:
+    random = np.random.default_rng(2)
+    for _ in range(300):
+        shape = tuple(int(size) for size in random.integers(1, 4, random.integers(0, 5)))
+        strides = [
+            tuple(int(step) for step in random.choice([-6, -2, 0, 1, 2, 3, 6, 12], len(shape)))
+            for _ in range(3)
+        ]
+        merged, steps, offsets = collapse(shape, strides)
+        assert len(merged) >= 1
+        assert sorted(_places(shape, strides, [0, 0, 0])) == sorted(_places(merged, steps, offsets))
+
+
+def _places(shape: Any, strides: Any, offsets: Any) -> list[tuple[int, ...]]:
+    """Where each operand's element lies, for every index."""
+    return [
+        tuple(
+            offset + sum(i * step for i, step in zip(index, own, strict=True))
+            for offset, own in zip(offsets, strides, strict=True)
+        )
+        for index in itertools.product(*map(range, shape))
+    ]
