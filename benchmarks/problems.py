@@ -103,7 +103,7 @@ def build(
 
 def _planned(operator: Operator, arguments: dict[str, Any]) -> tuple[Any, Plan]:
     """A place for the result, and the plan that writes there; raises what the operator refuses."""
-    call = bind_plain(operator, operator.plain_defaults | arguments, product_of(None))
+    call = bind_plain(operator, operator.plain_defaults | arguments, product_of(operator, None))
     error = operator.first_violation(call)
     if error is not None:
         raise error

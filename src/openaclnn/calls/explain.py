@@ -75,7 +75,7 @@ def explain(
     elif not isinstance(operator, Operator):
         operator = operator.operator  # type: ignore[attr-defined]
     assert isinstance(operator, Operator)
-    profile = product_of(product)
+    profile = product_of(operator, product)
     explanation = Explanation(operator, profile.tag)
     try:
         call = bind_plain(operator, _arguments(operator, args, kwargs), profile)

@@ -19,7 +19,7 @@ from openaclnn.core.interop import (
     view_memory,
 )
 from openaclnn.core.plan import Plan
-from openaclnn.core.products import Product, current_product, find_product
+from openaclnn.core.products import PRODUCTS, Product, current_product, find_product
 from openaclnn.core.status import AclnnError, Status
 from openaclnn.core.tensor import Tensor
 from openaclnn.engines.dispatch import choose_engine
@@ -29,18 +29,30 @@ from openaclnn.runtime.device import device_named
 __all__ = ["call_plain", "make_plain_function"]
 
 
-def product_of(product: str | Product | None) -> Product:
+def product_of(operator: Operator, product: str | Product | None) -> Product:
     """The profile an argument names, or the one in force."""
     if product is None:
         return current_product()
-    return product if isinstance(product, Product) else find_product(product)
+    if isinstance(product, Product):
+        return product
+    try:
+        return find_product(product)
+    except (AttributeError, ValueError):
+        known = ", ".join(each.tag for each in PRODUCTS)
+        raise AclnnError(
+            Status.ACLNN_ERR_PARAM_INVALID,
+            operator.name,
+            "product",
+            f"one of {known}",
+            repr(product),
+        ) from None
 
 
 def call_plain(
     operator: Operator, arguments: Mapping[str, Any], product: Any = None, road: Road | None = None
 ) -> Any:
     """Bind, check, plan and run one plain call; with a `road`, the next of its kind may take that."""
-    call = bind_plain(operator, arguments, product_of(product))
+    call = bind_plain(operator, arguments, product_of(operator, product))
     error = operator.first_violation(call)
     if error is not None:
         raise error

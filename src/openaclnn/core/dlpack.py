@@ -71,6 +71,14 @@ def device_name(kind: str, index: int) -> str:
 
 def from_dlpack(value: Any, stream: int) -> Tensor:
     """View an array through its descriptor; `stream` is where we read it, if it lies on a GPU."""
+    try:
+        return _read(value, stream)
+    except (ArithmeticError, AttributeError, BufferError, RuntimeError, ValueError) as error:
+        kind = type(value).__name__
+        raise TypeError(f"an array that DLPack describes, got a {kind}: {error}") from None
+
+
+def _read(value: Any, stream: int) -> Tensor:
     device_type, _ = value.__dlpack_device__()
     options: dict[str, Any] = {} if device_type in (1, 3) else {"stream": stream}
     try:
@@ -100,6 +108,8 @@ def from_dlpack(value: Any, stream: int) -> Tensor:
         raise TypeError(f"an array in CPU or GPU memory, got DLPack device {view.device_type}")
     shape = tuple(view.shape[axis] for axis in range(view.ndim))
     strides = tuple(view.strides[axis] for axis in range(view.ndim)) if view.strides else None
+    if not view.data and 0 not in shape:
+        raise TypeError(f"an array with data, got a {type(value).__name__} at a null address")
     return Tensor(
         shape,
         dtype,

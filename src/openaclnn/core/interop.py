@@ -15,7 +15,7 @@ import numpy as np
 from openaclnn.core import results
 from openaclnn.core.dlpack import device_name, from_dlpack
 from openaclnn.core.dtypes import DType, dtype_of_torch
-from openaclnn.core.tensor import Tensor
+from openaclnn.core.tensor import Tensor, extent
 
 __all__ = [
     "allocate_like",
@@ -63,6 +63,8 @@ def _is_cupy(value: Any) -> bool:
 def as_tensor(value: Any) -> Tensor:
     """View an array of any supported kind; TypeError says "<expected>, got <what>" otherwise."""
     if isinstance(value, np.ndarray):
+        if type(value) is not np.ndarray and hasattr(value, "_mask"):
+            raise TypeError("an array without a mask (fill it first), got a masked array")
         return Tensor.from_numpy(value)
     if isinstance(value, Tensor):
         return value
@@ -88,14 +90,28 @@ def _from_torch(value: Any) -> Tensor:
         raise TypeError(f"a strided tensor with data, got {value.layout} on {value.device}")
     if value.is_neg() or (dtype.kind == "complex" and value.is_conj()):
         raise TypeError("a tensor without a pending negation or conjugation, got a lazy view")
-    return Tensor(
-        tuple(value.shape),
-        dtype,
-        tuple(value.stride()),
-        base=value.data_ptr(),
-        owner=value,
+    fake = sys.modules.get("torch._subclasses.fake_tensor")
+    if fake is not None and isinstance(value, fake.FakeTensor):
+        raise TypeError("a tensor with memory of its own, got a FakeTensor")
+    try:
+        shape, strides = tuple(value.shape), tuple(value.stride())
+        storage, address = value.untyped_storage(), value.data_ptr()
+        start, size = value.storage_offset() * dtype.itemsize, storage.nbytes()
+    except (RuntimeError, NotImplementedError) as error:  # wrapped by vmap or grad, nested, opaque
+        said = str(error).partition(".")[0]
+        kind = type(value).__name__
+        raise TypeError(f"a tensor with memory of its own, got a {kind}: {said}") from None
+    made = Tensor(
+        shape, dtype, strides, base=address, owner=storage,  # which stays where it is if `.data` is replaced
         device="cpu" if value.is_cpu else device_name(value.device.type, value.device.index or 0),
-    )
+    )  # fmt: skip
+    if not made.empty:
+        low, high = extent(made)
+        if not address or start + low < 0 or start + high > size:
+            got = f"a {type(value).__name__} whose view needs {start + high} bytes of {size}"
+            lacks = "one without" if not address else got
+            raise TypeError(f"a tensor whose view lies inside memory of its own, got {lacks}")
+    return made
 
 
 def _from_cuda_interface(value: Any) -> Tensor:
@@ -159,7 +175,7 @@ def to_numpy(value: Any) -> np.ndarray[Any, Any]:
     tensor = as_tensor(value)
     if tensor.device != "cpu":
         raise TypeError(f"an array in CPU memory, got {tensor.device}")
-    return view_memory(tensor)
+    return view_memory(tensor).copy()  # its owner may be ours alone
 
 
 def view_memory(tensor: Tensor) -> np.ndarray[Any, Any]:

@@ -14,7 +14,7 @@ from typing import Any
 
 from openaclnn.core.dtypes import DType
 from openaclnn.core.status import AclnnError, Status
-from openaclnn.core.tensor import Tensor, contiguous_strides, element_count
+from openaclnn.core.tensor import Tensor, contiguous_strides, element_count, extent
 
 __all__ = [
     "Operand", "Plan", "broadcast_shapes", "class_plan", "elementwise_plan", "empty_plan", "walks_alike",
@@ -71,20 +71,6 @@ def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...] | None:
                     return None
                 result[axis] = size
     return tuple(result)
-
-
-def _extent(tensor: Tensor) -> tuple[int, int]:
-    low = high = 0
-    for size, stride in zip(tensor.shape, tensor.strides, strict=True):
-        if size == 0:
-            return 0, 0
-        reach = (size - 1) * stride
-        if reach < 0:
-            low += reach
-        else:
-            high += reach
-    itemsize = tensor.dtype.itemsize
-    return low * itemsize, (high + 1) * itemsize
 
 
 def _stretched(tensor: Tensor, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -177,7 +163,7 @@ def elementwise_plan(
     else:
         merged, strides, offsets = collapse(shape, [_stretched(t, shape) for _, t in tensors])
         *operands, last = [
-            Operand(name, tensor.dtype, own, 0, offset, *_extent(tensor))
+            Operand(name, tensor.dtype, own, 0, offset, *extent(tensor))
             for (name, tensor), own, offset in zip(tensors, strides, offsets, strict=True)
         ]
     return Plan(
@@ -218,7 +204,7 @@ def class_plan(
             class_strides.append(_one_stride(operator, name, tensor) if role == "classes" else 0)
     merged, steps, offsets = collapse(positions, rows)
     *operands, last = [
-        Operand(name, tensor.dtype, own, class_stride, offset, *_extent(tensor), role)
+        Operand(name, tensor.dtype, own, class_stride, offset, *extent(tensor), role)
         for (name, tensor, role), own, class_stride, offset in zip(
             tensors, steps, class_strides, offsets, strict=True
         )

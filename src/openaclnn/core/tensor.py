@@ -12,7 +12,7 @@ import numpy as np
 
 from openaclnn.core.dtypes import BFLOAT16, DOUBLE, FLOAT, FLOAT16, DType, dtype_of_numpy, float_of
 
-__all__ = ["Format", "Scalar", "Tensor", "contiguous_strides", "element_count"]
+__all__ = ["Format", "Scalar", "Tensor", "contiguous_strides", "element_count", "extent"]
 
 
 class Format(IntEnum):
@@ -103,7 +103,9 @@ class Tensor:
         """View a NumPy array without copying; TypeError where its dtype or strides cannot be described."""
         dtype = dtype_of_numpy(array.dtype)
         if dtype is None:
-            raise TypeError(f"an array of a dtype the interface has, got {array.dtype}")
+            raise TypeError(
+                f"an array of a dtype the interface has{_hint(array)}, got {array.dtype}"
+            )
         itemsize, shape, steps, flags = dtype.itemsize, array.shape, array.strides, array.flags
         if not flags.c_contiguous:
             for size, step in zip(shape, steps, strict=True):
@@ -177,6 +179,27 @@ _readable = sys.implementation.name == "cpython" and _read_address(_probe) == _a
 data_address = _read_address if _readable else _asked_address
 
 
+def extent(tensor: Tensor) -> tuple[int, int]:
+    """The bytes that a view covers, from its first element on: the lowest, and the one behind the highest."""
+    low = high = 0
+    for size, stride in zip(tensor.shape, tensor.strides, strict=True):
+        if size == 0:
+            return 0, 0
+        reach = (size - 1) * stride
+        if reach < 0:
+            low += reach
+        else:
+            high += reach
+    itemsize = tensor.dtype.itemsize
+    return low * itemsize, (high + 1) * itemsize
+
+
+def _hint(array: np.ndarray[Any, Any]) -> str:
+    """NumPy saves bfloat16 as bare bytes."""
+    bare = array.dtype.kind == "V" and array.dtype.itemsize == 2 and array.dtype.names is None
+    return " (bfloat16 read from a .npy file: array.view(ml_dtypes.bfloat16))" if bare else ""
+
+
 class Scalar:
     """One number with a dtype; `float32()` is the value an operator computes with."""
 
@@ -200,6 +223,8 @@ class Scalar:
             return cls(value, DOUBLE)
         if isinstance(value, Scalar):
             return value
+        if isinstance(value, int) and not -(2**63) <= value < 2**64:
+            raise TypeError(f"a number of 64 bits (or a float), got {value}")
         dtype = dtype_of_numpy(np.asarray(value).dtype) if np.isscalar(value) else None
         if dtype is None or isinstance(value, (str, bytes)):
             raise TypeError(f"a number, got {type(value).__name__}")
