@@ -8,13 +8,18 @@ its other inputs, and waits only then. That took the cost of `mean` from 3.5 to 
 
 from __future__ import annotations
 
-import numpy as np
+import math
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
 import triton
 import triton.language as tl
 
 from openaclnn.core.plan import Plan, collapse
-from openaclnn.engines.gpu.launch import Launch, Slot
+from openaclnn.engines.gpu import scratch
+from openaclnn.engines.gpu.launch import Family, Launch, Sizes, Slot
 from openaclnn.engines.gpu.operands import INT32_LIMIT, operand_of, pointer_type, slot_of
+from openaclnn.engines.gpu.sized import SizedRunner, queue_of
 
 try:
     from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
@@ -35,7 +40,7 @@ def add_up(
     target, weight, sums,
     count, second_size, third_size, first_stride, second_stride, third_stride,
     weight_stride, classes, ignore_index, parts,
-    AXES: tl.constexpr, WIDE: tl.constexpr, OVERLAPPED: tl.constexpr, BLOCK: tl.constexpr,
+    OVERLAPPED: tl.constexpr, AXES: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """One part of each of the three sums; part p takes every block whose number is p modulo `parts`."""
     if OVERLAPPED:
@@ -108,48 +113,111 @@ FEW_PARTS, MANY_PARTS = 16, 1024
 SUM_BLOCK = 1024
 
 
-def sum_launches(plan: Plan, weight: str) -> tuple[list[Launch], Slot, int, int]:
-    """What makes the sums, where they lie, in how many parts, and the bytes of scratch it takes."""
+class Sums(NamedTuple):
+    """Launches that make the sums, where they lie, in how many parts, and the bytes of scratch it takes."""
+
+    launches: list[Launch]
+    slot: Slot | None
+    parts: int
+    scratch: int
+
+
+NO_SUMS = Sums([], None, 1, 0)
+
+
+def sum_launches(plan: Plan, weight: str) -> Sums:
+    """What makes the sums that a plan needs."""
     target, weights = plan.inputs[plan.targets], operand_of(plan, weight)
     # Only the targets are walked, so axes merge that other operands may keep apart.
     merged, (steps,), (offset,) = collapse(plan.shape, [target.strides])
     missing = 3 - len(merged)
     shape, strides = (1,) * missing + merged, (0,) * missing + steps
-    count = int(np.prod(shape, dtype=np.int64))
-    longest = max(count, plan.classes if weights else 0)
-    parts = min(triton.next_power_of_2(-(-longest // SUM_BLOCK)), FEW_PARTS)
-    if longest > FEW_POSITIONS:
-        parts = MANY_PARTS
-    scratch = len(plan.inputs) + 1
-    into = Slot(scratch, "float64")
-    add = Launch(
-        add_up,
-        parts,
-        (
-            Slot(
-                plan.targets, pointer_type(target),
-                (target.offset + offset) * target.dtype.itemsize,
-            ),
-            slot_of(plan, weight),
-            into,
-        ),
-        (
-            count, *shape[1:], *strides,
-            weights.class_stride if weights else 0, plan.classes, plan.numbers["ignore_index"], parts,
-        ),
-        {
-            "AXES": len(merged),
-            "WIDE": count + (parts + 1) * SUM_BLOCK >= INT32_LIMIT,
-            "OVERLAPPED": True,
-            "BLOCK": SUM_BLOCK,
-        },
-        8,
+    count = math.prod(shape)
+    parts = _parts(count, plan.classes if weights else 0)
+    step = weights.class_stride if weights else 0
+    sizes = _add_sizes(
+        count, shape[1:], strides, step, plan.classes, plan.numbers["ignore_index"], parts, len(merged)
     )  # fmt: skip
+    add = Launch(_add_family(plan, weight, offset), *sizes)
     if parts <= FEW_PARTS:
-        return [add], into, parts, SUMS * parts * FLOAT64_BYTES
-    finished = Slot(scratch, "float64", SUMS * parts * FLOAT64_BYTES)
-    finish = Launch(
-        finish_sums, SUMS if weights else SUMS - 1, (into, finished), (),
-        {"OVERLAPPED": True, "PARTS": parts}, 4, follows=True,
-    )  # fmt: skip
-    return [add, finish], finished, 1, SUMS * (parts + 1) * FLOAT64_BYTES
+        return Sums([add], _into(plan), parts, _scratch(parts))
+    finished = _into(plan)._replace(shift=SUMS * parts * FLOAT64_BYTES)
+    finish = Launch(_finish_family(plan, finished), *_finish_sizes(weights is not None))
+    return Sums([add, finish], finished, 1, _scratch(parts))
+
+
+def _parts(count: int, classes: int) -> int:
+    longest = max(count, classes)
+    if longest > FEW_POSITIONS:
+        return MANY_PARTS
+    blocks: int = triton.next_power_of_2(-(-longest // SUM_BLOCK))
+    return min(blocks, FEW_PARTS)
+
+
+def _scratch(parts: int) -> int:
+    return SUMS * (parts + (parts > FEW_PARTS)) * FLOAT64_BYTES
+
+
+def _into(plan: Plan) -> Slot:
+    return Slot(len(plan.inputs) + 1, "float64")
+
+
+def _add_family(plan: Plan, weight: str, offset: int = 0) -> Family:
+    target = plan.inputs[plan.targets]
+    shift = (target.offset + offset) * target.dtype.itemsize
+    slots = Slot(plan.targets, pointer_type(target), shift), slot_of(plan, weight), _into(plan)
+    return Family(add_up, slots, overlapped=True)
+
+
+def _finish_family(plan: Plan, finished: Slot) -> Family:
+    return Family(finish_sums, (_into(plan), finished), overlapped=True, follows=True)
+
+
+def _add_sizes(
+    count: int, shape: tuple[int, ...], strides: tuple[int, ...],
+    weight_stride: int, classes: int, ignore_index: int, parts: int, axes: int,
+) -> Sizes:  # fmt: skip
+    wide = count + (parts + 1) * SUM_BLOCK >= INT32_LIMIT
+    numbers = count, *shape, *strides, weight_stride, classes, ignore_index, parts
+    return parts, numbers, (axes, wide, SUM_BLOCK), 8
+
+
+def _finish_sizes(weighted: bool) -> Sizes:
+    return SUMS if weighted else SUMS - 1, (), (MANY_PARTS,), 4
+
+
+Main = Callable[[Sequence[int], int, Sequence[int], int], None]
+"""Queues a kernel: of addresses with those of the sums and a 0, a stream, the output's shape, and parts."""
+
+
+def sums_slot(plan: Plan) -> Slot:
+    """Where `sized_with_sums` has the sums: one address for their parts, another for what is to be read."""
+    return Slot(len(plan.inputs) + 2, "float64")
+
+
+def sized_with_sums(plan: Plan, weight: str, main: Main) -> SizedRunner:
+    """`main` with sums of row-major targets, whatever the shape: positions, with the classes second."""
+    finished = sums_slot(plan)
+    add, finish = queue_of(_add_family(plan, weight)), queue_of(_finish_family(plan, finished))
+    weighted = operand_of(plan, weight) is not None
+    step, ignore_index = int(weighted), plan.numbers["ignore_index"]
+
+    def run(addresses: Sequence[int], stream: int, shape: Sequence[int]) -> int:
+        classes = shape[1]
+        count = math.prod(shape) // classes
+        parts = _parts(count, classes if weighted else 0)
+        memory = scratch.allocate(_scratch(parts), stream)
+        try:
+            few = parts <= FEW_PARTS
+            ready = memory if few else memory + SUMS * parts * FLOAT64_BYTES
+            given = (*addresses, memory, ready, 0)
+            sizes = _add_sizes(count, (1, count), (0, 0, 1), step, classes, ignore_index, parts, 1)
+            add(given, stream, *sizes)
+            if not few:
+                finish(given, stream, *_finish_sizes(weighted))
+            main(given, stream, shape, parts if few else 1)
+        finally:
+            scratch.release(memory)
+        return 0
+
+    return run

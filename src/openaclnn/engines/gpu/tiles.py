@@ -10,7 +10,7 @@ import triton
 
 from openaclnn.core.plan import Plan
 from openaclnn.engines.gpu.formulas import precision
-from openaclnn.engines.gpu.launch import Launch, power_of_two_divisor
+from openaclnn.engines.gpu.launch import Family, Launch, power_of_two_divisor
 from openaclnn.engines.gpu.operands import INT32_LIMIT, elementwise_slots
 from openaclnn.engines.gpu.tile_kernel import AXES, tiled_kernel
 from openaclnn.engines.gpu.tuned import form_of
@@ -100,22 +100,17 @@ def launches(plan: Plan) -> Iterator[Launch]:
     ]
     unit = power_of_two_divisor(stride for own in run_time for stride in own)
     form = form_of(plan)
+    reach = max(height * abs(own[-2]) + width * abs(own[-1]) for own in table)
     settings = {
-        **form.switches,
-        **precision(plan),
-        **{
-            f"{axis}_{number}": mark
-            for number, marks in enumerate(kinds)
-            for axis, mark in zip(("ROW", "COLUMN"), marks[-2:], strict=True)
-        },
         "UNIT": unit,
         "ROWS_UNIT": units[0],
         "COLUMNS_UNIT": units[1],
         "BATCHED": math.prod(batch) > 1,
-        "WIDE": max(height * abs(own[-2]) + width * abs(own[-1]) for own in table) >= INT32_LIMIT,
+        "WIDE": reach >= INT32_LIMIT,
         "ROWS": height,
         "COLUMNS": width,
     }
+    steps = [mark for marks in kinds for mark in marks[-2:]]
     arguments = (
         rows // units[0], columns // units[1], row_tiles, column_tiles, *batch[1:],
         *(stride // unit for own in run_time for stride in own), *form.numbers,
@@ -125,12 +120,11 @@ def launches(plan: Plan) -> Iterator[Launch]:
             sum(at * own.strides[axis] for at, axis in zip(position, walked, strict=True))
             for own in operands
         ]
-        yield Launch(
+        family = Family(
             tiled_kernel(form.formula),
-            math.prod(batch) * row_tiles * column_tiles,
             elementwise_slots(plan, [True] * len(operands), shifts),
-            arguments,
-            settings,
-            warps,
+            (*form.switches, *precision(plan), *steps),
             fused=False,
         )
+        programs = math.prod(batch) * row_tiles * column_tiles
+        yield Launch(family, programs, arguments, tuple(settings.values()), warps)

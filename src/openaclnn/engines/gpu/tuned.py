@@ -24,7 +24,7 @@ class Form(NamedTuple):
 
     formula: Formula
     numbers: tuple[float, ...]
-    switches: dict[str, bool]
+    switches: tuple[bool, ...]
 
 
 class Tuned(NamedTuple):
@@ -61,8 +61,7 @@ def form_of(plan: Plan) -> Form:
             break
     with np.errstate(over="ignore"):
         rounded = tuple(float(np.float32(own)) for own in formula.numbers_of(numbers).values())
-    switches = {f"SWITCH_{own}": value for own, value in formula.switches_of(numbers).items()}
-    return Form(formula, rounded, switches)
+    return Form(formula, rounded, tuple(formula.switches_of(numbers).values()))
 
 
 # An IEEE division is a dozen instructions. 16-bit results cannot show the difference from a product
