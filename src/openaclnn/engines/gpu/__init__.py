@@ -1,7 +1,7 @@
 """The Triton engine: kernels for plans whose memory lies on a CUDA device.
 
 `kernels.py` knows every kernel by its name. `launch.py` says what a launch is, `variants.py` compiles it,
-`runners.py` (with `native.py`, which calls the driver straight) queues it on a device's stream, `sized.py`
+`runners.py` (with `native.py`, which calls the driver straight) queues it on a device's stream, `queues.py`
 one of any size.
 `elementwise.py` (with `tiles.py` for any strides) makes kernels of formulas, whose source `language.py`
 and `words.py` turn into Triton's; `tuned.py` has faster forms. `rows.py` and `pixels.py` hold one access
@@ -91,7 +91,7 @@ def sized(plan: Plan) -> Callable[[Sequence[int], int, Sequence[int]], int] | No
     knows merged axes only, so that the caller must know that its arrays are row-major.
     """
     from openaclnn.engines.gpu.kernels import maker_of
-    from openaclnn.engines.gpu.sized import can_be_queued
+    from openaclnn.engines.gpu.queues import can_be_queued
 
     maker = maker_of(plan)
     assert maker is not None, declines(plan)

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from math import gcd, prod
 from typing import Any
 
-import numpy as np
 import triton
 import triton.language as tl
 
@@ -18,10 +17,10 @@ from openaclnn.engines.gpu import tiles
 from openaclnn.engines.gpu.formulas import Names, compiled, precision, widen
 from openaclnn.engines.gpu.launch import Family, Launch, Sizes
 from openaclnn.engines.gpu.operands import INT32_LIMIT, elementwise_slots
+from openaclnn.engines.gpu.queues import SizedRunner, queue_of
 from openaclnn.engines.gpu.runners import runner_of
-from openaclnn.engines.gpu.sized import SizedRunner, queue_of
 from openaclnn.engines.gpu.source import constants, define, listed
-from openaclnn.engines.gpu.tuned import form_of
+from openaclnn.engines.gpu.tuned import as_float, form_of
 from openaclnn.engines.gpu.variants import Runner
 
 
@@ -107,7 +106,7 @@ def sized(plan: Plan) -> SizedRunner | None:
 
     def run_mean(addresses: Sequence[int], stream: int, shape: Sequence[int]) -> int:
         count = prod(shape)
-        share = float(np.float32(1.0 / count))
+        share = as_float(1.0 / count)
         queue(addresses, stream, *flat.sizes(count, (*before, share, *after)))
         return 0
 

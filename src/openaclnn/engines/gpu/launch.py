@@ -6,7 +6,9 @@ import math
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-__all__ = ["VECTOR_BYTES", "Family", "Launch", "Sizes", "Slot", "power_of_two_divisor"]
+__all__ = [
+    "VECTOR_BYTES", "Family", "Launch", "Sizes", "Slot", "next_power_of_two", "power_of_two_divisor",
+]  # fmt: skip
 
 VECTOR_BYTES = 16  # the widest load of one thread; Triton asks whether pointers are multiples of it
 
@@ -63,3 +65,8 @@ def power_of_two_divisor(numbers: Iterable[int], limit: int = 16) -> int:
     it must for vector access, and there are five variants at most instead of two per argument.
     """
     return math.gcd(limit, *numbers)
+
+
+def next_power_of_two(number: int) -> int:
+    """The least one that is not below; Triton's own takes 7 us, since kernels may call it."""
+    return 1 << (number - 1).bit_length()

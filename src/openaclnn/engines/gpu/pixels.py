@@ -12,14 +12,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import triton
-
 from openaclnn.core.plan import Operand, Plan
-from openaclnn.engines.gpu.launch import Family, Launch, Sizes, Slot, power_of_two_divisor
-from openaclnn.engines.gpu.operands import INT32_LIMIT, slot_of, step_of, stride_of
+from openaclnn.engines.gpu.launch import (
+    Family,
+    Launch,
+    Sizes,
+    Slot,
+    next_power_of_two,
+    power_of_two_divisor,
+)
+from openaclnn.engines.gpu.operands import INT32_LIMIT, slots_of, step_of, stride_of
 from openaclnn.engines.gpu.pixel_kernel import nll_loss2d_backward
+from openaclnn.engines.gpu.queues import SizedRunner, lies_row_major, queue_of
 from openaclnn.engines.gpu.runners import runner_of
-from openaclnn.engines.gpu.sized import SizedRunner, lies_row_major, queue_of
 from openaclnn.engines.gpu.sums import NO_SUMS, sized_with_sums, sum_launches, sums_slot
 from openaclnn.engines.gpu.variants import Runner
 
@@ -44,14 +49,14 @@ def pixel_tile(
 ) -> Tile:
     """By the layout of the output, then of what is read."""
     if channels_last:
-        wide = min(triton.next_power_of_2(classes), 128)
-        tall = min(triton.next_power_of_2(pixels), 2048 // wide)
+        wide = min(next_power_of_two(classes), 128)
+        tall = min(next_power_of_two(pixels), 2048 // wide)
         return Tile(1, tall, wide, max(1, min(4, tall * wide * itemsize // 512)), classes)
     if transposed:
         # Of a copy, for 21 and 150 classes with both turned: FLOAT 0.91 and 0.94, BF16 0.92 and 0.97.
         # 32 classes at a time: 0.90 and 0.86 for 150; half as many rows lost 2-4%; 64 bytes across 5%.
-        across = min(triton.next_power_of_2(pixels), 256 // itemsize)
-        tall = min(triton.next_power_of_2(rows), 32)
+        across = min(next_power_of_two(pixels), 256 // itemsize)
+        tall = min(next_power_of_two(rows), 32)
         return Tile(tall, across, 1, max(1, min(8, tall * across // 128)), classes)
     # Fractions of a copy with 512 pixels on 4 warps, for (32,21,512,1024), (8,150,512,512),
     # (8,19,1024,2048), (7,133,640,640), (24,60,500,500), (2,80,2048,2048):
@@ -59,7 +64,7 @@ def pixel_tile(
     # all classes:      0.91 0.95 0.91 0.93 0.82 0.89.
     # BF16, 8 classes:  0.90 0.90 0.87 0.89 0.90 0.91; 16: 0.93 1.01 0.90 1.02 0.89 0.97;
     # all classes:      0.93 0.95 0.91 0.93 0.82 0.89.
-    across = min(triton.next_power_of_2(pixels), 512)
+    across = min(next_power_of_two(pixels), 512)
     return Tile(1, across, 1, max(1, min(4, across // 128)), CHUNK_CLASSES[itemsize])
 
 
@@ -83,16 +88,16 @@ class _Pixels:
     def __init__(self, plan: Plan, sums: Slot | None, weight_stride: int) -> None:
         target, gradient, weight = plan.inputs[:3]
         single = gradient.role == "single"
+        *slots, out = slots_of(
+            plan,
+            {
+                target.parameter: True, gradient.parameter: not single, weight.parameter: False,
+                "totalWeight": False, plan.output.parameter: True,
+            },
+        )  # fmt: skip
         self.family = Family(
             nll_loss2d_backward,
-            (
-                slot_of(plan, target.parameter, wide=True),
-                slot_of(plan, gradient.parameter, wide=not single),
-                slot_of(plan, weight.parameter),
-                slot_of(plan, "totalWeight"),
-                sums,
-                slot_of(plan, plan.output.parameter, wide=True),
-            ),
+            (*slots, sums, out),
             (plan.numbers["mean"], single),
             overlapped=sums is not None,
             follows=sums is not None,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import triton
 
 from openaclnn.core.dtypes import FLOAT
 from openaclnn.core.plan import Operand, Plan
@@ -15,12 +14,13 @@ from openaclnn.engines.gpu.launch import (
     Launch,
     Sizes,
     Slot,
+    next_power_of_two,
     power_of_two_divisor,
 )
-from openaclnn.engines.gpu.operands import INT32_LIMIT, operand_of, slot_of, step_of, stride_of
+from openaclnn.engines.gpu.operands import INT32_LIMIT, operand_of, slots_of, step_of, stride_of
+from openaclnn.engines.gpu.queues import SizedRunner, lies_row_major, queue_of
 from openaclnn.engines.gpu.row_kernel import cross_entropy_loss_grad
 from openaclnn.engines.gpu.runners import runner_of
-from openaclnn.engines.gpu.sized import SizedRunner, lies_row_major, queue_of
 from openaclnn.engines.gpu.sums import NO_SUMS, sized_with_sums, sum_launches, sums_slot
 from openaclnn.engines.gpu.variants import Runner
 
@@ -32,13 +32,13 @@ def row_tile(itemsize: int, rows: int, classes: int, transposed: bool) -> tuple[
         # a thread for each row, what is common to a row is not computed several times. Several
         # blocks of classes one after another lost 10-25%.
         tall, wide = (64, 64) if itemsize >= 4 else (128, 32)
-        return tall, min(triton.next_power_of_2(classes), wide), 4
+        return tall, min(next_power_of_two(classes), wide), 4
     # One row a program with class blocks fastest: 0.97-1.00 of a copy; rows fastest 0.91. Of 512 to
     # 4096 classes on 2 to 8 warps these were within 0.5% of the best for 4096 and 50257 classes;
     # 4096 lost 3%.
     most = 1024 if itemsize >= 4 else 2048
-    wide = min(triton.next_power_of_2(classes), most)
-    tall = min(most // wide, triton.next_power_of_2(rows))
+    wide = min(next_power_of_two(classes), most)
+    tall = min(most // wide, next_power_of_two(rows))
     return tall, wide, max(1, min(4, tall * wide // 128))
 
 
@@ -55,25 +55,21 @@ class _Rows:
         numbers, output = plan.numbers, plan.output
         target, gradient, log_prob = plan.inputs[:3]
         smoothing = np.float32(numbers["label_smoothing"])
+        *slots, out = slots_of(
+            plan,
+            {
+                target.parameter: False, gradient.parameter: False, log_prob.parameter: True,
+                WEIGHT: bool(smoothing), "lseForZlossOptional": False, "gradZlossOptional": False,
+                output.parameter: True,
+            },
+        )  # fmt: skip
         self.family = Family(
             cross_entropy_loss_grad,
-            (
-                slot_of(plan, target.parameter),
-                slot_of(plan, gradient.parameter),
-                slot_of(plan, log_prob.parameter, wide=True),
-                slot_of(plan, WEIGHT, wide=bool(smoothing)),
-                slot_of(plan, "lseForZlossOptional"),
-                slot_of(plan, "gradZlossOptional"),
-                sums,
-                slot_of(plan, output.parameter, wide=True),
-            ),
+            (*slots, sums, out),
             (numbers["mean"], bool(smoothing != 0), plan.compute is FLOAT),
             overlapped=sums is not None,
             follows=sums is not None,
         )
-        # For rows that begin anywhere: no address is taken as aligned.
-        slots = tuple(slot and slot._replace(wide=False) for slot in self.family.slots)
-        self.shifted = self.family._replace(slots=slots)
         self.itemsize = output.dtype.itemsize
         self.vector = VECTOR_BYTES // self.itemsize
         self.alike = log_prob.dtype.itemsize == self.itemsize
@@ -83,6 +79,11 @@ class _Rows:
             numbers["ignore_index"], float(np.float32(1) - smoothing), float(smoothing),
             float(np.float32(2 * numbers["zloss_scale"])),
         )  # fmt: skip
+
+    def shifted(self) -> Family:
+        """For rows that begin anywhere: no address is taken as aligned."""
+        slots = tuple(slot and slot._replace(wide=False) for slot in self.family.slots)
+        return self.family._replace(slots=slots)
 
     def sizes(
         self,
@@ -148,7 +149,7 @@ def runner(plan: Plan) -> Runner:
     ):
         sizes = kernel.sizes(rows, plan.classes, strides, sums.parts, vector)
         launch = launch._replace(
-            shifted=Launch(kernel.shifted, *sizes), together=(LOG_PROB, OUT), ragged=gaps[0] % vector != 0
+            shifted=Launch(kernel.shifted(), *sizes), together=(LOG_PROB, OUT), ragged=gaps[0] % vector != 0
         )  # fmt: skip
     return runner_of([*sums.launches, launch], sums.scratch)
 
@@ -159,9 +160,10 @@ def sized(plan: Plan) -> SizedRunner | None:
         return None
     summed = _is_summed(plan)
     # By what they are: strides of a plan of one row, or of one class, say nothing.
-    steps = *(int(own is not None and own.role == "positions") for own in _by_row(plan)), 1
+    by_row = (int(own is not None and own.role == "positions") for own in _by_row(plan))
+    steps = *by_row, int(operand_of(plan, WEIGHT) is not None)
     kernel = _Rows(plan, sums_slot(plan) if summed else None, steps)
-    queue, queue_shifted = queue_of(kernel.family), queue_of(kernel.shifted)
+    queue, queue_shifted = queue_of(kernel.family), queue_of(kernel.shifted())
     vector = kernel.vector
     shortest = SHORT_ROW * vector if kernel.alike else INT32_LIMIT << 32
     last = len(plan.inputs)

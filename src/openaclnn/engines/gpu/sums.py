@@ -17,9 +17,9 @@ import triton.language as tl
 
 from openaclnn.core.plan import Plan, collapse
 from openaclnn.engines.gpu import scratch
-from openaclnn.engines.gpu.launch import Family, Launch, Sizes, Slot
-from openaclnn.engines.gpu.operands import INT32_LIMIT, operand_of, pointer_type, slot_of
-from openaclnn.engines.gpu.sized import SizedRunner, queue_of
+from openaclnn.engines.gpu.launch import Family, Launch, Sizes, Slot, next_power_of_two
+from openaclnn.engines.gpu.operands import INT32_LIMIT, operand_of, pointer_type, slots_of
+from openaclnn.engines.gpu.queues import SizedRunner, queue_of
 
 try:
     from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
@@ -150,8 +150,7 @@ def _parts(count: int, classes: int) -> int:
     longest = max(count, classes)
     if longest > FEW_POSITIONS:
         return MANY_PARTS
-    blocks: int = triton.next_power_of_2(-(-longest // SUM_BLOCK))
-    return min(blocks, FEW_PARTS)
+    return min(next_power_of_two(-(-longest // SUM_BLOCK)), FEW_PARTS)
 
 
 def _scratch(parts: int) -> int:
@@ -165,7 +164,11 @@ def _into(plan: Plan) -> Slot:
 def _add_family(plan: Plan, weight: str, offset: int = 0) -> Family:
     target = plan.inputs[plan.targets]
     shift = (target.offset + offset) * target.dtype.itemsize
-    slots = Slot(plan.targets, pointer_type(target), shift), slot_of(plan, weight), _into(plan)
+    slots = (
+        Slot(plan.targets, pointer_type(target), shift),
+        *slots_of(plan, {weight: False}),
+        _into(plan),
+    )
     return Family(add_up, slots, overlapped=True)
 
 

@@ -6,11 +6,9 @@ import math
 from collections.abc import Iterator, Sequence
 from itertools import product
 
-import triton
-
 from openaclnn.core.plan import Plan
 from openaclnn.engines.gpu.formulas import precision
-from openaclnn.engines.gpu.launch import Family, Launch, power_of_two_divisor
+from openaclnn.engines.gpu.launch import Family, Launch, next_power_of_two, power_of_two_divisor
 from openaclnn.engines.gpu.operands import INT32_LIMIT, elementwise_slots
 from openaclnn.engines.gpu.tile_kernel import AXES, tiled_kernel
 from openaclnn.engines.gpu.tuned import form_of
@@ -43,7 +41,7 @@ def tile_shape(
 
     `thin` tiles are read as a row, a column or one element each, and only written as a whole.
     """
-    tall, wide = triton.next_power_of_2(rows), triton.next_power_of_2(columns)
+    tall, wide = next_power_of_two(rows), next_power_of_two(columns)
     if transposed:
         # Whole 128-byte lines of what is read and of what is written. FLOAT 64 x 64: 1.01 (128 x 64:
         # 0.75). BF16 128 x 64: 1.01 (64 x 64 on 8 warps: 0.88).

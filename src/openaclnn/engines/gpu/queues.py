@@ -57,7 +57,7 @@ def queue_of(family: Family) -> Queue:
             bits |= pointer
         key: tuple[Any, ...] = (constants, warps)
         # Sizes are not negative, and what may be is the same in all calls.
-        if bits % VECTOR_BYTES or max(numbers) >= INT32_LIMIT:
+        if bits % VECTOR_BYTES or max(numbers, default=0) >= INT32_LIMIT:
             key = (constants, warps, offsets_of(slots, pointers), kinds_of(numbers))
         start = found.get(key)
         if start is None:
