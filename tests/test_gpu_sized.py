@@ -272,8 +272,8 @@ if MODE == "compile":
         pattern = operator.workloads.PATTERN
         first, *others = {
             "elementwise": [(1 << 20,), (1 << 10,), (48,), (7, 5, 16)],
-            "rows": [(1 << 13, 4096), (5001, 8192), (6000, 128256)],
-            "pixels": [(4, 21, 512, 512), (3, 150, 64, 64), (5, 30, 16, 48)],
+            "rows": [(1 << 13, 4096), (5001, 8192), (8000, 2048)],
+            "pixels": [(4, 21, 512, 512), (9, 150, 128, 128), (50, 30, 64, 48)],
         }[pattern]
         small = {"elementwise": (6, 7), "rows": (5, 13), "pixels": (2, 5, 3, 7)}[pattern]
         for variant in variants_of(operator):
