@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from math import gcd, prod
+from math import prod
 from typing import Any
 
 import triton
@@ -15,7 +15,7 @@ from openaclnn.core.plan import Plan
 from openaclnn.engines.formulas import Formula
 from openaclnn.engines.gpu import tiles
 from openaclnn.engines.gpu.formulas import Names, compiled, precision, widen
-from openaclnn.engines.gpu.launch import Family, Launch, Sizes
+from openaclnn.engines.gpu.launch import Family, Launch, Sizes, power_of_two_divisor
 from openaclnn.engines.gpu.operands import INT32_LIMIT, elementwise_slots
 from openaclnn.engines.gpu.queues import SizedRunner, queue_of
 from openaclnn.engines.gpu.runners import runner_of
@@ -142,6 +142,6 @@ class _Flat:
         )
 
     def sizes(self, count: int, numbers: tuple[float, ...]) -> Sizes:
-        block, unit = self.block, gcd(count, 16)
+        block, unit = self.block, power_of_two_divisor(count)
         wide = count + block >= INT32_LIMIT
         return -(-count // block), (count // unit, *numbers), (unit, wide, block), self.warps

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 __all__ = [
@@ -58,13 +57,13 @@ class Launch(NamedTuple):
     ragged: bool = False
 
 
-def power_of_two_divisor(numbers: Iterable[int], limit: int = 16) -> int:
-    """The largest power of two up to `limit` that divides all numbers.
+def power_of_two_divisor(*numbers: int) -> int:
+    """The largest power of two up to 16 that divides all numbers.
 
     Kernels get numbers divided by it and multiply again: the compiler then knows the factor, which
     it must for vector access, and there are five variants at most instead of two per argument.
     """
-    return math.gcd(limit, *numbers)
+    return math.gcd(16, *numbers)
 
 
 def next_power_of_two(number: int) -> int:

@@ -68,18 +68,13 @@ def pixel_tile(
     return Tile(1, across, 1, max(1, min(4, across // 128)), CHUNK_CLASSES[itemsize])
 
 
-class Strides(NamedTuple):
-    """Of an operand: along the two outer axes and along pixels and classes; 0 where it lacks one."""
-
-    first: int
-    second: int
-    pixel: int
-    each: int
+Strides = tuple[int, int, int, int]
+"""Of an operand: along the two outer axes, along pixels and along classes; 0 where it lacks one."""
 
 
 def _strides(operand: Operand) -> Strides:
     first, second, pixel = (stride_of(operand, axis) for axis in (-3, -2, -1))
-    return Strides(first, second, pixel, operand.class_stride)
+    return first, second, pixel, operand.class_stride
 
 
 class _Pixels:
@@ -109,65 +104,58 @@ class _Pixels:
         self, shape: tuple[int, int, int], classes: int,
         target: Strides, gradient: Strides, out: Strides, parts: int,
     ) -> Sizes:  # fmt: skip
-        """Of two outer axes and one of pixels."""
+        """Of two outer axes and one of pixels. New shapes come this way at every call."""
         first, second, pixels = shape
-        channels_last = out.each == 1 != out.pixel
-        turned = _is_transposed(target) or _is_transposed(gradient)
-        tile = pixel_tile(self.itemsize, classes, second, pixels, channels_last, turned)
-        # A stride of 1 is known to the kernel; 0 is as good a number as any then.
-        written = (
-            out.first,
-            out.second,
-            out.pixel if out.pixel != 1 else 0,
-            out.each if out.each != 1 else 0,
+        target_first, target_second, target_pixel, _ = target
+        gradient_first, gradient_second, gradient_pixel, _ = gradient
+        out_first, out_second, out_pixel, out_class = out
+        turned = (0 < abs(target_second) < abs(target_pixel)) or (
+            0 < abs(gradient_second) < abs(gradient_pixel)
         )
-        unit = power_of_two_divisor(written)
-        read = [
-            own
-            for strides in (target, gradient)
-            for own in (
-                strides.first,
-                strides.second if strides.second != 1 else 0,
-                strides.pixel if strides.pixel != 1 else 0,
-            )
-        ]
-        read_unit = power_of_two_divisor(read)
-        pixels_unit = power_of_two_divisor([pixels])
+        tall, across, wide, warps, most = pixel_tile(
+            self.itemsize, classes, second, pixels, out_class == 1 != out_pixel, turned
+        )
+        # A stride of 1 is known to the kernel; 0 is as good a number as any then.
+        written = out_first, out_second, _unknown(out_pixel), _unknown(out_class)
+        read = (
+            target_first, _unknown(target_second), _unknown(target_pixel),
+            gradient_first, _unknown(gradient_second), _unknown(gradient_pixel),
+        )  # fmt: skip
+        unit, read_unit = power_of_two_divisor(*written), power_of_two_divisor(*read)
+        pixels_unit = power_of_two_divisor(pixels)
         # Only a block of several rows has a mask along them.
-        seconds_unit = power_of_two_divisor([second]) if tile.tall > 1 else 1
-        pixel_blocks = -(-pixels // tile.across)
-        panels = -(-pixel_blocks * tile.across // PANEL_PIXELS)
+        seconds_unit = power_of_two_divisor(second) if tall > 1 else 1
+        pixel_blocks = -(-pixels // across)
+        panels = -(-pixel_blocks * across // PANEL_PIXELS)
         panel_blocks = -(-pixel_blocks // panels)
-        second_blocks = -(-second // tile.tall)
-        chunks = -(-classes // tile.most)
+        second_blocks = -(-second // tall)
+        chunks = -(-classes // most)
         reach = max(
-            tile.across * abs(own.pixel)
-            + tile.tall * abs(own.second)
-            + tile.classes * abs(own.each)
-            for own in (out, target, gradient)
+            across * abs(out_pixel) + tall * abs(out_second) + wide * abs(out_class),
+            across * abs(target_pixel) + tall * abs(target_second),
+            across * abs(gradient_pixel) + tall * abs(gradient_second),
+            classes + wide,
         )
         return (
             first * second_blocks * panels * chunks * panel_blocks,
             (
                 pixels // pixels_unit, second // seconds_unit, second_blocks, panels, panel_blocks,
                 classes, -(-classes // chunks), chunks,
-                *(stride // read_unit for stride in read), *(stride // unit for stride in written),
+                *[stride // read_unit for stride in read], *[stride // unit for stride in written],
                 *self._last,
             ),
             (
-                parts, step_of(target.pixel), step_of(target.second),
-                step_of(gradient.pixel), step_of(gradient.second),
-                step_of(out.pixel), step_of(out.each), read_unit, unit, pixels_unit, seconds_unit,
-                chunks > 1, reach >= INT32_LIMIT or classes + tile.classes >= INT32_LIMIT,
-                tile.tall, tile.across, tile.classes,
+                parts, step_of(target_pixel), step_of(target_second),
+                step_of(gradient_pixel), step_of(gradient_second),
+                step_of(out_pixel), step_of(out_class), read_unit, unit, pixels_unit, seconds_unit,
+                chunks > 1, reach >= INT32_LIMIT, tall, across, wide,
             ),
-            tile.warps,
+            warps,
         )  # fmt: skip
 
 
-def _is_transposed(strides: Strides) -> bool:
-    """Whether neighbours along the last axis but one lie nearer than those along the last."""
-    return 0 < abs(strides.second) < abs(strides.pixel)
+def _unknown(stride: int) -> int:
+    return 0 if stride == 1 else stride
 
 
 def _is_summed(plan: Plan) -> bool:
@@ -195,22 +183,18 @@ def sized(plan: Plan) -> SizedRunner | None:
     summed, weight = _is_summed(plan), plan.inputs[2].parameter
     kernel = _Pixels(plan, sums_slot(plan) if summed else None, 1)
     single = plan.inputs[1].role == "single"
-    one = Strides(0, 0, 0, 0)
+    one: Strides = (0, 0, 0, 0)
 
     def main(addresses: Sequence[int], stream: int, shape: Sequence[int], parts: int) -> None:
         images, classes, height, width = shape
         pixels = height * width
-        if pixels == 1:
-            read, out = Strides(0, 0, 1, 0), Strides(0, 0, classes, 1)
-            images, pixels = 1, images
+        if pixels == 1:  # images are the pixels of one that has its channels last
+            read, out, axes = (0, 0, 1, 0), (0, 0, classes, 1), (1, 1, images)
         else:
-            read, out = Strides(0, pixels, 1, 0), Strides(0, classes * pixels, 1, pixels)
-        axes = 1, images, pixels
-        queue(
-            addresses,
-            stream,
-            *kernel.sizes(axes, classes, read, one if single else read, out, parts),
-        )
+            read, out = (0, pixels, 1, 0), (0, classes * pixels, 1, pixels)
+            axes = 1, images, pixels
+        sizes = kernel.sizes(axes, classes, read, one if single else read, out, parts)
+        queue(addresses, stream, *sizes)
 
     queue = queue_of(kernel.family)
     if summed:

@@ -99,20 +99,21 @@ class _Rows:
         longest = classes + vector - 1 if vector else classes
         tall, wide, warps = row_tile(self.itemsize, rows, longest, transposed)
         class_blocks = -(-longest // wide)
+        # A stride of 1 is known to the kernel; 0 is as good a number as any then.
         apart = [0 if stride == 1 else stride for stride in strides]
-        unit = power_of_two_divisor(apart)
+        unit, classes_unit = power_of_two_divisor(*apart), power_of_two_divisor(classes)
         # Only where rows are neighbours has a vector's mask to do with their number.
-        rows_unit = power_of_two_divisor([rows]) if transposed else 1
-        classes_unit = power_of_two_divisor([classes])
+        rows_unit = power_of_two_divisor(rows) if transposed else 1
         reach = wide * max(abs(log_prob_class), abs(out_class))
         return (
             class_blocks * -(-rows // tall),
             (
                 rows // rows_unit, classes // classes_unit, class_blocks, *self._steps,
-                *(stride // unit for stride in apart), *self._last,
+                *[stride // unit for stride in apart], *self._last,
             ),
             (
-                parts, *(1 if stride == 1 else 2 for stride in strides), self._weight_step, unit,
+                parts, step_of(log_prob_row), step_of(log_prob_class),
+                step_of(out_row), step_of(out_class), self._weight_step, unit,
                 rows_unit, classes_unit, reach >= INT32_LIMIT, vector, tall, wide,
             ),
             warps,

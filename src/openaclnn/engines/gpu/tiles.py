@@ -90,13 +90,13 @@ def launches(plan: Plan) -> Iterator[Launch]:
     thin = all(0 in own[-2:] for own in table[:-1])
     height, width, warps = tile_shape(plan.output.dtype.itemsize, rows, columns, transposed, thin)
     row_tiles, column_tiles = -(-rows // height), -(-columns // width)
-    units = [power_of_two_divisor([rows]), power_of_two_divisor([columns])]
+    units = [power_of_two_divisor(rows), power_of_two_divisor(columns)]
     kinds = [[2] * (INLINE_AXES - 2) + [_step(stride) for stride in own[-2:]] for own in table]
     run_time = [
         [stride if kind == 2 else 0 for stride, kind in zip(own, marks, strict=True)]
         for own, marks in zip(table, kinds, strict=True)
     ]
-    unit = power_of_two_divisor(stride for own in run_time for stride in own)
+    unit = power_of_two_divisor(*(stride for own in run_time for stride in own))
     form = form_of(plan)
     reach = max(height * abs(own[-2]) + width * abs(own[-1]) for own in table)
     settings = {
