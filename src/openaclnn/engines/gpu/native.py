@@ -117,6 +117,22 @@ def _parameter_sizes(function: int) -> list[int]:
     return sizes
 
 
+@functools.cache
+def _functions() -> tuple[int, ...]:
+    """What the machine code calls: the driver's launch (0 without one), then the interpreter's functions."""
+    api, library = ctypes.pythonapi, driver()
+    return (
+        0 if library is None else address_of_function(library.cuLaunchKernelEx),
+        *map(
+            address_of_function,
+            (
+                api.PyEval_SaveThread, api.PyEval_RestoreThread,
+                api.PyObject_Vectorcall, api.PyLong_FromLongLong,
+            ),
+        ),
+    )  # fmt: skip
+
+
 class Builtin:
     """The builtin `run(addresses, stream)` for some launches; `fallback` takes calls it is not ready for.
 
@@ -129,31 +145,23 @@ class Builtin:
         fallback: Callable[[Sequence[int], int], int],
         launch: int = 0,
     ) -> None:
-        api = ctypes.pythonapi
-        self._block = np.zeros(HEADER + STRIDE * len(launches) + _ATTRIBUTE_SLOTS, np.int64)
-        self._fallback = fallback
-        places = [place for pointers in launches for place, *_ in pointers]
-        self._block[: FROM_INT64 + 1] = [
-            launch or address_of_function(driver().cuLaunchKernelEx),
-            len(launches), max(places) + 1, id(fallback), id(tuple),
-            *(
-                address_of_function(function)
-                for function in (
-                    api.PyEval_SaveThread, api.PyEval_RestoreThread,
-                    api.PyObject_Vectorcall, api.PyLong_FromLongLong,
-                )
-            ),
-        ]  # fmt: skip
         attribute = HEADER + STRIDE * len(launches)
+        self._block = np.zeros(attribute + _ATTRIBUTE_SLOTS, np.int64)
+        self._fallback = fallback
+        last = max(place for pointers in launches for place, *_ in pointers)
+        functions = _functions()
+        self._block[: FROM_INT64 + 1] = (
+            launch or functions[0], len(launches), last + 1, id(fallback), id(tuple), *functions[1:],
+        )  # fmt: skip
         self._block[attribute : attribute + 2] = _OVERLAP_ATTRIBUTE
         self._attribute: int = self._block.ctypes.data + 8 * attribute
         for index, pointers in enumerate(launches):
-            block = self._launch(index)
-            block[POINTERS] = len(pointers)
-            for number, (place, shift, aligned) in enumerate(pointers):
-                block[PLACES + number] = place
-                block[SHIFTS + number] = shift
-                block[MASKS + number] = 15 if aligned else 0
+            block, count = self._launch(index), len(pointers)
+            places, shifts, aligned = zip(*pointers, strict=True)
+            block[POINTERS] = count
+            block[PLACES : PLACES + count] = places
+            block[SHIFTS : SHIFTS + count] = shifts
+            block[MASKS : MASKS + count] = [15 if own else 0 for own in aligned]
 
     def function(self) -> Callable[[Sequence[int], int], int]:
         """The builtin itself, which keeps this object."""
