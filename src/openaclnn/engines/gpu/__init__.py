@@ -1,8 +1,8 @@
 """The Triton engine: kernels for plans whose memory lies on a CUDA device.
 
 `kernels.py` knows every kernel by its name. `launch.py` says what a launch is, `variants.py` compiles it,
-`runners.py` (with `native.py`, which calls the driver straight) queues it on a device's stream, `queues.py`
-one of any size.
+`steps.py` and `runners.py` (with `native.py`, which calls the driver straight) queue it on a device's
+stream; `queues.py` has launches of any size.
 `elementwise.py` (with `tiles.py` for any strides) makes kernels of formulas, whose source `language.py`
 and `words.py` turn into Triton's; `tuned.py` has faster forms. `rows.py` and `pixels.py` hold one access
 pattern with classes each, `sums.py` what `mean` divides by.

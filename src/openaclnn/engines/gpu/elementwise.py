@@ -20,8 +20,8 @@ from openaclnn.engines.gpu.operands import INT32_LIMIT, elementwise_slots
 from openaclnn.engines.gpu.queues import SizedRunner, queue_of
 from openaclnn.engines.gpu.runners import runner_of
 from openaclnn.engines.gpu.source import constants, define, listed
+from openaclnn.engines.gpu.steps import Runner
 from openaclnn.engines.gpu.tuned import as_float, form_of
-from openaclnn.engines.gpu.variants import Runner
 
 
 @triton.jit

@@ -9,7 +9,7 @@ from openaclnn.core.plan import Plan
 from openaclnn.engines.formulas import FORMULAS
 from openaclnn.engines.gpu import elementwise, pixels, rows
 from openaclnn.engines.gpu.queues import SizedRunner
-from openaclnn.engines.gpu.variants import Runner
+from openaclnn.engines.gpu.steps import Runner
 
 __all__ = ["CLASS_KERNELS", "maker_of"]
 

@@ -25,8 +25,8 @@ from openaclnn.engines.gpu.operands import INT32_LIMIT, slots_of, step_of, strid
 from openaclnn.engines.gpu.pixel_kernel import nll_loss2d_backward
 from openaclnn.engines.gpu.queues import SizedRunner, lies_row_major, queue_of
 from openaclnn.engines.gpu.runners import runner_of
+from openaclnn.engines.gpu.steps import Runner
 from openaclnn.engines.gpu.sums import NO_SUMS, sized_with_sums, sum_launches, sums_slot
-from openaclnn.engines.gpu.variants import Runner
 
 # 4 MiB of INT64 targets. Half of it gave (32,21,512,1024) FLOAT 0.91 of a copy instead of 0.95; twice
 # and four times gave (2,80,2048,2048) 0.86 and 0.72 instead of 0.97, as targets left the cache.

@@ -15,15 +15,8 @@ from openaclnn.core.plan import Plan, collapse
 from openaclnn.engines.gpu import runners
 from openaclnn.engines.gpu.launch import VECTOR_BYTES, Family, Launch
 from openaclnn.engines.gpu.operands import INT32_LIMIT
-from openaclnn.engines.gpu.variants import (
-    Start,
-    interpreted_step,
-    is_interpreted,
-    kinds_of,
-    offsets_of,
-    places_of,
-    variant_of,
-)
+from openaclnn.engines.gpu.steps import interpreted_step, is_interpreted, offsets_of, places_of
+from openaclnn.engines.gpu.variants import Start, kinds_of, variant_of
 
 __all__ = ["Queue", "SizedRunner", "can_be_queued", "lies_row_major", "queue_of"]
 

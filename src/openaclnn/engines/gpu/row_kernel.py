@@ -10,7 +10,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from openaclnn.engines.gpu.sums import await_sums, is_counted, read_sum
+from openaclnn.engines.gpu.sum_kernel import await_sums, is_counted, read_sum
 from openaclnn.engines.gpu.words import exp
 
 

@@ -21,8 +21,8 @@ from openaclnn.engines.gpu.operands import INT32_LIMIT, operand_of, slots_of, st
 from openaclnn.engines.gpu.queues import SizedRunner, lies_row_major, queue_of
 from openaclnn.engines.gpu.row_kernel import cross_entropy_loss_grad
 from openaclnn.engines.gpu.runners import runner_of
+from openaclnn.engines.gpu.steps import Runner
 from openaclnn.engines.gpu.sums import NO_SUMS, sized_with_sums, sum_launches, sums_slot
-from openaclnn.engines.gpu.variants import Runner
 
 
 def row_tile(itemsize: int, rows: int, classes: int, transposed: bool) -> tuple[int, int, int]:

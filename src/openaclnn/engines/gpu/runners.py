@@ -9,7 +9,7 @@ from typing import Any
 
 from openaclnn.engines.gpu import scratch
 from openaclnn.engines.gpu.launch import Launch
-from openaclnn.engines.gpu.variants import (
+from openaclnn.engines.gpu.steps import (
     Runner,
     Step,
     interpreted_step,

@@ -10,26 +10,17 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from operator import add, itemgetter
 from typing import Any, NamedTuple
 
-from openaclnn.engines.gpu.launch import VECTOR_BYTES, Launch, Slot
+from openaclnn.engines.gpu.launch import Launch
 from openaclnn.engines.gpu.operands import INT32_LIMIT
 
-__all__ = [
-    "Runner", "Start", "Step", "Variant", "interpreted_step", "is_interpreted", "kinds_of", "offsets_of",
-    "places_of", "step_of_launch", "variant_of",
-]  # fmt: skip
-
-NO_POINTER = -1  # the place of what the kernel has no use for; addresses end with a 0 for it
+__all__ = ["Pointer", "Start", "Variant", "kinds_of", "variant_of"]
 
 Start = Callable[..., None]  # of programs, a stream, and the kernel's pointers and numbers
-Step = Callable[[Sequence[int], int, int], None]  # of addresses, a stream and its device
-Runner = Callable[[Sequence[int], int], int]  # of addresses and a stream
-Ready = Callable[[Any, Launch], None]  # of a native.Kernel and what is launched of it
 
 
-class _Pointer:
+class Pointer:
     """An address that Triton takes for a tensor: when it specialises, and when it interprets."""
 
     def __init__(self, address: int, dtype: str) -> None:
@@ -41,13 +32,13 @@ class _Pointer:
 
     # The interpreter copies tensors to the host and back. Host memory is there already, so what
     # it asks of a tensor and of its storage all answer with this same object.
-    def untyped_storage(self) -> _Pointer:
+    def untyped_storage(self) -> Pointer:
         return self
 
-    def cpu(self) -> _Pointer:
+    def cpu(self) -> Pointer:
         return self
 
-    def new_empty(self, *sizes: int, device: str) -> _Pointer:
+    def new_empty(self, *sizes: int, device: str) -> Pointer:
         return self
 
     def storage_offset(self) -> int:
@@ -70,14 +61,6 @@ def _overlapping() -> bool:
     from triton.runtime import driver
 
     return hasattr(cuda, "gdc_wait") and int(driver.active.get_current_target().arch) >= 90
-
-
-def _chosen(launch: Launch, offsets: Sequence[int]) -> Launch:
-    """The launch, or what takes over from it for pointers off a vector's bounds by these many bytes."""
-    if launch.shifted is None:
-        return launch
-    apart = {offsets[slot] for slot in launch.together}
-    return launch.shifted if len(apart) == 1 and (launch.ragged or apart != {0}) else launch
 
 
 def kinds_of(numbers: Sequence[int | float]) -> tuple[bool, ...]:
@@ -116,7 +99,7 @@ def variant_of(launch: Launch, offsets: Sequence[int], device: int) -> Variant:
 
 def _compiled(launch: Launch, types: Sequence[tuple[str, bool] | None]) -> Variant:
     family = launch.family
-    marks = [own and _Pointer(0 if own[1] else 1, own[0]) for own in types]
+    marks = [own and Pointer(0 if own[1] else 1, own[0]) for own in types]
     constants, options = (*family.constants, *launch.constants), {}
     if family.overlapped is not None:
         overlapped = family.overlapped and _overlapping()
@@ -191,82 +174,3 @@ def _bare_start(
 
         return start_packed
     return None
-
-
-def places_of(slots: Sequence[Slot | None]) -> Callable[[Sequence[int]], tuple[int, ...]]:
-    """What picks a kernel's pointers out of addresses that end with a 0."""
-    return itemgetter(*(NO_POINTER if slot is None else slot.place for slot in slots))
-
-
-def step_of_launch(launch: Launch, ready: Ready | None = None) -> Step:
-    """What queues a launch; kernels are compiled as addresses ask for them, and kept.
-
-    `ready` is told the one for aligned addresses.
-    """
-    slots = launch.family.slots
-    pick = places_of(slots)
-    shifts = tuple(0 if slot is None else slot.shift for slot in slots)
-    moved = any(shifts)
-    aligned: dict[int, tuple[Start, Launch]] = {}
-    others: dict[tuple[int, ...], tuple[Start, Launch]] = {}
-
-    def find(pointers: Sequence[int], device: int) -> tuple[Start, Launch]:
-        offsets = offsets_of(slots, pointers)
-        key = (device, *offsets)
-        found = others.get(key)
-        if found is None:
-            own = _chosen(launch, offsets)
-            variant = variant_of(own, offsets, device)
-            found = others[key] = variant.start, own
-            if not any(offsets):
-                aligned[device] = found
-                if ready is not None and variant.native is not None:
-                    ready(variant.native, own)
-        return found
-
-    def step(addresses: Sequence[int], stream: int, device: int) -> None:
-        pointers = pick(addresses)
-        if moved:
-            pointers = tuple(map(add, pointers, shifts))
-        bits = 0
-        for pointer in pointers:
-            bits |= pointer
-        found = None if bits % VECTOR_BYTES else aligned.get(device)
-        if found is None:
-            found = find(pointers, device)
-        start, own = found
-        start(own.programs, stream, *pointers, *own.numbers)
-
-    return step
-
-
-def offsets_of(slots: Sequence[Slot | None], pointers: Sequence[int]) -> tuple[int, ...]:
-    """How far pointers are off a vector's bounds where that matters."""
-    return tuple(
-        pointer % VECTOR_BYTES if slot is not None and slot.wide else 0
-        for pointer, slot in zip(pointers, slots, strict=True)
-    )
-
-
-def is_interpreted(kernel: Any) -> bool:
-    from triton.runtime.interpreter import InterpretedFunction
-
-    return isinstance(kernel, InterpretedFunction)
-
-
-def interpreted_step(launch: Launch) -> Step:
-    family = launch.family
-
-    def step(addresses: Sequence[int], stream: int, device: int) -> None:
-        pointers = [
-            None if slot is None else _Pointer(addresses[slot.place] + slot.shift, slot.dtype)
-            for slot in family.slots
-        ]
-        offsets = [0 if pointer is None else pointer.address % VECTOR_BYTES for pointer in pointers]
-        own = _chosen(launch, offsets)
-        constants = (*family.constants, *own.constants)
-        if family.overlapped is not None:
-            constants = (False, *constants)
-        family.kernel[(own.programs,)](*pointers, *own.numbers, *constants)
-
-    return step
