@@ -86,9 +86,10 @@ def sized(plan: Plan) -> Callable[[Sequence[int], int, Sequence[int]], int] | No
     """What runs the plan's kernel at any size: a function of addresses, a raw stream and the output's shape.
 
     It serves operands that lie as the plan's do: row-major in the output's shape (per-position and
-    per-class ones in their part of it) or of one element; kernels with classes take the same rank. It
-    gives the bits of `prepare`. None where the plan lies otherwise or there are several devices. A plan
-    knows merged axes only, so that the caller must know that its arrays are row-major.
+    per-class ones in their part of it) or of one element; kernels with classes take the same rank. The
+    shape has an element at least. It gives the bits of `prepare`. None where the plan lies otherwise
+    or there are several devices. A plan knows merged axes only, so that the caller must know that its
+    arrays are row-major.
     """
     from openaclnn.engines.gpu.kernels import maker_of
     from openaclnn.engines.gpu.queues import can_be_queued
