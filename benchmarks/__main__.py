@@ -20,7 +20,7 @@ from benchmarks.report import (
     headline_table,
     markdown,
 )
-from benchmarks.runner import SECTIONS, Settings, run
+from benchmarks.runner import SECTIONS, Settings, listing, run
 from openaclnn.core.dtypes import FLOATS, DType, dtype_of_name
 from openaclnn.engines.dispatch import ENGINES
 
@@ -76,12 +76,17 @@ def command_line() -> argparse.ArgumentParser:
         action="append",
         choices=SECTIONS,
         default=[],
-        help="may be repeated; default: all, quick: speed",
+        help="may be repeated; default: all, quick: speed and calls",
     )
+    add("--list", action="store_true", help="run nothing: name the cases, section by section")
     add("--json", type=Path, metavar="FILE", help="write the results here")
     add("--markdown", type=Path, metavar="FILE", help="write tables for docs here")
     add("--report", nargs="+", type=Path, metavar="JSON", help="run nothing: render these results")
     return parser  # fmt: skip
+
+
+def _default_sections(options: argparse.Namespace) -> tuple[str, ...]:
+    return ("speed",) if options.headline else ("speed", "calls") if options.quick else SECTIONS
 
 
 def _settings(options: argparse.Namespace, command: str) -> Settings:
@@ -96,7 +101,7 @@ def _settings(options: argparse.Namespace, command: str) -> Settings:
         threads=options.threads,
         rounds=options.rounds or (5 if options.headline else 7 if quick else 15),
         budget_seconds=0.5 if quick else 2.0,
-        sections=tuple(options.section) or (("speed",) if quick else SECTIONS),
+        sections=tuple(options.section) or _default_sections(options),
         command=command,
     )
 
@@ -127,6 +132,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     options = command_line().parse_args(given)
     console = Console(stderr=True)
+    if options.list:
+        for section, title in listing(_settings(options, "")):
+            print(f"{section}: {title}")
+        return 0
     if options.report:
         reports = [json.loads(path.read_text()) for path in options.report]
     else:

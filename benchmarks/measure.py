@@ -105,9 +105,18 @@ def interleave(
     rounds: int,
     budget_seconds: float = 2.0,
     pause_seconds: float = 2e-3,
+    inner: int = 0,
 ) -> dict[str, Timing]:
-    """Time contenders against each other; `budget_seconds` bounds what one slow contender may take."""
-    timings = {each.name: _calibrated(each, clock, rounds, budget_seconds) for each in contenders}
+    """Time contenders against each other; `budget_seconds` bounds what one slow contender may take.
+
+    With `inner`, every sample is this many calls: contenders whose calls are counted have none to calibrate with.
+    """
+    timings = {
+        each.name: Timing(inner, rounds, True)
+        if inner
+        else _calibrated(each, clock, rounds, budget_seconds)
+        for each in contenders
+    }
     collecting = gc.isenabled()
     gc.collect()
     gc.disable()
@@ -120,7 +129,7 @@ def interleave(
                 time.sleep(pause_seconds)
                 with contender.chosen():
                     if timing.warm_up:
-                        contender.call()
+                        (contender.warm_up or contender.call)()
                     timing.samples[turn] = clock.sample(contender.call, timing.inner)
     finally:
         if collecting:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from benchmarks.calls import CallCase, relate, run_calls, select_calls
 from benchmarks.contenders import COPY, Contender, build_contenders, engine_states
 from benchmarks.first_call import first_calls, peak_memory
 from benchmarks.machine import OtherLoad, describe_machine, set_threads, usable_cores, versions
@@ -19,10 +20,11 @@ from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import FLOAT, FLOATS, DType
 from openaclnn.operators import registry
 
-__all__ = ["SECTIONS", "Case", "Settings", "run", "run_case", "select"]
+__all__ = ["SECTIONS", "Case", "Settings", "listing", "run", "run_case", "select"]
 
 ATTEMPTS = 3  # a case is timed again while other processes disturb it
-SECTIONS = ("speed", "first-call", "memory")
+PER_TURN, PER_TURN_QUICK = 8, 4  # calls of a sample where calls change
+SECTIONS = ("speed", "calls", "first-call", "memory")
 
 
 @dataclass(frozen=True)
@@ -81,8 +83,38 @@ def select(settings: Settings) -> list[Case]:
     return [case for case in cases if wanted in case.title.lower()]
 
 
+def _calls(settings: Settings) -> list[CallCase]:
+    """The cases of calls that change."""
+    if "calls" not in settings.sections:
+        return []
+    default = (FLOAT,) if settings.quick else FLOATS
+    return select_calls(settings.dtypes or default, settings.only)
+
+
+def listing(settings: Settings) -> list[tuple[str, str]]:
+    """Every case that the settings ask for: its section and its title."""
+    cases = select(settings)
+    processes = [
+        f"{spec['operator']} {spec['variant']} {spec['dtype']}"
+        for spec in _process_specs(cases, settings)
+    ]
+    titles = {
+        "speed": [case.title for case in cases],
+        "calls": [case.title for case in _calls(settings)],
+        "first-call": processes,
+        "memory": processes,
+    }
+    found = [(section, title) for section in settings.sections for title in titles[section]]
+    if not found:
+        raise SystemExit(
+            f"--only {settings.only!r} matches no case of {', '.join(settings.sections)}; --list names them"
+        )
+    return found
+
+
 def run(settings: Settings, progress: Progress | None = None) -> dict[str, Any]:
     """Run everything and return what the JSON file holds."""
+    listing(settings)  # refuses a filter that matches nothing
     torch = load_torch() if settings.use_torch else None
     if settings.device == "cuda" and (torch is None or not torch.cuda.is_available()):
         raise SystemExit("--device cuda needs torch with a GPU that it can use")
@@ -105,6 +137,7 @@ def run(settings: Settings, progress: Progress | None = None) -> dict[str, Any]:
         "threads": threads,
         "engines": {name: objection or "available" for name, objection in states.items()},
         "rows": [],
+        "calls": [],
         "first_calls": [],
         "memory": [],
     }
@@ -116,6 +149,9 @@ def run(settings: Settings, progress: Progress | None = None) -> dict[str, Any]:
         (row["gbps"] for row in results["rows"] if row["contender"] == COPY and row["gbps"]),
         default=None,
     )
+    for each in follow(_calls(settings), "calls that change"):
+        results["calls"] += _run_calls(each, settings, engines, torch)
+    relate(results["calls"])
     specs = list(_process_specs(cases, settings))
     if "first-call" in settings.sections:
         names = [*engines, *(["torch"] if torch is not None else [])]
@@ -162,6 +198,17 @@ def run_case(
     rows = [_row(case, problem, each, faults.get(each.name, ""), timings) for each in contenders]
     noise = {"others_cores": load.cores, "disturbed": load.disturbs(threads)}
     return [row | noise for row in rows]
+
+
+def _run_calls(
+    case: CallCase, settings: Settings, engines: list[str], torch: Any
+) -> list[dict[str, Any]]:
+    """The rows of a case of calls that change; without engines asked for, of the one that calls get by themselves."""
+    return run_calls(
+        case, settings.device, engines if settings.engines else engines[:1], torch,
+        CpuClock() if settings.device == "cpu" else CudaClock(torch), settings.rounds,
+        PER_TURN_QUICK if settings.quick else PER_TURN, settings.threads or usable_cores(),
+    )  # fmt: skip
 
 
 def _row(
