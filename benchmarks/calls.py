@@ -6,8 +6,9 @@ Before a sample those that were checked are made again, so that code is warm and
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import cycle
 from typing import Any
 
 import numpy as np
@@ -138,7 +139,7 @@ def _contenders(
             calls = [functools.partial(_refusal, call, AclnnError) for call in calls]
         yield problems, Contender(
             name, _in_turn(calls), True, engine, way != ALLOCATING,
-            asked=must_be_asked(problems[0], engine), warm_up=_again(calls),
+            asked=must_be_asked(problems[0], engine), warm_up=_in_turn(cycle(calls[:CHECKED])),
         )  # fmt: skip
     for way in regime.ways if torch is not None else ():
         name, problems = PEER + way, list(regime.sequence(turn))
@@ -153,7 +154,12 @@ def _contenders(
             calls = [functools.partial(_refusal, call, Exception) for call in calls]
         yield (
             problems,
-            Contender(name, _in_turn(calls), writes_out=way == INTO, warm_up=_again(calls)),
+            Contender(
+                name,
+                _in_turn(calls),
+                writes_out=way == INTO,
+                warm_up=_in_turn(cycle(calls[:CHECKED])),
+            ),
         )
 
 
@@ -197,20 +203,9 @@ def _refusal(call: Call, error: type[Exception]) -> None:
     raise RuntimeError("a wrong shape was not refused")
 
 
-def _in_turn(calls: Sequence[Call]) -> Call:
+def _in_turn(calls: Iterable[Call]) -> Call:
     following = iter(calls).__next__
     return lambda: following()()
-
-
-def _again(calls: Sequence[Call]) -> Call:
-    """Makes the calls that were checked again."""
-    known = calls[:CHECKED]
-
-    def make() -> None:
-        for call in known:
-            call()
-
-    return make
 
 
 def _fault(

@@ -23,7 +23,7 @@ from openaclnn.operators import registry
 __all__ = ["SECTIONS", "Case", "Settings", "listing", "run", "run_case", "select"]
 
 ATTEMPTS = 3  # a case is timed again while other processes disturb it
-PER_TURN, PER_TURN_QUICK = 8, 4  # calls of a sample where calls change
+PER_TURN = 8  # calls of a sample where calls change
 SECTIONS = ("speed", "calls", "first-call", "memory")
 
 
@@ -207,7 +207,7 @@ def _run_calls(
     return run_calls(
         case, settings.device, engines if settings.engines else engines[:1], torch,
         CpuClock() if settings.device == "cpu" else CudaClock(torch), settings.rounds,
-        PER_TURN_QUICK if settings.quick else PER_TURN, settings.threads or usable_cores(),
+        PER_TURN, settings.threads or usable_cores(),
     )  # fmt: skip
 
 
