@@ -20,7 +20,8 @@ from benchmarks.report import (
     headline_table,
     markdown,
 )
-from benchmarks.runner import SECTIONS, Settings, listing, run
+from benchmarks.runner import run
+from benchmarks.selection import SECTIONS, Settings, choose, title_of
 from openaclnn.core.dtypes import FLOATS, DType, dtype_of_name
 from openaclnn.engines.dispatch import ENGINES
 
@@ -108,6 +109,8 @@ def _settings(options: argparse.Namespace, command: str) -> Settings:
 
 def _follow(console: Console) -> Any:
     def follow(items: Sequence[Any], label: str) -> Iterator[Any]:
+        if not items:
+            return
         columns = (
             TextColumn("{task.description:60.60}"),
             BarColumn(),
@@ -118,7 +121,9 @@ def _follow(console: Console) -> Any:
         with Progress(*columns, console=console, auto_refresh=False) as progress:
             task = progress.add_task(label, total=len(items))
             for item in items:
-                title = getattr(item, "title", None) or f"{item[0]['operator']} {item[1]}"
+                title = (
+                    f"{title_of(item[0])} {item[1]}" if isinstance(item, tuple) else title_of(item)
+                )
                 progress.update(task, description=f"{label}: {title}", refresh=True)
                 yield item
                 progress.advance(task)
@@ -133,8 +138,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = command_line().parse_args(given)
     console = Console(stderr=True)
     if options.list:
-        for section, title in listing(_settings(options, "")):
-            print(f"{section}: {title}")
+        for section, items in choose(_settings(options, "")).items():
+            for item in items:
+                print(f"{section}: {title_of(item)}")
         return 0
     if options.report:
         reports = [json.loads(path.read_text()) for path in options.report]

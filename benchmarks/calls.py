@@ -1,46 +1,28 @@
-"""Calls that change: each contender has a sequence of prepared calls. The first of them are checked, the rest are timed.
+"""Calls that change: of each contender's sequence of prepared calls the first are checked, the rest are timed.
 
-Before a sample those that were checked are made again, so that code is warm and what is timed is new. Every contender reaches its next call the same way, which costs it some 0.1 us more than a call that never changes.
+Before a sample those that were checked are made again, so that code is warm and what is timed is new.
 """
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import cycle
 from typing import Any
 
 import numpy as np
 
-from benchmarks.changes import ALLOCATING, CHANGES, INTO, KINDS, TWO_PHASE, CallRegime, Turn
-from benchmarks.contenders import (
-    Contender,
-    first_line,
-    must_be_asked,
-    no_call,
-    phase_arguments,
-    plain_call,
-)
+from benchmarks.changes import CHANGES, CallRegime, Turn
+from benchmarks.contenders import Contender, first_line
 from benchmarks.machine import OtherLoad
 from benchmarks.measure import Clock, Timing, interleave, paired_ratio
 from benchmarks.problems import Problem
+from benchmarks.sequences import CHECKED, PEER, sequences
 from benchmarks.verify import disagreement
 from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import FLOAT, DType
-from openaclnn.core.status import AclnnError
-from openaclnn.engines.dispatch import choose_engine, use_engine
 from openaclnn.operators import registry
 
-__all__ = ["ARRAYS", "PEER", "TENSORS", "CallCase", "relate", "run_calls", "select_calls"]
-
-ARRAYS, TENSORS, PEER = (
-    ", arrays",
-    ", tensors",
-    "torch",
-)  # in contenders' names, between engine and way
-CHECKED = 2 * KINDS  # each kind as it is first seen, and again
-Call = Callable[[], Any]
+__all__ = ["CallCase", "relate", "run_calls", "select_calls"]
 
 
 @dataclass(frozen=True)
@@ -91,8 +73,10 @@ def run_calls(
 ) -> list[dict[str, Any]]:
     """Check and time one case: a row for each contender."""
     turn = Turn(case.operator, case.dtype, device, CHECKED + rounds * inner)
-    contenders, faults, shape = [], {}, ()
-    for problems, contender in _contenders(case, turn, engines, torch):
+    contenders: list[Contender] = []
+    faults: dict[str, str] = {}
+    shape: tuple[int, ...] = ()
+    for problems, contender in sequences(case.regime, turn, engines, torch):
         shape = problems[0].shape
         try:
             if not contender.unavailable:
@@ -110,102 +94,6 @@ def run_calls(
     return [
         _row(case, shape, each, faults.get(each.name, ""), timings) | noise for each in contenders
     ]
-
-
-def _contenders(
-    case: CallCase, turn: Turn, engines: Sequence[str], torch: Any
-) -> Iterator[tuple[list[Problem], Contender]]:
-    """Each contender with the problems of its calls."""
-    regime = case.regime
-    arrays = [ARRAYS] if turn.device == "cpu" else []
-    libraries = [*arrays, *([TENSORS] if torch is not None else [])]
-    entries = [
-        (engine, library, way)
-        for engine in engines
-        for way in regime.ways
-        for library in (libraries[:1] if way == TWO_PHASE else libraries)
-    ]
-    for own, (engine, library, way) in enumerate(entries):
-        problems = list(regime.sequence(turn._replace(own=own, of=len(entries))))
-        name = f"{engine}{library}{way}"
-        try:
-            with use_engine(engine):
-                choose_engine(problems[0].plan, turn.device)
-        except AclnnError as error:
-            yield problems, Contender(name, no_call, True, engine, unavailable=str(error))
-            continue
-        calls = [_own_call(problem, library, way, torch) for problem in problems]
-        if regime.refused:
-            calls = [functools.partial(_refusal, call, AclnnError) for call in calls]
-        yield problems, Contender(
-            name, _in_turn(calls), True, engine, way != ALLOCATING,
-            asked=must_be_asked(problems[0], engine), warm_up=_in_turn(cycle(calls[:CHECKED])),
-        )  # fmt: skip
-    for way in regime.ways if torch is not None else ():
-        name, problems = PEER + way, list(regime.sequence(turn))
-        try:
-            calls = [_peer_call(problem, name, torch) for problem in problems]
-        except KeyError:
-            continue  # PyTorch has no such way
-        except Exception as error:
-            yield problems, Contender(name, no_call, unavailable=first_line(error))
-            continue
-        if regime.refused:
-            calls = [functools.partial(_refusal, call, Exception) for call in calls]
-        yield (
-            problems,
-            Contender(
-                name,
-                _in_turn(calls),
-                writes_out=way == INTO,
-                warm_up=_in_turn(cycle(calls[:CHECKED])),
-            ),
-        )
-
-
-def _own_call(problem: Problem, library: str, way: str, torch: Any) -> Call:
-    if library == TENSORS:
-        arguments, out = problem.for_torch(torch)
-        problem = replace(problem, arguments=arguments, out=out)
-    if way == TWO_PHASE:
-        return _both_phases(problem)
-    call = plain_call(problem.operator, problem.arguments)
-    return functools.partial(call, out=problem.out) if way == INTO else call
-
-
-def _peer_call(problem: Problem, name: str, torch: Any) -> Call:
-    arguments, out = problem.for_torch(torch)
-    peers: dict[str, Call] = problem.operator.workloads.torch_peers(torch, arguments, out)
-    return peers[name]
-
-
-def _both_phases(problem: Problem) -> Call:
-    """Phase one, phase two and the wait for them."""
-    from openaclnn import acl, aclnn
-
-    operator, arguments = problem.operator, phase_arguments(problem)
-    first = getattr(aclnn, f"{operator.name}GetWorkspaceSize")
-    second = getattr(aclnn, operator.name)
-
-    def run() -> None:
-        status, size, executor = first(*arguments)
-        if status or second(None, size, executor, None) or acl.aclrtSynchronizeStream(None):
-            raise RuntimeError(f"{operator.name}: {aclnn.aclGetRecentErrMsg()}")
-
-    return run
-
-
-def _refusal(call: Call, error: type[Exception]) -> None:
-    try:
-        call()
-    except error:
-        return
-    raise RuntimeError("a wrong shape was not refused")
-
-
-def _in_turn(calls: Iterable[Call]) -> Call:
-    following = iter(calls).__next__
-    return lambda: following()()
 
 
 def _fault(

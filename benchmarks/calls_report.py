@@ -8,11 +8,11 @@ from itertools import groupby
 from rich import box
 from rich.table import Table
 
-from benchmarks.calls import ARRAYS, PEER, TENSORS
 from benchmarks.cells import Row, duration, markdown_table, notes, number
 from benchmarks.changes import ALLOCATING, CHANGES, INTO, TWO_PHASE
+from benchmarks.sequences import ARRAYS, PEER, TENSORS
 
-__all__ = ["calls_markdown", "calls_table"]
+__all__ = ["calls_markdown", "calls_tables"]
 
 TEXT = """Medians per call on small problems, each contender with calls of its own that were prepared before: what a step of
 training costs beside its arithmetic. Ours is called on NumPy's arrays and on PyTorch's tensors, and `x torch` compares the latter
@@ -22,18 +22,23 @@ change, of the first of ours in the line. An empty cell: no such call, or none t
 WAYS = (ARRAYS, ARRAYS + INTO, ARRAYS + TWO_PHASE, TENSORS, TENSORS + INTO, TENSORS + TWO_PHASE)
 
 
-def calls_table(rows: Sequence[Row]) -> Table:
-    """A line for each operator, regime, dtype and engine."""
-    title = "calls that change"
-    table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
+def calls_tables(rows: Sequence[Row]) -> list[Table]:
+    """For each operator a line for each regime, dtype and engine."""
+    tables = []
     headings, left = _headings(rows)
-    for place, heading in enumerate(headings):
-        table.add_column(heading, justify="left" if place < left else "right")
-    for line in _lines(rows):
-        table.add_row(*line)
-    table.caption = "\n".join(notes(rows)) or None
-    table.caption_justify = "left"
-    return table
+    for operator, lines in groupby(_lines(rows), key=lambda line: line[0]):
+        title = f"{operator}: calls that change"
+        table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
+        for heading in headings[1:left]:
+            table.add_column(heading, no_wrap=True)
+        for heading in headings[left:]:
+            table.add_column(heading, justify="right", min_width=len("9.99 us"))
+        for line in lines:
+            table.add_row(*line[1:])
+        table.caption = "\n".join(notes(row for row in rows if row["operator"] == operator)) or None
+        table.caption_justify = "left"
+        tables.append(table)
+    return tables
 
 
 def calls_markdown(rows: Sequence[Row]) -> str:

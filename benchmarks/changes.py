@@ -10,7 +10,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -39,7 +39,8 @@ MIDDLE, WIDE = (
 STEPS = 16  # strides of the last axis in the new layouts
 
 
-class Turn(NamedTuple):
+@dataclass(frozen=True)
+class Turn:
     """For whom a sequence is made: how many calls, and which contender's of how many."""
 
     operator: Operator
@@ -51,7 +52,8 @@ class Turn(NamedTuple):
 
     @property
     def variant(self) -> str:
-        return next(iter(self.operator.workloads.VARIANTS))
+        names: dict[str, Any] = self.operator.workloads.VARIANTS
+        return next(iter(names))
 
     def fresh(self) -> Iterator[int]:
         """A number for each call that no other call and no other contender has, in no order."""

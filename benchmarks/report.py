@@ -9,7 +9,7 @@ from typing import Any
 from rich import box
 from rich.table import Table
 
-from benchmarks.calls_report import calls_markdown, calls_table
+from benchmarks.calls_report import calls_markdown, calls_tables
 from benchmarks.cells import Row, duration, markdown_table, notes, number
 
 __all__ = ["console_tables", "disturbed", "find_wrong", "headline_table", "markdown"]
@@ -94,7 +94,7 @@ def console_tables(results: dict[str, Any]) -> list[Table]:
         table.caption = "\n".join(notes(rows)) or None
         table.caption_justify = "left"
         tables.append(table)
-    return [*tables, calls_table(results["calls"])] if results["calls"] else tables
+    return tables + calls_tables(results["calls"])
 
 
 def headline_table(results: dict[str, Any]) -> Table:

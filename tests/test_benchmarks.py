@@ -19,7 +19,8 @@ from benchmarks.measure import CpuClock, Sample, Timing, interleave, paired_rati
 from benchmarks.problems import build, bytes_moved, load_torch
 from benchmarks.regimes import LAYOUTS, REGIMES, Regime, shrink
 from benchmarks.report import console_tables, disturbed, find_wrong, markdown
-from benchmarks.runner import Case, Settings, run, run_case, select
+from benchmarks.runner import run, run_case
+from benchmarks.selection import Case, Settings, select
 from benchmarks.verify import ORACLE_LIMIT, disagreement, find_faults
 
 import openaclnn
