@@ -28,7 +28,7 @@ def calls_tables(rows: Sequence[Row]) -> list[Table]:
     headings, left = _headings(rows)
     for operator, lines in groupby(_lines(rows), key=lambda line: line[0]):
         title = f"{operator}: calls that change"
-        table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
+        table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", collapse_padding=True)
         for heading in headings[1:left]:
             table.add_column(heading, no_wrap=True)
         for heading in headings[left:]:

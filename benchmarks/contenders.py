@@ -178,6 +178,7 @@ def _compiled(problem: Problem, torch: Any) -> Iterator[Contender]:
     arguments, out = problem.for_torch(torch)
     workloads = problem.operator.workloads
     formula = functools.partial(workloads.torch_formula, torch)
+    functions: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]]
     functions = {"torch.compile": (formula, (arguments,))}
     if getattr(workloads, "COMPOSITE", False):
         operators = workloads.torch_peers(torch, arguments, out)["torch"]

@@ -55,32 +55,33 @@ def sequences(
             yield problems, Contender(name, no_call, True, engine, unavailable=str(error))
             continue
         calls = [_own_call(problem, library, way, torch) for problem in problems]
-        if regime.refused:
-            calls = [functools.partial(_refusal, call, AclnnError) for call in calls]
-        yield problems, Contender(
-            name, _in_turn(calls), True, engine, way != ALLOCATING,
-            asked=must_be_asked(problems[0], engine), warm_up=_in_turn(cycle(calls[:CHECKED])),
+        asked = must_be_asked(problems[0], engine)
+        yield problems, _contender(
+            name, calls, AclnnError if regime.refused else None,
+            ours=True, engine=engine, writes_out=way != ALLOCATING, asked=asked,
         )  # fmt: skip
     for way in regime.ways if torch is not None else ():
-        name, problems = PEER + way, list(regime.sequence(turn))
+        name = PEER + way
+        problems = list(regime.sequence(replace(turn, of=max(len(entries), 1))))  # as large as ours
         try:
-            calls = [_peer_call(problem, name, torch) for problem in problems]
-        except KeyError:
-            continue  # PyTorch has no such way
-        except Exception as error:
+            peers = [_peer_calls(problem, torch).get(name) for problem in problems]
+        except Exception as error:  # whatever torch objects to is a line in the table
             yield problems, Contender(name, no_call, unavailable=first_line(error))
             continue
-        if regime.refused:
-            calls = [functools.partial(_refusal, call, Exception) for call in calls]
-        yield (
-            problems,
-            Contender(
-                name,
-                _in_turn(calls),
-                writes_out=way == INTO,
-                warm_up=_in_turn(cycle(calls[:CHECKED])),
-            ),
-        )
+        calls = [call for call in peers if call is not None]
+        if len(calls) == len(problems):  # else PyTorch has no such way
+            refusal = Exception if regime.refused else None
+            yield problems, _contender(name, calls, refusal, writes_out=way == INTO)
+
+
+def _contender(
+    name: str, calls: Sequence[Call], refusal: type[Exception] | None, **options: Any
+) -> Contender:
+    """One that makes the calls in turn; with `refusal`, each must raise that."""
+    if refusal is not None:
+        calls = [functools.partial(_refused, call, refusal) for call in calls]
+    again = _in_turn(cycle(calls[:CHECKED]))
+    return Contender(name, _in_turn(calls), warm_up=again, **options)
 
 
 def _own_call(problem: Problem, library: str, way: str, torch: Any) -> Call:
@@ -93,10 +94,10 @@ def _own_call(problem: Problem, library: str, way: str, torch: Any) -> Call:
     return functools.partial(call, out=problem.out) if way == INTO else call
 
 
-def _peer_call(problem: Problem, name: str, torch: Any) -> Call:
+def _peer_calls(problem: Problem, torch: Any) -> dict[str, Call]:
     arguments, out = problem.for_torch(torch)
     peers: dict[str, Call] = problem.operator.workloads.torch_peers(torch, arguments, out)
-    return peers[name]
+    return peers
 
 
 def _both_phases(problem: Problem) -> Call:
@@ -115,7 +116,7 @@ def _both_phases(problem: Problem) -> Call:
     return run
 
 
-def _refusal(call: Call, error: type[Exception]) -> None:
+def _refused(call: Call, error: type[Exception]) -> None:
     try:
         call()
     except error:
