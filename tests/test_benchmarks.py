@@ -412,7 +412,7 @@ def test_calls_that_change_are_checked_and_timed(calls: dict[str, Any]) -> None:
         assert {row["regime"] for row in own} == (
             regimes if numbers_of(operator) else regimes - {"new numbers"}
         )
-        for regime in CHANGES:
+        for regime in (each for each in CHANGES if each.name in {row["regime"] for row in own}):
             here = [row for row in own if row["regime"] == regime.name and row["ours"]]
             assert all(row["status"] == "ok" for row in here), here
             arrays = {f"numpy, arrays{way}" for way in regime.ways}
