@@ -27,7 +27,6 @@ __all__ = [
     "TWO_PHASE",
     "CallRegime",
     "Turn",
-    "small_shape",
 ]
 
 ALLOCATING, INTO, TWO_PHASE = "", " out=", " two-phase"  # ways to call, as contenders' names end

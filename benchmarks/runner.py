@@ -21,6 +21,7 @@ __all__ = ["run", "run_case"]
 
 ATTEMPTS = 3  # a case is timed again while other processes disturb it
 PER_TURN = 8  # calls of a sample where calls change
+QUICK_ROUNDS = 3  # there, in a quick run
 
 
 Progress = Callable[[Sequence[Any], str], Iterator[Any]]
@@ -111,11 +112,11 @@ def _run_calls(
     case: CallCase, settings: Settings, engines: list[str], torch: Any
 ) -> list[dict[str, Any]]:
     """The rows of a case of calls that change; without engines asked for, of the one that calls get by themselves."""
-    return run_calls(
-        case, settings.device, engines if settings.engines else engines[:1], torch,
-        CpuClock() if settings.device == "cpu" else CudaClock(torch), settings.rounds,
-        PER_TURN, settings.threads or usable_cores(),
-    )  # fmt: skip
+    clock = CpuClock() if settings.device == "cpu" else CudaClock(torch)
+    used = engines if settings.engines else engines[:1]
+    rounds = min(settings.rounds, QUICK_ROUNDS) if settings.quick else settings.rounds
+    threads = settings.threads or usable_cores()
+    return run_calls(case, settings.device, used, torch, clock, rounds, PER_TURN, threads)
 
 
 def _row(
