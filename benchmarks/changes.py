@@ -19,22 +19,12 @@ from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import FLOATS, DType
 from openaclnn.core.interface import Kind
 
-__all__ = [
-    "ALLOCATING",
-    "CHANGES",
-    "INTO",
-    "KINDS",
-    "TWO_PHASE",
-    "CallRegime",
-    "Turn",
-]
+__all__ = ["ALLOCATING", "CHANGES", "INTO", "KINDS", "TWO_PHASE", "CallRegime", "Turn"]
 
 ALLOCATING, INTO, TWO_PHASE = "", " out=", " two-phase"  # ways to call, as contenders' names end
 KINDS = 8
-MIDDLE, WIDE = (
-    250,
-    60,
-)  # for `small_shape`: about the mean of the new sizes; for layouts with gaps, which take more memory
+MIDDLE = 250  # for `small_shape`: about the mean of the new sizes
+WIDE = 60  # and for layouts with gaps, which take more memory
 STEPS = 16  # strides of the last axis in the new layouts
 
 
@@ -122,9 +112,7 @@ def _with_number(
     number, limit = step
     old = given.get(name, operator.plain_defaults[name])
     if isinstance(old, float):
-        return {
-            name: old + number / (1 << (limit + 1).bit_length())
-        }  # exact in float32, less than 1 above
+        return {name: old + number / (1 << limit.bit_length())}  # exact in float32, by less than 1
     arrays = {key: value for key, value in given.items() if is_array(value) and _integral(value)}
     for array in arrays.values():
         array[array == old] = old - number
