@@ -167,9 +167,9 @@ def _with_gaps(array: Any, number: int) -> Any:
 
 
 def _kinds(turn: Turn) -> Iterator[Problem]:
-    """Eight kinds: variants and dtypes, then, where those are fewer, again with one operand transposed."""
+    """Eight kinds: variants and dtypes, then, where those are fewer, again with operands that lie otherwise."""
     families = itertools.product(
-        ("contiguous", "transposed"), turn.operator.workloads.VARIANTS, FLOATS
+        ("contiguous", "transposed", "sliced"), turn.operator.workloads.VARIANTS, FLOATS
     )
     shape = small_shape(turn.operator, MIDDLE)
     made = (

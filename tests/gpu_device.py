@@ -32,7 +32,14 @@ from openaclnn.core.plan import Plan, elementwise_plan
 from openaclnn.core.products import current_product
 from openaclnn.engines import gpu
 from openaclnn.engines.formulas import FORMULAS, described
-from test_gpu_formulas import NUMBERS, RANGES, assert_within_3_ulps, four_and_six, one_and_none
+from test_gpu_formulas import (
+    NUMBERS,
+    RANGES,
+    assert_within_3_ulps,
+    four_and_six,
+    one_and_none,
+    word_fma,
+)
 
 names = pytest.mark.parametrize("operator", OPERATORS, ids=lambda op: op.python_name)
 dtypes = pytest.mark.parametrize("dtype", FLOATS, ids=str)
@@ -243,6 +250,14 @@ def test_words_within_3_ulps(function: Callable[..., Any]) -> None:
         out = torch.zeros_like(given)
         run_formula(function, [given], out, {})
         assert_within_3_ulps(function, x, to_host(out))
+
+
+def test_fma_rounds_once() -> None:
+    x, y = np.float32([1 + 2.0**-12, 3.0]), np.float32([1 + 2.0**-12, 5.0])
+    z = np.float32([-1 - 2.0**-11, -15.0])
+    out = torch.zeros(2, device="cuda")
+    run_formula(word_fma, [to_device(own) for own in (x, y, z)], out, {})
+    np.testing.assert_array_equal(to_host(out), np.float32([2.0**-24, 0.0]))
 
 
 def test_operators_without_exp_have_numpy_s_bits() -> None:
