@@ -20,7 +20,8 @@ from benchmarks.report import (
     headline_table,
     markdown,
 )
-from benchmarks.runner import SECTIONS, Settings, run
+from benchmarks.runner import run
+from benchmarks.selection import SECTIONS, Settings, choose, title_of
 from openaclnn.core.dtypes import FLOATS, DType, dtype_of_name
 from openaclnn.engines.dispatch import ENGINES
 
@@ -76,12 +77,17 @@ def command_line() -> argparse.ArgumentParser:
         action="append",
         choices=SECTIONS,
         default=[],
-        help="may be repeated; default: all, quick: speed",
+        help="may be repeated; default: all, quick: speed and calls",
     )
+    add("--list", action="store_true", help="run nothing: name the cases, section by section")
     add("--json", type=Path, metavar="FILE", help="write the results here")
     add("--markdown", type=Path, metavar="FILE", help="write tables for docs here")
     add("--report", nargs="+", type=Path, metavar="JSON", help="run nothing: render these results")
     return parser  # fmt: skip
+
+
+def _default_sections(options: argparse.Namespace) -> tuple[str, ...]:
+    return ("speed",) if options.headline else ("speed", "calls") if options.quick else SECTIONS
 
 
 def _settings(options: argparse.Namespace, command: str) -> Settings:
@@ -96,13 +102,15 @@ def _settings(options: argparse.Namespace, command: str) -> Settings:
         threads=options.threads,
         rounds=options.rounds or (5 if options.headline else 7 if quick else 15),
         budget_seconds=0.5 if quick else 2.0,
-        sections=tuple(options.section) or (("speed",) if quick else SECTIONS),
+        sections=tuple(options.section) or _default_sections(options),
         command=command,
     )
 
 
 def _follow(console: Console) -> Any:
     def follow(items: Sequence[Any], label: str) -> Iterator[Any]:
+        if not items:
+            return
         columns = (
             TextColumn("{task.description:60.60}"),
             BarColumn(),
@@ -113,7 +121,9 @@ def _follow(console: Console) -> Any:
         with Progress(*columns, console=console, auto_refresh=False) as progress:
             task = progress.add_task(label, total=len(items))
             for item in items:
-                title = getattr(item, "title", None) or f"{item[0]['operator']} {item[1]}"
+                title = (
+                    f"{title_of(item[0])} {item[1]}" if isinstance(item, tuple) else title_of(item)
+                )
                 progress.update(task, description=f"{label}: {title}", refresh=True)
                 yield item
                 progress.advance(task)
@@ -127,6 +137,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     options = command_line().parse_args(given)
     console = Console(stderr=True)
+    if options.list:
+        for section, items in choose(_settings(options, "")).items():
+            for item in items:
+                print(f"{section}: {title_of(item)}")
+        return 0
     if options.report:
         reports = [json.loads(path.read_text()) for path in options.report]
     else:

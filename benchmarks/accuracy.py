@@ -16,8 +16,8 @@ from rich.console import Console
 from rich.table import Table
 
 import openaclnn
+from benchmarks.cells import markdown_table
 from benchmarks.machine import describe_machine
-from benchmarks.report import markdown_table
 from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import FLOATS, DType
 

@@ -12,12 +12,16 @@ from typing import Any
 import numpy as np
 
 import openaclnn
-from benchmarks.problems import Problem
+from benchmarks.problems import Arguments, Problem
+from openaclnn.core.declare import Operator
 from openaclnn.core.interface import Kind
 from openaclnn.core.status import AclnnError
 from openaclnn.engines.dispatch import ENGINES, choose_engine, use_engine
 
-__all__ = ["COPY", "Contender", "build_contenders", "engine_states"]
+__all__ = [
+    "COPY", "Contender", "build_contenders", "engine_states", "first_line", "must_be_asked",
+    "no_call", "phase_arguments", "plain_call",
+]  # fmt: skip
 
 COPY = "copy"
 
@@ -32,10 +36,15 @@ class Contender:
     engine: str = ""
     writes_out: bool = False  # the result is in the problem's `out`, else it is returned
     unavailable: str = ""
+    asked: bool = True  # the engine must be asked for by name
+    warm_up: Callable[[], Any] | None = None  # before a sample, where it is not the call itself
 
     def chosen(self) -> AbstractContextManager[None]:
-        """The engine's choice, entered before the clock starts."""
-        return use_engine(self.engine) if self.engine else nullcontext()
+        """The engine's choice, entered before the clock starts; none where calls get that engine by themselves.
+
+        Inside a block that names an engine every call takes the full way (docs/calls.md).
+        """
+        return use_engine(self.engine) if self.engine and self.asked else nullcontext()
 
 
 def engine_states(device: str) -> dict[str, str]:
@@ -80,24 +89,42 @@ def _ours(problem: Problem, engine: str, two_phase: bool) -> Iterator[Contender]
         with use_engine(engine):
             choose_engine(problem.plan, problem.device)
     except AclnnError as error:
-        yield Contender(engine, _nothing, True, engine, unavailable=str(error))
+        yield Contender(engine, no_call, True, engine, unavailable=str(error))
         return
-    operator = problem.operator
-    positional, keywords = operator.plain_parameters
-    ordered = [problem.arguments[p.python_name] for p in positional]
-    named = {
-        p.python_name: problem.arguments[p.python_name]
-        for p in keywords
-        if p.python_name in problem.arguments
-    }
-    function = functools.partial(getattr(openaclnn, operator.python_name), *ordered, **named)
-    yield Contender(engine, function, True, engine)
+    asked = must_be_asked(problem, engine)
+    function = plain_call(problem.operator, problem.arguments)
+    yield Contender(engine, function, True, engine, asked=asked)
     into = functools.partial(function, out=problem.out)
-    yield Contender(f"{engine} out=", into, True, engine, writes_out=True)
+    yield Contender(f"{engine} out=", into, True, engine, writes_out=True, asked=asked)
     if two_phase:
         with use_engine(engine):
             second = _second_phase(problem)
-        yield Contender(f"{engine} two-phase", second, True, engine, writes_out=True)
+        yield Contender(f"{engine} two-phase", second, True, engine, writes_out=True, asked=asked)
+
+
+def must_be_asked(problem: Problem, engine: str) -> bool:
+    """Whether a problem is served by this engine only if it is named."""
+    return choose_engine(problem.plan, problem.device).engine != engine
+
+
+def plain_call(operator: Operator, arguments: Arguments) -> functools.partial[Any]:
+    """The plain call with everything but `out=`."""
+    positional, keywords = operator.plain_parameters
+    ordered = [arguments[p.python_name] for p in positional]
+    named = {
+        p.python_name: arguments[p.python_name] for p in keywords if p.python_name in arguments
+    }
+    return functools.partial(getattr(openaclnn, operator.python_name), *ordered, **named)
+
+
+def phase_arguments(problem: Problem) -> list[Any]:
+    """The arguments of phase one, in C order."""
+    return [
+        problem.out
+        if p.kind is Kind.OUTPUT
+        else problem.arguments.get(p.python_name, None if p.is_tensor else p.default)
+        for p in problem.operator.parameters
+    ]
 
 
 def _second_phase(problem: Problem) -> Callable[[], None]:
@@ -109,15 +136,9 @@ def _second_phase(problem: Problem) -> Callable[[], None]:
     from openaclnn import acl, aclnn
 
     operator = problem.operator
-    arguments = [
-        problem.out
-        if p.kind is Kind.OUTPUT
-        else problem.arguments.get(p.python_name, None if p.is_tensor else p.default)
-        for p in operator.parameters
-    ]
     first = getattr(aclnn, f"{operator.name}GetWorkspaceSize")
     second = getattr(aclnn, operator.name)
-    status, size, executor = first(*arguments)
+    status, size, executor = first(*phase_arguments(problem))
     if status or aclnn.aclSetAclOpExecutorRepeatable(executor):
         raise RuntimeError(f"{operator.name}: {aclnn.aclGetRecentErrMsg()}")
 
@@ -137,14 +158,14 @@ def _peers(problem: Problem, torch: Any, probe: bool) -> Iterator[Contender]:
     try:
         peers = problem.operator.workloads.torch_peers(torch, arguments, out)
     except Exception as error:  # whatever torch objects to is a line in the table
-        yield Contender("torch", _nothing, unavailable=_first_line(error))
+        yield Contender("torch", no_call, unavailable=first_line(error))
         return
     for name, call in peers.items():
         try:
             if probe:
                 call()
         except Exception as error:
-            yield Contender(name, _nothing, unavailable=_first_line(error))
+            yield Contender(name, no_call, unavailable=first_line(error))
         else:
             yield Contender(name, call, writes_out=name.endswith("out="))
 
@@ -157,6 +178,7 @@ def _compiled(problem: Problem, torch: Any) -> Iterator[Contender]:
     arguments, out = problem.for_torch(torch)
     workloads = problem.operator.workloads
     formula = functools.partial(workloads.torch_formula, torch)
+    functions: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]]
     functions = {"torch.compile": (formula, (arguments,))}
     if getattr(workloads, "COMPOSITE", False):
         operators = workloads.torch_peers(torch, arguments, out)["torch"]
@@ -168,7 +190,7 @@ def _compiled(problem: Problem, torch: Any) -> Iterator[Contender]:
             call = functools.partial(compiled, *given)
             call()
         except Exception as error:
-            yield Contender(name, _nothing, unavailable=_first_line(error))
+            yield Contender(name, no_call, unavailable=first_line(error))
         else:
             yield Contender(name, call)
 
@@ -184,10 +206,10 @@ def _copy(problem: Problem, torch: Any) -> Contender:
     return Contender(COPY, functools.partial(into.copy_, given))
 
 
-def _nothing() -> None:
+def no_call() -> None:
     raise RuntimeError("an unavailable contender has no call")
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
     lines = str(error).strip().splitlines() or [""]
     return f"{type(error).__name__}: {lines[0]}"[:160]

@@ -75,7 +75,7 @@ class Timing:
 
     inner: int
     turns: int
-    warm_up: bool  # one untimed call before each sample
+    warm_up: int  # untimed calls before each sample
     samples: dict[int, Sample] = field(default_factory=dict)
 
     @property
@@ -105,9 +105,19 @@ def interleave(
     rounds: int,
     budget_seconds: float = 2.0,
     pause_seconds: float = 2e-3,
+    inner: int = 0,
 ) -> dict[str, Timing]:
-    """Time contenders against each other; `budget_seconds` bounds what one slow contender may take."""
-    timings = {each.name: _calibrated(each, clock, rounds, budget_seconds) for each in contenders}
+    """Time contenders against each other; `budget_seconds` bounds what one slow contender may take.
+
+    With `inner`, every sample is this many calls, after as many to warm up: contenders whose calls are counted have
+    none to calibrate with.
+    """
+    timings = {
+        each.name: Timing(inner, rounds, inner)
+        if inner
+        else _calibrated(each, clock, rounds, budget_seconds)
+        for each in contenders
+    }
     collecting = gc.isenabled()
     gc.collect()
     gc.disable()
@@ -120,7 +130,7 @@ def interleave(
                 time.sleep(pause_seconds)
                 with contender.chosen():
                     if timing.warm_up:
-                        contender.call()
+                        clock.sample(contender.warm_up or contender.call, timing.warm_up)
                     timing.samples[turn] = clock.sample(contender.call, timing.inner)
     finally:
         if collecting:
@@ -137,7 +147,7 @@ def _calibrated(contender: Contender, clock: Clock, rounds: int, budget_seconds:
             once = max(clock.sample(contender.call, 5).seconds, 1e-9)
     inner = min(max(1, math.ceil(SAMPLE_SECONDS / once)), MAXIMUM_INNER)
     turns = min(rounds, max(MINIMUM_ROUNDS, int(budget_seconds / (once * inner))))
-    return Timing(inner, turns, once < CHEAP_SECONDS)
+    return Timing(inner, turns, int(once < CHEAP_SECONDS))
 
 
 def paired_ratio(peer: Timing, own: Timing) -> float | None:

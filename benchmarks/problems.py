@@ -18,9 +18,16 @@ from openaclnn.core.interop import as_tensor
 from openaclnn.core.plan import Operand, Plan
 from openaclnn.core.status import AclnnError
 
-__all__ = ["Problem", "build", "bytes_moved", "is_array", "load_torch", "to_torch"]
+__all__ = [
+    "Arguments", "Change", "Problem", "build", "bytes_moved", "empty_like", "is_array", "load_torch",
+    "to_torch",
+]  # fmt: skip
 
 _BLOCK = 1 << 22
+
+Arguments = dict[str, Any]
+Change = Callable[[Arguments, list[str]], Arguments]
+"""Other arguments of these, which are the caller's own; with the names of those that the plan reads."""
 
 
 class TiledGenerator(np.random.Generator):
@@ -80,8 +87,9 @@ def build(
     shape: tuple[int, ...],
     layout: str = "contiguous",
     device: str = "cpu",
+    change: Change | None = None,
 ) -> Problem | None:
-    """The problem, always with the same numbers; None where the operator refuses the layout."""
+    """The problem, always with the same numbers; None where the operator refuses the layout or the change."""
     rng = TiledGenerator(np.random.PCG64(7))
     with np.errstate(over="ignore"):  # a total over many elements may be inf in FLOAT16
         made = operator.workloads.make(rng, dtype, shape, variant)
@@ -93,7 +101,10 @@ def build(
         }
     _, plan = _planned(operator, made)
     read = {operator[operand.parameter].python_name for operand in plan.inputs}
-    arguments = _LAYOUTS[layout](made, [name for name in made if name in read])
+    names = [name for name in made if name in read]
+    arguments = _LAYOUTS[layout](made, names)
+    if change is not None:
+        arguments = change(arguments, names)
     try:
         out, plan = _planned(operator, arguments)
     except AclnnError:
@@ -134,9 +145,6 @@ def _distinct(plan: Plan, operand: Operand, line: int) -> int:
     return math.prod(size for size, _ in walked) * each
 
 
-Arguments = dict[str, Any]
-
-
 def _contiguous(made: Arguments, read: list[str]) -> Arguments:
     return made
 
@@ -145,7 +153,7 @@ def _transposed(made: Arguments, read: list[str]) -> Arguments:
     """The last operand of two axes or more lies with its last two axes swapped in memory."""
     name = [name for name in read if made[name].ndim >= 2][-1]
     array = made[name]
-    view = _empty_like(array, (*array.shape[:-2], array.shape[-1], array.shape[-2]))
+    view = empty_like(array, (*array.shape[:-2], array.shape[-1], array.shape[-2]))
     view = view.swapaxes(-1, -2)
     view[...] = array
     return made | {name: view}
@@ -157,7 +165,7 @@ def _sliced(made: Arguments, read: list[str]) -> Arguments:
     for name in read:
         array = made[name]
         if array.ndim and math.prod(array.shape) > 1:
-            views[name] = _empty_like(array, (*array.shape[:-1], 2 * array.shape[-1]))[..., ::2]
+            views[name] = empty_like(array, (*array.shape[:-1], 2 * array.shape[-1]))[..., ::2]
             views[name][...] = array
     return made | views
 
@@ -174,7 +182,7 @@ def _outer(made: Arguments, read: list[str]) -> Arguments:
     return made | {name: made[name][:, :1] for name in columns} | {row: made[row][:1]}
 
 
-_LAYOUTS: dict[str, Callable[[Arguments, list[str]], Arguments]] = {
+_LAYOUTS: dict[str, Change] = {
     "contiguous": _contiguous,
     "transposed": _transposed,
     "sliced": _sliced,
@@ -183,7 +191,7 @@ _LAYOUTS: dict[str, Callable[[Arguments, list[str]], Arguments]] = {
 }
 
 
-def _empty_like(array: Any, shape: tuple[int, ...]) -> Any:
+def empty_like(array: Any, shape: tuple[int, ...]) -> Any:
     """Memory of the same kind and dtype, every page touched."""
     if isinstance(array, np.ndarray):
         return np.ones(shape, array.dtype)

@@ -9,9 +9,11 @@ from typing import Any
 from rich import box
 from rich.table import Table
 
+from benchmarks.calls_report import calls_markdown, calls_tables
+from benchmarks.cells import Row, duration, markdown_table, notes, number
+
 __all__ = ["console_tables", "disturbed", "find_wrong", "headline_table", "markdown"]
 
-Row = dict[str, Any]
 PEERS = ("torch", "torch out=", "torch.compile", "torch.compile ops")
 INTRODUCTION = """# Benchmarks
 
@@ -30,17 +32,11 @@ A `!` marks a case during which other processes took cores from the benchmark: d
 
 def find_wrong(results: dict[str, Any]) -> list[Row]:
     """Our rows with wrong results."""
-    return [row for row in results["rows"] if row["status"] == "WRONG" and row["ours"]]
+    return [row for row in _timed(results) if row["status"] == "WRONG" and row["ours"]]
 
 
-def duration(microseconds: float | None) -> str:
-    """Three digits and a unit."""
-    if microseconds is None:
-        return "-"
-    for limit, factor, unit in ((1e3, 1.0, "us"), (1e6, 1e-3, "ms")):
-        if microseconds < limit:
-            return f"{microseconds * factor:.3g} {unit}"
-    return f"{microseconds * 1e-6:.3g} s"
+def _timed(results: dict[str, Any]) -> list[Row]:
+    return [*results["rows"], *results["calls"]]
 
 
 def peers_of(rows: Iterable[Row]) -> list[str]:
@@ -51,10 +47,6 @@ def peers_of(rows: Iterable[Row]) -> list[str]:
 
 def _size(shape: Sequence[int]) -> str:
     return "x".join(map(str, shape))
-
-
-def _number(value: float | None, digits: int = 2) -> str:
-    return "-" if value is None else f"{value:.{digits}f}"
 
 
 def _spread(row: Row) -> str:
@@ -73,21 +65,11 @@ def _case(row: Row) -> tuple[str, ...]:
 
 def disturbed(results: dict[str, Any]) -> str:
     """How much of a result was timed beside other work; "" if none was."""
-    cases = {(row["operator"], *_case(row)): row["disturbed"] for row in results["rows"]}
+    cases = {(row["operator"], *_case(row)): row["disturbed"] for row in _timed(results)}
     count = sum(cases.values())
     return (
         f"{count} of {len(cases)} cases (!) were timed while other processes ran" if count else ""
     )
-
-
-def _notes(rows: Iterable[Row]) -> list[str]:
-    """Each distinct reason why a contender was not timed, with where it was seen first."""
-    found: dict[tuple[str, str], str] = {}
-    for row in rows:
-        if row["status"] != "ok":
-            where = f"{row['variant']}, {row['regime']}, {row['dtype']}"
-            found.setdefault((row["contender"], row["note"]), f"{row['status']} at {where}")
-    return [f"{name}: {status}: {note}" for (name, note), status in found.items()]
 
 
 def console_tables(results: dict[str, Any]) -> list[Table]:
@@ -109,10 +91,10 @@ def console_tables(results: dict[str, Any]) -> list[Table]:
                     table.add_row(label, row["contender"], row["status"], style="red")
                 label = ""
             table.add_section()
-        table.caption = "\n".join(_notes(rows)) or None
+        table.caption = "\n".join(notes(rows)) or None
         table.caption_justify = "left"
         tables.append(table)
-    return tables
+    return tables + calls_tables(results["calls"])
 
 
 def headline_table(results: dict[str, Any]) -> Table:
@@ -133,16 +115,16 @@ def headline_table(results: dict[str, Any]) -> Table:
         ]
         title = operator.removesuffix("_backward").removesuffix("_grad").replace("_", " ")
         table.add_row(
-            f"{title} ({case[0]})", case[2], duration(own["median_us"]), _number(own["gbps"], 1),
-            _number(own["of_copy"]), *(_number(value, 1) for value in times),
+            f"{title} ({case[0]})", case[2], duration(own["median_us"]), number(own["gbps"], 1),
+            number(own["of_copy"]), *(number(value, 1) for value in times),
         )  # fmt: skip
     return table
 
 
 def _console_cells(row: Row, peers: list[str]) -> list[str]:
     spread = (row["q3_us"] - row["q1_us"]) / 2 / row["median_us"]
-    ratios = [_number(row["ratios"].get(peer)) for peer in peers]
-    numbers = [_number(row["gbps"], 1), _number(row["of_copy"])]
+    ratios = [number(row["ratios"].get(peer)) for peer in peers]
+    numbers = [number(row["gbps"], 1), number(row["of_copy"])]
     return [duration(row["median_us"]), f"{spread:.0%}", *numbers, *ratios]
 
 
@@ -153,9 +135,9 @@ def markdown(reports: Sequence[dict[str, Any]]) -> str:
         parts += [_preface(results)]
         for operator, rows in by_operator(results["rows"]):
             parts += [f"### {operator}\n", _speed_table(rows)]
-            parts += (
-                ["\n".join(f"- {note}" for note in _notes(rows)) + "\n"] if _notes(rows) else []
-            )
+            parts += ["\n".join(f"- {note}" for note in notes(rows)) + "\n"] if notes(rows) else []
+        if results["calls"]:
+            parts += ["### Calls that change\n", calls_markdown(results["calls"])]
         if results["first_calls"]:
             parts += ["### First call in a fresh process\n", _first_call_table(results)]
         if results["memory"]:
@@ -176,19 +158,12 @@ def _preface(results: dict[str, Any]) -> str:
             f"- machine: {facts}; {results['threads']} threads",
             f"- versions: {listed}",
             f"- engines: {engines}",
-            f"- fastest copy: {_number(copied, 1)} GB/s, read and written bytes together",
+            f"- fastest copy: {number(copied, 1)} GB/s, read and written bytes together",
             *([f"- **{noise}**"] if noise else []),
             f"- date: {results['date']}",
             f"- command: `{results['command']}`\n",
         ]
     )
-
-
-def markdown_table(headings: Sequence[str], left: int, lines: Iterable[Sequence[str]]) -> str:
-    rule = ["---"] * left + ["---:"] * (len(headings) - left)
-    rows = [headings, rule, *lines]
-    escaped = ([cell.replace("|", "\\|") for cell in cells] for cells in rows)
-    return "\n".join("| " + " | ".join(cells) + " |" for cells in escaped) + "\n"
 
 
 def _speed_table(rows: list[Row]) -> str:
@@ -209,9 +184,9 @@ def _speed_table(rows: list[Row]) -> str:
                 lines.append([*start, f"**{row['status']}**", *["-"] * (len(headings) - 6)])
                 continue
             lines.append(
-                [*start, duration(row["median_us"]), _spread(row), _number(row["gbps"], 1),
-                 _number(row["of_copy"]), *(peers.get(peer, "-") for peer in names),
-                 *(_number(row["ratios"].get(peer)) for peer in names)]
+                [*start, duration(row["median_us"]), _spread(row), number(row["gbps"], 1),
+                 number(row["of_copy"]), *(peers.get(peer, "-") for peer in names),
+                 *(number(row["ratios"].get(peer)) for peer in names)]
             )  # fmt: skip
     return markdown_table(headings, 5, lines)
 

@@ -5,84 +5,31 @@ from __future__ import annotations
 import datetime
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from itertools import product
 from typing import Any
 
+from benchmarks.calls import CallCase, relate, run_calls
 from benchmarks.contenders import COPY, Contender, build_contenders, engine_states
 from benchmarks.first_call import first_calls, peak_memory
 from benchmarks.machine import OtherLoad, describe_machine, set_threads, usable_cores, versions
 from benchmarks.measure import CpuClock, CudaClock, Timing, interleave, paired_ratio
 from benchmarks.problems import Problem, build, load_torch
-from benchmarks.regimes import REGIMES, Regime
+from benchmarks.selection import Case, Settings, choose
 from benchmarks.verify import find_faults
-from openaclnn.core.declare import Operator
-from openaclnn.core.dtypes import FLOAT, FLOATS, DType
-from openaclnn.operators import registry
 
-__all__ = ["SECTIONS", "Case", "Settings", "run", "run_case", "select"]
+__all__ = ["run", "run_case"]
 
 ATTEMPTS = 3  # a case is timed again while other processes disturb it
-SECTIONS = ("speed", "first-call", "memory")
-
-
-@dataclass(frozen=True)
-class Case:
-    """One cell of the table."""
-
-    operator: Operator
-    variant: str
-    dtype: DType
-    regime: Regime
-
-    @property
-    def title(self) -> str:
-        return f"{self.operator.python_name} {self.variant} {self.regime.name} {self.dtype}"
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What to run, as the command line says it."""
-
-    device: str = "cpu"
-    quick: bool = False
-    headline: bool = False
-    only: str = ""
-    dtypes: tuple[DType, ...] = ()
-    engines: tuple[str, ...] = ()
-    threads: int | None = None
-    rounds: int = 15
-    budget_seconds: float = 2.0
-    sections: tuple[str, ...] = SECTIONS
-    use_torch: bool = True
-    command: str = ""
-    regimes: dict[str, tuple[Regime, ...]] = field(default_factory=dict)  # {}: the table's
+PER_TURN = 8  # calls of a sample where calls change
+QUICK_ROUNDS = 3  # there, in a quick run
 
 
 Progress = Callable[[Sequence[Any], str], Iterator[Any]]
 
 
-def select(settings: Settings) -> list[Case]:
-    """The cases that the settings ask for, operator by operator."""
-    table = settings.regimes or REGIMES[settings.device]
-    cases = []
-    for operator in registry():
-        for regime in table.get(operator.workloads.PATTERN, ()):
-            if settings.quick and not regime.quick:
-                continue
-            if settings.headline and not regime.all_variants:
-                continue
-            names = list(operator.workloads.VARIANTS)
-            wide = regime.all_variants and not settings.quick
-            default = FLOATS if regime.all_dtypes and not settings.quick else (FLOAT,)
-            for variant in names if wide else names[:1]:
-                for dtype in settings.dtypes or default:
-                    cases.append(Case(operator, variant, dtype, regime))
-    wanted = settings.only.lower()
-    return [case for case in cases if wanted in case.title.lower()]
-
-
 def run(settings: Settings, progress: Progress | None = None) -> dict[str, Any]:
     """Run everything and return what the JSON file holds."""
+    chosen = choose(settings)
     torch = load_torch() if settings.use_torch else None
     if settings.device == "cuda" and (torch is None or not torch.cuda.is_available()):
         raise SystemExit("--device cuda needs torch with a GPU that it can use")
@@ -105,29 +52,26 @@ def run(settings: Settings, progress: Progress | None = None) -> dict[str, Any]:
         "threads": threads,
         "engines": {name: objection or "available" for name, objection in states.items()},
         "rows": [],
+        "calls": [],
         "first_calls": [],
         "memory": [],
     }
-    cases = select(settings)
-    if "speed" in settings.sections:
-        for case in follow(cases, "timing"):
-            results["rows"] += run_case(case, settings, engines, torch)
+    for case in follow(chosen["speed"], "timing"):
+        results["rows"] += run_case(case, settings, engines, torch)
     results["copy_gbps"] = max(
         (row["gbps"] for row in results["rows"] if row["contender"] == COPY and row["gbps"]),
         default=None,
     )
-    specs = list(_process_specs(cases, settings))
-    if "first-call" in settings.sections:
-        names = [*engines, *(["torch"] if torch is not None else [])]
-        jobs = [(spec, name) for spec in specs for name in names]
-        for spec, name in follow(jobs, "first calls"):
-            small = {key: spec[key] for key in spec if key != "warm_shape"}
-            results["first_calls"] += first_calls(small | {"shape": spec["warm_shape"]}, name)
-    if "memory" in settings.sections:
-        sides = [*engines, *(["torch"] if torch is not None else [])]
-        jobs = [(spec, side + form) for spec in specs for side in sides for form in ("", " out=")]
-        for spec, name in follow(jobs, "memory"):
-            results["memory"].append(peak_memory(spec, name))
+    for each in follow(chosen["calls"], "calls that change"):
+        results["calls"] += _run_calls(each, settings, engines, torch)
+    relate(results["calls"])
+    sides = [*engines, *(["torch"] if torch is not None else [])]
+    for spec, name in follow(list(product(chosen["first-call"], sides)), "first calls"):
+        small = {key: spec[key] for key in spec if key != "warm_shape"}
+        results["first_calls"] += first_calls(small | {"shape": spec["warm_shape"]}, name)
+    forms = [side + form for side in sides for form in ("", " out=")]
+    for spec, name in follow(list(product(chosen["memory"], forms)), "memory"):
+        results["memory"].append(peak_memory(spec, name))
     return results
 
 
@@ -164,6 +108,17 @@ def run_case(
     return [row | noise for row in rows]
 
 
+def _run_calls(
+    case: CallCase, settings: Settings, engines: list[str], torch: Any
+) -> list[dict[str, Any]]:
+    """The rows of a case of calls that change; without engines asked for, of the one that calls get by themselves."""
+    clock = CpuClock() if settings.device == "cpu" else CudaClock(torch)
+    used = engines if settings.engines else engines[:1]
+    rounds = min(settings.rounds, QUICK_ROUNDS) if settings.quick else settings.rounds
+    threads = settings.threads or usable_cores()
+    return run_calls(case, settings.device, used, torch, clock, rounds, PER_TURN, threads)
+
+
 def _row(
     case: Case, problem: Problem, contender: Contender, fault: str, timings: dict[str, Timing]
 ) -> dict[str, Any]:
@@ -191,19 +146,3 @@ def _row(
             if name.startswith("torch")
         }
     return row
-
-
-def _process_specs(cases: list[Case], settings: Settings) -> Iterator[dict[str, Any]]:
-    """One spec for each selected operator: its first variant in FLOAT, at its cache-sized and headline shapes."""
-    table = settings.regimes or REGIMES[settings.device]
-    for operator in {case.operator.name: case.operator for case in cases}.values():
-        regimes = table[operator.workloads.PATTERN]
-        headline = next((each for each in regimes if each.all_variants), regimes[-1])
-        yield {
-            "operator": operator.python_name,
-            "variant": next(iter(operator.workloads.VARIANTS)),
-            "dtype": FLOAT.name,
-            "device": settings.device,
-            "shape": list(headline.shape),
-            "warm_shape": list(regimes[min(1, len(regimes) - 1)].shape),
-        }

@@ -32,7 +32,14 @@ from openaclnn.core.plan import Plan, elementwise_plan
 from openaclnn.core.products import current_product
 from openaclnn.engines import gpu
 from openaclnn.engines.formulas import FORMULAS, described
-from test_gpu_formulas import NUMBERS, RANGES, assert_within_3_ulps, four_and_six, one_and_none
+from test_gpu_formulas import (
+    NUMBERS,
+    RANGES,
+    assert_within_3_ulps,
+    four_and_six,
+    one_and_none,
+    word_fma,
+)
 
 names = pytest.mark.parametrize("operator", OPERATORS, ids=lambda op: op.python_name)
 dtypes = pytest.mark.parametrize("dtype", FLOATS, ids=str)
@@ -245,6 +252,14 @@ def test_words_within_3_ulps(function: Callable[..., Any]) -> None:
         assert_within_3_ulps(function, x, to_host(out))
 
 
+def test_fma_rounds_once() -> None:
+    x, y = np.float32([1 + 2.0**-12, 3.0]), np.float32([1 + 2.0**-12, 5.0])
+    z = np.float32([-1 - 2.0**-11, -15.0])
+    out = torch.zeros(2, device="cuda")
+    run_formula(word_fma, [to_device(own) for own in (x, y, z)], out, {})
+    np.testing.assert_array_equal(to_host(out), np.float32([2.0**-24, 0.0]))
+
+
 def test_operators_without_exp_have_numpy_s_bits() -> None:
     """In FLOAT: products and sums are rounded apart, and divisions are IEEE's."""
     options: list[tuple[str, Arguments]] = [
@@ -407,6 +422,117 @@ def test_small_tensors_with_huge_strides() -> None:
     expected = openaclnn.cross_entropy_loss_grad(one, log_prob, target)
     openaclnn.cross_entropy_loss_grad(one, x, target, out=x)
     assert torch.equal(x, expected)
+
+
+# Any size of a pattern
+
+
+def with_output(
+    operator: Operator, dtype: DType, shape: tuple[int, ...], variant: str
+) -> Arguments:
+    """A variant's arguments and an output; pixels without the total weight, so that sums are made."""
+    arguments = bench_arguments(operator, dtype, shape, variant)
+    arguments.pop("total_weight", None)
+    return arguments | {"out": torch.full(shape, 7, device="cuda", dtype=torch_dtype(dtype))}
+
+
+def sized_of(operator: Operator, dtype: DType, variant: str) -> Callable[..., int]:
+    small = {"elementwise": (6, 7), "rows": (5, 13), "pixels": (2, 5, 3, 7)}
+    arguments = with_output(operator, dtype, small[operator.workloads.PATTERN], variant)
+    run = gpu.sized(plan_of(operator, arguments)[0])
+    assert run is not None
+    return run
+
+
+@names
+@dtypes
+@pytest.mark.parametrize("off", [False, True])
+def test_any_size_has_the_bits_of_its_own_plan(operator: Operator, dtype: DType, off: bool) -> None:
+    shapes: dict[str, list[tuple[int, ...]]] = {
+        "elementwise": [(1,), (1023,), (64, 64), (3, 5, 7, 1000), (1 << 20,), (999_999,)],
+        "rows": [(1, 13), (7, 1), (300, 64), (65, 4096), (33, 4103), (200_000, 17)],
+        "pixels": [(1, 5, 8, 8), (3, 1, 4, 4), (170, 6, 1, 1), (2, 20, 160, 33), (3, 21, 256, 256)],
+    }
+    stream = torch.cuda.current_stream().cuda_stream
+    for variant in operator.workloads.VARIANTS:
+        run = sized_of(operator, dtype, variant)
+        for shape in shapes[operator.workloads.PATTERN]:
+            arguments = with_output(operator, dtype, shape, variant)
+            if off:  # by one element each
+                arguments = {
+                    name: placed(own, "contiguous")[0] if torch.is_tensor(own) else own
+                    for name, own in arguments.items()
+                }
+            out = arguments["out"]
+            plan, addresses = plan_of(operator, arguments)
+            assert gpu.prepare(plan)(tuple(addresses), stream) == 0
+            expected = out.clone()
+            out.fill_(7)
+            assert run(tuple(addresses), stream, shape) == 0
+            assert torch.equal(out.view(torch.uint8), expected.view(torch.uint8)), (variant, shape)
+
+
+@names
+def test_a_new_size_is_captured(operator: Operator) -> None:
+    """Of the same constants as one before, so that nothing is compiled in the capture."""
+    first, second = {
+        "elementwise": ((70_001,), (50_003,)),
+        "rows": ((2000, 301), (1999, 301)),
+        "pixels": ((3, 9, 64, 50), (4, 10, 64, 50)),
+    }[operator.workloads.PATTERN]
+    for variant in operator.workloads.VARIANTS:
+        run = sized_of(operator, BFLOAT16, variant)
+        before = with_output(operator, BFLOAT16, first, variant)
+        run(tuple(plan_of(operator, before)[1]), torch.cuda.current_stream().cuda_stream, first)
+        arguments = with_output(operator, BFLOAT16, second, variant)
+        out = arguments["out"]
+        plan, addresses = plan_of(operator, arguments)
+        gpu.prepare(plan)(tuple(addresses), torch.cuda.current_stream().cuda_stream)
+        expected = out.clone()
+        out.fill_(float("nan"))
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            run(tuple(addresses), torch.cuda.current_stream().cuda_stream, second)
+        assert out.isnan().all()  # captured, not run
+        for _ in range(3):
+            out.fill_(float("nan"))
+            graph.replay()
+            assert torch.equal(out.view(torch.uint8), expected.view(torch.uint8))
+
+
+def test_time_of_new_sizes() -> None:
+    """Printed (pytest -s), not asserted: microseconds of the host for a size that never came up."""
+    stream = torch.cuda.current_stream().cuda_stream
+    for operator in OPERATORS:
+        pattern = operator.workloads.PATTERN
+        for variant in operator.workloads.VARIANTS:
+            shapes: list[tuple[int, ...]] = [
+                {"elementwise": (16 * n, 4), "rows": (n, 64), "pixels": (n, 16, 4, 8)}[pattern]
+                for n in range(1040, 2040)
+            ]
+            arguments = with_output(operator, FLOAT, shapes[-1], variant)
+            plan, own = plan_of(operator, arguments)
+            addresses = tuple(own)
+            run = sized_of(operator, FLOAT, variant)
+            costs = {}
+            run(addresses, stream, shapes[0])
+            torch.cuda.synchronize()
+            start = time.perf_counter()
+            for shape in shapes[1:]:
+                run(addresses, stream, shape)
+            costs["new size"] = (time.perf_counter() - start) / (len(shapes) - 1) * 1e6
+            torch.cuda.synchronize()
+            gpu.prepare(plan)(addresses, stream)
+            start = time.perf_counter()
+            runners = [gpu.prepare(plan) for _ in range(200)]
+            costs["prepare"] = (time.perf_counter() - start) / 200 * 1e6
+            start = time.perf_counter()
+            for runner in runners:
+                runner(addresses, stream)
+            costs["first call"] = (time.perf_counter() - start) / 200 * 1e6
+            torch.cuda.synchronize()
+            title = f"{operator.python_name}, {variant}"
+            print(f"\n{title}:", ", ".join(f"{name} {cost:.1f} us" for name, cost in costs.items()))
 
 
 # Timing

@@ -13,13 +13,17 @@ import numpy as np
 import pytest
 from benchmarks import __main__ as command
 from benchmarks import machine
+from benchmarks.calls import relate, run_calls, select_calls
+from benchmarks.changes import CHANGES, CallRegime, Turn
 from benchmarks.contenders import COPY, Contender, build_contenders, engine_states
 from benchmarks.first_call import first_calls, peak_memory
 from benchmarks.measure import CpuClock, Sample, Timing, interleave, paired_ratio, rotated
 from benchmarks.problems import build, bytes_moved, load_torch
 from benchmarks.regimes import LAYOUTS, REGIMES, Regime, shrink
 from benchmarks.report import console_tables, disturbed, find_wrong, markdown
-from benchmarks.runner import Case, Settings, run, run_case, select
+from benchmarks.runner import run, run_case
+from benchmarks.selection import SECTIONS, Case, Settings, choose, select
+from benchmarks.sequences import CHECKED, sequences
 from benchmarks.verify import ORACLE_LIMIT, disagreement, find_faults
 
 import openaclnn
@@ -254,6 +258,28 @@ def test_selection() -> None:
     assert {case.regime.name for case in select(Settings(only="scaling 2^10"))} == {"scaling 2^10"}
     assert 0 < len(select(Settings(quick=True))) < len(select(Settings())) / 4
     assert not select(Settings(only="no such case"))
+    with pytest.raises(SystemExit, match="'no such case' matches no case of speed, calls"):
+        run(Settings(only="no such case"))
+    with pytest.raises(SystemExit, match="no case of calls;"):
+        choose(Settings(only="scaling 2^10", sections=("calls",)))
+
+
+def test_the_list_names_the_cases_of_all_sections(capsys: Any) -> None:
+    assert command.main(["--list"]) == 0
+    sections, titles = zip(
+        *(line.split(": ", 1) for line in capsys.readouterr().out.splitlines()), strict=True
+    )
+    assert tuple(dict.fromkeys(sections)) == SECTIONS
+    for operator in registry():
+        for section in SECTIONS:
+            own = [t for s, t in zip(sections, titles, strict=True) if s == section]
+            assert any(operator.python_name in title for title in own)
+    assert command.main(["--list", "--section", "calls", "--only", "in place float"]) == 0
+    listed = capsys.readouterr().out.splitlines()
+    assert listed
+    assert all(line.startswith("calls: ") and "in place" in line for line in listed)
+    with pytest.raises(SystemExit, match="matches no case"):
+        command.main(["--list", "--only", "no such case"])
 
 
 def test_other_load_disturbs_only_beyond_the_spare_cores(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -267,6 +293,7 @@ def test_other_load_disturbs_only_beyond_the_spare_cores(monkeypatch: pytest.Mon
 
 def test_reports_render(results: dict[str, Any], tmp_path: Path, capsys: Any) -> None:
     noisy = [row | {"disturbed": row["dtype"] == "FLOAT"} for row in results["rows"]]
+    assert "Calls that change" not in markdown([results])
     spec = {"operator": "x", "shape": [2], "contender": "numpy"}
     given = results | {
         "rows": noisy,
@@ -351,3 +378,150 @@ def test_what_lies_between_elements_counts_as_touched() -> None:
     )
     assert far is not None
     assert far.touched == far.moved
+
+
+def numbers_of(operator: Operator) -> list[str]:
+    """What the signature has beside tensors: floats, and integers that are no truth values."""
+    defaults = operator.plain_defaults
+    tensors = {p.python_name for p in operator.tensors}
+    return [
+        name
+        for name, value in defaults.items()
+        if name not in tensors and type(value) in (int, float)
+    ]
+
+
+def changing(name: str) -> CallRegime:
+    return next(each for each in CHANGES if each.name == name)
+
+
+@pytest.fixture(scope="module")
+def calls() -> dict[str, Any]:
+    settings = replace(SETTINGS, rounds=1, sections=("calls",), dtypes=(FLOAT,))
+    return run(settings)
+
+
+def test_calls_that_change_are_checked_and_timed(calls: dict[str, Any]) -> None:
+    assert json.loads(json.dumps(calls, allow_nan=False)) == calls
+    rows = calls["calls"]
+    assert not calls["rows"]
+    assert not find_wrong(calls)
+    for operator in registry():
+        own = [row for row in rows if row["operator"] == operator.python_name]
+        regimes = {regime.name for regime in CHANGES}
+        assert {row["regime"] for row in own} == (
+            regimes if numbers_of(operator) else regimes - {"new numbers"}
+        )
+        for regime in (each for each in CHANGES if each.name in {row["regime"] for row in own}):
+            here = [row for row in own if row["regime"] == regime.name and row["ours"]]
+            assert all(row["status"] == "ok" for row in here), here
+            arrays = {f"numpy, arrays{way}" for way in regime.ways}
+            assert {row["contender"] for row in here if "arrays" in row["contender"]} == arrays
+            assert all(row.keys() >= TIME_FIELDS for row in here)
+            assert all(row["of_same"] for row in here)
+
+
+def test_torch_makes_the_same_calls_where_it_can(calls: dict[str, Any]) -> None:
+    pytest.importorskip("torch", reason="PyTorch's contenders need PyTorch")
+    for row in calls["calls"]:
+        if row["regime"] == "two-phase":
+            assert row["ours"]
+            assert not row["ratios"]
+        elif row["ours"] and row["contender"].endswith(", tensors"):
+            assert "torch" in row["ratios"], row
+    peers = [row for row in calls["calls"] if not row["ours"]]
+    assert {row["contender"] for row in peers} == {"torch", "torch out="}
+    assert {row["status"] for row in peers} == {"ok"}, [row["note"] for row in peers]
+
+
+def test_without_torch_calls_are_made_on_arrays_alone() -> None:
+    [case] = [
+        case for case in select_calls((FLOAT,), "new sizes") if case.operator is registry()[0]
+    ]
+    rows = run_calls(case, "cpu", ["numpy"], None, CpuClock(), 1, 2, 1)
+    assert [row["contender"] for row in rows] == ["numpy, arrays", "numpy, arrays out="]
+    relate(rows)  # without `same` there is nothing to compare with
+    assert all(row["of_same"] is None and row["rounds"] == 1 for row in rows)
+
+
+@pytest.mark.parametrize("operator", registry(), ids=lambda operator: operator.python_name)
+def test_what_is_new_was_not_seen_before(operator: Operator) -> None:
+    def all_problems(name: str) -> list[Any]:
+        turns = [Turn(operator, FLOAT, "cpu", 20, own, 3) for own in range(3)]
+        return [problem for turn in turns for problem in changing(name).sequence(turn)]
+
+    sizes = [problem.shape for problem in all_problems("new sizes")]
+    assert len(set(sizes)) == len(sizes) == 60
+    assert min(map(math.prod, sizes)) == 16
+    layouts = [
+        tuple(value.strides for value in problem.arguments.values() if hasattr(value, "strides"))
+        for problem in all_problems("new layout")
+    ]
+    assert len(set(layouts)) == len(layouts) == 60
+    for name in numbers_of(operator):
+        values = {
+            problem.arguments.get(name, operator.plain_defaults[name])
+            for problem in all_problems("new numbers")
+        }
+        assert len(values) in (1, 60)  # one that needs more than itself stays
+    kinds = all_problems("kinds in turn")[:8]
+    told = {(each.variant, each.dtype, each.layout) for each in kinds}
+    assert len(told) == 8
+    assert {each.dtype for each in kinds} == set(FLOATS)
+    same, other = all_problems("in place")[:2]
+    assert any(same.out is value for value in same.arguments.values())
+    assert not np.shares_memory(same.out, other.out)
+    assert (
+        len({id(problem) for problem in changing("same").sequence(Turn(operator, FLOAT, "cpu", 5))})
+        == 1
+    )
+
+
+def test_wrong_sequences_are_refused(
+    monkeypatch: pytest.MonkeyPatch, calls: dict[str, Any]
+) -> None:
+    """One that is right at first and wrong later, and one that accepts what it must refuse."""
+    made: list[Any] = []
+
+    def late(problem: Any, *_: Any) -> Any:
+        made.append(problem)
+        right = openaclnn.find_operator(problem.operator.name).oracle(**problem.arguments)
+        wrong = right * 2 if len(made) % 20 == CHECKED else right
+        return lambda: wrong.astype(problem.dtype.numpy)
+
+    monkeypatch.setattr("benchmarks.sequences._own_call", late)
+    regime = replace(changing("same"), ways=("",))
+    [case] = [each for each in select_calls((FLOAT,), " same ") if each.operator is registry()[0]]
+    [row] = run_calls(replace(case, regime=regime), "cpu", ["numpy"], None, CpuClock(), 2, 2, 1)
+    assert row["status"] == "WRONG"
+    assert "oracle" in row["note"]
+    assert "median_us" not in row
+    monkeypatch.setattr("benchmarks.sequences._own_call", lambda *_: lambda: None)
+    refusal = replace(case, regime=changing("refusal"))
+    [lax] = run_calls(refusal, "cpu", ["numpy"], None, CpuClock(), 1, 1, 1)
+    assert (lax["status"], lax["note"]) == ("WRONG", "RuntimeError: a wrong shape was not refused")
+    assert find_wrong(calls | {"calls": [row, lax]}) == [row, lax]
+
+
+def test_calls_that_change_have_tables(calls: dict[str, Any]) -> None:
+    text = markdown([calls])
+    assert "### Calls that change" in text
+    lines = [line for line in text.splitlines() if "| two-phase |" in line]
+    assert len(lines) == len(registry())
+    assert all("|  |" in line for line in lines)  # PyTorch has no such call: empty, not zero
+    assert len(console_tables(calls)) == len(registry())
+    timed = calls["calls"][0]
+    spoiled = timed | {"status": "unavailable", "note": "it | failed"}
+    assert "unavailable at" in markdown([calls | {"calls": [spoiled, *calls["calls"][1:]]}])
+
+
+def test_the_engine_that_calls_get_by_themselves_is_not_asked_for() -> None:
+    """A block around a call keeps it from the short road."""
+    problem = build(first_of("elementwise"), tiny_case().variant, FLOAT, (16,))
+    assert problem is not None
+    names = [name for name, objection in engine_states("cpu").items() if not objection]
+    asked = {each.name: each.asked for each in build_contenders(problem, names) if each.ours}
+    assert [asked[name] for name in names] == [False, *[True] * (len(names) - 1)]
+    turn = Turn(problem.operator, FLOAT, "cpu", CHECKED)
+    found = [each for _, each in sequences(changing("same"), turn, names, None)]
+    assert [each.asked for each in found] == [each.engine != names[0] for each in found]

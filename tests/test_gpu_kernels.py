@@ -430,7 +430,7 @@ if MODE == "interpret":
         from openaclnn.engines.gpu import pixels
 
         monkeypatch.setattr(pixels, "PANEL_PIXELS", 32)
-        monkeypatch.setattr(pixels, "pixel_tile", lambda plan, _: pixels.Tile(1, 16, 1, 1, 3))
+        monkeypatch.setattr(pixels, "pixel_tile", lambda *_: pixels.Tile(1, 16, 1, 1, 3))
         operator = openaclnn.find_operator("nll_loss2d_backward")
         for arguments in operator.workloads.cases(np.random.default_rng(6), FLOAT):
             assert_matches_oracle(operator, arguments, plain(operator)(**arguments))
@@ -503,7 +503,7 @@ if MODE == "compile":
     def device(monkeypatch: pytest.MonkeyPatch) -> H200:
         fake = H200()
         driver.set_active(fake)
-        monkeypatch.setattr(runners, "_device_library", lambda: None)
+        monkeypatch.setattr(runners, "device_library", lambda: None)
         monkeypatch.setattr(native, "driver", lambda: None)  # where there is one, it is not ours
         COMPILED.clear()
         return fake
@@ -559,10 +559,14 @@ if MODE == "compile":
             finish(self)
 
         monkeypatch.setattr(triton.compiler.CompiledKernel, "_init_handles", note)
-        for jit in kernels():
-            jit.device_caches.clear()
+        forget_kernels()
         assert gpu.prepare(plan)(addresses, 5) == 0
         return texts[-1]
+
+    def forget_kernels() -> None:
+        variants._known.clear()
+        for jit in kernels():
+            jit.device_caches.clear()
 
     def kernels() -> list[Any]:
         from openaclnn.engines.gpu import elementwise, pixels, rows, sums, tiles, tuned
@@ -626,9 +630,7 @@ if MODE == "compile":
         assert not (off or classes * dtype.itemsize % 16) or "st.global.v4" not in text
 
     def test_the_sum_and_its_user_overlap(monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(
-            scratch, "_torch_allocator", lambda: (lambda *_: 1 << 30, lambda at: None)
-        )
+        monkeypatch.setattr(scratch, "_allocator", lambda: (lambda *_: 1 << 30, lambda at: None))
         text = assembly(row_plan(FLOAT, 4096, 4096, True), [ALIGNED] * 4, monkeypatch)
         first_load, wait = text.index("ld.global.v4"), text.index("griddepcontrol.wait")
         assert first_load < wait < text.index("st.global.v4")
@@ -679,15 +681,16 @@ if MODE == "compile":
         given: list[Any] = []
 
         class Recorder:
-            fill = staticmethod(lambda index, kernel: given.append((index, kernel)))
+            fill = staticmethod(lambda index, kernel, *_: given.append((index, kernel)))
             function = staticmethod(lambda: fallbacks[0])
 
         fallbacks: list[Any] = []
         monkeypatch.setattr(runners, "_native", lambda _, run: fallbacks.append(run) or Recorder)
+        monkeypatch.setattr(native, "driver", lambda: "any")
         monkeypatch.setattr(native.Kernel, "of", lambda found, *_: found.function)
-        for jit in kernels():
-            jit.device_caches.clear()
+        forget_kernels()
         assert gpu.prepare(plans(FLOAT)["flat"])((ALIGNED,) * 4, 5) == 0
+        variants._known.clear()
         assert given == [(0, "flat_smooth_l1_clamped on 0")]
 
     @pytest.mark.parametrize("packed", [False, True])
@@ -707,18 +710,18 @@ if MODE == "compile":
                 self.launch(x, y, z, stream, function, False, None, *known[:4], *last)
 
         wrapper = Wrapper()
-        known = (7, wrapper, "function", (4, 1, 0))
-        start = variants._bare_start(*known, (3, nan, "constant"), 2)
+        known = (wrapper, "function", (4, 1, 0), (nan, "constant"))
+        start = variants._bare_start(*known, 3)
         assert start is not None
-        start(11, 1 << 20, 1 << 21)
-        variants._start(*known, (3, nan, "constant"))(11, 1 << 20, 1 << 21)
+        start(7, 11, 1 << 20, 1 << 21, 3)
+        variants._start(*known)(7, 11, 1 << 20, 1 << 21, 3)
         assert got[0] == got[1]
         Wrapper.global_scratch_size = 1  # then Python must make that memory
-        assert variants._bare_start(*known, (), 0) is None
-        assert variants._bare_start(7, print, "function", (), (), 0) is None
+        assert variants._bare_start(*known, 0) is None
+        assert variants._bare_start(print, "function", (), (), 0) is None
 
     def test_the_output_names_the_device(device: H200, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(runners, "_device_library", TwoDevices)
+        monkeypatch.setattr(runners, "device_library", TwoDevices)
         runner = gpu.prepare(plans(FLOAT16)["flat"])
         runner([1 << 41] * 4, 7)
         runner([1 << 20] * 4, 8)
@@ -734,7 +737,7 @@ if MODE == "compile":
             events.append(("allocate", size <= 32 << 10, stream))
             return 1 << 30
 
-        monkeypatch.setattr(scratch, "_torch_allocator", lambda: (allocate, events.append))
+        monkeypatch.setattr(scratch, "_allocator", lambda: (allocate, events.append))
         for rows, launches in ((100, 2), (100_000, 2), (1_000_000, 3)):
             COMPILED.clear()
             gpu.prepare(row_plan(BFLOAT16, rows, 4096, True))([1 << 20] * 4, 9)

@@ -46,9 +46,10 @@ class Driver:
         return self.code
 
 
-def kernel(function: int, overlaps: bool = False) -> Kernel:
-    numbers: list[tuple[int | float, str]] = [(-5, "i32"), (1 << 40, "i64"), (0.5, "fp32")]
-    return Kernel(function, 70_000, 128, 4096, numbers, 1, overlaps)
+def kernel(function: int, overlaps: bool = False) -> tuple[Kernel, int, tuple[int | float, ...]]:
+    """A kernel with its programs and numbers: what a launch is filled with."""
+    own = Kernel(function, 128, 4096, ("i32", "i64", "fp32"), 1, overlaps)
+    return own, 70_000, (-5, 1 << 40, 0.5)
 
 
 @pytest.fixture
@@ -71,7 +72,7 @@ POINTERS = [(0, 0, True), (2, 32, True)]
 def test_the_driver_gets_addresses_and_numbers(driver: Driver) -> None:
     fell: list[Any] = []
     made, run = entry(driver, [POINTERS], fell)
-    made.fill(0, kernel(0x5000))
+    made.fill(0, *kernel(0x5000))
     assert run((1 << 46, 3, 1 << 45), 0x77) == 0
     half = int.from_bytes(struct.pack("<f", 0.5), "little")
     (got,) = driver.launched
@@ -86,8 +87,8 @@ def test_the_driver_gets_addresses_and_numbers(driver: Driver) -> None:
 
 def test_launches_go_in_order_each_with_its_own(driver: Driver) -> None:
     made, run = entry(driver, [POINTERS, [(3, 0, False), (1, 0, False)]], [])
-    made.fill(0, kernel(0x5000))
-    made.fill(1, kernel(0x6000, overlaps=True))
+    made.fill(0, *kernel(0x5000))
+    made.fill(1, *kernel(0x6000, overlaps=True))
     assert run((16, 32, 48, 65), 0) == 0
     first, second = driver.launched
     assert (first["function"], first["words"][:2]) == (0x5000, [16, 48 + 32])
@@ -98,10 +99,10 @@ def test_launches_go_in_order_each_with_its_own(driver: Driver) -> None:
 def test_what_it_is_not_ready_for_falls_back(driver: Driver) -> None:
     fell: list[Any] = []
     made, run = entry(driver, [POINTERS, POINTERS], fell)
-    made.fill(0, kernel(0x5000))
+    made.fill(0, *kernel(0x5000))
     good = (16, 32, 48)
     assert run(good, 1) == 7, "the second kernel is not compiled"
-    made.fill(1, kernel(0x6000))
+    made.fill(1, *kernel(0x6000))
     assert run((16, 32, 49), 2) == 7, "an address is off"
     assert run([16, 32, 48], 3) == 7, "a list"
     assert run((16, 32), 4) == 7, "an address is missing"
@@ -116,7 +117,7 @@ def test_what_it_is_not_ready_for_falls_back(driver: Driver) -> None:
 def test_a_refusal_of_the_driver_falls_back(driver: Driver) -> None:
     fell: list[Any] = []
     made, run = entry(driver, [POINTERS], fell)
-    made.fill(0, kernel(0x5000))
+    made.fill(0, *kernel(0x5000))
     driver.code = 201
     assert run((16, 32, 48), 9) == 7
     assert len(driver.launched) == 1
@@ -126,7 +127,7 @@ def test_a_refusal_of_the_driver_falls_back(driver: Driver) -> None:
 def test_the_function_keeps_what_it_reads(driver: Driver) -> None:
     fell: list[Any] = []
     made, run = entry(driver, [POINTERS], fell)
-    made.fill(0, kernel(0x5000))
+    made.fill(0, *kernel(0x5000))
     del made
     gc.collect()
     assert run((16, 32, 48), 0) == 0

@@ -453,6 +453,7 @@ def test_an_unknown_numpy_has_no_road(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:Dynamo does not know:UserWarning")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of PyTorch's own
 def test_a_compiled_caller_is_served(taken: list[bool]) -> None:
     """torch.compile may break its graph at the call, and no more."""
     g, x = elu()

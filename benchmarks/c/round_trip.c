@@ -2,7 +2,8 @@
  *
  *   cc -O2 benchmarks/c/round_trip.c $(openaclnn-config --cflags --libs) -o round_trip && ./round_trip
  *
- * Prints the median and the best of seven runs, in microseconds per call, on four elements of FLOAT. */
+ * Prints the median and the best of seven runs, in microseconds per call, on four elements of FLOAT; the round trips also
+ * with a shape in every round that was not seen before, to 60 x 60, beside one of 30 x 30 that stays. */
 #define _POSIX_C_SOURCE 200809L
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,6 +13,8 @@
 #include "aclnnop/aclnn_elu_backward.h"
 
 #define RUNS 7
+#define ROUNDS 500
+#define SIDE 60 /* SIDE * SIDE shapes: more than a measurement of ROUNDS makes, warm-up included */
 #define CHECK(call)                                                                     \
     do {                                                                                \
         int code_ = (int)(call);                                                        \
@@ -26,6 +29,8 @@ static aclrtStream stream;
 static aclTensor *gradOutput, *self, *gradInput;
 static aclScalar *one;
 static aclOpExecutor *repeatable;
+static aclTensor *shaped[SIDE * SIDE][3], *staying[3];
+static int next_shape;
 
 static double now(void)
 {
@@ -54,24 +59,47 @@ static void measure(const char *title, void (*body)(void), int count)
     printf("%-44s median %7.1f us   best %7.1f us\n", title, times[RUNS / 2], times[0]);
 }
 
+static aclTensor *described(int64_t rows, int64_t columns, void *data)
+{
+    const int64_t shape[2] = {rows, columns};
+    return aclCreateTensor(shape, 2, ACL_FLOAT, NULL, 0, ACL_FORMAT_ND, shape, 2, data);
+}
+
+/* Shapes in no order: 1009 shares no factor with their number. */
+static void prepare_shapes(void)
+{
+    for (int which = 0; which < 3; which++) {
+        const size_t size = SIDE * SIDE * sizeof(float);
+        void *data = NULL;
+        CHECK(aclrtMalloc(&data, size, ACL_MEM_MALLOC_HUGE_FIRST));
+        CHECK(aclrtMemset(data, size, 0, size));
+        for (int i = 0; i < SIDE * SIDE; i++) {
+            int shape = (int)((int64_t)i * 1009 % (SIDE * SIDE));
+            shaped[i][which] = described(1 + shape / SIDE, 1 + shape % SIDE, data);
+        }
+        staying[which] = described(SIDE / 2, SIDE / 2, data);
+    }
+}
+
 static aclTensor *tensor(void)
 {
-    const int64_t shape[2] = {2, 2};
     const float values[4] = {-2, -1, 0, 1};
     void *data = NULL;
     CHECK(aclrtMalloc(&data, sizeof values, ACL_MEM_MALLOC_HUGE_FIRST));
     CHECK(aclrtMemcpy(data, sizeof values, values, sizeof values, ACL_MEMCPY_HOST_TO_DEVICE));
-    return aclCreateTensor(shape, 2, ACL_FLOAT, NULL, 0, ACL_FORMAT_ND, shape, 2, data);
+    return described(2, 2, data);
 }
 
-static aclOpExecutor *phase_one(void)
+static aclOpExecutor *phase_one_of(aclTensor *gradient, aclTensor *given, aclTensor *result)
 {
     uint64_t size = 0;
     aclOpExecutor *executor = NULL;
     CHECK(aclnnEluBackwardGetWorkspaceSize(
-        gradOutput, one, one, one, true, self, gradInput, &size, &executor));
+        gradient, one, one, one, true, given, result, &size, &executor));
     return executor;
 }
+
+static aclOpExecutor *phase_one(void) { return phase_one_of(gradOutput, self, gradInput); }
 
 static void nothing(void) { (void)aclDataTypeSize(ACL_FLOAT); }
 static void only_phase_one(void) { CHECK(aclDestroyAclOpExecutor(phase_one())); }
@@ -83,6 +111,15 @@ static void round_trip(void)
     CHECK(aclrtSynchronizeStream(stream));
 }
 
+static void round_trip_of(aclTensor **tensors)
+{
+    CHECK(aclnnEluBackward(NULL, 0, phase_one_of(tensors[0], tensors[1], tensors[2]), stream));
+    CHECK(aclrtSynchronizeStream(stream));
+}
+
+static void same_shape(void) { round_trip_of(staying); }
+static void new_shape(void) { round_trip_of(shaped[next_shape++]); }
+
 static void again(void) { CHECK(aclnnEluBackward(NULL, 0, repeatable, stream)); }
 
 static void again_and_wait(void)
@@ -93,9 +130,7 @@ static void again_and_wait(void)
 
 static void descriptors(void)
 {
-    const int64_t shape[2] = {2, 2};
-    CHECK(aclDestroyTensor(
-        aclCreateTensor(shape, 2, ACL_FLOAT, NULL, 0, ACL_FORMAT_ND, shape, 2, NULL)));
+    CHECK(aclDestroyTensor(described(2, 2, NULL)));
 }
 
 int main(void)
@@ -111,12 +146,15 @@ int main(void)
     one = aclCreateScalar(&copy, ACL_FLOAT);
     repeatable = phase_one();
     CHECK(aclSetAclOpExecutorRepeatable(repeatable));
+    prepare_shapes();
 
     measure("a function that does nothing", nothing, 5000);
     measure("synchronise an idle stream", synchronize, 5000);
     measure("create and destroy a tensor", descriptors, 2000);
     measure("phase one (and destroy the executor)", only_phase_one, 2000);
     measure("phase one + phase two + synchronise", round_trip, 2000);
+    measure("the same, 30 x 30", same_shape, ROUNDS);
+    measure("the same, a new shape each round", new_shape, ROUNDS);
     measure("repeatable executor: phase two", again, 2000);
     measure("repeatable executor: phase two + synchronise", again_and_wait, 2000);
     return 0;

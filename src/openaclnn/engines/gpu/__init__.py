@@ -1,7 +1,8 @@
 """The Triton engine: kernels for plans whose memory lies on a CUDA device.
 
 `kernels.py` knows every kernel by its name. `launch.py` says what a launch is, `variants.py` compiles it,
-`runners.py` (with `native.py`, which calls the driver straight) queues it on a device's stream.
+`steps.py` and `runners.py` (with `native.py`, which calls the driver straight) queue it on a device's
+stream; `queues.py` has launches of any size.
 `elementwise.py` (with `tiles.py` for any strides) makes kernels of formulas, whose source `language.py`
 and `words.py` turn into Triton's; `tuned.py` has faster forms. `rows.py` and `pixels.py` hold one access
 pattern with classes each, `sums.py` what `mean` divides by.
@@ -78,4 +79,21 @@ def prepare(plan: Plan) -> Callable[[Sequence[int], int], int]:
 
     maker = maker_of(plan)
     assert maker is not None, declines(plan)
-    return maker(plan)
+    return maker.runner(plan)
+
+
+def sized(plan: Plan) -> Callable[[Sequence[int], int, Sequence[int]], int] | None:
+    """What runs the plan's kernel at any size: a function of addresses, a raw stream and the output's shape.
+
+    It serves operands that lie as the plan's do: row-major in the output's shape (per-position and
+    per-class ones in their part of it) or of one element; kernels with classes take the same rank. The
+    shape has an element at least. It gives the bits of `prepare`. None where the plan lies otherwise
+    or there are several devices. A plan knows merged axes only, so that the caller must know that its
+    arrays are row-major.
+    """
+    from openaclnn.engines.gpu.kernels import maker_of
+    from openaclnn.engines.gpu.queues import can_be_queued
+
+    maker = maker_of(plan)
+    assert maker is not None, declines(plan)
+    return maker.sized(plan) if can_be_queued() else None

@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import triton
@@ -14,11 +15,13 @@ from openaclnn.core.plan import Plan
 from openaclnn.engines.formulas import Formula
 from openaclnn.engines.gpu import tiles
 from openaclnn.engines.gpu.formulas import Names, compiled, precision, widen
-from openaclnn.engines.gpu.launch import Launch, power_of_two_divisor
+from openaclnn.engines.gpu.launch import Family, Launch, Sizes, power_of_two_divisor
 from openaclnn.engines.gpu.operands import INT32_LIMIT, elementwise_slots
+from openaclnn.engines.gpu.queues import SizedRunner, queue_of
 from openaclnn.engines.gpu.runners import runner_of
 from openaclnn.engines.gpu.source import constants, define, listed
-from openaclnn.engines.gpu.tuned import form_of
+from openaclnn.engines.gpu.steps import Runner
+from openaclnn.engines.gpu.tuned import as_float, form_of
 
 
 @triton.jit
@@ -75,13 +78,45 @@ def flat_kernel(formula: Formula) -> Any:
     return define(text, scope, do_not_specialize=["count"])
 
 
-def runner(plan: Plan) -> Callable[[Sequence[int], int], int]:
+def runner(plan: Plan) -> Runner:
     """What queues the plan on a stream."""
-    steps = [operand.strides for operand in plan.inputs]
-    dense = len(plan.shape) == 1 and plan.output.strides[0] in (0, 1)
-    if dense and all(own[0] in (0, 1) for own in steps):
-        return runner_of([_flat_launch(plan)])
-    return runner_of(list(tiles.launches(plan)))
+    if not _is_flat(plan):
+        return runner_of(list(tiles.launches(plan)))
+    flat = _Flat(plan)
+    return runner_of([Launch(flat.family, *flat.sizes(plan.shape[0], flat.numbers))])
+
+
+def sized(plan: Plan) -> SizedRunner | None:
+    """What queues the plan's kernel over row-major operands, of one element where the plan's are, and any shape."""
+    operands = (*plan.inputs, plan.output)
+    # One element is no pattern: it may lie for one or for all.
+    if not _is_flat(plan) or plan.shape == (1,) or any(own.offset for own in operands):
+        return None
+    flat = _Flat(plan)
+    queue = queue_of(flat.family)
+
+    def run(addresses: Sequence[int], stream: int, shape: Sequence[int]) -> int:
+        queue(addresses, stream, *flat.sizes(prod(shape), flat.numbers))
+        return 0
+
+    if not plan.reciprocal:
+        return run
+    place = flat.names.index(plan.reciprocal)
+    before, after = flat.numbers[:place], flat.numbers[place + 1 :]
+
+    def run_mean(addresses: Sequence[int], stream: int, shape: Sequence[int]) -> int:
+        count = prod(shape)
+        share = as_float(1.0 / count)
+        queue(addresses, stream, *flat.sizes(count, (*before, share, *after)))
+        return 0
+
+    return run_mean
+
+
+def _is_flat(plan: Plan) -> bool:
+    """Whether every operand lies in a row or is one element."""
+    operands = (*plan.inputs, plan.output)
+    return len(plan.shape) == 1 and all(own.strides[0] in (0, 1) for own in operands)
 
 
 def flat_shape(plan: Plan) -> tuple[int, int]:
@@ -91,25 +126,22 @@ def flat_shape(plan: Plan) -> tuple[int, int]:
     return 1024, 8 if plan.output.dtype.itemsize >= 4 else 4
 
 
-def _flat_launch(plan: Plan) -> Launch:
-    (count,) = plan.shape
-    form = form_of(plan)
-    steps = [operand.strides[0] for operand in plan.inputs]
-    unit = power_of_two_divisor([count])
-    block, warps = flat_shape(plan)
-    return Launch(
-        flat_kernel(form.formula),
-        -(-count // block),
-        elementwise_slots(plan, [step == 1 for step in steps] + [True], [0] * (len(steps) + 1)),
-        (count // unit, *form.numbers),
-        {
-            **form.switches,
-            **{f"STEP_{number}": step for number, step in enumerate(steps)},
-            **precision(plan),
-            "UNIT": unit,
-            "WIDE": count + block >= INT32_LIMIT,
-            "BLOCK": block,
-        },
-        warps,
-        fused=False,
-    )
+class _Flat:
+    """The flat kernel of a plan, whatever the count."""
+
+    def __init__(self, plan: Plan) -> None:
+        form = form_of(plan)
+        steps = [operand.strides[0] for operand in plan.inputs]
+        self.numbers, self.names = form.numbers, form.formula.numbers
+        self.block, self.warps = flat_shape(plan)
+        self.family = Family(
+            flat_kernel(form.formula),
+            elementwise_slots(plan, [*(step == 1 for step in steps), True], [0] * (len(steps) + 1)),
+            (*form.switches, *steps, *precision(plan)),
+            fused=False,
+        )
+
+    def sizes(self, count: int, numbers: tuple[float, ...]) -> Sizes:
+        block, unit = self.block, power_of_two_divisor(count)
+        wide = count + block >= INT32_LIMIT
+        return -(-count // block), (count // unit, *numbers), (unit, wide, block), self.warps

@@ -57,6 +57,6 @@ def widen(values, COMPUTE: tl.constexpr):
     return result
 
 
-def precision(plan: Plan) -> dict[str, Any]:
-    """The constants of a formula's kernel that say how exact it is."""
-    return {"COMPUTE": TRITON_TYPES[plan.compute], "PRECISE": plan.compute is FLOAT}
+def precision(plan: Plan) -> tuple[Any, bool]:
+    """The constants of a formula's kernel that say how exact it is: COMPUTE and PRECISE."""
+    return TRITON_TYPES[plan.compute], plan.compute is FLOAT

@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from openaclnn.core.plan import Plan
 from openaclnn.engines.formulas import FORMULAS
 from openaclnn.engines.gpu import elementwise, pixels, rows
-from openaclnn.engines.gpu.variants import Runner
+from openaclnn.engines.gpu.queues import SizedRunner
+from openaclnn.engines.gpu.steps import Runner
 
 __all__ = ["CLASS_KERNELS", "maker_of"]
 
-Maker = Callable[[Plan], Runner]
 
+class Maker(NamedTuple):
+    """What makes a plan's runner, and the one for any shape."""
+
+    runner: Callable[[Plan], Runner]
+    sized: Callable[[Plan], SizedRunner | None]
+
+
+ELEMENTWISE = Maker(elementwise.runner, elementwise.sized)
 CLASS_KERNELS: dict[str, Maker] = {
-    "nll_loss2d_backward": pixels.runner,
-    "cross_entropy_loss_grad": rows.runner,
+    "nll_loss2d_backward": Maker(pixels.runner, pixels.sized),
+    "cross_entropy_loss_grad": Maker(rows.runner, rows.sized),
 }
 
 
@@ -23,4 +32,4 @@ def maker_of(plan: Plan) -> Maker | None:
     """What makes the plan's runner; None where no kernel has the name."""
     if plan.classes:
         return CLASS_KERNELS.get(plan.kernel)
-    return elementwise.runner if plan.kernel in FORMULAS else None
+    return ELEMENTWISE if plan.kernel in FORMULAS else None

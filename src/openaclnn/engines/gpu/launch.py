@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-__all__ = ["VECTOR_BYTES", "Launch", "Slot", "power_of_two_divisor"]
+__all__ = [
+    "VECTOR_BYTES", "Family", "Launch", "Sizes", "Slot", "next_power_of_two", "power_of_two_divisor",
+]  # fmt: skip
 
 VECTOR_BYTES = 16  # the widest load of one thread; Triton asks whether pointers are multiples of it
 
@@ -21,20 +21,35 @@ class Slot(NamedTuple):
     wide: bool = False  # read or written by vectors, which pays if the address is aligned
 
 
-@dataclass(frozen=True)
-class Launch:
-    """One kernel with all its arguments but the addresses. Kernels take pointers, numbers, constants."""
+class Family(NamedTuple):
+    """A kernel and what its launches have in common whatever their sizes.
+
+    Kernels take pointers, numbers, constants. Constants begin with OVERLAPPED where a family says
+    `overlapped` at all; the kernel then gets False if the device cannot.
+    """
 
     kernel: Any
-    programs: int
     slots: tuple[Slot | None, ...]  # None: the kernel has no use for the pointer
-    numbers: tuple[int | float, ...]
-    constants: Mapping[str, Any]  # OVERLAPPED, where there is one, is false if the device cannot
-    warps: int
+    constants: tuple[Any, ...] = ()  # those that no size changes
     fused: bool = (
         True  # a product and a sum may be rounded once; formulas give NumPy's bits instead
     )
+    overlapped: bool | None = None
     follows: bool = False  # may start while the launch before it ends; the kernel itself waits
+
+
+Sizes = tuple[int, tuple[int | float, ...], tuple[Any, ...], int]
+"""What sizes decide of a launch: programs, numbers, the last constants, warps."""
+
+
+class Launch(NamedTuple):
+    """A family's kernel at some size: all arguments but the addresses."""
+
+    family: Family
+    programs: int
+    numbers: tuple[int | float, ...]
+    constants: tuple[Any, ...]  # the last ones, which sizes decide
+    warps: int
     # What takes over where these slots' addresses are off a vector's bounds, all by as much; if
     # ragged, where they are not off, too.
     shifted: Launch | None = None
@@ -42,10 +57,15 @@ class Launch:
     ragged: bool = False
 
 
-def power_of_two_divisor(numbers: Iterable[int], limit: int = 16) -> int:
-    """The largest power of two up to `limit` that divides all numbers.
+def power_of_two_divisor(*numbers: int) -> int:
+    """The largest power of two up to 16 that divides all numbers.
 
     Kernels get numbers divided by it and multiply again: the compiler then knows the factor, which
     it must for vector access, and there are five variants at most instead of two per argument.
     """
-    return math.gcd(limit, *numbers)
+    return math.gcd(16, *numbers)
+
+
+def next_power_of_two(number: int) -> int:
+    """The least one that is not below; Triton's own takes 7 us, since kernels may call it."""
+    return 1 << (number - 1).bit_length()

@@ -11,7 +11,7 @@ import ctypes
 import functools
 import struct
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -54,28 +54,18 @@ def driver() -> Any:
     return library if all(hasattr(library, name) for name in needed) else None
 
 
-class Kernel:
-    """What a launch of a compiled kernel passes to the driver: all but the addresses."""
+class Kernel(NamedTuple):
+    """What a launch of a compiled kernel passes to the driver whatever its size and addresses."""
 
-    def __init__(
-        self,
-        function: int,
-        programs: int,
-        threads: int,
-        shared: int,
-        values: Sequence[tuple[int | float, str]],
-        hidden: int,
-        overlaps: bool,
-    ) -> None:
-        self.function = function
-        self.grid = (programs, 1, 1, threads, 1, 1, shared)
-        self.values = [_word(value, kind) for value, kind in values] + [0] * hidden
-        self.overlaps = overlaps
+    function: int
+    threads: int
+    shared: int
+    kinds: tuple[str, ...]  # of the numbers
+    hidden: int  # pointers to scratch memory, null where there is none
+    overlaps: bool
 
     @classmethod
-    def of(
-        cls, found: Any, programs: int, numbers: Sequence[int | float], pointers: int
-    ) -> Kernel | None:
+    def of(cls, found: Any, pointers: int, numbers: int) -> Kernel | None:
         """Of a kernel that Triton compiled; None where its parameters are not what we take them for."""
         metadata = found.metadata
         plain = (
@@ -87,18 +77,24 @@ class Kernel:
         kinds = [kind for kind in found.src.signature.values() if kind != "constexpr"]
         kept = [kind for kind in kinds if not kind.startswith("*")]
         known = all(kind in SIZES for kind in kept)
-        if not plain or not known or kinds[pointers:] != kept or len(kept) != len(numbers):
+        if not plain or not known or kinds[pointers:] != kept or len(kept) != numbers:
             return None
         sizes = [8] * pointers + [SIZES[kind] for kind in kept]
         found_sizes = _parameter_sizes(found.function)
-        hidden = len(found_sizes) - len(sizes)  # scratch pointers, null where there is no scratch
+        hidden = len(found_sizes) - len(sizes)
         if found_sizes != sizes + [8] * hidden or len(found_sizes) > MAX_PARAMETERS:
             return None
         return cls(
-            found.function, programs, 32 * metadata.num_warps, metadata.shared,
-            list(zip(numbers, kept, strict=True)), hidden,
+            found.function, 32 * metadata.num_warps, metadata.shared, tuple(kept), hidden,
             bool(getattr(metadata, "launch_pdl", False)),
         )  # fmt: skip
+
+    def words(self, numbers: Sequence[int | float]) -> list[int]:
+        """Parameters after the pointers."""
+        return [
+            *(_word(*own) for own in zip(numbers, self.kinds, strict=True)),
+            *(0,) * self.hidden,
+        ]
 
 
 def _word(value: int | float, kind: str) -> int:
@@ -121,6 +117,22 @@ def _parameter_sizes(function: int) -> list[int]:
     return sizes
 
 
+@functools.cache
+def _functions() -> tuple[int, ...]:
+    """What the machine code calls: the driver's launch (0 without one), then the interpreter's functions."""
+    api, library = ctypes.pythonapi, driver()
+    return (
+        0 if library is None else address_of_function(library.cuLaunchKernelEx),
+        *map(
+            address_of_function,
+            (
+                api.PyEval_SaveThread, api.PyEval_RestoreThread,
+                api.PyObject_Vectorcall, api.PyLong_FromLongLong,
+            ),
+        ),
+    )  # fmt: skip
+
+
 class Builtin:
     """The builtin `run(addresses, stream)` for some launches; `fallback` takes calls it is not ready for.
 
@@ -133,31 +145,23 @@ class Builtin:
         fallback: Callable[[Sequence[int], int], int],
         launch: int = 0,
     ) -> None:
-        api = ctypes.pythonapi
-        self._block = np.zeros(HEADER + STRIDE * len(launches) + _ATTRIBUTE_SLOTS, np.int64)
-        self._fallback = fallback
-        places = [place for pointers in launches for place, *_ in pointers]
-        self._block[: FROM_INT64 + 1] = [
-            launch or address_of_function(driver().cuLaunchKernelEx),
-            len(launches), max(places) + 1, id(fallback), id(tuple),
-            *(
-                address_of_function(function)
-                for function in (
-                    api.PyEval_SaveThread, api.PyEval_RestoreThread,
-                    api.PyObject_Vectorcall, api.PyLong_FromLongLong,
-                )
-            ),
-        ]  # fmt: skip
         attribute = HEADER + STRIDE * len(launches)
+        self._block = np.zeros(attribute + _ATTRIBUTE_SLOTS, np.int64)
+        self._fallback = fallback
+        last = max(place for pointers in launches for place, *_ in pointers)
+        functions = _functions()
+        self._block[: FROM_INT64 + 1] = (
+            launch or functions[0], len(launches), last + 1, id(fallback), id(tuple), *functions[1:],
+        )  # fmt: skip
         self._block[attribute : attribute + 2] = _OVERLAP_ATTRIBUTE
         self._attribute: int = self._block.ctypes.data + 8 * attribute
         for index, pointers in enumerate(launches):
-            block = self._launch(index)
-            block[POINTERS] = len(pointers)
-            for number, (place, shift, aligned) in enumerate(pointers):
-                block[PLACES + number] = place
-                block[SHIFTS + number] = shift
-                block[MASKS + number] = 15 if aligned else 0
+            block, count = self._launch(index), len(pointers)
+            places, shifts, aligned = zip(*pointers, strict=True)
+            block[POINTERS] = count
+            block[PLACES : PLACES + count] = places
+            block[SHIFTS : SHIFTS + count] = shifts
+            block[MASKS : MASKS + count] = [15 if own else 0 for own in aligned]
 
     def function(self) -> Callable[[Sequence[int], int], int]:
         """The builtin itself, which keeps this object."""
@@ -171,13 +175,19 @@ class Builtin:
     def _launch(self, index: int) -> Any:
         return self._block[HEADER + index * STRIDE :][:STRIDE]
 
-    def fill(self, index: int, kernel: Kernel) -> None:
+    def fill(
+        self, index: int, kernel: Kernel, programs: int, numbers: Sequence[int | float]
+    ) -> None:
         """From now on, launch this kernel for addresses that are aligned."""
         block = self._launch(index)
-        pointers = int(block[POINTERS])
-        block[CONFIG : CONFIG + 4].view(np.uint32)[: len(kernel.grid)] = kernel.grid
+        values = kernel.words(numbers)
+        begin = int(block[POINTERS])
+        end = begin + len(values)
+        block[CONFIG : CONFIG + 4].view(np.uint32)[:7] = (
+            programs, 1, 1, kernel.threads, 1, 1, kernel.shared,
+        )  # fmt: skip
         block[CONFIG + CONFIG_ATTRIBUTES] = self._attribute
         block[CONFIG + CONFIG_ATTRIBUTE_COUNT] = int(kernel.overlaps)
-        block[PARAMETERS] = pointers + len(kernel.values)
-        block[VALUES + pointers : VALUES + pointers + len(kernel.values)] = kernel.values
+        block[PARAMETERS] = end
+        block[VALUES + begin : VALUES + end] = values
         block[FUNCTION] = kernel.function  # last: this makes it ready

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from openaclnn.core.dtypes import BOOL
 from openaclnn.core.plan import Operand, Plan
@@ -25,13 +25,17 @@ def elementwise_slots(plan: Plan, wide: Sequence[bool], shifts: Sequence[int]) -
     )
 
 
-def slot_of(plan: Plan, parameter: str, wide: bool = False) -> Slot | None:
-    """The pointer to an input, or None where the plan has no such one."""
-    for index, operand in enumerate((*plan.inputs, plan.output)):
-        if operand.parameter == parameter:
-            shift = operand.offset * operand.dtype.itemsize
-            return Slot(index, pointer_type(operand), shift, wide)
-    return None
+def slots_of(plan: Plan, wanted: Mapping[str, bool]) -> list[Slot | None]:
+    """The pointers to operands by their names, and whether they are wide; None where the plan has no such one."""
+    places = {own.parameter: (at, own) for at, own in enumerate((*plan.inputs, plan.output))}
+    slots: list[Slot | None] = []
+    for parameter, wide in wanted.items():
+        if parameter in places:
+            index, own = places[parameter]
+            slots.append(Slot(index, pointer_type(own), own.offset * own.dtype.itemsize, wide))
+        else:
+            slots.append(None)
+    return slots
 
 
 def operand_of(plan: Plan, parameter: str) -> Operand | None:

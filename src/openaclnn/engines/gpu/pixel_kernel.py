@@ -10,7 +10,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from openaclnn.engines.gpu.sums import await_sums, is_counted, read_sum
+from openaclnn.engines.gpu.sum_kernel import await_sums, is_counted, read_sum
 
 
 @triton.jit
@@ -57,11 +57,11 @@ def nll_loss2d_backward(
     target_first, target_second, target_pixel,
     gradient_first, gradient_second, gradient_pixel,
     out_first, out_second, out_pixel, out_class, weight_stride, ignore_index,
-    DIVIDED: tl.constexpr, ONE_GRADIENT: tl.constexpr, PARTS: tl.constexpr,
+    OVERLAPPED: tl.constexpr, DIVIDED: tl.constexpr, ONE_GRADIENT: tl.constexpr, PARTS: tl.constexpr,
     TARGET_STEP: tl.constexpr, TARGET_SECOND: tl.constexpr, GRADIENT_STEP: tl.constexpr,
     GRADIENT_SECOND: tl.constexpr, PIXEL_STEP: tl.constexpr, CLASS_STEP: tl.constexpr,
     READ_UNIT: tl.constexpr, UNIT: tl.constexpr,
-    PIXELS_UNIT: tl.constexpr, SECONDS_UNIT: tl.constexpr, CHUNKED: tl.constexpr, WIDE: tl.constexpr, OVERLAPPED: tl.constexpr,
+    PIXELS_UNIT: tl.constexpr, SECONDS_UNIT: tl.constexpr, CHUNKED: tl.constexpr, WIDE: tl.constexpr,
     TALL: tl.constexpr, ACROSS: tl.constexpr, CLASSES: tl.constexpr,
 ):  # fmt: skip
     """A block of pixels (TALL rows of ACROSS), a chunk of classes of it one after another."""

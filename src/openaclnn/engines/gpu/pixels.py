@@ -9,17 +9,24 @@ Where targets or gradients lie transposed, a block of pixels has two axes, so th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
-import triton
-
 from openaclnn.core.plan import Operand, Plan
-from openaclnn.engines.gpu.launch import Launch, power_of_two_divisor
-from openaclnn.engines.gpu.operands import INT32_LIMIT, slot_of, step_of, stride_of
+from openaclnn.engines.gpu.launch import (
+    Family,
+    Launch,
+    Sizes,
+    Slot,
+    next_power_of_two,
+    power_of_two_divisor,
+)
+from openaclnn.engines.gpu.operands import INT32_LIMIT, slots_of, step_of, stride_of
 from openaclnn.engines.gpu.pixel_kernel import nll_loss2d_backward
+from openaclnn.engines.gpu.queues import SizedRunner, lies_row_major, queue_of
 from openaclnn.engines.gpu.runners import runner_of
-from openaclnn.engines.gpu.sums import sum_launches
+from openaclnn.engines.gpu.steps import Runner
+from openaclnn.engines.gpu.sums import NO_SUMS, sized_with_sums, sum_launches, sums_slot
 
 # 4 MiB of INT64 targets. Half of it gave (32,21,512,1024) FLOAT 0.91 of a copy instead of 0.95; twice
 # and four times gave (2,80,2048,2048) 0.86 and 0.72 instead of 0.97, as targets left the cache.
@@ -37,26 +44,19 @@ class Tile(NamedTuple):
     most: int
 
 
-def _is_transposed(operand: Operand) -> bool:
-    """Whether neighbours along the last axis but one lie nearer than those along the last."""
-    if len(operand.strides) < 2 or not operand.strides[-2]:
-        return False
-    second, last = (abs(stride) for stride in operand.strides[-2:])
-    return second < last
-
-
-def pixel_tile(plan: Plan, pixels: int) -> Tile:
+def pixel_tile(
+    itemsize: int, classes: int, rows: int, pixels: int, channels_last: bool, transposed: bool
+) -> Tile:
     """By the layout of the output, then of what is read."""
-    classes, itemsize = plan.classes, plan.output.dtype.itemsize
-    if plan.output.class_stride == 1 and plan.output.strides[-1] != 1:  # channels last
-        wide = min(triton.next_power_of_2(classes), 128)
-        tall = min(triton.next_power_of_2(pixels), 2048 // wide)
+    if channels_last:
+        wide = min(next_power_of_two(classes), 128)
+        tall = min(next_power_of_two(pixels), 2048 // wide)
         return Tile(1, tall, wide, max(1, min(4, tall * wide * itemsize // 512)), classes)
-    if any(_is_transposed(own) for own in plan.inputs[:2]):
+    if transposed:
         # Of a copy, for 21 and 150 classes with both turned: FLOAT 0.91 and 0.94, BF16 0.92 and 0.97.
         # 32 classes at a time: 0.90 and 0.86 for 150; half as many rows lost 2-4%; 64 bytes across 5%.
-        across = min(triton.next_power_of_2(pixels), 256 // itemsize)
-        tall = min(triton.next_power_of_2(plan.shape[-2]), 32)
+        across = min(next_power_of_two(pixels), 256 // itemsize)
+        tall = min(next_power_of_two(rows), 32)
         return Tile(tall, across, 1, max(1, min(8, tall * across // 128)), classes)
     # Fractions of a copy with 512 pixels on 4 warps, for (32,21,512,1024), (8,150,512,512),
     # (8,19,1024,2048), (7,133,640,640), (24,60,500,500), (2,80,2048,2048):
@@ -64,75 +64,144 @@ def pixel_tile(plan: Plan, pixels: int) -> Tile:
     # all classes:      0.91 0.95 0.91 0.93 0.82 0.89.
     # BF16, 8 classes:  0.90 0.90 0.87 0.89 0.90 0.91; 16: 0.93 1.01 0.90 1.02 0.89 0.97;
     # all classes:      0.93 0.95 0.91 0.93 0.82 0.89.
-    across = min(triton.next_power_of_2(pixels), 512)
+    across = min(next_power_of_two(pixels), 512)
     return Tile(1, across, 1, max(1, min(4, across // 128)), CHUNK_CLASSES[itemsize])
 
 
-def runner(plan: Plan) -> Callable[[Sequence[int], int], int]:
+Strides = tuple[int, int, int, int]
+"""Of an operand: along the two outer axes, along pixels and along classes; 0 where it lacks one."""
+
+
+def _strides(operand: Operand) -> Strides:
+    first, second, pixel = (stride_of(operand, axis) for axis in (-3, -2, -1))
+    return first, second, pixel, operand.class_stride
+
+
+class _Pixels:
+    """The kernel of a plan, whatever its sizes."""
+
+    def __init__(self, plan: Plan, sums: Slot | None, weight_stride: int) -> None:
+        target, gradient, weight = plan.inputs[:3]
+        single = gradient.role == "single"
+        *slots, out = slots_of(
+            plan,
+            {
+                target.parameter: True, gradient.parameter: not single, weight.parameter: False,
+                "totalWeight": False, plan.output.parameter: True,
+            },
+        )  # fmt: skip
+        self.family = Family(
+            nll_loss2d_backward,
+            (*slots, sums, out),
+            (plan.numbers["mean"], single),
+            overlapped=sums is not None,
+            follows=sums is not None,
+        )
+        self.itemsize = plan.output.dtype.itemsize
+        self._last = weight_stride, plan.numbers["ignore_index"]
+
+    def sizes(
+        self, shape: tuple[int, int, int], classes: int,
+        target: Strides, gradient: Strides, out: Strides, parts: int,
+    ) -> Sizes:  # fmt: skip
+        """Of two outer axes and one of pixels. New shapes come this way at every call."""
+        first, second, pixels = shape
+        target_first, target_second, target_pixel, _ = target
+        gradient_first, gradient_second, gradient_pixel, _ = gradient
+        out_first, out_second, out_pixel, out_class = out
+        turned = (0 < abs(target_second) < abs(target_pixel)) or (
+            0 < abs(gradient_second) < abs(gradient_pixel)
+        )
+        tall, across, wide, warps, most = pixel_tile(
+            self.itemsize, classes, second, pixels, out_class == 1 != out_pixel, turned
+        )
+        # A stride of 1 is known to the kernel; 0 is as good a number as any then.
+        written = out_first, out_second, _unknown(out_pixel), _unknown(out_class)
+        read = (
+            target_first, _unknown(target_second), _unknown(target_pixel),
+            gradient_first, _unknown(gradient_second), _unknown(gradient_pixel),
+        )  # fmt: skip
+        unit, read_unit = power_of_two_divisor(*written), power_of_two_divisor(*read)
+        pixels_unit = power_of_two_divisor(pixels)
+        # Only a block of several rows has a mask along them.
+        seconds_unit = power_of_two_divisor(second) if tall > 1 else 1
+        pixel_blocks = -(-pixels // across)
+        panels = -(-pixel_blocks * across // PANEL_PIXELS)
+        panel_blocks = -(-pixel_blocks // panels)
+        second_blocks = -(-second // tall)
+        chunks = -(-classes // most)
+        reach = max(
+            across * abs(out_pixel) + tall * abs(out_second) + wide * abs(out_class),
+            across * abs(target_pixel) + tall * abs(target_second),
+            across * abs(gradient_pixel) + tall * abs(gradient_second),
+            classes + wide,
+        )
+        return (
+            first * second_blocks * panels * chunks * panel_blocks,
+            (
+                pixels // pixels_unit, second // seconds_unit, second_blocks, panels, panel_blocks,
+                classes, -(-classes // chunks), chunks,
+                *[stride // read_unit for stride in read], *[stride // unit for stride in written],
+                *self._last,
+            ),
+            (
+                parts, step_of(target_pixel), step_of(target_second),
+                step_of(gradient_pixel), step_of(gradient_second),
+                step_of(out_pixel), step_of(out_class), read_unit, unit, pixels_unit, seconds_unit,
+                chunks > 1, reach >= INT32_LIMIT, tall, across, wide,
+            ),
+            warps,
+        )  # fmt: skip
+
+
+def _unknown(stride: int) -> int:
+    return 0 if stride == 1 else stride
+
+
+def _is_summed(plan: Plan) -> bool:
+    return bool(plan.numbers["mean"] and not plan.numbers["total_weight_given"])
+
+
+def runner(plan: Plan) -> Runner:
+    """What queues the plan on a stream."""
     target, gradient, weight = plan.inputs[:3]
-    output, numbers = plan.output, plan.numbers
-    *outer, pixels = plan.shape
-    first_size, second_size = (*(1,) * (2 - len(outer)), *outer)
-    tile = pixel_tile(plan, pixels)
-    outer_strides = [stride_of(output, -3), stride_of(output, -2)]
-    steps = [0 if stride == 1 else stride for stride in (output.strides[-1], output.class_stride)]
-    unit = power_of_two_divisor([*outer_strides, *steps])
-    # A stride of 1 is known to the kernel; 0 is as good a number as any then.
-    read = [
-        [
-            stride_of(own, -3),
-            *(0 if stride_of(own, axis) == 1 else stride_of(own, axis) for axis in (-2, -1)),
-        ]
-        for own in (target, gradient)
-    ]
-    read_unit = power_of_two_divisor(stride for own in read for stride in own)
-    pixels_unit, seconds_unit = power_of_two_divisor([pixels]), power_of_two_divisor([second_size])
-    pixel_blocks = -(-pixels // tile.across)
-    panels = -(-pixel_blocks * tile.across // PANEL_PIXELS)
-    panel_blocks = -(-pixel_blocks // panels)
-    second_blocks = -(-second_size // tile.tall)
-    chunks = -(-plan.classes // tile.most)
-    chunk_classes = -(-plan.classes // chunks)
-    reach = max(
-        tile.across * abs(own.strides[-1])
-        + tile.tall * abs(stride_of(own, -2))
-        + tile.classes * abs(own.class_stride)
-        for own in (output, target, gradient)
-    )
-    summed = numbers["mean"] and not numbers["total_weight_given"]
-    before, sums, parts, scratch = (
-        sum_launches(plan, weight.parameter) if summed else ([], None, 1, 0)
-    )
-    launch = Launch(
-        nll_loss2d_backward,
-        first_size * second_blocks * panels * chunks * panel_blocks,
-        (
-            slot_of(plan, target.parameter, wide=True),
-            slot_of(plan, gradient.parameter, wide=gradient.role != "single"),
-            slot_of(plan, weight.parameter),
-            slot_of(plan, "totalWeight"),
-            sums,
-            slot_of(plan, output.parameter, wide=True),
-        ),
-        (
-            pixels // pixels_unit, second_size // seconds_unit, second_blocks, panels, panel_blocks,
-            plan.classes, chunk_classes, chunks,
-            *(stride // read_unit for own in read for stride in own),
-            *(stride // unit for stride in (*outer_strides, *steps)),
-            weight.class_stride, numbers["ignore_index"],
-        ),
-        {
-            "DIVIDED": numbers["mean"], "ONE_GRADIENT": gradient.role == "single", "PARTS": parts,
-            "TARGET_STEP": step_of(target.strides[-1]), "TARGET_SECOND": step_of(stride_of(target, -2)),
-            "GRADIENT_STEP": step_of(gradient.strides[-1]),
-            "GRADIENT_SECOND": step_of(stride_of(gradient, -2)),
-            "PIXEL_STEP": step_of(output.strides[-1]), "CLASS_STEP": step_of(output.class_stride),
-            "READ_UNIT": read_unit,
-            "UNIT": unit, "PIXELS_UNIT": pixels_unit, "SECONDS_UNIT": seconds_unit, "CHUNKED": chunks > 1,
-            "WIDE": reach >= INT32_LIMIT or plan.classes + tile.classes >= INT32_LIMIT,
-            "OVERLAPPED": bool(summed), "TALL": tile.tall, "ACROSS": tile.across, "CLASSES": tile.classes,
-        },
-        tile.warps,
-        follows=bool(summed),
+    sums = sum_launches(plan, weight.parameter) if _is_summed(plan) else NO_SUMS
+    kernel = _Pixels(plan, sums.slot, weight.class_stride)
+    first, second, pixels = (*(1,) * (3 - len(plan.shape)), *plan.shape)
+    sizes = kernel.sizes(
+        (first, second, pixels), plan.classes,
+        _strides(target), _strides(gradient), _strides(plan.output), sums.parts,
     )  # fmt: skip
-    return runner_of([*before, launch], scratch)
+    return runner_of([*sums.launches, Launch(kernel.family, *sizes)], sums.scratch)
+
+
+def sized(plan: Plan) -> SizedRunner | None:
+    """What queues the plan's kernel over row-major operands and any (images, classes, height, width)."""
+    # One merged axis is taken for one image's pixels: images of a pixel each look like channels last.
+    if len(plan.shape) > 2 or not lies_row_major(plan, *(1, *plan.shape)[-2:]):
+        return None
+    summed, weight = _is_summed(plan), plan.inputs[2].parameter
+    kernel = _Pixels(plan, sums_slot(plan) if summed else None, 1)
+    single = plan.inputs[1].role == "single"
+    one: Strides = (0, 0, 0, 0)
+
+    def main(addresses: Sequence[int], stream: int, shape: Sequence[int], parts: int) -> None:
+        images, classes, height, width = shape
+        pixels = height * width
+        if pixels == 1:  # images are the pixels of one that has its channels last
+            read, out, axes = (0, 0, 1, 0), (0, 0, classes, 1), (1, 1, images)
+        else:
+            read, out = (0, pixels, 1, 0), (0, classes * pixels, 1, pixels)
+            axes = 1, images, pixels
+        sizes = kernel.sizes(axes, classes, read, one if single else read, out, parts)
+        queue(addresses, stream, *sizes)
+
+    queue = queue_of(kernel.family)
+    if summed:
+        return sized_with_sums(plan, weight, main)
+
+    def run(addresses: Sequence[int], stream: int, shape: Sequence[int]) -> int:
+        main((*addresses, 0), stream, shape, 1)
+        return 0
+
+    return run

@@ -10,7 +10,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from openaclnn.engines.gpu.sums import await_sums, is_counted, read_sum
+from openaclnn.engines.gpu.sum_kernel import await_sums, is_counted, read_sum
 from openaclnn.engines.gpu.words import exp
 
 
@@ -66,10 +66,10 @@ def cross_entropy_loss_grad(
     rows, classes, class_blocks, target_stride, gradient_stride, lse_stride, grad_zloss_stride,
     weight_stride, log_prob_row, log_prob_class, out_row, out_class, ignore_index,
     kept, smoothing, zloss_scale,
-    MEAN: tl.constexpr, SMOOTHED: tl.constexpr, PARTS: tl.constexpr, PRECISE: tl.constexpr,
-    LOG_PROB_ROW: tl.constexpr, LOG_PROB_CLASS: tl.constexpr, OUT_ROW: tl.constexpr,
-    OUT_CLASS: tl.constexpr, WEIGHT_STEP: tl.constexpr, UNIT: tl.constexpr,
-    ROWS_UNIT: tl.constexpr, CLASSES_UNIT: tl.constexpr, WIDE: tl.constexpr, OVERLAPPED: tl.constexpr,
+    OVERLAPPED: tl.constexpr, MEAN: tl.constexpr, SMOOTHED: tl.constexpr, PRECISE: tl.constexpr,
+    PARTS: tl.constexpr, LOG_PROB_ROW: tl.constexpr, LOG_PROB_CLASS: tl.constexpr,
+    OUT_ROW: tl.constexpr, OUT_CLASS: tl.constexpr, WEIGHT_STEP: tl.constexpr, UNIT: tl.constexpr,
+    ROWS_UNIT: tl.constexpr, CLASSES_UNIT: tl.constexpr, WIDE: tl.constexpr,
     VECTOR: tl.constexpr, ROWS: tl.constexpr, CLASSES: tl.constexpr,
 ):  # fmt: skip
     """A block of classes of a few rows (one, where rows are long).

@@ -2,120 +2,189 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 
 import numpy as np
-import triton
 
 from openaclnn.core.dtypes import FLOAT
 from openaclnn.core.plan import Operand, Plan
-from openaclnn.engines.gpu.launch import VECTOR_BYTES, Launch, power_of_two_divisor
-from openaclnn.engines.gpu.operands import INT32_LIMIT, operand_of, slot_of, step_of, stride_of
+from openaclnn.engines.gpu.launch import (
+    VECTOR_BYTES,
+    Family,
+    Launch,
+    Sizes,
+    Slot,
+    next_power_of_two,
+    power_of_two_divisor,
+)
+from openaclnn.engines.gpu.operands import INT32_LIMIT, operand_of, slots_of, step_of, stride_of
+from openaclnn.engines.gpu.queues import SizedRunner, lies_row_major, queue_of
 from openaclnn.engines.gpu.row_kernel import cross_entropy_loss_grad
 from openaclnn.engines.gpu.runners import runner_of
-from openaclnn.engines.gpu.sums import sum_launches
+from openaclnn.engines.gpu.steps import Runner
+from openaclnn.engines.gpu.sums import NO_SUMS, sized_with_sums, sum_launches, sums_slot
 
 
-def row_tile(plan: Plan, log_prob: Operand, classes: int) -> tuple[int, int, int]:
+def row_tile(itemsize: int, rows: int, classes: int, transposed: bool) -> tuple[int, int, int]:
     """Rows and classes of a program, and warps."""
-    for operand in (log_prob, plan.output):
-        if operand.class_stride != 1 and operand.strides[-1] == 1:  # transposed
-            # FLOAT 64 x 64: 0.95 of a copy (on 8 warps 0.80); BF16 128 x 32: 0.92 (64 x 64: 0.84). With
-            # a thread for each row, what is common to a row is not computed several times. Several
-            # blocks of classes one after another lost 10-25%.
-            tall, wide = (64, 64) if plan.output.dtype.itemsize >= 4 else (128, 32)
-            return tall, min(triton.next_power_of_2(classes), wide), 4
+    if transposed:
+        # FLOAT 64 x 64: 0.95 of a copy (on 8 warps 0.80); BF16 128 x 32: 0.92 (64 x 64: 0.84). With
+        # a thread for each row, what is common to a row is not computed several times. Several
+        # blocks of classes one after another lost 10-25%.
+        tall, wide = (64, 64) if itemsize >= 4 else (128, 32)
+        return tall, min(next_power_of_two(classes), wide), 4
     # One row a program with class blocks fastest: 0.97-1.00 of a copy; rows fastest 0.91. Of 512 to
     # 4096 classes on 2 to 8 warps these were within 0.5% of the best for 4096 and 50257 classes;
     # 4096 lost 3%.
-    most = 1024 if plan.output.dtype.itemsize >= 4 else 2048
-    wide = min(triton.next_power_of_2(classes), most)
-    tall = min(most // wide, triton.next_power_of_2(plan.shape[0]))
+    most = 1024 if itemsize >= 4 else 2048
+    wide = min(next_power_of_two(classes), most)
+    tall = min(most // wide, next_power_of_two(rows))
     return tall, wide, max(1, min(4, tall * wide // 128))
 
 
 SHORT_ROW = 16  # vectors: rows shorter than that are mostly edges
+LOG_PROB, OUT = 2, 7  # among the slots
+WEIGHT = "weightOptional"
 
 
-def runner(plan: Plan) -> Callable[[Sequence[int], int], int]:
-    """What queues the plan on a stream."""
-    numbers, output = plan.numbers, plan.output
-    target, gradient, log_prob = plan.inputs[:3]
-    weight = operand_of(plan, "weightOptional")
-    lse, grad_zloss = operand_of(plan, "lseForZlossOptional"), operand_of(plan, "gradZlossOptional")
-    (rows,) = plan.shape
-    tall, wide, warps = row_tile(plan, log_prob, plan.classes)
-    class_blocks = -(-plan.classes // wide)
-    strides = log_prob.strides[-1], log_prob.class_stride, output.strides[-1], output.class_stride
-    steps = [step_of(stride) for stride in strides]
-    unit = power_of_two_divisor(stride for stride in strides if stride != 1)
-    rows_unit, classes_unit = power_of_two_divisor([rows]), power_of_two_divisor([plan.classes])
-    reach = wide * max(abs(log_prob.class_stride), abs(output.class_stride))
-    summed = bool(numbers["mean"] or weight)
-    before, sums, parts, scratch = (
-        sum_launches(plan, "weightOptional") if summed else ([], None, 1, 0)
-    )
-    smoothing = np.float32(numbers["label_smoothing"])
-    slots = (
-        slot_of(plan, target.parameter),
-        slot_of(plan, gradient.parameter),
-        slot_of(plan, log_prob.parameter, wide=True),
-        slot_of(plan, "weightOptional", wide=bool(smoothing)),
-        slot_of(plan, "lseForZlossOptional"),
-        slot_of(plan, "gradZlossOptional"),
-        sums,
-        slot_of(plan, output.parameter, wide=True),
-    )
-    launch = Launch(
-        cross_entropy_loss_grad,
-        class_blocks * -(-rows // tall),
-        slots,
-        (
-            rows // rows_unit, plan.classes // classes_unit, class_blocks,
-            *(stride_of(operand, -1) for operand in (target, gradient, lse, grad_zloss)),
-            weight.class_stride if weight else 0,
-            *(0 if stride == 1 else stride // unit for stride in strides),
-            numbers["ignore_index"],
-            float(np.float32(1) - smoothing), float(smoothing),
+class _Rows:
+    """The kernel of a plan, whatever its sizes."""
+
+    def __init__(self, plan: Plan, sums: Slot | None, steps: tuple[int, ...]) -> None:
+        """Steps through target, gradient and the two of z-loss along rows, through weights along classes."""
+        numbers, output = plan.numbers, plan.output
+        target, gradient, log_prob = plan.inputs[:3]
+        smoothing = np.float32(numbers["label_smoothing"])
+        *slots, out = slots_of(
+            plan,
+            {
+                target.parameter: False, gradient.parameter: False, log_prob.parameter: True,
+                WEIGHT: bool(smoothing), "lseForZlossOptional": False, "gradZlossOptional": False,
+                output.parameter: True,
+            },
+        )  # fmt: skip
+        self.family = Family(
+            cross_entropy_loss_grad,
+            (*slots, sums, out),
+            (numbers["mean"], bool(smoothing != 0), plan.compute is FLOAT),
+            overlapped=sums is not None,
+            follows=sums is not None,
+        )
+        self.itemsize = output.dtype.itemsize
+        self.vector = VECTOR_BYTES // self.itemsize
+        self.alike = log_prob.dtype.itemsize == self.itemsize
+        self._steps = steps
+        self._weight_step = step_of(steps[-1])
+        self._last = (
+            numbers["ignore_index"], float(np.float32(1) - smoothing), float(smoothing),
             float(np.float32(2 * numbers["zloss_scale"])),
-        ),
-        {
-            "MEAN": numbers["mean"], "SMOOTHED": bool(smoothing != 0), "PARTS": parts,
-            "PRECISE": plan.compute is FLOAT,
-            "LOG_PROB_ROW": steps[0], "LOG_PROB_CLASS": steps[1],
-            "OUT_ROW": steps[2], "OUT_CLASS": steps[3],
-            "WEIGHT_STEP": step_of(weight.class_stride if weight else 0), "UNIT": unit,
-            "ROWS_UNIT": rows_unit, "CLASSES_UNIT": classes_unit, "WIDE": reach >= INT32_LIMIT, "OVERLAPPED": summed,
-            "VECTOR": 0, "ROWS": tall, "CLASSES": wide,
-        },
-        warps,
-        follows=summed,
-    )  # fmt: skip
-    return runner_of([*before, _with_shifted(launch, plan, log_prob)], scratch)
+        )  # fmt: skip
+
+    def shifted(self) -> Family:
+        """For rows that begin anywhere: no address is taken as aligned."""
+        slots = tuple(slot and slot._replace(wide=False) for slot in self.family.slots)
+        return self.family._replace(slots=slots)
+
+    def sizes(
+        self,
+        rows: int,
+        classes: int,
+        strides: tuple[int, int, int, int],
+        parts: int,
+        vector: int = 0,
+    ) -> Sizes:
+        """Strides of logProb along rows and classes, then of out; `vector` for rows that begin anywhere."""
+        log_prob_row, log_prob_class, out_row, out_class = strides
+        transposed = (log_prob_row == 1 != log_prob_class) or (out_row == 1 != out_class)
+        longest = classes + vector - 1 if vector else classes
+        tall, wide, warps = row_tile(self.itemsize, rows, longest, transposed)
+        class_blocks = -(-longest // wide)
+        # A stride of 1 is known to the kernel; 0 is as good a number as any then.
+        apart = [0 if stride == 1 else stride for stride in strides]
+        unit, classes_unit = power_of_two_divisor(*apart), power_of_two_divisor(classes)
+        # Only where rows are neighbours has a vector's mask to do with their number.
+        rows_unit = power_of_two_divisor(rows) if transposed else 1
+        reach = wide * max(abs(log_prob_class), abs(out_class))
+        return (
+            class_blocks * -(-rows // tall),
+            (
+                rows // rows_unit, classes // classes_unit, class_blocks, *self._steps,
+                *[stride // unit for stride in apart], *self._last,
+            ),
+            (
+                parts, step_of(log_prob_row), step_of(log_prob_class),
+                step_of(out_row), step_of(out_class), self._weight_step, unit,
+                rows_unit, classes_unit, reach >= INT32_LIMIT, vector, tall, wide,
+            ),
+            warps,
+        )  # fmt: skip
 
 
-def _with_shifted(launch: Launch, plan: Plan, log_prob: Operand) -> Launch:
-    """The launch, with one for rows that begin anywhere where that can use vectors."""
-    output, itemsize = plan.output, plan.output.dtype.itemsize
-    vector = VECTOR_BYTES // itemsize
-    gaps = [own.strides[-1] for own in (log_prob, output)]
+def _is_summed(plan: Plan) -> bool:
+    return bool(plan.numbers["mean"] or operand_of(plan, WEIGHT))
+
+
+def _by_row(plan: Plan) -> list[Operand | None]:
+    """The inputs of one number a row, or of one number."""
+    zloss = (operand_of(plan, own) for own in ("lseForZlossOptional", "gradZlossOptional"))
+    return [*plan.inputs[:2], *zloss]
+
+
+def runner(plan: Plan) -> Runner:
+    """What queues the plan on a stream."""
+    log_prob, output = plan.inputs[2], plan.output
+    weight = operand_of(plan, WEIGHT)
+    sums = sum_launches(plan, WEIGHT) if _is_summed(plan) else NO_SUMS
+    steps = *(stride_of(own, -1) for own in _by_row(plan)), weight.class_stride if weight else 0
+    kernel = _Rows(plan, sums.slot, steps)
+    (rows,) = plan.shape
+    gaps = log_prob.strides[-1], output.strides[-1]
+    strides = gaps[0], log_prob.class_stride, gaps[1], output.class_stride
+    launch = Launch(kernel.family, *kernel.sizes(rows, plan.classes, strides, sums.parts))
+    vector = kernel.vector
     if (
-        log_prob.dtype.itemsize != itemsize
-        or (log_prob.class_stride, output.class_stride) != (1, 1)
-        or (gaps[0] - gaps[1]) % vector
-        or plan.classes < SHORT_ROW * vector
+        kernel.alike
+        and strides[1] == strides[3] == 1
+        and (gaps[0] - gaps[1]) % vector == 0
+        and plan.classes >= SHORT_ROW * vector
     ):
-        return launch
-    longest = plan.classes + vector - 1
-    tall, wide, warps = row_tile(plan, log_prob, longest)
-    class_blocks = -(-longest // wide)
-    shifted = replace(
-        launch,
-        programs=class_blocks * -(-plan.shape[0] // tall),
-        slots=tuple(slot and slot._replace(wide=False) for slot in launch.slots),
-        numbers=(*launch.numbers[:2], class_blocks, *launch.numbers[3:]),
-        constants={**launch.constants, "VECTOR": vector, "ROWS": tall, "CLASSES": wide},
-        warps=warps,
-    )
-    return replace(launch, shifted=shifted, together=(2, 7), ragged=gaps[0] % vector != 0)
+        sizes = kernel.sizes(rows, plan.classes, strides, sums.parts, vector)
+        launch = launch._replace(
+            shifted=Launch(kernel.shifted(), *sizes), together=(LOG_PROB, OUT), ragged=gaps[0] % vector != 0
+        )  # fmt: skip
+    return runner_of([*sums.launches, launch], sums.scratch)
+
+
+def sized(plan: Plan) -> SizedRunner | None:
+    """What queues the plan's kernel over row-major operands and any (rows, classes)."""
+    if len(plan.shape) != 1 or not lies_row_major(plan, plan.shape[0], 1):
+        return None
+    summed = _is_summed(plan)
+    # By what they are: strides of a plan of one row, or of one class, say nothing.
+    by_row = (int(own is not None and own.role == "positions") for own in _by_row(plan))
+    steps = *by_row, int(operand_of(plan, WEIGHT) is not None)
+    kernel = _Rows(plan, sums_slot(plan) if summed else None, steps)
+    queue, queue_shifted = queue_of(kernel.family), queue_of(kernel.shifted())
+    vector = kernel.vector
+    shortest = SHORT_ROW * vector if kernel.alike else INT32_LIMIT << 32
+    last = len(plan.inputs)
+
+    def main(addresses: Sequence[int], stream: int, shape: Sequence[int], parts: int) -> None:
+        rows, classes = shape
+        strides = classes, 1, classes, 1
+        if classes >= shortest:
+            off = addresses[2] % VECTOR_BYTES
+            if off == addresses[last] % VECTOR_BYTES and (off or classes % vector):
+                sizes = kernel.sizes(rows, classes, strides, parts, vector)
+                queue_shifted(addresses, stream, *sizes)
+                return
+        queue(addresses, stream, *kernel.sizes(rows, classes, strides, parts))
+
+    if summed:
+        return sized_with_sums(plan, WEIGHT, main)
+
+    def run(addresses: Sequence[int], stream: int, shape: Sequence[int]) -> int:
+        main((*addresses, 0), stream, shape, 1)
+        return 0
+
+    return run

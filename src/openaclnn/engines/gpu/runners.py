@@ -9,13 +9,19 @@ from typing import Any
 
 from openaclnn.engines.gpu import scratch
 from openaclnn.engines.gpu.launch import Launch
-from openaclnn.engines.gpu.variants import Runner, Step, interpreted_step, step_of_launch
+from openaclnn.engines.gpu.steps import (
+    Runner,
+    Step,
+    interpreted_step,
+    is_interpreted,
+    step_of_launch,
+)
 
-__all__ = ["runner_of"]
+__all__ = ["device_library", "runner_of"]
 
 
 @functools.cache
-def _device_library() -> Any:
+def device_library() -> Any:
     """The CUDA driver where there are several devices to tell apart; None where there is one."""
     library = ctypes.CDLL("libcuda.so.1")
     count = ctypes.c_int()
@@ -40,29 +46,18 @@ def _device_of(library: Any, address: int) -> int:
 
 def runner_of(launches: Sequence[Launch], scratch_bytes: int = 0) -> Runner:
     """What queues the launches, in order, on a stream of the device where the output lies."""
-    from triton.runtime.interpreter import InterpretedFunction
-
-    if isinstance(launches[0].kernel, InterpretedFunction):
-        return _host_runner([interpreted_step(launch) for launch in launches], scratch_bytes)
-    library = _device_library()
+    interpreted = is_interpreted(launches[0].family.kernel)
+    library = None if interpreted else device_library()
     run: Any
-    if library is None:
+    if interpreted:
+        run = _sequence([interpreted_step(launch) for launch in launches])
+    elif library is None:
         run = _one_device_runner(launches)
     else:
         run = _sequence([step_of_launch(launch) for launch in launches])
     if scratch_bytes:
         run = _with_scratch(run, scratch_bytes)
     return run if library is None else _device_runner(run, library)
-
-
-def _host_runner(steps: Sequence[Step], scratch_bytes: int) -> Runner:
-    def run(addresses: Sequence[int], stream: int = 0) -> int:
-        memory = ctypes.create_string_buffer(scratch_bytes + 1)
-        for step in steps:
-            step((*addresses, ctypes.addressof(memory)), 0, 0)
-        return 0
-
-    return run
 
 
 def _sequence(steps: Sequence[Step]) -> Callable[..., int]:
@@ -83,9 +78,15 @@ def _one_device_runner(launches: Sequence[Launch]) -> Runner:
     run = _sequence(steps)
     native = _native(launches, run)
     for index, launch in enumerate(launches):
-        ready = None if native is None else functools.partial(native.fill, index)
-        steps.append(step_of_launch(launch, ready))
+        steps.append(step_of_launch(launch, None if native is None else _filling(native, index)))
     return run if native is None else native.function()
+
+
+def _filling(native: Any, index: int) -> Callable[[Any, Launch], None]:
+    def ready(kernel: Any, launch: Launch) -> None:
+        native.fill(index, kernel, launch.programs, launch.numbers)
+
+    return ready
 
 
 def _native(launches: Sequence[Launch], fallback: Runner) -> Any:
@@ -94,7 +95,7 @@ def _native(launches: Sequence[Launch], fallback: Runner) -> Any:
     except ImportError:  # no llvmlite
         return None
     pointers = [
-        [(slot.place, slot.shift, slot.wide) for slot in launch.slots if slot is not None]
+        [(slot.place, slot.shift, slot.wide) for slot in launch.family.slots if slot is not None]
         for launch in launches
     ]
     if driver() is None or not Builtin.takes(pointers):

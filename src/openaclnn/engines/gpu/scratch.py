@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 from typing import Any
 
 __all__ = ["allocate", "release"]
 
 
+_held: dict[int, Any] = {}  # host memory by its address
+
+
+def _allocate_on_host(size: int, stream: int) -> int:
+    memory = ctypes.create_string_buffer(size)
+    _held[ctypes.addressof(memory)] = memory
+    return ctypes.addressof(memory)
+
+
 @functools.cache
-def _torch_allocator() -> tuple[Any, Any]:
+def _allocator() -> tuple[Any, Any]:
     """Allocation on the current device and stream-ordered release, without torch's checks if it can be."""
+    import triton
+
+    if triton.knobs.runtime.interpret:
+        return _allocate_on_host, _held.pop
     import torch
 
     torch.cuda.init()  # type: ignore[no-untyped-call, unused-ignore]
@@ -26,10 +40,10 @@ def allocate(size: int, stream: int) -> int:
     """Memory on the current device for work on a stream."""
     # Its blocks belong to a stream: freed right after the launches, one is used again only by work
     # queued later on that stream. While a graph is captured they come from the graph's own pool.
-    address: int = _torch_allocator()[0](size, stream)
+    address: int = _allocator()[0](size, stream)
     return address
 
 
 def release(address: int) -> None:
     """To be called as soon as the work is queued."""
-    _torch_allocator()[1](address)
+    _allocator()[1](address)

@@ -6,11 +6,9 @@ import math
 from collections.abc import Iterator, Sequence
 from itertools import product
 
-import triton
-
 from openaclnn.core.plan import Plan
 from openaclnn.engines.gpu.formulas import precision
-from openaclnn.engines.gpu.launch import Launch, power_of_two_divisor
+from openaclnn.engines.gpu.launch import Family, Launch, next_power_of_two, power_of_two_divisor
 from openaclnn.engines.gpu.operands import INT32_LIMIT, elementwise_slots
 from openaclnn.engines.gpu.tile_kernel import AXES, tiled_kernel
 from openaclnn.engines.gpu.tuned import form_of
@@ -43,7 +41,7 @@ def tile_shape(
 
     `thin` tiles are read as a row, a column or one element each, and only written as a whole.
     """
-    tall, wide = triton.next_power_of_2(rows), triton.next_power_of_2(columns)
+    tall, wide = next_power_of_two(rows), next_power_of_two(columns)
     if transposed:
         # Whole 128-byte lines of what is read and of what is written. FLOAT 64 x 64: 1.01 (128 x 64:
         # 0.75). BF16 128 x 64: 1.01 (64 x 64 on 8 warps: 0.88).
@@ -92,30 +90,25 @@ def launches(plan: Plan) -> Iterator[Launch]:
     thin = all(0 in own[-2:] for own in table[:-1])
     height, width, warps = tile_shape(plan.output.dtype.itemsize, rows, columns, transposed, thin)
     row_tiles, column_tiles = -(-rows // height), -(-columns // width)
-    units = [power_of_two_divisor([rows]), power_of_two_divisor([columns])]
+    units = [power_of_two_divisor(rows), power_of_two_divisor(columns)]
     kinds = [[2] * (INLINE_AXES - 2) + [_step(stride) for stride in own[-2:]] for own in table]
     run_time = [
         [stride if kind == 2 else 0 for stride, kind in zip(own, marks, strict=True)]
         for own, marks in zip(table, kinds, strict=True)
     ]
-    unit = power_of_two_divisor(stride for own in run_time for stride in own)
+    unit = power_of_two_divisor(*(stride for own in run_time for stride in own))
     form = form_of(plan)
+    reach = max(height * abs(own[-2]) + width * abs(own[-1]) for own in table)
     settings = {
-        **form.switches,
-        **precision(plan),
-        **{
-            f"{axis}_{number}": mark
-            for number, marks in enumerate(kinds)
-            for axis, mark in zip(("ROW", "COLUMN"), marks[-2:], strict=True)
-        },
         "UNIT": unit,
         "ROWS_UNIT": units[0],
         "COLUMNS_UNIT": units[1],
         "BATCHED": math.prod(batch) > 1,
-        "WIDE": max(height * abs(own[-2]) + width * abs(own[-1]) for own in table) >= INT32_LIMIT,
+        "WIDE": reach >= INT32_LIMIT,
         "ROWS": height,
         "COLUMNS": width,
     }
+    steps = [mark for marks in kinds for mark in marks[-2:]]
     arguments = (
         rows // units[0], columns // units[1], row_tiles, column_tiles, *batch[1:],
         *(stride // unit for own in run_time for stride in own), *form.numbers,
@@ -125,12 +118,11 @@ def launches(plan: Plan) -> Iterator[Launch]:
             sum(at * own.strides[axis] for at, axis in zip(position, walked, strict=True))
             for own in operands
         ]
-        yield Launch(
+        family = Family(
             tiled_kernel(form.formula),
-            math.prod(batch) * row_tiles * column_tiles,
             elementwise_slots(plan, [True] * len(operands), shifts),
-            arguments,
-            settings,
-            warps,
+            (*form.switches, *precision(plan), *steps),
             fused=False,
         )
+        programs = math.prod(batch) * row_tiles * column_tiles
+        yield Launch(family, programs, arguments, tuple(settings.values()), warps)

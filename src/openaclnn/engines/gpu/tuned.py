@@ -5,18 +5,17 @@ A form says when it serves and which numbers it takes; where none serves, the fo
 
 from __future__ import annotations
 
+import ctypes
 import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
-
-import numpy as np
 
 from openaclnn.core.dtypes import FLOAT
 from openaclnn.core.plan import Plan
 from openaclnn.engines.formulas import FORMULAS, Formula, described
 from openaclnn.engines.formulas.words import Value, abs, maximum, minimum, sign, where
 
-__all__ = ["TUNED", "Form", "Tuned", "form_of", "tuned"]
+__all__ = ["TUNED", "Form", "Tuned", "as_float", "form_of", "tuned"]
 
 
 class Form(NamedTuple):
@@ -24,7 +23,7 @@ class Form(NamedTuple):
 
     formula: Formula
     numbers: tuple[float, ...]
-    switches: dict[str, bool]
+    switches: tuple[bool, ...]
 
 
 class Tuned(NamedTuple):
@@ -52,6 +51,11 @@ def tuned(
     return enter
 
 
+def as_float(number: float) -> float:
+    """Rounded to FLOAT; NumPy's way takes a microsecond, and two more not to warn of infinity."""
+    return ctypes.c_float(number).value
+
+
 def form_of(plan: Plan) -> Form:
     """The first form that serves the plan, or the formula as it is."""
     formula, numbers = FORMULAS[plan.kernel], plan.numbers
@@ -59,10 +63,8 @@ def form_of(plan: Plan) -> Form:
         if own.when(plan):
             formula, numbers = own.formula, {**plan.numbers, **own.numbers(plan)}
             break
-    with np.errstate(over="ignore"):
-        rounded = tuple(float(np.float32(own)) for own in formula.numbers_of(numbers).values())
-    switches = {f"SWITCH_{own}": value for own, value in formula.switches_of(numbers).items()}
-    return Form(formula, rounded, switches)
+    rounded = tuple(as_float(own) for own in formula.numbers_of(numbers).values())
+    return Form(formula, rounded, tuple(formula.switches_of(numbers).values()))
 
 
 # An IEEE division is a dozen instructions. 16-bit results cannot show the difference from a product
@@ -70,8 +72,7 @@ def form_of(plan: Plan) -> Form:
 
 
 def _beta(plan: Plan) -> float:
-    with np.errstate(over="ignore"):
-        return float(np.float32(plan.numbers["beta"]))
+    return as_float(plan.numbers["beta"])
 
 
 def _inverse_beta(plan: Plan) -> dict[str, float]:

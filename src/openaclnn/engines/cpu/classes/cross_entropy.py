@@ -6,8 +6,8 @@ target's element are computed in FLOAT64, the rest in FLOAT.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -52,7 +52,7 @@ NARROW = 4  # lanes where a row is shorter than the machine's vectors: 100 rows 
 SUMS_HERE = 1 << 13  # targets and weights that each piece of work sums for itself: 10 us
 
 
-@cache
+@functools.cache
 def exp_table(dtype: DType) -> np.ndarray[Any, Any]:
     """exp of every 16-bit pattern, rounded to FLOAT. 256 KB; log-probabilities use little of it."""
     patterns = np.arange(1 << 16, dtype=np.uint16).view(dtype.numpy)
@@ -157,6 +157,8 @@ class CrossEntropy:
             for name in ("classes", "positions", "size2", "log_prob.step2", "out.step2", "chunk", "chunks")
         ]  # fmt: skip
 
+        kernels = functools.cache(functools.partial(_kernels, plan))
+
         def passes(shape: tuple[int, ...]) -> Passes:
             positions, classes = shape
             chunk = min(classes, CHUNK)
@@ -165,7 +167,7 @@ class CrossEntropy:
             values = (classes, positions, positions, pitch, pitch, chunk, chunks)
             slots = dict(zip(changing, values, strict=True))
             pieces, grain = positions * chunks, max(1, ALONE // chunk)
-            write, sums = _kernels(plan, _lanes(classes))
+            write, sums = kernels(_lanes(classes))
             if pieces <= grain or not _sums_apart(numbers, positions, classes):
                 return Passes(slots, write, pieces, grain)
             blocks = _sum_blocks(numbers, positions, classes)

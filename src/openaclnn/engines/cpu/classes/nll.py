@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -162,6 +163,8 @@ class NllLoss2d:
                          "unit", "clear", "bytes")
         ]  # fmt: skip
 
+        kernels = functools.cache(functools.partial(_kernels, plan))
+
         def passes(shape: tuple[int, ...]) -> Passes | None:
             images, classes, height, width = shape
             pixels = height * width
@@ -176,7 +179,7 @@ class NllLoss2d:
             )  # fmt: skip
             slots = dict(zip(changing, values, strict=True))
             slots.update({slot: step * pixels for slot, step in steps})
-            write, sums, clear = _kernels(plan, by_comparing)
+            write, sums, clear = kernels(by_comparing)
             pieces = -(-positions // unit)
             grain = max(1, ALONE // (min(unit, positions) * classes))
             first = _sums_first(numbers, positions, pieces, grain)

@@ -1,0 +1,154 @@
+"""Calls that change: of each contender's sequence of prepared calls the first are checked, the rest are timed.
+
+Before a sample those that were checked are made again, so that code is warm and what is timed is new.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from benchmarks.changes import CHANGES, CallRegime, Turn
+from benchmarks.contenders import Contender, first_line
+from benchmarks.machine import OtherLoad
+from benchmarks.measure import Clock, Timing, interleave, paired_ratio
+from benchmarks.problems import Problem
+from benchmarks.sequences import CHECKED, PEER, sequences
+from benchmarks.verify import disagreement
+from openaclnn.core.declare import Operator
+from openaclnn.core.dtypes import FLOAT, DType
+from openaclnn.operators import registry
+
+__all__ = ["CallCase", "relate", "run_calls", "select_calls"]
+
+
+@dataclass(frozen=True)
+class CallCase:
+    """One line of the table."""
+
+    operator: Operator
+    dtype: DType
+    regime: CallRegime
+
+    @property
+    def variant(self) -> str:
+        return "all" if self.regime.mixed else next(iter(self.operator.workloads.VARIANTS))
+
+    @property
+    def dtype_name(self) -> str:
+        return "all" if self.regime.mixed else self.dtype.name
+
+    @property
+    def title(self) -> str:
+        return f"{self.operator.python_name} {self.variant} {self.regime.name} {self.dtype_name}"
+
+
+def select_calls(dtypes: Sequence[DType], only: str) -> list[CallCase]:
+    """The cases of these dtypes whose title contains `only`, where the operator has such calls."""
+    cases = [
+        CallCase(operator, dtype, regime)
+        for operator in registry()
+        for regime in CHANGES
+        for dtype in ((FLOAT,) if regime.mixed else dtypes)
+    ]
+    return [case for case in cases if only.lower() in case.title.lower() and _exists(case)]
+
+
+def _exists(case: CallCase) -> bool:
+    return any(True for _ in case.regime.sequence(Turn(case.operator, case.dtype, "cpu", 1)))
+
+
+def run_calls(
+    case: CallCase,
+    device: str,
+    engines: Sequence[str],
+    torch: Any,
+    clock: Clock,
+    rounds: int,
+    inner: int,
+    threads: int,
+) -> list[dict[str, Any]]:
+    """Check and time one case: a row for each contender."""
+    turn = Turn(case.operator, case.dtype, device, CHECKED + rounds * inner)
+    contenders: list[Contender] = []
+    faults: dict[str, str] = {}
+    shape: tuple[int, ...] = ()
+    for problems, contender in sequences(case.regime, turn, engines, torch):
+        shape = problems[0].shape
+        try:
+            if not contender.unavailable:
+                faults[contender.name] = _fault(case.regime, problems, contender, torch)
+        except Exception as error:  # PyTorch may object; from ours it is as wrong as a wrong number
+            if contender.ours:
+                faults[contender.name] = first_line(error)
+            else:
+                contender = replace(contender, unavailable=first_line(error))
+        contenders.append(contender)
+    timed = [c for c in contenders if not c.unavailable and not faults[c.name]]
+    with OtherLoad() as load:
+        timings = interleave(timed, clock, rounds, inner=inner)
+    noise = {"others_cores": load.cores, "disturbed": load.disturbs(threads)}
+    return [
+        _row(case, shape, each, faults.get(each.name, ""), timings) | noise for each in contenders
+    ]
+
+
+def _fault(
+    regime: CallRegime, problems: Sequence[Problem], contender: Contender, torch: Any
+) -> str:
+    """What is wrong with the first calls of a sequence; "" if nothing is."""
+    for problem in problems[:CHECKED]:
+        expected = None
+        if not regime.refused:
+            with np.errstate(over="ignore"):
+                expected = problem.oracle().astype(problem.dtype.numpy)
+            if not any(problem.out is value for value in problem.arguments.values()):
+                problem.out[...] = np.nan  # so that a gap shows
+        with contender.chosen():
+            result = contender.call()
+        if expected is not None:
+            got = problem.out if contender.writes_out else result
+            slack = 1.0 if contender.ours else 4.0
+            found = disagreement(got, expected, problem.dtype, torch, slack)
+            if found:
+                return f"{found} of the float64 oracle, shape {problem.shape}"
+    return ""
+
+
+def _row(
+    case: CallCase,
+    shape: Sequence[int],
+    contender: Contender,
+    fault: str,
+    timings: dict[str, Timing],
+) -> dict[str, Any]:
+    own = timings.get(contender.name)
+    row: dict[str, Any] = {
+        "operator": case.operator.python_name, "variant": case.variant,
+        "regime": case.regime.name, "reason": case.regime.reason, "shape": list(shape),
+        "dtype": case.dtype_name, "contender": contender.name, "ours": contender.ours,
+        "engine": contender.engine, "note": fault or contender.unavailable,
+        "status": "WRONG" if fault else "unavailable" if own is None else "ok",
+        "ratios": {}, "of_same": None,
+    }  # fmt: skip
+    if own is not None:
+        row |= own.summary()
+        peers = [name for name in timings if name.startswith(PEER) and contender.ours]
+        row["ratios"] = {name: paired_ratio(timings[name], own) for name in peers}
+    return row
+
+
+def relate(rows: Sequence[dict[str, Any]]) -> None:
+    """Enter how many times as long as `same` each contender took, where the run has both."""
+    base: dict[tuple[str, ...], float] = {}
+    for row in rows:
+        if row["regime"] == CHANGES[0].name and row["status"] == "ok":
+            for dtype in (row["dtype"], "all"):
+                base.setdefault((row["operator"], row["contender"], dtype), row["median_us"])
+    for row in rows:
+        usual = base.get((row["operator"], row["contender"], row["dtype"]))
+        if usual is not None and row["status"] == "ok":
+            row["of_same"] = row["median_us"] / usual

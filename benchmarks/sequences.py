@@ -1,0 +1,129 @@
+"""Who makes the calls that change: ours on arrays and on tensors, and PyTorch, each with a sequence of its own.
+
+Every contender reaches its next call the same way, which costs it some 0.1 us more than a call that never changes.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import cycle
+from typing import Any
+
+from benchmarks.changes import ALLOCATING, INTO, KINDS, TWO_PHASE, CallRegime, Turn
+from benchmarks.contenders import (
+    Contender,
+    first_line,
+    must_be_asked,
+    no_call,
+    phase_arguments,
+    plain_call,
+)
+from benchmarks.problems import Problem
+from openaclnn.core.status import AclnnError
+from openaclnn.engines.dispatch import choose_engine, use_engine
+
+__all__ = ["ARRAYS", "CHECKED", "PEER", "TENSORS", "sequences"]
+
+ARRAYS, TENSORS, PEER = ", arrays", ", tensors", "torch"  # in contenders' names, before the way
+CHECKED = (
+    2 * KINDS
+)  # calls of a sequence that are not timed: each kind as it is first seen, and again
+Call = Callable[[], Any]
+
+
+def sequences(
+    regime: CallRegime, turn: Turn, engines: Sequence[str], torch: Any
+) -> Iterator[tuple[list[Problem], Contender]]:
+    """Each contender with the problems of its calls."""
+    arrays = [ARRAYS] if turn.device == "cpu" else []
+    libraries = [*arrays, *([TENSORS] if torch is not None else [])]
+    entries = [
+        (engine, library, way)
+        for engine in engines
+        for way in regime.ways
+        for library in (libraries[:1] if way == TWO_PHASE else libraries)
+    ]
+    for own, (engine, library, way) in enumerate(entries):
+        problems = list(regime.sequence(replace(turn, own=own, of=len(entries))))
+        name = f"{engine}{library}{way}"
+        try:
+            with use_engine(engine):
+                choose_engine(problems[0].plan, turn.device)
+        except AclnnError as error:
+            yield problems, Contender(name, no_call, True, engine, unavailable=str(error))
+            continue
+        calls = [_own_call(problem, library, way, torch) for problem in problems]
+        asked = must_be_asked(problems[0], engine)
+        yield problems, _contender(
+            name, calls, AclnnError if regime.refused else None,
+            ours=True, engine=engine, writes_out=way != ALLOCATING, asked=asked,
+        )  # fmt: skip
+    for way in regime.ways if torch is not None else ():
+        name = PEER + way
+        problems = list(regime.sequence(replace(turn, of=max(len(entries), 1))))  # as large as ours
+        try:
+            peers = [_peer_calls(problem, torch).get(name) for problem in problems]
+        except Exception as error:  # whatever torch objects to is a line in the table
+            yield problems, Contender(name, no_call, unavailable=first_line(error))
+            continue
+        calls = [call for call in peers if call is not None]
+        if len(calls) == len(problems):  # else PyTorch has no such way
+            refusal = Exception if regime.refused else None
+            yield problems, _contender(name, calls, refusal, writes_out=way == INTO)
+
+
+def _contender(
+    name: str, calls: Sequence[Call], refusal: type[Exception] | None, **options: Any
+) -> Contender:
+    """One that makes the calls in turn; with `refusal`, each must raise that."""
+    if refusal is not None:
+        calls = [functools.partial(_refused, call, refusal) for call in calls]
+    again = _in_turn(cycle(calls[:CHECKED]))
+    return Contender(name, _in_turn(calls), warm_up=again, **options)
+
+
+def _own_call(problem: Problem, library: str, way: str, torch: Any) -> Call:
+    if library == TENSORS:
+        arguments, out = problem.for_torch(torch)
+        problem = replace(problem, arguments=arguments, out=out)
+    if way == TWO_PHASE:
+        return _both_phases(problem)
+    call = plain_call(problem.operator, problem.arguments)
+    return functools.partial(call, out=problem.out) if way == INTO else call
+
+
+def _peer_calls(problem: Problem, torch: Any) -> dict[str, Call]:
+    arguments, out = problem.for_torch(torch)
+    peers: dict[str, Call] = problem.operator.workloads.torch_peers(torch, arguments, out)
+    return peers
+
+
+def _both_phases(problem: Problem) -> Call:
+    """Phase one, phase two and the wait for them."""
+    from openaclnn import acl, aclnn
+
+    operator, arguments = problem.operator, phase_arguments(problem)
+    first = getattr(aclnn, f"{operator.name}GetWorkspaceSize")
+    second = getattr(aclnn, operator.name)
+
+    def run() -> None:
+        status, size, executor = first(*arguments)
+        if status or second(None, size, executor, None) or acl.aclrtSynchronizeStream(None):
+            raise RuntimeError(f"{operator.name}: {aclnn.aclGetRecentErrMsg()}")
+
+    return run
+
+
+def _refused(call: Call, error: type[Exception]) -> None:
+    try:
+        call()
+    except error:
+        return
+    raise RuntimeError("a wrong shape was not refused")
+
+
+def _in_turn(calls: Iterable[Call]) -> Call:
+    following = iter(calls).__next__
+    return lambda: following()()

@@ -1,0 +1,91 @@
+"""Launches of any size: a family's kernel, with what sizes decide told at every call.
+
+A prepared plan has its launches ready for one shape. Here nothing is made for a new shape: sizes select
+a compiled variant, which is found by its constants, and the rest are numbers among its arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import triton
+
+from openaclnn.core.plan import Plan, collapse
+from openaclnn.engines.gpu import runners
+from openaclnn.engines.gpu.launch import VECTOR_BYTES, Family, Launch
+from openaclnn.engines.gpu.operands import INT32_LIMIT
+from openaclnn.engines.gpu.steps import interpreted_step, is_interpreted, offsets_of, places_of
+from openaclnn.engines.gpu.variants import Start, kinds_of, variant_of
+
+__all__ = ["Queue", "SizedRunner", "can_be_queued", "lies_row_major", "queue_of"]
+
+SizedRunner = Callable[[Sequence[int], int, Sequence[int]], int]  # of addresses, stream, shape
+Queue = Callable[..., None]  # of addresses (a 0 last, if it is needed), a stream, and `Sizes`
+
+
+def can_be_queued() -> bool:
+    """Whether there is one device, or the interpreter: nobody asks which device an address is on."""
+    return bool(triton.knobs.runtime.interpret) or runners.device_library() is None
+
+
+def queue_of(family: Family) -> Queue:
+    """What queues the kernel on the one device there is. Slots must have no shifts."""
+    if is_interpreted(family.kernel):
+        return _interpreted_queue(family)
+    slots, pick = family.slots, places_of(family.slots)
+    found: dict[tuple[Any, ...], Start] = {}
+
+    def queue(
+        addresses: Sequence[int],
+        stream: int,
+        programs: int,
+        numbers: Any,
+        constants: Any,
+        warps: int,
+    ) -> None:
+        pointers = pick(addresses)
+        bits = 0
+        for pointer in pointers:
+            bits |= pointer
+        key: tuple[Any, ...] = (constants, warps)
+        # Sizes are not negative, and what may be is the same in all calls.
+        if bits % VECTOR_BYTES or max(numbers, default=0) >= INT32_LIMIT:
+            key = (constants, warps, offsets_of(slots, pointers), kinds_of(numbers))
+        start = found.get(key)
+        if start is None:
+            launch = Launch(family, programs, numbers, constants, warps)
+            variant = variant_of(launch, offsets_of(slots, pointers), 0)
+            start = found[key] = variant.start
+        start(programs, stream, *pointers, *numbers)
+
+    return queue
+
+
+def _interpreted_queue(family: Family) -> Queue:
+    def queue(addresses: Sequence[int], stream: int, *sizes: Any) -> None:
+        interpreted_step(Launch(family, *sizes))(addresses, stream, 0)
+
+    return queue
+
+
+def lies_row_major(plan: Plan, images: int, pixels: int) -> bool:
+    """Whether the operands of a plan with classes lie as those of a row-major output of (images, classes, pixels)."""
+    classes, operands = plan.classes, (*plan.inputs, plan.output)
+    steps = {  # along images, pixels and classes
+        "full": (classes * pixels, 1, pixels),
+        "positions": (pixels, 1, 0),
+        "classes": (0, 0, 1),
+        "single": (0, 0, 0),
+    }
+    own_steps = [steps[own.role] for own in operands]
+    shape, strides, _ = collapse(
+        (images, pixels),
+        [(own[0] if images > 1 else 0, own[1] if pixels > 1 else 0) for own in own_steps],
+    )
+    return shape == plan.shape and all(
+        own.strides == stride
+        and own.class_stride == (step[2] if classes > 1 else 0)
+        and not own.offset
+        for own, stride, step in zip(operands, strides, own_steps, strict=True)
+    )

@@ -1,0 +1,325 @@
+"""GPU launches of any size: one function for a pattern gives, at every shape, what `prepare` gives for that shape.
+
+Interpreted on host memory, and compiled (not run) for an H200, each in a process of its own: see test_gpu_kernels.py.
+To look at one alone: OPENACLNN_GPU_TESTS=interpret pytest tests/test_gpu_sized.py
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+if sys.platform != "linux":
+    pytest.skip("Triton has wheels for Linux alone", allow_module_level=True)
+
+MODE = os.environ.get("OPENACLNN_GPU_TESTS", "")
+if MODE == "interpret":
+    import interpreted  # noqa: F401
+
+if MODE:
+    from conftest import OPERATORS, tensor_names
+    from openaclnn.core.call import bind_plain
+    from openaclnn.core.declare import Operator
+    from openaclnn.core.dtypes import BFLOAT16, FLOAT, FLOAT16, FLOATS, DType
+    from openaclnn.core.interface import REQUIRED
+    from openaclnn.core.plan import Plan
+    from openaclnn.core.products import current_product
+    from openaclnn.engines import gpu
+    from openaclnn.engines.gpu import runners
+
+    names = pytest.mark.parametrize("operator", OPERATORS, ids=lambda op: op.python_name)
+    dtypes = pytest.mark.parametrize("dtype", FLOATS, ids=str)
+
+    def planned(operator: Operator, arguments: dict[str, Any]) -> tuple[Plan, tuple[int, ...]]:
+        """The plan of a plain call with `out`, and its addresses."""
+        given = {
+            p.python_name: arguments.get(
+                p.python_name, None if p.default is REQUIRED else p.default
+            )
+            for group in operator.plain_parameters
+            for p in group
+        }
+        call = bind_plain(operator, given, current_product())
+        plan = operator.plan(call)
+        operands = (*plan.inputs, plan.output)
+        return plan, tuple(call.tensor(own.parameter).address for own in operands)
+
+    def made(operator: Operator, dtype: DType, shape: tuple[int, ...], variant: str) -> Any:
+        """A variant's arguments; of pixels without the total weight, so that sums are made, if it says so."""
+        variant, _, more = variant.partition(" / ")
+        arguments = operator.workloads.make(np.random.default_rng(5), dtype, shape, variant)
+        if more:
+            del arguments["total_weight"]
+        return arguments | {"out": np.full(shape, 7, dtype.numpy)}
+
+    def variants_of(operator: Operator) -> list[str]:
+        names = [*operator.workloads.VARIANTS]
+        if operator.workloads.PATTERN == "pixels":
+            names += [f"{name} / summed" for name in names]
+        return names
+
+
+if not MODE:
+
+    @pytest.mark.parametrize("mode", ["interpret", "compile"])
+    def test_in_a_process_of_its_own(mode: str) -> None:
+        import triton  # noqa: F401  (where it is missing, this is where it shows)
+
+        command = [sys.executable, "-m", "pytest", __file__, "-x"]
+        environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
+        environment["OPENACLNN_GPU_TESTS"] = mode
+        done = subprocess.run(
+            command, env=environment, cwd=Path(__file__).parent.parent, text=True, timeout=600,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout
+
+
+if MODE == "interpret":
+    SHAPES: dict[str, list[tuple[int, ...]]] = {
+        "elementwise": [
+            (6, 7), (1,), (3,), (16,), (1024,), (1025,), (4, 1000), (2, 3, 4, 5, 6), (1, 1, 2),
+        ],
+        "rows": [(5, 13), (1, 13), (7, 1), (1, 1), (16, 64), (3, 1030), (40, 300), (2, 2057)],
+        "pixels": [
+            (2, 5, 3, 7), (1, 5, 8, 8), (3, 1, 4, 4), (17, 6, 1, 1), (1, 1, 1, 1), (2, 20, 16, 33),
+            (1, 3, 17, 80),
+        ],
+    }  # fmt: skip
+
+    @pytest.fixture(autouse=True)
+    def as_on_a_device() -> Iterator[None]:
+        with np.errstate(all="ignore"):
+            yield
+
+    def run_both(operator: Operator, arguments: Any, run: Any) -> None:
+        """The same bits from `run` as from the plan prepared for this very shape."""
+        out = arguments["out"]
+        plan, addresses = planned(operator, arguments)
+        assert gpu.prepare(plan)(addresses, 0) == 0
+        expected = out.copy()
+        out.fill(7)
+        assert run(addresses, 0, out.shape) == 0
+        np.testing.assert_array_equal(out.view(np.uint8), expected.view(np.uint8))
+
+    @names
+    @dtypes
+    def test_any_shape_has_the_bits_of_its_own_plan(operator: Operator, dtype: DType) -> None:
+        shapes = SHAPES[operator.workloads.PATTERN]
+        for variant in variants_of(operator):
+            run = gpu.sized(planned(operator, made(operator, dtype, shapes[0], variant))[0])
+            assert run is not None
+            for shape in shapes:
+                run_both(operator, made(operator, dtype, shape, variant), run)
+
+    @names
+    def test_a_plan_of_one_position_or_class_serves_all_shapes(operator: Operator) -> None:
+        """Its strides are 0 where others step."""
+        pattern = operator.workloads.PATTERN
+        if pattern == "elementwise":
+            return
+        first = {"rows": [(1, 13), (9, 1), (1, 1)], "pixels": [(1, 5, 2, 3), (3, 1, 2, 2)]}[pattern]
+        for shape in first:
+            for variant in variants_of(operator):
+                run = gpu.sized(planned(operator, made(operator, FLOAT, shape, variant))[0])
+                assert run is not None
+                run_both(operator, made(operator, FLOAT, SHAPES[pattern][0], variant), run)
+
+    @dtypes
+    @pytest.mark.parametrize("off", [0, 1, 3])
+    def test_rows_that_begin_anywhere(dtype: DType, off: int) -> None:
+        """Vectors of rows that are off by as much, in place and beside."""
+        (operator,) = (own for own in OPERATORS if own.workloads.PATTERN == "rows")
+        run = gpu.sized(planned(operator, made(operator, dtype, (5, 13), "mean, weight"))[0])
+        for shape in ((4, 257), (3, 512)):
+            for apart in (0, 1):
+                arguments = made(operator, dtype, shape, "mean, weight")
+                for name, own in (("log_prob", off), ("out", off + apart)):
+                    memory = np.zeros(arguments[name].size + 16, dtype.numpy)
+                    view = memory[own:][: arguments[name].size].reshape(shape)
+                    view[...] = arguments[name]
+                    arguments[name] = view
+                run_both(operator, arguments, run)
+
+    def test_every_form_of_smooth_l1() -> None:
+        (operator,) = (own for own in OPERATORS if "smooth" in own.python_name)
+        for beta in (0.0, 0.7, 1.0, 1e300):
+            for dtype in (FLOAT, FLOAT16):
+                for reduction in ("mean", "none"):
+                    several = [
+                        {name: np.ones(shape, dtype.numpy) for name in tensor_names(operator)}
+                        | {"beta": beta, "reduction": reduction, "out": np.ones(shape, dtype.numpy)}
+                        for shape in ((5, 3), (1027,), (1,), (32, 32))
+                    ]
+                    run = gpu.sized(planned(operator, several[0])[0])
+                    assert run is not None
+                    for arguments in several:
+                        arguments["self"][...] = np.linspace(-3, 4, arguments["out"].size).reshape(
+                            arguments["out"].shape
+                        )
+                        run_both(operator, arguments, run)
+
+    def test_sums_in_many_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+        from openaclnn.engines.gpu import sums
+
+        for name, value in {
+            "FEW_POSITIONS": 8, "FEW_PARTS": 4, "MANY_PARTS": 16, "SUM_BLOCK": 16,
+        }.items():  # fmt: skip
+            monkeypatch.setattr(sums, name, value)
+        for operator in OPERATORS:
+            pattern = operator.workloads.PATTERN
+            if pattern != "elementwise":
+                for variant in variants_of(operator):
+                    arguments = made(operator, FLOAT, SHAPES[pattern][0], variant)
+                    run = gpu.sized(planned(operator, arguments)[0])
+                    for shape in SHAPES[pattern][:5]:
+                        run_both(operator, made(operator, FLOAT, shape, variant), run)
+
+    @names
+    def test_other_patterns_are_declined(operator: Operator) -> None:
+        pattern, variant = operator.workloads.PATTERN, variants_of(operator)[0]
+        arguments = made(operator, FLOAT, SHAPES[pattern][0], variant)
+        assert gpu.sized(planned(operator, arguments)[0]) is not None
+        shape = arguments["out"].shape
+        turned = np.zeros(shape[::-1], np.float32).T
+        spread = np.zeros((*shape[:-1], 2 * shape[-1]), np.float32)[..., ::2]
+        backwards = np.zeros(shape, np.float32)[..., ::-1]
+        for out in (turned, spread, backwards):
+            assert gpu.sized(planned(operator, arguments | {"out": out})[0]) is None
+        if pattern == "elementwise":
+            one = made(operator, FLOAT, (1,), variant)
+            assert gpu.sized(planned(operator, one)[0]) is None
+        else:
+            wide = np.repeat(arguments["target"], 2, axis=-1)[..., ::2]
+            assert gpu.sized(planned(operator, arguments | {"target": wide})[0]) is None
+
+
+if MODE == "compile":
+    import time
+
+    from openaclnn.engines.gpu import scratch, variants
+    from test_gpu_kernels import COMPILED, TwoDevices, device, plans, row_plan  # noqa: F401
+
+    ALIGNED = (1 << 20,) * 8
+
+    @pytest.fixture(autouse=True)
+    def no_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(scratch, "_allocator", lambda: (lambda *_: 1 << 30, lambda at: None))
+
+    def arguments_of(launched: Any) -> tuple[Any, ...]:
+        """Grid, stream, kernel, then what the kernel gets."""
+        return (*launched[:5], *launched[9:])
+
+    SIZES: dict[str, list[tuple[int, ...]]] = {
+        "elementwise": [
+            (1 << 20,),
+            (3, 1 << 18),
+            (1023,),
+            (1 << 31,),
+            (1 << 40,),
+            ((1 << 40) + 4,),
+        ],
+        "rows": [(4096, 4096), (100, 128256), (300_000, 17), (7, 50257), (3, 1 << 34)],
+        "pixels": [(4, 21, 512, 512), (3, 150, 77, 3), (70, 31, 1000, 1000), (999, 9, 1, 1)],
+    }
+
+    @names
+    @pytest.mark.parametrize("off", [0, 4])
+    def test_the_launch_is_the_plan_s_own(operator: Operator, off: int) -> None:
+        """Programs, numbers and constants: the kernel itself need not run to be the same."""
+        pattern = operator.workloads.PATTERN
+        small = {"elementwise": (6, 7), "rows": (5, 13), "pixels": (2, 5, 3, 7)}[pattern]
+        for variant in variants_of(operator):
+            first = made(operator, FLOAT, small, variant)
+            run = gpu.sized(planned(operator, first)[0])
+            assert run is not None
+            for shape in SIZES[pattern]:
+                plan = planned(operator, stretched(operator, first, small, shape))[0]
+                addresses = tuple(at + off for at in ALIGNED[: len(plan.inputs) + 1])
+                COMPILED.clear()
+                gpu.prepare(plan)(addresses, 5)
+                expected = [arguments_of(launched) for _, launched in COMPILED]
+                COMPILED.clear()
+                run(addresses, 5, shape)
+                assert [arguments_of(launched) for _, launched in COMPILED] == expected, shape
+
+    def stretched(operator: Operator, first: Any, small: Any, shape: Any) -> dict[str, Any]:
+        """Arguments of another shape over no memory: nobody reads them."""
+        axis = None if operator.workloads.PATTERN == "elementwise" else 1
+        parts = {small: shape}
+        if axis is not None:
+            parts[small[:1] + small[2:]] = shape[:1] + shape[2:]
+            parts[(small[1],)] = (shape[1],)
+        found = dict(first)
+        for name, own in first.items():
+            if isinstance(own, np.ndarray) and own.shape in parts:
+                sizes = parts[own.shape]
+                strides = np.cumprod([own.itemsize, *sizes[:0:-1]])[::-1]
+                found[name] = np.lib.stride_tricks.as_strided(own, sizes, strides)
+        return found
+
+    @names
+    def test_sizes_with_the_same_constants_are_not_compiled_again(
+        operator: Operator, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        pattern = operator.workloads.PATTERN
+        first, *others = {
+            "elementwise": [(1 << 20,), (1 << 10,), (48,), (7, 5, 16)],
+            "rows": [(1 << 13, 4096), (5001, 8192), (8000, 2048)],
+            "pixels": [(4, 21, 512, 512), (9, 150, 128, 128), (50, 30, 64, 48)],
+        }[pattern]
+        small = {"elementwise": (6, 7), "rows": (5, 13), "pixels": (2, 5, 3, 7)}[pattern]
+        for variant in variants_of(operator):
+            plan = planned(operator, made(operator, BFLOAT16, small, variant))[0]
+            run = gpu.sized(plan)
+            assert run is not None
+            addresses = ALIGNED[: len(plan.inputs) + 1]
+            run(addresses, 5, first)
+            with monkeypatch.context() as patched:
+                patched.setattr(variants, "_compiled", None)
+                for shape in others:
+                    assert run(addresses, 5, shape) == 0
+                again = gpu.sized(plan)
+                assert again is not None
+                assert again(addresses, 5, first) == 0, "another call's variants serve"
+
+    def test_new_numbers_of_a_prepared_plan_are_not_compiled_again(
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        gpu.prepare(row_plan(FLOAT, 5000, 4096, True))(ALIGNED[:4], 5)
+        monkeypatch.setattr(variants, "_compiled", None)
+        gpu.prepare(row_plan(FLOAT, 6000, 4096, True))(ALIGNED[:4], 5)
+
+    def test_several_devices_are_declined(monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(runners, "device_library", TwoDevices)
+        assert gpu.sized(plans(FLOAT)["flat"]) is None
+
+    @names
+    def test_python_s_part_of_a_new_size(operator: Operator) -> None:
+        """Printed, not asserted: machines differ."""
+        pattern = operator.workloads.PATTERN
+        small = {"elementwise": (6, 7), "rows": (5, 13), "pixels": (2, 5, 3, 7)}[pattern]
+        shapes: list[tuple[int, ...]] = [
+            {"elementwise": (16 * n, 4), "rows": (n, 4096), "pixels": (n, 16, 64, 64)}[pattern]
+            for n in range(5000, 7000)
+        ]
+        for variant in variants_of(operator):
+            plan = planned(operator, made(operator, FLOAT, small, variant))[0]
+            run = gpu.sized(plan)
+            assert run is not None
+            addresses = ALIGNED[: len(plan.inputs) + 1]
+            run(addresses, 5, shapes[0])
+            COMPILED.clear()
+            start = time.perf_counter()
+            for shape in shapes:
+                run(addresses, 5, shape)
+            spent = (time.perf_counter() - start) / len(shapes) * 1e6
+            launches = len(COMPILED) / len(shapes)
+            print(f"{operator.python_name}, {variant}: {spent:.1f} us, {launches:.0f} launches")
