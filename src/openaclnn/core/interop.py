@@ -108,9 +108,11 @@ def _from_torch(value: Any) -> Tensor:
     if not made.empty:
         low, high = extent(made)
         if not address or start + low < 0 or start + high > size:
-            got = f"a {type(value).__name__} whose view needs {start + high} bytes of {size}"
-            lacks = "one without" if not address else got
-            raise TypeError(f"a tensor whose view lies inside memory of its own, got {lacks}")
+            kind = type(value).__name__
+            lacks = f"whose view needs {start + high} bytes of {size}" if address else "without any"
+            raise TypeError(
+                f"a tensor whose view lies inside memory of its own, got a {kind} {lacks}"
+            )
     return made
 
 

@@ -1,0 +1,184 @@
+"""Tensors and arrays that are not what they seem: refused by name, on both roads and in both phases; never read."""
+
+from __future__ import annotations
+
+import gc
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+import torch
+
+import openaclnn
+from openaclnn import acl, aclnn
+
+
+def fake() -> Any:
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    return FakeTensorMode().from_tensor(torch.ones(4))
+
+
+def shortened() -> Any:
+    tensor = torch.ones(4)
+    tensor.untyped_storage().resize_(8)
+    return tensor
+
+
+def emptied() -> Any:
+    tensor = torch.ones(4)
+    tensor.untyped_storage().resize_(0)
+    return tensor
+
+
+def masked() -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return torch.masked.masked_tensor(torch.ones(4), torch.tensor([True, False, True, True]))
+
+
+def nested() -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return torch.nested.nested_tensor([torch.ones(2), torch.ones(2)])
+
+
+def quantised() -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return torch.quantize_per_tensor(torch.ones(4), 0.1, 0, torch.qint8)
+
+
+class Null:
+    """A DLPack producer that lost its data."""
+
+    def __init__(self) -> None:
+        self.array = np.ones(4, np.float32)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (1, 0)
+
+    def __dlpack__(self, **options: Any) -> Any:
+        import ctypes
+
+        capsule = self.array.__dlpack__(max_version=(1, 0))
+        get = ctypes.pythonapi.PyCapsule_GetPointer
+        get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+        words = (ctypes.c_void_p * 5).from_address(get(capsule, b"dltensor_versioned"))
+        words[4] = 0  # after version, manager, deleter and flags
+        self.kept = capsule
+        return capsule
+
+
+class Angry:
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (1, 0)
+
+    def __dlpack__(self, **options: Any) -> Any:
+        raise BufferError("not today")
+
+
+class Wrong(Angry):
+    def __dlpack__(self, **options: Any) -> Any:
+        return "no capsule"
+
+
+STRANGE: dict[str, tuple[Callable[[], Any], str]] = {
+    "fake": (fake, "FakeTensor"),
+    "zero": (lambda: torch._efficientzerotensor(4), "memory of its own"),
+    "emptied": (emptied, "memory of its own"),
+    "masked tensor": (masked, "Tensor"),
+    "meta": (lambda: torch.ones(4, device="meta"), "meta"),
+    "sparse": (lambda: torch.ones(4).to_sparse(), "sparse"),
+    "mkldnn": (lambda: torch.ones(4).to_mkldnn(), "mkldnn"),
+    "nested": (nested, "Nested"),
+    "quantised": (quantised, "qint8"),
+    "masked array": (lambda: np.ma.masked_array(np.ones(4, np.float32), [0, 1, 0, 0]), "masked"),
+    "bare bytes": (lambda: np.ones(4, np.float16).view("V2"), r"ml_dtypes\.bfloat16"),
+    "null": (Null, "null address"),
+    "angry": (Angry, "not today"),
+    "wrong": (Wrong, "DLPack"),
+}
+
+
+@pytest.mark.parametrize("name", STRANGE)
+def test_strange_arrays_are_refused_by_name(name: str) -> None:
+    make, said = STRANGE[name]
+    good = torch.ones(4)
+    for _ in range(3):
+        openaclnn.elu_backward(good, good)  # so that a road is open
+    for _ in range(2):
+        with pytest.raises(openaclnn.AclnnError, match=said) as caught:
+            openaclnn.elu_backward(good, make())
+        assert caught.value.parameter == "selfOrResult"
+        with pytest.raises(openaclnn.AclnnError, match=said):
+            openaclnn.elu_backward(good, good, out=make())
+    out = np.zeros(4, np.float32)
+    status, _, executor = aclnn.aclnnEluBackwardGetWorkspaceSize(
+        good, 1.0, 1.0, 1.0, False, make(), out
+    )
+    assert (status, executor) == (161002, None)
+    assert "selfOrResult" in (aclnn.aclGetRecentErrMsg() or "")
+
+
+def test_a_view_past_its_storage_is_refused_on_the_full_way() -> None:
+    """The short road does not ask for the storage's size: that would cost as much as all else."""
+    good = torch.ones(4)
+    with openaclnn.use_engine("cpu"):
+        with pytest.raises(openaclnn.AclnnError, match="16 bytes of 8"):
+            openaclnn.elu_backward(good, shortened())
+        with pytest.raises(openaclnn.AclnnError, match="16 bytes of 8"):
+            openaclnn.elu_backward(good, good, out=shortened())
+
+
+def test_wrapped_tensors_are_refused() -> None:
+    seen = []
+
+    def inside(x: Any) -> Any:
+        with pytest.raises(openaclnn.AclnnError, match="memory of its own"):
+            openaclnn.elu_backward(x, x)
+        seen.append(True)
+        return x.sum()
+
+    torch.func.vmap(inside)(torch.ones(3, 4))
+    torch.func.grad(inside)(torch.ones(4))
+    assert len(seen) == 2
+
+
+def test_the_storage_is_kept_not_the_tensor() -> None:
+    """Between the phases a tensor may get other data; what was checked is what is read."""
+    x, gradient = torch.full((100_000,), 2.0), torch.ones(100_000)
+    out = np.zeros(100_000, np.float32)
+    status, _, executor = aclnn.aclnnEluBackwardGetWorkspaceSize(
+        gradient, 1.0, 1.0, 1.0, False, x, out
+    )
+    assert status == 0
+    x.data = torch.zeros(1)
+    gc.collect()
+    filler = [torch.full((100_000,), -5.0) for _ in range(8)]
+    assert aclnn.aclnnEluBackward(None, 0, executor, None) == 0
+    assert acl.aclrtSynchronizeStream(None) == 0
+    assert (out == 1).all()
+    del filler
+
+
+def test_the_oracle_owns_what_it_reads() -> None:
+    operator = openaclnn.find_operator("l1_loss_backward")
+    scalar = ml_dtypes.bfloat16(3.0)
+    x = np.ones(4, ml_dtypes.bfloat16)
+    for _ in range(50):
+        got = operator.oracle(np.asarray(1, ml_dtypes.bfloat16), x, scalar, reduction="none")
+        np.testing.assert_array_equal(got, -1.0)
+
+
+def test_odd_products_and_numbers_are_refused_with_all_four_words() -> None:
+    x = np.ones(3, np.float32)
+    with pytest.raises(openaclnn.AclnnError, match=r"product: expected one of default, .*, got 5"):
+        openaclnn.elu_backward(x, x, product=5)
+    with pytest.raises(openaclnn.AclnnError, match=r"product: expected one of .*, got 'abacus'"):
+        openaclnn.elu_backward(x, x, product="abacus")
+    with pytest.raises(openaclnn.AclnnError, match=f"alpha: expected .*64 bits.*, got {2**64}"):
+        openaclnn.elu_backward(x, x, alpha=2**64)
