@@ -137,7 +137,7 @@ def test_choosing_a_product() -> None:
         openaclnn.elu_backward(x, x)
     with pytest.raises(openaclnn.AclnnError):
         openaclnn.elu_backward(x, x, product="910")
-    with pytest.raises(ValueError, match="one of default, 950|known products: default, 950"):
+    with pytest.raises(ValueError, match="one of default, 950"):
         openaclnn.elu_backward(x, x, product="911")
     assert find_product("910B").tag == "a2"
 
