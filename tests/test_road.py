@@ -21,6 +21,7 @@ from conftest import OPERATORS, assert_matches_oracle, plain
 from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import BFLOAT16, FLOAT, FLOAT16, FLOATS
 from openaclnn.core.status import AclnnError
+from openaclnn.engines import dispatch
 from openaclnn.engines.cpu import pool
 from openaclnn.engines.machine import objects
 from openaclnn.repeat import slots as at
@@ -412,7 +413,7 @@ def test_numbers_of_the_same_value_take_the_road(taken: list[bool]) -> None:
     openaclnn.elu_backward(g, x, alpha=float("1.25"))
     taken.clear()
     openaclnn.elu_backward(g, x, alpha=float("1.25"))
-    openaclnn.elu_backward(g, x, alpha=1.2500001)
+    openaclnn.elu_backward(g, x, alpha=0.0)  # which another form serves
     openaclnn.elu_backward(g, x, alpha=2)
     openaclnn.elu_backward(g, x, alpha=int("2"))
     with pytest.raises(AclnnError):
@@ -543,3 +544,42 @@ def test_threads_that_call_beside_each_other(taken: list[bool]) -> None:
     for thread in threads:
         thread.join()
     assert not failures
+
+
+NUMBERS = [
+    1.0, -1.0, 0.0, -0.0, 0.5, 1.5, 2.0, 0.7, -0.7, 1e-3, 1e-5, 3e-6, 1e-20, 1e-40, 1e20, 3e38, 1e39, 2.0**-16,
+    2.0**-60, 2.0**60, 2.0**-61, 0.1, 1 / 3, 1.6732632423543772, 1.0507009873554805, np.inf, -np.inf, np.nan,
+    1.0000000001, 0.99999999, 4.0, 2.0**-20,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_any_numbers_have_the_bits_of_the_full_way(dtype: Any, taken: list[bool]) -> None:
+    """What a kind derives from other numbers is what the full way makes of them, refusals included."""
+    rng = np.random.default_rng(37)
+    g, x, y = ((3 * rng.normal(size=200)).astype(dtype.numpy) for _ in range(3))
+
+    def both(function: Any, *arrays: Any, **options: Any) -> None:
+        results: list[Any] = []
+        for _ in range(2):  # by the road if it can be, then by the full way
+            try:
+                results.append(function(*arrays, **options).view(np.uint8))
+            except AclnnError as error:
+                results.append(str(error))
+            if len(results) == 1:
+                token = dispatch.engine_variable.set("cpu")
+        dispatch.engine_variable.reset(token)
+        np.testing.assert_array_equal(results[0], results[1], str(options))
+
+    with np.errstate(all="ignore"):
+        for _ in range(1500):
+            alpha, scale, inner = (NUMBERS[rng.integers(len(NUMBERS))] for _ in range(3))
+            given = {"alpha": alpha, "scale": scale, "is_result": bool(rng.integers(2))}
+            both(
+                openaclnn.elu_backward, g, x, **given, input_scale=inner if rng.integers(2) else 1.0
+            )
+        for beta in NUMBERS * 3:
+            for reduction in ("none", "mean"):
+                both(openaclnn.smooth_l1_loss_backward, g, x, y, beta=beta, reduction=reduction)
+        served = sum(taken)
+    assert served > 400

@@ -52,6 +52,9 @@ class _Road:
         self.views = code.frame("i64", at.MAX_ARRAYS * at.VIEW_SLOTS)
         self.doubt = _Doubt(code)
         self.result, self.keep = (code.variable(code.integer(0)) for _ in range(2))
+        # Constants for other numbers than a record's, made while searching.
+        self.moved = code.variable(code.integer(0))
+        self.derived = code.frame("i64", at.MAX_CONSTANTS)
 
     def write(self, number: Value) -> None:
         code, control, doubt = self.code, self.control, self.doubt
@@ -172,10 +175,13 @@ class _Road:
         with code.loop(0, self.control.read(at.KINDS)) as kind, code.when(found.get() < 0):
             record = self.record(kind)
             differs.reset()
+            self.moved.set(code.integer(0))
             with code.loop(0, self.arrays) as index, differs.when_none():
                 self.compare(differs, record, index)
             with code.loop(0, self.options) as index, differs.when_none():
                 self.compare_option(differs, record, index)
+            with differs.when_none(), code.when(self.moved.get().differs(0)):
+                self.derive(differs, record)
             with differs.when_none():
                 found.set(kind)
 
@@ -257,12 +263,32 @@ class _Road:
             with differs.when_none(), code.either(is_float) as (floating, integer):
                 with floating:
                     bits = code.slots(item).read(objects.FLOAT_VALUE)
-                    differs.expect(bits.equals(own.read(at.BITS)))
+                    other = bits.differs(own.read(at.BITS))
+                    self.moved.set(self.moved.get() | other.to("i64"))
+                    differs.expect(~other | record.read(at.DERIVE).differs(0))
                 with integer:
                     value = control.call(at.AS_INT64, "i64", item)
                     differs.expect(value.equals(own.read(at.BITS)))
                     with code.when(value.equals(-1)):  # or too large for 64 bits
                         control.call(at.CLEAR, None)
+
+    def derive(self, differs: _Doubt, record: Array) -> None:
+        """The constants of a kind for other floats than it was remembered with, if it serves them."""
+        code, control = self.code, self.control
+        numbers = code.frame("f64", at.MAX_DERIVED)
+        with code.loop(0, record.read(at.DERIVED)) as index:
+            item = self.given.read(self.arrays + record.at(at.SOURCE).read(index))
+            is_float = code.slots(item).read(objects.OBJECT_TYPE).equals(control.read(at.FLOAT))
+            with code.either(is_float) as (floating, integer):
+                with floating:
+                    bits = code.slots(item).read(objects.FLOAT_VALUE)
+                    numbers.write(index, bits.bits_as("f64"))
+                with integer:  # its value was compared
+                    numbers.write(index, control.call(at.AS_INT64, "i64", item).to("f64"))
+        with code.loop(0, record.read(at.CONSTANTS)) as index:
+            self.derived.write(index, record.at(at.CONSTANT).read(index))
+        serves = code.call(record.read(at.DERIVE), "i64", numbers, self.derived)
+        differs.expect(serves.differs(0))
 
     # What it takes to run it.
 
@@ -277,8 +303,10 @@ class _Road:
         count = lead.read(at.SIZE)
         output = self.own(record, self.last).read(at.PLACE)
         launch = Launch(code, code.slots(control.read(at.POOL)))
+        moved = self.moved.get().differs(0)
         with code.loop(0, constants) as index:
-            launch.arguments.write(index, record.at(at.CONSTANT).read(index))
+            own, other = record.at(at.CONSTANT).read(index), self.derived.read(index)
+            launch.arguments.write(index, moved.choose(other, own))
         with code.when(record.read(at.RECIPROCAL) >= 0):
             share = (code.double(1.0) / count.to("f64")).to("f32").bits_as("i32").unsigned("i64")
             launch.arguments.write(record.read(at.RECIPROCAL), share)

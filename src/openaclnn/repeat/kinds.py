@@ -79,7 +79,9 @@ class Road:
         plain = BY_VALUE.issuperset(map(type, options))
         if not (library and fits and plain and _compiler()):
             return
-        record, kept = _record(self._places(plan), plan, choice, arrays, options, result, library)
+        record, kept = _record(
+            self._places(plan), plan, choice, arrays, options, self._options, result, library
+        )
         self._enter(record, kept, library)
 
     def _places(self, plan: Plan) -> list[int]:
@@ -182,6 +184,7 @@ def _record(
     choice: Choice,
     arrays: Sequence[Any],
     options: Sequence[Any],
+    names: Sequence[str],
     result: Any,
     library: int,
 ) -> tuple[list[int], Any]:
@@ -212,6 +215,7 @@ def _record(
         record += 0, 0, *ANY_COUNT, -1
     axes = result.ndim if plan.classes else 0
     record += len(constants), len(operands), sized is not None, axes
+    record += _derivation(flat if lead >= 0 else None, names, options)
     record += constants + (0,) * (at.MAX_CONSTANTS - len(constants))
     for array, place, (pattern, mask) in zip(whole, places, patterns, strict=True):
         if array is None:
@@ -241,6 +245,21 @@ def _record(
 
 ANY_COUNT = (1, 1 << 62)
 _NO_AXES = (0,) * (2 * at.MAX_AXES)
+
+
+def _derivation(flat: Any, names: Sequence[str], options: Sequence[Any]) -> list[int]:
+    """The function that derives constants from other floats, how many numbers it takes, and which options those are.
+
+    It must take all floats there are: one that it did not see could change unseen.
+    """
+    nothing = [0] * (2 + at.MAX_DERIVED)
+    if flat is None or not flat.derive or not {*flat.derived_from} <= {*names}:
+        return nothing
+    floats = {name for name, own in zip(names, options, strict=True) if type(own) is float}
+    places = [names.index(name) for name in flat.derived_from]
+    if len(places) > at.MAX_DERIVED or not floats <= {*flat.derived_from}:
+        return nothing
+    return [flat.derive, len(places), *places, *[0] * (at.MAX_DERIVED - len(places))]
 
 
 def _expected(array: Any, library: int) -> tuple[int, int, int, tuple[int, ...]]:

@@ -24,9 +24,11 @@ ABSENT, NUMPY, TORCH = 0, 1, 2  # LIBRARY
 # A record: what a kind of call is told by, and what runs it.
 (
     KEEP, OWN_LIBRARY, LEAD, FRESH, MAKE, MAKE_LARGE, LARGE_FROM, MAKE_DTYPE, RUNNER, KERNEL, GRAIN,
-    COUNT_FROM, COUNT_BELOW, RECIPROCAL, CONSTANTS, ADDRESSES, SIZED, LEAD_AXES,
-) = range(18)  # fmt: skip
-CONSTANT = 18
+    COUNT_FROM, COUNT_BELOW, RECIPROCAL, CONSTANTS, ADDRESSES, SIZED, LEAD_AXES, DERIVE, DERIVED, SOURCE,
+) = range(21)  # fmt: skip
+# DERIVED options, from SOURCE on, are the numbers that constants derive from.
+MAX_DERIVED = 4
+CONSTANT = SOURCE + MAX_DERIVED
 FIRST_ARRAY = CONSTANT + MAX_CONSTANTS
 
 # Of each array: how it must lie, where among a kernel's operands it stands, what bytes from its first element on it

@@ -15,6 +15,7 @@ from openaclnn.engines.cpu.forms import (
     Form,
     Signature,
     constants,
+    derive_address,
     formula_form,
     kernel_address,
 )
@@ -70,7 +71,11 @@ class Elementwise:
         if not layout.flat or any(operand.offset for operand in (*plan.inputs, plan.output)):
             return run, None
         reciprocal = form.names.index(plan.reciprocal) if plan.reciprocal else -1
-        return run, Flat(kernel, tiles.GRAIN, tuple(numbers), reciprocal, form.counts, form)
+        derived = () if form.derive is None else form.derive.numbers
+        return run, Flat(
+            kernel, tiles.GRAIN, tuple(numbers), reciprocal, form.counts, form, derive_address(form),
+            derived,
+        )  # fmt: skip
 
     def variants(self) -> Iterator[Plan]:
         """Plans of one dtype throughout, dense and with one first value, by all forms; and strided ones."""

@@ -22,24 +22,27 @@ from openaclnn.engines.formulas.probe import words_of
 from openaclnn.engines.machine import cache
 from openaclnn.engines.machine.code import Code
 from openaclnn.engines.machine.host import machine
-from openaclnn.engines.machine.kinds import SIZE
+from openaclnn.engines.machine.kinds import SIZE, signature
 from openaclnn.engines.machine.values import Shape, Value
 
 __all__ = [
     "ANY_COUNT",
     "TUNED",
+    "Derive",
     "Flat",
     "Form",
     "Signature",
     "Site",
     "Tuned",
     "constants",
+    "derive_address",
     "formula_form",
     "tuned",
 ]
 
 
 ANY_COUNT = (1, 1 << 62)
+DERIVE = signature("i64", "i64", "i64")
 
 
 class Flat(NamedTuple):
@@ -51,6 +54,19 @@ class Flat(NamedTuple):
     reciprocal: int  # which constant is one over the count; -1: none
     counts: tuple[int, int]  # of elements that it serves: from, below
     keep: Any  # what constants point into
+    derive: int = 0  # the function that makes constants of other numbers; 0: none
+    derived_from: tuple[str, ...] = ()  # the plan's numbers that it takes
+
+
+class Derive(NamedTuple):
+    """How a form's constants follow from a plan's numbers, as code: a call with other numbers needs nothing else.
+
+    `write(code, numbers)` gets FLOAT values as float64 and gives whether the form serves them, and some of its constants by
+    their places. Numbers that break an operator's rules must not be served.
+    """
+
+    numbers: tuple[str, ...]
+    write: Callable[[Code, list[Value]], tuple[Value, dict[int, Value]]]
 
 
 class Form(NamedTuple):
@@ -62,6 +78,7 @@ class Form(NamedTuple):
     table: Any = None  # 65,536 float32 values, after the numbers
     names: tuple[str, ...] = ()  # of the numbers that the plan has too
     counts: tuple[int, int] = ANY_COUNT  # of elements that it serves: from, below
+    derive: Derive | None = None
 
 
 class Tuned(NamedTuple):
@@ -245,3 +262,22 @@ def constants(form: Form) -> list[int]:
         packed = struct.pack(f"{count}f", *map(float_of, values))
     bits = struct.unpack(f"{count}I", packed)
     return list(bits) if form.table is None else [*bits, form.table.ctypes.data]
+
+
+def derive_address(form: Form) -> int:
+    """The compiled `int64_t derive(double *numbers, int64_t *constants)` of a form: not 0 where it serves them."""
+    derive = form.derive
+    if derive is None:
+        return 0
+
+    def emit(code: Code, arguments: Sequence[Value]) -> None:
+        given, constants = code.array(arguments[0], "f64"), code.slots(arguments[1])
+        numbers = [given.read(index).to("f32").to("f64") for index in range(len(derive.numbers))]
+        serves, made = derive.write(code, numbers)
+        for place, number in made.items():
+            rounded = number.to("f32")
+            plain = rounded.is_nan().choose(math.nan, rounded)
+            constants.write(place, plain.bits_as("i32").unsigned("i64"))
+        code.leave(serves.to("i64"))
+
+    return cache.compiled(f"{form.name}.numbers", emit, DERIVE)

@@ -20,6 +20,7 @@ from openaclnn.engines.cpu import numerics, pool
 from openaclnn.engines.cpu.exponential import Exp
 from openaclnn.engines.cpu.forms import (
     ANY_COUNT,
+    Derive,
     Form,
     Signature,
     Site,
@@ -30,6 +31,7 @@ from openaclnn.engines.cpu.forms import (
 )
 from openaclnn.engines.formulas import described
 from openaclnn.engines.formulas import words as formula_words
+from openaclnn.engines.machine.code import Code
 from openaclnn.engines.machine.host import machine
 from openaclnn.engines.machine.values import Shape, Value, intrinsic, maximum
 
@@ -38,6 +40,7 @@ from openaclnn.engines.machine.values import Shape, Value, intrinsic, maximum
 TABLE_FROM, TABLE_LANES = 1 << 15, 4
 
 NEGATIVE_LIMIT = -104.66  # below it exp is 0
+NUMBERS = ("alpha", "scale", "input_scale")
 
 
 def _numbers(alpha: float, scale: float, inner: float, is_result: bool = False) -> dict[str, Any]:
@@ -63,7 +66,13 @@ def from_result(plan: Plan) -> Form | None:
         return None
     # Of two FLOATs the product is exact in float64, so that it is rounded once.
     slope = float_of(float_of(numbers["alpha"]) * float_of(numbers["scale"]))
-    return formula_form(_FROM_RESULT, {"slope": slope, "scale": numbers["scale"]})
+    form = formula_form(_FROM_RESULT, {"slope": slope, "scale": numbers["scale"]})
+    return form._replace(derive=Derive(NUMBERS, _derive_from_result))
+
+
+def _derive_from_result(code: Code, numbers: list[Value]) -> tuple[Value, dict[int, Value]]:
+    alpha, scale, inner = numbers
+    return inner.equals(1.0) & ~(alpha < 0.0), {0: alpha * scale, 1: scale}
 
 
 class _Folded(NamedTuple):
@@ -118,7 +127,40 @@ def _computed(scalars: _Folded, dtype: str) -> Form:
     bound = NEGATIVE_LIMIT / abs(inner)  # beyond it exp(inner * x) is 0, or infinite
 
     name, write = _written(joined, inner == 1, span, shared > 0, apart > 0)
-    return Form(name, write, (multiplier, scale * 2.0**shared, inner, bound, 2.0**-lift))
+    numbers = (multiplier, scale * 2.0**shared, inner, bound, 2.0**-lift)
+    derive = _derivation(joined, inner == 1, inner > 0, shared > 0, apart > 0)
+    return Form(name, write, numbers, derive=derive)
+
+
+@cache
+def _derivation(joined: bool, unit: bool, rising: bool, shared: bool, apart: bool) -> Derive:
+    """`folded` and `_computed` as code, for numbers that come to the form of these marks."""
+
+    def write(code: Code, numbers: list[Value]) -> tuple[Value, dict[int, Value]]:
+        alpha, scale, inner = numbers
+        product = alpha * scale * inner
+        size, inner_size = product.size(), inner.size()
+        serves = (size > 2.0**-16) & (size <= (2.0**80 if rising else 1.0))
+        serves = serves & (inner_size > 2.0**-60) & (inner_size < 2.0**60)
+        serves = serves & (scale.size() < math.inf) & ((inner > 0.0) if rising else (inner < 0.0))
+        serves = serves & (inner.equals(1.0) if unit else inner.differs(1.0))
+        multiplier, lift = product.to("f32").to("f64"), code.integer(0)
+        if rising:
+            exponent = ((product.bits_as("i64") >> 52) & 0x7FF) - 1022  # as frexp has it
+            lift = (exponent < 1).choose(1 - exponent, 0)
+        power = ((lift + 1023) << 52).bits_as("f64")
+        lifted = lift > 0
+        serves = serves & (lifted if shared or apart else ~lifted)
+        multiplier = multiplier * power
+        positive = scale * power if shared else scale
+        if unit and not apart:
+            same = multiplier.equals(positive)
+            serves = serves & (same if joined else ~same)
+        falling = ((1023 - lift) << 52).bits_as("f64")
+        bound = NEGATIVE_LIMIT / inner_size
+        return serves, dict(enumerate((multiplier, positive, inner, bound, falling)))
+
+    return Derive(NUMBERS, write)
 
 
 @cache

@@ -8,9 +8,10 @@ import numpy as np
 
 from openaclnn.core.dtypes import float_of
 from openaclnn.core.plan import Plan
-from openaclnn.engines.cpu.forms import Form, formula_form, tuned
-from openaclnn.engines.formulas import described
+from openaclnn.engines.cpu.forms import Derive, Form, formula_form, tuned
+from openaclnn.engines.formulas import Formula, described
 from openaclnn.engines.formulas.words import Value, fma, maximum, minimum
+from openaclnn.engines.machine.code import Code
 
 
 def smooth_l1_unit(
@@ -59,7 +60,33 @@ def clamped(plan: Plan) -> Form | None:
     numbers = {"beta": beta, "inverse": inverse, "remnant": remnant, "mean_scale": scale}
     power_of_two = math.frexp(beta)[0] == 0.5
     chosen = _UNIT if beta == 1 else _EXACT if power_of_two else _CORRECTED
-    return formula_form(chosen, numbers, {"scaled": bool(plan.reciprocal) or scale != 1})
+    form = formula_form(chosen, numbers, {"scaled": bool(plan.reciprocal) or scale != 1})
+    return form._replace(derive=_DERIVE[chosen])
+
+
+def _derivation(chosen: Formula) -> Derive:
+    """`clamped` and `_inverse` as code, for a beta that comes to this form."""
+
+    def write(code: Code, numbers: list[Value]) -> tuple[Value, dict[int, Value]]:
+        (beta,) = numbers
+        serves = (beta > 2.0**-60) & (beta < 2.0**60)
+        one = beta.equals(1.0)
+        power_of_two = (beta.bits_as("i64") & ((1 << 52) - 1)).equals(0)
+        serves = serves & (one if chosen is _UNIT else ~one)
+        if chosen is not _UNIT:
+            serves = serves & (power_of_two if chosen is _EXACT else ~power_of_two)
+        exact = code.double(1.0) / beta
+        rounded = exact.to("f32")
+        below = (rounded.bits_as("i32") - 1).bits_as("f32")
+        high = (rounded.to("f64") > exact).choose(below, rounded).to("f64")
+        made = {"beta": beta, "inverse": high, "remnant": exact - high}
+        places = {name: place for place, name in enumerate(chosen.numbers)}
+        return serves, {places[name]: value for name, value in made.items() if name in places}
+
+    return Derive(("beta",), write)
+
+
+_DERIVE = {chosen: _derivation(chosen) for chosen in (_UNIT, _EXACT, _CORRECTED)}
 
 
 def _inverse(beta: float) -> tuple[float, float]:
