@@ -25,7 +25,13 @@ from openaclnn.engines.cpu.classes.parameters import (
     pack,
     places,
 )
-from openaclnn.engines.cpu.classes.sized import Passes, SizedRunner, row_major, sized_runner
+from openaclnn.engines.cpu.classes.sized import (
+    Passes,
+    SizedRunner,
+    launched,
+    row_major,
+    sized_runner,
+)
 from openaclnn.engines.cpu.classes.tile import TILE_CLASSES, TILE_ROWS, Tile
 from openaclnn.engines.cpu.registry import KERNELS, Runner
 from openaclnn.engines.machine.cache import Emit, compiled
@@ -136,13 +142,10 @@ class CrossEntropy:
         at = block.buffer_info()[0]
         if pieces <= grain or not _sums_apart(numbers, positions, classes):
             return pool.bind(write, pieces, grain, at, 0, keep=(block, table))
-        blocks = _sum_blocks(numbers, positions, classes)
+        one = Passes({}, write, pieces, grain, sums, _sum_blocks(numbers, positions, classes))
 
         def run(addresses: Sequence[int], stream: int = 0, keep: Any = (block, table)) -> int:
-            scratch = np.empty(2 * blocks)
-            place = scratch.ctypes.data
-            pool.launch(sums, blocks, totals.GRAIN, at, place, *addresses)
-            return pool.launch(write, pieces, grain, at, place, *addresses)
+            return launched(one, at, addresses)
 
         return run
 

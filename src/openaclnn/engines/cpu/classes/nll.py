@@ -6,8 +6,6 @@ import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from openaclnn.core.dtypes import FLOATS, INT32, INT64, UINT8, DType
 from openaclnn.core.plan import Operand, Plan
 from openaclnn.core.tensor import element_count
@@ -23,7 +21,13 @@ from openaclnn.engines.cpu.classes.parameters import (
 )
 from openaclnn.engines.cpu.classes.pieces import emit_pieces
 from openaclnn.engines.cpu.classes.select import Select
-from openaclnn.engines.cpu.classes.sized import Passes, SizedRunner, row_major, sized_runner
+from openaclnn.engines.cpu.classes.sized import (
+    Passes,
+    SizedRunner,
+    launched,
+    row_major,
+    sized_runner,
+)
 from openaclnn.engines.cpu.registry import KERNELS, Runner
 from openaclnn.engines.machine.cache import compiled
 from openaclnn.engines.machine.code import Code
@@ -132,17 +136,13 @@ class NllLoss2d:
         at = block.buffer_info()[0]
         if not sums_first and not clears_first:
             return pool.bind(write, pieces, grain, at, 0, keep=block)
-        blocks = totals.block_count(positions)
+        one = Passes(
+            {}, write, pieces, grain, sums if sums_first else 0, totals.block_count(positions),
+            clear if clears_first else 0, -(-size // SPAN),
+        )  # fmt: skip
 
         def run(addresses: Sequence[int], stream: int = 0, keep: Any = block) -> int:
-            place = 0
-            if sums_first:
-                scratch = np.empty(2 * blocks)
-                place = scratch.ctypes.data
-                pool.launch(sums, blocks, totals.GRAIN, at, place, *addresses)
-            if clears_first:
-                pool.launch(clear, -(-size // SPAN), 1, at, place, *addresses)
-            return pool.launch(write, pieces, grain, at, place, *addresses)
+            return launched(one, at, addresses)
 
         return run
 

@@ -15,7 +15,7 @@ from openaclnn.core.plan import Plan
 from openaclnn.engines.cpu import pool
 from openaclnn.engines.cpu.classes import totals
 
-__all__ = ["Passes", "SizedRunner", "row_major", "sized_runner"]
+__all__ = ["Passes", "SizedRunner", "launched", "row_major", "sized_runner"]
 
 SizedRunner = Callable[[Sequence[int], int, tuple[int, ...]], int]
 """Of the operands' addresses, a stream and the output's shape; not 0 where the full way must look."""
@@ -26,7 +26,7 @@ KEPT = 64  # shapes whose block is kept: a repeated size costs nothing more
 class Passes(NamedTuple):
     """A problem of one size: the slots that it decides, and the launches it takes."""
 
-    slots: Mapping[int, int]
+    slots: Mapping[int, int]  # none where a block was made for this size
     kernel: int
     pieces: int
     grain: int
@@ -78,13 +78,18 @@ def sized_runner(
         if made is None:
             return 1
         _, at, one = made
-        place, scratch = 0, None
-        if one.sums:
-            scratch = np.empty(2 * one.sum_blocks)
-            place = scratch.ctypes.data
-            pool.launch(one.sums, one.sum_blocks, totals.GRAIN, at, place, *addresses)
-        if one.clear:
-            pool.launch(one.clear, one.spans, 1, at, place, *addresses)
-        return pool.launch(one.kernel, one.pieces, one.grain, at, place, *addresses)
+        return launched(one, at, addresses)
 
     return run
+
+
+def launched(one: Passes, at: int, addresses: Sequence[int]) -> int:
+    """Run a problem whose parameters lie at an address; its status word."""
+    place, scratch = 0, None
+    if one.sums:
+        scratch = np.empty(2 * one.sum_blocks)
+        place = scratch.ctypes.data
+        pool.launch(one.sums, one.sum_blocks, totals.GRAIN, at, place, *addresses)
+    if one.clear:
+        pool.launch(one.clear, one.spans, 1, at, place, *addresses)
+    return pool.launch(one.kernel, one.pieces, one.grain, at, place, *addresses)
