@@ -5,19 +5,17 @@ Whatever is not as a kind wants it gives NotImplemented, and the call takes the 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
-
 from openaclnn.engines.cpu.launcher import Launch
 from openaclnn.engines.machine import objects
 from openaclnn.engines.machine.code import Array, Code
-from openaclnn.engines.machine.values import Value, Variable
+from openaclnn.engines.machine.values import Value
 from openaclnn.repeat import slots as at
+from openaclnn.repeat.look import LOW_HALF
+from openaclnn.repeat.search import Search
 
 __all__ = ["emit_road"]
 
 HOST = 1  # DLPack's number for the CPU
-LOW_HALF = 0xFFFFFFFF
 
 
 def emit_road(code: Code, control: Array, given: Array, number: Value) -> None:
@@ -25,36 +23,8 @@ def emit_road(code: Code, control: Array, given: Array, number: Value) -> None:
     _Road(code, control, given).write(number)
 
 
-class _Doubt:
-    """What was found so far: while nothing speaks against it, `when_none` is entered."""
-
-    def __init__(self, code: Code) -> None:
-        self.code = code
-        self.found = code.variable(code.integer(0))
-
-    def reset(self) -> None:
-        self.found.set(self.code.integer(0))
-
-    def expect(self, condition: Value) -> None:
-        self.found.set(self.found.get() | (~condition).to("i64"))
-
-    def when_none(self) -> AbstractContextManager[None]:
-        return self.code.when(self.found.get().equals(0))
-
-
-class _Road:
+class _Road(Search):
     """The function being written."""
-
-    def __init__(self, code: Code, control: Array, given: Array) -> None:
-        self.code, self.control, self.given = code, control, given
-        self.arrays, self.options = control.read(at.ARRAYS), control.read(at.OPTIONS)
-        self.last = self.arrays - 1
-        self.views = code.frame("i64", at.MAX_ARRAYS * at.VIEW_SLOTS)
-        self.doubt = _Doubt(code)
-        self.result, self.keep = (code.variable(code.integer(0)) for _ in range(2))
-        # Constants for other numbers than a record's, made while searching.
-        self.moved = code.variable(code.integer(0))
-        self.derived = code.frame("i64", at.MAX_CONSTANTS)
 
     def write(self, number: Value) -> None:
         code, control, doubt = self.code, self.control, self.doubt
@@ -77,220 +47,6 @@ class _Road:
             self.drop(self.result.get())
         control.call(at.INCREF, None, control.read(at.NOT_IMPLEMENTED))
         code.leave(control.read(at.NOT_IMPLEMENTED))
-
-    # What the call says.
-
-    def expect_nothing_chosen(self) -> None:
-        """No `use_product` and no `use_engine` block around the call."""
-        code, control, none = self.code, self.control, self.control.read(at.NONE)
-        for variable in (at.PRODUCT, at.ENGINE):
-            place = code.frame("i64", 1)
-            place.write(0, none)
-            control.call(at.GET_VARIABLE, "i32", control.read(variable), none, place)
-            chosen = place.read(0)
-            self.doubt.expect(chosen.equals(none))
-            self.drop(chosen)
-
-    def view(self, index: Value) -> Array:
-        return self.views.at(index * at.VIEW_SLOTS)
-
-    def look(self, item: Value, view: Array) -> None:
-        """What is known of an argument into its view."""
-        code, control = self.code, self.control
-        view.write(at.LIBRARY, at.ABSENT)
-        with code.when(item.differs(control.read(at.NONE))):
-            kind = code.slots(item).read(objects.OBJECT_TYPE)
-            is_torch = kind.equals(control.read(at.TENSOR)) | kind.equals(
-                control.read(at.PARAMETER)
-            )
-            with code.either(kind.equals(control.read(at.NDARRAY))) as (numpy, other):
-                with numpy:
-                    self.look_at_numpy(item, view)
-                with other:
-                    self.doubt.expect(is_torch)
-                    with self.doubt.when_none():
-                        self.look_at_torch(item, view)
-            with self.doubt.when_none():  # elements without memory: the full way says what that is
-                self.doubt.expect(view.read(at.DATA).differs(0) | view.read(at.SIZE).equals(0))
-
-    def look_at_numpy(self, item: Value, view: Array) -> None:
-        array = self.code.slots(item)
-        fields = (
-            (at.DATA, objects.ARRAY_DATA), (at.DEVICE, objects.ARRAY_DTYPE),
-            (at.SHAPE_AT, objects.ARRAY_SHAPE), (at.STRIDES_AT, objects.ARRAY_STRIDES),
-        )  # fmt: skip
-        for own, theirs in fields:
-            view.write(own, array.read(theirs))
-        # The number of axes has 32 bits; what is behind them is something else.
-        view.write(at.KIND, array.read(objects.ARRAY_AXES) & LOW_HALF)
-        view.write(at.OFFSET, 0)
-        view.write(at.LIBRARY, at.NUMPY)
-        flags = array.read(objects.ARRAY_FLAGS)
-        view.write(at.WRITABLE, flags & objects.WRITEABLE)
-        self.doubt.expect((flags & objects.ALIGNED).differs(0))
-        with self.doubt.when_none():
-            self.measure(view)
-            view.write(at.DENSELY, flags & objects.C_CONTIGUOUS)
-
-    def look_at_torch(self, item: Value, view: Array) -> None:
-        code, control = self.code, self.control
-        self.expect_success(control.call(at.FROM_PYTHON, "i32", item, view))
-        with self.doubt.when_none():
-            one = code.frame("i64", 1)
-            one.write(0, item)
-            negated = control.call(at.VECTORCALL, "i64", control.read(at.IS_NEGATED), one, 1, 0)
-            self.doubt.expect(negated.equals(control.read(at.FALSE)))
-            with code.when(negated.differs(0)):
-                self.drop(negated)
-        view.write(at.LIBRARY, at.TORCH)
-        view.write(at.WRITABLE, 1)
-        self.doubt.expect(view.read(at.STRIDES_AT).differs(0))
-        with self.doubt.when_none():
-            view.write(at.DENSELY, self.measure(view).to("i64"))
-
-    def measure(self, view: Array) -> Value:
-        """The number of elements into the view; whether they lie row-major, by strides that count elements."""
-        code = self.code
-        axes = view.read(at.KIND) & LOW_HALF
-        self.doubt.expect(axes <= at.MAX_AXES)
-        shape, strides = (code.slots(view.read(own)) for own in (at.SHAPE_AT, at.STRIDES_AT))
-        size, astray = code.variable(code.integer(1)), code.variable(code.integer(0))
-        with self.doubt.when_none(), code.loop(0, axes) as behind:
-            axis = axes - 1 - behind
-            length = shape.read(axis)
-            off = length.differs(1) & strides.read(axis).differs(size.get())
-            astray.set(astray.get() | off.to("i64"))
-            size.set(size.get() * length)
-        view.write(at.SIZE, size.get())
-        return astray.get().equals(0)
-
-    # Which kind of call it is.
-
-    def record(self, index: Value) -> Array:
-        return self.code.slots(self.control.read(at.TABLE)).at(index * at.RECORD_SLOTS)
-
-    def search(self, found: Variable) -> None:
-        """The first kind that the call is of."""
-        code, differs = self.code, _Doubt(self.code)
-        with code.loop(0, self.control.read(at.KINDS)) as kind, code.when(found.get() < 0):
-            record = self.record(kind)
-            differs.reset()
-            self.moved.set(code.integer(0))
-            with code.loop(0, self.arrays) as index, differs.when_none():
-                self.compare(differs, record, index)
-            with code.loop(0, self.options) as index, differs.when_none():
-                self.compare_option(differs, record, index)
-            with differs.when_none(), code.when(self.moved.get().differs(0)):
-                self.derive(differs, record)
-            with differs.when_none():
-                found.set(kind)
-
-    def own(self, record: Array, index: Value) -> Array:
-        """What a record says of an array."""
-        return record.at(index * at.ARRAY_SLOTS + at.FIRST_ARRAY)
-
-    def compare(self, differs: _Doubt, record: Array, index: Value) -> None:
-        code, own, view = self.code, self.own(record, index), self.view(index)
-        pattern, library = own.read(at.PATTERN), view.read(at.LIBRARY)
-        with code.either(pattern.equals(at.MISSING)) as (missing, present):
-            with missing:
-                differs.expect(library.equals(at.ABSENT))
-            with present:
-                differs.expect(library.equals(record.read(at.OWN_LIBRARY)))
-                differs.expect(own.read(at.FIRST).equals(view.read(at.DEVICE)))
-                differs.expect((own.read(at.SECOND) >> 32).equals(view.read(at.KIND) >> 32))
-                with differs.when_none():
-                    ways: tuple[tuple[int, Callable[[_Doubt, Array, Array, Array], None]], ...] = (
-                        (at.SAME, self.compare_same), (at.DENSE, self.compare_dense),
-                        (at.ONE, self.compare_one), (at.SOME, self.compare_some),
-                    )  # fmt: skip
-                    for one, way in ways:
-                        with code.when(pattern.equals(one)):
-                            way(differs, record, own, view)
-
-    def compare_same(self, differs: _Doubt, record: Array, own: Array, view: Array) -> None:
-        axes = view.read(at.KIND) & LOW_HALF
-        differs.expect(axes.equals(own.read(at.SECOND) & LOW_HALF))
-        with differs.when_none(), self.code.loop(0, axes) as axis:
-            for expected, theirs in ((at.SHAPE, at.SHAPE_AT), (at.STRIDES, at.STRIDES_AT)):
-                found = self.code.slots(view.read(theirs)).read(axis)
-                differs.expect(own.at(expected).read(axis).equals(found))
-
-    def compare_dense(self, differs: _Doubt, record: Array, own: Array, view: Array) -> None:
-        """Row-major, of the lead's shape, of a size that the kind serves."""
-        code, lead = self.code, self.view(record.read(at.LEAD))
-        axes, size = view.read(at.KIND) & LOW_HALF, view.read(at.SIZE)
-        differs.expect(view.read(at.DENSELY).differs(0))
-        differs.expect(axes.equals(lead.read(at.KIND) & LOW_HALF))
-        wanted = record.read(at.LEAD_AXES)
-        differs.expect(wanted.equals(0) | axes.equals(wanted))
-        differs.expect(size >= record.read(at.COUNT_FROM))
-        differs.expect(size < record.read(at.COUNT_BELOW))
-        with differs.when_none(), code.loop(0, axes) as axis:
-            mine, theirs = (code.slots(one.read(at.SHAPE_AT)).read(axis) for one in (view, lead))
-            differs.expect(mine.equals(theirs))
-
-    def compare_one(self, differs: _Doubt, record: Array, own: Array, view: Array) -> None:
-        """One element, which stretches over whatever the lead is."""
-        lead = self.view(record.read(at.LEAD))
-        differs.expect(view.read(at.SIZE).equals(1))
-        differs.expect((view.read(at.KIND) & LOW_HALF) <= (lead.read(at.KIND) & LOW_HALF))
-
-    def compare_some(self, differs: _Doubt, record: Array, own: Array, view: Array) -> None:
-        """Row-major over some of the lead's axes, in their order."""
-        code, lead = self.code, self.view(record.read(at.LEAD))
-        mask, axes = own.read(at.MASK), view.read(at.KIND) & LOW_HALF
-        differs.expect(view.read(at.DENSELY).differs(0))
-        differs.expect(axes.equals(own.read(at.SECOND) & LOW_HALF))
-        differs.expect(record.read(at.LEAD_AXES).equals(lead.read(at.KIND) & LOW_HALF))
-        axis = code.variable(code.integer(0))
-        mine, theirs = (code.slots(one.read(at.SHAPE_AT)) for one in (view, lead))
-        with differs.when_none(), code.loop(0, record.read(at.LEAD_AXES)) as whole:
-            has = (mask >> whole & 1).differs(0)
-            with code.when(has):
-                differs.expect(mine.read(axis.get()).equals(theirs.read(whole)))
-                axis.set(axis.get() + 1)
-
-    def compare_option(self, differs: _Doubt, record: Array, index: Value) -> None:
-        """The same object, or a float or an integer of the same bits."""
-        code, control = self.code, self.control
-        own = record.at(index * at.OPTION_SLOTS + at.FIRST_OPTION)
-        item = self.given.read(self.arrays + index)
-        with code.when(item.differs(own.read(at.OBJECT))):
-            kind = code.slots(item).read(objects.OBJECT_TYPE)
-            differs.expect(kind.equals(own.read(at.TYPE)))
-            is_float = kind.equals(control.read(at.FLOAT))
-            with differs.when_none(), code.either(is_float) as (floating, integer):
-                with floating:
-                    bits = code.slots(item).read(objects.FLOAT_VALUE)
-                    other = bits.differs(own.read(at.BITS))
-                    self.moved.set(self.moved.get() | other.to("i64"))
-                    differs.expect(~other | record.read(at.DERIVE).differs(0))
-                with integer:
-                    value = control.call(at.AS_INT64, "i64", item)
-                    differs.expect(value.equals(own.read(at.BITS)))
-                    with code.when(value.equals(-1)):  # or too large for 64 bits
-                        control.call(at.CLEAR, None)
-
-    def derive(self, differs: _Doubt, record: Array) -> None:
-        """The constants of a kind for other floats than it was remembered with, if it serves them."""
-        code, control = self.code, self.control
-        numbers = code.frame("f64", at.MAX_DERIVED)
-        with code.loop(0, record.read(at.DERIVED)) as index:
-            item = self.given.read(self.arrays + record.at(at.SOURCE).read(index))
-            is_float = code.slots(item).read(objects.OBJECT_TYPE).equals(control.read(at.FLOAT))
-            with code.either(is_float) as (floating, integer):
-                with floating:
-                    bits = code.slots(item).read(objects.FLOAT_VALUE)
-                    numbers.write(index, bits.bits_as("f64"))
-                with integer:  # its value was compared
-                    numbers.write(index, control.call(at.AS_INT64, "i64", item).to("f64"))
-        with code.loop(0, record.read(at.CONSTANTS)) as index:
-            self.derived.write(index, record.at(at.CONSTANT).read(index))
-        serves = code.call(record.read(at.DERIVE), "i64", numbers, self.derived)
-        differs.expect(serves.differs(0))
-
-    # What it takes to run it.
 
     def run(self, record: Array) -> None:
         """Records may change while Python code runs in between: what is needed of one is read before."""
@@ -439,23 +195,3 @@ class _Road:
         # Not 0: a target out of range. The full way says which.
         self.doubt.expect(control.call(at.AS_INT64, "i64", status).equals(0))
         self.drop(status)
-
-    # Python's objects.
-
-    def drop(self, item: Value) -> None:
-        self.control.call(at.DECREF, None, item)
-
-    def fail_without(self, item: Value) -> None:
-        """Raise what a function raised that returned no object."""
-        with self.code.when(item.equals(0)):
-            for held in (self.result.get(), self.keep.get()):
-                with self.code.when(held.differs(0)):
-                    self.drop(held)
-            self.code.leave(self.code.integer(0))
-
-    def expect_success(self, status: Value) -> None:
-        """Of a function of PyTorch's: 0, or an exception that nobody is to see."""
-        fine = status.equals(0)
-        self.doubt.expect(fine)
-        with self.code.when(~fine):
-            self.control.call(at.CLEAR, None)

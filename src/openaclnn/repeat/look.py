@@ -1,0 +1,147 @@
+"""The first part of the short road's code: what a call says, read from its arguments."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+
+from openaclnn.engines.machine import objects
+from openaclnn.engines.machine.code import Array, Code
+from openaclnn.engines.machine.values import Value
+from openaclnn.repeat import slots as at
+
+__all__ = ["LOW_HALF", "Doubt", "Look"]
+
+LOW_HALF = 0xFFFFFFFF
+
+
+class Doubt:
+    """What was found so far: while nothing speaks against it, `when_none` is entered."""
+
+    def __init__(self, code: Code) -> None:
+        self.code = code
+        self.found = code.variable(code.integer(0))
+
+    def reset(self) -> None:
+        self.found.set(self.code.integer(0))
+
+    def expect(self, condition: Value) -> None:
+        self.found.set(self.found.get() | (~condition).to("i64"))
+
+    def when_none(self) -> AbstractContextManager[None]:
+        return self.code.when(self.found.get().equals(0))
+
+
+class Look:
+    """The function being written, as far as it reads."""
+
+    def __init__(self, code: Code, control: Array, given: Array) -> None:
+        self.code, self.control, self.given = code, control, given
+        self.arrays, self.options = control.read(at.ARRAYS), control.read(at.OPTIONS)
+        self.last = self.arrays - 1
+        self.views = code.frame("i64", at.MAX_ARRAYS * at.VIEW_SLOTS)
+        self.doubt = Doubt(code)
+        self.result, self.keep = (code.variable(code.integer(0)) for _ in range(2))
+
+    def expect_nothing_chosen(self) -> None:
+        """No `use_product` and no `use_engine` block around the call."""
+        code, control, none = self.code, self.control, self.control.read(at.NONE)
+        for variable in (at.PRODUCT, at.ENGINE):
+            place = code.frame("i64", 1)
+            place.write(0, none)
+            control.call(at.GET_VARIABLE, "i32", control.read(variable), none, place)
+            chosen = place.read(0)
+            self.doubt.expect(chosen.equals(none))
+            self.drop(chosen)
+
+    def view(self, index: Value) -> Array:
+        return self.views.at(index * at.VIEW_SLOTS)
+
+    def look(self, item: Value, view: Array) -> None:
+        """What is known of an argument into its view."""
+        code, control = self.code, self.control
+        view.write(at.LIBRARY, at.ABSENT)
+        with code.when(item.differs(control.read(at.NONE))):
+            kind = code.slots(item).read(objects.OBJECT_TYPE)
+            is_torch = kind.equals(control.read(at.TENSOR)) | kind.equals(
+                control.read(at.PARAMETER)
+            )
+            with code.either(kind.equals(control.read(at.NDARRAY))) as (numpy, other):
+                with numpy:
+                    self.look_at_numpy(item, view)
+                with other:
+                    self.doubt.expect(is_torch)
+                    with self.doubt.when_none():
+                        self.look_at_torch(item, view)
+            with self.doubt.when_none():  # elements without memory: the full way says what that is
+                self.doubt.expect(view.read(at.DATA).differs(0) | view.read(at.SIZE).equals(0))
+
+    def look_at_numpy(self, item: Value, view: Array) -> None:
+        array = self.code.slots(item)
+        fields = (
+            (at.DATA, objects.ARRAY_DATA), (at.DEVICE, objects.ARRAY_DTYPE),
+            (at.SHAPE_AT, objects.ARRAY_SHAPE), (at.STRIDES_AT, objects.ARRAY_STRIDES),
+        )  # fmt: skip
+        for own, theirs in fields:
+            view.write(own, array.read(theirs))
+        # The number of axes has 32 bits; what is behind them is something else.
+        view.write(at.KIND, array.read(objects.ARRAY_AXES) & LOW_HALF)
+        view.write(at.OFFSET, 0)
+        view.write(at.LIBRARY, at.NUMPY)
+        flags = array.read(objects.ARRAY_FLAGS)
+        view.write(at.WRITABLE, flags & objects.WRITEABLE)
+        self.doubt.expect((flags & objects.ALIGNED).differs(0))
+        with self.doubt.when_none():
+            self.measure(view)
+            view.write(at.DENSELY, flags & objects.C_CONTIGUOUS)
+
+    def look_at_torch(self, item: Value, view: Array) -> None:
+        code, control = self.code, self.control
+        self.expect_success(control.call(at.FROM_PYTHON, "i32", item, view))
+        with self.doubt.when_none():
+            one = code.frame("i64", 1)
+            one.write(0, item)
+            negated = control.call(at.VECTORCALL, "i64", control.read(at.IS_NEGATED), one, 1, 0)
+            self.doubt.expect(negated.equals(control.read(at.FALSE)))
+            with code.when(negated.differs(0)):
+                self.drop(negated)
+        view.write(at.LIBRARY, at.TORCH)
+        view.write(at.WRITABLE, 1)
+        self.doubt.expect(view.read(at.STRIDES_AT).differs(0))
+        with self.doubt.when_none():
+            view.write(at.DENSELY, self.measure(view).to("i64"))
+
+    def measure(self, view: Array) -> Value:
+        """The number of elements into the view; whether they lie row-major, by strides that count elements."""
+        code = self.code
+        axes = view.read(at.KIND) & LOW_HALF
+        self.doubt.expect(axes <= at.MAX_AXES)
+        shape, strides = (code.slots(view.read(own)) for own in (at.SHAPE_AT, at.STRIDES_AT))
+        size, astray = code.variable(code.integer(1)), code.variable(code.integer(0))
+        with self.doubt.when_none(), code.loop(0, axes) as behind:
+            axis = axes - 1 - behind
+            length = shape.read(axis)
+            off = length.differs(1) & strides.read(axis).differs(size.get())
+            astray.set(astray.get() | off.to("i64"))
+            size.set(size.get() * length)
+        view.write(at.SIZE, size.get())
+        return astray.get().equals(0)
+
+    # Python's objects.
+
+    def drop(self, item: Value) -> None:
+        self.control.call(at.DECREF, None, item)
+
+    def fail_without(self, item: Value) -> None:
+        """Raise what a function raised that returned no object."""
+        with self.code.when(item.equals(0)):
+            for held in (self.result.get(), self.keep.get()):
+                with self.code.when(held.differs(0)):
+                    self.drop(held)
+            self.code.leave(self.code.integer(0))
+
+    def expect_success(self, status: Value) -> None:
+        """Of a function of PyTorch's: 0, or an exception that nobody is to see."""
+        fine = status.equals(0)
+        self.doubt.expect(fine)
+        with self.code.when(~fine):
+            self.control.call(at.CLEAR, None)

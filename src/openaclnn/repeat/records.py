@@ -1,0 +1,200 @@
+"""Records: a kind of call as a row of integers, in the order of `slots.py`."""
+
+from __future__ import annotations
+
+import functools
+import struct
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from openaclnn.core import results
+from openaclnn.core.plan import Plan, walks_alike
+from openaclnn.engines.dispatch import Choice
+from openaclnn.repeat import slots as at
+from openaclnn.repeat.readers import described, numpy_is_readable, torch_functions
+
+__all__ = ["library_of", "record_of"]
+
+_WORD, _DOUBLE = struct.Struct("q"), struct.Struct("d")
+
+
+def library_of(arrays: Sequence[Any]) -> int:
+    """The one library that all arrays are of; 0 where machine code does not read them."""
+    types = {type(array) for array in arrays if array is not None}
+    if types == {np.ndarray}:
+        return at.NUMPY if numpy_is_readable() else 0
+    torch = sys.modules.get("torch")
+    if torch is not None and types <= {torch.Tensor, torch.nn.Parameter}:
+        return at.TORCH if torch_functions() is not None else 0
+    return 0
+
+
+def record_of(
+    places: Sequence[int],
+    plan: Plan,
+    choice: Choice,
+    arrays: Sequence[Any],
+    options: Sequence[Any],
+    names: Sequence[str],
+    result: Any,
+    library: int,
+) -> tuple[list[int], Any]:
+    """A kind's record, and what must live as long."""
+    operands = (*plan.inputs, plan.output)
+    whole = [*arrays[:-1], result]
+    flat, sized, runner = choice.flat, None, choice.runner
+    if flat is not None and len(flat.constants) > at.MAX_CONSTANTS:
+        flat = None
+    patterns, lead = _patterns(plan, places, whole, result, library)
+    if flat is None and lead >= 0:
+        sized = None if choice.sized is None else choice.sized()
+        runner = choice.runner if sized is None else sized
+    if flat is None and sized is None:
+        lead = -1
+    fresh = arrays[-1] is None
+    make, large, making = _making(result, library, lead >= 0)
+    # In the order of `slots`, whose names say what each word is.
+    record = [
+        0, library, lead if lead >= 0 else len(arrays) - 1, fresh, id(make), id(large),
+        results.LARGE, id(making), id(runner),
+    ]  # fmt: skip
+    constants: tuple[int, ...] = ()
+    if lead >= 0 and flat is not None:
+        constants = flat.constants
+        record += flat.kernel, flat.grain, *flat.counts, flat.reciprocal
+    else:
+        record += 0, 0, *ANY_COUNT, -1
+    axes = result.ndim if plan.classes else 0
+    record += len(constants), len(operands), sized is not None, axes
+    record += _derivation(flat if lead >= 0 else None, names, options)
+    record += constants + (0,) * (at.MAX_CONSTANTS - len(constants))
+    for array, place, (pattern, mask) in zip(whole, places, patterns, strict=True):
+        if array is None:
+            record += 0, 0, at.MISSING, place, 0, 0, 0, 0, 0, *_NO_AXES
+        elif fresh and array is result:
+            device = described(array)[at.DEVICE] if library == at.TORCH else 0
+            item = plan.output.dtype.itemsize
+            record += device, 0, at.MISSING, place, 0, 0, item, 0, 0, *_NO_AXES
+        else:
+            operand = operands[place] if place >= 0 else None
+            low, high = (0, 0) if operand is None else (operand.low, operand.high)
+            alike = operand is not None and walks_alike(operand, plan.output)
+            first, second, item, sides = _expected(array, library)
+            own = pattern if lead >= 0 else at.SAME
+            record += first, second, own, place, low, high, item, alike, mask, *sides
+    for option in options:
+        kind = type(option)
+        if kind is float:
+            record += id(option), id(float), _WORD.unpack(_DOUBLE.pack(option))[0]
+        elif kind is int and -(2**63) <= option < 2**63:
+            record += id(option), id(int), option
+        else:
+            record += id(option), 0, 0
+    dtypes = [array.dtype for array in whole if array is not None]
+    return record, (make, large, making, runner, flat, dtypes, options)
+
+
+ANY_COUNT = (1, 1 << 62)
+_NO_AXES = (0,) * (2 * at.MAX_AXES)
+
+
+def _derivation(flat: Any, names: Sequence[str], options: Sequence[Any]) -> list[int]:
+    """The function that derives constants from other floats, how many numbers it takes, and which options those are.
+
+    It must take all floats there are: one that it did not see could change unseen.
+    """
+    nothing = [0] * (2 + at.MAX_DERIVED)
+    if flat is None or not flat.derive or not {*flat.derived_from} <= {*names}:
+        return nothing
+    floats = {name for name, own in zip(names, options, strict=True) if type(own) is float}
+    places = [names.index(name) for name in flat.derived_from]
+    if len(places) > at.MAX_DERIVED or not floats <= {*flat.derived_from}:
+        return nothing
+    return [flat.derive, len(places), *places, *[0] * (at.MAX_DERIVED - len(places))]
+
+
+def _expected(array: Any, library: int) -> tuple[int, int, int, tuple[int, ...]]:
+    """The words of an array that must be the same again: what tells its dtype and device, itemsize, shape and strides."""
+    dtype = array.dtype
+    if library == at.NUMPY:
+        first, second, strides = id(dtype), array.ndim, array.strides
+    else:
+        first, second = described(array)[at.DEVICE : at.KIND + 1]
+        strides = array.stride()
+    pad = (0,) * (at.MAX_AXES - len(strides))
+    return first, second, dtype.itemsize, (*array.shape, *pad, *strides, *pad)
+
+
+def _is_one(array: Any, library: int) -> bool:
+    return bool((array.size if library == at.NUMPY else array.numel()) == 1)
+
+
+def _patterns(
+    plan: Plan, places: Sequence[int], whole: Sequence[Any], result: Any, library: int
+) -> tuple[list[tuple[int, int]], int]:
+    """How each array lies relative to the output, where sizes need not be part of the kind, and which input leads.
+
+    The lead is an input of the output's shape. Elementwise all others have that shape too, or one element; with a class
+    axis they have what their roles say. -1 where it is not so.
+    """
+    shape, classes = result.shape, plan.classes
+    same = [(at.SAME, 0)] * len(whole)
+    if _is_one(result, library):
+        return same, -1  # cannot tell one element from all
+    found: list[tuple[int, int]] = []
+    for place, array in zip(places, whole, strict=True):
+        if array is None:
+            found.append((at.MISSING, 0))
+            continue
+        dense = array.flags.c_contiguous if library == at.NUMPY else array.is_contiguous()
+        role = "full" if place < 0 else (*plan.inputs, plan.output)[place].role
+        if dense and role == "full" and array.shape == shape:
+            found.append((at.DENSE, 0))
+        elif classes and dense and role in ("positions", "classes"):
+            own = 1 << plan.class_axis
+            mask = own if role == "classes" else (1 << len(shape)) - 1 & ~own
+            if tuple(array.shape) != tuple(n for k, n in enumerate(shape) if mask >> k & 1):
+                return same, -1
+            found.append((at.SOME, mask))
+        elif place < 0 or (classes and role == "single"):
+            found.append((at.SAME, 0))
+        elif not classes and _is_one(array, library) and array.ndim <= len(shape):
+            found.append((at.ONE, 0))
+        else:
+            return same, -1
+    lead = next((n for n, (kind, _) in enumerate(found[:-1]) if kind == at.DENSE), -1)
+    return (found, lead) if lead >= 0 else (same, -1)
+
+
+def _making(result: Any, library: int, any_size: bool) -> tuple[Any, Any, Any]:
+    """What makes a fresh output, small and large, and its last argument; all arguments where the shape is known."""
+    if library == at.NUMPY:
+        if any_size:
+            return np.empty, results.empty, result.dtype
+        make = np.empty if result.nbytes < results.LARGE else results.empty
+        return make, make, (result.shape, result.dtype)
+    make = _torch_maker(result.device)
+    if any_size:
+        return make, make, result.dtype
+    return make, make, (tuple(result.shape), tuple(result.stride()), result.dtype)
+
+
+@functools.cache
+def _torch_maker(device: Any) -> Callable[..., Any]:
+    """`make(shape, strides, dtype)` on a device.
+
+    What torch's own compiler allocates with takes 2.4 us where `empty_like` takes 3.8 and `empty` more. It
+    works on the current device, so that only a lone GPU has it.
+    """
+    torch, kind = sys.modules["torch"], device.type
+    make: Callable[..., Any] | None = None
+    if kind == "cpu" or torch.cuda.device_count() == 1:
+        make = getattr(torch._C._dynamo.guards, f"_empty_strided_{kind}", None)
+    return make or functools.partial(_empty_strided, torch.empty_strided, device)
+
+
+def _empty_strided(make: Any, device: Any, shape: Any, strides: Any, dtype: Any) -> Any:
+    return make(shape, strides, dtype=dtype, device=device)
