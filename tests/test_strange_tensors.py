@@ -182,3 +182,33 @@ def test_odd_products_and_numbers_are_refused_with_all_four_words() -> None:
         openaclnn.elu_backward(x, x, product="abacus")
     with pytest.raises(openaclnn.AclnnError, match=f"alpha: expected .*64 bits.*, got {2**64}"):
         openaclnn.elu_backward(x, x, alpha=2**64)
+
+
+def test_autograd_hears_of_what_is_written() -> None:
+    """A tensor saved for backward and then written: PyTorch must say so, on both roads."""
+    gradient, x = torch.ones(4), torch.ones(4)
+    for turn in range(4):
+        weight = torch.ones(4, requires_grad=True)
+        saved = torch.full((4,), 3.0)
+        loss = (weight * saved).sum()
+        before = saved._version
+        openaclnn.elu_backward(gradient, x, out=saved)
+        assert saved._version > before, turn
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            loss.backward()
+
+
+def test_a_leaf_that_requires_grad_is_not_written() -> None:
+    gradient, x = torch.ones(4), torch.ones(4)
+    leaf = torch.zeros(4, requires_grad=True)
+    for _ in range(3):
+        openaclnn.elu_backward(gradient, x, out=torch.empty(4))  # so that a road is open
+        with pytest.raises(openaclnn.AclnnError, match="a leaf that requires grad"):
+            openaclnn.elu_backward(gradient, x, out=leaf)
+        with torch.no_grad():
+            openaclnn.elu_backward(gradient, x, out=leaf)
+        assert (leaf.detach() == 1).all()
+        with torch.no_grad():
+            leaf.zero_()
+    status, _, _ = aclnn.aclnnEluBackwardGetWorkspaceSize(gradient, 1.0, 1.0, 1.0, False, x, leaf)
+    assert status == 161002

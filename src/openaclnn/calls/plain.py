@@ -15,6 +15,7 @@ from openaclnn.core.interop import (
     allocate_like,
     as_tensor,
     is_number,
+    mark_written,
     stream_of,
     view_memory,
 )
@@ -73,6 +74,8 @@ def call_plain(
         if arguments["out"] is not None:
             check_overlap(plan, tensors)
         choice = choose_engine(plan, device)
+        if arguments["out"] is not None:
+            mark_written(result)
         stream = stream_of(result)
         if choice.runner(tuple([tensor.address for tensor in tensors]), stream):
             raise stray_target(plan, tensors)

@@ -15,7 +15,7 @@ import numpy as np
 from openaclnn.calls.guard import check_devices, check_output_layout
 from openaclnn.core.call import Call, bind_arguments
 from openaclnn.core.declare import Operator
-from openaclnn.core.interop import as_tensor
+from openaclnn.core.interop import as_tensor, is_tracked_leaf
 from openaclnn.core.plan import Plan
 from openaclnn.core.products import chosen_product, current_product, listeners
 from openaclnn.core.tensor import Scalar, Tensor
@@ -61,7 +61,9 @@ def planned(
 
 
 def _viewed(array: Any) -> Any:
-    """An array as a tensor; what cannot be one is left for binding to refuse."""
+    """An array as a tensor; what cannot be one, or not be written, is left for binding to refuse."""
+    if is_tracked_leaf(array):
+        return array
     try:
         return as_tensor(array)
     except TypeError:

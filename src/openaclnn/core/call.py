@@ -11,7 +11,7 @@ import numpy as np
 
 from openaclnn.core.dtypes import FLOAT, DType, float_of, promote
 from openaclnn.core.interface import REQUIRED, Interface, Kind, Parameter
-from openaclnn.core.interop import as_tensor, is_number, to_numpy
+from openaclnn.core.interop import as_tensor, is_number, is_tracked_leaf, to_numpy
 from openaclnn.core.products import Product
 from openaclnn.core.status import AclnnError, Status
 from openaclnn.core.tensor import Scalar, Tensor
@@ -171,8 +171,12 @@ def _tensor(operator: Interface, parameter: Parameter, value: Any) -> Tensor:
         raise _refuse(operator, parameter, expected or "an array", got) from None
     if not tensor.alive:
         raise _refuse(operator, parameter, "a live tensor", "a destroyed one")
-    if not tensor.writable and parameter.kind is _OUTPUT:
-        raise _refuse(operator, parameter, "a writable array", "a read-only one")
+    if parameter.kind is _OUTPUT:
+        if not tensor.writable:
+            raise _refuse(operator, parameter, "a writable array", "a read-only one")
+        if is_tracked_leaf(value):
+            expected = "a tensor that autograd lets be written (or torch.no_grad())"
+            raise _refuse(operator, parameter, expected, "a leaf that requires grad")
     return tensor
 
 

@@ -21,6 +21,8 @@ __all__ = [
     "allocate_like",
     "as_tensor",
     "is_number",
+    "is_tracked_leaf",
+    "mark_written",
     "stream_of",
     "to_numpy",
 ]
@@ -53,6 +55,19 @@ def stream_of(value: Any) -> int:
         stream: int = sys.modules["torch"]._C._cuda_getCurrentRawStream(value.device.index)
         return stream
     return int(sys.modules["cupy"].cuda.get_current_stream().ptr) if _is_cupy(value) else 0
+
+
+def is_tracked_leaf(value: Any) -> bool:
+    """Whether autograd would refuse to have this written: a leaf that requires grad, while gradients are recorded."""
+    if not _is_torch(value) or not value.requires_grad:
+        return False
+    return bool(value.is_leaf and sys.modules["torch"].is_grad_enabled())
+
+
+def mark_written(value: Any) -> None:
+    """Tell autograd that a tensor is written behind its back, so that a backward pass that saved it says so."""
+    if _is_torch(value):
+        sys.modules["torch"].autograd.graph.increment_version(value)
 
 
 def _is_cupy(value: Any) -> bool:

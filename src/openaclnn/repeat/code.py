@@ -77,7 +77,7 @@ class _Road(Search):
         with code.when(library.equals(at.TORCH)):
             self.find_stream(device, stream)
         with doubt.when_none(), code.when(fresh.equals(0)):
-            self.take_output(record)
+            self.take_output(record, library)
         control.call(at.INCREF, None, keep)
         self.keep.set(keep)
         with doubt.when_none(), code.when(fresh.differs(0)):
@@ -103,8 +103,11 @@ class _Road(Search):
             status = self.control.call(at.CURRENT_STREAM, "i32", device, which, stream)
             self.expect_success(status)
 
-    def take_output(self, record: Array) -> None:
-        """The output given: writable, and apart from what is read, or the very elements that are read."""
+    def take_output(self, record: Array, library: Value) -> None:
+        """The output given: writable, and apart from what is read, or the very elements that are read.
+
+        Autograd is told that it is written; what it would not let be written is left to the full way.
+        """
         code, view, own = self.code, self.view(self.last), self.own(record, self.last)
         self.doubt.expect(view.read(at.WRITABLE).differs(0))
         low, high = self.span(own, view)
@@ -115,8 +118,14 @@ class _Road(Search):
                 apart = ~(first.below(high) & low.below(beyond))
                 same = theirs.read(at.COINCIDES).differs(0) & first.equals(low)
                 self.doubt.expect(apart | same)
+        item = self.given.read(self.last)
+        with self.doubt.when_none(), code.when(library.equals(at.TORCH)):
+            self.expect_false(at.REQUIRES_GRAD, item)
+            with self.doubt.when_none():
+                told = self.ask(at.WRITTEN, item)
+                self.fail_without(told)
+                self.drop(told)
         with self.doubt.when_none():
-            item = self.given.read(self.last)
             self.control.call(at.INCREF, None, item)
             self.result.set(item)
 

@@ -135,10 +135,15 @@ class Road:
     def _admit_torch(self) -> None:
         tensor, functions = sys.modules["torch"].Tensor, torch_functions()
         assert functions is not None
-        self._is_neg = tensor.is_neg  # the block has its address alone
+        increment = sys.modules["torch"].autograd.graph.increment_version
+        # The block has their addresses alone.
+        self._asked = (tensor.is_neg, tensor.requires_grad.__get__, increment)
         control = self._control
         control[at.FROM_PYTHON], control[at.CURRENT_STREAM] = functions
-        control[at.IS_NEGATED] = id(self._is_neg)
+        for where, function in zip(
+            (at.IS_NEGATED, at.REQUIRES_GRAD, at.WRITTEN), self._asked, strict=True
+        ):
+            control[where] = id(function)
         control[at.PARAMETER] = id(sys.modules["torch"].nn.Parameter)
         control[at.TENSOR] = id(tensor)
 

@@ -95,20 +95,28 @@ class Look:
             view.write(at.DENSELY, flags & objects.C_CONTIGUOUS)
 
     def look_at_torch(self, item: Value, view: Array) -> None:
-        code, control = self.code, self.control
+        control = self.control
         self.expect_success(control.call(at.FROM_PYTHON, "i32", item, view))
         with self.doubt.when_none():
-            one = code.frame("i64", 1)
-            one.write(0, item)
-            negated = control.call(at.VECTORCALL, "i64", control.read(at.IS_NEGATED), one, 1, 0)
-            self.doubt.expect(negated.equals(control.read(at.FALSE)))
-            with code.when(negated.differs(0)):
-                self.drop(negated)
+            self.expect_false(at.IS_NEGATED, item)
         view.write(at.LIBRARY, at.TORCH)
         view.write(at.WRITABLE, 1)
         self.doubt.expect(view.read(at.STRIDES_AT).differs(0))
         with self.doubt.when_none():
             view.write(at.DENSELY, self.measure(view).to("i64"))
+
+    def expect_false(self, function: int, item: Value) -> None:
+        """What one of PyTorch's functions says of a tensor."""
+        said = self.ask(function, item)
+        self.doubt.expect(said.equals(self.control.read(at.FALSE)))
+        with self.code.when(said.differs(0)):
+            self.drop(said)
+
+    def ask(self, function: int, item: Value) -> Value:
+        one = self.code.frame("i64", 1)
+        one.write(0, item)
+        asked = self.control.read(function)
+        return self.control.call(at.VECTORCALL, "i64", asked, one, 1, 0)
 
     def measure(self, view: Array) -> Value:
         """The number of elements into the view; whether they lie row-major, by strides that count elements."""
