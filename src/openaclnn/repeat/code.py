@@ -52,6 +52,8 @@ class _Road(Search):
         """Records may change while Python code runs in between: what is needed of one is read before."""
         code, control, doubt = self.code, self.control, self.doubt
         keep, kernel, runner = (record.read(own) for own in (at.KEEP, at.KERNEL, at.RUNNER))
+        control.call(at.INCREF, None, keep)
+        self.keep.set(keep)
         fresh, library = record.read(at.FRESH), record.read(at.OWN_LIBRARY)
         grain, constants = record.read(at.GRAIN), record.read(at.CONSTANTS)
         addresses, sized = record.read(at.ADDRESSES), record.read(at.SIZED)
@@ -78,8 +80,6 @@ class _Road(Search):
             self.find_stream(device, stream)
         with doubt.when_none(), code.when(fresh.equals(0)):
             self.take_output(record, library)
-        control.call(at.INCREF, None, keep)
-        self.keep.set(keep)
         with doubt.when_none(), code.when(fresh.differs(0)):
             self.make_output(record, lead, library)
         with doubt.when_none():

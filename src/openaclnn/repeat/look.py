@@ -109,8 +109,11 @@ class Look:
         """What one of PyTorch's functions says of a tensor."""
         said = self.ask(function, item)
         self.doubt.expect(said.equals(self.control.read(at.FALSE)))
-        with self.code.when(said.differs(0)):
-            self.drop(said)
+        with self.code.either(said.differs(0)) as (answered, raised):
+            with answered:
+                self.drop(said)
+            with raised:
+                self.control.call(at.CLEAR, None)
 
     def ask(self, function: int, item: Value) -> Value:
         one = self.code.frame("i64", 1)
