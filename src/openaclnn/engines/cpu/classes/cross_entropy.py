@@ -14,7 +14,6 @@ import numpy as np
 
 from openaclnn.core.dtypes import FLOATS, INT32, INT64, DType
 from openaclnn.core.plan import Operand, Plan
-from openaclnn.engines.cpu import pool
 from openaclnn.engines.cpu.classes import rows, totals
 from openaclnn.engines.cpu.classes.one_row import Sums, emit_one_row
 from openaclnn.engines.cpu.classes.parameters import (
@@ -28,8 +27,8 @@ from openaclnn.engines.cpu.classes.parameters import (
 from openaclnn.engines.cpu.classes.sized import (
     Passes,
     SizedRunner,
-    launched,
     row_major,
+    runner_of,
     sized_runner,
 )
 from openaclnn.engines.cpu.classes.tile import TILE_CLASSES, TILE_ROWS, Tile
@@ -139,15 +138,10 @@ class CrossEntropy:
         )
         write, sums = _kernels(plan, lanes or _lanes(classes))
         grain = max(1, ALONE // (min(tile, positions) * chunk))
-        at = block.buffer_info()[0]
         if pieces <= grain or not _sums_apart(numbers, positions, classes):
-            return pool.bind(write, pieces, grain, at, 0, keep=(block, table))
-        one = Passes({}, write, pieces, grain, sums, _sum_blocks(numbers, positions, classes))
-
-        def run(addresses: Sequence[int], stream: int = 0, keep: Any = (block, table)) -> int:
-            return launched(one, at, addresses)
-
-        return run
+            sums = 0
+        blocks = _sum_blocks(numbers, positions, classes)
+        return runner_of(block, Passes({}, write, pieces, grain, sums, blocks), table)
 
     def sized(self, plan: Plan) -> SizedRunner:
         """What runs row-major operands of any (N, C)."""

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from openaclnn.core.dtypes import FLOATS, INT32, INT64, UINT8, DType
 from openaclnn.core.plan import Operand, Plan
 from openaclnn.core.tensor import element_count
-from openaclnn.engines.cpu import pool
 from openaclnn.engines.cpu.classes import scatter, totals
 from openaclnn.engines.cpu.classes.parameters import (
     AXES,
@@ -24,8 +23,8 @@ from openaclnn.engines.cpu.classes.select import Select
 from openaclnn.engines.cpu.classes.sized import (
     Passes,
     SizedRunner,
-    launched,
     row_major,
+    runner_of,
     sized_runner,
 )
 from openaclnn.engines.cpu.registry import KERNELS, Runner
@@ -133,18 +132,11 @@ class NllLoss2d:
         grain = max(1, ALONE // (min(way["unit"], positions) * plan.classes))
         sums_first = _sums_first(numbers, positions, pieces, grain)
         clears_first = way["clear"] == scatter.LEAVE and not by_comparing
-        at = block.buffer_info()[0]
-        if not sums_first and not clears_first:
-            return pool.bind(write, pieces, grain, at, 0, keep=block)
         one = Passes(
             {}, write, pieces, grain, sums if sums_first else 0, totals.block_count(positions),
             clear if clears_first else 0, -(-size // SPAN),
         )  # fmt: skip
-
-        def run(addresses: Sequence[int], stream: int = 0, keep: Any = block) -> int:
-            return launched(one, at, addresses)
-
-        return run
+        return runner_of(block, one, None)
 
     def sized(self, plan: Plan) -> SizedRunner:
         """What runs row-major operands of any (N, C, H, W), but for one class or one pixel."""

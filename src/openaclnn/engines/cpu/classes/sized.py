@@ -14,8 +14,9 @@ import numpy as np
 from openaclnn.core.plan import Plan
 from openaclnn.engines.cpu import pool
 from openaclnn.engines.cpu.classes import totals
+from openaclnn.engines.cpu.registry import Runner
 
-__all__ = ["Passes", "SizedRunner", "launched", "row_major", "sized_runner"]
+__all__ = ["Passes", "SizedRunner", "row_major", "runner_of", "sized_runner"]
 
 SizedRunner = Callable[[Sequence[int], int, tuple[int, ...]], int]
 """Of the operands' addresses, a stream and the output's shape; not 0 where the full way must look."""
@@ -59,9 +60,10 @@ def sized_runner(
     template = block[:]
     for slot, value in fixed.items():
         template[slot] = value
-    known: dict[tuple[int, ...], tuple[Any, int, Passes]] = {}
+    known: dict[tuple[int, ...], tuple[array[int], Passes]] = {}
+    bound: dict[tuple[int, ...], Runner] = {}
 
-    def arrange(shape: tuple[int, ...]) -> tuple[Any, int, Passes] | None:
+    def arrange(shape: tuple[int, ...]) -> tuple[array[int], Passes] | None:
         found = passes(shape)
         if found is None:
             return None
@@ -70,14 +72,31 @@ def sized_runner(
             own[slot] = value
         if len(known) >= KEPT:
             known.clear()
-        known[shape] = made = (own, own.buffer_info()[0], found)
+            bound.clear()
+        known[shape] = made = (own, found)
         return made
 
     def run(addresses: Sequence[int], stream: int, shape: tuple[int, ...], keep: Any = keep) -> int:
-        made = known.get(shape) or arrange(shape)
-        if made is None:
-            return 1
-        _, at, one = made
+        again = bound.get(shape)
+        if again is not None:
+            return again(addresses, stream)
+        made = known.get(shape)
+        if made is not None:  # for the second time: worth a builtin
+            again = bound[shape] = runner_of(*made, keep)
+            return again(addresses, stream)
+        made = arrange(shape)
+        return 1 if made is None else launched(made[1], made[0].buffer_info()[0], addresses)
+
+    return run
+
+
+def runner_of(block: array[int], one: Passes, keep: Any) -> Runner:
+    """What runs a problem of one size, with its parameters."""
+    at, held = block.buffer_info()[0], (block, keep)
+    if not one.sums and not one.clear:
+        return pool.bind(one.kernel, one.pieces, one.grain, at, 0, keep=held)
+
+    def run(addresses: Sequence[int], stream: int = 0, keep: Any = held) -> int:
         return launched(one, at, addresses)
 
     return run
