@@ -181,6 +181,22 @@ def test_classes_and_positions_of_any_number(
                 np.testing.assert_array_equal(got.view(np.uint8), expected.view(np.uint8))
 
 
+@pytest.mark.parametrize("convert", [np.asarray, torch.from_numpy], ids=["numpy", "torch"])
+def test_more_axes_than_a_record_has_take_the_full_way(convert: Any, taken: list[bool]) -> None:
+    """Weights are asked for their number of elements alone, so that they may have any number of axes."""
+    given = {
+        "grad_output": np.ones((2, 2, 2), np.float32), "self": np.zeros((2, 3, 2, 2), np.float32),
+        "target": np.zeros((2, 2, 2), np.int64), "weight": np.ones((1,) * at.MAX_AXES + (3,), np.float32),
+        "total_weight": np.ones(1, np.float32),
+    }  # fmt: skip
+    for _ in range(2):
+        got = openaclnn.nll_loss2d_backward(
+            **{name: convert(array) for name, array in given.items()}, reduction="none"
+        )
+        assert float(got.sum()) == -8
+    assert taken == [False, False]
+
+
 def test_options_are_told_apart(taken: list[bool]) -> None:
     g, x = elu()
     one = bits(warm(g, x, alpha=1.0))

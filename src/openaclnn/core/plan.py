@@ -17,8 +17,12 @@ from openaclnn.core.status import AclnnError, Status
 from openaclnn.core.tensor import Tensor, contiguous_strides, element_count, extent
 
 __all__ = [
-    "Operand", "Plan", "broadcast_shapes", "class_plan", "elementwise_plan", "empty_plan", "walks_alike",
+    "ANY_COUNT", "Operand", "Plan", "broadcast_shapes", "class_plan", "elementwise_plan", "empty_plan", "walks_alike",
 ]  # fmt: skip
+
+
+ANY_COUNT = (1, 1 << 62)
+"""Counts of elements: from, below."""
 
 
 # Not frozen: that would make setting the fields, at every new call, take four times as long.

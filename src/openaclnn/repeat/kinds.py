@@ -71,8 +71,10 @@ class Road:
     ) -> None:
         """Let the next call of this kind take the road, if it can."""
         arrays, options = self._arrays_of(arguments), self._options_of(arguments)
-        library = library_of([*arrays[:-1], result])
+        whole = [*arrays[:-1], result]
+        library = library_of(whole)
         fits = len(arrays) <= at.MAX_ARRAYS and len(options) <= at.MAX_OPTIONS
+        fits = fits and all(array is None or array.ndim <= at.MAX_AXES for array in whole)
         plain = BY_VALUE.issuperset(map(type, options))
         if not (library and fits and plain and _compiler()):
             return

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from openaclnn.core import results
-from openaclnn.core.plan import Plan, walks_alike
+from openaclnn.core.plan import ANY_COUNT, Plan, walks_alike
 from openaclnn.engines.dispatch import Choice
 from openaclnn.repeat import slots as at
 from openaclnn.repeat.readers import described, numpy_is_readable, torch_functions
@@ -97,7 +97,6 @@ def record_of(
     return record, (make, large, making, runner, flat, dtypes, options)
 
 
-ANY_COUNT = (1, 1 << 62)
 _NO_AXES = (0,) * (2 * at.MAX_AXES)
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from openaclnn.core.dtypes import float_of
-from openaclnn.core.plan import Plan
+from openaclnn.core.plan import ANY_COUNT, Plan
 from openaclnn.engines.cpu import numerics
 from openaclnn.engines.cpu.words import HEAVY, Words
 from openaclnn.engines.formulas import Formula
@@ -26,7 +26,6 @@ from openaclnn.engines.machine.kinds import SIZE, signature
 from openaclnn.engines.machine.values import Shape, Value
 
 __all__ = [
-    "ANY_COUNT",
     "TUNED",
     "Derive",
     "Flat",
@@ -41,7 +40,6 @@ __all__ = [
 ]
 
 
-ANY_COUNT = (1, 1 << 62)
 DERIVE = signature("i64", "i64", "i64")
 
 

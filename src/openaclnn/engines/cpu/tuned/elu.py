@@ -14,12 +14,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from openaclnn.core.dtypes import float_of
-from openaclnn.core.plan import Plan
+from openaclnn.core.plan import ANY_COUNT, Plan
 from openaclnn.core.tensor import element_count
 from openaclnn.engines.cpu import numerics, pool
 from openaclnn.engines.cpu.exponential import Exp
 from openaclnn.engines.cpu.forms import (
-    ANY_COUNT,
     Derive,
     Form,
     Signature,
