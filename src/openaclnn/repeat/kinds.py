@@ -74,9 +74,10 @@ class Road:
         whole = [*arrays[:-1], result]
         library = library_of(whole)
         fits = len(arrays) <= at.MAX_ARRAYS and len(options) <= at.MAX_OPTIONS
-        fits = fits and all(array is None or array.ndim <= at.MAX_AXES for array in whole)
         plain = BY_VALUE.issuperset(map(type, options))
         if not (library and fits and plain and _compiler()):
+            return
+        if any(array is not None and array.ndim > at.MAX_AXES for array in whole):
             return
         record, kept = record_of(
             self._places(plan), plan, choice, arrays, options, self._options, result, library
