@@ -5,13 +5,14 @@ Whatever is not as a kind wants it gives NotImplemented, and the call takes the 
 
 from __future__ import annotations
 
+from openaclnn.engines.cpu import gathered
 from openaclnn.engines.cpu.launcher import Launch
 from openaclnn.engines.machine import objects
 from openaclnn.engines.machine.code import Array, Code
 from openaclnn.engines.machine.values import Value
 from openaclnn.repeat import slots as at
+from openaclnn.repeat.geometry import Geometry
 from openaclnn.repeat.look import LOW_HALF
-from openaclnn.repeat.search import Search
 
 __all__ = ["emit_road"]
 
@@ -23,7 +24,7 @@ def emit_road(code: Code, control: Array, given: Array, number: Value) -> None:
     _Road(code, control, given).write(number)
 
 
-class _Road(Search):
+class _Road(Geometry):
     """The function being written."""
 
     def write(self, number: Value) -> None:
@@ -62,13 +63,16 @@ class _Road(Search):
         output = self.own(record, self.last).read(at.PLACE)
         launch = Launch(code, code.slots(control.read(at.POOL)))
         moved = self.moved.get().differs(0)
+        # What gathers elements takes their geometry first, then what the kernel takes.
+        gathering = record.read(at.GATHERING)
+        arguments = launch.arguments.at(gathering.differs(0).to("i64"))
         with code.loop(0, constants) as index:
             own, other = record.at(at.CONSTANT).read(index), self.derived.read(index)
-            launch.arguments.write(index, moved.choose(other, own))
+            arguments.write(index, moved.choose(other, own))
         with code.when(record.read(at.RECIPROCAL) >= 0):
             share = (code.double(1.0) / count.to("f64")).to("f32").bits_as("i32").unsigned("i64")
-            launch.arguments.write(record.read(at.RECIPROCAL), share)
-        operands = launch.arguments.at(constants)
+            arguments.write(record.read(at.RECIPROCAL), share)
+        operands = arguments.at(constants)
         with code.loop(0, self.last) as index:
             place = self.own(record, index).read(at.PLACE)
             with code.when(place >= 0):
@@ -84,18 +88,24 @@ class _Road(Search):
             self.make_output(record, lead, library)
         with doubt.when_none():
             operands.write(output, self.address(self.view(self.last)))
+            entry = code.variable(kernel)
+            with code.when(gathering.differs(0)):
+                geometry = code.frame("i64", gathered.GEOMETRY_SLOTS)
+                known = kernel, constants, addresses
+                for where, word in enumerate(known, gathered.KERNEL):
+                    geometry.write(where, word)
+                self.lay(record, lead, geometry)
+                launch.arguments.write(0, geometry.address())
+                entry.set(gathering)
             with code.either(kernel.differs(0)) as (native, called):
                 with native:
                     # Before the workers run, the full way starts them.
                     doubt.expect(launch.ready(count, grain))
                     with doubt.when_none():
-                        launch.execute(kernel, count, grain)
+                        launch.execute(entry.get(), count, grain)
                 with called:
                     self.call(runner, operands, addresses, stream, sized, lead)
         self.drop(keep)
-
-    def address(self, view: Array) -> Value:
-        return view.read(at.DATA) + view.read(at.OFFSET)
 
     def find_stream(self, place: Value, stream: Array) -> None:
         device, which = place.to("i32"), (place >> 32).to("i32")
@@ -110,14 +120,16 @@ class _Road(Search):
         """
         code, view, own = self.code, self.view(self.last), self.own(record, self.last)
         self.doubt.expect(view.read(at.WRITABLE).differs(0))
+        with code.when(own.read(at.PATTERN).equals(at.LAID)):
+            self.expect_apart(record)
         low, high = self.span(own, view)
         with self.doubt.when_none(), code.loop(0, self.last) as index:
             theirs, seen = self.own(record, index), self.view(index)
             with code.when(theirs.read(at.PLACE) >= 0):
                 first, beyond = self.span(theirs, seen)
                 apart = ~(first.below(high) & low.below(beyond))
-                same = theirs.read(at.COINCIDES).differs(0) & first.equals(low)
-                self.doubt.expect(apart | same)
+                begin = self.address(seen).equals(self.address(view))
+                self.doubt.expect(apart | begin & self.coincides(record, index))
         item = self.given.read(self.last)
         with self.doubt.when_none(), code.when(library.equals(at.TORCH)):
             self.expect_false(at.REQUIRES_GRAD, item)
@@ -128,13 +140,6 @@ class _Road(Search):
         with self.doubt.when_none():
             self.control.call(at.INCREF, None, item)
             self.result.set(item)
-
-    def span(self, own: Array, view: Array) -> tuple[Value, Value]:
-        """Where an argument's memory begins and ends."""
-        start, size = self.address(view), view.read(at.SIZE) * own.read(at.ITEM)
-        fixed = own.read(at.PATTERN).equals(at.SAME)
-        low, high = (own.read(end) for end in (at.LOW, at.HIGH))
-        return start + fixed.choose(low, 0), start + fixed.choose(high, size)
 
     def make_output(self, record: Array, lead: Array, library: Value) -> None:
         """`make(shape, dtype)` of NumPy's, `make(shape, strides, dtype)` of PyTorch's, both like the lead's."""
@@ -158,7 +163,7 @@ class _Road(Search):
                         items.write(1, dtype)
                         self.result.set(control.call(at.VECTORCALL, "i64", make, items, 2, 0))
                     with torch:
-                        strides = self.tuple_of(lead, at.STRIDES_AT)
+                        strides = self.row_major(lead)
                         items.write(1, strides)
                         items.write(2, dtype)
                         self.result.set(control.call(at.VECTORCALL, "i64", make, items, 3, 0))
@@ -171,6 +176,16 @@ class _Road(Search):
         """An array's sizes or strides as Python has them."""
         axes = view.read(at.KIND) & LOW_HALF
         return self.pack(self.code.slots(view.read(numbers)), axes)
+
+    def row_major(self, view: Array) -> Value:
+        """The strides of a fresh tensor of an array's shape."""
+        code, axes = self.code, self.axes(view)
+        strides, count = code.frame("i64", at.MAX_AXES), code.variable(code.integer(1))
+        with code.loop(0, axes) as behind:
+            axis = axes - 1 - behind
+            strides.write(axis, count.get())
+            count.set(count.get() * self.length(view, axis))
+        return self.pack(strides, axes)
 
     def pack(self, numbers: Array, count: Value) -> Value:
         """Integers as a tuple."""

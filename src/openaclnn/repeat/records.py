@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from openaclnn.core import results
-from openaclnn.core.plan import ANY_COUNT, Plan, walks_alike
+from openaclnn.core.plan import ANY_COUNT, Plan, covered_elements, walks_alike
+from openaclnn.engines.cpu.control import MAX_ARGUMENTS
 from openaclnn.engines.dispatch import Choice
 from openaclnn.repeat import slots as at
 from openaclnn.repeat.readers import described, numpy_is_readable, torch_functions
@@ -49,7 +50,11 @@ def record_of(
     if flat is not None and len(flat.constants) > at.MAX_CONSTANTS:
         flat = None
     patterns, lead = _patterns(plan, places, whole, result, library)
-    if flat is None and lead >= 0:
+    laid = any(pattern == at.LAID for pattern, _ in patterns)
+    gathering = _gathering(plan, flat) if laid and lead >= 0 else (0, 0)
+    if laid and not gathering[0]:
+        lead = -1
+    elif flat is None and lead >= 0:
         sized = None if choice.sized is None else choice.sized()
         runner = choice.runner if sized is None else sized
     if flat is None and sized is None:
@@ -64,11 +69,14 @@ def record_of(
     constants: tuple[int, ...] = ()
     if lead >= 0 and flat is not None:
         constants = flat.constants
-        record += flat.kernel, flat.grain, *flat.counts, flat.reciprocal
+        kernel, (least, beyond) = flat.kernel, flat.counts
+        if gathering[0]:
+            kernel, beyond = flat.dense(), min(beyond, gathering[1] + 1)
+        record += kernel, flat.grain, least, beyond, flat.reciprocal
     else:
         record += 0, 0, *ANY_COUNT, -1
     axes = result.ndim if plan.classes else 0
-    record += len(constants), len(operands), sized is not None, axes
+    record += len(constants), len(operands), sized is not None, axes, gathering[0]
     record += _derivation(flat if lead >= 0 else None, names, options)
     record += constants + (0,) * (at.MAX_CONSTANTS - len(constants))
     for array, place, (pattern, mask) in zip(whole, places, patterns, strict=True):
@@ -98,6 +106,19 @@ def record_of(
 
 
 _NO_AXES = (0,) * (2 * at.MAX_AXES)
+
+
+def _gathering(plan: Plan, flat: Any) -> tuple[int, int]:
+    """What takes a plan's elements with any strides, and how many at most; 0 where nothing does."""
+    if flat is None:
+        return 0, 0
+    from openaclnn.engines.cpu import gathered
+
+    operands, most = len(plan.inputs) + 1, gathered.MOST
+    takes = (
+        1 + len(flat.constants) + operands <= MAX_ARGUMENTS and operands <= gathered.MAX_OPERANDS
+    )
+    return (gathered.gathering(), most) if takes and covered_elements(plan) <= most else (0, 0)
 
 
 def _derivation(flat: Any, names: Sequence[str], options: Sequence[Any]) -> list[int]:
@@ -162,9 +183,15 @@ def _patterns(
             found.append((at.SAME, 0))
         elif not classes and _is_one(array, library) and array.ndim <= len(shape):
             found.append((at.ONE, 0))
+        elif not classes and array.ndim <= len(shape):
+            alike = zip(array.shape, shape[len(shape) - array.ndim :], strict=True)
+            found.append((at.LAID, sum(1 << k for k, (own, all) in enumerate(alike) if own == all)))
         else:
             return same, -1
-    lead = next((n for n, (kind, _) in enumerate(found[:-1]) if kind == at.DENSE), -1)
+    full = [array is not None and array.shape == shape for array in whole]
+    lead = next(
+        (n for n, (kind, _) in enumerate(found[:-1]) if kind in (at.DENSE, at.LAID) and full[n]), -1
+    )
     return (found, lead) if lead >= 0 else (same, -1)
 
 

@@ -58,7 +58,7 @@ class Search(Look):
                 with differs.when_none():
                     ways: tuple[tuple[int, Callable[[Doubt, Array, Array, Array], None]], ...] = (
                         (at.SAME, self.compare_same), (at.DENSE, self.compare_dense),
-                        (at.ONE, self.compare_one), (at.SOME, self.compare_some),
+                        (at.ONE, self.compare_one), (at.SOME, self.compare_some), (at.LAID, self.compare_laid),
                     )  # fmt: skip
                     for one, way in ways:
                         with code.when(pattern.equals(one)):
@@ -106,6 +106,23 @@ class Search(Look):
             with code.when(has):
                 differs.expect(mine.read(axis.get()).equals(theirs.read(whole)))
                 axis.set(axis.get() + 1)
+
+    def compare_laid(self, differs: Doubt, record: Array, own: Array, view: Array) -> None:
+        """Anyhow but row-major: with the lead's length along the axes of the mask, and one along the others."""
+        code, lead = self.code, self.view(record.read(at.LEAD))
+        axes, count = view.read(at.KIND) & LOW_HALF, lead.read(at.SIZE)
+        differs.expect(axes.equals(own.read(at.SECOND) & LOW_HALF))
+        before = (lead.read(at.KIND) & LOW_HALF) - axes
+        differs.expect(before >= 0)
+        # Row-major and of one shape are another kind, whose kernel takes them as they are.
+        differs.expect(view.read(at.DENSELY).equals(0) | view.read(at.SIZE).differs(count))
+        differs.expect(count >= record.read(at.COUNT_FROM))
+        differs.expect(count < record.read(at.COUNT_BELOW))
+        mine, theirs = (code.slots(one.read(at.SHAPE_AT)) for one in (view, lead))
+        with differs.when_none(), code.loop(0, axes) as axis:
+            has = (own.read(at.MASK) >> axis & 1).differs(0)
+            wanted = has.choose(theirs.read(axis + before), 1)
+            differs.expect(mine.read(axis).equals(wanted))
 
     def compare_option(self, differs: Doubt, record: Array, index: Value) -> None:
         """The same object, or a float or an integer of the same bits."""

@@ -24,8 +24,8 @@ ABSENT, NUMPY, TORCH = 0, 1, 2  # LIBRARY
 # A record: what a kind of call is told by, and what runs it.
 (
     KEEP, OWN_LIBRARY, LEAD, FRESH, MAKE, MAKE_LARGE, LARGE_FROM, MAKE_DTYPE, RUNNER, KERNEL, GRAIN,
-    COUNT_FROM, COUNT_BELOW, RECIPROCAL, CONSTANTS, ADDRESSES, SIZED, LEAD_AXES, DERIVE, DERIVED, SOURCE,
-) = range(21)  # fmt: skip
+    COUNT_FROM, COUNT_BELOW, RECIPROCAL, CONSTANTS, ADDRESSES, SIZED, LEAD_AXES, GATHERING, DERIVE, DERIVED, SOURCE,
+) = range(22)  # fmt: skip
 # DERIVED options, from SOURCE on, are the numbers that constants derive from.
 MAX_DERIVED = 4
 CONSTANT = SOURCE + MAX_DERIVED
@@ -36,9 +36,9 @@ FIRST_ARRAY = CONSTANT + MAX_CONSTANTS
 FIRST, SECOND, PATTERN, PLACE, LOW, HIGH, ITEM, COINCIDES, MASK, SHAPE = range(10)
 STRIDES = SHAPE + MAX_AXES
 ARRAY_SLOTS = STRIDES + MAX_AXES
-MISSING, SAME, DENSE, ONE, SOME = range(5)
+MISSING, SAME, DENSE, ONE, SOME, LAID = range(6)
 """Patterns: not given; the very shape and strides; row-major and of the lead's shape; one element; row-major over some of
-the lead's axes (MASK)."""
+the lead's axes (MASK); not row-major, with the lead's length along some of its own axes (MASK) and one along the others."""
 FIRST_OPTION = FIRST_ARRAY + MAX_ARRAYS * ARRAY_SLOTS
 
 # Of each option: the object that was given, its type where another object may say the same, and its bits.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -63,18 +64,17 @@ class Elementwise:
         """What runs a plan."""
         return runner_of(plan, form_of(plan), lanes)
 
-    def runner_and_flat(self, plan: Plan) -> tuple[Runner, Flat | None]:
-        """The same, with the plan's kernel for any size; None where its operands need more than a pointer each."""
+    def runner_and_flat(self, plan: Plan) -> tuple[Runner, Flat]:
+        """The same, with the plan's kernel for any size."""
         layout, form = tiles.arrange(plan), form_of(plan)
-        kernel, numbers = kernel_address(form, _signature(plan, layout)), constants(form)
+        own = _signature(plan, layout)
+        kernel, numbers = kernel_address(form, own), constants(form)
         run = tiles.runner(plan, layout, kernel, numbers, keep=form)
-        if not layout.flat or any(operand.offset for operand in (*plan.inputs, plan.output)):
-            return run, None
         reciprocal = form.names.index(plan.reciprocal) if plan.reciprocal else -1
         derived = () if form.derive is None else form.derive.numbers
         return run, Flat(
             kernel, tiles.GRAIN, tuple(numbers), reciprocal, form.counts, form, derive_address(form),
-            derived,
+            derived, partial(kernel_address, form, own._replace(single=())),
         )  # fmt: skip
 
     def variants(self) -> Iterator[Plan]:

@@ -54,6 +54,7 @@ class Flat(NamedTuple):
     keep: Any  # what constants point into
     derive: int = 0  # the function that makes constants of other numbers; 0: none
     derived_from: tuple[str, ...] = ()  # the plan's numbers that it takes
+    dense: Callable[[], int] = int  # gives the kernel that takes no operand as one element for all
 
 
 class Derive(NamedTuple):
