@@ -500,6 +500,28 @@ def test_a_new_size_is_captured(operator: Operator) -> None:
             assert torch.equal(out.view(torch.uint8), expected.view(torch.uint8))
 
 
+@dtypes
+def test_any_layout_has_the_bits_of_the_full_way(dtype: DType) -> None:
+    """Transposed, with gaps and stretched, each seen for the first time but the first of a kind."""
+    kind = torch_dtype(dtype)
+
+    def laid(shape: tuple[int, ...], step: int) -> torch.Tensor:
+        values = torch.randn(*reversed(shape), step, device="cuda").to(kind)
+        return values[..., 0].permute(*reversed(range(len(shape))))
+
+    for count in range(2, 30):
+        shape = (count, 3 + count % 5, 2)
+        g, x = laid(shape, 1 + count % 3), laid(shape, 2)
+        row = torch.randn(2, device="cuda").to(kind).expand(shape)
+        for a, b in ((g, x), (x, row), (row, x)):
+            for options in ({}, {"out": torch.empty(shape, dtype=kind, device="cuda")},
+                            {"out": laid(shape, 3)}):  # fmt: skip
+                got = openaclnn.elu_backward(a, b, **options)
+                with openaclnn.use_engine("triton"):
+                    expected = openaclnn.elu_backward(a, b)
+                assert torch.equal(got.contiguous().view(torch.uint8), expected.view(torch.uint8))
+
+
 def test_time_of_new_sizes() -> None:
     """Printed (pytest -s), not asserted: microseconds of the host for a size that never came up."""
     stream = torch.cuda.current_stream().cuda_stream

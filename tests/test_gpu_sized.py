@@ -148,6 +148,43 @@ if MODE == "interpret":
                     arguments[name] = view
                 run_both(operator, arguments, run)
 
+    @names
+    @dtypes
+    def test_any_layout_has_the_bits_of_its_own_plan(operator: Operator, dtype: DType) -> None:
+        """Transposed, with gaps, stretched, of more axes than a kernel takes."""
+        if operator.workloads.PATTERN != "elementwise":
+            shape = SHAPES[operator.workloads.PATTERN][0]
+            plan = planned(operator, made(operator, dtype, shape, variants_of(operator)[0]))[0]
+            assert gpu.laid(plan) is None
+            return
+        for variant in variants_of(operator):
+            first = laid_out(made(operator, dtype, (4, 6), variant), (1, 0), 1)
+            offered = gpu.laid(planned(operator, first)[0])
+            assert offered is not None
+            run, most = offered
+            assert most >= 4096
+            for shape, order, step in (
+                ((4, 6), (1, 0), 2), ((7, 3, 5), (2, 0, 1), 1), ((2, 3, 2, 3, 2, 2), (4, 1, 5, 2, 0, 3), 3),
+                ((300, 2), (0, 1), 2), ((9,), (0,), 4), ((1, 1), (0, 1), 1),
+            ):  # fmt: skip
+                arguments = laid_out(made(operator, dtype, shape, variant), order, step)
+                plan = planned(operator, arguments)[0]
+                strides = [n for own in (*plan.inputs, plan.output) for n in own.strides]
+                run_both(operator, arguments, lambda *a: run(*a[:2], plan.shape, strides))  # noqa: B023
+
+    def laid_out(arguments: Any, order: tuple[int, ...], step: int) -> Any:
+        """Inputs with their axes in another order in memory, and gaps; the output row-major."""
+
+        def moved(values: Any) -> Any:
+            if not isinstance(values, np.ndarray) or values.ndim != len(order):
+                return values
+            memory = np.zeros([values.shape[axis] for axis in order] + [step], values.dtype)
+            view = memory[..., 0].transpose(np.argsort(order))
+            view[...] = values
+            return view
+
+        return {name: own if name == "out" else moved(own) for name, own in arguments.items()}
+
     def test_every_form_of_smooth_l1() -> None:
         (operator,) = (own for own in OPERATORS if "smooth" in own.python_name)
         for beta in (0.0, 0.7, 1.0, 1e300):

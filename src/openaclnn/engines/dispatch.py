@@ -34,6 +34,9 @@ class Choice(NamedTuple):
     flat: Any  # the plan's `cpu.forms.Flat`, or None
     reasons: tuple[str, ...]
     sized: Callable[[], Any] | None = None  # gives what runs the plan for other sizes too, or None
+    laid: Callable[[], Any] | None = (
+        None  # the same for other strides too, and up to how many elements
+    )
 
 
 engine_variable: ContextVar[str | None] = ContextVar("openaclnn_engine", default=None)
@@ -98,9 +101,9 @@ def choose_engine(plan: Plan, device: str) -> Choice:
                 runner, flat = engine.prepare_flat(plan)
             else:
                 runner, flat = engine.prepare(plan), None
-            sized = getattr(engine, "sized", None)
-            offer = None if sized is None else functools.partial(sized, plan)
-            return Choice(name, runner, flat, tuple(reasons), offer)
+            offers = [getattr(engine, own, None) for own in ("sized", "laid")]
+            offered = [None if own is None else functools.partial(own, plan) for own in offers]
+            return Choice(name, runner, flat, tuple(reasons), *offered)
         reasons.append(f"{name}: {objection}")
     raise AclnnError(
         Status.ACLNN_ERR_INNER_FIND_KERNEL_ERROR, plan.operator, "engine",

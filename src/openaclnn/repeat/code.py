@@ -89,12 +89,12 @@ class _Road(Geometry):
         with doubt.when_none():
             operands.write(output, self.address(self.view(self.last)))
             entry = code.variable(kernel)
-            with code.when(gathering.differs(0)):
-                geometry = code.frame("i64", gathered.GEOMETRY_SLOTS)
-                known = kernel, constants, addresses
-                for where, word in enumerate(known, gathered.KERNEL):
-                    geometry.write(where, word)
+            geometry = code.frame("i64", gathered.GEOMETRY_SLOTS)
+            with code.when(gathering.differs(0) | sized.equals(at.BY_LAYOUT)):
                 self.lay(record, lead, geometry)
+            with code.when(gathering.differs(0)):
+                for where, word in enumerate((kernel, constants, addresses), gathered.KERNEL):
+                    geometry.write(where, word)
                 launch.arguments.write(0, geometry.address())
                 entry.set(gathering)
             with code.either(kernel.differs(0)) as (native, called):
@@ -104,7 +104,7 @@ class _Road(Geometry):
                     with doubt.when_none():
                         launch.execute(entry.get(), count, grain)
                 with called:
-                    self.call(runner, operands, addresses, stream, sized, lead)
+                    self.call(runner, operands, addresses, stream, sized, lead, geometry)
         self.drop(keep)
 
     def find_stream(self, place: Value, stream: Array) -> None:
@@ -197,25 +197,37 @@ class _Road(Geometry):
         return made
 
     def call(
-        self, runner: Value, operands: Array, addresses: Value, stream: Array, sized: Value, lead: Array
+        self, runner: Value, operands: Array, addresses: Value, stream: Array, sized: Value, lead: Array,
+        geometry: Array,
     ) -> None:  # fmt: skip
-        """`runner(addresses, stream)`, and the lead's shape if it serves any; what it raises is raised."""
+        """`runner(addresses, stream)`, with the lead's shape or the call's axes if it serves any; what it raises is raised."""
         code, control = self.code, self.control
         pack = self.pack(operands, addresses)
         handle = control.call(at.FROM_INT64, "i64", stream.read(0))
-        items, shape = code.frame("i64", 3), code.variable(code.integer(0))
+        items, count = code.frame("i64", 4), code.variable(code.integer(2))
         for number, item in enumerate((pack, handle)):
             items.write(number, item)
-        with code.when(sized.differs(0)):
-            shape.set(self.tuple_of(lead, at.SHAPE_AT))
-            items.write(2, shape.get())
-        count = sized.differs(0).choose(code.integer(3), 2)
-        status = control.call(at.VECTORCALL, "i64", runner, items, count, 0)
-        with code.when(sized.differs(0)):
-            self.drop(shape.get())
-        self.drop(pack)
-        self.drop(handle)
+        with code.when(sized.equals(at.BY_SHAPE)):
+            items.write(2, self.tuple_of(lead, at.SHAPE_AT))
+            count.set(code.integer(3))
+        with code.when(sized.equals(at.BY_LAYOUT)):
+            axes = geometry.read(gathered.AXES)
+            items.write(2, self.pack(geometry.at(gathered.SIZES), axes))
+            items.write(3, self.pack_steps(geometry, addresses, axes))
+            count.set(code.integer(4))
+        status = control.call(at.VECTORCALL, "i64", runner, items, count.get(), 0)
+        with code.loop(0, count.get()) as index:
+            self.drop(items.read(index))
         self.fail_without(status)
         # Not 0: a target out of range. The full way says which.
         self.doubt.expect(control.call(at.AS_INT64, "i64", status).equals(0))
         self.drop(status)
+
+    def pack_steps(self, geometry: Array, operands: Value, axes: Value) -> Value:
+        """Every operand's strides along the axes, in elements, one after the other."""
+        code, items = self.code, geometry.at(gathered.ITEMS)
+        flat = code.frame("i64", gathered.MAX_OPERANDS * gathered.MAX_AXES)
+        with code.loop(0, operands) as place, code.loop(0, axes) as axis:
+            stride = self.steps(geometry, place).read(axis) // items.read(place)
+            flat.write(place * axes + axis, stride)
+        return self.pack(flat, operands * axes)

@@ -46,18 +46,22 @@ def record_of(
     """A kind's record, and what must live as long."""
     operands = (*plan.inputs, plan.output)
     whole = [*arrays[:-1], result]
-    flat, sized, runner = choice.flat, None, choice.runner
+    flat, sized = choice.flat, None
     if flat is not None and len(flat.constants) > at.MAX_CONSTANTS:
         flat = None
     patterns, lead = _patterns(plan, places, whole, result, library)
     laid = any(pattern == at.LAID for pattern, _ in patterns)
     gathering = _gathering(plan, flat) if laid and lead >= 0 else (0, 0)
-    if laid and not gathering[0]:
-        lead = -1
-    elif flat is None and lead >= 0:
+    counts = ANY_COUNT
+    if lead >= 0 and laid and not gathering[0]:
+        offer = None if choice.laid is None else choice.laid()
+        if offer is not None:
+            sized, most = offer
+            counts = 1, most + 1
+    elif lead >= 0 and flat is None:
         sized = None if choice.sized is None else choice.sized()
-        runner = choice.runner if sized is None else sized
-    if flat is None and sized is None:
+    runner = choice.runner if sized is None else sized
+    if sized is None and (not gathering[0] if laid else flat is None):
         lead = -1
     fresh = arrays[-1] is None
     make, large, making = _making(result, library, lead >= 0)
@@ -67,16 +71,17 @@ def record_of(
         results.LARGE, id(making), id(runner),
     ]  # fmt: skip
     constants: tuple[int, ...] = ()
-    if lead >= 0 and flat is not None:
+    if lead >= 0 and sized is None:
         constants = flat.constants
         kernel, (least, beyond) = flat.kernel, flat.counts
         if gathering[0]:
             kernel, beyond = flat.dense(), min(beyond, gathering[1] + 1)
         record += kernel, flat.grain, least, beyond, flat.reciprocal
     else:
-        record += 0, 0, *ANY_COUNT, -1
+        record += 0, 0, *counts, -1
     axes = result.ndim if plan.classes else 0
-    record += len(constants), len(operands), sized is not None, axes, gathering[0]
+    takes = 0 if sized is None else at.BY_LAYOUT if laid else at.BY_SHAPE
+    record += len(constants), len(operands), takes, axes, gathering[0]
     record += _derivation(flat if lead >= 0 else None, names, options)
     record += constants + (0,) * (at.MAX_CONSTANTS - len(constants))
     for array, place, (pattern, mask) in zip(whole, places, patterns, strict=True):

@@ -28,6 +28,7 @@ ABSENT, NUMPY, TORCH = 0, 1, 2  # LIBRARY
 ) = range(22)  # fmt: skip
 # DERIVED options, from SOURCE on, are the numbers that constants derive from.
 MAX_DERIVED = 4
+BY_SHAPE, BY_LAYOUT = 1, 2  # SIZED: what a runner takes besides addresses and a stream; 0: nothing
 CONSTANT = SOURCE + MAX_DERIVED
 FIRST_ARRAY = CONSTANT + MAX_CONSTANTS
 

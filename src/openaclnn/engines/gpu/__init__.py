@@ -97,3 +97,17 @@ def sized(plan: Plan) -> Callable[[Sequence[int], int, Sequence[int]], int] | No
     maker = maker_of(plan)
     assert maker is not None, declines(plan)
     return maker.sized(plan) if can_be_queued() else None
+
+
+def laid(plan: Plan) -> tuple[Callable[..., int], int] | None:
+    """What runs the plan's kernel for operands of any sizes and strides, and up to how many elements.
+
+    A function of addresses, a raw stream, the axes' sizes and the operands' strides along them, in elements, one
+    operand after the other; axes are in the output's order. It gives the bits of `prepare`.
+    """
+    from openaclnn.engines.gpu.kernels import maker_of
+    from openaclnn.engines.gpu.queues import can_be_queued
+
+    maker = maker_of(plan)
+    assert maker is not None, declines(plan)
+    return maker.laid(plan) if can_be_queued() else None

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from openaclnn.core.plan import Plan
 from openaclnn.engines.formulas import FORMULAS
-from openaclnn.engines.gpu import elementwise, pixels, rows
+from openaclnn.engines.gpu import elementwise, pixels, rows, tiles
 from openaclnn.engines.gpu.queues import SizedRunner
 from openaclnn.engines.gpu.steps import Runner
 
@@ -15,13 +15,14 @@ __all__ = ["CLASS_KERNELS", "maker_of"]
 
 
 class Maker(NamedTuple):
-    """What makes a plan's runner, and the one for any shape."""
+    """What makes a plan's runner, the one for any shape, and the one for any layout, if there is one."""
 
     runner: Callable[[Plan], Runner]
     sized: Callable[[Plan], SizedRunner | None]
+    laid: Callable[[Plan], tuple[tiles.LaidRunner, int] | None] = lambda plan: None
 
 
-ELEMENTWISE = Maker(elementwise.runner, elementwise.sized)
+ELEMENTWISE = Maker(elementwise.runner, elementwise.sized, tiles.laid)
 CLASS_KERNELS: dict[str, Maker] = {
     "nll_loss2d_backward": Maker(pixels.runner, pixels.sized),
     "cross_entropy_loss_grad": Maker(rows.runner, rows.sized),
