@@ -341,3 +341,68 @@ def test_where_the_cache_lies(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_neither_numba_nor_torch_is_imported() -> None:
     assert script("right(); print([m for m in ('numba', 'torch') if m in sys.modules])") == "[]"
+
+
+def test_an_openmp_team_gives_the_same_bits() -> None:
+    """PyTorch's team, asked for by name, since it is the default on x86-64 only."""
+    said = script(
+        """
+        from openaclnn.engines import threads
+        own = elu(x)
+        assert "our own" in threads.described()
+        import torch
+        openaclnn.use_threads_of("openmp")
+        assert "libtorch_cpu" in threads.described(), threads.described()
+        assert right() and (elu(x) == own).all()
+        torch.set_num_threads(3)
+        assert openaclnn.get_num_threads() == 3
+        assert (elu(x) == own).all()
+        openaclnn.set_num_threads(2)
+        assert (elu(x) == own).all() and torch.get_num_threads() == 3
+        openaclnn.use_threads_of("own")
+        assert (elu(x) == own).all()
+        print("done")
+        """,
+        OPENACLNN_THREADS_OF="own",
+    )
+    assert said == "done"
+
+
+def test_a_fork_after_the_team_ran() -> None:
+    """PyTorch's own operators hang in such a child; ours start workers of their own."""
+    said = script(
+        """
+        from openaclnn.engines import threads
+        import torch
+        torch.set_num_threads(2)
+        torch.ones(1 << 20).exp()
+        assert right()
+        child = os.fork()
+        if child == 0:
+            assert "our own" in threads.described()
+            os._exit(0 if right() else 1)
+        _, status = os.waitpid(child, 0)
+        print(status, right())
+        """,
+        OPENACLNN_THREADS_OF="openmp",
+    )
+    assert said == "0 True"
+
+
+def test_many_callers_of_the_team() -> None:
+    said = script(
+        """
+        import torch
+        good = []
+        def caller():
+            for _ in range(20):
+                good.append(right())
+                torch.ones(1 << 18).exp()
+        several = [threading.Thread(target=caller) for _ in range(4)]
+        for one in several: one.start()
+        for one in several: one.join()
+        print(len(good), all(good))
+        """,
+        OPENACLNN_THREADS_OF="openmp",
+    )
+    assert said == "80 True"

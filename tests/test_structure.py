@@ -35,6 +35,7 @@ ENGINE_FLOORS = (
     ("openaclnn.engines.cpu", "openaclnn.engines.gpu", "openaclnn.engines.numpy"),
     ("openaclnn.engines.formulas",),
     ("openaclnn.engines.machine", "openaclnn.engines.threads"),
+    ("openaclnn.engines.openmp",),
 )
 GRAPH = read_graph(ROOT)
 

@@ -75,6 +75,7 @@ def stubs() -> dict[str, str]:
         "from openaclnn.core.tensor import Tensor as Tensor",
         "from openaclnn.engines.threads import get_num_threads as get_num_threads",
         "from openaclnn.engines.threads import set_num_threads as set_num_threads",
+        "from openaclnn.engines.threads import use_threads_of as use_threads_of",
         "from openaclnn.operators import find_operator as find_operator",
         "from openaclnn.operators import registry as registry",
         "from openaclnn.operators import support_table as support_table",

@@ -14,7 +14,7 @@ from openaclnn.core.status import AclnnError, Status
 from openaclnn.core.tensor import Scalar, Tensor
 from openaclnn.core.version import __version__ as __version__
 from openaclnn.engines.dispatch import use_engine
-from openaclnn.engines.threads import get_num_threads, set_num_threads
+from openaclnn.engines.threads import get_num_threads, set_num_threads, use_threads_of
 from openaclnn.operators import find_operator, registry, support_table
 
 for _operator in registry():
@@ -33,5 +33,6 @@ __all__ = [
     "support_table",
     "use_engine",
     "use_product",
+    "use_threads_of",
     *(_operator.python_name for _operator in registry()),
 ]

@@ -16,6 +16,7 @@ from openaclnn.core.plan import Plan
 from openaclnn.core.status import AclnnError, status_name
 from openaclnn.core.tensor import Tensor
 from openaclnn.engines.dispatch import choose_engine
+from openaclnn.engines.threads import described
 from openaclnn.operators import find_operator
 
 __all__ = ["Explanation", "explain"]
@@ -32,6 +33,7 @@ class Explanation:
     plan: Plan | None = None
     engine: str | None = None
     reasons: tuple[str, ...] = ()
+    threads: str = ""
 
     @property
     def ok(self) -> bool:
@@ -60,6 +62,8 @@ class Explanation:
                 )
                 lines.append(f"  engine {self.engine}")
                 lines += [f"    {reason}" for reason in self.reasons]
+                if self.threads:
+                    lines.append(f"  threads of a large call: {self.threads}")
         return "\n".join(lines)
 
 
@@ -91,6 +95,7 @@ def explain(
         if not explanation.plan.empty:
             choice = choose_engine(explanation.plan, device)
             explanation.engine, explanation.reasons = choice.engine, choice.reasons
+            explanation.threads = described() if choice.engine == "cpu" else ""
     except AclnnError as error:
         explanation.error = error
     return explanation

@@ -1,37 +1,50 @@
-"""How many threads the CPU engine may use; results never depend on it."""
+"""How many threads the CPU engine may use, and whose; results never depend on either."""
 
 from __future__ import annotations
 
 import os
+import platform
 from collections.abc import Callable
+from pathlib import Path
 
-__all__ = ["get_num_threads", "set_num_threads"]
+from openaclnn.engines import openmp
 
-_chosen: list[int] = []
+__all__ = ["get_num_threads", "set_num_threads", "use_threads_of"]
+
+TEAMS = ("auto", "own", "openmp")
+
+_chosen: list[int | None] = []  # None: nobody chose
+_asked: list[str] = []
 
 listeners: list[Callable[[], None]] = []
-"""Called when the number changes."""
+"""Called when something changes."""
 
 
-def _default() -> int:
-    text = os.environ.get("OPENACLNN_NUM_THREADS", "").strip()
-    if text:
-        if not text.isdigit() or int(text) < 1:
+def chosen_number() -> int | None:
+    """What `set_num_threads` or the environment says."""
+    if not _chosen:
+        text = os.environ.get("OPENACLNN_NUM_THREADS", "").strip()
+        if text and (not text.isdigit() or int(text) < 1):
             raise ValueError(f"OPENACLNN_NUM_THREADS must be a positive integer, got {text!r}")
-        return int(text)
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+        _chosen.append(int(text) if text else None)
+    return _chosen[0]
 
 
 def get_num_threads() -> int:
-    """The number of threads a large call may use: `set_num_threads`, else `OPENACLNN_NUM_THREADS`, else all.
+    """The number of threads a large call may use: `set_num_threads`, else `OPENACLNN_NUM_THREADS`, else as many as
+    PyTorch uses where its threads are shared, else all.
 
     The environment is read by the first large call; what is not a number is refused by every one.
     """
-    if not _chosen:
-        _chosen.append(_default())
-    return _chosen[0]
+    chosen = chosen_number()
+    if chosen is not None:
+        return chosen
+    team = team_in_use()
+    if team is not None:
+        return team.max_threads()
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def set_num_threads(count: int) -> None:
@@ -39,5 +52,50 @@ def set_num_threads(count: int) -> None:
     if not isinstance(count, int) or count < 1:
         raise ValueError(f"the number of threads must be a positive integer, got {count!r}")
     _chosen[:] = [count]
+    _tell()
+
+
+def use_threads_of(team: str) -> None:
+    """Whose threads large calls run on: "own", "openmp" (the team of PyTorch or another library of this process, where
+    there is one), or "auto": OpenMP's on x86-64, where its threads keep the CPUs busy, and our own elsewhere.
+
+    `OPENACLNN_THREADS_OF` says the same for a whole process; it is read by the first large call.
+    """
+    if team not in TEAMS:
+        raise ValueError(f"threads of {team!r}; known: {', '.join(TEAMS)}")
+    _asked[:] = [team]
+    _tell()
+
+
+def team_in_use() -> openmp.Runtime | None:
+    """The OpenMP team that large calls run on; None for our own threads."""
+    if not _asked:
+        name = os.environ.get("OPENACLNN_THREADS_OF", "").strip() or "auto"
+        if name not in TEAMS:
+            raise ValueError(
+                f"OPENACLNN_THREADS_OF must be one of {', '.join(TEAMS)}, got {name!r}"
+            )
+        _asked.append(name)
+    spinning = platform.machine() in ("x86_64", "AMD64")
+    if _forked or _asked[0] == "own" or (_asked[0] == "auto" and not spinning):
+        return None
+    return openmp.at_home()
+
+
+def described() -> str:
+    """Whose threads large calls run on, in words."""
+    team = team_in_use()
+    own = "our own" if team is None else f"the OpenMP team of {Path(team.library).name}"
+    return f"up to {get_num_threads()}, {own}"
+
+
+_forked: list[bool] = []
+if hasattr(
+    os, "register_at_fork"
+):  # OpenMP's threads do not live on in a child, and it waits for them
+    os.register_at_fork(after_in_child=lambda: _forked.append(True))
+
+
+def _tell() -> None:
     for listener in listeners:
         listener()

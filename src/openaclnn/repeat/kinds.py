@@ -149,6 +149,9 @@ class Road:
             control[where] = id(function)
         control[at.PARAMETER] = id(sys.modules["torch"].nn.Parameter)
         control[at.TENSOR] = id(tensor)
+        from openaclnn.engines.cpu import pool
+
+        pool.reconsider()
 
 
 def _getter(names: Sequence[str]) -> Callable[[Mapping[str, Any]], tuple[Any, ...]]:

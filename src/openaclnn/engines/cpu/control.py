@@ -10,6 +10,9 @@ BUSY, ACTIVE, AVOID, CPUS = range(4)
 FROM_INT64, SAVE, RESTORE, SEM_WAIT, SEM_POST, GETCPU, SET_AFFINITY = range(4, 11)
 STARTED, TUPLE, VECTORCALL = 12, 13, 14
 KERNEL, ARGUMENTS, COUNT, STEP, NEXT = range(16, 21)  # the task
+# OpenMP's GOMP_parallel, if large kernels run on its team; what it runs; omp_get_max_threads, or 0 where the number
+# of threads is chosen.
+TEAM, TEAM_BODY, TEAM_SIZE = 21, 22, 23
 MASK, MASK_SLOTS = 24, 16  # the CPUs we may use
 WORKERS, WORKER_SLOTS = 40, 24  # one block for each worker:
 HANDLE, CONTROL, GO, DONE = 0, 1, 8, 16  # its pthread, where the control block lies, two semaphores

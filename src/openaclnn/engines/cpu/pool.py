@@ -4,7 +4,8 @@ A kernel is `void(int64_t *arguments, int64_t start, int64_t stop)` at an addres
 caller's frame: arguments[0] is a status word, 0 at first, that `launch` returns; the rest are `launch`'s own.
 Kernels must not depend on how [0, count) is cut.
 
-Why not another layer: after 5 ms of idleness OpenMP loses 600 us on waking (and is dead after a fork),
+Where PyTorch or another library runs on an OpenMP team whose threads spin, kernels run on that team (see
+`engines/openmp.py`). Why not another layer elsewhere: after 5 ms of idleness OpenMP loses 600 us on waking (and is dead after a fork),
 Numba's workqueue 80 (and aborts on two callers); this loses 25 hot and 40 after idleness. The kernel wakes a
 sleeper on the caller's CPU, which would serialise us, so workers are kept off it.
 """
@@ -26,7 +27,7 @@ import numpy as np
 from openaclnn.engines import threads
 from openaclnn.engines.cpu import control as at
 from openaclnn.engines.cpu.launcher import emit_bound, emit_entry
-from openaclnn.engines.cpu.sharing import WORKER, emit_worker
+from openaclnn.engines.cpu.sharing import MEMBER, WORKER, emit_member, emit_worker
 from openaclnn.engines.machine import cache
 from openaclnn.engines.machine.builtins import address_of_function, builtin
 
@@ -65,6 +66,12 @@ def _restart() -> None:
         _start()
 
 
+def reconsider() -> None:
+    """Another library came: its threads may be the ones to run on."""
+    if _state["started"]:
+        _restart()
+
+
 threads.listeners.append(_restart)
 
 
@@ -76,9 +83,19 @@ def ensure_started() -> None:
 
 
 def _start() -> None:
-    """Create the workers that are missing and say how many to use; without POSIX semaphores, none."""
+    """Have an OpenMP team or workers ready, and say how many to use; without POSIX semaphores, none."""
     wanted = get_num_threads() - 1  # first: a number that cannot be is refused every time
+    team = threads.team_in_use()
     _state["started"] = True
+    if team is not None:
+        asks = threads.chosen_number() is None
+        _CONTROL[at.TEAM_BODY] = cache.compiled("pool.member", emit_member, MEMBER)
+        _CONTROL[at.TEAM_SIZE] = address_of_function(team.max_threads) if asks else 0
+        _CONTROL[at.ACTIVE] = max(wanted, 1) if asks else wanted
+        _CONTROL[at.TEAM] = address_of_function(team.parallel)
+        _CONTROL[at.STARTED] = 1
+        return
+    _CONTROL[at.TEAM] = 0
     if wanted > _state["workers"] and _load_functions():
         start = cache.compiled("pool.worker", emit_worker, WORKER)
         # Signals are for the interpreter's threads; workers inherit this mask.
@@ -128,7 +145,7 @@ def _create(start: int, index: int) -> bool:
 
 def _after_fork_in_child() -> None:
     """Only the forking thread lives on: forget the workers; the next large call makes new ones."""
-    _CONTROL[at.BUSY] = _CONTROL[at.ACTIVE] = _CONTROL[at.STARTED] = 0
+    _CONTROL[at.BUSY] = _CONTROL[at.ACTIVE] = _CONTROL[at.STARTED] = _CONTROL[at.TEAM] = 0
     _state.update(started=False, workers=0)
     _lock.release()
 

@@ -1,4 +1,4 @@
-"""How threads share a kernel, as machine code: the caller hands out chunks, and workers wait for them."""
+"""How threads share a kernel, as machine code: the caller hands out chunks, and workers or an OpenMP team take them."""
 
 from __future__ import annotations
 
@@ -9,14 +9,25 @@ from openaclnn.engines.machine.code import Array, Code
 from openaclnn.engines.machine.kinds import signature
 from openaclnn.engines.machine.values import Value
 
-__all__ = ["WORKER", "emit_worker", "run"]
+__all__ = ["MEMBER", "WORKER", "emit_member", "emit_worker", "run"]
 
 CHUNKS = 8  # pieces for each thread: who wakes late, or shares its CPU, takes fewer
 # Of long loops: each new piece costs the prefetchers their streams, 5 % in all.
 FEW_CHUNKS, MANY = 3, 1 << 20
+TEAM_CHUNKS = 4  # of an OpenMP team, whose threads are awake: one piece each lost up to a fifth
 
 WORKER = signature("i64", "i64")
 """What pthread_create starts; it gets the worker's block."""
+
+
+MEMBER = signature(None, "i64")
+"""What each thread of an OpenMP team runs; it gets the control block."""
+
+
+def emit_member(code: Code, arguments: Sequence[Value]) -> None:
+    """Take chunks until none is left."""
+    (control,) = arguments
+    _take_chunks(code.slots(control))
 
 
 def emit_worker(code: Code, arguments: Sequence[Value]) -> None:
@@ -47,9 +58,32 @@ def _share(
     control: Array, kernel: Value, block: Array, count: Value, grain: Value, active: Value
 ) -> None:
     code = control.code
-    helpers = (count // grain + 1).least(active)
-    chunks = (count >= MANY).choose(code.integer(FEW_CHUNKS), CHUNKS)
-    pieces = (helpers + 1) * chunks
+    team = control.read(at.TEAM)
+    with code.either(team.differs(0)) as (openmp, workers):
+        with openmp:
+            size = code.variable(active + 1)
+            with code.when(control.read(at.TEAM_SIZE).differs(0)):
+                size.set(control.call(at.TEAM_SIZE, "i32").to("i64"))
+            threads = (count // grain + 1).least(size.get())
+            _cut(control, kernel, block, count, threads * TEAM_CHUNKS)
+            # All of the team, however few are needed: another number than the last costs more.
+            body = control.read(at.TEAM_BODY)
+            code.call(team, None, body, control, size.get().to("i32"), code.integer(0).to("i32"))
+        with workers:
+            helpers = (count // grain + 1).least(active)
+            chunks = (count >= MANY).choose(code.integer(FEW_CHUNKS), CHUNKS)
+            _cut(control, kernel, block, count, (helpers + 1) * chunks)
+            with code.when(control.read(at.CPUS) > 1):
+                _keep_off_this_cpu(control)
+            with code.loop(0, helpers) as index:
+                control.call(at.SEM_POST, "i32", _worker(control, index).at(at.GO))
+            _take_chunks(control)
+            with code.loop(0, helpers) as index:
+                _wait(control, _worker(control, index).at(at.DONE))
+
+
+def _cut(control: Array, kernel: Value, block: Array, count: Value, pieces: Value) -> None:
+    """Write the task down."""
     step = (count + pieces - 1) // pieces
     step = (step >= 512).choose((step + 63) & -64, step)
     task = (
@@ -58,13 +92,6 @@ def _share(
     )  # fmt: skip
     for where, value in task:
         control.write(where, value)
-    with code.when(control.read(at.CPUS) > 1):
-        _keep_off_this_cpu(control)
-    with code.loop(0, helpers) as index:
-        control.call(at.SEM_POST, "i32", _worker(control, index).at(at.GO))
-    _take_chunks(control)
-    with code.loop(0, helpers) as index:
-        _wait(control, _worker(control, index).at(at.DONE))
 
 
 def _worker(control: Array, index: Value) -> Array:
