@@ -37,6 +37,7 @@ class Stream:
         self.is_default = is_default
         self.alive = True
         self.stop_on_failure = False
+        self.overflow_switch = 0
         self._error: tuple[int, str] | None = None
         self._failures = 0
         self._discarding = False  # tasks are skipped: stopped by a failure, or aborted
