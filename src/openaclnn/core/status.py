@@ -15,6 +15,7 @@ __all__ = [
     "Status",
     "record_message",
     "share_messages",
+    "shown",
     "status_name",
     "take_message",
 ]
@@ -28,6 +29,12 @@ def status_name(code: int) -> str:
         except ValueError:
             continue
     return str(code)
+
+
+def shown(value: object) -> str:
+    """What came, for a message: a handle by its C type (`c_name` of its class), all else as Python writes it."""
+    name = getattr(type(value), "c_name", "")
+    return f"an {name}" if name else repr(value)
 
 
 class AclnnError(ValueError):

@@ -64,6 +64,8 @@ class Capture:
 class Event:
     """A handle whose captured point is replaced by each record; earlier waits keep theirs."""
 
+    c_name = "aclrtEvent"
+
     def __init__(self, kind: EventKind, flags: int | None) -> None:
         self.kind = kind
         self.flags = flags  # None: made without flags, usable for everything

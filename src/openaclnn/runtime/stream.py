@@ -31,6 +31,8 @@ class Marker:
 class Stream:
     """A queue of tasks, run one after the other, asynchronously to the threads that submit them."""
 
+    c_name = "aclrtStream"
+
     def __init__(self, device: Device, flags: int = 0, *, is_default: bool = False) -> None:
         self.device = device
         self.flags = flags
