@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
 import openaclnn
 from test_capi_tools import compile_program, run_program
 
@@ -74,3 +81,92 @@ int main(void) {
 
 def test_versions_and_capabilities_from_c(tmp_path):
     assert run(tmp_path, SYSTEM).split() == ["1.0", openaclnn.__version__, "0"]
+
+
+STATUS_ONLY = r"""
+#include "acl/acl.h"
+#include "aclnnop/aclnn_elu_backward.h"
+#include <stdio.h>
+int main(void) {
+    uint64_t size;
+    aclOpExecutor *executor;
+    aclScalar *one;
+    float value = 1;
+    aclInit(NULL);
+    one = aclCreateScalar(&value, ACL_FLOAT);
+    printf("ERROR: %d\n", aclnnEluBackwardGetWorkspaceSize(NULL, one, one, one, true, NULL, NULL, &size, &executor));
+    printf("ERROR: %d\n", aclrtFree(NULL));
+    puts("end");
+    aclDestroyScalar(one);
+    return aclFinalize();
+}
+"""
+
+TOLD = "aclnnEluBackward: gradOutput: expected a tensor, got null [161001 ACLNN_ERR_PARAM_NULLPTR]"
+FREED = "aclrtFree: devPtr: expected "
+
+
+def test_the_log_on_stdout(tmp_path):
+    """In the toolkit's form, between the program's own lines, though those are buffered."""
+    lines = run(tmp_path, STATUS_ONLY, ASCEND_SLOG_PRINT_TO_STDOUT="1").splitlines()
+    assert [lines[1], *lines[3:]] == ["ERROR: 161001", "ERROR: 100000", "end"]
+    form = r"\[ERROR\] {}\(\d+,program\):\d{{4}}-\d\d-\d\d-\d\d:\d\d:\d\d\.\d{{3}}\.\d{{3}} \[openaclnn\]\d+ (.*)"
+    operator, runtime = (
+        re.fullmatch(form.format(m), lines[i]) for m, i in (("OP", 0), ("RUNTIME", 2))
+    )
+    assert operator[1] == TOLD
+    assert runtime[1].startswith(FREED)
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [{}, {"ASCEND_SLOG_PRINT_TO_STDOUT": "0"}, {"ASCEND_GLOBAL_LOG_LEVEL": "0"},
+     {"ASCEND_SLOG_PRINT_TO_STDOUT": "1", "ASCEND_GLOBAL_LOG_LEVEL": "4"}],
+)  # fmt: skip
+def test_no_log_where_none_is_wanted(tmp_path, environment):
+    output = run(tmp_path, STATUS_ONLY, **environment)
+    assert output.splitlines() == ["ERROR: 161001", "ERROR: 100000", "end"]
+
+
+@pytest.mark.parametrize("level", ["0", "1", "2", "3", "junk", ""])
+def test_levels_that_let_errors_through(tmp_path, level):
+    output = run(
+        tmp_path, STATUS_ONLY, ASCEND_SLOG_PRINT_TO_STDOUT="1", ASCEND_GLOBAL_LOG_LEVEL=level
+    )
+    assert output.count("[ERROR]") == 2
+
+
+def test_refusals_explained_on_stderr(tmp_path):
+    (tmp_path / "program.c").write_text(STATUS_ONLY)
+    program = compile_program(tmp_path / "program.c", tmp_path / "program")
+    done = subprocess.run(
+        [program],
+        env={"OPENACLNN_EXPLAIN": "1"},
+        cwd="/",
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.splitlines() == ["ERROR: 161001", "ERROR: 100000", "end"]
+    told, rule, freed = done.stderr.splitlines()
+    check = openaclnn.find_operator("elu_backward").checks[1]
+    assert told == f"openaclnn: {TOLD}"
+    assert rule == f"  rule {check.row}: {check.rule}"
+    assert freed.startswith(f"openaclnn: {FREED}")
+
+
+def test_python_calls_are_told_as_well():
+    code = (
+        "from openaclnn import acl, aclnn\n"
+        "print('before', end=' ')\n"
+        "print(aclnn.aclnnEluBackwardGetWorkspaceSize(None, 1.0, 1.0, 1.0, True, None, None)[0])\n"
+        "print(acl.aclrtFree(None))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True,
+        env=dict(os.environ, ASCEND_SLOG_PRINT_TO_STDOUT="1", OPENACLNN_EXPLAIN="1"),
+    )  # fmt: skip
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("before [ERROR] OP(")
+    assert [lines[1], lines[3]] == ["161001", "100000"]
+    assert done.stderr.splitlines()[0] == f"openaclnn: {TOLD}"

@@ -87,7 +87,7 @@ class Executor:
 
 def fail(error: AclnnError) -> int:
     """Turn a refusal into its status and this thread's recent message."""
-    record_message(error.status, error.args[0])
+    record_message(error.status, error.args[0], error.rule)
     return error.status
 
 

@@ -8,6 +8,7 @@ from collections import deque
 from datetime import datetime
 
 from openaclnn.core.codes import AclError, Status
+from openaclnn.core.log import show
 
 __all__ = [
     "AclError",
@@ -41,6 +42,7 @@ class AclnnError(ValueError):
     """A refused call: `status`, `operator`, `parameter`, `expected` and `got` say exactly why."""
 
     __module__ = "openaclnn"  # where users find it
+    rule = ""  # the row of the operator's checks that was broken, with its number
 
     def __init__(self, status: int, operator: str, parameter: str, expected: str, got: str) -> None:
         self.status = int(status)
@@ -90,12 +92,12 @@ def _category(code: int) -> str:
     return "Runtime_Error(EE9999)"
 
 
-def record_message(code: int, text: str) -> None:
-    """Keep `text` for this thread's next `aclGetRecentErrMsg`."""
+def record_message(code: int, text: str, rule: str = "") -> None:
+    """Keep `text` for this thread's next `aclGetRecentErrMsg`, and show it where the environment asks for that."""
     stamp = datetime.now().strftime("%Y-%m-%d-%H:%M:%S.%f")[:-3]
-    _messages().appendleft(
-        f"[PID: {os.getpid()}] {stamp} {_category(int(code))}: {text} [{int(code)} {status_name(code)}]"
-    )
+    told = f"{text} [{int(code)} {status_name(code)}]"
+    _messages().appendleft(f"[PID: {os.getpid()}] {stamp} {_category(int(code))}: {told}")
+    show(told, rule)
 
 
 def take_message() -> str | None:
