@@ -6,6 +6,7 @@ import os
 
 os.environ["OPENACLNN_DEVICE"] = "cuda"
 
+import threading
 from typing import Any
 
 import numpy as np
@@ -74,3 +75,20 @@ def test_cupy_and_jax_arrays() -> None:
     got = openaclnn.elu_backward(own, own)
     assert isinstance(got, jax.Array)
     np.testing.assert_allclose(np.asarray(got), expected, rtol=1e-6)
+
+
+def test_capabilities_overflow_and_callbacks(stream: Any) -> None:
+    properties = pytest.importorskip("torch").cuda.get_device_properties(0)
+    cores, cache = acl.ACL_DEVICE_INFO_AI_CORE_NUM, acl.ACL_DEVICE_INFO_L2_SIZE
+    assert acl.aclGetDeviceCapability(0, cores) == (0, properties.multi_processor_count)
+    assert acl.aclGetDeviceCapability(0, cache) == (0, properties.L2_cache_size)
+    ones = np.ones(16, np.float32)
+    _, address = device_tensor(ones)
+    assert acl.aclrtGetOverflowStatus(address, 64, stream) == 0
+    ran: list[int] = []
+    assert acl.aclrtSubscribeReport(threading.get_ident(), stream) == 0
+    assert acl.aclrtLaunchCallback(ran.append, 7, acl.ACL_CALLBACK_BLOCK, stream) == 0
+    assert acl.aclrtProcessReport(-1) == 0
+    assert acl.aclrtSynchronizeStream(stream) == 0
+    assert acl.aclrtUnSubscribeReport(threading.get_ident(), stream) == 0
+    assert (ran, read_back(address, ones).any()) == ([7], False)

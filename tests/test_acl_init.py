@@ -68,7 +68,7 @@ def test_configuration_is_kept_until_finalize(tmp_path):
     settings = {
         "err_msg_mode": "0",
         "openaclnn": {"product": "Ascend910B", "device": "cpu"},
-        "dump": {"dump_path": "x"},
+        "defaultDevice": {"default_device": "0"},
     }
     path = tmp_path / "acl.json"
     path.write_text(json.dumps(settings))
@@ -100,6 +100,12 @@ def test_configuration_is_kept_until_finalize(tmp_path):
         ('{"openaclnn": {"device": 3}}', 100008),
         ('{"openaclnn": {"product": null}}', 100008),
         ('{"openaclnn": {"product": "abacus"}}', 100008),
+        ('{"dump": {"dump_path": "x"}}', 100009),
+        ('{"dump": {"dump_list": [], "dump_path": "/tmp", "dump_mode": "all"}}', 100009),
+        ('{"dump": {"dump_scene": "lite_exception"}}', 100009),
+        ('{"dump": "on"}', 100009),
+        ('{"profiler": {"switch": "on", "output": "/tmp"}}', 100010),
+        ('{"profiler": ["on"]}', 100010),
         ("{}" + " " * (10 * 1024 * 1024), 100005),
     ],
 )
@@ -108,6 +114,23 @@ def test_bad_files(tmp_path, text, code):
     path.write_bytes(text.encode("latin-1"))
     assert acl.aclInit(path) == code
     assert acl.aclInit(None) == 0, "a refused file leaves the runtime uninitialised"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['{"dump": {}}', '{"dump": null}', '{"profiler": {}}', '{"profiler": {"switch": "off"}}'],
+)
+def test_sections_that_ask_for_nothing(tmp_path, text):
+    path = tmp_path / "acl.json"
+    path.write_text(text)
+    assert acl.aclInit(path) == 0
+
+
+def test_a_dump_is_refused_aloud(tmp_path):
+    path = tmp_path / "acl.json"
+    path.write_text('{"dump": {"dump_path": "x"}}')
+    assert acl.aclnnInit(path) == acl.ACL_ERROR_INVALID_DUMP_CONFIG
+    assert "aclnnInit: dump: expected no dump section" in acl.aclGetRecentErrMsg()
 
 
 def test_missing_file_directory_and_nonsense(tmp_path):

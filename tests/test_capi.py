@@ -6,6 +6,7 @@ import ctypes
 import gc
 import math
 import random
+import re
 import struct
 import threading
 from ctypes import byref, c_char_p, c_double, c_float, c_int64, c_size_t, c_uint64, c_void_p
@@ -401,3 +402,43 @@ def test_a_table_remembers_only_the_newest_retired_handles():
     assert handles.was_retired(kept[-1])
     assert not handles.objects
     assert handles.add(None) == 0
+
+
+def test_messages_name_handles_by_their_c_types(c):
+    """Every function that takes handles, with live ones of every other kind."""
+    event, context, size, executor = c_void_p(), c_void_p(), c_uint64(), c_void_p()
+    assert c.aclrtCreateEvent(byref(event)) == 0
+    assert c.aclrtGetCurrentContext(byref(context)) == 0
+    tensors = [c.tensor(np.zeros(2, np.float32))[0] for _ in range(4)]
+    phase_one = c.aclnnL1LossBackwardGetWorkspaceSize
+    assert phase_one(*tensors[:3], 0, tensors[3], byref(size), byref(executor)) == 0
+    kinds = {
+        "aclTensor": tensors[0], "aclScalar": c.aclCreateScalar(byref(c_float(1)), FLOAT),
+        "aclIntArray": c.aclCreateIntArray((c_int64 * 2)(1, 2), 2), "aclrtEvent": event.value,
+        "aclrtContext": context.value, "aclrtStream": stream_of(c).value,
+        "aclOpExecutor": executor.value,
+    }  # fmt: skip
+    python = re.compile(r"<|object at|openaclnn\.|NumPy|\b(Tensor|Scalar|IntArray|Stream|Event)\b")
+    buffers = [ctypes.create_string_buffer(64) for _ in range(4)]
+    seen = set()
+    for prototype in all_prototypes():
+        objects = [v for v in prototype.parameters if glue.is_object(v) and not glue.is_result(v)]
+        if not objects or objects[0].name == "cfg" or prototype.name.endswith("Async"):
+            continue
+        for kind, handle in kinds.items():
+            if kind in objects[0].type:
+                continue
+            free = iter(buffers)
+            arguments = [
+                next(free) if glue.is_result(v)
+                else c_void_p(handle) if v in objects
+                else c_type(glue._abi(v.type))()
+                for v in prototype.parameters
+            ]  # fmt: skip
+            assert getattr(c, prototype.name)(*arguments) != 0
+            message = c.message()
+            assert not python.search(message), message
+            if f"got an {kind}" in message:
+                seen.add((prototype.name, kind))
+    assert len({name for name, _ in seen}) > 40
+    assert {kind for _, kind in seen} == set(kinds)

@@ -30,6 +30,7 @@ def test_the_config_tool_answers():
     done = ask("--cflags", "--libs")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.split() == [*found.cflags, *found.libs]
+    assert ask("--prefix").stdout.strip() == str(found.root)
     assert ask("--includedir").stdout.strip() == str(found.include)
     assert ask("--libdir").stdout.strip() == str(found.lib)
     assert ask("--version").stdout.strip() == openaclnn.__version__
@@ -157,6 +158,62 @@ def test_cmake_finds_it(tmp_path):
     assert run_program(tmp_path / "build" / "example") == ANSWER
 
 
+TOOLKIT = """
+cmake_minimum_required(VERSION 3.14)
+project(EXAMPLE CXX)
+set(ASCEND_PATH "/usr/local/Ascend/latest")
+if(NOT "$ENV{ASCEND_HOME_PATH}" STREQUAL "")
+  set(ASCEND_PATH $ENV{ASCEND_HOME_PATH})
+endif()
+set(INCLUDE_BASE_DIR "${ASCEND_PATH}/include")
+include_directories(${INCLUDE_BASE_DIR} ${INCLUDE_BASE_DIR}/aclnn)
+add_executable(example EXAMPLE_SOURCE)
+target_compile_options(example PRIVATE -std=c++11 -Wall -Werror)
+target_link_libraries(example PRIVATE
+  ${ASCEND_PATH}/lib64/libascendcl.so
+  ${ASCEND_PATH}/lib64/libnnopbase.so
+  ${ASCEND_PATH}/lib64/libopapi.so
+  ${ASCEND_PATH}/lib64/libopapi_nn.so)
+"""
+
+
+def test_a_build_for_the_toolkit_takes_the_prefix_for_it(tmp_path):
+    if shutil.which("cmake") is None:
+        pytest.skip("no CMake")
+    source = ELU.with_name("nll_loss2d_backward.cpp")
+    (tmp_path / "CMakeLists.txt").write_text(TOOLKIT.replace("EXAMPLE_SOURCE", str(source)))
+    environment = dict(os.environ, ASCEND_HOME_PATH=str(installed().root))
+    folder = str(tmp_path / "build")
+    for command in (["cmake", "-S", str(tmp_path), "-B", folder], ["cmake", "--build", folder]):
+        subprocess.run(command, check=True, capture_output=True, env=environment)
+    assert run_program(tmp_path / "build" / "example").startswith("by class: -1 0 0 ")
+
+
+BARE = """
+#include "acl/acl.h"
+#include "acl_meta.h"
+#include "aclnn_elu_backward.h"
+int main(void) { return aclInit(NULL) + (aclnnEluBackward(NULL, 0, NULL, NULL) != 161001) + aclFinalize(); }
+"""
+
+
+def test_headers_by_their_bare_names(tmp_path):
+    (tmp_path / "bare.c").write_text(BARE)
+    run_program(compile_program(tmp_path / "bare.c", tmp_path / "bare"))
+
+
+def test_the_environment_of_a_shell(tmp_path):
+    """Linked as for the toolkit, without a run path."""
+    (tmp_path / "bare.c").write_text(BARE)
+    script = (
+        f". {installed().root}/set_env.sh && cd {tmp_path} && cc bare.c -I$ASCEND_HOME_PATH/include "
+        "-I$ASCEND_HOME_PATH/include/aclnn -I$ASCEND_HOME_PATH/include/aclnnop "
+        "-L$ASCEND_TOOLKIT_HOME/lib64 -lascendcl -lnnopbase -lopapi -o bare && ./bare"
+    )
+    done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_pkg_config_finds_it(tmp_path):
     if shutil.which("pkg-config") is None:
         pytest.skip("no pkg-config")
@@ -251,18 +308,56 @@ def test_memory_stays_flat(tmp_path):
     assert grown < 512, f"{grown} KiB more after {rounds} round trips"
 
 
+def sanitized(source, target, sanitizer):
+    """A program with a sanitizer in it; the test is skipped where the compiler has none."""
+    flags = [f"-fsanitize={sanitizer}", "-g"]
+    probe = target.with_name("probe.c")
+    probe.write_text("int main(void) { return 0; }\n")
+    built = subprocess.run(["cc", *flags, str(probe), "-o", str(target)], check=False)
+    if built.returncode or subprocess.run([target], check=False).returncode:
+        pytest.skip(f"no {sanitizer} sanitizer here")
+    return compile_program(source, target, *flags)
+
+
+def suppressions():
+    path = installed().root / "share" / "openaclnn" / "lsan.supp"
+    return {"LSAN_OPTIONS": f"suppressions={path}:print_suppressions=0"}
+
+
 @pytest.mark.parametrize("sanitizer", ["address", "undefined"])
 def test_an_example_under_a_sanitizer(tmp_path, sanitizer):
-    flags = [f"-fsanitize={sanitizer}", "-g"]
-    probe = tmp_path / "probe.c"
-    probe.write_text("int main(void) { return 0; }\n")
-    built = subprocess.run(["cc", *flags, str(probe), "-o", str(tmp_path / "probe")], check=False)
-    if built.returncode or subprocess.run([tmp_path / "probe"], check=False).returncode:
-        pytest.skip(f"no {sanitizer} sanitizer here")
-    program = compile_program(ELU.with_name("strided_views.c"), tmp_path / "program", *flags)
-    # What the interpreter keeps until the end is no leak of the example's.
-    output = run_program(program, ASAN_OPTIONS="detect_leaks=0")
+    program = sanitized(ELU.with_name("strided_views.c"), tmp_path / "program", sanitizer)
+    output = run_program(program, **suppressions())
     assert output.endswith("strides: 6 2 of 2\n")
+
+
+LEAKY = """
+#include "aclnn/acl_meta.h"
+#include "acl/acl.h"
+static void leak(const aclTensor *tensor) {
+    int64_t *shape;
+    uint64_t count;
+    aclGetViewShape(tensor, &shape, &count);
+    if (malloc(123) == NULL || count != 1) exit(3);
+}
+int main(void) {
+    const int64_t shape[1] = {4};
+    aclTensor *tensor = aclCreateTensor(shape, 1, ACL_FLOAT, NULL, 0, ACL_FORMAT_ND, shape, 1, NULL);
+    leak(tensor);
+    return aclDestroyTensor(tensor);
+}
+"""
+
+
+def test_leaks_of_the_program_are_still_told(tmp_path):
+    (tmp_path / "leaky.c").write_text(LEAKY)
+    program = sanitized(tmp_path / "leaky.c", tmp_path / "leaky", "address")
+    done = subprocess.run(
+        [program], env=suppressions(), cwd="/", capture_output=True, text=True, check=False
+    )
+    assert done.returncode != 0
+    found = sorted(line.split()[3] for line in done.stderr.splitlines() if "leak of" in line)
+    assert found == ["123", "8"], done.stderr
 
 
 def test_it_starts_in_a_process_that_has_loaded_pytorch():

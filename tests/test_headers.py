@@ -1,4 +1,4 @@
-"""The headers: one per operator and five more, made from the declarations and clean in C and C++."""
+"""The headers: one per operator and seven more, made from the declarations and clean in C and C++."""
 
 import re
 import subprocess
@@ -13,7 +13,7 @@ from openaclnn.capi.headers import header_files
 from openaclnn.capi.prototypes import all_prototypes, parse
 from openaclnn.runtime.enums import ENUMERATORS
 
-COMPILERS = {"c99": "cc", "c11": "cc", "c++17": "c++"}
+COMPILERS = {"c99": "cc", "c11": "cc", "c++11": "c++", "c++17": "c++", "c++20": "c++"}
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +21,7 @@ def include(tmp_path_factory):
     folder = tmp_path_factory.mktemp("include")
     for name, text in header_files().items():
         path = folder / name
-        path.parent.mkdir(exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     return folder
 
@@ -42,14 +42,84 @@ def test_each_header_compiles_alone_and_twice(include, standard):
         check(f'#include "{name}"\n#include "{name}"\n', standard, include)
 
 
-@pytest.mark.parametrize("standard", ["c11", "c++17"])
+@pytest.mark.parametrize("standard", ["c++11", "c++17"])
 def test_every_enumerator_has_its_value(include, standard):
-    word = "static_assert" if "+" in standard else "_Static_assert"
     lines = [f'#include "{name}"' for name in header_files()]
-    lines += [f'{word}({name} == {value}, "{name}");' for name, value in ENUMERATORS.items()]
-    lines += [f'{word}(sizeof({kind}) == 4, "{kind}");' for kind in ("aclError", "aclnnStatus")]
-    lines += [f'{word}(sizeof({kind}) == 4, "{kind}");' for kind in sorted(glue.ENUM_TYPES)]
+    lines += [f'static_assert({name} == {value}, "{name}");' for name, value in ENUMERATORS.items()]
+    lines += sizes("static_assert")
     check("\n".join(lines), standard, include)
+
+
+def sizes(word):
+    kinds = ["aclError", "aclnnStatus", *sorted(glue.ENUM_TYPES)]
+    return [f'{word}(sizeof({kind}) == 4, "{kind}");' for kind in kinds]
+
+
+def test_every_enumerator_has_its_value_in_c(include, tmp_path):
+    """Where constants are no constant expressions; the program names the first that differs."""
+    lines = ["#include <stdio.h>", *(f'#include "{name}"' for name in header_files())]
+    lines += [*sizes("_Static_assert"), "int main(void) {"]
+    for name, value in ENUMERATORS.items():
+        lines.append(f'    if ((long)({name}) != {value}) {{ puts("{name}"); return 1; }}')
+    check("\n".join([*lines, "return 0; }"]), "c11", include)
+    (tmp_path / "values.c").write_text("\n".join([*lines, "return 0; }"]))
+    command = ["cc", str(tmp_path / "values.c"), f"-I{include}", "-o", str(tmp_path / "values")]
+    subprocess.run(command, check=True)
+    done = subprocess.run([tmp_path / "values"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+PROGRAMS = {
+    "status as a name": """
+        #include "acl/acl.h"
+        namespace app { const int ACL_SUCCESS = 1; int got() { return ::ACL_SUCCESS + ::ACL_ERROR_RT_FAILURE; } }
+        int main() { const int *address = &ACL_ERROR_INVALID_PARAM; return *address + app::got(); }""",
+    "a status of its own": """
+        #include "aclnnop/aclnn_elu_backward.h"
+        constexpr int ACLNN_SUCCESS = 0;
+        enum { ACLNN_ERR_PARAM_INVALID = 161002 };
+        int main() { return ACLNN_SUCCESS + ACLNN_ERR_PARAM_INVALID; }""",
+    "OK": """
+        #include "aclnn/acl_meta.h"
+        int main() { aclnnStatus status = OK; return status == OK ? 0 : 1; }""",
+    "an OK of its own": """
+        #define OK 0
+        #include "aclnn/acl_meta.h"
+        int main() { return OK; }""",
+    "the runtime's base": """
+        #include "acl/acl_base_rt.h"
+        int main() { aclrtStream stream = nullptr; aclDataType type = ACL_BF16; return stream ? type : ACL_SUCCESS; }""",
+    "codes that nothing here returns": """
+        #include "acl/acl.h"
+        int main(int count, char **) {
+            switch (count) {
+                case ACL_ERROR_OP_UNSUPPORTED_DYNAMIC: return 1;
+                case ACL_ERROR_INVALID_MODEL_ID: case ACL_ERROR_RT_TS_ERROR: return 2;
+                default: return ACL_RT_SUCCESS;
+            }
+        }""",
+    "a configured allocation": """
+        #include "acl/acl_rt.h"
+        int main() {
+            aclrtMallocAttribute attributes[2];
+            attributes[0].attr = ACL_RT_MEM_ATTR_MODULE_ID;
+            attributes[0].value.moduleId = 33;
+            attributes[1].attr = ACL_RT_MEM_ATTR_DEVICE_ID;
+            attributes[1].value.deviceId = 0;
+            aclrtMallocConfig config = {attributes, 2};
+            void *data = nullptr;
+            return aclrtMallocWithCfg(&data, 64, ACL_MEM_MALLOC_HUGE_FIRST, &config);
+        }""",
+    "the C library through acl.h": """
+        #include "acl/acl.h"
+        int main() { std::size_t size = 8; void *data = std::malloc(size); std::free(data); std::exit(0); }""",
+}
+
+
+@pytest.mark.parametrize("standard", ["c++11", "c++17", "c++20"])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_what_programs_rely_on(include, name, standard):
+    check(PROGRAMS[name], standard, include)
 
 
 def declarations(text):

@@ -21,7 +21,7 @@ from openaclnn.calls.executor import (
     phase_two,
 )
 from openaclnn.core.declare import Operator
-from openaclnn.core.status import AclnnError, Status
+from openaclnn.core.status import AclnnError, Status, shown
 from openaclnn.core.tensor import Tensor
 from openaclnn.operators import registry
 from openaclnn.runtime.api_init import aclGetRecentErrMsg
@@ -80,7 +80,7 @@ def _executor_call(name: str) -> Callable[[Callable[..., None]], Callable[..., i
         def function(executor: Any, *arguments: Any) -> int:
             try:
                 if not isinstance(executor, Executor):
-                    got = "null" if executor is None else f"a {type(executor).__name__}"
+                    got = "null" if executor is None else shown(executor)
                     raise AclnnError(
                         Status.ACLNN_ERR_INNER_NULLPTR, name, "executor", "an executor", got
                     )
@@ -122,7 +122,7 @@ def _set_address(
     name: str, executor: Executor, slots: list[Tensor | None], index: Any, tensor: Any, address: Any
 ) -> None:
     if not isinstance(tensor, Tensor):
-        got = "null" if tensor is None else f"a {type(tensor).__name__}"
+        got = "null" if tensor is None else shown(tensor)
         raise AclnnError(Status.ACLNN_ERR_INNER_NULLPTR, name, "tensor", "a tensor", got)
     if executor.operator.generated:
         # Hand-written interfaces ignore the index: they change the descriptor they are given.

@@ -11,7 +11,7 @@ from openaclnn.calls.guard import check_memory, check_overlap
 from openaclnn.calls.planned import planned
 from openaclnn.core.declare import Operator
 from openaclnn.core.plan import Plan, covered_elements
-from openaclnn.core.status import AclnnError, Status, record_message
+from openaclnn.core.status import AclnnError, Status, record_message, shown
 from openaclnn.core.tensor import Tensor
 from openaclnn.engines.dispatch import Runner
 from openaclnn.runtime import AclFailure, Stream, current_stream, default_stream, memory
@@ -43,6 +43,7 @@ class Executor:
         "small",
         "spent",
     )
+    c_name = "aclOpExecutor"
 
     def __init__(
         self,
@@ -86,7 +87,7 @@ class Executor:
 
 def fail(error: AclnnError) -> int:
     """Turn a refusal into its status and this thread's recent message."""
-    record_message(error.status, error.args[0])
+    record_message(error.status, error.args[0], error.rule)
     return error.status
 
 
@@ -172,9 +173,13 @@ def phase_two(
             Status.ACLNN_ERR_PARAM_NULLPTR, name, "executor", "the executor of phase one", "null"
         )
     if not isinstance(executor, Executor) or executor.operator is not operator:
-        got = repr(executor) if isinstance(executor, Executor) else f"a {type(executor).__name__}"
+        whose = f" of {executor.operator.name}" if isinstance(executor, Executor) else ""
         raise AclnnError(
-            Status.ACLNN_ERR_INNER_NULLPTR, name, "executor", f"an executor of {name}", got
+            Status.ACLNN_ERR_INNER_NULLPTR,
+            name,
+            "executor",
+            f"an executor of {name}",
+            shown(executor) + whose,
         )
     executor.take()  # used up even when what follows fails
     if workspace_size and not workspace:

@@ -78,6 +78,18 @@ class Conversions:
             return any(bytes(data))
         return np.frombuffer(data, dtype.numpy)[0]
 
+    def write_text(self, pointer: Any, text: str) -> None:
+        """Fill a caller's array, which the interface says is large enough."""
+        data = text.encode() + b"\0"
+        self.ffi.memmove(pointer, data, len(data))
+
+    def callback(self, address: int) -> Callable[[int], None] | None:
+        """A C function of a pointer; null is None. The GIL is free while it runs."""
+        if not address:
+            return None
+        function = self.ffi.cast("void (*)(void *)", address)
+        return lambda data: function(self.ffi.cast("void *", data))
+
     def new_array(self, numbers: Sequence[int]) -> Any:
         """A copy that the caller owns, from its own `new[]` where it has one."""
         array = self.ffi.cast("int64_t *", self.lib.openaclnn_new(8 * max(len(numbers), 1)))
@@ -135,7 +147,8 @@ def _names(prototype: Prototype, conversions: Conversions) -> dict[str, Any]:
     # The capital spellings are the same functions; everything else has its own name in Python.
     function = getattr(acl, name, None) or getattr(aclnn, name)
     return {
-        "_Executor": Executor, "_add": table.add, "_add_list": table.add_list, "_failed": failed,
+        "_Executor": Executor, "_add": table.add, "_add_list": table.add_list,
+        "_callback": conversions.callback, "_failed": failed,
         "_find": table.find, "_forget": table.forget, "_function": function,
         "_handle_of": table.handle_of, "_members": conversions.members,
         "_new_array": conversions.new_array, "_null_result": null_result,
@@ -143,6 +156,7 @@ def _names(prototype: Prototype, conversions: Conversions) -> dict[str, Any]:
         "_optional_values": conversions.optional_values, "_retire": table.retire,
         "_sweep": table.sweep, "_text": conversions.text, "_unpack": conversions.ffi.unpack,
         "_values": conversions.values, "_was_retired": table.was_retired,
+        "_write_text": conversions.write_text,
     }  # fmt: skip
 
 

@@ -1,6 +1,7 @@
 """Builds the headers and libraries into a folder, once per version, Python and set of functions.
 
-The folder is `include/`, `lib/`, `lib/cmake/openaclnn/` and `lib/pkgconfig/` below the user's cache
+The folder is laid out like the toolkit: `include/{acl,aclnn,aclnnop}`, `lib64/` (which is `lib/`), `set_env.sh`;
+beside them `lib/cmake/openaclnn/`, `lib/pkgconfig/` and `share/openaclnn/`. It lies below the user's cache
 (`OPENACLNN_CACHE_DIR`, else `$XDG_CACHE_HOME/openaclnn`, else `~/.cache/openaclnn`).
 """
 
@@ -27,7 +28,8 @@ from openaclnn.core.version import __version__
 
 __all__ = ["LIBRARIES", "BuildError", "Installation", "installation", "writable_folder"]
 
-LIBRARIES = ("ascendcl", "nnopbase", "opapi", "opapi_nn", "opapi_math", "aclnn_ops_infer", "aclnn_math")  # fmt: skip
+LIBRARIES = ("ascendcl", "acl_rt", "nnopbase", "opapi", "opapi_nn", "opapi_math", "aclnn_ops_infer", "aclnn_ops_train",
+             "aclnn_math")  # fmt: skip
 """The libraries that programs link or open by name. Each of them exports every function."""
 
 CORE = "openaclnn_core"
@@ -51,7 +53,7 @@ class Installation:
 
     @property
     def cflags(self) -> list[str]:
-        return [f"-I{self.include}"]
+        return [f"-I{self.include / folder}" for folder in packages.INCLUDED]
 
     @property
     def libs(self) -> list[str]:
@@ -145,6 +147,7 @@ def _build(work: Path, target: Path, toolchain: Toolchain) -> None:
     source, lib = work / "source", work / "lib"
     source.mkdir()
     lib.mkdir()
+    (work / "lib64").symlink_to("lib")
     _emit_core(source, toolchain)
     toolchain.run(
         ["-shared", "-fPIC", "-O2", "-fvisibility=hidden", *toolchain.includes,
@@ -160,7 +163,8 @@ def _build(work: Path, target: Path, toolchain: Toolchain) -> None:
             source,
         )  # fmt: skip
     shutil.rmtree(source)
-    for name, text in packages.package_files(target, __version__).items():
+    python = "libpython" if toolchain.libpython else f"lib{CORE}"
+    for name, text in packages.package_files(target, __version__, python).items():
         path = work / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")

@@ -16,6 +16,7 @@ from openaclnn.core.version import __version__
 __all__ = ["main"]
 
 _ANSWERS: dict[str, tuple[str, Callable[[Installation], str]]] = {
+    "--prefix": ("the folder for ASCEND_HOME_PATH", lambda it: str(it.root)),
     "--includedir": ("the folder of the headers", lambda it: str(it.include)),
     "--libdir": ("the folder of the libraries", lambda it: str(it.lib)),
     "--cflags": ("arguments for the compiler", lambda it: shlex.join(it.cflags)),

@@ -21,6 +21,7 @@ from openaclnn.core.status import AclError, Status
 __all__ = ["cffi_declarations", "digest", "stub_source", "wrapper_source"]
 
 HANDLES = frozenset({"aclrtStream", "aclrtEvent", "aclrtContext"})
+CALLBACK = "aclrtCallback"
 _STATUSES = {
     "aclError": (AclError.ACL_ERROR_INVALID_PARAM, AclError.ACL_ERROR_INTERNAL_ERROR),
     "aclnnStatus": (Status.ACLNN_ERR_PARAM_NULLPTR, Status.ACLNN_ERR_INNER),
@@ -38,8 +39,10 @@ def is_object(variable: Variable) -> bool:
 
 def is_result(variable: Variable) -> bool:
     """Whether the function writes through it."""
-    if not variable.is_pointer or variable.type.startswith("const") or variable.type == "char *":
+    if not variable.is_pointer or variable.type.startswith("const"):
         return False
+    if variable.type == "char *":  # most are read, though their type does not say so
+        return variable.name == "versionStr"
     pointee = variable.pointee
     written = pointee in _NUMBERS or pointee in ENUM_TYPES or pointee in HANDLES
     return written or pointee.endswith("*")
@@ -58,7 +61,7 @@ def _abi(c_type: str) -> str:
         return "int32_t"
     if c_type == "aclFloat16":
         return "uint16_t"
-    if c_type in HANDLES:
+    if c_type in HANDLES or c_type == CALLBACK:
         return "uintptr_t"
     if not c_type.endswith("*"):
         return "_Bool" if c_type == "bool" else c_type
@@ -185,6 +188,8 @@ def _arguments(prototype: Prototype) -> list[str]:
             given.append(f"{kind}({name}, {count}, {name!r})")
         elif is_object(variable):
             given.append(f"_find({name})")
+        elif variable.type == CALLBACK:
+            given.append(f"_callback({name})")
         elif variable.is_pointer and variable.pointee.endswith("char"):
             given.append(f"_text({name})")
         elif prototype.name == "aclCreateScalar" and name == "value":
@@ -200,6 +205,8 @@ def _store(results: list[Variable]) -> list[str]:
         return [f"{first.name}[0] = _new_array(_value)", f"{results[1].name}[0] = len(_value)"]
     if first.pointee in HANDLES:
         return [f"{first.name}[0] = _handle_of(_value)"]
+    if first.type == "char *":
+        return [f"_write_text({first.name}, _value)"]
     if first.name == "refCount":
         return ["if refCount: refCount[0] = _value"]
     if len(results) == 1:

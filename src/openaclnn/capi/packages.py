@@ -1,13 +1,16 @@
-"""The files by which CMake and pkg-config find the C side."""
+"""The files by which CMake, pkg-config, shells and leak checkers find their way with the C side."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-__all__ = ["LINKED", "package_files"]
+__all__ = ["INCLUDED", "LINKED", "package_files"]
 
 LINKED = ("ascendcl", "nnopbase", "opapi_math", "opapi_nn")
 """What the interface's build guide tells programs to link."""
+
+INCLUDED = ("", "aclnn", "aclnnop")
+"""Below `include/`: programs name headers with and without their folder."""
 
 _PKG_CONFIG = """\
 prefix={root}
@@ -17,7 +20,7 @@ libdir=${{prefix}}/lib
 Name: openaclnn
 Description: The Ascend aclnn operator interface on any machine
 Version: {version}
-Cflags: -I${{includedir}}
+Cflags: {flags}
 Libs: -L${{libdir}} -Wl,-rpath,${{libdir}} {links}
 """
 
@@ -25,7 +28,10 @@ _CMAKE = """\
 # find_package(openaclnn CONFIG) gives the target openaclnn::openaclnn.
 set(openaclnn_VERSION "{version}")
 get_filename_component(openaclnn_ROOT_FOLDER "${{CMAKE_CURRENT_LIST_DIR}}/../../.." ABSOLUTE)
-set(openaclnn_INCLUDE_DIRS "${{openaclnn_ROOT_FOLDER}}/include")
+set(openaclnn_INCLUDE_DIRS)
+foreach(openaclnn_name {folders})
+  list(APPEND openaclnn_INCLUDE_DIRS "${{openaclnn_ROOT_FOLDER}}/${{openaclnn_name}}")
+endforeach()
 set(openaclnn_LIBRARY_DIRS "${{openaclnn_ROOT_FOLDER}}/lib")
 set(openaclnn_LIBRARIES)
 if(NOT TARGET openaclnn::openaclnn)
@@ -56,12 +62,40 @@ endif()
 """
 
 
-def package_files(root: Path, version: str) -> dict[str, str]:
-    """The files by their path below the installation, which is going to be at `root`."""
+_SET_ENV = """\
+# . set_env.sh: for builds that look for the toolkit, and programs linked without a run path.
+export ASCEND_HOME_PATH='{root}'
+export ASCEND_TOOLKIT_HOME="$ASCEND_HOME_PATH"
+export LD_LIBRARY_PATH="$ASCEND_HOME_PATH/lib64${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}"
+"""
+
+
+_SUPPRESSIONS = """\
+# LSAN_OPTIONS=suppressions=THIS_FILE: what the interpreter in the libraries keeps until the process ends.
+# Leaks of the program itself are still told, arrays from aclGetViewShape and its relatives included.
+leak:{python}
+leak:.cpython-
+leak:libllvmlite
+leak:libcrypto
+"""
+
+
+def package_files(root: Path, version: str, python: str) -> dict[str, str]:
+    """The files by their path below the installation, which is going to be at `root`.
+
+    `python` is the name of the library with the interpreter in it.
+    """
     links = " ".join(f"-l{name}" for name in LINKED)
-    values = {"root": root, "version": version, "links": links, "names": " ".join(LINKED)}
+    flags = " ".join(f"-I${{includedir}}/{folder}".rstrip("/") for folder in INCLUDED)
+    folders = " ".join(f"include/{folder}".rstrip("/") for folder in INCLUDED)
+    values = {
+        "root": root, "version": version, "links": links, "names": " ".join(LINKED),
+        "flags": flags, "folders": folders, "python": python,
+    }  # fmt: skip
     return {
         "lib/pkgconfig/openaclnn.pc": _PKG_CONFIG.format(**values),
         "lib/cmake/openaclnn/openaclnn-config.cmake": _CMAKE.format(**values),
         "lib/cmake/openaclnn/openaclnn-config-version.cmake": _CMAKE_VERSION.format(**values),
+        "share/openaclnn/lsan.supp": _SUPPRESSIONS.format(**values),
+        "set_env.sh": _SET_ENV.format(**values),
     }

@@ -16,6 +16,7 @@ size_t aclDataTypeSize(aclDataType dataType)
 float aclFloat16ToFloat(aclFloat16 value)
 aclFloat16 aclFloatToFloat16(float value)
 const char *aclGetRecentErrMsg(void)
+aclError aclGetDeviceCapability(uint32_t deviceId, aclDeviceInfo deviceInfo, int64_t *value)
 """
 
 _INIT = """
@@ -78,9 +79,29 @@ aclError aclrtSynchronizeEvent(aclrtEvent event)
 aclError aclrtSynchronizeEventWithTimeout(aclrtEvent event, int32_t timeout)
 aclError aclrtEventElapsedTime(float *ms, aclrtEvent startEvent, aclrtEvent endEvent)
 
+aclError aclrtSubscribeReport(uint64_t threadId, aclrtStream stream)
+aclError aclrtLaunchCallback(aclrtCallback fn, void *userData, aclrtCallbackBlockType blockType, aclrtStream stream)
+aclError aclrtProcessReport(int32_t timeout)
+aclError aclrtUnSubscribeReport(uint64_t threadId, aclrtStream stream)
+
+aclError aclrtSetOpWaitTimeout(uint32_t timeout)
+aclError aclrtSetOpExecuteTimeOut(uint32_t timeout)
+aclError aclrtSetOpExecuteTimeOutWithMs(uint32_t timeout)
+aclError aclrtDeviceCanAccessPeer(int32_t *canAccessPeer, int32_t deviceId, int32_t peerDeviceId)
+aclError aclrtDeviceEnablePeerAccess(int32_t peerDeviceId, uint32_t flags)
+aclError aclrtDeviceDisablePeerAccess(int32_t peerDeviceId)
+aclError aclrtSetDeviceSatMode(aclrtFloatOverflowMode mode)
+aclError aclrtGetDeviceSatMode(aclrtFloatOverflowMode *mode)
+aclError aclrtSetStreamOverflowSwitch(aclrtStream stream, uint32_t flag)
+aclError aclrtGetStreamOverflowSwitch(aclrtStream stream, uint32_t *flag)
+aclError aclrtGetOverflowStatus(void *outputAddr, size_t outputSize, aclrtStream stream)
+aclError aclrtResetOverflowStatus(aclrtStream stream)
+
 aclError aclrtPeekAtLastError(aclrtLastErrLevel level)
 aclError aclrtGetLastError(aclrtLastErrLevel level)
 const char *aclrtGetSocName(void)
+aclError aclrtGetVersion(int32_t *majorVersion, int32_t *minorVersion, int32_t *patchVersion)
+aclError aclsysGetVersionStr(char *pkgName, char *versionStr)
 """
 
 _VIEW = (

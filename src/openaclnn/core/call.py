@@ -13,7 +13,7 @@ from openaclnn.core.dtypes import FLOAT, DType, float_of, promote
 from openaclnn.core.interface import REQUIRED, Interface, Kind, Parameter
 from openaclnn.core.interop import as_tensor, is_number, is_tracked_leaf, to_numpy
 from openaclnn.core.products import Product
-from openaclnn.core.status import AclnnError, Status
+from openaclnn.core.status import AclnnError, Status, shown
 from openaclnn.core.tensor import Scalar, Tensor
 
 __all__ = ["AUTO", "Call", "bind_arguments", "bind_plain", "oracle_arguments"]
@@ -156,11 +156,18 @@ def _slots(operator: Interface) -> tuple[_Slot, ...]:
 
 def _unfit(operator: Interface, parameter: Parameter, value: Any, error: Exception) -> AclnnError:
     """The refusal of an attribute that the C type could not hold."""
+    if hasattr(value, "c_name"):  # a handle, of another kind
+        return _refuse(operator, parameter, _KINDS.get(parameter.kind, "a value"), shown(value))
     expected, _, got = str(error).rpartition(", got ")
     if not expected:
-        kinds = {Kind.INT64: "an integer", Kind.FLOAT: "a number", Kind.DOUBLE: "a number"}
-        expected, got = kinds.get(parameter.kind, "a value"), type(value).__name__
+        expected, got = _KINDS.get(parameter.kind, "a value"), type(value).__name__
     return _refuse(operator, parameter, expected, got)
+
+
+_KINDS = {
+    Kind.SCALAR: "an aclScalar", Kind.INT64: "an integer", Kind.FLOAT: "a number",
+    Kind.DOUBLE: "a number",
+}  # fmt: skip
 
 
 def _tensor(operator: Interface, parameter: Parameter, value: Any) -> Tensor:
@@ -168,6 +175,8 @@ def _tensor(operator: Interface, parameter: Parameter, value: Any) -> Tensor:
         tensor = as_tensor(value)
     except TypeError as error:
         expected, _, got = str(error).rpartition(", got ")
+        if hasattr(value, "c_name"):  # a handle, of another kind
+            expected, got = "an aclTensor", shown(value)
         raise _refuse(operator, parameter, expected or "an array", got) from None
     if not tensor.alive:
         raise _refuse(operator, parameter, "a live tensor", "a destroyed one")

@@ -72,7 +72,9 @@ class Operator(Interface):
         for check in self.checks:
             violation = check.broken_by(call)
             if violation is not None:
-                return AclnnError(check.status, self.name, *violation)
+                error = AclnnError(check.status, self.name, *violation)
+                error.rule = f"{check.row}: {check.rule}"
+                return error
         return None
 
     def oracle(self, /, *args: Any, **kwargs: Any) -> np.ndarray[Any, Any]:

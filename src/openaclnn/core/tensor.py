@@ -69,6 +69,7 @@ class Tensor:
         "alive", "base", "device", "dtype", "format", "offset", "owner", "raw", "shape",
         "storage_shape", "strides", "writable",
     )  # fmt: skip
+    c_name = "aclTensor"
 
     def __init__(
         self,
@@ -204,6 +205,7 @@ class Scalar:
     """One number with a dtype; `float32()` is the value an operator computes with."""
 
     __slots__ = ("alive", "dtype", "value")
+    c_name = "aclScalar"
 
     def __init__(self, value: Any, dtype: DType) -> None:
         # Rounding to the declared type happens here, once, as a C program's own variable would.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from openaclnn.core.status import AclError
+from openaclnn.core.status import AclError, shown
 from openaclnn.runtime import context as contexts
 from openaclnn.runtime.context import Context
 from openaclnn.runtime.device import selected
@@ -121,7 +121,7 @@ def _checked(context: Any) -> Context:
         raise refuse(AclError.ACL_ERROR_INVALID_PARAM, "context", "a context", "null")
     code = AclError.ACL_ERROR_RT_INVALID_HANDLE
     if not isinstance(context, Context):
-        raise refuse(code, "context", "a context", repr(context))
+        raise refuse(code, "context", "a context", shown(context))
     if not context.alive:
         raise refuse(code, "context", "a live context", "a destroyed one")
     return context

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from openaclnn.core.status import Status
+from openaclnn.core.status import Status, shown
 from openaclnn.core.tensor import Scalar, Tensor
 from openaclnn.runtime.errors import (
     INT64,
@@ -35,6 +35,7 @@ class _Sequence:
     """`values`, which never change, until the handle is destroyed."""
 
     __slots__ = ("alive", "values")
+    c_name: ClassVar[str]
 
     def __init__(self, values: tuple[Any, ...]) -> None:
         self.values = values
@@ -50,21 +51,31 @@ class _Sequence:
 class IntArray(_Sequence):
     """`aclIntArray`: 64-bit integers."""
 
+    c_name = "aclIntArray"
+
 
 class FloatArray(_Sequence):
     """`aclFloatArray`: numbers rounded to FLOAT."""
+
+    c_name = "aclFloatArray"
 
 
 class BoolArray(_Sequence):
     """`aclBoolArray`."""
 
+    c_name = "aclBoolArray"
+
 
 class TensorList(_Sequence):
     """`aclTensorList`; destroying it destroys its tensors."""
 
+    c_name = "aclTensorList"
+
 
 class ScalarList(_Sequence):
     """`aclScalarList`; destroying it destroys its scalars."""
+
+    c_name = "aclScalarList"
 
 
 S = TypeVar("S", bound=_Sequence)
@@ -82,11 +93,11 @@ def _create(kind: type[S], values: Any, convert: Callable[[Any, str], Any]) -> S
 
 def _checked(kind: type[S], array: Any) -> S:
     if is_null(array):
-        raise refuse(_NULL, "array", f"an {kind.__name__}", "null")
+        raise refuse(_NULL, "array", f"an {kind.c_name}", "null")
     if not isinstance(array, kind):
-        raise refuse(_INVALID, "array", f"an {kind.__name__}", repr(array))
+        raise refuse(_INVALID, "array", f"an {kind.c_name}", shown(array))
     if not array.alive:
-        raise refuse(_INVALID, "array", f"a live {kind.__name__}", "a destroyed one")
+        raise refuse(_INVALID, "array", f"a live {kind.c_name}", "a destroyed one")
     return array
 
 
@@ -121,9 +132,11 @@ def _bool(value: Any, argument: str) -> bool:
 def _member(kind: type[Any]) -> Callable[[Any, str], Any]:
     def convert(value: Any, argument: str) -> Any:
         if value is None:
-            raise refuse(_NULL, argument, f"a {kind.__name__}", "null")
-        if not isinstance(value, kind) or not value.alive:
-            raise refuse(_INVALID, argument, f"a live {kind.__name__}", repr(value))
+            raise refuse(_NULL, argument, f"an {kind.c_name}", "null")
+        if not isinstance(value, kind):
+            raise refuse(_INVALID, argument, f"an {kind.c_name}", shown(value))
+        if not value.alive:
+            raise refuse(_INVALID, argument, f"a live {kind.c_name}", "a destroyed one")
         return value
 
     return convert

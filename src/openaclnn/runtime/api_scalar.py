@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from openaclnn.core.dtypes import dtype_of_code
-from openaclnn.core.status import Status
+from openaclnn.core.status import Status, shown
 from openaclnn.core.tensor import Scalar
 from openaclnn.runtime.errors import (
     INT32,
@@ -50,6 +50,6 @@ def aclDestroyScalar(scalar: Any) -> None:
     if is_null(scalar):
         return
     if not isinstance(scalar, Scalar) or not scalar.alive:
-        got = "a destroyed one" if isinstance(scalar, Scalar) else repr(scalar)
+        got = "a destroyed one" if isinstance(scalar, Scalar) else shown(scalar)
         raise refuse(INVALID, "scalar", "a live scalar", got)
     scalar.alive = False

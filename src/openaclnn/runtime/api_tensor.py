@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from openaclnn.core.dtypes import dtype_of_code
-from openaclnn.core.status import Status
+from openaclnn.core.status import Status, shown
 from openaclnn.core.tensor import Tensor, contiguous_strides
 from openaclnn.runtime import context as contexts
 from openaclnn.runtime.errors import (
@@ -122,7 +122,7 @@ def _checked(tensor: Any) -> Tensor:
     if is_null(tensor):
         raise refuse(NULL, "tensor", "a tensor", "null")
     if not isinstance(tensor, Tensor):
-        raise refuse(INVALID, "tensor", "a tensor", repr(tensor))
+        raise refuse(INVALID, "tensor", "a tensor", shown(tensor))
     if not tensor.alive:
         raise refuse(INVALID, "tensor", "a live tensor", "a destroyed one")
     return tensor

@@ -2,7 +2,8 @@
 
     {"err_msg_mode": "0", "openaclnn": {"product": "...", "device": "cpu"}}
 
-Other keys belong to tools (dump, profiling) that have nothing to do here and are ignored.
+A section that asks for a tool which is not here (dumps, profiling) is refused: a program that waits for files that are
+never written should know. Other keys change nothing that can be seen, and are ignored.
 """
 
 from __future__ import annotations
@@ -83,6 +84,15 @@ def _check(settings: dict[str, Any]) -> None:
     mode = settings.get("err_msg_mode", "0")
     if mode not in ("0", "1"):
         raise attribute("err_msg_mode", '"0" or "1"', mode)
+    if settings.get("dump"):
+        code = AclError.ACL_ERROR_INVALID_DUMP_CONFIG
+        raise refuse(
+            code, "dump", "no dump section: nothing is dumped here", repr(settings["dump"])
+        )
+    profiler = settings.get("profiler")
+    if profiler and not (isinstance(profiler, dict) and profiler.get("switch", "off") == "off"):
+        code = AclError.ACL_ERROR_INVALID_PROFILING_CONFIG
+        raise refuse(code, "profiler", 'the switch "off": nothing is profiled here', repr(profiler))
     own = settings.get("openaclnn", {})
     if not isinstance(own, dict):
         raise attribute("openaclnn", "an object", own)

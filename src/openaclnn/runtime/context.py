@@ -29,6 +29,8 @@ process_params: dict[int, int] = {}
 class Context:
     """A container of streams on one device; threads work in one context at a time."""
 
+    c_name = "aclrtContext"
+
     def __init__(self, state: DeviceState, *, is_default: bool) -> None:
         self.state = state
         self.is_default = is_default

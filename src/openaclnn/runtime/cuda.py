@@ -17,6 +17,7 @@ from openaclnn.runtime.errors import refuse
 __all__ = ["CudaDevice"]
 
 _OUT_OF_MEMORY = 2
+_MULTIPROCESSORS, _L2_BYTES = 16, 38  # attributes of a device
 _HOST_PORTABLE = 1  # page-locked for every context
 
 
@@ -39,6 +40,7 @@ class CudaDevice:
             "cuDevicePrimaryCtxRetain",
         )
         self._context = context
+        self._device = device
         self._entered = threading.local()
         self.enter()
 
@@ -64,6 +66,18 @@ class CudaDevice:
         code = self._driver.cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(total))
         self._check(code, "cuMemGetInfo")
         return total.value
+
+    def cores(self) -> int:
+        return self._attribute(_MULTIPROCESSORS)
+
+    def cache_size(self) -> int:
+        return self._attribute(_L2_BYTES)
+
+    def _attribute(self, number: int) -> int:
+        value = ctypes.c_int()
+        code = self._driver.cuDeviceGetAttribute(ctypes.byref(value), number, self._device)
+        self._check(code, "cuDeviceGetAttribute")
+        return value.value
 
     def allocate(self, size: int) -> tuple[int, object]:
         self.enter()

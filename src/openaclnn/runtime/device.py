@@ -37,6 +37,10 @@ class Device(Protocol):
 
     def capacity(self) -> int: ...
 
+    def cores(self) -> int: ...
+
+    def cache_size(self) -> int: ...
+
     def allocate(self, size: int) -> tuple[int, object]: ...
 
     def allocate_host(self, size: int) -> tuple[int, object]: ...
@@ -64,6 +68,15 @@ class HostDevice:
 
     def capacity(self) -> int:
         return _physical_memory()
+
+    def cores(self) -> int:
+        if hasattr(os, "sched_getaffinity"):
+            return len(os.sched_getaffinity(0))
+        return os.cpu_count() or 1
+
+    def cache_size(self) -> int:
+        name = "SC_LEVEL2_CACHE_SIZE"
+        return max(os.sysconf(name), 0) if name in os.sysconf_names else 0
 
     def allocate(self, size: int) -> tuple[int, object]:
         # Zeroed, which fresh pages are anyway: what a program reads of the padding is the same every time.

@@ -179,10 +179,35 @@ class LastErrorLevel(IntEnum):
     ACL_RT_THREAD_LEVEL = 0
 
 
+class DeviceInfo(IntEnum):
+    """`aclDeviceInfo`."""
+
+    ACL_DEVICE_INFO_UNDEFINED = -1
+    ACL_DEVICE_INFO_AI_CORE_NUM = 0
+    ACL_DEVICE_INFO_VECTOR_CORE_NUM = 1
+    ACL_DEVICE_INFO_L2_SIZE = 2
+
+
+class CallbackBlockType(IntEnum):
+    """`aclrtCallbackBlockType`: whether the stream waits for the callback."""
+
+    ACL_CALLBACK_NO_BLOCK = 0
+    ACL_CALLBACK_BLOCK = 1
+
+
+class MallocAttrType(IntEnum):
+    """`aclrtMallocAttrType`."""
+
+    ACL_RT_MEM_ATTR_RSV = 0
+    ACL_RT_MEM_ATTR_MODULE_ID = 1
+    ACL_RT_MEM_ATTR_DEVICE_ID = 2
+
+
 _ENUMS: tuple[type[IntEnum], ...] = (
     Format, MemcpyKind, MallocPolicy, MemAttr, RunMode, EventStatus, EventRecordedStatus,
     EventWaitStatus, StreamStatus, EventFlag, StreamFlag, FailureMode, FloatOverflowMode,
-    SysParamOpt, MemType, LogLevel, CannAttr, LastErrorLevel, AclError, Status,
+    SysParamOpt, MemType, LogLevel, CannAttr, LastErrorLevel, DeviceInfo, CallbackBlockType,
+    MallocAttrType, AclError, Status,
 )  # fmt: skip
 
 ENUMERATORS: dict[str, int] = {dtype.c_name: dtype.code for dtype in DTYPES} | {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from enum import Enum
+from functools import partial
 
 from openaclnn.core.status import AclError
 from openaclnn.runtime.enums import EventFlag
@@ -12,7 +13,16 @@ from openaclnn.runtime.errors import AclFailure, refuse
 from openaclnn.runtime.lifetime import tell_of_fork
 from openaclnn.runtime.stream import Marker, Stream
 
-__all__ = ["Capture", "Event", "EventKind", "elapsed_ms"]
+__all__ = ["Capture", "Event", "EventKind", "elapsed_ms", "limit_waits"]
+
+
+_wait_limit: float | None = None
+
+
+def limit_waits(seconds: float) -> None:
+    """How long streams wait for events, for all waits queued from now on; 0 is without limit."""
+    global _wait_limit
+    _wait_limit = seconds or None
 
 
 class EventKind(Enum):
@@ -41,8 +51,11 @@ class Capture:
         self.reached_ns = time.perf_counter_ns()
         self._gate.set()
 
-    def wait(self) -> None:
-        self._gate.wait()
+    def wait(self, seconds: float | None = None) -> None:
+        """A stream's task, which fails when the time is over."""
+        if not self._gate.wait(seconds):
+            code = AclError.ACL_ERROR_RT_WAIT_TIMEOUT
+            raise refuse(code, "event", f"completion within {seconds} s", "not reached yet")
 
     def wait_for(self, seconds: float | None) -> bool:
         return self._gate.wait(seconds)
@@ -50,6 +63,8 @@ class Capture:
 
 class Event:
     """A handle whose captured point is replaced by each record; earlier waits keep theirs."""
+
+    c_name = "aclrtEvent"
 
     def __init__(self, kind: EventKind, flags: int | None) -> None:
         self.kind = kind
@@ -80,7 +95,7 @@ class Event:
         if not self._has(EventFlag.ACL_EVENT_SYNC):
             raise self._lacks("ACL_EVENT_SYNC")
         if self._capture is not None and not self._capture.reached:
-            stream.submit(self._capture.wait)
+            stream.submit(partial(self._capture.wait, _wait_limit))
 
     def reset(self) -> None:
         """Back to never recorded, for the calls that follow; waits already queued keep theirs."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from openaclnn.core.status import AclError
+from openaclnn.core.status import AclError, shown
 from openaclnn.runtime.context import default_stream, lock, required, states, working_context
 from openaclnn.runtime.errors import is_null, refuse
 from openaclnn.runtime.event import Event, EventKind
@@ -73,7 +73,7 @@ def current_stream(handle: Any) -> Stream:
         return default_stream()
     if not isinstance(handle, Stream):
         code = AclError.ACL_ERROR_RT_INVALID_HANDLE
-        raise refuse(code, "stream", "a stream or null", repr(handle))
+        raise refuse(code, "stream", "a stream or null", shown(handle))
     if not handle.alive:
         code = AclError.ACL_ERROR_RT_INVALID_HANDLE
         raise refuse(code, "stream", "a live stream", "a destroyed one")
@@ -89,7 +89,7 @@ def checked_event(handle: Any, argument: str = "event") -> Event:
         raise refuse(AclError.ACL_ERROR_INVALID_PARAM, argument, "an event", "null")
     code = AclError.ACL_ERROR_RT_INVALID_HANDLE
     if not isinstance(handle, Event):
-        raise refuse(code, argument, "an event", repr(handle))
+        raise refuse(code, argument, "an event", shown(handle))
     if not handle.alive:
         raise refuse(code, argument, "a live event", "a destroyed one")
     return handle

@@ -31,12 +31,15 @@ class Marker:
 class Stream:
     """A queue of tasks, run one after the other, asynchronously to the threads that submit them."""
 
+    c_name = "aclrtStream"
+
     def __init__(self, device: Device, flags: int = 0, *, is_default: bool = False) -> None:
         self.device = device
         self.flags = flags
         self.is_default = is_default
         self.alive = True
         self.stop_on_failure = False
+        self.overflow_switch = 0
         self._error: tuple[int, str] | None = None
         self._failures = 0
         self._discarding = False  # tasks are skipped: stopped by a failure, or aborted
