@@ -14,6 +14,8 @@ from openaclnn.core.dtypes import FLOATS, float_of
 from openaclnn.core.plan import collapse
 from openaclnn.core.tensor import Scalar, Tensor
 from openaclnn.engines.dispatch import choose_engine
+from openaclnn.repeat import readers, records
+from openaclnn.repeat import slots as at
 
 
 def test_an_array_s_address_is_what_numpy_says() -> None:
@@ -69,6 +71,39 @@ def test_one_kernel_serves_any_size() -> None:
         assert flat.counts[0] <= count < flat.counts[1]
         kernels.add(flat.kernel)
     assert len(kernels) == 1
+
+
+def test_a_plan_says_where_all_operands_are_dense() -> None:
+    x, wide = np.ones((4, 6), np.float32), np.ones((4, 12), np.float32)
+    turned = np.asfortranarray(x)
+    arguments: list[tuple[Any, Any, Any, bool]] = [
+        (x, x, None, True),
+        (x, x, x, True),
+        (x[:1, :1], x[:1, :1], None, False),  # one element is no pattern
+        (turned, turned, turned, False),
+        (turned, x, None, False),
+        (wide[:, ::2], x, None, False),
+        (x, x, wide[:, :6], False),
+        (x[::-1], x, None, False),
+    ]
+    for gradient, given, out, dense in arguments:
+        plan = openaclnn.explain(openaclnn.elu_backward, gradient, given, out=out).plan
+        assert plan is not None
+        assert plan.dense is dense
+    plan = openaclnn.explain(openaclnn.l1_loss_backward, x[0], x, x).plan
+    assert plan is not None
+    assert not plan.dense
+
+
+def test_what_tells_a_tensor_s_dtype_and_device_is_as_pytorch_describes_it() -> None:
+    torch = pytest.importorskip("torch")
+    if readers.torch_functions() is None:
+        pytest.skip("this PyTorch does not describe its tensors")
+    for dtype in (torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.uint8):
+        for shape in ((), (3,), (2, 3), (1,) * 8):
+            tensor = torch.empty(shape, dtype=dtype)
+            wanted = tuple(readers.described(tensor)[at.DEVICE : at.KIND + 1])
+            assert records._torch_words(tensor) == wanted
 
 
 def test_collapsed_axes_walk_the_same_elements() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import operator as python_operator
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -55,8 +55,7 @@ class Call:
 
     def tensor(self, name: str) -> Tensor:
         """A tensor argument that the checks have found present."""
-        value = self.values[name]
-        assert isinstance(value, Tensor), name
+        value: Tensor = self.values[name]
         return value
 
     def given(self, name: str) -> bool:
@@ -137,21 +136,20 @@ _CONVERT: dict[Kind, Callable[[Parameter, Any], Any]] = {
 }  # fmt: skip
 
 
-class _Slot(NamedTuple):
-    """How one parameter is bound; `convert` is None for tensors."""
-
-    name: str
-    python_name: str
-    parameter: Parameter
-    convert: Callable[[Parameter, Any], Any] | None
+_Slot = tuple[str, str, Parameter, Callable[[Parameter, Any], Any] | None, Any]
+"""How one parameter is bound: its C and Python names, itself, what converts it (None for tensors), and what the plain
+call takes None for. A bare tuple, since those unpack fastest."""
 
 
 @functools.cache
 def _slots(operator: Interface) -> tuple[_Slot, ...]:
     return tuple(
-        _Slot(p.name, p.python_name, p, None if p.is_tensor else _CONVERT[p.kind])
+        (
+            p.name, p.python_name, p, None if p.is_tensor else _CONVERT[p.kind],
+            AUTO if p.computed or p.kind is Kind.OUTPUT else None,
+        )
         for p in operator.parameters
-    )
+    )  # fmt: skip
 
 
 def _unfit(operator: Interface, parameter: Parameter, value: Any, error: Exception) -> AclnnError:
@@ -198,7 +196,7 @@ def bind_arguments(
 ) -> Call:
     """Bind phase one's arguments, in C order; None stands for a null pointer."""
     values: dict[str, Any] = {}
-    for (name, _, parameter, convert), value in zip(_slots(operator), arguments, strict=True):
+    for (name, _, parameter, convert, _), value in zip(_slots(operator), arguments, strict=True):
         if convert is None:
             values[name] = None if value is None else _tensor(operator, parameter, value)
         else:
@@ -215,7 +213,7 @@ def bind_plain(operator: Interface, arguments: Mapping[str, Any], product: Produ
     """Bind the plain call's arguments, by Python name; `out=None` and computed values become AUTO."""
     values: dict[str, Any] = {}
     numbers: dict[str, Any] = {}
-    for name, python_name, parameter, convert in _slots(operator):
+    for name, python_name, parameter, convert, absent in _slots(operator):
         value = arguments[python_name]
         if convert is not None:
             try:
@@ -223,8 +221,7 @@ def bind_plain(operator: Interface, arguments: Mapping[str, Any], product: Produ
             except (TypeError, ValueError) as error:
                 raise _unfit(operator, parameter, value, error) from None
         elif value is None:
-            automatic = parameter.computed or parameter.kind is _OUTPUT
-            values[name] = AUTO if automatic else None
+            values[name] = absent
         elif parameter.weak and is_number(value):
             numbers[name] = value
             values[name] = None

@@ -192,8 +192,9 @@ def broadcastable(row: str, *which: str) -> Check:
     *before, last = which
 
     def broken_by(call: Call) -> Violation | None:
-        earlier = broadcast_shapes(*[call.tensor(name).shape for name in before])
-        shape = call.tensor(last).shape
+        values = call.values
+        earlier = broadcast_shapes(*[values[name].shape for name in before])
+        shape = values[last].shape
         if earlier is not None and broadcast_shapes(earlier, shape) is None:
             expected = f"a shape that broadcasts with {earlier}, the shape of {', '.join(before)}"
             return Violation(last, expected, f"shape {shape}")
@@ -209,7 +210,7 @@ def output_shape(row: str, name: str, inputs: tuple[str, ...]) -> Check:
         tensor = call.values[name]
         if not isinstance(tensor, Tensor):
             return None
-        wanted = broadcast_shapes(*[call.tensor(each).shape for each in inputs])
+        wanted = broadcast_shapes(*[call.values[each].shape for each in inputs])
         if tensor.shape != wanted:
             expected = f"shape {wanted}, the broadcast of {', '.join(inputs)}"
             return Violation(name, expected, f"shape {tensor.shape}")

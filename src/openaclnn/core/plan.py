@@ -55,6 +55,7 @@ class Plan:
     targets: int = -1  # which input holds class indices; -1: none does
     reciprocal: str = ""  # which number is one over the count of elements
     class_axis: int = -1  # of the output's shape; -1: there is none
+    dense: bool = False  # every operand is row-major and of the output's shape; False: perhaps
     workspace: int = 0
 
     @property
@@ -64,8 +65,9 @@ class Plan:
 
 def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...] | None:
     """The common shape by the interface's rules (right-aligned, 1 stretches, 0 only with 0 and 1), or None."""
-    if shapes.count(shapes[0]) == len(shapes):
-        return shapes[0]
+    first = shapes[0]
+    if shapes.count(first) == len(shapes):
+        return first
     rank = max(map(len, shapes))
     result = [1] * rank
     for shape in shapes:
@@ -138,13 +140,6 @@ def _one_stride(operator: str, name: str, tensor: Tensor) -> int:
     return step
 
 
-def _row_major(tensors: Sequence[tuple[str, Tensor]], shape: tuple[int, ...]) -> bool:
-    """Whether all tensors have this shape and its row-major strides: then there is nothing to collapse."""
-    dense = contiguous_strides(shape)
-    own = [(tensor.shape, tensor.strides) for _, tensor in tensors]
-    return own.count((shape, dense)) == len(own)
-
-
 def elementwise_plan(
     operator: str,
     kernel: str,
@@ -158,7 +153,10 @@ def elementwise_plan(
     shape = output[1].shape
     tensors = [*inputs, output]
     count = element_count(shape)
-    if count > 1 and _row_major(tensors, shape):
+    layouts = [(tensor.shape, tensor.strides) for _, tensor in tensors]
+    # Where all lie row-major, as most do, there is nothing to collapse.
+    dense = count > 1 and layouts.count((shape, contiguous_strides(shape))) == len(layouts)
+    if dense:
         merged: tuple[int, ...] = (count,)
         *operands, last = [
             Operand(name, tensor.dtype, (1,), 0, 0, 0, count * tensor.dtype.itemsize)
@@ -171,8 +169,9 @@ def elementwise_plan(
             for (name, tensor), own, offset in zip(tensors, strides, offsets, strict=True)
         ]
     return Plan(
-        operator, kernel, compute, merged, tuple(operands), last, numbers, reciprocal=reciprocal
-    )
+        operator, kernel, compute, merged, tuple(operands), last, numbers,
+        reciprocal=reciprocal, dense=dense,
+    )  # fmt: skip
 
 
 def class_plan(

@@ -45,8 +45,10 @@ class Road:
         self._arrays = [p for p in parameters if p.is_tensor]
         self._names = [p.name for p in self._arrays]
         self._arrays_of = _getter([p.python_name for p in self._arrays])
-        self._options = [p.python_name for p in parameters if not p.is_tensor]
+        self._options = tuple([p.python_name for p in parameters if not p.is_tensor])
         self._options_of = _getter(self._options)
+        self._fits = len(self._arrays) <= at.MAX_ARRAYS and len(self._options) <= at.MAX_OPTIONS
+        self._known_places: dict[tuple[str, ...], list[int]] = {}
         self._control: Any = None
         self._kept: list[Any] = [None] * at.MAX_KINDS  # what each record relies on
         self._next = 0
@@ -71,13 +73,12 @@ class Road:
     ) -> None:
         """Let the next call of this kind take the road, if it can."""
         arrays, options = self._arrays_of(arguments), self._options_of(arguments)
-        whole = [*arrays[:-1], result]
+        whole = [array for array in (*arrays[:-1], result) if array is not None]
         library = library_of(whole)
-        fits = len(arrays) <= at.MAX_ARRAYS and len(options) <= at.MAX_OPTIONS
         plain = BY_VALUE.issuperset(map(type, options))
-        if not (library and fits and plain and _compiler()):
+        if not (library and self._fits and plain and _compiler()):
             return
-        if any(array is not None and array.ndim > at.MAX_AXES for array in whole):
+        if max([array.ndim for array in whole]) > at.MAX_AXES:
             return
         record, kept = record_of(
             self._places(plan), plan, choice, arrays, options, self._options, result, library
@@ -86,9 +87,12 @@ class Road:
 
     def _places(self, plan: Plan) -> list[int]:
         """Where each of the call's arrays stands among the plan's operands; -1 for those it does not read."""
-        order = {operand.parameter: place for place, operand in enumerate(plan.inputs)}
-        order[plan.output.parameter] = len(plan.inputs)
-        return [order.get(name, -1) for name in self._names]
+        read = tuple([operand.parameter for operand in plan.inputs])
+        places = self._known_places.get(read)
+        if places is None:
+            order = {name: place for place, name in enumerate((*read, plan.output.parameter))}
+            places = self._known_places[read] = [order.get(name, -1) for name in self._names]
+        return places
 
     def _enter(self, record: list[int], kept: Any, library: int) -> None:
         if self._control is None:
@@ -103,7 +107,8 @@ class Road:
             # In one step, as others may be reading; and before what the old record relies on may go.
             self._layout.pack_into(self._words, index * _SLOT * at.RECORD_SLOTS, *record)
             self._kept[index] = held
-            self._control[at.KINDS] = max(self._control[at.KINDS], index + 1)
+            if self._next <= at.MAX_KINDS:
+                self._control[at.KINDS] = self._next
 
     def _open(self) -> None:
         from openaclnn.engines.cpu import pool

@@ -23,8 +23,8 @@ _WORD, _DOUBLE = struct.Struct("q"), struct.Struct("d")
 
 
 def library_of(arrays: Sequence[Any]) -> int:
-    """The one library that all arrays are of; 0 where machine code does not read them."""
-    types = {type(array) for array in arrays if array is not None}
+    """The one library that all arrays given are of; 0 where machine code does not read them."""
+    types = {*map(type, arrays)}
     if types == {np.ndarray}:
         return at.NUMPY if numpy_is_readable() else 0
     torch = sys.modules.get("torch")
@@ -60,9 +60,10 @@ def record_of(
             counts = 1, most + 1
     elif lead >= 0 and flat is None:
         sized = None if choice.sized is None else choice.sized()
-    runner = choice.runner if sized is None else sized
     if sized is None and (not gathering[0] if laid else flat is None):
         lead = -1
+    # Where a kernel serves any size, no runner is needed.
+    runner = sized or (choice.runner if lead < 0 else None)
     fresh = arrays[-1] is None
     make, large, making = _making(result, library, lead >= 0)
     # In the order of `slots`, whose names say what each word is.
@@ -86,18 +87,21 @@ def record_of(
     record += constants + (0,) * (at.MAX_CONSTANTS - len(constants))
     for array, place, (pattern, mask) in zip(whole, places, patterns, strict=True):
         if array is None:
-            record += 0, 0, at.MISSING, place, 0, 0, 0, 0, 0, *_NO_AXES
+            record += 0, 0, at.MISSING, place, 0, 0, 0, 0, 0
+            record += _NO_AXES
         elif fresh and array is result:
-            device = described(array)[at.DEVICE] if library == at.TORCH else 0
+            device = _torch_words(array)[0] if library == at.TORCH else 0
             item = plan.output.dtype.itemsize
-            record += device, 0, at.MISSING, place, 0, 0, item, 0, 0, *_NO_AXES
+            record += device, 0, at.MISSING, place, 0, 0, item, 0, 0
+            record += _NO_AXES
         else:
             operand = operands[place] if place >= 0 else None
             low, high = (0, 0) if operand is None else (operand.low, operand.high)
-            alike = operand is not None and walks_alike(operand, plan.output)
-            first, second, item, sides = _expected(array, library)
+            alike = not fresh and operand is not None and walks_alike(operand, plan.output)
             own = pattern if lead >= 0 else at.SAME
-            record += first, second, own, place, low, high, item, alike, mask, *sides
+            first, second, item, sides = _expected(array, library, own)
+            record += first, second, own, place, low, high, item, alike, mask
+            record += sides
     for option in options:
         kind = type(option)
         if kind is float:
@@ -141,16 +145,32 @@ def _derivation(flat: Any, names: Sequence[str], options: Sequence[Any]) -> list
     return [flat.derive, len(places), *places, *[0] * (at.MAX_DERIVED - len(places))]
 
 
-def _expected(array: Any, library: int) -> tuple[int, int, int, tuple[int, ...]]:
+def _expected(array: Any, library: int, pattern: int) -> tuple[int, int, int, tuple[int, ...]]:
     """The words of an array that must be the same again: what tells its dtype and device, itemsize, shape and strides."""
     dtype = array.dtype
     if library == at.NUMPY:
-        first, second, strides = id(dtype), array.ndim, array.strides
+        first, second = id(dtype), array.ndim
     else:
-        first, second = described(array)[at.DEVICE : at.KIND + 1]
-        strides = array.stride()
+        first, second = _torch_words(array)
+    if pattern in _ANY_SIDES:
+        return first, second, dtype.itemsize, _NO_AXES
+    strides = array.strides if library == at.NUMPY else array.stride()
     pad = (0,) * (at.MAX_AXES - len(strides))
     return first, second, dtype.itemsize, (*array.shape, *pad, *strides, *pad)
+
+
+_ANY_SIDES = (at.DENSE, at.ONE, at.SOME)  # patterns that no words of an array's shape belong to
+_torch_kinds: dict[Any, tuple[int, int]] = {}
+
+
+def _torch_words(array: Any) -> tuple[int, int]:
+    """DEVICE and KIND as PyTorch describes them; but for the number of axes they follow from device and dtype."""
+    key = array.device, array.dtype
+    found = _torch_kinds.get(key)
+    if found is None:
+        device, kind = described(array)[at.DEVICE : at.KIND + 1]
+        found = _torch_kinds[key] = device, kind - array.ndim
+    return found[0], found[1] + array.ndim
 
 
 def _is_one(array: Any, library: int) -> bool:
@@ -165,8 +185,11 @@ def _patterns(
     The lead is an input of the output's shape. Elementwise all others have that shape too, or one element; with a class
     axis they have what their roles say. -1 where it is not so.
     """
+    if plan.dense and -1 not in places:
+        return [(at.DENSE, 0)] * len(whole), 0
     shape, classes = result.shape, plan.classes
     same = [(at.SAME, 0)] * len(whole)
+    operands = (*plan.inputs, plan.output)
     if _is_one(result, library):
         return same, -1  # cannot tell one element from all
     found: list[tuple[int, int]] = []
@@ -175,7 +198,7 @@ def _patterns(
             found.append((at.MISSING, 0))
             continue
         dense = array.flags.c_contiguous if library == at.NUMPY else array.is_contiguous()
-        role = "full" if place < 0 else (*plan.inputs, plan.output)[place].role
+        role = "full" if place < 0 else operands[place].role
         if dense and role == "full" and array.shape == shape:
             found.append((at.DENSE, 0))
         elif classes and dense and role in ("positions", "classes"):

@@ -44,6 +44,9 @@ def form_of(plan: Plan) -> Form:
     return plain_form(plan)
 
 
+_SERVED = frozenset(FLOATS)
+
+
 class Elementwise:
     """The kernel of a formula."""
 
@@ -52,12 +55,10 @@ class Elementwise:
 
     def declines(self, plan: Plan) -> str | None:
         """Why it does not serve a plan; None if it does."""
-        half = machine().half
-        lacks_half = False
-        for operand in (*plan.inputs, plan.output):
-            if operand.dtype not in FLOATS:
-                return "integer, DOUBLE and COMPLEX operands are served by NumPy"
-            lacks_half = lacks_half or (operand.dtype is FLOAT16 and not half)
+        dtypes = {operand.dtype for operand in (*plan.inputs, plan.output)}
+        if not _SERVED.issuperset(dtypes):
+            return "integer, DOUBLE and COMPLEX operands are served by NumPy"
+        lacks_half = FLOAT16 in dtypes and not machine().half
         return "this CPU has no float16 conversions" if lacks_half else None
 
     def runner(self, plan: Plan, lanes: int = 0) -> Runner:

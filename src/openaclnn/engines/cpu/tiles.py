@@ -15,7 +15,7 @@ from openaclnn.core.plan import Operand, Plan
 from openaclnn.engines.cpu import copies, pool
 from openaclnn.engines.cpu.driver import BUFFERED, DENSE, LINE, PACKED, SINGLE, driver
 
-__all__ = ["Form", "arrange", "runner"]
+__all__ = ["Form", "arrange", "is_shifted", "runner"]
 
 GRAIN = 1 << 15  # elements that one thread does sooner than two: waking a worker takes 15 to 40 us
 TILE = 4096  # elements of a buffered tile, or fewer where many operands share the buffers
@@ -41,6 +41,8 @@ _MODES = {0: SINGLE, 1: DENSE}
 
 def arrange(plan: Plan) -> Form:
     """Choose modes and tile sizes."""
+    if plan.dense:
+        return _ALL_DENSE
     operands = (*plan.inputs, plan.output)
     shape = plan.shape
     width = shape[-1]
@@ -95,8 +97,7 @@ def runner(
     pool.check_fit(max(1, len(constants)) + len(operands))  # the driver's block is one argument
     if form.flat:
         run = pool.bind(kernel, plan.shape[0], GRAIN, *constants, keep=keep)
-        offsets = [operand.offset for operand in operands]
-        return _shifted(run, operands) if any(offsets) else run
+        return _shifted(run, operands) if is_shifted(plan) else run
     shape = plan.shape if len(plan.shape) > 1 else (1, *plan.shape)
     others = [axis for axis in range(len(shape) - 1) if axis != form.row_axis]
     row_tiles = -(-shape[form.row_axis] // form.rows)
@@ -126,6 +127,11 @@ def runner(
         count *= shape[axis]
     grain = max(1, GRAIN // size)
     return pool.bind(driver(), count, grain, words.buffer_info()[0], keep=(keep, words))
+
+
+def is_shifted(plan: Plan) -> bool:
+    """Whether an operand's first visited element is not its tensor's."""
+    return not plan.dense and any(own.offset for own in (*plan.inputs, plan.output))
 
 
 def _shifted(

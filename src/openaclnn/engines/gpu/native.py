@@ -10,10 +10,9 @@ from __future__ import annotations
 import ctypes
 import functools
 import struct
+from array import array
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
-
-import numpy as np
 
 from openaclnn.engines.gpu.native_code import (
     CONFIG,
@@ -40,6 +39,7 @@ __all__ = ["Builtin", "Kernel", "driver"]
 
 _OVERLAP_ATTRIBUTE = (6, 1)  # programmatic stream serialisation: allowed
 _ATTRIBUTE_SLOTS = 9
+_HEADER, _GRID = struct.Struct(f"={FROM_INT64 + 1}q"), struct.Struct("=7I")
 SIZES = {"i1": 1, "i8": 1, "i16": 2, "i32": 4, "i64": 8, "u64": 8, "fp32": 4, "f32": 4}
 
 
@@ -146,48 +146,46 @@ class Builtin:
         launch: int = 0,
     ) -> None:
         attribute = HEADER + STRIDE * len(launches)
-        self._block = np.zeros(attribute + _ATTRIBUTE_SLOTS, np.int64)
+        words = array("q", bytes(8 * (attribute + _ATTRIBUTE_SLOTS)))
         self._fallback = fallback
-        last = max(place for pointers in launches for place, *_ in pointers)
         functions = _functions()
-        self._block[: FROM_INT64 + 1] = (
+        last = 0
+        for begin, pointers in zip(range(HEADER, attribute, STRIDE), launches, strict=True):
+            words[begin + POINTERS] = len(pointers)
+            for at, (place, shift, aligned) in enumerate(pointers, begin):
+                words[at + PLACES], words[at + SHIFTS] = place, shift
+                words[at + MASKS] = 15 if aligned else 0
+                last = max(last, place)
+        _HEADER.pack_into(
+            words, 0,
             launch or functions[0], len(launches), last + 1, id(fallback), id(tuple), *functions[1:],
         )  # fmt: skip
-        self._block[attribute : attribute + 2] = _OVERLAP_ATTRIBUTE
-        self._attribute: int = self._block.ctypes.data + 8 * attribute
-        for index, pointers in enumerate(launches):
-            block, count = self._launch(index), len(pointers)
-            places, shifts, aligned = zip(*pointers, strict=True)
-            block[POINTERS] = count
-            block[PLACES : PLACES + count] = places
-            block[SHIFTS : SHIFTS + count] = shifts
-            block[MASKS : MASKS + count] = [15 if own else 0 for own in aligned]
+        words[attribute], words[attribute + 1] = _OVERLAP_ATTRIBUTE
+        self._block = words
+        self._address: int = self._block.buffer_info()[0]
+        self._attribute: int = self._address + 8 * attribute
 
     def function(self) -> Callable[[Sequence[int], int], int]:
         """The builtin itself, which keeps this object."""
-        return builtin("gpu.launch", emit_entry, self._block.ctypes.data, self)
+        return builtin("gpu.launch", emit_entry, self._address, self)
 
     @staticmethod
     def takes(launches: Sequence[Sequence[Any]]) -> bool:
         """Whether a block has room for them."""
         return len(launches) <= MAX_LAUNCHES and all(len(p) <= MAX_POINTERS for p in launches)
 
-    def _launch(self, index: int) -> Any:
-        return self._block[HEADER + index * STRIDE :][:STRIDE]
-
     def fill(
         self, index: int, kernel: Kernel, programs: int, numbers: Sequence[int | float]
     ) -> None:
         """From now on, launch this kernel for addresses that are aligned."""
-        block = self._launch(index)
-        values = kernel.words(numbers)
-        begin = int(block[POINTERS])
-        end = begin + len(values)
-        block[CONFIG : CONFIG + 4].view(np.uint32)[:7] = (
-            programs, 1, 1, kernel.threads, 1, 1, kernel.shared,
-        )  # fmt: skip
-        block[CONFIG + CONFIG_ATTRIBUTES] = self._attribute
-        block[CONFIG + CONFIG_ATTRIBUTE_COUNT] = int(kernel.overlaps)
-        block[PARAMETERS] = end
-        block[VALUES + begin : VALUES + end] = values
-        block[FUNCTION] = kernel.function  # last: this makes it ready
+        block, begin = self._block, HEADER + index * STRIDE
+        pointers, values = block[begin + POINTERS], kernel.words(numbers)
+        _GRID.pack_into(
+            block, 8 * (begin + CONFIG), programs, 1, 1, kernel.threads, 1, 1, kernel.shared
+        )
+        block[begin + CONFIG + CONFIG_ATTRIBUTES] = self._attribute
+        block[begin + CONFIG + CONFIG_ATTRIBUTE_COUNT] = int(kernel.overlaps)
+        block[begin + PARAMETERS] = pointers + len(values)
+        for place, value in enumerate(values, begin + VALUES + pointers):
+            block[place] = value
+        block[begin + FUNCTION] = kernel.function  # last: this makes it ready

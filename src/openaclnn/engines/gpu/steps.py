@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from operator import add, itemgetter
 from typing import Any
@@ -22,14 +23,16 @@ Ready = Callable[[Any, Launch], None]  # of a native.Kernel and what is launched
 
 def places_of(slots: Sequence[Slot | None]) -> Callable[[Sequence[int]], tuple[int, ...]]:
     """What picks a kernel's pointers out of addresses that end with a 0."""
-    return itemgetter(*(NO_POINTER if slot is None else slot.place for slot in slots))
+    return itemgetter(*[NO_POINTER if slot is None else slot.place for slot in slots])
 
 
 def offsets_of(slots: Sequence[Slot | None], pointers: Sequence[int]) -> tuple[int, ...]:
     """How far pointers are off a vector's bounds where that matters."""
     return tuple(
-        pointer % VECTOR_BYTES if slot is not None and slot.wide else 0
-        for pointer, slot in zip(pointers, slots, strict=True)
+        [
+            pointer % VECTOR_BYTES if slot is not None and slot.wide else 0
+            for pointer, slot in zip(pointers, slots, strict=True)
+        ]
     )
 
 
@@ -48,7 +51,7 @@ def step_of_launch(launch: Launch, ready: Ready | None = None) -> Step:
     """
     slots = launch.family.slots
     pick = places_of(slots)
-    shifts = tuple(0 if slot is None else slot.shift for slot in slots)
+    shifts = tuple([0 if slot is None else slot.shift for slot in slots])
     moved = any(shifts)
     aligned: dict[int, tuple[Start, Launch]] = {}
     others: dict[tuple[int, ...], tuple[Start, Launch]] = {}
@@ -84,9 +87,14 @@ def step_of_launch(launch: Launch, ready: Ready | None = None) -> Step:
 
 
 def is_interpreted(kernel: Any) -> bool:
+    return isinstance(kernel, _interpreted_kind())
+
+
+@functools.cache
+def _interpreted_kind() -> Any:
     from triton.runtime.interpreter import InterpretedFunction
 
-    return isinstance(kernel, InterpretedFunction)
+    return InterpretedFunction
 
 
 def interpreted_step(launch: Launch) -> Step:

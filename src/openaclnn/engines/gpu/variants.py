@@ -65,7 +65,7 @@ def _overlapping() -> bool:
 
 def kinds_of(numbers: Sequence[int | float]) -> tuple[bool, ...]:
     """Which numbers are more than 32 bits: Triton gives those another type."""
-    return tuple(isinstance(own, int) and not -INT32_LIMIT <= own < INT32_LIMIT for own in numbers)
+    return tuple([type(own) is int and not -INT32_LIMIT <= own < INT32_LIMIT for own in numbers])
 
 
 class Variant(NamedTuple):
@@ -84,8 +84,10 @@ def variant_of(launch: Launch, offsets: Sequence[int], device: int) -> Variant:
     family = launch.family
     # Only wide slots are taken as aligned: the others have nothing of it, but would have variants.
     types = tuple(
-        None if slot is None else (slot.dtype, slot.wide and not offset)
-        for slot, offset in zip(family.slots, offsets, strict=True)
+        [
+            None if slot is None else (slot.dtype, slot.wide and not offset)
+            for slot, offset in zip(family.slots, offsets, strict=True)
+        ]
     )
     key = (
         id(family.kernel), types, kinds_of(launch.numbers), family.constants, launch.constants,
