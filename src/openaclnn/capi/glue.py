@@ -212,7 +212,8 @@ def _phase_one(prototype: Prototype) -> list[str]:
     for variable in prototype.parameters[:-2]:
         if is_object(variable):
             kind = variable.pointee.removeprefix("const ").strip()
-            given.append(f"_operand({variable.name}, {variable.name!r}, {kind!r})")
+            missing = f"_missing({variable.name}, {variable.name!r}, {kind!r})"
+            given.append(f"{missing} if (_one := _live({variable.name})) is None else _one")
         else:
             given.append(f"_text({variable.name})" if variable.is_pointer else variable.name)
     given += ["workspaceSize or None", "executor or None"]

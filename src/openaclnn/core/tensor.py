@@ -57,6 +57,19 @@ def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
+def lies_row_major(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
+    """Whether strides are the row-major ones; axes of one element do not matter."""
+    step = 1
+    for size, stride in zip(reversed(shape), reversed(strides), strict=True):
+        if size == 0:
+            return True
+        if size != 1:
+            if stride != step:
+                return False
+            step *= size
+    return True
+
+
 class Tensor:
     """A view: element (i0, i1, ...) lies at `base + (offset + sum(ik * strides[k])) * itemsize`.
 
@@ -66,7 +79,7 @@ class Tensor:
     """
 
     __slots__ = (
-        "alive", "base", "device", "dtype", "format", "offset", "owner", "raw", "shape",
+        "alive", "base", "contiguous", "device", "dtype", "format", "offset", "owner", "raw", "shape",
         "storage_shape", "strides", "writable",
     )  # fmt: skip
 
@@ -76,7 +89,9 @@ class Tensor:
         dtype: DType,
         strides: tuple[int, ...] | None = None,
         offset: int = 0,
-        format: int = Format.ACL_FORMAT_ND,
+        format: int = int(
+            Format.ACL_FORMAT_ND
+        ),  # a plain one: hashing a member takes ten times as long
         storage_shape: tuple[int, ...] | None = None,
         base: int = 0,
         *,
@@ -84,10 +99,16 @@ class Tensor:
         device: str = "cpu",
         raw: bool = False,
         writable: bool = True,
+        contiguous: bool | None = None,
     ) -> None:
+        if contiguous is None:
+            contiguous = strides is None or lies_row_major(shape, strides)
         self.shape = shape
         self.dtype = dtype
         self.strides = contiguous_strides(shape) if strides is None else strides
+        self.contiguous = (
+            contiguous  # whether the strides are the row-major ones, where they matter
+        )
         self.offset = offset
         self.format = format
         self.storage_shape = shape if storage_shape is None else storage_shape
@@ -120,6 +141,7 @@ class Tensor:
             base=data_address(array),
             owner=array,
             writable=flags.writeable,
+            contiguous=flags.c_contiguous,
         )
 
     @property
@@ -138,19 +160,6 @@ class Tensor:
     def address(self) -> int:
         """Where element (0, 0, ...) lies."""
         return self.base + self.offset * self.dtype.itemsize
-
-    @property
-    def contiguous(self) -> bool:
-        """Whether the strides are the row-major ones; axes of one element do not matter."""
-        step = 1
-        for size, stride in zip(reversed(self.shape), reversed(self.strides), strict=True):
-            if size == 0:
-                return True
-            if size != 1:
-                if stride != step:
-                    return False
-                step *= size
-        return True
 
     def __repr__(self) -> str:
         return (
@@ -203,18 +212,15 @@ def _hint(array: np.ndarray[Any, Any]) -> str:
 class Scalar:
     """One number with a dtype; `float32()` is the value an operator computes with."""
 
-    __slots__ = ("alive", "dtype", "value")
+    __slots__ = ("alive", "dtype", "key", "value")
 
     def __init__(self, value: Any, dtype: DType) -> None:
         # Rounding to the declared type happens here, once, as a C program's own variable would.
         self.value = dtype.numpy.type(value)
         self.dtype = dtype
+        # What tells it from other scalars: by bytes 0.0 and -0.0 are two.
+        self.key: tuple[DType, bytes] = (dtype, self.value.tobytes())
         self.alive = True
-
-    @property
-    def key(self) -> tuple[DType, bytes]:
-        """What tells it from other scalars: by bytes 0.0 and -0.0 are two."""
-        return self.dtype, self.value.tobytes()
 
     @classmethod
     def of(cls, value: Any) -> Scalar:

@@ -16,7 +16,7 @@ from openaclnn.engines.dispatch import Choice
 from openaclnn.repeat import slots as at
 from openaclnn.repeat.readers import described, numpy_is_readable, torch_functions
 
-__all__ = ["library_of", "record_of"]
+__all__ = ["library_of", "patterns_of", "record_of"]
 
 _WORD, _DOUBLE = struct.Struct("q"), struct.Struct("d")
 
@@ -48,7 +48,7 @@ def record_of(
     flat, sized, runner = choice.flat, None, choice.runner
     if flat is not None and len(flat.constants) > at.MAX_CONSTANTS:
         flat = None
-    patterns, lead = _patterns(plan, places, whole, result, library)
+    patterns, lead = patterns_of(plan, places, whole, result, library)
     if flat is None and lead >= 0:
         sized = None if choice.sized is None else choice.sized()
         runner = choice.runner if sized is None else sized
@@ -128,13 +128,20 @@ def _expected(array: Any, library: int) -> tuple[int, int, int, tuple[int, ...]]
 
 
 def _is_one(array: Any, library: int) -> bool:
-    return bool((array.size if library == at.NUMPY else array.numel()) == 1)
+    return bool((array.numel() if library == at.TORCH else array.size) == 1)
 
 
-def _patterns(
+def _is_dense(array: Any, library: int) -> bool:
+    if library == at.NUMPY:
+        return bool(array.flags.c_contiguous)
+    return bool(array.is_contiguous() if library == at.TORCH else array.contiguous)
+
+
+def patterns_of(
     plan: Plan, places: Sequence[int], whole: Sequence[Any], result: Any, library: int
 ) -> tuple[list[tuple[int, int]], int]:
-    """How each array lies relative to the output, where sizes need not be part of the kind, and which input leads.
+    """How each array (library 0: each `Tensor`) lies relative to the output, where sizes need not be part of the kind,
+    and which input leads.
 
     The lead is an input of the output's shape. Elementwise all others have that shape too, or one element; with a class
     axis they have what their roles say. -1 where it is not so.
@@ -148,7 +155,7 @@ def _patterns(
         if array is None:
             found.append((at.MISSING, 0))
             continue
-        dense = array.flags.c_contiguous if library == at.NUMPY else array.is_contiguous()
+        dense = _is_dense(array, library)
         role = "full" if place < 0 else (*plan.inputs, plan.output)[place].role
         if dense and role == "full" and array.shape == shape:
             found.append((at.DENSE, 0))
@@ -160,7 +167,7 @@ def _patterns(
             found.append((at.SOME, mask))
         elif place < 0 or (classes and role == "single"):
             found.append((at.SAME, 0))
-        elif not classes and _is_one(array, library) and array.ndim <= len(shape):
+        elif not classes and _is_one(array, library) and len(array.shape) <= len(shape):
             found.append((at.ONE, 0))
         else:
             return same, -1
