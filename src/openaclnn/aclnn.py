@@ -35,8 +35,11 @@ def _first_phase(operator: Operator) -> Callable[..., tuple[int, int, Executor |
     name = f"{operator.name}GetWorkspaceSize"
 
     def function(*arguments: Any) -> tuple[int, int, Executor | None]:
-        given, pointers = arguments[:count], arguments[count:]
         try:
+            if len(arguments) == count:
+                executor = phase_one(operator, arguments, True, True)
+                return 0, executor.kind.plan.workspace, executor
+            given, pointers = arguments[:count], arguments[count:]
             if len(given) < count or len(pointers) > 2:
                 raise AclnnError(
                     Status.ACLNN_ERR_PARAM_INVALID, operator.name, "arguments",

@@ -49,6 +49,8 @@ def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
     """Row-major strides, in elements."""
     if len(shape) == 1:
         return (1,)
+    if len(shape) == 2:
+        return shape[1] or 1, 1
     strides: list[int] = []
     step = 1
     for size in reversed(shape):
@@ -99,16 +101,12 @@ class Tensor:
         device: str = "cpu",
         raw: bool = False,
         writable: bool = True,
-        contiguous: bool | None = None,
     ) -> None:
-        if contiguous is None:
-            contiguous = strides is None or lies_row_major(shape, strides)
         self.shape = shape
         self.dtype = dtype
+        # Whether the strides are the row-major ones, where they matter.
+        self.contiguous = strides is None or lies_row_major(shape, strides)
         self.strides = contiguous_strides(shape) if strides is None else strides
-        self.contiguous = (
-            contiguous  # whether the strides are the row-major ones, where they matter
-        )
         self.offset = offset
         self.format = format
         self.storage_shape = shape if storage_shape is None else storage_shape
@@ -127,21 +125,18 @@ class Tensor:
             raise TypeError(
                 f"an array of a dtype the interface has{_hint(array)}, got {array.dtype}"
             )
-        itemsize, shape, steps, flags = dtype.itemsize, array.shape, array.strides, array.flags
+        shape, flags = array.shape, array.flags
+        strides = None  # along axes of one element, which do not matter, the row-major ones
         if not flags.c_contiguous:
+            itemsize, steps = dtype.itemsize, array.strides
             for size, step in zip(shape, steps, strict=True):
                 if step % itemsize and size > 1:
                     raise TypeError(
                         f"strides that are whole elements of {itemsize} bytes, got {steps} bytes"
                     )
+            strides = tuple([step // itemsize for step in steps])
         return cls(
-            shape,
-            dtype,
-            tuple([step // itemsize for step in steps]),
-            base=data_address(array),
-            owner=array,
-            writable=flags.writeable,
-            contiguous=flags.c_contiguous,
+            shape, dtype, strides, base=data_address(array), owner=array, writable=flags.writeable
         )
 
     @property
