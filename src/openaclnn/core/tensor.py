@@ -173,10 +173,11 @@ def _read_address(array: np.ndarray[Any, Any]) -> int:
         type(array) is not np.ndarray
     ):  # a proxy says that it is one, but does not lie in memory like one
         return _asked_address(array)
-    return _pointer_at(id(array) + object.__basicsize__).value or 0
+    return _pointer_at(id(array) + _HEADER).value or 0
 
 
 _pointer_at = ctypes.c_void_p.from_address
+_HEADER = object.__basicsize__
 _probe = np.zeros(2)[1:]
 # NumPy's C interface has the address right after the object's header: 0.2 us to read it, 1.7 to ask for it.
 _readable = sys.implementation.name == "cpython" and _read_address(_probe) == _asked_address(_probe)
