@@ -35,16 +35,19 @@ def _first_phase(operator: Operator) -> Callable[..., tuple[int, int, Executor |
     name = f"{operator.name}GetWorkspaceSize"
 
     def function(*arguments: Any) -> tuple[int, int, Executor | None]:
-        given, pointers = arguments[:count], arguments[count:]
         try:
+            if len(arguments) == count:
+                executor = phase_one(operator, arguments, True, True)
+                return 0, executor.kind.plan.workspace, executor
+            given, pointers = arguments[:count], arguments[count:]
             if len(given) < count or len(pointers) > 2:
                 raise AclnnError(
                     Status.ACLNN_ERR_PARAM_INVALID, operator.name, "arguments",
                     f"{count} ({', '.join(p.name for p in operator.parameters)})", f"{len(arguments)}",
                 )  # fmt: skip
-            present = [pointer is not None for pointer in (*pointers, _WANTED, _WANTED)]
-            executor = phase_one(operator, given, present[0], present[1])
-            return 0, executor.plan.workspace, executor
+            size, place, *_ = (*pointers, _WANTED, _WANTED)
+            executor = phase_one(operator, given, size is not None, place is not None)
+            return 0, executor.kind.plan.workspace, executor
         except AclnnError as error:
             return fail(error), 0, None
         except Exception as error:  # a fault of ours must not take the caller down
@@ -58,9 +61,6 @@ def _first_phase(operator: Operator) -> Callable[..., tuple[int, int, Executor |
 def _second_phase(operator: Operator) -> Callable[[Any, int, Any, Any], int]:
     def function(workspace: Any, workspaceSize: int, executor: Any, stream: Any = None) -> int:
         try:
-            if executor.__class__ is Executor and executor.quick is not None:
-                if not workspaceSize and executor.operator is operator and executor.quick(stream):
-                    return 0
             phase_two(operator, workspace, workspaceSize, executor, stream)
             return 0
         except AclnnError as error:
@@ -105,7 +105,7 @@ def aclSetAclOpExecutorRepeatable(name: str, executor: Executor) -> None:
         raise AclnnError(
             Status.ACLNN_ERR_INNER, name, "executor", "one that has not run", executor.spent
         )
-    executor.repeatable = True
+    executor.repeat()
 
 
 @_executor_call("aclDestroyAclOpExecutor")

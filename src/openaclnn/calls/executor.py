@@ -2,84 +2,79 @@
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from openaclnn.calls.guard import check_memory, check_overlap
+from openaclnn.calls.guard import Found, check_memory, check_overlap, find_memory
 from openaclnn.calls.planned import planned
 from openaclnn.core.declare import Operator
-from openaclnn.core.plan import Plan, covered_elements
 from openaclnn.core.status import AclnnError, Status, record_message, shown
 from openaclnn.core.tensor import Tensor
 from openaclnn.engines.dispatch import Runner
-from openaclnn.runtime import AclFailure, Stream, current_stream, default_stream, memory
+from openaclnn.repeat.sizes import Kind, Work
+from openaclnn.runtime import AclFailure, Stream, current_stream, memory
 from openaclnn.runtime.device import device_named
 
-__all__ = ["Executor", "phase_one", "phase_two"]
+__all__ = ["Executor", "fail", "inner_failure", "phase_one", "phase_two"]
 
-
+_USED = "one that has run already and is not repeatable"
 _SMALL = 1 << 16
 """Elements up to which a kernel runs in the calling thread, on a stream without work."""
 
 
 class Executor:
-    """A checked and planned call. `tensors` are all tensors of phase one in C order, null ones as None."""
+    """A checked and planned call, with the arguments of phase one in C order: null tensors as None."""
 
     __slots__ = (
-        "__weakref__",
-        "_lock",
-        "device",
-        "inputs",
-        "operands",
-        "operator",
-        "output",
-        "owners",
-        "plan",
-        "quick",
-        "repeatable",
-        "runner",
-        "small",
-        "spent",
-    )
+        "__weakref__", "arguments", "count", "extents", "found", "kind", "operator", "repeatable", "runner", "spent",
+        "tensors", "turn",
+    )  # fmt: skip
     c_name = "aclOpExecutor"
 
     def __init__(
-        self,
-        operator: Operator,
-        plan: Plan,
-        operands: list[Tensor],
-        inputs: list[Tensor | None],
-        output: Tensor,
-        runner: Runner | None,
-        device: str,
+        self, operator: Operator, kind: Kind, work: Work, arguments: tuple[Any, ...]
     ) -> None:
         self.operator = operator
-        self.plan = plan
-        self.operands = operands
-        self.inputs = inputs
-        self.output = output
-        self.runner = runner
-        self.small = covered_elements(plan) <= _SMALL
+        self.kind = kind
+        self.runner, self.extents, self.count = work
+        self.arguments = arguments
+        self.tensors = [arguments[place] for place in kind.operands]
+        self.found: Found | None = None  # the memory as it was checked; `forget` takes it away
         self.repeatable = False
-        self.device = device  # where the tensors lie
-        # What `forget` takes away: the memory as it was checked, and the short way that relies on it.
-        self.owners: list[Any] | None = None
-        self.quick: Callable[[Any], bool] | None = None
         self.spent = ""  # why it cannot run any more
-        self._lock = threading.Lock()
+        self.turn = True  # deleted by whoever runs it: in one step, as threads may come together
+
+    @property
+    def inputs(self) -> list[Tensor | None]:
+        """The tensors that are read, in C order."""
+        return [self.arguments[place] for place in self.operator.input_places]
+
+    @property
+    def output(self) -> Tensor:
+        tensor: Tensor = self.arguments[self.operator.output_place]
+        return tensor
+
+    def repeat(self) -> None:
+        """Let it run many times."""
+        self.repeatable = True
+        if self.runner is not None:
+            self.runner = self.kind.bound(self.runner, self.count)
 
     def take(self) -> None:
-        """Use it up, or refuse if somebody did before."""
-        with self._lock:
-            if self.spent:
-                raise AclnnError(
-                    Status.ACLNN_ERR_INNER_NULLPTR, self.operator.name, "executor",
-                    "one that has not run yet", self.spent,
-                )  # fmt: skip
-            if not self.repeatable:
-                self.spent = "one that has run already and is not repeatable"
+        """Use up one that is not repeatable, or refuse if somebody did before."""
+        if not self.spent:
+            try:
+                del self.turn
+            except AttributeError:  # another thread is just doing so
+                self.spent = _USED
+            else:
+                self.spent = _USED
+                return
+        raise AclnnError(
+            Status.ACLNN_ERR_INNER_NULLPTR, self.operator.name, "executor",
+            "one that has not run yet", self.spent,
+        )  # fmt: skip
 
     def __repr__(self) -> str:
         return f"<aclOpExecutor of {self.operator.name}{', spent' if self.spent else ''}>"
@@ -102,56 +97,63 @@ def phase_one(
     operator: Operator, arguments: tuple[Any, ...], workspace_size: bool, executor: bool
 ) -> Executor:
     """Bind, check and plan; raises AclnnError where the interface returns a status."""
-    known, values = planned(operator, arguments, workspace_size, executor)
-    plan, runner, places, inputs, output, device = known
-    operands = [values[place] for place in places]
-    given = [values[place] for place in inputs]
-    made = Executor(operator, plan, operands, given, values[output], runner, device)
+    made = Executor(operator, *planned(operator, arguments, workspace_size, executor))
+    if made.runner is None:
+        return made
+    mark = _watch(made)
+    found = find_memory(made.tensors, made.extents, made.kind.alike)
+    if found is not None:
+        _keep(made, mark, found)
+        return made
     # A raw tensor may get its address later; what is known already is checked where the caller can see it.
-    known_addresses = [
-        (operand, tensor)
-        for operand, tensor in zip((*plan.inputs, plan.output), operands, strict=False)
-        if tensor.raw and tensor.base  # other memory is alive as long as its tensor
-    ]
-    if known_addresses:
-        _remembering.add(made)
-        owners = check_memory(plan, *zip(*known_addresses, strict=True))
-        if len(owners) == len(operands):
-            made.owners = owners
-            if made not in _remembering:  # memory was freed while we looked
-                made.owners = None
+    plan = made.kind.reached_plan(made.extents)
+    for operand, tensor in zip((*plan.inputs, plan.output), made.tensors, strict=True):
+        if tensor.raw and tensor.base:  # other memory is alive as long as its tensor
+            check_memory(plan, (operand,), (tensor,))
     return made
 
 
-_remembering: weakref.WeakSet[Executor] = weakref.WeakSet()
+_watched: set[weakref.ref[Executor]] = set()
 """Executors that rely on what they found; one that is no longer in here must look again."""
+
+
+def _watch(executor: Executor) -> weakref.ref[Executor]:
+    """Before an executor looks at memory: what changes from now on is noticed."""
+    mark = weakref.ref(executor, _watched.discard)
+    _watched.add(mark)
+    return mark
+
+
+def _keep(executor: Executor, mark: weakref.ref[Executor], found: Found) -> None:
+    executor.found = found
+    if mark not in _watched:  # memory was freed while it looked
+        executor.found = None
 
 
 def forget() -> None:
     """Memory was freed, or a descriptor changed: executors are checked anew."""
-    for executor in list(_remembering):
-        _remembering.discard(executor)
-        executor.owners = executor.quick = None
+    for mark in _watched.copy():
+        _watched.discard(mark)
+        executor = mark()
+        if executor is not None:
+            executor.found = None
 
 
 memory.listeners.append(forget)
 
 
-def _quick(
-    executor: Executor, runner: Runner, addresses: tuple[int, ...], owners: Any
-) -> Callable[[Any], bool]:
-    """A repeated phase two, good until `forget`: nothing that was checked before can have changed."""
-
-    def run(handle: Any, owners: Any = owners) -> bool:
-        try:
-            queue = default_stream() if handle is None else current_stream(handle)
-        except AclFailure:  # the full way says it with the right status
-            return False
-        if executor.spent or queue.device.name != executor.device:
-            return False
-        return queue.launch_now(runner, addresses)
-
-    return run
+def _checked(executor: Executor) -> Found:
+    """Where the tensors lie now; a broken rule of memory is refused."""
+    kind, tensors = executor.kind, executor.tensors
+    mark = _watch(executor)
+    found = find_memory(tensors, executor.extents, kind.alike)
+    if found is None:
+        plan = kind.reached_plan(executor.extents)
+        owners = check_memory(plan, (*plan.inputs, plan.output), tensors)
+        check_overlap(plan, tensors)
+        found = tuple([tensor.address for tensor in tensors]), owners
+    _keep(executor, mark, found)
+    return found
 
 
 def _run_elsewhere(queue: Stream, runner: Runner, addresses: Sequence[int], name: str) -> None:
@@ -167,62 +169,58 @@ def phase_two(
     operator: Operator, workspace: Any, workspace_size: int, executor: Any, stream: Any
 ) -> None:
     """Queue the executor's work on a stream; raises AclnnError where the interface returns a status."""
-    name = operator.name
-    if executor is None:
-        raise AclnnError(
-            Status.ACLNN_ERR_PARAM_NULLPTR, name, "executor", "the executor of phase one", "null"
-        )
-    if not isinstance(executor, Executor) or executor.operator is not operator:
-        whose = f" of {executor.operator.name}" if isinstance(executor, Executor) else ""
-        raise AclnnError(
-            Status.ACLNN_ERR_INNER_NULLPTR,
-            name,
-            "executor",
-            f"an executor of {name}",
-            shown(executor) + whose,
-        )
-    executor.take()  # used up even when what follows fails
+    if type(executor) is not Executor or executor.operator is not operator:
+        raise _foreign(operator.name, executor)
+    if executor.spent or not executor.repeatable:
+        executor.take()  # used up even when what follows fails
+    kind = executor.kind
     if workspace_size and not workspace:
         raise AclnnError(
-            Status.ACLNN_ERR_PARAM_NULLPTR, name, "workspace", f"{workspace_size} bytes", "null"
-        )
-    plan = executor.plan
-    if operator.generated and workspace_size < plan.workspace:
+            Status.ACLNN_ERR_PARAM_NULLPTR, operator.name, "workspace", f"{workspace_size} bytes", "null"
+        )  # fmt: skip
+    if operator.generated and workspace_size < kind.plan.workspace:
         raise AclnnError(
-            Status.ACLNN_ERR_PARAM_INVALID,
-            name,
-            "workspaceSize",
-            f"{plan.workspace}",
+            Status.ACLNN_ERR_PARAM_INVALID, operator.name, "workspaceSize", f"{kind.plan.workspace}",
             f"{workspace_size}",
-        )
+        )  # fmt: skip
     try:
         queue = current_stream(stream)
-        if plan.empty or executor.runner is None:
+        runner = executor.runner
+        if runner is None:
             return
         # Descriptors may be destroyed or re-addressed once this returns, so addresses are taken now.
-        tensors = executor.operands
-        if executor.repeatable:
-            _remembering.add(executor)
-        owners = executor.owners or check_memory(plan, (*plan.inputs, plan.output), tensors)
-        check_overlap(plan, tensors)
-        addresses, runner = tuple([tensor.address for tensor in tensors]), executor.runner
-        here = queue.device.name == executor.device
-
-        def task(owners: Any = owners) -> None:
-            if here:
-                queue.launch(runner, addresses)
-            else:
-                _run_elsewhere(queue, runner, addresses, executor.device)
-
+        found = executor.found or _checked(executor)
+        here = queue.device.name == kind.device
         # On a GPU this only queues the work; on the host, waking the worker costs more than a small kernel.
-        at_once = here and (executor.small or executor.device != "cpu")
-        if not at_once or not queue.launch_now(runner, addresses):
-            queue.submit(task)
-        if at_once and executor.repeatable:
-            executor.quick = _quick(executor, runner, addresses, owners)
-            if executor not in _remembering:  # memory was freed meanwhile
-                executor.quick = None
+        at_once = executor.count <= _SMALL or kind.device != "cpu"
+        if here and at_once and queue.launch_now(runner, found[0]):
+            return
+        queue.submit(_task(queue, runner, found, "" if here else kind.device))
     except AclFailure as failure:
         raise AclnnError(
-            Status.ACLNN_ERR_RUNTIME_ERROR, name, "stream", "a live stream", str(failure)
+            Status.ACLNN_ERR_RUNTIME_ERROR, operator.name, "stream", "a live stream", str(failure)
         ) from failure
+
+
+def _task(queue: Stream, runner: Runner, found: Found, elsewhere: str) -> Callable[[], None]:
+    """A kernel in its turn, which has all it needs."""
+
+    def task() -> None:
+        if elsewhere:
+            _run_elsewhere(queue, runner, found[0], elsewhere)
+        else:
+            queue.launch(runner, found[0])
+
+    return task
+
+
+def _foreign(name: str, executor: Any) -> AclnnError:
+    if executor is None:
+        return AclnnError(
+            Status.ACLNN_ERR_PARAM_NULLPTR, name, "executor", "the executor of phase one", "null"
+        )
+    whose = f" of {executor.operator.name}" if isinstance(executor, Executor) else ""
+    return AclnnError(
+        Status.ACLNN_ERR_INNER_NULLPTR, name, "executor", f"an executor of {name}",
+        shown(executor) + whose,
+    )  # fmt: skip

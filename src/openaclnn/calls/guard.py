@@ -18,7 +18,12 @@ from openaclnn.core.status import AclnnError, Status
 from openaclnn.core.tensor import Tensor
 from openaclnn.runtime.memory import find_allocation
 
-__all__ = ["check_devices", "check_memory", "check_output_layout", "check_overlap"]
+__all__ = [
+    "Found", "check_devices", "check_memory", "check_output_layout", "check_overlap", "find_memory",
+]  # fmt: skip
+
+Found = tuple[tuple[int, ...], list[Any]]
+"""Where a kernel's tensors lie, and what keeps that memory alive until the kernel is done."""
 
 # Views up to this size are searched exactly; larger ones with a doubtful layout are refused.
 _EXACT = 1 << 20
@@ -71,6 +76,36 @@ def check_output_layout(operator: str, name: str, tensor: Tensor) -> None:
         Status.ACLNN_ERR_PARAM_INVALID, operator, name,
         "an output whose elements lie apart", f"shape {tensor.shape}, strides {tensor.strides}",
     )  # fmt: skip
+
+
+def find_memory(
+    tensors: Sequence[Tensor], extents: Sequence[tuple[int, int]], alike: Sequence[bool]
+) -> Found | None:
+    """Where tensors lie, the output last, if no rule of memory can be broken; else the checks below say which one is.
+
+    `extents` are the bytes that each covers from its first element on, `alike` says which inputs may be exactly the output.
+    """
+    addresses: list[int] = []
+    owners: list[Any] = []
+    for tensor, (low, high) in zip(tensors, extents, strict=True):
+        address = tensor.base
+        if tensor.offset:
+            address += tensor.offset * tensor.dtype.itemsize
+        if tensor.raw:
+            block = find_allocation(address + low)
+            if block is None or block.kind != "device" or not tensor.base:
+                return None
+            if address + high > block.address + block.size:
+                return None
+            owners.append(block)
+        else:
+            owners.append(tensor.owner)
+        addresses.append(address)
+    start, stop = address + low, address + high
+    for source, (low, high), same in zip(addresses, extents, alike, strict=False):
+        if source + low < stop and start < source + high and not (same and source == address):
+            return None
+    return tuple(addresses), owners
 
 
 def check_memory(plan: Plan, operands: Sequence[Operand], tensors: Sequence[Tensor]) -> list[Any]:

@@ -124,12 +124,10 @@ def _names(prototype: Prototype, conversions: Conversions) -> dict[str, Any]:
     own = name.removesuffix("GetWorkspaceSize") if prototype.phase == 1 else name
     pointer = prototype.returns.endswith("*")
 
-    def operand(handle: int, argument: str, kind: str) -> Any:
-        found = table.objects.get(handle)
-        if found is None and handle:
+    def missing(handle: int, argument: str, kind: str) -> None:
+        if handle:  # null is an operand that was not given
             got = f"{handle:#x}, which is unknown or already destroyed"
             raise AclnnError(_INVALID, own, argument, _KINDS.get(kind, "a live handle"), got)
-        return found
 
     def null_result(code: int, argument: str) -> int:
         return report(code, f"{name}: {argument}: expected a place for the result, got null")
@@ -150,9 +148,9 @@ def _names(prototype: Prototype, conversions: Conversions) -> dict[str, Any]:
         "_Executor": Executor, "_add": table.add, "_add_list": table.add_list,
         "_callback": conversions.callback, "_failed": failed,
         "_find": table.find, "_forget": table.forget, "_function": function,
-        "_handle_of": table.handle_of, "_members": conversions.members,
+        "_handle_of": table.handle_of, "_live": table.objects.get, "_members": conversions.members,
         "_new_array": conversions.new_array, "_null_result": null_result,
-        "_number": conversions.number, "_operand": operand,
+        "_missing": missing, "_number": conversions.number,
         "_optional_values": conversions.optional_values, "_retire": table.retire,
         "_sweep": table.sweep, "_text": conversions.text, "_unpack": conversions.ffi.unpack,
         "_values": conversions.values, "_was_retired": table.was_retired,

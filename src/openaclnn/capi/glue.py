@@ -219,11 +219,13 @@ def _phase_one(prototype: Prototype) -> list[str]:
     for variable in prototype.parameters[:-2]:
         if is_object(variable):
             kind = variable.pointee.removeprefix("const ").strip()
-            given.append(f"_operand({variable.name}, {variable.name!r}, {kind!r})")
+            missing = f"_missing({variable.name}, {variable.name!r}, {kind!r})"
+            given.append(f"{missing} if (_one := _live({variable.name})) is None else _one")
         else:
             given.append(f"_text({variable.name})" if variable.is_pointer else variable.name)
-    given += ["workspaceSize or None", "executor or None"]
-    return [f"_status, _size, _made = _function({', '.join(given)})", "if _status == 0:",
+    pointers = "() if workspaceSize and executor else (workspaceSize or None, executor or None)"
+    return [f"_pointers = {pointers}",
+            f"_status, _size, _made = _function({', '.join(given)}, *_pointers)", "if _status == 0:",
             "    workspaceSize[0] = _size", "    executor[0] = _add(_made)", "return _status"]  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable
 from itertools import count
 from typing import Any
@@ -39,7 +40,9 @@ class HandleTable:
         self._numbers = count(_FIRST, _STEP)
         self._known: dict[int, int] = {}  # handles of objects that are handed out more than once
         self._members: dict[int, tuple[int, ...]] = {}
-        self._retired: dict[int, None] = {}
+        self._retired: OrderedDict[int, None] = (
+            OrderedDict()
+        )  # a dict takes long to give its oldest
 
     def add(self, thing: Any) -> int:
         """A fresh handle; 0, the null pointer, for None."""
@@ -78,11 +81,11 @@ class HandleTable:
             self.objects.pop(member, None)
 
     def retire(self, handle: int) -> None:
-        """Forget a handle that its owner may still destroy, once; only the newest are remembered."""
-        self.forget(handle)
+        """Forget the handle of an executor, which its owner may still destroy, once; only the newest are remembered."""
+        self.objects.pop(handle, None)
         self._retired[handle] = None
         if len(self._retired) > _REMEMBERED:
-            self._retired.pop(next(iter(self._retired)), None)
+            self._retired.popitem(last=False)
 
     def was_retired(self, handle: int) -> bool:
         """Whether a handle was retired and not destroyed since; it is forgotten by asking."""

@@ -118,6 +118,11 @@ class Interface:
         return tuple(self.places[p.name] for p in self.tensors if p.kind is not Kind.OUTPUT)
 
     @cached_property
+    def output_place(self) -> int:
+        """The number in C order of the tensor that is written."""
+        return self.places[self.output.name]
+
+    @cached_property
     def reduction(self) -> Parameter:
         """The parameter that names the reduction."""
         return next(p for p in self.parameters if p.choices)

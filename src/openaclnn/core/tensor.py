@@ -49,12 +49,27 @@ def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
     """Row-major strides, in elements."""
     if len(shape) == 1:
         return (1,)
+    if len(shape) == 2:
+        return shape[1] or 1, 1
     strides: list[int] = []
     step = 1
     for size in reversed(shape):
         strides.append(step)
         step *= size or 1
     return tuple(reversed(strides))
+
+
+def lies_row_major(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
+    """Whether strides are the row-major ones; axes of one element do not matter."""
+    step = 1
+    for size, stride in zip(reversed(shape), reversed(strides), strict=True):
+        if size == 0:
+            return True
+        if size != 1:
+            if stride != step:
+                return False
+            step *= size
+    return True
 
 
 class Tensor:
@@ -66,7 +81,7 @@ class Tensor:
     """
 
     __slots__ = (
-        "alive", "base", "device", "dtype", "format", "offset", "owner", "raw", "shape",
+        "alive", "base", "contiguous", "device", "dtype", "format", "offset", "owner", "raw", "shape",
         "storage_shape", "strides", "writable",
     )  # fmt: skip
     c_name = "aclTensor"
@@ -77,7 +92,9 @@ class Tensor:
         dtype: DType,
         strides: tuple[int, ...] | None = None,
         offset: int = 0,
-        format: int = Format.ACL_FORMAT_ND,
+        format: int = int(
+            Format.ACL_FORMAT_ND
+        ),  # a plain one: hashing a member takes ten times as long
         storage_shape: tuple[int, ...] | None = None,
         base: int = 0,
         *,
@@ -88,6 +105,8 @@ class Tensor:
     ) -> None:
         self.shape = shape
         self.dtype = dtype
+        # Whether the strides are the row-major ones, where they matter.
+        self.contiguous = strides is None or lies_row_major(shape, strides)
         self.strides = contiguous_strides(shape) if strides is None else strides
         self.offset = offset
         self.format = format
@@ -107,20 +126,18 @@ class Tensor:
             raise TypeError(
                 f"an array of a dtype the interface has{_hint(array)}, got {array.dtype}"
             )
-        itemsize, shape, steps, flags = dtype.itemsize, array.shape, array.strides, array.flags
+        shape, flags = array.shape, array.flags
+        strides = None  # along axes of one element, which do not matter, the row-major ones
         if not flags.c_contiguous:
+            itemsize, steps = dtype.itemsize, array.strides
             for size, step in zip(shape, steps, strict=True):
                 if step % itemsize and size > 1:
                     raise TypeError(
                         f"strides that are whole elements of {itemsize} bytes, got {steps} bytes"
                     )
+            strides = tuple([step // itemsize for step in steps])
         return cls(
-            shape,
-            dtype,
-            tuple([step // itemsize for step in steps]),
-            base=data_address(array),
-            owner=array,
-            writable=flags.writeable,
+            shape, dtype, strides, base=data_address(array), owner=array, writable=flags.writeable
         )
 
     @property
@@ -139,19 +156,6 @@ class Tensor:
     def address(self) -> int:
         """Where element (0, 0, ...) lies."""
         return self.base + self.offset * self.dtype.itemsize
-
-    @property
-    def contiguous(self) -> bool:
-        """Whether the strides are the row-major ones; axes of one element do not matter."""
-        step = 1
-        for size, stride in zip(reversed(self.shape), reversed(self.strides), strict=True):
-            if size == 0:
-                return True
-            if size != 1:
-                if stride != step:
-                    return False
-                step *= size
-        return True
 
     def __repr__(self) -> str:
         return (
@@ -205,19 +209,16 @@ def _hint(array: np.ndarray[Any, Any]) -> str:
 class Scalar:
     """One number with a dtype; `float32()` is the value an operator computes with."""
 
-    __slots__ = ("alive", "dtype", "value")
+    __slots__ = ("alive", "dtype", "key", "value")
     c_name = "aclScalar"
 
     def __init__(self, value: Any, dtype: DType) -> None:
         # Rounding to the declared type happens here, once, as a C program's own variable would.
         self.value = dtype.numpy.type(value)
         self.dtype = dtype
+        # What tells it from other scalars: by bytes 0.0 and -0.0 are two.
+        self.key: tuple[DType, bytes] = (dtype, self.value.tobytes())
         self.alive = True
-
-    @property
-    def key(self) -> tuple[DType, bytes]:
-        """What tells it from other scalars: by bytes 0.0 and -0.0 are two."""
-        return self.dtype, self.value.tobytes()
 
     @classmethod
     def of(cls, value: Any) -> Scalar:

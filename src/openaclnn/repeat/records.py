@@ -17,7 +17,7 @@ from openaclnn.engines.dispatch import Choice
 from openaclnn.repeat import slots as at
 from openaclnn.repeat.readers import described, numpy_is_readable, torch_functions
 
-__all__ = ["library_of", "record_of"]
+__all__ = ["library_of", "patterns_of", "record_of"]
 
 _WORD, _DOUBLE = struct.Struct("q"), struct.Struct("d")
 
@@ -49,7 +49,7 @@ def record_of(
     flat, sized = choice.flat, None
     if flat is not None and len(flat.constants) > at.MAX_CONSTANTS:
         flat = None
-    patterns, lead = _patterns(plan, places, whole, result, library)
+    patterns, lead = patterns_of(plan, places, whole, result, library)
     laid = any(pattern == at.LAID for pattern, _ in patterns)
     gathering = _gathering(plan, flat) if laid and lead >= 0 else (0, 0)
     counts = ANY_COUNT
@@ -174,13 +174,20 @@ def _torch_words(array: Any) -> tuple[int, int]:
 
 
 def _is_one(array: Any, library: int) -> bool:
-    return bool((array.size if library == at.NUMPY else array.numel()) == 1)
+    return bool((array.numel() if library == at.TORCH else array.size) == 1)
 
 
-def _patterns(
+def _is_dense(array: Any, library: int) -> bool:
+    if library == at.NUMPY:
+        return bool(array.flags.c_contiguous)
+    return bool(array.is_contiguous() if library == at.TORCH else array.contiguous)
+
+
+def patterns_of(
     plan: Plan, places: Sequence[int], whole: Sequence[Any], result: Any, library: int
 ) -> tuple[list[tuple[int, int]], int]:
-    """How each array lies relative to the output, where sizes need not be part of the kind, and which input leads.
+    """How each array (library 0: each `Tensor`) lies relative to the output, where sizes need not be part of the kind,
+    and which input leads.
 
     The lead is an input of the output's shape. Elementwise all others have that shape too, or one element; with a class
     axis they have what their roles say. -1 where it is not so.
@@ -197,7 +204,7 @@ def _patterns(
         if array is None:
             found.append((at.MISSING, 0))
             continue
-        dense = array.flags.c_contiguous if library == at.NUMPY else array.is_contiguous()
+        dense = _is_dense(array, library)
         role = "full" if place < 0 else operands[place].role
         if dense and role == "full" and array.shape == shape:
             found.append((at.DENSE, 0))
@@ -209,10 +216,10 @@ def _patterns(
             found.append((at.SOME, mask))
         elif place < 0 or (classes and role == "single"):
             found.append((at.SAME, 0))
-        elif not classes and _is_one(array, library) and array.ndim <= len(shape):
+        elif not classes and _is_one(array, library) and len(array.shape) <= len(shape):
             found.append((at.ONE, 0))
-        elif not classes and array.ndim <= len(shape):
-            alike = zip(array.shape, shape[len(shape) - array.ndim :], strict=True)
+        elif not classes and len(array.shape) <= len(shape):
+            alike = zip(array.shape, shape[len(shape) - len(array.shape) :], strict=True)
             found.append((at.LAID, sum(1 << k for k, (own, all) in enumerate(alike) if own == all)))
         else:
             return same, -1

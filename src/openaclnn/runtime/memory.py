@@ -66,6 +66,18 @@ class AllocationTable:
             insort(self._starts, block.address)
 
     def find(self, address: int) -> Allocation | None:
+        # A block that has the address is the answer, whatever changed while we looked: blocks do not.
+        starts = self._starts
+        try:
+            block = self._blocks[starts[bisect_right(starts, address) - 1]]
+        except LookupError:
+            return self._find_at_rest(address)
+        if 0 <= address - block.address < block.size:
+            return block
+        return self._find_at_rest(address)
+
+    def _find_at_rest(self, address: int) -> Allocation | None:
+        """The same while nobody else changes the table."""
         with self.lock:
             changes = -1
             block = None

@@ -69,7 +69,9 @@ def current_stream(handle: Any) -> Stream:
 
     A thread without a context is taken to work in that of device 0: plain Python needs no set-up.
     """
-    if handle is None or is_null(handle):
+    if type(handle) is Stream and handle.alive and handle in working_context().streams:
+        return handle
+    if is_null(handle):
         return default_stream()
     if not isinstance(handle, Stream):
         code = AclError.ACL_ERROR_RT_INVALID_HANDLE

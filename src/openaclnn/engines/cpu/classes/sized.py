@@ -19,7 +19,7 @@ from openaclnn.engines.cpu.registry import Runner
 __all__ = ["Passes", "SizedRunner", "row_major", "runner_of", "sized_runner"]
 
 SizedRunner = Callable[[Sequence[int], int, tuple[int, ...]], int]
-"""Of the operands' addresses, a stream and the output's shape; not 0 where the full way must look."""
+"""Of the operands' addresses, a stream and the output's shape; not 0 where the full way must look, below 0 where nothing ran."""
 
 KEPT = 64  # shapes whose block is kept: a repeated size costs nothing more
 
@@ -85,7 +85,7 @@ def sized_runner(
             again = bound[shape] = runner_of(*made, keep)
             return again(addresses, stream)
         made = arrange(shape)
-        return 1 if made is None else launched(made[1], made[0].buffer_info()[0], addresses)
+        return -1 if made is None else launched(made[1], made[0].buffer_info()[0], addresses)
 
     return run
 

@@ -1,0 +1,188 @@
+"""What a kind of two-phase call comes to: its work, of one size (`OneSize`) or of any (`AnySize`)."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import replace
+from math import prod
+from typing import Any
+
+from openaclnn.core.declare import Operator
+from openaclnn.core.plan import ANY_COUNT, Plan, covered_elements, walks_alike
+from openaclnn.core.tensor import Tensor
+from openaclnn.engines.dispatch import Choice, Runner
+from openaclnn.repeat import slots as at
+from openaclnn.repeat.records import patterns_of
+
+__all__ = ["AnySize", "Extents", "Kind", "OneSize", "Work", "any_size"]
+
+Extents = Sequence[tuple[int, int]]
+"""The bytes that each of a kernel's tensors covers, from its first element on."""
+
+_SERVED = frozenset((at.MISSING, at.SAME, at.DENSE, at.ONE, at.SOME))
+_FLOAT, _WORD = struct.Struct("f"), struct.Struct("I")
+
+
+Work = tuple[Runner | None, Extents, int]
+"""What runs a kind's kernel at one size (None where there is nothing to do), and how many elements that has."""
+
+
+class Kind:
+    """What is the same for all calls of a kind."""
+
+    def __init__(self, operator: Operator, plan: Plan, device: str) -> None:
+        operands = () if plan.empty else (*plan.inputs, plan.output)
+        self.plan = plan  # of the first call
+        self.device = device
+        # The kernel's tensors, the output last, by their number among the arguments.
+        self.operands = tuple([operator.places[operand.parameter] for operand in operands])
+        # Which inputs may be exactly the output.
+        self.alike = tuple([walks_alike(operand, plan.output) for operand in plan.inputs])
+
+    def reached_plan(self, extents: Extents) -> Plan:
+        """The plan, right in the memory that it reaches; its geometry is that of the first call."""
+        plan = self.plan
+        *inputs, output = [
+            replace(operand, low=low, high=high)
+            for operand, (low, high) in zip((*plan.inputs, plan.output), extents, strict=True)
+        ]
+        return replace(plan, inputs=tuple(inputs), output=output)
+
+    def bound(self, runner: Runner, count: int) -> Runner:
+        """A runner that is worth making for many runs."""
+        return runner
+
+
+class OneSize(Kind):
+    """A kind with sizes."""
+
+    def __init__(self, operator: Operator, plan: Plan, device: str, choice: Choice | None) -> None:
+        super().__init__(operator, plan, device)
+        operands = () if choice is None else (*plan.inputs, plan.output)
+        extents = tuple([(operand.low, operand.high) for operand in operands])
+        runner = None if choice is None else choice.runner
+        self.work: Work = (runner, extents, covered_elements(plan))
+
+
+class AnySize(Kind):
+    """A kind whose sizes are arguments: the output is row-major, of more than one element, and leads."""
+
+    def __init__(
+        self, operator: Operator, plan: Plan, device: str, choice: Choice,
+        whole: Sequence[int], others: Sequence[tuple[int, int, Any]], sized: Any,
+    ) -> None:  # fmt: skip
+        super().__init__(operator, plan, device)
+        self.whole = tuple(whole)  # the inputs of the output's shape
+        self.others = tuple(others)  # those that are not: place, pattern, and what belongs to that
+        self.flat, self.sized = choice.flat, sized
+        counts: tuple[int, int] = ANY_COUNT if self.flat is None else self.flat.counts
+        self.least, self.below = max(counts[0], 2), counts[1]
+        self.classes = bool(plan.classes)
+        operands = (*plan.inputs, plan.output)
+        self.items = [operand.dtype.itemsize for operand in operands]
+        if self.flat is not None:
+            from openaclnn.engines.cpu import pool
+
+            self._pool, self._launch = pool, pool.native()
+
+    def work(self, arguments: Sequence[Any], output: Tensor) -> Work | None:
+        """The work of a call that has this kind's key; None where its tensors lie otherwise."""
+        shape = output.shape
+        count = prod(shape)
+        if not (output.contiguous and self.least <= count < self.below):
+            return None
+        for place in self.whole:  # the key says that they have the output's shape
+            if not arguments[place].contiguous:
+                return None
+        if self.others and not self._lie(arguments, shape):
+            return None
+        if not self.others:
+            extents = [(0, count * item) for item in self.items]
+        else:
+            sizes = [prod(arguments[place].shape) for place in self.operands]
+            extents = [(0, size * item) for size, item in zip(sizes, self.items, strict=True)]
+        runner = self._sized(shape) if self.flat is None else self._flat(count)
+        return runner, extents, count
+
+    def _lie(self, arguments: Sequence[Any], shape: tuple[int, ...]) -> bool:
+        """Whether those that have another shape than the output lie as they should."""
+        if (
+            self.classes and 1 in shape[1:]
+        ):  # axes of one element lie anyhow, and are walked otherwise
+            return False
+        for place, pattern, more in self.others:
+            tensor = arguments[place]
+            if pattern == at.ONE:
+                fits = prod(tensor.shape) == 1
+            elif pattern == at.SOME:
+                fits = tensor.contiguous and tensor.shape == tuple([shape[axis] for axis in more])
+            else:
+                fits = (tensor.shape, tensor.strides) == more
+            if not fits:
+                return False
+        return True
+
+    def _constants(self, count: int) -> tuple[int, ...]:
+        constants: tuple[int, ...] = self.flat.constants
+        where = self.flat.reciprocal
+        if where < 0:
+            return constants
+        (share,) = _WORD.unpack(_FLOAT.pack(1.0 / count))
+        return *constants[:where], share, *constants[where + 1 :]
+
+    def _flat(self, count: int) -> Runner:
+        flat = self.flat
+        kernel, grain, constants = flat.kernel, flat.grain, self._constants(count)
+        launch = self._launch if count <= grain else self._pool.launch  # which starts the workers
+
+        def run(addresses: Sequence[int], stream: int, keep: Any = flat) -> int:
+            status: int = launch(kernel, count, grain, *constants, *addresses)
+            return status
+
+        return run
+
+    def bound(self, runner: Runner, count: int) -> Runner:
+        flat = self.flat
+        if flat is None:
+            return runner
+        return self._pool.bind(flat.kernel, count, flat.grain, *self._constants(count), keep=flat)
+
+    def _sized(self, shape: tuple[int, ...]) -> Runner:
+        sized = self.sized
+
+        def run(addresses: Sequence[int], stream: int) -> int:
+            status: int = sized(addresses, stream, shape)
+            if status < 0:
+                raise RuntimeError(f"no kernel ran for shape {shape}")
+            return status
+
+        return run
+
+
+def any_size(
+    operator: Operator, arguments: Sequence[Any], one: OneSize, choice: Choice
+) -> AnySize | None:
+    """The kind that a call is of, if sizes need not be part of it."""
+    plan, places = one.plan, [*operator.input_places, operator.output_place]
+    order = {place: number for number, place in enumerate(one.operands)}
+    tensors = [arguments[place] for place in places]
+    shape = tensors[-1].shape
+    found, lead = patterns_of(plan, [order.get(p, -1) for p in places], tensors, tensors[-1], 0)
+    if lead < 0 or not _SERVED.issuperset(pattern for pattern, _ in found):
+        return None
+    if plan.classes and 1 in shape[1:]:
+        return None
+    sized = choice.sized() if choice.flat is None and choice.sized is not None else None
+    if choice.flat is None and sized is None:
+        return None
+    whole: list[int] = []
+    others: list[tuple[int, int, Any]] = []
+    for place, tensor, (pattern, mask) in zip(places[:-1], tensors, found, strict=False):
+        if pattern == at.DENSE:
+            whole.append(place)
+        elif pattern == at.SOME:
+            others.append((place, pattern, [k for k in range(len(shape)) if mask >> k & 1]))
+        elif pattern != at.MISSING:
+            others.append((place, pattern, (tensor.shape, tensor.strides)))
+    return AnySize(operator, plan, one.device, choice, whole, others, sized)

@@ -1,0 +1,453 @@
+"""Two-phase calls of a kind: other sizes skip bind, check and plan, have the bits of the full way, and break the same rules."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import openaclnn
+from conftest import (
+    OPERATORS,
+    assert_matches_oracle,
+    device_tensor,
+    laid_out,
+    plain,
+    read_back,
+    table_of,
+)
+from openaclnn import acl, aclnn
+from openaclnn.calls import planned
+from openaclnn.core import products
+from openaclnn.core.declare import Operator
+from openaclnn.core.dtypes import FLOAT, FLOATS
+from openaclnn.core.interface import Kind
+from openaclnn.operators.workloads.mistakes import Mistake
+
+names = pytest.mark.parametrize("operator", OPERATORS, ids=lambda op: op.python_name)
+ELU = openaclnn.find_operator("elu_backward")
+
+
+def forget() -> None:
+    """Nothing is known of any call."""
+    for listener in products.listeners:
+        listener()
+
+
+@pytest.fixture
+def full_ways(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The operators of phase ones that were bound, checked and planned from here on; nothing is known at first."""
+    made: list[str] = []
+    bind = planned.bind_arguments
+
+    def counted(operator: Any, *rest: Any) -> Any:
+        made.append(operator.python_name)
+        return bind(operator, *rest)
+
+    monkeypatch.setattr(planned, "bind_arguments", counted)
+    forget()
+    return made
+
+
+def in_c_order(operator: Operator, arguments: dict[str, Any], out: Any) -> list[Any]:
+    """The plain call's arguments as phase one takes them."""
+    given = operator.plain_defaults | arguments | {operator.output.python_name: out}
+    values = []
+    for parameter in operator.parameters:
+        value = given[parameter.python_name]
+        if parameter.choices and parameter.kind is Kind.INT64:
+            value = parameter.choices.index(value)
+        values.append(value)
+    return values
+
+
+def phase_one(operator: Operator, arguments: list[Any]) -> tuple[int, int, Any]:
+    first: tuple[int, int, Any] = getattr(aclnn, f"{operator.name}GetWorkspaceSize")(*arguments)
+    return first
+
+
+def both(operator: Operator, arguments: list[Any], stream: Any = None) -> tuple[int, str]:
+    """Status and message of the phase that refuses, or of a round trip."""
+    acl.aclGetRecentErrMsg()
+    status, size, executor = phase_one(operator, arguments)
+    if status == 0:
+        status = getattr(aclnn, operator.name)(None, size, executor, stream)
+    if status == 0:
+        status = acl.aclrtSynchronizeStream(stream)
+    message = acl.aclGetRecentErrMsg() or ""
+    return status, message.partition("Error(")[2]
+
+
+def computed(operator: Operator, arguments: dict[str, Any], out: Any) -> bytes:
+    assert both(operator, in_c_order(operator, arguments, out)) == (0, "")
+    result: bytes = out.tobytes()
+    return result
+
+
+def anew(call: Callable[..., Any], *arguments: Any) -> Any:
+    """What a call gives when nothing is known before it."""
+    forget()
+    result = call(*arguments)
+    forget()
+    return result
+
+
+SHAPES = {
+    "elementwise": [(2, 3), (7, 5), (64, 64), (300, 333), (3, 1), (1, 900), (2, 2)],
+    "rows": [(4, 5), (9, 30), (300, 33), (1, 7), (5, 70_000), (2, 2)],
+    "pixels": [(2, 3, 4, 5), (1, 21, 4, 5), (3, 2, 40, 37), (1, 12, 300, 210), (2, 9, 16, 16)],
+}
+
+
+@names
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_other_sizes_have_the_bits_of_the_full_way(
+    operator: Operator, dtype: Any, full_ways: list[str]
+) -> None:
+    rng = np.random.default_rng(5)
+    for variant in operator.workloads.VARIANTS:
+        problems, expected = [], []
+        for shape in SHAPES[operator.workloads.PATTERN]:
+            given = operator.workloads.make(rng, dtype, shape, variant)
+            out = np.empty_like(plain(operator)(**given))
+            problems.append((given, out))
+            expected.append(anew(computed, operator, given, out))
+        full_ways.clear()
+        for (given, out), wanted in zip(problems, expected, strict=True):
+            out.view(np.uint8)[...] = 0xA5
+            assert computed(operator, given, out) == wanted
+        # Where a form serves some counts only, each range is a kind.
+        assert len(full_ways) <= 2
+        assert_matches_oracle(operator, problems[0][0], problems[0][1])
+
+
+def test_a_mean_follows_the_size(full_ways: list[str]) -> None:
+    for name in ("l1_loss_backward", "smooth_l1_loss_backward"):
+        operator = openaclnn.find_operator(name)
+        first = operator.tensors[0].python_name
+        for size in (7, 3, 1000, 70_001):
+            x, y = np.random.default_rng(size).normal(size=(2, size)).astype(np.float32)
+            given = {first: np.ones((), np.float32), "self": x, "target": y, "reduction": "mean"}
+            out = np.empty_like(x)
+            got = computed(operator, given, out)
+            with openaclnn.use_engine("cpu"):
+                assert got == plain(operator)(**given).tobytes()
+    assert full_ways == ["l1_loss_backward", "smooth_l1_loss_backward"]
+
+
+@names
+def test_what_is_wrong_is_told_alike_after_a_good_call(
+    operator: Operator, full_ways: list[str]
+) -> None:
+    """Every mistake: the same status and message whether or not the kind of the sound call is known."""
+    sound, mistakes = table_of(operator)
+
+    def refused(mistake: Mistake) -> tuple[int, str]:
+        arguments = sound() | mistake.change
+        pointers = [object() if present else None for present in mistake.pointers]
+        acl.aclGetRecentErrMsg()
+        values = [arguments[p.name] for p in operator.parameters]
+        status, _, _ = phase_one(operator, [*values, *pointers])
+        return status, (acl.aclGetRecentErrMsg() or "").partition("Error(")[2]
+
+    for mistake in mistakes:
+        wanted = anew(refused, mistake)
+        assert wanted[0] != 0
+        for _ in range(2):
+            assert phase_one(operator, [sound()[p.name] for p in operator.parameters])[0] == 0
+            assert refused(mistake) == wanted
+
+
+def elu_on(x: Any, out: Any, **options: Any) -> list[Any]:
+    return in_c_order(ELU, {"grad_output": x, "self_or_result": x, **options}, out)
+
+
+def descriptor(shape: tuple[int, ...], address: int, offset: int = 0) -> Any:
+    return acl.aclCreateTensor(
+        shape, acl.ACL_FLOAT, None, offset, acl.ACL_FORMAT_ND, shape, address
+    )
+
+
+@pytest.fixture
+def known(stream: Any, full_ways: list[str]) -> Any:
+    """ELU on row-major FLOAT of two axes is known; gives the stream."""
+    x, _ = device_tensor(np.ones((3, 4), np.float32))
+    out, _ = device_tensor(np.zeros((3, 4), np.float32))
+    assert both(ELU, elu_on(x, out), stream) == (0, "")
+    full_ways.clear()
+    return stream
+
+
+def test_memory_of_other_sizes_is_checked(known: Any, full_ways: list[str]) -> None:
+    x, address = device_tensor(np.linspace(-2, 2, 64, dtype=np.float32).reshape(8, 8))
+    out, out_address = device_tensor(np.zeros((8, 8), np.float32))
+    for rows in (8, 5, 2):
+        view, result = descriptor((rows, 8), address), descriptor((rows, 8), out_address)
+        assert both(ELU, elu_on(view, result), known) == (0, "")
+    half, rest = descriptor((4, 8), address, 32), descriptor((4, 8), out_address, 32)
+    assert both(ELU, elu_on(half, rest), known) == (0, "")
+    assert full_ways == []
+    x_back = read_back(address, np.empty((8, 8), np.float32))
+    np.testing.assert_array_equal(
+        read_back(out_address, x_back), openaclnn.elu_backward(x_back, x_back)
+    )
+    status, host = acl.aclrtMallocHost(512)
+    assert status == 0
+    for bad, why in (
+        (descriptor((8, 16), address), "a view inside its allocation"),
+        (descriptor((8, 8), address, 32), "a view inside its allocation"),
+        (descriptor((8, 8), address - 64), "device memory from aclrtMalloc"),
+        (descriptor((8, 8), 64), "unknown memory"),
+        (descriptor((8, 8), host), "host memory"),
+    ):
+        shaped = elu_on(bad, bad)
+        found = both(ELU, shaped, known)
+        assert found[0] == 161002
+        assert why in found[1]
+        assert "gradOutput" in found[1]
+        assert anew(both, ELU, shaped, known) == found
+        assert both(ELU, elu_on(x, out), known) == (0, "")
+    later = elu_on(x, descriptor((8, 8), 0))
+    assert phase_one(ELU, later)[0] == 0  # the address may still come
+    found = both(ELU, later, known)
+    assert found[0] == 161001
+    assert "null" in found[1]
+
+
+def test_memory_freed_between_the_phases(known: Any, full_ways: list[str]) -> None:
+    x, address = device_tensor(np.ones((5, 7), np.float32))
+    out, _ = device_tensor(np.zeros((5, 7), np.float32))
+    _, other = device_tensor(np.zeros(3, np.float32))
+    status, size, executor = phase_one(ELU, elu_on(x, out))
+    assert status == 0
+    assert acl.aclrtFree(other) == 0  # not ours: looked at again, and found
+    assert aclnn.aclnnEluBackward(None, size, executor, known) == 0
+    status, size, executor = phase_one(ELU, elu_on(x, out))
+    assert status == 0
+    assert acl.aclrtFree(address) == 0
+    assert aclnn.aclnnEluBackward(None, size, executor, known) == 161002
+    assert "unknown memory" in (acl.aclGetRecentErrMsg() or "")
+    assert full_ways == []
+
+
+def test_a_descriptor_that_changes_between_the_phases(known: Any, full_ways: list[str]) -> None:
+    """What was planned is what is done: the memory has to do for the shape of phase one."""
+    values = np.linspace(-1, 1, 35, dtype=np.float32).reshape(5, 7)
+    x, _ = device_tensor(values)
+    out, _ = device_tensor(np.zeros_like(values))
+    _, roomy = device_tensor(np.zeros_like(values))
+    _, tight = device_tensor(np.zeros(2, np.float32))
+    for address, wanted in ((roomy, 0), (tight, 161002)):
+        status, size, executor = phase_one(ELU, elu_on(x, out))
+        assert status == 0
+        assert acl.aclInitTensor(out, (2,), acl.ACL_FLOAT, (1,), 0, 2, (2,), address) == 0
+        assert aclnn.aclnnEluBackward(None, size, executor, known) == wanted
+        assert acl.aclInitTensor(out, (5, 7), acl.ACL_FLOAT, (7, 1), 0, 2, (5, 7), roomy) == 0
+    assert acl.aclrtSynchronizeStream(known) == 0
+    np.testing.assert_array_equal(read_back(roomy, values), openaclnn.elu_backward(values, values))
+    assert full_ways == []
+
+
+def test_overlap_of_other_sizes_is_refused(known: Any, full_ways: list[str]) -> None:
+    values = np.linspace(-1, 1, 60, dtype=np.float32)
+    _, address = device_tensor(values)
+    same = descriptor((6, 5), address)
+    assert both(ELU, elu_on(same, descriptor((6, 5), address)), known) == (0, "")  # in place
+    expected = openaclnn.elu_backward(values[:30], values[:30])
+    np.testing.assert_array_equal(read_back(address, values[:30]), expected)
+    assert full_ways == []
+    apart = elu_on(same, descriptor((6, 5), address, 30))
+    assert both(ELU, apart, known) == (0, "")
+    shifted = elu_on(same, descriptor((6, 5), address, 29))
+    assert phase_one(ELU, shifted)[0] == 0  # phase two refuses it
+    found = both(ELU, shifted, known)
+    assert found[0] == 161002
+    assert "partial overlap" in found[1]
+    assert anew(both, ELU, shifted, known) == found
+
+
+def test_one_element_inside_the_output_is_refused(stream: Any, full_ways: list[str]) -> None:
+    operator = openaclnn.find_operator("l1_loss_backward")
+    _, address = device_tensor(np.ones(64, np.float32))
+    _, place = device_tensor(np.ones(64, np.float32))
+    for rows in (3, 4, 2):
+        x = descriptor((rows, 5), address)
+        out = descriptor((rows, 5), place)
+        for offset, wanted in ((5 * rows, 0), (0, 161002), (5 * rows - 1, 161002)):
+            gradient = descriptor((1,), place, offset)
+            given = {"grad_output": gradient, "self": x, "target": x, "reduction": "mean"}
+            status, message = both(operator, in_c_order(operator, given, out), stream)
+            assert status == wanted
+            assert ("partial overlap" in message) == (wanted != 0)
+    assert len(full_ways) == 1
+
+
+def test_shapes_that_are_not_of_the_kind(known: Any, full_ways: list[str]) -> None:
+    """Empty, one element, more axes, other layouts, formats and dtypes: each as if nothing were known."""
+    _, address = device_tensor(np.ones(64, np.float32))
+    _, place = device_tensor(np.zeros(64, np.float32))
+
+    def pair(shape: Any, strides: Any = None, form: int = 2, dtype: int = 0) -> tuple[Any, Any]:
+        made = [
+            acl.aclCreateTensor(shape, dtype, strides, 0, form, shape, where)
+            for where in (address, place)
+        ]
+        return made[0], made[1]
+
+    for x, out in (
+        pair((0, 4)), pair((1, 1)), pair((2, 3, 4)), pair((1,) * 9), pair((4, 4), (1, 4)),
+        pair((4, 4), (5, 1)), pair((4, 4), (0, 1)), pair((4, 4), form=29), pair((4, 4), dtype=1),
+        pair((4, 4), dtype=3),
+    ):  # fmt: skip
+        for arguments in (
+            elu_on(x, out), elu_on(x, pair((3, 4))[1]), elu_on(pair((3, 4))[0], out),
+        ):  # fmt: skip
+            found = both(ELU, arguments, known)
+            assert anew(both, ELU, arguments, known) == found
+    gone, out = pair((3, 4))
+    assert acl.aclDestroyTensor(gone) == 0
+    assert both(ELU, elu_on(gone, out), known)[0] == 161002
+
+
+def test_axes_of_one_element_may_have_any_stride(known: Any, full_ways: list[str]) -> None:
+    values = np.linspace(-1, 1, 5, dtype=np.float32)
+    _, address = device_tensor(values)
+    _, place = device_tensor(np.zeros_like(values))
+    for strides in ((5, 1), (77, 1), (0, 1)):
+        x = acl.aclCreateTensor((1, 5), 0, strides, 0, 2, (1, 5), address)
+        assert both(ELU, elu_on(x, descriptor((1, 5), place)), known) == (0, "")
+        np.testing.assert_array_equal(
+            read_back(place, values), openaclnn.elu_backward(values, values)
+        )
+    assert full_ways == []
+
+
+def test_repeatable_executors_of_other_sizes(known: Any, full_ways: list[str]) -> None:
+    executors = []
+    for rows in (2, 30, 20_000):
+        values = np.random.default_rng(rows).normal(size=(rows, 6)).astype(np.float32)
+        (x, _), (out, place) = device_tensor(values), device_tensor(np.zeros_like(values))
+        status, _, executor = phase_one(ELU, elu_on(x, out))
+        assert status == 0
+        assert aclnn.aclSetAclOpExecutorRepeatable(executor) == 0
+        executors.append((executor, values, place))
+    assert full_ways == []
+    for executor, values, place in executors * 2:
+        assert aclnn.aclnnEluBackward(None, 0, executor, known) == 0
+        assert acl.aclrtSynchronizeStream(known) == 0
+        np.testing.assert_array_equal(
+            read_back(place, values), openaclnn.elu_backward(values, values)
+        )
+        assert acl.aclrtMemset(place, values.nbytes, 0, values.nbytes) == 0
+
+
+def test_a_large_size_waits_for_its_turn(known: Any, full_ways: list[str]) -> None:
+    values = np.random.default_rng(1).normal(size=(300, 400)).astype(np.float32)
+    out = np.zeros_like(values)
+    go = threading.Event()
+    known.submit(lambda: go.wait(10) and None)
+    status, size, executor = phase_one(ELU, elu_on(values, out))
+    assert status == 0
+    assert aclnn.aclnnEluBackward(None, size, executor, known) == 0
+    del executor
+    assert not out.any()
+    go.set()
+    assert acl.aclrtSynchronizeStream(known) == 0
+    np.testing.assert_array_equal(out, openaclnn.elu_backward(values, values))
+    assert full_ways == []
+
+
+def test_many_threads_with_sizes_of_their_own(full_ways: list[str]) -> None:
+    failures: list[Any] = []
+
+    def work(seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        for _ in range(40):
+            x = rng.normal(size=tuple(rng.integers(1, 40, 2))).astype(np.float32)
+            out = np.zeros_like(x)
+            found = both(ELU, elu_on(x, out))
+            if found != (0, "") or not np.array_equal(out, openaclnn.elu_backward(x, x)):
+                failures.append((seed, x.shape, found))
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+
+
+def test_an_executor_runs_once_though_many_threads_come(known: Any) -> None:
+    x, out = np.ones((40, 40), np.float32), np.zeros((40, 40), np.float32)
+    for _ in range(20):
+        _, _, executor = phase_one(ELU, elu_on(x, out))
+        start, statuses = threading.Barrier(4), []
+
+        def run(executor: Any = executor, start: Any = start, statuses: Any = statuses) -> None:
+            start.wait()
+            statuses.append(aclnn.aclnnEluBackward(None, 0, executor, None))
+
+        threads = [threading.Thread(target=run) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sorted(statuses) == [0, 561103, 561103, 561103]
+
+
+LAYOUTS = ("contiguous", "contiguous", "transposed", "sliced")
+
+
+@settings(deadline=None, max_examples=40)
+@given(data=st.data())
+def test_sequences_of_calls(data: st.DataObject) -> None:
+    """Sizes, dtypes, layouts, scalars and mistakes in any order: each as the oracle says, or refused as ever."""
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
+    for _ in range(data.draw(st.integers(2, 8))):
+        operator = data.draw(st.sampled_from(OPERATORS))
+        dtype = data.draw(st.sampled_from(FLOATS))
+        variant = data.draw(st.sampled_from(sorted(operator.workloads.VARIANTS)))
+        pattern = operator.workloads.PATTERN
+        axes = {"rows": 2, "pixels": 4}.get(pattern) or data.draw(st.integers(1, 3))
+        shape = tuple(data.draw(st.lists(st.integers(1, 9), min_size=axes, max_size=axes)))
+        given = operator.workloads.make(rng, dtype, shape, variant)
+        if "alpha" in operator.signature():
+            given["scale"] = data.draw(st.sampled_from([1.0, 0.5, -0.0, 3]))
+        expected = plain(operator)(**given)
+        laid = {
+            name: laid_out(value, data.draw(st.sampled_from(LAYOUTS)))[0]
+            if isinstance(value, np.ndarray) and value.shape == shape
+            else value
+            for name, value in given.items()
+        }
+        out, memory = laid_out(np.zeros_like(expected), data.draw(st.sampled_from(LAYOUTS)))
+        arguments = in_c_order(operator, laid, out)
+        if data.draw(st.booleans()):
+            wrong = [*arguments[:-1], np.zeros((*expected.shape[:-1], 11), expected.dtype)]
+            found = both(operator, wrong)
+            assert found[0] in (161002, 561002)
+            assert "got shape" in found[1]
+        outside = memory.copy()
+        assert both(operator, arguments) == (0, "")
+        assert out.tobytes() == expected.tobytes()
+        assert_matches_oracle(operator, given, np.ascontiguousarray(out))
+        out[...] = 0
+        assert memory.tobytes() == outside.tobytes()
+
+
+def test_a_first_size_is_any_size(full_ways: list[str]) -> None:
+    """Whichever comes first, the others follow it."""
+    for first in SHAPES["elementwise"]:
+        forget()
+        full_ways.clear()
+        for shape in (first, (4, 9), (30, 7)):
+            x = np.random.default_rng(3).normal(size=shape).astype(FLOAT.numpy)
+            out = np.empty_like(x)
+            got = computed(ELU, {"grad_output": x, "self_or_result": x}, out)
+            assert got == openaclnn.elu_backward(x, x).tobytes()
+        assert len(full_ways) == 1
