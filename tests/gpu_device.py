@@ -468,7 +468,7 @@ def test_any_size_has_the_bits_of_its_own_plan(operator: Operator, dtype: DType,
             assert gpu.prepare(plan)(tuple(addresses), stream) == 0
             expected = out.clone()
             out.fill_(7)
-            assert run(tuple(addresses), stream, shape) == 0
+            assert run(tuple(addresses), stream, shape, ()) == 0
             assert torch.equal(out.view(torch.uint8), expected.view(torch.uint8)), (variant, shape)
 
 
@@ -483,7 +483,7 @@ def test_a_new_size_is_captured(operator: Operator) -> None:
     for variant in operator.workloads.VARIANTS:
         run = sized_of(operator, BFLOAT16, variant)
         before = with_output(operator, BFLOAT16, first, variant)
-        run(tuple(plan_of(operator, before)[1]), torch.cuda.current_stream().cuda_stream, first)
+        run(tuple(plan_of(operator, before)[1]), torch.cuda.current_stream().cuda_stream, first, ())
         arguments = with_output(operator, BFLOAT16, second, variant)
         out = arguments["out"]
         plan, addresses = plan_of(operator, arguments)
@@ -492,7 +492,7 @@ def test_a_new_size_is_captured(operator: Operator) -> None:
         out.fill_(float("nan"))
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
-            run(tuple(addresses), torch.cuda.current_stream().cuda_stream, second)
+            run(tuple(addresses), torch.cuda.current_stream().cuda_stream, second, ())
         assert out.isnan().all()  # captured, not run
         for _ in range(3):
             out.fill_(float("nan"))
@@ -515,11 +515,11 @@ def test_time_of_new_sizes() -> None:
             addresses = tuple(own)
             run = sized_of(operator, FLOAT, variant)
             costs = {}
-            run(addresses, stream, shapes[0])
+            run(addresses, stream, shapes[0], ())
             torch.cuda.synchronize()
             start = time.perf_counter()
             for shape in shapes[1:]:
-                run(addresses, stream, shape)
+                run(addresses, stream, shape, ())
             costs["new size"] = (time.perf_counter() - start) / (len(shapes) - 1) * 1e6
             torch.cuda.synchronize()
             gpu.prepare(plan)(addresses, stream)

@@ -106,7 +106,7 @@ if MODE == "interpret":
         assert gpu.prepare(plan)(addresses, 0) == 0
         expected = out.copy()
         out.fill(7)
-        assert run(addresses, 0, out.shape) == 0
+        assert run(addresses, 0, out.shape, ()) == 0
         np.testing.assert_array_equal(out.view(np.uint8), expected.view(np.uint8))
 
     @names
@@ -247,7 +247,7 @@ if MODE == "compile":
                 gpu.prepare(plan)(addresses, 5)
                 expected = [arguments_of(launched) for _, launched in COMPILED]
                 COMPILED.clear()
-                run(addresses, 5, shape)
+                run(addresses, 5, shape, ())
                 assert [arguments_of(launched) for _, launched in COMPILED] == expected, shape
 
     def stretched(operator: Operator, first: Any, small: Any, shape: Any) -> dict[str, Any]:
@@ -281,14 +281,14 @@ if MODE == "compile":
             run = gpu.sized(plan)
             assert run is not None
             addresses = ALIGNED[: len(plan.inputs) + 1]
-            run(addresses, 5, first)
+            run(addresses, 5, first, ())
             with monkeypatch.context() as patched:
                 patched.setattr(variants, "_compiled", None)
                 for shape in others:
-                    assert run(addresses, 5, shape) == 0
+                    assert run(addresses, 5, shape, ()) == 0
                 again = gpu.sized(plan)
                 assert again is not None
-                assert again(addresses, 5, first) == 0, "another call's variants serve"
+                assert again(addresses, 5, first, ()) == 0, "another call's variants serve"
 
     def test_new_numbers_of_a_prepared_plan_are_not_compiled_again(
         monkeypatch: pytest.MonkeyPatch,
@@ -315,11 +315,11 @@ if MODE == "compile":
             run = gpu.sized(plan)
             assert run is not None
             addresses = ALIGNED[: len(plan.inputs) + 1]
-            run(addresses, 5, shapes[0])
+            run(addresses, 5, shapes[0], ())
             COMPILED.clear()
             start = time.perf_counter()
             for shape in shapes:
-                run(addresses, 5, shape)
+                run(addresses, 5, shape, ())
             spent = (time.perf_counter() - start) / len(shapes) * 1e6
             launches = len(COMPILED) / len(shapes)
             print(f"{operator.python_name}, {variant}: {spent:.1f} us, {launches:.0f} launches")

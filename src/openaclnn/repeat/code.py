@@ -57,7 +57,7 @@ class _Road(Search):
         fresh, library = record.read(at.FRESH), record.read(at.OWN_LIBRARY)
         grain, constants = record.read(at.GRAIN), record.read(at.CONSTANTS)
         addresses, sized = record.read(at.ADDRESSES), record.read(at.SIZED)
-        lead = self.view(record.read(at.LEAD))
+        lead, numbers = self.view(record.read(at.LEAD)), self.numbers(record)
         count = lead.read(at.SIZE)
         output = self.own(record, self.last).read(at.PLACE)
         launch = Launch(code, code.slots(control.read(at.POOL)))
@@ -91,11 +91,19 @@ class _Road(Search):
                     with doubt.when_none():
                         launch.execute(kernel, count, grain)
                 with called:
-                    self.call(runner, operands, addresses, stream, sized, lead)
+                    self.call(runner, operands, addresses, stream, sized, lead, numbers)
         self.drop(keep)
 
     def address(self, view: Array) -> Value:
         return view.read(at.DATA) + view.read(at.OFFSET)
+
+    def numbers(self, record: Array) -> tuple[Array, Value]:
+        """The options that a sized runner takes, and how many."""
+        found, count = self.code.frame("i64", at.MAX_DERIVED), record.read(at.DERIVED)
+        with self.code.loop(0, count) as index:
+            where = record.at(at.SOURCE).read(index)
+            found.write(index, self.given.read(self.arrays + where))
+        return found, count
 
     def find_stream(self, place: Value, stream: Array) -> None:
         device, which = place.to("i32"), (place >> 32).to("i32")
@@ -181,25 +189,31 @@ class _Road(Search):
             self.control.call(at.TUPLE_SET, "i32", made, index, number)
         return made
 
+    def hold(self, items: Array, count: Value) -> Value:
+        """Objects as a tuple."""
+        made = self.control.call(at.TUPLE_NEW, "i64", count)
+        self.fail_without(made)
+        with self.code.loop(0, count) as index:
+            self.control.call(at.INCREF, None, items.read(index))
+            self.control.call(at.TUPLE_SET, "i32", made, index, items.read(index))
+        return made
+
     def call(
-        self, runner: Value, operands: Array, addresses: Value, stream: Array, sized: Value, lead: Array
+        self, runner: Value, operands: Array, addresses: Value, stream: Array, sized: Value, lead: Array,
+        numbers: tuple[Array, Value],
     ) -> None:  # fmt: skip
-        """`runner(addresses, stream)`, and the lead's shape if it serves any; what it raises is raised."""
+        """`runner(addresses, stream)`, with the lead's shape and the numbers if it takes any; what it raises is raised."""
         code, control = self.code, self.control
-        pack = self.pack(operands, addresses)
-        handle = control.call(at.FROM_INT64, "i64", stream.read(0))
-        items, shape = code.frame("i64", 3), code.variable(code.integer(0))
-        for number, item in enumerate((pack, handle)):
-            items.write(number, item)
+        items, count = code.frame("i64", 4), code.variable(code.integer(2))
+        items.write(0, self.pack(operands, addresses))
+        items.write(1, control.call(at.FROM_INT64, "i64", stream.read(0)))
         with code.when(sized.differs(0)):
-            shape.set(self.tuple_of(lead, at.SHAPE_AT))
-            items.write(2, shape.get())
-        count = sized.differs(0).choose(code.integer(3), 2)
-        status = control.call(at.VECTORCALL, "i64", runner, items, count, 0)
-        with code.when(sized.differs(0)):
-            self.drop(shape.get())
-        self.drop(pack)
-        self.drop(handle)
+            items.write(2, self.tuple_of(lead, at.SHAPE_AT))
+            items.write(3, self.hold(*numbers))
+            count.set(code.integer(4))
+        status = control.call(at.VECTORCALL, "i64", runner, items, count.get(), 0)
+        with code.loop(0, count.get()) as index:
+            self.drop(items.read(index))
         self.fail_without(status)
         # Not 0: a target out of range. The full way says which.
         self.doubt.expect(control.call(at.AS_INT64, "i64", status).equals(0))

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from openaclnn.core.dtypes import FLOAT
+from openaclnn.core.dtypes import FLOAT, DType
 from openaclnn.core.plan import Plan
 from openaclnn.engines.formulas import FORMULAS, Formula, described
 from openaclnn.engines.formulas.words import Value, abs, maximum, minimum, sign, where
@@ -30,8 +30,8 @@ class Tuned(NamedTuple):
     """A faster form, the plans it serves, and what it takes beside the plan's own numbers."""
 
     formula: Formula
-    when: Callable[[Plan], bool]
-    numbers: Callable[[Plan], Mapping[str, float]]
+    when: Callable[[DType, Mapping[str, Any]], bool]  # of the computation type and the numbers
+    numbers: Callable[[Mapping[str, Any]], Mapping[str, float]]
 
 
 TUNED: dict[str, list[Tuned]] = {}
@@ -39,7 +39,9 @@ TUNED: dict[str, list[Tuned]] = {}
 
 
 def tuned(
-    kernel: str, when: Callable[[Plan], bool], numbers: Callable[[Plan], Mapping[str, float]]
+    kernel: str,
+    when: Callable[[DType, Mapping[str, Any]], bool],
+    numbers: Callable[[Mapping[str, Any]], Mapping[str, float]],
 ) -> Callable[[Callable[..., Any]], Tuned]:
     """Make a function a faster form of a kernel's formula."""
 
@@ -56,12 +58,12 @@ def as_float(number: float) -> float:
     return ctypes.c_float(number).value
 
 
-def form_of(plan: Plan) -> Form:
-    """The first form that serves the plan, or the formula as it is."""
-    formula, numbers = FORMULAS[plan.kernel], plan.numbers
+def form_of(plan: Plan, given: Mapping[str, Any] | None = None) -> Form:
+    """The first form that serves the plan, or other numbers than its own; else the formula as it is."""
+    formula, numbers = FORMULAS[plan.kernel], plan.numbers if given is None else given
     for own in TUNED.get(plan.kernel, ()):
-        if own.when(plan):
-            formula, numbers = own.formula, {**plan.numbers, **own.numbers(plan)}
+        if own.when(plan.compute, numbers):
+            formula, numbers = own.formula, {**numbers, **own.numbers(numbers)}
             break
     rounded = tuple(as_float(own) for own in formula.numbers_of(numbers).values())
     return Form(formula, rounded, tuple(formula.switches_of(numbers).values()))
@@ -71,20 +73,17 @@ def form_of(plan: Plan) -> Form:
 # with 1 / beta, and for powers of two (beta is 1 unless somebody asks) there is none.
 
 
-def _beta(plan: Plan) -> float:
-    return as_float(plan.numbers["beta"])
+def _inverse_beta(numbers: Mapping[str, Any]) -> dict[str, float]:
+    return {"inverse_beta": 1 / as_float(numbers["beta"])}
 
 
-def _inverse_beta(plan: Plan) -> dict[str, float]:
-    return {"inverse_beta": 1 / _beta(plan)}
+def _has_inverse(compute: DType, numbers: Mapping[str, Any]) -> bool:
+    return 2.0**-100 < as_float(numbers["beta"]) < 2.0**100
 
 
-def _has_inverse(plan: Plan) -> bool:
-    return 2.0**-100 < _beta(plan) < 2.0**100
-
-
-def _is_power_of_two(plan: Plan) -> bool:
-    return _has_inverse(plan) and math.frexp(_beta(plan))[0] == 0.5
+def _is_power_of_two(compute: DType, numbers: Mapping[str, Any]) -> bool:
+    exact = math.frexp(as_float(numbers["beta"]))[0] == 0.5
+    return exact and _has_inverse(compute, numbers)
 
 
 # The same bits in a third of the instructions, since the product is exact. An outer product of 16-bit
@@ -99,7 +98,7 @@ def smooth_l1_clamped(
 
 @tuned(
     "smooth_l1_loss_backward",
-    when=lambda plan: plan.compute is not FLOAT and _has_inverse(plan),
+    when=lambda compute, numbers: compute is not FLOAT and _has_inverse(compute, numbers),
     numbers=_inverse_beta,
 )
 def smooth_l1_product(

@@ -24,11 +24,14 @@ from openaclnn.engines.cpu.classes.parameters import (
     pack,
     places,
 )
+from openaclnn.engines.cpu.classes.passes import Passes, runner_of
 from openaclnn.engines.cpu.classes.sized import (
-    Passes,
+    Fitted,
+    Problem,
     SizedRunner,
+    Sizing,
+    at_least_one,
     row_major,
-    runner_of,
     sized_runner,
 )
 from openaclnn.engines.cpu.classes.tile import TILE_CLASSES, TILE_ROWS, Tile
@@ -138,39 +141,26 @@ class CrossEntropy:
         )
         write, sums = _kernels(plan, lanes or _lanes(classes))
         grain = max(1, ALONE // (min(tile, positions) * chunk))
-        if pieces <= grain or not _sums_apart(numbers, positions, classes):
+        shared = numbers["mean"], numbers["weighted"], positions, classes
+        if pieces <= grain or not _sums_apart(*shared):
             sums = 0
-        blocks = _sum_blocks(numbers, positions, classes)
-        return runner_of(block, Passes({}, write, pieces, grain, sums, blocks), table)
+        blocks = _sum_blocks(*shared)
+        return runner_of(block, Passes(write, pieces, grain, sums, blocks), table)
 
     def sized(self, plan: Plan) -> SizedRunner:
         """What runs row-major operands of any (N, C)."""
-        numbers, item = plan.numbers, plan.output.dtype.itemsize
+        item = plan.output.dtype.itemsize
         block, table = _block(plan, {"staged": 0, "tile": 1, "chunk": 1, "chunks": 1})
         fixed = row_major(plan, OPERANDS, SLOTS)
         fixed |= {SLOTS[f"{name}.class_step"]: item for name in ("log_prob", "out")}
-        changing = [
-            SLOTS[name]
-            for name in ("classes", "positions", "size2", "log_prob.step2", "out.step2", "chunk", "chunks")
-        ]  # fmt: skip
+        for slot, value in fixed.items():
+            block[slot] = value
 
-        kernels = functools.cache(functools.partial(_kernels, plan))
+        def kernels(shape: tuple[int, ...]) -> tuple[int, int, int, int]:
+            lanes = _lanes(shape[1])
+            return int(lanes == NARROW), *_kernels(plan, lanes), 0
 
-        def passes(shape: tuple[int, ...]) -> Passes:
-            positions, classes = shape
-            chunk = min(classes, CHUNK)
-            chunks = -(-classes // chunk)
-            pitch = classes * item
-            values = (classes, positions, positions, pitch, pitch, chunk, chunks)
-            slots = dict(zip(changing, values, strict=True))
-            pieces, grain = positions * chunks, max(1, ALONE // chunk)
-            write, sums = kernels(_lanes(classes))
-            if pieces <= grain or not _sums_apart(numbers, positions, classes):
-                return Passes(slots, write, pieces, grain)
-            blocks = _sum_blocks(numbers, positions, classes)
-            return Passes(slots, write, pieces, grain, sums, blocks)
-
-        return sized_runner(block, fixed, passes, table)
+        return sized_runner(SIZING, block, kernels, table)
 
     def variants(self) -> Iterator[Plan]:
         for dtype in FLOATS:
@@ -214,14 +204,49 @@ def _kernels(plan: Plan, lanes: int) -> tuple[int, int]:
     return write, sums
 
 
-def _sums_apart(numbers: Mapping[str, Any], positions: int, classes: int) -> bool:
+def _sums_apart(mean: Any, weighted: Any, positions: Any, classes: Any) -> Any:
     """Whether there is so much to sum that it is done before, by all threads."""
-    return bool(positions * numbers["mean"] + classes * numbers["weighted"] > SUMS_HERE)
+    return positions * mean + classes * weighted > SUMS_HERE
 
 
-def _sum_blocks(numbers: Mapping[str, Any], positions: int, classes: int) -> int:
-    of_weights = totals.block_count(classes) if numbers["weighted"] else 0
-    return totals.block_count(positions) + of_weights
+def _sum_blocks(mean: Any, weighted: Any, positions: Any, classes: Any) -> Any:
+    return totals.block_count(positions) + totals.block_count(classes) * weighted
+
+
+def _fit(problem: Problem) -> Fitted:
+    """The parameters of row-major rows."""
+    code, (positions, classes) = problem.code, problem.shape
+    chunk = classes.least(CHUNK)
+    chunks = (classes + chunk - 1) // chunk
+    pitch = classes * problem["out.class_step"]
+    for name, value in (
+        ("classes", classes), ("positions", positions), ("size2", positions), ("chunk", chunk),
+        ("chunks", chunks), ("log_prob.step2", pitch), ("out.step2", pitch),
+    ):  # fmt: skip
+        problem[name] = value
+    pieces, grain = positions * chunks, at_least_one(code.integer(ALONE) // chunk)
+    shared = problem["mean"], problem["weighted"], positions, classes
+    apart = (pieces > grain) & _sums_apart(*shared)
+    narrow = (classes < machine().lanes).to("i64")
+    return Fitted(narrow, pieces, grain, apart.choose(_sum_blocks(*shared), 0), code.integer(0))
+
+
+def _put_ignored(problem: Problem, number: Value) -> None:
+    problem["ignore_index"] = number
+
+
+def _put_smoothing(problem: Problem, number: Value) -> None:
+    problem.put_double("smoothing", number)
+
+
+def _put_scale(problem: Problem, number: Value) -> None:
+    problem.put_double("zloss_scale", number * 2.0)
+
+
+SIZING = Sizing(
+    "cross_entropy", SLOTS, 2, _fit,
+    (("i64", _put_ignored), ("f64", _put_smoothing), ("f64", _put_scale)),
+)  # fmt: skip
 
 
 def _example(dtype: DType, target: DType, classes: int, count: int = 1 << 17) -> Plan:
