@@ -49,7 +49,7 @@ def stride_of(operand: Operand | None, axis: int) -> int:
 
 def ignored(ignore_index: int) -> int:
     """As kernels are told it. What names no class is ignored anyway: all negative numbers are one, of 32 bits."""
-    return max(ignore_index, -1)
+    return max(int(ignore_index), -1)  # True would be a number of one bit
 
 
 def step_of(stride: int) -> int:
