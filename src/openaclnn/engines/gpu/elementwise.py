@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 
 from openaclnn.core.plan import Plan
-from openaclnn.engines.formulas import Formula
+from openaclnn.engines.formulas import FORMULAS, Formula
 from openaclnn.engines.gpu import tiles
 from openaclnn.engines.gpu.formulas import Names, compiled, precision, widen
 from openaclnn.engines.gpu.launch import Family, Launch, Sizes, power_of_two_divisor
@@ -21,7 +21,7 @@ from openaclnn.engines.gpu.queues import Queue, SizedRunner, queue_of
 from openaclnn.engines.gpu.runners import runner_of
 from openaclnn.engines.gpu.source import constants, define, listed
 from openaclnn.engines.gpu.steps import Runner
-from openaclnn.engines.gpu.tuned import Form, as_float, form_of
+from openaclnn.engines.gpu.tuned import TUNED, Form, as_float, as_floats, form_of
 
 
 @triton.jit
@@ -114,7 +114,9 @@ _Found = tuple["_Flat", Queue, tuple[float, ...]]
 
 def _forms(plan: Plan) -> Callable[[Sequence[Any]], _Found]:
     """What finds the form of a plan with other numbers."""
-    names = [own.option for own in plan.free]
+    names = tuple([own.option for own in plan.free])
+    # Where the formula takes the options themselves, and has one form, they need but be rounded.
+    direct = plan.kernel not in TUNED and names == FORMULAS[plan.kernel].numbers
     made: dict[str, tuple[_Flat, Queue]] = {}
 
     def find(form: Form) -> _Found:
@@ -130,8 +132,11 @@ def _forms(plan: Plan) -> Callable[[Sequence[Any]], _Found]:
         nonlocal before
         known, found = before
         if numbers != known or 0 in numbers:  # which has two signs
-            own = {**plan.numbers, **dict(zip(names, numbers, strict=False))}
-            found = find(form_of(plan, own))
+            if direct and numbers:
+                found = (*found[:2], as_floats(numbers))
+            else:
+                own = {**plan.numbers, **dict(zip(names, numbers, strict=False))}
+                found = find(form_of(plan, own))
             before = numbers, found
         return found
 
