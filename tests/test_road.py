@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 import openaclnn
 from conftest import OPERATORS, assert_matches_oracle, plain
+from openaclnn.core import results
 from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import BFLOAT16, FLOAT, FLOAT16, FLOATS
 from openaclnn.core.status import AclnnError
@@ -144,7 +145,7 @@ CLASS_SHAPES = {
     "rows": [(4, 5), (1, 5), (7, 1), (300, 33), (5, 70_000), (9000, 3), (1, 1), (64, 1000)],
     "pixels": [
         (2, 3, 4, 5), (1, 3, 4, 5), (2, 1, 4, 5), (2, 3, 1, 1), (3, 21, 40, 37), (1, 12, 300, 210),
-        (2, 9, 16, 16), (5, 8, 33, 9), (1, 1, 1, 1),
+        (2, 9, 16, 16), (5, 8, 33, 9), (1, 1, 1, 1), (2, 5, 210, 300), (300, 12, 1, 1), (9, 1, 1, 1), (3, 12, 100, 210),
     ],
 }  # fmt: skip
 
@@ -161,10 +162,16 @@ def test_classes_and_positions_of_any_number(
 ) -> None:
     """Each size has the bits of the full way, whichever size the kind was remembered with."""
     rng = np.random.default_rng(31)
-    for variant in operator.workloads.VARIANTS:
+    pixels = operator.workloads.PATTERN == "pixels"
+    variants = [
+        (variant, summed) for variant in operator.workloads.VARIANTS for summed in {False, pixels}
+    ]
+    for variant, summed in variants:
         road_of(operator).forget()
         for shape in CLASS_SHAPES[operator.workloads.PATTERN]:
             given = operator.workloads.make(rng, dtype, shape, variant)
+            if summed:
+                del given["total_weight"]
             if library == "torch":
                 given = {name: to_torch(value) for name, value in given.items()}
             taken.clear()
@@ -728,3 +735,26 @@ def test_a_product_s_own_rules_for_numbers_hold() -> None:
         env={**os.environ, "OPENACLNN_PRODUCT": "a2"},
     )  # fmt: skip
     assert done.stdout.count("refused") == 2
+
+
+def test_a_sized_runner_serves_whatever_calls_it(taken: list[bool]) -> None:
+    """Lists instead of tuples, without numbers, and in a child whose workers are gone."""
+    operator = openaclnn.find_operator("cross_entropy_loss_grad")
+    given = operator.workloads.make(np.random.default_rng(3), FLOAT, (5000, 33), "mean")
+    expected = openaclnn.cross_entropy_loss_grad(**given)
+    record = road_of(operator)._kept[0][0]
+    run = next(kept for kept in record if callable(kept) and kept not in (np.empty, results.empty))
+    out = np.empty_like(given["log_prob"])
+    places = [given[name].ctypes.data for name in ("target", "grad_loss", "log_prob")]
+    for arguments in (
+        (places, 0, [5000, 33], []), (tuple(places), 0, (5000, 33)), (places, 0, (5000, 33), (-100, 0.0, 0)),
+    ):  # fmt: skip
+        out.fill(7)
+        addresses = type(arguments[0])([*arguments[0], out.ctypes.data])
+        assert run(addresses, *arguments[1:]) == 0
+        np.testing.assert_array_equal(out, expected)
+    child = os.fork()
+    if not child:
+        same = openaclnn.cross_entropy_loss_grad(**given).tobytes() == expected.tobytes()
+        os._exit(0 if same else 1)
+    assert os.waitpid(child, 0)[1] == 0

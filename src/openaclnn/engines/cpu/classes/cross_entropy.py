@@ -25,6 +25,7 @@ from openaclnn.engines.cpu.classes.parameters import (
     places,
 )
 from openaclnn.engines.cpu.classes.passes import Passes, runner_of
+from openaclnn.engines.cpu.classes.row_formula import streams
 from openaclnn.engines.cpu.classes.sized import (
     Fitted,
     Problem,
@@ -38,7 +39,6 @@ from openaclnn.engines.cpu.classes.tile import TILE_CLASSES, TILE_ROWS, Tile
 from openaclnn.engines.cpu.registry import KERNELS, Runner
 from openaclnn.engines.machine.cache import Emit, compiled
 from openaclnn.engines.machine.code import Code
-from openaclnn.engines.machine.host import machine
 from openaclnn.engines.machine.values import Value
 
 NAME = "cross_entropy_loss_grad"
@@ -56,7 +56,9 @@ PLACES = places(SLOTS, OPERANDS)
 
 ALONE = 1 << 15  # elements that one thread does faster than two
 CHUNK = 1 << 16  # classes of one piece of work: few long rows keep all threads busy
-NARROW = 4  # lanes where a row is shorter than the machine's vectors: 100 rows of 10 in 17 us instead of 21
+# Rows of so few classes have a kernel of their own: a block of one short vector. With blocks of eight, most of which was
+# dropped, 254 rows of 4 took 38 us; they take 19.
+SHORT, NARROW = 16, 4
 SUMS_HERE = 1 << 13  # targets and weights that each piece of work sums for itself: 10 us
 
 
@@ -71,7 +73,7 @@ def exp_table(dtype: DType) -> np.ndarray[Any, Any]:
     return table
 
 
-def emit_rows(dtype: str, target: str, lanes: int = 0) -> Emit:
+def emit_rows(dtype: str, target: str, lanes: int, streams: int) -> Emit:
     """The kernel: pieces of work are tiles of rows times chunks of classes."""
 
     def emit(code: Code, arguments: Sequence[Value]) -> None:
@@ -79,7 +81,7 @@ def emit_rows(dtype: str, target: str, lanes: int = 0) -> Emit:
         block, first, last = arguments
         parameters = Parameters(code, block, SLOTS)
         sums = _sums(code, parameters, target)
-        buffers, tile = rows.Buffers(code, dtype), Tile(code, parameters, dtype)
+        buffers, tile = rows.Buffers(code, dtype, streams), Tile(code, parameters, dtype)
         height, chunk, chunks = (parameters[name] for name in ("tile", "chunk", "chunks"))
         positions, classes = parameters["positions"], parameters["classes"]
         weights, weight_step = parameters.address("weight"), parameters["weight.class_step"]
@@ -139,7 +141,7 @@ class CrossEntropy:
         block, table = _block(
             plan, {"staged": not side_by_side, "tile": tile, "chunk": chunk, "chunks": chunks}
         )
-        write, sums = _kernels(plan, lanes or _lanes(classes))
+        write, sums = _kernels(plan, lanes, not lanes and classes < SHORT)
         grain = max(1, ALONE // (min(tile, positions) * chunk))
         shared = numbers["mean"], numbers["weighted"], positions, classes
         if pieces <= grain or not _sums_apart(*shared):
@@ -157,15 +159,15 @@ class CrossEntropy:
             block[slot] = value
 
         def kernels(shape: tuple[int, ...]) -> tuple[int, int, int, int]:
-            lanes = _lanes(shape[1])
-            return int(lanes == NARROW), *_kernels(plan, lanes), 0
+            short = shape[1] < SHORT
+            return int(short), *_kernels(plan, 0, short), 0
 
         return sized_runner(SIZING, block, kernels, table)
 
     def variants(self) -> Iterator[Plan]:
         for dtype in FLOATS:
             for target in (INT64, INT32):
-                for classes in (NARROW, machine().lanes):
+                for classes in (NARROW, SHORT):
                     yield _example(dtype, target, classes)
 
 
@@ -190,16 +192,14 @@ def _block(plan: Plan, cut: Mapping[str, int]) -> tuple[Any, Any]:
     return block, table
 
 
-def _lanes(classes: int) -> int:
-    """Of vectors that fit a row; 0: the machine's."""
-    return NARROW if classes < machine().lanes else 0
-
-
-def _kernels(plan: Plan, lanes: int) -> tuple[int, int]:
+def _kernels(plan: Plan, lanes: int, short: bool) -> tuple[int, int]:
     """The kernel that writes rows, and the one that leaves sums."""
     dtype = plan.output.dtype.short
     target = "i64" if plan.inputs[plan.targets].dtype.itemsize == 8 else "i32"
-    write = compiled(f"cross_entropy.{dtype}.{target} x{lanes}", emit_rows(dtype, target, lanes))
+    wide, many = (NARROW, 1) if short else (lanes, streams(dtype))
+    write = compiled(
+        f"cross_entropy.{dtype}.{target} {many}x{wide}", emit_rows(dtype, target, wide, many)
+    )
     sums = compiled(f"totals.cross_entropy.{target}", totals.emit_totals(target, "f32", SLOTS))
     return write, sums
 
@@ -227,8 +227,8 @@ def _fit(problem: Problem) -> Fitted:
     pieces, grain = positions * chunks, at_least_one(code.integer(ALONE) // chunk)
     shared = problem["mean"], problem["weighted"], positions, classes
     apart = (pieces > grain) & _sums_apart(*shared)
-    narrow = (classes < machine().lanes).to("i64")
-    return Fitted(narrow, pieces, grain, apart.choose(_sum_blocks(*shared), 0), code.integer(0))
+    short = (classes < SHORT).to("i64")
+    return Fitted(short, pieces, grain, apart.choose(_sum_blocks(*shared), 0), code.integer(0))
 
 
 def _put_ignored(problem: Problem, number: Value) -> None:
