@@ -468,8 +468,57 @@ def test_any_size_has_the_bits_of_its_own_plan(operator: Operator, dtype: DType,
             assert gpu.prepare(plan)(tuple(addresses), stream) == 0
             expected = out.clone()
             out.fill_(7)
-            assert run(tuple(addresses), stream, shape) == 0
+            assert run(tuple(addresses), stream, shape, ()) == 0
             assert torch.equal(out.view(torch.uint8), expected.view(torch.uint8)), (variant, shape)
+
+
+OTHER_NUMBERS: dict[str, list[dict[str, Any]]] = {
+    "alpha": [
+        {"alpha": 0.5, "scale": 2.0, "input_scale": 0.7}, {"alpha": 1.25}, {"alpha": -0.0, "scale": 1e39},
+        {"alpha": 3.0, "input_scale": -0.5},
+    ],
+    "beta": [{"beta": own} for own in (0.7, 1.0, 0.0, 2.0, 3.3, 1e-40)],
+    "label_smoothing": [
+        {"ignore_index": -7}, {"ignore_index": 3, "label_smoothing": 0.1}, {"label_smoothing": 0.2, "ignore_index": 2**40},
+        {"ignore_index": -(2**40)}, {"label_smoothing": 1.0},
+    ],
+    "total_weight": [{"ignore_index": own} for own in (-7, 3, 0, 2**40, -(2**40))],
+}  # fmt: skip
+"""By an option that tells the operator."""
+
+
+@names
+@dtypes
+def test_any_numbers_have_the_bits_of_the_full_way(operator: Operator, dtype: DType) -> None:
+    """What the short road makes of other numbers; printed (pytest -s), not asserted, is the host's time for one."""
+    shape = {"elementwise": (40, 25), "rows": (60, 13), "pixels": (2, 5, 9, 11)}[
+        operator.workloads.PATTERN
+    ]
+    several = [own for name, own in OTHER_NUMBERS.items() if name in operator.signature()]
+    function = getattr(openaclnn, operator.python_name)
+    for variant in operator.workloads.VARIANTS:
+        arguments = bench_arguments(operator, dtype, shape, variant)
+        for numbers in ({}, *itertools.chain(*several, *several)):
+            given = arguments | numbers
+            got = function(**given)
+            with openaclnn.use_engine("triton"):
+                expected = function(**given)
+            assert torch.equal(got.view(torch.uint8), expected.view(torch.uint8)), (
+                variant,
+                numbers,
+            )
+        if several and dtype is FLOAT:
+            name = next(
+                name for name in ("alpha", "beta", "ignore_index") if name in operator.signature()
+            )
+            torch.cuda.synchronize()
+            start = time.perf_counter()
+            for step in range(500):
+                function(
+                    **arguments | {name: -8 - step if name == "ignore_index" else 1.5 + step / 1000}
+                )
+            cost = (time.perf_counter() - start) / 500 * 1e6
+            print(f"\n{operator.python_name}, {variant}: new {name} {cost:.1f} us")
 
 
 @names
@@ -483,7 +532,7 @@ def test_a_new_size_is_captured(operator: Operator) -> None:
     for variant in operator.workloads.VARIANTS:
         run = sized_of(operator, BFLOAT16, variant)
         before = with_output(operator, BFLOAT16, first, variant)
-        run(tuple(plan_of(operator, before)[1]), torch.cuda.current_stream().cuda_stream, first)
+        run(tuple(plan_of(operator, before)[1]), torch.cuda.current_stream().cuda_stream, first, ())
         arguments = with_output(operator, BFLOAT16, second, variant)
         out = arguments["out"]
         plan, addresses = plan_of(operator, arguments)
@@ -492,7 +541,7 @@ def test_a_new_size_is_captured(operator: Operator) -> None:
         out.fill_(float("nan"))
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
-            run(tuple(addresses), torch.cuda.current_stream().cuda_stream, second)
+            run(tuple(addresses), torch.cuda.current_stream().cuda_stream, second, ())
         assert out.isnan().all()  # captured, not run
         for _ in range(3):
             out.fill_(float("nan"))
@@ -537,11 +586,11 @@ def test_time_of_new_sizes() -> None:
             addresses = tuple(own)
             run = sized_of(operator, FLOAT, variant)
             costs = {}
-            run(addresses, stream, shapes[0])
+            run(addresses, stream, shapes[0], ())
             torch.cuda.synchronize()
             start = time.perf_counter()
             for shape in shapes[1:]:
-                run(addresses, stream, shape)
+                run(addresses, stream, shape, ())
             costs["new size"] = (time.perf_counter() - start) / (len(shapes) - 1) * 1e6
             torch.cuda.synchronize()
             gpu.prepare(plan)(addresses, stream)

@@ -59,6 +59,28 @@ if MODE:
             del arguments["total_weight"]
         return arguments | {"out": np.full(shape, 7, dtype.numpy)}
 
+    NUMBERS: dict[str, list[tuple[Any, ...]]] = {
+        "elu_backward": [(1.0, 1.0, 1.0), (0.5, 2.0, -0.7), (-0.0, 3.3, 1e39), (2, -1e-50, 0.0), (0.5, 2.0, -0.7)],
+        "l1_loss_backward": [()],
+        "smooth_l1_loss_backward": [(1.0,), (0.7,), (2.0,), (0.0,), (1e300,), (-0.0,), (1e-40,), (0.7,), (3,)],
+        "nll_loss2d_backward": [(-100,), (2,), (0,), (-1,), (2**40,), (-(2**40),), (True,)],
+        "cross_entropy_loss_grad": [
+            (-100, 0.1, 1e-4), (3, 0.25, -2.5), (0, 1.0, 1e39), (2**40, 1e-40, 1.5), (-(2**40), 1, 2),
+        ],
+    }  # fmt: skip
+    """Of every operator's free options, in their order."""
+
+    def numbered(
+        operator: Operator, arguments: Any, numbers: tuple[Any, ...]
+    ) -> tuple[Any, tuple[Any, ...]]:
+        """The arguments with these numbers, and the numbers: those that select code stay 0 where they were."""
+        free = planned(operator, arguments)[0].free
+        found = {
+            own.option: 0.0 if own.keeps_zero and not arguments.get(own.option) else number
+            for own, number in zip(free, numbers, strict=True)
+        }
+        return arguments | found, tuple(found.values())
+
     def variants_of(operator: Operator) -> list[str]:
         names = [*operator.workloads.VARIANTS]
         if operator.workloads.PATTERN == "pixels":
@@ -99,14 +121,14 @@ if MODE == "interpret":
         with np.errstate(all="ignore"):
             yield
 
-    def run_both(operator: Operator, arguments: Any, run: Any) -> None:
+    def run_both(operator: Operator, arguments: Any, run: Any, numbers: Any = ()) -> None:
         """The same bits from `run` as from the plan prepared for this very shape."""
         out = arguments["out"]
         plan, addresses = planned(operator, arguments)
         assert gpu.prepare(plan)(addresses, 0) == 0
         expected = out.copy()
         out.fill(7)
-        assert run(addresses, 0, out.shape) == 0
+        assert run(addresses, 0, out.shape, numbers) == 0
         np.testing.assert_array_equal(out.view(np.uint8), expected.view(np.uint8))
 
     @names
@@ -118,6 +140,18 @@ if MODE == "interpret":
             assert run is not None
             for shape in shapes:
                 run_both(operator, made(operator, dtype, shape, variant), run)
+
+    @names
+    @dtypes
+    def test_any_numbers_have_the_bits_of_their_own_plan(operator: Operator, dtype: DType) -> None:
+        shapes = SHAPES[operator.workloads.PATTERN]
+        for variant in variants_of(operator):
+            run = gpu.sized(planned(operator, made(operator, dtype, shapes[0], variant))[0])
+            for index, numbers in enumerate(NUMBERS[operator.python_name]):
+                arguments = made(operator, dtype, shapes[index % 2 and 3], variant)
+                arguments, numbers = numbered(operator, arguments, numbers)
+                run_both(operator, arguments, run, numbers)
+            run_both(operator, made(operator, dtype, shapes[0], variant), run)
 
     @names
     def test_a_plan_of_one_position_or_class_serves_all_shapes(operator: Operator) -> None:
@@ -284,7 +318,7 @@ if MODE == "compile":
                 gpu.prepare(plan)(addresses, 5)
                 expected = [arguments_of(launched) for _, launched in COMPILED]
                 COMPILED.clear()
-                run(addresses, 5, shape)
+                run(addresses, 5, shape, ())
                 assert [arguments_of(launched) for _, launched in COMPILED] == expected, shape
 
     def stretched(operator: Operator, first: Any, small: Any, shape: Any) -> dict[str, Any]:
@@ -318,14 +352,49 @@ if MODE == "compile":
             run = gpu.sized(plan)
             assert run is not None
             addresses = ALIGNED[: len(plan.inputs) + 1]
-            run(addresses, 5, first)
+            run(addresses, 5, first, ())
             with monkeypatch.context() as patched:
                 patched.setattr(variants, "_compiled", None)
                 for shape in others:
-                    assert run(addresses, 5, shape) == 0
+                    assert run(addresses, 5, shape, ()) == 0
                 again = gpu.sized(plan)
                 assert again is not None
-                assert again(addresses, 5, first) == 0, "another call's variants serve"
+                assert again(addresses, 5, first, ()) == 0, "another call's variants serve"
+
+    @names
+    def test_other_numbers_are_launched_as_the_plan_s_own_and_not_compiled_again(
+        operator: Operator, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        small = {"elementwise": (6, 7), "rows": (5, 13), "pixels": (2, 5, 3, 7)}
+        shape = small[operator.workloads.PATTERN]
+        for variant in variants_of(operator):
+            first = made(operator, FLOAT, shape, variant)
+            plan = planned(operator, first)[0]
+            run = gpu.sized(plan)
+            assert run is not None
+            addresses = ALIGNED[: len(plan.inputs) + 1]
+            for numbers in NUMBERS[operator.python_name]:
+                arguments, numbers = numbered(operator, first, numbers)
+                COMPILED.clear()
+                gpu.prepare(planned(operator, arguments)[0])(addresses, 5)
+                expected = [arguments_of(launched) for _, launched in COMPILED]
+                with monkeypatch.context() as patched:
+                    patched.setattr(variants, "_compiled", None)
+                    COMPILED.clear()
+                    assert run(addresses, 5, shape, numbers) == 0
+                assert str([arguments_of(launched) for _, launched in COMPILED]) == str(expected)
+
+    def test_a_number_below_32_bits_does_not_meet_a_variant_of_less() -> None:
+        """Every negative number that is ignored is the same to a kernel."""
+        (operator,) = (own for own in OPERATORS if own.workloads.PATTERN == "rows")
+        arguments = made(operator, FLOAT, (5, 13), "mean")
+        seen = []
+        for number in (-100, -1, -(2**40), -(2**63)):
+            COMPILED.clear()
+            plan = planned(operator, arguments | {"ignore_index": number})[0]
+            gpu.prepare(plan)(ALIGNED[: len(plan.inputs) + 1], 5)
+            seen.append(str([arguments_of(launched) for _, launched in COMPILED]))
+        assert len(set(seen)) == 1
 
     def test_new_numbers_of_a_prepared_plan_are_not_compiled_again(
         monkeypatch: pytest.MonkeyPatch,
@@ -352,11 +421,11 @@ if MODE == "compile":
             run = gpu.sized(plan)
             assert run is not None
             addresses = ALIGNED[: len(plan.inputs) + 1]
-            run(addresses, 5, shapes[0])
+            run(addresses, 5, shapes[0], ())
             COMPILED.clear()
             start = time.perf_counter()
             for shape in shapes:
-                run(addresses, 5, shape)
+                run(addresses, 5, shape, ())
             spent = (time.perf_counter() - start) / len(shapes) * 1e6
             launches = len(COMPILED) / len(shapes)
             print(f"{operator.python_name}, {variant}: {spent:.1f} us, {launches:.0f} launches")

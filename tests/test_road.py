@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import subprocess
 import sys
 import threading
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 
 import openaclnn
 from conftest import OPERATORS, assert_matches_oracle, plain
+from openaclnn.core import results
 from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import BFLOAT16, FLOAT, FLOAT16, FLOATS
 from openaclnn.core.status import AclnnError
@@ -143,7 +145,7 @@ CLASS_SHAPES = {
     "rows": [(4, 5), (1, 5), (7, 1), (300, 33), (5, 70_000), (9000, 3), (1, 1), (64, 1000)],
     "pixels": [
         (2, 3, 4, 5), (1, 3, 4, 5), (2, 1, 4, 5), (2, 3, 1, 1), (3, 21, 40, 37), (1, 12, 300, 210),
-        (2, 9, 16, 16), (5, 8, 33, 9), (1, 1, 1, 1),
+        (2, 9, 16, 16), (5, 8, 33, 9), (1, 1, 1, 1), (2, 5, 210, 300), (300, 12, 1, 1), (9, 1, 1, 1), (3, 12, 100, 210),
     ],
 }  # fmt: skip
 
@@ -160,19 +162,21 @@ def test_classes_and_positions_of_any_number(
 ) -> None:
     """Each size has the bits of the full way, whichever size the kind was remembered with."""
     rng = np.random.default_rng(31)
-    for variant in operator.workloads.VARIANTS:
+    pixels = operator.workloads.PATTERN == "pixels"
+    variants = [
+        (variant, summed) for variant in operator.workloads.VARIANTS for summed in {False, pixels}
+    ]
+    for variant, summed in variants:
         road_of(operator).forget()
         for shape in CLASS_SHAPES[operator.workloads.PATTERN]:
             given = operator.workloads.make(rng, dtype, shape, variant)
+            if summed:
+                del given["total_weight"]
             if library == "torch":
                 given = {name: to_torch(value) for name, value in given.items()}
             taken.clear()
             got = plain(operator)(**given)
-            assert (
-                taken != [False]
-                or shape == CLASS_SHAPES[operator.workloads.PATTERN][0]
-                or 1 in shape
-            )
+            assert taken == [shape != CLASS_SHAPES[operator.workloads.PATTERN][0]]
             with openaclnn.use_engine("cpu"):
                 expected = plain(operator)(**given)
             if library == "torch":
@@ -565,8 +569,31 @@ def test_threads_that_call_beside_each_other(taken: list[bool]) -> None:
 NUMBERS = [
     1.0, -1.0, 0.0, -0.0, 0.5, 1.5, 2.0, 0.7, -0.7, 1e-3, 1e-5, 3e-6, 1e-20, 1e-40, 1e20, 3e38, 1e39, 2.0**-16,
     2.0**-60, 2.0**60, 2.0**-61, 0.1, 1 / 3, 1.6732632423543772, 1.0507009873554805, np.inf, -np.inf, np.nan,
-    1.0000000001, 0.99999999, 4.0, 2.0**-20,
+    1.0000000001, 0.99999999, 4.0, 2.0**-20, 2, 2**60 + 2**36 + 1,
 ]  # fmt: skip
+
+
+def both_ways(function: Any, *arrays: Any, **options: Any) -> Any:
+    """The same bits, or the same refusal, from the road if it serves the call and from the full way."""
+    results: list[Any] = []
+    for _ in range(2):
+        try:
+            results.append(function(*arrays, **options))
+        except AclnnError as error:
+            results.append(str(error))
+        if len(results) == 1:
+            token = dispatch.engine_variable.set("cpu")
+    dispatch.engine_variable.reset(token)
+    plain_bits = [
+        result
+        if isinstance(result, str)
+        else bits(result)
+        if isinstance(result, torch.Tensor)
+        else result.tobytes()
+        for result in results
+    ]
+    assert plain_bits[0] == plain_bits[1], str(options)
+    return results[0]
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
@@ -575,27 +602,159 @@ def test_any_numbers_have_the_bits_of_the_full_way(dtype: Any, taken: list[bool]
     rng = np.random.default_rng(37)
     g, x, y = ((3 * rng.normal(size=200)).astype(dtype.numpy) for _ in range(3))
 
-    def both(function: Any, *arrays: Any, **options: Any) -> None:
-        results: list[Any] = []
-        for _ in range(2):  # by the road if it can be, then by the full way
-            try:
-                results.append(function(*arrays, **options).view(np.uint8))
-            except AclnnError as error:
-                results.append(str(error))
-            if len(results) == 1:
-                token = dispatch.engine_variable.set("cpu")
-        dispatch.engine_variable.reset(token)
-        np.testing.assert_array_equal(results[0], results[1], str(options))
-
     with np.errstate(all="ignore"):
         for _ in range(1500):
             alpha, scale, inner = (NUMBERS[rng.integers(len(NUMBERS))] for _ in range(3))
             given = {"alpha": alpha, "scale": scale, "is_result": bool(rng.integers(2))}
-            both(
+            both_ways(
                 openaclnn.elu_backward, g, x, **given, input_scale=inner if rng.integers(2) else 1.0
             )
         for beta in NUMBERS * 3:
             for reduction in ("none", "mean"):
-                both(openaclnn.smooth_l1_loss_backward, g, x, y, beta=beta, reduction=reduction)
+                both_ways(
+                    openaclnn.smooth_l1_loss_backward, g, x, y, beta=beta, reduction=reduction
+                )
         served = sum(taken)
     assert served > 400
+
+
+CLASS_NUMBERS: dict[str, list[Any]] = {
+    "ignore_index": [-100, -101, 0, 1, 2, 4, 7, 300, -1, 255, 2**40, -(2**40), 2**63 - 1, -(2**63), 2**63, 2**70, 1.0],
+    "label_smoothing": [
+        0.0, 0.1, 0.25, -0.0, 1.0, 1, 0, 1e-50, 1e-40, 0.3, 0.75, 1 / 3, 1.0000001, -0.1, -1e-50, 2, np.nan, np.inf,
+    ],
+    "lse_square_scale_for_zloss": [
+        0.0, 1e-4, 0.5, -0.0, 3.0, -2.5, 1e-50, 1e39, 2, 2**60 + 1, 1e-40, np.nan, np.inf, -np.inf, 1e-3,
+    ],
+}  # fmt: skip
+
+
+def class_call(
+    operator: Operator, rng: Any, dtype: Any, shape: Any, variant: str
+) -> dict[str, Any]:
+    given: dict[str, Any] = operator.workloads.make(rng, dtype, shape, variant)
+    if "lse_for_zloss" in operator.signature():
+        given |= {"lse_for_zloss": rng.normal(size=shape[:1]).astype(dtype.numpy)}
+    return given
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+@pytest.mark.parametrize(
+    "operator",
+    [op for op in OPERATORS if op.workloads.PATTERN != "elementwise"],
+    ids=lambda op: op.python_name,
+)
+def test_any_numbers_and_sizes_of_classes(
+    operator: Operator, library: str, dtype: Any, taken: list[bool]
+) -> None:
+    """In any order, hitting targets or not, zero or not, refused or not: the full way's bits, and the oracle's numbers."""
+    rng = np.random.default_rng(41)
+    names = [name for name in CLASS_NUMBERS if name in operator.signature()]
+    shapes = {
+        "rows": [(6, 5), (40, 3), (3, 33)],
+        "pixels": [(2, 3, 4, 5), (3, 9, 2, 7), (1, 12, 1, 3)],
+    }
+    served = asked = 0
+    for variant in operator.workloads.VARIANTS:
+        for _ in range(60):
+            shape = shapes[operator.workloads.PATTERN][rng.integers(3)]
+            given = class_call(operator, rng, dtype, shape, variant)
+            for name in names:
+                numbers = CLASS_NUMBERS[name]
+                given[name] = numbers[rng.integers(3 if rng.random() < 0.5 else len(numbers))]
+            arguments = (
+                {name: to_torch(value) for name, value in given.items()}
+                if library == "torch"
+                else given
+            )
+            taken.clear()
+            with np.errstate(all="ignore"):
+                got = both_ways(plain(operator), **arguments)
+            if isinstance(got, str):
+                assert taken == [False, False]
+                continue
+            served, asked = served + taken[0], asked + 1
+            if library == "numpy":
+                with np.errstate(all="ignore"):
+                    assert_matches_oracle(operator, given, got)
+    assert asked > 100
+    assert served > asked // 2
+
+
+def test_numbers_of_classes_are_no_part_of_a_kind(taken: list[bool]) -> None:
+    log_prob = np.log(np.full((6, 4), 0.25, np.float32))
+    target, gradient = np.arange(6) % 4, np.ones((), np.float32)
+    lse = np.ones(6, np.float32)
+
+    def call(**options: Any) -> Any:
+        return both_ways(
+            openaclnn.cross_entropy_loss_grad,
+            gradient,
+            log_prob,
+            target,
+            lse_for_zloss=lse,
+            **options,
+        )
+
+    expected = []
+    for options, known in (
+        ({}, False), ({"ignore_index": 3}, True), ({"ignore_index": 77}, True), ({"label_smoothing": 0.1}, False),
+        ({"label_smoothing": 0.2, "ignore_index": 1}, True), ({"label_smoothing": 1.0}, True), ({}, True),
+        ({"label_smoothing": 1.5}, False), ({"lse_square_scale_for_zloss": 0.5}, False),
+        ({"lse_square_scale_for_zloss": 2.0}, True), ({"lse_square_scale_for_zloss": 1e-60}, True),
+    ):  # fmt: skip
+        taken.clear()
+        call(**options)
+        expected.append((options, known))
+        assert taken[0] == known, expected
+
+
+def test_an_integer_of_more_than_64_bits_is_not_minus_one(taken: list[bool]) -> None:
+    given = (np.ones((), np.float32), np.zeros((2, 3), np.float32), np.array([-1, 2]))
+    for _ in range(2):
+        openaclnn.cross_entropy_loss_grad(*given, ignore_index=-1)
+    for number in (2**70, -(2**70)):
+        with pytest.raises(AclnnError, match="64-bit"):
+            openaclnn.cross_entropy_loss_grad(*given, ignore_index=number)
+    assert taken == [False, True, False, False]
+
+
+def test_a_product_s_own_rules_for_numbers_hold() -> None:
+    """A product of the process's own has no block around its calls."""
+    program = (
+        "import numpy as np, openaclnn\n"
+        "given = np.ones((), np.float32), np.zeros((2, 3), np.float32), np.array([1, 2])\n"
+        "for _ in range(3): openaclnn.cross_entropy_loss_grad(*given)\n"
+        "for numbers in ({'label_smoothing': 0.5}, {'label_smoothing': 1.0}):\n"
+        "    try: openaclnn.cross_entropy_loss_grad(*given, **numbers)\n"
+        "    except openaclnn.AclnnError as error: print('refused', error)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True,
+        env={**os.environ, "OPENACLNN_PRODUCT": "a2"},
+    )  # fmt: skip
+    assert done.stdout.count("refused") == 2
+
+
+def test_a_sized_runner_serves_whatever_calls_it(taken: list[bool]) -> None:
+    """Lists instead of tuples, without numbers, and in a child whose workers are gone."""
+    operator = openaclnn.find_operator("cross_entropy_loss_grad")
+    given = operator.workloads.make(np.random.default_rng(3), FLOAT, (5000, 33), "mean")
+    expected = openaclnn.cross_entropy_loss_grad(**given)
+    record = road_of(operator)._kept[0][0]
+    run = next(kept for kept in record if callable(kept) and kept not in (np.empty, results.empty))
+    out = np.empty_like(given["log_prob"])
+    places = [given[name].ctypes.data for name in ("target", "grad_loss", "log_prob")]
+    for arguments in (
+        (places, 0, [5000, 33], []), (tuple(places), 0, (5000, 33)), (places, 0, (5000, 33), (-100, 0.0, 0)),
+    ):  # fmt: skip
+        out.fill(7)
+        addresses = type(arguments[0])([*arguments[0], out.ctypes.data])
+        assert run(addresses, *arguments[1:]) == 0
+        np.testing.assert_array_equal(out, expected)
+    child = os.fork()
+    if not child:
+        same = openaclnn.cross_entropy_loss_grad(**given).tobytes() == expected.tobytes()
+        os._exit(0 if same else 1)
+    assert os.waitpid(child, 0)[1] == 0

@@ -8,16 +8,18 @@ Two access patterns exist. Elementwise kernels visit `shape`. Kernels with a cla
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from openaclnn.core.dtypes import DType
 from openaclnn.core.status import AclnnError, Status
 from openaclnn.core.tensor import Tensor, contiguous_strides, element_count, extent
 
 __all__ = [
-    "ANY_COUNT", "Operand", "Plan", "broadcast_shapes", "class_plan", "elementwise_plan", "empty_plan", "walks_alike",
+    "ANY_COUNT", "Free", "Operand", "Plan", "broadcast_shapes", "class_plan", "elementwise_plan", "empty_plan",
+    "walks_alike",
 ]  # fmt: skip
 
 
@@ -40,6 +42,21 @@ class Operand:
     role: str = "full"  # "full", "positions", "classes" or "single": see class_plan
 
 
+class Free(NamedTuple):
+    """An option that may be another number in the next call of a kind: nothing else of the plan follows from it.
+
+    A number outside of the bounds, which are inside, breaks a rule of the operator; NaN is never inside.
+    """
+
+    option: str  # by its Python name
+    whole: bool = False  # any integer
+    low: float = -math.inf
+    high: float = math.inf
+    keeps_zero: bool = (
+        False  # what is 0 as FLOAT selects other code: it stays 0, or stays another number
+    )
+
+
 @dataclass(slots=True, eq=False)
 class Plan:
     """A recipe that nobody changes: which kernel, over which geometry, with which numbers."""
@@ -57,6 +74,7 @@ class Plan:
     class_axis: int = -1  # of the output's shape; -1: there is none
     dense: bool = False  # every operand is row-major and of the output's shape; False: perhaps
     workspace: int = 0
+    free: tuple[Free, ...] = ()
 
     @property
     def empty(self) -> bool:
@@ -148,6 +166,7 @@ def elementwise_plan(
     output: tuple[str, Tensor],
     numbers: Mapping[str, Any],
     reciprocal: str = "",
+    free: tuple[Free, ...] = (),
 ) -> Plan:
     """The plan of an elementwise kernel over the output's shape; inputs are stretched to it."""
     shape = output[1].shape
@@ -170,7 +189,7 @@ def elementwise_plan(
         ]
     return Plan(
         operator, kernel, compute, merged, tuple(operands), last, numbers,
-        reciprocal=reciprocal, dense=dense,
+        reciprocal=reciprocal, dense=dense, free=free,
     )  # fmt: skip
 
 
@@ -183,6 +202,7 @@ def class_plan(
     class_axis: int,
     targets: int,
     numbers: Mapping[str, Any],
+    free: tuple[Free, ...] = (),
 ) -> Plan:
     """The plan of a kernel with a class axis.
 
@@ -223,6 +243,7 @@ def class_plan(
         shape[class_axis],
         targets,
         class_axis=class_axis,
+        free=free,
     )
 
 

@@ -13,7 +13,7 @@ from openaclnn.core.declare import Operator, Sample, register
 from openaclnn.core.dtypes import FLOAT, FLOATS, INT32, INT64, DType, float_of
 from openaclnn.core.interface import REDUCTIONS, Kind, Parameter
 from openaclnn.core.outcome import Check, Violation
-from openaclnn.core.plan import Plan, class_plan, empty_plan
+from openaclnn.core.plan import Free, Plan, class_plan, empty_plan
 from openaclnn.core.status import Status
 
 SAME_DTYPE = ("logProb", "gradZlossOptional", "lseForZlossOptional", "out")
@@ -161,6 +161,14 @@ def _result(call: Call) -> tuple[tuple[int, ...], DType]:
     return call.tensor("logProb").shape, call.tensor("logProb").dtype
 
 
+# Smoothing is computed by other code than none is, and a z-loss reads more operands.
+FREE = (
+    Free("ignore_index", whole=True),
+    Free("label_smoothing", low=0.0, high=1.0, keeps_zero=True),
+    Free("lse_square_scale_for_zloss", keeps_zero=True),
+)
+
+
 def _plan(call: Call) -> Plan:
     output = ("out", call.tensor("out"))
     if call.tensor("logProb").empty:
@@ -196,6 +204,8 @@ def _plan(call: Call) -> Plan:
             "zloss_scale": float_of(call["lseSquareScaleForZloss"]) if zloss else 0.0,
             "grad_zloss_given": grad_zloss,
         },
+        # Product families have rules of their own for smoothing, and no z-loss.
+        free=FREE if call.product.is_default else (),
     )
 
 

@@ -12,7 +12,7 @@ from openaclnn.core.declare import Operator, Sample, register
 from openaclnn.core.dtypes import FLOAT, FLOATS, DType
 from openaclnn.core.interface import Kind, Parameter
 from openaclnn.core.outcome import Violation
-from openaclnn.core.plan import Plan, elementwise_plan, empty_plan
+from openaclnn.core.plan import Free, Plan, elementwise_plan, empty_plan
 from openaclnn.core.status import Status
 from openaclnn.engines.formulas.elu import elu_backward
 
@@ -64,6 +64,10 @@ def _result(call: Call) -> tuple[tuple[int, ...], DType]:
     return gradient.shape, gradient.dtype
 
 
+FREE = (Free("alpha"), Free("scale"), Free("input_scale"))
+FREE_FROM_RESULT = (Free("alpha", low=0.0), *FREE[1:])
+
+
 def _plan(call: Call) -> Plan:
     values = call.values
     gradient, output = values["gradOutput"], ("gradInput", values["gradInput"])
@@ -81,6 +85,7 @@ def _plan(call: Call) -> Plan:
             "input_scale": values["inputScale"].float32(),
             "is_result": values["isResult"],
         },
+        free=FREE_FROM_RESULT if values["isResult"] else FREE,
     )
 
 

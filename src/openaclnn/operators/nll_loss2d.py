@@ -12,7 +12,7 @@ from openaclnn.core.declare import Operator, Sample, register
 from openaclnn.core.dtypes import FLOAT, FLOATS, INT32, INT64, UINT8, DType
 from openaclnn.core.interface import REDUCTIONS, Kind, Parameter
 from openaclnn.core.outcome import Violation
-from openaclnn.core.plan import Plan, class_plan, empty_plan
+from openaclnn.core.plan import Free, Plan, class_plan, empty_plan
 from openaclnn.core.status import Status
 
 TARGET_DTYPES = (INT64, UINT8, INT32)
@@ -108,6 +108,9 @@ def _result(call: Call) -> tuple[tuple[int, ...], DType]:
     return call.tensor("self").shape, call.tensor("self").dtype
 
 
+FREE = (Free("ignore_index", whole=True),)
+
+
 def _plan(call: Call) -> Plan:
     output = ("out", call.tensor("out"))
     if call.tensor("self").empty:
@@ -138,6 +141,7 @@ def _plan(call: Call) -> Plan:
             "mean": mean,
             "total_weight_given": total_given,
         },
+        free=FREE,
     )
 
 

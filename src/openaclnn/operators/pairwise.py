@@ -9,7 +9,7 @@ import numpy as np
 
 from openaclnn.core.call import Call
 from openaclnn.core.dtypes import DType, dtype_of_numpy, float_of, promote
-from openaclnn.core.plan import Plan, broadcast_shapes, elementwise_plan, empty_plan
+from openaclnn.core.plan import Free, Plan, broadcast_shapes, elementwise_plan, empty_plan
 from openaclnn.core.tensor import element_count
 
 
@@ -34,8 +34,9 @@ def broadcast_result(call: Call, inputs: tuple[str, ...]) -> tuple[tuple[int, ..
 
 
 def pairwise_plan(
-    call: Call, kernel: str, inputs: tuple[str, ...], output: str, numbers: Mapping[str, Any]
-) -> Plan:
+    call: Call, kernel: str, inputs: tuple[str, ...], output: str, numbers: Mapping[str, Any],
+    free: tuple[Free, ...] = (),
+) -> Plan:  # fmt: skip
     """The plan over the broadcast shape; `mean` scales by one over its element count."""
     written = call.tensor(output)
     if any(call.tensor(name).empty for name in inputs):
@@ -50,6 +51,7 @@ def pairwise_plan(
         (output, written),
         {"mean_scale": mean_scale(call.reduction, element_count(written.shape)), **numbers},
         reciprocal="mean_scale" if call.reduction == "mean" else "",
+        free=free,
     )
 
 

@@ -12,7 +12,7 @@ from openaclnn.core.declare import Operator, Sample, register
 from openaclnn.core.dtypes import FLOAT, FLOATS, DType
 from openaclnn.core.interface import REDUCTIONS, Kind, Parameter
 from openaclnn.core.outcome import Violation
-from openaclnn.core.plan import Plan
+from openaclnn.core.plan import Free, Plan
 from openaclnn.core.status import Status
 from openaclnn.engines.formulas.smooth_l1_loss import smooth_l1_loss_backward
 from openaclnn.operators.pairwise import (
@@ -63,9 +63,12 @@ def _result(call: Call) -> tuple[tuple[int, ...], DType]:
     return broadcast_result(call, INPUTS)
 
 
+FREE = (Free("beta", low=0.0),)
+
+
 def _plan(call: Call) -> Plan:
     return pairwise_plan(
-        call, smooth_l1_loss_backward.name, INPUTS, "gradInput", {"beta": call["beta"]}
+        call, smooth_l1_loss_backward.name, INPUTS, "gradInput", {"beta": call["beta"]}, FREE
     )
 
 

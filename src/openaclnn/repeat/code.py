@@ -58,13 +58,17 @@ class _Road(Geometry):
         fresh, library = record.read(at.FRESH), record.read(at.OWN_LIBRARY)
         grain, constants = record.read(at.GRAIN), record.read(at.CONSTANTS)
         addresses, sized = record.read(at.ADDRESSES), record.read(at.SIZED)
-        lead = self.view(record.read(at.LEAD))
+        lead, numbers = self.view(record.read(at.LEAD)), self.numbers(record)
         count = lead.read(at.SIZE)
         output = self.own(record, self.last).read(at.PLACE)
         launch = Launch(code, code.slots(control.read(at.POOL)))
         moved = self.moved.get().differs(0)
         # What gathers elements takes their geometry first, then what the kernel takes.
         gathering = record.read(at.GATHERING)
+        laid = gathering.differs(0) | sized.equals(at.BY_LAYOUT)
+        own_record = code.frame("i64", at.FIRST_OPTION)
+        with code.when(laid), code.loop(0, self.arrays * at.ARRAY_SLOTS + at.FIRST_ARRAY) as index:
+            own_record.write(index, record.read(index))
         arguments = launch.arguments.at(gathering.differs(0).to("i64"))
         with code.loop(0, constants) as index:
             own, other = record.at(at.CONSTANT).read(index), self.derived.read(index)
@@ -90,8 +94,8 @@ class _Road(Geometry):
             operands.write(output, self.address(self.view(self.last)))
             entry = code.variable(kernel)
             geometry = code.frame("i64", gathered.GEOMETRY_SLOTS)
-            with code.when(gathering.differs(0) | sized.equals(at.BY_LAYOUT)):
-                self.lay(record, lead, geometry)
+            with code.when(laid):
+                self.lay(own_record, lead, geometry)
             with code.when(gathering.differs(0)):
                 for where, word in enumerate((kernel, constants, addresses), gathered.KERNEL):
                     geometry.write(where, word)
@@ -104,8 +108,16 @@ class _Road(Geometry):
                     with doubt.when_none():
                         launch.execute(entry.get(), count, grain)
                 with called:
-                    self.call(runner, operands, addresses, stream, sized, lead, geometry)
+                    self.call(runner, operands, addresses, stream, sized, lead, geometry, numbers)
         self.drop(keep)
+
+    def numbers(self, record: Array) -> tuple[Array, Value]:
+        """The options that a sized runner takes, and how many."""
+        found, count = self.code.frame("i64", at.MAX_DERIVED), record.read(at.DERIVED)
+        with self.code.loop(0, count) as index:
+            where = record.at(at.SOURCE).read(index)
+            found.write(index, self.given.read(self.arrays + where))
+        return found, count
 
     def find_stream(self, place: Value, stream: Array) -> None:
         device, which = place.to("i32"), (place >> 32).to("i32")
@@ -196,24 +208,32 @@ class _Road(Geometry):
             self.control.call(at.TUPLE_SET, "i32", made, index, number)
         return made
 
+    def hold(self, items: Array, count: Value) -> Value:
+        """Objects as a tuple."""
+        made = self.control.call(at.TUPLE_NEW, "i64", count)
+        self.fail_without(made)
+        with self.code.loop(0, count) as index:
+            self.control.call(at.INCREF, None, items.read(index))
+            self.control.call(at.TUPLE_SET, "i32", made, index, items.read(index))
+        return made
+
     def call(
         self, runner: Value, operands: Array, addresses: Value, stream: Array, sized: Value, lead: Array,
-        geometry: Array,
+        geometry: Array, numbers: tuple[Array, Value],
     ) -> None:  # fmt: skip
-        """`runner(addresses, stream)`, with the lead's shape or the call's axes if it serves any; what it raises is raised."""
+        """`runner(addresses, stream)`, with what it takes besides if it serves any size; what it raises is raised."""
         code, control = self.code, self.control
-        pack = self.pack(operands, addresses)
-        handle = control.call(at.FROM_INT64, "i64", stream.read(0))
         items, count = code.frame("i64", 4), code.variable(code.integer(2))
-        for number, item in enumerate((pack, handle)):
-            items.write(number, item)
+        items.write(0, self.pack(operands, addresses))
+        items.write(1, control.call(at.FROM_INT64, "i64", stream.read(0)))
         with code.when(sized.equals(at.BY_SHAPE)):
             items.write(2, self.tuple_of(lead, at.SHAPE_AT))
-            count.set(code.integer(3))
+            items.write(3, self.hold(*numbers))
         with code.when(sized.equals(at.BY_LAYOUT)):
             axes = geometry.read(gathered.AXES)
             items.write(2, self.pack(geometry.at(gathered.SIZES), axes))
             items.write(3, self.pack_steps(geometry, addresses, axes))
+        with code.when(sized.differs(0)):
             count.set(code.integer(4))
         status = control.call(at.VECTORCALL, "i64", runner, items, count.get(), 0)
         with code.loop(0, count.get()) as index:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import functools
+import math
 import struct
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from openaclnn.core import results
-from openaclnn.core.plan import ANY_COUNT, Plan, covered_elements, walks_alike
+from openaclnn.core.plan import ANY_COUNT, Free, Plan, covered_elements, walks_alike
 from openaclnn.engines.cpu.control import MAX_ARGUMENTS
 from openaclnn.engines.dispatch import Choice
 from openaclnn.repeat import slots as at
@@ -19,6 +20,7 @@ from openaclnn.repeat.readers import described, numpy_is_readable, torch_functio
 
 __all__ = ["library_of", "patterns_of", "record_of"]
 
+_EXACT = 1 << 53  # integers up to it are floats
 _WORD, _DOUBLE = struct.Struct("q"), struct.Struct("d")
 
 
@@ -83,7 +85,9 @@ def record_of(
     axes = result.ndim if plan.classes else 0
     takes = 0 if sized is None else at.BY_LAYOUT if laid else at.BY_SHAPE
     record += len(constants), len(operands), takes, axes, gathering[0]
-    record += _derivation(flat if lead >= 0 else None, names, options)
+    taking = sized if takes == at.BY_SHAPE else None
+    source, free = _numbers(plan, flat if lead >= 0 else None, taking, names, options)
+    record += source
     record += constants + (0,) * (at.MAX_CONSTANTS - len(constants))
     for array, place, (pattern, mask) in zip(whole, places, patterns, strict=True):
         if array is None:
@@ -102,14 +106,14 @@ def record_of(
             first, second, item, sides = _expected(array, library, own)
             record += first, second, own, place, low, high, item, alike, mask
             record += sides
-    for option in options:
-        kind = type(option)
+    for name, option in zip(names, options, strict=True):
+        kind, (way, *bounds) = type(option), free.get(name, _FIXED)
         if kind is float:
-            record += id(option), id(float), _WORD.unpack(_DOUBLE.pack(option))[0]
+            record += id(option), id(float), _bits(option), way, *map(_bits, bounds)
         elif kind is int and -(2**63) <= option < 2**63:
-            record += id(option), id(int), option
+            record += id(option), id(int), option, way, 0, 0
         else:
-            record += id(option), 0, 0
+            record += id(option), 0, 0, at.FIXED, 0, 0
     dtypes = [array.dtype for array in whole if array is not None]
     return record, (make, large, making, runner, flat, dtypes, options)
 
@@ -130,19 +134,54 @@ def _gathering(plan: Plan, flat: Any) -> tuple[int, int]:
     return (gathered.gathering(), most) if takes and covered_elements(plan) <= most else (0, 0)
 
 
-def _derivation(flat: Any, names: Sequence[str], options: Sequence[Any]) -> list[int]:
-    """The function that derives constants from other floats, how many numbers it takes, and which options those are.
+class _Number(NamedTuple):
+    """Whether an option may be another number, and within which bounds."""
 
-    It must take all floats there are: one that it did not see could change unseen.
+    way: int = at.FIXED
+    least: float = -math.inf
+    most: float = math.inf
+
+
+_FIXED, _ANOTHER = _Number(), _Number(at.ANOTHER)
+
+
+def _numbers(
+    plan: Plan, flat: Any, sized: Any, names: Sequence[str], options: Sequence[Any]
+) -> tuple[list[int], dict[str, _Number]]:
+    """The function that derives constants from other numbers, how many it takes, and which options those are; a sized
+    runner takes its own. And those that may be others, by name: a float that is given as an integer is none.
     """
-    nothing = [0] * (2 + at.MAX_DERIVED)
-    if flat is None or not flat.derive or not {*flat.derived_from} <= {*names}:
-        return nothing
-    floats = {name for name, own in zip(names, options, strict=True) if type(own) is float}
-    places = [names.index(name) for name in flat.derived_from]
-    if len(places) > at.MAX_DERIVED or not floats <= {*flat.derived_from}:
-        return nothing
-    return [flat.derive, len(places), *places, *[0] * (at.MAX_DERIVED - len(places))]
+    derive = 0
+    wanted: tuple[str, ...] = ()
+    free: dict[str, _Number] = {}
+    if sized is not None:
+        wanted = tuple([own.option for own in plan.free])
+        free = {own.option: _free(own) for own in plan.free}
+    elif flat is not None and flat.derive:
+        derive, wanted = flat.derive, flat.derived_from
+        free = dict.fromkeys(wanted, _ANOTHER)
+    if len(wanted) > at.MAX_DERIVED or not {*wanted} <= {*names}:
+        return [0] * (2 + at.MAX_DERIVED), {}
+    kinds = {own.option: int for own in plan.free if own.whole}
+    for name, option in zip(names, options, strict=True):
+        if type(option) is not kinds.get(name, float):
+            if (
+                name in free and abs(option) > _EXACT
+            ):  # rounded to FLOAT by way of float64 it may be another
+                return [0] * (2 + at.MAX_DERIVED), {}
+            free.pop(name, None)
+    places = [names.index(name) for name in wanted]
+    return [derive, len(places), *places, *[0] * (at.MAX_DERIVED - len(places))], free
+
+
+def _free(own: Free) -> _Number:
+    return _Number(at.ANOTHER_BUT_ZERO if own.keeps_zero else at.ANOTHER, own.low, own.high)
+
+
+def _bits(number: float) -> int:
+    """A float as a slot holds it."""
+    bits: int = _WORD.unpack(_DOUBLE.pack(number))[0]
+    return bits
 
 
 def _expected(array: Any, library: int, pattern: int) -> tuple[int, int, int, tuple[int, ...]]:

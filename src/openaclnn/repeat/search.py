@@ -36,7 +36,8 @@ class Search(Look):
                 self.compare(differs, record, index)
             with code.loop(0, self.options) as index, differs.when_none():
                 self.compare_option(differs, record, index)
-            with differs.when_none(), code.when(self.moved.get().differs(0)):
+            derives = self.moved.get().differs(0) & record.read(at.DERIVE).differs(0)
+            with differs.when_none(), code.when(derives):
                 self.derive(differs, record)
             with differs.when_none():
                 found.set(kind)
@@ -125,7 +126,7 @@ class Search(Look):
             differs.expect(mine.read(axis).equals(wanted))
 
     def compare_option(self, differs: Doubt, record: Array, index: Value) -> None:
-        """The same object, or a float or an integer of the same bits."""
+        """The same object, or a float or an integer of the same bits, or another number where it is free."""
         code, control = self.code, self.control
         own = record.at(index * at.OPTION_SLOTS + at.FIRST_OPTION)
         item = self.given.read(self.arrays + index)
@@ -138,12 +139,25 @@ class Search(Look):
                     bits = code.slots(item).read(objects.FLOAT_VALUE)
                     other = bits.differs(own.read(at.BITS))
                     self.moved.set(self.moved.get() | other.to("i64"))
-                    differs.expect(~other | record.read(at.DERIVE).differs(0))
+                    with code.when(other):
+                        self.compare_number(differs, own, bits.bits_as("f64"))
                 with integer:
                     value = control.call(at.AS_INT64, "i64", item)
-                    differs.expect(value.equals(own.read(at.BITS)))
+                    differs.expect(value.equals(own.read(at.BITS)) | own.read(at.FREE).differs(0))
                     with code.when(value.equals(-1)):  # or too large for 64 bits
+                        differs.expect(control.call(at.ERROR, "i64").equals(0))
                         control.call(at.CLEAR, None)
+
+    def compare_number(self, differs: Doubt, own: Array, number: Value) -> None:
+        """Another float than a kind was remembered with; NaN is within no bounds."""
+        free = own.read(at.FREE)
+        least, most = (own.read(end).bits_as("f64") for end in (at.LEAST, at.MOST))
+        differs.expect(free.differs(at.FIXED))
+        differs.expect((number >= least) & (number <= most))
+        zero, was_zero = (
+            value.to("f32").equals(0.0) for value in (number, own.read(at.BITS).bits_as("f64"))
+        )
+        differs.expect(free.differs(at.ANOTHER_BUT_ZERO) | ~(zero ^ was_zero))
 
     def derive(self, differs: Doubt, record: Array) -> None:
         """The constants of a kind for other floats than it was remembered with, if it serves them."""

@@ -11,8 +11,8 @@ MAX_KINDS = 32  # a training loop has a handful; the oldest makes room
 (
     FROM_PYTHON, CURRENT_STREAM, CLEAR, TUPLE_NEW, TUPLE_SET, FROM_INT64, VECTORCALL, GET_VARIABLE,
     AS_INT64, INCREF, DECREF, NOT_IMPLEMENTED, NONE, FALSE, NDARRAY, TENSOR, PARAMETER, FLOAT,
-    IS_NEGATED, REQUIRES_GRAD, WRITTEN, PRODUCT, ENGINE, POOL, TABLE, KINDS, ARRAYS, OPTIONS, CONTROL_SLOTS,
-) = range(29)  # fmt: skip
+    IS_NEGATED, REQUIRES_GRAD, WRITTEN, PRODUCT, ENGINE, POOL, TABLE, KINDS, ARRAYS, OPTIONS, ERROR, CONTROL_SLOTS,
+) = range(30)  # fmt: skip
 
 # What is read of an array: the first six as a DLTensor has them (data, device, axes and dtype, shape, strides,
 # offset), of a NumPy array data, dtype object, axes, shape, strides, 0.
@@ -26,7 +26,7 @@ ABSENT, NUMPY, TORCH = 0, 1, 2  # LIBRARY
     KEEP, OWN_LIBRARY, LEAD, FRESH, MAKE, MAKE_LARGE, LARGE_FROM, MAKE_DTYPE, RUNNER, KERNEL, GRAIN,
     COUNT_FROM, COUNT_BELOW, RECIPROCAL, CONSTANTS, ADDRESSES, SIZED, LEAD_AXES, GATHERING, DERIVE, DERIVED, SOURCE,
 ) = range(22)  # fmt: skip
-# DERIVED options, from SOURCE on, are the numbers that constants derive from.
+# DERIVED options, from SOURCE on, are the numbers that constants derive from, or that a sized runner takes.
 MAX_DERIVED = 4
 BY_SHAPE, BY_LAYOUT = 1, 2  # SIZED: what a runner takes besides addresses and a stream; 0: nothing
 CONSTANT = SOURCE + MAX_DERIVED
@@ -42,6 +42,9 @@ MISSING, SAME, DENSE, ONE, SOME, LAID = range(6)
 the lead's axes (MASK); not row-major, with the lead's length along some of its own axes (MASK) and one along the others."""
 FIRST_OPTION = FIRST_ARRAY + MAX_ARRAYS * ARRAY_SLOTS
 
-# Of each option: the object that was given, its type where another object may say the same, and its bits.
-OBJECT, TYPE, BITS, OPTION_SLOTS = range(4)
+# Of each option: the object that was given, its type where another object may say the same, its bits, and whether it may
+# be another number, within which bounds.
+OBJECT, TYPE, BITS, FREE, LEAST, MOST, OPTION_SLOTS = range(7)
+FIXED, ANOTHER, ANOTHER_BUT_ZERO = range(3)
+"""FREE: not; any number within the bounds; the same, but a zero stays one and others stay others."""
 RECORD_SLOTS = FIRST_OPTION + MAX_OPTIONS * OPTION_SLOTS

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from openaclnn.core.dtypes import (
     BFLOAT16,
@@ -82,8 +83,10 @@ def prepare(plan: Plan) -> Callable[[Sequence[int], int], int]:
     return maker.runner(plan)
 
 
-def sized(plan: Plan) -> Callable[[Sequence[int], int, Sequence[int]], int] | None:
-    """What runs the plan's kernel at any size: a function of addresses, a raw stream and the output's shape.
+def sized(plan: Plan) -> Callable[[Sequence[int], int, Sequence[int], Sequence[Any]], int] | None:
+    """What runs the plan's kernel at any size, with any numbers.
+
+    A function of addresses, a raw stream, the output's shape and the plan's free numbers (none: as in the plan).
 
     It serves operands that lie as the plan's do: row-major in the output's shape (per-position and
     per-class ones in their part of it) or of one element; kernels with classes take the same rank. The

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
@@ -12,16 +12,16 @@ import triton
 import triton.language as tl
 
 from openaclnn.core.plan import Plan
-from openaclnn.engines.formulas import Formula
+from openaclnn.engines.formulas import FORMULAS, Formula
 from openaclnn.engines.gpu import tiles
 from openaclnn.engines.gpu.formulas import Names, compiled, precision, widen
 from openaclnn.engines.gpu.launch import Family, Launch, Sizes, power_of_two_divisor
 from openaclnn.engines.gpu.operands import INT32_LIMIT, elementwise_slots
-from openaclnn.engines.gpu.queues import SizedRunner, queue_of
+from openaclnn.engines.gpu.queues import Queue, SizedRunner, queue_of
 from openaclnn.engines.gpu.runners import runner_of
 from openaclnn.engines.gpu.source import constants, define, listed
 from openaclnn.engines.gpu.steps import Runner
-from openaclnn.engines.gpu.tuned import as_float, form_of
+from openaclnn.engines.gpu.tuned import TUNED, Form, as_float, as_floats, form_of
 
 
 @triton.jit
@@ -82,8 +82,9 @@ def runner(plan: Plan) -> Runner:
     """What queues the plan on a stream."""
     if not _is_flat(plan):
         return runner_of(list(tiles.launches(plan)))
-    flat = _Flat(plan)
-    return runner_of([Launch(flat.family, *flat.sizes(plan.shape[0], flat.numbers))])
+    form = form_of(plan)
+    flat = _Flat(plan, form)
+    return runner_of([Launch(flat.family, *flat.sizes(plan.shape[0], form.numbers))])
 
 
 def sized(plan: Plan) -> SizedRunner | None:
@@ -92,25 +93,54 @@ def sized(plan: Plan) -> SizedRunner | None:
     # One element is no pattern: it may lie for one or for all.
     if not _is_flat(plan) or plan.shape == (1,) or any(own.offset for own in operands):
         return None
-    flat = _Flat(plan)
-    queue = queue_of(flat.family)
+    form_with = _forms(plan)
 
-    def run(addresses: Sequence[int], stream: int, shape: Sequence[int]) -> int:
-        queue(addresses, stream, *flat.sizes(prod(shape), flat.numbers))
-        return 0
-
-    if not plan.reciprocal:
-        return run
-    place = flat.names.index(plan.reciprocal)
-    before, after = flat.numbers[:place], flat.numbers[place + 1 :]
-
-    def run_mean(addresses: Sequence[int], stream: int, shape: Sequence[int]) -> int:
+    def run(
+        addresses: Sequence[int], stream: int, shape: Sequence[int], numbers: Sequence[Any]
+    ) -> int:
         count = prod(shape)
-        share = as_float(1.0 / count)
-        queue(addresses, stream, *flat.sizes(count, (*before, share, *after)))
+        flat, queue, own = form_with(numbers)
+        if flat.share >= 0:
+            own = (*own[: flat.share], as_float(1.0 / count), *own[flat.share + 1 :])
+        queue(addresses, stream, *flat.sizes(count, own))
         return 0
 
-    return run_mean
+    return run
+
+
+_Found = tuple["_Flat", Queue, tuple[float, ...]]
+"""A form's kernel, what queues it, and its numbers."""
+
+
+def _forms(plan: Plan) -> Callable[[Sequence[Any]], _Found]:
+    """What finds the form of a plan with other numbers."""
+    names = tuple([own.option for own in plan.free])
+    # Where the formula takes the options themselves, and has one form, they need but be rounded.
+    direct = plan.kernel not in TUNED and names == FORMULAS[plan.kernel].numbers
+    made: dict[str, tuple[_Flat, Queue]] = {}
+
+    def find(form: Form) -> _Found:
+        found = made.get(form.formula.name)
+        if found is None:
+            flat = _Flat(plan, form)
+            found = made[form.formula.name] = flat, queue_of(flat.family)
+        return *found, form.numbers
+
+    before: tuple[Sequence[Any], _Found] = (), find(form_of(plan))
+
+    def form_with(numbers: Sequence[Any]) -> _Found:
+        nonlocal before
+        known, found = before
+        if numbers != known or 0 in numbers:  # which has two signs
+            if direct and numbers:
+                found = (*found[:2], as_floats(numbers))
+            else:
+                own = {**plan.numbers, **dict(zip(names, numbers, strict=False))}
+                found = find(form_of(plan, own))
+            before = numbers, found
+        return found
+
+    return form_with
 
 
 def _is_flat(plan: Plan) -> bool:
@@ -127,12 +157,12 @@ def flat_shape(plan: Plan) -> tuple[int, int]:
 
 
 class _Flat:
-    """The flat kernel of a plan, whatever the count."""
+    """The flat kernel of a plan's form, whatever the count."""
 
-    def __init__(self, plan: Plan) -> None:
-        form = form_of(plan)
+    def __init__(self, plan: Plan, form: Form) -> None:
         steps = [operand.strides[0] for operand in plan.inputs]
-        self.numbers, self.names = form.numbers, form.formula.numbers
+        # Which number is one over the count.
+        self.share = form.formula.numbers.index(plan.reciprocal) if plan.reciprocal else -1
         self.block, self.warps = flat_shape(plan)
         self.family = Family(
             flat_kernel(form.formula),

@@ -47,5 +47,10 @@ def stride_of(operand: Operand | None, axis: int) -> int:
     return operand.strides[axis] if operand and -axis <= len(operand.strides) else 0
 
 
+def ignored(ignore_index: int) -> int:
+    """As kernels are told it. What names no class is ignored anyway: all negative numbers are one, of 32 bits."""
+    return max(int(ignore_index), -1)  # True would be a number of one bit
+
+
 def step_of(stride: int) -> int:
     return 1 if stride == 1 else 2

@@ -10,7 +10,7 @@ Where targets or gradients lie transposed, a block of pixels has two axes, so th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from openaclnn.core.plan import Operand, Plan
 from openaclnn.engines.gpu.launch import (
@@ -21,7 +21,7 @@ from openaclnn.engines.gpu.launch import (
     next_power_of_two,
     power_of_two_divisor,
 )
-from openaclnn.engines.gpu.operands import INT32_LIMIT, slots_of, step_of, stride_of
+from openaclnn.engines.gpu.operands import INT32_LIMIT, ignored, slots_of, step_of, stride_of
 from openaclnn.engines.gpu.pixel_kernel import nll_loss2d_backward
 from openaclnn.engines.gpu.queues import SizedRunner, lies_row_major, queue_of
 from openaclnn.engines.gpu.runners import runner_of
@@ -98,11 +98,11 @@ class _Pixels:
             follows=sums is not None,
         )
         self.itemsize = plan.output.dtype.itemsize
-        self._last = weight_stride, plan.numbers["ignore_index"]
+        self._weight_stride = weight_stride
 
     def sizes(
         self, shape: tuple[int, int, int], classes: int,
-        target: Strides, gradient: Strides, out: Strides, parts: int,
+        target: Strides, gradient: Strides, out: Strides, ignore_index: int, parts: int,
     ) -> Sizes:  # fmt: skip
         """Of two outer axes and one of pixels. New shapes come this way at every call."""
         first, second, pixels = shape
@@ -142,7 +142,7 @@ class _Pixels:
                 pixels // pixels_unit, second // seconds_unit, second_blocks, panels, panel_blocks,
                 classes, -(-classes // chunks), chunks,
                 *[stride // read_unit for stride in read], *[stride // unit for stride in written],
-                *self._last,
+                self._weight_stride, ignored(ignore_index),
             ),
             (
                 parts, step_of(target_pixel), step_of(target_second),
@@ -170,7 +170,8 @@ def runner(plan: Plan) -> Runner:
     first, second, pixels = (*(1,) * (3 - len(plan.shape)), *plan.shape)
     sizes = kernel.sizes(
         (first, second, pixels), plan.classes,
-        _strides(target), _strides(gradient), _strides(plan.output), sums.parts,
+        _strides(target), _strides(gradient), _strides(plan.output), plan.numbers["ignore_index"],
+        sums.parts,
     )  # fmt: skip
     return runner_of([*sums.launches, Launch(kernel.family, *sizes)], sums.scratch)
 
@@ -184,8 +185,12 @@ def sized(plan: Plan) -> SizedRunner | None:
     kernel = _Pixels(plan, sums_slot(plan) if summed else None, 1)
     single = plan.inputs[1].role == "single"
     one: Strides = (0, 0, 0, 0)
+    own: tuple[int, ...] = (plan.numbers["ignore_index"],)
 
-    def main(addresses: Sequence[int], stream: int, shape: Sequence[int], parts: int) -> None:
+    def main(
+        addresses: Sequence[int], stream: int, shape: Sequence[int], numbers: Sequence[Any], parts: int
+    ) -> None:  # fmt: skip
+        (ignore_index,) = numbers or own
         images, classes, height, width = shape
         pixels = height * width
         if pixels == 1:  # images are the pixels of one that has its channels last
@@ -193,15 +198,18 @@ def sized(plan: Plan) -> SizedRunner | None:
         else:
             read, out = (0, pixels, 1, 0), (0, classes * pixels, 1, pixels)
             axes = 1, images, pixels
-        sizes = kernel.sizes(axes, classes, read, one if single else read, out, parts)
+        gradient = one if single else read
+        sizes = kernel.sizes(axes, classes, read, gradient, out, ignore_index, parts)
         queue(addresses, stream, *sizes)
 
     queue = queue_of(kernel.family)
     if summed:
         return sized_with_sums(plan, weight, main)
 
-    def run(addresses: Sequence[int], stream: int, shape: Sequence[int]) -> int:
-        main((*addresses, 0), stream, shape, 1)
+    def run(
+        addresses: Sequence[int], stream: int, shape: Sequence[int], numbers: Sequence[Any]
+    ) -> int:
+        main((*addresses, 0), stream, shape, numbers, 1)
         return 0
 
     return run

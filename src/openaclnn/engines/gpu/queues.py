@@ -20,7 +20,9 @@ from openaclnn.engines.gpu.variants import Start, kinds_of, variant_of
 
 __all__ = ["Queue", "SizedRunner", "can_be_queued", "lies_row_major", "queue_of"]
 
-SizedRunner = Callable[[Sequence[int], int, Sequence[int]], int]  # of addresses, stream, shape
+SizedRunner = Callable[[Sequence[int], int, Sequence[int], Sequence[Any]], int]
+"""Of addresses, a stream, the shape, and the plan's free numbers; without these, the plan's own hold."""
+
 Queue = Callable[..., None]  # of addresses (a 0 last, if it is needed), a stream, and `Sizes`
 
 
@@ -49,7 +51,7 @@ def queue_of(family: Family) -> Queue:
         for pointer in pointers:
             bits |= pointer
         key: tuple[Any, ...] = (constants, warps)
-        # Sizes are not negative, and what may be is the same in all calls.
+        # No integer is below -1.
         if bits % VECTOR_BYTES or max(numbers, default=0) >= INT32_LIMIT:
             key = (constants, warps, offsets_of(slots, pointers), kinds_of(numbers))
         start = found.get(key)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-
-import numpy as np
+from typing import Any
 
 from openaclnn.core.dtypes import FLOAT
 from openaclnn.core.plan import Operand, Plan
@@ -17,12 +16,20 @@ from openaclnn.engines.gpu.launch import (
     next_power_of_two,
     power_of_two_divisor,
 )
-from openaclnn.engines.gpu.operands import INT32_LIMIT, operand_of, slots_of, step_of, stride_of
+from openaclnn.engines.gpu.operands import (
+    INT32_LIMIT,
+    ignored,
+    operand_of,
+    slots_of,
+    step_of,
+    stride_of,
+)
 from openaclnn.engines.gpu.queues import SizedRunner, lies_row_major, queue_of
 from openaclnn.engines.gpu.row_kernel import cross_entropy_loss_grad
 from openaclnn.engines.gpu.runners import runner_of
 from openaclnn.engines.gpu.steps import Runner
 from openaclnn.engines.gpu.sums import NO_SUMS, sized_with_sums, sum_launches, sums_slot
+from openaclnn.engines.gpu.tuned import as_float
 
 
 def row_tile(itemsize: int, rows: int, classes: int, transposed: bool) -> tuple[int, int, int]:
@@ -54,19 +61,19 @@ class _Rows:
         """Steps through target, gradient and the two of z-loss along rows, through weights along classes."""
         numbers, output = plan.numbers, plan.output
         target, gradient, log_prob = plan.inputs[:3]
-        smoothing = np.float32(numbers["label_smoothing"])
+        smooths = as_float(numbers["label_smoothing"]) != 0
         *slots, out = slots_of(
             plan,
             {
                 target.parameter: False, gradient.parameter: False, log_prob.parameter: True,
-                WEIGHT: bool(smoothing), "lseForZlossOptional": False, "gradZlossOptional": False,
+                WEIGHT: smooths, "lseForZlossOptional": False, "gradZlossOptional": False,
                 output.parameter: True,
             },
         )  # fmt: skip
         self.family = Family(
             cross_entropy_loss_grad,
             (*slots, sums, out),
-            (numbers["mean"], bool(smoothing != 0), plan.compute is FLOAT),
+            (numbers["mean"], smooths, plan.compute is FLOAT),
             overlapped=sums is not None,
             follows=sums is not None,
         )
@@ -75,10 +82,6 @@ class _Rows:
         self.alike = log_prob.dtype.itemsize == self.itemsize
         self._steps = steps
         self._weight_step = step_of(steps[-1])
-        self._last = (
-            numbers["ignore_index"], float(np.float32(1) - smoothing), float(smoothing),
-            float(np.float32(2 * numbers["zloss_scale"])),
-        )  # fmt: skip
 
     def shifted(self) -> Family:
         """For rows that begin anywhere: no address is taken as aligned."""
@@ -90,6 +93,7 @@ class _Rows:
         rows: int,
         classes: int,
         strides: tuple[int, int, int, int],
+        last: tuple[int | float, ...],
         parts: int,
         vector: int = 0,
     ) -> Sizes:
@@ -109,7 +113,7 @@ class _Rows:
             class_blocks * -(-rows // tall),
             (
                 rows // rows_unit, classes // classes_unit, class_blocks, *self._steps,
-                *[stride // unit for stride in apart], *self._last,
+                *[stride // unit for stride in apart], *last,
             ),
             (
                 parts, step_of(log_prob_row), step_of(log_prob_class),
@@ -118,6 +122,21 @@ class _Rows:
             ),
             warps,
         )  # fmt: skip
+
+
+def _last(ignore_index: int, label_smoothing: float, zloss_scale: float) -> tuple[int | float, ...]:
+    """The kernel's last numbers: the ignored class, what smoothing keeps and takes, the z-loss's factor."""
+    smoothing = as_float(label_smoothing)
+    # Of two FLOATs the sum in float64 is rounded to FLOAT as their own sum is.
+    return (
+        ignored(ignore_index), as_float(1 - smoothing), smoothing, as_float(2 * as_float(zloss_scale)),
+    )  # fmt: skip
+
+
+def _last_of(plan: Plan) -> tuple[int | float, ...]:
+    return _last(
+        *(plan.numbers[name] for name in ("ignore_index", "label_smoothing", "zloss_scale"))
+    )
 
 
 def _is_summed(plan: Plan) -> bool:
@@ -140,7 +159,8 @@ def runner(plan: Plan) -> Runner:
     (rows,) = plan.shape
     gaps = log_prob.strides[-1], output.strides[-1]
     strides = gaps[0], log_prob.class_stride, gaps[1], output.class_stride
-    launch = Launch(kernel.family, *kernel.sizes(rows, plan.classes, strides, sums.parts))
+    last = _last_of(plan)
+    launch = Launch(kernel.family, *kernel.sizes(rows, plan.classes, strides, last, sums.parts))
     vector = kernel.vector
     if (
         kernel.alike
@@ -148,7 +168,7 @@ def runner(plan: Plan) -> Runner:
         and (gaps[0] - gaps[1]) % vector == 0
         and plan.classes >= SHORT_ROW * vector
     ):
-        sizes = kernel.sizes(rows, plan.classes, strides, sums.parts, vector)
+        sizes = kernel.sizes(rows, plan.classes, strides, last, sums.parts, vector)
         launch = launch._replace(
             shifted=Launch(kernel.shifted(), *sizes), together=(LOG_PROB, OUT), ragged=gaps[0] % vector != 0
         )  # fmt: skip
@@ -167,24 +187,29 @@ def sized(plan: Plan) -> SizedRunner | None:
     queue, queue_shifted = queue_of(kernel.family), queue_of(kernel.shifted())
     vector = kernel.vector
     shortest = SHORT_ROW * vector if kernel.alike else INT32_LIMIT << 32
-    last = len(plan.inputs)
+    out, own = len(plan.inputs), _last_of(plan)
 
-    def main(addresses: Sequence[int], stream: int, shape: Sequence[int], parts: int) -> None:
+    def main(
+        addresses: Sequence[int], stream: int, shape: Sequence[int], numbers: Sequence[Any], parts: int
+    ) -> None:  # fmt: skip
         rows, classes = shape
+        last = _last(*numbers) if numbers else own
         strides = classes, 1, classes, 1
         if classes >= shortest:
             off = addresses[2] % VECTOR_BYTES
-            if off == addresses[last] % VECTOR_BYTES and (off or classes % vector):
-                sizes = kernel.sizes(rows, classes, strides, parts, vector)
+            if off == addresses[out] % VECTOR_BYTES and (off or classes % vector):
+                sizes = kernel.sizes(rows, classes, strides, last, parts, vector)
                 queue_shifted(addresses, stream, *sizes)
                 return
-        queue(addresses, stream, *kernel.sizes(rows, classes, strides, parts))
+        queue(addresses, stream, *kernel.sizes(rows, classes, strides, last, parts))
 
     if summed:
         return sized_with_sums(plan, WEIGHT, main)
 
-    def run(addresses: Sequence[int], stream: int, shape: Sequence[int]) -> int:
-        main((*addresses, 0), stream, shape, 1)
+    def run(
+        addresses: Sequence[int], stream: int, shape: Sequence[int], numbers: Sequence[Any]
+    ) -> int:
+        main((*addresses, 0), stream, shape, numbers, 1)
         return 0
 
     return run

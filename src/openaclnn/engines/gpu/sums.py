@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from openaclnn.core.plan import Plan, collapse
 from openaclnn.engines.gpu import scratch
 from openaclnn.engines.gpu.launch import Family, Launch, Sizes, Slot, next_power_of_two
-from openaclnn.engines.gpu.operands import INT32_LIMIT, operand_of, pointer_type, slots_of
+from openaclnn.engines.gpu.operands import (
+    INT32_LIMIT,
+    ignored,
+    operand_of,
+    pointer_type,
+    slots_of,
+)
 from openaclnn.engines.gpu.queues import SizedRunner, queue_of
 from openaclnn.engines.gpu.sum_kernel import add_up, finish_sums
 
@@ -91,7 +97,7 @@ def _add_sizes(
     weight_stride: int, classes: int, ignore_index: int, parts: int, axes: int,
 ) -> Sizes:  # fmt: skip
     wide = count + (parts + 1) * SUM_BLOCK >= INT32_LIMIT
-    numbers = count, *shape, *strides, weight_stride, classes, ignore_index, parts
+    numbers = count, *shape, *strides, weight_stride, classes, ignored(ignore_index), parts
     return parts, numbers, (axes, wide, SUM_BLOCK), 8
 
 
@@ -99,8 +105,8 @@ def _finish_sizes(weighted: bool) -> Sizes:
     return SUMS if weighted else SUMS - 1, (), (MANY_PARTS,), 4
 
 
-Main = Callable[[Sequence[int], int, Sequence[int], int], None]
-"""Queues a kernel: of addresses with those of the sums and a 0, a stream, the output's shape, and parts."""
+Main = Callable[[Sequence[int], int, Sequence[int], Sequence[Any], int], None]
+"""Queues a kernel: of addresses with those of the sums and a 0, a stream, the output's shape, numbers, and parts."""
 
 
 def sums_slot(plan: Plan) -> Slot:
@@ -113,10 +119,12 @@ def sized_with_sums(plan: Plan, weight: str, main: Main) -> SizedRunner:
     finished = sums_slot(plan)
     add, finish = queue_of(_add_family(plan, weight)), queue_of(_finish_family(plan, finished))
     weighted = operand_of(plan, weight) is not None
-    step, ignore_index = int(weighted), plan.numbers["ignore_index"]
+    step, own = int(weighted), plan.numbers["ignore_index"]
 
-    def run(addresses: Sequence[int], stream: int, shape: Sequence[int]) -> int:
-        classes = shape[1]
+    def run(
+        addresses: Sequence[int], stream: int, shape: Sequence[int], numbers: Sequence[Any]
+    ) -> int:
+        classes, ignore_index = shape[1], numbers[0] if numbers else own
         count = math.prod(shape) // classes
         parts = _parts(count, classes if weighted else 0)
         memory = scratch.allocate(_scratch(parts), stream)
@@ -128,7 +136,7 @@ def sized_with_sums(plan: Plan, weight: str, main: Main) -> SizedRunner:
             add(given, stream, *sizes)
             if not few:
                 finish(given, stream, *_finish_sizes(weighted))
-            main(given, stream, shape, parts if few else 1)
+            main(given, stream, shape, numbers, parts if few else 1)
         finally:
             scratch.release(memory)
         return 0

@@ -24,18 +24,21 @@ from openaclnn.engines.cpu.classes.parameters import (
     pack,
     places,
 )
+from openaclnn.engines.cpu.classes.passes import Passes, runner_of
+from openaclnn.engines.cpu.classes.row_formula import streams
 from openaclnn.engines.cpu.classes.sized import (
-    Passes,
+    Fitted,
+    Problem,
     SizedRunner,
+    Sizing,
+    at_least_one,
     row_major,
-    runner_of,
     sized_runner,
 )
 from openaclnn.engines.cpu.classes.tile import TILE_CLASSES, TILE_ROWS, Tile
 from openaclnn.engines.cpu.registry import KERNELS, Runner
 from openaclnn.engines.machine.cache import Emit, compiled
 from openaclnn.engines.machine.code import Code
-from openaclnn.engines.machine.host import machine
 from openaclnn.engines.machine.values import Value
 
 NAME = "cross_entropy_loss_grad"
@@ -53,7 +56,9 @@ PLACES = places(SLOTS, OPERANDS)
 
 ALONE = 1 << 15  # elements that one thread does faster than two
 CHUNK = 1 << 16  # classes of one piece of work: few long rows keep all threads busy
-NARROW = 4  # lanes where a row is shorter than the machine's vectors: 100 rows of 10 in 17 us instead of 21
+# Rows of so few classes have a kernel of their own: a block of one short vector. With blocks of eight, most of which was
+# dropped, 254 rows of 4 took 38 us; they take 19.
+SHORT, NARROW = 16, 4
 SUMS_HERE = 1 << 13  # targets and weights that each piece of work sums for itself: 10 us
 
 
@@ -68,7 +73,7 @@ def exp_table(dtype: DType) -> np.ndarray[Any, Any]:
     return table
 
 
-def emit_rows(dtype: str, target: str, lanes: int = 0) -> Emit:
+def emit_rows(dtype: str, target: str, lanes: int, streams: int) -> Emit:
     """The kernel: pieces of work are tiles of rows times chunks of classes."""
 
     def emit(code: Code, arguments: Sequence[Value]) -> None:
@@ -76,7 +81,7 @@ def emit_rows(dtype: str, target: str, lanes: int = 0) -> Emit:
         block, first, last = arguments
         parameters = Parameters(code, block, SLOTS)
         sums = _sums(code, parameters, target)
-        buffers, tile = rows.Buffers(code, dtype), Tile(code, parameters, dtype)
+        buffers, tile = rows.Buffers(code, dtype, streams), Tile(code, parameters, dtype)
         height, chunk, chunks = (parameters[name] for name in ("tile", "chunk", "chunks"))
         positions, classes = parameters["positions"], parameters["classes"]
         weights, weight_step = parameters.address("weight"), parameters["weight.class_step"]
@@ -136,46 +141,33 @@ class CrossEntropy:
         block, table = _block(
             plan, {"staged": not side_by_side, "tile": tile, "chunk": chunk, "chunks": chunks}
         )
-        write, sums = _kernels(plan, lanes or _lanes(classes))
+        write, sums = _kernels(plan, lanes, not lanes and classes < SHORT)
         grain = max(1, ALONE // (min(tile, positions) * chunk))
-        if pieces <= grain or not _sums_apart(numbers, positions, classes):
+        shared = numbers["mean"], numbers["weighted"], positions, classes
+        if pieces <= grain or not _sums_apart(*shared):
             sums = 0
-        blocks = _sum_blocks(numbers, positions, classes)
-        return runner_of(block, Passes({}, write, pieces, grain, sums, blocks), table)
+        blocks = _sum_blocks(*shared)
+        return runner_of(block, Passes(write, pieces, grain, sums, blocks), table)
 
     def sized(self, plan: Plan) -> SizedRunner:
         """What runs row-major operands of any (N, C)."""
-        numbers, item = plan.numbers, plan.output.dtype.itemsize
+        item = plan.output.dtype.itemsize
         block, table = _block(plan, {"staged": 0, "tile": 1, "chunk": 1, "chunks": 1})
         fixed = row_major(plan, OPERANDS, SLOTS)
         fixed |= {SLOTS[f"{name}.class_step"]: item for name in ("log_prob", "out")}
-        changing = [
-            SLOTS[name]
-            for name in ("classes", "positions", "size2", "log_prob.step2", "out.step2", "chunk", "chunks")
-        ]  # fmt: skip
+        for slot, value in fixed.items():
+            block[slot] = value
 
-        kernels = functools.cache(functools.partial(_kernels, plan))
+        def kernels(shape: tuple[int, ...]) -> tuple[int, int, int, int]:
+            short = shape[1] < SHORT
+            return int(short), *_kernels(plan, 0, short), 0
 
-        def passes(shape: tuple[int, ...]) -> Passes:
-            positions, classes = shape
-            chunk = min(classes, CHUNK)
-            chunks = -(-classes // chunk)
-            pitch = classes * item
-            values = (classes, positions, positions, pitch, pitch, chunk, chunks)
-            slots = dict(zip(changing, values, strict=True))
-            pieces, grain = positions * chunks, max(1, ALONE // chunk)
-            write, sums = kernels(_lanes(classes))
-            if pieces <= grain or not _sums_apart(numbers, positions, classes):
-                return Passes(slots, write, pieces, grain)
-            blocks = _sum_blocks(numbers, positions, classes)
-            return Passes(slots, write, pieces, grain, sums, blocks)
-
-        return sized_runner(block, fixed, passes, table)
+        return sized_runner(SIZING, block, kernels, table)
 
     def variants(self) -> Iterator[Plan]:
         for dtype in FLOATS:
             for target in (INT64, INT32):
-                for classes in (NARROW, machine().lanes):
+                for classes in (NARROW, SHORT):
                     yield _example(dtype, target, classes)
 
 
@@ -200,28 +192,61 @@ def _block(plan: Plan, cut: Mapping[str, int]) -> tuple[Any, Any]:
     return block, table
 
 
-def _lanes(classes: int) -> int:
-    """Of vectors that fit a row; 0: the machine's."""
-    return NARROW if classes < machine().lanes else 0
-
-
-def _kernels(plan: Plan, lanes: int) -> tuple[int, int]:
+def _kernels(plan: Plan, lanes: int, short: bool) -> tuple[int, int]:
     """The kernel that writes rows, and the one that leaves sums."""
     dtype = plan.output.dtype.short
     target = "i64" if plan.inputs[plan.targets].dtype.itemsize == 8 else "i32"
-    write = compiled(f"cross_entropy.{dtype}.{target} x{lanes}", emit_rows(dtype, target, lanes))
+    wide, many = (NARROW, 1) if short else (lanes, streams(dtype))
+    write = compiled(
+        f"cross_entropy.{dtype}.{target} {many}x{wide}", emit_rows(dtype, target, wide, many)
+    )
     sums = compiled(f"totals.cross_entropy.{target}", totals.emit_totals(target, "f32", SLOTS))
     return write, sums
 
 
-def _sums_apart(numbers: Mapping[str, Any], positions: int, classes: int) -> bool:
+def _sums_apart(mean: Any, weighted: Any, positions: Any, classes: Any) -> Any:
     """Whether there is so much to sum that it is done before, by all threads."""
-    return bool(positions * numbers["mean"] + classes * numbers["weighted"] > SUMS_HERE)
+    return positions * mean + classes * weighted > SUMS_HERE
 
 
-def _sum_blocks(numbers: Mapping[str, Any], positions: int, classes: int) -> int:
-    of_weights = totals.block_count(classes) if numbers["weighted"] else 0
-    return totals.block_count(positions) + of_weights
+def _sum_blocks(mean: Any, weighted: Any, positions: Any, classes: Any) -> Any:
+    return totals.block_count(positions) + totals.block_count(classes) * weighted
+
+
+def _fit(problem: Problem) -> Fitted:
+    """The parameters of row-major rows."""
+    code, (positions, classes) = problem.code, problem.shape
+    chunk = classes.least(CHUNK)
+    chunks = (classes + chunk - 1) // chunk
+    pitch = classes * problem["out.class_step"]
+    for name, value in (
+        ("classes", classes), ("positions", positions), ("size2", positions), ("chunk", chunk),
+        ("chunks", chunks), ("log_prob.step2", pitch), ("out.step2", pitch),
+    ):  # fmt: skip
+        problem[name] = value
+    pieces, grain = positions * chunks, at_least_one(code.integer(ALONE) // chunk)
+    shared = problem["mean"], problem["weighted"], positions, classes
+    apart = (pieces > grain) & _sums_apart(*shared)
+    short = (classes < SHORT).to("i64")
+    return Fitted(short, pieces, grain, apart.choose(_sum_blocks(*shared), 0), code.integer(0))
+
+
+def _put_ignored(problem: Problem, number: Value) -> None:
+    problem["ignore_index"] = number
+
+
+def _put_smoothing(problem: Problem, number: Value) -> None:
+    problem.put_double("smoothing", number)
+
+
+def _put_scale(problem: Problem, number: Value) -> None:
+    problem.put_double("zloss_scale", number * 2.0)
+
+
+SIZING = Sizing(
+    "cross_entropy", SLOTS, 2, _fit,
+    (("i64", _put_ignored), ("f64", _put_smoothing), ("f64", _put_scale)),
+)  # fmt: skip
 
 
 def _example(dtype: DType, target: DType, classes: int, count: int = 1 << 17) -> Plan:

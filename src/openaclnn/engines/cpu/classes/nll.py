@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -18,13 +17,16 @@ from openaclnn.engines.cpu.classes.parameters import (
     pack,
     places,
 )
+from openaclnn.engines.cpu.classes.passes import Passes, runner_of
 from openaclnn.engines.cpu.classes.pieces import emit_pieces
 from openaclnn.engines.cpu.classes.select import Select
 from openaclnn.engines.cpu.classes.sized import (
-    Passes,
+    Fitted,
+    Problem,
     SizedRunner,
+    Sizing,
+    at_least_one,
     row_major,
-    runner_of,
     sized_runner,
 )
 from openaclnn.engines.cpu.registry import KERNELS, Runner
@@ -130,58 +132,29 @@ class NllLoss2d:
         write, sums, clear = _kernels(plan, by_comparing, lanes)
         pieces = -(-positions // way["unit"])
         grain = max(1, ALONE // (min(way["unit"], positions) * plan.classes))
-        sums_first = _sums_first(numbers, positions, pieces, grain)
+        summed = numbers["mean"] and not numbers["total_weight_given"]
+        sums_first = summed and pieces > grain and positions > totals.BLOCK
         clears_first = way["clear"] == scatter.LEAVE and not by_comparing
         one = Passes(
-            {}, write, pieces, grain, sums if sums_first else 0, totals.block_count(positions),
+            write, pieces, grain, sums if sums_first else 0, totals.block_count(positions),
             clear if clears_first else 0, -(-size // SPAN),
         )  # fmt: skip
         return runner_of(block, one, None)
 
     def sized(self, plan: Plan) -> SizedRunner:
-        """What runs row-major operands of any (N, C, H, W), but for one class or one pixel."""
-        numbers, item = plan.numbers, plan.output.dtype.itemsize
+        """What runs row-major operands of any (N, C, H, W)."""
         fixed = row_major(plan, OPERANDS, SLOTS)
-        fixed |= {SLOTS["out.step2"]: item, SLOTS["size0"]: 1}
+        fixed |= {SLOTS["out.step2"]: plan.output.dtype.itemsize, SLOTS["size0"]: 1}
         block = _block(plan, {"bytes": 0, "unit": 1, "clear": scatter.LEAVE})
-        steps = [
-            (SLOTS[f"{name}.step1"], fixed[SLOTS[f"{name}.step2"]])
-            for name in ("target", "gradient")
-            if SLOTS[f"{name}.step2"] in fixed
-        ]
-        changing = [
-            SLOTS[name]
-            for name in ("classes", "positions", "size1", "size2", "out.step1", "out.class_step",
-                         "unit", "clear", "bytes")
-        ]  # fmt: skip
+        for slot, value in fixed.items():
+            block[slot] = value
 
-        kernels = functools.cache(functools.partial(_kernels, plan))
+        def kernels(shape: tuple[int, ...]) -> tuple[int, int, int, int]:
+            _, classes, height, width = shape
+            by_comparing = classes <= FEW and (height * width != 1 or classes == 1)
+            return int(by_comparing), *_kernels(plan, by_comparing)
 
-        def passes(shape: tuple[int, ...]) -> Passes | None:
-            images, classes, height, width = shape
-            pixels = height * width
-            if classes == 1 or pixels == 1:
-                return None  # their axes merge in other ways
-            positions, plane, column = images * pixels, pixels * item, classes * item
-            by_comparing = classes <= FEW
-            unit, clearing = (UNIT, scatter.LEAVE) if by_comparing else _cut(images, pixels, column)
-            size = positions * column
-            values = (
-                classes, positions, images, pixels, plane * classes, plane, unit, clearing, size,
-            )  # fmt: skip
-            slots = dict(zip(changing, values, strict=True))
-            slots.update({slot: step * pixels for slot, step in steps})
-            write, sums, clear = kernels(by_comparing)
-            pieces = -(-positions // unit)
-            grain = max(1, ALONE // (min(unit, positions) * classes))
-            first = _sums_first(numbers, positions, pieces, grain)
-            clears = clearing == scatter.LEAVE and not by_comparing
-            return Passes(
-                slots, write, pieces, grain, sums if first else 0, totals.block_count(positions),
-                clear if clears else 0, -(-size // SPAN),
-            )  # fmt: skip
-
-        return sized_runner(block, fixed, passes, None)
+        return sized_runner(SIZING, block, kernels, None)
 
     def variants(self) -> Iterator[Plan]:
         for dtype in FLOATS:
@@ -221,9 +194,46 @@ def _kernels(plan: Plan, by_comparing: bool, lanes: int = 0) -> tuple[int, int, 
     return write, sums, compiled("nll.clear", scatter.emit_clear(SLOTS))
 
 
-def _sums_first(numbers: Mapping[str, Any], positions: int, pieces: int, grain: int) -> bool:
-    summed = numbers["mean"] and not numbers["total_weight_given"]
-    return bool(summed and pieces > grain and positions > totals.BLOCK)
+def _fit(problem: Problem) -> Fitted:
+    """The parameters of row-major images."""
+    code, (images, classes, height, width) = problem.code, problem.shape
+    item, pixels = problem["out.step2"], height * width
+    positions, column = images * pixels, classes * item
+    size = positions * column
+    # Images of one pixel are the pixels of one image that has its classes side by side.
+    dots = pixels.equals(1)
+    by_comparing = (classes <= FEW) & (~dots | classes.equals(1))
+    whole, apiece = size <= IN_CACHE, (images > 1) & (pixels * column <= IN_CACHE)
+    unit = whole.choose(positions, apiece.choose(pixels, SCATTERED))
+    unit = dots.choose(at_least_one(code.integer(IN_CACHE) // column), unit)
+    unit = by_comparing.choose(UNIT, unit)
+    leaves = ~by_comparing & ~dots & ~whole & ~apiece
+    spans = ~by_comparing & ~leaves
+    for name, value in (
+        ("classes", classes), ("positions", positions),
+        ("size1", dots.choose(1, images)), ("size2", dots.choose(images, pixels)),
+        ("target.step1", problem["target.step2"] * pixels),
+        ("gradient.step1", problem["gradient.step2"] * pixels),
+        ("out.step1", pixels * column), ("out.step2", dots.choose(column, item)),
+        ("out.class_step", pixels * item), ("unit", unit),
+        ("clear", spans.choose(code.integer(scatter.SPAN), scatter.LEAVE)), ("bytes", size),
+    ):  # fmt: skip
+        problem[name] = value
+    pieces = (positions + unit - 1) // unit
+    grain = at_least_one(code.integer(ALONE) // (unit.least(positions) * classes))
+    summed = problem["mean"].differs(0) & problem["total_given"].equals(0)
+    first = summed & (pieces > grain) & (positions > totals.BLOCK)
+    return Fitted(
+        by_comparing.to("i64"), pieces, grain, first.choose(totals.block_count(positions), 0),
+        leaves.choose((size + (SPAN - 1)) // SPAN, 0),
+    )  # fmt: skip
+
+
+def _put_ignored(problem: Problem, number: Value) -> None:
+    problem["ignore_index"] = number
+
+
+SIZING = Sizing("nll", SLOTS, 4, _fit, (("i64", _put_ignored),))
 
 
 def _example(dtype: DType, target: DType, classes: int, single: bool, size: int = 1 << 17) -> Plan:

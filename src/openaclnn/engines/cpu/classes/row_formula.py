@@ -51,8 +51,11 @@ class _Place(NamedTuple):
 class RowFormula:
     """One piece in one mode; constants are laid out here, outside the loop over pieces."""
 
-    def __init__(self, code: Code, dtype: str, mode: int, terms: Terms, folded: bool) -> None:
+    def __init__(
+        self, code: Code, dtype: str, mode: int, terms: Terms, folded: bool, streams: int
+    ) -> None:
         self.code, self.dtype, self.mode, self.terms = code, dtype, mode, terms
+        self.streams = streams
         self.folded = folded and dtype == "f32"
         self.opaque = numerics.Opaque(code)
         if dtype == "f32":
@@ -63,7 +66,7 @@ class RowFormula:
 
     def piece(self, x: Value, weight: Value, out: Value, count: Value) -> None:
         """`count` elements, a multiple of the block."""
-        code, many = self.code, streams(self.dtype)
+        code, many = self.code, self.streams
         # The exponential's full range needs more registers.
         few = many // 2 if many % 2 == 0 else 1
         place = _Place(

@@ -11,7 +11,7 @@ import operator
 from dataclasses import dataclass
 
 from openaclnn.engines.cpu import numerics
-from openaclnn.engines.cpu.classes.row_formula import PIECE, WEIGHTS, RowFormula, Terms, streams
+from openaclnn.engines.cpu.classes.row_formula import PIECE, WEIGHTS, RowFormula, Terms
 from openaclnn.engines.machine.code import Code
 from openaclnn.engines.machine.kinds import SIZE
 from openaclnn.engines.machine.values import Shape, Value, maximum
@@ -31,10 +31,11 @@ class Row:
 
 
 class Buffers:
-    """Room for one block of inputs, weights and results."""
+    """Room for one block of inputs, weights and results: `streams` vectors."""
 
-    def __init__(self, code: Code, dtype: str) -> None:
-        block = streams(dtype) * code.lanes
+    def __init__(self, code: Code, dtype: str, streams: int) -> None:
+        self.streams = streams
+        block = streams * code.lanes
         self.inputs = code.buffer(dtype, block)
         self.weights = code.buffer("f32", block)
         self.results = code.buffer(dtype, block)
@@ -50,9 +51,9 @@ def emit_row(
 
     `folded`: the factor is moderate (see `Exp`) and goes into FLOAT's exponential.
     """
-    size, block = SIZE[dtype], streams(dtype) * code.lanes
+    size, block = SIZE[dtype], buffers.streams * code.lanes
     width, four = code.integer(size), code.integer(4)
-    formula = RowFormula(code, dtype, mode, terms, folded)
+    formula = RowFormula(code, dtype, mode, terms, folded, buffers.streams)
     done = code.variable(code.integer(0))
     with code.repeat_while(lambda: done.get() < row.count):
         start = done.get()

@@ -6,6 +6,7 @@ The order does not depend on threads, so the same bits come out of every run.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from openaclnn.engines.cpu.classes.parameters import AXES, Parameters
 from openaclnn.engines.cpu.classes.targets import GROUP, Targets
@@ -172,5 +173,6 @@ def emit_totals(target: str, weight: str, slots: dict[str, int]) -> Emit:
     return emit
 
 
-def block_count(count: int) -> int:
-    return -(-count // BLOCK)
+def block_count(count: Any) -> Any:
+    """Of an integer, or of one that code computes."""
+    return (count + (BLOCK - 1)) // BLOCK
