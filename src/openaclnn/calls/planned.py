@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from openaclnn.calls.guard import check_devices, check_output_layout
+from openaclnn.core import rounding
 from openaclnn.core.call import Call, bind_arguments
 from openaclnn.core.declare import Operator
 from openaclnn.core.interop import as_tensor, is_tracked_leaf
@@ -50,6 +51,9 @@ def planned(
     key = _signature(operator, arguments) if workspace_size and executor else None
     known = _plans.get(key) if key is not None else None
     if known is None:
+        if not rounding.is_standard():
+            with rounding.standard():
+                return planned(operator, arguments, workspace_size, executor)
         call = bind_arguments(operator, arguments, current_product(), workspace_size, executor)
         known = _checked_plan(operator, call)
         arguments = tuple(call.values.values())

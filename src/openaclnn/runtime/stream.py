@@ -109,6 +109,8 @@ class Stream:
                 self.launch(runner, addresses)
             except BaseException as error:
                 self._fail(error)
+                if not isinstance(error, Exception):  # an interrupt is the caller's
+                    raise
         return True
 
     def synchronize(self, timeout_ms: int = -1) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from openaclnn.engines.cpu import control as at
 from openaclnn.engines.machine.code import Array, Code
 from openaclnn.engines.machine.kinds import signature
+from openaclnn.engines.machine.modes import set_standard
 from openaclnn.engines.machine.values import Value
 
 __all__ = ["WORKER", "emit_worker", "run"]
@@ -24,6 +25,7 @@ def emit_worker(code: Code, arguments: Sequence[Value]) -> None:
     (own,) = arguments
     worker = code.slots(own)
     control = code.slots(worker.read(at.CONTROL))
+    set_standard(code)  # a thread begins in the mode of the one that created it
     with code.forever():
         _wait(control, worker.at(at.GO))
         _take_chunks(control)
