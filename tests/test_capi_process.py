@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -86,7 +85,10 @@ def build(folder: Path, body: str, *flags: str) -> Path:
 
 def run(program: Path, *before: str, status: int = 0, cache: Path | None = None) -> str:
     """Its output, if it ends in time, with this status."""
-    environment = {"OPENACLNN_NUM_THREADS": "2", "OPENACLNN_CACHE_DIR": str(cache or program.parent)}
+    environment = {
+        "OPENACLNN_NUM_THREADS": "2",
+        "OPENACLNN_CACHE_DIR": str(cache or program.parent),
+    }
     done = subprocess.run(
         [*before, str(program)], capture_output=True, text=True, timeout=SECONDS,
         cwd=program.parent, env=environment, check=False,
@@ -331,8 +333,8 @@ def test_a_host_that_ends_python_or_has_several(tmp_path: Path) -> None:
     another = "process: expected a call from the main interpreter, got one from another"
     ended = "process: expected a running Python, got one that has ended"
     status = "[500000 ACL_ERROR_INTERNAL_ERROR]"
-    unlocked = lines.pop(2)  # from where no interpreter can be told, Python 3.11 goes to the main one
-    assert unlocked in (f"inside another, unlocked: {s}" for s in (f"500000 {another} {status}", "0 none"))
+    # A thread that let its interpreter go is the main one's to Python 3.11, and the other's to later ones.
+    assert lines.pop(2).partition(": ")[2] in (f"500000 {another} {status}", "0 none")
     assert lines == [
         "first: 0 none", f"inside another: 500000 {another} {status}", "back: 0 none",
         f"ended: 500000 {ended} {status}", f"started again: 500000 {ended} {status}", "and works",
@@ -454,10 +456,8 @@ int main(void)
 def test_small_stacks(tmp_path: Path) -> None:
     """Everything for the first time in a thread of 64 KiB, with nothing in the cache of compiled code."""
     lines = run(build(tmp_path, STACKS), cache=tmp_path / "fresh").splitlines()
-    assert lines[0].startswith(
-        "500000 process: expected 40 KiB of stack, got a thread with 1"
-    ), lines
-    assert lines[1:] == ["done"]
+    refused = "500000 process: expected 40 KiB of stack, got a thread with "
+    assert [lines[0][: len(refused)], *lines[1:]] == [refused, "done"]
 
 
 ALL = "int main(void) { CHECK(aclInit(NULL)); both(NULL); return 0; }"
@@ -537,7 +537,3 @@ def test_the_programs_arithmetic_is_not_ours(tmp_path: Path) -> None:
         answers.append(run(build(folder, FLUSHED, *flags, "-lm")))
     assert len(set(answers)) == 1, answers
     assert len(set(answers[0].split())) == 3
-
-
-if os.environ.get("OPENACLNN_ENGINE"):
-    pytest.skip("these programs run on the CPU engine", allow_module_level=True)

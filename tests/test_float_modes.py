@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import platform
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -109,11 +110,12 @@ def test_the_short_road(mode: str) -> None:
     openaclnn.l1_loss_backward(small, x, -x, reduction="mean")
     for size in (1, 3, 7, 1000, 4096):
         given = small[:size], x[:size], -x[:size]
+        number = 0.1 + next(numbers) / 3e5
         calls = [
-            lambda given=given, n=0.1 + next(numbers) / 3e5: openaclnn.smooth_l1_loss_backward(*given, beta=n),
+            lambda given=given, n=number: openaclnn.smooth_l1_loss_backward(*given, beta=n),
             lambda given=given: openaclnn.l1_loss_backward(*given, reduction="mean"),
             lambda given=given: openaclnn.elu_backward(*given[:2]),
-        ]  # fmt: skip
+        ]
         for call in calls:
             with MODES[mode]():
                 first = [call().tobytes() for _ in range(3)]
@@ -155,8 +157,6 @@ def test_two_phases(engine: str, mode: str, size: int) -> None:
 @pytest.mark.parametrize("mode", MODES)
 def test_workers_begin_as_we_promise(mode: str) -> None:
     """The threads of the pool are made by whoever first needs them, in any mode."""
-    import subprocess
-
     code = f"""
 import ctypes, sys
 import numpy as np, openaclnn
@@ -179,7 +179,9 @@ print(first.tobytes() == openaclnn.elu_backward(tiny, x, alpha=0.7).tobytes(), (
 """
     if mode == "flushed":
         pytest.importorskip("torch")
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False
+    )
     assert done.stdout.strip() == "True True", done.stderr
 
 

@@ -130,7 +130,7 @@ def _names(prototype: Prototype, conversions: Conversions) -> dict[str, Any]:
             code = report(error.code, str(error))
         else:  # a fault of ours must not take the caller down
             code = fail(inner_failure(name, error))
-        if isinstance(error, KeyboardInterrupt):  # C has its status; Python, if it called C, is next
+        if isinstance(error, KeyboardInterrupt):  # C has its status; Python has yet to hear
             conversions.lib.openaclnn_interrupt_later()
         return code if has_status else 0
 
