@@ -52,8 +52,8 @@ static __thread char openaclnn_reason[256], openaclnn_message[1024];
 static __thread uintptr_t openaclnn_stack_low, openaclnn_stack_high;
 static __thread int openaclnn_interrupt;
 
-/* What a call needs where nothing has to be compiled; measured, and half as much again. */
-#define OPENACLNN_LEAST_STACK ((uintptr_t)40 << 10)
+/* What the largest kernel and Python's way to it need, and some more; compiling has a stack of its own. */
+#define OPENACLNN_LEAST_STACK ((uintptr_t)96 << 10)
 
 /* Bytes of stack left below a frame; plenty on a stack that is not the thread's own. */
 static uintptr_t openaclnn_stack_left(uintptr_t here)

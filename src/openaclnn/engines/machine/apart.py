@@ -11,13 +11,13 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from openaclnn.core.rounding import standard
+from openaclnn.core.stacks import stacks_of
 
 __all__ = ["run_apart"]
 
 T = TypeVar("T")
 
 _STACK = 16 << 20
-_sizes = _thread.allocate_lock()
 
 
 def run_apart(work: Callable[[], T]) -> T:
@@ -53,12 +53,9 @@ def run_apart(work: Callable[[], T]) -> T:
 
 def _started(run: Callable[[], None]) -> bool:
     """False where there can be no more threads, or the interpreter is ending."""
-    with _sizes:  # the size is the process's
-        before = _thread.stack_size(_STACK)
+    with stacks_of(_STACK):
         try:
             _thread.start_new_thread(run, ())
         except RuntimeError:
             return False
-        finally:
-            _thread.stack_size(before)
     return True
