@@ -273,6 +273,43 @@ def test_who_forks() -> None:
     assert done.stdout.splitlines() == ["0 False", "0 False", "500000 True"], done.stderr
 
 
+CLOSED = """
+#include <dlfcn.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+int main(int count, char **names)
+{
+    for (int i = 0; i < 2 && count > 1; i++) {
+        void *library = dlopen(names[1], RTLD_NOW | RTLD_LOCAL);
+        int32_t (*set)(int32_t);
+        *(void **)&set = dlsym(library, "aclrtSetDevice");
+        printf("%d ", (int)set(0));
+        fflush(stdout);
+        dlclose(library);
+        if (fork() == 0) _exit(0);
+        wait(NULL);
+    }
+    printf("done\\n");
+    return 0;
+}
+"""
+
+
+def test_a_library_that_is_closed(tmp_path: Path) -> None:
+    """What Python, and every later fork, calls in it stays."""
+    (tmp_path / "closed.c").write_text(CLOSED)
+    program = str(tmp_path / "closed")
+    subprocess.run(["cc", str(tmp_path / "closed.c"), "-ldl", "-o", program], check=True)
+    done = subprocess.run(
+        [program, str(installed().library())], capture_output=True, text=True, timeout=SECONDS,
+        check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "0 0 done\n"), done.stderr
+
+
 # --- other Pythons ------------------------------------------------------------------------------------------
 
 OTHER = """

@@ -150,7 +150,8 @@ def _build(work: Path, target: Path, toolchain: Toolchain) -> None:
     _emit_core(source, toolchain)
     toolchain.run(
         ["-shared", "-fPIC", "-O2", "-fvisibility=hidden", *toolchain.includes,
-         f"{CORE}.c", "-o", f"../lib/lib{CORE}.so", f"-Wl,-soname,lib{CORE}.so", *toolchain.link],
+         f"{CORE}.c", "-o", f"../lib/lib{CORE}.so", f"-Wl,-soname,lib{CORE}.so",
+         "-Wl,-z,nodelete", *toolchain.link],  # Python knows functions of it for good
         source,
     )  # fmt: skip
     (source / "stubs.c").write_text(glue.stub_source(), encoding="utf-8")
