@@ -406,3 +406,20 @@ def test_many_callers_of_the_team() -> None:
         OPENACLNN_THREADS_OF="openmp",
     )
     assert said == "80 True"
+
+
+def test_a_team_that_flushes_subnormals() -> None:
+    """OpenMP's threads begin in the mode of the thread that first needed them."""
+    said = script(
+        """
+        import torch
+        assert torch.set_flush_denormal(True)
+        torch.set_num_threads(4)
+        torch.ones(1 << 20).exp()
+        tiny = np.full(1 << 20, 1e-40, np.float32)
+        out = openaclnn.elu_backward(tiny, tiny)
+        print((out.view(np.int32) == tiny.view(np.int32)).all(), (torch.from_numpy(tiny) * 1.0).count_nonzero().item())
+        """,
+        OPENACLNN_THREADS_OF="openmp",
+    )
+    assert said == "True 0"

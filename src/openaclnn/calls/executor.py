@@ -86,7 +86,7 @@ def fail(error: AclnnError) -> int:
     return error.status
 
 
-def inner_failure(operator: str, error: Exception) -> AclnnError:
+def inner_failure(operator: str, error: BaseException) -> AclnnError:
     """What a fault of ours looks like from outside."""
     return AclnnError(
         Status.ACLNN_ERR_INNER, operator, "call", "to finish", f"{type(error).__name__}: {error}"

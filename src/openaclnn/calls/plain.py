@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from openaclnn.calls.guard import check_devices, check_memory, check_output_layout, check_overlap
+from openaclnn.core import rounding
 from openaclnn.core.call import AUTO, Call, bind_plain
 from openaclnn.core.declare import Operator
 from openaclnn.core.interface import REQUIRED, Kind
@@ -53,6 +54,9 @@ def call_plain(
     operator: Operator, arguments: Mapping[str, Any], product: Any = None, road: Road | None = None
 ) -> Any:
     """Bind, check, plan and run one plain call; with a `road`, the next of its kind may take that."""
+    if not rounding.is_standard():
+        with rounding.standard():
+            return call_plain(operator, arguments, product, road)
     call = bind_plain(operator, arguments, product_of(operator, product))
     error = operator.first_violation(call)
     if error is not None:

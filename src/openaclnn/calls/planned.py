@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from openaclnn.calls.guard import check_devices, check_output_layout
+from openaclnn.core import rounding
 from openaclnn.core.call import bind_arguments
 from openaclnn.core.declare import Operator
 from openaclnn.core.interop import as_tensor, is_tracked_leaf
@@ -24,6 +25,9 @@ def planned(
     operator: Operator, arguments: tuple[Any, ...], workspace_size: bool, executor: bool
 ) -> tuple[Kind, Work, tuple[Any, ...]]:
     """Bind, check and plan, or find it done; with the arguments as tensors and plain numbers."""
+    if not rounding.is_standard():
+        with rounding.standard():
+            return planned(operator, arguments, workspace_size, executor)
     key = None
     if workspace_size and executor:
         key = key_of(operator, arguments)

@@ -122,7 +122,7 @@ def _names(prototype: Prototype, conversions: Conversions) -> dict[str, Any]:
     """What the text of a wrapper refers to."""
     name = prototype.name
     own = name.removesuffix("GetWorkspaceSize") if prototype.phase == 1 else name
-    pointer = prototype.returns.endswith("*")
+    has_status = glue.failure_of(prototype) != 0
 
     def missing(handle: int, argument: str, kind: str) -> None:
         if handle:  # null is an operand that was not given
@@ -132,7 +132,7 @@ def _names(prototype: Prototype, conversions: Conversions) -> dict[str, Any]:
     def null_result(code: int, argument: str) -> int:
         return report(code, f"{name}: {argument}: expected a place for the result, got null")
 
-    def failed(error: Exception) -> int:
+    def failed(error: BaseException) -> int:
         if isinstance(error, AclnnError):
             code = fail(error)
         elif isinstance(error, AclFailure):
@@ -140,7 +140,9 @@ def _names(prototype: Prototype, conversions: Conversions) -> dict[str, Any]:
             code = report(error.code, str(error))
         else:  # a fault of ours must not take the caller down
             code = fail(inner_failure(name, error))
-        return 0 if pointer else code
+        if isinstance(error, KeyboardInterrupt):  # C has its status; Python has yet to hear
+            conversions.lib.openaclnn_interrupt_later()
+        return code if has_status else 0
 
     # The capital spellings are the same functions; everything else has its own name in Python.
     function = getattr(acl, name, None) or getattr(aclnn, name)
@@ -158,7 +160,9 @@ def _names(prototype: Prototype, conversions: Conversions) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def make_wrapper(prototype: Prototype, conversions: Conversions) -> Callable[..., Any]:
+def make_wrapper(
+    prototype: Prototype, conversions: Conversions, names: dict[str, Any]
+) -> Callable[..., Any]:
     """The Python function that a C function calls."""
     special = {
         "aclGetRecentErrMsg": conversions.recent_message,
@@ -166,7 +170,6 @@ def make_wrapper(prototype: Prototype, conversions: Conversions) -> Callable[...
     }
     if prototype.name in special:
         return special[prototype.name]
-    names = _names(prototype, conversions)
     code = compile(glue.wrapper_source(prototype), f"<{prototype.name}>", "exec")
     exec(code, names)  # as dataclasses do: a call through prepared closures costs 2 us more
     wrapper: Callable[..., Any] = names["wrapper"]
@@ -183,5 +186,17 @@ def connect(ffi: Any, lib: Any, digest: str) -> None:
         )
     conversions = Conversions(ffi, lib)
     for prototype in all_prototypes():
-        wrapper = make_wrapper(prototype, conversions)
-        ffi.def_extern(name=f"openaclnn_{prototype.name}")(wrapper)
+        names = _names(prototype, conversions)
+        wrapper = make_wrapper(prototype, conversions, names)
+        # What a wrapper cannot catch, before its first line or while it fails, is a failure too.
+        ffi.def_extern(
+            name=f"openaclnn_{prototype.name}", error=glue.failure_of(prototype),
+            onerror=_late(names["_failed"]),
+        )(wrapper)  # fmt: skip
+
+
+def _late(failed: Callable[[BaseException], int]) -> Callable[[Any, BaseException, Any], None]:
+    def handle(kind: Any, error: BaseException, traceback: Any) -> None:
+        failed(error)
+
+    return handle

@@ -34,7 +34,7 @@ LIBRARIES = ("ascendcl", "acl_rt", "nnopbase", "opapi", "opapi_nn", "opapi_math"
 
 CORE = "openaclnn_core"
 _MODULE = "_openaclnn_core"
-_START = Path(__file__).with_name("start.c")
+_OWN_C = tuple(Path(__file__).with_name(name) for name in ("start.c", "fork.c", "crossing.c"))
 
 
 @dataclass(frozen=True)
@@ -90,8 +90,10 @@ def _find_packages() -> str:
     folders = list(dict.fromkeys(str(path.resolve().parents[1]) for path in inside))
     return (
         "import importlib.util as u, sys\n"
+        "added = []\n"
         "if not all(map(u.find_spec, ('openaclnn', 'numpy', '_cffi_backend'))):\n"
-        f"    sys.path.extend(p for p in {folders!r} if p not in sys.path)\n"
+        f"    added += (p for p in {folders!r} if p not in sys.path)\n"
+        "sys.path.extend(added)\n"
     )
 
 
@@ -106,7 +108,7 @@ def _baked(toolchain: Toolchain) -> dict[str, str]:
 def _key(toolchain: Toolchain) -> str:
     parts = [
         __version__, sys.version, platform.machine(), importlib.metadata.version("cffi"),
-        glue.cffi_declarations(), glue.stub_source(), _START.read_text(),
+        glue.cffi_declarations(), glue.stub_source(), _own_c(),
         json.dumps([header_files(), _baked(toolchain), toolchain.compiler, toolchain.link]),
         *(Path(__file__).with_name(name).read_text() for name in ("build.py", "packages.py")),
     ]  # fmt: skip
@@ -151,7 +153,8 @@ def _build(work: Path, target: Path, toolchain: Toolchain) -> None:
     _emit_core(source, toolchain)
     toolchain.run(
         ["-shared", "-fPIC", "-O2", "-fvisibility=hidden", *toolchain.includes,
-         f"{CORE}.c", "-o", f"../lib/lib{CORE}.so", f"-Wl,-soname,lib{CORE}.so", *toolchain.link],
+         f"{CORE}.c", "-o", f"../lib/lib{CORE}.so", f"-Wl,-soname,lib{CORE}.so",
+         "-Wl,-z,nodelete", *toolchain.link],  # Python knows functions of it for good
         source,
     )  # fmt: skip
     (source / "stubs.c").write_text(glue.stub_source(), encoding="utf-8")
@@ -173,7 +176,7 @@ def _build(work: Path, target: Path, toolchain: Toolchain) -> None:
 def _emit_core(source: Path, toolchain: Toolchain) -> None:
     ffi = find_cffi().FFI()
     ffi.embedding_api(glue.cffi_declarations())
-    ffi.cdef("void *openaclnn_new(size_t size);")
+    ffi.cdef("void *openaclnn_new(size_t size);\nvoid openaclnn_interrupt_later(void);")
     ffi.embedding_init_code(
         f"from {_MODULE} import ffi, lib\n"
         "from openaclnn.capi.bridge import connect\n"
@@ -182,9 +185,13 @@ def _emit_core(source: Path, toolchain: Toolchain) -> None:
     defines = "".join(
         f"#define {name} {_c_string(value)}\n" for name, value in _baked(toolchain).items()
     )
-    ffi.set_source(_MODULE, defines + _START.read_text(encoding="utf-8"))
+    ffi.set_source(_MODULE, f"#define _GNU_SOURCE\n{defines}{_own_c()}")
     with contextlib.redirect_stdout(io.StringIO()):  # cffi announces what it writes
         ffi.emit_c_code(str(source / f"{CORE}.c"))
+
+
+def _own_c() -> str:
+    return "\n".join(path.read_text(encoding="utf-8") for path in _OWN_C)
 
 
 def _c_string(text: str) -> str:

@@ -16,9 +16,9 @@ from keyword import iskeyword
 
 from openaclnn.capi.headers import ENUM_TYPES
 from openaclnn.capi.prototypes import Prototype, Variable, all_prototypes
-from openaclnn.core.status import AclError, Status
+from openaclnn.core.status import AclError, Status, category, status_name
 
-__all__ = ["cffi_declarations", "digest", "stub_source", "wrapper_source"]
+__all__ = ["cffi_declarations", "digest", "failure_of", "stub_source", "wrapper_source"]
 
 HANDLES = frozenset({"aclrtStream", "aclrtEvent", "aclrtContext"})
 CALLBACK = "aclrtCallback"
@@ -103,19 +103,47 @@ def digest() -> str:
     return hashlib.sha256(cffi_declarations().encode()).hexdigest()[:16]
 
 
+def failure_of(prototype: Prototype) -> int:
+    """What the function returns where its call could not be made at all; null for pointers."""
+    return int(_STATUSES[prototype.returns][1]) if prototype.returns in _STATUSES else 0
+
+
+_STUB_START = """#include <stddef.h>
+#include <stdint.h>
+
+struct openaclnn_visit { uint64_t mode; int cancel; };
+extern int openaclnn_enter(struct openaclnn_visit *visit);
+extern void openaclnn_leave(const struct openaclnn_visit *visit);
+extern void openaclnn_refuse(const char *function, const char *status);
+extern const char *openaclnn_refused(void);
+"""
+
+
 def stub_source() -> str:
     """The C source of the libraries that programs link."""
-    parts = ["#include <stddef.h>\n#include <stdint.h>\n\nextern int openaclnn_start(void);\n"]
-    for prototype in all_prototypes():
-        failure = int(_STATUSES[prototype.returns][1]) if prototype.returns in _STATUSES else 0
-        names = ", ".join(v.name for v in prototype.parameters)
-        parts.append(
-            f"extern {_declaration(prototype, 'openaclnn_')};\n"
-            f"{_declaration(prototype, '')} {{\n"
-            f"    if (openaclnn_start() != 0) return {failure};\n"
-            f"    return openaclnn_{prototype.name}({names});\n}}\n"
-        )
-    return "\n".join(parts)
+    return "\n".join([_STUB_START, *map(_stub, all_prototypes())])
+
+
+def _stub(prototype: Prototype) -> str:
+    failure = failure_of(prototype)
+    code = failure or int(AclError.ACL_ERROR_INTERNAL_ERROR)
+    refused = f'"{category(code)}: {prototype.name}", "{code} {status_name(code)}"'
+    names = ", ".join(v.name for v in prototype.parameters)
+    lines = [
+        "    struct openaclnn_visit visit;",
+        f"    if (openaclnn_enter(&visit) != 0) {{ openaclnn_refuse({refused}); return {failure}; }}",
+        f"    {_returned(prototype)} answer = openaclnn_{prototype.name}({names});",
+        "    openaclnn_leave(&visit);",
+        "    return answer;",
+    ]
+    if prototype.name == "aclGetRecentErrMsg":  # says why none of the others gets in
+        lines[1] = "    if (openaclnn_enter(&visit) != 0) return 0;"
+        lines[:0] = [
+            "    const char *refused = openaclnn_refused();",
+            "    if (refused != NULL) return (uintptr_t)refused;",
+        ]
+    head = f"extern {_declaration(prototype, 'openaclnn_')};\n{_declaration(prototype, '')} {{"
+    return "\n".join([head, *lines, "}\n"])
 
 
 def wrapper_source(prototype: Prototype) -> str:
@@ -138,7 +166,7 @@ def wrapper_source(prototype: Prototype) -> str:
     lines = "".join(f"        {line}\n" for line in body)
     return (
         f"def wrapper({names}):\n    try:\n{lines}"
-        f"    except Exception as error:\n        return _failed(error)\n"
+        f"    except BaseException as error:\n        return _failed(error)\n"
     )
 
 

@@ -2,11 +2,30 @@
  * library, compiled behind what cffi generates; the OPENACLNN_* macros come from build.py. */
 #include <dlfcn.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
-static int openaclnn_state; /* 0 not tried yet, 1 running, -1 failed for good */
-static pthread_once_t openaclnn_once = PTHREAD_ONCE_INIT;
+/* All but the first two are for good. */
+enum { NOT_TRIED, RUNNING, FAILED, OTHER_PYTHON, ENDED, FORKED };
+static int openaclnn_state;
+static pthread_mutex_t openaclnn_starting = PTHREAD_MUTEX_INITIALIZER;
+static pthread_t openaclnn_starter; /* who starts, while somebody does */
+static int openaclnn_has_starter;
+
+/* LLVM's compiler and the imports need more than the threads of some programs have. */
+#define OPENACLNN_STACK ((size_t)16 << 20)
+#define OPENACLNN_TEXT_(x) #x
+#define OPENACLNN_TEXT(x) OPENACLNN_TEXT_(x)
+#define OPENACLNN_PYTHON OPENACLNN_TEXT(PY_MAJOR_VERSION) "." OPENACLNN_TEXT(PY_MINOR_VERSION)
+
+/* In fork.c: */
+static void openaclnn_before_fork(void);
+static void openaclnn_in_parent(void);
+static void openaclnn_in_child(void);
+static int openaclnn_hear_of_forks(void);
 
 /* Memory that a C++ caller may delete[] and a C caller may free. */
 static void *openaclnn_new(size_t size)
@@ -17,6 +36,36 @@ static void *openaclnn_new(size_t size)
         *(void **)&allocate = dlsym(RTLD_DEFAULT, "_Znam");
     }
     return allocate != NULL ? allocate(size) : malloc(size);
+}
+
+static void openaclnn_set_state(int state)
+{
+    __atomic_store_n(&openaclnn_state, state, __ATOMIC_RELEASE);
+}
+
+/* Whether this thread holds the interpreter's lock. PyGILState_Check says yes to everybody as soon as
+ * there are subinterpreters; two pointers, compared, do not lie. */
+static int openaclnn_holds_lock(void)
+{
+    PyThreadState *own = PyGILState_GetThisThreadState();
+    return own != NULL && own == _PyThreadState_UncheckedGet();
+}
+
+/* Whether this thread is in a subinterpreter, where none of our code is. */
+static int openaclnn_in_subinterpreter(void)
+{
+    PyThreadState *own = PyGILState_GetThisThreadState(), *current = _PyThreadState_UncheckedGet();
+
+    if (own != NULL && PyThreadState_GetInterpreter(own) != PyInterpreterState_Main()) {
+        return 1;
+    }
+#if PY_VERSION_HEX < 0x030C0000
+    /* The current one is the process's: this thread's only where it holds the lock. */
+    return current != own && current != NULL && PyInterpreterState_Head() != PyInterpreterState_Main()
+           && current->thread_id == PyThread_get_thread_ident();
+#else
+    return current != own && current != NULL;
+#endif
 }
 
 static int openaclnn_boot(void)
@@ -53,41 +102,135 @@ static int openaclnn_boot(void)
     return 0;
 }
 
-static void openaclnn_start_once(void)
-{
-    PyGILState_STATE gil;
-    int failed;
+static volatile sig_atomic_t openaclnn_interrupted;
 
-    if (!Py_IsInitialized() && openaclnn_boot() != 0) {
-        __atomic_store_n(&openaclnn_state, -1, __ATOMIC_RELEASE);
-        return;
-    }
-    gil = PyGILState_Ensure();
-    failed = PyRun_SimpleString(OPENACLNN_FIND_PACKAGES);
-    /* Before Python 3.12 cffi locks its start with the version tag of this type and aborts where somebody
-     * (PyTorch, say) has made the interpreter give it one. Taken back, and nobody can give it anew while
-     * we hold the GIL, which cffi does not need to be free since Python runs already. */
-    PyType_Modified(&PyCapsule_Type);
-    failed = failed != 0 || cffi_start_python() != 0;
-    PyGILState_Release(gil);
-    __atomic_store_n(&openaclnn_state, failed ? -1 : 1, __ATOMIC_RELEASE);
+static void openaclnn_remember(int number)
+{
+    (void)number;
+    openaclnn_interrupted = 1;
 }
 
-/* 0 when Python is there and connected. Many threads may come at once; the first one does the work. */
-CFFI_DLLEXPORT int openaclnn_start(void)
+/* The first import of _signal takes SIGINT where it finds the default, even if Python was started
+ * without signal handlers. Here it finds a function, which it leaves alone, now and later. */
+static void openaclnn_leave_signals_alone(void)
 {
-    int state = __atomic_load_n(&openaclnn_state, __ATOMIC_ACQUIRE);
-    if (state == 0) {
-        /* A caller that holds the GIL must let it go while it waits for the thread that starts us. */
-        PyThreadState *held = NULL;
-        if (Py_IsInitialized() && PyGILState_Check()) {
-            held = PyEval_SaveThread();
-        }
-        pthread_once(&openaclnn_once, openaclnn_start_once);
-        if (held != NULL) {
-            PyEval_RestoreThread(held);
-        }
-        state = __atomic_load_n(&openaclnn_state, __ATOMIC_ACQUIRE);
+    struct sigaction before, during;
+    PyObject *module;
+    int alone = sigaction(SIGINT, NULL, &before) == 0 && !(before.sa_flags & SA_SIGINFO)
+                && before.sa_handler == SIG_DFL;
+
+    if (alone) {
+        memset(&during, 0, sizeof during);
+        during.sa_handler = openaclnn_remember;
+        sigaction(SIGINT, &during, NULL);
     }
-    return state > 0 && Py_IsInitialized() ? 0 : -1; /* no calls once the interpreter is gone */
+    module = PyImport_ImportModule("_signal");
+    if (module == NULL) {
+        PyErr_Clear(); /* whoever needs it will say so */
+    }
+    Py_XDECREF(module);
+    if (alone) {
+        sigaction(SIGINT, &before, NULL);
+        if (openaclnn_interrupted) {
+            kill(getpid(), SIGINT);
+        }
+    }
+}
+
+static void openaclnn_ended(void)
+{
+    openaclnn_set_state(ENDED); /* a Python that is started later knows nothing of us */
+}
+
+/* Run Python code, in names of its own: the program's __main__ is not ours. */
+static int openaclnn_run(const char *code, PyObject *names)
+{
+    PyObject *done = names == NULL ? NULL : PyRun_String(code, Py_file_input, names, names);
+
+    if (done == NULL) {
+        PyErr_WriteUnraisable(NULL);
+        return -1;
+    }
+    Py_DECREF(done);
+    return 0;
+}
+
+static void *openaclnn_connect(void *failed)
+{
+    PyGILState_STATE gil = PyGILState_Ensure();
+    PyObject *names = PyDict_New();
+
+    openaclnn_leave_signals_alone();
+    if (openaclnn_run(OPENACLNN_FIND_PACKAGES, names) != 0) {
+        *(int *)failed = 1;
+    } else {
+        /* Before Python 3.12 cffi locks its start with the version tag of this type and aborts where
+         * somebody (PyTorch, say) has made the interpreter give it one. Taken back, and nobody can give
+         * it anew while we hold the GIL, which cffi does not need to be free since Python runs already. */
+        PyType_Modified(&PyCapsule_Type);
+        if (cffi_start_python() != 0 || Py_AtExit(openaclnn_ended) != 0
+            || openaclnn_hear_of_forks() != 0) {
+            *(int *)failed = 1;
+            openaclnn_run("sys.path[:] = [path for path in sys.path if path not in added]\n", names);
+        }
+    }
+    Py_XDECREF(names);
+    PyGILState_Release(gil);
+    return NULL;
+}
+
+/* On a thread with a stack of its own: what the imports need is more than the caller may have. */
+static int openaclnn_connected(void)
+{
+    pthread_attr_t wide;
+    pthread_t thread;
+    int failed = 0, alone;
+
+    pthread_attr_init(&wide);
+    pthread_attr_setstacksize(&wide, OPENACLNN_STACK);
+    alone = pthread_create(&thread, &wide, openaclnn_connect, &failed) == 0;
+    pthread_attr_destroy(&wide);
+    if (alone) {
+        pthread_join(thread, NULL);
+    } else {
+        openaclnn_connect(&failed);
+    }
+    return !failed;
+}
+
+static int openaclnn_first_start(void)
+{
+    if (pthread_atfork(openaclnn_before_fork, openaclnn_in_parent, openaclnn_in_child) != 0) {
+        return FAILED;
+    }
+    return (Py_IsInitialized() || openaclnn_boot() == 0) && openaclnn_connected() ? RUNNING : FAILED;
+}
+
+/* The state after the first call. Many threads may come at once; one of them does the work. */
+static int openaclnn_start(void)
+{
+    PyThreadState *held = NULL;
+
+    /* Where the program brought a libpython of its own, that one answers, and nothing else of it is
+     * touched where it is another version. */
+    if (strncmp(Py_GetVersion(), OPENACLNN_PYTHON ".", strlen(OPENACLNN_PYTHON ".")) != 0) {
+        openaclnn_set_state(OTHER_PYTHON);
+        return OTHER_PYTHON;
+    }
+    /* A caller that holds the GIL must let it go while it waits for the thread that starts us. */
+    if (Py_IsInitialized() && openaclnn_holds_lock()) {
+        held = PyEval_SaveThread();
+    }
+    pthread_mutex_lock(&openaclnn_starting);
+    if (openaclnn_state == NOT_TRIED) {
+        openaclnn_starter = pthread_self();
+        __atomic_store_n(&openaclnn_has_starter, 1, __ATOMIC_RELEASE);
+        openaclnn_set_state(openaclnn_first_start());
+        __atomic_store_n(&openaclnn_has_starter, 0, __ATOMIC_RELEASE);
+    }
+    pthread_mutex_unlock(&openaclnn_starting);
+    if (held != NULL) {
+        PyEval_RestoreThread(held);
+    }
+    return openaclnn_state;
 }

@@ -14,6 +14,7 @@ __all__ = [
     "AclError",
     "AclnnError",
     "Status",
+    "category",
     "record_message",
     "share_messages",
     "shown",
@@ -84,7 +85,8 @@ def _messages() -> deque[str]:
     return _shared if _process_wide else _recent.messages
 
 
-def _category(code: int) -> str:
+def category(code: int) -> str:
+    """How messages name the family of a status."""
     if code in (Status.ACLNN_ERR_PARAM_NULLPTR, Status.ACLNN_ERR_PARAM_INVALID):
         return "AclNN_Parameter_Error(EZ1001)"
     if 161000 <= code < 600000 and code % 100000 // 1000 == 61:
@@ -96,7 +98,7 @@ def record_message(code: int, text: str, rule: str = "") -> None:
     """Keep `text` for this thread's next `aclGetRecentErrMsg`, and show it where the environment asks for that."""
     stamp = datetime.now().strftime("%Y-%m-%d-%H:%M:%S.%f")[:-3]
     told = f"{text} [{int(code)} {status_name(code)}]"
-    _messages().appendleft(f"[PID: {os.getpid()}] {stamp} {_category(int(code))}: {told}")
+    _messages().appendleft(f"[PID: {os.getpid()}] {stamp} {category(int(code))}: {told}")
     show(told, rule)
 
 

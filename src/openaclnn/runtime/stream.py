@@ -7,12 +7,15 @@ import time
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 
+from openaclnn.core.stacks import stacks_of
 from openaclnn.core.status import AclError
 from openaclnn.runtime.device import Device
 from openaclnn.runtime.errors import AclFailure, refuse
 from openaclnn.runtime.lifetime import hold_exit, tell_of_exit, tell_of_fork
 
 __all__ = ["Marker", "Stream"]
+
+_STACK = 8 << 20
 
 Task = Callable[[], None]
 Launcher = Callable[[Sequence[int], int], int]  # of addresses and the device's own stream
@@ -112,6 +115,8 @@ class Stream:
                 self.launch(runner, addresses)
             except BaseException as error:
                 self._fail(error)
+                if not isinstance(error, Exception):  # an interrupt is the caller's
+                    raise
         return True
 
     def synchronize(self, timeout_ms: int = -1) -> None:
@@ -194,7 +199,8 @@ class Stream:
             target=self._work, args=(self._queue,), name="openaclnn-stream", daemon=True
         )
         try:
-            self._worker.start()
+            with stacks_of(_STACK):
+                self._worker.start()
         except RuntimeError as error:  # no more threads, or the interpreter is ending
             self._worker = None
             code = AclError.ACL_ERROR_RT_RESOURCE_ALLOC_FAIL

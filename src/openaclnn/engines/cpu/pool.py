@@ -33,6 +33,9 @@ from openaclnn.engines.machine.builtins import address_of_function, builtin
 
 __all__ = ["bind", "get_num_threads", "launch"]
 
+_STACK = 1 << 20  # of a worker, whatever `ulimit -s` says
+_ATTRIBUTE_BYTES = 64  # no C library's pthread_attr_t is larger
+
 _CONTROL = np.zeros(at.WORKERS + at.MAX_WORKERS * at.WORKER_SLOTS, np.int64)
 _CONTROL_AT: int = _CONTROL.ctypes.data
 
@@ -139,7 +142,12 @@ def _create(start: int, index: int) -> bool:
         if libc.sem_init(ctypes.c_void_p(worker + 8 * semaphore), 0, 0) != 0:
             return False
     handle = ctypes.c_void_p(worker + 8 * at.HANDLE)
-    failed: int = libc.pthread_create(handle, None, ctypes.c_void_p(start), ctypes.c_void_p(worker))
+    attributes = ctypes.create_string_buffer(_ATTRIBUTE_BYTES)
+    libc.pthread_attr_init(attributes)
+    libc.pthread_attr_setstacksize(attributes, ctypes.c_size_t(_STACK))
+    own = ctypes.c_void_p(worker)
+    failed: int = libc.pthread_create(handle, attributes, ctypes.c_void_p(start), own)
+    libc.pthread_attr_destroy(attributes)
     return failed == 0
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from openaclnn.engines.cpu import control as at
 from openaclnn.engines.machine.code import Array, Code
 from openaclnn.engines.machine.kinds import signature
+from openaclnn.engines.machine.modes import is_standard, read_mode, set_standard, write_mode
 from openaclnn.engines.machine.values import Value
 
 __all__ = ["MEMBER", "WORKER", "emit_member", "emit_worker", "run"]
@@ -25,9 +26,14 @@ MEMBER = signature(None, "i64")
 
 
 def emit_member(code: Code, arguments: Sequence[Value]) -> None:
-    """Take chunks until none is left."""
+    """Take chunks until none is left; the thread is another library's, and has its own mode back."""
     (control,) = arguments
+    mode = read_mode(code)
+    with code.when(~is_standard(mode), likely=False):
+        set_standard(code)
     _take_chunks(code.slots(control))
+    with code.when(~is_standard(mode), likely=False):
+        write_mode(code, mode)
 
 
 def emit_worker(code: Code, arguments: Sequence[Value]) -> None:
@@ -35,6 +41,7 @@ def emit_worker(code: Code, arguments: Sequence[Value]) -> None:
     (own,) = arguments
     worker = code.slots(own)
     control = code.slots(worker.read(at.CONTROL))
+    set_standard(code)  # a thread begins in the mode of the one that created it
     with code.forever():
         _wait(control, worker.at(at.GO))
         _take_chunks(control)

@@ -11,6 +11,7 @@ import llvmlite.binding as llvm
 from openaclnn.engines.machine import cache
 from openaclnn.engines.machine.code import Array, Code
 from openaclnn.engines.machine.kinds import signature
+from openaclnn.engines.machine.modes import is_standard, read_mode, set_standard, write_mode
 from openaclnn.engines.machine.values import Value
 
 __all__ = ["address_of_function", "builtin", "integer_of"]
@@ -64,11 +65,17 @@ _create = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object,
 def builtin(name: str, emit: Emit, control: int, keep: Any = None) -> Callable[..., Any]:
     """The function that `emit(code, control block, arguments, number)` writes; it returns an object's address.
 
-    `keep` lives as long as the function.
+    It computes as IEEE 754 says, whatever the mode of its caller. `keep` lives as long as the function.
     """
 
     def whole(code: Code, arguments: Sequence[Value]) -> None:
         self, given, number = arguments
+        mode = read_mode(code)
+        with code.when(~is_standard(mode), likely=False):  # once more, in the mode that we promise
+            set_standard(code)
+            result = code.call_self(self, given, number)
+            write_mode(code, mode)
+            code.leave(result)
         emit(code, code.slots(integer_of(code, self)), code.slots(given), number)
 
     if name not in _definitions:

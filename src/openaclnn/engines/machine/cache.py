@@ -22,6 +22,7 @@ from llvmlite import ir
 
 from openaclnn.core.folders import cache_folder
 from openaclnn.core.version import __version__
+from openaclnn.engines.machine.apart import run_apart
 from openaclnn.engines.machine.code import Code
 from openaclnn.engines.machine.kinds import I64, PTR, VOID
 from openaclnn.engines.machine.values import Value
@@ -75,11 +76,15 @@ def compiled(name: str, emit: Emit, signature: Any = KERNEL) -> int:
     """The address of the function that `emit(code, arguments)` writes; `name` must tell it from all others."""
     address = _addresses.get(name)
     if address is None:
-        with _lock:
-            address = _addresses.get(name)
-            if address is None:
-                address = _addresses[name] = _build(name, emit, signature)
+        address = run_apart(functools.partial(_found_or_built, name, emit, signature))
     return address
+
+
+def _found_or_built(name: str, emit: Emit, signature: Any) -> int:
+    with _lock:
+        if name not in _addresses:
+            _addresses[name] = _build(name, emit, signature)
+        return _addresses[name]
 
 
 def _build(name: str, emit: Emit, signature: Any) -> int:

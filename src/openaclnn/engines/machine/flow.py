@@ -75,6 +75,10 @@ class Flow:
             function = ir.Function(self.builder.module, signature, name)
         return self.value(self.builder.call(function, given))
 
+    def call_self(self, *values: Value) -> Value:
+        """Call the function being written."""
+        return self.value(self.builder.call(self.builder.function, [one.value for one in values]))
+
     def leave(self, result: Value) -> None:
         """Return from the function."""
         self.builder.ret(result.value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from openaclnn.core import rounding
 from openaclnn.core.plan import Plan
 
 DEVICES = ("cpu",)
@@ -28,6 +29,12 @@ def prepare(plan: Plan) -> Callable[[Sequence[int], int], int]:
     """What runs the plan: a function of the operands' addresses (the output's last) and a stream."""
     from openaclnn.engines.numpy import classes, elementwise
 
-    if plan.classes:
-        return classes.runner(plan)
-    return elementwise.runner(plan)
+    made = classes.runner(plan) if plan.classes else elementwise.runner(plan)
+
+    def run(addresses: Sequence[int], stream: int = 0) -> int:
+        if rounding.is_standard():
+            return made(addresses, stream)
+        with rounding.standard():
+            return made(addresses, stream)
+
+    return run

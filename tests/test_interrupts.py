@@ -1,0 +1,113 @@
+"""Interrupts while code is being compiled: they wait, and nothing is left half done."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+from pathlib import Path
+
+import pytest
+
+import openaclnn
+from openaclnn.engines.machine import apart
+
+SOURCE = str(Path(openaclnn.__file__).parents[1])
+
+
+def script(body: str, folder: Path) -> str:
+    """Run a script in a process of its own, with nothing compiled yet; it must end by itself, with status 0."""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", textwrap.dedent(body)],
+        env={**os.environ, "PYTHONPATH": SOURCE, "OPENACLNN_CACHE_DIR": str(folder)},
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_an_interrupt_waits_for_the_compiler(tmp_path: Path) -> None:
+    body = """
+        import signal, time
+        import numpy as np
+        import openaclnn
+        from openaclnn.engines.machine import cache
+
+        steps = []
+        real = cache._compile
+
+        def slow(source):
+            signal.setitimer(signal.ITIMER_REAL, 0.05)
+            steps.append("begins")
+            time.sleep(0.3)
+            code = real(source)
+            steps.append("ends")
+            return code
+
+        def handler(*_):
+            steps.append("signal")
+            openaclnn.l1_loss_backward(x, x, x)  # a handler may compile too
+            raise KeyboardInterrupt
+
+        x = np.ones(4, np.float32)
+        openaclnn.l1_loss_backward(x, x, x)
+        cache._compile = slow
+        signal.signal(signal.SIGALRM, handler)
+        try:
+            openaclnn.elu_backward(x, x)
+        except KeyboardInterrupt:
+            print(*steps)
+        cache._compile = real
+        print(openaclnn.elu_backward(x, x).tolist())
+    """
+    assert script(body, tmp_path) == "begins signal ends\n[1.0, 1.0, 1.0, 1.0]"
+
+
+def test_a_storm_of_interrupts(tmp_path: Path) -> None:
+    body = """
+        import signal
+        import numpy as np
+        import openaclnn
+        from openaclnn.engines import cpu
+
+        class Alarm(Exception): pass
+        def handler(*_): raise Alarm
+        x = np.ones(1000, np.float32)
+        openaclnn.l1_loss_backward(x, x, x)
+        signal.signal(signal.SIGALRM, handler)
+        plans, came = list(cpu.variants())[::25], 0
+        for plan in plans:
+            done = False
+            while not done:
+                try:
+                    signal.setitimer(signal.ITIMER_REAL, 0.002, 0.003)
+                    try:
+                        cpu.prepare(plan)
+                        done = True
+                    finally:
+                        signal.setitimer(signal.ITIMER_REAL, 0)
+                except Alarm:
+                    came += 1
+        print(came > 0, openaclnn.elu_backward(x, x).sum())
+    """
+    assert script(body, tmp_path) == "True 1000.0"
+
+
+def test_work_apart() -> None:
+    """Its result and its failure come back, from a thread with a stack of its own."""
+    here = threading.get_ident()
+    before = threading.stack_size()
+    assert apart.run_apart(threading.get_ident) != here
+    with pytest.raises(ZeroDivisionError):
+        apart.run_apart(lambda: 1 // 0)
+    assert threading.stack_size() == before
+
+
+def test_without_threads_it_is_done_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_thread(*arguments: object) -> int:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(apart._thread, "start_new_thread", no_thread)
+    assert apart.run_apart(threading.get_ident) == threading.get_ident()
