@@ -18,6 +18,7 @@ from rich.table import Table
 import openaclnn
 from benchmarks.cells import markdown_table
 from benchmarks.machine import describe_machine
+from benchmarks.problems import measured
 from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import FLOATS, DType
 
@@ -107,7 +108,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     rows = [
         measure(operator, variant, dtype)
-        for operator in openaclnn.registry()
+        for operator in measured()
         for variant in operator.workloads.VARIANTS
         for dtype in FLOATS
     ]

@@ -15,12 +15,11 @@ from benchmarks.changes import CHANGES, CallRegime, Turn
 from benchmarks.contenders import Contender, first_line
 from benchmarks.machine import OtherLoad
 from benchmarks.measure import Clock, Timing, interleave, paired_ratio
-from benchmarks.problems import Problem
+from benchmarks.problems import Problem, measured
 from benchmarks.sequences import CHECKED, PEER, sequences
 from benchmarks.verify import disagreement
 from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import FLOAT, DType
-from openaclnn.operators import registry
 
 __all__ = ["CallCase", "relate", "run_calls", "select_calls"]
 
@@ -50,7 +49,7 @@ def select_calls(dtypes: Sequence[DType], only: str) -> list[CallCase]:
     """The cases of these dtypes whose title contains `only`, where the operator has such calls."""
     cases = [
         CallCase(operator, dtype, regime)
-        for operator in registry()
+        for operator in measured()
         for regime in CHANGES
         for dtype in ((FLOAT,) if regime.mixed else dtypes)
     ]

@@ -17,10 +17,11 @@ from openaclnn.core.dtypes import DType
 from openaclnn.core.interop import as_tensor
 from openaclnn.core.plan import Operand, Plan
 from openaclnn.core.status import AclnnError
+from openaclnn.operators import registry
 
 __all__ = [
     "Arguments", "Change", "Problem", "build", "bytes_moved", "empty_like", "is_array", "load_torch",
-    "to_torch",
+    "measured", "to_torch",
 ]  # fmt: skip
 
 _BLOCK = 1 << 22
@@ -80,6 +81,18 @@ class Problem:
         return arguments, to_torch(torch, self.out)
 
 
+def measured() -> list[Operator]:
+    """The operators to measure: those with one output and kernels of their own for any size. One that writes over its
+    input has another problem at every run; its kernel is that of the operator beside it."""
+    return [
+        operator
+        for operator in registry()
+        if operator.result_type is None
+        and not operator.output.in_place
+        and getattr(operator.workloads, "ANY_SIZE", True)
+    ]
+
+
 def build(
     operator: Operator,
     variant: str,
@@ -134,7 +147,7 @@ LINE_BYTES = {"cpu": 64, "cuda": 32}
 
 def bytes_moved(plan: Plan, line: int = 1) -> int:
     """What any implementation must move: each input's distinct bytes once, and the output's."""
-    return sum(_distinct(plan, operand, line) for operand in (*plan.inputs, plan.output))
+    return sum(_distinct(plan, operand, line) for operand in plan.operands)
 
 
 def _distinct(plan: Plan, operand: Operand, line: int) -> int:

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from benchmarks.calls import select_calls
+from benchmarks.problems import measured
 from benchmarks.regimes import REGIMES, Regime
 from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import FLOAT, FLOATS, DType
-from openaclnn.operators import registry
 
 __all__ = ["SECTIONS", "Case", "Settings", "choose", "select", "title_of"]
 
@@ -54,7 +54,7 @@ def select(settings: Settings) -> list[Case]:
     """The cases that the settings ask for, operator by operator."""
     table = settings.regimes or REGIMES[settings.device]
     cases = []
-    for operator in registry():
+    for operator in measured():
         for regime in table.get(operator.workloads.PATTERN, ()):
             if settings.quick and not regime.quick:
                 continue

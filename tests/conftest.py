@@ -12,16 +12,27 @@ import pytest
 
 import openaclnn
 from openaclnn import acl
-from openaclnn.core.call import oracle_arguments
+from openaclnn.core.call import bind_plain, oracle_arguments
 from openaclnn.core.declare import Operator, Sample
 from openaclnn.core.dtypes import FLOAT, DType, dtype_of_numpy
 from openaclnn.core.interface import Kind
+from openaclnn.core.products import current_product
 from openaclnn.core.tensor import contiguous_strides
 from openaclnn.engines.dispatch import ENGINES
 from openaclnn.operators.workloads.mistakes import Mistake
 
 Array = np.ndarray[Any, Any]
 OPERATORS = openaclnn.registry()
+APART = [operator for operator in OPERATORS if not operator.output.in_place]
+"""The operators whose outputs are no inputs."""
+SIZED = [
+    op
+    for op in APART
+    if op.result_type is None
+    and not hasattr(op.workloads, "WHOLE")
+    and getattr(op.workloads, "ANY_SIZE", True)
+]
+"""Of those, the ones with one output of the inputs' shape, and kernels for any size."""
 CPU_ENGINES = [
     name for name, module in ENGINES.items() if "cpu" in importlib.import_module(module).DEVICES
 ]
@@ -35,13 +46,26 @@ def engine(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 def plain(operator: Operator) -> Any:
-    """The operator's plain function."""
-    return getattr(openaclnn, operator.python_name)
+    """The operator's plain function; one that works in place gets a copy of its argument, or `out` to work in."""
+    function = getattr(openaclnn, operator.python_name)
+    if not operator.output.in_place:
+        return function
+    name = operator.output.python_name
+
+    def apart(given: Any, out: Any = None, **options: Any) -> Any:
+        if out is None:
+            out = given.clone() if hasattr(given, "clone") else given.copy()
+        else:
+            out[...] = given
+        return function(out, **options)
+
+    return lambda *args, **kwargs: apart(*args or (kwargs.pop(name),), **kwargs)
 
 
 def call_on(engine: str, operator: Operator, arguments: dict[str, Any]) -> Any:
     """The plain call on one engine, or on NumPy where that engine declines the plan."""
-    explanation = openaclnn.explain(operator, **arguments)
+    given = operator.plain_defaults.keys() & arguments.keys()
+    explanation = openaclnn.explain(operator, **{name: arguments[name] for name in given})
     if explanation.error is not None and explanation.error.parameter == "engine":
         with openaclnn.use_engine("numpy"):
             return plain(operator)(**arguments)
@@ -57,9 +81,15 @@ def table_of(operator: Operator) -> tuple[Callable[[], dict[str, Any]], list[Mis
     return work.sound, work.MISTAKES
 
 
+def whole(operator: Operator) -> dict[str, Any]:
+    """The options with which an elementwise operator's result has the shape of its arguments."""
+    options: dict[str, Any] = getattr(operator.workloads, "WHOLE", {})
+    return options
+
+
 def tensor_names(operator: Operator) -> list[str]:
     """The Python names of the input tensors."""
-    return [p.python_name for p in operator.parameters if p.kind is Kind.TENSOR]
+    return [p.python_name for p in operator.parameters if p.is_read]
 
 
 def spacing(values: Array, dtype: DType) -> Array:
@@ -71,13 +101,31 @@ def spacing(values: Array, dtype: DType) -> Array:
     return np.asarray(np.exp2(exponent) * float(info.eps))
 
 
+def each(results: Any) -> list[Array]:
+    """The arrays of a result, one or several; those that were computed."""
+    return [own for own in results if own is not None] if isinstance(results, tuple) else [results]
+
+
+def assert_same_bits(got: Any, expected: Any) -> None:
+    for own, known in zip(each(got), each(expected), strict=True):
+        assert (own.shape, own.dtype) == (known.shape, known.dtype)
+        assert own.tobytes() == known.tobytes()
+
+
 def assert_matches_oracle(
-    operator: Operator, arguments: dict[str, Any], got: Array, compute: DType | None = None
+    operator: Operator, arguments: dict[str, Any], got: Any, compute: DType | None = None
 ) -> None:
     """Every element within what the formula itself loses in float32, plus the final rounding."""
     given = {k: v for k, v in arguments.items() if k != "out"}
-    exact = operator.oracle(**given)
-    naive = naive_result(operator, given)
+    terms = _terms(operator, given)
+    exact, naive = each(operator.oracle(**given)), each(naive_result(operator, given))
+    for own, known, rough in zip(each(got), exact, naive, strict=True):
+        _assert_close(operator, own, known, rough, terms, compute)
+
+
+def _assert_close(
+    operator: Operator, got: Array, exact: Array, naive: Array, terms: float, compute: DType | None
+) -> None:
     output = dtype_of_numpy(got.dtype)
     assert output is not None
     assert got.shape == exact.shape
@@ -88,7 +136,7 @@ def assert_matches_oracle(
     with np.errstate(all="ignore"):
         rounded = exact.astype(coarse.numpy).astype(np.float64)
         finite = np.isfinite(exact) & np.isfinite(rounded) & np.isfinite(naive)
-        lost = np.abs(naive - exact)[finite].max(initial=0.0) + _terms(operator, given)
+        lost = np.abs(naive - exact)[finite].max(initial=0.0) + terms
         allowed = 0.5 * spacing(exact, coarse) + 4 * lost + spacing(exact, FLOAT)
         if coarse is output and output.itemsize == 4:
             allowed = allowed + spacing(exact, coarse)
@@ -106,17 +154,24 @@ def assert_matches_oracle(
         )
 
 
-def assert_matches_sample(operator: Operator, sample: Sample, got: Array) -> None:
+def assert_matches_sample(operator: Operator, sample: Sample, got: Any) -> None:
     """Its very bits where they are known, else two units in the last place, and what the formula itself loses of one more."""
-    assert got.dtype == np.float32
+    assert all(own.dtype == np.float32 for own in each(got))
     if sample.exact:
-        known = np.asarray(sample.expected, np.float32)
-        np.testing.assert_array_equal(got.view(np.int32), known.view(np.int32))
+        assert_same_bits(got, expected_of(sample, np.float32))
         return
-    exact = operator.oracle(**sample.arrays())
-    unit = spacing(exact, FLOAT)
-    lost = np.abs(naive_result(operator, sample.arrays()) - exact)
-    assert (np.abs(got - exact) <= 2 * unit + np.minimum(lost, unit)).all(), (sample.title, got)
+    exact, naive = operator.oracle(**sample.arrays()), naive_result(operator, sample.arrays())
+    for own, known, rough in zip(each(got), each(exact), each(naive), strict=True):
+        unit = spacing(known, FLOAT)
+        allowed = 2 * unit + np.minimum(np.abs(rough - known), unit)
+        assert (np.abs(own - known) <= allowed).all(), (sample.title, own)
+
+
+def expected_of(sample: Sample, dtype: Any) -> Any:
+    """What a sample expects, as an array or a tuple of those."""
+    if isinstance(sample.expected, tuple):
+        return tuple(np.asarray(own, dtype) for own in sample.expected)
+    return np.asarray(sample.expected, dtype)
 
 
 def _terms(operator: Operator, arguments: dict[str, Any]) -> float:
@@ -135,11 +190,14 @@ def _terms(operator: Operator, arguments: dict[str, Any]) -> float:
     return float(2.0**-25 * np.prod([size[np.isfinite(size)].max(initial=0.0) for size in sizes]))
 
 
-def naive_result(operator: Operator, arguments: dict[str, Any]) -> Array:
+def naive_result(operator: Operator, arguments: dict[str, Any]) -> Any:
     """The document's formula evaluated in float32, step by step."""
     values = oracle_arguments(operator, (), arguments)
     with np.errstate(all="ignore"):
-        return operator.reference(**values, work=np.float32).astype(np.float64)
+        found = operator.reference(**values, work=np.float32)
+    if isinstance(found, tuple):
+        return tuple(None if own is None else own.astype(np.float64) for own in found)
+    return found.astype(np.float64)
 
 
 CANARY = 0xA5
@@ -236,15 +294,26 @@ def read_back(address: int, like: np.ndarray) -> np.ndarray:
     return result
 
 
-def document_program(operator: Operator) -> tuple[list[Any], list[int], Array]:
-    """The document's example up to phase one: its arguments, the device addresses, the result to expect."""
+def places_for(operator: Operator, arguments: dict[str, Any]) -> Iterator[Array]:
+    """Memory for each output in C order, those that are not computed too."""
+    call = bind_plain(operator, operator.plain_defaults | arguments, current_product())
+    for shape, dtype in operator.results(call):
+        yield np.full(shape, np.nan, dtype.numpy)
+
+
+def document_program(operator: Operator) -> tuple[list[Any], list[int], list[int], Any]:
+    """The document's example up to phase one: its arguments, the device addresses, which of those are outputs', the
+    result to expect."""
     given = operator.samples[0].arrays()
     expected = plain(operator)(**given)
-    arguments, addresses = [], []
+    places = places_for(operator, given)
+    arguments, addresses, outputs = [], [], []
     for parameter in operator.parameters:
         value = given.get(parameter.python_name, parameter.default)
         if parameter.kind is Kind.OUTPUT:
-            value = np.full(expected.shape, np.nan, expected.dtype)
+            outputs.append(len(addresses))
+            if not parameter.in_place:
+                value = next(places)
         if parameter.is_tensor and value is not None:
             value, address = device_tensor(np.asarray(value))
             addresses.append(address)
@@ -253,4 +322,4 @@ def document_program(operator: Operator) -> tuple[list[Any], list[int], Array]:
         elif parameter.choices and parameter.kind is Kind.INT64:
             value = parameter.choices.index(value)
         arguments.append(value)
-    return arguments, addresses, expected
+    return arguments, addresses, outputs, expected

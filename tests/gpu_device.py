@@ -22,7 +22,7 @@ import pytest
 import torch
 
 import openaclnn
-from conftest import OPERATORS, assert_matches_oracle, plain, tensor_names
+from conftest import SIZED, assert_matches_oracle, plain, tensor_names
 from openaclnn.core.call import AUTO, bind_plain
 from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import BFLOAT16, FLOAT, FLOATS, DType
@@ -41,7 +41,7 @@ from test_gpu_formulas import (
     word_fma,
 )
 
-names = pytest.mark.parametrize("operator", OPERATORS, ids=lambda op: op.python_name)
+names = pytest.mark.parametrize("operator", SIZED, ids=lambda op: op.python_name)
 dtypes = pytest.mark.parametrize("dtype", FLOATS, ids=str)
 
 Arguments = dict[str, Any]
@@ -574,7 +574,7 @@ def test_any_layout_has_the_bits_of_the_full_way(dtype: DType) -> None:
 def test_time_of_new_sizes() -> None:
     """Printed (pytest -s), not asserted: microseconds of the host for a size that never came up."""
     stream = torch.cuda.current_stream().cuda_stream
-    for operator in OPERATORS:
+    for operator in SIZED:
         pattern = operator.workloads.PATTERN
         for variant in operator.workloads.VARIANTS:
             shapes: list[tuple[int, ...]] = [

@@ -13,16 +13,16 @@ import numpy as np
 import pytest
 
 import openaclnn
-from conftest import OPERATORS, device_tensor, document_program, read_back
+from conftest import SIZED, device_tensor, document_program, read_back
 from openaclnn import acl, aclnn
 from openaclnn.core.declare import Operator
 
-names = pytest.mark.parametrize("operator", OPERATORS, ids=lambda op: op.python_name)
+names = pytest.mark.parametrize("operator", SIZED, ids=lambda op: op.python_name)
 
 
 @names
 def test_the_documents_program_on_the_gpu(operator: Operator, stream: Any) -> None:
-    arguments, addresses, expected = document_program(operator)
+    arguments, addresses, _, expected = document_program(operator)
     assert arguments[-1].device == "cuda:0"
     status, size, executor = getattr(aclnn, f"{operator.name}GetWorkspaceSize")(*arguments)
     assert status == 0, aclnn.aclGetRecentErrMsg()

@@ -75,7 +75,7 @@ EVERYWHERE = np.concatenate(
     ]
 )
 MORE = ("where", "minimum", "maximum", "fma")  # of several values
-BOUNDS = {"exp": 1.1, "log": 1.5, "log1p": 3.0, "tanh": 3.0}
+BOUNDS = {"exp": 1.1, "expm1": 1.5, "log": 1.5, "log1p": 3.0, "tanh": 3.0}
 """In ulp; words that are not here are exact."""
 
 

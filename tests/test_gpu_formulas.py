@@ -27,6 +27,7 @@ from openaclnn.engines.formulas.words import (
     Value,
     abs,
     exp,
+    expm1,
     fma,
     log,
     log1p,
@@ -83,6 +84,10 @@ def word_exp(x: Value) -> Value:
     return exp(x)
 
 
+def word_expm1(x: Value) -> Value:
+    return expm1(x)
+
+
 def word_log(x: Value) -> Value:
     return log(x)
 
@@ -121,6 +126,7 @@ def word_fma(x: Value, y: Value, z: Value) -> Value:
 
 RANGES: dict[Callable[..., Any], list[tuple[float, float]]] = {
     word_exp: [(-87, 88)],
+    word_expm1: [(-87, 88), (-1, 1), (-1e-4, 1e-4)],
     word_log: [(1e-30, 1e30), (0.5, 2), (1e-44, 1e-37)],
     word_log1p: [(-0.999, 5), (-1e-3, 1e-3), (-1e-7, 1e-7), (1, 1e30)],
     word_tanh: [(-10, 10), (-1, 1), (-1e-4, 1e-4)],

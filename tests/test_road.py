@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import openaclnn
-from conftest import OPERATORS, assert_matches_oracle, plain
+from conftest import SIZED, assert_matches_oracle, plain
 from openaclnn.core import results
 from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import BFLOAT16, FLOAT, FLOAT16, FLOATS
@@ -30,7 +30,7 @@ from openaclnn.repeat import slots as at
 from openaclnn.repeat.kinds import Road
 from test_interop import to_torch
 
-names = pytest.mark.parametrize("operator", OPERATORS, ids=lambda op: op.python_name)
+names = pytest.mark.parametrize("operator", SIZED, ids=lambda op: op.python_name)
 
 
 def bits(tensor: Any) -> bytes:
@@ -47,8 +47,8 @@ def road_of(operator: Operator) -> Road:
 def taken() -> Iterator[list[bool]]:
     """Whether each call from here on took the road; nothing is known at first."""
     counted: list[bool] = []
-    roads = [road_of(operator) for operator in OPERATORS]
-    for operator, road in zip(OPERATORS, roads, strict=True):
+    roads = [road_of(operator) for operator in SIZED]
+    for operator, road in zip(SIZED, roads, strict=True):
         plain(operator)(**operator.samples[0].arrays())  # has it open
         road.forget()
         call = road.call
@@ -154,7 +154,7 @@ CLASS_SHAPES = {
 @pytest.mark.parametrize("library", ["numpy", "torch"])
 @pytest.mark.parametrize(
     "operator",
-    [op for op in OPERATORS if op.workloads.PATTERN != "elementwise"],
+    [op for op in SIZED if op.workloads.PATTERN != "elementwise"],
     ids=lambda op: op.python_name,
 )
 def test_classes_and_positions_of_any_number(
@@ -499,7 +499,7 @@ SHAPES = [(1,), (5,), (16,), (3, 7), (2, 3, 4), (40_000,), ()]
 def test_sequences_of_calls(data: st.DataObject) -> None:
     """Sizes, numbers, layouts, dtypes, libraries, in place or not, in any order: each as the oracle says."""
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
-    operators = [op for op in OPERATORS if op.workloads.PATTERN == "elementwise"]
+    operators = [op for op in SIZED if op.workloads.PATTERN == "elementwise"]
     for _ in range(data.draw(st.integers(2, 8))):
         operator = data.draw(st.sampled_from(operators))
         dtype = data.draw(st.sampled_from(FLOATS))
@@ -523,14 +523,15 @@ def test_sequences_of_calls(data: st.DataObject) -> None:
         copies = {name: array.copy() for name, array in arrays.items()}
         place = data.draw(st.sampled_from(["fresh", "given", "in place"]))
         out = np.empty(shape, dtype.numpy)
-        if place == "in place" and arrays[tensors[-2]].shape == shape:
-            out = arrays[tensors[-2]]
+        first = tensors[-2] if len(tensors) > 1 else tensors[-1]
+        if place == "in place" and arrays[first].shape == shape:
+            out = arrays[first]
         given_arrays: dict[str, Any] = {**arrays} | ({} if place == "fresh" else {"out": out})
         whole = all(array.ndim for array in arrays.values())
         if data.draw(st.booleans()) and (whole or dtype is not BFLOAT16):  # as NumPy has its bits
             given_arrays = {name: to_torch(array) for name, array in given_arrays.items()}
-            if place == "in place" and out is arrays[tensors[-2]]:
-                given_arrays["out"] = given_arrays[tensors[-2]]
+            if place == "in place" and out is arrays[first]:
+                given_arrays["out"] = given_arrays[first]
         got = plain(operator)(**given_arrays, **options)
         if not isinstance(got, np.ndarray):
             got = (
@@ -642,7 +643,7 @@ def class_call(
 @pytest.mark.parametrize("library", ["numpy", "torch"])
 @pytest.mark.parametrize(
     "operator",
-    [op for op in OPERATORS if op.workloads.PATTERN != "elementwise"],
+    [op for op in SIZED if op.workloads.PATTERN != "elementwise"],
     ids=lambda op: op.python_name,
 )
 def test_any_numbers_and_sizes_of_classes(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -247,3 +248,96 @@ def test_float16_overflow_rounds_to_infinity() -> None:
     wide = np.zeros(2, np.float32)
     # Two roundings: the FLOAT output holds what FLOAT16 could.
     same(openaclnn.elu_backward(g, one, scale=2.0, out=wide), [inf, -inf])
+
+
+@dtypes
+def test_elu_forward_special_inputs(dtype: DType) -> None:
+    x = np.array([nan, inf, -inf, 0.0, -0.0, 2.0], dtype.numpy)
+    same(openaclnn.elu(x), [nan, inf, -1, 0, -0.0, 2], signs=True)
+    same(openaclnn.elu(x, alpha=-1.5, scale=2.0), [nan, inf, 3, -0.0, 0, 4])
+    same(openaclnn.elu(x, input_scale=-1.0), [nan, inf, inf, 0, 0, 2])
+    # Without a finite alpha or factor the negative branch is its limit, NaN included, which is not > 0.
+    same(openaclnn.elu(x, alpha=inf), [-inf, inf, -inf, -inf, -inf, 2])
+    same(openaclnn.elu(x, alpha=nan), [nan, inf, nan, nan, nan, 2])
+    same(openaclnn.elu(x, alpha=2.0, input_scale=nan), [-2, inf, -2, -2, -2, 2])
+    same(openaclnn.elu(x, scale=0.0), [nan, nan, 0, 0, 0, 0])
+
+
+@dtypes
+def test_elu_forward_keeps_small_values(dtype: DType) -> None:
+    x = np.array([-(2.0**-8), -(2.0**-12), -(2.0**-14)], dtype.numpy)
+    exact = np.expm1(x.astype(np.float64))
+    relative = np.abs(openaclnn.elu(x).astype(np.float64) / exact - 1).max()
+    assert relative <= float(ml_dtypes.finfo(dtype.numpy).eps)
+
+
+def test_elu_of_double_is_computed_in_double() -> None:
+    x = np.linspace(-3, 3, 101)
+    with openaclnn.use_engine("numpy"):
+        got = openaclnn.elu(x, alpha=1.5)
+        assert got.dtype == np.float64
+        np.testing.assert_allclose(got, np.where(x > 0, x, 1.5 * np.expm1(x)), rtol=1e-15)
+        assert openaclnn.inplace_elu(x, alpha=1.5) is x
+    np.testing.assert_array_equal(x, got)
+
+
+@dtypes
+def test_losses_of_nothing(dtype: DType) -> None:
+    nothing, row = np.zeros((0, 3), dtype.numpy), np.zeros((1, 3), dtype.numpy)
+    for loss in (openaclnn.l1_loss, openaclnn.smooth_l1_loss):
+        for pair in ((nothing, nothing), (nothing, row), (row, nothing)):
+            same(loss(*pair, reduction="mean"), nan)
+            same(loss(*pair, reduction="sum"), 0)
+            assert loss(*pair, reduction="none").shape == (0, 3)
+
+
+@dtypes
+def test_losses_of_special_values(dtype: DType) -> None:
+    x = np.array([nan, inf, -inf, inf, 1.0], dtype.numpy)
+    y = np.array([1.0, 1.0, 1.0, inf, 1.0], dtype.numpy)
+    for loss in (openaclnn.l1_loss, openaclnn.smooth_l1_loss):
+        same(loss(x, y, reduction="none"), [nan, inf, inf, nan, 0], signs=True)
+        same(loss(x[1:3], y[1:3]), inf)
+        same(loss(x, y), nan)
+    same(openaclnn.smooth_l1_loss(x[1:], y[1:], reduction="none", beta=inf), [nan, nan, nan, 0])
+    same(openaclnn.smooth_l1_loss(x[4:], y[4:], reduction="none", beta=0.0), [0])
+
+
+def test_a_smooth_loss_neither_overflows_nor_vanishes_between() -> None:
+    x, zero = np.array([1e30, 1e-30], np.float32), np.zeros(2, np.float32)
+    got = openaclnn.smooth_l1_loss(x[:1], zero[:1], reduction="none", beta=1e31)
+    np.testing.assert_allclose(got, [5e28], rtol=1e-6)
+    got = openaclnn.smooth_l1_loss(x[1:], zero[1:], reduction="none", beta=2e-30)
+    np.testing.assert_allclose(got, [2.5e-31], rtol=1e-6)
+
+
+def test_integers_have_an_absolute_error_of_integers() -> None:
+    x, y = np.array([1 << 60, -5, 7]), np.array([(1 << 60) - 1, 5, 7])
+    with openaclnn.use_engine("numpy"):
+        assert openaclnn.l1_loss(x, y, reduction="none").tolist() == [1, 10, 0]
+        total = np.zeros((), np.int64)
+        assert openaclnn.l1_loss(x, y, reduction="sum", out=total) is total
+        assert total == 11
+        assert openaclnn.l1_loss(x[1:], y[1:].astype(np.int32), reduction="sum") == 10
+        assert openaclnn.l1_loss(x[1:], np.float32([5, 8])) == 5.5
+
+
+def test_sums_have_one_order_whatever_the_threads() -> None:
+    rng = np.random.default_rng(71)
+    x, y = rng.normal(size=(2, 700_001)).astype(np.float32)
+    wide = rng.normal(size=(300, 2001)).astype(np.float32)
+    before = openaclnn.get_num_threads()
+    found = set()
+    try:
+        for threads in (1, 2, 3, 5):
+            openaclnn.set_num_threads(threads)
+            for _ in range(3):
+                losses = (
+                    openaclnn.l1_loss(x, y, reduction="sum"),
+                    openaclnn.smooth_l1_loss(x, y),
+                    openaclnn.l1_loss(wide[:, ::2], wide[:, 1::2].mean(dtype=np.float32)),
+                )
+                found.add(b"".join(own.tobytes() for own in losses))
+    finally:
+        openaclnn.set_num_threads(before)
+    assert len(found) == 1

@@ -31,7 +31,12 @@ _MADE = "# Written by `python -m tools.stubs` from the operators' declarations.\
 
 def _plain_stub(operator: Operator) -> str:
     positional, keywords = operator.plain_parameters
-    lines = [f"def {operator.python_name}("]
+    result, lines = "Any", []
+    if operator.result_type is not None:
+        result = operator.result_type.__name__
+        lines = [f"class {result}(NamedTuple):"]
+        lines += [f"    {name}: Any" for name in operator.result_type._fields] + [""]
+    lines.append(f"def {operator.python_name}(")
     lines += [f"    {p.python_name}: {_TYPES[p.kind]}," for p in positional]
     lines.append("    *,")
     for p in keywords:
@@ -42,7 +47,12 @@ def _plain_stub(operator: Operator) -> str:
         lines.append(
             f"    {p.python_name}: {kind} = {'...' if default is REQUIRED else repr(default)},"
         )
-    lines += ["    product: str | None = None,", ") -> Any:", f'    """{operator.summary}"""', ""]
+    lines += [
+        "    product: str | None = None,",
+        f") -> {result}:",
+        f'    """{operator.summary}"""',
+        "",
+    ]
     return "\n".join(lines)
 
 
@@ -62,7 +72,7 @@ def _two_phase_stub(operator: Operator) -> str:
 def stubs() -> dict[str, str]:
     """The text of each stub file, by its name in the package."""
     plain = [
-        _MADE + "from typing import Any",
+        _MADE + "from typing import Any, NamedTuple",
         "",
         "import numpy as np",
         "",

@@ -19,6 +19,8 @@ from openaclnn.operators import find_operator, registry, support_table
 
 for _operator in registry():
     globals()[_operator.python_name] = _make_plain_function(_operator)
+    if _operator.result_type is not None:
+        globals()[_operator.result_type.__name__] = _operator.result_type
 
 __all__ = [
     "AclnnError",
@@ -35,4 +37,5 @@ __all__ = [
     "use_product",
     "use_threads_of",
     *(_operator.python_name for _operator in registry()),
+    *(_operator.result_type.__name__ for _operator in registry() if _operator.result_type),
 ]

@@ -1,5 +1,5 @@
 # Written by `python -m tools.stubs` from the operators' declarations.
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -39,6 +39,27 @@ def cross_entropy_loss_grad(
 ) -> Any:
     """Gradient of the cross entropy loss, with class weights, label smoothing and z-loss."""
 
+class CrossEntropyLossResult(NamedTuple):
+    loss: Any
+    log_prob: Any
+    zloss: Any
+    lse_for_zloss: Any
+
+def cross_entropy_loss(
+    input: ArrayLike,
+    target: ArrayLike,
+    *,
+    weight: ArrayLike | None = None,
+    reduction: str | int = 'mean',
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+    lse_square_scale_for_zloss: float = 0.0,
+    return_zloss: bool = False,
+    out: Any = None,
+    product: str | None = None,
+) -> CrossEntropyLossResult:
+    """Cross entropy of logits, with class weights, label smoothing and z-loss; and the log-probabilities."""
+
 def elu_backward(
     grad_output: ArrayLike,
     self_or_result: ArrayLike,
@@ -52,6 +73,27 @@ def elu_backward(
 ) -> Any:
     """Gradient of the ELU activation with respect to its input."""
 
+def elu(
+    self: ArrayLike,
+    *,
+    alpha: Number = 1.0,
+    scale: Number = 1.0,
+    input_scale: Number = 1.0,
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """The exponential linear unit."""
+
+def inplace_elu(
+    self_ref: Any,
+    *,
+    alpha: Number = 1.0,
+    scale: Number = 1.0,
+    input_scale: Number = 1.0,
+    product: str | None = None,
+) -> Any:
+    """The exponential linear unit, written over its input."""
+
 def l1_loss_backward(
     grad_output: ArrayLike,
     self: ArrayLike,
@@ -62,6 +104,16 @@ def l1_loss_backward(
     product: str | None = None,
 ) -> Any:
     """Gradient of the mean absolute error with respect to the predictions."""
+
+def l1_loss(
+    self: ArrayLike,
+    target: ArrayLike,
+    *,
+    reduction: str | int = 'mean',
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """The absolute error: of each element, their mean or their sum."""
 
 def nll_loss2d_backward(
     grad_output: ArrayLike,
@@ -77,6 +129,52 @@ def nll_loss2d_backward(
 ) -> Any:
     """Gradient of the per-pixel negative log-likelihood loss with respect to the log-probabilities."""
 
+class NLLLossResult(NamedTuple):
+    out: Any
+    total_weight: Any
+
+def nll_loss(
+    self: ArrayLike,
+    target: ArrayLike,
+    weight: ArrayLike,
+    *,
+    reduction: str | int = 'mean',
+    ignore_index: int = -100,
+    out: Any = None,
+    product: str | None = None,
+) -> NLLLossResult:
+    """The negative log-likelihood loss: of each row, their mean or their sum; and the total weight."""
+
+def nll_loss_backward(
+    grad_output: ArrayLike,
+    self: ArrayLike,
+    target: ArrayLike,
+    weight: ArrayLike,
+    *,
+    reduction: str | int = 'mean',
+    ignore_index: int = -100,
+    total_weight: ArrayLike | None = None,
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """Gradient of the negative log-likelihood loss with respect to the log-probabilities."""
+
+class NLLLoss2dResult(NamedTuple):
+    out: Any
+    total_weight: Any
+
+def nll_loss2d(
+    self: ArrayLike,
+    target: ArrayLike,
+    weight: ArrayLike,
+    *,
+    reduction: str | int = 'mean',
+    ignore_index: int = -100,
+    out: Any = None,
+    product: str | None = None,
+) -> NLLLoss2dResult:
+    """The negative log-likelihood loss per pixel: of each, their mean or their sum; and the total weight."""
+
 def smooth_l1_loss_backward(
     grad_out: ArrayLike,
     self: ArrayLike,
@@ -88,3 +186,14 @@ def smooth_l1_loss_backward(
     product: str | None = None,
 ) -> Any:
     """Gradient of the smooth L1 (Huber-like) loss with respect to the predictions."""
+
+def smooth_l1_loss(
+    self: ArrayLike,
+    target: ArrayLike,
+    *,
+    reduction: str | int = 'mean',
+    beta: float = 1.0,
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """The smooth L1 (Huber-like) loss: of each element, their mean or their sum."""

@@ -151,13 +151,13 @@ def aclSetOutputTensorAddr(
     name: str, executor: Executor, index: int, tensor: Any, addr: Any
 ) -> None:
     """Give an output tensor of a repeatable executor another address."""
-    _set_address(name, executor, [executor.output], index, tensor, addr)
+    _set_address(name, executor, executor.outputs, index, tensor, addr)
 
 
 @_executor_call("aclSetTensorAddr")
 def aclSetTensorAddr(name: str, executor: Executor, index: int, tensor: Any, addr: Any) -> None:
-    """Give any tensor another address; inputs count first, then the output."""
-    _set_address(name, executor, [*executor.inputs, executor.output], index, tensor, addr)
+    """Give any tensor another address; inputs count first, then outputs."""
+    _set_address(name, executor, [*executor.inputs, *executor.outputs], index, tensor, addr)
 
 
 def _no_tensor_lists(name: str, executor: Executor, *arguments: Any) -> None:

@@ -41,6 +41,27 @@ def aclnnCrossEntropyLossGrad(
     workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
 ) -> int: ...
 
+def aclnnCrossEntropyLossGetWorkspaceSize(
+    input: Any,
+    target: Any,
+    weightOptional: Any,
+    reductionOptional: Any,
+    ignoreIndex: Any,
+    labelSmoothing: Any,
+    lseSquareScaleForZloss: Any,
+    returnZloss: Any,
+    lossOut: Any,
+    logProbOut: Any,
+    zlossOut: Any,
+    lseForZlossOut: Any,
+    workspaceSize: Any = ...,
+    executor: Any = ...,
+    /,
+) -> tuple[int, int, Executor | None]: ...
+def aclnnCrossEntropyLoss(
+    workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
+) -> int: ...
+
 def aclnnEluBackwardGetWorkspaceSize(
     gradOutput: Any,
     alpha: Any,
@@ -57,6 +78,33 @@ def aclnnEluBackward(
     workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
 ) -> int: ...
 
+def aclnnEluGetWorkspaceSize(
+    self: Any,
+    alpha: Any,
+    scale: Any,
+    inputScale: Any,
+    out: Any,
+    workspaceSize: Any = ...,
+    executor: Any = ...,
+    /,
+) -> tuple[int, int, Executor | None]: ...
+def aclnnElu(
+    workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
+) -> int: ...
+
+def aclnnInplaceEluGetWorkspaceSize(
+    selfRef: Any,
+    alpha: Any,
+    scale: Any,
+    inputScale: Any,
+    workspaceSize: Any = ...,
+    executor: Any = ...,
+    /,
+) -> tuple[int, int, Executor | None]: ...
+def aclnnInplaceElu(
+    workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
+) -> int: ...
+
 def aclnnL1LossBackwardGetWorkspaceSize(
     gradOutput: Any,
     self: Any,
@@ -68,6 +116,19 @@ def aclnnL1LossBackwardGetWorkspaceSize(
     /,
 ) -> tuple[int, int, Executor | None]: ...
 def aclnnL1LossBackward(
+    workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
+) -> int: ...
+
+def aclnnL1LossGetWorkspaceSize(
+    self: Any,
+    target: Any,
+    reduction: Any,
+    out: Any,
+    workspaceSize: Any = ...,
+    executor: Any = ...,
+    /,
+) -> tuple[int, int, Executor | None]: ...
+def aclnnL1Loss(
     workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
 ) -> int: ...
 
@@ -88,6 +149,55 @@ def aclnnNLLLoss2dBackward(
     workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
 ) -> int: ...
 
+def aclnnNLLLossGetWorkspaceSize(
+    self: Any,
+    target: Any,
+    weight: Any,
+    reduction: Any,
+    ignoreIndex: Any,
+    out: Any,
+    totalWeightOut: Any,
+    workspaceSize: Any = ...,
+    executor: Any = ...,
+    /,
+) -> tuple[int, int, Executor | None]: ...
+def aclnnNLLLoss(
+    workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
+) -> int: ...
+
+def aclnnNLLLossBackwardGetWorkspaceSize(
+    gradOutput: Any,
+    self: Any,
+    target: Any,
+    weight: Any,
+    reduction: Any,
+    ignoreIndex: Any,
+    totalWeight: Any,
+    out: Any,
+    workspaceSize: Any = ...,
+    executor: Any = ...,
+    /,
+) -> tuple[int, int, Executor | None]: ...
+def aclnnNLLLossBackward(
+    workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
+) -> int: ...
+
+def aclnnNLLLoss2dGetWorkspaceSize(
+    self: Any,
+    target: Any,
+    weight: Any,
+    reduction: Any,
+    ignoreIndex: Any,
+    out: Any,
+    totalWeightOut: Any,
+    workspaceSize: Any = ...,
+    executor: Any = ...,
+    /,
+) -> tuple[int, int, Executor | None]: ...
+def aclnnNLLLoss2d(
+    workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
+) -> int: ...
+
 def aclnnSmoothL1LossBackwardGetWorkspaceSize(
     gradOut: Any,
     self: Any,
@@ -100,5 +210,19 @@ def aclnnSmoothL1LossBackwardGetWorkspaceSize(
     /,
 ) -> tuple[int, int, Executor | None]: ...
 def aclnnSmoothL1LossBackward(
+    workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
+) -> int: ...
+
+def aclnnSmoothL1LossGetWorkspaceSize(
+    self: Any,
+    target: Any,
+    reduction: Any,
+    beta: Any,
+    result: Any,
+    workspaceSize: Any = ...,
+    executor: Any = ...,
+    /,
+) -> tuple[int, int, Executor | None]: ...
+def aclnnSmoothL1Loss(
     workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
 ) -> int: ...

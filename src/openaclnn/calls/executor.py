@@ -51,9 +51,9 @@ class Executor:
         return [self.arguments[place] for place in self.operator.input_places]
 
     @property
-    def output(self) -> Tensor:
-        tensor: Tensor = self.arguments[self.operator.output_place]
-        return tensor
+    def outputs(self) -> list[Tensor | None]:
+        """The tensors that are written, in C order."""
+        return [self.arguments[place] for place in self.operator.output_places]
 
     def repeat(self) -> None:
         """Let it run many times."""
@@ -107,7 +107,7 @@ def phase_one(
         return made
     # A raw tensor may get its address later; what is known already is checked where the caller can see it.
     plan = made.kind.reached_plan(made.extents)
-    for operand, tensor in zip((*plan.inputs, plan.output), made.tensors, strict=True):
+    for operand, tensor in zip(plan.operands, made.tensors, strict=True):
         if tensor.raw and tensor.base:  # other memory is alive as long as its tensor
             check_memory(plan, (operand,), (tensor,))
     return made
@@ -149,7 +149,7 @@ def _checked(executor: Executor) -> Found:
     found = find_memory(tensors, executor.extents, kind.alike)
     if found is None:
         plan = kind.reached_plan(executor.extents)
-        owners = check_memory(plan, (*plan.inputs, plan.output), tensors)
+        owners = check_memory(plan, plan.operands, tensors)
         check_overlap(plan, tensors)
         found = tuple([tensor.address for tensor in tensors]), owners
     _keep(executor, mark, found)

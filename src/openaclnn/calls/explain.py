@@ -56,8 +56,9 @@ class Explanation:
                 lines.append("  nothing to compute: a tensor is empty")
             else:
                 classes = f" x {self.plan.classes} classes" if self.plan.classes else ""
+                reduced = f", their {self.plan.reduction}" if self.plan.reduction else ""
                 lines.append(
-                    f"  kernel {self.plan.kernel} over {self.plan.shape}{classes}, "
+                    f"  kernel {self.plan.kernel} over {self.plan.shape}{classes}{reduced}, "
                     f"computed as {self.plan.compute}, written as {self.plan.output.dtype}"
                 )
                 lines.append(f"  engine {self.engine}")
@@ -87,10 +88,10 @@ def explain(
         last = explanation.checks[-1]
         if last.violation is not None:
             raise AclnnError(last.check.status, operator.name, *last.violation)
-        output = operator.output.name
         device = check_devices(call)
-        if call[output] is AUTO:
-            call.values[output] = Tensor(*operator.result(call), device=device)
+        for output, made in zip(operator.outputs, operator.results(call), strict=True):
+            if call[output.name] is AUTO:
+                call.values[output.name] = Tensor(*made, device=device)
         explanation.plan = operator.plan(call)
         if not explanation.plan.empty:
             choice = choose_engine(explanation.plan, device)

@@ -81,9 +81,10 @@ def check_output_layout(operator: str, name: str, tensor: Tensor) -> None:
 def find_memory(
     tensors: Sequence[Tensor], extents: Sequence[tuple[int, int]], alike: Sequence[bool]
 ) -> Found | None:
-    """Where tensors lie, the output last, if no rule of memory can be broken; else the checks below say which one is.
+    """Where tensors lie, outputs last, if no rule of memory can be broken; else the checks below say which one is.
 
-    `extents` are the bytes that each covers from its first element on, `alike` says which inputs may be exactly the output.
+    `extents` are the bytes that each covers from its first element on, `alike` says which inputs may be exactly the
+    first output.
     """
     addresses: list[int] = []
     owners: list[Any] = []
@@ -101,11 +102,25 @@ def find_memory(
         else:
             owners.append(tensor.owner)
         addresses.append(address)
+    first = len(alike)
+    address, (low, high) = addresses[first], extents[first]
     start, stop = address + low, address + high
     for source, (low, high), same in zip(addresses, extents, alike, strict=False):
         if source + low < stop and start < source + high and not (same and source == address):
             return None
+    if len(addresses) - first > 1 and not _apart(addresses, extents, first + 1):
+        return None
     return tuple(addresses), owners
+
+
+def _apart(addresses: Sequence[int], extents: Sequence[tuple[int, int]], first: int) -> bool:
+    """Whether the tensors from the first on share no memory with one before them."""
+    for last in range(first, len(addresses)):
+        start, stop = (addresses[last] + end for end in extents[last])
+        for source, (low, high) in zip(addresses[:last], extents, strict=False):
+            if source + low < stop and start < source + high:
+                return False
+    return True
 
 
 def check_memory(plan: Plan, operands: Sequence[Operand], tensors: Sequence[Tensor]) -> list[Any]:
@@ -140,14 +155,27 @@ def check_memory(plan: Plan, operands: Sequence[Operand], tensors: Sequence[Tens
 
 
 def check_overlap(plan: Plan, tensors: Sequence[Tensor]) -> None:
-    """Refuse an output that shares memory with an input, unless it is that input, element for element."""
-    output, target = plan.output, tensors[-1]
+    """Refuse an output that shares memory with an input, unless it is that input, element for element; or with an
+    output before it."""
+    operands = plan.operands
+    for place in range(len(plan.inputs), len(operands)):
+        _check_apart(plan, operands[: place + 1], tensors)
+
+
+def _check_apart(plan: Plan, operands: Sequence[Operand], tensors: Sequence[Tensor]) -> None:
+    """Refuse the last of some operands if it shares memory with one before."""
+    *before, output = operands
+    target = tensors[len(before)]
     start, stop = target.address + output.low, target.address + output.high
-    for operand, source in zip(plan.inputs, tensors, strict=False):
+    for operand, source in zip(before, tensors, strict=False):
         first, last = source.address + operand.low, source.address + operand.high
         if last <= start or stop <= first or source.device != target.device:
             continue
-        if source.address == target.address and walks_alike(operand, output):
+        if (
+            output is plan.output
+            and source.address == target.address
+            and walks_alike(operand, output)
+        ):
             continue
         if target.device == "cpu":
             try:

@@ -61,9 +61,11 @@ def call_plain(
     error = operator.first_violation(call)
     if error is not None:
         raise error
+    if operator.result_type is not None:
+        return _call_for_several(operator, call, arguments)
     output = operator.output.name
     finish: Callable[[Any], Any] | None = None
-    result = arguments["out"]
+    given = result = arguments[operator.output.python_name]
     if call[output] is AUTO:
         result, finish = allocate_like(_model(operator, arguments), *operator.result(call))
         call.values[output] = as_tensor(result)
@@ -74,11 +76,11 @@ def call_plain(
     plan = operator.plan(call)
     if not plan.empty:
         tensors = plan_tensors(plan, call)
-        check_memory(plan, (*plan.inputs, plan.output), tensors)
-        if arguments["out"] is not None:
+        check_memory(plan, plan.operands, tensors)
+        if given is not None:
             check_overlap(plan, tensors)
         choice = choose_engine(plan, device)
-        if arguments["out"] is not None:
+        if given is not None:
             mark_written(result)
         stream = stream_of(result)
         if choice.runner(tuple([tensor.address for tensor in tensors]), stream):
@@ -88,6 +90,48 @@ def call_plain(
         if stream == 0 and device != "cpu" and hasattr(result, "block_until_ready"):
             device_named(device).drain(0)  # JAX reads results on streams of its own
     return result if finish is None else finish(result)
+
+
+def _call_for_several(operator: Operator, call: Call, arguments: Mapping[str, Any]) -> Any:
+    """The same from planning on where there are several outputs, for which there is no short road.
+
+    One that the plan does not write is None, unless the caller gave it.
+    """
+    model = _model(operator, arguments)
+    given = arguments["out"] or (None,) * len(operator.outputs)
+    results: list[Any] = []
+    for output, own, made in zip(operator.outputs, given, operator.results(call), strict=True):
+        finish: Callable[[Any], Any] | None = None
+        if own is not None:
+            check_output_layout(operator.name, output.name, call.tensor(output.name))
+        else:
+            own, finish = allocate_like(model, *made)
+            call.values[output.name] = as_tensor(own)
+            call.values[output.name].writable = True
+        results.append((output.name, own, finish))
+    device = check_devices(call)
+    plan = operator.plan(call)
+    if not plan.empty:
+        tensors = plan_tensors(plan, call)
+        check_memory(plan, plan.operands, tensors)
+        check_overlap(plan, tensors)
+        choice = choose_engine(plan, device)
+        for own in given:
+            if own is not None:
+                mark_written(own)
+        first = results[0][1]
+        stream = stream_of(first)
+        if choice.runner(tuple([tensor.address for tensor in tensors]), stream):
+            raise stray_target(plan, tensors)
+        if stream == 0 and device != "cpu" and hasattr(first, "block_until_ready"):
+            device_named(device).drain(0)  # JAX reads results on streams of its own
+    written = {operand.parameter for operand in plan.outputs}
+    kept = []
+    for (name, own, finish), asked in zip(results, given, strict=True):
+        if asked is None and name not in written and not call.tensor(name).empty:
+            own = None
+        kept.append(own if own is None or finish is None else finish(own))
+    return operator.result_type(*kept)
 
 
 def stray_target(plan: Plan, tensors: list[Tensor]) -> AclnnError:
@@ -104,9 +148,9 @@ def stray_target(plan: Plan, tensors: list[Tensor]) -> AclnnError:
 
 
 def plan_tensors(plan: Plan, call: Call) -> list[Tensor]:
-    """The tensors in the order that kernels take their addresses, the output last."""
+    """The tensors in the order that kernels take their addresses, outputs last."""
     values = call.values
-    return [values[operand.parameter] for operand in (*plan.inputs, plan.output)]
+    return [values[operand.parameter] for operand in plan.operands]
 
 
 def _model(operator: Operator, arguments: Mapping[str, Any]) -> Any:
@@ -125,16 +169,21 @@ def make_plain_function(operator: Operator) -> Callable[..., Any]:
     given = ", ".join(f"{p.python_name!r}: {p.python_name}" for p in parameters)
     arrays = [p.python_name for p in parameters if p.is_tensor]
     options = [p.python_name for p in parameters if not p.is_tensor]
-    source = f"""
+    scope: dict[str, Any] = {"_call": call_plain, "_operator": operator}
+    if Road.serves(operator):
+        scope["_road"] = Road(operator)
+        source = f"""
 def {operator.signature()}:
     result = _road.call({", ".join([*arrays, *options])}, product)
     if result is NotImplemented:
         return _call(_operator, {{{given}}}, product, _road)
     return result
 """
-    scope: dict[str, Any] = {
-        "_road": Road(operator), "_call": call_plain, "_operator": operator,
-    }  # fmt: skip
+    else:
+        source = f"""
+def {operator.signature()}:
+    return _call(_operator, {{{given}}}, product)
+"""
     exec(source, scope)
     function: Callable[..., Any] = scope[operator.python_name]
     function.__module__ = "openaclnn"
@@ -149,5 +198,13 @@ def _docstring(operator: Operator) -> str:
         for parameter in group:
             shape = f", shape {parameter.shape}" if parameter.shape else ""
             default = "" if parameter.default is REQUIRED else f" (default {parameter.default!r})"
+            if parameter.python_name == "out" and operator.result_type is not None:
+                lines.append(f"out: a tuple of arrays to write into: {_fields(operator)}")
+                continue
             lines.append(f"{parameter.python_name}: {parameter.text}{shape}{default}")
     return "\n".join([*lines, "product: check against this product family instead of everything"])
+
+
+def _fields(operator: Operator) -> str:
+    """What the outputs are, by their names in the result."""
+    return "; ".join(f"{p.field}, {p.text}, shape {p.shape}" for p in operator.outputs)

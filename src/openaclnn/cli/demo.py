@@ -11,19 +11,23 @@ from rich.table import Table
 
 import openaclnn
 from openaclnn import acl, aclnn
-from openaclnn.core.declare import Operator, Sample
+from openaclnn.core.call import bind_plain
+from openaclnn.core.declare import Made, Operator, Sample
 from openaclnn.core.interface import Kind
+from openaclnn.core.products import current_product
 
 __all__ = ["run_demo"]
 
 
-def two_phase(operator: Operator, arguments: dict[str, Any], out: np.ndarray[Any, Any]) -> int:
+def two_phase(
+    operator: Operator, arguments: dict[str, Any], outputs: list[np.ndarray[Any, Any]]
+) -> int:
     """The same call through the C-named interface, as the document's program makes it."""
-    values = []
+    values, places = [], iter(outputs)
     for parameter in operator.parameters:
         value = arguments.get(parameter.python_name, parameter.default)
-        if parameter.kind is Kind.OUTPUT:
-            value = out
+        if parameter.kind is Kind.OUTPUT and not parameter.in_place:
+            value = next(places)
         elif parameter.kind is Kind.INT64 and parameter.choices:
             value = parameter.choices.index(value)
         values.append(value)
@@ -47,22 +51,42 @@ def _show(console: Console, operator: Operator, sample: Sample) -> float:
             table.add_row(name, f"{value.dtype} {value.shape}", _row(value))
         else:
             table.add_row(name, "", str(value))
-    result = getattr(openaclnn, operator.python_name)(**arguments)
-    again = np.full_like(result, np.nan)
+    exact = _each(operator, operator.oracle(**arguments))
+    results = _each(operator, getattr(openaclnn, operator.python_name)(**sample.arrays()))
+    again = [np.full(shape, np.nan, dtype.numpy) for shape, dtype in _made(operator, arguments)]
+    if operator.output.in_place:
+        again = [arguments[operator.output.python_name]]
     status = two_phase(operator, arguments, again)
-    exact = operator.oracle(**arguments)
-    error = float(np.abs(result - exact).max())
-    table.add_section()
-    table.add_row(
-        "[bold]plain call[/]", f"{result.dtype} {result.shape}", f"[bold]{_row(result)}[/]"
-    )
-    table.add_row("two-phase call", f"status {status}", _row(again))
-    table.add_row("oracle", "float64", _row(exact))
-    table.add_row("largest error", "", f"{error:.2g}")
+    errors = []
+    for (name, result), second in zip(results.items(), again, strict=False):
+        errors.append(float(np.abs(result - exact[name]).max()))
+        table.add_section()
+        table.add_row(
+            f"[bold]plain call{name}[/]",
+            f"{result.dtype} {result.shape}",
+            f"[bold]{_row(result)}[/]",
+        )
+        table.add_row("two-phase call", f"status {status}", _row(second))
+        table.add_row("oracle", "float64", _row(exact[name]))
+        table.add_row("largest error", "", f"{errors[-1]:.2g}")
     console.print(Panel(table, title=operator.name, title_align="left", subtitle=operator.summary))
-    if status or not np.array_equal(again, result, equal_nan=True):
-        raise SystemExit(f"{operator.name}: the two interfaces disagree (status {status})")
-    return error
+    for result, second in zip(results.values(), again, strict=False):
+        if status or not np.array_equal(second, result, equal_nan=True):
+            raise SystemExit(f"{operator.name}: the two interfaces disagree (status {status})")
+    return max(errors)
+
+
+def _made(operator: Operator, arguments: dict[str, Any]) -> tuple[Made, ...]:
+    """Shapes and dtypes of all outputs, those that are not computed too."""
+    call = bind_plain(operator, operator.plain_defaults | arguments, current_product())
+    return operator.results(call)
+
+
+def _each(operator: Operator, results: Any) -> dict[str, Any]:
+    """Results by what the demo calls them: one has no name; what is not computed is left out."""
+    if operator.result_type is None:
+        return {"": results}
+    return {f", {name}": own for name, own in results._asdict().items() if own is not None}
 
 
 def _show_a_mistake(console: Console) -> None:

@@ -143,13 +143,26 @@ call takes None for. A bare tuple, since those unpack fastest."""
 
 @functools.cache
 def _slots(operator: Interface) -> tuple[_Slot, ...]:
+    one = operator.result_type is None
     return tuple(
         (
-            p.name, p.python_name, p, None if p.is_tensor else _CONVERT[p.kind],
-            AUTO if p.computed or p.kind is Kind.OUTPUT else None,
+            p.name, p.python_name if one or p.kind is not Kind.OUTPUT else p.field, p,
+            None if p.is_tensor else _CONVERT[p.kind],
+            AUTO if p.computed or (p.kind is Kind.OUTPUT and not p.in_place) else None,
         )
         for p in operator.parameters
     )  # fmt: skip
+
+
+def spread(operator: Interface, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The plain call's arguments where there are several outputs: what `out` holds by the outputs' own names."""
+    names, out = operator.result_type._fields, arguments["out"]
+    places = (None,) * len(names) if out is None else out
+    if not isinstance(places, (tuple, list)) or len(places) != len(names):
+        expected = f"{len(names)} arrays ({', '.join(names)}), each of which may be None"
+        got = f"{len(places)}" if isinstance(places, (tuple, list)) else type(out).__name__
+        raise AclnnError(Status.ACLNN_ERR_PARAM_INVALID, operator.name, "out", expected, got)
+    return {**arguments, **dict(zip(names, places, strict=True))}
 
 
 def _unfit(operator: Interface, parameter: Parameter, value: Any, error: Exception) -> AclnnError:
@@ -179,6 +192,8 @@ def _tensor(operator: Interface, parameter: Parameter, value: Any) -> Tensor:
     if not tensor.alive:
         raise _refuse(operator, parameter, "a live tensor", "a destroyed one")
     if parameter.kind is _OUTPUT:
+        if isinstance(value, np.generic):  # what is written to it would be lost
+            raise _refuse(operator, parameter, "an array", type(value).__name__)
         if not tensor.writable:
             raise _refuse(operator, parameter, "a writable array", "a read-only one")
         if is_tracked_leaf(value):
@@ -213,6 +228,8 @@ def bind_plain(operator: Interface, arguments: Mapping[str, Any], product: Produ
     """Bind the plain call's arguments, by Python name; `out=None` and computed values become AUTO."""
     values: dict[str, Any] = {}
     numbers: dict[str, Any] = {}
+    if operator.result_type is not None:
+        arguments = spread(operator, arguments)
     for name, python_name, parameter, convert, absent in _slots(operator):
         value = arguments[python_name]
         if convert is not None:
@@ -222,7 +239,7 @@ def bind_plain(operator: Interface, arguments: Mapping[str, Any], product: Produ
                 raise _unfit(operator, parameter, value, error) from None
         elif value is None:
             values[name] = absent
-        elif parameter.weak and is_number(value):
+        elif parameter.weak and parameter.kind is not _OUTPUT and is_number(value):
             numbers[name] = value
             values[name] = None
         else:
@@ -257,12 +274,12 @@ def oracle_arguments(
     given.pop("product", None)
     arguments: dict[str, Any] = {}
     for parameter in [*positional, *keywords]:
-        if parameter.kind is Kind.OUTPUT:
+        if parameter.kind is Kind.OUTPUT and not parameter.in_place:
             continue
         value = given.pop(parameter.python_name, parameter.default)
         if value is REQUIRED:
             raise TypeError(f"{operator.python_name}() needs {parameter.python_name}")
-        if parameter.kind is Kind.TENSOR:
+        if parameter.is_tensor:
             arguments[parameter.python_name] = None if value is None else to_numpy(value)
         elif parameter.choices:
             arguments[parameter.python_name] = (

@@ -57,15 +57,18 @@ def not_null(row: str, *which: str) -> Check:
     return Check(row, NULL, f"not null, in this order: {', '.join(which)}", broken_by)
 
 
-def dtype_in(row: str, *which: str, status: int = INVALID) -> Check:
-    """The product's floating types."""
+def dtype_in(row: str, *which: str, more: tuple[DType, ...] = (), status: int = INVALID) -> Check:
+    """The product's floating types, and some more."""
 
     def broken_by(call: Call) -> Violation | None:
         for name in which:
             tensor = call.values[name]
             if isinstance(tensor, Tensor) and tensor.dtype not in call.product.floats:
-                listed = f"dtype {names(call.product.floats)} (product {call.product.tag})"
-                return Violation(name, listed, tensor.dtype.name)
+                if tensor.dtype in more:
+                    continue
+                listed = names((*call.product.floats, *more))
+                expected = f"dtype {listed} (product {call.product.tag})"
+                return Violation(name, expected, tensor.dtype.name)
         return None
 
     return Check(row, status, f"the product supports the dtype of {', '.join(which)}", broken_by)

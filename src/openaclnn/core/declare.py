@@ -20,7 +20,10 @@ from openaclnn.core.outcome import Check, Outcome
 from openaclnn.core.plan import Plan
 from openaclnn.core.status import AclnnError
 
-__all__ = ["Operator", "Sample", "find_operator", "register", "registry"]
+__all__ = ["Made", "Operator", "Sample", "find_operator", "register", "registry"]
+
+Made = tuple[tuple[int, ...], DType]
+"""The shape and dtype of an output that is made for the caller."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +36,7 @@ class Sample:
 
     title: str  # for people
     arguments: Mapping[str, Any]  # of the plain call; tensors as (dtype, nested list)
-    expected: Any  # for the arguments as they are written, to 12 decimals or all digits
+    expected: Any  # for the arguments as they are written, to 12 decimals or all digits; of several, a tuple
     exact: bool = (
         False  # `expected` is what FLOAT arguments give exactly: results must have its bits
     )
@@ -51,9 +54,9 @@ class Operator(Interface):
     """One operator: an interface with ordered checks, plan and float64 reference."""
 
     checks: tuple[Check, ...]
-    result: Callable[[Call], tuple[tuple[int, ...], DType]]  # shape and dtype of an omitted output
+    result: Callable[[Call], Any]  # a `Made` for an omitted output; of several, a tuple of those
     plan: Callable[[Call], Plan]
-    reference: Callable[..., np.ndarray[Any, Any]]
+    reference: Callable[..., Any]  # the output in float64; of several, a tuple
     samples: tuple[Sample, ...] = ()
     generated: bool = False  # the vendor generates this interface: its phase two is stricter
 
@@ -77,9 +80,15 @@ class Operator(Interface):
                 return error
         return None
 
-    def oracle(self, /, *args: Any, **kwargs: Any) -> np.ndarray[Any, Any]:
+    def oracle(self, /, *args: Any, **kwargs: Any) -> Any:
         """The float64 reference for the same arguments as the plain call (`out` is not used)."""
-        return self.reference(**oracle_arguments(self, args, kwargs))
+        found = self.reference(**oracle_arguments(self, args, kwargs))
+        return found if self.result_type is None else self.result_type(*found)
+
+    def results(self, call: Call) -> tuple[Made, ...]:
+        """Shape and dtype of each output where the caller gives none."""
+        made = self.result(call)
+        return (made,) if self.result_type is None else made
 
     def describe(self) -> str:
         """Prototype, parameters, checks and formula as text."""

@@ -6,6 +6,7 @@ What calls ask for is computed once: an interface never changes.
 from __future__ import annotations
 
 import re
+from collections import namedtuple
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
@@ -57,6 +58,7 @@ class Parameter:
     weak: bool = True  # a Python number given here takes the dtype of the call's other tensors
     choices: tuple[str, ...] = ()  # names of an enumerated value, by number
     c_type: str = ""  # where the prototype departs from its kind's C type
+    in_place: bool = False  # an output that is read before it is written
 
     @property
     def declaration(self) -> str:
@@ -65,12 +67,24 @@ class Parameter:
 
     @cached_property
     def python_name(self) -> str:
-        """The plain call's name: snake case, without the C suffix; the output is `out`."""
-        return "out" if self.kind is Kind.OUTPUT else snake_case(self.name.removesuffix("Optional"))
+        """The plain call's name: snake case, without the C suffix; what is written alone is `out`."""
+        if self.kind is Kind.OUTPUT and not self.in_place:
+            return "out"
+        return snake_case(self.name.removesuffix("Optional"))
+
+    @cached_property
+    def field(self) -> str:
+        """An output's name among several: snake case, without the C suffix."""
+        return snake_case(self.name.removesuffix("Out"))
 
     @cached_property
     def is_tensor(self) -> bool:
         return self.kind in (Kind.TENSOR, Kind.OUTPUT)
+
+    @cached_property
+    def is_read(self) -> bool:
+        """Whether it is a tensor with values for the operator."""
+        return self.kind is Kind.TENSOR or self.in_place
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -89,7 +103,8 @@ class Interface:
 
     @property
     def header(self) -> str:
-        return f"aclnnop/aclnn_{self.python_name}.h"
+        """The C header, which an operator shares with its form that works in place."""
+        return f"aclnnop/aclnn_{self.python_name.removeprefix('inplace_')}.h"
 
     @cached_property
     def _by_name(self) -> dict[str, Parameter]:
@@ -104,12 +119,26 @@ class Interface:
         return {parameter.name: number for number, parameter in enumerate(self.parameters)}
 
     @cached_property
+    def outputs(self) -> tuple[Parameter, ...]:
+        """What is written, in C order."""
+        return tuple(p for p in self.parameters if p.kind is Kind.OUTPUT)
+
+    @cached_property
     def output(self) -> Parameter:
-        return next(p for p in self.parameters if p.kind is Kind.OUTPUT)
+        """The output, or the first of several."""
+        return self.outputs[0]
+
+    @cached_property
+    def result_type(self) -> Any:
+        """The named tuple of the plain call's results; None where there is one result."""
+        if len(self.outputs) == 1:
+            return None
+        name = f"{self.name.removeprefix('aclnn')}Result"
+        return namedtuple(name, [p.field for p in self.outputs], module="openaclnn")
 
     @cached_property
     def tensors(self) -> tuple[Parameter, ...]:
-        """The tensor parameters in C order, the output included."""
+        """The tensor parameters in C order, outputs included."""
         return tuple(p for p in self.parameters if p.is_tensor)
 
     @cached_property
@@ -119,8 +148,13 @@ class Interface:
 
     @cached_property
     def output_place(self) -> int:
-        """The number in C order of the tensor that is written."""
+        """The number in C order of the first tensor that is written."""
         return self.places[self.output.name]
+
+    @cached_property
+    def output_places(self) -> tuple[int, ...]:
+        """The numbers in C order of all tensors that are written."""
+        return tuple(self.places[p.name] for p in self.outputs)
 
     @cached_property
     def reduction(self) -> Parameter:
@@ -129,18 +163,19 @@ class Interface:
 
     @cached_property
     def plain_parameters(self) -> tuple[tuple[Parameter, ...], tuple[Parameter, ...]]:
-        """The plain call's positional and keyword-only parameters, the output last."""
-        inputs = [p for p in self.parameters if p.kind is not Kind.OUTPUT]
+        """The plain call's positional and keyword-only parameters; last is `out`, the first output for all of them."""
+        inputs = [p for p in self.parameters if p.kind is not Kind.OUTPUT or p.in_place]
         positional = (p for p in inputs if p.default is REQUIRED)
         keywords = (p for p in inputs if p.default is not REQUIRED)
-        return tuple(positional), (*keywords, self.output)
+        out = () if self.output.in_place else (self.output,)
+        return tuple(positional), (*keywords, *out)
 
     @cached_property
     def plain_defaults(self) -> dict[str, Any]:
         """The plain call's arguments by Python name where nothing is given: REQUIRED, or the default."""
         positional, keywords = self.plain_parameters
         defaults = {p.python_name: p.default for p in (*positional, *keywords)}
-        return defaults | {self.output.python_name: None}
+        return defaults if self.output.in_place else defaults | {self.output.python_name: None}
 
     def supported_on(self, product: Product) -> bool:
         return product.is_default or product.tag in self.families

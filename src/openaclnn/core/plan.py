@@ -19,7 +19,7 @@ from openaclnn.core.tensor import Tensor, contiguous_strides, element_count, ext
 
 __all__ = [
     "ANY_COUNT", "Free", "Operand", "Plan", "broadcast_shapes", "class_plan", "elementwise_plan", "empty_plan",
-    "walks_alike",
+    "filling_plan", "reduced_plan", "walks_alike",
 ]  # fmt: skip
 
 
@@ -75,10 +75,21 @@ class Plan:
     dense: bool = False  # every operand is row-major and of the output's shape; False: perhaps
     workspace: int = 0
     free: tuple[Free, ...] = ()
+    more: tuple[Operand, ...] = ()  # outputs after the first
+    reduction: str = ""  # "sum", "mean": of what is computed at each element or position
 
     @property
     def empty(self) -> bool:
         return not self.kernel
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """All operands, in the order in which kernels take their addresses: inputs, then outputs."""
+        return (*self.inputs, self.output, *self.more)
+
+    @property
+    def outputs(self) -> tuple[Operand, ...]:
+        return (self.output, *self.more)
 
 
 def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...] | None:
@@ -193,27 +204,64 @@ def elementwise_plan(
     )  # fmt: skip
 
 
+def reduced_plan(
+    operator: str,
+    kernel: str,
+    compute: DType,
+    inputs: Sequence[tuple[str, Tensor]],
+    output: tuple[str, Tensor],
+    shape: tuple[int, ...],
+    numbers: Mapping[str, Any],
+    reduction: str,
+) -> Plan:
+    """The plan that makes one element, a sum or a mean, of what an elementwise kernel computes over a shape."""
+    rows = [_stretched(tensor, shape) for _, tensor in inputs]
+    merged, strides, offsets = collapse(shape, [*rows, (0,) * len(shape)])
+    operands = [
+        Operand(name, tensor.dtype, own, 0, offset, *extent(tensor))
+        for (name, tensor), own, offset in zip(inputs, strides, offsets, strict=False)
+    ]
+    return Plan(
+        operator, kernel, compute, merged, tuple(operands), single_operand(output, len(merged)), numbers,
+        reduction=reduction,
+    )  # fmt: skip
+
+
+def single_operand(output: tuple[str, Tensor], axes: int) -> Operand:
+    """An output of one element under a plan with some axes."""
+    name, tensor = output
+    return Operand(name, tensor.dtype, (0,) * axes, 0, 0, *extent(tensor), role="single")
+
+
+def filling_plan(operator: str, *outputs: tuple[str, Tensor, float]) -> Plan:
+    """The plan that writes numbers into outputs of one element: what an operator gives for empty tensors."""
+    first, *more = [single_operand((name, tensor), 1) for name, tensor, _ in outputs]
+    numbers = {name: number for name, _, number in outputs}
+    return Plan(operator, "fill", first.dtype, (1,), (), first, numbers, more=tuple(more))
+
+
 def class_plan(
     operator: str,
     kernel: str,
     compute: DType,
     inputs: Sequence[tuple[str, Tensor, str]],
-    output: tuple[str, Tensor],
+    outputs: Sequence[tuple[str, Tensor, str]],
+    shape: tuple[int, ...],
     class_axis: int,
     targets: int,
     numbers: Mapping[str, Any],
     free: tuple[Free, ...] = (),
+    reduction: str = "",
 ) -> Plan:
     """The plan of a kernel with a class axis.
 
-    Each input has a role: "full" lies like the output, "positions" lacks the class axis, "classes" has
+    Each operand has a role: "full" is of the whole shape, "positions" lacks the class axis, "classes" has
     the class axis alone, "single" is one element for all.
     """
-    shape = output[1].shape
     positions = shape[:class_axis] + shape[class_axis + 1 :]
     rows: list[Sequence[int]] = []
     class_strides: list[int] = []
-    tensors = [*inputs, (*output, "full")]
+    tensors = [*inputs, *outputs]
     for name, tensor, role in tensors:
         strides = _strides(tensor)
         if role == "full":
@@ -226,24 +274,27 @@ def class_plan(
             rows.append((0,) * len(positions))
             class_strides.append(_one_stride(operator, name, tensor) if role == "classes" else 0)
     merged, steps, offsets = collapse(positions, rows)
-    *operands, last = [
+    operands = [
         Operand(name, tensor.dtype, own, class_stride, offset, *extent(tensor), role)
         for (name, tensor, role), own, class_stride, offset in zip(
             tensors, steps, class_strides, offsets, strict=True
         )
     ]
+    first = len(inputs)
     return Plan(
         operator,
         kernel,
         compute,
         merged,
-        tuple(operands),
-        last,
+        tuple(operands[:first]),
+        operands[first],
         numbers,
         shape[class_axis],
         targets,
         class_axis=class_axis,
         free=free,
+        more=tuple(operands[first + 1 :]),
+        reduction=reduction,
     )
 
 

@@ -95,7 +95,7 @@ def _zloss_has_lse(call: Call) -> Violation | None:
     return None
 
 
-def _target_dtype(call: Call) -> Violation | None:
+def target_dtype(call: Call) -> Violation | None:
     both = call.product.is_default or call.product.tag == "950"
     allowed = (INT64, INT32) if both else (INT64,)
     dtype = call.tensor("target").dtype
@@ -105,7 +105,7 @@ def _target_dtype(call: Call) -> Violation | None:
     return None
 
 
-def _smoothing_in_range(call: Call) -> Violation | None:
+def smoothing_in_range(call: Call) -> Violation | None:
     smoothing = call["labelSmoothing"]
     if not 0 <= smoothing <= 1:
         return Violation("labelSmoothing", "a value in [0, 1]", str(smoothing))
@@ -133,12 +133,12 @@ CHECKS: tuple[Check, ...] = (
     ),
     checks.dtype_in("3", "gradLoss"),
     *(checks.same_dtype("3", name, "gradLoss") for name in SAME_DTYPE),
-    checks.value_check("3", "target has a dtype of the product", _target_dtype, INVALID),
+    checks.value_check("3", "target has a dtype of the product", target_dtype, INVALID),
     checks.dtype_one_of("3", "weightOptional", (FLOAT,)),
     checks.format_is_nd("3", *TENSORS),
     checks.product_has_operator("4", Status.ACLNN_ERR_INNER_FIND_KERNEL_ERROR),
     checks.reduction_known("6", "reductionOptional", TILING),
-    checks.value_check("6", "labelSmoothing is in [0, 1]", _smoothing_in_range, TILING),
+    checks.value_check("6", "labelSmoothing is in [0, 1]", smoothing_in_range, TILING),
     checks.rank_is("6", "logProb", 2, TILING),
     checks.shape_is("6", "gradLoss", _per_loss, "(N,) for none, one element otherwise", TILING),
     checks.shape_is("6", "target", _rows, "(N,) of logProb", TILING),
@@ -193,7 +193,8 @@ def _plan(call: Call) -> Plan:
         "cross_entropy_loss_grad",
         call.tensor("logProb").dtype,
         inputs,
-        output,
+        [(*output, "full")],
+        output[1].shape,
         class_axis=1,
         targets=0,
         numbers={

@@ -8,11 +8,10 @@ import numpy as np
 
 from openaclnn.core import checks
 from openaclnn.core.call import Call
-from openaclnn.core.checks import INVALID
 from openaclnn.core.declare import Operator, Sample, register
 from openaclnn.core.dtypes import FLOAT, FLOATS, DType
 from openaclnn.core.interface import REDUCTIONS, Kind, Parameter
-from openaclnn.core.outcome import Check, Violation
+from openaclnn.core.outcome import Violation
 from openaclnn.core.plan import Plan
 from openaclnn.core.status import Status
 from openaclnn.engines.formulas.l1_loss import l1_loss_backward
@@ -21,6 +20,7 @@ from openaclnn.operators.pairwise import (
     pairwise_plan,
     promoted_arrays,
     promoted_dtype,
+    promotes,
 )
 
 INPUTS = ("gradOutput", "self", "target")
@@ -36,21 +36,6 @@ PARAMETERS = (
     Parameter("reduction", Kind.INT64, "0 none, 1 mean, 2 sum", default="mean", choices=REDUCTIONS),
     Parameter("gradInput", Kind.OUTPUT, "gradient of self", "the broadcast shape", FLOATS),
 )
-
-
-def _promotes(row: str, *which: str) -> Check:
-    def broken_by(call: Call) -> Violation | None:
-        if promoted_dtype(call, *which) is None:
-            *before, last = which
-            have = ", ".join(str(call.tensor(name).dtype) for name in before)
-            return Violation(
-                last,
-                f"a dtype that promotes with {have} ({', '.join(before)})",
-                call.tensor(last).dtype.name,
-            )
-        return None
-
-    return Check(row, INVALID, f"{', '.join(which)} have a common dtype", broken_by)
 
 
 def _promoted_supported(call: Call) -> Violation | None:
@@ -69,8 +54,8 @@ CHECKS = (
     checks.result_pointers("0"),
     checks.not_null("1", *INPUTS, "gradInput"),
     checks.reduction_known("2", "reduction"),
-    _promotes("3", "gradOutput", "self"),
-    _promotes("4", *INPUTS),
+    promotes("3", "gradOutput", "self"),
+    promotes("4", *INPUTS),
     checks.castable("5", "gradInput", lambda call: promoted_dtype(call, *INPUTS), "promoted dtype"),
     checks.value_check("6", "the product supports the promoted dtype", _promoted_supported),
     checks.rank_at_most("7", "self", "target", "gradOutput", "gradInput"),

@@ -133,7 +133,8 @@ def _plan(call: Call) -> Plan:
         "nll_loss2d_backward",
         call.tensor("self").dtype,
         inputs,
-        output,
+        [(*output, "full")],
+        output[1].shape,
         class_axis=1,
         targets=0,
         numbers={

@@ -1,15 +1,27 @@
-"""What the losses between `self` and `target` have in common: three tensors that promote and broadcast."""
+"""What the losses between `self` and `target` and their gradients have in common: tensors that promote and broadcast."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from openaclnn.core.call import Call
+from openaclnn.core.checks import INVALID
+from openaclnn.core.declare import Made
 from openaclnn.core.dtypes import DType, dtype_of_numpy, float_of, promote
-from openaclnn.core.plan import Free, Plan, broadcast_shapes, elementwise_plan, empty_plan
+from openaclnn.core.outcome import Check, Violation
+from openaclnn.core.plan import (
+    Free,
+    Plan,
+    broadcast_shapes,
+    elementwise_plan,
+    empty_plan,
+    filling_plan,
+    reduced_plan,
+)
 from openaclnn.core.tensor import element_count
 
 
@@ -24,7 +36,24 @@ def promoted_dtype(call: Call, *names: str) -> DType | None:
     return found
 
 
-def broadcast_result(call: Call, inputs: tuple[str, ...]) -> tuple[tuple[int, ...], DType]:
+def promotes(row: str, *which: str) -> Check:
+    """The tensors have a common type."""
+
+    def broken_by(call: Call) -> Violation | None:
+        if promoted_dtype(call, *which) is None:
+            *before, last = which
+            have = ", ".join(str(call.tensor(name).dtype) for name in before)
+            return Violation(
+                last,
+                f"a dtype that promotes with {have} ({', '.join(before)})",
+                call.tensor(last).dtype.name,
+            )
+        return None
+
+    return Check(row, INVALID, f"{', '.join(which)} have a common dtype", broken_by)
+
+
+def broadcast_result(call: Call, inputs: tuple[str, ...]) -> Made:
     """The shape and dtype of an omitted output."""
     shape = broadcast_shapes(*[call.tensor(name).shape for name in inputs])
     dtype = promoted_dtype(call, *inputs)
@@ -53,6 +82,39 @@ def pairwise_plan(
         reciprocal="mean_scale" if call.reduction == "mean" else "",
         free=free,
     )
+
+
+def loss_result(call: Call, inputs: tuple[str, ...]) -> Made:
+    """The shape and dtype of a loss that is left to us: one element, unless nothing is reduced."""
+    shape, dtype = broadcast_result(call, inputs)
+    return shape if call.reduction == "none" else (), dtype
+
+
+def loss_plan(
+    call: Call, kernel: str, inputs: tuple[str, ...], output: str, numbers: Mapping[str, Any],
+    free: tuple[Free, ...] = (),
+) -> Plan:  # fmt: skip
+    """The plan of the loss of each pair, or of their sum or mean."""
+    name, reduction, written = call.operator.name, call.reduction, (output, call.tensor(output))
+    shape, dtype = broadcast_result(call, inputs)
+    tensors = [(each, call.tensor(each)) for each in inputs]
+    empty = element_count(shape) == 0
+    if reduction == "none":
+        if empty:
+            return empty_plan(name, written)
+        return elementwise_plan(name, kernel, dtype, tensors, written, numbers, free=free)
+    assert reduction is not None
+    if empty:
+        return filling_plan(name, (*written, math.nan if reduction == "mean" else 0.0))
+    return reduced_plan(name, kernel, dtype, tensors, written, shape, numbers, reduction)
+
+
+def reduced(losses: np.ndarray[Any, Any], reduction: str, work: Any) -> np.ndarray[Any, Any]:
+    """The reference's reduction."""
+    if reduction == "none":
+        return losses
+    total = losses.sum(dtype=work)
+    return np.asarray(total / work(losses.size) if reduction == "mean" else total)
 
 
 def mean_scale(reduction: str | None, count: int) -> float:

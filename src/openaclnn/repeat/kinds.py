@@ -59,6 +59,11 @@ class Road:
         self.call: Callable[..., Any] = _no_road
         products.listeners.append(self.forget)
 
+    @staticmethod
+    def serves(declared: Operator) -> bool:
+        """Whether an operator has a road: one output, which is written alone."""
+        return declared.result_type is None and not declared.output.in_place
+
     def forget(self) -> None:
         """Nothing is known any more."""
         with self._lock:

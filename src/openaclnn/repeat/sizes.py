@@ -32,10 +32,10 @@ class Kind:
     """What is the same for all calls of a kind."""
 
     def __init__(self, operator: Operator, plan: Plan, device: str) -> None:
-        operands = () if plan.empty else (*plan.inputs, plan.output)
+        operands = () if plan.empty else plan.operands
         self.plan = plan  # of the first call
         self.device = device
-        # The kernel's tensors, the output last, by their number among the arguments.
+        # The kernel's tensors, outputs last, by their number among the arguments.
         self.operands = tuple([operator.places[operand.parameter] for operand in operands])
         # Which inputs may be exactly the output.
         self.alike = tuple([walks_alike(operand, plan.output) for operand in plan.inputs])
@@ -43,11 +43,13 @@ class Kind:
     def reached_plan(self, extents: Extents) -> Plan:
         """The plan, right in the memory that it reaches; its geometry is that of the first call."""
         plan = self.plan
-        *inputs, output = [
+        operands = [
             replace(operand, low=low, high=high)
-            for operand, (low, high) in zip((*plan.inputs, plan.output), extents, strict=True)
+            for operand, (low, high) in zip(plan.operands, extents, strict=True)
         ]
-        return replace(plan, inputs=tuple(inputs), output=output)
+        first = len(plan.inputs)
+        inputs, (output, *more) = tuple(operands[:first]), operands[first:]
+        return replace(plan, inputs=inputs, output=output, more=tuple(more))
 
     def bound(self, runner: Runner, count: int) -> Runner:
         """A runner that is worth making for many runs."""
@@ -59,7 +61,7 @@ class OneSize(Kind):
 
     def __init__(self, operator: Operator, plan: Plan, device: str, choice: Choice | None) -> None:
         super().__init__(operator, plan, device)
-        operands = () if choice is None else (*plan.inputs, plan.output)
+        operands = () if choice is None else plan.operands
         extents = tuple([(operand.low, operand.high) for operand in operands])
         runner = None if choice is None else choice.runner
         self.work: Work = (runner, extents, covered_elements(plan))
@@ -161,7 +163,9 @@ class AnySize(Kind):
 def any_size(
     operator: Operator, arguments: Sequence[Any], one: OneSize, choice: Choice
 ) -> AnySize | None:
-    """The kind that a call is of, if sizes need not be part of it."""
+    """The kind that a call is of, if sizes need not be part of it: not where there are several outputs."""
+    if one.plan.more:
+        return None
     plan, places = one.plan, [*operator.input_places, operator.output_place]
     order = {place: number for number, place in enumerate(one.operands)}
     tensors = [arguments[place] for place in places]

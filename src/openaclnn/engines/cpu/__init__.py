@@ -42,6 +42,10 @@ def _entered(name: str) -> Kernel | None:
         from openaclnn.engines.cpu.elementwise import Elementwise
 
         KERNELS[name] = Elementwise(FORMULAS[name])
+    if name == "fill":
+        from openaclnn.engines.cpu.sums import Filling
+
+        KERNELS[name] = Filling()
     if name not in KERNELS:
         importlib.import_module("openaclnn.engines.cpu.classes")
     return KERNELS.get(name)

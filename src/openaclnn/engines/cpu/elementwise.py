@@ -9,7 +9,7 @@ from typing import Any
 
 from openaclnn.core.dtypes import FLOAT16, FLOATS, DType
 from openaclnn.core.plan import Operand, Plan
-from openaclnn.engines.cpu import tiles
+from openaclnn.engines.cpu import sums, tiles
 from openaclnn.engines.cpu.forms import (
     TUNED,
     Flat,
@@ -63,10 +63,14 @@ class Elementwise:
 
     def runner(self, plan: Plan, lanes: int = 0) -> Runner:
         """What runs a plan."""
+        if plan.reduction:
+            return sums.runner(plan, form_of(plan), lanes)
         return runner_of(plan, form_of(plan), lanes)
 
-    def runner_and_flat(self, plan: Plan) -> tuple[Runner, Flat]:
+    def runner_and_flat(self, plan: Plan) -> tuple[Runner, Flat | None]:
         """The same, with the plan's kernel for any size."""
+        if plan.reduction:
+            return self.runner(plan), None
         layout, form = tiles.arrange(plan), form_of(plan)
         own = _signature(plan, layout)
         kernel, numbers = kernel_address(form, own), constants(form)

@@ -6,13 +6,15 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from openaclnn.engines.cpu.exponential import Exp
+from openaclnn.engines.cpu.exponential import LN2_HIGH as EXP_LN2_HIGH
+from openaclnn.engines.cpu.exponential import LN2_LOW as EXP_LN2_LOW
+from openaclnn.engines.cpu.exponential import LOG2_E, ROUNDER, Exp
 from openaclnn.engines.machine.code import Code
 from openaclnn.engines.machine.values import Value, fma, intrinsic, maximum, minimum
 
 __all__ = ["HEAVY", "Words"]
 
-HEAVY = frozenset({"exp", "log", "log1p", "tanh"})
+HEAVY = frozenset({"exp", "expm1", "log", "log1p", "tanh"})
 """Words that take longer than the memory does."""
 
 # log(1 + m) = m - m^2 / 2 + m^3 * P(m) for m between sqrt(1/2) - 1 and sqrt(2) - 1.
@@ -27,6 +29,10 @@ TANH_COEFFICIENTS = (
     -5.70498872745e-3, 2.06390887954e-2, -5.37397155531e-2, 1.33314422036e-1, -3.33332819422e-1,
 )  # fmt: skip
 TANH_SMALL = 0.625
+# exp(r) - 1 = r + r^2 * P(r) on +-ln(2)/2.
+EXPM1_COEFFICIENTS = (
+    1.9899586914e-4, 1.3933883747e-3, 8.3332983777e-3, 4.1666463017e-2, 1.6666667163e-1, 0.5,
+)  # fmt: skip
 
 
 class Term(Value):
@@ -74,6 +80,20 @@ class Words:
             with self.code.once():  # its constants lie ready before the loop
                 self._exp = Exp(self.code)
         return self._exp(x)
+
+    def expm1(self, x: Any) -> Any:
+        # With x = n ln 2 + r it is 2^n (exp(r) - 1) + (2^n - 1), whose two terms have no digits to lose; half of it
+        # fits where 2^n does not. Beyond the bounds it is -1 and infinite.
+        rounder = ROUNDER + 126
+        within = minimum(maximum(x, -60.0), 89.0)
+        shifted = fma(within, LOG2_E, rounder)
+        n = shifted - rounder
+        rest = fma(n, -EXP_LN2_LOW, fma(n, -EXP_LN2_HIGH, within))
+        half = (shifted.bits_as("i32") << 23).bits_as("f32")
+        value = fma(rest * rest, self._polynomial(EXPM1_COEFFICIENTS, rest), rest)
+        value = fma(half, value, half - 0.5) * 2.0
+        # So small a number is its own result: -0 and the smallest ones stay what they are.
+        return (self.abs(x) < 2.0**-26).choose(x, value)
 
     def fma(self, x: Any, y: Any, z: Any) -> Any:
         return fma(self._value(x), y, z)

@@ -1,9 +1,18 @@
-"""ELU's gradient; `operators/elu.py` has its derivation."""
+"""ELU and its gradient; `operators/elu.py` has the derivation."""
 
 from __future__ import annotations
 
 from openaclnn.engines.formulas import formula
-from openaclnn.engines.formulas.words import Value, exp, where
+from openaclnn.engines.formulas.words import Value, exp, expm1, where
+
+
+@formula
+def elu(x: Value, *, alpha: float, scale: float, input_scale: float, limit: bool) -> Value:
+    if limit:
+        result = where(x > 0, x, -alpha) * scale
+    else:
+        result = where(x > 0, x * scale, (alpha * scale) * expm1(x * input_scale))
+    return result
 
 
 @formula

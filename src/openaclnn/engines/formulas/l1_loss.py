@@ -1,9 +1,14 @@
-"""The gradient of the absolute difference; `operators/l1_loss.py` has its derivation."""
+"""The absolute difference and its gradient; `operators/l1_loss.py` has the derivation."""
 
 from __future__ import annotations
 
 from openaclnn.engines.formulas import formula
-from openaclnn.engines.formulas.words import Value, where
+from openaclnn.engines.formulas.words import Value, abs, where
+
+
+@formula
+def l1_loss(x: Value, y: Value) -> Value:
+    return abs(x - y)
 
 
 @formula

@@ -1,9 +1,16 @@
-"""The gradient of the smooth absolute difference; `operators/smooth_l1_loss.py` has its derivation."""
+"""The smooth absolute difference and its gradient; `operators/smooth_l1_loss.py` has the derivation."""
 
 from __future__ import annotations
 
 from openaclnn.engines.formulas import formula
 from openaclnn.engines.formulas.words import Value, abs, sign, where
+
+
+@formula
+def smooth_l1_loss(x: Value, y: Value, *, beta: float) -> Value:
+    size = abs(x - y)
+    inner = (0.5 * size) * (size / beta)
+    return where(size < beta, inner, size - 0.5 * beta)
 
 
 @formula

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 __all__ = [
-    "WORDS", "Value", "abs", "exp", "fma", "log", "log1p", "maximum", "minimum", "sign", "sqrt", "tanh",
+    "WORDS", "Value", "abs", "exp", "expm1", "fma", "log", "log1p", "maximum", "minimum", "sign", "sqrt", "tanh",
     "where",
 ]  # fmt: skip
 
@@ -59,6 +59,12 @@ def fma(x: Value, y: Value, z: Value) -> Value:
 @_word
 def exp(x: Value) -> Value:
     return np.exp(x)
+
+
+@_word
+def expm1(x: Value) -> Value:
+    """exp(x) - 1, exact to the last places where x is small."""
+    return np.expm1(x)
 
 
 @_word

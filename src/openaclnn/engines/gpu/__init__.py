@@ -62,6 +62,10 @@ def declines(plan: Plan) -> str | None:
 
     if maker_of(plan) is None:
         return f"no Triton kernel is called {plan.kernel}"
+    if plan.reduction:
+        return "no Triton kernel adds up all elements"
+    if plan.compute not in (FLOAT, FLOAT16, BFLOAT16):
+        return f"no Triton kernel computes in {plan.compute}"
     for operand in plan.inputs:
         if operand.dtype not in READABLE:
             return f"no Triton kernel reads {operand.dtype} ({operand.parameter})"

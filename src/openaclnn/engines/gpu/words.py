@@ -40,6 +40,23 @@ def exp(x, PRECISE: tl.constexpr):
 
 
 @triton.jit
+def expm1(x):
+    """2^n (exp(r) - 1) + (2^n - 1) with x = n ln 2 + r; half of it fits where 2^n does not."""
+    within = tl.minimum(tl.maximum(x, -60.0), 89.0)
+    n = tl.floor(tl.fma(within, LOG2_E, 0.5))
+    r = tl.fma(n, MINUS_LN2_LOW, tl.fma(n, MINUS_LN2_HIGH, within))
+    half = ((n.to(tl.int32) + 126) << 23).to(tl.float32, bitcast=True)
+    ratio = tl.fma(r, 1.9899586914e-4, 1.3933883747e-3)
+    ratio = tl.fma(ratio, r, 8.3332983777e-3)
+    ratio = tl.fma(ratio, r, 4.1666463017e-2)
+    ratio = tl.fma(ratio, r, 1.6666667163e-1)
+    ratio = tl.fma(ratio, r, 0.5)
+    result = tl.fma(half, tl.fma(r * r, ratio, r), half - 0.5) * 2.0
+    # So small a number is its own result; and NaN is not within.
+    return tl.where((tl.abs(x) < 1.4901161193847656e-08) | (x != x), x, result)
+
+
+@triton.jit
 def log(x):
     """The hardware's takes subnormal numbers for 0: they are raised by 2^24 before, lowered after."""
     tiny = tl.abs(x) < 1.1754943508222875e-38
@@ -108,6 +125,6 @@ def divide(x, y):
 
 
 WORDS: dict[str, Any] = {
-    "where": where, "fma": fma, "exp": exp, "log": log, "log1p": log1p, "sqrt": sqrt, "tanh": tanh,
+    "where": where, "fma": fma, "exp": exp, "expm1": expm1, "log": log, "log1p": log1p, "sqrt": sqrt, "tanh": tanh,
     "abs": abs, "sign": sign, "minimum": minimum, "maximum": maximum,
 }  # fmt: skip

@@ -20,7 +20,7 @@ def declines(plan: Plan) -> str | None:
     from openaclnn.engines.formulas import FORMULAS
     from openaclnn.engines.numpy import classes
 
-    if plan.kernel in (classes.KERNELS if plan.classes else FORMULAS):
+    if plan.kernel in (classes.KERNELS if plan.classes else FORMULAS) or plan.kernel == "fill":
         return None
     return f"no NumPy kernel is called {plan.kernel}"
 
@@ -29,7 +29,10 @@ def prepare(plan: Plan) -> Callable[[Sequence[int], int], int]:
     """What runs the plan: a function of the operands' addresses (the output's last) and a stream."""
     from openaclnn.engines.numpy import classes, elementwise
 
-    made = classes.runner(plan) if plan.classes else elementwise.runner(plan)
+    if plan.kernel == "fill":
+        return elementwise.filling(plan)
+    make = elementwise.reducer if plan.reduction else elementwise.runner
+    made = classes.runner(plan) if plan.classes else make(plan)
 
     def run(addresses: Sequence[int], stream: int = 0) -> int:
         if rounding.is_standard():

@@ -1,4 +1,5 @@
-"""NumPy kernels with a class axis. Each gets views of its operands and returns whether a target was out of range.
+"""NumPy kernels with a class axis. Each gets its inputs' views by name and its outputs' in order, and returns whether a
+target was out of range.
 
 They compute in float32; see the references in `operators/` for the formulas. Sums run in float64 in
 NumPy's fixed order.
@@ -59,6 +60,34 @@ def nll_loss2d_backward(plan: Plan, views: Mapping[str, Array], output: Array) -
     return stray
 
 
+def nll_loss(plan: Plan, views: Mapping[str, Array], *outputs: Array) -> bool:
+    """The loss of each position or their sum or mean, and the sum of the counted targets' weights."""
+    target, values = views["target"], views["self"]
+    weights = views["weight"].astype(np.float64)
+    losses, total_weight = outputs
+    total = total_of_weights = np.float64(0)
+    stray = False
+    for index in blocks(plan.shape):
+        indices, counted, found = _counted(target[index], plan)
+        stray |= found
+        own = weights[indices[counted]]
+        picked = values[index][(*np.nonzero(counted), indices[counted])].astype(np.float64)
+        products = -(own * picked)
+        total_of_weights = total_of_weights + own.sum()
+        if plan.reduction:
+            total = total + products.sum()
+        else:
+            each = np.zeros(counted.shape, np.float32)
+            each[counted] = products
+            losses[index] = narrow(each, plan.compute, plan.output.dtype)
+    if plan.reduction:
+        total = total / total_of_weights if plan.reduction == "mean" else total
+        losses[...] = narrow(np.asarray(total, np.float32), plan.compute, plan.output.dtype)
+    rounded = np.asarray(total_of_weights, np.float32)
+    total_weight[...] = narrow(rounded, plan.compute, plan.more[0].dtype)
+    return stray
+
+
 def cross_entropy_loss_grad(plan: Plan, views: Mapping[str, Array], output: Array) -> bool:
     numbers = plan.numbers
     target, log_prob = views["target"], views["logProb"]
@@ -109,8 +138,68 @@ def cross_entropy_loss_grad(plan: Plan, views: Mapping[str, Array], output: Arra
     return stray
 
 
-KERNELS: dict[str, Callable[[Plan, Mapping[str, Array], Array], bool]] = {
+def cross_entropy_loss(plan: Plan, views: Mapping[str, Array], *outputs: Array) -> bool:
+    """The loss of each row or their sum or mean, log-probabilities; and the z-loss and log-sum-exp, where asked for."""
+    numbers, target, values = plan.numbers, views["target"], views["input"]
+    smoothing, scale = np.float64(numbers["label_smoothing"]), np.float64(numbers["zloss_scale"])
+    weights = np.ones(plan.classes)
+    if numbers["weighted"]:
+        weights = views["weightOptional"].astype(np.float64)
+    # Sums over rows: of the two parts of the loss, of the z-loss; of weights, of rows.
+    totals, stray = np.zeros(5), False
+    dtypes = [operand.dtype for operand in plan.outputs]
+    step = max(1, BLOCK // plan.classes)
+    for start in range(0, plan.shape[0], step):
+        index = slice(start, start + step)
+        indices, counted, found = _counted(target[index], plan)
+        stray |= found
+        log_prob, lse = _log_softmax(values[index].astype(np.float64))
+        outputs[1][index] = narrow(log_prob.astype(np.float32), plan.compute, dtypes[1])
+        rows, safe = np.arange(len(indices)), np.where(counted, indices, 0)
+        own = np.where(counted, weights[safe], 0.0)
+        likely = np.where(counted, -(own * log_prob[rows, safe]), 0.0)
+        smooth = np.zeros(len(indices))
+        if smoothing:
+            smooth = np.where(counted, -(log_prob * weights).sum(axis=1), 0.0)
+        zloss = np.where(counted, scale * lse * lse, 0.0) if scale else smooth * 0
+        totals += [own_sum.sum() for own_sum in (likely, smooth, zloss, own, counted)]
+        if not plan.reduction:
+            loss = (1 - smoothing) * likely + smoothing / plan.classes * smooth + zloss
+            outputs[0][index] = narrow(loss.astype(np.float32), plan.compute, dtypes[0])
+        if numbers["return_zloss"]:
+            outputs[3][index] = narrow(lse.astype(np.float32), plan.compute, dtypes[3])
+            if not plan.reduction:
+                outputs[2][index] = narrow(zloss.astype(np.float32), plan.compute, dtypes[2])
+    if plan.reduction:
+        nll, every, squares, weight, count = totals
+        divisors = (weight, count) if plan.reduction == "mean" else (1.0, 1.0)
+        whole = ((1 - smoothing) * nll + smoothing / plan.classes * every) / divisors[0]
+        squares = squares / divisors[1]
+        results = [whole + squares if scale else whole, squares]
+        for number, value in enumerate(results[: 1 + bool(numbers["return_zloss"])]):
+            rounded = np.asarray(value, np.float32)
+            outputs[2 * number][...] = narrow(rounded, plan.compute, dtypes[2 * number])
+    return stray
+
+
+def _log_softmax(values: Array) -> tuple[Array, Array]:
+    """Log-probabilities and log-sum-exp of rows. The largest class stays out of the sum, whose rest is all that tells a
+    probability near 1 from 1."""
+    rows = np.arange(len(values))
+    largest = values.argmax(axis=1)
+    top = values[rows, largest]
+    shifted = values - top[:, None]
+    powers = np.exp(shifted)
+    powers[rows, largest] = 0
+    rest = np.log1p(powers.sum(axis=1))
+    return shifted - rest[:, None], top + rest
+
+
+KERNELS: dict[str, Callable[..., bool]] = {
+    "cross_entropy_loss": cross_entropy_loss,
+    "nll_loss": nll_loss,
     "nll_loss2d_backward": nll_loss2d_backward,
+    "nll_loss_backward": nll_loss2d_backward,
     "cross_entropy_loss_grad": cross_entropy_loss_grad,
 }
 
@@ -122,7 +211,9 @@ def view(plan: Plan, operand: Operand, address: int) -> Array:
         "full": ((*plan.shape, plan.classes), (*operand.strides, operand.class_stride)),
         "positions": (plan.shape, operand.strides),
         "classes": ((plan.classes,), (operand.class_stride,)),
-        "single": ((), ()) if operand.parameter == "totalWeight" else (plan.shape, operand.strides),
+        "single": ((), ())
+        if operand in plan.outputs or operand.parameter == "totalWeight"
+        else (plan.shape, operand.strides),
     }[operand.role]
     return strided_view(start, operand.dtype, shape, strides)
 
@@ -136,6 +227,7 @@ def runner(plan: Plan) -> Callable[[Sequence[int], int], int]:
             for operand, address in zip(plan.inputs, addresses, strict=False)
         }
         with np.errstate(all="ignore"):
-            return int(kernel(plan, views, view(plan, plan.output, addresses[-1])))
+            places = zip(plan.outputs, addresses[len(plan.inputs) :], strict=True)
+            return int(kernel(plan, views, *(view(plan, *place) for place in places)))
 
     return run

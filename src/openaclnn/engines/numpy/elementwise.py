@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from openaclnn.core.dtypes import FLOAT, DType
+from openaclnn.core.dtypes import FLOAT, FLOATS, DType
 from openaclnn.core.interop import strided_view
 from openaclnn.core.plan import Operand, Plan
 from openaclnn.engines.formulas import FORMULAS
@@ -19,8 +19,10 @@ BLOCK = 1 << 16
 
 
 def widen(array: Array, compute: DType) -> Array:
-    """Values as float32: first rounded to the computation type where theirs is another one."""
-    return array.astype(compute.numpy, copy=False).astype(np.float32, copy=False)
+    """Values as float32: first rounded to the computation type where theirs is another one. DOUBLE and integers are
+    computed with as they are."""
+    values = array.astype(compute.numpy, copy=False)
+    return values.astype(np.float32, copy=False) if compute in FLOATS else values
 
 
 def narrow(values: Array, compute: DType, output: DType) -> Array:
@@ -49,7 +51,8 @@ def blocks(shape: tuple[int, ...]) -> Iterator[tuple[Any, ...]]:
         yield (slice(start, start + step),)
 
 
-def runner(plan: Plan) -> Callable[[Sequence[int], int], int]:
+def _computed(plan: Plan) -> Callable[[Sequence[Array], Any], Array]:
+    """The formula of some inputs' views at an index."""
     formula = FORMULAS[plan.kernel]
     # Arrays of one element: beside Python's numbers they stay FLOAT, which NumPy 1's scalars do not.
     with np.errstate(over="ignore"):
@@ -58,6 +61,18 @@ def runner(plan: Plan) -> Callable[[Sequence[int], int], int]:
             for name, number in formula.numbers_of(plan.numbers).items()
         } | formula.switches_of(plan.numbers)
 
+    def at(inputs: Sequence[Array], index: Any) -> Array:
+        values: Array = formula.function(
+            *(widen(a[index], plan.compute) for a in inputs), **options
+        )
+        return values
+
+    return at
+
+
+def runner(plan: Plan) -> Callable[[Sequence[int], int], int]:
+    computed = _computed(plan)
+
     def run(addresses: Sequence[int], stream: int = 0) -> int:
         *inputs, output = (
             view(operand, address, plan.shape)
@@ -65,9 +80,50 @@ def runner(plan: Plan) -> Callable[[Sequence[int], int], int]:
         )
         with np.errstate(all="ignore"):
             for index in blocks(plan.shape):
-                given = (widen(a[index], plan.compute) for a in inputs)
-                values = formula.function(*given, **options)
+                values = computed(inputs, index)
                 output[index] = narrow(values, plan.compute, plan.output.dtype)
+        return 0
+
+    return run
+
+
+def reducer(plan: Plan) -> Callable[[Sequence[int], int], int]:
+    """The sum or mean of what the formula gives: blocks in float64 in NumPy's order, then block after block."""
+    computed, whole = _computed(plan), plan.compute.kind == "integer"
+    count = int(np.prod(plan.shape, dtype=np.int64))
+
+    def run(addresses: Sequence[int], stream: int = 0) -> int:
+        inputs = [
+            view(operand, address, plan.shape)
+            for operand, address in zip(plan.inputs, addresses, strict=False)
+        ]
+        total: Any = np.int64(0) if whole else np.float64(0)
+        with np.errstate(all="ignore"):
+            for index in blocks(plan.shape):
+                total = total + computed(inputs, index).sum(dtype=total.dtype)
+            if plan.reduction == "mean":
+                total = total / count
+            write_one(plan, plan.output, addresses[-1], total)
+        return 0
+
+    return run
+
+
+def write_one(plan: Plan, output: Operand, address: int, number: Any) -> None:
+    """An output of one element: rounded to FLOAT, then to the computation type, then to its own."""
+    value = np.asarray(number)
+    if plan.compute in FLOATS:
+        value = narrow(value.astype(np.float32), plan.compute, output.dtype)
+    strided_view(address, output.dtype, (), ())[...] = value.astype(output.dtype.numpy)
+
+
+def filling(plan: Plan) -> Callable[[Sequence[int], int], int]:
+    """Outputs of one element, each with the number under its name."""
+
+    def run(addresses: Sequence[int], stream: int = 0) -> int:
+        for operand, address in zip(plan.operands, addresses, strict=True):
+            number = np.asarray(plan.numbers[operand.parameter])
+            strided_view(address, operand.dtype, (), ())[...] = number.astype(operand.dtype.numpy)
         return 0
 
     return run

@@ -8,6 +8,8 @@ Each operator has the module of its declaration's name here, and each module has
 - `cases(rng, dtype)`: small arguments that together reach every option, for tests;
 - `torch_peers(torch, arguments, out)`: PyTorch's ways to the same result, on the same memory, by name;
   `torch_formula(torch, arguments)`: the formula as a PyTorch expression, for `torch.compile`;
+- `ANY_SIZE`: False where kernels are made for each size;
+- `WHOLE`, of losses: the options with which the result has the shape of the arguments;
 - `sound()`: arguments of phase one by C name that break no rule;
   `MISTAKES`: one way or more to break each row of the checks, in their order, but for the product's row.
 """

@@ -19,15 +19,21 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 
 
+def patches(rng: np.random.Generator, shape: tuple[int, ...], patch: int) -> Any:
+    """Classes of pixels, the same over patches of some width."""
+    batch, classes, height, width = shape
+    coarse = rng.integers(0, classes, (batch, -(-height // patch), -(-width // patch)))
+    whole = coarse.repeat(patch, axis=1).repeat(patch, axis=2)
+    return np.ascontiguousarray(whole[:, :height, :width])
+
+
 def make(
     rng: np.random.Generator, dtype: DType, shape: tuple[int, ...], variant: str
 ) -> dict[str, Any]:
     """Targets either random per pixel (the worst case) or constant over patches, like a segmentation mask."""
     given = dict(VARIANTS[variant])
-    patch = given.pop("patch")
     batch, classes, height, width = shape
-    coarse = rng.integers(0, classes, (batch, -(-height // patch), -(-width // patch)))
-    target = coarse.repeat(patch, axis=1).repeat(patch, axis=2)[:, :height, :width]
+    target = patches(rng, shape, given.pop("patch"))
     weight = (0.5 + rng.random(classes)).astype(dtype.numpy)
     pixels = (batch, height, width) if given["reduction"] == "none" else (1,)
     # Half a million pixels weigh more than FLOAT16 can say.
@@ -36,7 +42,7 @@ def make(
     return {
         "grad_output": rng.standard_normal(pixels, np.float32).astype(dtype.numpy),
         "self": np.empty(shape, dtype.numpy),
-        "target": np.ascontiguousarray(target),
+        "target": target,
         "weight": weight,
         **given,
     }

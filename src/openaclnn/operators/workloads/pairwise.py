@@ -59,3 +59,38 @@ def pair_maker(gradient: str) -> Callable[..., dict[str, Any]]:
 def element_scale(given: Mapping[str, Any]) -> float:
     """1 / count for mean, 1 otherwise."""
     return 1.0 / max(given["self"].numel(), 1) if given["reduction"] == "mean" else 1.0
+
+
+LOSS_VARIANTS: dict[str, dict[str, Any]] = {
+    "mean": {"reduction": "mean"},
+    "none": {"reduction": "none"},
+}
+
+
+def loss_maker(
+    rng: np.random.Generator, dtype: DType, shape: tuple[int, ...], variant: str
+) -> dict[str, Any]:
+    """The losses' `make`: normal predictions and targets."""
+    return {
+        "self": rng.standard_normal(shape, np.float32).astype(dtype.numpy),
+        "target": rng.standard_normal(shape, np.float32).astype(dtype.numpy),
+        **LOSS_VARIANTS[variant],
+    }
+
+
+def loss_cases(
+    rng: np.random.Generator, dtype: DType, options: Mapping[str, Any]
+) -> Iterator[dict[str, Any]]:
+    """Test cases: dense, broadcast both ways, one target for all, ties, more than a block."""
+    for shapes in (
+        ((6, 5, 4), (6, 5, 4)),
+        ((6, 1, 4), (5, 1)),
+        ((3, 7), ()),
+        ((9, 1001), (9, 1001)),
+    ):
+        own, target = (np.round(2 * rng.normal(size=shape), 1) for shape in shapes)
+        yield {
+            "self": own.astype(dtype.numpy),
+            "target": np.asarray(target).astype(dtype.numpy),
+            **options,
+        }

@@ -249,4 +249,16 @@ def _example(dtype: DType, target: DType, classes: int, single: bool, size: int 
     return Plan("", NAME, dtype, (size,), inputs, output, numbers, classes, 0)
 
 
+class NllLoss(NllLoss2d):
+    """The same for rows: one image, whose pixels have their classes side by side."""
+
+    def sized(self, plan: Plan) -> None:  # type: ignore[override]
+        """Only images have a kernel for any size."""
+
+    def variants(self) -> Iterator[Plan]:
+        """Its code is that of images."""
+        return iter(())
+
+
 KERNELS[NAME] = NllLoss2d()
+KERNELS["nll_loss_backward"] = NllLoss()

@@ -1,0 +1,123 @@
+"""aclnnL1Loss: the absolute difference."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from openaclnn.core import checks
+from openaclnn.core.call import Call
+from openaclnn.core.declare import Made, Operator, Sample, register
+from openaclnn.core.dtypes import FLOAT, FLOATS, INT64
+from openaclnn.core.interface import REDUCTIONS, Kind, Parameter
+from openaclnn.core.outcome import Violation
+from openaclnn.core.plan import Plan
+from openaclnn.core.status import Status
+from openaclnn.engines.formulas.l1_loss import l1_loss
+from openaclnn.operators.pairwise import (
+    loss_plan,
+    loss_result,
+    promoted_arrays,
+    promoted_dtype,
+    promotes,
+    reduced,
+)
+
+INPUTS = ("self", "target")
+DTYPES = (*FLOATS, INT64)
+
+PARAMETERS = (
+    Parameter("self", Kind.TENSOR, "predictions", "broadcasts with target", DTYPES),
+    Parameter("target", Kind.TENSOR, "what was to be predicted", "broadcasts with self", DTYPES),
+    Parameter("reduction", Kind.INT64, "0 none, 1 mean, 2 sum", default="mean", choices=REDUCTIONS),
+    Parameter(
+        "out", Kind.OUTPUT, "the loss", "the broadcast shape for none, else 0 dimensions", DTYPES
+    ),
+)
+
+
+def _floating_enough(call: Call) -> Violation | None:
+    own, target = (call.tensor(name).dtype for name in INPUTS)
+    if own.kind == "floating":
+        return None
+    if call.reduction == "none" and target.kind == "floating":
+        expected = f"a floating dtype like target's, {target}, for reduction none"
+        return Violation("self", expected, own.name)
+    if call.reduction == "mean" and target.kind != "floating":
+        return Violation("self, target", "a floating dtype for reduction mean", f"{own}, {target}")
+    return None
+
+
+def _promoted_supported(call: Call) -> Violation | None:
+    dtype = promoted_dtype(call, *INPUTS)
+    allowed = (*call.product.floats, INT64)
+    if dtype not in allowed:
+        expected = f"a promoted dtype in {checks.names(allowed)} (product {call.product.tag})"
+        return Violation(", ".join(INPUTS), expected, str(dtype))
+    return None
+
+
+def _result_shapes(call: Call) -> tuple[tuple[int, ...], ...]:
+    return (loss_result(call, INPUTS)[0],)
+
+
+CHECKS = (
+    checks.result_pointers("0"),
+    checks.not_null("1", *INPUTS, "out"),
+    checks.reduction_known("2", "reduction"),
+    checks.value_check("3", "a floating self for none beside a floating target; for mean, one of the two floating", _floating_enough),
+    promotes("4", *INPUTS),
+    checks.value_check("5", "the product supports the promoted dtype", _promoted_supported),
+    checks.castable("6", "out", lambda call: promoted_dtype(call, *INPUTS), "promoted dtype"),
+    checks.rank_at_most("7", *INPUTS),
+    checks.broadcastable("8", *INPUTS),
+    checks.shape_is("9", "out", _result_shapes, "the broadcast one for none, else that of 0 dimensions"),
+    checks.product_has_operator("10", Status.ACLNN_ERR_INNER_NULLPTR, INPUTS),
+)  # fmt: skip
+
+
+def _result(call: Call) -> Made:
+    return loss_result(call, INPUTS)
+
+
+def _plan(call: Call) -> Plan:
+    return loss_plan(call, l1_loss.name, INPUTS, "out", {})
+
+
+def reference(
+    self: np.ndarray[Any, Any],
+    target: np.ndarray[Any, Any],
+    reduction: str = "mean",
+    work: Any = np.float64,
+) -> np.ndarray[Any, Any]:
+    """The document's formula in float64 (or in `work`)."""
+    x, y = promoted_arrays(work, self, target)
+    with np.errstate(all="ignore"):
+        return reduced(np.abs(x - y), reduction, work)
+
+
+_PAIRS = {"self": (FLOAT, [[0, 1], [2, 3]]), "target": (FLOAT, [[1, 1], [1, 1]])}
+_OUTER = {"self": (FLOAT, [[1], [4]]), "target": (FLOAT, [[2, 4, 0.5]])}
+
+register(
+    Operator(
+        name="aclnnL1Loss",
+        summary="The absolute error: of each element, their mean or their sum.",
+        formula=(
+            "l = |self - target|\nout = l for none, sum(l) / (number of elements) for mean, sum(l) for sum"
+        ),
+        parameters=PARAMETERS,
+        families=frozenset({"950", "a3", "a2", "310p", "910"}),
+        checks=CHECKS,
+        result=_result,
+        plan=_plan,
+        reference=reference,
+        samples=(
+            Sample("document", _PAIRS, 1.0, exact=True),
+            Sample("none", {**_PAIRS, "reduction": "none"}, [[1, 0], [1, 2]], exact=True),
+            Sample("outer, sum", {**_OUTER, "reduction": "sum"}, 10.0, exact=True),
+            Sample("outer, mean", {**_OUTER, "reduction": "mean"}, 1.6666666666666667),
+        ),
+    )
+)

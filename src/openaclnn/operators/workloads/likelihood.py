@@ -1,0 +1,61 @@
+"""What the workloads of the negative log-likelihood losses share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from openaclnn.core.dtypes import DType
+from openaclnn.core.interface import REDUCTIONS
+
+
+def loss_arguments(
+    rng: np.random.Generator, dtype: DType, shape: tuple[int, ...], target: Any
+) -> dict[str, Any]:
+    """Log-probabilities of random logits, and weights around 1."""
+    return {
+        "self": -np.abs(rng.standard_normal(shape, np.float32)).astype(dtype.numpy),
+        "target": target,
+        "weight": (0.5 + rng.random(shape[1])).astype(dtype.numpy),
+    }
+
+
+def loss_cases(
+    rng: np.random.Generator, dtype: DType, shapes: tuple[tuple[int, ...], ...]
+) -> Iterator[dict[str, Any]]:
+    """All reductions, with a value ignored that is a class and one that is none."""
+    for shape in shapes:
+        for number, reduction in enumerate(REDUCTIONS * 2):
+            ignored = (-100, 2)[number % 2]
+            target = rng.integers(0, shape[1], (shape[0], *shape[2:]))
+            target[rng.random(target.shape) < 0.2] = ignored
+            target = target.astype(np.int64 if number % 2 == 0 else np.int32)
+            yield {
+                **loss_arguments(rng, dtype, shape, target),
+                "reduction": reduction,
+                "ignore_index": ignored,
+            }
+
+
+def forward_peers(aten: Any, given: Mapping[str, Any]) -> dict[str, Callable[[], Any]]:
+    """aten's own operator, which gives the total weight too, unless it reduces nothing."""
+    target, weight, ignored = given["target"], given["weight"], given.get("ignore_index", -100)
+    arguments = given["self"], target, weight, REDUCTIONS.index(given["reduction"]), ignored
+    if given["reduction"] != "none":
+        return {"torch": lambda: aten(*arguments)}
+    return {"torch": lambda: (aten(*arguments)[0], weight[target[target != ignored]].sum())}
+
+
+def forward_formula(torch: Any, given: Mapping[str, Any]) -> Any:
+    """The formula as an expression."""
+    target, weight = given["target"].long(), given["weight"].float()
+    counted = target != given.get("ignore_index", -100)
+    safe = torch.where(counted, target, 0)
+    own = torch.where(counted, weight[safe], 0.0)
+    losses = -own * given["self"].float().gather(1, safe[:, None])[:, 0]
+    total = own.sum()
+    reduced = {"none": losses, "mean": losses.sum() / total, "sum": losses.sum()}
+    dtype = given["self"].dtype
+    return reduced[given["reduction"]].to(dtype), total.to(dtype)

@@ -1,0 +1,259 @@
+"""What the forward operators have beside the others: several outputs, losses of one element, reductions, work in place."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import openaclnn
+from conftest import OPERATORS, assert_matches_oracle, assert_same_bits, each, places_for, plain
+from openaclnn import acl, aclnn
+from openaclnn.core.declare import Operator
+from openaclnn.core.dtypes import FLOATS, DType
+from openaclnn.core.interface import Kind
+from openaclnn.core.products import PRODUCTS
+from test_interop import to_torch
+
+SEVERAL = [operator for operator in OPERATORS if operator.result_type is not None]
+several = pytest.mark.parametrize("operator", SEVERAL, ids=lambda op: op.python_name)
+names = pytest.mark.parametrize("operator", OPERATORS, ids=lambda op: op.python_name)
+dtypes = pytest.mark.parametrize("dtype", FLOATS, ids=str)
+
+
+def through_phases(operator: Operator, given: dict[str, Any], outputs: list[Any]) -> int:
+    """Both phases with these outputs; the first status that is not 0."""
+    places, values = iter(outputs), []
+    for parameter in operator.parameters:
+        value = given.get(parameter.python_name, parameter.default)
+        if parameter.kind is Kind.OUTPUT:
+            value = next(places)
+        elif parameter.kind is Kind.INT64 and isinstance(value, str):
+            value = parameter.choices.index(value)
+        values.append(value)
+    status, size, executor = getattr(aclnn, f"{operator.name}GetWorkspaceSize")(*values)
+    status = status or getattr(aclnn, operator.name)(None, size, executor, None)
+    return int(status or acl.aclrtSynchronizeStream(None))
+
+
+@names
+@dtypes
+def test_repeated_calls_have_the_same_bits_by_every_way(operator: Operator, dtype: DType) -> None:
+    """No engine is named: a repeated call takes the short road where the operator has one."""
+    for _ in range(3):
+        for given in operator.workloads.cases(np.random.default_rng(3), dtype):
+            first = plain(operator)(**given)
+            assert_matches_oracle(operator, given, first)
+            for _ in range(2):
+                assert_same_bits(plain(operator)(**given), first)
+            tensors = {name: to_torch(value) for name, value in given.items()}
+            theirs = each(plain(operator)(**tensors))
+            for own, known in zip(theirs, each(first), strict=True):
+                np.testing.assert_array_equal(own.double().numpy(), known.astype(np.float64))
+
+
+@several
+@dtypes
+def test_both_phases_write_all_that_is_computed(operator: Operator, dtype: DType) -> None:
+    for given in operator.workloads.cases(np.random.default_rng(5), dtype):
+        expected = plain(operator)(**given)
+        for _ in range(2):
+            outputs = list(places_for(operator, given))
+            assert through_phases(operator, given, outputs) == 0
+            for own, known in zip(outputs, expected, strict=True):
+                if known is None:
+                    assert np.isnan(own.astype(np.float32)).all()
+                else:
+                    assert own.tobytes() == known.tobytes()
+
+
+@several
+def test_results_are_named_and_pickle(operator: Operator) -> None:
+    given = operator.samples[0].arrays()
+    results = plain(operator)(**given)
+    assert type(results) is operator.result_type
+    assert type(results) is getattr(openaclnn, type(results).__name__)
+    assert results._fields == tuple(parameter.field for parameter in operator.outputs)
+    again = pickle.loads(pickle.dumps(results))
+    assert type(again) is type(results)
+    assert_same_bits(again, results)
+    assert all(field in plain(operator).__doc__ for field in results._fields)
+
+
+@several
+def test_some_outputs_may_be_given(operator: Operator) -> None:
+    given = operator.samples[0].arrays()
+    expected = plain(operator)(**given)
+    outputs = list(places_for(operator, given))
+    for number in range(len(outputs)):
+        out = [None] * len(outputs)
+        out[number] = outputs[number]
+        for form in (tuple(out), out):
+            results = plain(operator)(**given, out=form)
+            assert results[number] is outputs[number]
+            for own, known in zip(results, expected, strict=True):
+                if known is not None:
+                    assert own.tobytes() == known.tobytes()
+
+
+@several
+def test_outputs_that_do_not_fit_are_refused(operator: Operator) -> None:
+    given = operator.samples[0].arrays()
+    outputs = list(places_for(operator, given))
+    for wrong in (outputs[0], outputs[:1], (*outputs, None), 3, "out"):
+        with pytest.raises(openaclnn.AclnnError, match="out") as caught:
+            plain(operator)(**given, out=wrong)
+        assert caught.value.parameter == "out"
+        assert caught.value.status == 161002
+    for number, parameter in enumerate(operator.outputs):
+        for wrong in (np.zeros((7, 7, 7), np.float32), np.zeros(outputs[number].shape, np.int32)):
+            out = [None] * len(outputs)
+            out[number] = wrong
+            with pytest.raises(openaclnn.AclnnError) as caught:
+                plain(operator)(**given, out=out)
+            assert caught.value.parameter == parameter.name
+    frozen = outputs[0].copy()
+    frozen.flags.writeable = False
+    with pytest.raises(openaclnn.AclnnError, match="writable"):
+        plain(operator)(**given, out=(frozen, *[None] * (len(outputs) - 1)))
+
+
+def test_outputs_over_each_other_or_over_an_input_are_refused() -> None:
+    x = np.zeros((3, 4), np.float32)
+    target, weight = np.array([0, 1, 2]), np.ones(4, np.float32)
+    one = np.zeros(1, np.float32)
+    for out in ((one, one), (x[0, :1], one), (one, weight[2:3])):
+        with pytest.raises(openaclnn.AclnnError, match="overlap"):
+            openaclnn.nll_loss(x, target, weight, out=out)
+    with pytest.raises(openaclnn.AclnnError, match="overlap"):
+        openaclnn.cross_entropy_loss(x, target, out=(None, x, None, None))
+    operator = openaclnn.find_operator("nll_loss")
+    given = {"self": x, "target": target, "weight": weight}
+    assert through_phases(operator, given, [one, one]) == 161002
+    assert "totalWeightOut" in aclnn.aclGetRecentErrMsg()
+
+
+def test_targets_out_of_range() -> None:
+    x, weight = np.full((3, 4), -1.0, np.float32), np.ones(4, np.float32)
+    for loss in (
+        lambda target: openaclnn.nll_loss(x, target, weight),
+        lambda target: openaclnn.cross_entropy_loss(x, target),
+        lambda target: openaclnn.nll_loss_backward(np.float32([1]), x, target, weight),
+    ):
+        with pytest.raises(openaclnn.AclnnError, match=r"77 at \(1,\)"):
+            loss(np.array([0, 77, 2]))
+    out, total = np.zeros(3, np.float32), np.zeros(1, np.float32)
+    operator = openaclnn.find_operator("nll_loss")
+    given = {"self": x, "target": np.array([0, -5, 2]), "weight": weight, "reduction": "none"}
+    assert through_phases(operator, given, [out, total]) == 0
+    assert (out.tolist(), total.tolist()) == ([1, 0, 1], [2])
+
+
+@dtypes
+def test_nothing_counts(dtype: DType) -> None:
+    """A mean over nothing is 0 / 0; sums are 0."""
+    x, target = np.ones((3, 4), dtype.numpy), np.full(3, -100)
+    weight = np.ones(4, dtype.numpy)
+    for reduction, expected in (("mean", np.nan), ("sum", 0.0), ("none", [0.0] * 3)):
+        found = openaclnn.nll_loss(x, target, weight, reduction=reduction)
+        np.testing.assert_array_equal(found.out.astype(np.float32), expected)
+        assert found.total_weight == 0
+        found = openaclnn.cross_entropy_loss(x, target, reduction=reduction)
+        np.testing.assert_array_equal(found.loss.astype(np.float32), expected)
+        assert np.isfinite(found.log_prob.astype(np.float32)).all()
+        for empty in (x[:0], target[:0]), (x[:0].reshape(0, 4), target[:0]):
+            none = openaclnn.nll_loss(*empty, weight, reduction=reduction)
+            expected_of_none = [] if reduction == "none" else expected
+            np.testing.assert_array_equal(none.out.astype(np.float32), expected_of_none)
+            assert none.total_weight == 0
+            loss = openaclnn.cross_entropy_loss(*empty, reduction=reduction).loss
+            np.testing.assert_array_equal(loss.astype(np.float32), expected_of_none)
+
+
+def test_confident_predictions_keep_their_digits() -> None:
+    logits = np.float32([[0, -30], [0, -80], [25, 0]])
+    found = openaclnn.cross_entropy_loss(logits, np.array([0, 0, 0]), reduction="none")
+    exact = np.log1p(np.exp(-np.float64([30, 80, 25])))
+    np.testing.assert_allclose(found.loss, exact, rtol=2e-7)
+    np.testing.assert_allclose(found.log_prob[:, 0], -exact, rtol=2e-7)
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_the_gradient_of_cross_entropy_is_that_of_its_loss(reduction: str) -> None:
+    rng = np.random.default_rng(7)
+    x, target = rng.normal(size=(5, 6)), rng.integers(0, 6, 5)
+    target[2] = 1
+    options: dict[str, Any] = {
+        "weight": (0.5 + rng.random(6)).astype(np.float32), "reduction": reduction, "ignore_index": 1,
+        "label_smoothing": 0.25, "lse_square_scale_for_zloss": 0.125,
+    }  # fmt: skip
+    operator = openaclnn.find_operator("cross_entropy_loss")
+
+    def loss(logits: Any) -> float:
+        return float(operator.oracle(logits, target, **options).loss)
+
+    found = operator.oracle(x, target, **options, return_zloss=True)
+    gradient = openaclnn.find_operator("cross_entropy_loss_grad").oracle(
+        np.float64(1), found.log_prob, target, **options, lse_for_zloss=found.lse_for_zloss
+    )
+    step = 1e-6
+    for place in np.ndindex(x.shape):
+        moved = np.zeros_like(x)
+        moved[place] = step
+        slope = (loss(x + moved) - loss(x - moved)) / (2 * step)
+        assert abs(slope - gradient[place]) < 1e-8
+
+
+def test_only_the_default_profile_has_a_z_loss() -> None:
+    x, target = np.zeros((2, 3), np.float32), np.array([0, 1])
+    options = {"return_zloss": True, "lse_square_scale_for_zloss": 0.5}
+    plain_loss = openaclnn.cross_entropy_loss(x, target).loss
+    operator = openaclnn.find_operator("cross_entropy_loss")
+    for product in (own for own in PRODUCTS if operator.supported_on(own)):
+        found = openaclnn.cross_entropy_loss(x, target, **options, product=product.tag)
+        assert (found.zloss is None) == (not product.is_default)
+        assert (found.loss == plain_loss) == (not product.is_default)
+
+
+def test_in_place_work() -> None:
+    x = np.float32([[-1, 2], [0, -3]])
+    expected = openaclnn.elu(x, alpha=2.0)
+    for given in (x.copy(), x.copy().T, np.repeat(x, 2, 1)[:, ::2]):
+        known = expected.T if given.strides == x.T.strides else expected
+        assert openaclnn.inplace_elu(given, alpha=2.0) is given
+        np.testing.assert_array_equal(given, known)
+    tensor = torch.tensor(x)
+    version = tensor._version
+    assert openaclnn.inplace_elu(tensor, alpha=2.0) is tensor
+    assert tensor._version > version
+    np.testing.assert_array_equal(tensor.numpy(), expected)
+    leaf = torch.ones(3, requires_grad=True)
+    frozen = np.ones(3, np.float32)
+    frozen.flags.writeable = False
+    for wrong in (leaf, frozen, np.broadcast_to(np.float32(1), (3,)), np.float32(1), 1.0, [1.0]):
+        with pytest.raises(openaclnn.AclnnError) as caught:
+            openaclnn.inplace_elu(wrong)
+        assert caught.value.parameter == "selfRef"
+
+
+def test_a_repeatable_executor_with_several_outputs() -> None:
+    x, target = np.float32([[0, 1], [2, 0]]), np.array([0, 0])
+    loss, log_prob, zloss, lse = (np.zeros(n, np.float32) for n in (1, 4, 1, 2))
+    status, size, executor = aclnn.aclnnCrossEntropyLossGetWorkspaceSize(
+        x, target, None, "sum", -100, 0.0, 0.5, True, loss, log_prob.reshape(2, 2), zloss, lse
+    )
+    assert (status, size) == (0, 0)
+    assert aclnn.aclSetAclOpExecutorRepeatable(executor) == 0
+    for _ in range(2):
+        assert aclnn.aclnnCrossEntropyLoss(None, 0, executor, None) == 0
+        assert acl.aclrtSynchronizeStream(None) == 0
+        found = openaclnn.cross_entropy_loss(
+            x, target, reduction="sum", lse_square_scale_for_zloss=0.5, return_zloss=True
+        )
+        for own, known in zip((loss, log_prob, zloss, lse), found, strict=True):
+            np.testing.assert_array_equal(own, known.reshape(-1))
+        x += 1
+    assert aclnn.aclDestroyAclOpExecutor(executor) == 0
