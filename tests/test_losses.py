@@ -257,3 +257,27 @@ def test_a_repeatable_executor_with_several_outputs() -> None:
             np.testing.assert_array_equal(own, known.reshape(-1))
         x += 1
     assert aclnn.aclDestroyAclOpExecutor(executor) == 0
+
+
+@dtypes
+def test_likelihoods_have_one_order_whatever_the_threads(dtype: DType) -> None:
+    rng = np.random.default_rng(9)
+    x = rng.normal(size=(2, 5, 100, 201)).astype(dtype.numpy)
+    target = rng.integers(0, 5, (2, 100, 201))
+    weight = (0.5 + rng.random(5)).astype(dtype.numpy)
+    before = openaclnn.get_num_threads()
+    found = set()
+    try:
+        for threads in (1, 2, 3, 5):
+            openaclnn.set_num_threads(threads)
+            for given in (x, x.transpose(0, 1, 3, 2).copy().transpose(0, 1, 3, 2)):
+                losses = openaclnn.nll_loss2d(given, target, weight)
+                assert_matches_oracle(
+                    openaclnn.find_operator("nll_loss2d"),
+                    {"self": given, "target": target, "weight": weight},
+                    losses,
+                )
+                found.add((given is x, b"".join(own.tobytes() for own in losses)))
+    finally:
+        openaclnn.set_num_threads(before)
+    assert len(found) == 2

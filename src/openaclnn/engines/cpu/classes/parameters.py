@@ -58,7 +58,7 @@ def pack(
     words = [0] * len(slots)
     shape = (1,) * (AXES - len(plan.shape)) + plan.shape
     words[: 3 + AXES] = plan.classes, plan.numbers["ignore_index"], math.prod(shape), *shape
-    for number, operand in enumerate((*plan.inputs, plan.output), FIRST_OPERAND):
+    for number, operand in enumerate(plan.operands, FIRST_OPERAND):
         item, first = operand.dtype.itemsize, operands[operand.parameter]
         missing = (0,) * (AXES - len(operand.strides))
         steps = (operand.offset, operand.class_stride, *missing, *operand.strides)
