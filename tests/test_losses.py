@@ -173,6 +173,13 @@ def test_nothing_counts(dtype: DType) -> None:
             np.testing.assert_array_equal(loss.astype(np.float32), expected_of_none)
 
 
+def test_pixels_without_classes_have_no_loss() -> None:
+    x, target = np.zeros((1, 0, 2, 2), np.float32), np.zeros((1, 2, 2), np.int64)
+    found = openaclnn.nll_loss2d(x, target, np.zeros(0, np.float32), reduction="none")
+    np.testing.assert_array_equal(found.out, np.zeros((1, 2, 2)))
+    assert found.total_weight == 0
+
+
 def test_confident_predictions_keep_their_digits() -> None:
     logits = np.float32([[0, -30], [0, -80], [25, 0]])
     found = openaclnn.cross_entropy_loss(logits, np.array([0, 0, 0]), reduction="none")

@@ -128,8 +128,13 @@ def _call_for_several(operator: Operator, call: Call, arguments: Mapping[str, An
     written = {operand.parameter for operand in plan.outputs}
     kept = []
     for (name, own, finish), asked in zip(results, given, strict=True):
-        if asked is None and name not in written and not call.tensor(name).empty:
-            own = None
+        if asked is None and not call.tensor(name).empty:
+            if plan.empty:
+                own[...] = (
+                    0  # nobody writes there, and what memory held before is nobody's business
+                )
+            elif name not in written:
+                own = None
         kept.append(own if own is None or finish is None else finish(own))
     return operator.result_type(*kept)
 
