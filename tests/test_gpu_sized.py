@@ -219,6 +219,36 @@ if MODE == "interpret":
 
         return {name: own if name == "out" else moved(own) for name, own in arguments.items()}
 
+    @dtypes
+    @pytest.mark.parametrize("off", [0, 1, 3])
+    def test_planes_that_begin_anywhere(
+        dtype: DType, off: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The kernel of odd images has the bits of the other, and writes nothing else."""
+        from openaclnn.engines.gpu import pixels
+
+        (operator,) = (own for own in OPERATORS if own.workloads.PATTERN == "pixels")
+        monkeypatch.setattr(pixels, "PLANE_BLOCK", 32)
+        for shape in ((2, 5, 3, 7), (1, 26, 9, 5), (3, 9, 1, 33), (1, 1, 5, 5)):
+            for variant in variants_of(operator):
+                arguments = made(operator, dtype, shape, variant)
+                stray = np.resize(
+                    [-100, shape[1], 2**32, -1, 0], arguments["target"][..., ::3].shape
+                )
+                arguments["target"][..., ::3] = stray
+                memory = np.full(arguments["out"].size + 64, 7, dtype.numpy)
+                arguments["out"] = memory[32 + off :][: arguments["out"].size].reshape(shape)
+                plan, addresses = planned(operator, arguments)
+                found = []
+                for few in (1 << 40, 4):
+                    monkeypatch.setattr(pixels, "FEW_PIXELS", few)
+                    for run in (gpu.prepare(plan), gpu.sized(plan)):
+                        memory.fill(7)
+                        more = () if len(found) % 2 == 0 else (shape, ())
+                        assert run(addresses, 0, *more) == 0  # type: ignore[misc]
+                        found.append(memory.tobytes())
+                assert len(set(found)) == 1
+
     def test_every_form_of_smooth_l1() -> None:
         (operator,) = (own for own in OPERATORS if "smooth" in own.python_name)
         for beta in (0.0, 0.7, 1.0, 1e300):

@@ -5,6 +5,7 @@ pixels, whose targets stay in the second-level cache, chunk of classes after chu
 (8,150,512,512) from 0.95 (FLOAT) and 0.87 (BF16) of a copy's bandwidth to 1.03 and 1.02; a program
 that wrote all classes of its pixels kept as many places of the output open as there are images.
 Where targets or gradients lie transposed, a block of pixels has two axes, so that whole lines are read.
+Class planes that begin off a vector's bounds, as those of odd images do, have a kernel of their own (`plane_kernel.py`).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any, NamedTuple
 
 from openaclnn.core.plan import Operand, Plan
 from openaclnn.engines.gpu.launch import (
+    VECTOR_BYTES,
     Family,
     Launch,
     Sizes,
@@ -23,6 +25,7 @@ from openaclnn.engines.gpu.launch import (
 )
 from openaclnn.engines.gpu.operands import INT32_LIMIT, ignored, slots_of, step_of, stride_of
 from openaclnn.engines.gpu.pixel_kernel import nll_loss2d_backward
+from openaclnn.engines.gpu.plane_kernel import nll_loss2d_backward_planes
 from openaclnn.engines.gpu.queues import SizedRunner, lies_row_major, queue_of
 from openaclnn.engines.gpu.runners import runner_of
 from openaclnn.engines.gpu.steps import Runner
@@ -32,6 +35,12 @@ from openaclnn.engines.gpu.sums import NO_SUMS, sized_with_sums, sum_launches, s
 # and four times gave (2,80,2048,2048) 0.86 and 0.72 instead of 0.97, as targets left the cache.
 PANEL_PIXELS = 1 << 19
 CHUNK_CLASSES = {2: 16, 4: 8, 8: 8}  # by the output's itemsize; see pixel_tile
+
+
+# Of planes that begin anywhere, by the output's itemsize: elements of a vector, classes of a chunk at most.
+PLANES = {2: (8, 24), 4: (8, 12), 8: (4, 12)}
+PLANE_BLOCK, PLANE_WARPS = 1024, 8
+FEW_PIXELS = 4 * PLANE_BLOCK  # a plane of fewer is mostly borders
 
 
 class Tile(NamedTuple):
@@ -98,7 +107,7 @@ class _Pixels:
             follows=sums is not None,
         )
         self.itemsize = plan.output.dtype.itemsize
-        self._weight_stride = weight_stride
+        self.weight_stride = weight_stride
 
     def sizes(
         self, shape: tuple[int, int, int], classes: int,
@@ -142,7 +151,7 @@ class _Pixels:
                 pixels // pixels_unit, second // seconds_unit, second_blocks, panels, panel_blocks,
                 classes, -(-classes // chunks), chunks,
                 *[stride // read_unit for stride in read], *[stride // unit for stride in written],
-                self._weight_stride, ignored(ignore_index),
+                self.weight_stride, ignored(ignore_index),
             ),
             (
                 parts, step_of(target_pixel), step_of(target_second),
@@ -151,6 +160,43 @@ class _Pixels:
                 chunks > 1, reach >= INT32_LIMIT, tall, across, wide,
             ),
             warps,
+        )  # fmt: skip
+
+
+class _Planes:
+    """The kernel for class planes that begin off a vector's bounds, whatever the sizes."""
+
+    def __init__(self, pixels: _Pixels) -> None:
+        slots = tuple(slot and slot._replace(wide=False) for slot in pixels.family.slots)
+        self.family = pixels.family._replace(kernel=nll_loss2d_backward_planes, slots=slots)
+        self.vector, self.most = PLANES[pixels.itemsize]
+        self.aligned = VECTOR_BYTES // pixels.itemsize
+        self._weight_stride = pixels.weight_stride
+
+    def serves(
+        self, pixels: int, target: Strides, gradient: Strides, out: Strides, single: bool
+    ) -> bool:
+        """Whether pixels lie side by side everywhere, and planes begin off a vector's bounds."""
+        dense = out[2] == target[2] == 1 and (single or gradient[2] == 1)
+        return dense and pixels >= FEW_PIXELS and out[3] % self.aligned != 0
+
+    def sizes(
+        self, shape: tuple[int, int, int], classes: int,
+        target: Strides, gradient: Strides, out: Strides, ignore_index: int, parts: int,
+    ) -> Sizes:  # fmt: skip
+        first, second, pixels = shape
+        # Blocks are shifted back by less than a vector, so that the last may need one more.
+        blocks = -(-(pixels + self.vector - 1) // PLANE_BLOCK)
+        chunks = -(-classes // self.most)
+        return (
+            first * second * chunks * blocks,
+            (
+                pixels, second, blocks, classes, -(-classes // chunks), chunks,
+                *target[:2], *gradient[:2], *out[:2], out[3],
+                self._weight_stride, ignored(ignore_index),
+            ),
+            (parts, self.vector, PLANE_BLOCK),
+            PLANE_WARPS,
         )  # fmt: skip
 
 
@@ -168,12 +214,14 @@ def runner(plan: Plan) -> Runner:
     sums = sum_launches(plan, weight.parameter) if _is_summed(plan) else NO_SUMS
     kernel = _Pixels(plan, sums.slot, weight.class_stride)
     first, second, pixels = (*(1,) * (3 - len(plan.shape)), *plan.shape)
-    sizes = kernel.sizes(
-        (first, second, pixels), plan.classes,
-        _strides(target), _strides(gradient), _strides(plan.output), plan.numbers["ignore_index"],
-        sums.parts,
-    )  # fmt: skip
-    return runner_of([*sums.launches, Launch(kernel.family, *sizes)], sums.scratch)
+    strides = _strides(target), _strides(gradient), _strides(plan.output)
+    planes = _Planes(kernel)
+    odd = planes.serves(pixels, *strides, gradient.role == "single")
+    own: _Pixels | _Planes = planes if odd else kernel
+    sizes = own.sizes(
+        (first, second, pixels), plan.classes, *strides, plan.numbers["ignore_index"], sums.parts
+    )
+    return runner_of([*sums.launches, Launch(own.family, *sizes)], sums.scratch)
 
 
 def sized(plan: Plan) -> SizedRunner | None:
@@ -199,10 +247,15 @@ def sized(plan: Plan) -> SizedRunner | None:
             read, out = (0, pixels, 1, 0), (0, classes * pixels, 1, pixels)
             axes = 1, images, pixels
         gradient = one if single else read
+        if planes.serves(pixels, read, gradient, out, single):
+            sizes = planes.sizes(axes, classes, read, gradient, out, ignore_index, parts)
+            queue_planes(addresses, stream, *sizes)
+            return
         sizes = kernel.sizes(axes, classes, read, gradient, out, ignore_index, parts)
         queue(addresses, stream, *sizes)
 
-    queue = queue_of(kernel.family)
+    planes = _Planes(kernel)
+    queue, queue_planes = queue_of(kernel.family), queue_of(planes.family)
     if summed:
         return sized_with_sums(plan, weight, main)
 
