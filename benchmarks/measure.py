@@ -1,7 +1,8 @@
 """Timing: contenders take turns round by round in one process, in an order that rotates.
 
-Before a sample the caller pauses, so that threads another contender left spinning go to sleep, and runs
-the contender once untimed if that is cheap; so every contender is timed warm and alone.
+Before a sample the caller pauses, and runs the contender once untimed if that is cheap; so every contender is
+timed warm. OpenMP's threads, which PyTorch's operators leave spinning, sleep by then on ARM; on x86-64 they spin
+longer, and whoever is next meets them, as in training.
 """
 
 from __future__ import annotations
