@@ -61,7 +61,7 @@ def command_line() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="TEXT",
-        help="cases whose operator, variant, regime and dtype contain this, as --list names them; may be repeated",
+        help="cases with this, from a word's start, in their name, as --list tells it; may be repeated",
     )
     add(
         "--dtype",

@@ -172,14 +172,17 @@ def _row(
 
 
 def relate_odd(rows: Sequence[dict[str, Any]]) -> None:
-    """Enter what part of the round neighbour's throughput each contender reaches, where the run has both."""
+    """Enter what part of the round neighbour's throughput each contender reaches, where the run has both.
+
+    Each beside the copy in its own rounds, since the two were not timed in the same.
+    """
 
     def key(row: dict[str, Any], regime: str) -> tuple[Any, ...]:
         parts = ("operator", "variant", "dtype", "contender", "threads")
         return regime, *(row[part] for part in parts)
 
-    known = {key(row, row["regime"]): row["gbps"] for row in rows if row["gbps"]}
+    known = {key(row, row["regime"]): row["of_copy"] for row in rows if row["of_copy"]}
     for row in rows:
         near = known.get(key(row, row["beside"]))
-        if near and row["gbps"]:
-            row["of_round"] = row["gbps"] / near
+        if near and row["of_copy"]:
+            row["of_round"] = row["of_copy"] / near

@@ -59,15 +59,17 @@ class Settings:
 
 
 def matching(items: Sequence[Any], only: Sequence[str]) -> list[Any]:
-    """The items whose title contains one of the texts; of a text that is a title, that one alone."""
+    """The items in whose title one of the texts begins with a word; of a text that is a title, that one alone."""
     titles = [title_of(item).lower() for item in items]
-    wanted = [text.lower() for text in only]
+    wanted = [text.lower().lstrip() for text in only]
     exact = set(wanted) & set(titles)
-    return [
-        item
-        for item, title in zip(items, titles, strict=True)
-        if not wanted or any(title == text or (text not in exact and text in title) for text in wanted)
-    ]  # fmt: skip
+
+    def fits(title: str) -> bool:
+        return any(
+            title == text or (text not in exact and f" {text}" in f" {title}") for text in wanted
+        )
+
+    return [item for item, title in zip(items, titles, strict=True) if not wanted or fits(title)]
 
 
 def title_of(item: Any) -> str:
