@@ -203,7 +203,7 @@ raise SystemExit(__main__.main(only))
 def test_accuracy_and_speed_are_measured(copy: Copy) -> None:
     told = copy.python("-c", BENCHMARKS)
     for way in ("cpu", "cpu out=", "cpu two-phase", "numpy"):
-        assert re.search(rf" {way} +[\d.]+ [mu]s", told), told
+        assert re.search(rf" {way} +caller( of \d+)? +[\d.]+ [mu]s", told), told
 
 
 def suites() -> dict[str, tuple[str, list[str]]]:
