@@ -36,11 +36,13 @@ def command_of(arguments: Sequence[str]) -> str:
 
 
 def narrowed(command: str, operator: str) -> str:
-    """The command for an operator's speed alone, of one that is not narrowed already."""
+    """The command for an operator's speed alone; its own filters stay."""
     words = shlex.split(command)
-    if "--section" not in words:
-        words += ["--section", "speed"]
-    return shlex.join(words if "--only" in words else [*words, "--only", operator])
+    while "--section" in words:
+        at = words.index("--section")
+        del words[at : at + 2]
+    only = [] if "--only" in words else ["--only", operator]
+    return shlex.join([*words, "--section", "speed", *only])
 
 
 def merged(reports: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -64,11 +64,15 @@ def _table(
             teams.setdefault(key, {})[row["team"]] = None
     order = list(dict.fromkeys(regime for regime, _ in values))  # the threads of a regime together
     lines = [
-        [key[0], f"{key[1] or ''} {', '.join(teams[key])}".strip(),
+        [key[0], _threads(key[1], ", ".join(teams[key])),
          *(_cell(values[key].get(operator, [])) for operator in operators)]
         for key in sorted(values, key=lambda key: order.index(key[0]))
     ]  # fmt: skip
     return ShortTable(title, ["regime", "threads", *operators], lines)
+
+
+def _threads(count: int, teams: str) -> str:
+    return f"{count} ({teams})" if count else teams
 
 
 def _cell(values: Sequence[float]) -> str:

@@ -459,7 +459,7 @@ def test_numbers_of_threads(restored_threads: None, capsys: Any) -> None:
     assert {row["team"] for row in ours if row["threads"] == 2} == {many}
     assert "ours up to 2" in results["threads"]
     [table, *_] = short_tables(results["rows"])
-    assert [line[:2] for line in table.lines] == [["wide", "1 caller"], ["wide", f"2 {many}"]]
+    assert [line[:2] for line in table.lines] == [["wide", "1 (caller)"], ["wide", f"2 ({many})"]]
 
 
 def test_small_problems_run_on_their_caller() -> None:
@@ -592,7 +592,8 @@ def test_commands_can_be_pasted_on_any_machine() -> None:
     given = ["--only", "a b", "--json", "/home/x/a.json", "--markdown=/tmp/b.md", "--csv", "c.csv"]
     assert command_of(given) == ".venv/bin/python -m benchmarks --only 'a b'"
     assert narrowed(command_of(given), "op").endswith("--only 'a b' --section speed")
-    assert narrowed(command_of(["--section", "speed"]), "op").endswith("--section speed --only op")
+    wider = command_of(["--section", "calls", "--section", "speed", "--device", "cuda"])
+    assert narrowed(wider, "op") == f"{command_of(['--device', 'cuda'])} --section speed --only op"
 
 
 def test_the_page_has_the_short_tables_first_and_a_command_for_each_part(
