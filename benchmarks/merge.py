@@ -8,7 +8,6 @@ from typing import Any
 
 from benchmarks.calls import relate
 from benchmarks.cells import Row
-from benchmarks.runner import relate_odd
 
 __all__ = ["command_of", "merged", "narrowed"]
 
@@ -68,7 +67,6 @@ def _together(group: Sequence[dict[str, Any]]) -> dict[str, Any]:
             [row | {"command": results["command"]} for results in group for row in results[name]],
             keys,
         )
-    relate_odd(whole["rows"])
     relate(whole["calls"])
     return whole
 

@@ -40,8 +40,8 @@ of our own or of PyTorch's OpenMP.
 `x` columns are the median over the rounds of PyTorch's time divided by ours in the same round: above 1 we are faster. GB/s counts the bytes
 that any implementation must move (inputs once, output once), and `of copy` compares with a plain copy timed in the same rounds,
 which moves as many bytes; where elements do not lie side by side (`sliced`) that counts what lies between
-them too, as memory moves whole lines (64 bytes here, 32 on a GPU). `of round` is `of copy` at an odd size over that at the round size
-beside it. `torch.compile` is the formula compiled, `torch.compile ops` the operators that autograd would run, compiled.
+them too, as memory moves whole lines (64 bytes here, 32 on a GPU). `of round` is the throughput at an odd size over that at the
+round size beside it, both ours into `out=` and timed in the same rounds. `torch.compile` is the formula compiled, `torch.compile ops` the operators that autograd would run, compiled.
 
 Results are checked before they are timed, against the float64 reference. A `!` marks a case during which other processes took cores from
 the benchmark: do not trust its ratios. A `{INEXACT}` marks a comparison with a result of PyTorch's that failed the check that ours passed.

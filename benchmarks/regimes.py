@@ -22,7 +22,7 @@ class Regime:
     reason: str
     layout: str = "contiguous"
     family: str = ""  # under which short tables count it; else its name
-    beside: str = ""  # the regime of the round size that it is compared with
+    near: tuple[int, ...] = ()  # the round size that it is compared with, in the same rounds
     headline: bool = False  # the one that --headline shows
     all_variants: bool = False  # else the first variant, the most important one
     all_dtypes: bool = True  # else FLOAT
@@ -42,7 +42,6 @@ _MIDDLE = "tens of microseconds: waking threads costs as much as the work"
 _LARGE = "far beyond every cache, twice the headline's"
 _ODD = "rows and planes that begin anywhere in a cache line, as people's sizes have it"
 _START = "views that start one element into their memory"
-_ROUND = "the neighbouring size whose rows and planes are aligned"
 
 
 def _tiny(shape: tuple[int, ...]) -> Regime:
@@ -73,18 +72,13 @@ def _headline(name: str, shape: tuple[int, ...], reason: str) -> Regime:
     )
 
 
-def _odd(name: str, shape: tuple[int, ...], near: tuple[int, ...]) -> tuple[Regime, Regime]:
-    """An odd size and its round neighbour; a filter that names the one finds both."""
-    other = f"round beside odd {name}"
-    return (
-        Regime(f"odd {name}", shape, _ODD, family="odd", beside=other),
-        Regime(other, near, _ROUND, family="round beside odd"),
-    )
+def _odd(name: str, shape: tuple[int, ...], near: tuple[int, ...]) -> Regime:
+    return Regime(f"odd {name}", shape, _ODD, family="odd", near=near)
 
 
 _ODD_LENGTH = (
-    *_odd("length", ((1 << 24) + 1,), (1 << 24,)),
-    Regime("odd start", (1 << 24,), _START, "shifted", "odd", beside="round beside odd length"),
+    _odd("length", ((1 << 24) + 1,), (1 << 24,)),
+    Regime("odd start", (1 << 24,), _START, "shifted", "odd", (1 << 24,)),
 )
 _POWERS = range(10, 27, 2)
 _MIDDLES = range(17, 21)
@@ -114,9 +108,9 @@ _CPU: dict[str, tuple[Regime, ...]] = {
         *(_scaling(f"2^{power}", (1 << (power - 10), 1 << 10)) for power in _POWERS),
         *(_middle(f"2^{power}", (1 << (power - 10), 1 << 10)) for power in _MIDDLES),
         _large("32k", (1024, 32000)),
-        *_odd("5001", (2048, 5001), (2048, 5120)),
-        *_odd("50257", (256, 50257), (256, 50304)),
-        *_odd("151643", (96, 151643), (96, 151936)),
+        _odd("5001", (2048, 5001), (2048, 5120)),
+        _odd("50257", (256, 50257), (256, 50304)),
+        _odd("151643", (96, 151643), (96, 151936)),
     ),
     "pixels": (
         _tiny((1, 4, 2, 2)),
@@ -134,9 +128,9 @@ _CPU: dict[str, tuple[Regime, ...]] = {
             _middle(f"2^{power}", (1, 16, 1 << (power // 2 - 2), 1 << ((power + 1) // 2 - 2)))
             for power in _MIDDLES
         ),
-        *_odd("769", (2, 19, 769, 769), (2, 19, 768, 768)),
-        *_odd("513", (4, 21, 513, 513), (4, 21, 512, 512)),
-        *_odd("1025", (1, 19, 1025, 2049), (1, 19, 1024, 2048)),
+        _odd("769", (2, 19, 769, 769), (2, 19, 768, 768)),
+        _odd("513", (4, 21, 513, 513), (4, 21, 512, 512)),
+        _odd("1025", (1, 19, 1025, 2049), (1, 19, 1024, 2048)),
     ),
 }
 
@@ -158,9 +152,9 @@ _CUDA: dict[str, tuple[Regime, ...]] = {
         Regime("vocabulary 128k", (4096, 128256), "a large vocabulary: long rows", compiled=True),
         Regime("transposed", (16384, 4096), _TRANSPOSED, "transposed"),
         Regime("sliced", (8192, 16000), _SLICED, "sliced"),
-        *_odd("5001", (30000, 5001), (30000, 5120)),
-        *_odd("50257", (1000, 50257), (1000, 50304)),
-        *_odd("151643", (1000, 151643), (1000, 151936)),
+        _odd("5001", (30000, 5001), (30000, 5120)),
+        _odd("50257", (1000, 50257), (1000, 50304)),
+        _odd("151643", (1000, 151643), (1000, 151936)),
     ),
     "pixels": (
         _tiny((1, 4, 2, 2)),
@@ -168,9 +162,9 @@ _CUDA: dict[str, tuple[Regime, ...]] = {
         Regime("150 classes", (8, 150, 512, 512), "segmentation with many classes", compiled=True),
         Regime("transposed", (32, 21, 512, 512), _TRANSPOSED, "transposed"),
         Regime("sliced", (32, 21, 512, 512), _SLICED, "sliced"),
-        *_odd("769", (16, 19, 769, 769), (16, 19, 768, 768)),
-        *_odd("513", (16, 21, 513, 513), (16, 21, 512, 512)),
-        *_odd("1025", (4, 19, 1025, 2049), (4, 19, 1024, 2048)),
+        _odd("769", (16, 19, 769, 769), (16, 19, 768, 768)),
+        _odd("513", (16, 21, 513, 513), (16, 21, 512, 512)),
+        _odd("1025", (4, 19, 1025, 2049), (4, 19, 1024, 2048)),
     ),
 }
 

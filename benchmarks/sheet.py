@@ -21,7 +21,16 @@ _ABOUT = (
 def sheet(reports: Iterable[dict[str, Any]]) -> str:
     """The text of the file."""
     target = io.StringIO()
-    names = ("machine", "mode", "date", "shape", *_ABOUT, *(f"x {peer}" for peer in PEERS), "note")
+    names = (
+        "machine",
+        "mode",
+        "date",
+        "shape",
+        "round shape",
+        *_ABOUT,
+        *(f"x {peer}" for peer in PEERS),
+        "note",
+    )
     lines = csv.DictWriter(target, names, lineterminator="\n")
     lines.writeheader()
     for results in reports:
@@ -31,7 +40,7 @@ def sheet(reports: Iterable[dict[str, Any]]) -> str:
             ratios = {f"x {peer}": _told(row["ratios"].get(peer)) for peer in PEERS}
             lines.writerow(
                 {"machine": where, "mode": results["mode"], "date": results["date"],
-                 "shape": size(row["shape"]), "note": row["note"], **known, **ratios}
+                 "shape": size(row["shape"]), "round shape": size(row["near"]), "note": row["note"], **known, **ratios}
             )  # fmt: skip
     return target.getvalue()
 

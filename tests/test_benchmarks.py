@@ -21,6 +21,7 @@ import pytest
 from benchmarks import __main__ as command
 from benchmarks import machine
 from benchmarks.calls import all_calls, relate, run_calls
+from benchmarks.cases import run_case
 from benchmarks.changes import CHANGES, CallRegime, Turn
 from benchmarks.contenders import COPY, Contender, build_contenders, engine_states
 from benchmarks.first_call import first_calls, peak_memory
@@ -30,7 +31,7 @@ from benchmarks.page import markdown
 from benchmarks.problems import build, bytes_moved, load_torch
 from benchmarks.regimes import LAYOUTS, REGIMES, Regime, shrink
 from benchmarks.report import console_tables, disturbed, find_wrong
-from benchmarks.runner import ALONE, relate_odd, run, run_case
+from benchmarks.runner import ALONE, run
 from benchmarks.selection import (
     SECTIONS,
     Case,
@@ -62,7 +63,7 @@ SETTINGS = Settings(
     command="a test",
 )  # fmt: skip
 ROW_FIELDS = {
-    "operator", "variant", "regime", "family", "reason", "beside", "layout", "shape", "dtype", "bytes", "touched",
+    "operator", "variant", "regime", "family", "reason", "near", "layout", "shape", "dtype", "bytes", "touched",
     "contender", "ours", "engine", "threads", "team", "status", "note", "gbps", "of_copy", "of_round", "ratios",
     "inexact", "others_cores", "disturbed",
 }  # fmt: skip
@@ -81,7 +82,7 @@ def tiny_case(pattern: str = "elementwise", dtype: DType = FLOAT) -> Case:
 @pytest.fixture(autouse=True)
 def one_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests may run on a busy machine: nothing here depends on the times."""
-    monkeypatch.setattr("benchmarks.runner.ATTEMPTS", 1)
+    monkeypatch.setattr("benchmarks.cases.ATTEMPTS", 1)
 
 
 @pytest.fixture
@@ -310,19 +311,20 @@ def test_regimes_cover_every_pattern_and_shrink_keeps_the_classes() -> None:
                     assert small[1] == regime.shape[1]
 
 
-def test_odd_sizes_have_a_round_neighbour_that_the_same_filter_finds() -> None:
+def test_odd_sizes_have_a_round_neighbour() -> None:
     for device, table in REGIMES.items():
         for pattern, regimes in table.items():
             odd = [regime for regime in regimes if regime.family == "odd"]
             assert len(odd) >= (2 if pattern == "elementwise" else 3)
-            names = {regime.name: regime for regime in regimes}
             for regime in odd:
-                near = names[regime.beside]
-                assert near.family == "round beside odd"
-                assert len(near.shape) == len(regime.shape)
+                assert len(regime.near) == len(regime.shape)
+                assert math.prod(regime.near) == pytest.approx(math.prod(regime.shape), rel=0.03)
+                last = regime.near[-1]
+                assert last & -last >= 128
                 assert any(length % 2 for length in regime.shape) or regime.layout == "shifted"
-        found = {case.regime.family for case in select(Settings(device=device, only=("odd",)))}
-        assert found == {"odd", "round beside odd"}
+        found = select(Settings(device=device, only=("odd",)))
+        assert {case.regime.family for case in found} == {"odd"}
+        assert {case.operator.name for case in found} == {each.name for each in registry()}
 
 
 def test_views_that_start_one_element_in() -> None:
@@ -343,19 +345,43 @@ def test_views_that_start_one_element_in() -> None:
         assert moved.out.base is not None
 
 
-def test_odd_rows_are_related_to_their_round_neighbours() -> None:
-    row = {"operator": "x", "variant": "a", "dtype": "FLOAT", "contender": "cpu", "threads": 1}
-    odd = row | {
-        "regime": "odd 3",
-        "beside": "round beside odd 3",
-        "of_copy": 0.72,
-        "of_round": None,
-    }
-    near = row | {"regime": "round beside odd 3", "beside": "", "of_copy": 0.8, "of_round": None}
-    other = near | {"threads": 2, "of_copy": 0.1}
-    rows = [odd, other, near]
-    relate_odd(rows)
-    assert [row["of_round"] for row in rows] == [pytest.approx(0.9), None, None]
+ODD = Regime("odd 5", (3, 5), "a test", family="odd", near=(3, 4))
+
+
+def test_odd_sizes_are_timed_beside_round_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    case = replace(tiny_case(), regime=ODD)
+
+    def constant(contenders: Any, *_: Any) -> dict[str, Timing]:
+        """The round size, of four fifths of the elements, takes half the time."""
+        seconds = {c.name: 0.5 if c.name.endswith(", round") else 1.0 for c in contenders}
+        return {n: Timing(1, 1, 0, {0: Sample(s, s)}) for n, s in seconds.items()}
+
+    monkeypatch.setattr("benchmarks.cases.interleave", constant)
+    rows = run_case(case, SETTINGS, ["numpy"], None)
+    assert [row["contender"] for row in rows] == ["numpy", "numpy out=", COPY]
+    expected = 0.5 * 5 / 4
+    assert [row["of_round"] for row in rows] == [None, pytest.approx(expected), None]
+    assert all(row["near"] == [3, 4] for row in rows)
+    [*_, odd] = short_tables(rows)
+    assert odd.title.startswith("Odd sizes")
+    assert odd.lines[0][0] == "odd 5"
+    assert odd.lines[0][2] == f"{expected:.2f} / {expected:.2f}"
+
+
+def test_ours_is_wrong_where_it_fails_at_the_round_size() -> None:
+    def factory(problem: Any, *given: Any, **options: Any) -> list[Contender]:
+        if problem.shape == ODD.shape:
+            return build_contenders(problem, ["numpy"], None)
+        return [c for c in wrong_factory(problem, ["numpy"], None) if c.name == "off"] + [
+            replace(c, name="numpy out=")
+            for c in wrong_factory(problem, ["numpy"], None)
+            if c.name == "gap"
+        ]
+
+    rows = run_case(replace(tiny_case(), regime=ODD), SETTINGS, ["numpy"], None, factory)
+    states = {row["contender"]: row["status"] for row in rows}
+    assert states == {"numpy": "ok", "numpy out=": "WRONG", COPY: "ok"}
+    assert any("at the round size" in row["note"] for row in rows)
 
 
 def test_selection() -> None:
@@ -475,8 +501,8 @@ def test_alone_pytorch_is_never_loaded(tmp_path: Path) -> None:
              "--section", "speed", "--section", "calls", "--json", str(target)]  # fmt: skip
     program = f"""
 import sys
-from benchmarks import __main__, runner
-runner.ATTEMPTS = 1
+from benchmarks import __main__, cases
+cases.ATTEMPTS = 1
 assert __main__.main({given!r}) == 0
 assert "torch" not in sys.modules
 sys.modules["torch"] = sys

@@ -70,7 +70,7 @@ def test_every_row_of_speed_says_the_filter_that_makes_it() -> None:
 def test_the_table_of_speed_is_made_from_results(tmp_path: Path) -> None:
     row = {
         "operator": "elu_backward", "variant": "result", "regime": "bandwidth", "engine": "cpu", "ours": True,
-        "contender": "cpu out=", "median_us": 1.0, "of_copy": 0.96, "beside": "",
+        "contender": "cpu out=", "median_us": 1.0, "of_copy": 0.96,
     }  # fmt: skip
     rows = [
         row | {"threads": count, "dtype": dtype, "ratios": {"torch": 9.0, "torch out=": ratio * count}}

@@ -187,10 +187,10 @@ def test_compiled_c_calls_it(copy: Copy) -> None:
 
 BENCHMARKS = """
 import openaclnn
-from benchmarks import __main__, accuracy, runner
+from benchmarks import __main__, accuracy, cases
 from openaclnn.core.dtypes import FLOATS
 
-runner.ATTEMPTS = 1
+cases.ATTEMPTS = 1
 operator = openaclnn.find_operator("sigmoid_backward")
 for dtype in FLOATS:
     row = accuracy.measure(operator, "output", dtype)
