@@ -1,8 +1,7 @@
 """Timing: contenders take turns round by round in one process, in an order that rotates.
 
-Before a sample the caller pauses, and runs the contender once untimed if that is cheap; so every contender is
-timed warm. OpenMP's threads, which PyTorch's operators leave spinning, sleep by then on ARM; on x86-64 they spin
-longer, and whoever is next meets them, as in training.
+Before a sample a contender runs once untimed if that is cheap, so that it is timed warm. Nothing rests in between: on x86-64
+OpenMP's threads spin for milliseconds after each of PyTorch's operators, and whoever is next meets them, as in training.
 """
 
 from __future__ import annotations
@@ -105,7 +104,6 @@ def interleave(
     clock: Clock,
     rounds: int,
     budget_seconds: float = 2.0,
-    pause_seconds: float = 2e-3,
     inner: int = 0,
 ) -> dict[str, Timing]:
     """Time contenders against each other; `budget_seconds` bounds what one slow contender may take.
@@ -128,7 +126,6 @@ def interleave(
                 timing = timings[contender.name]
                 if turn >= timing.turns:
                     continue
-                time.sleep(pause_seconds)
                 with contender.chosen():
                     if timing.warm_up:
                         clock.sample(contender.warm_up or contender.call, timing.warm_up)

@@ -31,17 +31,17 @@ INTRODUCTION = f"""# Benchmarks
 
 Written by `python -m benchmarks --report RESULTS.json ... --markdown docs/benchmarks.md`; do not edit.
 
-Times are per call, the median and the quartiles of the rounds. In each round every contender takes its turn in one
-process, PyTorch's operators among them (beside PyTorch), and the order rotates; `--alone` times ours and the copy in a process
-that never loads PyTorch. Before a turn the process rests for 2 ms, which on x86-64 is less than OpenMP's threads go on spinning after
-PyTorch's operators: ours meets them there as it does in training. `threads` says who ran a problem: its caller, or so many threads
-of our own or of PyTorch's OpenMP.
+Times are per call, the median and the quartiles of the rounds. In each round every contender takes its turn in one process, PyTorch's
+operators among them (beside PyTorch), and the order rotates. Nothing rests in between: on x86-64 OpenMP's threads spin for
+milliseconds after each of PyTorch's operators, and ours meets them as it does in training. `--alone` times ours and the copy in a
+process that never loads PyTorch. `threads` says who ran a problem: its caller, or so many threads of our own or of PyTorch's OpenMP.
 
 `x` columns are the median over the rounds of PyTorch's time divided by ours in the same round: above 1 we are faster. GB/s counts the bytes
 that any implementation must move (inputs once, output once), and `of copy` compares with a plain copy timed in the same rounds,
 which moves as many bytes; where elements do not lie side by side (`sliced`) that counts what lies between
 them too, as memory moves whole lines (64 bytes here, 32 on a GPU). `of round` is the throughput at an odd size over that at the
-round size beside it, both ours into `out=` and timed in the same rounds. `torch.compile` is the formula compiled, `torch.compile ops` the operators that autograd would run, compiled.
+round size beside it, both ours into `out=` and timed in the same rounds. `torch.compile` is the formula compiled,
+`torch.compile ops` the operators that autograd would run, compiled.
 
 Results are checked before they are timed, against the float64 reference. A `!` marks a case during which other processes took cores from
 the benchmark: do not trust its ratios. A `{INEXACT}` marks a comparison with a result of PyTorch's that failed the check that ours passed.

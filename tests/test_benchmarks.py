@@ -276,7 +276,7 @@ def test_turns_rotate_and_are_taken_round_by_round() -> None:
     contenders = [Contender(name, lambda name=name: name) for name in "abc"]  # type: ignore[misc]
     assert [each.name for each in rotated(contenders, 4)] == ["b", "c", "a"]
     clock = Recorder()
-    timings = interleave(contenders, clock, rounds=3, pause_seconds=0.0)
+    timings = interleave(contenders, clock, rounds=3)
     assert "".join(clock.order) == "abc" + "abc" + "bca" + "cab"  # calibration, then the rounds
     assert all(len(timing.samples) == 3 for timing in timings.values())
 
