@@ -599,3 +599,15 @@ def test_any_numbers_have_the_bits_of_the_full_way(dtype: Any, taken: list[bool]
                 both(openaclnn.smooth_l1_loss_backward, g, x, y, beta=beta, reduction=reduction)
         served = sum(taken)
     assert served > 400
+
+
+def test_an_integer_too_large_is_no_minus_one() -> None:
+    """Reading it as 64 bits gives -1, which may be what a kind has."""
+    arguments = {
+        "grad_loss": np.float32(1), "log_prob": np.zeros((2, 3), np.float32), "target": np.array([0, 1]),
+    }  # fmt: skip
+    for _ in range(3):
+        openaclnn.cross_entropy_loss_grad(**arguments, ignore_index=-1)
+    for large in (2**64, 2**63, -(2**63) - 1):
+        with pytest.raises(openaclnn.AclnnError, match="ignoreIndex"):
+            openaclnn.cross_entropy_loss_grad(**arguments, ignore_index=large)

@@ -11,12 +11,12 @@ import numpy as np
 
 from openaclnn.core.dtypes import FLOAT, DType, float_of, promote
 from openaclnn.core.interface import REQUIRED, Interface, Kind, Parameter
-from openaclnn.core.interop import as_tensor, is_number, is_tracked_leaf, to_numpy
-from openaclnn.core.products import Product
+from openaclnn.core.interop import as_tensor, is_number, is_tracked_leaf
+from openaclnn.core.products import PRODUCTS, Product, current_product, find_product
 from openaclnn.core.status import AclnnError, Status
 from openaclnn.core.tensor import Scalar, Tensor
 
-__all__ = ["AUTO", "Call", "bind_arguments", "bind_plain", "oracle_arguments"]
+__all__ = ["AUTO", "Call", "bind_arguments", "bind_plain", "plain_arguments", "product_of"]
 
 
 class _Auto:
@@ -240,38 +240,40 @@ def _weak_dtype(operator: Interface, values: Mapping[str, Any]) -> DType:
     return found or FLOAT
 
 
-def oracle_arguments(
+def plain_arguments(
     operator: Interface, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The reference's arguments: arrays as NumPy arrays of their own dtype, attributes as FLOAT holds them."""
-    positional, keywords = operator.plain_parameters
-    names = [parameter.python_name for parameter in positional]
-    given = dict(zip(names, args, strict=False)) | dict(kwargs)
-    given.pop("out", None)
-    given.pop("product", None)
-    arguments: dict[str, Any] = {}
-    for parameter in [*positional, *keywords]:
-        if parameter.kind is Kind.OUTPUT:
-            continue
-        value = given.pop(parameter.python_name, parameter.default)
+    """A plain call's arguments by Python name, as its own signature takes them."""
+    names = [parameter.python_name for parameter in operator.plain_parameters[0]]
+    given = dict(zip(names, args, strict=False))
+    twice = sorted(given.keys() & kwargs.keys())
+    if len(args) > len(names):
+        raise TypeError(f"{operator.python_name}() takes {len(names)} positional arguments")
+    if twice:
+        raise TypeError(f"{operator.python_name}() was given {twice[0]} twice")
+    whole = operator.plain_defaults | given | dict(kwargs)
+    for name, value in whole.items():
+        if name not in operator.plain_defaults:
+            raise TypeError(f"{operator.python_name}() has no parameter {name!r}")
         if value is REQUIRED:
-            raise TypeError(f"{operator.python_name}() needs {parameter.python_name}")
-        if parameter.kind is Kind.TENSOR:
-            arguments[parameter.python_name] = None if value is None else to_numpy(value)
-        elif parameter.choices:
-            arguments[parameter.python_name] = (
-                value if isinstance(value, str) else parameter.choices[value]
-            )
-        else:
-            try:
-                bound = _CONVERT[parameter.kind](parameter, value)
-            except (TypeError, ValueError) as error:
-                raise _unfit(operator, parameter, value, error) from None
-            if isinstance(bound, Scalar):
-                bound = bound.float32()
-            arguments[parameter.python_name] = (
-                float(np.float32(bound)) if parameter.kind is Kind.DOUBLE else bound
-            )
-    if given:
-        raise TypeError(f"{operator.python_name}() has no parameter {sorted(given)[0]!r}")
-    return arguments
+            raise TypeError(f"{operator.python_name}() needs {name}")
+    return whole
+
+
+def product_of(operator: Interface, product: str | Product | None) -> Product:
+    """The profile an argument names, or the one in force."""
+    if product is None:
+        return current_product()
+    if isinstance(product, Product):
+        return product
+    try:
+        return find_product(product)
+    except (AttributeError, ValueError):
+        known = ", ".join(each.tag for each in PRODUCTS)
+        raise AclnnError(
+            Status.ACLNN_ERR_PARAM_INVALID,
+            operator.name,
+            "product",
+            f"one of {known}",
+            repr(product),
+        ) from None
