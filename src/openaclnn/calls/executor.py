@@ -7,9 +7,10 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from openaclnn.calls.guard import check_memory, check_overlap
+from openaclnn.calls.guard import announce_write, check_memory, check_overlap
 from openaclnn.calls.planned import planned
 from openaclnn.core.declare import Operator
+from openaclnn.core.interop import torch_tensor_of
 from openaclnn.core.plan import Plan, covered_elements
 from openaclnn.core.status import AclnnError, Status, record_message
 from openaclnn.core.tensor import Tensor
@@ -200,6 +201,7 @@ def phase_two(
             _remembering.add(executor)
         owners = executor.owners or check_memory(plan, (*plan.inputs, plan.output), tensors)
         check_overlap(plan, tensors)
+        announce_write(name, plan.output.parameter, executor.output)
         addresses, runner = tuple([tensor.address for tensor in tensors]), executor.runner
         here = queue.device.name == executor.device
 
@@ -213,7 +215,7 @@ def phase_two(
         at_once = here and (executor.small or executor.device != "cpu")
         if not at_once or not queue.launch_now(runner, addresses):
             queue.submit(task)
-        if at_once and executor.repeatable:
+        if at_once and executor.repeatable and torch_tensor_of(executor.output) is None:
             executor.quick = _quick(executor, runner, addresses, owners)
             if executor not in _remembering:  # memory was freed meanwhile
                 executor.quick = None

@@ -8,6 +8,7 @@ from openaclnn.engines.machine import objects
 from openaclnn.engines.machine.code import Array, Code
 from openaclnn.engines.machine.values import Value
 from openaclnn.repeat import slots as at
+from openaclnn.repeat.readers import GRAPH_KEYS
 
 __all__ = ["LOW_HALF", "Doubt", "Look"]
 
@@ -52,6 +53,14 @@ class Look:
             chosen = place.read(0)
             self.doubt.expect(chosen.equals(none))
             self.drop(chosen)
+
+    def expect_no_graph(self) -> None:
+        """Nobody records PyTorch's operations in this thread."""
+        control, keys = self.control, self.control.read(at.GRAPH_KEYS)
+        for place in range(len(GRAPH_KEYS)):
+            key = (keys >> 16 * place & 0xFFFF).to("i32")
+            included = control.call(at.KEY_IS_INCLUDED, "i32", key) & 0xFF
+            self.doubt.expect(included.equals(0))
 
     def view(self, index: Value) -> Array:
         return self.views.at(index * at.VIEW_SLOTS)

@@ -10,11 +10,14 @@ from __future__ import annotations
 import ctypes
 import functools
 import sys
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from openaclnn.engines.machine.objects import arrays_are_readable
 
-__all__ = ["described", "numpy_is_readable", "torch_functions"]
+__all__ = ["GRAPH_KEYS", "described", "numpy_is_readable", "torch_functions"]
+
+GRAPH_KEYS = ("Tracer", "Python", "PreDispatch")
 
 numpy_is_readable = functools.cache(arrays_are_readable)
 
@@ -32,9 +35,19 @@ class _Exchange(ctypes.Structure):
     )
 
 
+class TorchFunctions(NamedTuple):
+    """Functions of PyTorch's by address: what describes a tensor, names the current stream, and knows whether a
+    dispatch key is included in this thread; and the keys that are while a graph is made."""
+
+    from_python: int
+    current_stream: int
+    key_is_included: int
+    graph_keys: int  # 16 bits each
+
+
 @functools.cache
-def torch_functions() -> tuple[int, int] | None:
-    """PyTorch's functions that describe a tensor and name the current stream; None where it has none."""
+def torch_functions() -> TorchFunctions | None:
+    """None where one of them is missing."""
     get = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
         ("PyCapsule_GetPointer", ctypes.pythonapi)
     )
@@ -44,7 +57,21 @@ def torch_functions() -> tuple[int, int] | None:
     found = _Exchange.from_address(get(capsule, b"dlpack_exchange_api"))
     if found.major != 1 or not found.from_python or not found.current_stream:
         return None
-    return found.from_python, found.current_stream
+    asking = _asking_for_graphs()
+    return asking and TorchFunctions(found.from_python, found.current_stream, *asking)
+
+
+def _asking_for_graphs() -> tuple[int, int] | None:
+    """Tracers and modes see the operations of PyTorch, not ours: the full way says no while one records."""
+    torch = sys.modules["torch"]
+    try:
+        library = ctypes.CDLL(str(Path(torch.__path__[0]) / "lib" / "libc10.so"))
+        asked = library._ZN3c104impl28tls_is_dispatch_key_includedENS_11DispatchKeyE
+        keys = [int(torch._C._dispatch_key_parse(name)) for name in GRAPH_KEYS]
+    except (AttributeError, OSError, RuntimeError):
+        return None
+    packed = sum(key << 16 * place for place, key in enumerate(keys))
+    return ctypes.cast(asked, ctypes.c_void_p).value or 0, packed
 
 
 def described(tensor: Any) -> Any:
@@ -61,4 +88,4 @@ _Words = ctypes.c_int64 * 8
 def _describe() -> Any:
     functions = torch_functions()
     assert functions is not None
-    return ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_void_p)(functions[0])
+    return ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_void_p)(functions.from_python)

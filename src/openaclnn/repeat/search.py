@@ -125,7 +125,9 @@ class Search(Look):
                 with integer:
                     value = control.call(at.AS_INT64, "i64", item)
                     differs.expect(value.equals(own.read(at.BITS)))
-                    with code.when(value.equals(-1)):  # too large for 64 bits: there is one object -1
+                    with code.when(
+                        value.equals(-1)
+                    ):  # too large for 64 bits: there is one object -1
                         control.call(at.CLEAR, None)
                         differs.expect(value.differs(-1))
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from openaclnn.core.dtypes import FLOAT
 from openaclnn.core.plan import Plan
 from openaclnn.engines.formulas import FORMULAS, Formula, described
+from openaclnn.engines.formulas.smooth_l1_loss import LARGEST
 from openaclnn.engines.formulas.words import Value, abs, maximum, minimum, sign, where
 
 __all__ = ["TUNED", "Form", "Tuned", "as_float", "form_of", "tuned"]
@@ -76,7 +77,9 @@ def _beta(plan: Plan) -> float:
 
 
 def _inverse_beta(plan: Plan) -> dict[str, float]:
-    return {"inverse_beta": 1 / _beta(plan)}
+    """With whether a product with it may underflow: an infinite gradient then wants the difference itself."""
+    beta = _beta(plan)
+    return {"inverse_beta": 1 / beta, "shrinks": beta > 1}
 
 
 def _has_inverse(plan: Plan) -> bool:
@@ -91,9 +94,12 @@ def _is_power_of_two(plan: Plan) -> bool:
 # numbers only writes, and has time for 14 instructions an element.
 @tuned("smooth_l1_loss_backward", when=_is_power_of_two, numbers=_inverse_beta)
 def smooth_l1_clamped(
-    gradient: Value, x: Value, y: Value, *, mean_scale: float, inverse_beta: float
+    gradient: Value, x: Value, y: Value, *, mean_scale: float, inverse_beta: float, shrinks: bool
 ) -> Value:
-    slope = maximum(minimum((x - y) * inverse_beta, 1.0), -1.0)
+    difference = x - y
+    slope = maximum(minimum(difference * inverse_beta, 1.0), -1.0)
+    if shrinks:
+        slope = where(abs(gradient) <= LARGEST, slope, difference)
     return slope * gradient * mean_scale
 
 
@@ -103,8 +109,11 @@ def smooth_l1_clamped(
     numbers=_inverse_beta,
 )
 def smooth_l1_product(
-    gradient: Value, x: Value, y: Value, *, beta: float, mean_scale: float, inverse_beta: float
-) -> Value:
+    gradient: Value, x: Value, y: Value, *, beta: float, mean_scale: float, inverse_beta: float,
+    shrinks: bool,
+) -> Value:  # fmt: skip
     difference = x - y
     slope = where(abs(difference) < beta, difference * inverse_beta, sign(difference))
+    if shrinks:
+        slope = where(abs(gradient) <= LARGEST, slope, difference)
     return slope * gradient * mean_scale
