@@ -126,10 +126,11 @@ def cross_entropy(dtype: DType, few: bool) -> Iterator[Case]:
         }  # fmt: skip
 
 
-CASES = {
+ELEMENTWISE = {
     "elu_backward": elu, "l1_loss_backward": l1, "smooth_l1_loss_backward": smooth_l1,
-    "nll_loss2d_backward": nll, "cross_entropy_loss_grad": cross_entropy,
 }  # fmt: skip
+CLASSES = {"nll_loss2d_backward": nll, "cross_entropy_loss_grad": cross_entropy}
+CASES = ELEMENTWISE | CLASSES
 
 
 def kinds(values: Array, dtype: DType) -> Array:

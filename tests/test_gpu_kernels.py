@@ -194,15 +194,15 @@ if MODE == "interpret":
             got = plain(operator)(**arguments, out=arguments[name])
             np.testing.assert_array_equal(got.view(np.uint8), separate.view(np.uint8))
 
-    @elementwise
-    def test_elementwise_products(operator: Operator) -> None:
-        assert special_products.check(operator.python_name, FLOAT, few=True) > 1
-        if "smooth" in operator.python_name:
-            assert special_products.check(operator.python_name, BFLOAT16, few=True) > 1
+    @pytest.mark.parametrize("name", special_products.ELEMENTWISE)
+    def test_elementwise_products(name: str) -> None:
+        assert special_products.check(name, FLOAT, few=True) > 1
+        if "smooth" in name:
+            assert special_products.check(name, BFLOAT16, few=True) > 1
 
-    @classes
-    def test_class_products(operator: Operator) -> None:
-        assert special_products.check(operator.python_name, FLOAT, few=True) > 1
+    @pytest.mark.parametrize("name", special_products.CLASSES)
+    def test_class_products(name: str) -> None:
+        assert special_products.check(name, FLOAT, few=True) > 1
 
     def test_elementwise_integers_promote() -> None:
         operator = openaclnn.find_operator("l1_loss_backward")

@@ -18,7 +18,7 @@ names = pytest.mark.parametrize("operator", OPERATORS, ids=lambda op: op.python_
 
 ODD = [
     "avg", "", 7, -1, 2.5, None, b"mean", True, [], {}, object, np.float32(2), np.int64(1), float("nan"),
-    2**64, -(2**63) - 1, 1j, np.ones(2), "1.0",
+    2**64, -(2**63) - 1, 1j, np.ones(2), "1.0", 10**400, torch.ones(2), torch.ones(1).to_sparse(), -(10**400),
 ]  # fmt: skip
 
 
@@ -124,3 +124,30 @@ def test_memory_known_by_its_address_alone_is_not_read() -> None:
     x = np.ones(3, np.float32)
     with pytest.raises(openaclnn.AclnnError, match="selfOrResult: expected an array in CPU memory"):
         openaclnn.find_operator("elu_backward").oracle(x, raw)
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+def test_tensors_without_elements(reduction: str) -> None:
+    def zeros(*shape: int) -> Any:
+        return np.zeros(shape, np.float32)
+
+    cases: list[tuple[str, dict[str, Any]]] = [
+        ("l1_loss_backward", {"grad_output": zeros(0), "self": zeros(1), "target": zeros(0)}),
+        ("smooth_l1_loss_backward", {"grad_out": zeros(2, 0), "self": zeros(0), "target": zeros(2, 1)}),
+    ]  # fmt: skip
+    for n, c in ((0, 3), (3, 0), (0, 0)):
+        gradient = zeros(n) if reduction == "none" else zeros()
+        rows = {"grad_loss": gradient, "log_prob": zeros(n, c), "target": np.zeros(n, np.int64)}
+        cases += [
+            ("cross_entropy_loss_grad", rows),
+            ("cross_entropy_loss_grad", rows | {"weight": zeros(c)}),
+        ]
+        pixels = {
+            "grad_output": zeros(n, 2, 2) if reduction == "none" else zeros(1), "self": zeros(n, c, 2, 2),
+            "target": np.zeros((n, 2, 2), np.int64), "weight": zeros(c),
+        }  # fmt: skip
+        cases.append(("nll_loss2d_backward", pixels))
+    for name, arguments in cases:
+        operator = openaclnn.find_operator(name)
+        got = plain(operator)(**arguments, reduction=reduction)
+        assert operator.oracle(**arguments, reduction=reduction).shape == got.shape

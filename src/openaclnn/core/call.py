@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from openaclnn.core.dlpack import PRODUCER_ERRORS
 from openaclnn.core.dtypes import FLOAT, DType, float_of, promote
 from openaclnn.core.interface import REQUIRED, Interface, Kind, Parameter
 from openaclnn.core.interop import as_tensor, is_number, is_tracked_leaf
@@ -28,6 +29,8 @@ AUTO: Any = _Auto()
 """Stands for a tensor that the plain call leaves to us: the output to allocate, a value to compute."""
 
 _INT64_LIMIT = 1 << 63
+UNFIT = (TypeError, *PRODUCER_ERRORS)
+"""What becomes of a value that is no number, where one is wanted."""
 _INT64, _OUTPUT = Kind.INT64, Kind.OUTPUT  # asking the class takes longer than comparing
 
 
@@ -195,7 +198,7 @@ def bind_arguments(
         else:
             try:
                 values[name] = bound = convert(parameter, value)
-            except (TypeError, ValueError) as error:
+            except UNFIT as error:
                 raise _unfit(operator, parameter, value, error) from None
             if isinstance(bound, Scalar) and not bound.alive:
                 raise _refuse(operator, parameter, "a live scalar", "a destroyed one")
@@ -211,7 +214,7 @@ def bind_plain(operator: Interface, arguments: Mapping[str, Any], product: Produ
         if convert is not None:
             try:
                 values[name] = convert(parameter, value)
-            except (TypeError, ValueError) as error:
+            except UNFIT as error:
                 raise _unfit(operator, parameter, value, error) from None
         elif value is None:
             automatic = parameter.computed or parameter.kind is _OUTPUT
@@ -224,6 +227,9 @@ def bind_plain(operator: Interface, arguments: Mapping[str, Any], product: Produ
     if numbers:
         weak = _weak_dtype(operator, values)
         for name, number in numbers.items():
+            if isinstance(number, int) and not -_INT64_LIMIT <= number < 2 * _INT64_LIMIT:
+                expected = "an array, or a number of 64 bits (or a float)"
+                raise _refuse(operator, operator[name], expected, str(number))
             with np.errstate(over="ignore"):
                 values[name] = Tensor.from_numpy(np.asarray(number).astype(weak.numpy))
     return Call(operator, values, product)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from openaclnn.core import results
-from openaclnn.core.dlpack import device_name, from_dlpack
+from openaclnn.core.dlpack import PRODUCER_ERRORS, device_name, from_dlpack
 from openaclnn.core.dtypes import DType, dtype_of_torch
 from openaclnn.core.tensor import Tensor, extent
 
@@ -98,8 +98,24 @@ def _is_cupy(value: Any) -> bool:
 
 def as_tensor(value: Any) -> Tensor:
     """View an array of any supported kind; TypeError says "<expected>, got <what>" otherwise."""
+    if type(value) is np.ndarray:
+        return Tensor.from_numpy(value)
+    if type(value) is Tensor:
+        return value
+    try:
+        return _from_producer(value)
+    except TypeError:
+        raise
+    except PRODUCER_ERRORS as error:
+        raise TypeError(
+            f"an array that can be read, got a {type(value).__name__}: {error}"
+        ) from None
+
+
+def _from_producer(value: Any) -> Tensor:
+    """An array of another library, or something that pretends to be one."""
     if isinstance(value, np.ndarray):
-        if type(value) is not np.ndarray and hasattr(value, "_mask"):
+        if hasattr(value, "_mask"):
             raise TypeError("an array without a mask (fill it first), got a masked array")
         return Tensor.from_numpy(value)
     if isinstance(value, Tensor):

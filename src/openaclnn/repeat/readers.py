@@ -15,9 +15,11 @@ from typing import Any, NamedTuple
 
 from openaclnn.engines.machine.objects import arrays_are_readable
 
-__all__ = ["GRAPH_KEYS", "described", "numpy_is_readable", "torch_functions"]
+__all__ = ["GRAPH_KEYS", "HANDLE", "described", "numpy_is_readable", "torch_functions"]
 
+# Tracers and modes see the operations of PyTorch, not ours: while one records, the full way says no.
 GRAPH_KEYS = ("Tracer", "Python", "PreDispatch")
+HANDLE = object.__basicsize__  # where a Python tensor has the C++ one
 
 numpy_is_readable = functools.cache(arrays_are_readable)
 
@@ -36,11 +38,14 @@ class _Exchange(ctypes.Structure):
 
 
 class TorchFunctions(NamedTuple):
-    """Functions of PyTorch's by address: what describes a tensor, names the current stream, and knows whether a
-    dispatch key is included in this thread; and the keys that are while a graph is made."""
+    """Functions of PyTorch's by address: what describes a tensor, names the current stream, says how long a tensor's
+    storage is and where in it the tensor begins, and whether a dispatch key is included in this thread; and the keys
+    that are while a graph is made."""
 
     from_python: int
     current_stream: int
+    storage_size: int
+    storage_offset: int
     key_is_included: int
     graph_keys: int  # 16 bits each
 
@@ -57,21 +62,33 @@ def torch_functions() -> TorchFunctions | None:
     found = _Exchange.from_address(get(capsule, b"dlpack_exchange_api"))
     if found.major != 1 or not found.from_python or not found.current_stream:
         return None
-    asking = _asking_for_graphs()
+    asking = _asking()
     return asking and TorchFunctions(found.from_python, found.current_stream, *asking)
 
 
-def _asking_for_graphs() -> tuple[int, int] | None:
-    """Tracers and modes see the operations of PyTorch, not ours: the full way says no while one records."""
+def _asking() -> tuple[int, int, int, int] | None:
+    """What DLPack does not tell, from PyTorch's C interface for compiled programs and its dispatcher."""
     torch = sys.modules["torch"]
+    probes = torch.empty(3)[1:], torch.nn.Parameter(torch.empty(1))
+    if any(_handle_at(id(probe) + HANDLE).value != probe._cdata for probe in probes):
+        return None
     try:
-        library = ctypes.CDLL(str(Path(torch.__path__[0]) / "lib" / "libc10.so"))
-        asked = library._ZN3c104impl28tls_is_dispatch_key_includedENS_11DispatchKeyE
+        folder = Path(torch.__path__[0]) / "lib"
+        compiled, core = (
+            ctypes.CDLL(str(folder / f"lib{name}.so")) for name in ("torch_cpu", "c10")
+        )
+        functions = (
+            compiled.aoti_torch_get_storage_size, compiled.aoti_torch_get_storage_offset,
+            core._ZN3c104impl28tls_is_dispatch_key_includedENS_11DispatchKeyE,
+        )  # fmt: skip
         keys = [int(torch._C._dispatch_key_parse(name)) for name in GRAPH_KEYS]
     except (AttributeError, OSError, RuntimeError):
         return None
-    packed = sum(key << 16 * place for place, key in enumerate(keys))
-    return ctypes.cast(asked, ctypes.c_void_p).value or 0, packed
+    size, offset, included = (ctypes.cast(own, ctypes.c_void_p).value or 0 for own in functions)
+    return size, offset, included, sum(key << 16 * place for place, key in enumerate(keys))
+
+
+_handle_at = ctypes.c_void_p.from_address
 
 
 def described(tensor: Any) -> Any:
