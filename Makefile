@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # PyTorch is only a second opinion in the tests; this release has CPU builds everywhere.
 TORCH ?= torch==2.13.0
 
-.PHONY: demo test lint format bench clean
+.PHONY: demo test attack lint format bench clean
 
 demo: $(VENV)/.demo
 	@$(BIN)/openaclnn demo
@@ -18,6 +18,10 @@ demo: $(VENV)/.demo
 
 test: $(VENV)/.test
 	$(BIN)/python -m pytest
+
+# Random calls through Python and C for ATTACK_SECONDS (300), from ATTACK_SEED on.
+attack: $(VENV)/.test
+	cd tests && ../$(BIN)/python -m attack
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .

@@ -12,7 +12,6 @@ import pytest
 
 import openaclnn
 from openaclnn import acl
-from openaclnn.core.call import oracle_arguments
 from openaclnn.core.declare import Operator, Sample
 from openaclnn.core.dtypes import FLOAT, DType, dtype_of_numpy
 from openaclnn.core.interface import Kind
@@ -137,7 +136,7 @@ def _terms(operator: Operator, arguments: dict[str, Any]) -> float:
 
 def naive_result(operator: Operator, arguments: dict[str, Any]) -> Array:
     """The document's formula evaluated in float32, step by step."""
-    values = oracle_arguments(operator, (), arguments)
+    values = operator.reference_arguments(**arguments)
     with np.errstate(all="ignore"):
         return operator.reference(**values, work=np.float32).astype(np.float64)
 

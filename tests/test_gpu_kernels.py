@@ -28,6 +28,7 @@ if MODE == "interpret":
 
 if MODE:
     import openaclnn
+    import special_products
     from conftest import LAYOUTS, OPERATORS, assert_matches_oracle, laid_out, plain, tensor_names
     from openaclnn.core.declare import Operator
     from openaclnn.core.dtypes import BFLOAT16, FLOAT, FLOAT16, FLOATS, INT64, DType
@@ -192,6 +193,16 @@ if MODE == "interpret":
             separate = plain(operator)(**arguments)
             got = plain(operator)(**arguments, out=arguments[name])
             np.testing.assert_array_equal(got.view(np.uint8), separate.view(np.uint8))
+
+    @pytest.mark.parametrize("name", special_products.ELEMENTWISE)
+    def test_elementwise_products(name: str) -> None:
+        assert special_products.check(name, FLOAT, few=True) > 1
+        if "smooth" in name:
+            assert special_products.check(name, BFLOAT16, few=True) > 1
+
+    @pytest.mark.parametrize("name", special_products.CLASSES)
+    def test_class_products(name: str) -> None:
+        assert special_products.check(name, FLOAT, few=True) > 1
 
     def test_elementwise_integers_promote() -> None:
         operator = openaclnn.find_operator("l1_loss_backward")

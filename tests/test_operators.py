@@ -19,7 +19,6 @@ from conftest import (
     table_of,
     tensor_names,
 )  # fmt: skip
-from openaclnn.core.call import oracle_arguments
 from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import (
     BFLOAT16,
@@ -53,7 +52,7 @@ def test_samples_of_the_spec(operator: Operator, engine: str) -> None:
                 k: np.asarray(v[1]) if isinstance(v, tuple) else v
                 for k, v in sample.arguments.items()
             }
-            known = operator.reference(**oracle_arguments(operator, (), arguments) | written)
+            known = operator.reference(**operator.reference_arguments(**arguments) | written)
             assert (np.abs(known - expected) <= 0.5e-12 + 2 * np.spacing(np.abs(expected))).all()
 
 

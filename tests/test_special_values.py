@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import openaclnn
+import special_products
 from openaclnn.core.dtypes import FLOATS, DType
 
 nan, inf = np.nan, np.inf
@@ -247,3 +248,9 @@ def test_float16_overflow_rounds_to_infinity() -> None:
     wide = np.zeros(2, np.float32)
     # Two roundings: the FLOAT output holds what FLOAT16 could.
     same(openaclnn.elu_backward(g, one, scale=2.0, out=wide), [inf, -inf])
+
+
+@pytest.mark.parametrize("name", special_products.CASES)
+def test_products_meet_no_zero_times_infinity_of_their_own(name: str, engine: str) -> None:
+    for dtype in FLOATS if name in ("smooth_l1_loss_backward", "l1_loss_backward") else FLOATS[:1]:
+        assert special_products.check(name, dtype) > 2

@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from openaclnn.calls.guard import Found, check_memory, check_overlap, find_memory
+from openaclnn.calls.guard import Found, announce_write, check_memory, check_overlap, find_memory
 from openaclnn.calls.planned import planned
 from openaclnn.core.declare import Operator
 from openaclnn.core.status import AclnnError, Status, record_message, shown
@@ -190,6 +190,7 @@ def phase_two(
             return
         # Descriptors may be destroyed or re-addressed once this returns, so addresses are taken now.
         found = executor.found or _checked(executor)
+        announce_write(operator.name, kind.plan.output.parameter, executor.output)
         here = queue.device.name == kind.device
         # On a GPU this only queues the work; on the host, waking the worker costs more than a small kernel.
         at_once = executor.count <= _SMALL or kind.device != "cpu"
