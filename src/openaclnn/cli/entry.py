@@ -21,6 +21,7 @@ COMMANDS = {
     "describe": "operators",
     "support": "house",
     "compare": "compare",
+    "golden": "golden",
     "demo": "house",
     "warmup": "house",
     "completion": "house",

@@ -42,6 +42,16 @@ def make(
     }
 
 
+def settle(given: Mapping[str, Any], chosen: frozenset[str]) -> dict[str, Any]:
+    """The total weight is that of the drawn weights, unless it was asked for by name."""
+    if "total_weight" in chosen:
+        return {}
+    weight, target = given["weight"].astype(np.float64).reshape(-1), given["target"]
+    counted = (target != given.get("ignore_index", -100)) & (target >= 0) & (target < weight.size)
+    total = np.clip(weight[target[counted]].sum(), -60000.0, 60000.0)
+    return {"total_weight": np.asarray([total]).astype(given["weight"].dtype)}
+
+
 def cases(rng: np.random.Generator, dtype: DType) -> Iterator[dict[str, Any]]:
     batch, classes, height, width = 3, 5, 4, 6
     for number, reduction in enumerate(REDUCTIONS * 2):
