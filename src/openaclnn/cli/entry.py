@@ -22,6 +22,7 @@ COMMANDS = {
     "support": "house",
     "compare": "compare",
     "golden": "golden",
+    "cases": "cases",
     "demo": "house",
     "warmup": "house",
     "completion": "house",

@@ -25,12 +25,21 @@ class Distribution:
     mean: float = 0.0
     deviation: float | None = None
     includes: tuple[float, ...] = ()
+    means: tuple[float, float] | None = None  # intervals that mean and deviation are drawn from
+    deviations: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
         if self.low > self.high:
             raise ValueError(f"a range from {self.low:g} to {self.high:g} is empty")
         if self.deviation is not None and not (0 <= self.deviation < math.inf):
             raise ValueError(f"a deviation is 0 or more, not {self.deviation:g}")
+
+    def settled(self, rng: np.random.Generator) -> Distribution:
+        """The distribution with a mean and a deviation drawn, where intervals are given."""
+        if self.means is None or self.deviations is None:
+            return self
+        mean, deviation = rng.uniform(*self.means), rng.uniform(*self.deviations)
+        return Distribution(mean=mean, deviation=deviation, includes=self.includes)
 
 
 DEFAULT = Distribution()
@@ -45,7 +54,7 @@ def draw_array(
     rng: np.random.Generator, shape: tuple[int, ...], dtype: DType, how: Distribution = DEFAULT
 ) -> Array:
     """An array of a shape and dtype, drawn."""
-    kind = dtype.numpy
+    kind, how = dtype.numpy, how.settled(rng)
     if dtype.kind == "bool":
         array = rng.integers(0, 2, shape, np.uint8).astype(bool)
     elif dtype.kind == "integer":

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from openaclnn.core.call import bind_plain
+from openaclnn.core.call import Call, bind_plain
 from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import BFLOAT16, DType
 from openaclnn.core.plan import Plan
@@ -16,7 +16,7 @@ from openaclnn.core.tensor import Tensor
 from openaclnn.operators import find_operator
 from openaclnn.testing.figures import spacing
 
-__all__ = ["Golden", "golden", "operator_of", "plan_of", "round_to"]
+__all__ = ["Golden", "golden", "operator_of", "plan_of", "result_of", "round_to"]
 
 Array = np.ndarray[Any, Any]
 
@@ -55,6 +55,17 @@ def golden(operator: str | Operator | Callable[..., Any], /, **arguments: Any) -
 
 def plan_of(operator: Operator, arguments: dict[str, Any]) -> tuple[Plan, DType]:
     """The plan of a plain call and the dtype of its output, once its checks have passed."""
+    call = _checked(operator, arguments)
+    return operator.plan(call), call.tensor(operator.output.name).dtype
+
+
+def result_of(operator: Operator, arguments: dict[str, Any]) -> tuple[tuple[int, ...], DType]:
+    """The shape and dtype of a plain call's output, once its checks have passed."""
+    output = _checked(operator, arguments).tensor(operator.output.name)
+    return output.shape, output.dtype
+
+
+def _checked(operator: Operator, arguments: dict[str, Any]) -> Call:
     unknown = arguments.keys() - operator.plain_defaults.keys()
     if unknown:
         raise TypeError(f"{operator.python_name}() has no parameter {sorted(unknown)[0]!r}")
@@ -65,7 +76,7 @@ def plan_of(operator: Operator, arguments: dict[str, Any]) -> tuple[Plan, DType]
     output = operator.output.name
     if not isinstance(call[output], Tensor):
         call.values[output] = Tensor(*operator.result(call))
-    return operator.plan(call), call.tensor(output).dtype
+    return call
 
 
 def round_to(exact: Array, dtype: DType) -> Array:

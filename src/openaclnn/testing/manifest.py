@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from openaclnn.core.dtypes import dtype_of_numpy
+from openaclnn.core.tensor import Scalar
 from openaclnn.core.version import __version__
 from openaclnn.testing.files import FileError, write_array
 from openaclnn.testing.goldens import golden
@@ -57,8 +58,11 @@ def write_one(
     """Write one case; returns its attributes, and its files with dtype, shape and hash."""
     folder.mkdir(parents=True, exist_ok=True)
     exact, target = golden(operator, **arguments)
-    arrays = {name: value for name, value in arguments.items() if isinstance(value, np.ndarray)}
-    attributes = {n: v for n, v in arguments.items() if n not in arrays and v is not None}
+    given = {
+        name: value for name, value in arguments.items() if name != "out" and value is not None
+    }
+    arrays = {name: value for name, value in given.items() if isinstance(value, np.ndarray)}
+    attributes = {name: _number(value) for name, value in given.items() if name not in arrays}
     files = {}
     for name, array in {**arrays, "golden": target, "golden_float64": exact}.items():
         for kind in formats:
@@ -66,6 +70,11 @@ def write_one(
             write_array(path, array)
             files[path.name] = _entry(array)
     return {"attributes": attributes, "files": files}
+
+
+def _number(value: Any) -> Any:
+    """A scalar as the number it is."""
+    return value.value.item() if isinstance(value, Scalar) else value
 
 
 def _entry(array: Array) -> dict[str, Any]:

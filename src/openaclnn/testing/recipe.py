@@ -86,14 +86,16 @@ class Recipe:
     def from_dict(cls, held: Mapping[str, Any]) -> Recipe:
         """The recipe that `as_dict` gave; ValueError where it is none."""
         try:
-            how = {
-                name: Distribution(**(each | {"includes": tuple(each["includes"])}))
-                for name, each in held["how"].items()
-            }
+            how = {name: _distribution(each) for name, each in held["how"].items()}
             lists = {name: tuple(held[name]) for name in ("shape", "special")}
             return cls(**{**held, **lists, "how": how})
         except (TypeError, KeyError, AttributeError) as error:
             raise ValueError(f"not a recipe: {error}") from None
+
+
+def _distribution(held: Mapping[str, Any]) -> Distribution:
+    numbers: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in held.items()}
+    return Distribution(**numbers)
 
 
 def _seed(seed: int, number: int) -> int:

@@ -10,9 +10,14 @@ import numpy as np
 from openaclnn.core.dtypes import BFLOAT16, DOUBLE, FLOAT, FLOAT16, INT64, UINT8, DType
 from openaclnn.core.interface import REDUCTIONS
 from openaclnn.core.tensor import Format
+from openaclnn.operators.workloads.kernel import KernelForm
 from openaclnn.operators.workloads.mistakes import INVALID, NULL, TILING, Mistake, nulls, t
 
 PATTERN = "rows"
+KERNEL = KernelForm(
+    "cross_entropy_loss_grad",
+    ("gradLoss", "logProb", "target", "weightOptional", "gradZlossOptional", "lseForZlossOptional"),
+)
 COMPOSITE = True  # autograd runs two operators for it
 DOMAINS = {"log_prob": (-np.inf, 0.0)}
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -59,6 +64,12 @@ def settle(given: Mapping[str, Any], chosen: frozenset[str]) -> dict[str, Any]:
     if "lse_for_zloss" in given and "lse_for_zloss" not in chosen:
         settled["lse_for_zloss"] = shift[:, 0].astype(given["log_prob"].dtype)
     return settled
+
+
+def unread(numbers: Mapping[str, Any]) -> tuple[str, ...]:
+    """Tensors that lists carry along and that nothing reads, by the call's other arguments."""
+    scale = numbers.get("lseSquareScaleForZloss") or 0
+    return () if scale else ("gradZlossOptional", "lseForZlossOptional")
 
 
 def cases(rng: np.random.Generator, dtype: DType) -> Iterator[dict[str, Any]]:

@@ -9,9 +9,11 @@ import numpy as np
 
 from openaclnn.core.dtypes import BFLOAT16, DOUBLE, FLOAT, FLOAT16, INT64, DType
 from openaclnn.core.interface import REDUCTIONS
+from openaclnn.operators.workloads.kernel import KernelForm
 from openaclnn.operators.workloads.mistakes import INVALID, POINTERS, Mistake, nulls, t
 
 PATTERN = "pixels"
+KERNEL = KernelForm("nll_loss_grad", ("self", "gradOutput", "target", "weight", "totalWeight"))
 VARIANTS: dict[str, dict[str, Any]] = {
     "random": {"reduction": "none", "patch": 1},
     "patches": {"reduction": "none", "patch": 64},
