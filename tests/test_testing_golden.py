@@ -14,7 +14,7 @@ import openaclnn
 from conftest import OPERATORS, plain
 from openaclnn.cli import main
 from openaclnn.core.declare import Operator
-from openaclnn.core.dtypes import BFLOAT16, DTYPES, FLOATS, INT32, UINT8, DType
+from openaclnn.core.dtypes import BFLOAT16, DTYPES, FLOATS, INT32, INT64, UINT8, DType
 from openaclnn.testing import SPECIALS, Distribution, Recipe, compare, draw, golden
 from openaclnn.testing.distribution import draw_array, generator
 from openaclnn.testing.drawing import ranks_of
@@ -58,6 +58,10 @@ def test_integers_and_normals() -> None:
     array = draw_array(generator(1), (5000,), INT32, Distribution(0, 4))
     assert set(array.tolist()) == {0, 1, 2, 3, 4}
     assert set(draw_array(generator(1), (5000,), UINT8, Distribution(-3, 1)).tolist()) == {0, 1}
+    assert set(draw_array(generator(1), (9,), INT32, Distribution(1.5, 2.5)).tolist()) == {2}
+    for ends in ((-np.inf, np.inf), (np.nan, np.nan), (-1e30, 1e30), (300, 400)):
+        assert draw_array(generator(1), (9,), UINT8, Distribution(*ends)).dtype == np.uint8
+        assert draw_array(generator(1), (9,), INT64, Distribution(*ends)).dtype == np.int64
     array = draw_array(generator(1), (100_000,), FLOATS[0], Distribution(mean=50, deviation=3))
     assert abs(array.mean() - 50) < 0.1
     assert abs(array.std() - 3) < 0.1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,10 +81,14 @@ def _integers(
     if how.deviation is not None:
         values = np.rint(rng.normal(how.mean, how.deviation, shape))
         return np.clip(values, max(info.min, -(2**53)), min(info.max, 2**53)).astype(kind)
-    ends = [0.0 if math.isnan(end) else end for end in (how.low, how.high)]
-    low, high = (int(min(max(end, info.min), info.max)) for end in ends)
-    low = max(low, info.min) if ends[0] == math.floor(ends[0]) else math.ceil(ends[0])
+    low, high = _whole(how.low, math.ceil, info), _whole(how.high, math.floor, info)
     return rng.integers(low, max(high, low), shape, kind, endpoint=True)
+
+
+def _whole(end: float, toward: Callable[[float], int], info: Any) -> int:
+    """An end of an interval as a number of the type; NaN, which no integer is, as 0."""
+    inside = 0.0 if math.isnan(end) else min(max(end, -(2.0**63)), 2.0**63)
+    return int(min(max(toward(inside), int(info.min)), int(info.max)))
 
 
 def _floats(rng: np.random.Generator, count: int, dtype: DType, how: Distribution) -> Array:
@@ -113,9 +118,9 @@ def _uniform(
     values = rng.random(count, work)
     values *= work(ends[1]) - work(ends[0]) if work is np.float32 else ends[1] - ends[0]
     values += work(ends[0])
-    np.clip(values, work(ends[0]), work(ends[1]), out=values)
-    if largest < 1e300:  # rounding must not leave the interval
-        values = np.clip(values.astype(dtype.numpy), *_inside(ends, dtype))
+    # To numbers of the dtype, so that rounding does not leave the interval.
+    inner = _inside(ends, dtype) if largest < 1e300 else ends
+    np.clip(values, work(inner[0]), work(inner[1]), out=values)
     for end, place in ((low, 0), (high, -1)):
         if math.isinf(end) and count:
             values[place] = end

@@ -18,6 +18,7 @@ from openaclnn.core.products import PRODUCTS, find_product
 from openaclnn.core.status import AclnnError
 from openaclnn.testing.build import Built, build
 from openaclnn.testing.case import Case, Malformed
+from openaclnn.testing.chunks import oracle_in_chunks
 from openaclnn.testing.compare import Comparison, Rules, judge
 from openaclnn.testing.files import Source, read_array
 from openaclnn.testing.levels import LevelCase
@@ -119,6 +120,8 @@ def _prepare(case: Item, settings: Settings) -> _Ready | CaseResult:
         return _result(case, "refused", str(error), status=error.status, rule=error.rule)
     except (ValueError, OSError, MemoryError) as error:
         return _result(case, "failed", str(error) or "not enough memory")
+    except Exception as error:  # a fault of ours must not keep the other cases from being run
+        return _result(case, "failed", f"{type(error).__name__}: {error}")
 
 
 def _write_golden(folder: Path, case: Item, built: Built) -> None:
@@ -133,7 +136,7 @@ def _golden(case: Any, built: Built) -> np.ndarray[Any, Any]:
     if isinstance(case, Case) and case.golden is not None:
         dtype = dtype_of_numpy(built.out.dtype)
         return read_array(Source(case.golden, dtype=dtype, shape=built.out.shape))
-    return built.operator.oracle(**built.arguments)
+    return oracle_in_chunks(built.operator, built.arguments, built.out.shape)
 
 
 def _run(
