@@ -127,6 +127,47 @@ def test_every_command_has_help_with_an_example(capsys: Any) -> None:
         assert f"openaclnn {name}" in out.partition("Example:")[2], name
 
 
+@pytest.mark.parametrize(
+    ("module", "line"),
+    [
+        ("matplotlib.figure", "compare good.npy golden.npy --picture x.png"),
+        ("openpyxl", "cases cases.xlsx"),
+        ("yaml", "check elu_backward --file call.yaml"),
+    ],
+)
+def test_missing_libraries_are_named_with_their_extra(
+    folder: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch, module: str, line: str
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    Path("cases.xlsx").touch()
+    Path("call.yaml").touch()
+    status, out, err = told(capsys, *line.split())
+    assert (status, out) == (2, "")
+    assert err.endswith("which is not installed: pip install 'openaclnn[tools]'\n")
+
+
+def test_every_command_that_answers_has_json(capsys: Any) -> None:
+    from openaclnn.cli.entry import COMMANDS
+
+    for name in COMMANDS:
+        shown = [name, "elu_backward", "--help"] if name in ("run", "check") else [name, "--help"]
+        assert name == "completion" or "--json" in told(capsys, *shown)[1], name
+    status, out, _ = told(capsys, "demo", "--json")
+    assert status == 0
+    assert {"operator", "largest_error"} == json.loads(out)[0].keys()
+
+
+def test_no_command_loads_what_it_does_not_need() -> None:
+    program = (
+        "import sys; from openaclnn.cli import main; main(['list', '--json'])\n"
+        "print({'matplotlib', 'openpyxl', 'yaml', 'torch', 'triton', 'llvmlite'} & set(sys.modules), file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stderr == "set()\n"
+
+
 def test_pipes_that_close_early() -> None:
     command = f"{sys.executable} -m openaclnn describe aclnnEluBackward | head -1"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)

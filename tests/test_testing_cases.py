@@ -18,8 +18,9 @@ from openaclnn.core.interface import Kind
 from openaclnn.core.tensor import Tensor
 from openaclnn.testing import CaseResult, level_cases, read_cases, run_cases
 from openaclnn.testing.case import Malformed
-from openaclnn.testing.files import FileError, read_array
+from openaclnn.testing.files import read_array
 from openaclnn.testing.literals import read_literal
+from openaclnn.testing.sources import FileError
 
 names = pytest.mark.parametrize("operator", OPERATORS, ids=lambda op: op.python_name)
 

@@ -238,7 +238,7 @@ def test_unknown_words_are_refused() -> None:
 
 @pytest.mark.parametrize("shape", [(), (7,), (40, 30), (2, 3, 4, 5)])
 def test_pictures(tmp_path: Path, shape: tuple[int, ...]) -> None:
-    from openaclnn.testing.compare import Rules
+    from openaclnn.testing.rules import Rules
 
     pytest.importorskip("matplotlib")
     golden = np.asarray(normal(int(np.prod(shape)))).reshape(shape)

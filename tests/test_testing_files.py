@@ -10,7 +10,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from openaclnn.testing.files import FileError, create, read_array, split_name, write_array
+from openaclnn.testing.files import create, read_array, write_array
+from openaclnn.testing.sources import FileError, split_name
 
 TYPES = (np.float32, np.float16, ml_dtypes.bfloat16, np.int64, np.uint8, np.float64)
 

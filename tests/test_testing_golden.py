@@ -65,6 +65,9 @@ def test_integers_and_normals() -> None:
     array = draw_array(generator(1), (100_000,), FLOATS[0], Distribution(mean=50, deviation=3))
     assert abs(array.mean() - 50) < 0.1
     assert abs(array.std() - 3) < 0.1
+    huge = draw_array(generator(1), (9,), FLOATS[1], Distribution(mean=1e6, deviation=1))
+    assert np.isinf(huge).all()
+    assert np.isinf(draw_array(generator(1), (9,), FLOATS[1], Distribution(1e6, 1e6))).all()
     for dtype in DTYPES:
         if dtype.numpy_name:
             assert draw_array(generator(1), (2, 3), dtype).dtype == dtype.numpy

@@ -18,7 +18,7 @@ from openaclnn.core.status import AclnnError, status_name
 from openaclnn.core.tensor import Format, Tensor
 from openaclnn.testing.case import parameter_named
 from openaclnn.testing.extras import need
-from openaclnn.testing.files import FileError, shape_of
+from openaclnn.testing.sources import FileError, shape_of
 from openaclnn.testing.words import dtype_named
 
 __all__ = ["check"]
@@ -81,14 +81,12 @@ def _described(
 
 def _read(file: Path) -> dict[str, Any]:
     text = file.read_text(encoding="utf-8")
+    read = json.loads
+    if file.suffix.lower() in (".yaml", ".yml"):
+        read = need("yaml", f"{file}: PyYAML reads it").safe_load
     try:
-        if file.suffix.lower() in (".yaml", ".yml"):
-            held = need("yaml", f"{file}: PyYAML reads it").safe_load(text)
-        else:
-            held = json.loads(text)
-    except (ValueError, AttributeError) as error:
-        raise FileError(f"{file}: {str(error).partition(chr(10))[0]}") from None
-    except Exception as error:  # PyYAML's own
+        held = read(text)
+    except Exception as error:  # PyYAML has its own kinds
         raise FileError(f"{file}: {str(error).partition(chr(10))[0]}") from None
     if not isinstance(held, dict) or not isinstance(held.get("arguments", {}), dict):
         raise FileError(f"{file}: a call is expected, as {{'product': ..., 'arguments': {{...}}}}")

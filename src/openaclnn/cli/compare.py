@@ -10,9 +10,11 @@ from typing import Any
 import click
 
 from openaclnn.cli.say import command_options, progress, say, say_json, table
-from openaclnn.testing.compare import Comparison, Rules, judge
-from openaclnn.testing.files import SUFFIXES, FileError, read_array, split_name
+from openaclnn.testing.compare import Comparison, judge
+from openaclnn.testing.files import read_array
 from openaclnn.testing.limits import LEVELS, STANDARDS
+from openaclnn.testing.rules import Rules
+from openaclnn.testing.sources import SUFFIXES, FileError, split_name
 
 __all__ = ["compare"]
 

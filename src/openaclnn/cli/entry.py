@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import os
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -60,7 +59,7 @@ def app() -> None:
 def run(arguments: Sequence[str] | None) -> int:
     """Run a subcommand and return its status."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    show = "--traceback" in given or bool(os.environ.get("OPENACLNN_TRACEBACK"))
+    show = "--traceback" in given
     try:
         answer = app.main(given, prog_name="openaclnn", standalone_mode=False)
         return answer if isinstance(answer, int) else 0

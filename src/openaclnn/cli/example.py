@@ -10,7 +10,7 @@ from openaclnn.cli.operators import operator_argument
 from openaclnn.cli.say import command_options, say, say_json
 from openaclnn.core.declare import Operator
 from openaclnn.testing.examples import LANGUAGES, example_of
-from openaclnn.testing.files import FileError
+from openaclnn.testing.sources import FileError
 
 __all__ = ["example"]
 

@@ -13,10 +13,10 @@ from openaclnn.core.declare import Operator
 from openaclnn.operators import find_operator, registry
 from openaclnn.testing.distribution import Distribution
 from openaclnn.testing.drawing import SPECIALS
-from openaclnn.testing.files import shape_of
 from openaclnn.testing.limits import LEVELS
 from openaclnn.testing.manifest import FORMATS, MANIFEST, read_manifest, remake, write_cases
 from openaclnn.testing.recipe import AMOUNTS, Recipe
+from openaclnn.testing.sources import shape_of
 
 __all__ = ["golden"]
 

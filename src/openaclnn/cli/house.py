@@ -10,8 +10,8 @@ __all__ = ["completion", "demo", "support", "warmup"]
 
 
 @click.command()
-@click.option("--traceback", is_flag=True, help="Show where an error came from.")
-def demo(traceback: bool) -> int:
+@command_options
+def demo(as_json: bool) -> int:
     """Run the documents' examples through both interfaces.
 
     \b
@@ -20,7 +20,7 @@ def demo(traceback: bool) -> int:
     """
     from openaclnn.cli.demo import run_demo
 
-    return run_demo()
+    return run_demo(as_json)
 
 
 @click.command()
@@ -43,8 +43,8 @@ def support(markdown: bool, as_json: bool) -> None:
 
 
 @click.command()
-@click.option("--traceback", is_flag=True, help="Show where an error came from.")
-def warmup(traceback: bool) -> int:
+@command_options
+def warmup(as_json: bool) -> int:
     """Compile every CPU kernel, so that no later call waits.
 
     \b
@@ -53,7 +53,7 @@ def warmup(traceback: bool) -> int:
     """
     from openaclnn.cli.warmup import run_warmup
 
-    return run_warmup()
+    return run_warmup(as_json)
 
 
 @click.command()

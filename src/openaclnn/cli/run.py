@@ -14,8 +14,9 @@ from openaclnn.core.declare import Operator
 from openaclnn.core.interface import REQUIRED, Kind
 from openaclnn.engines.dispatch import ENGINES, use_engine
 from openaclnn.testing.chunks import run_in_chunks
-from openaclnn.testing.files import SUFFIXES, FileError, create, read_array, write_array
+from openaclnn.testing.files import create, read_array, write_array
 from openaclnn.testing.goldens import result_of
+from openaclnn.testing.sources import SUFFIXES, FileError
 
 __all__ = ["run"]
 

@@ -12,7 +12,7 @@ from openaclnn.core.interface import Kind, Parameter
 from openaclnn.operators import find_operator
 from openaclnn.testing.case import Case, Drawn, Malformed, TensorSpec, parameter_named
 from openaclnn.testing.distribution import Distribution
-from openaclnn.testing.files import FileError
+from openaclnn.testing.sources import FileError
 from openaclnn.testing.words import distribution_of, dtype_named, number_of
 
 __all__ = ["read_atk"]

@@ -17,7 +17,8 @@ from openaclnn.core.products import PRODUCTS, Product
 from openaclnn.core.tensor import Scalar, Tensor
 from openaclnn.testing.case import Case, Drawn, TensorSpec
 from openaclnn.testing.distribution import DEFAULT, Distribution, draw_array, generator
-from openaclnn.testing.files import Source, read_array
+from openaclnn.testing.files import read_array
+from openaclnn.testing.sources import Source
 
 __all__ = ["Built", "build"]
 

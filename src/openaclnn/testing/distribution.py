@@ -65,7 +65,8 @@ def draw_array(
         flat = array.reshape(-1)
         for start in range(0, flat.size, _CHUNK):
             part = flat[start : start + _CHUNK]
-            part[...] = _floats(rng, part.size, dtype, how)
+            with np.errstate(over="ignore"):  # what is too large for the dtype is infinite
+                part[...] = _floats(rng, part.size, dtype, how)
     if how.includes and array.size:
         places = rng.permutation(min(array.size, 1 << 16))[: len(how.includes)]
         with np.errstate(over="ignore", invalid="ignore"):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from openaclnn.testing.atk import read_atk
 from openaclnn.testing.case import Case, Malformed
-from openaclnn.testing.files import FileError
+from openaclnn.testing.sources import FileError
 from openaclnn.testing.ttk import read_ttk
 
 __all__ = ["read_cases"]

@@ -13,9 +13,10 @@ import numpy as np
 from openaclnn.core.dtypes import dtype_of_numpy
 from openaclnn.core.tensor import Scalar
 from openaclnn.core.version import __version__
-from openaclnn.testing.files import FileError, write_array
+from openaclnn.testing.files import write_array
 from openaclnn.testing.goldens import golden
 from openaclnn.testing.recipe import Recipe
+from openaclnn.testing.sources import FileError
 
 __all__ = ["FORMATS", "MANIFEST", "remake", "write_cases", "write_one"]
 

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 
 from openaclnn.core.dtypes import DType, dtype_of_name
-from openaclnn.testing.compare import Comparison, Rules
+from openaclnn.testing.compare import Comparison
 from openaclnn.testing.extras import need
 from openaclnn.testing.figures import Array, blocks, errors_of, flat, overflow_from
 from openaclnn.testing.limits import Tolerance, limits_of, real_type
+from openaclnn.testing.rules import Rules
 
 __all__ = ["draw_picture"]
 

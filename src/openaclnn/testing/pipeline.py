@@ -19,11 +19,13 @@ from openaclnn.core.status import AclnnError
 from openaclnn.testing.build import Built, build
 from openaclnn.testing.case import Case, Malformed
 from openaclnn.testing.chunks import oracle_in_chunks
-from openaclnn.testing.compare import Comparison, Rules, judge
-from openaclnn.testing.files import Source, read_array
+from openaclnn.testing.compare import Comparison, judge
+from openaclnn.testing.files import read_array
 from openaclnn.testing.levels import LevelCase
 from openaclnn.testing.manifest import write_one
 from openaclnn.testing.results import CaseResult
+from openaclnn.testing.rules import Rules
+from openaclnn.testing.sources import Source
 from openaclnn.testing.through import WAYS, run_through
 
 __all__ = ["Item", "Settings", "run_here"]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from openaclnn.testing.extras import need
-from openaclnn.testing.files import FileError
+from openaclnn.testing.sources import FileError
 
 __all__ = ["CellError", "Row", "read_rows"]
 
