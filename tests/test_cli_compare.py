@@ -54,7 +54,11 @@ def test_verdicts(folder: Path, capsys: Any) -> None:
     assert "(3, 4)" in out
     status, out, _ = told(capsys, "compare", "good.bin", "golden.npy", "--dtype", "float16")
     assert status == 0
-    assert "shape (600,)" in out
+    assert "shape (20, 30)" in out
+    np.save("turned.npy", np.load("good.npy").reshape(30, 20))
+    status, out, _ = told(capsys, "compare", "turned.npy", "golden.npy")
+    assert status == 1
+    assert "the golden values have (20, 30)" in out
     assert "\x1b" not in out
 
 

@@ -230,6 +230,9 @@ def test_nothing_passes() -> None:
 
 def test_unknown_words_are_refused() -> None:
     one = np.zeros(1)
+    for strange in (np.array(["a"]), np.zeros(1, [("a", "f4")])):
+        with pytest.raises(ValueError, match="numbers are expected"):
+            compare(strange, one)
     with pytest.raises(ValueError, match="known: mixed, stat_rel_err"):
         compare(one, one, standard="strict")
     with pytest.raises(ValueError, match="known: L0, L1, L2"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from openaclnn.testing.compare import Comparison, judge
 from openaclnn.testing.files import read_array
 from openaclnn.testing.limits import LEVELS, STANDARDS
 from openaclnn.testing.rules import Rules
-from openaclnn.testing.sources import SUFFIXES, FileError, split_name
+from openaclnn.testing.sources import RAW, SUFFIXES, FileError, split_name
 
 __all__ = ["compare"]
 
@@ -97,9 +98,7 @@ def _pair(
     actual: str, golden: str, third: str | None, rules: Rules, dtype: str | None, kept: int,
     picture: Path | None = None,
 ) -> Comparison:  # fmt: skip
-    arrays = [_read(name, dtype) for name in (actual, golden) + ((third,) if third else ())]
-    # Raw files have no shape of their own.
-    arrays = [a.reshape(arrays[0].shape) if a.size == arrays[0].size else a for a in arrays]
+    arrays = _read([name for name in (actual, golden, third) if name], dtype)
     found = judge(arrays[0], arrays[1], arrays[2] if third else None, rules, dtype, kept)
     if picture is not None:
         from openaclnn.testing.picture import draw_picture
@@ -108,11 +107,26 @@ def _pair(
     return found
 
 
-def _read(name: str, dtype: str | None) -> Any:
-    source = split_name(name)
-    if source.dtype is None and dtype is not None and source.path.suffix.lower() == ".bin":
-        source = split_name(f"{name}:{dtype}")
-    return read_array(source)
+def _read(names: list[str], dtype: str | None) -> list[Any]:
+    """The arrays; raw files without a shape take that of another."""
+    arrays, shapes = [], []
+    for name in names:
+        source = split_name(name)
+        raw = source.path.suffix.lower() in RAW
+        if raw and source.dtype is None and dtype is not None:
+            source = split_name(f"{name}:{dtype}")
+        arrays.append(read_array(source))
+        if not raw or source.shape is not None:
+            shapes.append(arrays[-1].shape)
+        else:
+            shapes.append(None)
+    known = next((shape for shape in shapes if shape is not None), None)
+    return [
+        array.reshape(known)
+        if shape is None and known and array.size == math.prod(known)
+        else array
+        for array, shape in zip(arrays, shapes, strict=True)
+    ]
 
 
 def _folders(

@@ -97,6 +97,9 @@ def judge(
     actual: Array, golden: Array, third: Any, rules: Rules, dtype: str | DType | None, kept: int
 ) -> Comparison:
     """`compare` on NumPy arrays."""
+    for array in (actual, golden):
+        if dtype_of_numpy(array.dtype) is None and array.dtype.kind not in "biufc":
+            raise ValueError(f"numbers are expected, not an array of {array.dtype}")
     own = _output_type(actual, dtype)
     if actual.shape != golden.shape:
         text = f"the output has shape {actual.shape}, the golden values have {golden.shape}"
