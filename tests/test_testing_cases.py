@@ -171,10 +171,16 @@ ELU = {
         ({"input_data_ranges": "((2,), None)"}, "input_data_ranges"),
         ({"tensor_view_strides": "((9, 1), None, None)", "tensor_storage_shapes": "((12,), None, None)"}, "tensor_view_shapes"),
         ({"tensor_view_strides": "((-1, 1), None, None)"}, "tensor_view_shapes"),
-        ({"tensor_formats": "XYZ"}, "tensor_view_shapes"),
+        ({"tensor_formats": "XYZ"}, "tensor_formats"),
         ({"output_tensor_indexes": "(0,)"}, "output_tensor_indexes"),
         ({"precision_tolerances": "(1,)"}, "precision_tolerances"),
         ({"absolute_precision": "'x'"}, "absolute_precision"),
+        ({"absolute_precision": "9" * 400}, "absolute_precision"),
+        ({"scalar_dtypes": "int4"}, "scalar_dtypes"),
+        ({"scalar_data_ranges": "9" * 400}, "scalar_dtypes"),
+        ({"attributes": "{'selfOrResult': 'ab'}"}, "attributes"),
+        ({"manual_tensor_binaries": "(1, 2, 3)"}, "manual_tensor_binaries"),
+        ({"manual_golden_binaries": "{}"}, "manual_golden_binaries"),
     ],
 )  # fmt: skip
 def test_malformed_rows_are_told_with_line_and_column(
@@ -188,7 +194,7 @@ def test_malformed_rows_are_told_with_line_and_column(
         return
     assert found.verdict == "malformed"
     assert found.place == "cases.csv, line 3"
-    assert f"column {column}" in found.why or column == "tensor_view_shapes", found.why
+    assert f"column {column}" in found.why, found.why
 
 
 def test_lines_are_counted_where_cells_have_several(tmp_path: Path) -> None:
@@ -236,9 +242,10 @@ def test_scalars_with_dtypes_and_ranges(tmp_path: Path) -> None:
 def test_binaries(tmp_path: Path) -> None:
     x = np.float32([[1, 2, 3]] * 4)
     x.tofile(tmp_path / "x.bin")
+    x.tofile(tmp_path / "x.data")
     np.float32(x * 2).tofile(tmp_path / "golden.bin")
     row = ELU | {
-        "manual_tensor_binaries": "('x.bin', 'x.bin', None)",
+        "manual_tensor_binaries": "('x.bin', 'x.data', None)",
         "attributes": "{'scale': 2.0}",
     }
     golden = row | {"manual_golden_binaries": "('golden.bin',)"}

@@ -37,7 +37,7 @@ def read_atk(path: Path) -> Iterator[Case | Malformed]:
             if not named:
                 raise ValueError(f"an object is expected, not {entry!r}"[:80])
             yield _case(named, name, identity, place, number)
-        except (ValueError, TypeError, KeyError) as error:
+        except (ValueError, TypeError, KeyError, OverflowError) as error:
             told = str(error.args[0]) if isinstance(error, KeyError) else str(error)
             yield Malformed(name, place, told, number, identity, str(named.get("aclnn_name", "")))
 

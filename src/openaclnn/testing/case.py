@@ -88,6 +88,10 @@ class Drawn:
     how: Distribution
     dtype: DType
 
+    def __post_init__(self) -> None:
+        if not self.dtype.numpy_name:
+            raise ValueError(f"numbers of {self.dtype.name} cannot be made")
+
 
 @dataclass(frozen=True)
 class Case:

@@ -9,6 +9,7 @@ from typing import Any
 from openaclnn.core.interface import Kind, Parameter
 from openaclnn.testing.literals import read_literal
 from openaclnn.testing.tables import CellError, Row
+from openaclnn.testing.words import number_of
 
 __all__ = ["Cells", "entry", "is_pair"]
 
@@ -38,9 +39,10 @@ class Cells:
 
     def number(self, column: str) -> float | None:
         given = self.literal(column)
-        if given is None or isinstance(given, (int, float)):
-            return None if given is None else float(given)
-        raise CellError(column, f"a number is expected, not {given!r}")
+        try:
+            return None if given is None else number_of(given)
+        except ValueError as error:
+            raise CellError(column, str(error)) from None
 
     def words(self, column: str) -> tuple[str, ...]:
         """Words with commas between them, however they are quoted."""
@@ -57,7 +59,7 @@ class Cells:
         pair = given if is_pair(given) else entry(given, 0, None)
         if given is not None and not is_pair(pair):
             raise CellError(column, f"(rtol, ptol) is expected, not {given!r}")
-        return None if given is None else (float(pair[0]), float(pair[1]))
+        return None if given is None else (number_of(pair[0]), number_of(pair[1]))
 
     def per_tensor(
         self,

@@ -32,7 +32,7 @@ def read_array(source: str | Path | Source) -> Array:
             return read_safetensors(source)
         if suffix in (".pt", ".pth"):
             return read_torch(source)
-        if suffix in RAW:
+        if suffix in RAW or source.dtype is not None:
             return _read_raw(source)
     except FileError:
         raise

@@ -15,9 +15,8 @@ from openaclnn.core.tensor import Format
 from openaclnn.operators import find_operator, registry
 from openaclnn.testing.case import Case, Drawn, Malformed, TensorSpec, parameter_named
 from openaclnn.testing.cells import Cells, entry, is_pair
-from openaclnn.testing.distribution import Distribution
 from openaclnn.testing.tables import CellError, Row, read_rows
-from openaclnn.testing.words import distribution_of, dtype_named
+from openaclnn.testing.words import distribution_of, dtype_named, number_of
 
 __all__ = ["read_ttk"]
 
@@ -29,7 +28,7 @@ def read_ttk(path: Path, sheet: str | None = None) -> Iterator[Case | Malformed]
         place = f"{path.name}, line {row.line}"
         try:
             yield _case(row, path.parent, name, place, number)
-        except ValueError as error:
+        except (ValueError, TypeError, OverflowError) as error:
             named = row.get("api_name") or row.get("op_name") or ""
             yield Malformed(name, place, str(error), number, operator_name=named)
 
@@ -40,13 +39,15 @@ def _case(row: Row, folder: Path, name: str, place: str, number: int) -> Case:
     attributes = _attributes(cells, form)
     tensors = _tensors(cells, form, attributes, folder)
     golden = entry(cells.literal_or_word("manual_golden_binaries"), 0, None)
+    if golden is not None and not isinstance(golden, str):
+        raise CellError("manual_golden_binaries", f"a file's name is expected, not {golden!r}")
     return Case(
         name, form.operator.name, place, number, tensors,
         attributes | _scalars(cells, form.operator, attributes),
         tolerance=cells.tolerance("precision_tolerances"),
         atol=cells.number("absolute_precision"),
         products=cells.words("soc_series"),
-        golden=None if golden is None else folder / str(golden),
+        golden=None if golden is None else folder / golden,
         enabled=cells.switch("is_enabled", True),
     )  # fmt: skip
 
@@ -152,13 +153,20 @@ def _spec(
         how = None if held["ranges"] is None else distribution_of(held["ranges"])
         column = form.column("formats")
         layout = _format(held["formats"])
+        column = "attributes"
+        if values is not None:
+            np.asarray(values, np.float64)
+        column = "manual_tensor_binaries" if not form.kernel else "manual_input_binaries"
+        binary = held["binaries"]
+        if binary is not None and not isinstance(binary, str):
+            raise ValueError(f"a file's name is expected, not {binary!r}")
         column = form.column("shapes")
         shape = _ints(np.shape(values) if held["shapes"] is None else held["shapes"])
         steps, storage = held["tensor_view_strides"], held["tensor_storage_shapes"]
         return TensorSpec(
             shape, dtype, how, None if steps is None else _ints(steps),
             int(held["tensor_view_offsets"] or 0), None if storage is None else _ints(storage),
-            layout, None if held["binaries"] is None else folder / str(held["binaries"]), values,
+            layout, None if binary is None else folder / binary, values,
         )  # fmt: skip
     except (ValueError, TypeError) as error:
         raise CellError(column, f"{parameter.name}: {error}") from None
@@ -187,7 +195,7 @@ def _scalars(cells: Cells, operator: Operator, attributes: dict[str, Any]) -> di
         spread = ranges if is_pair(ranges) else entry(ranges, number, None)
         value = attributes.get(name, operator[name].default if spread is None else None)
         try:
-            how = Distribution(value, value) if value is not None else distribution_of(spread)
+            how = distribution_of(spread if value is None else number_of(value))
             found[name] = Drawn(how, dtype_named(str(dtype)))
         except (ValueError, TypeError) as error:
             raise CellError("scalar_dtypes", f"{name}: {error}") from None

@@ -29,8 +29,8 @@ def number_of(value: Any) -> float:
         raise ValueError(f"a number is expected, not {value!r}")
     try:
         return float(value)
-    except ValueError:
-        raise ValueError(f"a number is expected, not {value!r}") from None
+    except (ValueError, OverflowError):
+        raise ValueError(f"a number is expected, not {str(value)[:40]!r}") from None
 
 
 def distribution_of(given: Any) -> Distribution:
