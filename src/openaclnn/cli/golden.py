@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import ast
 from pathlib import Path
 from typing import Any
 
 import click
 
+from openaclnn.cli.operators import operator_names
+from openaclnn.cli.per_operator import read_value
 from openaclnn.cli.say import command_options, progress, say, say_json
 from openaclnn.core.declare import Operator
-from openaclnn.operators import find_operator, registry
+from openaclnn.operators import find_operator
+from openaclnn.testing.case import parameter_named
 from openaclnn.testing.distribution import Distribution
 from openaclnn.testing.drawing import SPECIALS
 from openaclnn.testing.limits import LEVELS
@@ -21,13 +23,8 @@ from openaclnn.testing.sources import shape_of
 __all__ = ["golden"]
 
 
-def _names(context: Any, parameter: Any, incomplete: str) -> list[str]:
-    names = (name for each in registry() for name in (each.python_name, each.name))
-    return [name for name in names if name.startswith(incomplete)]
-
-
 @click.command()
-@click.argument("operator", required=False, shell_complete=_names)
+@click.argument("operator", required=False, shell_complete=operator_names)
 @click.option(
     "-o",
     "--out",
@@ -113,7 +110,7 @@ def golden(
     recipe = Recipe(
         found.name, seed, count or AMOUNTS.get(level or "", 1), shape_of(shape), dtype, variant,
         _distributions(found, ranges, normals), SPECIALS if "all" in special else special,
-        settings_of(found, settings), level or "",
+        _settings(found, settings), level or "",
     )  # fmt: skip
     if not shape and not level:
         raise click.UsageError("a shape is expected, as --shape 32x128, or a --level")
@@ -158,29 +155,19 @@ def _distributions(
 
 
 def _python_name(operator: Operator, name: str) -> str:
-    for parameter in operator.parameters:
-        if name in (parameter.name, parameter.python_name):
-            return parameter.python_name
+    parameter = parameter_named(operator, name)
+    if parameter is not None:
+        return parameter.python_name
     known = ", ".join(p.python_name for p in operator.parameters)
     raise click.UsageError(f"{operator.name} has no parameter {name!r}; it has {known}")
 
 
-def settings_of(operator: Operator, settings: tuple[str, ...]) -> dict[str, Any]:
-    """Arguments written as NAME=VALUE; values are Python literals, or text."""
+def _settings(operator: Operator, texts: tuple[str, ...]) -> dict[str, Any]:
+    """Arguments written as NAME=VALUE."""
     found = {}
-    for text in settings:
+    for text in texts:
         name, equals, value = text.partition("=")
         if not equals:
             raise click.UsageError(f"NAME=VALUE is expected, not {text!r}")
-        try:
-            found[_python_name(operator, name)] = ast.literal_eval(value)
-        except (ValueError, SyntaxError):
-            words = {
-                "true": True,
-                "false": False,
-                "inf": float("inf"),
-                "-inf": float("-inf"),
-                "nan": float("nan"),
-            }
-            found[_python_name(operator, name)] = words.get(value.lower(), value)
+        found[_python_name(operator, name)] = read_value(value)
     return found

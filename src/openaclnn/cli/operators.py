@@ -11,7 +11,7 @@ from openaclnn.core.declare import Operator
 from openaclnn.core.products import PRODUCTS
 from openaclnn.operators import find_operator, registry
 
-__all__ = ["describe", "list_operators", "operator_argument"]
+__all__ = ["describe", "list_operators", "operator_argument", "operator_names"]
 
 
 def _find(context: Any, parameter: Any, name: str) -> Operator:
@@ -21,12 +21,13 @@ def _find(context: Any, parameter: Any, name: str) -> Operator:
         raise click.UsageError(str(error.args[0])) from None
 
 
-def _names(context: Any, parameter: Any, incomplete: str) -> list[str]:
+def operator_names(context: Any, parameter: Any, incomplete: str) -> list[str]:
+    """What a shell offers in an operator's place."""
     names = (name for each in registry() for name in (each.python_name, each.name))
     return [name for name in names if name.startswith(incomplete)]
 
 
-operator_argument = click.argument("operator", callback=_find, shell_complete=_names)
+operator_argument = click.argument("operator", callback=_find, shell_complete=operator_names)
 """An operator by its C or Python name."""
 
 

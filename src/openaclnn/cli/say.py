@@ -57,7 +57,10 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]], title: str = "")
         drawn.add_row(*(Text(cell, style=_STYLES.get(cell, "")) for cell in row))
     text = StringIO()
     Console(
-        file=text, force_terminal=terminal, width=None if terminal else 240, no_color=not terminal
+        file=text,
+        force_terminal=terminal,
+        width=None if terminal else 240,
+        no_color=None if terminal else True,
     ).print(drawn)
     return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
 
