@@ -122,6 +122,18 @@ def test_a_traceback_for_those_who_ask(folder: Path) -> None:
         main(["compare", "good.npy", "none.npy", "--traceback"])
 
 
+def test_a_fault_of_ours_is_one_sentence_too(
+    folder: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*given: Any) -> None:
+        raise RuntimeError("first line\nsecond line")
+
+    monkeypatch.setattr("openaclnn.cli.compare.judge", fail)
+    status, out, err = told(capsys, "compare", "good.npy", "golden.npy")
+    assert (status, out) == (1, "")
+    assert err == "openaclnn: RuntimeError: first line (--traceback shows where)\n"
+
+
 def test_every_command_has_help_with_an_example(capsys: Any) -> None:
     from openaclnn.cli.entry import COMMANDS
 

@@ -78,6 +78,10 @@ def run(arguments: Sequence[str] | None) -> int:
         if show:
             raise
         return _told(_sentence(error), 2)
+    except Exception as error:  # a fault of ours, or a machine at its end
+        if show:
+            raise
+        return _told(f"{type(error).__name__}: {_sentence(error)} (--traceback shows where)", 1)
 
 
 def _sentence(error: Any) -> str:
