@@ -25,6 +25,7 @@ __all__ = [
     "is_tracked_leaf",
     "mark_written",
     "stream_of",
+    "to_numpy",
     "torch_tensor_of",
     "view_memory",
 ]
@@ -232,6 +233,16 @@ def _library_of(value: Any) -> Any:
     if hasattr(value, "__array_namespace__"):
         return value.__array_namespace__()
     return sys.modules.get(type(value).__module__.partition(".")[0])
+
+
+def to_numpy(value: Any) -> np.ndarray[Any, Any]:
+    """A NumPy array of the same values and dtype; it may be a copy."""
+    if isinstance(value, np.ndarray) or is_number(value):
+        return np.asarray(value)
+    tensor = as_tensor(value)
+    if tensor.device != "cpu":
+        raise TypeError(f"an array in CPU memory, got {tensor.device}")
+    return view_memory(tensor).copy()  # its owner may be ours alone
 
 
 def view_memory(tensor: Tensor) -> np.ndarray[Any, Any]:
