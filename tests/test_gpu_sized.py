@@ -133,7 +133,17 @@ if MODE == "interpret":
 
     @names
     @dtypes
-    def test_any_shape_has_the_bits_of_its_own_plan(operator: Operator, dtype: DType) -> None:
+    @pytest.mark.parametrize("few", [True, False])
+    def test_any_shape_has_the_bits_of_its_own_plan(
+        operator: Operator, dtype: DType, few: bool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """With what is chosen for few elements and for many."""
+        from openaclnn.engines.gpu import pixels, rows
+
+        if operator.workloads.PATTERN == "elementwise" and not few:
+            return
+        for module in (pixels, rows):
+            monkeypatch.setattr(module, "FEW", module.FEW if few else 0)
         shapes = SHAPES[operator.workloads.PATTERN]
         for variant in variants_of(operator):
             run = gpu.sized(planned(operator, made(operator, dtype, shapes[0], variant))[0])
@@ -168,8 +178,13 @@ if MODE == "interpret":
 
     @dtypes
     @pytest.mark.parametrize("off", [0, 1, 3])
-    def test_rows_that_begin_anywhere(dtype: DType, off: int) -> None:
+    def test_rows_that_begin_anywhere(
+        dtype: DType, off: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         """Vectors of rows that are off by as much, in place and beside."""
+        from openaclnn.engines.gpu import rows
+
+        monkeypatch.setattr(rows, "FEW", 0)
         (operator,) = (own for own in OPERATORS if own.workloads.PATTERN == "rows")
         run = gpu.sized(planned(operator, made(operator, dtype, (5, 13), "mean, weight"))[0])
         for shape in ((4, 257), (3, 512)):

@@ -46,6 +46,11 @@ PLANE_BLOCK, PLANE_WARPS = 512, 4
 FEW_PIXELS = 4 * PLANE_BLOCK  # a plane of fewer is mostly borders
 
 
+FEW = (
+    1 << 16
+)  # elements of an output for which nothing is chosen by its sizes, so that no size compiles anything
+
+
 class Tile(NamedTuple):
     """What a program writes: pixels by two axes, classes at once, and how many classes at most."""
 
@@ -79,6 +84,8 @@ def pixel_tile(
     across = min(next_power_of_two(pixels), 512)
     return Tile(1, across, 1, max(1, min(4, across // 128)), CHUNK_CLASSES[itemsize])
 
+
+_FEW_TILE = Tile(1, 128, 1, 1, 8)
 
 Strides = tuple[int, int, int, int]
 """Of an operand: along the two outer axes, along pixels and along classes; 0 where it lacks one."""
@@ -115,8 +122,12 @@ class _Pixels:
     def sizes(
         self, shape: tuple[int, int, int], classes: int,
         target: Strides, gradient: Strides, out: Strides, ignore_index: int, parts: int,
+        few: bool = False,
     ) -> Sizes:  # fmt: skip
-        """Of two outer axes and one of pixels. New shapes come this way at every call."""
+        """Of two outer axes and one of pixels. New shapes come this way at every call.
+
+        With `few` elements, of class planes one after the other, all constants are the same whatever the sizes.
+        """
         first, second, pixels = shape
         target_first, target_second, target_pixel, _ = target
         gradient_first, gradient_second, gradient_pixel, _ = gradient
@@ -124,8 +135,12 @@ class _Pixels:
         turned = (0 < abs(target_second) < abs(target_pixel)) or (
             0 < abs(gradient_second) < abs(gradient_pixel)
         )
-        tall, across, wide, warps, most = pixel_tile(
-            self.itemsize, classes, second, pixels, out_class == 1 != out_pixel, turned
+        tall, across, wide, warps, most = (
+            _FEW_TILE
+            if few
+            else pixel_tile(
+                self.itemsize, classes, second, pixels, out_class == 1 != out_pixel, turned
+            )
         )
         # A stride of 1 is known to the kernel; 0 is as good a number as any then.
         written = out_first, out_second, _unknown(out_pixel), _unknown(out_class)
@@ -133,8 +148,10 @@ class _Pixels:
             target_first, _unknown(target_second), _unknown(target_pixel),
             gradient_first, _unknown(gradient_second), _unknown(gradient_pixel),
         )  # fmt: skip
-        unit, read_unit = power_of_two_divisor(*written), power_of_two_divisor(*read)
-        pixels_unit = power_of_two_divisor(pixels)
+        unit = read_unit = pixels_unit = 1
+        if not few:
+            unit, read_unit = power_of_two_divisor(*written), power_of_two_divisor(*read)
+            pixels_unit = power_of_two_divisor(pixels)
         # Only a block of several rows has a mask along them.
         seconds_unit = power_of_two_divisor(second) if tall > 1 else 1
         pixel_blocks = -(-pixels // across)
@@ -160,7 +177,7 @@ class _Pixels:
                 parts, step_of(target_pixel), step_of(target_second),
                 step_of(gradient_pixel), step_of(gradient_second),
                 step_of(out_pixel), step_of(out_class), read_unit, unit, pixels_unit, seconds_unit,
-                chunks > 1, reach >= INT32_LIMIT, tall, across, wide,
+                few or chunks > 1, reach >= INT32_LIMIT, tall, across, wide,
             ),
             warps,
         )  # fmt: skip
@@ -254,7 +271,8 @@ def sized(plan: Plan) -> SizedRunner | None:
             sizes = planes.sizes(axes, classes, read, gradient, out, ignore_index, parts)
             queue_planes(addresses, stream, *sizes)
             return
-        sizes = kernel.sizes(axes, classes, read, gradient, out, ignore_index, parts)
+        few = pixels > 1 and images * classes * pixels <= FEW
+        sizes = kernel.sizes(axes, classes, read, gradient, out, ignore_index, parts, few)
         queue(addresses, stream, *sizes)
 
     planes = _Planes(kernel)

@@ -52,6 +52,10 @@ def row_tile(itemsize: int, rows: int, classes: int, transposed: bool) -> tuple[
     return tall, wide, max(1, min(4, tall * wide // 128))
 
 
+FEW = (
+    1 << 16
+)  # elements of an output for which nothing is chosen by its sizes, so that no size compiles anything
+_FEW_TILE = 8, 128, 4
 SHORT_ROW = 16  # vectors: rows shorter than that are mostly edges
 LOG_PROB, OUT = 2, 7  # among the slots
 WEIGHT = "weightOptional"
@@ -99,18 +103,24 @@ class _Rows:
         last: tuple[int | float, ...],
         parts: int,
         vector: int = 0,
+        few: bool = False,
     ) -> Sizes:
-        """Strides of logProb along rows and classes, then of out; `vector` for rows that begin anywhere."""
+        """Strides of logProb along rows and classes, then of out; `vector` for rows that begin anywhere.
+
+        With `few` elements all constants are the same whatever the sizes.
+        """
         log_prob_row, log_prob_class, out_row, out_class = strides
         transposed = (log_prob_row == 1 != log_prob_class) or (out_row == 1 != out_class)
         longest = classes + vector - 1 if vector else classes
-        tall, wide, warps = row_tile(self.itemsize, rows, longest, transposed)
+        tall, wide, warps = _FEW_TILE if few else row_tile(self.itemsize, rows, longest, transposed)
         class_blocks = -(-longest // wide)
         # A stride of 1 is known to the kernel; 0 is as good a number as any then.
         apart = [0 if stride == 1 else stride for stride in strides]
-        unit, classes_unit = power_of_two_divisor(*apart), power_of_two_divisor(classes)
+        unit = classes_unit = 1
+        if not few:
+            unit, classes_unit = power_of_two_divisor(*apart), power_of_two_divisor(classes)
         # Only where rows are neighbours has a vector's mask to do with their number.
-        rows_unit = power_of_two_divisor(rows) if transposed else 1
+        rows_unit = power_of_two_divisor(rows) if transposed and not few else 1
         reach = wide * max(abs(log_prob_class), abs(out_class))
         return (
             class_blocks * -(-rows // tall),
@@ -198,6 +208,10 @@ def sized(plan: Plan) -> SizedRunner | None:
         rows, classes = shape
         last = _last(*numbers) if numbers else own
         strides = classes, 1, classes, 1
+        if rows * classes <= FEW:
+            sizes = kernel.sizes(rows, classes, strides, last, parts, few=True)
+            queue(addresses, stream, *sizes)
+            return
         if classes >= shortest:
             off = addresses[2] % VECTOR_BYTES
             if off == addresses[out] % VECTOR_BYTES and (off or classes % vector):
