@@ -61,11 +61,17 @@ class Null:
     def __dlpack__(self, **options: Any) -> Any:
         import ctypes
 
-        capsule = self.array.__dlpack__(max_version=(1, 0))
         get = ctypes.pythonapi.PyCapsule_GetPointer
         get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
-        words = (ctypes.c_void_p * 5).from_address(get(capsule, b"dltensor_versioned"))
-        words[4] = 0  # after version, manager, deleter and flags
+        try:
+            capsule = self.array.__dlpack__(max_version=(1, 0))
+            words = (ctypes.c_void_p * 5).from_address(get(capsule, b"dltensor_versioned"))
+        except TypeError:  # before NumPy 2.1
+            capsule = self.array.__dlpack__()
+            words = (ctypes.c_void_p * 1).from_address(get(capsule, b"dltensor"))
+        words[len(words) - 1] = (
+            0  # after version, manager, deleter and flags, where there are those
+        )
         self.kept = capsule
         return capsule
 
