@@ -243,7 +243,8 @@ if MODE == "interpret":
         from openaclnn.engines.gpu import pixels
 
         (operator,) = (own for own in OPERATORS if own.workloads.PATTERN == "pixels")
-        monkeypatch.setattr(pixels, "PLANE_BLOCK", 32)
+        small = {key: (vector, 32, warps) for key, (vector, _, warps) in pixels.PLANES.items()}
+        monkeypatch.setattr(pixels, "PLANES", small)
         for shape in ((2, 5, 3, 7), (1, 26, 9, 5), (3, 9, 1, 33), (1, 1, 5, 5)):
             for variant in variants_of(operator):
                 arguments = made(operator, dtype, shape, variant)

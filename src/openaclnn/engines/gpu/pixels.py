@@ -37,18 +37,19 @@ PANEL_PIXELS = 1 << 19
 CHUNK_CLASSES = {2: 16, 4: 8, 8: 8}  # by the output's itemsize; see pixel_tile
 
 
-# Of planes that begin anywhere, by the output's itemsize: elements of a vector, classes of a chunk at most.
-# Fractions of a copy for (16,19,769,769), (16,21,513,513), (4,19,1025,2049): FLOAT 0.86 0.87 0.85, BF16 0.76 0.77 0.75,
-# where the other kernel has 0.50 0.56 0.50 and 0.42 0.47 0.38. FLOAT by 4 elements: 0.87, 0.84, 0.80; 12 classes
-# at a time lost up to 3% of FLOAT's and more of BF16's.
-PLANES = {2: (8, 24), 4: (8, 24), 8: (4, 24)}
-PLANE_BLOCK, PLANE_WARPS = 512, 4
-FEW_PIXELS = 4 * PLANE_BLOCK  # a plane of fewer is mostly borders
+# Of planes that begin anywhere, by the output's itemsize and whether all pixels have one gradient: elements of a vector,
+# pixels of a program, warps. Fractions of a copy for (16,19,769,769), (16,21,513,513), (4,19,1025,2049): FLOAT 0.86 0.87
+# 0.85, BF16 0.76 0.77 0.75, where the other kernel has 0.50 0.56 0.50 and 0.42 0.47 0.38; with a gradient for each pixel,
+# (16,21,513,513), 0.89 and 0.80 (0.55 and 0.49). FLOAT by 4 elements: 0.87 0.84 0.80; fewer classes at a time lost.
+PLANES = {
+    (2, True): (8, 512, 4), (2, False): (4, 1024, 8), (4, True): (8, 512, 4), (4, False): (8, 512, 4),
+    (8, True): (4, 512, 4), (8, False): (4, 512, 4),
+}  # fmt: skip
+PLANE_CLASSES = 24
+FEW_PIXELS = 2048  # a plane of fewer is mostly borders
 
-
-FEW = (
-    1 << 16
-)  # elements of an output for which nothing is chosen by its sizes, so that no size compiles anything
+# Elements of an output for which nothing is chosen by its sizes, so that no size compiles anything.
+FEW = 1 << 16
 
 
 class Tile(NamedTuple):
@@ -116,7 +117,7 @@ class _Pixels:
             overlapped=sums is not None,
             follows=sums is not None,
         )
-        self.itemsize = plan.output.dtype.itemsize
+        self.itemsize, self.single = plan.output.dtype.itemsize, single
         self.weight_stride = weight_stride
 
     def sizes(
@@ -189,7 +190,7 @@ class _Planes:
     def __init__(self, pixels: _Pixels) -> None:
         slots = tuple(slot and slot._replace(wide=False) for slot in pixels.family.slots)
         self.family = pixels.family._replace(kernel=nll_loss2d_backward_planes, slots=slots)
-        self.vector, self.most = PLANES[pixels.itemsize]
+        self.vector, self.block, self.warps = PLANES[pixels.itemsize, pixels.single]
         self.aligned = VECTOR_BYTES // pixels.itemsize
         self._weight_stride = pixels.weight_stride
 
@@ -206,8 +207,8 @@ class _Planes:
     ) -> Sizes:  # fmt: skip
         first, second, pixels = shape
         # Blocks are shifted back by less than a vector, so that the last may need one more.
-        blocks = -(-(pixels + self.vector - 1) // PLANE_BLOCK)
-        chunks = -(-classes // self.most)
+        blocks = -(-(pixels + self.vector - 1) // self.block)
+        chunks = -(-classes // PLANE_CLASSES)
         return (
             first * second * chunks * blocks,
             (
@@ -215,8 +216,8 @@ class _Planes:
                 *target[:2], *gradient[:2], *out[:2], out[3],
                 self._weight_stride, ignored(ignore_index),
             ),
-            (parts, self.vector, PLANE_BLOCK),
-            PLANE_WARPS,
+            (parts, self.vector, self.block),
+            self.warps,
         )  # fmt: skip
 
 

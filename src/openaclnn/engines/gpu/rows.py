@@ -52,9 +52,8 @@ def row_tile(itemsize: int, rows: int, classes: int, transposed: bool) -> tuple[
     return tall, wide, max(1, min(4, tall * wide // 128))
 
 
-FEW = (
-    1 << 16
-)  # elements of an output for which nothing is chosen by its sizes, so that no size compiles anything
+# Elements of an output for which nothing is chosen by its sizes, so that no size compiles anything.
+FEW = 1 << 16
 _FEW_TILE = 8, 128, 4
 SHORT_ROW = 16  # vectors: rows shorter than that are mostly edges
 LOG_PROB, OUT = 2, 7  # among the slots
