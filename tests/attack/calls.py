@@ -281,12 +281,7 @@ def change(rng: np.random.Generator, made: dict[str, Any], name: str) -> None:
     elif type(value) is np.ndarray:
         if draw == 0:
             value.flags.writeable = False
-        elif (
-            draw == 1
-            and value.dtype.kind in "fiV"
-            and value.dtype.isnative
-            and not value.dtype.names
-        ):
+        elif draw == 1 and value.dtype in [own.numpy for own in FLOATS]:
             made[name] = as_torch(value)
         elif draw == 2 and value.flags.c_contiguous and value.flags.owndata:
             value.shape = value.shape[::-1]

@@ -13,8 +13,8 @@ KINDS = (
     "aclTensor", "aclScalar", "aclIntArray", "aclFloatArray", "aclBoolArray", "aclTensorList", "aclScalarList",
     "aclOpExecutor", "aclrtStream", "aclrtEvent", "aclrtContext",
 )  # fmt: skip
-# What ends everything, which attack.c does by itself; and events for which a wait may come before the record, so that
-# by the interface's own rule it may have no end.
+# What ends everything, which attack.c does by itself; and what others may wait for without end, by the interface's own
+# rules: events whose wait may come before the record, and functions that the program is to call.
 APART = {
     "aclInit", "aclFinalize", "aclFinalizeReference", "aclnnInit", "aclnnFinalize", "aclrtCreateEventWithFlag",
 }  # fmt: skip
@@ -96,13 +96,14 @@ def call_of(prototype: Prototype) -> str:
     return f"static int64_t call_{name}(Draw *d) {{\n    (void)d;\n{body}\n    return status;\n}}\n"
 
 
-def frees(prototype: Prototype) -> bool:
-    return "Free" in prototype.name
+def is_called(prototype: Prototype) -> bool:
+    takes_function = any("Callback" in own.type for own in prototype.parameters)
+    return prototype.name not in APART and "Free" not in prototype.name and not takes_function
 
 
 def table_source() -> str:
     """The text of attack_table.h."""
-    called = [p for p in all_prototypes() if p.name not in APART and not frees(p)]
+    called = list(filter(is_called, all_prototypes()))
     includes = "".join(f'#include "{own}"\n' for own in (*HEADERS, *operator_headers()))
     kinds = ", ".join(f"KIND_{own}" for own in KINDS)
     statuses = sorted({int(own) for own in (*Status, *AclError)})
