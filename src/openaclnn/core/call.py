@@ -157,7 +157,7 @@ def _slots(operator: Interface) -> tuple[_Slot, ...]:
 
 def _unfit(operator: Interface, parameter: Parameter, value: Any, error: Exception) -> AclnnError:
     """The refusal of an attribute that the C type could not hold."""
-    if hasattr(value, "c_name"):  # a handle, of another kind
+    if hasattr(type(value), "c_name"):  # a handle, of another kind
         return _refuse(operator, parameter, _KINDS.get(parameter.kind, "a value"), shown(value))
     expected, _, got = str(error).rpartition(", got ")
     if not expected:
