@@ -4,8 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 # PyTorch is only a second opinion in the tests; this release has CPU builds everywhere.
 TORCH ?= torch==2.13.0
+# Processes that run the tests, a file each at a time.
+JOBS ?= 2
 
-.PHONY: demo test lint format bench clean
+.PHONY: demo test attack lint format bench clean
 
 demo: $(VENV)/.demo
 	@$(BIN)/openaclnn demo
@@ -17,7 +19,11 @@ demo: $(VENV)/.demo
 	@$(BIN)/python -m benchmarks --headline
 
 test: $(VENV)/.test
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile
+
+# Random calls through Python and C for ATTACK_SECONDS (300), from ATTACK_SEED on.
+attack: $(VENV)/.test
+	cd tests && ../$(BIN)/python -m attack
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .

@@ -17,11 +17,11 @@ from benchmarks.machine import OtherLoad
 from benchmarks.measure import Clock, Timing, interleave, paired_ratio
 from benchmarks.problems import Problem, measured
 from benchmarks.sequences import CHECKED, PEER, sequences
-from benchmarks.verify import disagreement
+from benchmarks.verify import disagreement, status_of
 from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import FLOAT, DType
 
-__all__ = ["CallCase", "relate", "run_calls", "select_calls"]
+__all__ = ["CallCase", "all_calls", "relate", "run_calls"]
 
 
 @dataclass(frozen=True)
@@ -45,15 +45,15 @@ class CallCase:
         return f"{self.operator.python_name} {self.variant} {self.regime.name} {self.dtype_name}"
 
 
-def select_calls(dtypes: Sequence[DType], only: str) -> list[CallCase]:
-    """The cases of these dtypes whose title contains `only`, where the operator has such calls."""
+def all_calls(dtypes: Sequence[DType]) -> list[CallCase]:
+    """The cases of these dtypes, where the operator has such calls."""
     cases = [
         CallCase(operator, dtype, regime)
         for operator in measured()
         for regime in CHANGES
         for dtype in ((FLOAT,) if regime.mixed else dtypes)
     ]
-    return [case for case in cases if only.lower() in case.title.lower() and _exists(case)]
+    return [case for case in cases if _exists(case)]
 
 
 def _exists(case: CallCase) -> bool:
@@ -86,10 +86,10 @@ def run_calls(
             else:
                 contender = replace(contender, unavailable=first_line(error))
         contenders.append(contender)
-    timed = [c for c in contenders if not c.unavailable and not faults[c.name]]
+    timed = [c for c in contenders if not c.unavailable and not (c.ours and faults[c.name])]
     with OtherLoad() as load:
         timings = interleave(timed, clock, rounds, inner=inner)
-    noise = {"others_cores": load.cores, "disturbed": load.disturbs(threads)}
+    noise = {"others_cores": load.cores, "disturbed": load.disturbs(threads), "threads": threads}
     return [
         _row(case, shape, each, faults.get(each.name, ""), timings) | noise for each in contenders
     ]
@@ -98,7 +98,8 @@ def run_calls(
 def _fault(
     regime: CallRegime, problems: Sequence[Problem], contender: Contender, torch: Any
 ) -> str:
-    """What is wrong with the first calls of a sequence; "" if nothing is."""
+    """What is wrong with the first calls of a sequence, which are all made; "" if nothing is."""
+    fault = ""
     for problem in problems[:CHECKED]:
         expected = None
         if not regime.refused:
@@ -112,9 +113,9 @@ def _fault(
             got = problem.out if contender.writes_out else result
             slack = 1.0 if contender.ours else 4.0
             found = disagreement(got, expected, problem.dtype, torch, slack)
-            if found:
-                return f"{found} of the float64 oracle, shape {problem.shape}"
-    return ""
+            if found and not fault:
+                fault = f"{found} of the float64 oracle, shape {problem.shape}"
+    return fault
 
 
 def _row(
@@ -130,7 +131,7 @@ def _row(
         "regime": case.regime.name, "reason": case.regime.reason, "shape": list(shape),
         "dtype": case.dtype_name, "contender": contender.name, "ours": contender.ours,
         "engine": contender.engine, "note": fault or contender.unavailable,
-        "status": "WRONG" if fault else "unavailable" if own is None else "ok",
+        "status": status_of(fault, own),
         "ratios": {}, "of_same": None,
     }  # fmt: skip
     if own is not None:
@@ -144,10 +145,10 @@ def relate(rows: Sequence[dict[str, Any]]) -> None:
     """Enter how many times as long as `same` each contender took, where the run has both."""
     base: dict[tuple[str, ...], float] = {}
     for row in rows:
-        if row["regime"] == CHANGES[0].name and row["status"] == "ok":
+        if row["regime"] == CHANGES[0].name and "median_us" in row:
             for dtype in (row["dtype"], "all"):
                 base.setdefault((row["operator"], row["contender"], dtype), row["median_us"])
     for row in rows:
         usual = base.get((row["operator"], row["contender"], row["dtype"]))
-        if usual is not None and row["status"] == "ok":
+        if usual is not None and "median_us" in row:
             row["of_same"] = row["median_us"] / usual

@@ -73,7 +73,7 @@ def _lines(rows: Sequence[Row]) -> Iterator[list[str]]:
     for key, group in groupby(rows, key=lambda row: (row["operator"], row["regime"], row["dtype"])):
         members = list(group)
         mark = " !" if members[0]["disturbed"] else ""
-        timed = {row["contender"]: row for row in members if row["status"] == "ok"}
+        timed = {row["contender"]: row for row in members if "median_us" in row}
         for engine in dict.fromkeys(row["engine"] for row in members if row["ours"]):
             ours = [timed.get(engine + way) for way in ways]
             ratios = (_beside(timed, engine, peer) for peer in peers)

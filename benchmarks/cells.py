@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import groupby
 from typing import Any
 
-__all__ = ["Row", "duration", "markdown_table", "notes", "number"]
+__all__ = [
+    "PEERS", "Row", "by_operator", "case_of", "duration", "markdown_table", "notes", "number",
+    "peers_of", "ratio_to", "size", "threads_of",
+]  # fmt: skip
 
 Row = dict[str, Any]
+PEERS = ("torch", "torch out=", "torch.compile", "torch.compile ops")
+INEXACT = "†"
 
 
 def duration(microseconds: float | None) -> str:
@@ -24,8 +30,43 @@ def number(value: float | None, digits: int = 2) -> str:
     return "-" if value is None else f"{value:.{digits}f}"
 
 
+def size(shape: Sequence[int]) -> str:
+    return "x".join(map(str, shape))
+
+
+def threads_of(row: Row) -> str:
+    """Who ran a contender of ours, and how many they may be."""
+    count, team = row["threads"], row["team"]
+    if team == "caller" and count:
+        return team if count == 1 else f"{team} of {count}"
+    return f"{count} {team}" if count else team
+
+
+def case_of(row: Row) -> tuple[str, ...]:
+    """What was computed; a mark where other processes disturbed it."""
+    mark = " !" if row["disturbed"] else ""
+    return row["variant"], row["regime"], size(row["shape"]), row["dtype"] + mark
+
+
+def peers_of(rows: Iterable[Row]) -> list[str]:
+    """PyTorch's contenders that a table has columns for."""
+    present = {row["contender"] for row in rows}
+    return [peer for peer in PEERS if peer in present]
+
+
+def ratio_to(row: Row, peer: str) -> str:
+    """PyTorch's time over ours, marked where its result failed the check."""
+    mark = f" {INEXACT}" if peer in row["inexact"] else ""
+    return number(row["ratios"].get(peer)) + mark
+
+
+def by_operator(rows: Iterable[Row]) -> list[tuple[str, list[Row]]]:
+    """Rows grouped by operator, in their order."""
+    return [(name, list(group)) for name, group in groupby(rows, key=lambda row: row["operator"])]
+
+
 def notes(rows: Iterable[Row]) -> list[str]:
-    """Each distinct reason why a contender was not timed, with where it was seen first."""
+    """Each distinct reason why a contender was not timed, or is marked, with where it was seen first."""
     found: dict[tuple[str, str], str] = {}
     for row in rows:
         if row["status"] != "ok":

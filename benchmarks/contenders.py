@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +25,7 @@ __all__ = [
 ]  # fmt: skip
 
 COPY = "copy"
+COPY_GRAIN = 1 << 20  # bytes: below that, waking a thread of Python's costs more than it gains
 
 
 @dataclass(frozen=True)
@@ -199,11 +201,32 @@ def _copy(problem: Problem, torch: Any) -> Contender:
     """A plain copy that reads half the bytes that the problem touches and writes the other half."""
     half = max(problem.touched // 2, 4)
     if torch is None:
-        source, target = np.ones(half, np.uint8), np.zeros(half, np.uint8)
-        return Contender(COPY, functools.partial(np.copyto, target, source))
+        return Contender(COPY, _shared_copy(np.ones(half, np.uint8), np.zeros(half, np.uint8)))
     options = {"dtype": torch.float32, "device": problem.device}
     given, into = torch.ones(half // 4, **options), torch.zeros(half // 4, **options)
     return Contender(COPY, functools.partial(into.copy_, given))
+
+
+def _shared_copy(source: np.ndarray[Any, Any], target: np.ndarray[Any, Any]) -> Callable[[], Any]:
+    """NumPy's copy; of much memory on as many threads as ours may use, as PyTorch's is."""
+    count = min(openaclnn.get_num_threads(), source.nbytes // COPY_GRAIN)
+    if count < 2:
+        return functools.partial(np.copyto, target, source)
+    pieces = list(zip(np.array_split(target, count), np.array_split(source, count), strict=True))
+    share = _copiers(count - 1).map
+
+    def copy() -> None:
+        others = share(lambda piece: np.copyto(*piece), pieces[1:])
+        np.copyto(*pieces[0])
+        for _ in others:
+            pass
+
+    return copy
+
+
+@functools.cache
+def _copiers(count: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(count)
 
 
 def no_call() -> None:

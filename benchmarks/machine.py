@@ -67,13 +67,13 @@ def _all_busy() -> float | None:
 
 
 def set_threads(count: int | None, torch: Any) -> int:
-    """Use this many threads on both sides; None leaves each its default. Returns the count."""
+    """Use this many threads on both sides; None leaves each its own. Returns how many ours may use."""
     if count is not None:
-        os.environ["OPENACLNN_NUM_THREADS"] = str(count)
+        os.environ["OPENACLNN_NUM_THREADS"] = str(count)  # for fresh processes
+        openaclnn.set_num_threads(count)
         if torch is not None:
             torch.set_num_threads(count)
-        return count
-    return int(torch.get_num_threads()) if torch is not None else usable_cores()
+    return openaclnn.get_num_threads()
 
 
 def versions() -> dict[str, str]:

@@ -1,7 +1,7 @@
 """Timing: contenders take turns round by round in one process, in an order that rotates.
 
-Before a sample the caller pauses, so that threads another contender left spinning go to sleep, and runs
-the contender once untimed if that is cheap; so every contender is timed warm and alone.
+Before a sample a contender runs once untimed if that is cheap, so that it is timed warm. Nothing rests in between: on x86-64
+OpenMP's threads spin for milliseconds after each of PyTorch's operators, and whoever is next meets them, as in training.
 """
 
 from __future__ import annotations
@@ -104,7 +104,6 @@ def interleave(
     clock: Clock,
     rounds: int,
     budget_seconds: float = 2.0,
-    pause_seconds: float = 2e-3,
     inner: int = 0,
 ) -> dict[str, Timing]:
     """Time contenders against each other; `budget_seconds` bounds what one slow contender may take.
@@ -127,7 +126,6 @@ def interleave(
                 timing = timings[contender.name]
                 if turn >= timing.turns:
                     continue
-                time.sleep(pause_seconds)
                 with contender.chosen():
                     if timing.warm_up:
                         clock.sample(contender.warm_up or contender.call, timing.warm_up)

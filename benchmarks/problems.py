@@ -112,20 +112,20 @@ def build(
             name: to_torch(torch, value).to(device) if is_array(value) else value
             for name, value in made.items()
         }
-    _, plan = _planned(operator, made)
+    _, plan = _planned(operator, made, "contiguous")
     read = {operator[operand.parameter].python_name for operand in plan.inputs}
     names = [name for name in made if name in read]
     arguments = _LAYOUTS[layout](made, names)
     if change is not None:
         arguments = change(arguments, names)
     try:
-        out, plan = _planned(operator, arguments)
+        out, plan = _planned(operator, arguments, layout)
     except AclnnError:
         return None
     return Problem(operator, variant, dtype, shape, layout, device, arguments, out, plan)
 
 
-def _planned(operator: Operator, arguments: dict[str, Any]) -> tuple[Any, Plan]:
+def _planned(operator: Operator, arguments: Arguments, layout: str) -> tuple[Any, Plan]:
     """A place for the result, and the plan that writes there; raises what the operator refuses."""
     call = bind_plain(operator, operator.plain_defaults | arguments, product_of(operator, None))
     error = operator.first_violation(call)
@@ -137,6 +137,8 @@ def _planned(operator: Operator, arguments: dict[str, Any]) -> tuple[Any, Plan]:
         out = np.zeros(shape, dtype.numpy)
     else:
         out = model.new_zeros(shape, dtype=getattr(load_torch(), dtype.torch_name))
+    if layout == "shifted":
+        out = _one_in(out)
     call.values[operator.output.name] = as_tensor(out)
     return out, operator.plan(call)
 
@@ -183,6 +185,17 @@ def _sliced(made: Arguments, read: list[str]) -> Arguments:
     return made | views
 
 
+def _shifted(made: Arguments, read: list[str]) -> Arguments:
+    """Every operand starts one element into its memory; so does the output."""
+    return made | {name: _one_in(made[name]) for name in read if math.prod(made[name].shape) > 1}
+
+
+def _one_in(array: Any) -> Any:
+    view = empty_like(array, (math.prod(array.shape) + 1,))[1:].reshape(array.shape)
+    view[...] = array
+    return view
+
+
 def _broadcast(made: Arguments, read: list[str]) -> Arguments:
     """The last operand is one row, stretched over the others."""
     name = [name for name in read if made[name].ndim >= 2][-1]
@@ -201,6 +214,7 @@ _LAYOUTS: dict[str, Change] = {
     "sliced": _sliced,
     "broadcast": _broadcast,
     "outer": _outer,
+    "shifted": _shifted,
 }
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 __all__ = ["FREE_AXES", "LAYOUTS", "REGIMES", "Regime", "shrink"]
 
-LAYOUTS = ("contiguous", "transposed", "sliced", "broadcast", "outer")
+LAYOUTS = ("contiguous", "transposed", "sliced", "broadcast", "outer", "shifted")
 
 FREE_AXES = {"elementwise": (0, 1), "rows": (0,), "pixels": (0, 2, 3)}
 """The axes that may shrink without changing what kind of problem it is: never the classes."""
@@ -21,6 +21,9 @@ class Regime:
     shape: tuple[int, ...]
     reason: str
     layout: str = "contiguous"
+    family: str = ""  # under which short tables count it; else its name
+    near: tuple[int, ...] = ()  # the round size that it is compared with, in the same rounds
+    headline: bool = False  # the one that --headline shows
     all_variants: bool = False  # else the first variant, the most important one
     all_dtypes: bool = True  # else FLOAT
     quick: bool = False  # part of --quick
@@ -35,6 +38,10 @@ _SLICED = "every second element: half of every cache line is wasted"
 _ROW = "one row stretched over all others: stride 0"
 _OUTER = "a column against a row: two operands that are hardly read"
 _SCALING = "where call cost ends and bandwidth begins"
+_MIDDLE = "tens of microseconds: waking threads costs as much as the work"
+_LARGE = "far beyond every cache, twice the headline's"
+_ODD = "rows and planes that begin anywhere in a cache line, as people's sizes have it"
+_START = "views that start one element into their memory"
 
 
 def _tiny(shape: tuple[int, ...]) -> Regime:
@@ -42,14 +49,39 @@ def _tiny(shape: tuple[int, ...]) -> Regime:
 
 
 def _scaling(name: str, shape: tuple[int, ...]) -> Regime:
-    return Regime(f"scaling {name}", shape, _SCALING, all_dtypes=False)
+    return Regime(f"scaling {name}", shape, _SCALING, family="scaling", all_dtypes=False)
+
+
+def _middle(name: str, shape: tuple[int, ...]) -> Regime:
+    return Regime(f"middle {name}", shape, _MIDDLE, family="middle", all_variants=True)
+
+
+def _large(name: str, shape: tuple[int, ...]) -> Regime:
+    return Regime(f"large {name}", shape, _LARGE, family="large", all_variants=True)
 
 
 def _headline(name: str, shape: tuple[int, ...], reason: str) -> Regime:
-    return Regime(name, shape, reason, all_variants=True, quick=True, compiled=True)
+    return Regime(
+        name,
+        shape,
+        reason,
+        headline=True,
+        all_variants=True,
+        quick=True,
+        compiled=True,
+    )
 
 
+def _odd(name: str, shape: tuple[int, ...], near: tuple[int, ...]) -> Regime:
+    return Regime(f"odd {name}", shape, _ODD, family="odd", near=near)
+
+
+_ODD_LENGTH = (
+    _odd("length", ((1 << 24) + 1,), (1 << 24,)),
+    Regime("odd start", (1 << 24,), _START, "shifted", "odd", (1 << 24,)),
+)
 _POWERS = range(10, 27, 2)
+_MIDDLES = range(17, 21)
 
 _CPU: dict[str, tuple[Regime, ...]] = {
     "elementwise": (
@@ -61,6 +93,9 @@ _CPU: dict[str, tuple[Regime, ...]] = {
         Regime("broadcast", (4096, 4096), _ROW, "broadcast"),
         Regime("outer", (4096, 4096), _OUTER, "outer"),
         *(_scaling(f"2^{power}", (1 << power,)) for power in _POWERS),
+        *(_middle(f"2^{power}", (1 << power,)) for power in _MIDDLES),
+        _large("2^25", (1 << 25,)),
+        *_ODD_LENGTH,
     ),
     "rows": (
         _tiny((2, 8)),
@@ -71,6 +106,11 @@ _CPU: dict[str, tuple[Regime, ...]] = {
         Regime("transposed", (4096, 4096), _TRANSPOSED, "transposed"),
         Regime("sliced", (512, 32000), _SLICED, "sliced"),
         *(_scaling(f"2^{power}", (1 << (power - 10), 1 << 10)) for power in _POWERS),
+        *(_middle(f"2^{power}", (1 << (power - 10), 1 << 10)) for power in _MIDDLES),
+        _large("32k", (1024, 32000)),
+        _odd("5001", (2048, 5001), (2048, 5120)),
+        _odd("50257", (256, 50257), (256, 50304)),
+        _odd("151643", (96, 151643), (96, 151936)),
     ),
     "pixels": (
         _tiny((1, 4, 2, 2)),
@@ -84,6 +124,13 @@ _CPU: dict[str, tuple[Regime, ...]] = {
             _scaling(f"2^{power}", (1, 16, 1 << (power // 2 - 2), 1 << (power // 2 - 2)))
             for power in _POWERS
         ),
+        *(
+            _middle(f"2^{power}", (1, 16, 1 << (power // 2 - 2), 1 << ((power + 1) // 2 - 2)))
+            for power in _MIDDLES
+        ),
+        _odd("769", (2, 19, 769, 769), (2, 19, 768, 768)),
+        _odd("513", (4, 21, 513, 513), (4, 21, 512, 512)),
+        _odd("1025", (1, 19, 1025, 2049), (1, 19, 1024, 2048)),
     ),
 }
 
@@ -96,6 +143,7 @@ _CUDA: dict[str, tuple[Regime, ...]] = {
         Regime("sliced", (16384, 8192), _SLICED, "sliced"),
         Regime("broadcast", (16384, 8192), _ROW, "broadcast"),
         Regime("outer", (16384, 8192), _OUTER, "outer"),
+        *_ODD_LENGTH,
     ),
     "rows": (
         _tiny((2, 8)),
@@ -104,6 +152,9 @@ _CUDA: dict[str, tuple[Regime, ...]] = {
         Regime("vocabulary 128k", (4096, 128256), "a large vocabulary: long rows", compiled=True),
         Regime("transposed", (16384, 4096), _TRANSPOSED, "transposed"),
         Regime("sliced", (8192, 16000), _SLICED, "sliced"),
+        _odd("5001", (30000, 5001), (30000, 5120)),
+        _odd("50257", (1000, 50257), (1000, 50304)),
+        _odd("151643", (1000, 151643), (1000, 151936)),
     ),
     "pixels": (
         _tiny((1, 4, 2, 2)),
@@ -111,6 +162,9 @@ _CUDA: dict[str, tuple[Regime, ...]] = {
         Regime("150 classes", (8, 150, 512, 512), "segmentation with many classes", compiled=True),
         Regime("transposed", (32, 21, 512, 512), _TRANSPOSED, "transposed"),
         Regime("sliced", (32, 21, 512, 512), _SLICED, "sliced"),
+        _odd("769", (16, 19, 769, 769), (16, 19, 768, 768)),
+        _odd("513", (16, 21, 513, 513), (16, 21, 512, 512)),
+        _odd("1025", (4, 19, 1025, 2049), (4, 19, 1024, 2048)),
     ),
 }
 
@@ -119,12 +173,12 @@ REGIMES: dict[str, dict[str, tuple[Regime, ...]]] = {"cpu": _CPU, "cuda": _CUDA}
 
 
 def shrink(pattern: str, shape: tuple[int, ...], limit: int) -> tuple[int, ...]:
-    """A shape of the same kind with at most `limit` elements, if its free axes allow."""
+    """A shape of the same kind with at most `limit` elements, if its free axes allow; odd lengths stay odd."""
     small = list(shape)
     axes = [axis for axis in FREE_AXES[pattern] if axis < len(small)]
     while math.prod(small) > limit:
         widest = max(axes, key=lambda axis: small[axis])
         if small[widest] == 1:
             break
-        small[widest] //= 2
+        small[widest] = small[widest] // 2 | small[widest] & 1
     return tuple(small)

@@ -2,7 +2,7 @@
 
 Small problems are checked against the float64 oracle. Of large ones a smaller sibling is (the same
 variant, dtype, layout and engine), and at full size contenders must agree with PyTorch, or, where torch
-is missing, with the first engine of ours that passed.
+is missing, with the first engine of ours that passed. Ours is not timed if it fails; PyTorch's is, and marked.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from benchmarks.problems import Problem, build, to_torch
 from benchmarks.regimes import shrink
 from openaclnn.core.dtypes import FLOAT, DType
 
-__all__ = ["ORACLE_LIMIT", "disagreement", "find_faults"]
+__all__ = ["ORACLE_LIMIT", "disagreement", "find_faults", "status_of"]
 
 ORACLE_LIMIT = 1 << 20  # elements that the float64 reference computes in about a tenth of a second
 _CHUNK = 1 << 24
@@ -49,6 +49,13 @@ def find_faults(
             if found:
                 faults[each.name] = f"{found} of {right[0].name}"
     return faults
+
+
+def status_of(fault: str, timed: object) -> str:
+    """How a contender stands: one of ours that failed was not timed."""
+    if timed is None:
+        return "WRONG" if fault else "unavailable"
+    return "inexact" if fault else "ok"
 
 
 def _against_oracle(problem: Problem, usable: list[Contender], torch: Any) -> dict[str, str]:

@@ -12,7 +12,7 @@ import pytest
 
 import openaclnn
 from openaclnn import acl
-from openaclnn.core.call import bind_plain, oracle_arguments
+from openaclnn.core.call import bind_plain
 from openaclnn.core.declare import Operator, Sample
 from openaclnn.core.dtypes import FLOAT, DType, dtype_of_numpy
 from openaclnn.core.interface import Kind
@@ -192,7 +192,7 @@ def _terms(operator: Operator, arguments: dict[str, Any]) -> float:
 
 def naive_result(operator: Operator, arguments: dict[str, Any]) -> Any:
     """The document's formula evaluated in float32, step by step."""
-    values = oracle_arguments(operator, (), arguments)
+    values = operator.reference_arguments(**arguments)
     with np.errstate(all="ignore"):
         found = operator.reference(**values, work=np.float32)
     if isinstance(found, tuple):

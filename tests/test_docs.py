@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import json
 import re
 import shlex
 from pathlib import Path
@@ -10,7 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from benchmarks.__main__ import command_line
-from tools.readme import README, with_support_table
+from benchmarks.regimes import REGIMES
+from benchmarks.selection import Settings, select
+from tools.readme import README, with_speed_table, with_support_table
+from tools.speed import ROWS
 
 import openaclnn
 from openaclnn.cli import main
@@ -39,13 +43,60 @@ def test_readme_has_the_support_table() -> None:
 
 def test_commands_of_the_benchmarks_can_be_pasted() -> None:
     page = (PROJECT / "docs" / "benchmarks.md").read_text()
-    commands = re.findall(r"^- command: `(.*)`$", page, re.M)
-    assert len(commands) == page.count("\n## ")
-    for line in commands:
+    sections = [re.findall(r"^- command: `(.*)`$", part, re.M) for part in page.split("\n## ")]
+    assert all(sections[1:])
+    for line in (command for commands in sections for command in commands):
         program, *arguments = shlex.split(line)
         assert program == ".venv/bin/python"
         assert arguments[:2] == ["-m", "benchmarks"]
         command_line().parse_args(arguments[2:])
+
+
+def test_every_row_of_speed_says_the_filter_that_makes_it() -> None:
+    """On either device, and nothing beside its dtypes."""
+    page = README.read_text().partition("## Speed")[2].partition("\n## ")[0]
+    rows = [re.findall("`([a-z].*?)`", line) for line in page.splitlines() if line.startswith("| ")]
+    filters = [text for row in rows for text in row if "_backward" in text or "_grad " in text]
+    assert filters[: len(ROWS)] == [only for _, only in ROWS]
+    assert len(filters) == len(ROWS) + 2
+    for text in filters:
+        for device in REGIMES:
+            found = select(Settings(device=device, only=(text,)))
+            assert (
+                len({(case.operator.name, case.variant, case.regime.name) for case in found}) == 1
+            )
+
+
+def test_the_table_of_speed_is_made_from_results(tmp_path: Path) -> None:
+    row = {
+        "operator": "elu_backward", "variant": "result", "regime": "bandwidth", "engine": "cpu", "ours": True,
+        "contender": "cpu out=", "median_us": 1.0, "of_copy": 0.96,
+    }  # fmt: skip
+    rows = [
+        row | {"threads": count, "dtype": dtype, "ratios": {"torch": 9.0, "torch out=": ratio * count}}
+        for count in (1, 16)
+        for dtype, ratio in (("FLOAT", 1.04), ("BFLOAT16", 2.0))
+    ]  # fmt: skip
+    common = {
+        "command": "x", "date": "y", "mode": "beside PyTorch", "copy_gbps": None, "calls": [], "first_calls": [],
+        "memory": [],
+    }  # fmt: skip
+    cpu = common | {"machine": {"cpu": "C", "cores": 16}, "rows": rows}
+    on_gpu = [
+        row | {"engine": "triton", "contender": "triton out=", "threads": None} for row in rows[:2]
+    ]
+    gpu = common | {"machine": {"cpu": "C", "cores": 16, "gpu": "G"}, "rows": on_gpu}
+    files = []
+    for name, results in (("cpu", cpu), ("gpu", gpu)):
+        files.append(tmp_path / name)
+        files[-1].write_text(json.dumps(results))
+    page = README.read_text()
+    made = with_speed_table(page, files)
+    assert with_speed_table(made, files) == made
+    assert len(made.splitlines()) == len(page.splitlines())
+    line = next(line for line in made.splitlines() if "`elu_backward result bandwidth`" in line)
+    assert line.endswith("| 1.0 / 2.0 | 16.6 / 32.0 | 0.96 / 0.96 | 1.0 / 2.0 |")
+    assert "| C, 16 threads, times PyTorch (F32 / BF16) | G, of a copy (F32 / BF16) |" in made
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)

@@ -103,3 +103,32 @@ print(refusal(lambda: plain(many)))
 """
     wanted = "OPENACLNN_NUM_THREADS must be a positive integer, got 'two'"
     assert script(body, OPENACLNN_NUM_THREADS="two") == [wanted] * 3 + ["none"] * 2
+
+
+def test_memory_for_results_is_read_once_and_bounded_by_the_address_space() -> None:
+    body = """
+for _ in range(2):
+    print(refusal(lambda: plain(many)))
+print(refusal(plain))
+openaclnn.set_result_memory(1 << 22)
+print(refusal(lambda: plain(many)))
+"""
+    wanted = "OPENACLNN_RESULT_MEMORY must be a number of bytes, got '1.5G'"
+    assert script(body, OPENACLNN_RESULT_MEMORY="1.5G") == [wanted] * 2 + ["none"] * 2
+    read = """
+from openaclnn.core import results
+plain(many)
+os.environ["OPENACLNN_RESULT_MEMORY"] = "7"
+plain(many)
+print(results.limit(), results.kept_bytes())
+"""
+    assert script(read, OPENACLNN_RESULT_MEMORY=str(5 << 20)) == [f"{5 << 20} {4 << 20}"]
+    assert script(read, OPENACLNN_RESULT_MEMORY="0") == ["0 0"]
+    bounded = """
+import resource
+from openaclnn.core import results
+resource.setrlimit(resource.RLIMIT_AS, (1 << 30, resource.RLIM_INFINITY))
+openaclnn.set_result_memory(1 << 40)
+print(results.limit() <= 1 << 27)
+"""
+    assert script(bounded) == ["True"]

@@ -133,7 +133,17 @@ if MODE == "interpret":
 
     @names
     @dtypes
-    def test_any_shape_has_the_bits_of_its_own_plan(operator: Operator, dtype: DType) -> None:
+    @pytest.mark.parametrize("few", [True, False])
+    def test_any_shape_has_the_bits_of_its_own_plan(
+        operator: Operator, dtype: DType, few: bool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """With what is chosen for few elements and for many."""
+        from openaclnn.engines.gpu import pixels, rows
+
+        if operator.workloads.PATTERN == "elementwise" and not few:
+            return
+        for module in (pixels, rows):
+            monkeypatch.setattr(module, "FEW", module.FEW if few else 0)
         shapes = SHAPES[operator.workloads.PATTERN]
         for variant in variants_of(operator):
             run = gpu.sized(planned(operator, made(operator, dtype, shapes[0], variant))[0])
@@ -168,9 +178,14 @@ if MODE == "interpret":
 
     @dtypes
     @pytest.mark.parametrize("off", [0, 1, 3])
-    def test_rows_that_begin_anywhere(dtype: DType, off: int) -> None:
+    def test_rows_that_begin_anywhere(
+        dtype: DType, off: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         """Vectors of rows that are off by as much, in place and beside."""
-        operator = next(own for own in SIZED if "cross_entropy" in own.python_name)
+        from openaclnn.engines.gpu import rows
+
+        monkeypatch.setattr(rows, "FEW", 0)
+        (operator,) = (own for own in SIZED if own.workloads.PATTERN == "rows")
         run = gpu.sized(planned(operator, made(operator, dtype, (5, 13), "mean, weight"))[0])
         for shape in ((4, 257), (3, 512)):
             for apart in (0, 1):
@@ -218,6 +233,37 @@ if MODE == "interpret":
             return view
 
         return {name: own if name == "out" else moved(own) for name, own in arguments.items()}
+
+    @dtypes
+    @pytest.mark.parametrize("off", [0, 1, 3])
+    def test_planes_that_begin_anywhere(
+        dtype: DType, off: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The kernel of odd images has the bits of the other, and writes nothing else."""
+        from openaclnn.engines.gpu import pixels
+
+        (operator,) = (own for own in SIZED if own.workloads.PATTERN == "pixels")
+        small = {key: (vector, 32, warps) for key, (vector, _, warps) in pixels.PLANES.items()}
+        monkeypatch.setattr(pixels, "PLANES", small)
+        for shape in ((2, 5, 3, 7), (1, 26, 9, 5), (3, 9, 1, 33), (1, 1, 5, 5)):
+            for variant in variants_of(operator):
+                arguments = made(operator, dtype, shape, variant)
+                stray = np.resize(
+                    [-100, shape[1], 2**32, -1, 0], arguments["target"][..., ::3].shape
+                )
+                arguments["target"][..., ::3] = stray
+                memory = np.full(arguments["out"].size + 64, 7, dtype.numpy)
+                arguments["out"] = memory[32 + off :][: arguments["out"].size].reshape(shape)
+                plan, addresses = planned(operator, arguments)
+                found = []
+                for few in (1 << 40, 4):
+                    monkeypatch.setattr(pixels, "FEW_PIXELS", few)
+                    for run in (gpu.prepare(plan), gpu.sized(plan)):
+                        memory.fill(7)
+                        more = () if len(found) % 2 == 0 else (shape, ())
+                        assert run(addresses, 0, *more) == 0  # type: ignore[misc]
+                        found.append(memory.tobytes())
+                assert len(set(found)) == 1
 
     def test_every_form_of_smooth_l1() -> None:
         operator = next(own for own in SIZED if "smooth" in own.python_name)
@@ -365,6 +411,10 @@ if MODE == "compile":
     def test_other_numbers_are_launched_as_the_plan_s_own_and_not_compiled_again(
         operator: Operator, monkeypatch: pytest.MonkeyPatch
     ) -> None:
+        from openaclnn.engines.gpu import pixels, rows
+
+        for module in (pixels, rows):  # few elements are launched otherwise
+            monkeypatch.setattr(module, "FEW", 0)
         small = {"elementwise": (6, 7), "rows": (5, 13), "pixels": (2, 5, 3, 7)}
         shape = small[operator.workloads.PATTERN]
         for variant in variants_of(operator):

@@ -191,7 +191,7 @@ def test_reduction_by_name_or_number(operator: Operator) -> None:
         (torch.tensor([1.0, 2.0]).to_sparse(), "strided"),
         (torch.empty(2, device="meta"), "meta"),
     ],
-    ids=str,
+    ids=lambda own: own if isinstance(own, str) else type(own).__name__,
 )
 def test_what_cannot_be_taken_is_refused_by_name(value: Any, match: str) -> None:
     x = np.ones(2, np.float32)

@@ -24,7 +24,6 @@ from conftest import (
     tensor_names,
     whole,
 )  # fmt: skip
-from openaclnn.core.call import oracle_arguments
 from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import (
     BFLOAT16,
@@ -59,7 +58,7 @@ def test_samples_of_the_spec(operator: Operator, engine: str) -> None:
                 k: np.asarray(v[1]) if isinstance(v, tuple) else v
                 for k, v in sample.arguments.items()
             }
-            found = operator.reference(**oracle_arguments(operator, (), arguments) | written)
+            found = operator.reference(**operator.reference_arguments(**arguments) | written)
             for own, known in zip(each(found), each(expected), strict=True):
                 assert (np.abs(own - known) <= 0.5e-12 + 2 * np.spacing(np.abs(known))).all()
 

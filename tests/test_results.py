@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 import itertools
+import sys
 import threading
+from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import openaclnn
-from openaclnn.core import results
+from openaclnn.core import allowance, results
+
+MEGABYTE = 1 << 20
 
 
 @pytest.fixture(autouse=True)
-def nothing_kept() -> None:
-    results.forget_memory()
+def nothing_kept() -> Iterator[None]:
+    openaclnn.clear_results()
+    yield
+    openaclnn.set_result_memory(results.DEFAULT)
+
+
+def keep(*sizes: int) -> None:
+    """Results of so many bytes, all held at once and then dropped."""
+    held = [results.empty((size,), np.dtype(np.uint8)) for size in sizes]
+    del held
 
 
 def address(array: np.ndarray) -> int:
@@ -49,12 +62,70 @@ def test_small_results_and_the_limit() -> None:
     assert small.flags.owndata
     del small
     assert results.kept_bytes() == 0
-    many = [results.empty((48 << 20,), np.dtype(np.uint8)) for _ in range(8)]
-    del many
-    assert 0 < results.kept_bytes() <= results.LIMIT
-    huge = results.empty((results.LIMIT + 1,), np.dtype(np.uint8))
-    del huge
-    assert results.kept_bytes() <= results.LIMIT
+    assert results.limit() <= results.DEFAULT
+    keep(*[48 * MEGABYTE] * 8)
+    assert 0 < results.kept_bytes() <= results.limit()
+    keep(results.limit() + 1)
+    assert results.kept_bytes() <= results.limit()
+
+
+def test_the_memory_can_be_set_and_cleared() -> None:
+    keep(8 * MEGABYTE)
+    keep(4 * MEGABYTE)
+    assert results.kept_bytes() == 12 * MEGABYTE
+    openaclnn.set_result_memory(10 * MEGABYTE)
+    assert results.kept_bytes() == 4 * MEGABYTE  # the oldest goes first
+    keep(8 * MEGABYTE)
+    assert results.kept_bytes() == 8 * MEGABYTE  # the newest stays
+    keep(11 * MEGABYTE)
+    assert results.kept_bytes() == 8 * MEGABYTE
+    openaclnn.clear_results()
+    assert results.kept_bytes() == 0
+    keep(2 * MEGABYTE)
+    assert results.kept_bytes() == 2 * MEGABYTE
+    openaclnn.set_result_memory(0)
+    keep(2 * MEGABYTE)
+    assert results.kept_bytes() == 0
+
+
+@pytest.mark.parametrize("size", [-1, 1.5, "256", None, True])
+def test_a_size_that_is_none_is_refused(size: object) -> None:
+    with pytest.raises(ValueError, match="must be a number of bytes, got"):
+        openaclnn.set_result_memory(size)  # type: ignore[arg-type]
+
+
+def test_never_more_than_an_eighth_of_what_the_process_may_use(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("openaclnn.core.results.usable_memory", lambda: 80 * MEGABYTE)
+    openaclnn.set_result_memory(1 << 40)
+    assert results.limit() == 10 * MEGABYTE
+    monkeypatch.setattr(results, "_limit", [])  # as a new process finds it
+    assert results.limit() == 10 * MEGABYTE
+
+
+def test_what_the_process_may_use(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The least of memory, address space and the groups around the process, of either version."""
+    groups, mount = tmp_path / "cgroup", tmp_path / "mount"
+    monkeypatch.setattr(allowance, "_GROUPS", groups)
+    monkeypatch.setattr(allowance, "_MOUNT", mount)
+    monkeypatch.setattr(allowance, "_physical", lambda: 1000)
+    monkeypatch.setattr(allowance, "_address_space", lambda: sys.maxsize)
+    assert allowance.usable_memory() == 1000  # no such file
+    inner = mount / "outer" / "inner"
+    inner.mkdir(parents=True)
+    groups.write_text("0::/outer/inner\n")
+    (inner / "memory.max").write_text("max\n")
+    assert allowance.usable_memory() == 1000
+    (inner.parent / "memory.max").write_text("700\n")
+    assert allowance.usable_memory() == 700
+    old = mount / "memory" / "memory.limit_in_bytes"
+    old.parent.mkdir()
+    old.write_text("500\n")
+    groups.write_text("4:cpuset:/outer\n3:memory,cpu:/of/the/host\n0::/\n")
+    assert allowance.usable_memory() == 500
+    monkeypatch.setattr(allowance, "_address_space", lambda: 300)
+    assert allowance.usable_memory() == 300
 
 
 def test_results_can_be_written_and_have_their_dtype() -> None:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import openaclnn
+import special_products
 from openaclnn.core.dtypes import FLOATS, DType
 
 nan, inf = np.nan, np.inf
@@ -341,3 +342,9 @@ def test_sums_have_one_order_whatever_the_threads() -> None:
     finally:
         openaclnn.set_num_threads(before)
     assert len(found) == 1
+
+
+@pytest.mark.parametrize("name", special_products.CASES)
+def test_products_meet_no_zero_times_infinity_of_their_own(name: str, engine: str) -> None:
+    for dtype in FLOATS if name in ("smooth_l1_loss_backward", "l1_loss_backward") else FLOATS[:1]:
+        assert special_products.check(name, dtype) > 2

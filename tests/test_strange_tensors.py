@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import gc
+import types
+import unittest.mock
 import warnings
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -20,12 +23,6 @@ def fake() -> Any:
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     return FakeTensorMode().from_tensor(torch.ones(4))
-
-
-def shortened() -> Any:
-    tensor = torch.ones(4)
-    tensor.untyped_storage().resize_(8)
-    return tensor
 
 
 def emptied() -> Any:
@@ -64,11 +61,17 @@ class Null:
     def __dlpack__(self, **options: Any) -> Any:
         import ctypes
 
-        capsule = self.array.__dlpack__(max_version=(1, 0))
         get = ctypes.pythonapi.PyCapsule_GetPointer
         get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
-        words = (ctypes.c_void_p * 5).from_address(get(capsule, b"dltensor_versioned"))
-        words[4] = 0  # after version, manager, deleter and flags
+        try:
+            capsule = self.array.__dlpack__(max_version=(1, 0))
+            words = (ctypes.c_void_p * 5).from_address(get(capsule, b"dltensor_versioned"))
+        except TypeError:  # before NumPy 2.1
+            capsule = self.array.__dlpack__()
+            words = (ctypes.c_void_p * 1).from_address(get(capsule, b"dltensor"))
+        words[len(words) - 1] = (
+            0  # after version, manager, deleter and flags, where there are those
+        )
         self.kept = capsule
         return capsule
 
@@ -86,6 +89,31 @@ class Wrong(Angry):
         return "no capsule"
 
 
+class Foreign(Angry):
+    def __dlpack__(self, **options: Any) -> Any:
+        import datetime
+
+        return datetime.datetime_CAPI
+
+
+class Raising:
+    """Whatever it is asked for raises."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise RuntimeError("no attribute")
+
+
+def dead() -> Any:
+    return weakref.proxy(np.ones(4, np.float32))
+
+
+def liar(**wrong: Any) -> Callable[[], Any]:
+    array = np.ones(4, np.float32)
+    return lambda: types.SimpleNamespace(
+        kept=array, __array_interface__={**array.__array_interface__, **wrong}
+    )
+
+
 STRANGE: dict[str, tuple[Callable[[], Any], str]] = {
     "fake": (fake, "FakeTensor"),
     "zero": (lambda: torch._efficientzerotensor(4), "memory of its own"),
@@ -101,6 +129,13 @@ STRANGE: dict[str, tuple[Callable[[], Any], str]] = {
     "null": (Null, "null address"),
     "angry": (Angry, "not today"),
     "wrong": (Wrong, "DLPack"),
+    "a capsule of something else": (Foreign, "capsule called"),
+    "raising": (Raising, "no attribute"),
+    "dead": (dead, "no longer exists"),
+    "mock": (lambda: unittest.mock.Mock(spec=np.ndarray), "Mock"),
+    "wrong typestr": (liar(typestr="<q9"), "array"),
+    "wrong shape": (liar(shape="x"), "array"),
+    "wrong strides": (liar(strides=(1, 2, 3)), "array"),
 }
 
 
@@ -124,14 +159,38 @@ def test_strange_arrays_are_refused_by_name(name: str) -> None:
     assert "selfOrResult" in (aclnn.aclGetRecentErrMsg() or "")
 
 
-def test_a_view_past_its_storage_is_refused_on_the_full_way() -> None:
-    """The short road does not ask for the storage's size: that would cost as much as all else."""
-    good = torch.ones(4)
-    with openaclnn.use_engine("cpu"):
-        with pytest.raises(openaclnn.AclnnError, match="16 bytes of 8"):
-            openaclnn.elu_backward(good, shortened())
-        with pytest.raises(openaclnn.AclnnError, match="16 bytes of 8"):
-            openaclnn.elu_backward(good, good, out=shortened())
+@pytest.mark.parametrize("sizes", [(4,), (2, 3), (1,), (0,)], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+def test_a_view_past_its_storage_is_refused(sizes: tuple[int, ...], dtype: Any) -> None:
+    """On the full way, and on the road that was open before the storage was made shorter."""
+    good, item = torch.ones(sizes, dtype=dtype), dtype.itemsize
+    views: list[Callable[[Any], Any]] = [
+        lambda base: base[: good.numel()].view(sizes),
+        lambda base: base[3 : 3 + good.numel()].view(sizes),
+        lambda base: base[::2][: good.numel()].view(sizes),
+    ]
+    for view in views:
+        for own in (lambda t: t, torch.nn.Parameter):
+            base = torch.ones(2 * good.numel() + 3, dtype=dtype)
+            inside = own(view(base))
+            last = sum((n - 1) * step for n, step in zip(sizes, inside.stride(), strict=True))
+            needed = max(inside.storage_offset() + last + 1, 0) * item
+            for _ in range(3):
+                openaclnn.elu_backward(good, inside)
+                openaclnn.elu_backward(good, good, out=inside.detach())
+            base.untyped_storage().resize_(needed)
+            openaclnn.elu_backward(good, inside)
+            for left in (max(needed - 1, 0), item, 0):
+                base.untyped_storage().resize_(left)
+                if not good.numel() or left >= needed:
+                    openaclnn.elu_backward(good, inside)
+                    continue
+                for arguments in (
+                    {"self_or_result": inside},
+                    {"self_or_result": good, "out": inside.detach()},
+                ):
+                    with pytest.raises(openaclnn.AclnnError, match="inside memory of its own"):
+                        openaclnn.elu_backward(good, **arguments)
 
 
 def test_wrapped_tensors_are_refused() -> None:
@@ -182,6 +241,10 @@ def test_odd_products_and_numbers_are_refused_with_all_four_words() -> None:
         openaclnn.elu_backward(x, x, product="abacus")
     with pytest.raises(openaclnn.AclnnError, match=f"alpha: expected .*64 bits.*, got {2**64}"):
         openaclnn.elu_backward(x, x, alpha=2**64)
+    for dtype in (np.float32, np.float16, ml_dtypes.bfloat16):
+        for large in (2**64, -(2**63) - 1, 10**400):
+            with pytest.raises(openaclnn.AclnnError, match=r"gradOutput: expected .*64 bits"):
+                openaclnn.l1_loss_backward(large, x.astype(dtype), x.astype(dtype))
 
 
 def test_autograd_hears_of_what_is_written() -> None:

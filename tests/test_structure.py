@@ -21,7 +21,9 @@ PROJECT = Path(__file__).parent.parent
 
 # A room imports from lower floors alone; rooms of one floor know nothing of each other.
 FLOORS = (
+    ("openaclnn.__main__",),
     ("openaclnn.cli", "openaclnn.pyacl"),
+    ("openaclnn.testing",),
     ("openaclnn.capi",),
     ("openaclnn", "openaclnn.acl", "openaclnn.aclnn"),
     ("openaclnn.calls",),

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import openaclnn
 from conftest import OPERATORS, device_tensor, document_program, each, read_back, table_of
@@ -252,3 +253,46 @@ def test_many_threads_at_once() -> None:
     for thread in threads:
         thread.join()
     assert not failures
+
+
+def test_autograd_hears_of_every_write() -> None:
+    """Also of those of a repeatable executor, and of large ones, which a stream's worker does."""
+    for size in (4, 100_000):
+        gradient, x, out = (torch.ones(size) for _ in range(3))
+        for repeatable in (False, True):
+            status, _, executor = aclnn.aclnnEluBackwardGetWorkspaceSize(
+                gradient, 1.0, 1.0, 1.0, False, x, out
+            )
+            assert status == 0
+            if repeatable:
+                assert aclnn.aclSetAclOpExecutorRepeatable(executor) == 0
+            before = out._version
+            for turn in range(1, 4 if repeatable else 2):
+                assert aclnn.aclnnEluBackward(None, 0, executor, None) == 0
+                assert out._version == before + turn
+            assert acl.aclrtSynchronizeStream(None) == 0
+    weight = torch.ones(4, requires_grad=True)
+    saved = torch.ones(4)
+    loss = (weight * saved).sum()
+    status, _, executor = aclnn.aclnnEluBackwardGetWorkspaceSize(
+        gradient[:4], 1.0, 1.0, 1.0, False, x[:4], saved
+    )
+    assert (status, aclnn.aclnnEluBackward(None, 0, executor, None)) == (0, 0)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+
+
+def test_a_leaf_that_requires_grad_is_written_in_neither_phase() -> None:
+    gradient, x, out = (torch.ones(4) for _ in range(3))
+    status, _, executor = aclnn.aclnnEluBackwardGetWorkspaceSize(
+        gradient, 1.0, 1.0, 1.0, False, x, out
+    )
+    assert status == 0
+    out.requires_grad_()
+    assert aclnn.aclnnEluBackward(None, 0, executor, None) == 161002
+    assert "a leaf that requires grad" in (aclnn.aclGetRecentErrMsg() or "")
+    arguments = (gradient, 1.0, 1.0, 1.0, False, x, out)
+    assert aclnn.aclnnEluBackwardGetWorkspaceSize(*arguments)[0] == 161002
+    with torch.no_grad():
+        status, _, executor = aclnn.aclnnEluBackwardGetWorkspaceSize(*arguments)
+        assert (status, aclnn.aclnnEluBackward(None, 0, executor, None)) == (0, 0)

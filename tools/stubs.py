@@ -79,6 +79,8 @@ def stubs() -> dict[str, str]:
         "from openaclnn.engines.dispatch import use_engine as use_engine",
         "from openaclnn.calls.explain import explain as explain",
         "from openaclnn.core.products import use_product as use_product",
+        "from openaclnn.core.results import clear_results as clear_results",
+        "from openaclnn.core.results import set_result_memory as set_result_memory",
         "from openaclnn.core.status import AclnnError as AclnnError",
         "from openaclnn.core.status import Status as Status",
         "from openaclnn.core.tensor import Scalar as Scalar",

@@ -10,6 +10,7 @@ its C names, `openaclnn.acl` the runtime. Importing this loads NumPy and nothing
 from openaclnn.calls.explain import explain
 from openaclnn.calls.plain import make_plain_function as _make_plain_function
 from openaclnn.core.products import use_product
+from openaclnn.core.results import clear_results, set_result_memory
 from openaclnn.core.status import AclnnError, Status
 from openaclnn.core.tensor import Scalar, Tensor
 from openaclnn.core.version import __version__ as __version__
@@ -27,11 +28,13 @@ __all__ = [
     "Scalar",
     "Status",
     "Tensor",
+    "clear_results",
     "explain",
     "find_operator",
     "get_num_threads",
     "registry",
     "set_num_threads",
+    "set_result_memory",
     "support_table",
     "use_engine",
     "use_product",

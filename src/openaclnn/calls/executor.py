@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from openaclnn.calls.guard import Found, check_memory, check_overlap, find_memory
+from openaclnn.calls.guard import Found, announce_write, check_memory, check_overlap, find_memory
 from openaclnn.calls.planned import planned
 from openaclnn.core.declare import Operator
 from openaclnn.core.status import AclnnError, Status, record_message, shown
@@ -190,6 +190,9 @@ def phase_two(
             return
         # Descriptors may be destroyed or re-addressed once this returns, so addresses are taken now.
         found = executor.found or _checked(executor)
+        for output, tensor in zip(operator.outputs, executor.outputs, strict=True):
+            if tensor is not None:
+                announce_write(operator.name, output.name, tensor)
         here = queue.device.name == kind.device
         # On a GPU this only queues the work; on the host, waking the worker costs more than a small kernel.
         at_once = executor.count <= _SMALL or kind.device != "cpu"

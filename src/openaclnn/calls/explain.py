@@ -7,10 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from openaclnn.calls.guard import check_devices
-from openaclnn.calls.plain import product_of
-from openaclnn.core.call import AUTO, bind_plain
+from openaclnn.core.call import AUTO, bind_plain, plain_arguments, product_of
 from openaclnn.core.declare import Operator
-from openaclnn.core.interface import REQUIRED
 from openaclnn.core.outcome import Outcome
 from openaclnn.core.plan import Plan
 from openaclnn.core.status import AclnnError, status_name
@@ -83,7 +81,7 @@ def explain(
     profile = product_of(operator, product)
     explanation = Explanation(operator, profile.tag)
     try:
-        call = bind_plain(operator, _arguments(operator, args, kwargs), profile)
+        call = bind_plain(operator, plain_arguments(operator, args, kwargs), profile)
         explanation.checks = operator.run_checks(call)
         last = explanation.checks[-1]
         if last.violation is not None:
@@ -100,16 +98,3 @@ def explain(
     except AclnnError as error:
         explanation.error = error
     return explanation
-
-
-def _arguments(operator: Operator, args: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
-    names = [p.python_name for p in operator.plain_parameters[0]]
-    if len(args) > len(names):
-        raise TypeError(f"{operator.python_name}() takes {len(names)} positional arguments")
-    given = operator.plain_defaults | dict(zip(names, args, strict=False)) | kwargs
-    for name, value in given.items():
-        if name not in operator.plain_defaults:
-            raise TypeError(f"{operator.python_name}() has no parameter {name!r}")
-        if value is REQUIRED:
-            raise TypeError(f"{operator.python_name}() needs {name}")
-    return given

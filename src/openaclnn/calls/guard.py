@@ -12,14 +12,20 @@ from typing import Any
 import numpy as np
 
 from openaclnn.core.call import Call
-from openaclnn.core.interop import view_memory
+from openaclnn.core.interop import (
+    check_recorder,
+    is_tracked_leaf,
+    mark_written,
+    torch_tensor_of,
+    view_memory,
+)
 from openaclnn.core.plan import Operand, Plan, walks_alike
 from openaclnn.core.status import AclnnError, Status
 from openaclnn.core.tensor import Tensor
 from openaclnn.runtime.memory import find_allocation
 
 __all__ = [
-    "Found", "check_devices", "check_memory", "check_output_layout", "check_overlap", "find_memory",
+    "Found", "announce_write", "check_devices", "check_memory", "check_output_layout", "check_overlap", "find_memory",
 ]  # fmt: skip
 
 Found = tuple[tuple[int, ...], list[Any]]
@@ -121,6 +127,23 @@ def _apart(addresses: Sequence[int], extents: Sequence[tuple[int, int]], first: 
             if source + low < stop and start < source + high:
                 return False
     return True
+
+
+def announce_write(operator: str, name: str, tensor: Tensor) -> None:
+    """Phase two writes: what PyTorch would not let be written is refused, and autograd is told of the rest."""
+    written = torch_tensor_of(tensor)
+    if written is None:
+        return
+    expected, got = "a tensor that autograd lets be written (or torch.no_grad())", ""
+    if is_tracked_leaf(written):
+        got = "a leaf that requires grad"
+    try:
+        check_recorder()
+    except TypeError as error:
+        expected, _, got = str(error).rpartition(", got ")
+    if got:
+        raise AclnnError(Status.ACLNN_ERR_PARAM_INVALID, operator, name, expected, got)
+    mark_written(written)
 
 
 def check_memory(plan: Plan, operands: Sequence[Operand], tensors: Sequence[Tensor]) -> list[Any]:

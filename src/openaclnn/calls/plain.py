@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import numpy as np
-
 from openaclnn.calls.guard import check_devices, check_memory, check_output_layout, check_overlap
 from openaclnn.core import rounding
-from openaclnn.core.call import AUTO, Call, bind_plain
+from openaclnn.core.call import AUTO, Call, bind_plain, product_of
 from openaclnn.core.declare import Operator
 from openaclnn.core.interface import REQUIRED, Kind
 from openaclnn.core.interop import (
@@ -18,36 +16,15 @@ from openaclnn.core.interop import (
     is_number,
     mark_written,
     stream_of,
-    view_memory,
 )
+from openaclnn.core.oracle import stray_target
 from openaclnn.core.plan import Plan
-from openaclnn.core.products import PRODUCTS, Product, current_product, find_product
-from openaclnn.core.status import AclnnError, Status
 from openaclnn.core.tensor import Tensor
 from openaclnn.engines.dispatch import choose_engine
 from openaclnn.repeat.kinds import Road, nothing_chosen
 from openaclnn.runtime.device import device_named
 
 __all__ = ["call_plain", "make_plain_function"]
-
-
-def product_of(operator: Operator, product: str | Product | None) -> Product:
-    """The profile an argument names, or the one in force."""
-    if product is None:
-        return current_product()
-    if isinstance(product, Product):
-        return product
-    try:
-        return find_product(product)
-    except (AttributeError, ValueError):
-        known = ", ".join(each.tag for each in PRODUCTS)
-        raise AclnnError(
-            Status.ACLNN_ERR_PARAM_INVALID,
-            operator.name,
-            "product",
-            f"one of {known}",
-            repr(product),
-        ) from None
 
 
 def call_plain(
@@ -84,7 +61,9 @@ def call_plain(
             mark_written(result)
         stream = stream_of(result)
         if choice.runner(tuple([tensor.address for tensor in tensors]), stream):
-            raise stray_target(plan, tensors)
+            error = stray_target(plan, tensors[plan.targets])
+            assert error is not None
+            raise error
         if road is not None and product is None and nothing_chosen():
             road.remember(plan, choice, arguments, result)
         if stream == 0 and device != "cpu" and hasattr(result, "block_until_ready"):
@@ -122,7 +101,9 @@ def _call_for_several(operator: Operator, call: Call, arguments: Mapping[str, An
         first = results[0][1]
         stream = stream_of(first)
         if choice.runner(tuple([tensor.address for tensor in tensors]), stream):
-            raise stray_target(plan, tensors)
+            error = stray_target(plan, tensors[plan.targets])
+            assert error is not None
+            raise error
         if stream == 0 and device != "cpu" and hasattr(first, "block_until_ready"):
             device_named(device).drain(0)  # JAX reads results on streams of its own
     written = {operand.parameter for operand in plan.outputs}
@@ -130,26 +111,11 @@ def _call_for_several(operator: Operator, call: Call, arguments: Mapping[str, An
     for (name, own, finish), asked in zip(results, given, strict=True):
         if asked is None and not call.tensor(name).empty:
             if plan.empty:
-                own[...] = (
-                    0  # nobody writes there, and what memory held before is nobody's business
-                )
+                own[...] = 0  # nobody writes there, and old memory is nobody's business
             elif name not in written:
                 own = None
         kept.append(own if own is None or finish is None else finish(own))
     return operator.result_type(*kept)
-
-
-def stray_target(plan: Plan, tensors: list[Tensor]) -> AclnnError:
-    """The refusal for a class index that is neither in range nor ignored: where it is, and what."""
-    target = view_memory(tensors[plan.targets]).astype(np.int64)
-    ignored = plan.numbers["ignore_index"]
-    bad = ((target < 0) | (target >= plan.classes)) & (target != ignored)
-    place = tuple(int(index) for index in np.argwhere(bad)[0])
-    return AclnnError(
-        Status.ACLNN_ERR_PARAM_INVALID, plan.operator, plan.inputs[plan.targets].parameter,
-        f"class indices in [0, {plan.classes}) or ignoreIndex {ignored}",
-        f"{target[place]} at {place}",
-    )  # fmt: skip
 
 
 def plan_tensors(plan: Plan, call: Call) -> list[Tensor]:

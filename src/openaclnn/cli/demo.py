@@ -11,6 +11,7 @@ from rich.table import Table
 
 import openaclnn
 from openaclnn import acl, aclnn
+from openaclnn.cli.say import say_json
 from openaclnn.core.call import bind_plain
 from openaclnn.core.declare import Made, Operator, Sample
 from openaclnn.core.interface import Kind
@@ -100,12 +101,14 @@ def _show_a_mistake(console: Console) -> None:
         console.print(Panel(str(error), title="and a mistake is told exactly", title_align="left"))
 
 
-def run_demo() -> int:
+def run_demo(as_json: bool = False) -> int:
     """Show every operator's first sample; returns 0 when both interfaces agree with the oracle."""
-    console = Console(highlight=False)
-    worst = 0.0
-    for operator in openaclnn.registry():
-        worst = max(worst, _show(console, operator, operator.samples[0]))
+    console = Console(highlight=False, quiet=as_json)
+    errors = {each.name: _show(console, each, each.samples[0]) for each in openaclnn.registry()}
+    if as_json:
+        say_json([{"operator": name, "largest_error": error} for name, error in errors.items()])
+        return 0
+    worst = max(errors.values())
     _show_a_mistake(console)
     console.print(
         f"{len(openaclnn.registry())} operators, both interfaces agree; largest error against float64: {worst:.2g}"

@@ -4,27 +4,34 @@ from __future__ import annotations
 
 import time
 
+from rich.console import Console
 from rich.progress import Progress
 
+from openaclnn.cli.say import say, say_json
 from openaclnn.core.folders import cache_folder
 from openaclnn.engines import cpu
 
 __all__ = ["run_warmup"]
 
 
-def run_warmup() -> int:
+def run_warmup(as_json: bool = False) -> int:
     """Compile with a progress bar; returns 1 where the CPU engine cannot be used, and says why."""
     reason = cpu.unavailable()
     if reason is not None:
-        print(f"the CPU engine cannot be used: {reason}")
+        say(f"openaclnn: the CPU engine cannot be used: {reason}", error=True)
         return 1
     started = time.perf_counter()
-    with Progress() as progress:
+    console = Console(stderr=True)
+    with Progress(console=console, disable=not console.is_terminal) as progress:
         bar = progress.add_task("compiling")
 
         def show(done: int, total: int, kernel: str) -> None:
             progress.update(bar, completed=done, total=total, description=kernel)
 
         count = cpu.warmup(show)
-    print(f"{count} plans ready in {time.perf_counter() - started:.1f} s; kept in {cache_folder()}")
+    took, folder = time.perf_counter() - started, str(cache_folder())
+    if as_json:
+        say_json({"plans": count, "seconds": took, "folder": folder})
+    else:
+        say(f"{count} plans ready in {took:.1f} s; kept in {folder}")
     return 0

@@ -9,14 +9,15 @@ from typing import Any
 
 import numpy as np
 
+from openaclnn.core.dlpack import PRODUCER_ERRORS
 from openaclnn.core.dtypes import FLOAT, DType, float_of, promote
 from openaclnn.core.interface import REQUIRED, Interface, Kind, Parameter
-from openaclnn.core.interop import as_tensor, is_number, is_tracked_leaf, to_numpy
-from openaclnn.core.products import Product
+from openaclnn.core.interop import as_tensor, is_number, is_tracked_leaf
+from openaclnn.core.products import PRODUCTS, Product, current_product, find_product
 from openaclnn.core.status import AclnnError, Status, shown
 from openaclnn.core.tensor import Scalar, Tensor
 
-__all__ = ["AUTO", "Call", "bind_arguments", "bind_plain", "oracle_arguments"]
+__all__ = ["AUTO", "Call", "bind_arguments", "bind_plain", "plain_arguments", "product_of"]
 
 
 class _Auto:
@@ -28,6 +29,8 @@ AUTO: Any = _Auto()
 """Stands for a tensor that the plain call leaves to us: the output to allocate, a value to compute."""
 
 _INT64_LIMIT = 1 << 63
+UNFIT = (TypeError, *PRODUCER_ERRORS)
+"""What becomes of a value that is no number, where one is wanted."""
 _INT64, _OUTPUT = Kind.INT64, Kind.OUTPUT  # asking the class takes longer than comparing
 
 
@@ -167,7 +170,7 @@ def spread(operator: Interface, arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 def _unfit(operator: Interface, parameter: Parameter, value: Any, error: Exception) -> AclnnError:
     """The refusal of an attribute that the C type could not hold."""
-    if hasattr(value, "c_name"):  # a handle, of another kind
+    if hasattr(type(value), "c_name"):  # a handle, of another kind
         return _refuse(operator, parameter, _KINDS.get(parameter.kind, "a value"), shown(value))
     expected, _, got = str(error).rpartition(", got ")
     if not expected:
@@ -186,7 +189,7 @@ def _tensor(operator: Interface, parameter: Parameter, value: Any) -> Tensor:
         tensor = as_tensor(value)
     except TypeError as error:
         expected, _, got = str(error).rpartition(", got ")
-        if hasattr(value, "c_name"):  # a handle, of another kind
+        if hasattr(type(value), "c_name"):  # a handle, of another kind
             expected, got = "an aclTensor", shown(value)
         raise _refuse(operator, parameter, expected or "an array", got) from None
     if not tensor.alive:
@@ -217,7 +220,7 @@ def bind_arguments(
         else:
             try:
                 values[name] = bound = convert(parameter, value)
-            except (TypeError, ValueError) as error:
+            except UNFIT as error:
                 raise _unfit(operator, parameter, value, error) from None
             if isinstance(bound, Scalar) and not bound.alive:
                 raise _refuse(operator, parameter, "a live scalar", "a destroyed one")
@@ -235,7 +238,7 @@ def bind_plain(operator: Interface, arguments: Mapping[str, Any], product: Produ
         if convert is not None:
             try:
                 values[name] = convert(parameter, value)
-            except (TypeError, ValueError) as error:
+            except UNFIT as error:
                 raise _unfit(operator, parameter, value, error) from None
         elif value is None:
             values[name] = absent
@@ -247,6 +250,9 @@ def bind_plain(operator: Interface, arguments: Mapping[str, Any], product: Produ
     if numbers:
         weak = _weak_dtype(operator, values)
         for name, number in numbers.items():
+            if isinstance(number, int) and not -_INT64_LIMIT <= number < 2 * _INT64_LIMIT:
+                expected = "an array, or a number of 64 bits (or a float)"
+                raise _refuse(operator, operator[name], expected, str(number))
             with np.errstate(over="ignore"):
                 values[name] = Tensor.from_numpy(np.asarray(number).astype(weak.numpy))
     return Call(operator, values, product)
@@ -263,38 +269,40 @@ def _weak_dtype(operator: Interface, values: Mapping[str, Any]) -> DType:
     return found or FLOAT
 
 
-def oracle_arguments(
+def plain_arguments(
     operator: Interface, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The reference's arguments: arrays as NumPy arrays of their own dtype, attributes as FLOAT holds them."""
-    positional, keywords = operator.plain_parameters
-    names = [parameter.python_name for parameter in positional]
-    given = dict(zip(names, args, strict=False)) | dict(kwargs)
-    given.pop("out", None)
-    given.pop("product", None)
-    arguments: dict[str, Any] = {}
-    for parameter in [*positional, *keywords]:
-        if parameter.kind is Kind.OUTPUT and not parameter.in_place:
-            continue
-        value = given.pop(parameter.python_name, parameter.default)
+    """A plain call's arguments by Python name, as its own signature takes them."""
+    names = [parameter.python_name for parameter in operator.plain_parameters[0]]
+    given = dict(zip(names, args, strict=False))
+    twice = sorted(given.keys() & kwargs.keys())
+    if len(args) > len(names):
+        raise TypeError(f"{operator.python_name}() takes {len(names)} positional arguments")
+    if twice:
+        raise TypeError(f"{operator.python_name}() was given {twice[0]} twice")
+    whole = operator.plain_defaults | given | dict(kwargs)
+    for name, value in whole.items():
+        if name not in operator.plain_defaults:
+            raise TypeError(f"{operator.python_name}() has no parameter {name!r}")
         if value is REQUIRED:
-            raise TypeError(f"{operator.python_name}() needs {parameter.python_name}")
-        if parameter.is_tensor:
-            arguments[parameter.python_name] = None if value is None else to_numpy(value)
-        elif parameter.choices:
-            arguments[parameter.python_name] = (
-                value if isinstance(value, str) else parameter.choices[value]
-            )
-        else:
-            try:
-                bound = _CONVERT[parameter.kind](parameter, value)
-            except (TypeError, ValueError) as error:
-                raise _unfit(operator, parameter, value, error) from None
-            if isinstance(bound, Scalar):
-                bound = bound.float32()
-            arguments[parameter.python_name] = (
-                float(np.float32(bound)) if parameter.kind is Kind.DOUBLE else bound
-            )
-    if given:
-        raise TypeError(f"{operator.python_name}() has no parameter {sorted(given)[0]!r}")
-    return arguments
+            raise TypeError(f"{operator.python_name}() needs {name}")
+    return whole
+
+
+def product_of(operator: Interface, product: str | Product | None) -> Product:
+    """The profile an argument names, or the one in force."""
+    if product is None:
+        return current_product()
+    if isinstance(product, Product):
+        return product
+    try:
+        return find_product(product)
+    except (AttributeError, ValueError):
+        known = ", ".join(each.tag for each in PRODUCTS)
+        raise AclnnError(
+            Status.ACLNN_ERR_PARAM_INVALID,
+            operator.name,
+            "product",
+            f"one of {known}",
+            repr(product),
+        ) from None

@@ -12,13 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from openaclnn.core.call import Call, oracle_arguments
+from openaclnn.core.call import AUTO, Call, bind_plain, plain_arguments, product_of
 from openaclnn.core.describe import describe
 from openaclnn.core.dtypes import DType
 from openaclnn.core.interface import Interface
+from openaclnn.core.oracle import reference_arguments, stray_target
 from openaclnn.core.outcome import Check, Outcome
 from openaclnn.core.plan import Plan
 from openaclnn.core.status import AclnnError
+from openaclnn.core.tensor import Tensor
 
 __all__ = ["Made", "Operator", "Sample", "find_operator", "register", "registry"]
 
@@ -59,6 +61,8 @@ class Operator(Interface):
     reference: Callable[..., Any]  # the output in float64; of several, a tuple
     samples: tuple[Sample, ...] = ()
     generated: bool = False  # the vendor generates this interface: its phase two is stricter
+    # What a product accepts without effect, as the reference is to see it.
+    unheeded: Callable[[Call], dict[str, Any]] = lambda call: {}
 
     def run_checks(self, call: Call) -> list[Outcome]:
         """Make the checks in order, up to and including the first broken one."""
@@ -81,9 +85,29 @@ class Operator(Interface):
         return None
 
     def oracle(self, /, *args: Any, **kwargs: Any) -> Any:
-        """The float64 reference for the same arguments as the plain call (`out` is not used)."""
-        found = self.reference(**oracle_arguments(self, args, kwargs))
+        """The float64 reference for the same arguments as the plain call (`out` is checked, but not written)."""
+        found = self.reference(**self.reference_arguments(*args, **kwargs))
         return found if self.result_type is None else self.result_type(*found)
+
+    def reference_arguments(
+        self, /, *args: Any, product: Any = None, **kwargs: Any
+    ) -> dict[str, Any]:
+        """A plain call's arguments as the reference takes them; AclnnError where the plain call would raise it."""
+        profile = product_of(self, product)
+        call = bind_plain(self, plain_arguments(self, args, kwargs), profile)
+        error = self.first_violation(call)
+        if error is not None:
+            raise error
+        arguments = reference_arguments(call) | self.unheeded(call)
+        for output, made in zip(self.outputs, self.results(call), strict=True):
+            if call[output.name] is AUTO:
+                call.values[output.name] = Tensor(*made)
+        plan = self.plan(call)
+        if plan.targets >= 0:
+            error = stray_target(plan, call.tensor(plan.inputs[plan.targets].parameter))
+            if error is not None:
+                raise error
+        return arguments
 
     def results(self, call: Call) -> tuple[Made, ...]:
         """Shape and dtype of each output where the caller gives none."""

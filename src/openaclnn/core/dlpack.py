@@ -25,7 +25,12 @@ from openaclnn.core.dtypes import (
 )
 from openaclnn.core.tensor import Tensor
 
-__all__ = ["device_name", "from_dlpack"]
+__all__ = ["PRODUCER_ERRORS", "device_name", "from_dlpack"]
+
+PRODUCER_ERRORS = (
+    ArithmeticError, AttributeError, BufferError, LookupError, ReferenceError, RuntimeError, ValueError,
+)  # fmt: skip
+"""What broken arrays raise. Other exceptions may be a signal handler's, and go their way."""
 
 
 class _DLTensor(ctypes.Structure):
@@ -62,6 +67,7 @@ _DLPACK_DTYPES: dict[tuple[int, int], DType] = {
 }  # fmt: skip
 _DLPACK_DEVICES = {1: "cpu", 2: "cuda", 3: "cpu", 10: "rocm", 13: "cuda"}
 _READ_ONLY = 1
+MOST_AXES = 64  # that any library has
 
 
 def device_name(kind: str, index: int) -> str:
@@ -73,7 +79,7 @@ def from_dlpack(value: Any, stream: int) -> Tensor:
     """View an array through its descriptor; `stream` is where we read it, if it lies on a GPU."""
     try:
         return _read(value, stream)
-    except (ArithmeticError, AttributeError, BufferError, RuntimeError, ValueError) as error:
+    except PRODUCER_ERRORS as error:
         kind = type(value).__name__
         raise TypeError(f"an array that DLPack describes, got a {kind}: {error}") from None
 
@@ -90,14 +96,20 @@ def _read(value: Any, stream: int) -> Tensor:
     get_pointer = ctypes.pythonapi.PyCapsule_GetPointer
     get_pointer.restype, get_pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
     name = get_name(capsule)
+    if name not in (b"dltensor", b"dltensor_versioned"):
+        raise ValueError(f"a capsule called {name!r}")
     pointer = get_pointer(capsule, name)
     writable = False  # an unversioned descriptor cannot promise it
     if name == b"dltensor_versioned":
         managed = _VersionedTensor.from_address(pointer)
+        if managed.major != 1:
+            raise ValueError(f"version {managed.major} of DLPack")
         writable = not managed.flags & _READ_ONLY
         view = managed.tensor
     else:
         view = _DLTensor.from_address(pointer)
+    if not 0 <= view.ndim <= MOST_AXES:
+        raise ValueError(f"{view.ndim} dimensions")
     dtype = _DLPACK_DTYPES.get((view.code, view.bits))
     if dtype is None or view.lanes != 1:
         raise TypeError(
@@ -108,6 +120,8 @@ def _read(value: Any, stream: int) -> Tensor:
         raise TypeError(f"an array in CPU or GPU memory, got DLPack device {view.device_type}")
     shape = tuple(view.shape[axis] for axis in range(view.ndim))
     strides = tuple(view.strides[axis] for axis in range(view.ndim)) if view.strides else None
+    if min(shape, default=0) < 0:
+        raise ValueError(f"shape {shape}")
     if not view.data and 0 not in shape:
         raise TypeError(f"an array with data, got a {type(value).__name__} at a null address")
     return Tensor(

@@ -8,23 +8,26 @@ from __future__ import annotations
 import ctypes
 import functools
 import sys
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from openaclnn.core import results
-from openaclnn.core.dlpack import device_name, from_dlpack
+from openaclnn.core.dlpack import PRODUCER_ERRORS, device_name, from_dlpack
 from openaclnn.core.dtypes import DType, dtype_of_torch
 from openaclnn.core.tensor import Tensor, extent
 
 __all__ = [
     "allocate_like",
     "as_tensor",
+    "check_recorder",
     "is_number",
     "is_tracked_leaf",
     "mark_written",
     "stream_of",
     "to_numpy",
+    "torch_tensor_of",
+    "view_memory",
 ]
 
 
@@ -70,6 +73,25 @@ def mark_written(value: Any) -> None:
         sys.modules["torch"].autograd.graph.increment_version(value)
 
 
+class _Held(NamedTuple):
+    """What a view of a PyTorch tensor keeps: its storage, which stays where it is if `.data` is replaced, and itself."""
+
+    storage: Any
+    tensor: Any
+
+
+def torch_tensor_of(tensor: Tensor) -> Any:
+    """The PyTorch tensor that this is a view of, or None."""
+    return tensor.owner.tensor if type(tensor.owner) is _Held else None
+
+
+def check_recorder() -> None:
+    """TypeError while somebody records PyTorch's operations in this thread, and would miss ours."""
+    recorder = _recorder(sys.modules["torch"])
+    if recorder:
+        raise TypeError(f"a call outside graphs that record PyTorch alone, got one in {recorder}")
+
+
 def _is_cupy(value: Any) -> bool:
     cupy = sys.modules.get("cupy")
     return cupy is not None and isinstance(value, cupy.ndarray)
@@ -77,8 +99,24 @@ def _is_cupy(value: Any) -> bool:
 
 def as_tensor(value: Any) -> Tensor:
     """View an array of any supported kind; TypeError says "<expected>, got <what>" otherwise."""
+    if type(value) is np.ndarray:
+        return Tensor.from_numpy(value)
+    if type(value) is Tensor:
+        return value
+    try:
+        return _from_producer(value)
+    except TypeError:
+        raise
+    except PRODUCER_ERRORS as error:
+        raise TypeError(
+            f"an array that can be read, got a {type(value).__name__}: {error}"
+        ) from None
+
+
+def _from_producer(value: Any) -> Tensor:
+    """An array of another library, or something that pretends to be one."""
     if isinstance(value, np.ndarray):
-        if type(value) is not np.ndarray and hasattr(value, "_mask"):
+        if hasattr(value, "_mask"):
             raise TypeError("an array without a mask (fill it first), got a masked array")
         return Tensor.from_numpy(value)
     if isinstance(value, Tensor):
@@ -97,7 +135,19 @@ def as_tensor(value: Any) -> Tensor:
     raise TypeError(f"an array (NumPy, DLPack or array interface), got {kind}")
 
 
+def _recorder(torch: Any) -> str:
+    """Who records PyTorch's operations in this thread; nobody as a rule."""
+    if torch._C._is_tracing():
+        return "torch.jit.trace"
+    if torch._C._len_torch_dispatch_stack() or torch._ops._len_torch_dispatch_stack_pre_dispatch():
+        proxy = sys.modules.get("torch.fx.experimental.proxy_tensor")
+        if proxy is not None and proxy.get_proxy_mode() is not None:
+            return "make_fx"
+    return ""
+
+
 def _from_torch(value: Any) -> Tensor:
+    check_recorder()
     dtype = dtype_of_torch(value.dtype)
     if dtype is None:
         raise TypeError(f"a tensor of a dtype the interface has, got {value.dtype}")
@@ -117,7 +167,7 @@ def _from_torch(value: Any) -> Tensor:
         kind = type(value).__name__
         raise TypeError(f"a tensor with memory of its own, got a {kind}: {said}") from None
     made = Tensor(
-        shape, dtype, strides, base=address, owner=storage,  # which stays where it is if `.data` is replaced
+        shape, dtype, strides, base=address, owner=_Held(storage, value),
         device="cpu" if value.is_cpu else device_name(value.device.type, value.device.index or 0),
     )  # fmt: skip
     if not made.empty:
@@ -186,7 +236,7 @@ def _library_of(value: Any) -> Any:
 
 
 def to_numpy(value: Any) -> np.ndarray[Any, Any]:
-    """A NumPy array of the same values and dtype, for the oracle; it may be a copy."""
+    """A NumPy array of the same values and dtype; it may be a copy."""
     if isinstance(value, np.ndarray) or is_number(value):
         return np.asarray(value)
     tensor = as_tensor(value)

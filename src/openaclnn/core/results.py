@@ -1,25 +1,33 @@
 """Memory for results that the caller did not bring.
 
 A fresh 64 MB array costs 3 ms of page faults, half as much as the operator that fills it. So the memory of
-large results is kept for the next one of the same size once nobody holds the last, up to a limit.
+large results is kept for the next one of the same size once nobody holds the last, up to a limit: 256 MB, or what
+`set_result_memory` or `OPENACLNN_RESULT_MEMORY` says, and never more than an eighth of what the process may use.
 """
 
 from __future__ import annotations
 
+import os
 from collections import OrderedDict
 from typing import Any
 
 import numpy as np
 
-__all__ = ["empty", "forget_memory", "kept_bytes"]
+from openaclnn.core.allowance import usable_memory
+
+__all__ = ["clear_results", "empty", "kept_bytes", "set_result_memory"]
 
 LARGE = 1 << 20
 """Bytes from which memory is kept; below, NumPy has its own means."""
 
-LIMIT = 256 << 20
-"""Bytes kept at the most."""
+DEFAULT = 256 << 20
+"""Bytes kept at the most where nobody says otherwise."""
+
+SHARE = 8
+"""No more than one part in so many of the memory that the process may use."""
 
 _free: OrderedDict[int, list[np.ndarray[Any, Any]]] = OrderedDict()  # by size, the oldest first
+_limit: list[int] = []  # empty until the first large result
 
 
 class _Lease:
@@ -37,10 +45,16 @@ class _Lease:
 
 def _keep(block: np.ndarray[Any, Any]) -> None:
     # Single operations on built-in containers: other threads cannot come in between.
-    if block.nbytes > LIMIT:
+    most, size = _limit[0], block.nbytes
+    if size > most:
         return
-    _free.setdefault(block.nbytes, []).append(block)
-    while kept_bytes() > LIMIT:
+    _drop_beyond(most - size)
+    _free.setdefault(size, []).append(block)
+    _drop_beyond(most)  # where another thread kept one meanwhile
+
+
+def _drop_beyond(limit: int) -> None:
+    while kept_bytes() > limit:
         try:
             _free.popitem(last=False)
         except KeyError:
@@ -54,6 +68,7 @@ def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
         size *= length
     if size < LARGE:
         return np.empty(shape, dtype)
+    limit()
     try:
         block = _free[size].pop()
     except (KeyError, IndexError):
@@ -61,11 +76,34 @@ def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
     return np.asarray(_Lease(block)).view(dtype).reshape(shape)
 
 
+def limit() -> int:
+    """Bytes kept at the most. The environment and the machine are read by the first large result."""
+    if not _limit:
+        text = os.environ.get("OPENACLNN_RESULT_MEMORY", "").strip()
+        if text and not text.isdecimal():
+            raise ValueError(f"OPENACLNN_RESULT_MEMORY must be a number of bytes, got {text!r}")
+        _limit.append(min(int(text) if text else DEFAULT, usable_memory() // SHARE))
+    return _limit[0]
+
+
+def set_result_memory(size: int) -> None:
+    """Keep the memory of large results for the next of the same size up to so many bytes; 0 keeps none.
+
+    It is 256 MB where nobody says otherwise, and never more than an eighth of the memory that the process may use
+    (the machine's, its control group's, its address space's). `OPENACLNN_RESULT_MEMORY` says the same for a whole
+    process. Results in PyTorch's tensors and on a GPU are allocated by their own libraries.
+    """
+    if not isinstance(size, int) or isinstance(size, bool) or size < 0:
+        raise ValueError(f"the memory for results must be a number of bytes, got {size!r}")
+    _limit[:] = [min(size, usable_memory() // SHARE)]
+    _drop_beyond(_limit[0])
+
+
+def clear_results() -> None:
+    """Give the memory that waits for the next result back to the system; later results are kept again."""
+    _free.clear()
+
+
 def kept_bytes() -> int:
     """How much memory waits to be used again."""
     return sum(size * len(blocks) for size, blocks in list(_free.items()))
-
-
-def forget_memory() -> None:
-    """Give the memory that waits back to the system."""
-    _free.clear()

@@ -237,7 +237,8 @@ def reference(
     indices = target.astype(np.int64)
     counted = (indices != ignore_index) & (indices >= 0) & (indices < classes)
     mask = counted.astype(work)
-    target_weight = np.where(counted, factors[np.where(counted, indices, 0)], work(0))
+    target_weight = np.zeros(rows, work)
+    target_weight[counted] = factors[indices[counted]]
     smoothing = work(label_smoothing)
     with np.errstate(all="ignore"):
         total = (target_weight * mask).sum(dtype=work) if reduction == "mean" else work(1)
@@ -286,6 +287,7 @@ register(
         result=_result,
         plan=_plan,
         reference=reference,
+        unheeded=lambda call: {} if computes_zloss(call) else {"lse_square_scale_for_zloss": 0.0},
         generated=True,
         samples=(
             Sample(

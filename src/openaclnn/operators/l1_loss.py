@@ -87,7 +87,7 @@ def reference(
     gradient, x, y = promoted_arrays(work, grad_output, self, target)
     count = np.broadcast(gradient, x, y).size
     with np.errstate(all="ignore"):
-        scaled = gradient * work(1.0 / count) if reduction == "mean" else gradient
+        scaled = gradient * work(1.0 / max(count, 1)) if reduction == "mean" else gradient
         return np.asarray(((x > y).astype(work) - (x < y).astype(work)) * scaled)
 
 

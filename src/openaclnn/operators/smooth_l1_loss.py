@@ -90,7 +90,7 @@ def reference(
         inside = np.abs(difference) < work(beta)
         slope = np.where(inside, difference / work(beta), np.sign(difference))
         scaled = slope * gradient
-        return np.asarray(scaled * work(1.0 / count) if reduction == "mean" else scaled)
+        return np.asarray(scaled * work(1.0 / max(count, 1)) if reduction == "mean" else scaled)
 
 
 _LINE = {

@@ -85,6 +85,7 @@ class _Road(Geometry):
         stream.write(0, 0)
         device = self.own(record, self.last).read(at.FIRST)
         with code.when(library.equals(at.TORCH)):
+            self.expect_no_graph()
             self.find_stream(device, stream)
         with doubt.when_none(), code.when(fresh.equals(0)):
             self.take_output(record, library)

@@ -152,7 +152,8 @@ class Road:
         # The block has their addresses alone.
         self._asked = (tensor.is_neg, tensor.requires_grad.__get__, increment)
         control = self._control
-        control[at.FROM_PYTHON], control[at.CURRENT_STREAM] = functions
+        control[at.FROM_PYTHON], control[at.CURRENT_STREAM] = functions[:2]
+        control[at.STORAGE_SIZE : at.GRAPH_KEYS + 1] = functions[2:]
         for where, function in zip(
             (at.IS_NEGATED, at.REQUIRES_GRAD, at.WRITTEN), self._asked, strict=True
         ):

@@ -8,6 +8,7 @@ from openaclnn.engines.machine import objects
 from openaclnn.engines.machine.code import Array, Code
 from openaclnn.engines.machine.values import Value
 from openaclnn.repeat import slots as at
+from openaclnn.repeat.readers import GRAPH_KEYS, HANDLE
 
 __all__ = ["LOW_HALF", "Doubt", "Look"]
 
@@ -52,6 +53,14 @@ class Look:
             chosen = place.read(0)
             self.doubt.expect(chosen.equals(none))
             self.drop(chosen)
+
+    def expect_no_graph(self) -> None:
+        """Nobody records PyTorch's operations in this thread."""
+        control, keys = self.control, self.control.read(at.GRAPH_KEYS)
+        for place in range(len(GRAPH_KEYS)):
+            key = (keys >> 16 * place & 0xFFFF).to("i32")
+            included = control.call(at.KEY_IS_INCLUDED, "i32", key) & 0xFF
+            self.doubt.expect(included.equals(0))
 
     def view(self, index: Value) -> Array:
         return self.views.at(index * at.VIEW_SLOTS)
@@ -104,6 +113,22 @@ class Look:
         self.doubt.expect(view.read(at.STRIDES_AT).differs(0))
         with self.doubt.when_none():
             view.write(at.DENSELY, self.measure(view).to("i64"))
+        with self.doubt.when_none():
+            self.expect_inside(item, view)
+
+    def expect_inside(self, item: Value, view: Array) -> None:
+        """A tensor lies inside its storage, which may have been made shorter."""
+        code, control = self.code, self.control
+        shape, strides = (code.slots(view.read(own)) for own in (at.SHAPE_AT, at.STRIDES_AT))
+        beyond = code.variable(code.integer(1))
+        with code.loop(0, view.read(at.KIND) & LOW_HALF) as axis:
+            beyond.set(beyond.get() + (shape.read(axis) - 1) * strides.read(axis))
+        words = code.frame("i64", 2)
+        for place, function in enumerate((at.STORAGE_SIZE, at.STORAGE_OFFSET)):
+            self.expect_success(control.call(function, "i32", item + HANDLE, words.at(place)))
+        itemsize = (view.read(at.KIND) >> 40 & 0xFF) >> 3  # by DLPack's number of bits
+        inside = (words.read(1) + beyond.get()) * itemsize <= words.read(0)
+        self.doubt.expect(inside | view.read(at.SIZE).equals(0))
 
     def expect_false(self, function: int, item: Value) -> None:
         """What one of PyTorch's functions says of a tensor."""

@@ -10,11 +10,16 @@ from __future__ import annotations
 import ctypes
 import functools
 import sys
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from openaclnn.engines.machine.objects import arrays_are_readable
 
-__all__ = ["described", "numpy_is_readable", "torch_functions"]
+__all__ = ["GRAPH_KEYS", "HANDLE", "described", "numpy_is_readable", "torch_functions"]
+
+# Tracers and modes see the operations of PyTorch, not ours: while one records, the full way says no.
+GRAPH_KEYS = ("Tracer", "Python", "PreDispatch")
+HANDLE = object.__basicsize__  # where a Python tensor has the C++ one
 
 numpy_is_readable = functools.cache(arrays_are_readable)
 
@@ -32,9 +37,22 @@ class _Exchange(ctypes.Structure):
     )
 
 
+class TorchFunctions(NamedTuple):
+    """Functions of PyTorch's by address: what describes a tensor, names the current stream, says how long a tensor's
+    storage is and where in it the tensor begins, and whether a dispatch key is included in this thread; and the keys
+    that are while a graph is made."""
+
+    from_python: int
+    current_stream: int
+    storage_size: int
+    storage_offset: int
+    key_is_included: int
+    graph_keys: int  # 16 bits each
+
+
 @functools.cache
-def torch_functions() -> tuple[int, int] | None:
-    """PyTorch's functions that describe a tensor and name the current stream; None where it has none."""
+def torch_functions() -> TorchFunctions | None:
+    """None where one of them is missing."""
     get = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
         ("PyCapsule_GetPointer", ctypes.pythonapi)
     )
@@ -44,7 +62,33 @@ def torch_functions() -> tuple[int, int] | None:
     found = _Exchange.from_address(get(capsule, b"dlpack_exchange_api"))
     if found.major != 1 or not found.from_python or not found.current_stream:
         return None
-    return found.from_python, found.current_stream
+    asking = _asking()
+    return asking and TorchFunctions(found.from_python, found.current_stream, *asking)
+
+
+def _asking() -> tuple[int, int, int, int] | None:
+    """What DLPack does not tell, from PyTorch's C interface for compiled programs and its dispatcher."""
+    torch = sys.modules["torch"]
+    probes = torch.empty(3)[1:], torch.nn.Parameter(torch.empty(1))
+    if any(_handle_at(id(probe) + HANDLE).value != probe._cdata for probe in probes):
+        return None
+    try:
+        folder = Path(torch.__path__[0]) / "lib"
+        compiled, core = (
+            ctypes.CDLL(str(folder / f"lib{name}.so")) for name in ("torch_cpu", "c10")
+        )
+        functions = (
+            compiled.aoti_torch_get_storage_size, compiled.aoti_torch_get_storage_offset,
+            core._ZN3c104impl28tls_is_dispatch_key_includedENS_11DispatchKeyE,
+        )  # fmt: skip
+        keys = [int(torch._C._dispatch_key_parse(name)) for name in GRAPH_KEYS]
+    except (AttributeError, OSError, RuntimeError):
+        return None
+    size, offset, included = (ctypes.cast(own, ctypes.c_void_p).value or 0 for own in functions)
+    return size, offset, included, sum(key << 16 * place for place, key in enumerate(keys))
+
+
+_handle_at = ctypes.c_void_p.from_address
 
 
 def described(tensor: Any) -> Any:
@@ -61,4 +105,4 @@ _Words = ctypes.c_int64 * 8
 def _describe() -> Any:
     functions = torch_functions()
     assert functions is not None
-    return ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_void_p)(functions[0])
+    return ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_void_p)(functions.from_python)

@@ -117,13 +117,14 @@ def _forms(plan: Plan) -> Callable[[Sequence[Any]], _Found]:
     names = tuple([own.option for own in plan.free])
     # Where the formula takes the options themselves, and has one form, they need but be rounded.
     direct = plan.kernel not in TUNED and names == FORMULAS[plan.kernel].numbers
-    made: dict[str, tuple[_Flat, Queue]] = {}
+    made: dict[tuple[str, tuple[bool, ...]], tuple[_Flat, Queue]] = {}
 
     def find(form: Form) -> _Found:
-        found = made.get(form.formula.name)
+        key = form.formula.name, form.switches
+        found = made.get(key)
         if found is None:
             flat = _Flat(plan, form)
-            found = made[form.formula.name] = flat, queue_of(flat.family)
+            found = made[key] = flat, queue_of(flat.family)
         return *found, form.numbers
 
     before: tuple[Sequence[Any], _Found] = (), find(form_of(plan))

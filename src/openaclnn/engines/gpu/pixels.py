@@ -5,6 +5,7 @@ pixels, whose targets stay in the second-level cache, chunk of classes after chu
 (8,150,512,512) from 0.95 (FLOAT) and 0.87 (BF16) of a copy's bandwidth to 1.03 and 1.02; a program
 that wrote all classes of its pixels kept as many places of the output open as there are images.
 Where targets or gradients lie transposed, a block of pixels has two axes, so that whole lines are read.
+Class planes that begin off a vector's bounds, as those of odd images do, have a kernel of their own (`plane_kernel.py`).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any, NamedTuple
 
 from openaclnn.core.plan import Operand, Plan
 from openaclnn.engines.gpu.launch import (
+    VECTOR_BYTES,
     Family,
     Launch,
     Sizes,
@@ -23,6 +25,7 @@ from openaclnn.engines.gpu.launch import (
 )
 from openaclnn.engines.gpu.operands import INT32_LIMIT, ignored, slots_of, step_of, stride_of
 from openaclnn.engines.gpu.pixel_kernel import nll_loss2d_backward
+from openaclnn.engines.gpu.plane_kernel import nll_loss2d_backward_planes
 from openaclnn.engines.gpu.queues import SizedRunner, lies_row_major, queue_of
 from openaclnn.engines.gpu.runners import runner_of
 from openaclnn.engines.gpu.steps import Runner
@@ -32,6 +35,21 @@ from openaclnn.engines.gpu.sums import NO_SUMS, sized_with_sums, sum_launches, s
 # and four times gave (2,80,2048,2048) 0.86 and 0.72 instead of 0.97, as targets left the cache.
 PANEL_PIXELS = 1 << 19
 CHUNK_CLASSES = {2: 16, 4: 8, 8: 8}  # by the output's itemsize; see pixel_tile
+
+
+# Of planes that begin anywhere, by the output's itemsize and whether all pixels have one gradient: elements of a vector,
+# pixels of a program, warps. Fractions of a copy for (16,19,769,769), (16,21,513,513), (4,19,1025,2049): FLOAT 0.86 0.87
+# 0.85, BF16 0.76 0.77 0.75, where the other kernel has 0.50 0.56 0.50 and 0.42 0.47 0.38; with a gradient for each pixel,
+# (16,21,513,513), 0.89 and 0.80 (0.55 and 0.49). FLOAT by 4 elements: 0.87 0.84 0.80; fewer classes at a time lost.
+PLANES = {
+    (2, True): (8, 512, 4), (2, False): (4, 1024, 8), (4, True): (8, 512, 4), (4, False): (8, 512, 4),
+    (8, True): (4, 512, 4), (8, False): (4, 512, 4),
+}  # fmt: skip
+PLANE_CLASSES = 24
+FEW_PIXELS = 2048  # a plane of fewer is mostly borders
+
+# Elements of an output for which nothing is chosen by its sizes, so that no size compiles anything.
+FEW = 1 << 16
 
 
 class Tile(NamedTuple):
@@ -68,6 +86,8 @@ def pixel_tile(
     return Tile(1, across, 1, max(1, min(4, across // 128)), CHUNK_CLASSES[itemsize])
 
 
+_FEW_TILE = Tile(1, 128, 1, 1, 8)
+
 Strides = tuple[int, int, int, int]
 """Of an operand: along the two outer axes, along pixels and along classes; 0 where it lacks one."""
 
@@ -97,14 +117,18 @@ class _Pixels:
             overlapped=sums is not None,
             follows=sums is not None,
         )
-        self.itemsize = plan.output.dtype.itemsize
-        self._weight_stride = weight_stride
+        self.itemsize, self.single = plan.output.dtype.itemsize, single
+        self.weight_stride = weight_stride
 
     def sizes(
         self, shape: tuple[int, int, int], classes: int,
         target: Strides, gradient: Strides, out: Strides, ignore_index: int, parts: int,
+        few: bool = False,
     ) -> Sizes:  # fmt: skip
-        """Of two outer axes and one of pixels. New shapes come this way at every call."""
+        """Of two outer axes and one of pixels. New shapes come this way at every call.
+
+        With `few` elements, of class planes one after the other, all constants are the same whatever the sizes.
+        """
         first, second, pixels = shape
         target_first, target_second, target_pixel, _ = target
         gradient_first, gradient_second, gradient_pixel, _ = gradient
@@ -112,8 +136,12 @@ class _Pixels:
         turned = (0 < abs(target_second) < abs(target_pixel)) or (
             0 < abs(gradient_second) < abs(gradient_pixel)
         )
-        tall, across, wide, warps, most = pixel_tile(
-            self.itemsize, classes, second, pixels, out_class == 1 != out_pixel, turned
+        tall, across, wide, warps, most = (
+            _FEW_TILE
+            if few
+            else pixel_tile(
+                self.itemsize, classes, second, pixels, out_class == 1 != out_pixel, turned
+            )
         )
         # A stride of 1 is known to the kernel; 0 is as good a number as any then.
         written = out_first, out_second, _unknown(out_pixel), _unknown(out_class)
@@ -121,8 +149,10 @@ class _Pixels:
             target_first, _unknown(target_second), _unknown(target_pixel),
             gradient_first, _unknown(gradient_second), _unknown(gradient_pixel),
         )  # fmt: skip
-        unit, read_unit = power_of_two_divisor(*written), power_of_two_divisor(*read)
-        pixels_unit = power_of_two_divisor(pixels)
+        unit = read_unit = pixels_unit = 1
+        if not few:
+            unit, read_unit = power_of_two_divisor(*written), power_of_two_divisor(*read)
+            pixels_unit = power_of_two_divisor(pixels)
         # Only a block of several rows has a mask along them.
         seconds_unit = power_of_two_divisor(second) if tall > 1 else 1
         pixel_blocks = -(-pixels // across)
@@ -142,15 +172,52 @@ class _Pixels:
                 pixels // pixels_unit, second // seconds_unit, second_blocks, panels, panel_blocks,
                 classes, -(-classes // chunks), chunks,
                 *[stride // read_unit for stride in read], *[stride // unit for stride in written],
-                self._weight_stride, ignored(ignore_index),
+                self.weight_stride, ignored(ignore_index),
             ),
             (
                 parts, step_of(target_pixel), step_of(target_second),
                 step_of(gradient_pixel), step_of(gradient_second),
                 step_of(out_pixel), step_of(out_class), read_unit, unit, pixels_unit, seconds_unit,
-                chunks > 1, reach >= INT32_LIMIT, tall, across, wide,
+                few or chunks > 1, reach >= INT32_LIMIT, tall, across, wide,
             ),
             warps,
+        )  # fmt: skip
+
+
+class _Planes:
+    """The kernel for class planes that begin off a vector's bounds, whatever the sizes."""
+
+    def __init__(self, pixels: _Pixels) -> None:
+        slots = tuple(slot and slot._replace(wide=False) for slot in pixels.family.slots)
+        self.family = pixels.family._replace(kernel=nll_loss2d_backward_planes, slots=slots)
+        self.vector, self.block, self.warps = PLANES[pixels.itemsize, pixels.single]
+        self.aligned = VECTOR_BYTES // pixels.itemsize
+        self._weight_stride = pixels.weight_stride
+
+    def serves(
+        self, pixels: int, target: Strides, gradient: Strides, out: Strides, single: bool
+    ) -> bool:
+        """Whether pixels lie side by side everywhere, and planes begin off a vector's bounds."""
+        dense = out[2] == target[2] == 1 and (single or gradient[2] == 1)
+        return dense and pixels >= FEW_PIXELS and out[3] % self.aligned != 0
+
+    def sizes(
+        self, shape: tuple[int, int, int], classes: int,
+        target: Strides, gradient: Strides, out: Strides, ignore_index: int, parts: int,
+    ) -> Sizes:  # fmt: skip
+        first, second, pixels = shape
+        # Blocks are shifted back by less than a vector, so that the last may need one more.
+        blocks = -(-(pixels + self.vector - 1) // self.block)
+        chunks = -(-classes // PLANE_CLASSES)
+        return (
+            first * second * chunks * blocks,
+            (
+                pixels, second, blocks, classes, -(-classes // chunks), chunks,
+                *target[:2], *gradient[:2], *out[:2], out[3],
+                self._weight_stride, ignored(ignore_index),
+            ),
+            (parts, self.vector, self.block),
+            self.warps,
         )  # fmt: skip
 
 
@@ -168,12 +235,14 @@ def runner(plan: Plan) -> Runner:
     sums = sum_launches(plan, weight.parameter) if _is_summed(plan) else NO_SUMS
     kernel = _Pixels(plan, sums.slot, weight.class_stride)
     first, second, pixels = (*(1,) * (3 - len(plan.shape)), *plan.shape)
-    sizes = kernel.sizes(
-        (first, second, pixels), plan.classes,
-        _strides(target), _strides(gradient), _strides(plan.output), plan.numbers["ignore_index"],
-        sums.parts,
-    )  # fmt: skip
-    return runner_of([*sums.launches, Launch(kernel.family, *sizes)], sums.scratch)
+    strides = _strides(target), _strides(gradient), _strides(plan.output)
+    planes = _Planes(kernel)
+    odd = planes.serves(pixels, *strides, gradient.role == "single")
+    own: _Pixels | _Planes = planes if odd else kernel
+    sizes = own.sizes(
+        (first, second, pixels), plan.classes, *strides, plan.numbers["ignore_index"], sums.parts
+    )
+    return runner_of([*sums.launches, Launch(own.family, *sizes)], sums.scratch)
 
 
 def sized(plan: Plan) -> SizedRunner | None:
@@ -199,10 +268,16 @@ def sized(plan: Plan) -> SizedRunner | None:
             read, out = (0, pixels, 1, 0), (0, classes * pixels, 1, pixels)
             axes = 1, images, pixels
         gradient = one if single else read
-        sizes = kernel.sizes(axes, classes, read, gradient, out, ignore_index, parts)
+        if planes.serves(pixels, read, gradient, out, single):
+            sizes = planes.sizes(axes, classes, read, gradient, out, ignore_index, parts)
+            queue_planes(addresses, stream, *sizes)
+            return
+        few = pixels > 1 and images * classes * pixels <= FEW
+        sizes = kernel.sizes(axes, classes, read, gradient, out, ignore_index, parts, few)
         queue(addresses, stream, *sizes)
 
-    queue = queue_of(kernel.family)
+    planes = _Planes(kernel)
+    queue, queue_planes = queue_of(kernel.family), queue_of(planes.family)
     if summed:
         return sized_with_sums(plan, weight, main)
 

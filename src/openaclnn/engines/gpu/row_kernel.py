@@ -10,7 +10,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from openaclnn.engines.gpu.sum_kernel import await_sums, is_counted, read_sum
+from openaclnn.engines.gpu.sum_kernel import await_sums, is_counted, read_sum, read_wide_sum
 from openaclnn.engines.gpu.words import exp
 
 
@@ -118,11 +118,9 @@ def cross_entropy_loss_grad(
             more = tl.load(grad_zloss + row * grad_zloss_stride, inside, other=0)
             zloss = zloss + more.to(tl.float32)
     target_weight = heeded
-    weight_sum = count.to(tl.float32)
     await_sums(OVERLAPPED)
     if weight is not None:
         target_weight = tl.load(weight + indices * weight_stride, counted, other=0)
-        weight_sum = read_sum(sums, 2, PARTS)
     # A division takes a tenth of a microsecond that nothing hides, once the sums are there.
     share = own
     if MEAN:
@@ -139,7 +137,11 @@ def cross_entropy_loss_grad(
     if SMOOTHED:
         smooth = tl.div_rn(smooth, count.to(tl.float32))
     smooth = smooth * heeded
-    factor = nll + smooth * weight_sum
+    if weight is None:
+        spread = smooth * count.to(tl.float32)
+    else:  # as FLOAT the sum may be infinite, and 0 times it NaN
+        spread = (smooth.to(tl.float64) * read_wide_sum(sums, 2, PARTS)).to(tl.float32)
+    factor = nll + spread
     if lse is not None:
         if grad_zloss is None and weight is None:
             zloss = share  # all counted targets weigh 1: the two sums are the same

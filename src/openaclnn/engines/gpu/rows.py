@@ -41,14 +41,20 @@ def row_tile(itemsize: int, rows: int, classes: int, transposed: bool) -> tuple[
         tall, wide = (64, 64) if itemsize >= 4 else (128, 32)
         return tall, min(next_power_of_two(classes), wide), 4
     # One row a program with class blocks fastest: 0.97-1.00 of a copy; rows fastest 0.91. Of 512 to
-    # 4096 classes on 2 to 8 warps these were within 0.5% of the best for 4096 and 50257 classes;
-    # 4096 lost 3%.
+    # 8192 classes on 1 to 8 warps these were within 0.5% of the best for 4096 and 50257 classes, FLOAT.
+    # BF16 2048 on 4 warps: 5001 classes 0.79, 5000 0.91, 50257 1.01, 151643 1.00; 1024 on 2: 0.94, 0.98,
+    # 1.00, 1.00.
+    if itemsize < 4 and classes > 1024:
+        return 1, 1024, 2
     most = 1024 if itemsize >= 4 else 2048
     wide = min(next_power_of_two(classes), most)
     tall = min(most // wide, next_power_of_two(rows))
     return tall, wide, max(1, min(4, tall * wide // 128))
 
 
+# Elements of an output for which nothing is chosen by its sizes, so that no size compiles anything.
+FEW = 1 << 16
+_FEW_TILE = 8, 128, 4
 SHORT_ROW = 16  # vectors: rows shorter than that are mostly edges
 LOG_PROB, OUT = 2, 7  # among the slots
 WEIGHT = "weightOptional"
@@ -96,18 +102,24 @@ class _Rows:
         last: tuple[int | float, ...],
         parts: int,
         vector: int = 0,
+        few: bool = False,
     ) -> Sizes:
-        """Strides of logProb along rows and classes, then of out; `vector` for rows that begin anywhere."""
+        """Strides of logProb along rows and classes, then of out; `vector` for rows that begin anywhere.
+
+        With `few` elements all constants are the same whatever the sizes.
+        """
         log_prob_row, log_prob_class, out_row, out_class = strides
         transposed = (log_prob_row == 1 != log_prob_class) or (out_row == 1 != out_class)
         longest = classes + vector - 1 if vector else classes
-        tall, wide, warps = row_tile(self.itemsize, rows, longest, transposed)
+        tall, wide, warps = _FEW_TILE if few else row_tile(self.itemsize, rows, longest, transposed)
         class_blocks = -(-longest // wide)
         # A stride of 1 is known to the kernel; 0 is as good a number as any then.
         apart = [0 if stride == 1 else stride for stride in strides]
-        unit, classes_unit = power_of_two_divisor(*apart), power_of_two_divisor(classes)
+        unit = classes_unit = 1
+        if not few:
+            unit, classes_unit = power_of_two_divisor(*apart), power_of_two_divisor(classes)
         # Only where rows are neighbours has a vector's mask to do with their number.
-        rows_unit = power_of_two_divisor(rows) if transposed else 1
+        rows_unit = power_of_two_divisor(rows) if transposed and not few else 1
         reach = wide * max(abs(log_prob_class), abs(out_class))
         return (
             class_blocks * -(-rows // tall),
@@ -195,6 +207,10 @@ def sized(plan: Plan) -> SizedRunner | None:
         rows, classes = shape
         last = _last(*numbers) if numbers else own
         strides = classes, 1, classes, 1
+        if rows * classes <= FEW:
+            sizes = kernel.sizes(rows, classes, strides, last, parts, few=True)
+            queue(addresses, stream, *sizes)
+            return
         if classes >= shortest:
             off = addresses[2] % VECTOR_BYTES
             if off == addresses[out] % VECTOR_BYTES and (off or classes % vector):

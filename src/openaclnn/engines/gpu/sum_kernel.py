@@ -89,5 +89,10 @@ def await_sums(OVERLAPPED: tl.constexpr):
 
 
 @triton.jit
+def read_wide_sum(sums, WHICH: tl.constexpr, PARTS: tl.constexpr):
+    return tl.sum(tl.load(sums + WHICH * PARTS + tl.arange(0, PARTS)))
+
+
+@triton.jit
 def read_sum(sums, WHICH: tl.constexpr, PARTS: tl.constexpr):
-    return tl.sum(tl.load(sums + WHICH * PARTS + tl.arange(0, PARTS))).to(tl.float32)
+    return read_wide_sum(sums, WHICH, PARTS).to(tl.float32)

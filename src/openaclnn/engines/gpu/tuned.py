@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from openaclnn.core.dtypes import FLOAT, DType
 from openaclnn.core.plan import Plan
 from openaclnn.engines.formulas import FORMULAS, Formula, described
+from openaclnn.engines.formulas.smooth_l1_loss import LARGEST
 from openaclnn.engines.formulas.words import Value, abs, maximum, minimum, sign, where
 
 __all__ = ["TUNED", "Form", "Tuned", "as_float", "form_of", "tuned"]
@@ -83,8 +84,8 @@ def form_of(plan: Plan, given: Mapping[str, Any] | None = None) -> Form:
         floats = dict(zip(formula.numbers, rounded, strict=True))
         for own in own_forms:
             if own.when(plan.compute, floats):
-                formula, floats = own.formula, {**floats, **own.numbers(floats)}
-                rounded = as_floats([floats[name] for name in formula.numbers])
+                formula, numbers = own.formula, {**numbers, **floats, **own.numbers(floats)}
+                rounded = as_floats([numbers[name] for name in formula.numbers])
                 break
     return Form(formula, rounded, tuple([bool(numbers[name]) for name in formula.switches]))
 
@@ -94,7 +95,8 @@ def form_of(plan: Plan, given: Mapping[str, Any] | None = None) -> Form:
 
 
 def _inverse_beta(numbers: Mapping[str, float]) -> dict[str, float]:
-    return {"inverse_beta": 1 / numbers["beta"]}
+    """With whether a product with it may underflow: an infinite gradient then wants the difference itself."""
+    return {"inverse_beta": 1 / numbers["beta"], "shrinks": numbers["beta"] > 1}
 
 
 def _has_inverse(compute: DType, numbers: Mapping[str, float]) -> bool:
@@ -109,9 +111,12 @@ def _is_power_of_two(compute: DType, numbers: Mapping[str, float]) -> bool:
 # numbers only writes, and has time for 14 instructions an element.
 @tuned("smooth_l1_loss_backward", when=_is_power_of_two, numbers=_inverse_beta)
 def smooth_l1_clamped(
-    gradient: Value, x: Value, y: Value, *, mean_scale: float, inverse_beta: float
+    gradient: Value, x: Value, y: Value, *, mean_scale: float, inverse_beta: float, shrinks: bool
 ) -> Value:
-    slope = maximum(minimum((x - y) * inverse_beta, 1.0), -1.0)
+    difference = x - y
+    slope = maximum(minimum(difference * inverse_beta, 1.0), -1.0)
+    if shrinks:
+        slope = where(abs(gradient) <= LARGEST, slope, difference)
     return slope * gradient * mean_scale
 
 
@@ -121,8 +126,11 @@ def smooth_l1_clamped(
     numbers=_inverse_beta,
 )
 def smooth_l1_product(
-    gradient: Value, x: Value, y: Value, *, beta: float, mean_scale: float, inverse_beta: float
-) -> Value:
+    gradient: Value, x: Value, y: Value, *, beta: float, mean_scale: float, inverse_beta: float,
+    shrinks: bool,
+) -> Value:  # fmt: skip
     difference = x - y
     slope = where(abs(difference) < beta, difference * inverse_beta, sign(difference))
+    if shrinks:
+        slope = where(abs(gradient) <= LARGEST, slope, difference)
     return slope * gradient * mean_scale

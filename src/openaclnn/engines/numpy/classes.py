@@ -96,7 +96,7 @@ def cross_entropy_loss_grad(plan: Plan, views: Mapping[str, Array], output: Arra
         weights = views["weightOptional"].astype(np.float32)
     else:
         weights = np.ones(plan.classes, np.float32)
-    weight_sum = np.float32(weights.sum(dtype=np.float64))
+    weight_sum = weights.sum(dtype=np.float64)  # as FLOAT it may be infinite, and 0 times it NaN
     total = rows_counted = np.float32(1)
     if numbers["mean"]:
         total = _total(weights, target, plan)
@@ -115,7 +115,7 @@ def cross_entropy_loss_grad(plan: Plan, views: Mapping[str, Array], output: Arra
         nll = gradient * (np.float32(1) - smoothing) / total * mask * target_weight
         # Without smoothing this is 0, or NaN where the gradient or the total makes it so, as in the formula.
         smooth = gradient / total * smoothing / np.float32(plan.classes) * mask
-        factor = nll + smooth * weight_sum
+        factor = nll + (smooth.astype(np.float64) * weight_sum).astype(np.float32)
         if numbers["zloss_scale"]:
             zloss = gradient
             if numbers["grad_zloss_given"]:

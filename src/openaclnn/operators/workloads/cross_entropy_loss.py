@@ -10,10 +10,16 @@ import numpy as np
 from openaclnn.core.dtypes import BFLOAT16, DOUBLE, FLOAT, FLOAT16, INT64, UINT8, DType
 from openaclnn.core.interface import REDUCTIONS
 from openaclnn.core.tensor import Format
+from openaclnn.operators.workloads.kernel import KernelForm
 from openaclnn.operators.workloads.mistakes import INVALID, NULL, TILING, Mistake, nulls, t
 
 PATTERN = "rows"
+KERNEL = KernelForm(
+    "cross_entropy_loss_grad",
+    ("gradLoss", "logProb", "target", "weightOptional", "gradZlossOptional", "lseForZlossOptional"),
+)
 COMPOSITE = True  # autograd runs two operators for it
+DOMAINS = {"log_prob": (-np.inf, 0.0)}
 VARIANTS: dict[str, dict[str, Any]] = {
     "mean": {"reduction": "mean"},
     "none": {"reduction": "none"},
@@ -45,6 +51,25 @@ def make(
         "target": target,
         **given,
     }
+
+
+def settle(given: Mapping[str, Any], chosen: frozenset[str]) -> dict[str, Any]:
+    """Drawn log-probabilities are those of logits, unless they were asked for by name."""
+    if "log_prob" in chosen:
+        return {}
+    logits = given["log_prob"].astype(np.float64)
+    top = logits.max(axis=1, keepdims=True, initial=-np.inf)
+    shift = top + np.log(np.exp(logits - top).sum(axis=1, keepdims=True))
+    settled = {"log_prob": (logits - shift).astype(given["log_prob"].dtype)}
+    if "lse_for_zloss" in given and "lse_for_zloss" not in chosen:
+        settled["lse_for_zloss"] = shift[:, 0].astype(given["log_prob"].dtype)
+    return settled
+
+
+def unread(numbers: Mapping[str, Any]) -> tuple[str, ...]:
+    """Tensors that lists carry along and that nothing reads, by the call's other arguments."""
+    scale = numbers.get("lseSquareScaleForZloss") or 0
+    return () if scale else ("gradZlossOptional", "lseForZlossOptional")
 
 
 def cases(rng: np.random.Generator, dtype: DType) -> Iterator[dict[str, Any]]:

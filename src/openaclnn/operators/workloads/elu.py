@@ -9,9 +9,11 @@ import numpy as np
 
 from openaclnn.core.dtypes import COMPLEX64, DOUBLE, FLOAT16, INT32, DType
 from openaclnn.core.tensor import Scalar
+from openaclnn.operators.workloads.kernel import KernelForm
 from openaclnn.operators.workloads.mistakes import INVALID, NINE, POINTERS, Mistake, nulls, t
 
 PATTERN = "elementwise"
+KERNEL = KernelForm("elu_grad_v2", ("gradOutput", "selfOrResult"))
 VARIANTS: dict[str, dict[str, Any]] = {
     "input": {},
     "SELU": {"alpha": 1.6732632423543772, "scale": 1.0507009873554805},

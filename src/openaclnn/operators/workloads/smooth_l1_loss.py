@@ -9,6 +9,7 @@ import numpy as np
 
 from openaclnn.core.dtypes import DOUBLE, INT32, UINT8, DType
 from openaclnn.core.interface import REDUCTIONS
+from openaclnn.operators.workloads.kernel import KernelForm
 from openaclnn.operators.workloads.mistakes import INVALID, NINE, POINTERS, Mistake, nulls, t
 from openaclnn.operators.workloads.pairwise import (
     PAIR_VARIANTS,
@@ -18,6 +19,7 @@ from openaclnn.operators.workloads.pairwise import (
 )
 
 PATTERN = "elementwise"
+KERNEL = KernelForm("smooth_l1_loss_grad_v2", ("self", "target", "gradOut"), {"sigma": "beta"})
 VARIANTS = PAIR_VARIANTS
 make = pair_maker("grad_out")
 

@@ -10,7 +10,8 @@ from openaclnn.core.dtypes import float_of
 from openaclnn.core.plan import Plan
 from openaclnn.engines.cpu.forms import Derive, Form, formula_form, tuned
 from openaclnn.engines.formulas import Formula, described
-from openaclnn.engines.formulas.words import Value, fma, maximum, minimum
+from openaclnn.engines.formulas.smooth_l1_loss import LARGEST
+from openaclnn.engines.formulas.words import Value, abs, fma, maximum, minimum, where
 from openaclnn.engines.machine.code import Code
 
 
@@ -25,7 +26,8 @@ def smooth_l1_exact(
     gradient: Value, x: Value, y: Value, *, beta: float, inverse: float, mean_scale: float, scaled: bool
 ) -> Value:  # fmt: skip
     clamped = maximum(minimum(x - y, beta), -beta)
-    result = (clamped * inverse) * gradient
+    # An infinite gradient wants a slope's sign, which the product may lose by underflow.
+    result = where(abs(gradient) <= LARGEST, clamped * inverse, clamped) * gradient
     return result * mean_scale if scaled else result
 
 
@@ -36,7 +38,8 @@ def smooth_l1_corrected(
     clamped = maximum(minimum(x - y, beta), -beta)
     # With an inverse of twice the digits this is the quotient that a division gives (but for one in
     # millions, 1 ulp), for one operation more; a division would take longer than the memory does.
-    result = fma(clamped, inverse, clamped * remnant) * gradient
+    slope = fma(clamped, inverse, clamped * remnant)
+    result = where(abs(gradient) <= LARGEST, slope, clamped) * gradient
     return result * mean_scale if scaled else result
 
 

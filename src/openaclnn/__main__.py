@@ -1,4 +1,4 @@
-"""`python -m openaclnn.cli`."""
+"""`python -m openaclnn`."""
 
 import sys
 

@@ -1,0 +1,37 @@
+"""Whose threads ran a contender: our own, an OpenMP team's, or the caller's alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from benchmarks.contenders import Contender
+from openaclnn.engines import threads
+
+__all__ = ["describe_threads", "team_of"]
+
+
+def team_of(contender: Contender, device: str, torch: Any) -> str:
+    """A word for the table; the contender is run once to see it."""
+    if device != "cpu":
+        return "GPU"
+    if not contender.ours:
+        return "Python" if torch is None else "PyTorch"
+    if contender.engine != "cpu" or not _shared(contender):
+        return "caller"
+    return "own" if threads.team_in_use() is None else "OpenMP"
+
+
+def _shared(contender: Contender) -> bool:
+    """Whether a call is cut into pieces: the pool then writes down which comes next."""
+    from openaclnn.engines.cpu import control, pool
+
+    pool._CONTROL[control.NEXT] = -1
+    with contender.chosen():
+        contender.call()
+    return bool(pool._CONTROL[control.NEXT] != -1)
+
+
+def describe_threads(torch: Any) -> str:
+    """How many threads large problems may use, ours and PyTorch's."""
+    theirs = "" if torch is None else f"; PyTorch {torch.get_num_threads()}"
+    return f"ours {threads.described()}{theirs}"

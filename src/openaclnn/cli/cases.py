@@ -1,0 +1,190 @@
+"""`openaclnn cases`: case lists, run without an NPU."""
+
+from __future__ import annotations
+
+import csv
+import fnmatch
+import json
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from openaclnn.cli.say import command_options, progress, say, say_json, table
+from openaclnn.core.products import PRODUCTS
+from openaclnn.core.version import __version__
+from openaclnn.operators import find_operator, registry
+from openaclnn.testing.levels import level_cases
+from openaclnn.testing.limits import LEVELS, STANDARDS
+from openaclnn.testing.lists import read_cases
+from openaclnn.testing.pipeline import Item
+from openaclnn.testing.results import COLUMNS, VERDICTS, CaseResult
+from openaclnn.testing.run import run_cases
+from openaclnn.testing.through import WAYS
+
+__all__ = ["cases"]
+
+
+@click.command()
+@click.argument("files", nargs=-1, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option(
+    "--level",
+    type=click.Choice(LEVELS),
+    help="Also the commercial standard's cases, of all operators or --operator.",
+)
+@click.option("--count", type=click.IntRange(1), help="So many cases of the level an operator.")
+@click.option("--sheet", help="Of an .xlsx file; the first one if not given.")
+@click.option(
+    "--name", "names", multiple=True, metavar="PATTERN", help="Cases whose names match, as 'elu_*'."
+)
+@click.option("--operator", "operators", multiple=True, help="Cases of this operator.")
+@click.option(
+    "--id",
+    "identities",
+    multiple=True,
+    help="Cases with this id (of ATK) or number (of TTK, from 0).",
+)
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
+@click.option("--through", type=click.Choice(WAYS), default=WAYS[0], show_default=True)
+@click.option(
+    "--compare",
+    type=click.Choice([s for s in STANDARDS if s != "cross_check"]),
+    help="The precision standard.  [default: mixed; close for cases with tolerances of their own]",
+)
+@click.option(
+    "--product",
+    default=PRODUCTS[0].tag,
+    show_default=True,
+    help="Check against this product, skip cases for others.",
+)
+@click.option(
+    "--golden",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Write every case's inputs and golden values below this folder.",
+)
+@click.option(
+    "--csv",
+    "results",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write the results into this file.",
+)
+@click.option(
+    "-j", "--jobs", type=click.IntRange(1, 256), default=1, show_default=True, help="Processes."
+)
+@click.option("--all", "show_all", is_flag=True, help="Show passed cases too, however many.")
+@command_options
+def cases(
+    files: tuple[Path, ...], level: str | None, count: int | None, sheet: str | None, names: tuple[str, ...],
+    operators: tuple[str, ...], identities: tuple[str, ...], seed: int, through: str, compare: str | None,
+    product: str, golden: Path | None, results: Path | None, jobs: int, show_all: bool, as_json: bool,
+) -> int:  # fmt: skip
+    """Run case lists as they are, TTK tables (.csv, .xlsx) and ATK lists (.json), and judge them by the oracle.
+
+    The status is 0 if all that were run pass, 1 if a case fails, is refused or cannot be read.
+
+    \b
+    Example:
+      openaclnn cases elu_cases.csv loss_cases.json --csv results.csv
+      openaclnn cases cases.xlsx --name 'fp16_*' --through c --compare stat_rel_err
+      openaclnn cases --level L1 --operator elu_backward -j 4
+    """
+    if not files and level is None:
+        raise click.UsageError("a case list is expected, or --level")
+    wanted = [find_operator(name).name for name in operators]
+    listed = [case for path in files for case in read_cases(path, sheet)]
+    chosen: list[Item] = [case for case in listed if _chosen(case, names, wanted, identities)]
+    if level is not None:
+        for operator in wanted or [each.name for each in registry()]:
+            chosen += [
+                case
+                for case in level_cases(operator, level, seed=seed, count=count)
+                if _chosen(case, names, wanted, identities)
+            ]
+    found = run_cases(
+        chosen,
+        seed=seed,
+        through=through,
+        compare=compare,
+        product=product,
+        golden=golden,
+        jobs=jobs,
+    )
+    with progress("running", len(chosen)) as done:
+        kept, counts = _collect(found, results, done, show_all or as_json or len(chosen) <= 60)
+    if golden is not None:
+        _write_manifest(golden, files, seed)
+    _show(kept, counts, as_json)
+    return 1 if any(counts[verdict] for verdict in ("failed", "refused", "malformed")) else 0
+
+
+def _chosen(
+    case: Any, names: tuple[str, ...], operators: list[str], identities: tuple[str, ...]
+) -> bool:
+    if names and not any(fnmatch.fnmatchcase(case.name, pattern) for pattern in names):
+        return False
+    if operators and case.operator_name not in operators:
+        return False
+    return not identities or (case.identity or str(case.number)) in identities
+
+
+def _collect(
+    found: Iterable[CaseResult], path: Path | None, done: Any, keep_all: bool
+) -> tuple[list[CaseResult], Counter[str]]:
+    """Results to show, and how many there are of each verdict; each is written as it comes."""
+    counts: Counter[str] = Counter()
+    kept = []
+    for result in _written(found, path):
+        counts[result.verdict] += 1
+        if keep_all or not result.ok:
+            kept.append(result)
+        done(1)
+    return kept, counts
+
+
+def _written(found: Iterable[CaseResult], path: Path | None) -> Iterator[CaseResult]:
+    if path is None:
+        yield from found
+        return
+    with path.open("w", newline="", encoding="utf-8") as file:
+        lines = csv.writer(file)
+        lines.writerow(COLUMNS)
+        for result in found:
+            lines.writerow(result.row())
+            yield result
+
+
+def _show(kept: list[CaseResult], counts: Counter[str], as_json: bool) -> None:
+    if as_json:
+        say_json({"counts": dict(counts), "cases": [result.as_dict() for result in kept]})
+        return
+    rows = []
+    for each in kept:
+        figures = (each.comparison.figures if each.comparison else None) or {}
+        shown = [
+            f"{figures[n]:.3g}" if n in figures else ""
+            for n in ("max_absolute_error", "max_ulp", "matched")
+        ]
+        dtype = each.comparison.dtype if each.comparison else ""
+        why = f"{each.why} (rule {each.rule})" if each.rule else each.why
+        where = f"{each.place}: {why}" if each.verdict == "malformed" else why
+        rows.append((each.name, each.verdict, each.operator, dtype, *shown, where))
+    if rows:
+        header = ("case", "verdict", "operator", "dtype", "max error", "max ULP", "matched", "why")
+        say(table(header, rows))
+    told = [f"{counts[verdict]} {verdict}" for verdict in VERDICTS if counts[verdict]]
+    say(f"{sum(counts.values())} cases: {', '.join(told) or 'none'}")
+
+
+def _write_manifest(folder: Path, files: tuple[Path, ...], seed: int) -> None:
+    """Which lists and which seed the folder comes from."""
+    folder.mkdir(parents=True, exist_ok=True)
+    held = {
+        "openaclnn": __version__,
+        "lists": [os.path.basename(path) for path in files],
+        "seed": seed,
+    }
+    held["cases"] = sorted(path.name for path in folder.iterdir() if path.is_dir())
+    (folder / "cases.json").write_text(json.dumps(held, indent=1) + "\n", encoding="utf-8")

@@ -1,0 +1,175 @@
+"""`openaclnn check`: what a call would be told, without data."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from openaclnn.cli.per_operator import PerOperator, option_of, read_value
+from openaclnn.cli.say import command_options, say, say_json, table
+from openaclnn.core.call import AUTO, Call, bind_arguments
+from openaclnn.core.declare import Operator
+from openaclnn.core.interface import REQUIRED, Kind
+from openaclnn.core.products import PRODUCTS, Product, find_product
+from openaclnn.core.status import AclnnError, status_name
+from openaclnn.core.tensor import Format, Tensor
+from openaclnn.testing.case import parameter_named
+from openaclnn.testing.extras import need
+from openaclnn.testing.sources import FileError, shape_of
+from openaclnn.testing.words import dtype_named
+
+__all__ = ["check"]
+
+
+def _make(operator: Operator) -> click.Command:
+    options: list[click.Parameter] = [
+        option_of(p, "DTYPE:SHAPE" if p.is_tensor else "VALUE") for p in operator.parameters
+    ]
+    options += [
+        click.Option(["--file"], type=click.Path(dir_okay=False, path_type=Path), help="The call in a JSON or YAML file; options go before it."),
+        click.Option(["--product"], default=PRODUCTS[0].tag, show_default=True, help="The product to check against."),
+        click.Option(["--products"], type=click.Choice(["all"]), help="A row for every product."),
+    ]  # fmt: skip
+    required = [p for p in operator.tensors if p.default is REQUIRED and p.kind is Kind.TENSOR]
+    example = " ".join(f"--{p.python_name.replace('_', '-')} float16:2x3" for p in required)
+
+    @command_options
+    def check_operator(file: Path | None, product: str, products: str | None, as_json: bool, **given: Any) -> int:  # fmt: skip
+        values, product = _described(operator, file, given, product)
+        profiles = PRODUCTS if products == "all" else (find_product(product),)
+        answers = [_answer(operator, values, profile) for profile in profiles]
+        _show(answers, as_json, products == "all")
+        return 0 if all(answer["status"] == 0 for answer in answers) else 1
+
+    return click.Command(
+        operator.python_name, callback=check_operator,
+        params=[*options, *getattr(check_operator, "__click_params__", [])],
+        help="Tensors are DTYPE:SHAPE, DTYPE:SHAPE:STRIDES or null, as float16:2x3:1,2; an output that is not given is "
+        f"what the operator makes.\n\n\b\nExample:\n  openaclnn check {operator.python_name} {example} --products all",
+    )  # fmt: skip
+
+
+def _described(
+    operator: Operator, file: Path | None, given: dict[str, Any], product: str
+) -> tuple[dict[str, Any], str]:
+    """Values by C name, from the file and then from the line."""
+    values: dict[str, Any] = {}
+    if file is not None:
+        held = _read(file)
+        product = str(held.get("product", product))
+        for name, value in held.get("arguments", {}).items():
+            parameter = parameter_named(operator, name)
+            if parameter is None:
+                raise FileError(f"{file}: {operator.name} has no parameter {name!r}")
+            tensor = parameter.is_tensor and isinstance(value, dict)
+            values[parameter.name] = _tensor_of(value) if tensor else value
+    for parameter in operator.parameters:
+        text = given.get(f"given_{parameter.python_name}")
+        if text is not None:
+            values[parameter.name] = _tensor(text) if parameter.is_tensor else read_value(text)
+    for parameter in operator.parameters:
+        if parameter.name in values:
+            continue
+        automatic = parameter.kind is Kind.OUTPUT or parameter.computed
+        default = None if parameter.default is REQUIRED else parameter.default
+        values[parameter.name] = AUTO if automatic else default
+    return values, product
+
+
+def _read(file: Path) -> dict[str, Any]:
+    text = file.read_text(encoding="utf-8")
+    read = json.loads
+    if file.suffix.lower() in (".yaml", ".yml"):
+        read = need("yaml", f"{file}: PyYAML reads it").safe_load
+    try:
+        held = read(text)
+    except Exception as error:  # PyYAML has its own kinds
+        raise FileError(f"{file}: {str(error).partition(chr(10))[0]}") from None
+    if not isinstance(held, dict) or not isinstance(held.get("arguments", {}), dict):
+        raise FileError(f"{file}: a call is expected, as {{'product': ..., 'arguments': {{...}}}}")
+    return held
+
+
+def _tensor(text: str) -> Tensor | None:
+    if text.lower() in ("null", "none"):
+        return None
+    dtype, _, rest = text.partition(":")
+    shape, _, strides = rest.partition(":")
+    held: dict[str, Any] = {"dtype": dtype, "shape": shape_of(shape)}
+    if strides:
+        try:
+            held["strides"] = [int(part) for part in strides.replace("x", ",").split(",")]
+        except ValueError:
+            raise FileError(f"strides like 3,1 are expected, not {strides!r}") from None
+    return _tensor_of(held)
+
+
+def _tensor_of(held: dict[str, Any]) -> Tensor:
+    try:
+        shape = tuple(int(size) for size in held["shape"])
+        strides = tuple(int(step) for step in held["strides"]) if "strides" in held else None
+        if strides is not None and len(strides) != len(shape):
+            raise FileError(f"{len(strides)} strides for shape {shape}")
+        layout = Format[f"ACL_FORMAT_{str(held.get('format', 'ND')).upper()}"]
+        offset = int(held.get("offset", 0))
+        return Tensor(shape, dtype_named(str(held["dtype"])), strides, offset, layout, base=4096)
+    except (KeyError, TypeError) as error:
+        raise FileError(f"a tensor has dtype and shape; {error} is missing or not known") from None
+
+
+def _answer(operator: Operator, values: dict[str, Any], product: Product) -> dict[str, Any]:
+    answer: dict[str, Any] = {"operator": operator.name, "product": product.tag, "status": 0}
+    given = [None if v is AUTO else v for v in (values[p.name] for p in operator.parameters)]
+    try:
+        call: Call = bind_arguments(operator, given, product)
+        call.values |= {name: AUTO for name, value in values.items() if value is AUTO}
+        error = operator.first_violation(call)
+        if error is not None:
+            raise error
+        output = operator.output.name
+        if call[output] is AUTO:
+            call.values[output] = Tensor(*operator.result(call))
+        operator.plan(call)
+        shape, dtype = call.tensor(output).shape, call.tensor(output).dtype.name
+        return answer | {"name": status_name(0), "output": {"dtype": dtype, "shape": shape}}
+    except AclnnError as error:
+        row, _, rule = error.rule.partition(": ")
+        fix = f"give {error.parameter} {error.expected}, in place of {error.got}"
+        return answer | {
+            "status": error.status, "name": status_name(error.status), "row": row, "rule": rule,
+            "parameter": error.parameter, "expected": error.expected, "got": error.got, "fix": fix,
+        }  # fmt: skip
+
+
+def _show(answers: list[dict[str, Any]], as_json: bool, many: bool) -> None:
+    if as_json:
+        say_json(answers if many else answers[0])
+    elif many:
+        columns = ("product", "status", "name", "row", "rule", "parameter", "expected", "got")
+        rows = [[str(answer.get(column, "")) for column in columns] for answer in answers]
+        say(table(columns, rows))
+    else:
+        [answer] = answers
+        say(f"{answer['operator']} (product {answer['product']}): status {answer['status']} {answer['name']}")  # fmt: skip
+        if "output" in answer:
+            say(f"  output   {answer['output']['dtype']}, shape {answer['output']['shape']}")
+        else:
+            rule = f"row {answer['row']}: {answer['rule']}" if answer["rule"] else "the C type"
+            say(f"  rule     {rule}\n  expected {answer['parameter']}: {answer['expected']}")
+            say(f"  got      {answer['got']}\n  fix      {answer['fix']}")
+
+
+@click.group(cls=PerOperator, make=_make)
+def check() -> None:
+    """Say what a call would be told: the status, the rule that decided, expected and got, and what would fix it.
+
+    The status of the command is 0 for a sound call, 1 for a refused one.
+
+    \b
+    Example:
+      openaclnn check elu_backward --grad-output float16:2x3 --self-or-result float32:2x3
+      openaclnn check elu_backward --file call.yaml --products all
+    """

@@ -1,0 +1,201 @@
+"""`openaclnn compare`: verdicts on files."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from pathlib import Path
+from typing import Any
+
+import click
+
+from openaclnn.cli.say import command_options, progress, say, say_json, table
+from openaclnn.testing.compare import Comparison, judge
+from openaclnn.testing.files import read_array
+from openaclnn.testing.limits import LEVELS, STANDARDS
+from openaclnn.testing.rules import Rules
+from openaclnn.testing.sources import RAW, SUFFIXES, FileError, split_name
+
+__all__ = ["compare"]
+
+_NAMES = {
+    "cosine_similarity": "cosine similarity",
+    "max_absolute_error": "maximum absolute error",
+    "accumulated_relative_error": "accumulated relative error",
+    "relative_euclidean_distance": "relative Euclidean distance",
+    "mean_absolute_error": "mean absolute error",
+    "root_mean_square_error": "root mean square error",
+    "max_relative_error": "maximum relative error",
+    "mean_relative_error": "mean relative error",
+    "matched": "matched share",
+    "max_ulp": "maximum ULP",
+}
+
+
+@click.command()
+@click.argument("actual")
+@click.argument("golden")
+@click.argument("third", required=False)
+@click.option("--standard", type=click.Choice(STANDARDS), default=STANDARDS[0], show_default=True)
+@click.option(
+    "--level", type=click.Choice(LEVELS), default="L1", show_default=True, help="Of cross_check."
+)
+@click.option("--dtype", help="The output's dtype, where the file has another or, a raw one, none.")
+@click.option("--rtol", type=float, help="In place of the standard's.")
+@click.option("--atol", type=float, help="In place of the standard's.")
+@click.option("--ptol", type=float, help="The share of elements that may be off.")
+@click.option("--limit", type=float, help="The largest absolute error that mixed allows.")
+@click.option(
+    "--positions",
+    type=click.IntRange(0),
+    default=10,
+    show_default=True,
+    help="How many bad elements to show.",
+)
+@click.option("--csv", "as_csv", is_flag=True, help="Print CSV, a line a pair.")
+@click.option(
+    "--picture",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Draw errors, ULP and bad elements into this file.",
+)
+@command_options
+def compare(
+    actual: str, golden: str, third: str | None, standard: str, level: str, dtype: str | None,
+    rtol: float | None, atol: float | None, ptol: float | None, limit: float | None, positions: int,
+    as_csv: bool, picture: Path | None, as_json: bool,
+) -> int:  # fmt: skip
+    """Judge outputs by golden values: two files, or two folders whose files have the same names.
+
+    Files are .npy, .npz (FILE:KEY), raw .bin (FILE:DTYPE:2x3), .safetensors (FILE:KEY) and .pt. THIRD is another
+    party's output, for cross_check. The status is 0 if all pass, 1 if one fails.
+
+    \b
+    Example:
+      openaclnn compare out.npy golden.npy --standard mixed --picture verdict.png
+      openaclnn compare dump/ golden/ --standard stat_rel_err --csv
+    """
+    rules = Rules(standard, rtol, atol, ptol, limit, level)
+    if standard == "cross_check" and third is None:
+        raise click.UsageError("cross_check needs the output of a third party: ACTUAL GOLDEN THIRD")
+    if Path(actual).is_dir():
+        found = _folders(Path(actual), Path(golden), third, rules, dtype, positions)
+        if picture is not None:
+            raise click.UsageError("a picture shows one pair of files, not folders")
+        _show_many(found, as_json, as_csv)
+        return 0 if all(found.values()) else 1
+    one = _pair(actual, golden, third, rules, dtype, positions, picture)
+    if as_json:
+        say_json({"actual": actual, "golden": golden} | one.as_dict())
+    elif as_csv:
+        say(_csv({actual: one}))
+    else:
+        _show(one)
+    return 0 if one else 1
+
+
+def _pair(
+    actual: str, golden: str, third: str | None, rules: Rules, dtype: str | None, kept: int,
+    picture: Path | None = None,
+) -> Comparison:  # fmt: skip
+    arrays = _read([name for name in (actual, golden, third) if name], dtype)
+    found = judge(arrays[0], arrays[1], arrays[2] if third else None, rules, dtype, kept)
+    if picture is not None:
+        from openaclnn.testing.picture import draw_picture
+
+        draw_picture(picture, found, arrays[0], arrays[1], rules)
+    return found
+
+
+def _read(names: list[str], dtype: str | None) -> list[Any]:
+    """The arrays; raw files without a shape take that of another."""
+    arrays, shapes = [], []
+    for name in names:
+        source = split_name(name)
+        raw = source.path.suffix.lower() in RAW
+        if raw and source.dtype is None and dtype is not None:
+            source = split_name(f"{name}:{dtype}")
+        arrays.append(read_array(source))
+        if not raw or source.shape is not None:
+            shapes.append(arrays[-1].shape)
+        else:
+            shapes.append(None)
+    known = next((shape for shape in shapes if shape is not None), None)
+    return [
+        array.reshape(known)
+        if shape is None and known and array.size == math.prod(known)
+        else array
+        for array, shape in zip(arrays, shapes, strict=True)
+    ]
+
+
+def _folders(
+    actual: Path, golden: Path, third: str | None, rules: Rules, dtype: str | None, kept: int
+) -> dict[str, Comparison]:
+    """Files that have the same name below both folders, whatever their kind."""
+    ours, theirs = _files(actual), _files(golden)
+    others = _files(Path(third)) if third else {}
+    if not ours.keys() & theirs.keys():
+        raise FileError(f"{actual} and {golden} have no files of the same names")
+    found = {}
+    with progress("comparing", len(ours | theirs)) as done:
+        for name in sorted(ours | theirs):
+            missing = [
+                str(f) for f, files in ((actual, ours), (golden, theirs)) if name not in files
+            ]
+            if missing:
+                text = f"{missing[0]} has no such file"
+                found[name] = Comparison(rules.standard, "", (), False, (text,))
+            else:
+                other = str(others[name]) if name in others else None
+                found[name] = _pair(str(ours[name]), str(theirs[name]), other, rules, dtype, kept)
+            done(1)
+    return found
+
+
+def _files(folder: Path) -> dict[str, Path]:
+    if not folder.is_dir():
+        raise FileError(f"{folder} is not a folder")
+    found = (path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES)
+    return {str(path.relative_to(folder).with_suffix("")): path for path in found}
+
+
+def _show(found: Comparison) -> None:
+    say(str(found))
+    if found.figures is None:
+        return
+    figures = [(_NAMES.get(name, name), f"{value:.6g}") for name, value in found.figures.items()]
+    figures += [("elements", f"{found.count:,}"), ("bad elements", f"{found.bad:,}")]
+    say(table(("figure", "value"), figures))
+    ulps = [(label, f"{count:,}") for label, count in found.ulp_histogram]
+    say(table(("ULP", "elements"), ulps))
+
+
+def _show_many(found: dict[str, Comparison], as_json: bool, as_csv: bool) -> None:
+    if as_json:
+        say_json([{"name": name} | each.as_dict() for name, each in found.items()])
+    elif as_csv:
+        say(_csv(found))
+    else:
+        rows = []
+        for name, each in found.items():
+            figures = each.figures or {}
+            shown = [f"{figures[n]:.3g}" if n in figures else "" for n in ("max_absolute_error", "MERE", "MARE", "matched")]  # fmt: skip
+            verdict = "passed" if each else "failed"
+            rows.append((name, verdict, each.dtype, *shown, "; ".join(each.reasons)))
+        header = ("file", "verdict", "dtype", "max error", "MERE", "MARE", "matched", "why")
+        say(table(header, rows))
+        passed = sum(map(bool, found.values()))
+        say(f"{passed} of {len(found)} passed")
+
+
+def _csv(found: dict[str, Comparison]) -> str:
+    figures = next((list(each.figures) for each in found.values() if each.figures), [])
+    text = io.StringIO()
+    lines = csv.writer(text, lineterminator="\n")
+    lines.writerow(["name", "verdict", "standard", "dtype", "shape", "elements", "bad", *figures, "why"])  # fmt: skip
+    for name, each in found.items():
+        values = [repr((each.figures or {}).get(figure, "")) for figure in figures]
+        verdict = "passed" if each else "failed"
+        lines.writerow([name, verdict, each.standard, each.dtype, each.shape, each.count, each.bad, *values, "; ".join(each.reasons)])  # fmt: skip
+    return text.getvalue().rstrip("\n")

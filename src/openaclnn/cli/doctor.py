@@ -1,0 +1,162 @@
+"""`openaclnn doctor` and `openaclnn cache`: what is there, what is missing, what is kept."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import os
+import platform
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import click
+
+from openaclnn.cli.say import command_options, say, say_json, table
+from openaclnn.core.folders import cache_folder
+from openaclnn.core.version import __version__
+
+__all__ = ["cache", "doctor"]
+
+_LIBRARIES = {
+    "numpy": "", "ml_dtypes": "", "rich": "", "click": "", "cffi": "", "llvmlite": "", "triton": "gpu",
+    "torch": "bench", "matplotlib": "tools", "openpyxl": "tools", "pyyaml": "tools",
+}  # fmt: skip
+
+
+@click.command()
+@command_options
+def doctor(as_json: bool) -> int:
+    """Tell engines, compilers, GPUs, libraries and the cache: what is there, what is missing, how to get it.
+
+    The status is 1 if no engine but NumPy's can be used.
+
+    \b
+    Example:
+      openaclnn doctor
+    """
+    rows = [*_engines(), *_compilers(), *_gpus(), *_libraries(), _cache_row()]
+    if as_json:
+        named = ("part", "name", "state", "about")
+        say_json([dict(zip(named, row, strict=True)) for row in rows])
+    else:
+        say(f"openaclnn {__version__}, Python {platform.python_version()}, {platform.platform()}")
+        say(table(("part", "name", "state", "about"), rows))
+    usable = [name for part, name, state, _ in rows if part == "engine" and state == "there"]
+    return 0 if any(name != "numpy" for name in usable) else 1
+
+
+_OURS = re.compile(r"building-|\d+\.\d+\S*-cpython-")
+Line = tuple[str, str, str, str]
+
+
+def _line(part: str, name: str, missing: str | None, about: str = "") -> Line:
+    return part, name, "there" if missing is None else "missing", missing or about
+
+
+def _engines() -> list[Line]:
+    from openaclnn.engines.dispatch import ENGINES
+
+    found = []
+    for name, module in ENGINES.items():
+        engine = importlib.import_module(module)
+        reason = engine.unavailable()
+        about = f"serves {', '.join(engine.DEVICES)} memory"
+        found.append(_line("engine", name, None if reason is None else str(reason).partition("\n")[0], about))  # fmt: skip
+    return found
+
+
+def _compilers() -> list[Line]:
+    from openaclnn.capi.toolchain import BuildError, find_toolchain
+
+    try:
+        chain = find_toolchain()
+        rows = [_line("compiler", "C", None, " ".join(chain.compiler))]
+    except BuildError as error:
+        rows = [_line("compiler", "C", str(error).partition("\n")[0])]
+    plus = next((name for name in ("c++", "g++", "clang++") if shutil.which(name)), None)
+    why = None if plus else "c++, g++ and clang++ are not on PATH; only C++ programs need one"
+    return [*rows, _line("compiler", "C++", why, plus or "")]
+
+
+def _gpus() -> list[Line]:
+    """By the driver's own files: nothing is loaded for it."""
+    cards = Path("/proc/driver/nvidia/gpus")
+    found = sorted(cards.iterdir()) if cards.is_dir() else []
+    names = []
+    for card in found:
+        text = (card / "information").read_text(encoding="utf-8", errors="replace")
+        model = next((line for line in text.splitlines() if line.startswith("Model")), card.name)
+        names.append(model.partition(":")[2].strip() or card.name)
+    return [_line("GPU", name, None) for name in names] or [
+        _line("GPU", "NVIDIA", "no driver is loaded; calls on CPU memory need none")
+    ]
+
+
+def _libraries() -> list[Line]:
+    rows = []
+    for name, extra in _LIBRARIES.items():
+        try:
+            version = importlib.metadata.version(name)
+            rows.append(_line("library", name, None, version))
+        except importlib.metadata.PackageNotFoundError:
+            wanted = f"openaclnn[{extra}]" if extra else name
+            rows.append(_line("library", name, f"pip install '{wanted}'"))
+    return rows
+
+
+def _cache_row() -> Line:
+    folder = cache_folder()
+    size, count = _size(folder)
+    writable = os.access(folder if folder.exists() else folder.parent, os.W_OK)
+    why = None if writable or not folder.exists() else f"{folder} cannot be written; set OPENACLNN_CACHE_DIR"  # fmt: skip
+    return _line("cache", str(folder), why, f"{count} files, {size / 1e6:.1f} MB")
+
+
+def _size(folder: Path) -> tuple[int, int]:
+    """Bytes and files below a folder; what vanishes meanwhile counts for nothing."""
+    size = count = 0
+    for place, _, names in os.walk(folder):
+        for name in names:
+            try:
+                size += os.lstat(os.path.join(place, name)).st_size
+                count += 1
+            except OSError:
+                continue
+    return size, count
+
+
+@click.command()
+@click.argument("action", required=False, type=click.Choice(["clear"]))
+@command_options
+def cache(action: str | None, as_json: bool) -> None:
+    """Tell where compiled things lie and how much there is; `clear` removes them.
+
+    \b
+    Example:
+      openaclnn cache
+      openaclnn cache clear
+    """
+    folder = cache_folder()
+    size, count = _size(folder)
+    if action == "clear":
+        _clear(folder)
+    answer: dict[str, Any] = {"folder": str(folder), "files": count, "bytes": size, "cleared": action == "clear"}  # fmt: skip
+    if as_json:
+        say_json(answer)
+    else:
+        told = "removed from" if action == "clear" else "in"
+        say(f"{count} files, {size / 1e6:.1f} MB {told} {folder}")
+
+
+def _clear(folder: Path) -> None:
+    """What was compiled, by the names that we give; anything else in the folder is somebody else's."""
+    if not folder.is_dir():
+        return
+    for path in folder.iterdir():
+        ours = path.suffix == ".o" or _OURS.match(path.name) is not None
+        if path.is_dir() and not path.is_symlink() and ours:
+            shutil.rmtree(path, ignore_errors=True)
+        elif path.is_file() and ours:
+            path.unlink(missing_ok=True)

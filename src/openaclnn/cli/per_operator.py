@@ -1,0 +1,59 @@
+"""Commands with a subcommand for every operator, whose options are the operator's parameters."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from openaclnn.core.declare import Operator
+from openaclnn.core.interface import Parameter
+from openaclnn.operators import find_operator, registry
+
+__all__ = ["PerOperator", "option_of", "read_value"]
+
+
+class PerOperator(click.Group):
+    """A group whose subcommands are made from the registry; C names serve too."""
+
+    def __init__(
+        self, *args: Any, make: Callable[[Operator], click.Command], **kwargs: Any
+    ) -> None:
+        super().__init__(*args, **{"subcommand_metavar": "OPERATOR [OPTIONS]...", **kwargs})
+        self.make = make
+
+    def list_commands(self, context: click.Context) -> list[str]:
+        return [operator.python_name for operator in registry()]
+
+    def get_command(self, context: click.Context, name: str) -> click.Command | None:
+        try:
+            return self.make(find_operator(name))
+        except KeyError as error:
+            raise click.UsageError(str(error.args[0])) from None
+
+
+def option_of(parameter: Parameter, metavar: str, choices: tuple[str, ...] = ()) -> click.Option:
+    """A parameter as an option: `--grad-output`, with the C name beside it."""
+    names = [f"--{parameter.python_name.replace('_', '-')}", f"--{parameter.name}"]
+    return click.Option(
+        [*dict.fromkeys(names), f"given_{parameter.python_name}"], metavar=metavar,
+        help="; ".join(part for part in (parameter.text, parameter.shape) if part),
+        type=click.Choice(choices) if choices else None,
+    )  # fmt: skip
+
+
+def read_value(text: str) -> Any:
+    """A number, true, false, inf, nan, null, or the text itself."""
+    words = {"true": True, "false": False, "null": None}
+    if text.lower() in words:
+        return words[text.lower()]
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        pass
+    try:
+        return float(text)
+    except ValueError:
+        return text

@@ -1,0 +1,100 @@
+"""What the commands print: text, tables and JSON, quiet when nobody reads any more."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from io import StringIO
+from typing import Any
+
+import click
+
+__all__ = ["command_options", "progress", "say", "say_json", "table"]
+
+
+def say(text: str, error: bool = False) -> None:
+    """Print a line or more; once the reader of a pipe is gone, the rest goes nowhere and the work goes on."""
+    try:
+        click.echo(text, err=error)
+    except BrokenPipeError:
+        stream = sys.stderr if error else sys.stdout
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def say_json(value: Any) -> None:
+    """Print JSON; NaN and infinities, which it lacks, as strings."""
+    say(json.dumps(_plain(value), indent=2, ensure_ascii=False, allow_nan=False))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _plain(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(each) for each in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    return str(value)
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]], title: str = "") -> str:
+    """A table as text, in colours and as wide as the terminal where there is one."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    terminal = sys.stdout.isatty()
+    drawn = Table(box=box.SIMPLE_HEAD, title=title or None, title_justify="left", show_edge=False)
+    for name in header:
+        drawn.add_column(name, overflow="fold")
+    for row in rows:
+        drawn.add_row(*(Text(cell, style=_STYLES.get(cell, "")) for cell in row))
+    text = StringIO()
+    Console(
+        file=text,
+        force_terminal=terminal,
+        width=None if terminal else 240,
+        no_color=None if terminal else True,
+    ).print(drawn)
+    return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
+
+
+_STYLES = {"passed": "green", "failed": "red", "refused": "yellow", "malformed": "magenta"}
+
+
+@contextmanager
+def progress(title: str, total: int | None) -> Iterator[Callable[[int], None]]:
+    """A bar on the error stream, where that is a terminal; call what it gives with how much was done."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    quiet = not sys.stderr.isatty()
+    with Progress(*columns, console=Console(stderr=True), disable=quiet, transient=True) as bar:
+        task = bar.add_task(title, total=total)
+        yield lambda done: bar.advance(task, done)
+
+
+def command_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The options that every command has."""
+    trace = click.option("--traceback", is_flag=True, help="Show where an error came from.")
+    as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+    def drop(*args: Any, traceback: bool, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)  # the entry looks for it
+
+    drop.__doc__ = function.__doc__
+    drop.__name__ = function.__name__
+    drop.__click_params__ = getattr(function, "__click_params__", [])  # type: ignore[attr-defined]
+    return as_json(trace(drop))

@@ -1,0 +1,174 @@
+"""`compare`: an output against its golden values by one of the field's precision standards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from openaclnn.core.dtypes import FLOAT, DType, dtype_of_name, dtype_of_numpy
+from openaclnn.core.interop import to_numpy
+from openaclnn.testing.cross_check import cross_check
+from openaclnn.testing.figures import BLOCK, ULP_STEPS, Array, Tally, blocks, flat, spacing
+from openaclnn.testing.limits import (
+    STANDARDS,
+    Tolerance,
+    limits_of,
+    real_type,
+)
+from openaclnn.testing.rules import Rules, chosen, faults
+
+__all__ = ["BadElement", "Comparison", "compare", "judge"]
+
+
+@dataclass(frozen=True)
+class BadElement:
+    """An element that is not as it should be."""
+
+    position: tuple[int, ...]
+    actual: float
+    golden: float
+    error: float
+    ulp: float
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A verdict with its figures; true if it passed, and its text says why it did not."""
+
+    standard: str
+    dtype: str
+    shape: tuple[int, ...]
+    passed: bool
+    reasons: tuple[str, ...]  # what the standard found fault with
+    count: int = 0
+    bad: int = 0
+    figures: dict[str, float] | None = None
+    ulp_histogram: tuple[tuple[str, int], ...] = ()
+    first_bad: tuple[BadElement, ...] = ()
+
+    def __bool__(self) -> bool:
+        return self.passed
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything, in types that JSON has (but for NaN and infinities among the numbers)."""
+        return asdict(self) | {"ulp_histogram": dict(self.ulp_histogram)}
+
+    def __str__(self) -> str:
+        verdict = "passed" if self.passed else "failed"
+        lines = [f"{verdict}: {self.standard}, {self.dtype}, shape {self.shape}"]
+        lines += [f"  {reason}" for reason in self.reasons]
+        for each in self.first_bad:
+            lines.append(
+                f"  {each.position}: {each.actual!r}, golden {each.golden!r}, "
+                f"error {each.error:.3g}, {each.ulp:.3g} ULP"
+            )
+        return "\n".join(lines)
+
+
+def compare(
+    actual: Any,
+    golden: Any,
+    third: Any = None,
+    *,
+    standard: str = STANDARDS[0],
+    dtype: str | DType | None = None,
+    rtol: float | None = None,
+    atol: float | None = None,
+    ptol: float | None = None,
+    limit: float | None = None,
+    level: str = "L1",
+    positions: int = 10,
+) -> Comparison:
+    """Compare an output with its golden values; `third`, another party's output, is for cross_check.
+
+    `dtype` is the output's where the array has another, as a dump widened to float32 has. `rtol`, `atol`, `ptol`
+    (the share of elements that may be off) and `limit` take the place of the standard's own numbers. Golden values of a
+    wider type are rounded to the output's for close and binary alone, whose bounds are smaller than that; those that
+    overflow it are infinite for all. Integers must be equal.
+    """
+    rules = Rules(standard, rtol, atol, ptol, limit, level)
+    return judge(to_numpy(actual), to_numpy(golden), third, rules, dtype, positions)
+
+
+def judge(
+    actual: Array, golden: Array, third: Any, rules: Rules, dtype: str | DType | None, kept: int
+) -> Comparison:
+    """`compare` on NumPy arrays."""
+    for array in (actual, golden):
+        if dtype_of_numpy(array.dtype) is None and array.dtype.kind not in "biufc":
+            raise ValueError(f"numbers are expected, not an array of {array.dtype}")
+    own = _output_type(actual, dtype)
+    if actual.shape != golden.shape:
+        text = f"the output has shape {actual.shape}, the golden values have {golden.shape}"
+        return Comparison(rules.standard, own.name, actual.shape, False, (text,))
+    limits = limits_of(own)
+    tolerance = rules.tolerance(limits)
+    if own.kind in ("integer", "bool"):
+        tolerance = Tolerance(0.0, 0.0, exact=True)
+    part = real_type(own)
+    tally = Tally(part, tolerance, chosen(rules.limit, limits.limit), kept)
+    lines = flat(actual), flat(golden)
+    rounded = rules.standard == "close" and part.kind == "floating"
+    for start, (one, other) in blocks(*lines):
+        if rounded:
+            other = _rounded(other, part)
+        tally.add(start, one, other, _differs(*lines, start, part) if tolerance.exact else None)
+    reasons = list(faults(tally, rules, limits))
+    figures = tally.figures()
+    if rules.standard == "cross_check" and not tolerance.exact:
+        if third is None:
+            raise ValueError("cross_check needs the output of a third party")
+        other = flat(_same_shape(to_numpy(third), actual))
+        reasons += cross_check(*lines, other, part, rules.level, figures)
+    return Comparison(
+        rules.standard, own.name, actual.shape, not reasons, tuple(reasons), tally.count, tally.bad,
+        figures, tuple(zip(_labels(), tally.ulps.tolist(), strict=True)),
+        tuple(_bad_elements(tally, lines, actual)),
+    )  # fmt: skip
+
+
+def _rounded(golden: Array, dtype: DType) -> Array:
+    with np.errstate(over="ignore"):
+        return golden.astype(dtype.numpy).astype(np.float64)
+
+
+def _output_type(actual: Array, dtype: str | DType | None) -> DType:
+    if isinstance(dtype, DType):
+        return dtype
+    if dtype is not None:
+        return dtype_of_name(dtype)
+    return dtype_of_numpy(actual.dtype) or FLOAT
+
+
+def _same_shape(third: Array, actual: Array) -> Array:
+    if third.shape != actual.shape:
+        raise ValueError(f"the third output has shape {third.shape}, the first {actual.shape}")
+    return third
+
+
+def _differs(actual: Array, golden: Array, start: int, dtype: DType) -> Array:
+    """Where the bytes differ, golden values rounded to the output's type; NaN equals NaN."""
+    with np.errstate(all="ignore"):
+        one, other = (line[start : start + BLOCK].astype(dtype.numpy) for line in (actual, golden))
+        word = np.dtype(f"u{dtype.itemsize}")
+        both_nan = np.zeros(one.shape, bool)
+        if dtype.kind == "floating":
+            both_nan = np.isnan(one) & np.isnan(other)
+        return np.asarray((one.view(word) != other.view(word)) & ~both_nan)
+
+
+def _labels() -> list[str]:
+    return [f"<= {step:g}" for step in ULP_STEPS] + [f"> {ULP_STEPS[-1]:g}"]
+
+
+def _bad_elements(tally: Tally, lines: tuple[Array, Array], actual: Array) -> Iterator[BadElement]:
+    shape = actual.shape if actual.dtype.kind != "c" else (*actual.shape, 2)
+    for place in tally.places:
+        one, other = (float(line[place]) for line in lines)
+        error = abs(one - other)
+        unit = spacing(np.array(other), tally.dtype) if tally.dtype.kind == "floating" else 1.0
+        position = tuple(int(index) for index in np.unravel_index(place, shape))
+        yield BadElement(position, one, other, error, error / float(unit))

@@ -1,0 +1,80 @@
+"""The commercial standard's cases as cases to run: drawn when their turn comes, so that ten thousand take no memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from openaclnn.core.declare import Operator
+from openaclnn.core.interface import Kind
+from openaclnn.core.tensor import Tensor
+from openaclnn.testing.build import Built
+from openaclnn.testing.goldens import operator_of, result_of
+from openaclnn.testing.recipe import AMOUNTS, Recipe
+
+__all__ = ["LevelCase", "level_cases"]
+
+
+@dataclass(frozen=True)
+class LevelCase:
+    """One case of a recipe."""
+
+    recipe: Recipe
+    number: int
+    name: str
+    identity: str = ""
+    products: tuple[str, ...] = ()
+    enabled: bool = True
+
+    @property
+    def place(self) -> str:
+        return f"{self.recipe.level}, case {self.number}"
+
+    @property
+    def operator_name(self) -> str:
+        return self.recipe.operator
+
+    @property
+    def operator(self) -> Operator:
+        return operator_of(self.recipe.operator)
+
+    @property
+    def elements(self) -> int:
+        return 4 * self.recipe.elements
+
+    def built(self) -> Built:
+        """Its data, and an output to be written."""
+        operator, given = self.operator, self.recipe.arguments(self.number)
+        arguments = {n: v for n, v in (operator.plain_defaults | given).items() if n != "out"}
+        shape, dtype = result_of(operator, given)
+        out = np.full(shape, np.nan).astype(dtype.numpy)
+        return Built(operator, _in_c_order(operator, arguments, out), arguments, out)
+
+
+def _in_c_order(operator: Operator, arguments: dict[str, Any], out: Any) -> list[Any]:
+    values = []
+    for parameter in operator.parameters:
+        value = out if parameter.kind is Kind.OUTPUT else arguments[parameter.python_name]
+        if parameter.is_tensor and value is not None:
+            value = Tensor.from_numpy(np.asarray(value))
+        values.append(value)
+    return values
+
+
+def level_cases(
+    operator: str | Operator | Callable[..., Any],
+    level: str = "L1",
+    *,
+    seed: int = 0,
+    count: int | None = None,
+) -> Iterator[LevelCase]:
+    """The cases that the commercial standard asks for at a level, or `count` of them."""
+    found = operator_of(operator)
+    if level not in AMOUNTS:
+        raise ValueError(f"unknown level {level!r}; known: {', '.join(AMOUNTS)}")
+    recipe = Recipe(found.name, seed, AMOUNTS[level] if count is None else count, level=level)
+    for number, name in enumerate(recipe.names()):
+        yield LevelCase(recipe, number, name, str(number))

@@ -1,0 +1,333 @@
+"""The attack's calls through Python: one step is one call, or the same objects once more after something changed."""
+
+from __future__ import annotations
+
+import functools
+import os
+import signal
+import threading
+from collections import Counter
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import torch
+
+import openaclnn
+from attack.arrays import HONEST, Memory, Sub, as_torch, dressed
+from conftest import assert_matches_oracle
+from openaclnn import acl, aclnn
+from openaclnn.core.declare import Operator
+from openaclnn.core.dtypes import FLOATS, DType
+from openaclnn.core.status import AclError, Status
+
+Array = np.ndarray[Any, Any]
+STATUSES = {int(one) for one in Status} - {0}
+DOCUMENTED = STATUSES | {int(one) for one in AclError} | {0}
+ODD: list[Any] = [
+    "avg", "", 7, -1, 2.5, None, b"mean", True, [], {}, object, np.float32(2), np.int64(1), float("nan"), 2**64,
+    -(2**63) - 1, 1j, np.ones(2), "1.0", float("inf"), torch.tensor(1.0), np.bool_(True), 1e39, 10**400,
+    torch.ones(2), torch.ones(1).to_sparse(),
+]  # fmt: skip
+
+
+class Fault(Exception):  # noqa: N818
+    """What must not happen."""
+
+
+class Interrupt(Exception):  # noqa: N818
+    """Raised by the attack's own signal handler."""
+
+
+@functools.cache
+def cases(operator: Operator, dtype: DType) -> list[dict[str, Any]]:
+    """The operator's own cases of a size that leaves time for many."""
+    found = operator.workloads.cases(np.random.default_rng(5), dtype)
+    return [
+        case for case in found
+        if all(value.size <= 600 for value in case.values() if isinstance(value, np.ndarray))
+    ]  # fmt: skip
+
+
+def sound(rng: np.random.Generator, operator: Operator) -> dict[str, Any]:
+    """Arguments that fit each other, as plain arrays and numbers."""
+    known = cases(operator, FLOATS[int(rng.integers(len(FLOATS)))])
+    return known[int(rng.integers(len(known)))]
+
+
+class Attack:
+    """One attacker: its own random numbers, the objects of its last call, and what it counted."""
+
+    def __init__(self, seed: int, alone: bool = True) -> None:
+        self.rng = np.random.default_rng(seed)
+        self.alone = alone  # no other thread: forks and signals are possible
+        self.counts: Counter[str] = Counter()
+        self.last: tuple[Operator, dict[str, Any], Memory] | None = None
+
+    def step(self) -> None:
+        draw = self.rng.random()
+        if self.last is not None and draw < 0.35:
+            self.again()
+        elif self.last is not None and draw < 0.37 and self.alone:
+            self.interrupted()
+        elif self.last is not None and draw < 0.375 and self.alone:
+            self.forked()
+        elif draw < 0.5:
+            self.two_phases()
+        else:
+            self.plain_call(*self.drawn())
+
+    def drawn(self) -> tuple[Operator, dict[str, Any], Memory]:
+        rng, memory = self.rng, Memory()
+        operator = openaclnn.registry()[int(rng.integers(len(openaclnn.registry())))]
+        strange = float(rng.choice([0.0, 0.0, 0.1, 0.4]))
+        made: dict[str, Any] = {}
+        for name, value in sound(rng, operator).items():
+            if isinstance(value, np.ndarray):
+                if (
+                    "target" in name
+                    and rng.random() < 0.03
+                    and value.dtype.kind == "i"
+                    and value.size
+                ):
+                    value = value.copy()
+                    value.flat[0] = int(rng.choice([-1, 10**6]))
+                made[name] = dressed(rng, value, memory, strange)
+            else:
+                odd = rng.random() < strange / 3
+                made[name] = ODD[int(rng.integers(len(ODD)))] if odd else value
+        made["out"] = self.output(operator, made, memory, strange)
+        return operator, made, memory
+
+    def output(
+        self, operator: Operator, made: dict[str, Any], memory: Memory, strange: float
+    ) -> Any:
+        rng = self.rng
+        draw = rng.random()
+        if draw < 0.4:
+            return None
+        arrays = [own for own in made.values() if type(own) in (np.ndarray, torch.Tensor)]
+        if draw < 0.5 and arrays:  # in place, or partly so
+            chosen = arrays[int(rng.integers(len(arrays)))]
+            if type(chosen) is np.ndarray and chosen.ndim and rng.random() < 0.3:
+                return chosen[::-1]
+            return chosen
+        try:
+            shape = operator.oracle(**made).shape
+        except openaclnn.AclnnError:
+            return None if draw < 0.8 else np.empty(3, np.float32)
+        own = openaclnn.explain(operator, **made).plan
+        assert own is not None
+        dtype = own.output.dtype.numpy
+        if rng.random() < 0.3:
+            dtype = FLOATS[int(rng.integers(len(FLOATS)))].numpy
+        return dressed(rng, np.zeros(shape, dtype), memory, strange / 2)
+
+    # What is expected of a call.
+
+    def plain_call(self, operator: Operator, made: dict[str, Any], memory: Memory) -> None:
+        """A call that is right, or refused, and writes nothing but its output."""
+        function = getattr(openaclnn, operator.python_name)
+        self.last = operator, made, memory
+        exact: dict[str, Any] | None
+        try:
+            exact = operator.reference_arguments(**made)
+            exact_error = None
+        except openaclnn.AclnnError as error:
+            exact, exact_error = None, error
+        plan = openaclnn.explain(operator, **made).plan
+        memory.buffers = [(buffer, buffer.copy()) for buffer, _ in memory.buffers]
+        try:
+            got = function(**made)
+        except openaclnn.AclnnError as error:
+            self.refused(error, operator)
+            written = [made["out"]] if error.expected.startswith("class indices") else []
+            if memory.changed(written):
+                raise Fault(f"{operator.name} refused with {error} and wrote") from error
+            return
+        if exact is None:
+            raise Fault(f"{operator.name} was accepted, where the oracle said {exact_error}")
+        if memory.changed([] if made["out"] is None else [made["out"]]):
+            raise Fault(f"{operator.name} wrote outside its output")
+        self.counts["right"] += 1
+        assert plan is not None
+        self.compare(operator, exact, got, plan)
+
+    def compare(self, operator: Operator, exact: dict[str, Any], got: Any, plan: Any) -> None:
+        result, compute = to_numpy(got), plan.compute
+        if result is None:
+            return
+        # Two different roundings to 16 bits have no bound in the comparison.
+        if compute.itemsize == 4 or result.itemsize == 4 or compute.numpy == result.dtype:
+            assert_matches_oracle(operator, exact, result, compute)
+
+    def refused(self, error: openaclnn.AclnnError, operator: Operator) -> None:
+        if error.status not in STATUSES or error.operator != operator.name:
+            raise Fault(f"{operator.name} refused with {error!r}")
+        if not (error.parameter and error.expected and error.got):
+            raise Fault(f"{operator.name} does not say what is wrong: {error!r}")
+        self.counts["refused"] += 1
+
+    # Other steps.
+
+    def again(self) -> None:
+        """The same objects, after something happened to one of them."""
+        assert self.last is not None
+        operator, made, memory = self.last
+        made = dict(made)
+        name = str(self.rng.choice([*made]))
+        change(self.rng, made, name)
+        self.counts["again"] += 1
+        with torch.no_grad():
+            self.plain_call(operator, made, memory)
+
+    def two_phases(self) -> None:
+        operator, made, memory = self.drawn()
+        rng = self.rng
+        arguments = [made.get(p.python_name, p.default) for p in operator.parameters]
+        memory.buffers = [(buffer, buffer.copy()) for buffer, _ in memory.buffers]
+        first = getattr(aclnn, f"{operator.name}GetWorkspaceSize")
+        status, _, executor = first(*arguments)
+        self.status(status)
+        if rng.random() < 0.2 and executor is not None:
+            self.status(aclnn.aclSetAclOpExecutorRepeatable(executor))
+        for _ in range(int(rng.integers(0, 3))):
+            status = getattr(aclnn, operator.name)(None, 0, executor, None)
+            self.status(status)
+        if rng.random() < 0.3:
+            self.status(aclnn.aclDestroyAclOpExecutor(executor))
+        self.status(acl.aclrtSynchronizeStream(None))
+        if memory.changed([made["out"]]):
+            raise Fault(f"{operator.name} wrote outside its output in phase two")
+        self.counts["two phases"] += 1
+
+    def status(self, status: int) -> None:
+        if status not in DOCUMENTED:
+            raise Fault(f"status {status}")
+        if status in (561000, 500000):
+            raise Fault(f"a fault of ours: {aclnn.aclGetRecentErrMsg()}")
+
+    def interrupted(self) -> None:
+        """Signals whose handler raises, while the last call is repeated."""
+        assert self.last is not None
+        operator, made, memory = self.last
+        function = getattr(openaclnn, operator.python_name)
+
+        def handler(*_: Any) -> None:
+            raise Interrupt
+
+        try:
+            function(**made)  # what must be compiled is
+        except openaclnn.AclnnError:
+            return
+        before = signal.signal(signal.SIGALRM, handler)
+        try:
+            signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0007)
+            for _ in range(60):
+                try:
+                    function(**made)
+                except Interrupt:
+                    self.counts["interrupted"] += 1
+        except Interrupt:
+            pass
+        finally:
+            while True:
+                try:
+                    signal.setitimer(signal.ITIMER_REAL, 0)
+                    signal.signal(signal.SIGALRM, before)
+                    break
+                except Interrupt:
+                    continue
+        self.plain_call(operator, made, memory)
+
+    def forked(self) -> None:
+        """A child that calls too, and ends by itself."""
+        child = os.fork()
+        if child == 0:
+            try:
+                signal.alarm(60)
+                inner = Attack(int(self.rng.integers(2**32)), alone=False)
+                for _ in range(4):
+                    inner.plain_call(*inner.drawn())
+            except BaseException as error:
+                print(f"in a forked child: {error!r}", flush=True)
+                os._exit(1)
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+        if status:
+            raise Fault(f"a forked child ended with {status:#x}")
+        self.counts["forked"] += 1
+
+
+def change(rng: np.random.Generator, made: dict[str, Any], name: str) -> None:
+    """Something that programs do between two calls."""
+    value, draw = made[name], int(rng.integers(6))
+    if type(value) in (torch.Tensor, torch.nn.Parameter):
+        try:
+            if draw == 0:
+                value.untyped_storage().resize_(int(rng.integers(0, 64)))
+            elif draw == 1:
+                value.data = torch.ones(value.shape, dtype=value.dtype)
+            elif draw == 2:
+                made[name] = (
+                    value.detach().clone().t() if value.dim() == 2 else value.detach().clone()
+                )
+            elif draw == 3:
+                value.requires_grad_(not value.requires_grad)
+            elif draw == 4:
+                value.resize_(tuple(value.shape)[::-1])
+        except RuntimeError:
+            pass  # PyTorch does not let it be done
+    elif type(value) is np.ndarray:
+        if draw == 0:
+            value.flags.writeable = False
+        elif draw == 1 and value.dtype in [own.numpy for own in FLOATS]:
+            made[name] = as_torch(value)
+        elif draw == 2 and value.flags.c_contiguous and value.flags.owndata:
+            value.shape = value.shape[::-1]
+        elif draw == 3 and value.dtype.kind in "fi":
+            made[name] = value.astype(
+                rng.choice([np.float16, np.float32, ml_dtypes.bfloat16, np.int32])
+            )
+        elif draw == 4:
+            made[name] = np.array(value[..., ::-1] if value.ndim else value)
+        elif draw == 5:
+            made[name] = HONEST["frozen"](rng, value)
+    elif type(value) is float:
+        made[name] = value * 2
+    elif draw == 0 and name != "out":
+        made[name] = ODD[int(rng.integers(len(ODD)))]
+
+
+def to_numpy(got: Any) -> Array | None:
+    """A result's values."""
+    if type(got) in (torch.Tensor, torch.nn.Parameter):
+        got = got.detach()
+        return (
+            got.float().numpy().astype(ml_dtypes.bfloat16)
+            if got.dtype is torch.bfloat16
+            else got.numpy()
+        )
+    return np.asarray(got) if type(got) in (np.ndarray, Sub) else None
+
+
+def beside(seed: int, count: int, steps: int) -> Counter[str]:
+    """Several attackers at once."""
+    attackers = [Attack(seed + 7919 * own, alone=False) for own in range(count)]
+    faults: list[BaseException] = []
+
+    def work(own: Attack) -> None:
+        try:
+            for _ in range(steps):
+                own.step()
+        except BaseException as error:
+            faults.append(error)
+
+    threads = [threading.Thread(target=work, args=(own,)) for own in attackers]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if faults:
+        raise faults[0]
+    return sum((own.counts for own in attackers), Counter())

@@ -1,0 +1,299 @@
+"""The commands on operators: run on files, checks without data, examples that compile, and the house's own state."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import openaclnn
+from conftest import OPERATORS, plain, table_of
+from openaclnn.cli import main
+from openaclnn.core.declare import Operator
+from openaclnn.core.interface import Kind
+from openaclnn.core.tensor import Format, Scalar, Tensor
+from openaclnn.testing import draw
+from openaclnn.testing.drawing import ranks_of, variants_of
+from openaclnn.testing.examples import LANGUAGES, example_of
+from openaclnn.testing.files import read_array, write_array
+from test_capi_tools import compile_program, installed, run_program
+
+names = pytest.mark.parametrize("operator", OPERATORS, ids=lambda op: op.python_name)
+SHAPES = {2: (40, 6), 4: (5, 3, 6, 7)}
+
+
+def drawn(operator: Operator, dtype: str, variant: str | None = None) -> dict[str, Any]:
+    shape = SHAPES[2 if 2 in ranks_of(operator) else 4]
+    return draw(operator, shape, dtype, variant=variant, seed=1)
+
+
+def line_of(given: dict[str, Any], folder: Path, suffix: str = ".npy") -> list[str]:
+    """The arguments as options, arrays in files."""
+    line = []
+    for name, value in given.items():
+        line.append(f"--{name.replace('_', '-')}")
+        if isinstance(value, np.ndarray):
+            path = folder / f"{name}{suffix}"
+            write_array(path, value)
+            shape = "x".join(map(str, value.shape))
+            line.append(f"{path}:{value.dtype}:{shape}" if suffix == ".bin" else str(path))
+        else:
+            line.append(str(value))
+    return line
+
+
+@names
+@pytest.mark.parametrize("suffix", [".npy", ".bin", ".npz", ".safetensors", ".pt"])
+def test_run_on_files(tmp_path: Path, operator: Operator, suffix: str, capsys: Any) -> None:
+    if suffix == ".pt":
+        pytest.importorskip("torch")
+    given = drawn(operator, "bfloat16")
+    out = tmp_path / f"out{suffix}"
+    assert main(["run", operator.name, *line_of(given, tmp_path, suffix), "--out", str(out)]) == 0
+    expected = plain(operator)(**given)
+    shape = "x".join(map(str, expected.shape))
+    found = read_array(f"{out}:bf16:{shape}" if suffix == ".bin" else out)
+    assert found.dtype == ml_dtypes.bfloat16
+    assert found.tobytes() == expected.tobytes()
+    assert not list(tmp_path.glob(".*"))
+
+
+@names
+def test_pieces_have_the_bits_of_the_whole(tmp_path: Path, operator: Operator, capsys: Any) -> None:
+    in_pieces = set()
+    for number, variant in enumerate(variants_of(operator)):
+        given = drawn(operator, "float32", variant)
+        out = tmp_path / f"{number}.npy"
+        line = ["run", operator.python_name, *line_of(given, tmp_path), "--chunk", "17", "--json"]
+        assert main([*line, "--out", str(out)]) == 0
+        in_pieces.add(json.loads(capsys.readouterr().out)["in_pieces"])
+        assert read_array(out).tobytes() == plain(operator)(**given).tobytes()
+    assert True in in_pieces
+
+
+def test_pieces_of_a_broadcast(tmp_path: Path, capsys: Any) -> None:
+    given = {
+        "grad_output": np.float32([[2.0]]), "self": np.arange(12, dtype=np.float32).reshape(4, 3),
+        "target": np.float32([5, 6, 7]), "reduction": "none",
+    }  # fmt: skip
+    out = str(tmp_path / "out.npy")
+    assert (
+        main(["run", "l1_loss_backward", *line_of(given, tmp_path), "--chunk", "3", "--out", out])
+        == 0
+    )
+    assert (read_array(out) == openaclnn.l1_loss_backward(**given)).all()
+    numbers = {"grad_output": 2.0, "self": given["self"], "target": given["target"]}
+    line = [*line_of(numbers, tmp_path), "--reduction", "sum", "--out", out]
+    assert main(["run", "l1_loss_backward", *line]) == 2
+    assert "is there already" in capsys.readouterr().err
+    assert main(["run", "l1_loss_backward", *line, "--force", "--engine", "numpy"]) == 0
+    assert (read_array(out) == openaclnn.l1_loss_backward(**numbers, reduction="sum")).all()
+
+
+@pytest.mark.parametrize(
+    ("line", "status"),
+    [
+        ("", 2), ("nothing", 2), ("elu_backward", 2), ("elu_backward --out o.npy", 2), ("elu_backward --grad-output x.npy", 2),
+        ("elu_backward --grad-output x.npy --self-or-result none.npy --out o.npy", 2),
+        ("elu_backward --grad-output x.npy --self-or-result x.npy --out o.txt", 2),
+        ("elu_backward --grad-output x.npy --self-or-result x.npy --out none/o.npy", 2),
+        ("elu_backward --grad-output x.npy --self-or-result x.npy --product 9 --out o.npy", 1),
+        ("elu_backward --grad-output x.npy --self-or-result y.npy --out o.npy", 1),
+        ("elu_backward --grad-output x.npy --self-or-result x.npy --alpha x --out o.npy", 1),
+    ],
+)  # fmt: skip
+def test_runs_that_fail(
+    tmp_path: Path, capsys: Any, monkeypatch: Any, line: str, status: int
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    np.save("x.npy", np.float32([1, 2]))
+    np.save("y.npy", np.float32([1, 2, 3]))
+    assert main(["run", *line.split()]) == status
+    err = capsys.readouterr().err
+    assert len(err.splitlines()) == 1 or not line
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["x.npy", "y.npy"]
+
+
+def as_file(values: dict[str, Any]) -> dict[str, Any]:
+    held = {}
+    for name, value in values.items():
+        if isinstance(value, Tensor):
+            layout = Format(value.format).name.removeprefix("ACL_FORMAT_")
+            held[name] = {"dtype": value.dtype.name, "shape": list(value.shape), "format": layout}
+        elif not isinstance(value, (Scalar, complex)):
+            held[name] = value
+    return held
+
+
+@names
+def test_checks_tell_every_mistake(tmp_path: Path, operator: Operator, capsys: Any) -> None:
+    sound, mistakes = table_of(operator)
+    path = tmp_path / "call.json"
+
+    def answer(values: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        path.write_text(json.dumps({"arguments": as_file(values)}))
+        status = main(["check", operator.python_name, "--file", str(path), "--json"])
+        return status, json.loads(capsys.readouterr().out)
+
+    status, told = answer(sound())
+    assert (status, told["status"]) == (0, 0)
+    for mistake in mistakes:
+        plain_values = not any(isinstance(v, (Scalar, complex)) for v in mistake.change.values())
+        if mistake.change and plain_values:
+            status, told = answer(sound() | mistake.change)
+            assert status == 1
+            found = (told["row"], told["status"], told["parameter"])
+            assert found == (mistake.row, mistake.status, mistake.parameter)
+            assert told["fix"]
+
+
+def test_a_row_a_product(tmp_path: Path, capsys: Any) -> None:
+    line = "check elu_backward --grad-output bf16:2x3 --self-or-result bf16:2x3:1,2 --products all --json"
+    assert main(line.split()) == 1
+    told = {row["product"]: row["status"] for row in json.loads(capsys.readouterr().out)}
+    assert (told["default"], told["a2"], told["910"]) == (0, 0, 161002)
+    pytest.importorskip("yaml")
+    (tmp_path / "call.yaml").write_text(
+        "product: '910'\narguments:\n  gradOutput: {dtype: float16, shape: [2]}\n  self_or_result: {dtype: float16, shape: [3]}\n"
+    )
+    assert main(["check", "elu_backward", "--file", str(tmp_path / "call.yaml")]) == 1
+    out = capsys.readouterr().out
+    for word in ("product 910", "row 6", "expected selfOrResult", "got", "fix"):
+        assert word in out
+    assert main(["check", "elu_backward", "--grad-output", "null"]) == 1
+    assert "161001" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "nothing", "elu_backward --grad-output float99:2", "elu_backward --grad-output float16:2:x",
+        "elu_backward --grad-output float16:2:1,1", "elu_backward --file none.json", "elu_backward --product x",
+        "elu_backward --file bad.json", "elu_backward --file list.json", "elu_backward --file name.json",
+        "elu_backward --file tensor.json", "elu_backward --file bad.yaml",
+    ],
+)  # fmt: skip
+def test_checks_that_mean_nothing(tmp_path: Path, capsys: Any, monkeypatch: Any, line: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, text in {
+        "bad.json": "{", "list.json": "[]", "name.json": '{"arguments": {"x": 1}}',
+        "tensor.json": '{"arguments": {"gradOutput": {"shape": [1]}}}', "bad.yaml": "a: [",
+    }.items():  # fmt: skip
+        Path(name).write_text(text)
+    if "yaml" in line:
+        pytest.importorskip("yaml")
+    assert main(["check", *line.split()]) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+@names
+def test_python_examples_run(tmp_path: Path, operator: Operator) -> None:
+    path = tmp_path / "example.py"
+    path.write_text(example_of(operator, "python"))
+    done = subprocess.run([sys.executable, path], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("language", ["c", "c++"])
+def test_compiled_examples_give_what_is_expected(tmp_path: Path, language: str) -> None:
+    for operator in OPERATORS:
+        source = tmp_path / f"{operator.python_name}{LANGUAGES[language]}"
+        assert main(["example", operator.name, "--lang", language, "-o", str(source)]) == 0
+        words = run_program(compile_program(source, tmp_path / "program")).split()
+        expected = np.asarray(operator.samples[0].expected, np.float64).reshape(-1)
+        np.testing.assert_allclose([float(word) for word in words], expected, rtol=1e-5, atol=1e-7)
+
+
+def test_the_cmake_example_builds(tmp_path: Path) -> None:
+    if shutil.which("cmake") is None:
+        pytest.skip("no CMake")
+    found = installed()
+    operator = OPERATORS[0]
+    (tmp_path / "CMakeLists.txt").write_text(example_of(operator, "cmake"))
+    (tmp_path / f"{operator.python_name}.cpp").write_text(example_of(operator, "c++"))
+    build = tmp_path / "build"
+    place = f"-Dopenaclnn_DIR={found.lib / 'cmake' / 'openaclnn'}"
+    for command in (["cmake", "-S", tmp_path, "-B", build, place], ["cmake", "--build", build]):
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+    assert run_program(build / operator.python_name)
+
+
+def test_examples_are_not_written_over(tmp_path: Path, capsys: Any) -> None:
+    line = ["example", OPERATORS[0].name, "-o", str(tmp_path / "x.cpp")]
+    assert main(line) == 0
+    assert main(line) == 2
+    assert main([*line, "--force"]) == 0
+    assert main(["example", OPERATORS[0].name, "--lang", "cobol"]) == 2
+    capsys.readouterr()
+    assert main(["example", OPERATORS[0].name, "--lang", "c", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["name"].endswith(".c")
+
+
+def test_lists_and_pages(capsys: Any) -> None:
+    assert main(["list", "--json"]) == 0
+    assert [each["name"] for each in json.loads(capsys.readouterr().out)] == [
+        o.name for o in OPERATORS
+    ]
+    assert main(["list"]) == 0
+    assert OPERATORS[0].python_name in capsys.readouterr().out
+    for operator in OPERATORS:
+        assert main(["describe", operator.name, "--json"]) == 0
+        page = json.loads(capsys.readouterr().out)
+        assert len(page["checks"]) == len(operator.checks)
+        assert [p["name"] for p in page["parameters"]] == [p.name for p in operator.parameters]
+        assert main(["describe", operator.name]) == 0
+        out = capsys.readouterr().out
+        assert operator.samples[0].title in out
+        assert "Atlas A2" in out
+    assert main(["support", "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)) == len(OPERATORS)
+
+
+def test_options_are_the_parameters(capsys: Any) -> None:
+    for operator in OPERATORS:
+        for command in ("run", "check"):
+            assert main([command, operator.python_name, "--help"]) == 0
+            out = capsys.readouterr().out
+            assert f"openaclnn {command} {operator.python_name}" in out.partition("Example:")[2]
+            for parameter in operator.parameters:
+                wanted = command == "check" or parameter.kind is not Kind.OUTPUT
+                assert not wanted or f"--{parameter.name}" in out
+
+
+def test_doctor(capsys: Any) -> None:
+    from openaclnn.engines import cpu
+
+    assert main(["doctor", "--json"]) == (0 if cpu.unavailable() is None else 1)
+    told = json.loads(capsys.readouterr().out)
+    assert {row["part"] for row in told} == {"engine", "compiler", "GPU", "library", "cache"}
+    assert {row["state"] for row in told} <= {"there", "missing"}
+    assert all(row["about"] or row["state"] == "there" for row in told)
+    main(["doctor"])
+    assert "openaclnn" in capsys.readouterr().out
+
+
+def test_the_cache_is_cleared_of_what_is_ours(
+    tmp_path: Path, capsys: Any, monkeypatch: Any
+) -> None:
+    monkeypatch.setenv("OPENACLNN_CACHE_DIR", str(tmp_path))
+    (tmp_path / "a.o").write_bytes(bytes(100))
+    (tmp_path / "0.0.1-cpython-311-aaaa" / "lib").mkdir(parents=True)
+    (tmp_path / "0.0.1-cpython-311-aaaa" / "lib" / "x.so").write_bytes(bytes(50))
+    (tmp_path / "letters.txt").write_text("mine")
+    os.symlink("/", tmp_path / "building-link")
+    assert main(["cache", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["bytes"] >= 150
+    assert main(["cache", "clear"]) == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["building-link", "letters.txt"]
+    assert main(["cache", "everything"]) == 2
+    monkeypatch.setenv("OPENACLNN_CACHE_DIR", str(tmp_path / "none"))
+    assert main(["cache", "clear"]) == 0
