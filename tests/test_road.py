@@ -150,13 +150,16 @@ CLASS_SHAPES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("dtype", FLOATS, ids=str)
-@pytest.mark.parametrize("library", ["numpy", "torch"])
-@pytest.mark.parametrize(
+with_classes = pytest.mark.parametrize(
     "operator",
     [op for op in SIZED if op.workloads.PATTERN != "elementwise"],
     ids=lambda op: op.python_name,
 )
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+@with_classes
 def test_classes_and_positions_of_any_number(
     operator: Operator, library: str, dtype: Any, taken: list[bool]
 ) -> None:
@@ -641,11 +644,7 @@ def class_call(
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 @pytest.mark.parametrize("library", ["numpy", "torch"])
-@pytest.mark.parametrize(
-    "operator",
-    [op for op in SIZED if op.workloads.PATTERN != "elementwise"],
-    ids=lambda op: op.python_name,
-)
+@with_classes
 def test_any_numbers_and_sizes_of_classes(
     operator: Operator, library: str, dtype: Any, taken: list[bool]
 ) -> None:

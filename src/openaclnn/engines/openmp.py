@@ -25,6 +25,7 @@ class Runtime(NamedTuple):
     library: str  # through which it was found
     parallel: Any
     max_threads: Callable[[], int]
+    thread_number: Callable[[], int]
 
 
 def at_home() -> Runtime | None:
@@ -34,7 +35,12 @@ def at_home() -> Runtime | None:
     for path in _candidates():
         with suppress(OSError, AttributeError):
             library = ctypes.CDLL(path, mode=_LOADED)  # finds what it was linked with, too
-            return Runtime(path, library.GOMP_parallel, library.omp_get_max_threads)
+            return Runtime(
+                path,
+                library.GOMP_parallel,
+                library.omp_get_max_threads,
+                library.omp_get_thread_num,
+            )
     return None
 
 

@@ -14,7 +14,10 @@ KERNEL, ARGUMENTS, COUNT, STEP, NEXT = range(16, 21)  # the task
 # of threads is chosen.
 TEAM, TEAM_BODY, TEAM_SIZE = 21, 22, 23
 MASK, MASK_SLOTS = 24, 16  # the CPUs we may use
-WORKERS, WORKER_SLOTS = 40, 24  # one block for each worker:
+# Each of a team has parts of its own: omp_get_thread_num, how many parts, and which are taken.
+TEAM_PARTS = 4  # for each thread: one lost up to a fifth
+TEAM_RANK, PARTS, TAKEN = 40, 41, 48
+WORKERS, WORKER_SLOTS = TAKEN + TEAM_PARTS * (MAX_WORKERS + 1), 24  # one block for each worker:
 HANDLE, CONTROL, GO, DONE = 0, 1, 8, 16  # its pthread, where the control block lies, two semaphores
 
 # A bound kernel's own block; its constants follow.

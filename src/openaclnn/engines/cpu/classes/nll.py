@@ -48,9 +48,11 @@ TARGETS = {"INT64": "i64", "INT32": "i32", "UINT8": "u8"}
 ALONE = 1 << 15  # output elements that one thread does faster than two
 FEW = 8  # classes up to which comparing every plane beats clearing and scattering
 UNIT = 1 << 14  # positions of one piece of work: all planes of it are compared with cached targets
-SCATTERED = 1 << 16  # the same where values are scattered
-# Long spans are cleared at 112 GB/s, 64 KB at 60, 4 KB at 24: past the caches nothing is read first.
-SPAN = 1 << 22
+# Where values are scattered: a 64th of the positions, between these.
+SCATTERED = 1 << 12, 1 << 16
+# The same for what is cleared first. Long spans are cleared at 112 GB/s, 64 KB at 60, 4 KB at 24: past the caches
+# nothing is read first.
+SPAN = 1 << 18, 1 << 22
 IN_CACHE = 1 << 19  # bytes that are still in a core's cache when their values are scattered
 
 
@@ -101,7 +103,12 @@ def _cut(images: int, pixels: int, column: int) -> tuple[int, int]:
         return images * pixels, scatter.SPAN
     if images > 1 and pixels * column <= IN_CACHE:
         return pixels, scatter.SPAN
-    return SCATTERED, scatter.LEAVE
+    return _share_of(images * pixels, SCATTERED), scatter.LEAVE
+
+
+def _share_of(count: int, bounds: tuple[int, int]) -> int:
+    """A 64th of it, within bounds."""
+    return min(max(count >> 6, bounds[0]), bounds[1]) & -64
 
 
 def _pieces(plan: Plan) -> dict[str, int]:
@@ -128,7 +135,8 @@ class NllLoss2d:
         size = positions * plan.classes * plan.output.dtype.itemsize
         by_comparing = _side_by_side(plan) and plan.classes <= FEW
         way = {"unit": UNIT, "clear": scatter.LEAVE} if by_comparing else _pieces(plan)
-        block = _block(plan, {"bytes": size, **way})
+        span = _share_of(size, SPAN)
+        block = _block(plan, {"bytes": size, "span": span, **way})
         write, sums, clear = _kernels(plan, by_comparing, lanes)
         pieces = -(-positions // way["unit"])
         grain = max(1, ALONE // (min(way["unit"], positions) * plan.classes))
@@ -137,7 +145,7 @@ class NllLoss2d:
         clears_first = way["clear"] == scatter.LEAVE and not by_comparing
         one = Passes(
             write, pieces, grain, sums if sums_first else 0, totals.block_count(positions),
-            clear if clears_first else 0, -(-size // SPAN),
+            clear if clears_first else 0, -(-size // span),
         )  # fmt: skip
         return runner_of(block, one, None)
 
@@ -145,7 +153,7 @@ class NllLoss2d:
         """What runs row-major operands of any (N, C, H, W)."""
         fixed = row_major(plan, OPERANDS, SLOTS)
         fixed |= {SLOTS["out.step2"]: plan.output.dtype.itemsize, SLOTS["size0"]: 1}
-        block = _block(plan, {"bytes": 0, "unit": 1, "clear": scatter.LEAVE})
+        block = _block(plan, {"bytes": 0, "span": 0, "unit": 1, "clear": scatter.LEAVE})
         for slot, value in fixed.items():
             block[slot] = value
 
@@ -173,7 +181,6 @@ def _block(plan: Plan, cut: Mapping[str, int]) -> Any:
             "weighted": 1,
             "mean": int(numbers["mean"]),
             "total_given": int(numbers["total_weight_given"]),
-            "span": SPAN,
             **cut,
         },
     )  # fmt: skip
@@ -204,7 +211,11 @@ def _fit(problem: Problem) -> Fitted:
     dots = pixels.equals(1)
     by_comparing = (classes <= FEW) & (~dots | classes.equals(1))
     whole, apiece = size <= IN_CACHE, (images > 1) & (pixels * column <= IN_CACHE)
-    unit = whole.choose(positions, apiece.choose(pixels, SCATTERED))
+    share, span = (
+        ((count >> 6).least(most) > least).choose((count >> 6).least(most), least) & -64
+        for count, (least, most) in ((positions, SCATTERED), (size, SPAN))
+    )
+    unit = whole.choose(positions, apiece.choose(pixels, share))
     unit = dots.choose(at_least_one(code.integer(IN_CACHE) // column), unit)
     unit = by_comparing.choose(UNIT, unit)
     leaves = ~by_comparing & ~dots & ~whole & ~apiece
@@ -217,6 +228,7 @@ def _fit(problem: Problem) -> Fitted:
         ("out.step1", pixels * column), ("out.step2", dots.choose(column, item)),
         ("out.class_step", pixels * item), ("unit", unit),
         ("clear", spans.choose(code.integer(scatter.SPAN), scatter.LEAVE)), ("bytes", size),
+        ("span", span),
     ):  # fmt: skip
         problem[name] = value
     pieces = (positions + unit - 1) // unit
@@ -225,7 +237,7 @@ def _fit(problem: Problem) -> Fitted:
     first = summed & (pieces > grain) & (positions > totals.BLOCK)
     return Fitted(
         by_comparing.to("i64"), pieces, grain, first.choose(totals.block_count(positions), 0),
-        leaves.choose((size + (SPAN - 1)) // SPAN, 0),
+        leaves.choose((size + (span - 1)) // span, 0),
     )  # fmt: skip
 
 
