@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import mmap
 import threading
 from collections.abc import Iterator
@@ -23,6 +24,7 @@ from openaclnn.core.products import current_product
 from openaclnn.engines import cpu
 from openaclnn.engines import numpy as numpy_engine
 from openaclnn.engines.cpu import pool
+from openaclnn.engines.cpu.classes import cross_entropy
 from openaclnn.engines.cpu.registry import KERNELS, Runner
 from openaclnn.operators import find_operator
 
@@ -32,6 +34,7 @@ BOTH = pytest.mark.parametrize("operator", [CROSS_ENTROPY, NLL], ids=lambda op: 
 DTYPES = pytest.mark.parametrize("dtype", FLOATS, ids=lambda dtype: dtype.name)
 INT64 = np.iinfo(np.int64)
 THREADS = (1, 2, 3, 4)
+FEW_AND_MANY = (40, cross_entropy.SHORT + 12)  # classes: each kernel's
 MAP_NORESERVE = 0x4000  # Linux; Python 3.13 names it
 
 
@@ -255,11 +258,12 @@ def test_an_ignored_value_may_be_any_number(dtype: DType) -> None:
 
 @DTYPES
 def test_all_ignored(dtype: DType) -> None:
-    case = rows(dtype, 5, 40)
-    case["target"][...] = -100
-    assert not result(CROSS_ENTROPY, case, dtype).astype(np.float32).any()
-    case |= {"reduction": "mean", "grad_loss": np.asarray(1, dtype.numpy)}
-    assert np.isnan(result(CROSS_ENTROPY, case, dtype).astype(np.float32)).all()
+    for classes in FEW_AND_MANY:
+        case = rows(dtype, 5, classes)
+        case["target"][...] = -100
+        assert not result(CROSS_ENTROPY, case, dtype).astype(np.float32).any()
+        case |= {"reduction": "mean", "grad_loss": np.asarray(1, dtype.numpy)}
+        assert np.isnan(result(CROSS_ENTROPY, case, dtype).astype(np.float32)).all()
     for reduction in ("none", "mean"):
         case = pixels(dtype, reduction=reduction)
         case["target"][...] = -100
@@ -302,9 +306,10 @@ def test_special_log_probabilities(dtype: DType, smoothing: float) -> None:
 @pytest.mark.parametrize("smoothing", [0.0, 0.25])
 @pytest.mark.parametrize("gradient", [np.inf, -np.inf, np.nan, 0.0, -0.0, 6e4, 1e-7, -1e-7])
 def test_special_gradients(dtype: DType, smoothing: float, gradient: float) -> None:
-    case = rows(dtype, 4, 40, label_smoothing=smoothing)
-    case["grad_loss"][1] = gradient
-    assert_same_kind(case, result(CROSS_ENTROPY, case, dtype))
+    for classes in FEW_AND_MANY:
+        case = rows(dtype, 4, classes, label_smoothing=smoothing)
+        case["grad_loss"][1] = gradient
+        assert_same_kind(case, result(CROSS_ENTROPY, case, dtype))
     case = pixels(dtype, (1, 9, 4, 8))
     case["grad_output"][0, 1] = gradient
     assert_same_bits(result(NLL, case, dtype), expected(NLL, case, dtype))
@@ -314,17 +319,20 @@ def test_special_gradients(dtype: DType, smoothing: float, gradient: float) -> N
 @pytest.mark.parametrize("pattern", [0xFFFFFFFF, 0x7F800001, 0x7F800000, 0xFF800000, 0x00000000])
 @pytest.mark.parametrize("smoothing", [0.0, 0.25])
 def test_special_weights(dtype: DType, pattern: int, smoothing: float) -> None:
-    case = rows(dtype, 4, 40, label_smoothing=smoothing)
-    weight = np.full(40, 0.5, np.float32)
-    weight[7] = np.asarray(pattern, np.uint32).view(np.float32)
-    case["weight"] = weight
-    case["target"][0] = 7
-    assert_same_kind(case, result(CROSS_ENTROPY, case, dtype))
+    for classes in FEW_AND_MANY:
+        case = rows(dtype, 4, classes, label_smoothing=smoothing)
+        weight = np.full(classes, 0.5, np.float32)
+        weight[7] = np.asarray(pattern, np.uint32).view(np.float32)
+        case["weight"] = weight
+        case["target"][0] = 7
+        assert_same_kind(case, result(CROSS_ENTROPY, case, dtype))
 
 
 def test_mean_over_no_weight_is_nan() -> None:
-    case = rows(FLOAT, 4, 40, reduction="mean", weight=np.zeros(40, np.float32))
-    assert np.isnan(result(CROSS_ENTROPY, case, FLOAT)).all()
+    for classes in FEW_AND_MANY:
+        weight = np.zeros(classes, np.float32)
+        case = rows(FLOAT, 4, classes, reduction="mean", weight=weight)
+        assert np.isnan(result(CROSS_ENTROPY, case, FLOAT)).all()
 
 
 @pytest.mark.parametrize("gradient", [1.0, -3.7, 1e-30, 1e30, 1e-20, 3e37])
@@ -395,12 +403,41 @@ def test_an_elements_bits_do_not_depend_on_its_place(dtype: DType, smoothing: fl
         assert_same_bits(result(CROSS_ENTROPY, moved, dtype)[0], whole[order])
 
 
+EDGES = (np.nan, np.inf, -np.inf, 0.0, -0.0, 88.72283, 88.72284, 89.0, -103.9, -104.1, -110.0)
+
+
+@DTYPES
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_few_classes_have_the_bits_of_many(
+    dtype: DType, smoothing: float, weighted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The two kernels, for every way that a row's factor goes, with and without z-loss."""
+    sizes = (1.0, 0.0, -0.0, 1e-30, 1e30, 1e-7, np.inf, np.nan)
+    rng = np.random.default_rng(11)
+    for classes, zloss in itertools.product((1, 3, 4, 17, 40), (0.0, 0.3)):
+        case = rows(dtype, 61, classes, label_smoothing=smoothing)
+        case["log_prob"][rng.random((61, classes)) < 0.05] = 88.72284
+        case["log_prob"].flat[: len(EDGES)] = np.asarray(EDGES, dtype.numpy)[: 61 * classes]
+        with np.errstate(over="ignore", invalid="ignore"):
+            case["grad_loss"] *= np.resize(sizes, 61).astype(dtype.numpy)
+        case["lse_square_scale_for_zloss"] = zloss
+        case["lse_for_zloss"] = rng.standard_normal(61).astype(dtype.numpy)
+        if weighted:
+            case["weight"] = (0.5 + rng.random(classes)).astype(np.float32)
+        few = result(CROSS_ENTROPY, case, dtype)
+        with monkeypatch.context() as patch:
+            patch.setattr(cross_entropy, "SHORT", 0)
+            assert_same_bits(few, result(CROSS_ENTROPY, case, dtype))
+
+
 def large(operator: Any, dtype: DType, seed: int = 0) -> list[dict[str, Any]]:
     """Calls that are shared between threads, in one launch and in several."""
     weight = (0.5 + np.random.default_rng(5).random(9000)).astype(np.float32)
     if operator is CROSS_ENTROPY:
         return [
             rows(dtype, 90, 700, seed, reduction="mean"),
+            rows(dtype, 9000, 60, seed, reduction="mean", weight=weight[:60], label_smoothing=0.1),
             rows(dtype, 9000, 17, seed, reduction="mean", weight=weight[:17], label_smoothing=0.1),
             rows(dtype, 7, 9000, seed, reduction="mean", weight=weight, label_smoothing=0.1),
             rows(dtype, 2, 70000, seed),
@@ -441,6 +478,10 @@ def test_vector_widths_give_the_same_bits(operator: Any, dtype: DType, lanes: in
             rows(dtype, 5, 77, label_smoothing=0.1, weight=weight),
         ]
         cases[0]["log_prob"][1, 70] = -np.inf
+        cases += [
+            rows(dtype, 37, 5),
+            rows(dtype, 37, 5, label_smoothing=0.1, weight=weight[:5]),
+        ]
     else:
         cases = [pixels(dtype, (2, count, 4, 37)) for count in (3, 12)]
     for case in cases:
@@ -451,9 +492,9 @@ def test_vector_widths_give_the_same_bits(operator: Any, dtype: DType, lanes: in
 @pytest.mark.parametrize("layout", ["contiguous", "transposed", "sliced", "reversed"])
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_in_place(dtype: DType, layout: str, smoothing: float) -> None:
-    for special in (-1.0, np.nan):
-        case = rows(dtype, 6, 150, label_smoothing=smoothing)
-        case["log_prob"][2, 100] = special
+    for special, shape in itertools.product((-1.0, np.nan), ((6, 150), (37, 5))):
+        case = rows(dtype, *shape, label_smoothing=smoothing)
+        case["log_prob"][2, -2] = special
         wanted = result(CROSS_ENTROPY, case, dtype)
         both, _ = laid_out(case["log_prob"], layout)
         assert run(CROSS_ENTROPY, both, case | {"log_prob": both}) == 0
@@ -526,10 +567,10 @@ def far_apart(shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType) ->
 @DTYPES
 def test_addresses_have_64_bits(dtype: DType) -> None:
     far = (1 << 32) // dtype.itemsize + 3
-    case = rows(dtype, 3, 40)
-    wanted = result(CROSS_ENTROPY, case, dtype)
-    for strides in ((far, 1), (1, far // 30)):
-        moved, out = far_apart((3, 40), strides, dtype), far_apart((3, 40), strides, dtype)
+    for classes, strides in itertools.product(FEW_AND_MANY, ((far, 1), (1, far // 30))):
+        case = rows(dtype, 3, classes)
+        wanted = result(CROSS_ENTROPY, case, dtype)
+        moved, out = (far_apart((3, classes), strides, dtype) for _ in range(2))
         moved[...] = case["log_prob"]
         assert run(CROSS_ENTROPY, out, case | {"log_prob": moved}) == 0
         assert_same_bits(out, wanted)
@@ -546,7 +587,7 @@ def test_addresses_have_64_bits(dtype: DType) -> None:
     st.data(),
     st.sampled_from(FLOATS),
     st.integers(1, 12),
-    st.integers(1, 40),
+    st.integers(1, 70),
     st.sampled_from(["none", "mean", "sum"]),
 )
 def test_any_call_agrees_with_the_oracle(

@@ -30,6 +30,7 @@ class Exp:
     the result overflows. "full": everywhere, for four more operations. The first two cost nothing more
     than flushing would: 2^-24 or 2^24 moves from 2^n into the multiplier.
     The multiplier's size must lie between 2^-80 and 2^80 ("positive": 2^-20 and 2^80).
+    It may be a vector: one for each lane.
     `factor` makes it multiplier * exp(factor * x), without rounding the product, for no more operations
     than one multiplication; x is then clamped by the caller (see `clamped`).
     """
@@ -47,13 +48,16 @@ class Exp:
         scale = 1.0 if span == "full" else 2.0**-shift
         coefficients: list[float | Value] = [scale * value for value in COEFFICIENTS]
         if multiplier is not None:
-            coefficients = [code.single(scale * value) * multiplier for value in COEFFICIENTS]
+            coefficients = [multiplier * (scale * value) for value in COEFFICIENTS]
         self.addends = Constants(code, [self.rounder, *coefficients[:-1]])
         # Factors lie four to a register: NEON multiplies by one lane of it.
         factors = code.frame("f32", 1, 4, 16)
         log2_e = LOG2_E if factor is None else code.single(LOG2_E) * factor
-        for lane, value in enumerate((log2_e, -LN2_HIGH, -LN2_LOW, coefficients[-1])):
-            factors.write(lane, value)
+        last = coefficients[-1]
+        self.last = last if isinstance(last, Value) and last.lanes else None
+        for lane, value in enumerate((log2_e, -LN2_HIGH, -LN2_LOW, last)):
+            if value is not self.last:
+                factors.write(lane, value)
         self.factors = factors.load(code.integer(0), Shape(1, 4), True, 16)
 
     def _factor(self, x: Value, lane: int) -> Value:
@@ -79,7 +83,8 @@ class Exp:
         rest = fma(n, self._factor(x, 2), rest)
         powers = self._powers(shifted.bits_as("i32"))
         last = len(COEFFICIENTS) - 1
-        value = self.addends.add_to_product(last, rest, self._factor(x, 3))
+        leading = self._factor(x, 3) if self.last is None else self.last
+        value = self.addends.add_to_product(last, rest, leading)
         for index in range(last - 1, 0, -1):
             value = self.addends.add_to_product(index, value, rest)
         for power in powers:

@@ -15,7 +15,7 @@ class Constants:
     """Constants in memory, read by volatile loads at each use.
 
     An FMA overwrites its addend, so an addend held in a register costs a move on the busy vector pipes;
-    a load runs on idle ones (3.6 -> 3.1 cycles per element). Entries may be run-time scalars.
+    a load runs on idle ones (3.6 -> 3.1 cycles per element). Entries may be run-time scalars or vectors.
     """
 
     def __init__(self, code: Code, values: Sequence[float | Value]) -> None:
@@ -25,7 +25,8 @@ class Constants:
         for index, value in enumerate(values):
             scalar = value if isinstance(value, Value) else code.single(value)
             where = code.integer(index * self.width)
-            self.table.store(scalar.splat(self.width), where, self.align)
+            filled = scalar if scalar.lanes else scalar.splat(self.width)
+            self.table.store(filled, where, self.align)
 
     def get(self, index: int, lanes: int) -> Value:
         where = self.code.integer(index * self.width)

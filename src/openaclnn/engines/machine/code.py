@@ -169,11 +169,14 @@ class Code(Flow):
 
     def gathered(self, table: Array, indices: Sequence[Value]) -> Value:
         """One stream whose lanes are elements of a table."""
-        gathered = ir.Constant(ir.VectorType(table.element, len(indices)), ir.Undefined)
-        for lane, where in enumerate(indices):
-            entry = table.read(where).value
-            gathered = self.builder.insert_element(gathered, entry, ir.Constant(I32, lane))
-        return self.value(gathered)
+        return self.lanes_of([table.read(where) for where in indices])
+
+    def lanes_of(self, scalars: Sequence[Value]) -> Value:
+        """One stream of scalars of one kind."""
+        made = ir.Constant(ir.VectorType(scalars[0].element, len(scalars)), ir.Undefined)
+        for lane, one in enumerate(scalars):
+            made = self.builder.insert_element(made, one.value, ir.Constant(I32, lane))
+        return self.value(made)
 
     def copy(
         self, source: Value, source_step: Value, target: Value, target_step: Value, count: Value,

@@ -15,7 +15,8 @@ import numpy as np
 from openaclnn.core.dtypes import FLOATS, INT32, INT64, DType
 from openaclnn.core.plan import Operand, Plan
 from openaclnn.engines.cpu.classes import rows, totals
-from openaclnn.engines.cpu.classes.one_row import Sums, emit_one_row
+from openaclnn.engines.cpu.classes.few_classes import emit_few_classes
+from openaclnn.engines.cpu.classes.one_row import emit_one_row
 from openaclnn.engines.cpu.classes.parameters import (
     Parameters,
     double,
@@ -26,6 +27,7 @@ from openaclnn.engines.cpu.classes.parameters import (
 )
 from openaclnn.engines.cpu.classes.passes import Passes, runner_of
 from openaclnn.engines.cpu.classes.row_formula import streams
+from openaclnn.engines.cpu.classes.row_numbers import sums_of
 from openaclnn.engines.cpu.classes.sized import (
     Fitted,
     Problem,
@@ -56,9 +58,7 @@ PLACES = places(SLOTS, OPERANDS)
 
 ALONE = 1 << 15  # elements that one thread does faster than two
 CHUNK = 1 << 16  # classes of one piece of work: few long rows keep all threads busy
-# Rows of so few classes have a kernel of their own: a block of one short vector. With blocks of eight, most of which was
-# dropped, 254 rows of 4 took 38 us; they take 19.
-SHORT, NARROW = 16, 4
+SHORT = 48  # fewer classes have a kernel of their own (`few_classes.py`): 64 rows of 4 take it 1.5 us, the other 12
 SUMS_HERE = 1 << 13  # targets and weights that each piece of work sums for itself: 10 us
 
 
@@ -73,15 +73,15 @@ def exp_table(dtype: DType) -> np.ndarray[Any, Any]:
     return table
 
 
-def emit_rows(dtype: str, target: str, lanes: int, streams: int) -> Emit:
+def emit_rows(dtype: str, target: str, lanes: int) -> Emit:
     """The kernel: pieces of work are tiles of rows times chunks of classes."""
 
     def emit(code: Code, arguments: Sequence[Value]) -> None:
         code.lanes = lanes or code.lanes
         block, first, last = arguments
         parameters = Parameters(code, block, SLOTS)
-        sums = _sums(code, parameters, target)
-        buffers, tile = rows.Buffers(code, dtype, streams), Tile(code, parameters, dtype)
+        sums = sums_of(code, parameters, target)
+        buffers, tile = rows.Buffers(code, dtype, streams(dtype)), Tile(code, parameters, dtype)
         height, chunk, chunks = (parameters[name] for name in ("tile", "chunk", "chunks"))
         positions, classes = parameters["positions"], parameters["classes"]
         weights, weight_step = parameters.address("weight"), parameters["weight.class_step"]
@@ -104,27 +104,6 @@ def emit_rows(dtype: str, target: str, lanes: int, streams: int) -> Emit:
     return emit
 
 
-def _sums(code: Code, parameters: Parameters, target: str) -> Sums:
-    positions, classes, scratch = parameters["positions"], parameters["classes"], parameters.scratch
-    mean = parameters["mean"].differs(0)
-    weighted = parameters["weighted"].differs(0)
-    zero = code.integer(0)
-    total, rows_counted = totals.in_blocks(
-        code, mean.choose(positions, zero), scratch, zero, 2,
-        lambda start, stop: totals.sum_targets(code, parameters, start, stop, target, "f32"),
-    )  # fmt: skip
-    (weight_sum,) = totals.in_blocks(
-        code, weighted.choose(classes, zero), scratch,
-        (positions + (totals.BLOCK - 1)) // totals.BLOCK, 1,
-        lambda start, stop: (totals.sum_weights(code, parameters, start, stop),),
-    )  # fmt: skip
-    return Sums(
-        mean.choose(total, 1.0),
-        mean.choose(rows_counted, 1.0),
-        weighted.choose(weight_sum, classes.to("f64")),
-    )
-
-
 class CrossEntropy:
     def declines(self, plan: Plan) -> str | None:
         return objection(plan, axes=1)
@@ -133,15 +112,16 @@ class CrossEntropy:
         numbers = plan.numbers
         positions, classes = plan.shape[-1], plan.classes
         log_prob = next(operand for operand in plan.inputs if operand.parameter == "logProb")
-        side_by_side = log_prob.class_stride == plan.output.class_stride == 1
-        tile = 1 if side_by_side else TILE_ROWS
-        chunk = min(classes, CHUNK if side_by_side else TILE_CLASSES)
+        # Few classes are read where they lie, side by side or not.
+        here = classes < SHORT or log_prob.class_stride == plan.output.class_stride == 1
+        tile = 1 if here else TILE_ROWS
+        chunk = min(classes, CHUNK if here else TILE_CLASSES)
         chunks = -(-classes // chunk)
         pieces = -(-positions // tile) * chunks
         block, table = _block(
-            plan, {"staged": not side_by_side, "tile": tile, "chunk": chunk, "chunks": chunks}
+            plan, {"staged": not here, "tile": tile, "chunk": chunk, "chunks": chunks}
         )
-        write, sums = _kernels(plan, lanes, not lanes and classes < SHORT)
+        write, sums = _kernels(plan, classes < SHORT, lanes)
         grain = max(1, ALONE // (min(tile, positions) * chunk))
         shared = numbers["mean"], numbers["weighted"], positions, classes
         if pieces <= grain or not _sums_apart(*shared):
@@ -160,14 +140,14 @@ class CrossEntropy:
 
         def kernels(shape: tuple[int, ...]) -> tuple[int, int, int, int]:
             short = shape[1] < SHORT
-            return int(short), *_kernels(plan, 0, short), 0
+            return int(short), *_kernels(plan, short), 0
 
         return sized_runner(SIZING, block, kernels, table)
 
     def variants(self) -> Iterator[Plan]:
         for dtype in FLOATS:
             for target in (INT64, INT32):
-                for classes in (NARROW, SHORT):
+                for classes in (SHORT - 1, SHORT):
                     yield _example(dtype, target, classes)
 
 
@@ -192,14 +172,16 @@ def _block(plan: Plan, cut: Mapping[str, int]) -> tuple[Any, Any]:
     return block, table
 
 
-def _kernels(plan: Plan, lanes: int, short: bool) -> tuple[int, int]:
+def _kernels(plan: Plan, short: bool, lanes: int = 0) -> tuple[int, int]:
     """The kernel that writes rows, and the one that leaves sums."""
     dtype = plan.output.dtype.short
     target = "i64" if plan.inputs[plan.targets].dtype.itemsize == 8 else "i32"
-    wide, many = (NARROW, 1) if short else (lanes, streams(dtype))
-    write = compiled(
-        f"cross_entropy.{dtype}.{target} {many}x{wide}", emit_rows(dtype, target, wide, many)
-    )
+    name = f"{dtype}.{target} x{lanes}"
+    if short:
+        few = emit_few_classes(dtype, target, SLOTS, lanes)
+        write = compiled(f"cross_entropy.few.{name}", few)
+    else:
+        write = compiled(f"cross_entropy.{name}", emit_rows(dtype, target, lanes))
     sums = compiled(f"totals.cross_entropy.{target}", totals.emit_totals(target, "f32", SLOTS))
     return write, sums
 

@@ -1,28 +1,15 @@
-"""One row of the cross entropy gradient: its numbers in FLOAT64, its target's element, and the rest.
-
-A row is factor * exp(logProb) - smooth * weight, and nll less at its target.
-"""
+"""One row of the cross entropy gradient: its numbers, its target's element, and the rest."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from openaclnn.engines.cpu.classes import rows
 from openaclnn.engines.cpu.classes.parameters import Parameters
-from openaclnn.engines.cpu.classes.row_formula import CONSTANT, PLAIN, WEIGHTS, Terms
+from openaclnn.engines.cpu.classes.row_formula import CONSTANT, PLAIN, WEIGHTS, Terms, foldable
+from openaclnn.engines.cpu.classes.row_numbers import Numbers, Sums, numbers_of
 from openaclnn.engines.cpu.classes.targets import Targets
 from openaclnn.engines.machine.code import Code
 from openaclnn.engines.machine.kinds import SIZE
-from openaclnn.engines.machine.values import Value, fma
-
-
-@dataclass(frozen=True)
-class Sums:
-    """W and the number of counted rows (both 1 unless mean), and the sum of all weights: FLOAT64."""
-
-    total: Value
-    rows_counted: Value
-    weight_sum: Value
+from openaclnn.engines.machine.values import Value
 
 
 def emit_one_row(
@@ -35,76 +22,51 @@ def emit_one_row(
     def at(operand: str) -> Value:
         return parameters.address(operand) + position * parameters[f"{operand}.step2"]
 
-    targets = Targets(code, parameters, target)
-    weighted = parameters["weighted"].differs(0)
-    own = targets.at(at("target"))
+    def read(operand: str) -> Value:
+        return code.load(at(operand), dtype).to("f64")
+
+    own = Targets(code, parameters, target).at(at("target"))
     label, counted = own.label, own.counted
     with code.when(own.stray, likely=False):
         parameters.report_stray()
-    mask = counted.to("f64")
-    target_weight = code.variable(mask)
-    with code.when(counted & weighted):
-        place = parameters.address("weight") + label * parameters["weight.class_step"]
-        target_weight.set(code.load(place, "f32").to("f64"))
 
-    gradient = code.load(at("gradient"), dtype).to("f64")
-    smoothing = parameters.double("smoothing")
-    nll = gradient * (1.0 - smoothing) / sums.total * mask * target_weight.get()
-    # Without smoothing this is 0, or NaN where the gradient or the total makes it so, as in the formula.
-    smooth = gradient / sums.total * smoothing / targets.classes.to("f64") * mask
-    lse_factor = code.variable(code.double(0.0))
-    with code.when(parameters["zloss"].differs(0)):
-        both = code.variable(gradient)
-        with code.when(parameters["grad_zloss_given"].differs(0)):
-            both.set(both.get() + code.load(at("grad_zloss"), dtype).to("f64"))
-        lse = code.load(at("lse"), dtype).to("f64")
-        scale = parameters.double("zloss_scale") * lse * mask
-        lse_factor.set(scale * (both.get() / sums.rows_counted))
-    factor = nll + smooth * sums.weight_sum + lse_factor.get()
+    def weight() -> Value:
+        step = counted.choose(label, 0) * parameters["weight.class_step"]
+        return code.load(parameters.address("weight") + step, "f32").to("f64")
 
+    numbers = numbers_of(code, parameters, sums, counted, weight, read)
     column = label - first_class
     hit = counted & column.below(row.count)
     exact = code.variable(code.double(0.0))
     with code.when(hit):
-        x = code.load(row.log_prob + column * size, dtype).to("f64")
-        probability = exp64(code, x)
-        # Smoothing's two terms apart from the others: each pair may cancel.
-        picked = probability * (nll + lse_factor.get()) - nll
-        smoothed = probability * (smooth * sums.weight_sum) - smooth * target_weight.get()
-        smooths = parameters["smooths"].differs(0)
-        exact.set(smooths.choose(picked + smoothed, probability * factor - nll))
-    _write(code, parameters, dtype, row, factor, smooth, sums.weight_sum, buffers)
+        exact.set(numbers.at_target(code.load(row.log_prob + column * size, dtype).to("f64")))
+    _write(code, parameters, dtype, row, numbers, sums.weight_sum, buffers)
     with code.when(hit):
         code.store(exact.get().to("f32"), row.out + column * size, dtype)
 
 
 def _write(
-    code: Code, parameters: Parameters, dtype: str, row: rows.Row, factor: Value, smooth: Value,
+    code: Code, parameters: Parameters, dtype: str, row: rows.Row, numbers: Numbers,
     weight_sum: Value, buffers: rows.Buffers,
 ) -> None:  # fmt: skip
     """Choose the cheapest way for a row and take it."""
-    rounded = factor.to("f32")
-    # NaN with an empty low half, whatever came in: rounding to bfloat16 needs that.
-    rounded = rounded.is_nan().choose(float("nan"), rounded)
-    smooths = parameters["smooths"].differs(0)
-    addend = smooths.choose((-smooth).to("f32"), -0.0)
-    addend = addend.is_nan().choose(float("nan"), addend)
-    terms = Terms(rounded, addend, parameters["table"])
-    size = rounded.size()
-    foldable = (size >= 2.0**-80) & (size <= 2.0**80)
+    smooths = numbers.smooths
+    factor, addend = numbers.rounded()
+    terms = Terms(factor, addend, parameters["table"])
+    folds = foldable(factor)
     # A NaN among the weights makes their sum and so the whole row NaN: then they need not be read.
     weighted = smooths & parameters["weighted"].differs(0) & ~weight_sum.is_nan()
     ways = [(~smooths, PLAIN, False), (weighted, WEIGHTS, False)]
     if dtype == "f32":
         ways = [
-            (foldable & ~smooths, PLAIN, True),
-            (foldable & smooths & ~weighted, CONSTANT, True),
-            (foldable & weighted, WEIGHTS, True),
+            (folds & ~smooths, PLAIN, True),
+            (folds & smooths & ~weighted, CONSTANT, True),
+            (folds & weighted, WEIGHTS, True),
             (weighted, WEIGHTS, False),
         ]
     with code.first_of() as written:
-        with code.when(rounded.equals(0.0) & addend.equals(0.0)):
-            filled = rows.emit_zero(code, dtype, row, rounded + addend)
+        with code.when(factor.equals(0.0) & addend.equals(0.0)):
+            filled = rows.emit_zero(code, dtype, row, factor + addend)
             with code.when(filled):
                 written()
         for condition, mode, folded in ways:
@@ -112,21 +74,3 @@ def _write(
                 rows.emit_row(code, dtype, mode, row, terms, buffers, folded)
                 written()
         rows.emit_row(code, dtype, CONSTANT, row, terms, buffers, folded=False)
-
-
-def exp64(code: Code, x: Value) -> Value:
-    """exp in FLOAT64 to 1e-16; beyond 709 infinite, below -700 as there."""
-    low = (x < -700.0).choose(-700.0, x)
-    inside = (low > 709.0).choose(709.0, low)
-    rounder = 6755399441055744.0 + 1023  # 1.5 * 2^52, and the exponent's bias for the low bits
-    shifted = fma(inside, 1.4426950408889634, rounder)
-    n = shifted - rounder
-    rest = fma(n, -0.6931471803691238, inside)
-    rest = fma(n, -1.9082149292705877e-10, rest)
-    value = code.double(1 / 479001600)
-    factorial = 479001600.0
-    for divisor in range(12, 0, -1):
-        factorial /= divisor
-        value = fma(value, rest, 1 / factorial)
-    power = (shifted.bits_as("i64") << 52).bits_as("f64")
-    return (x > 709.0).choose(float("inf"), value * power)

@@ -12,7 +12,9 @@ from openaclnn.engines.machine.code import Array, Code
 from openaclnn.engines.machine.host import machine
 from openaclnn.engines.machine.values import Shape, Value, fma, intrinsic
 
-__all__ = ["CONSTANT", "PIECE", "PLAIN", "WEIGHTS", "RowFormula", "Terms", "streams"]
+__all__ = [
+    "CONSTANT", "HIGHEST", "PIECE", "PLAIN", "WEIGHTS", "RowFormula", "Terms", "foldable", "streams",
+]  # fmt: skip
 
 PLAIN, CONSTANT, WEIGHTS = range(3)
 """What is added to factor * exp(x): nothing, a constant, or slope * weight."""
@@ -31,6 +33,12 @@ class Terms:
     factor: Value
     addend: Value
     table: Value  # exp of every 16-bit pattern
+
+
+def foldable(factor: Value) -> Value:
+    """Whether a factor is moderate (see `Exp`) and goes into FLOAT's exponential."""
+    size = factor.size()
+    return (size >= 2.0**-80) & (size <= 2.0**80)
 
 
 def streams(dtype: str) -> int:

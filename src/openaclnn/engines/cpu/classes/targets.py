@@ -38,7 +38,9 @@ class Targets:
         self.classes, self.ignored = parameters["classes"], parameters["ignore_index"]
 
     def at(self, place: Value) -> Target:
-        label = self.code.load(place, self.kind)
+        return self.of(self.code.load(place, self.kind))
+
+    def of(self, label: Value) -> Target:
         return Target(label, label.below(self.classes), label.differs(self.ignored))
 
     def alike(self, place: Value) -> Value:

@@ -1,0 +1,119 @@
+"""A row's numbers in the cross entropy gradient, FLOAT64: of one row as scalars, of several as vectors.
+
+A row is factor * exp(logProb) - smooth * weight, and nll less at its target.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from openaclnn.engines.cpu.classes import totals
+from openaclnn.engines.cpu.classes.parameters import Parameters
+from openaclnn.engines.machine.code import Code
+from openaclnn.engines.machine.values import Value, fma
+
+__all__ = ["Numbers", "Sums", "numbers_of", "sums_of"]
+
+
+class Sums(NamedTuple):
+    """W and the number of counted rows (both 1 unless mean), and the sum of all weights: FLOAT64."""
+
+    total: Value
+    rows_counted: Value
+    weight_sum: Value
+
+
+def sums_of(code: Code, parameters: Parameters, target: str) -> Sums:
+    positions, classes, scratch = parameters["positions"], parameters["classes"], parameters.scratch
+    mean = parameters["mean"].differs(0)
+    weighted = parameters["weighted"].differs(0)
+    zero = code.integer(0)
+    total, rows_counted = totals.in_blocks(
+        code, mean.choose(positions, zero), scratch, zero, 2,
+        lambda start, stop: totals.sum_targets(code, parameters, start, stop, target, "f32"),
+    )  # fmt: skip
+    (weight_sum,) = totals.in_blocks(
+        code, weighted.choose(classes, zero), scratch,
+        (positions + (totals.BLOCK - 1)) // totals.BLOCK, 1,
+        lambda start, stop: (totals.sum_weights(code, parameters, start, stop),),
+    )  # fmt: skip
+    return Sums(
+        mean.choose(total, 1.0),
+        mean.choose(rows_counted, 1.0),
+        weighted.choose(weight_sum, classes.to("f64")),
+    )
+
+
+class Numbers(NamedTuple):
+    """What a row's elements follow from."""
+
+    code: Code
+    smooths: Value
+    target_weight: Value  # 0 where the target does not count
+    nll: Value
+    smooth: Value
+    lse_factor: Value
+    smooth_factor: Value
+    factor: Value
+
+    def at_target(self, x: Value) -> Value:
+        """The element of the target's class, whose logProb is x."""
+        probability = exp64(self.code, x)
+        # Smoothing's two terms apart from the others: each pair may cancel.
+        picked = probability * (self.nll + self.lse_factor) - self.nll
+        smoothed = probability * self.smooth_factor - self.smooth * self.target_weight
+        return self.smooths.choose(picked + smoothed, probability * self.factor - self.nll)
+
+    def rounded(self) -> tuple[Value, Value]:
+        """The factor and what is added, times a weight or not, as FLOAT; without smoothing minus zero."""
+        factor = self.factor.to("f32")
+        addend = self.smooths.choose((-self.smooth).to("f32"), -0.0)
+        # NaN with an empty low half, whatever came in: rounding to bfloat16 needs that.
+        first, second = (one.is_nan().choose(float("nan"), one) for one in (factor, addend))
+        return first, second
+
+
+def numbers_of(
+    code: Code, parameters: Parameters, sums: Sums, counted: Value, weight: Callable[[], Value],
+    read: Callable[[str], Value],
+) -> Numbers:  # fmt: skip
+    """`weight()` is that of the target's class where it counts, `read(operand)` the row's element; both FLOAT64."""
+    mask = counted.to("f64")
+    target_weight = code.variable(mask)
+    with code.when(parameters["weighted"].differs(0)):
+        target_weight.set(counted.choose(weight(), 0.0))
+    gradient, smoothing = read("gradient"), parameters.double("smoothing")
+    nll = gradient * (1.0 - smoothing) / sums.total * mask * target_weight.get()
+    # Without smoothing this is 0, or NaN where the gradient or the total makes it so, as in the formula.
+    smooth = gradient / sums.total * smoothing / parameters["classes"].to("f64") * mask
+    lse_factor = code.variable(code.double(0.0).splat(mask.lanes))
+    with code.when(parameters["zloss"].differs(0)):
+        both = code.variable(gradient)
+        with code.when(parameters["grad_zloss_given"].differs(0)):
+            both.set(both.get() + read("grad_zloss"))
+        scale = read("lse") * parameters.double("zloss_scale") * mask
+        lse_factor.set(scale * (both.get() / sums.rows_counted))
+    smooth_factor = smooth * sums.weight_sum
+    return Numbers(
+        code, parameters["smooths"].differs(0), target_weight.get(), nll, smooth, lse_factor.get(),
+        smooth_factor, nll + smooth_factor + lse_factor.get(),
+    )  # fmt: skip
+
+
+def exp64(code: Code, x: Value) -> Value:
+    """exp in FLOAT64 to 1e-16; beyond 709 infinite, below -700 as there."""
+    low = (x < -700.0).choose(-700.0, x)
+    inside = (low > 709.0).choose(709.0, low)
+    rounder = 6755399441055744.0 + 1023  # 1.5 * 2^52, and the exponent's bias for the low bits
+    shifted = fma(inside, 1.4426950408889634, rounder)
+    n = shifted - rounder
+    rest = fma(n, -0.6931471803691238, inside)
+    rest = fma(n, -1.9082149292705877e-10, rest)
+    value = code.double(1 / 479001600)
+    factorial = 479001600.0
+    for divisor in range(12, 0, -1):
+        factorial /= divisor
+        value = fma(rest, value, 1 / factorial)
+    power = (shifted.bits_as("i64") << 52).bits_as("f64")
+    return (x > 709.0).choose(float("inf"), value * power)
