@@ -15,15 +15,17 @@ import numpy as np
 import pytest
 
 import openaclnn
-from conftest import OPERATORS, plain, table_of
+from conftest import OPERATORS, each, expected_of, plain, table_of
 from openaclnn.cli import main
 from openaclnn.core.declare import Operator
 from openaclnn.core.interface import Kind
 from openaclnn.core.tensor import Format, Scalar, Tensor
+from openaclnn.operators import find_operator
 from openaclnn.testing import draw
 from openaclnn.testing.drawing import ranks_of, variants_of
 from openaclnn.testing.examples import LANGUAGES, example_of
 from openaclnn.testing.files import read_array, write_array
+from openaclnn.testing.goldens import results_of
 from test_capi_tools import compile_program, installed, run_program
 
 names = pytest.mark.parametrize("operator", OPERATORS, ids=lambda op: op.python_name)
@@ -50,33 +52,83 @@ def line_of(given: dict[str, Any], folder: Path, suffix: str = ".npy") -> list[s
     return line
 
 
+def out_lines(operator: Operator, given: dict[str, Any], folder: Path, suffix: str) -> list[str]:
+    """An option with a file for each output that the call computes."""
+    if operator.result_type is None:
+        return ["--out", str(folder / f"out{suffix}")]
+    line = []
+    for name in results_of(operator, given):
+        line += [f"--{name}", str(folder / f"{operator[name].field}_out{suffix}")]
+    return line
+
+
 @names
 @pytest.mark.parametrize("suffix", [".npy", ".bin", ".npz", ".safetensors", ".pt"])
 def test_run_on_files(tmp_path: Path, operator: Operator, suffix: str, capsys: Any) -> None:
     if suffix == ".pt":
         pytest.importorskip("torch")
     given = drawn(operator, "bfloat16")
-    out = tmp_path / f"out{suffix}"
-    assert main(["run", operator.name, *line_of(given, tmp_path, suffix), "--out", str(out)]) == 0
-    expected = plain(operator)(**given)
-    shape = "x".join(map(str, expected.shape))
-    found = read_array(f"{out}:bf16:{shape}" if suffix == ".bin" else out)
-    assert found.dtype == ml_dtypes.bfloat16
-    assert found.tobytes() == expected.tobytes()
+    outs = out_lines(operator, given, tmp_path, suffix)
+    assert main(["run", operator.name, *line_of(given, tmp_path, suffix), *outs]) == 0
+    for out, expected in zip(outs[1::2], each(plain(operator)(**given)), strict=True):
+        shape = "x".join(map(str, expected.shape))
+        found = read_array(f"{out}:bf16:{shape}" if suffix == ".bin" else out)
+        assert found.dtype == ml_dtypes.bfloat16
+        assert found.tobytes() == expected.tobytes()
     assert not list(tmp_path.glob(".*"))
 
 
 @names
 def test_pieces_have_the_bits_of_the_whole(tmp_path: Path, operator: Operator, capsys: Any) -> None:
     in_pieces = set()
-    for number, variant in enumerate(variants_of(operator)):
+    for variant in variants_of(operator):
         given = drawn(operator, "float32", variant)
-        out = tmp_path / f"{number}.npy"
+        outs = out_lines(operator, given, tmp_path, ".npy")
         line = ["run", operator.python_name, *line_of(given, tmp_path), "--chunk", "17", "--json"]
-        assert main([*line, "--out", str(out)]) == 0
+        assert main([*line, *outs, "--force"]) == 0
         in_pieces.add(json.loads(capsys.readouterr().out)["in_pieces"])
-        assert read_array(out).tobytes() == plain(operator)(**given).tobytes()
-    assert True in in_pieces
+        for out, expected in zip(outs[1::2], each(plain(operator)(**given)), strict=True):
+            assert read_array(out).tobytes() == expected.tobytes()
+    sums = any(parameter.shape == "one element" for parameter in operator.outputs)
+    assert (True in in_pieces) != sums  # a sum over all is a result of the whole
+
+
+def test_files_of_several_outputs(tmp_path: Path, capsys: Any, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    given = drawn(find_operator("cross_entropy_loss"), "float32") | {"return_zloss": True}
+    expected = openaclnn.cross_entropy_loss(**given)
+    line = ["run", "cross_entropy_loss", *line_of(given, tmp_path)]
+    assert main([*line, "--zloss-out", "z.npy"]) == 0
+    assert capsys.readouterr().out == "z.npy: FLOAT, shape ()\n"
+    assert (read_array("z.npy") == expected.zloss).all()
+    assert main([*line, "--loss-out", "l.npy", "--logProbOut", "p.bin", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["outputs"]["logProbOut"] == {"out": "p.bin", "dtype": "FLOAT", "shape": [40, 6]}
+    assert (read_array("p.bin:float32:40x6") == expected.log_prob).all()
+    files = sorted(path.name for path in tmp_path.iterdir())
+    for wrong in (
+        [], ["--loss-out", "l.npy"], ["--loss-out", "a.npy", "--zloss-out", "a.npy"],
+        ["--loss-out", "a.npy", "--zloss-out", "z.npy"], ["--zloss-out", "a.npy", "--return-zloss", "false"],
+        ["--zloss-out", "a.npy", "--product", "a2"],
+    ):  # fmt: skip
+        assert main([*line, *wrong]) == 2, wrong
+        assert len(capsys.readouterr().err.splitlines()) == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == files
+
+
+def test_a_file_is_written_over_in_place(tmp_path: Path, capsys: Any) -> None:
+    path, other = str(tmp_path / "x.npy"), str(tmp_path / "y.npy")
+    given = np.linspace(-2, 2, 40, dtype=np.float32)
+    np.save(path, given)
+    line = ["run", "inplace_elu", "--self-ref", path, "--chunk", "7"]
+    assert main([*line, "--out", other]) == 0
+    expected = openaclnn.elu(given)
+    assert (read_array(path) == given).all()
+    assert (read_array(other) == expected).all()
+    assert main([*line, "--out", path]) == 2
+    assert main([*line, "--out", path, "--force"]) == 0
+    assert (read_array(path) == expected).all()
+    assert main(["run", "inplace_elu", "--self-ref", "1.5", "--out", str(tmp_path / "z.npy")]) == 1
 
 
 def test_pieces_of_a_broadcast(tmp_path: Path, capsys: Any) -> None:
@@ -172,6 +224,25 @@ def test_a_row_a_product(tmp_path: Path, capsys: Any) -> None:
     assert "161001" in capsys.readouterr().out
 
 
+def test_checks_say_what_is_computed(capsys: Any) -> None:
+    line = "check cross_entropy_loss --input float16:4x3 --target int64:4"
+    assert main(line.split()) == 0
+    out = capsys.readouterr().out
+    assert "lossOut          FLOAT16, shape ()" in out
+    assert "lseForZlossOut   not computed" in out
+    more = "--return-zloss true --loss-out float16:1 --zlossOut float16:1:1 --json"
+    assert main([*line.split(), *more.split()]) == 0
+    told = json.loads(capsys.readouterr().out)["outputs"]
+    assert told["lossOut"] == told["zlossOut"] == {"dtype": "FLOAT16", "shape": [1]}
+    assert told["lseForZlossOut"] == {"dtype": "FLOAT16", "shape": [4]}
+    assert main([*line.split(), "--zloss-out", "float16:2"]) == 1
+    assert "zlossOut" in capsys.readouterr().out
+    assert main(["check", "inplace_elu", "--self-ref", "float16:4x3", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["output"]["shape"] == [4, 3]
+    assert main(["check", "inplace_elu"]) == 1
+    assert "161001" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     "line",
     [
@@ -208,8 +279,12 @@ def test_compiled_examples_give_what_is_expected(tmp_path: Path, language: str) 
         source = tmp_path / f"{operator.python_name}{LANGUAGES[language]}"
         assert main(["example", operator.name, "--lang", language, "-o", str(source)]) == 0
         words = run_program(compile_program(source, tmp_path / "program")).split()
-        expected = np.asarray(operator.samples[0].expected, np.float64).reshape(-1)
-        np.testing.assert_allclose([float(word) for word in words], expected, rtol=1e-5, atol=1e-7)
+        expected = expected_of(operator.samples[0], np.float64)
+        numbers = np.concatenate([own.reshape(-1) for own in each(expected)])
+        names = [word.rstrip(":") for word in words if word.endswith(":")]
+        assert names == [parameter.name for parameter in operator.outputs][: len(each(expected))]
+        found = [float(word) for word in words if not word.endswith(":")]
+        np.testing.assert_allclose(found, numbers, rtol=1e-5, atol=1e-7)
 
 
 def test_the_cmake_example_builds(tmp_path: Path) -> None:
@@ -265,7 +340,8 @@ def test_options_are_the_parameters(capsys: Any) -> None:
             out = capsys.readouterr().out
             assert f"openaclnn {command} {operator.python_name}" in out.partition("Example:")[2]
             for parameter in operator.parameters:
-                wanted = command == "check" or parameter.kind is not Kind.OUTPUT
+                several = operator.result_type is not None
+                wanted = command == "check" or several or parameter.kind is not Kind.OUTPUT
                 assert not wanted or f"--{parameter.name}" in out
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import openaclnn
-from conftest import OPERATORS, plain
+from conftest import OPERATORS, each, plain
 from openaclnn.cli import main
 from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import BFLOAT16, DTYPES, FLOATS, INT32, INT64, UINT8, DType
@@ -91,7 +91,8 @@ def test_draws_can_be_called_and_repeated(operator: Operator, dtype: DType) -> N
         assert any(one[name].tobytes() != other[name].tobytes() for name in arrays)
         result = plain(operator)(**one)
         made = golden(operator, **one)
-        assert made.target.dtype == result.dtype
+        for own, known in zip(each(made.target), each(result), strict=True):
+            assert (own.dtype, own.shape) == (known.dtype, known.shape)
         found = compare(result, made.float64)
         assert found, found
 
@@ -108,7 +109,7 @@ def test_special_values_are_there_and_agree(operator: Operator, dtype: DType) ->
     assert (together == -np.inf).any()
     smallest = float(ml_dtypes.finfo(dtype.numpy).smallest_normal)
     assert ((together != 0) & (np.abs(together) < smallest)).any()
-    plan, _ = plan_of(operator, given)
+    plan = plan_of(operator, given)
     if plan.targets >= 0:
         target = given[operator[plan.inputs[plan.targets].parameter].python_name]
         assert {0, plan.classes - 1, plan.numbers["ignore_index"]} <= set(
@@ -116,6 +117,48 @@ def test_special_values_are_there_and_agree(operator: Operator, dtype: DType) ->
         )
     found = compare(plain(operator)(**given), golden(operator, **given).float64)
     assert found, found
+
+
+@names
+def test_a_golden_an_output(tmp_path: Path, operator: Operator) -> None:
+    shape = "x".join(map(str, shape_for(operator)))
+    assert main(["golden", operator.name, "--shape", shape, "-o", str(tmp_path / "a")]) == 0
+    [case] = json.loads((tmp_path / "a" / "manifest.json").read_text())["cases"]
+    given = dict(case["attributes"])
+    inputs = [p.python_name for p in operator.parameters if p.is_read]
+    folder = tmp_path / "a" / case["name"]
+    for name in inputs:
+        if f"{name}.npy" in case["files"]:
+            given[name] = np.array(read_array(folder / f"{name}.npy"))
+    exact, target = golden(operator, **given)
+    ends = [""] if operator.result_type is None else [f"_{p.field}" for p in operator.outputs]
+    several = operator.result_type is not None
+    pairs = zip(ends, exact if several else [exact], target if several else [target], strict=True)
+    written = {name for name in case["files"] if name.startswith("golden")}
+    for end, wide, narrow in pairs:
+        if wide is not None:
+            assert read_array(folder / f"golden{end}.npy").tobytes() == narrow.tobytes()
+            assert read_array(folder / f"golden{end}_float64.npy").tobytes() == wide.tobytes()
+            written -= {f"golden{end}.npy", f"golden{end}_float64.npy"}
+    assert not written
+
+
+def test_the_worst_output_decides() -> None:
+    given = draw("cross_entropy_loss", (40, 6), return_zloss=True)
+    made = golden("cross_entropy_loss", **given).float64
+    results = openaclnn.cross_entropy_loss(**given)
+    for name in results._fields:
+        wrong = np.array(getattr(results, name))
+        wrong[...] = -wrong - 1
+        found = compare(results._replace(**{name: wrong}), made)
+        assert not found
+        assert found.output == name
+        assert f"failed: {name}, mixed" in str(found)
+    found = compare(results._replace(zloss=None), made._replace(zloss=None))
+    assert found
+    for wrong in (results[:2], results.loss, results._replace(loss=None)):
+        with pytest.raises(ValueError, match="loss"):
+            compare(wrong, made)
 
 
 def test_words_that_are_not_known() -> None:

@@ -162,12 +162,12 @@ def _show(kept: list[CaseResult], counts: Counter[str], as_json: bool) -> None:
         return
     rows = []
     for each in kept:
-        figures = (each.comparison.figures if each.comparison else None) or {}
+        figures = (None if each.comparison is None else each.comparison.figures) or {}
         shown = [
             f"{figures[n]:.3g}" if n in figures else ""
             for n in ("max_absolute_error", "max_ulp", "matched")
         ]
-        dtype = each.comparison.dtype if each.comparison else ""
+        dtype = "" if each.comparison is None else each.comparison.dtype
         why = f"{each.why} (rule {each.rule})" if each.rule else each.why
         where = f"{each.place}: {why}" if each.verdict == "malformed" else why
         rows.append((each.name, each.verdict, each.operator, dtype, *shown, where))

@@ -8,16 +8,17 @@ from typing import Any
 
 import click
 
-from openaclnn.cli.per_operator import PerOperator, option_of, read_value
+from openaclnn.cli.per_operator import PerOperator, option_of, read_value, word_of
 from openaclnn.cli.say import command_options, say, say_json, table
 from openaclnn.core.call import AUTO, Call, bind_arguments
 from openaclnn.core.declare import Operator
-from openaclnn.core.interface import REQUIRED, Kind
+from openaclnn.core.interface import REQUIRED
 from openaclnn.core.products import PRODUCTS, Product, find_product
 from openaclnn.core.status import AclnnError, status_name
 from openaclnn.core.tensor import Format, Tensor
 from openaclnn.testing.case import parameter_named
 from openaclnn.testing.extras import need
+from openaclnn.testing.goldens import computed_by
 from openaclnn.testing.sources import FileError, shape_of
 from openaclnn.testing.words import dtype_named
 
@@ -26,15 +27,16 @@ __all__ = ["check"]
 
 def _make(operator: Operator) -> click.Command:
     options: list[click.Parameter] = [
-        option_of(p, "DTYPE:SHAPE" if p.is_tensor else "VALUE") for p in operator.parameters
+        option_of(operator, p, "DTYPE:SHAPE" if p.is_tensor else "VALUE")
+        for p in operator.parameters
     ]
     options += [
         click.Option(["--file"], type=click.Path(dir_okay=False, path_type=Path), help="The call in a JSON or YAML file; options go before it."),
         click.Option(["--product"], default=PRODUCTS[0].tag, show_default=True, help="The product to check against."),
         click.Option(["--products"], type=click.Choice(["all"]), help="A row for every product."),
     ]  # fmt: skip
-    required = [p for p in operator.tensors if p.default is REQUIRED and p.kind is Kind.TENSOR]
-    example = " ".join(f"--{p.python_name.replace('_', '-')} float16:2x3" for p in required)
+    required = [p for p in operator.tensors if p.default is REQUIRED and p.is_read]
+    example = " ".join(f"{word_of(operator, p)} float16:2x3" for p in required)
 
     @command_options
     def check_operator(file: Path | None, product: str, products: str | None, as_json: bool, **given: Any) -> int:  # fmt: skip
@@ -67,13 +69,13 @@ def _described(
             tensor = parameter.is_tensor and isinstance(value, dict)
             values[parameter.name] = _tensor_of(value) if tensor else value
     for parameter in operator.parameters:
-        text = given.get(f"given_{parameter.python_name}")
+        text = given.get(f"given_{parameter.name}")
         if text is not None:
             values[parameter.name] = _tensor(text) if parameter.is_tensor else read_value(text)
     for parameter in operator.parameters:
         if parameter.name in values:
             continue
-        automatic = parameter.kind is Kind.OUTPUT or parameter.computed
+        automatic = parameter.computed or (parameter.is_tensor and not parameter.is_read)
         default = None if parameter.default is REQUIRED else parameter.default
         values[parameter.name] = AUTO if automatic else default
     return values, product
@@ -129,12 +131,7 @@ def _answer(operator: Operator, values: dict[str, Any], product: Product) -> dic
         error = operator.first_violation(call)
         if error is not None:
             raise error
-        output = operator.output.name
-        if call[output] is AUTO:
-            call.values[output] = Tensor(*operator.result(call))
-        operator.plan(call)
-        shape, dtype = call.tensor(output).shape, call.tensor(output).dtype.name
-        return answer | {"name": status_name(0), "output": {"dtype": dtype, "shape": shape}}
+        return answer | {"name": status_name(0), **_outputs(operator, call)}
     except AclnnError as error:
         row, _, rule = error.rule.partition(": ")
         fix = f"give {error.parameter} {error.expected}, in place of {error.got}"
@@ -142,6 +139,14 @@ def _answer(operator: Operator, values: dict[str, Any], product: Product) -> dic
             "status": error.status, "name": status_name(error.status), "row": row, "rule": rule,
             "parameter": error.parameter, "expected": error.expected, "got": error.got, "fix": fix,
         }  # fmt: skip
+
+
+def _outputs(operator: Operator, call: Call) -> dict[str, Any]:
+    """The output of a sound call; of several, each by its C name, and None for what is not computed."""
+    told: dict[str, Any] = {parameter.name: None for parameter in operator.outputs}
+    for name, (shape, dtype) in computed_by(operator, call).items():
+        told[name] = {"dtype": dtype.name, "shape": shape}
+    return {"output": told[operator.output.name]} if len(told) == 1 else {"outputs": told}
 
 
 def _show(answers: list[dict[str, Any]], as_json: bool, many: bool) -> None:
@@ -154,8 +159,12 @@ def _show(answers: list[dict[str, Any]], as_json: bool, many: bool) -> None:
     else:
         [answer] = answers
         say(f"{answer['operator']} (product {answer['product']}): status {answer['status']} {answer['name']}")  # fmt: skip
-        if "output" in answer:
-            say(f"  output   {answer['output']['dtype']}, shape {answer['output']['shape']}")
+        if answer["status"] == 0:
+            outputs = answer.get("outputs") or {"output": answer["output"]}
+            width = max(map(len, outputs))
+            for name, own in outputs.items():
+                about = f"{own['dtype']}, shape {own['shape']}" if own else "not computed"
+                say(f"  {name:<{width}}   {about}")
         else:
             rule = f"row {answer['row']}: {answer['rule']}" if answer["rule"] else "the C type"
             say(f"  rule     {rule}\n  expected {answer['parameter']}: {answer['expected']}")

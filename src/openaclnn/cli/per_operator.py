@@ -9,10 +9,10 @@ from typing import Any
 import click
 
 from openaclnn.core.declare import Operator
-from openaclnn.core.interface import Parameter
+from openaclnn.core.interface import Kind, Parameter, snake_case
 from openaclnn.operators import find_operator, registry
 
-__all__ = ["PerOperator", "option_of", "read_value"]
+__all__ = ["PerOperator", "option_of", "read_value", "word_of"]
 
 
 class PerOperator(click.Group):
@@ -34,13 +34,21 @@ class PerOperator(click.Group):
             raise click.UsageError(str(error.args[0])) from None
 
 
-def option_of(parameter: Parameter, metavar: str, choices: tuple[str, ...] = ()) -> click.Option:
+def word_of(operator: Operator, parameter: Parameter) -> str:
+    """A parameter's name on the line: the plain call's, but for several outputs, which that gives one name."""
+    several = parameter.kind is Kind.OUTPUT and operator.result_type is not None
+    name = snake_case(parameter.name) if several else parameter.python_name
+    return f"--{name.replace('_', '-')}"
+
+
+def option_of(
+    operator: Operator, parameter: Parameter, metavar: str, kind: Any = None
+) -> click.Option:
     """A parameter as an option: `--grad-output`, with the C name beside it."""
-    names = [f"--{parameter.python_name.replace('_', '-')}", f"--{parameter.name}"]
+    names = [word_of(operator, parameter), f"--{parameter.name}"]
     return click.Option(
-        [*dict.fromkeys(names), f"given_{parameter.python_name}"], metavar=metavar,
-        help="; ".join(part for part in (parameter.text, parameter.shape) if part),
-        type=click.Choice(choices) if choices else None,
+        [*dict.fromkeys(names), f"given_{parameter.name}"], metavar=metavar,
+        help="; ".join(part for part in (parameter.text, parameter.shape) if part), type=kind,
     )  # fmt: skip
 
 

@@ -8,14 +8,15 @@ from typing import Any
 import click
 import numpy as np
 
-from openaclnn.cli.per_operator import PerOperator, option_of, read_value
+from openaclnn.cli.per_operator import PerOperator, option_of, read_value, word_of
 from openaclnn.cli.say import command_options, progress, say, say_json
-from openaclnn.core.declare import Operator
-from openaclnn.core.interface import REQUIRED, Kind
+from openaclnn.core.call import product_of
+from openaclnn.core.declare import Made, Operator
+from openaclnn.core.interface import REQUIRED
 from openaclnn.engines.dispatch import ENGINES, use_engine
 from openaclnn.testing.chunks import run_in_chunks
 from openaclnn.testing.files import create, read_array, write_array
-from openaclnn.testing.goldens import result_of
+from openaclnn.testing.goldens import results_of
 from openaclnn.testing.sources import SUFFIXES, FileError
 
 __all__ = ["run"]
@@ -24,34 +25,43 @@ _CHUNK = 1 << 24
 
 
 def _make(operator: Operator) -> click.Command:
-    tensors = [p for p in operator.parameters if p.kind is Kind.TENSOR]
     options: list[click.Parameter] = []
+    place = click.Path(dir_okay=False, path_type=Path)
     for parameter in operator.parameters:
-        if parameter.kind is not Kind.OUTPUT:
-            metavar = "FILE" if parameter.is_tensor else "VALUE"
-            options.append(option_of(parameter, metavar, parameter.choices))
+        if not parameter.is_tensor:
+            kind = click.Choice(parameter.choices) if parameter.choices else None
+            options.append(option_of(operator, parameter, "VALUE", kind))
+        elif parameter.is_read:
+            options.append(option_of(operator, parameter, "FILE"))
+        elif operator.result_type is not None:
+            options.append(option_of(operator, parameter, "FILE", place))
+    if operator.result_type is None:
+        options.append(
+            click.Option(["--out"], required=True, type=place, help="The file to write.")
+        )
     options += [
-        click.Option(["--out"], required=True, type=click.Path(dir_okay=False, path_type=Path), help="The file to write."),
         click.Option(["--force"], is_flag=True, help="Write over a file that is there."),
         click.Option(["--product"], help="Check against this product."),
         click.Option(["--engine"], type=click.Choice(list(ENGINES)), help="Compute with this engine."),
         click.Option(["--chunk"], type=click.IntRange(1), default=_CHUNK, show_default=True, help="Elements computed together, where the operator allows pieces."),
     ]  # fmt: skip
-    required = [p for p in tensors if p.default is REQUIRED]
-    example = " ".join(f"--{p.python_name.replace('_', '-')} {p.python_name}.npy" for p in required)
+    required = [p for p in operator.tensors if p.default is REQUIRED and p.is_read]
+    written = operator.outputs if operator.result_type is not None else ()
+    words = [word_of(operator, p) for p in (*required, *written)] + ["--out"] * (not written)
+    example = " ".join(f"{word} {word[2:].replace('-', '_')}.npy" for word in words)
 
     @command_options
-    def run_operator(out: Path, force: bool, product: str | None, engine: str | None, chunk: int, as_json: bool, **given: Any) -> int:  # fmt: skip
-        arguments = _arguments(operator, given)
+    def run_operator(force: bool, product: str | None, engine: str | None, chunk: int, as_json: bool, **given: Any) -> int:  # fmt: skip
+        arguments, files = _arguments(operator, given), _files(operator, given)
         if engine is None:
-            return _run(operator, arguments, out, force, product, chunk, as_json)
+            return _run(operator, arguments, files, force, product, chunk, as_json)
         with use_engine(engine):
-            return _run(operator, arguments, out, force, product, chunk, as_json)
+            return _run(operator, arguments, files, force, product, chunk, as_json)
 
     return click.Command(
         operator.python_name, callback=run_operator,
         params=[*options, *getattr(run_operator, "__click_params__", [])],
-        help=f"{operator.summary}\n\n\b\n{operator.formula}\n\n\b\nExample:\n  openaclnn run {operator.python_name} {example} --out out.npy",
+        help=f"{operator.summary}\n\n\b\n{operator.formula}\n\n\b\nExample:\n  openaclnn run {operator.python_name} {example}",
     )  # fmt: skip
 
 
@@ -59,10 +69,12 @@ def _arguments(operator: Operator, given: dict[str, Any]) -> dict[str, Any]:
     """The plain call's arguments from options; a tensor may be a number."""
     found: dict[str, Any] = {}
     for parameter in operator.parameters:
-        text = given.get(f"given_{parameter.python_name}")
+        if parameter.is_tensor and not parameter.is_read:
+            continue
+        text = given.get(f"given_{parameter.name}")
         if text is None:
-            if parameter.default is REQUIRED and parameter.kind is not Kind.OUTPUT:
-                raise click.UsageError(f"--{parameter.python_name.replace('_', '-')} is missing: {parameter.text}")  # fmt: skip
+            if parameter.default is REQUIRED:
+                raise click.UsageError(f"{word_of(operator, parameter)} is missing: {parameter.text}")  # fmt: skip
         elif parameter.is_tensor:
             number = read_value(text)
             isnumber = isinstance(number, (int, float)) and not isinstance(number, bool)
@@ -72,33 +84,78 @@ def _arguments(operator: Operator, given: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
+def _files(operator: Operator, given: dict[str, Any]) -> dict[str, Path]:
+    """The files to write by the outputs' C names; of several outputs, those that are wanted."""
+    if operator.result_type is None:
+        return {operator.output.name: given["out"]}
+    named = {p.name: given.get(f"given_{p.name}") for p in operator.outputs}
+    files = {name: path for name, path in named.items() if path is not None}
+    if not files:
+        words = ", ".join(word_of(operator, parameter) for parameter in operator.outputs)
+        raise click.UsageError(f"a file to write is expected: {words}")
+    if len(set(files.values())) < len(files):
+        raise click.UsageError("each output is written to a file of its own")
+    return files
+
+
 def _run(
-    operator: Operator, arguments: dict[str, Any], out: Path, force: bool, product: str | None,
+    operator: Operator, arguments: dict[str, Any], files: dict[str, Path], force: bool, product: str | None,
     chunk: int, as_json: bool,
 ) -> int:  # fmt: skip
-    if out.exists() and not force:
-        raise FileError(f"{out} is there already; --force writes over it")
-    if out.suffix.lower() not in SUFFIXES:
-        raise FileError(f"{out}: a file named {', '.join(SUFFIXES)} is expected")
-    shape, dtype = result_of(operator, arguments)
-    # Under another name until it is whole: nobody finds half a file, and an input may be the output.
-    part = out.with_name(f".{out.stem}.part{out.suffix}")
+    for out in files.values():
+        if out.exists() and not force:
+            raise FileError(f"{out} is there already; --force writes over it")
+        if out.suffix.lower() not in SUFFIXES:
+            raise FileError(f"{out}: a file named {', '.join(SUFFIXES)} is expected")
+    made = results_of(operator, arguments, product_of(operator, product))
+    for name in files.keys() - made.keys():
+        raise click.UsageError(
+            f"{word_of(operator, operator[name])}: this call does not compute it"
+        )
+    # Under other names until they are whole: nobody finds half a file, and an input may be an output.
+    parts = {name: out.with_name(f".{out.stem}.part{out.suffix}") for name, out in files.items()}
     try:
-        mapped = create(part, shape, dtype.numpy)
-        result = np.empty(shape, dtype.numpy) if mapped is None else np.asarray(mapped)
-        with progress("computing", result.size) as done:
-            pieces = run_in_chunks(operator, arguments, result, chunk, product, done)
-        if mapped is None:
-            write_array(part, result)
-        del mapped
-        part.replace(out)
+        results, pieces = _compute(operator, arguments, made, parts, product, chunk)
+        for name, result in results.items():
+            write_array(parts[name], result)
+        for name, part in parts.items():
+            part.replace(files[name])
     finally:
-        part.unlink(missing_ok=True)
-    if as_json:
-        say_json({"out": str(out), "dtype": dtype.name, "shape": shape, "in_pieces": pieces})
-    else:
-        say(f"{out}: {dtype.name}, shape {shape}")
+        for part in parts.values():
+            part.unlink(missing_ok=True)
+    _show(operator, files, made, pieces, as_json)
     return 0
+
+
+def _compute(
+    operator: Operator, arguments: dict[str, Any], made: dict[str, Made], parts: dict[str, Path],
+    product: str | None, chunk: int,
+) -> tuple[dict[str, Any], bool]:  # fmt: skip
+    """Fill the files that can be mapped; the results of the others, and whether it went in pieces."""
+    places, left = {}, {}
+    for name, (shape, dtype) in made.items():
+        mapped = create(parts[name], shape, dtype.numpy) if name in parts else None
+        places[name] = np.empty(shape, dtype.numpy) if mapped is None else np.asarray(mapped)
+        if mapped is None and name in parts:
+            left[name] = places[name]
+    with progress("computing", sum(place.size for place in places.values())) as done:
+        outputs = [places.get(parameter.name) for parameter in operator.outputs]
+        return left, run_in_chunks(operator, arguments, outputs, chunk, product, done)
+
+
+def _show(
+    operator: Operator, files: dict[str, Path], made: dict[str, Made], pieces: bool, as_json: bool
+) -> None:
+    told = {
+        name: {"out": str(out), "dtype": made[name][1].name, "shape": made[name][0]}
+        for name, out in files.items()
+    }
+    if as_json:
+        one = told[operator.output.name] if operator.result_type is None else {"outputs": told}
+        say_json(one | {"in_pieces": pieces})
+        return
+    for each in told.values():
+        say(f"{each['out']}: {each['dtype']}, shape {each['shape']}")
 
 
 @click.group(cls=PerOperator, make=_make)

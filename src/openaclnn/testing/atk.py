@@ -53,7 +53,7 @@ def _case(entry: dict[str, Any], name: str, identity: str, place: str, number: i
     attributes: dict[str, Any] = {}
     for parameter, given in _matched(operator, inputs):
         try:
-            if parameter.kind is Kind.TENSOR:
+            if parameter.is_read:
                 tensors[parameter.name] = _tensor(given)
             else:
                 attributes[parameter.name] = _value(parameter, given)
@@ -71,13 +71,13 @@ def _matched(
     operator: Operator, inputs: list[dict[str, Any]]
 ) -> list[tuple[Parameter, dict[str, Any]]]:
     """Inputs by place where all are there, else by name."""
-    parameters = [p for p in operator.parameters if p.kind is not Kind.OUTPUT]
+    parameters = [p for p in operator.parameters if p.is_read or not p.is_tensor]
     if len(inputs) == len(parameters):
         return list(zip(parameters, inputs, strict=True))
     found = []
     for given in inputs:
         parameter = parameter_named(operator, str(given.get("name", "")))
-        if parameter is None or parameter.kind is Kind.OUTPUT:
+        if parameter is None or parameter not in parameters:
             names = ", ".join(p.name for p in parameters)
             raise ValueError(f"inputs: {given.get('name')!r} is none of {names}")
         found.append((parameter, given))

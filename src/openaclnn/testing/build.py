@@ -16,6 +16,7 @@ from openaclnn.core.plan import Plan
 from openaclnn.core.products import PRODUCTS, Product
 from openaclnn.core.tensor import Scalar, Tensor
 from openaclnn.testing.case import Case, Drawn, TensorSpec
+from openaclnn.testing.chunks import out_of
 from openaclnn.testing.distribution import DEFAULT, Distribution, draw_array, generator
 from openaclnn.testing.files import read_array
 from openaclnn.testing.sources import Source
@@ -28,34 +29,38 @@ _CANARY = b"\xa5"
 
 @dataclass
 class Built:
-    """A sound case with its data: arguments in C order, those of the plain call, and the output to be written."""
+    """A sound case with its data: arguments in C order, those of the plain call, and the outputs to be written."""
 
     operator: Operator
     values: list[Any]  # tensors as descriptors of the arrays
-    arguments: dict[str, Any]  # by Python name, without the output
-    out: Array
+    arguments: dict[str, Any]  # by Python name, without what is only written
+    outputs: dict[str, Array]  # by C name; what is written in place is an argument too
+
+    @property
+    def whole(self) -> dict[str, Any]:
+        """The plain call's arguments, `out` among them."""
+        return self.arguments | out_of(self.operator, list(self.outputs.values()))
 
 
 def build(case: Case, seed: int, product: Product) -> Built:
     """Check a case and draw its data; AclnnError where the operator, or the product, refuses it."""
     operator = case.operator
     numbers = {p.name: _attribute(case, p, seed) for p in operator.parameters if not p.is_tensor}
-    plan, output = _checked(operator, case, numbers, product)
-    arrays = {
-        p.name: _tensor(case, p, seed, plan) for p in operator.parameters if p.kind is Kind.TENSOR
-    }
-    out = output.view(_CANARY)
+    plan, specs = _checked(operator, case, numbers, product)
+    arrays = {p.name: _tensor(case, p, seed, plan) for p in operator.parameters if p.is_read}
+    arguments = {operator[name].python_name: value for name, value in (arrays | numbers).items()}
+    made = {p.name: specs[p.name].view(_CANARY) for p in operator.outputs if not p.in_place}
+    arrays |= made
     values: list[Any] = []
     for parameter in operator.parameters:
-        if parameter.kind is Kind.OUTPUT:
-            values.append(_described(out, output))
-        elif parameter.kind is Kind.TENSOR:
-            array, spec = arrays[parameter.name], case.tensors.get(parameter.name)
+        if parameter.is_tensor:
+            array = arrays[parameter.name]
+            spec = specs.get(parameter.name) or case.tensors.get(parameter.name)
             values.append(None if array is None or spec is None else _described(array, spec))
         else:
             values.append(numbers[parameter.name])
-    arguments = {operator[name].python_name: value for name, value in (arrays | numbers).items()}
-    return Built(operator, values, arguments, out)
+    outputs = {p.name: array for p in operator.outputs if (array := arrays[p.name]) is not None}
+    return Built(operator, values, arguments, outputs)
 
 
 def _described(array: Array, spec: TensorSpec) -> Tensor:
@@ -66,28 +71,28 @@ def _described(array: Array, spec: TensorSpec) -> Tensor:
 
 def _checked(
     operator: Operator, case: Case, numbers: dict[str, Any], product: Product
-) -> tuple[Plan, TensorSpec]:
-    """The plan of a sound case, and its output: the case's own, or what the operator would make."""
+) -> tuple[Plan, dict[str, TensorSpec]]:
+    """The plan of a sound case, and its outputs: the case's own, or what the operator would make."""
     specs = [case.tensors.get(p.name) if p.is_tensor else None for p in operator.parameters]
     values = [
         (None if spec is None else spec.descriptor()) if p.is_tensor else numbers[p.name]
         for p, spec in zip(operator.parameters, specs, strict=True)
     ]
-    name = operator.output.name
-    given = case.tensors.get(name)
     for profile in dict.fromkeys((product, PRODUCTS[0])):  # computed with everything there is
         call = bind_arguments(operator, values, profile)
-        if name not in case.tensors:
-            call.values[name] = AUTO
         for parameter in operator.parameters:
-            if parameter.computed and parameter.name not in case.tensors:
+            made = parameter.computed or (parameter.is_tensor and not parameter.is_read)
+            if made and parameter.name not in case.tensors:
                 call.values[parameter.name] = AUTO
         error = operator.first_violation(call)
         if error is not None:
             raise error
-    output = given if given is not None else TensorSpec(*operator.result(call))
-    call.values[name] = output.descriptor()
-    return operator.plan(call), output
+    outputs = {
+        parameter.name: case.tensors.get(parameter.name) or TensorSpec(*own)
+        for parameter, own in zip(operator.outputs, operator.results(call), strict=True)
+    }
+    call.values |= {name: spec.descriptor() for name, spec in outputs.items()}
+    return operator.plan(call), outputs
 
 
 def _rng(case: Case, parameter: Parameter, seed: int) -> np.random.Generator:

@@ -13,7 +13,7 @@ import numpy as np
 
 from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import DType
-from openaclnn.core.interface import Interface, Parameter
+from openaclnn.core.interface import Interface, Kind, Parameter
 from openaclnn.core.tensor import Format, Tensor, extent
 from openaclnn.operators import find_operator
 from openaclnn.testing.distribution import Distribution
@@ -104,10 +104,10 @@ class Case:
     tensors: Mapping[str, TensorSpec | None]
     attributes: Mapping[str, Any] = field(default_factory=dict)
     identity: str = ""  # the list's own id
-    tolerance: tuple[float, float] | None = None  # rtol, ptol
+    tolerances: tuple[tuple[float, float], ...] = ()  # (rtol, ptol) of each output, or of all
     atol: float | None = None
     products: tuple[str, ...] = ()
-    golden: Path | None = None
+    goldens: tuple[Path | None, ...] = ()  # of each output, in C order
     enabled: bool = True
 
     @property
@@ -138,4 +138,12 @@ def _plain(name: str) -> str:
 
 def parameter_named(operator: Interface, name: str) -> Parameter | None:
     """A parameter by its C or Python name, whatever its case and underscores; lists are not exact about them."""
-    return next((p for p in operator.parameters if _plain(name) in (_plain(p.name), _plain(p.python_name))), None)  # fmt: skip
+    for parameter in operator.parameters:
+        own = {_plain(parameter.name)}
+        if parameter.kind is not Kind.OUTPUT or operator.result_type is None:
+            own.add(_plain(parameter.python_name))
+        else:
+            own.add(_plain(parameter.field))
+        if _plain(name) in own:
+            return parameter
+    return None

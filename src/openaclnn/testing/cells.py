@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from openaclnn.core.interface import Kind, Parameter
+from openaclnn.core.interface import Parameter
 from openaclnn.testing.literals import read_literal
 from openaclnn.testing.tables import CellError, Row
 from openaclnn.testing.words import number_of
@@ -53,13 +53,24 @@ class Cells:
         text = self.row.get(column)
         return otherwise if text is None else text.lower() not in ("false", "0")
 
-    def tolerance(self, column: str) -> tuple[float, float] | None:
-        """(rtol, ptol), alone or as the first output's."""
+    def tolerances(self, column: str) -> tuple[tuple[float, float], ...]:
+        """(rtol, ptol), alone or one for each output."""
         given = self.literal(column)
-        pair = given if is_pair(given) else entry(given, 0, None)
-        if given is not None and not is_pair(pair):
+        if given is None:
+            return ()
+        pairs = [given] if is_pair(given) or not isinstance(given, (tuple, list)) else given
+        if not pairs or not all(is_pair(pair) for pair in pairs):
             raise CellError(column, f"(rtol, ptol) is expected, not {given!r}")
-        return None if given is None else (number_of(pair[0]), number_of(pair[1]))
+        return tuple((number_of(pair[0]), number_of(pair[1])) for pair in pairs)
+
+    def names(self, column: str) -> tuple[str | None, ...]:
+        """Names of files, one or several, None among them."""
+        given = self.literal_or_word(column)
+        listed = given if isinstance(given, (tuple, list)) else [given]
+        for each in listed:
+            if each is not None and not isinstance(each, str):
+                raise CellError(column, f"a file's name is expected, not {each!r}")
+        return tuple(listed)
 
     def per_tensor(
         self,
@@ -77,7 +88,7 @@ class Cells:
         given = self.literal_or_word(column)
         if given is None:
             return {}
-        inputs = [p for p in parameters if p.kind is not Kind.OUTPUT]
+        inputs = [p for p in parameters if p.is_read]
         if not isinstance(given, (tuple, list)) or (is_pair(given) and numbers != "each"):
             if numbers == "none":
                 raise CellError(column, f"an entry for each tensor is expected, not {given!r}")
@@ -86,7 +97,8 @@ class Cells:
         more = self.literal_or_word(outputs) if outputs else None
         if more is not None:
             missing = [None] * (len(inputs) - len(values))
-            values += [*missing, entry(more, 0, None)]
+            made = len(parameters) - len(inputs)
+            values += [*missing, *(entry(more, number, None) for number in range(made))]
         for which in (parameters, inputs, [p for p in parameters if p.name not in valued]):
             if len(values) == len(which):
                 return {p.name: value for p, value in zip(which, values, strict=True)}

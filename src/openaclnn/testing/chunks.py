@@ -4,7 +4,7 @@ memory, and for oracles whose float64 in between should stay small."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,9 +13,9 @@ import numpy as np
 import openaclnn
 from openaclnn.core.declare import Operator
 from openaclnn.core.plan import Plan
-from openaclnn.testing.goldens import plan_of
+from openaclnn.testing.goldens import by_output, plan_of
 
-__all__ = ["oracle_in_chunks", "run_in_chunks"]
+__all__ = ["oracle_in_chunks", "out_of", "run_in_chunks"]
 
 Array = np.ndarray[Any, Any]
 _ORACLE = 1 << 16  # elements: their float64 stay in a core's cache
@@ -24,43 +24,62 @@ _ORACLE = 1 << 16  # elements: their float64 stay in a core's cache
 def run_in_chunks(
     operator: Operator,
     arguments: Mapping[str, Any],
-    out: Array,
+    outputs: Sequence[Array | None],
     elements: int,
     product: str | None = None,
     done: Callable[[int], None] = lambda count: None,
 ) -> bool:
-    """Run a plain call into `out` in pieces of about so many elements; all at once, and False, where that cannot be.
+    """Run a plain call into its outputs in pieces of about so many elements; all at once, and False, where that cannot
+    be. None stands for an output that is not computed.
 
     The bits are those of the whole call: pieces are taken only where every element has its value without the others, so
     not for a mean.
     """
     function = getattr(openaclnn, operator.python_name)
-    found = _cut(operator, arguments, out.shape, elements) if out.flags.c_contiguous else None
+    if operator.output.in_place:
+        [memory] = outputs
+        assert memory is not None
+        own = operator.output.python_name
+        memory[...] = arguments[own]
+        arguments = {**arguments, own: memory}
+    places = [place for place in outputs if place is not None]
+    size = sum(place.size for place in places)
+    dense = all(place.flags.c_contiguous for place in places)
+    shapes = [place.shape for place in places]
+    found = _cut(operator, arguments, shapes, elements) if dense else None
     if found is None:
-        function(**arguments, out=out, product=product)
-        done(out.size)
+        function(**arguments, **out_of(operator, outputs), product=product)
+        done(size)
         return False
-    target = found.of(out)
+    targets = [None if place is None else found.of(place) for place in outputs]
     for where, part in found.pieces():
-        piece = target[where]
-        function(**part, out=piece, product=product)
-        done(piece.size)
+        pieces = [None if target is None else target[where] for target in targets]
+        function(**part, **out_of(operator, pieces), product=product)
+        done(sum(piece.size for piece in pieces if piece is not None))
     return True
 
 
+def out_of(operator: Operator, outputs: Sequence[Array | None]) -> dict[str, Any]:
+    """The plain call's `out` for these outputs; an operator that works in place has none."""
+    if operator.output.in_place:
+        return {}
+    return {"out": outputs[0] if operator.result_type is None else tuple(outputs)}
+
+
 def oracle_in_chunks(
-    operator: Operator, arguments: Mapping[str, Any], shape: tuple[int, ...]
-) -> Array:
-    """The oracle's answer, of this shape."""
-    found = _cut(operator, arguments, shape, _ORACLE)
+    operator: Operator, arguments: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]
+) -> dict[str, Array]:
+    """The oracle's answers, by the outputs' C names, as are the shapes; what is not computed is not among them."""
+    found = _cut(operator, arguments, list(shapes.values()), _ORACLE)
     if found is None:
-        whole: Array = operator.oracle(**arguments)
-        return whole
-    answer = np.empty(shape)
-    target = found.of(answer)
+        return by_output(operator, operator.oracle(**arguments))
+    answers: dict[str, Array] = {}
     for where, part in found.pieces():
-        target[where] = operator.oracle(**part)
-    return answer
+        for name, own in by_output(operator, operator.oracle(**part)).items():
+            if name not in answers:
+                answers[name] = np.empty(shapes[name])
+            found.of(answers[name])[where] = own
+    return answers
 
 
 @dataclass(frozen=True)
@@ -84,14 +103,20 @@ class _Cut:
 
 
 def _cut(
-    operator: Operator, arguments: Mapping[str, Any], shape: tuple[int, ...], elements: int
+    operator: Operator,
+    arguments: Mapping[str, Any],
+    shapes: Sequence[tuple[int, ...]],
+    elements: int,
 ) -> _Cut | None:
-    """None where the call is small, or must be made whole."""
+    """None where the call is small, or must be made whole: one result is of all elements."""
+    shape = max(shapes, key=math.prod)
     size = math.prod(shape)
     if size <= elements:
         return None
-    plan, _ = plan_of(operator, dict(arguments))
-    if plan.empty or plan.reciprocal or plan.numbers.get("mean"):
+    plan = plan_of(operator, arguments)
+    if plan.empty or plan.reciprocal or plan.reduction or plan.numbers.get("mean"):
+        return None
+    if plan.class_axis == 0 or any(operand.role == "single" for operand in plan.outputs):
         return None
     sliced = _sliced(operator, arguments, shape, plan)
     if not sliced:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from openaclnn.testing.limits import (
 )
 from openaclnn.testing.rules import Rules, chosen, faults
 
-__all__ = ["BadElement", "Comparison", "compare", "judge"]
+__all__ = ["BadElement", "Comparison", "compare", "judge", "worst"]
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,7 @@ class Comparison:
     figures: dict[str, float] | None = None
     ulp_histogram: tuple[tuple[str, int], ...] = ()
     first_bad: tuple[BadElement, ...] = ()
+    output: str = ""  # which of several it is of
 
     def __bool__(self) -> bool:
         return self.passed
@@ -58,7 +59,8 @@ class Comparison:
 
     def __str__(self) -> str:
         verdict = "passed" if self.passed else "failed"
-        lines = [f"{verdict}: {self.standard}, {self.dtype}, shape {self.shape}"]
+        own = f"{self.output}, " if self.output else ""
+        lines = [f"{verdict}: {own}{self.standard}, {self.dtype}, shape {self.shape}"]
         lines += [f"  {reason}" for reason in self.reasons]
         for each in self.first_bad:
             lines.append(
@@ -88,9 +90,40 @@ def compare(
     (the share of elements that may be off) and `limit` take the place of the standard's own numbers. Golden values of a
     wider type are rounded to the output's for close and binary alone, whose bounds are smaller than that; those that
     overflow it are infinite for all. Integers must be equal.
+
+    Several outputs, as named tuples, are compared each with its own; the answer is that of the worst.
     """
     rules = Rules(standard, rtol, atol, ptol, limit, level)
+    if hasattr(golden, "_fields"):
+        return _compare_each(actual, golden, third, rules, dtype, positions)
     return judge(to_numpy(actual), to_numpy(golden), third, rules, dtype, positions)
+
+
+def _compare_each(
+    actual: Any, golden: Any, third: Any, rules: Rules, dtype: str | DType | None, kept: int
+) -> Comparison:
+    if not isinstance(actual, tuple) or len(actual) != len(golden):
+        raise ValueError(f"{len(golden)} outputs are expected: {', '.join(golden._fields)}")
+    found = {}
+    others = (None,) * len(golden) if third is None else third
+    for name, own, known, other in zip(golden._fields, actual, golden, others, strict=True):
+        if known is None:
+            continue  # not computed
+        if own is None:
+            raise ValueError(f"the output {name} is missing")
+        found[name] = judge(to_numpy(own), to_numpy(known), other, rules, dtype, kept)
+    return worst(found)
+
+
+def worst(found: Mapping[str, Comparison]) -> Comparison:
+    """The comparison of several outputs that decides: one that failed, else the one with the largest error."""
+
+    def rank(name: str) -> tuple[bool, float, float]:
+        own = found[name]
+        return own.passed, -own.bad / max(own.count, 1), -(own.figures or {}).get("max_ulp", 0.0)
+
+    name = min(found, key=rank)
+    return replace(found[name], output=name)
 
 
 def judge(

@@ -10,7 +10,6 @@ import numpy as np
 
 from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import DType, dtype_of_name, dtype_of_numpy
-from openaclnn.core.interface import Kind
 from openaclnn.testing.distribution import Distribution, draw_array, generator
 from openaclnn.testing.goldens import operator_of, plan_of
 
@@ -78,7 +77,7 @@ def draw(
 
 def _floating(operator: Operator, arguments: Mapping[str, Any]) -> dict[str, Array]:
     """The floating tensors among the arguments."""
-    names = [p.python_name for p in operator.parameters if p.kind is Kind.TENSOR]
+    names = [p.python_name for p in operator.parameters if p.is_read]
     arrays = {
         name: arguments[name] for name in names if isinstance(arguments.get(name), np.ndarray)
     }
@@ -109,7 +108,7 @@ def _redraw(
 
 def _fill_unread(operator: Operator, arguments: dict[str, Any], seed: int) -> None:
     """Tensors that no kernel reads may come without values; files of them must be the same every time."""
-    plan, _ = plan_of(operator, arguments)
+    plan = plan_of(operator, arguments)
     read = {operator[each.parameter].python_name for each in plan.inputs}
     for number, (name, array) in enumerate(_floating(operator, arguments).items()):
         if name not in read:
@@ -168,7 +167,7 @@ def _tie(arrays: list[Array], rng: np.random.Generator) -> None:
 def _mark_targets(
     operator: Operator, arguments: dict[str, Any], special: Sequence[str], rng: np.random.Generator
 ) -> None:
-    plan, _ = plan_of(operator, arguments)
+    plan = plan_of(operator, arguments)
     if plan.targets < 0:
         return
     name = operator[plan.inputs[plan.targets].parameter].python_name

@@ -8,7 +8,8 @@ import numpy as np
 
 from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import dtype_of_numpy
-from openaclnn.core.interface import Kind, Parameter
+from openaclnn.core.interface import Kind, Parameter, snake_case
+from openaclnn.testing.goldens import places_of, results_of
 
 __all__ = ["LANGUAGES", "example_of"]
 
@@ -45,6 +46,16 @@ static aclTensor *tensor(const void *values, size_t bytes, aclDataType type, con
     return aclCreateTensor(shape, rank, type, {null}, 0, ACL_FORMAT_ND, shape, rank, *data);
 }}
 
+static void show(const char *name, const void *data, float *values, size_t bytes)
+{{
+    CHECK(aclrtMemcpy(values, bytes, data, bytes, ACL_MEMCPY_DEVICE_TO_HOST));
+    printf("%s:", name);
+    for (size_t i = 0; i < bytes / sizeof(values[0]); i++) {{
+        printf(" %g", (double)values[i]);
+    }}
+    printf("\\n");
+}}
+
 int main({void})
 {{
     aclrtStream stream = {null};
@@ -64,10 +75,7 @@ int main({void})
     CHECK({name}(workspace, workspaceSize, executor, stream));
     CHECK(aclrtSynchronizeStream(stream));
 
-    CHECK(aclrtMemcpy({out}Values, sizeof({out}Values), {out}Data, sizeof({out}Values), ACL_MEMCPY_DEVICE_TO_HOST));
-    for (size_t i = 0; i < sizeof({out}Values) / sizeof({out}Values[0]); i++) {{
-        printf("%g%s", (double){out}Values[i], i + 1 < sizeof({out}Values) / sizeof({out}Values[0]) ? " " : "\\n");
-    }}
+{shown}
 
 {releases}
     if (workspace != {null}) {{
@@ -89,18 +97,18 @@ import openaclnn
 from openaclnn import acl, aclnn
 
 {assignments}
+{places}
 
 result = openaclnn.{python}({keywords})
 print(result)
 
-out = np.empty_like(result)
 status, workspace_size, executor = aclnn.{name}GetWorkspaceSize(
     {positional}
 )
 assert status == 0, aclnn.aclGetRecentErrMsg()
 assert aclnn.{name}(None, workspace_size, executor, None) == 0
 assert acl.aclrtSynchronizeStream(None) == 0
-assert (out == result).all()
+{comparisons}
 '''
 
 _CMAKE = """\
@@ -131,26 +139,37 @@ def _c_program(operator: Operator, given: dict[str, Any], plus: bool) -> str:
     declarations: list[str] = []
     releases: list[str] = []
     arguments = [
-        _c_argument(p, _value(operator, p, given), null, declarations, releases)
-        for p in operator.parameters
+        _c_argument(p, value, null, declarations, releases)
+        for p, value in zip(operator.parameters, _values(operator, given), strict=True)
+    ]
+    shown = [
+        f'show("{name}", {name}Data, {name}Values, sizeof({name}Values));'
+        for name in results_of(operator, given)
     ]
     return _PROGRAM.format(
         name=operator.name, python=operator.python_name, header=operator.header, null=null,
         file=operator.python_name + (".cpp" if plus else ".c"), compiler="c++" if plus else "cc",
         stdio="cstdio" if plus else "stdio.h", stdlib="cstdlib" if plus else "stdlib.h",
-        void="" if plus else "void", out=operator.output.name,
+        void="" if plus else "void",
         declarations="\n".join(f"    {line}" for line in declarations),
         releases="\n".join(f"    {line}" for line in releases), arguments=", ".join(arguments),
+        shown="\n".join(f"    {line}" for line in shown),
     )  # fmt: skip
 
 
-def _value(operator: Operator, parameter: Parameter, given: dict[str, Any]) -> Any:
-    if parameter.kind is Kind.OUTPUT:
-        return np.zeros(np.shape(operator.samples[0].expected), np.float32)
-    value = given.get(parameter.python_name, parameter.default)
-    if parameter.choices and parameter.kind is Kind.INT64 and isinstance(value, str):
-        return parameter.choices.index(value)
-    return value
+def _values(operator: Operator, given: dict[str, Any]) -> list[Any]:
+    """Phase one's arguments; what is only written as zeros."""
+    places = places_of(operator, given)
+    values = []
+    for parameter in operator.parameters:
+        value = given.get(parameter.python_name, parameter.default)
+        if parameter.is_tensor and not parameter.is_read:
+            shape, dtype = places[parameter.name]
+            value = np.zeros(shape, dtype.numpy)
+        elif parameter.choices and parameter.kind is Kind.INT64 and isinstance(value, str):
+            value = parameter.choices.index(value)
+        values.append(value)
+    return values
 
 
 def _c_argument(
@@ -203,17 +222,28 @@ def _python(operator: Operator, given: dict[str, Any]) -> str:
     for name, value in given.items():
         if isinstance(value, np.ndarray):
             lines.append(f"{_variable(name)} = np.array({value.tolist()!r}, np.{value.dtype})")
-    positional = []
-    for parameter in operator.parameters:
-        value = _value(operator, parameter, given)
-        own = isinstance(value, np.ndarray) and parameter.kind is not Kind.OUTPUT
-        positional.append("out" if parameter.kind is Kind.OUTPUT else _variable(parameter.python_name) if own else repr(value))  # fmt: skip
+    positional, places, comparisons = [], [], []
+    computed = results_of(operator, given)
+    for parameter, value in zip(operator.parameters, _values(operator, given), strict=True):
+        if parameter.kind is Kind.OUTPUT:
+            name = snake_case(parameter.name) if operator.result_type else "out"
+            own = f"{_variable(parameter.python_name)}.copy()"
+            empty = f"np.empty({value.shape}, np.{value.dtype})"
+            places.append(f"{name} = {own if parameter.in_place else empty}")
+            result = f"result.{parameter.field}" if operator.result_type else "result"
+            if parameter.name in computed:
+                comparisons.append(f"assert ({name} == {result}).all()")
+            positional.append(name)
+        else:
+            array = isinstance(value, np.ndarray)
+            positional.append(_variable(parameter.python_name) if array else repr(value))
     keywords = [
         f"{n}={_variable(n) if isinstance(v, np.ndarray) else repr(v)}" for n, v in given.items()
     ]
     return _PYTHON.format(
         name=operator.name, python=operator.python_name, assignments="\n".join(lines),
-        keywords=", ".join(keywords), positional=", ".join(positional),
+        keywords=", ".join(keywords), positional=", ".join(positional), places="\n".join(places),
+        comparisons="\n".join(comparisons),
     )  # fmt: skip
 
 

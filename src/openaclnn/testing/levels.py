@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 
 from openaclnn.core.declare import Operator
-from openaclnn.core.interface import Kind
 from openaclnn.core.tensor import Tensor
 from openaclnn.testing.build import Built
-from openaclnn.testing.goldens import operator_of, result_of
+from openaclnn.testing.goldens import operator_of, places_of
 from openaclnn.testing.recipe import AMOUNTS, Recipe
 
 __all__ = ["LevelCase", "level_cases"]
@@ -46,18 +45,24 @@ class LevelCase:
         return 4 * self.recipe.elements
 
     def built(self) -> Built:
-        """Its data, and an output to be written."""
+        """Its data, and outputs to be written."""
         operator, given = self.operator, self.recipe.arguments(self.number)
         arguments = {n: v for n, v in (operator.plain_defaults | given).items() if n != "out"}
-        shape, dtype = result_of(operator, given)
-        out = np.full(shape, np.nan).astype(dtype.numpy)
-        return Built(operator, _in_c_order(operator, arguments, out), arguments, out)
+        outputs = {
+            name: np.full(shape, np.nan).astype(dtype.numpy)
+            for name, (shape, dtype) in places_of(operator, given).items()
+        }
+        if operator.output.in_place:
+            outputs = {operator.output.name: arguments[operator.output.python_name]}
+        return Built(operator, _in_c_order(operator, arguments, outputs), arguments, outputs)
 
 
-def _in_c_order(operator: Operator, arguments: dict[str, Any], out: Any) -> list[Any]:
+def _in_c_order(
+    operator: Operator, arguments: dict[str, Any], outputs: dict[str, Any]
+) -> list[Any]:
     values = []
     for parameter in operator.parameters:
-        value = out if parameter.kind is Kind.OUTPUT else arguments[parameter.python_name]
+        value = outputs.get(parameter.name, arguments.get(parameter.python_name))
         if parameter.is_tensor and value is not None:
             value = Tensor.from_numpy(np.asarray(value))
         values.append(value)

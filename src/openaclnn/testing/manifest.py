@@ -13,8 +13,9 @@ import numpy as np
 from openaclnn.core.dtypes import dtype_of_numpy
 from openaclnn.core.tensor import Scalar
 from openaclnn.core.version import __version__
+from openaclnn.operators import find_operator
 from openaclnn.testing.files import write_array
-from openaclnn.testing.goldens import golden
+from openaclnn.testing.goldens import by_output, golden
 from openaclnn.testing.recipe import Recipe
 from openaclnn.testing.sources import FileError
 
@@ -56,16 +57,23 @@ def write_cases(
 def write_one(
     folder: Path, operator: str, arguments: dict[str, Any], formats: Sequence[str]
 ) -> dict[str, Any]:
-    """Write one case; returns its attributes, and its files with dtype, shape and hash."""
+    """Write one case; returns its attributes, and its files with dtype, shape and hash.
+
+    Golden files are `golden` and `golden_float64`; of several outputs, `golden_<name>` and `golden_<name>_float64`.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    exact, target = golden(operator, **arguments)
+    found = find_operator(operator)
+    exact, target = (by_output(found, own) for own in golden(found, **arguments))
     given = {
         name: value for name, value in arguments.items() if name != "out" and value is not None
     }
     arrays = {name: value for name, value in given.items() if isinstance(value, np.ndarray)}
     attributes = {name: _number(value) for name, value in given.items() if name not in arrays}
+    for name in exact:
+        own = "golden" if found.result_type is None else f"golden_{found[name].field}"
+        arrays |= {own: target[name], f"{own}_float64": exact[name]}
     files = {}
-    for name, array in {**arrays, "golden": target, "golden_float64": exact}.items():
+    for name, array in arrays.items():
         for kind in formats:
             path = folder / f"{name}.{kind}"
             write_array(path, array)

@@ -19,7 +19,7 @@ from openaclnn.core.status import AclnnError
 from openaclnn.testing.build import Built, build
 from openaclnn.testing.case import Case, Malformed
 from openaclnn.testing.chunks import oracle_in_chunks
-from openaclnn.testing.compare import Comparison, judge
+from openaclnn.testing.compare import Comparison, judge, worst
 from openaclnn.testing.files import read_array
 from openaclnn.testing.levels import LevelCase
 from openaclnn.testing.manifest import write_one
@@ -30,6 +30,7 @@ from openaclnn.testing.through import WAYS, run_through
 
 __all__ = ["Item", "Settings", "run_here"]
 
+Array = np.ndarray[Any, Any]
 Item = Case | LevelCase | Malformed
 _AHEAD = 4  # cases whose data are there at one time,
 _ELEMENTS = 1 << 25  # and their elements, but for a single large one
@@ -58,7 +59,7 @@ class Settings:
 @dataclass
 class _Ready:
     built: Built
-    exact: np.ndarray[Any, Any]
+    exact: dict[str, Array]  # by C name, of what is computed
 
 
 def run_here(cases: Iterable[Item], settings: Settings) -> Iterator[CaseResult]:
@@ -128,17 +129,22 @@ def _prepare(case: Item, settings: Settings) -> _Ready | CaseResult:
 
 def _write_golden(folder: Path, case: Item, built: Built) -> None:
     """Inputs, golden values, and what else the call needs to be made on a device."""
-    given = {**built.arguments, "out": built.out}
-    held = write_one(folder, case.operator_name, given, ("npy", "bin"))
+    held = write_one(folder, case.operator_name, built.whole, ("npy", "bin"))
     about = {"name": case.name, "operator": case.operator_name, "place": case.place, **held}
     (folder / "case.json").write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
 
 
-def _golden(case: Any, built: Built) -> np.ndarray[Any, Any]:
-    if isinstance(case, Case) and case.golden is not None:
-        dtype = dtype_of_numpy(built.out.dtype)
-        return read_array(Source(case.golden, dtype=dtype, shape=built.out.shape))
-    return oracle_in_chunks(built.operator, built.arguments, built.out.shape)
+def _golden(case: Any, built: Built) -> dict[str, Array]:
+    shapes = {name: array.shape for name, array in built.outputs.items()}
+    given = case.goldens if isinstance(case, Case) else ()
+    files = {name: path for name, path in zip(shapes, given, strict=False) if path is not None}
+    found: dict[str, Array] = {}
+    if shapes.keys() - files:
+        found = oracle_in_chunks(built.operator, built.arguments, shapes)
+    for name, path in files.items():
+        dtype = dtype_of_numpy(built.outputs[name].dtype)
+        found[name] = read_array(Source(path, dtype=dtype, shape=shapes[name]))
+    return found
 
 
 def _run(
@@ -157,20 +163,30 @@ def _run(
 
 def _judge(case: Item, ready: _Ready, settings: Settings, took: float) -> CaseResult:
     found = _compare(case, ready, settings)
-    why = "; ".join(found.reasons)
+    own = f"{found.output}: " if found.output else ""
+    why = own + "; ".join(found.reasons) if found.reasons else ""
     return _result(case, "passed" if found else "failed", why, comparison=found, seconds=took)
 
 
 def _compare(case: Item, ready: _Ready, settings: Settings) -> Comparison:
-    tolerance = case.tolerance if isinstance(case, Case) else None
-    atol = case.atol if isinstance(case, Case) else None
-    standard = settings.compare or ("mixed" if tolerance is None else "close")
-    rtol = ptol = None
-    if standard == "close" and tolerance is not None:
-        rtol, ptol = tolerance
-    rules = Rules(standard, rtol, atol if standard == "close" else None, ptol, None, settings.level)
-    exact = ready.exact
-    return judge(ready.built.out, exact.reshape(ready.built.out.shape), None, rules, None, 3)
+    """The worst output's comparison."""
+    outputs = ready.built.outputs
+    found = {
+        name: judge(own, ready.exact[name].reshape(own.shape), None, _rules(case, number, settings), None, 3)
+        for number, (name, own) in enumerate(outputs.items())
+        if name in ready.exact
+    }  # fmt: skip
+    return worst(found) if len(outputs) > 1 else found.popitem()[1]
+
+
+def _rules(case: Item, output: int, settings: Settings) -> Rules:
+    """By which an output is judged: where a case has tolerances, the last is that of all behind it."""
+    tolerances = case.tolerances if isinstance(case, Case) else ()
+    standard = settings.compare or ("close" if tolerances else "mixed")
+    if standard != "close" or not isinstance(case, Case):
+        return Rules(standard, level=settings.level)
+    rtol, ptol = tolerances[min(output, len(tolerances) - 1)] if tolerances else (None, None)
+    return Rules(standard, rtol, case.atol, ptol, level=settings.level)
 
 
 def _meant_for(listed: tuple[str, ...], names: tuple[str, ...]) -> bool:

@@ -14,14 +14,17 @@ VERDICTS = ("passed", "failed", "refused", "malformed", "skipped")
 _FIGURES = (
     "max_absolute_error", "MERE", "MARE", "root_mean_square_error", "cosine_similarity", "matched", "max_ulp",
 )  # fmt: skip
-COLUMNS = ("name", "id", "operator", "place", "verdict", "status", "standard", "dtype", "shape", "elements", "bad",
+COLUMNS = ("name", "id", "operator", "place", "verdict", "status", "output", "standard", "dtype", "shape", "elements", "bad",
            *_FIGURES, "seconds", "why")  # fmt: skip
 """The columns of a table of results."""
 
 
 @dataclass(frozen=True)
 class CaseResult:
-    """A case's verdict: one of `VERDICTS`, the status, why, and the comparison where there was one."""
+    """A case's verdict: one of `VERDICTS`, the status, why, and the comparison where there was one.
+
+    Of several outputs it is that of the worst, which it names.
+    """
 
     name: str
     operator: str
@@ -47,7 +50,7 @@ class CaseResult:
     def row(self) -> list[str]:
         """The cells of `COLUMNS`."""
         found = self.comparison
-        figures = (found.figures if found else None) or {}
+        figures = (None if found is None else found.figures) or {}
         cells: list[Any] = [
             self.name,
             self.identity,
@@ -57,9 +60,9 @@ class CaseResult:
             self.status,
         ]
         cells += (
-            [found.standard, found.dtype, found.shape, found.count, found.bad]
-            if found
-            else [""] * 5
+            [""] * 6
+            if found is None
+            else [found.output, found.standard, found.dtype, found.shape, found.count, found.bad]
         )
         cells += [f"{figures[name]:.6g}" if name in figures else "" for name in _FIGURES]
         return [str(cell) for cell in (*cells, f"{self.seconds:.4f}", self.why)]

@@ -14,7 +14,7 @@ WAYS = ("two-phase", "plain", "c")
 
 
 def run_through(way: str, built: Built) -> tuple[int, str]:
-    """Run a case, which writes its output; the status, and what was told where that is not 0."""
+    """Run a case, which writes its outputs; the status, and what was told where that is not 0."""
     if way == "c":
         from openaclnn.testing.through_c import run_c
 
@@ -35,7 +35,7 @@ def _two_phase(built: Built) -> tuple[int, str]:
 def _plain(built: Built) -> tuple[int, str]:
     function = getattr(openaclnn, built.operator.python_name)
     try:
-        function(**built.arguments, out=built.out)
+        function(**built.whole)
     except AclnnError as error:
         return error.status, str(error)
     return 0, ""

@@ -55,10 +55,11 @@ class _Call:
     def __init__(self, session: _Session) -> None:
         self.c = session
         self.kept: list[Any] = []
-        self.tensors: list[tuple[c_void_p, c_void_p, Tensor]] = []
+        self.tensors: list[tuple[c_void_p, c_void_p]] = []
+        self.outputs: list[tuple[c_void_p, Tensor]] = []
         self.scalars: list[c_void_p] = []
 
-    def tensor(self, tensor: Tensor) -> c_void_p:
+    def tensor(self, tensor: Tensor, written: bool) -> c_void_p:
         """A copy of what the view covers, and a descriptor of it."""
         low, high = extent(tensor)
         size = high - low
@@ -76,14 +77,16 @@ class _Call:
             shape, c_uint64(rank), tensor.dtype.code, strides, c_int64(-low // itemsize),
             int(tensor.format), storage, c_uint64(1), data,
         ))  # fmt: skip
-        self.tensors.append((handle, data, tensor))
+        self.tensors.append((handle, data))
+        if written:
+            self.outputs.append((data, tensor))
         return handle
 
     def argument(self, parameter: Parameter, value: Any) -> Any:
         if value is None:
             return None
         if parameter.is_tensor:
-            return self.tensor(value)
+            return self.tensor(value, parameter.kind is Kind.OUTPUT)
         if parameter.kind is Kind.SCALAR:
             scalar = Scalar.of(value)
             memory = ctypes.create_string_buffer(scalar.value.tobytes())
@@ -97,15 +100,15 @@ class _Call:
         return _NUMBERS[parameter.kind](value)
 
     def fetch(self) -> None:
-        """The output's bytes back to the host; it is the last tensor."""
-        _, data, tensor = self.tensors[-1]
-        low, high = extent(tensor)
-        if high - low:
-            host, size = c_void_p(tensor.address + low), c_uint64(high - low)
-            self.c.must(self.c.library.aclrtMemcpy(host, size, data, size, _TO_HOST))
+        """The outputs' bytes back to the host."""
+        for data, tensor in self.outputs:
+            low, high = extent(tensor)
+            if high - low:
+                host, size = c_void_p(tensor.address + low), c_uint64(high - low)
+                self.c.must(self.c.library.aclrtMemcpy(host, size, data, size, _TO_HOST))
 
     def release(self) -> None:
-        for handle, data, _ in self.tensors:
+        for handle, data in self.tensors:
             self.c.library.aclDestroyTensor(handle)
             self.c.library.aclrtFree(data)
         for scalar in self.scalars:
@@ -113,7 +116,7 @@ class _Call:
 
 
 def run_c(built: Built) -> tuple[int, str]:
-    """Both phases in C; the output is copied back where they succeed."""
+    """Both phases in C; the outputs are copied back where they succeed."""
     session = _session()
     operator, library = built.operator, session.library
     call = _Call(session)

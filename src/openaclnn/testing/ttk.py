@@ -15,6 +15,7 @@ from openaclnn.core.tensor import Format
 from openaclnn.operators import find_operator, registry
 from openaclnn.testing.case import Case, Drawn, Malformed, TensorSpec, parameter_named
 from openaclnn.testing.cells import Cells, entry, is_pair
+from openaclnn.testing.drawing import ranks_of
 from openaclnn.testing.tables import CellError, Row, read_rows
 from openaclnn.testing.words import distribution_of, dtype_named, number_of
 
@@ -35,19 +36,17 @@ def read_ttk(path: Path, sheet: str | None = None) -> Iterator[Case | Malformed]
 
 def _case(row: Row, folder: Path, name: str, place: str, number: int) -> Case:
     cells = Cells(row)
-    form = _form(row)
+    form = _form(cells)
     attributes = _attributes(cells, form)
     tensors = _tensors(cells, form, attributes, folder)
-    golden = entry(cells.literal_or_word("manual_golden_binaries"), 0, None)
-    if golden is not None and not isinstance(golden, str):
-        raise CellError("manual_golden_binaries", f"a file's name is expected, not {golden!r}")
+    goldens = cells.names("manual_golden_binaries")
     return Case(
         name, form.operator.name, place, number, tensors,
         attributes | _scalars(cells, form.operator, attributes),
-        tolerance=cells.tolerance("precision_tolerances"),
+        tolerances=cells.tolerances("precision_tolerances"),
         atol=cells.number("absolute_precision"),
         products=cells.words("soc_series"),
-        golden=None if golden is None else folder / golden,
+        goldens=tuple(None if each is None else folder / each for each in goldens),
         enabled=cells.switch("is_enabled", True),
     )  # fmt: skip
 
@@ -71,8 +70,8 @@ class _Form:
         return f"output_{what}" if self.kernel else ""
 
 
-def _form(row: Row) -> _Form:
-    api, kernel = row.get("api_name"), row.get("op_name")
+def _form(cells: Cells) -> _Form:
+    api, kernel = cells.row.get("api_name"), cells.row.get("op_name")
     if api is not None:
         try:
             found = find_operator(api)
@@ -81,16 +80,24 @@ def _form(row: Row) -> _Form:
         return _Form(found, found.tensors, {}, kernel=False)
     if kernel is None:
         raise CellError("api_name", "a row names an interface here, or a kernel as op_name")
-    known = {}
+    known: dict[str, list[Operator]] = {}
     for operator in registry():
         form = getattr(operator.workloads, "KERNEL", None)
         if form is not None:
-            known[form.name] = operator, form
+            known.setdefault(form.name, []).append(operator)
     if kernel not in known:
         raise CellError("op_name", f"unknown kernel {kernel!r}; known: {', '.join(known)}")
-    operator, form = known[kernel]
+    operator = _meant(known[kernel], cells)
+    form = operator.workloads.KERNEL
     inputs = tuple(operator[name] for name in form.inputs)
-    return _Form(operator, (*inputs, operator.output), form.renamed, kernel=True)
+    return _Form(operator, (*inputs, *operator.outputs), form.renamed, kernel=True)
+
+
+def _meant(operators: list[Operator], cells: Cells) -> Operator:
+    """Which of the interfaces above one kernel a row means: that of its first input's dimensions, else the first."""
+    shape = entry(cells.literal("input_shapes"), 0, None)
+    rank = len(shape) if isinstance(shape, (tuple, list)) else -1
+    return next((each for each in operators if rank in ranks_of(each)), operators[0])
 
 
 def _attributes(cells: Cells, form: _Form) -> dict[str, Any]:
@@ -129,11 +136,8 @@ def _tensors(
     found: dict[str, TensorSpec | None] = {}
     for parameter in form.tensors:
         held = {column: values.get(parameter.name) for column, values in columns.items()}
-        if (
-            form.kernel
-            and parameter.kind is Kind.OUTPUT
-            and None in (held["shapes"], held["dtypes"])
-        ):
+        left_out = None in (held["shapes"], held["dtypes"])
+        if form.kernel and left_out and not parameter.is_read:
             continue  # the operator knows what it makes
         found[parameter.name] = _spec(form, parameter, held, valued.get(parameter.name), folder)
     return found
@@ -179,8 +183,9 @@ def _check_outputs(cells: Cells, parameters: tuple[Parameter, ...]) -> None:
     wanted = [n for n, p in enumerate(parameters) if p.kind is Kind.OUTPUT]
     listed = list(given) if isinstance(given, (tuple, list)) else [given]
     if [n % len(parameters) for n in listed if isinstance(n, int)] != wanted:
-        told = f"the output is tensor {wanted[0]}, not {given!r}"
-        raise CellError("output_tensor_indexes", told)
+        told = "output is tensor" if len(wanted) == 1 else "outputs are tensors"
+        numbers = ", ".join(map(str, wanted))
+        raise CellError("output_tensor_indexes", f"the {told} {numbers}, not {given!r}")
 
 
 def _scalars(cells: Cells, operator: Operator, attributes: dict[str, Any]) -> dict[str, Drawn]:

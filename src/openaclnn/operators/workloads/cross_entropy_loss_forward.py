@@ -11,9 +11,11 @@ import numpy as np
 from openaclnn.core.dtypes import DOUBLE, FLOAT, FLOAT16, INT64, UINT8, DType
 from openaclnn.core.interface import REDUCTIONS
 from openaclnn.core.tensor import Format
+from openaclnn.operators.workloads.kernel import KernelForm
 from openaclnn.operators.workloads.mistakes import INVALID, NULL, TILING, Mistake, nulls, t
 
 PATTERN = "rows"
+KERNEL = KernelForm("cross_entropy_loss", ("input", "target", "weightOptional"))
 VARIANTS: dict[str, dict[str, Any]] = {
     "mean": {"reduction": "mean"},
     "none": {"reduction": "none"},

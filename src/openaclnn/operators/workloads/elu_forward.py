@@ -9,9 +9,11 @@ import numpy as np
 
 from openaclnn.core.dtypes import COMPLEX64, INT32, INT64, DType
 from openaclnn.core.tensor import Scalar
+from openaclnn.operators.workloads.kernel import KernelForm
 from openaclnn.operators.workloads.mistakes import INVALID, NINE, POINTERS, Mistake, nulls, t
 
 PATTERN = "elementwise"
+KERNEL = KernelForm("elu", ("self",))
 VARIANTS: dict[str, dict[str, Any]] = {
     "ELU": {},
     "SELU": {"alpha": 1.6732632423543772, "scale": 1.0507009873554805},

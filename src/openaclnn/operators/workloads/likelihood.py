@@ -22,6 +22,20 @@ def loss_arguments(
     }
 
 
+LOG_PROBABILITIES = {"self": (-np.inf, 0.0)}
+"""The domain of what the losses read."""
+
+
+def total_of_weights(given: Mapping[str, Any], chosen: frozenset[str]) -> dict[str, Any]:
+    """The gradients' `settle`: the total weight is that of the drawn weights, unless it was asked for by name."""
+    if "total_weight" in chosen:
+        return {}
+    weight, target = given["weight"].astype(np.float64).reshape(-1), given["target"]
+    counted = (target != given.get("ignore_index", -100)) & (target >= 0) & (target < weight.size)
+    total = np.clip(weight[target[counted]].sum(), -60000.0, 60000.0)
+    return {"total_weight": np.asarray([total]).astype(given["weight"].dtype)}
+
+
 def loss_cases(
     rng: np.random.Generator, dtype: DType, shapes: tuple[tuple[int, ...], ...]
 ) -> Iterator[dict[str, Any]]:

@@ -9,10 +9,17 @@ import numpy as np
 
 from openaclnn.core.dtypes import BFLOAT16, DOUBLE, FLOAT, FLOAT16, INT32, INT64, DType
 from openaclnn.core.interface import REDUCTIONS
-from openaclnn.operators.workloads.likelihood import loss_arguments, loss_cases
+from openaclnn.operators.workloads.kernel import KernelForm
+from openaclnn.operators.workloads.likelihood import (
+    loss_arguments,
+    loss_cases,
+    total_of_weights,
+)
 from openaclnn.operators.workloads.mistakes import INVALID, POINTERS, Mistake, nulls, t
 
 PATTERN = "rows"
+KERNEL = KernelForm("nll_loss_grad", ("self", "gradOutput", "target", "weight", "totalWeight"))
+settle = total_of_weights
 ANY_SIZE = False
 VARIANTS: dict[str, dict[str, Any]] = {
     "mean": {"reduction": "mean"},

@@ -10,10 +10,12 @@ import numpy as np
 from openaclnn.core.dtypes import BFLOAT16, DOUBLE, FLOAT, FLOAT16, INT64, DType
 from openaclnn.core.interface import REDUCTIONS
 from openaclnn.operators.workloads.kernel import KernelForm
+from openaclnn.operators.workloads.likelihood import total_of_weights
 from openaclnn.operators.workloads.mistakes import INVALID, POINTERS, Mistake, nulls, t
 
 PATTERN = "pixels"
 KERNEL = KernelForm("nll_loss_grad", ("self", "gradOutput", "target", "weight", "totalWeight"))
+settle = total_of_weights
 VARIANTS: dict[str, dict[str, Any]] = {
     "random": {"reduction": "none", "patch": 1},
     "patches": {"reduction": "none", "patch": 64},
@@ -48,16 +50,6 @@ def make(
         "weight": weight,
         **given,
     }
-
-
-def settle(given: Mapping[str, Any], chosen: frozenset[str]) -> dict[str, Any]:
-    """The total weight is that of the drawn weights, unless it was asked for by name."""
-    if "total_weight" in chosen:
-        return {}
-    weight, target = given["weight"].astype(np.float64).reshape(-1), given["target"]
-    counted = (target != given.get("ignore_index", -100)) & (target >= 0) & (target < weight.size)
-    total = np.clip(weight[target[counted]].sum(), -60000.0, 60000.0)
-    return {"total_weight": np.asarray([total]).astype(given["weight"].dtype)}
 
 
 def cases(rng: np.random.Generator, dtype: DType) -> Iterator[dict[str, Any]]:

@@ -9,7 +9,9 @@ import numpy as np
 
 from openaclnn.core.dtypes import BFLOAT16, DOUBLE, FLOAT, INT32, INT64, DType
 from openaclnn.operators.workloads import nll_loss2d
+from openaclnn.operators.workloads.kernel import KernelForm
 from openaclnn.operators.workloads.likelihood import (
+    LOG_PROBABILITIES,
     forward_formula,
     forward_peers,
     loss_arguments,
@@ -18,6 +20,8 @@ from openaclnn.operators.workloads.likelihood import (
 from openaclnn.operators.workloads.mistakes import INVALID, POINTERS, Mistake, nulls, t
 
 PATTERN = "pixels"
+KERNEL = KernelForm("nll_loss", ("self", "target", "weight"))
+DOMAINS = LOG_PROBABILITIES
 VARIANTS: dict[str, dict[str, Any]] = {
     "mean, patches": {"reduction": "mean", "patch": 64},
     "none, random": {"reduction": "none", "patch": 1},

@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 
 from openaclnn.core.dtypes import BFLOAT16, DOUBLE, FLOAT, INT32, INT64, DType
+from openaclnn.operators.workloads.kernel import KernelForm
 from openaclnn.operators.workloads.likelihood import (
+    LOG_PROBABILITIES,
     forward_formula,
     forward_peers,
     loss_arguments,
@@ -17,6 +19,8 @@ from openaclnn.operators.workloads.likelihood import (
 from openaclnn.operators.workloads.mistakes import INVALID, POINTERS, Mistake, nulls, t
 
 PATTERN = "rows"
+KERNEL = KernelForm("nll_loss", ("self", "target", "weight"))
+DOMAINS = LOG_PROBABILITIES
 VARIANTS: dict[str, dict[str, Any]] = {
     "mean": {"reduction": "mean"},
     "none": {"reduction": "none"},
