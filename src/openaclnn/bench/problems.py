@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from openaclnn.calls.plain import product_of
-from openaclnn.core.call import bind_plain
+from openaclnn.core.call import bind_plain, product_of
 from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import DType
 from openaclnn.core.interop import as_tensor
