@@ -16,7 +16,7 @@ demo: $(VENV)/.demo
 	@$(CC) examples/c/ten_mistakes.c $$($(BIN)/openaclnn-config --cflags --libs) -o build/ten_mistakes
 	@build/ten_mistakes
 	@echo "\nSpeed on this machine, by the time that others take (PyTorch too where .venv has it, as after make test)"
-	@$(BIN)/python -m benchmarks --headline
+	@$(BIN)/openaclnn bench --headline
 
 test: $(VENV)/.test
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile
@@ -47,7 +47,7 @@ $(VENV)/.test: pyproject.toml $(VENV)/.demo
 	@touch $@
 
 bench: $(VENV)/.test
-	$(BIN)/python -m benchmarks --quick
+	$(BIN)/openaclnn bench --quick
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache

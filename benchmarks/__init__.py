@@ -1,1 +1,1 @@
-"""Benchmarks of every operator on every engine, beside PyTorch: `python -m benchmarks --help`."""
+"""The benchmark's door in a checkout; what it opens is `openaclnn.bench`."""

@@ -15,24 +15,26 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import benchmarks
 import numpy as np
 import pytest
-from benchmarks import __main__ as command
-from benchmarks import machine
-from benchmarks.calls import all_calls, relate, run_calls
-from benchmarks.cases import run_case
-from benchmarks.changes import CHANGES, CallRegime, Turn
-from benchmarks.contenders import COPY, Contender, build_contenders, engine_states
-from benchmarks.first_call import first_calls, peak_memory
-from benchmarks.measure import CpuClock, Sample, Timing, interleave, paired_ratio, rotated
-from benchmarks.merge import command_of, merged, narrowed
-from benchmarks.page import markdown
-from benchmarks.problems import build, bytes_moved, load_torch, measured
-from benchmarks.regimes import LAYOUTS, REGIMES, Regime, shrink
-from benchmarks.report import console_tables, disturbed, find_wrong
-from benchmarks.runner import ALONE, run
-from benchmarks.selection import (
+
+import openaclnn
+from openaclnn import bench, cli
+from openaclnn.bench import machine
+from openaclnn.bench.calls import all_calls, relate, run_calls
+from openaclnn.bench.cases import run_case
+from openaclnn.bench.changes import CHANGES, CallRegime, Turn
+from openaclnn.bench.contenders import COPY, Contender, build_contenders, engine_states
+from openaclnn.bench.first_call import first_calls, peak_memory
+from openaclnn.bench.measure import CpuClock, Sample, Timing, interleave, paired_ratio, rotated
+from openaclnn.bench.merge import command_of, merged, narrowed
+from openaclnn.bench.page import markdown
+from openaclnn.bench.plots import pictures
+from openaclnn.bench.problems import build, bytes_moved, load_torch, measured
+from openaclnn.bench.regimes import LAYOUTS, REGIMES, Regime, shrink
+from openaclnn.bench.report import console_tables, disturbed, find_wrong
+from openaclnn.bench.runner import ALONE, run
+from openaclnn.bench.selection import (
     SECTIONS,
     Case,
     SelectionError,
@@ -41,13 +43,12 @@ from benchmarks.selection import (
     matching,
     select,
 )
-from benchmarks.sequences import CHECKED, sequences
-from benchmarks.sheet import sheet
-from benchmarks.summary import closest, counts, same_kind, short_tables
-from benchmarks.teams import team_of
-from benchmarks.verify import ORACLE_LIMIT, disagreement, find_faults
-
-import openaclnn
+from openaclnn.bench.sequences import CHECKED, sequences
+from openaclnn.bench.sheet import sheet
+from openaclnn.bench.summary import closest, counts, same_kind, short_tables
+from openaclnn.bench.teams import team_of
+from openaclnn.bench.verify import ORACLE_LIMIT, disagreement, find_faults
+from openaclnn.cli import bench as command
 from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import BFLOAT16, FLOAT, FLOATS, DType
 from openaclnn.engines import threads
@@ -69,6 +70,14 @@ ROW_FIELDS = {
 TIME_FIELDS = {"median_us", "q1_us", "q3_us", "minimum_us", "host_us", "rounds", "inner"}
 
 
+def main(arguments: list[str]) -> int:
+    return cli.main(["bench", *arguments])
+
+
+def parsed(arguments: list[str]) -> dict[str, Any]:
+    return command.bench.make_context("bench", list(arguments)).params
+
+
 def first_of(pattern: str) -> Operator:
     return next(each for each in measured() if pattern == each.workloads.PATTERN)
 
@@ -81,7 +90,7 @@ def tiny_case(pattern: str = "elementwise", dtype: DType = FLOAT) -> Case:
 @pytest.fixture(autouse=True)
 def one_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests may run on a busy machine: nothing here depends on the times."""
-    monkeypatch.setattr("benchmarks.cases.ATTEMPTS", 1)
+    monkeypatch.setattr("openaclnn.bench.cases.ATTEMPTS", 1)
 
 
 @pytest.fixture
@@ -165,8 +174,8 @@ def test_wrong_results_are_refused(
     assert all("oracle" in row["note"] for row in refused)
     monkeypatch.setattr(command, "run", lambda *_: results | {"rows": rows})
     target = tmp_path / "wrong.json"
-    assert command.main(["--json", str(target)]) == 1
-    assert command.main(["--report", str(target)]) == 1
+    assert main(["--json", str(target)]) == 1
+    assert main(["--from", str(target)]) == 1
 
 
 def inexact_factory(problem: Any, engines: Any, torch: Any, **options: Any) -> list[Contender]:
@@ -192,7 +201,7 @@ def test_inexact_results_of_others_are_timed_and_marked(results: dict[str, Any])
 def test_large_problems_are_checked_small_and_against_each_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("benchmarks.verify.ORACLE_LIMIT", 64)
+    monkeypatch.setattr("openaclnn.bench.verify.ORACLE_LIMIT", 64)
     problem = build(first_of("elementwise"), tiny_case().variant, FLOAT, (512,))
     assert problem is not None
     checked: list[tuple[int, ...]] = []
@@ -358,7 +367,7 @@ def test_odd_sizes_are_timed_beside_round_ones(monkeypatch: pytest.MonkeyPatch) 
         seconds = {c.name: 0.5 if c.name.endswith(", round") else 1.0 for c in contenders}
         return {n: Timing(1, 1, 0, {0: Sample(s, s)}) for n, s in seconds.items()}
 
-    monkeypatch.setattr("benchmarks.cases.interleave", constant)
+    monkeypatch.setattr("openaclnn.bench.cases.interleave", constant)
     rows = run_case(case, SETTINGS, ["numpy"], None)
     assert [row["contender"] for row in rows] == ["numpy", "numpy out=", COPY]
     expected = 0.5 * 5 / 4
@@ -428,7 +437,7 @@ def test_a_layout_that_an_operator_refuses_is_no_case() -> None:
 
 
 def test_the_list_names_the_cases_of_all_sections_as_they_can_be_pasted(capsys: Any) -> None:
-    assert command.main(["--list"]) == 0
+    assert main(["--list"]) == 0
     lines = [shlex.split(line) for line in capsys.readouterr().out.splitlines()]
     assert all(line[::2] == ["--section", "--only"] for line in lines)
     assert tuple(dict.fromkeys(line[1] for line in lines)) == SECTIONS
@@ -437,9 +446,9 @@ def test_the_list_names_the_cases_of_all_sections_as_they_can_be_pasted(capsys: 
             assert any(line[1] == section and operator.python_name in line[3] for line in lines)
     assert len({(line[1], line[3]) for line in lines}) == len(lines)
     for line in [*lines[::40], *(next(x for x in lines if x[1] == name) for name in SECTIONS)]:
-        assert command.main(["--list", *line]) == 0
+        assert main(["--list", *line]) == 0
         assert [shlex.split(found) for found in capsys.readouterr().out.splitlines()] == [line]
-    assert command.main(["--list", "--section", "calls", "--only", "in place float"]) == 0
+    assert main(["--list", "--section", "calls", "--only", "in place float"]) == 0
     listed = capsys.readouterr().out.splitlines()
     assert listed
     assert all(line.startswith("--section calls ") and "in place" in line for line in listed)
@@ -459,7 +468,7 @@ def test_the_list_names_the_cases_of_all_sections_as_they_can_be_pasted(capsys: 
 def test_nothing_to_run_is_an_error_of_one_sentence(
     given: list[str], says: str, capsys: Any
 ) -> None:
-    assert command.main(given) == 2
+    assert main(given) == 2
     shown = capsys.readouterr()
     assert says in shown.err
     assert len(shown.err.splitlines()) == 1
@@ -468,8 +477,7 @@ def test_nothing_to_run_is_an_error_of_one_sentence(
 
 def test_numbers_of_threads(restored_threads: None, capsys: Any) -> None:
     for bad in ("0", "1,,2", "many", "-1"):
-        with pytest.raises(SystemExit):
-            command.command_line().parse_args(["--threads", bad])
+        assert main(["--threads", bad]) == 2
         assert "numbers of threads such as 1,4,16" in capsys.readouterr().err
     regime = Regime("wide", (1 << 18,), "a test")
     cases = dict.fromkeys(("elementwise",), (regime,)) | {
@@ -503,12 +511,13 @@ def test_alone_pytorch_is_never_loaded(tmp_path: Path) -> None:
              "--section", "speed", "--section", "calls", "--json", str(target)]  # fmt: skip
     program = f"""
 import sys
-from benchmarks import __main__, cases
+from openaclnn.bench import cases
+from openaclnn.cli import main
 cases.ATTEMPTS = 1
-assert __main__.main({given!r}) == 0
+assert main(["bench", *{given!r}]) == 0
 assert "torch" not in sys.modules
 sys.modules["torch"] = sys
-assert __main__.main({given!r}) == 2
+assert main(["bench", *{given!r}]) == 2
 """
     path = os.pathsep.join(each or os.getcwd() for each in sys.path)
     done = subprocess.run(
@@ -566,7 +575,7 @@ def test_reports_render(results: dict[str, Any], tmp_path: Path, capsys: Any) ->
     assert len(console_tables(given)) == len(measured()) + short
     source, target = tmp_path / "results.json", tmp_path / "benchmarks.md"
     source.write_text(json.dumps(given))
-    assert command.main(["--report", str(source), "--markdown", str(target)]) == 0
+    assert main(["--from", str(source), "--markdown", str(target)]) == 0
     assert target.read_text() == text
     assert measured()[0].python_name in capsys.readouterr().out
 
@@ -618,7 +627,10 @@ def test_runs_of_a_machine_are_one_and_later_ones_count(results: dict[str, Any])
 
 def test_commands_can_be_pasted_on_any_machine() -> None:
     given = ["--only", "a b", "--json", "/home/x/a.json", "--markdown=/tmp/b.md", "--csv", "c.csv"]
-    assert command_of(given) == ".venv/bin/python -m benchmarks --only 'a b'"
+    assert command_of(given) == "openaclnn bench --only 'a b'"
+    assert (
+        command_of(["--json", "--quick", "--plots", "x", "--html=y"]) == "openaclnn bench --quick"
+    )
     assert narrowed(command_of(given), "op").endswith("--only 'a b' --section speed")
     wider = command_of(["--section", "calls", "--section", "speed", "--device", "cuda"])
     assert narrowed(wider, "op") == f"{command_of(['--device', 'cuda'])} --section speed --only op"
@@ -637,8 +649,8 @@ def test_the_page_has_the_short_tables_first_and_a_command_for_each_part(
     for name, own in zip(names, machines, strict=True):
         (tmp_path / name).write_text(json.dumps(own))
     page, sheet_file = tmp_path / "page.md", tmp_path / "cases.csv"
-    given = ["--report", *(str(tmp_path / name) for name in names), "--markdown", str(page)]
-    assert command.main(given) == 0
+    given = [f"--from={tmp_path / name}" for name in names] + ["--markdown", str(page)]
+    assert main(given) == 0
     text = page.read_text()
     assert str(tmp_path) not in text
     assert "/x/y" not in text
@@ -651,9 +663,9 @@ def test_the_page_has_the_short_tables_first_and_a_command_for_each_part(
         assert commands
         for line in commands:
             program, *rest = shlex.split(line)
-            assert (program, *rest[:2]) == (".venv/bin/python", "-m", "benchmarks")
-            command.command_line().parse_args(rest[2:])
-    assert command.main([*given, "--csv", str(sheet_file)]) == 0
+            assert (program, rest[0]) == ("openaclnn", "bench")
+            parsed(rest[1:])
+    assert main([*given, "--csv", str(sheet_file)]) == 0
     short = page.read_text()
     assert "[cases.csv](cases.csv)" in short
     assert short.count("\n## ") == 3
@@ -681,16 +693,12 @@ def test_fresh_processes_report_first_calls_and_memory() -> None:
 
 
 def test_unknown_dtypes_are_refused_with_the_known_ones(capsys: Any) -> None:
-    with pytest.raises(SystemExit):
-        command.main(["--dtype", "int8"])
+    assert main(["--dtype", "int8"]) == 2
     assert "FLOAT16" in capsys.readouterr().err
 
 
 def test_no_operator_is_named_in_the_package() -> None:
-    assert benchmarks.__file__ is not None
-    text = "".join(
-        path.read_text().lower() for path in Path(benchmarks.__file__).parent.glob("*.py")
-    )
+    text = "".join(path.read_text().lower() for path in Path(bench.__path__[0]).glob("*.py"))
     for operator in measured():
         assert operator.python_name not in text
         assert operator.name.lower() not in text
@@ -834,14 +842,14 @@ def test_wrong_sequences_are_refused(
         wrong = right * 2 if len(made) % 20 == CHECKED else right
         return lambda: wrong.astype(problem.dtype.numpy)
 
-    monkeypatch.setattr("benchmarks.sequences._own_call", late)
+    monkeypatch.setattr("openaclnn.bench.sequences._own_call", late)
     regime = replace(changing("same"), ways=("",))
     [case, *_] = matching(all_calls((FLOAT,)), [" same "])
     [row] = run_calls(replace(case, regime=regime), "cpu", ["numpy"], None, CpuClock(), 2, 2, 1)
     assert row["status"] == "WRONG"
     assert "oracle" in row["note"]
     assert "median_us" not in row
-    monkeypatch.setattr("benchmarks.sequences._own_call", lambda *_: lambda: None)
+    monkeypatch.setattr("openaclnn.bench.sequences._own_call", lambda *_: lambda: None)
     refusal = replace(case, regime=changing("refusal"))
     [lax] = run_calls(refusal, "cpu", ["numpy"], None, CpuClock(), 1, 1, 1)
     assert (lax["status"], lax["note"]) == ("WRONG", "RuntimeError: a wrong shape was not refused")
@@ -870,3 +878,101 @@ def test_the_engine_that_calls_get_by_themselves_is_not_asked_for() -> None:
     turn = Turn(problem.operator, FLOAT, "cpu", CHECKED)
     found = [each for _, each in sequences(changing("same"), turn, names, None)]
     assert [each.asked for each in found] == [each.engine != names[0] for each in found]
+
+
+def timed_by(results: dict[str, Any], *regimes: str) -> dict[str, Any]:
+    """As if these regimes had been timed beside PyTorch, at sizes of their own."""
+    rows = beside_torch(results, 2.0)["rows"]
+    peers = [
+        row | {"contender": "torch out=", "ours": False, "engine": "", "ratios": {}}
+        for row in rows
+        if row["contender"] == "numpy out="
+    ]
+    return results | {
+        "mode": "beside PyTorch",
+        "rows": [
+            row | {"regime": name, "family": name.split()[0], "shape": [1 << 10 + place]}
+            for operator in measured()[:2]
+            for place, name in enumerate(regimes)
+            for row in [*rows, *peers]
+            if row["operator"] == operator.python_name
+        ],
+    }
+
+
+def test_pictures_and_the_report_are_made_from_kept_results(
+    results: dict[str, Any], tmp_path: Path, capsys: Any
+) -> None:
+    source, folder, target = tmp_path / "r.json", tmp_path / "pictures", tmp_path / "r.html"
+    source.write_text(json.dumps(timed_by(results, "call", "scaling 2^10", "scaling 2^12")))
+    given = ["--from", str(source), "--plots", str(folder), "--html", str(target)]
+    assert main(given) == 0
+    names = ("of-a-copy", "ratios", "scaling")
+    assert sorted(path.name for path in folder.iterdir()) == [f"{name}.png" for name in names]
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in folder.iterdir())
+    assert str(folder / "scaling.png") in capsys.readouterr().err
+    page = target.read_text()
+    assert page.count('src="data:image/png;base64,') == 3
+    assert results["machine"]["cpu"] in page
+    assert "<details>" in page
+    assert all(f"<h3>{operator.python_name}</h3>" in page for operator in measured()[:2])
+    assert not re.search(r"(src|href)=\"(?!data:)|@import|url\(|https?://", page)
+
+
+def test_several_machines_have_numbered_pictures(
+    results: dict[str, Any], tmp_path: Path, capsys: Any
+) -> None:
+    one = timed_by(results, "large 2^25", "middle 2^17")
+    other = one | {"machine": results["machine"] | {"cpu": "<another> & more"}}
+    source, target = tmp_path / "both.json", tmp_path / "r.html"
+    source.write_text(json.dumps([one, other]))
+    assert main(["--from", str(source), "--plots", str(tmp_path), "--html", str(target)]) == 0
+    assert {path.name for path in tmp_path.glob("*.png")} == {
+        f"{name}-{number}.png" for name in ("of-a-copy", "ratios", "scaling") for number in (1, 2)
+    }
+    assert "&lt;another&gt; &amp; more" in target.read_text()
+    assert "<another>" not in target.read_text()
+
+
+def test_results_without_pytorch_have_the_pictures_that_they_can(results: dict[str, Any]) -> None:
+    large = [row | {"family": "large"} for row in results["rows"]]
+    assert list(pictures(results | {"rows": large})) == ["of a copy"]
+    assert pictures(results | {"rows": []}) == {}
+
+
+def test_json_is_printed_in_place_of_the_tables(
+    results: dict[str, Any], tmp_path: Path, capsys: Any
+) -> None:
+    source = tmp_path / "r.json"
+    source.write_text(json.dumps(results))
+    assert main(["--from", str(source), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == results
+    assert main(["--json", str(tmp_path / "again.json"), "--from", str(source)]) == 0
+    assert json.loads((tmp_path / "again.json").read_text()) == results
+
+
+@pytest.mark.parametrize("text", ["no JSON", "[1]", '{"rows": []}'])
+def test_files_without_results_are_refused(text: str, tmp_path: Path, capsys: Any) -> None:
+    source = tmp_path / "r.json"
+    source.write_text(text)
+    assert main(["--from", str(source)]) == 2
+    err = capsys.readouterr().err
+    assert str(source) in err
+    assert len(err.splitlines()) == 1
+
+
+def test_a_missing_library_is_told_before_anything_is_timed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Any
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    monkeypatch.setattr(command, "run", lambda *_: pytest.fail("timed"))
+    assert main(["--quick", "--html", str(tmp_path / "r.html")]) == 2
+    assert "pip install 'openaclnn[tools]'" in capsys.readouterr().err
+
+
+def test_the_door_of_a_checkout_is_the_command() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks", "--list", "--section", "memory"],
+        cwd=Path(__file__).parent.parent, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert len(done.stdout.splitlines()) == len(measured())

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from benchmarks.__main__ import command_line
-from benchmarks.regimes import REGIMES
-from benchmarks.selection import Settings, select
 from tools.readme import README, with_speed_table, with_support_table
 from tools.speed import ROWS
 
 import openaclnn
+from openaclnn.bench.regimes import REGIMES
+from openaclnn.bench.selection import Settings, select
 from openaclnn.cli import main
+from openaclnn.cli.bench import bench
 
 PROJECT = Path(__file__).parent.parent
 PAGES = sorted([*PROJECT.glob("*.md"), *PROJECT.glob("docs/*.md")])
@@ -42,14 +42,14 @@ def test_readme_has_the_support_table() -> None:
 
 
 def test_commands_of_the_benchmarks_can_be_pasted() -> None:
+    """Also those of older pages: `python -m benchmarks` is the same command."""
     page = (PROJECT / "docs" / "benchmarks.md").read_text()
     sections = [re.findall(r"^- command: `(.*)`$", part, re.M) for part in page.split("\n## ")]
     assert all(sections[1:])
     for line in (command for commands in sections for command in commands):
-        program, *arguments = shlex.split(line)
-        assert program == ".venv/bin/python"
-        assert arguments[:2] == ["-m", "benchmarks"]
-        command_line().parse_args(arguments[2:])
+        words = shlex.split(line.replace(".venv/bin/python -m benchmarks", "openaclnn bench"))
+        assert words[:2] == ["openaclnn", "bench"]
+        bench.make_context("bench", words[2:])
 
 
 def test_every_row_of_speed_says_the_filter_that_makes_it() -> None:

@@ -187,7 +187,8 @@ def test_compiled_c_calls_it(copy: Copy) -> None:
 
 BENCHMARKS = """
 import openaclnn
-from benchmarks import __main__, accuracy, cases
+from openaclnn.bench import accuracy, cases
+from openaclnn.cli import main
 from openaclnn.core.dtypes import FLOATS
 
 cases.ATTEMPTS = 1
@@ -196,7 +197,7 @@ for dtype in FLOATS:
     row = accuracy.measure(operator, "output", dtype)
     assert float(row[3]) <= (2.5 if dtype is FLOATS[0] else 0.51), row
 only = ["--quick", "--only", "sigmoid_backward output call", "--rounds", "1"]
-raise SystemExit(__main__.main(only))
+raise SystemExit(main(["bench", *only]))
 """
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from benchmarks.cells import Row
-from benchmarks.merge import merged
-from benchmarks.summary import same_kind
+from openaclnn.bench.cells import Row
+from openaclnn.bench.merge import merged
+from openaclnn.bench.summary import same_kind
 
 __all__ = ["ROWS", "speed_table"]
 

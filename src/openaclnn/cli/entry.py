@@ -24,6 +24,7 @@ COMMANDS = {
     "compare": "compare",
     "golden": "golden",
     "cases": "cases",
+    "bench": "bench",
     "example": "example",
     "doctor": "doctor",
     "cache": "doctor",

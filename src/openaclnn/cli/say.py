@@ -13,7 +13,9 @@ from typing import Any
 
 import click
 
-__all__ = ["command_options", "progress", "say", "say_json", "table"]
+__all__ = [
+    "command_options", "progress", "rendered", "say", "say_json", "table", "traceback_option",
+]  # fmt: skip
 
 
 def say(text: str, error: bool = False) -> None:
@@ -45,21 +47,27 @@ def _plain(value: Any) -> Any:
 def table(header: Sequence[str], rows: Sequence[Sequence[str]], title: str = "") -> str:
     """A table as text, in colours and as wide as the terminal where there is one."""
     from rich import box
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    terminal = sys.stdout.isatty()
     drawn = Table(box=box.SIMPLE_HEAD, title=title or None, title_justify="left", show_edge=False)
     for name in header:
         drawn.add_column(name, overflow="fold")
     for row in rows:
         drawn.add_row(*(Text(cell, style=_STYLES.get(cell, "")) for cell in row))
+    return rendered(drawn, 240)
+
+
+def rendered(drawn: Any, width: int) -> str:
+    """What rich drew as text: for the terminal where there is one, else plain and so wide."""
+    from rich.console import Console
+
+    terminal = sys.stdout.isatty()
     text = StringIO()
     Console(
         file=text,
         force_terminal=terminal,
-        width=None if terminal else 240,
+        width=None if terminal else width,
         no_color=None if terminal else True,
     ).print(drawn)
     return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
@@ -86,15 +94,20 @@ def progress(title: str, total: int | None) -> Iterator[Callable[[int], None]]:
         yield lambda done: bar.advance(task, done)
 
 
-def command_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The options that every command has."""
+def traceback_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`--traceback`, which the entry looks for: the command itself does not see it."""
     trace = click.option("--traceback", is_flag=True, help="Show where an error came from.")
-    as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
     def drop(*args: Any, traceback: bool, **kwargs: Any) -> Any:
-        return function(*args, **kwargs)  # the entry looks for it
+        return function(*args, **kwargs)
 
     drop.__doc__ = function.__doc__
     drop.__name__ = function.__name__
     drop.__click_params__ = getattr(function, "__click_params__", [])  # type: ignore[attr-defined]
-    return as_json(trace(drop))
+    return trace(drop)
+
+
+def command_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The options that commands have."""
+    as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+    return as_json(traceback_option(function))

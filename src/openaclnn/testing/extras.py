@@ -7,7 +7,9 @@ from typing import Any
 
 __all__ = ["MissingLibraryError", "need"]
 
-_EXTRAS = {"matplotlib": "tools", "openpyxl": "tools", "yaml": "tools", "torch": "bench"}
+_EXTRAS = dict.fromkeys(("matplotlib", "markdown_it", "openpyxl", "yaml"), "tools") | {
+    "torch": "bench"
+}
 
 
 class MissingLibraryError(ImportError):

@@ -11,8 +11,8 @@ from dataclasses import replace
 from itertools import cycle
 from typing import Any
 
-from benchmarks.changes import ALLOCATING, INTO, KINDS, TWO_PHASE, CallRegime, Turn
-from benchmarks.contenders import (
+from openaclnn.bench.changes import ALLOCATING, INTO, KINDS, TWO_PHASE, CallRegime, Turn
+from openaclnn.bench.contenders import (
     Contender,
     first_line,
     must_be_asked,
@@ -20,7 +20,7 @@ from benchmarks.contenders import (
     phase_arguments,
     plain_call,
 )
-from benchmarks.problems import Problem
+from openaclnn.bench.problems import Problem
 from openaclnn.core.status import AclnnError
 from openaclnn.engines.dispatch import choose_engine, use_engine
 

@@ -1,4 +1,4 @@
-"""How exact results are: `python -m benchmarks.accuracy --markdown docs/numerics.md` measures and writes it.
+"""How exact results are: `python -m openaclnn.bench.accuracy --markdown docs/numerics.md` measures and writes it.
 
 Errors are in units in the last place (ulp) of the output's dtype against the float64 oracle, over normal results.
 """
@@ -16,9 +16,9 @@ from rich.console import Console
 from rich.table import Table
 
 import openaclnn
-from benchmarks.cells import markdown_table
-from benchmarks.machine import describe_machine
-from benchmarks.problems import measured
+from openaclnn.bench.cells import markdown_table
+from openaclnn.bench.machine import describe_machine
+from openaclnn.bench.problems import measured
 from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import FLOATS, DType
 
@@ -42,7 +42,8 @@ class Errors(NamedTuple):
 
 def errors(got: np.ndarray[Any, Any], exact: np.ndarray[Any, Any], dtype: DType) -> Errors:
     """Errors over results that are normal numbers of the dtype."""
-    info: Any = ml_dtypes.finfo(dtype.numpy)
+    finfo: Any = ml_dtypes.finfo
+    info = finfo(dtype.numpy)
     size = np.abs(exact)
     normal = (size >= float(info.smallest_normal)) & (size <= float(info.max))
     unit = np.exp2(np.floor(np.log2(size[normal]))) * float(info.eps)
@@ -96,14 +97,14 @@ tiny results.
 
 {table}
 
-Made by `python -m benchmarks.accuracy --markdown docs/numerics.md` on {machine}.
+Made by `python -m openaclnn.bench.accuracy --markdown docs/numerics.md` on {machine}.
 """
 RULES = Path(__file__).with_name("numerics_rules.md")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure every operator, variant and dtype; print the table, and write the page where asked."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.accuracy", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m openaclnn.bench.accuracy", description=__doc__)
     parser.add_argument("--markdown", type=Path, help="write the page to this file")
     given = parser.parse_args(arguments)
     rows = [

@@ -8,9 +8,9 @@ from itertools import groupby
 from rich import box
 from rich.table import Table
 
-from benchmarks.cells import Row, duration, markdown_table, notes, number
-from benchmarks.changes import ALLOCATING, CHANGES, INTO, TWO_PHASE
-from benchmarks.sequences import ARRAYS, PEER, TENSORS
+from openaclnn.bench.cells import Row, duration, markdown_table, notes, number
+from openaclnn.bench.changes import ALLOCATING, CHANGES, INTO, TWO_PHASE
+from openaclnn.bench.sequences import ARRAYS, PEER, TENSORS
 
 __all__ = ["calls_markdown", "calls_tables"]
 

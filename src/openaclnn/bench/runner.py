@@ -9,15 +9,15 @@ from itertools import product
 from typing import Any
 
 import openaclnn
-from benchmarks.calls import CallCase, relate, run_calls
-from benchmarks.cases import run_case
-from benchmarks.contenders import COPY, engine_states
-from benchmarks.first_call import first_calls, peak_memory
-from benchmarks.machine import describe_machine, set_threads, versions
-from benchmarks.measure import CpuClock, CudaClock
-from benchmarks.problems import load_torch
-from benchmarks.selection import SelectionError, Settings, choose
-from benchmarks.teams import describe_threads
+from openaclnn.bench.calls import CallCase, relate, run_calls
+from openaclnn.bench.cases import run_case
+from openaclnn.bench.contenders import COPY, engine_states
+from openaclnn.bench.first_call import first_calls, peak_memory
+from openaclnn.bench.machine import describe_machine, set_threads, versions
+from openaclnn.bench.measure import CpuClock, CudaClock
+from openaclnn.bench.problems import load_torch
+from openaclnn.bench.selection import SelectionError, Settings, choose
+from openaclnn.bench.teams import describe_threads
 
 __all__ = ["ALONE", "BESIDE", "run"]
 

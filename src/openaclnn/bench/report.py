@@ -8,8 +8,8 @@ from typing import Any
 from rich import box
 from rich.table import Table
 
-from benchmarks.calls_report import calls_tables
-from benchmarks.cells import (
+from openaclnn.bench.calls_report import calls_tables
+from openaclnn.bench.cells import (
     Row,
     by_operator,
     case_of,
@@ -20,7 +20,7 @@ from benchmarks.cells import (
     ratio_to,
     threads_of,
 )
-from benchmarks.summary import short_tables
+from openaclnn.bench.summary import short_tables
 
 __all__ = ["console_tables", "disturbed", "find_wrong", "headline_table"]
 

@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.changes import CHANGES, CallRegime, Turn
-from benchmarks.contenders import Contender, first_line
-from benchmarks.machine import OtherLoad
-from benchmarks.measure import Clock, Timing, interleave, paired_ratio
-from benchmarks.problems import Problem, measured
-from benchmarks.sequences import CHECKED, PEER, sequences
-from benchmarks.verify import disagreement, status_of
+from openaclnn.bench.changes import CHANGES, CallRegime, Turn
+from openaclnn.bench.contenders import Contender, first_line
+from openaclnn.bench.machine import OtherLoad
+from openaclnn.bench.measure import Clock, Timing, interleave, paired_ratio
+from openaclnn.bench.problems import Problem, measured
+from openaclnn.bench.sequences import CHECKED, PEER, sequences
+from openaclnn.bench.verify import disagreement, status_of
 from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import FLOAT, DType
 

@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from benchmarks.contenders import COPY, Contender, build_contenders
-from benchmarks.machine import OtherLoad, set_threads
-from benchmarks.measure import CpuClock, CudaClock, Timing, interleave, paired_ratio
-from benchmarks.problems import Problem, build
-from benchmarks.selection import Case, Settings
-from benchmarks.teams import team_of
-from benchmarks.verify import find_faults, status_of
+from openaclnn.bench.contenders import COPY, Contender, build_contenders
+from openaclnn.bench.machine import OtherLoad, set_threads
+from openaclnn.bench.measure import CpuClock, CudaClock, Timing, interleave, paired_ratio
+from openaclnn.bench.problems import Problem, build
+from openaclnn.bench.selection import Case, Settings
+from openaclnn.bench.teams import team_of
+from openaclnn.bench.verify import find_faults, status_of
 
 __all__ = ["run_case"]
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
-from typing import Any
+from typing import Any, NamedTuple
 
-from benchmarks.calls_report import calls_markdown
-from benchmarks.cells import (
+from openaclnn.bench.calls_report import calls_markdown
+from openaclnn.bench.cells import (
     INEXACT,
     Row,
     by_operator,
     case_of,
     duration,
     markdown_table,
+    name_of,
     notes,
     number,
     peers_of,
@@ -21,15 +22,13 @@ from benchmarks.cells import (
     size,
     threads_of,
 )
-from benchmarks.merge import merged, narrowed
-from benchmarks.report import disturbed
-from benchmarks.summary import closest, counts, short_tables
+from openaclnn.bench.merge import merged, narrowed
+from openaclnn.bench.report import disturbed
+from openaclnn.bench.summary import closest, counts, short_tables
 
-__all__ = ["markdown"]
+__all__ = ["Section", "markdown", "sections"]
 
-INTRODUCTION = f"""# Benchmarks
-
-Written by `python -m benchmarks --report RESULTS.json ... --markdown docs/benchmarks.md`; do not edit.
+INTRODUCTION = f"""Written by `openaclnn bench --from RESULTS.json ... --markdown docs/benchmarks.md`; do not edit.
 
 Times are per call, the median and the quartiles of the rounds. In each round every contender takes its turn in one process, PyTorch's
 operators among them (beside PyTorch), and the order rotates. Nothing rests in between: on x86-64 OpenMP's threads spin for
@@ -50,25 +49,39 @@ Short tables count every variant and dtype, allocating and into `out=`, beside P
 """
 
 
+class Section(NamedTuple):
+    """A part of the page: Markdown below a heading."""
+
+    level: int
+    title: str
+    text: str
+    long: bool = False  # every case
+    machine: bool = False  # introduces one
+
+
 def markdown(reports: Iterable[dict[str, Any]], every_case_in: str = "") -> str:
     """The page from the results of any number of runs; the long tables only where no file has them instead."""
-    machines = merged(reports)
-    parts = [INTRODUCTION]
-    if every_case_in:
-        parts += [f"Every case is in [{every_case_in}]({every_case_in}).\n"]
-    for results in machines:
-        parts += [f"## {_name(results)}\n", _preface(results), *_in_short(results)]
-    for results in machines if not every_case_in else ():
-        if results["rows"]:
-            parts += [f"## Every case: {_name(results)}\n", _commands(results["commands"])]
-            parts += _every_case(results["rows"])
+    parts = []
+    for section in sections(reports):
+        if not (section.long and every_case_in):
+            parts += [f"{'#' * section.level} {section.title}\n", section.text]
+        if section.level == 1 and every_case_in:
+            parts += [f"Every case is in [{every_case_in}]({every_case_in}).\n"]
     return "\n".join(parts)
 
 
-def _name(results: dict[str, Any]) -> str:
-    machine = results["machine"]
-    gpu = machine.get("gpu")
-    return gpu or f"{machine['cpu']}, {machine['cores']} cores, {results['mode']}"
+def sections(reports: Iterable[dict[str, Any]]) -> Iterator[Section]:
+    """The introduction, each machine in short, then every case of each."""
+    machines = merged(reports)
+    yield Section(1, "Benchmarks", INTRODUCTION)
+    for results in machines:
+        yield Section(2, name_of(results), _preface(results), machine=True)
+        for title, text in _in_short(results):
+            yield Section(3, title, text)
+    for results in machines:
+        if results["rows"]:
+            text = "\n".join([_commands(results["commands"]), *_every_case(results["rows"])])
+            yield Section(2, f"Every case: {name_of(results)}", text, long=True)
 
 
 def _preface(results: dict[str, Any]) -> str:
@@ -95,23 +108,23 @@ def _commands(commands: Iterable[str]) -> str:
     return "\n".join(f"- command: `{command}`" for command in commands) + "\n"
 
 
-def _in_short(results: dict[str, Any]) -> Iterator[str]:
+def _in_short(results: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Titles and text."""
     rows = results["rows"]
-    for title, headings, lines in short_tables(rows):
-        yield f"### {title}\n"
-        yield markdown_table(headings, 2, lines)
+    tables = [
+        (each.title, markdown_table(each.headings, 2, each.lines)) for each in short_tables(rows)
+    ]
     if counts(rows):
-        yield f"{counts(rows)}. The closest:\n"
-        yield "\n".join(f"- {line}" for line in closest(rows)) + "\n"
+        title, text = tables.pop()
+        listed = "\n".join(f"- {line}" for line in closest(rows))
+        tables.append((title, f"{text}\n{counts(rows)}. The closest:\n\n{listed}\n"))
+    yield from tables
     if results["calls"]:
-        yield "### Calls that change\n"
-        yield calls_markdown(results["calls"])
+        yield "Calls that change", calls_markdown(results["calls"])
     if results["first_calls"]:
-        yield "### First call in a fresh process\n"
-        yield _first_call_table(results)
+        yield "First call in a fresh process", _first_call_table(results)
     if results["memory"]:
-        yield "### Memory beyond arguments and output\n"
-        yield _memory_table(results)
+        yield "Memory beyond arguments and output", _memory_table(results)
 
 
 def _every_case(rows: Sequence[Row]) -> Iterator[str]:

@@ -7,7 +7,7 @@ import io
 from collections.abc import Iterable
 from typing import Any
 
-from benchmarks.cells import PEERS, size
+from openaclnn.bench.cells import PEERS, size
 
 __all__ = ["sheet"]
 

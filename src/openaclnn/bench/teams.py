@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from benchmarks.contenders import Contender
+from openaclnn.bench.contenders import Contender
 from openaclnn.engines import threads
 
 __all__ = ["describe_threads", "team_of"]

@@ -1,6 +1,6 @@
-"""First calls and peak memory, each in a fresh process: `python -m benchmarks.first_call SPEC` is the child.
+"""First calls and peak memory, each in a fresh process: this file is the child's program.
 
-Nothing of openaclnn is imported at the top: the child times that import.
+Nothing of openaclnn is imported at the top, and the file is run by its path: the child times that import.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ def peak_memory(spec: dict[str, Any], contender: str) -> dict[str, Any]:
 
 
 def _child(spec: dict[str, Any], cache: str) -> dict[str, Any]:
-    from benchmarks.machine import OtherLoad, usable_cores
+    from openaclnn.bench.machine import OtherLoad, usable_cores
 
     environment = os.environ | dict.fromkeys(_CACHES, cache)
     environment["PYTHONPATH"] = os.pathsep.join(path or os.getcwd() for path in sys.path)
     with OtherLoad() as load:
         done = subprocess.run(
-            [sys.executable, "-m", "benchmarks.first_call", json.dumps(spec)],
+            [sys.executable, "-P", __file__, json.dumps(spec)],
             capture_output=True, text=True, env=environment, check=False,
         )  # fmt: skip
     if done.returncode:
@@ -105,8 +105,8 @@ def _bare_call(spec: dict[str, Any]) -> Callable[[], float]:
 
 
 def _contender(spec: dict[str, Any], shape: tuple[int, ...]) -> Any:
-    from benchmarks.contenders import build_contenders
-    from benchmarks.problems import build, load_torch
+    from openaclnn.bench.contenders import build_contenders
+    from openaclnn.bench.problems import build, load_torch
     from openaclnn.core.dtypes import dtype_of_name
     from openaclnn.operators import find_operator
 

@@ -6,13 +6,13 @@ import shlex
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from benchmarks.calls import relate
-from benchmarks.cells import Row
+from openaclnn.bench.calls import relate
+from openaclnn.bench.cells import Row
 
 __all__ = ["command_of", "merged", "narrowed"]
 
-PROGRAM = (".venv/bin/python", "-m", "benchmarks")
-FILES = ("--json", "--markdown", "--csv")
+PROGRAM = ("openaclnn", "bench")
+FILES = ("--json", "--markdown", "--csv", "--html", "--plots")
 
 _KEYS = {
     "rows": ("operator", "regime", "variant", "dtype", "threads", "contender"),
@@ -25,11 +25,11 @@ _KEYS = {
 def command_of(arguments: Sequence[str]) -> str:
     """The command to paste for the same results: without the files they were written to."""
     kept: list[str] = []
-    given = iter(arguments)
-    for word in given:
-        if word in FILES:
-            next(given, None)
-        elif not word.startswith(tuple(f"{name}=" for name in FILES)):
+    files = False
+    for word in arguments:
+        named = files and not word.startswith("--")  # --json may stand alone
+        files = word in FILES
+        if not (files or named or word.startswith(tuple(f"{name}=" for name in FILES))):
             kept.append(word)
     return shlex.join([*PROGRAM, *kept])
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 import openaclnn
-from benchmarks.problems import Arguments, Problem
+from openaclnn.bench.problems import Arguments, Problem
 from openaclnn.core.declare import Operator
 from openaclnn.core.interface import Kind
 from openaclnn.core.status import AclnnError

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.contenders import COPY, Contender
-from benchmarks.problems import Problem, build, to_torch
-from benchmarks.regimes import shrink
+from openaclnn.bench.contenders import COPY, Contender
+from openaclnn.bench.problems import Problem, build, to_torch
+from openaclnn.bench.regimes import shrink
 from openaclnn.core.dtypes import FLOAT, DType
 
 __all__ = ["ORACLE_LIMIT", "disagreement", "find_faults", "status_of"]

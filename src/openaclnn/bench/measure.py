@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from benchmarks.contenders import Contender
+from openaclnn.bench.contenders import Contender
 
 __all__ = ["CpuClock", "CudaClock", "Sample", "Timing", "interleave", "paired_ratio", "rotated"]
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.problems import Arguments, Problem, build, empty_like, is_array
+from openaclnn.bench.problems import Arguments, Problem, build, empty_like, is_array
 from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import FLOATS, DType
 from openaclnn.core.interface import Kind

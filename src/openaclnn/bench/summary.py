@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterable, Sequence
 from statistics import median
 from typing import NamedTuple
 
-from benchmarks.cells import Row, number, threads_of
+from openaclnn.bench.cells import Row, number, threads_of
 
-__all__ = ["ShortTable", "closest", "counts", "same_kind", "short_tables"]
+__all__ = ["SMALL", "ShortTable", "closest", "counts", "ours", "same_kind", "short_tables"]
 
 CLOSEST = 8
+SMALL = ("call", "cache")  # of a copy: what is not bound by memory has nothing to compare with
 
 
 class ShortTable(NamedTuple):
@@ -34,9 +35,8 @@ def same_kind(row: Row) -> float | None:
 
 def short_tables(rows: Sequence[Row]) -> list[ShortTable]:
     """Times PyTorch, of a copy, and odd sizes beside round ones; those that have something to say."""
-    own = _ours(rows)
-    small = ("call", "cache")  # of a copy: what is not bound by memory has nothing to compare with
-    large = [row for row in own if row["family"] not in small]
+    own = ours(rows)
+    large = [row for row in own if row["family"] not in SMALL]
     tables = (
         _table("PyTorch's time over ours, median / worst", own, same_kind, "family"),
         _table("Of a copy, median / worst", large, lambda row: row["of_copy"], "family"),
@@ -46,7 +46,8 @@ def short_tables(rows: Sequence[Row]) -> list[ShortTable]:
     return [table for table in tables if table.lines]
 
 
-def _ours(rows: Iterable[Row]) -> list[Row]:
+def ours(rows: Iterable[Row]) -> list[Row]:
+    """The timed rows of the engine that counts."""
     timed = [row for row in rows if row["ours"] and "median_us" in row]
     return [row for row in timed if row["engine"] == timed[0]["engine"]]
 
@@ -81,7 +82,7 @@ def _cell(values: Sequence[float]) -> str:
 
 def counts(rows: Sequence[Row]) -> str:
     """In how many timings PyTorch's way of the same kind is faster, and torch.compile; "" without PyTorch."""
-    own = _ours(rows)
+    own = ours(rows)
     ratios = [found for found in map(same_kind, own) if found is not None]
     compiled = [
         min(found)
@@ -98,7 +99,7 @@ def counts(rows: Sequence[Row]) -> str:
 
 def closest(rows: Sequence[Row]) -> list[str]:
     """The timings in which PyTorch is furthest ahead, or least behind."""
-    ranked = [(found, n, row) for n, row in enumerate(_ours(rows)) if (found := same_kind(row))]
+    ranked = [(found, n, row) for n, row in enumerate(ours(rows)) if (found := same_kind(row))]
     return [
         f"{found:.2f}: {row['operator']} {row['variant']} {row['regime']} {row['dtype']}, "
         f"{row['contender']}, {threads_of(row)}"

@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from openaclnn.calls.plain import product_of
-from openaclnn.core.call import bind_plain
+from openaclnn.core.call import bind_plain, product_of
 from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import DType
 from openaclnn.core.interop import as_tensor
@@ -70,7 +69,8 @@ class Problem:
             name: value.cpu() if hasattr(value, "cpu") else value
             for name, value in self.arguments.items()
         }
-        return self.operator.oracle(**host)
+        found: np.ndarray[Any, Any] = self.operator.oracle(**host)
+        return found
 
     def for_torch(self, torch: Any) -> tuple[dict[str, Any], Any]:
         """The same memory as torch tensors: the arguments, and the place for the result."""

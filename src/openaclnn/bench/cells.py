@@ -7,13 +7,20 @@ from itertools import groupby
 from typing import Any
 
 __all__ = [
-    "PEERS", "Row", "by_operator", "case_of", "duration", "markdown_table", "notes", "number",
-    "peers_of", "ratio_to", "size", "threads_of",
+    "PEERS", "Row", "by_operator", "case_of", "duration", "markdown_table", "name_of", "notes",
+    "number", "peers_of", "ratio_to", "size", "threads_of",
 ]  # fmt: skip
 
 Row = dict[str, Any]
 PEERS = ("torch", "torch out=", "torch.compile", "torch.compile ops")
 INEXACT = "†"
+
+
+def name_of(results: dict[str, Any]) -> str:
+    """The machine that results come from."""
+    machine = results["machine"]
+    gpu: str | None = machine.get("gpu")
+    return gpu or f"{machine['cpu']}, {machine['cores']} cores, {results['mode']}"
 
 
 def duration(microseconds: float | None) -> str:

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from benchmarks.calls import all_calls
-from benchmarks.problems import build, measured
-from benchmarks.regimes import REGIMES, Regime, shrink
+from openaclnn.bench.calls import all_calls
+from openaclnn.bench.problems import build, measured
+from openaclnn.bench.regimes import REGIMES, Regime, shrink
 from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import FLOAT, FLOATS, DType
 
@@ -20,7 +20,7 @@ SECTIONS = ("speed", "calls", "first-call", "memory")
 _PROBE = 1 << 8  # elements of a problem that shows whether an operator takes a layout
 
 
-class SelectionError(Exception):
+class SelectionError(ValueError):
     """The settings ask for nothing that there is; the message is a sentence."""
 
 

@@ -1,0 +1,237 @@
+"""`openaclnn bench`: time every operator beside PyTorch and a copy, or render results that were kept."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from openaclnn.bench.merge import command_of
+from openaclnn.bench.page import markdown
+from openaclnn.bench.report import console_tables, disturbed, find_wrong, headline_table
+from openaclnn.bench.runner import run
+from openaclnn.bench.selection import SECTIONS, SelectionError, Settings, choose, title_of
+from openaclnn.bench.sheet import sheet
+from openaclnn.cli.say import rendered, say, say_json, traceback_option
+from openaclnn.core.dtypes import FLOATS, dtype_of_name
+from openaclnn.engines.dispatch import ENGINES
+
+__all__ = ["bench"]
+
+TO_STDOUT = "-"
+_FILE = click.Path(dir_okay=False, path_type=Path)
+
+
+class _Remembers(click.Command):
+    """Keeps the arguments as they were given: results name the command that made them."""
+
+    def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
+        context.obj = list(args)
+        return super().parse_args(context, args)
+
+
+def _dtypes(context: Any, parameter: Any, names: Sequence[str]) -> tuple[Any, ...]:
+    known = {dtype: dtype for dtype in FLOATS}
+    found = []
+    for name in names:
+        try:
+            found.append(known[dtype_of_name(name)])
+        except (KeyError, ValueError, TypeError):
+            listed = ", ".join(each.name for each in FLOATS)
+            raise click.BadParameter(f"unknown dtype {name!r}; known dtypes: {listed}") from None
+    return tuple(found)
+
+
+def _counts(context: Any, parameter: Any, text: str | None) -> tuple[int, ...]:
+    if text is None:
+        return ()
+    numbers = tuple(int(part) if part.strip().isdecimal() else 0 for part in text.split(","))
+    if not all(numbers):
+        raise click.BadParameter(f"expected numbers of threads such as 1,4,16, got {text!r}")
+    return numbers
+
+
+@click.command(cls=_Remembers)
+@click.option("--quick", is_flag=True, help="A subset that takes about a minute.")
+@click.option(
+    "--headline", is_flag=True,
+    help="One large problem of each operator in FLOAT, a line each, beside NumPy and PyTorch.",
+)  # fmt: skip
+@click.option(
+    "--only", multiple=True, metavar="TEXT",
+    help="Cases with this, from a word's start, in their name, as --list tells it; may be repeated.",
+)  # fmt: skip
+@click.option(
+    "--dtype", "dtypes", multiple=True, callback=_dtypes, metavar="DTYPE",
+    help="FLOAT, FLOAT16 or BFLOAT16; may be repeated.",
+)  # fmt: skip
+@click.option(
+    "--engine", "engines", multiple=True, type=click.Choice(list(ENGINES)),
+    help="May be repeated; default: all.",
+)  # fmt: skip
+@click.option("--device", type=click.Choice(("cpu", "cuda")), default="cpu", show_default=True)
+@click.option(
+    "--threads", callback=_counts, metavar="N,...",
+    help="Numbers of threads, for both sides, such as 1,4,16; default: each side's own.",
+)  # fmt: skip
+@click.option(
+    "--alone", is_flag=True,
+    help="Time ours and the copy in a process without PyTorch; default: in turn with PyTorch.",
+)  # fmt: skip
+@click.option("--rounds", type=click.IntRange(1), help="Rounds of turns; default: 15, quick: 7.")
+@click.option(
+    "--section", "sections", multiple=True, type=click.Choice(SECTIONS),
+    help="May be repeated; default: all, quick: speed and calls.",
+)  # fmt: skip
+@click.option("--list", "listed", is_flag=True, help="Run nothing: name the cases, section by section.")  # fmt: skip
+@click.option(
+    "--from", "sources", multiple=True, metavar="JSON",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Run nothing: render these results; may be repeated.",
+)  # fmt: skip
+@click.option(
+    "--json", "json_file", is_flag=False, flag_value=TO_STDOUT, metavar="[FILE]",
+    help="Write the results here; without a name, print them in place of the tables.",
+)  # fmt: skip
+@click.option("--plots", type=click.Path(file_okay=False, path_type=Path), help="Draw the results into this folder, as PNG.")  # fmt: skip
+@click.option("--html", type=_FILE, help="Write a report that needs no other file: machine, pictures, tables.")  # fmt: skip
+@click.option("--markdown", "page", type=_FILE, help="Write the page for docs here.")
+@click.option("--csv", "table", type=_FILE, help="Write every case here, not into the page.")
+@traceback_option
+@click.pass_context
+def bench(
+    context: click.Context, quick: bool, headline: bool, only: tuple[str, ...], dtypes: Any, engines: Any,
+    device: str, threads: Any, alone: bool, rounds: int | None, sections: Any, listed: bool,
+    sources: tuple[Path, ...], json_file: str | None, plots: Path | None, html: Path | None,
+    page: Path | None, table: Path | None,
+) -> int:  # fmt: skip
+    """Time every operator on every engine, in turn with PyTorch and a plain copy of the same bytes.
+
+    Results are checked before anything is timed; the status is 1 where one of ours is wrong. Pictures need
+    openaclnn[tools], PyTorch's side openaclnn[bench].
+
+    \b
+    Example:
+      openaclnn bench --quick --json results.json --html report.html
+      openaclnn bench --only 'elu_backward input scaling' --plots pictures
+      openaclnn bench --from results.json --html report.html
+    """
+    settings = Settings(
+        device=device, quick=quick or headline, headline=headline, only=only, dtypes=dtypes, engines=engines,
+        threads=threads, rounds=rounds or (5 if headline else 7 if quick else 15),
+        budget_seconds=0.5 if quick or headline else 2.0,
+        sections=sections or (("speed",) if headline else ("speed", "calls") if quick else SECTIONS),
+        use_torch=not alone, command=command_of(context.obj),
+    )  # fmt: skip
+    if device != "cpu" and (alone or threads):
+        raise SelectionError(
+            "--alone and --threads are for the CPU: GPU memory is PyTorch's, and its threads the GPU's"
+        )
+    if listed:
+        _list(settings)
+        return 0
+    if plots or html:
+        from openaclnn.bench.plots import need_matplotlib
+
+        need_matplotlib()  # before the minutes that a run takes
+    reports = _results(settings, sources)
+    if json_file not in (None, TO_STDOUT):
+        kept = reports[0] if len(reports) == 1 else reports
+        Path(json_file).write_text(json.dumps(kept, indent=1) + "\n")
+    _write(reports, plots, html, page, table)
+    if json_file == TO_STDOUT:
+        say_json(reports[0] if len(reports) == 1 else reports)
+    else:
+        _show(reports, headline)
+    return _wrong(reports)
+
+
+def _list(settings: Settings) -> None:
+    """Each case as the options that run it alone."""
+    for section, items in choose(settings).items():
+        for item in items:
+            say(f"--section {section} --only {shlex.quote(title_of(item))}")
+
+
+def _results(settings: Settings, sources: Sequence[Path]) -> list[dict[str, Any]]:
+    if not sources:
+        if not settings.use_torch and "torch" in sys.modules:
+            raise SelectionError("--alone needs a process that has not loaded PyTorch")
+        return [run(settings, _follow)]
+    found: list[dict[str, Any]] = []
+    for path in sources:
+        try:
+            held = json.loads(path.read_text())
+        except ValueError as error:
+            raise click.UsageError(f"{path} is no JSON: {error}") from None
+        held = held if isinstance(held, list) else [held]
+        if not all(isinstance(each, dict) and {"rows", "machine"} <= each.keys() for each in held):
+            raise click.UsageError(f"{path} has no results of this command")
+        found += held
+    return found
+
+
+def _follow(items: Sequence[Any], label: str) -> Iterator[Any]:
+    """A bar on the error stream where that is a terminal, and what is being timed."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (
+        TextColumn("{task.description:60.60}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    quiet = not items or not sys.stderr.isatty()
+    # Few refreshes: the display's thread would run beside what is being timed.
+    with Progress(
+        *columns, console=Console(stderr=True), auto_refresh=False, disable=quiet
+    ) as progress:
+        task = progress.add_task(label, total=len(items))
+        for item in items:
+            title = f"{title_of(item[0])} {item[1]}" if isinstance(item, tuple) else title_of(item)
+            progress.update(task, description=f"{label}: {title}", refresh=True)
+            yield item
+            progress.advance(task)
+        progress.update(task, description=label, refresh=True)
+
+
+def _write(
+    reports: Sequence[dict[str, Any]], plots: Path | None, html: Path | None, page: Path | None,
+    table: Path | None,
+) -> None:  # fmt: skip
+    if table:
+        table.write_text(sheet(reports))
+    if page:
+        page.write_text(markdown(reports, table.name if table else ""))
+    if not (plots or html):
+        return
+    from openaclnn.bench.html import report_page
+    from openaclnn.bench.plots import draw_all, write_pictures
+
+    drawn = draw_all(reports)
+    for path in write_pictures(drawn, plots) if plots else ():
+        say(str(path), error=True)
+    if html:
+        html.write_text(report_page(reports, drawn), encoding="utf-8")
+
+
+def _show(reports: Sequence[dict[str, Any]], headline: bool) -> None:
+    for results in reports:
+        for table in [headline_table(results)] if headline else console_tables(results):
+            say(rendered(table, 150))
+        if disturbed(results):
+            say(disturbed(results), error=True)
+
+
+def _wrong(reports: Sequence[dict[str, Any]]) -> int:
+    wrong = [row for results in reports for row in find_wrong(results)]
+    for row in wrong:
+        case = " ".join(row[name] for name in ("operator", "variant", "regime", "dtype"))
+        say(f"WRONG: {case} {row['contender']}: {row['note']}", error=True)
+    return 1 if wrong else 0
