@@ -17,6 +17,7 @@ FILES = ("--json", "--markdown", "--csv", "--html", "--plots")
 _KEYS = {
     "rows": ("operator", "regime", "variant", "dtype", "threads", "contender"),
     "calls": ("operator", "regime", "variant", "dtype", "contender"),
+    "training": ("operator", "regime", "dtype", "threads", "contender"),
     "first_calls": ("operator", "contender", "cache"),
     "memory": ("operator", "contender"),
 }
@@ -64,7 +65,11 @@ def _together(group: Sequence[dict[str, Any]]) -> dict[str, Any]:
     }
     for name, keys in _KEYS.items():
         whole[name] = _in_order(
-            [row | {"command": results["command"]} for results in group for row in results[name]],
+            [
+                row | {"command": results["command"]}
+                for results in group
+                for row in results.get(name, ())
+            ],
             keys,
         )
     relate(whole["calls"])

@@ -25,6 +25,7 @@ from openaclnn.bench.cells import (
 from openaclnn.bench.merge import merged, narrowed
 from openaclnn.bench.report import disturbed
 from openaclnn.bench.summary import closest, counts, short_tables
+from openaclnn.bench.training_report import training_markdown
 
 __all__ = ["Section", "markdown", "sections"]
 
@@ -121,6 +122,8 @@ def _in_short(results: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield from tables
     if results["calls"]:
         yield "Calls that change", calls_markdown(results["calls"])
+    if results["training"]:
+        yield "Forward and backward", training_markdown(results["training"])
     if results["first_calls"]:
         yield "First call in a fresh process", _first_call_table(results)
     if results["memory"]:

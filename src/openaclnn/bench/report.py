@@ -21,6 +21,7 @@ from openaclnn.bench.cells import (
     threads_of,
 )
 from openaclnn.bench.summary import short_tables
+from openaclnn.bench.training_report import training_tables
 
 __all__ = ["console_tables", "disturbed", "find_wrong", "headline_table"]
 
@@ -31,7 +32,7 @@ def find_wrong(results: dict[str, Any]) -> list[Row]:
 
 
 def _timed(results: dict[str, Any]) -> list[Row]:
-    return [*results["rows"], *results["calls"]]
+    return [*results["rows"], *results["calls"], *results.get("training", ())]
 
 
 def disturbed(results: dict[str, Any]) -> str:
@@ -70,7 +71,8 @@ def console_tables(results: dict[str, Any]) -> list[Table]:
         table.caption = "\n".join(notes(rows)) or None
         table.caption_justify = "left"
         tables.append(table)
-    return tables + calls_tables(results["calls"]) + _short_tables(results["rows"])
+    tables += calls_tables(results["calls"]) + training_tables(results.get("training", ()))
+    return tables + _short_tables(results["rows"])
 
 
 def _short_tables(rows: list[Row]) -> list[Table]:

@@ -18,6 +18,7 @@ from openaclnn.bench.measure import CpuClock, CudaClock
 from openaclnn.bench.problems import load_torch
 from openaclnn.bench.selection import SelectionError, Settings, choose
 from openaclnn.bench.teams import describe_threads
+from openaclnn.bench.training import TrainingCase, run_step
 
 __all__ = ["ALONE", "BESIDE", "run"]
 
@@ -60,6 +61,7 @@ def run(settings: Settings, progress: Progress | None = None) -> dict[str, Any]:
         "engines": {name: objection or "available" for name, objection in states.items()},
         "rows": [],
         "calls": [],
+        "training": [],
         "first_calls": [],
         "memory": [],
     }
@@ -72,6 +74,8 @@ def run(settings: Settings, progress: Progress | None = None) -> dict[str, Any]:
     for each in follow(chosen["calls"], "calls that change"):
         results["calls"] += _run_calls(each, settings, engines, torch)
     relate(results["calls"])
+    for step in follow(chosen["training"] if torch is not None else [], "training"):
+        results["training"] += _run_step(step, settings, torch)
     set_threads(max(settings.threads, default=None), torch)
     sides = [*engines, *(["torch"] if torch is not None else [])]
     for spec, name in follow(list(product(chosen["first-call"], sides)), "first calls"):
@@ -81,6 +85,18 @@ def run(settings: Settings, progress: Progress | None = None) -> dict[str, Any]:
     for spec, name in follow(list(product(chosen["memory"], forms)), "memory"):
         results["memory"].append(peak_memory(spec, name))
     return results
+
+
+def _run_step(case: TrainingCase, settings: Settings, torch: Any) -> list[dict[str, Any]]:
+    """A training step, by each number of threads."""
+    clock = CpuClock() if settings.device == "cpu" else CudaClock(torch)
+    rows = []
+    for count in settings.threads or (None,):
+        threads = set_threads(count, torch)
+        rows += run_step(
+            case, settings.device, torch, clock, settings.rounds, settings.budget_seconds, threads
+        )
+    return rows
 
 
 def _run_calls(

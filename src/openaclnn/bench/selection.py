@@ -9,6 +9,7 @@ from typing import Any
 from openaclnn.bench.calls import all_calls
 from openaclnn.bench.problems import build, measured
 from openaclnn.bench.regimes import REGIMES, Regime, shrink
+from openaclnn.bench.training import all_steps
 from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import FLOAT, FLOATS, DType
 
@@ -16,7 +17,7 @@ __all__ = [
     "SECTIONS", "Case", "SelectionError", "Settings", "choose", "matching", "select", "title_of",
 ]  # fmt: skip
 
-SECTIONS = ("speed", "calls", "first-call", "memory")
+SECTIONS = ("speed", "calls", "training", "first-call", "memory")
 _PROBE = 1 << 8  # elements of a problem that shows whether an operator takes a layout
 
 
@@ -122,6 +123,9 @@ def choose(settings: Settings) -> dict[str, list[Any]]:
         elif section == "calls":
             default = (FLOAT,) if settings.quick else FLOATS
             found[section] = matching(all_calls(settings.dtypes or default), settings.only)
+        elif section == "training":
+            steps = all_steps(settings.device, settings.dtypes) if settings.use_torch else []
+            found[section] = matching(steps, settings.only)
         else:
             found[section] = matching(list(_process_specs(section, settings)), settings.only)
     if not any(found.values()):

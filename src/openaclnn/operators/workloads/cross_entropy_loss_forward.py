@@ -15,6 +15,7 @@ from openaclnn.operators.workloads.kernel import KernelForm
 from openaclnn.operators.workloads.mistakes import INVALID, NULL, TILING, Mistake, nulls, t
 
 PATTERN = "rows"
+TRAINED = "cross_entropy"
 KERNEL = KernelForm("cross_entropy_loss", ("input", "target", "weightOptional"))
 VARIANTS: dict[str, dict[str, Any]] = {
     "mean": {"reduction": "mean"},

@@ -13,6 +13,7 @@ from openaclnn.operators.workloads.kernel import KernelForm
 from openaclnn.operators.workloads.mistakes import INVALID, NINE, POINTERS, Mistake, nulls, t
 
 PATTERN = "elementwise"
+TRAINED = "elu"
 KERNEL = KernelForm("elu", ("self",))
 VARIANTS: dict[str, dict[str, Any]] = {
     "ELU": {},

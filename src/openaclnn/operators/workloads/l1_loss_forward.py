@@ -13,6 +13,7 @@ from openaclnn.operators.workloads.mistakes import INVALID, NINE, POINTERS, Mist
 from openaclnn.operators.workloads.pairwise import LOSS_VARIANTS, loss_cases, loss_maker
 
 PATTERN = "elementwise"
+TRAINED = "l1_loss"
 VARIANTS = LOSS_VARIANTS
 WHOLE = {"reduction": "none"}
 make = loss_maker

@@ -20,6 +20,7 @@ from openaclnn.operators.workloads.likelihood import (
 from openaclnn.operators.workloads.mistakes import INVALID, POINTERS, Mistake, nulls, t
 
 PATTERN = "pixels"
+TRAINED = "nll_loss"
 KERNEL = KernelForm("nll_loss", ("self", "target", "weight"))
 DOMAINS = LOG_PROBABILITIES
 VARIANTS: dict[str, dict[str, Any]] = {

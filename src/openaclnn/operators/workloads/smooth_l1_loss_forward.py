@@ -14,6 +14,7 @@ from openaclnn.operators.workloads.mistakes import INVALID, NINE, POINTERS, Mist
 from openaclnn.operators.workloads.pairwise import LOSS_VARIANTS, loss_cases, loss_maker
 
 PATTERN = "elementwise"
+TRAINED = "smooth_l1_loss"
 KERNEL = KernelForm("smooth_l1_loss_v2", ("self", "target"), {"sigma": "beta"})
 VARIANTS = LOSS_VARIANTS
 WHOLE = {"reduction": "none"}
