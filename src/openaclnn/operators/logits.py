@@ -166,8 +166,9 @@ def reference(
         top = x[every, largest]
         powers = np.exp(x - top[:, None])
         powers[every, largest] = 0
-        # An infinite logit has no probability: infinity less infinity is none.
+        # A row with NaN or an infinite largest logit has no probabilities.
         rest = np.log1p(powers.sum(axis=1, dtype=work)) + (top - top)
+        top = np.where(np.isnan(rest), rest, top)
         log_prob, lse = (x - top[:, None]) - rest[:, None], top + rest
         losses = -(own * log_prob[every, safe])
         if smoothing != 0:

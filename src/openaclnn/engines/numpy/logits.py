@@ -45,6 +45,7 @@ def cross_entropy_logits(
         powers = np.exp(shifted)
         powers[every, largest] = 0
         rest = np.log1p(powers.sum(axis=1)) + (top - top)
+        top = np.where(np.isnan(rest), rest, top)
         tops[index], rests[index] = top, rest
         own = np.where(counted, weights[safe], 0.0)
         loss = -(own * (shifted[every, safe] - rest))

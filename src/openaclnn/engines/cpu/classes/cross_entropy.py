@@ -15,7 +15,7 @@ import numpy as np
 from openaclnn.core.dtypes import FLOATS, INT32, INT64, DType
 from openaclnn.core.plan import Operand, Plan
 from openaclnn.engines.cpu.classes import rows, totals
-from openaclnn.engines.cpu.classes.one_row import Sums, emit_one_row
+from openaclnn.engines.cpu.classes.one_row import emit_one_row, row_sums
 from openaclnn.engines.cpu.classes.parameters import (
     Parameters,
     double,
@@ -80,7 +80,7 @@ def emit_rows(dtype: str, target: str, lanes: int, streams: int) -> Emit:
         code.lanes = lanes or code.lanes
         block, first, last = arguments
         parameters = Parameters(code, block, SLOTS)
-        sums = _sums(code, parameters, target)
+        sums = row_sums(code, parameters, target)
         buffers, tile = rows.Buffers(code, dtype, streams), Tile(code, parameters, dtype)
         height, chunk, chunks = (parameters[name] for name in ("tile", "chunk", "chunks"))
         positions, classes = parameters["positions"], parameters["classes"]
@@ -102,27 +102,6 @@ def emit_rows(dtype: str, target: str, lanes: int, streams: int) -> Emit:
             tile.write(first_row, first_class, many, count)
 
     return emit
-
-
-def _sums(code: Code, parameters: Parameters, target: str) -> Sums:
-    positions, classes, scratch = parameters["positions"], parameters["classes"], parameters.scratch
-    mean = parameters["mean"].differs(0)
-    weighted = parameters["weighted"].differs(0)
-    zero = code.integer(0)
-    total, rows_counted = totals.in_blocks(
-        code, mean.choose(positions, zero), scratch, zero, 2,
-        lambda start, stop: totals.sum_targets(code, parameters, start, stop, target, "f32"),
-    )  # fmt: skip
-    (weight_sum,) = totals.in_blocks(
-        code, weighted.choose(classes, zero), scratch,
-        (positions + (totals.BLOCK - 1)) // totals.BLOCK, 1,
-        lambda start, stop: (totals.sum_weights(code, parameters, start, stop),),
-    )  # fmt: skip
-    return Sums(
-        mean.choose(total, 1.0),
-        mean.choose(rows_counted, 1.0),
-        weighted.choose(weight_sum, classes.to("f64")),
-    )
 
 
 class CrossEntropy:

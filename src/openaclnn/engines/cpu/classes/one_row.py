@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from openaclnn.engines.cpu.classes import rows
+from openaclnn.engines.cpu.classes import rows, totals
+from openaclnn.engines.cpu.classes.doubles import exp64
 from openaclnn.engines.cpu.classes.parameters import Parameters
 from openaclnn.engines.cpu.classes.row_formula import CONSTANT, PLAIN, WEIGHTS, Terms
 from openaclnn.engines.cpu.classes.targets import Targets
 from openaclnn.engines.machine.code import Code
 from openaclnn.engines.machine.kinds import SIZE
-from openaclnn.engines.machine.values import Value, fma
+from openaclnn.engines.machine.values import Value
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,28 @@ class Sums:
     total: Value
     rows_counted: Value
     weight_sum: Value
+
+
+def row_sums(code: Code, parameters: Parameters, target: str) -> Sums:
+    """Computed here, or added up from what another kernel left in scratch memory."""
+    positions, classes, scratch = parameters["positions"], parameters["classes"], parameters.scratch
+    mean = parameters["mean"].differs(0)
+    weighted = parameters["weighted"].differs(0)
+    zero = code.integer(0)
+    total, rows_counted = totals.in_blocks(
+        code, mean.choose(positions, zero), scratch, zero, 2,
+        lambda start, stop: totals.sum_targets(code, parameters, start, stop, target, "f32"),
+    )  # fmt: skip
+    (weight_sum,) = totals.in_blocks(
+        code, weighted.choose(classes, zero), scratch,
+        (positions + (totals.BLOCK - 1)) // totals.BLOCK, 1,
+        lambda start, stop: (totals.sum_weights(code, parameters, start, stop),),
+    )  # fmt: skip
+    return Sums(
+        mean.choose(total, 1.0),
+        mean.choose(rows_counted, 1.0),
+        weighted.choose(weight_sum, classes.to("f64")),
+    )
 
 
 def emit_one_row(
@@ -112,21 +135,3 @@ def _write(
                 rows.emit_row(code, dtype, mode, row, terms, buffers, folded)
                 written()
         rows.emit_row(code, dtype, CONSTANT, row, terms, buffers, folded=False)
-
-
-def exp64(code: Code, x: Value) -> Value:
-    """exp in FLOAT64 to 1e-16; beyond 709 infinite, below -700 as there."""
-    low = (x < -700.0).choose(-700.0, x)
-    inside = (low > 709.0).choose(709.0, low)
-    rounder = 6755399441055744.0 + 1023  # 1.5 * 2^52, and the exponent's bias for the low bits
-    shifted = fma(inside, 1.4426950408889634, rounder)
-    n = shifted - rounder
-    rest = fma(n, -0.6931471803691238, inside)
-    rest = fma(n, -1.9082149292705877e-10, rest)
-    value = code.double(1 / 479001600)
-    factorial = 479001600.0
-    for divisor in range(12, 0, -1):
-        factorial /= divisor
-        value = fma(value, rest, 1 / factorial)
-    power = (shifted.bits_as("i64") << 52).bits_as("f64")
-    return (x > 709.0).choose(float("inf"), value * power)
