@@ -19,7 +19,7 @@ from openaclnn.engines.numpy.elementwise import BLOCK, blocks, narrow
 Array = np.ndarray[Any, Any]
 
 
-def _counted(target: Array, plan: Plan) -> tuple[Array, Array, bool]:
+def counted_targets(target: Array, plan: Plan) -> tuple[Array, Array, bool]:
     """Targets as int64, which of them count, and whether one is neither a class nor the ignored value."""
     indices = target.astype(np.int64)
     heeded = indices != plan.numbers["ignore_index"]
@@ -27,11 +27,11 @@ def _counted(target: Array, plan: Plan) -> tuple[Array, Array, bool]:
     return indices, heeded & inside, bool((heeded & ~inside).any())
 
 
-def _total(weights: Array, target: Array, plan: Plan) -> np.float32:
+def weight_of_targets(weights: Array, target: Array, plan: Plan) -> np.float32:
     """The sum of the counted targets' weights."""
     total = 0.0
     for index in blocks(plan.shape):
-        indices, counted, _ = _counted(target[index], plan)
+        indices, counted, _ = counted_targets(target[index], plan)
         total += float(weights[indices[counted]].sum(dtype=np.float64))
     return np.float32(total)
 
@@ -44,11 +44,11 @@ def nll_loss2d_backward(plan: Plan, views: Mapping[str, Array], output: Array) -
         if plan.numbers["total_weight_given"]:
             divisor = views["totalWeight"].astype(np.float32)
         else:
-            divisor = _total(weights, target, plan)
+            divisor = weight_of_targets(weights, target, plan)
     output[...] = 0
     stray = False
     for index in blocks(plan.shape):
-        indices, counted, found = _counted(target[index], plan)
+        indices, counted, found = counted_targets(target[index], plan)
         stray |= found
         factor = gradient[index].astype(np.float32)
         if divisor is not None:
@@ -68,7 +68,7 @@ def nll_loss(plan: Plan, views: Mapping[str, Array], *outputs: Array) -> bool:
     total = total_of_weights = np.float64(0)
     stray = False
     for index in blocks(plan.shape):
-        indices, counted, found = _counted(target[index], plan)
+        indices, counted, found = counted_targets(target[index], plan)
         stray |= found
         own = weights[indices[counted]]
         picked = values[index][(*np.nonzero(counted), indices[counted])].astype(np.float64)
@@ -99,15 +99,15 @@ def cross_entropy_loss_grad(plan: Plan, views: Mapping[str, Array], output: Arra
     weight_sum = weights.sum(dtype=np.float64)  # as FLOAT it may be infinite, and 0 times it NaN
     total = rows_counted = np.float32(1)
     if numbers["mean"]:
-        total = _total(weights, target, plan)
+        total = weight_of_targets(weights, target, plan)
         rows_counted = np.float32(
-            sum(int(_counted(target[index], plan)[1].sum()) for index in blocks(plan.shape))
+            sum(int(counted_targets(target[index], plan)[1].sum()) for index in blocks(plan.shape))
         )
     stray = False
     step = max(1, BLOCK // plan.classes)
     for start in range(0, plan.shape[0], step):
         index = slice(start, start + step)
-        indices, counted, found = _counted(target[index], plan)
+        indices, counted, found = counted_targets(target[index], plan)
         stray |= found
         mask = counted.astype(np.float32)
         gradient = views["gradLoss"][index].astype(np.float32)
@@ -151,7 +151,7 @@ def cross_entropy_loss(plan: Plan, views: Mapping[str, Array], *outputs: Array) 
     step = max(1, BLOCK // plan.classes)
     for start in range(0, plan.shape[0], step):
         index = slice(start, start + step)
-        indices, counted, found = _counted(target[index], plan)
+        indices, counted, found = counted_targets(target[index], plan)
         stray |= found
         log_prob, lse = _log_softmax(values[index].astype(np.float64))
         outputs[1][index] = narrow(log_prob.astype(np.float32), plan.compute, dtypes[1])

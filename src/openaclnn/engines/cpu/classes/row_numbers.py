@@ -9,9 +9,10 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from openaclnn.engines.cpu.classes import totals
+from openaclnn.engines.cpu.classes.doubles import exp64
 from openaclnn.engines.cpu.classes.parameters import Parameters
 from openaclnn.engines.machine.code import Code
-from openaclnn.engines.machine.values import Value, fma
+from openaclnn.engines.machine.values import Value
 
 __all__ = ["Numbers", "Sums", "numbers_of", "sums_of"]
 
@@ -99,21 +100,3 @@ def numbers_of(
         code, parameters["smooths"].differs(0), target_weight.get(), nll, smooth, lse_factor.get(),
         smooth_factor, nll + smooth_factor + lse_factor.get(),
     )  # fmt: skip
-
-
-def exp64(code: Code, x: Value) -> Value:
-    """exp in FLOAT64 to 1e-16; beyond 709 infinite, below -700 as there."""
-    low = (x < -700.0).choose(-700.0, x)
-    inside = (low > 709.0).choose(709.0, low)
-    rounder = 6755399441055744.0 + 1023  # 1.5 * 2^52, and the exponent's bias for the low bits
-    shifted = fma(inside, 1.4426950408889634, rounder)
-    n = shifted - rounder
-    rest = fma(n, -0.6931471803691238, inside)
-    rest = fma(n, -1.9082149292705877e-10, rest)
-    value = code.double(1 / 479001600)
-    factorial = 479001600.0
-    for divisor in range(12, 0, -1):
-        factorial /= divisor
-        value = fma(rest, value, 1 / factorial)
-    power = (shifted.bits_as("i64") << 52).bits_as("f64")
-    return (x > 709.0).choose(float("inf"), value * power)

@@ -1,6 +1,8 @@
-"""A tile of rows for the cross entropy gradient: where they lie, or copied together."""
+"""A tile of rows for the cross entropies: where they lie, or copied together."""
 
 from __future__ import annotations
+
+import functools
 
 from openaclnn.engines.cpu.classes.parameters import Parameters
 from openaclnn.engines.machine.code import Code
@@ -18,29 +20,38 @@ class Tile:
     The copies walk along the operand's smaller step: a transposed matrix is read and written line by line.
     """
 
-    def __init__(self, code: Code, parameters: Parameters, dtype: str) -> None:
+    def __init__(
+        self, code: Code, parameters: Parameters, dtype: str, source: str = "log_prob",
+        rows: int = TILE_ROWS, classes: int = TILE_CLASSES,
+    ) -> None:  # fmt: skip
         self.code, self.parameters, self.dtype = code, parameters, dtype
         self.staged = parameters["staged"].differs(0)
-        self.inputs = code.buffer(dtype, TILE_ROWS * TILE_CLASSES)
-        self.results = code.buffer(dtype, TILE_ROWS * TILE_CLASSES)
-        self.pitch = TILE_CLASSES * SIZE[dtype]
+        self.source, self.size = source, rows * classes
+        self.inputs = code.buffer(dtype, self.size)
+        self.pitch = classes * SIZE[dtype]
+
+    @functools.cached_property
+    def results(self) -> Value:
+        """Room for what is written, if anything is."""
+        return self.code.buffer(self.dtype, self.size)
 
     def _place(self, operand: str, position: Value, label: Value) -> Value:
         steps = self.parameters[f"{operand}.step2"], self.parameters[f"{operand}.class_step"]
         return self.parameters.address(operand) + position * steps[0] + label * steps[1]
 
+    def input_row(self, first_row: Value, first_class: Value, index: Value) -> Value:
+        """The address of a row's inputs."""
+        place = self._place(self.source, first_row + index, first_class)
+        return self.staged.choose(self.inputs + index * self.pitch, place)
+
     def row(self, first_row: Value, first_class: Value, index: Value) -> tuple[Value, Value]:
         """The addresses of a row's inputs and results."""
-        position, offset = first_row + index, index * self.pitch
-        places = (self._place(name, position, first_class) for name in ("log_prob", "out"))
-        inputs, results = places
-        return (
-            self.staged.choose(self.inputs + offset, inputs),
-            self.staged.choose(self.results + offset, results),
-        )
+        inputs = self.input_row(first_row, first_class, index)
+        results = self._place("out", first_row + index, first_class)
+        return inputs, self.staged.choose(self.results + index * self.pitch, results)
 
     def read(self, first_row: Value, first_class: Value, many: Value, count: Value) -> None:
-        self._copy("log_prob", self.inputs, first_row, first_class, many, count, inwards=True)
+        self._copy(self.source, self.inputs, first_row, first_class, many, count, inwards=True)
 
     def write(self, first_row: Value, first_class: Value, many: Value, count: Value) -> None:
         self._copy("out", self.results, first_row, first_class, many, count, inwards=False)

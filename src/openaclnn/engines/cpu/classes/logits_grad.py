@@ -1,0 +1,285 @@
+"""The gradient of cross entropy from logits: see `operators/logits.py`.
+
+A row is factor * exp(x - top) - smooth * weight, and nll less at its target, where exp(-rest) is part of the factor.
+No x lies above the top, so that one short exponential serves all rows. A row's numbers and its target's element are
+computed in FLOAT64, the rest in FLOAT.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from openaclnn.core.dtypes import FLOAT, FLOATS, INT32, INT64, DType
+from openaclnn.core.plan import Operand, Plan
+from openaclnn.engines.cpu import numerics
+from openaclnn.engines.cpu.classes import totals
+from openaclnn.engines.cpu.classes.doubles import exp64, expm1_64
+from openaclnn.engines.cpu.classes.parameters import (
+    Parameters,
+    double,
+    fields,
+    objection,
+    pack,
+    places,
+)
+from openaclnn.engines.cpu.classes.passes import Passes, runner_of
+from openaclnn.engines.cpu.classes.row_formula import CONSTANT, PLAIN, WEIGHTS
+from openaclnn.engines.cpu.classes.row_numbers import Sums, sums_of
+from openaclnn.engines.cpu.classes.targets import Targets
+from openaclnn.engines.cpu.classes.tile import TILE_CLASSES, TILE_ROWS, Tile
+from openaclnn.engines.cpu.exponential import Exp
+from openaclnn.engines.cpu.registry import KERNELS, Runner
+from openaclnn.engines.machine.cache import Emit, compiled
+from openaclnn.engines.machine.code import Code
+from openaclnn.engines.machine.host import machine
+from openaclnn.engines.machine.kinds import SIZE
+from openaclnn.engines.machine.values import Shape, Value
+
+NAME = "cross_entropy_logits_grad"
+OPERANDS = {
+    "target": "target", "gradient": "gradLoss", "input": "input", "top": "top", "rest": "rest",
+    "weight": "weightOptional", "out": "out",
+}  # fmt: skip
+SLOTS = fields(
+    tuple(OPERANDS),
+    ("weighted", "mean", "zloss", "smooths", "smoothing", "zloss_scale", "staged", "tile", "chunk", "chunks"),
+)  # fmt: skip
+PLACES = places(SLOTS, OPERANDS)
+
+ALONE = 1 << 15  # elements that one thread does faster than two
+CHUNK = 1 << 16  # classes of one piece of work: few long rows keep all threads busy
+SUMS_HERE = 1 << 13  # targets and weights that each piece of work sums for itself
+
+
+@dataclass(frozen=True)
+class _Row:
+    """A stretch of a row: where its classes lie, and how many; its weights lie `weight_step` bytes apart."""
+
+    x: Value
+    out: Value
+    weight: Value
+    weight_step: Value
+    count: Value
+
+
+def emit_rows(dtype: str, target: str, lanes: int) -> Emit:
+    """The kernel: pieces of work are tiles of rows times chunks of classes."""
+
+    def emit(code: Code, arguments: Sequence[Value]) -> None:
+        code.lanes = lanes or code.lanes
+        block, first, last = arguments
+        parameters = Parameters(code, block, SLOTS)
+        sums = sums_of(code, parameters, target)
+        tile = Tile(code, parameters, dtype, "input")
+        writer = _Writer(code, parameters, dtype)
+        height, chunk, chunks = (parameters[name] for name in ("tile", "chunk", "chunks"))
+        positions, classes = parameters["positions"], parameters["classes"]
+        weights, weight_step = parameters.address("weight"), parameters["weight.class_step"]
+        with code.loop(first, last) as piece:
+            band = piece // chunks
+            first_class, first_row = (piece - band * chunks) * chunk, band * height
+            count = (classes - first_class).least(chunk)
+            many = (positions - first_row).least(height)
+            tile.read(first_row, first_class, many, count)
+            with code.loop(0, many) as index:
+                x, out = tile.row(first_row, first_class, index)
+                weight = weights + first_class * weight_step
+                row = _Row(x, out, weight, weight_step, count)
+                _one_row(
+                    code, parameters, dtype, target, first_row + index, first_class, row, sums, writer
+                )  # fmt: skip
+            tile.write(first_row, first_class, many, count)
+
+    return emit
+
+
+def _one_row(
+    code: Code, parameters: Parameters, dtype: str, target: str, position: Value, first_class: Value,
+    row: _Row, sums: Sums, writer: _Writer,
+) -> None:  # fmt: skip
+    """A row's stretch. Its target's element is read before and written after all others."""
+    size = SIZE[dtype]
+
+    def at(operand: str) -> Value:
+        return parameters.address(operand) + position * parameters[f"{operand}.step2"]
+
+    targets = Targets(code, parameters, target)
+    found = targets.at(at("target"))
+    with code.when(found.stray, likely=False):
+        parameters.report_stray()
+    with code.either(found.counted) as (counts, ignored):
+        with ignored:
+            code.clear(row.out, row.count * size)
+        with counts:
+            target_weight = code.variable(code.double(1.0))
+            with code.when(parameters["weighted"].differs(0)):
+                place = parameters.address("weight") + found.label * parameters["weight.class_step"]
+                target_weight.set(code.load(place, "f32").to("f64"))
+            own = target_weight.get()
+            top, rest = (code.load(at(name), "f32").to("f64") for name in ("top", "rest"))
+            gradient = code.load(at("gradient"), dtype).to("f64")
+            smooths = parameters["smooths"].differs(0)
+            smoothing = parameters.double("smoothing")
+            nll = gradient * (1.0 - smoothing) / sums.total * own
+            smooth = gradient / sums.total * smoothing / targets.classes.to("f64")
+            smooth = smooths.choose(smooth, 0.0)
+            scale = parameters.double("zloss_scale") * (top + rest) * (gradient / sums.rows_counted)
+            square = parameters["zloss"].differs(0).choose(scale, 0.0)
+            everywhere = smooths.choose(smooth * sums.weight_sum, 0.0)
+            factor = (nll + square + everywhere) * exp64(code, -rest)
+
+            column = found.label - first_class
+            hit = column.below(row.count)
+            exact = code.variable(code.double(0.0))
+            with code.when(hit):
+                x = (code.load(row.x + column * size, dtype).to("f64") - top) - rest
+                probability = exp64(code, x)
+                picked = expm1_64(code, x, probability) * nll + probability * square
+                smoothed = picked + (probability * everywhere - smooth * own)
+                exact.set(smooths.choose(smoothed, picked))
+            writer.write(row, top.to("f32"), factor, smooth)
+            with code.when(hit):
+                code.store(exact.get().to("f32"), row.out + column * size, dtype)
+
+
+class _Writer:
+    """Writes a stretch by the cheapest way that serves it."""
+
+    def __init__(self, code: Code, parameters: Parameters, dtype: str) -> None:
+        self.code, self.parameters, self.dtype = code, parameters, dtype
+        self.opaque = numerics.Opaque(code)
+        self.streams = 8 if machine().registers >= 32 else 3
+        # Weights that lie apart are copied together, some at a time.
+        self.weights = code.frame("f32", TILE_CLASSES).address()
+
+    def write(self, row: _Row, top: Value, factor: Value, smooth: Value) -> None:
+        """`factor` and `smooth` are FLOAT64."""
+        code, parameters = self.code, self.parameters
+        rounded, addend = (_plain_nan(own.to("f32")) for own in (factor, -smooth))
+        top = _plain_nan(top)
+        smooths, weighted = (parameters[own].differs(0) for own in ("smooths", "weighted"))
+        size = rounded.size()
+        foldable = (size >= 2.0**-80) & (size <= 2.0**80)
+        ways = (
+            (foldable & ~smooths, PLAIN, True),
+            (foldable & ~weighted, CONSTANT, True),
+            (foldable, WEIGHTS, True),
+            (smooths & weighted, WEIGHTS, False),
+        )
+        with code.first_of() as written:
+            for condition, mode, folded in ways:
+                with code.when(condition):
+                    self._way(row, top, rounded, addend, mode, folded)
+                    written()
+            none = smooths.choose(addend, -0.0)
+            self._way(row, top, rounded, none, CONSTANT, folded=False)
+
+    def _way(
+        self, row: _Row, top: Value, factor: Value, addend: Value, mode: int, folded: bool
+    ) -> None:
+        code = self.code
+        exp = Exp(code, factor if folded else None, "negative")
+
+        def stretch(x: Value, weight: Value, out: Value, count: Value) -> None:
+            source, target = code.array(x, self.dtype), code.array(out, self.dtype)
+            weights = code.array(weight, "f32")
+
+            def body(shape: Shape, index: Value) -> None:
+                values = exp(numerics.load(source, index, shape) - top)
+                if not folded:
+                    values = values * factor
+                if mode == CONSTANT:
+                    values = values + addend
+                elif mode == WEIGHTS:
+                    values = values + weights.load(index, shape) * addend
+                any_nan = mode == WEIGHTS
+                numerics.store(values, target, index, self.opaque, any_nan)
+
+            code.elements(count, self.streams, body)
+
+        if mode != WEIGHTS:
+            stretch(row.x, row.weight, row.out, row.count)
+            return
+        apart = row.weight_step.differs(4)
+        step = apart.choose(code.integer(TILE_CLASSES), row.count)
+        done = code.variable(code.integer(0))
+        with code.repeat_while(lambda: done.get() < row.count):
+            start = done.get()
+            count = (row.count - start).least(step)
+            weight = row.weight + start * row.weight_step
+            with code.when(apart):
+                code.copy(weight, row.weight_step, self.weights, code.integer(4), count, "f32")
+            size = SIZE[self.dtype]
+            place = apart.choose(self.weights, weight)
+            stretch(row.x + start * size, place, row.out + start * size, count)
+            done.set(start + count)
+
+
+def _plain_nan(number: Value) -> Value:
+    """NaN with an empty low half, whatever came in: rounding to bfloat16 needs that."""
+    plain: Value = number.is_nan().choose(float("nan"), number)
+    return plain
+
+
+class CrossEntropyLogitsGrad:
+    def declines(self, plan: Plan) -> str | None:
+        return objection(plan, axes=1)
+
+    def runner(self, plan: Plan, lanes: int = 0) -> Runner:
+        numbers, (positions,), classes = plan.numbers, plan.shape, plan.classes
+        side_by_side = classes == 1 or plan.inputs[2].class_stride == plan.output.class_stride == 1
+        tile = 1 if side_by_side else TILE_ROWS
+        chunk = min(classes, CHUNK if side_by_side else TILE_CLASSES)
+        chunks = -(-classes // chunk)
+        pieces = -(-positions // tile) * chunks
+        grain = max(1, ALONE // (min(tile, positions) * chunk))
+        words = pack(
+            SLOTS, plan, PLACES,
+            {
+                "weighted": numbers["weighted"], "mean": numbers["mean"], "zloss": numbers["zloss_scale"] != 0,
+                "smooths": numbers["label_smoothing"] != 0, "smoothing": double(numbers["label_smoothing"]),
+                "zloss_scale": double(2.0 * numbers["zloss_scale"]), "staged": not side_by_side, "tile": tile,
+                "chunk": chunk, "chunks": chunks,
+            },
+        )  # fmt: skip
+        write, sums = _kernels(plan, lanes)
+        summed = positions * numbers["mean"] + classes * numbers["weighted"]
+        if pieces <= grain or summed <= SUMS_HERE:
+            sums = 0
+        blocks = totals.block_count(positions) + totals.block_count(classes) * numbers["weighted"]
+        return runner_of(words, Passes(write, pieces, grain, sums, blocks), None)
+
+    def variants(self) -> Iterator[Plan]:
+        for dtype in FLOATS:
+            for target in (INT64, INT32):
+                yield _example(dtype, target)
+
+
+def _kernels(plan: Plan, lanes: int) -> tuple[int, int]:
+    """The kernel that writes rows, and the one that leaves sums."""
+    dtype = plan.output.dtype.short
+    target = "i64" if plan.inputs[plan.targets].dtype.itemsize == 8 else "i32"
+    write = compiled(f"logits_grad.{dtype}.{target} {lanes}", emit_rows(dtype, target, lanes))
+    sums = compiled(f"totals.logits_grad.{target}", totals.emit_totals(target, "f32", SLOTS))
+    return write, sums
+
+
+def _example(dtype: DType, target: DType) -> Plan:
+    """A plan of many rows."""
+    numbers: dict[str, Any] = {
+        "ignore_index": -100, "mean": True, "weighted": False, "label_smoothing": 0.0, "zloss_scale": 0.0,
+    }  # fmt: skip
+    inputs = (
+        Operand("target", target, (1,), role="positions"),
+        Operand("gradLoss", dtype, (0,), role="single"),
+        Operand("input", dtype, (2,), 1),
+        Operand("top", FLOAT, (1,), role="positions"),
+        Operand("rest", FLOAT, (1,), role="positions"),
+    )
+    output = Operand("out", dtype, (2,), 1)
+    return Plan("", NAME, dtype, (1 << 17,), inputs, output, numbers, 2, 0)
+
+
+KERNELS[NAME] = CrossEntropyLogitsGrad()

@@ -1,0 +1,333 @@
+"""Cross entropy from logits for training: a loss that keeps two numbers a row for its gradient.
+
+These two are no operators of the aclnn interface, and in no registry: what trains models calls them. A row's
+log-probabilities are (x - top) - rest, with its largest logit and the logarithm of the sum of exp(x - top); `rest` is
+log1p of what the other classes add, so that a probability near 1 is told from 1. Nothing of the logits' size is kept.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from openaclnn.core import checks
+from openaclnn.core.call import Call
+from openaclnn.core.checks import INVALID
+from openaclnn.core.declare import Made, Operator, Sample
+from openaclnn.core.dtypes import FLOAT, FLOATS, INT32, INT64, float_of
+from openaclnn.core.interface import REDUCTIONS, Kind, Parameter
+from openaclnn.core.outcome import Check, Violation
+from openaclnn.core.plan import Free, Plan, class_plan, empty_plan, filling_plan
+
+__all__ = ["CROSS_ENTROPY", "CROSS_ENTROPY_GRAD"]
+
+Array = np.ndarray[Any, Any]
+
+_INPUT = Parameter("input", Kind.TENSOR, "logits", "(N, C)", FLOATS)
+_TARGET = Parameter(
+    "target", Kind.TENSOR, "class of each row, in [0, C), or ignoreIndex", "(N,)", (INT64, INT32), weak=False
+)  # fmt: skip
+_OPTIONS = (
+    Parameter(
+        "weightOptional", Kind.TENSOR, "factor of each class; ones if absent", "(C,)", (FLOAT,), default=None,
+        optional=True, weak=False,
+    ),
+    Parameter(
+        "reductionOptional", Kind.CSTRING, '"none", "mean" or "sum"', default="mean", optional=True,
+        choices=REDUCTIONS,
+    ),
+    Parameter("ignoreIndex", Kind.INT64, "target value that counts for nothing", default=-100),
+    Parameter("labelSmoothing", Kind.DOUBLE, "in [0, 1]", default=0.0),
+    Parameter("zlossScale", Kind.DOUBLE, "factor of the squared log-sum-exp; 0: none", default=0.0),
+)  # fmt: skip
+_PER_LOSS = "(N,) for none, else one element"
+
+
+def _has_classes(call: Call) -> Violation | None:
+    if call.tensor("input").shape[1] == 0:
+        return Violation("input", "a class at least", f"shape {call.tensor('input').shape}")
+    return None
+
+
+def _smoothing_in_range(call: Call) -> Violation | None:
+    if not 0 <= call["labelSmoothing"] <= 1:
+        return Violation("labelSmoothing", "a value in [0, 1]", str(call["labelSmoothing"]))
+    return None
+
+
+def _rows(call: Call) -> tuple[tuple[int, ...], ...]:
+    return ((call.tensor("input").shape[0],),)
+
+
+def _classes(call: Call) -> tuple[tuple[int, ...], ...]:
+    return ((call.tensor("input").shape[1],),)
+
+
+def _per_loss(call: Call) -> tuple[tuple[int, ...], ...]:
+    return _rows(call) if call.reduction == "none" else ((), (1,))
+
+
+def _checks(loss: str, needed: tuple[str, ...], result: Check) -> tuple[Check, ...]:
+    """The rules of both, where `loss` is of the loss's shape and `result` is one more."""
+    sides = [name for name in ("top", "rest", "topOut", "restOut") if name in needed]
+    return (
+        checks.not_null("1", *needed),
+        checks.dtype_one_of("2", "input", FLOATS),
+        checks.same_dtype("2", loss, "input"),
+        *(checks.dtype_one_of("2", name, (FLOAT,)) for name in (*sides, "weightOptional")),
+        checks.dtype_one_of("2", "target", (INT64, INT32)),
+        checks.reduction_known("3", "reductionOptional"),
+        checks.value_check("3", "labelSmoothing is in [0, 1]", _smoothing_in_range, INVALID),
+        checks.rank_is("4", "input", 2),
+        checks.value_check("4", "input has a class", _has_classes, INVALID),
+        checks.shape_is("4", "target", _rows, "(N,) of input"),
+        checks.shape_is("4", "weightOptional", _classes, "(C,) of input"),
+        checks.shape_is("4", loss, _per_loss, "(N,) for none, one element otherwise"),
+        *(checks.shape_is("4", name, _rows, "(N,) of input") for name in sides),
+        result,
+    )
+
+
+def _numbers(call: Call) -> dict[str, Any]:
+    return {
+        "ignore_index": call["ignoreIndex"],
+        "weighted": call.given("weightOptional"),
+        "label_smoothing": float_of(call["labelSmoothing"]),
+        "zloss_scale": float_of(call["zlossScale"]),
+    }
+
+
+def _inputs(call: Call, *between: tuple[str, str]) -> list[tuple[str, Any, str]]:
+    """Targets first, weights last if they are given, each with its role."""
+    named = [("target", "positions"), *between]
+    if call.given("weightOptional"):
+        named.append(("weightOptional", "classes"))
+    return [(name, call.tensor(name), role) for name, role in named]
+
+
+def _results(call: Call) -> tuple[Made, ...]:
+    rows, dtype = call.tensor("input").shape[:1], call.tensor("input").dtype
+    return (rows if call.reduction == "none" else (), dtype), (rows, FLOAT), (rows, FLOAT)
+
+
+def _plan(call: Call) -> Plan:
+    own, whole = call.tensor("input"), call.reduction == "none"
+    loss = call.tensor("lossOut")
+    if own.empty:
+        if whole:
+            return empty_plan(call.operator.name, ("lossOut", loss))
+        number = math.nan if call.reduction == "mean" else 0.0
+        return filling_plan(call.operator.name, ("lossOut", loss, number))
+    return class_plan(
+        call.operator.name,
+        "cross_entropy_logits",
+        own.dtype,
+        _inputs(call, ("input", "full")),
+        [
+            ("lossOut", loss, "positions" if whole else "single"),
+            *((name, call.tensor(name), "positions") for name in ("topOut", "restOut")),
+        ],
+        own.shape,
+        class_axis=1,
+        targets=0,
+        numbers=_numbers(call),
+        reduction="" if whole else str(call.reduction),
+    )
+
+
+def _counted(target: Array, ignore_index: int, classes: int) -> tuple[Array, Array]:
+    """Which rows count, and their classes; 0 for those that do not."""
+    indices = target.astype(np.int64)
+    counted = (indices != ignore_index) & (indices >= 0) & (indices < classes)
+    return counted, np.where(counted, indices, 0)
+
+
+def reference(
+    input: Array,
+    target: Array,
+    weight: Array | None = None,
+    reduction: str = "mean",
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+    zloss_scale: float = 0.0,
+    work: Any = np.float64,
+) -> tuple[Array, Array, Array]:
+    """The formulas, step by step, in float64 (or in `work`); an out-of-range target is ignored."""
+    x, (rows, classes) = input.astype(work), input.shape
+    factors = np.ones(classes, work) if weight is None else weight.astype(work)
+    counted, safe = _counted(target, ignore_index, classes)
+    smoothing, scale = work(label_smoothing), work(zloss_scale)
+    own = np.where(counted, factors[safe], work(0))
+    every = np.arange(rows)
+    with np.errstate(all="ignore"):
+        largest = x.argmax(axis=1)
+        top = x[every, largest]
+        powers = np.exp(x - top[:, None])
+        powers[every, largest] = 0
+        # A row with NaN or an infinite largest logit has no probabilities.
+        rest = np.log1p(powers.sum(axis=1, dtype=work)) + (top - top)
+        top = np.where(np.isnan(rest), rest, top)
+        log_prob, lse = (x - top[:, None]) - rest[:, None], top + rest
+        losses = -(own * log_prob[every, safe])
+        if smoothing != 0:
+            spread = -(factors * log_prob).sum(axis=1, dtype=work)
+            losses = (work(1) - smoothing) * losses + smoothing / work(classes) * spread
+        squares = scale * lse * lse if scale != 0 else np.zeros(rows, work)
+        losses, squares = (np.where(counted, part, work(0)) for part in (losses, squares))
+        if reduction == "none":
+            return losses + squares, top, rest
+        loss, square = (part.sum(dtype=work) for part in (losses, squares))
+        if reduction == "mean":
+            loss, square = loss / own.sum(dtype=work), square / counted.sum(dtype=work)
+        return np.asarray(loss + square if scale != 0 else loss), top, rest
+
+
+# The gradient is that of aclnnCrossEntropyLossGrad, with exp((x - top) - rest) for its probabilities. A row that does
+# not count has none, whatever is in it.
+def reference_grad(
+    grad_loss: Array,
+    input: Array,
+    top: Array,
+    rest: Array,
+    target: Array,
+    weight: Array | None = None,
+    reduction: str = "mean",
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+    zloss_scale: float = 0.0,
+    work: Any = np.float64,
+) -> Array:
+    """The formulas, step by step, in float64 (or in `work`); an out-of-range target is ignored."""
+    rows, classes = input.shape
+    factors = np.ones(classes, work) if weight is None else weight.astype(work)
+    counted, safe = _counted(target, ignore_index, classes)
+    smoothing, every = work(label_smoothing), np.arange(rows)
+    gradient = np.broadcast_to(grad_loss.astype(work).reshape(-1), (rows,))
+    own, shift, left = factors[safe], top.astype(work), rest.astype(work)
+    with np.errstate(all="ignore"):
+        mean = reduction == "mean"
+        total = np.where(counted, own, work(0)).sum(dtype=work) if mean else work(1)
+        number = counted.sum(dtype=work) if mean else work(1)
+        log_prob = (input.astype(work) - shift[:, None]) - left[:, None]
+        nll = gradient * (work(1) - smoothing) / total * own
+        smooth = gradient / total * smoothing / work(classes)
+        squares = work(2) * work(zloss_scale) * (shift + left) * gradient / number
+        if zloss_scale == 0:
+            squares = np.zeros(rows, work)
+        probability = np.exp(log_prob)
+        out = probability * (nll + squares)[:, None]
+        at_target = np.expm1(log_prob[every, safe]) * nll
+        out[every, safe] = at_target + probability[every, safe] * squares
+        if smoothing != 0:
+            subtracted = smooth[:, None] * factors
+            out = out + (probability * subtracted.sum(axis=1, dtype=work)[:, None] - subtracted)
+        return np.asarray(np.where(counted[:, None], out, work(0)))
+
+
+CROSS_ENTROPY = Operator(
+    name="CrossEntropyLogits",
+    summary="Cross entropy of logits, and what its gradient needs of each row.",
+    formula=(
+        "top = max over c of input[n, c]; rest = log(sum over c of exp(input[n, c] - top)); logProb = (input - top) - rest\n"
+        "l = -weight[t] * logProb[n, t] * m, t = target[n], m = 1 unless ignored; s = -(sum over c of weight[c] * logProb[n, c]) * m\n"
+        "loss = (1 - labelSmoothing) * l + labelSmoothing / C * s + zlossScale * (top + rest)^2 * m\n"
+        "mean divides the sum of l and s by the sum of weight[t] * m, that of the squares by the sum of m"
+    ),
+    parameters=(
+        _INPUT, _TARGET, *_OPTIONS,
+        Parameter("lossOut", Kind.OUTPUT, "the loss", _PER_LOSS, FLOATS),
+        Parameter("topOut", Kind.OUTPUT, "the largest logit", "(N,)", (FLOAT,)),
+        Parameter("restOut", Kind.OUTPUT, "log-sum-exp less the largest logit", "(N,)", (FLOAT,)),
+    ),
+    families=frozenset(),
+    checks=_checks(
+        "lossOut", ("input", "target", "lossOut", "topOut", "restOut"), checks.format_is_nd("5", "input")
+    ),
+    result=_results,
+    plan=_plan,
+    reference=reference,
+    samples=(
+        Sample(
+            "mean",
+            {"input": (FLOAT, [[5, 0, 3, 3, 7], [9, 3, 5, 2, 4]]), "target": (INT64, [0, 0])},
+            (1.093754064737808, [7, 9], [0.15946093512809342, 0.02804719434752256]),
+        ),
+        Sample(
+            "probabilities near 1",
+            {"input": (FLOAT, [[0, -64], [0, 32]]), "target": (INT64, [0, 1]), "reduction": "none"},
+            (
+                [1.603810890548638e-28, 1.2664165549094015e-14], [0, 32],
+                [1.603810890548638e-28, 1.2664165549094015e-14],
+            ),
+        ),
+    ),
+)  # fmt: skip
+
+# Smoothing is computed by other code than none is, and a z-loss too.
+_FREE = (
+    Free("ignore_index", whole=True),
+    Free("label_smoothing", low=0.0, high=1.0, keeps_zero=True),
+    Free("zloss_scale", keeps_zero=True),
+)
+
+
+def _grad_plan(call: Call) -> Plan:
+    own, out = call.tensor("input"), call.tensor("out")
+    if own.empty:
+        return empty_plan(call.operator.name, ("out", out))
+    per_loss = "positions" if call.reduction == "none" else "single"
+    sides = ("top", "positions"), ("rest", "positions")
+    return class_plan(
+        call.operator.name,
+        "cross_entropy_logits_grad",
+        own.dtype,
+        _inputs(call, ("gradLoss", per_loss), ("input", "full"), *sides),
+        [("out", out, "full")],
+        own.shape,
+        class_axis=1,
+        targets=0,
+        numbers={**_numbers(call), "mean": call.reduction == "mean"},
+        free=_FREE,
+    )
+
+
+CROSS_ENTROPY_GRAD = Operator(
+    name="CrossEntropyLogitsGrad",
+    summary="Gradient of the cross entropy of logits, which may be written over them.",
+    formula=(
+        "p = exp((input - top) - rest); nll = gradLoss * (1 - labelSmoothing) / W * weight[t]; s = gradLoss * labelSmoothing / (C * W)\n"
+        "out = p * (nll + s * sum(weight) + z) - s * weight - (nll at t); 0 in ignored rows\n"
+        "z = 2 * zlossScale * (top + rest) * gradLoss / (rows that count for mean); W = the sum of their weight[t] for mean, 1 otherwise"
+    ),
+    parameters=(
+        Parameter("gradLoss", Kind.TENSOR, "gradient of the loss", _PER_LOSS, FLOATS),
+        _INPUT,
+        Parameter("top", Kind.TENSOR, "the forward's", "(N,)", (FLOAT,), weak=False),
+        Parameter("rest", Kind.TENSOR, "the forward's", "(N,)", (FLOAT,), weak=False),
+        _TARGET, *_OPTIONS,
+        Parameter("out", Kind.OUTPUT, "gradient of input; may be input itself", "(N, C)", FLOATS),
+    ),
+    families=frozenset(),
+    checks=(
+        *_checks(
+            "gradLoss", ("gradLoss", "input", "top", "rest", "target", "out"),
+            checks.same_dtype("5", "out", "input"),
+        ),
+        checks.same_shape("5", "out", "input"),
+    ),
+    result=lambda call: (call.tensor("input").shape, call.tensor("input").dtype),
+    plan=_grad_plan,
+    reference=reference_grad,
+    samples=(
+        Sample(
+            "mean",
+            {
+                "grad_loss": (FLOAT, 2), "input": (FLOAT, [[0, 0], [0, -64]]), "top": (FLOAT, [0, 0]),
+                "rest": (FLOAT, [math.log(2), 1.603810890548638e-28]), "target": (INT64, [0, 0]),
+            },
+            [[-0.5, 0.5], [-1.603810890548638e-28, 1.603810890548638e-28]],
+        ),
+    ),
+)  # fmt: skip

@@ -1,0 +1,305 @@
+"""Cross entropy from logits and its gradient, on every engine for CPU memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import openaclnn
+from conftest import (
+    LAYOUTS,
+    assert_matches_oracle,
+    assert_matches_sample,
+    assert_same_bits,
+    expected_of,
+    laid_out,
+)
+from openaclnn.calls.plain import make_plain_function
+from openaclnn.core.dtypes import BFLOAT16, FLOAT, FLOAT16, FLOATS, DType
+from openaclnn.operators.logits import CROSS_ENTROPY, CROSS_ENTROPY_GRAD
+from openaclnn.operators.workloads.logits import cases, grad_of
+
+Array = np.ndarray[Any, Any]
+loss_of = make_plain_function(CROSS_ENTROPY)
+gradient_of = make_plain_function(CROSS_ENTROPY_GRAD)
+dtypes = pytest.mark.parametrize("dtype", FLOATS, ids=str)
+SHAPES = ((1, 1), (3, 2), (9, 7), (5, 33), (4, 128), (3, 1000), (2, 9001))
+nan, inf = np.nan, np.inf
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    """NumPy's own arithmetic on infinities is not what is tested here."""
+    threads = openaclnn.get_num_threads()
+    with np.errstate(all="ignore"):
+        yield
+    openaclnn.set_num_threads(threads)
+
+
+def drawn(
+    dtype: DType, shape: tuple[int, int], seed: int = 3
+) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    """Arguments of the loss and of its gradient."""
+    rng = np.random.default_rng(seed)
+    for case in cases(rng, dtype, shape):
+        yield case, grad_of(rng, case)
+
+
+def numbers(array: Any) -> Array:
+    return np.asarray(array, np.float64)
+
+
+@dtypes
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_cases_match_the_oracle(engine: str, dtype: DType, shape: tuple[int, int]) -> None:
+    for case, gradient in drawn(dtype, shape):
+        assert_matches_oracle(CROSS_ENTROPY, case, loss_of(**case))
+        assert_matches_oracle(CROSS_ENTROPY_GRAD, gradient, gradient_of(**gradient))
+
+
+@pytest.mark.parametrize("operator", [CROSS_ENTROPY, CROSS_ENTROPY_GRAD], ids=str)
+def test_samples(engine: str, operator: Any) -> None:
+    for sample in operator.samples:
+        exact = operator.oracle(**sample.arrays())
+        np.testing.assert_allclose(exact[0], expected_of(sample, np.float64)[0], rtol=1e-7)
+        assert_matches_sample(operator, sample, make_plain_function(operator)(**sample.arrays()))
+
+
+def test_agrees_with_pytorch(engine: str) -> None:
+    for case, _ in drawn(FLOAT, (17, 29)):
+        if case["zloss_scale"]:
+            continue
+        x = torch.from_numpy(case["input"]).double().requires_grad_()
+        weight = case["weight"]
+        theirs = torch.nn.functional.cross_entropy(
+            x, torch.from_numpy(case["target"]).long(), reduction=case["reduction"],
+            weight=None if weight is None else torch.from_numpy(weight).double(),
+            ignore_index=case["ignore_index"], label_smoothing=case["label_smoothing"],
+        )  # fmt: skip
+        loss, top, rest = loss_of(**case)
+        np.testing.assert_allclose(loss, theirs.detach(), rtol=1e-5)
+        theirs.sum().backward()
+        own = gradient_of(np.ones_like(loss), top=top, rest=rest, **case)
+        np.testing.assert_allclose(own, x.grad, rtol=1e-5, atol=1e-7)
+
+
+@dtypes
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_any_layout_has_the_same_bits(engine: str, dtype: DType, layout: str) -> None:
+    for case, gradient in drawn(dtype, (70, 150)):
+        tensors = {"input", "target", "weight", "grad_loss", "top", "rest"}
+
+        def turned(given: dict[str, Any], tensors: set[str] = tensors) -> dict[str, Any]:
+            return {
+                name: laid_out(value, layout)[0] if name in tensors and value is not None else value
+                for name, value in given.items()
+            }
+
+        assert_same_bits(loss_of(**turned(case)), loss_of(**case))
+        expected = gradient_of(**gradient)
+        assert_same_bits(gradient_of(**turned(gradient)), expected)
+        place, memory = laid_out(np.zeros_like(expected), layout)
+        before = memory.copy()
+        gradient_of(**turned(gradient), out=place)
+        np.testing.assert_array_equal(numbers(place), numbers(expected))
+        place[...] = 0
+        assert memory.tobytes() == before.tobytes()
+
+
+@dtypes
+def test_the_gradient_may_be_written_over_the_logits(engine: str, dtype: DType) -> None:
+    for shape in ((9, 7), (4, 2100)):
+        for layout in ("contiguous", "transposed"):
+            for _, gradient in drawn(dtype, shape):
+                expected = gradient_of(**gradient)
+                own, _ = laid_out(gradient["input"], layout)
+                assert gradient_of(**gradient | {"input": own}, out=own) is own
+                np.testing.assert_array_equal(numbers(own), numbers(expected))
+
+
+@dtypes
+def test_outputs_may_be_given(engine: str, dtype: DType) -> None:
+    for case, _ in drawn(dtype, (5, 33)):
+        expected = loss_of(**case)
+        out = tuple(np.full_like(own, 7) for own in expected)
+        results = loss_of(**case, out=out)
+        assert all(own is given for own, given in zip(results, out, strict=True))
+        assert_same_bits(results, expected)
+
+
+@dtypes
+def test_every_number_of_threads_gives_the_same_bits(dtype: DType) -> None:
+    for shape in ((67, 3001), (3, 70_001), (20_000, 5)):
+        for case, gradient in list(drawn(dtype, shape))[::3]:
+            expected: Any = None
+            for threads in (1, 2, 3, 4):
+                openaclnn.set_num_threads(threads)
+                found = (*loss_of(**case), gradient_of(**gradient))
+                expected = found if expected is None else expected
+                assert_same_bits(found, expected)
+
+
+def test_confident_rows_keep_their_digits(engine: str) -> None:
+    """Of the probability, all that tells it from 1; wherever in a row its class is, and however many are beside."""
+    for classes in (2, 40, 5000):
+        for gap in (0.5, 3.0, 12.0, 20.0, 40.0, 80.0):
+            place = np.array([0, 1, classes // 2, classes - 1])
+            x = np.zeros((4, classes), np.float32)
+            x[np.arange(4), place] = gap
+            case = {"input": x, "target": place, "reduction": "none"}
+            loss, top, rest = loss_of(**case)
+            exact = CROSS_ENTROPY.oracle(**case)
+            np.testing.assert_allclose(loss, exact.loss, rtol=3e-7)
+            np.testing.assert_allclose(rest, exact.rest, rtol=3e-7)
+            ones = np.ones(4, np.float32)
+            gradient = gradient_of(ones, top=top, rest=rest, **case)
+            lost = np.expm1(-numbers(exact.rest))
+            np.testing.assert_allclose(gradient[np.arange(4), place], lost, rtol=1e-6)
+
+
+def test_large_and_small_logits(engine: str) -> None:
+    """Rows far from 0, ties, and one much above all others."""
+    rows = np.float32(
+        [
+            [1e30, 1e30, -1e30, 0], [-1e30, -1e30, -1e30, -1e30], [3e38, -3e38, 0, 0],
+            [-3.4028235e38] * 4, [5, 5, 5, 5], [0, -0.0, 0, -0.0], [1e-40, 0, -1e-40, 0], [200, 100, 0, -100],
+        ]
+    )  # fmt: skip
+    for wide in (1, 700):
+        x = np.repeat(rows, wide, axis=1)
+        case = {"input": x, "target": np.arange(8) % x.shape[1], "reduction": "none"}
+        results = loss_of(**case)
+        assert_matches_oracle(CROSS_ENTROPY, case, results)
+        gradient = case | {
+            "grad_loss": np.ones(8, np.float32),
+            "top": results[1],
+            "rest": results[2],
+        }
+        assert_matches_oracle(CROSS_ENTROPY_GRAD, gradient, gradient_of(**gradient))
+
+
+@dtypes
+def test_special_logits(engine: str, dtype: DType) -> None:
+    """NaN and infinities wherever they stand; an ignored row counts for nothing and has no gradient."""
+    rows = np.float32(
+        [
+            [nan, 0, 1], [0, 1, nan], [inf, 0, 1], [0, inf, inf], [-inf, 0, 1], [0, 1, -inf], [-inf, -inf, 0],
+            [-inf, -inf, -inf], [inf, -inf, 0], [nan, inf, -inf],
+        ]
+    ).astype(dtype.numpy)  # fmt: skip
+    for wide in (1, 1500):
+        x = np.repeat(rows, wide, axis=1)
+        for place in (0, 1, 2):
+            for options in ({}, {"label_smoothing": 0.1}, {"zloss_scale": 0.5}):
+                case = {
+                    "input": x, "target": np.full(len(x), place * wide), "reduction": "none", **options,
+                }  # fmt: skip
+                loss, top, rest = loss_of(**case)
+                exact = CROSS_ENTROPY.oracle(**case)
+                for own, known in ((loss, exact.loss), (top, exact.top), (rest, exact.rest)):
+                    np.testing.assert_allclose(
+                        numbers(own), known, rtol=2e-2 if own is loss else 1e-5
+                    )
+                one = np.ones(len(x), dtype.numpy)
+                gradient = case | {"grad_loss": one, "top": top, "rest": rest}
+                np.testing.assert_allclose(
+                    numbers(gradient_of(**gradient)), CROSS_ENTROPY_GRAD.oracle(**gradient), rtol=2e-2, atol=1e-6
+                )  # fmt: skip
+        ignored = {"input": x, "target": np.full(len(x), -100)}
+        loss, top, rest = loss_of(**ignored)
+        assert np.isnan(numbers(loss))
+        assert numbers(loss_of(**ignored, reduction="sum").loss) == 0
+        assert not numbers(
+            gradient_of(np.ones((), dtype.numpy), top=top, rest=rest, **ignored)
+        ).any()
+
+
+def test_gradients_and_weights_of_any_size(engine: str) -> None:
+    x = np.float32([[0, 1, 2, 3] * 10, [9, -9, 4, 1] * 10])
+    target = np.array([3, 1])
+    for size in (0.0, -1.0, 1e-35, 1e-30, 1e30, inf, nan):
+        for weight in (1.0, 1e-20, 1e6, 0.0):
+            for smoothing in (0.0, 0.25):
+                case = {
+                    "input": x, "target": target, "weight": np.full(40, weight, np.float32),
+                    "label_smoothing": smoothing, "reduction": "sum",
+                }  # fmt: skip
+                _, top, rest = loss_of(**case)
+                gradient = case | {"grad_loss": np.float32(size), "top": top, "rest": rest}
+                exact = CROSS_ENTROPY_GRAD.oracle(**gradient)
+                with np.errstate(all="ignore"):
+                    exact = numbers(exact.astype(np.float32))
+                own = numbers(gradient_of(**gradient))
+                limits = np.isinf(exact) | np.isnan(exact)
+                np.testing.assert_array_equal(own[limits], exact[limits])
+                np.testing.assert_allclose(own[~limits], exact[~limits], rtol=2e-6, atol=1e-43)
+
+
+@dtypes
+def test_empty_tensors(engine: str, dtype: DType) -> None:
+    x, target = np.zeros((0, 5), dtype.numpy), np.zeros(0, np.int64)
+    for reduction, expected in (("mean", nan), ("sum", 0.0)):
+        loss, top, rest = loss_of(x, target, reduction=reduction)
+        np.testing.assert_array_equal(numbers(loss), expected)
+        assert (loss.shape, top.shape, rest.shape) == ((), (0,), (0,))
+        one = np.ones((), dtype.numpy)
+        assert gradient_of(one, x, top, rest, target, reduction=reduction).shape == (0, 5)
+    assert loss_of(x, target, reduction="none").loss.shape == (0,)
+
+
+def test_stray_targets_are_refused(engine: str) -> None:
+    x, side = np.zeros((3, 4), np.float32), np.zeros(3, np.float32)
+    for wrong in (4, -1, 2**40, -(2**63)):
+        target = np.array([0, wrong, 1])
+        with pytest.raises(openaclnn.AclnnError, match=rf"{wrong} at \(1,\)"):
+            loss_of(x, target)
+        with pytest.raises(openaclnn.AclnnError, match=rf"{wrong} at \(1,\)"):
+            gradient_of(np.float32(1), x, side, side, target)
+        assert np.isfinite(loss_of(x, target, ignore_index=wrong).loss)
+
+
+def test_wrong_arguments_are_refused() -> None:
+    x, target, side = np.zeros((3, 4), np.float32), np.zeros(3, np.int64), np.zeros(3, np.float32)
+    for parameter, wrong in (
+        ("input", x.astype(np.float64)), ("input", x[0]), ("input", x[:, :0]), ("target", target[:2]),
+        ("target", side), ("weight", side), ("weight", np.zeros(4)), ("reduction", "average"),
+        ("label_smoothing", 1.5), ("label_smoothing", nan),
+    ):  # fmt: skip
+        with pytest.raises(openaclnn.AclnnError, match=parameter.split("_")[0]):
+            loss_of(**{"input": x, "target": target} | {parameter: wrong})
+    sound = {"grad_loss": np.float32(1), "input": x, "top": side, "rest": side, "target": target}
+    for parameter, wrong in (
+        ("grad_loss", side), ("grad_loss", np.ones((), np.float16)), ("top", side[:2]), ("rest", side.astype(np.float16)),
+        ("out", x.astype(np.float16)), ("out", x[:2]),
+    ):  # fmt: skip
+        with pytest.raises(openaclnn.AclnnError) as caught:
+            gradient_of(**sound | {parameter: wrong})
+        assert caught.value.parameter in (parameter, "gradLoss")
+
+
+@dtypes
+def test_torch_tensors(dtype: DType) -> None:
+    """The same bits as NumPy's, call after call: the second takes the short road."""
+    kinds = {FLOAT: torch.float32, FLOAT16: torch.float16, BFLOAT16: torch.bfloat16}
+    for case, gradient in drawn(dtype, (6, 40)):
+        expected, expected_gradient = loss_of(**case), gradient_of(**gradient)
+
+        def moved(given: dict[str, Any]) -> dict[str, Any]:
+            return {
+                name: torch.from_numpy(value.astype(np.float32)).to(kinds[dtype])
+                if name in ("input", "grad_loss")
+                else torch.from_numpy(value)
+                if isinstance(value, np.ndarray)
+                else value
+                for name, value in given.items()
+            }
+
+        for _ in range(3):
+            for own, known in zip(loss_of(**moved(case)), expected, strict=True):
+                np.testing.assert_array_equal(own.double().numpy(), numbers(known))
+            own = gradient_of(**moved(gradient))
+            np.testing.assert_array_equal(own.double().numpy(), numbers(expected_gradient))
