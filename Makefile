@@ -7,7 +7,7 @@ TORCH ?= torch==2.13.0
 # Processes that run the tests, a file each at a time.
 JOBS ?= 2
 
-.PHONY: demo test attack lint format bench clean
+.PHONY: demo test attack lint format bench docs clean
 
 demo: $(VENV)/.demo
 	@$(BIN)/openaclnn demo
@@ -48,6 +48,10 @@ $(VENV)/.test: pyproject.toml $(VENV)/.demo
 
 bench: $(VENV)/.test
 	$(BIN)/openaclnn bench --quick
+
+# The site, into build/site: open build/site/index.html.
+docs: $(VENV)/.test
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache

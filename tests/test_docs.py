@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import doctest
 import json
+import os
 import re
 import shlex
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -20,10 +24,10 @@ from openaclnn.cli import main
 from openaclnn.cli.bench import bench
 
 PROJECT = Path(__file__).parent.parent
-PAGES = sorted([*PROJECT.glob("*.md"), *PROJECT.glob("docs/*.md")])
+PAGES = sorted([*PROJECT.glob("*.md"), *PROJECT.glob("docs/**/*.md")])
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(PROJECT)))
 def test_examples_run(page: Path) -> None:
     with np.printoptions(precision=8):
         result = doctest.testfile(
@@ -33,6 +37,44 @@ def test_examples_run(page: Path) -> None:
     assert result.failed == 0
     if page.name == "README.md":
         assert result.attempted > 10
+
+
+def sessions(page: Path) -> list[tuple[str, str]]:
+    """The commands of a page's `console` blocks, each with what it prints."""
+    blocks = re.findall(r"^```console\n(.*?)^```", page.read_text(), re.M | re.S)
+    found = [re.split(r"^\$ (.*)\n", block, flags=re.M)[1:] for block in blocks]
+    return [pair for each in found for pair in zip(each[::2], each[1::2], strict=True)]
+
+
+@pytest.mark.parametrize(
+    "page", [p for p in PAGES if sessions(p)], ids=lambda p: str(p.relative_to(PROJECT))
+)
+def test_sessions_run(page: Path, tmp_path: Path) -> None:
+    """In a folder of their own, in order; `...` stands for anything."""
+    if shutil.which("g++") is None:
+        pytest.skip("no C++ compiler")
+    programs = {
+        "openaclnn": "from openaclnn.cli import main",
+        "openaclnn-config": "from openaclnn.capi.config import main",
+    }
+    (tmp_path / "bin").mkdir()
+    for name, line in programs.items():
+        script = tmp_path / "bin" / name
+        code = f"{line}; raise SystemExit(main())"
+        script.write_text(f'#!/bin/sh\nexec {sys.executable} -P -c "{code}" "$@"\n')
+        script.chmod(0o755)
+    path = os.pathsep.join((str(tmp_path / "bin"), os.environ["PATH"]))
+    packages = os.pathsep.join(part for part in sys.path if part)
+    environment = os.environ | {"PATH": path, "PYTHONPATH": packages}
+    (tmp_path / "work").mkdir()
+    for command, expected in sessions(page):
+        done = subprocess.run(
+            ["bash", "-c", command], cwd=tmp_path / "work", env=environment, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
+        )  # fmt: skip
+        flags = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
+        assert doctest.OutputChecker().check_output(expected, done.stdout, flags), done.stdout
+        assert done.returncode in ((0, 1) if expected else (0,)), command
 
 
 def test_readme_has_the_support_table() -> None:
@@ -99,7 +141,7 @@ def test_the_table_of_speed_is_made_from_results(tmp_path: Path) -> None:
     assert "| C, 16 threads, times PyTorch (F32 / BF16) | G, of a copy (F32 / BF16) |" in made
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(PROJECT)))
 def test_links_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
         if "://" not in target:

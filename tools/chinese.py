@@ -1,0 +1,82 @@
+"""The Chinese form of what a declaration says: sentences by a table, shared rules by patterns, formulas by phrases."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+from openaclnn.core.declare import Operator
+
+__all__ = ["UntranslatedError", "chinese", "chinese_formula", "missing"]
+
+WORDS = Path(__file__).with_name("chinese.toml")
+SYMBOLS = frozenset(
+    ("exp", "log", "sum", "sign", "lse", "ls", "nll", "NaN", "none", "mean", "scale")
+)
+"""What formulas say in every language, beside parameters' names."""
+
+
+class UntranslatedError(KeyError):
+    """A sentence without a Chinese form."""
+
+
+@cache
+def _words() -> dict[str, dict[str, str]]:
+    return tomllib.loads(WORDS.read_text(encoding="utf-8"))
+
+
+def chinese(text: str) -> str:
+    """A sentence of the page or of a declaration; what has no letters, and shapes such as (N, C), stay."""
+    known = _words()["sentences"].get(text)
+    if known is not None or not re.search("[a-z]", text):
+        return known or text
+    for pattern, form in _words()["rules"].items():
+        found = re.fullmatch(pattern, text)
+        if found is not None:
+            return form.format(*(_part(part) for part in found.groups()))
+    raise UntranslatedError(text)
+
+
+def _part(text: str) -> str:
+    """Names stay; a sentence has its own form."""
+    if re.fullmatch(r"\w+(, \w+)*", text):
+        return text
+    return chinese(text)
+
+
+def chinese_formula(operator: Operator) -> str:
+    """The formula with its words in Chinese."""
+    text = operator.formula
+    for phrase, form in _words()["formulas"].items():
+        text = text.replace(phrase, form)
+    names = SYMBOLS.union(p.name.removesuffix("Optional") for p in operator.parameters)
+    for word in re.findall(r"(?<!z-)\b[A-Za-z]\w+", text):
+        if word not in names and not re.search(r"_|[a-z][A-Z]", word):
+            raise UntranslatedError(f"{word!r} in the formula of {operator.name}")
+    return text
+
+
+def _sentences(operator: Operator) -> Iterator[str]:
+    yield operator.summary
+    for parameter in operator.parameters:
+        yield from (text for text in (parameter.text, parameter.shape) if text)
+    yield from (check.rule for check in operator.checks)
+    yield from (sample.title for sample in operator.samples)
+
+
+def missing(operator: Operator) -> list[str]:
+    """What an operator's page says that has no Chinese form."""
+    found = []
+    for text in _sentences(operator):
+        try:
+            chinese(text)
+        except UntranslatedError as error:
+            found.append(str(error.args[0]))
+    try:
+        chinese_formula(operator)
+    except UntranslatedError as error:
+        found.append(str(error.args[0]))
+    return found

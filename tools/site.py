@@ -1,0 +1,73 @@
+"""What MkDocs asks us while it builds the site: operator pages are made from the declarations, the guide for
+contributors and the changelog come from the project's root, and pages that the navigation forgot stand under "More"."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from mkdocs.structure.files import File, Files
+
+import openaclnn
+
+PROJECT = Path(__file__).parent.parent
+sys.path.insert(0, str(PROJECT))
+
+from tools.pages import index_page, operator_page  # noqa: E402
+
+ROOT_PAGES = {"contributing.md": "CONTRIBUTING.md", "changelog.md": "CHANGELOG.md"}
+FOLDERS = {"operators": False, "zh/operators": True}
+"""Where operator pages stand, and whether they are Chinese."""
+
+
+def generated() -> dict[str, str]:
+    """The pages that are in no file of docs/, by their place."""
+    pages = {
+        place: (PROJECT / name).read_text(encoding="utf-8") for place, name in ROOT_PAGES.items()
+    }
+    for folder, zh in FOLDERS.items():
+        pages[f"{folder}/index.md"] = index_page(openaclnn.registry(), zh)
+        for operator in openaclnn.registry():
+            pages[f"{folder}/{operator.python_name}.md"] = operator_page(operator, zh)
+    return pages
+
+
+def on_config(config: Any) -> Any:
+    """Operators join the navigation where it has their folder; pages that it lacks come last."""
+    for folder in FOLDERS:
+        section = _section(config.nav, f"{folder}/index.md")
+        section += [{each.name: f"{folder}/{each.python_name}.md"} for each in openaclnn.registry()]
+    listed = set(_places(config.nav))
+    own = Path(config.docs_dir)
+    found = sorted(str(path.relative_to(own).as_posix()) for path in own.rglob("*.md"))
+    more = [place for place in found if place not in listed]
+    if more:
+        config.nav.append({"More": more})
+    return config
+
+
+def _section(entries: list[Any], place: str) -> list[Any]:
+    """The innermost list that has a place."""
+    for entry in entries:
+        inside = next(iter(entry.values())) if isinstance(entry, dict) else entry
+        if inside == place:
+            return entries
+        if isinstance(inside, list) and place in _places(inside):
+            return _section(inside, place)
+    raise ValueError(f"mkdocs.yml: the navigation lacks {place}")
+
+
+def _places(entries: list[Any]) -> list[str]:
+    places: list[str] = []
+    for entry in entries:
+        inside = next(iter(entry.values())) if isinstance(entry, dict) else entry
+        places += _places(inside) if isinstance(inside, list) else [inside]
+    return places
+
+
+def on_files(files: Files, config: Any) -> Files:
+    """Add what is generated."""
+    for place, text in generated().items():
+        files.append(File.generated(config, place, content=text))
+    return files
