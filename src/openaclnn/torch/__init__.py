@@ -1,0 +1,1 @@
+"""openaclnn for people who train models with PyTorch."""

@@ -1,0 +1,112 @@
+"""Which of a DTensor's axes lie over which processes, and what that makes of the tensors beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.distributed import ProcessGroup
+from torch.distributed._functional_collectives import AsyncCollectiveTensor
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Placement, Replicate, Shard
+
+from openaclnn.torch.parallel.exchange import Spread
+
+__all__ = ["Layout"]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The axis of `input` that each dimension of the mesh divides; None where all its processes have the same."""
+
+    mesh: DeviceMesh
+    axes: tuple[int | None, ...]
+    class_axis: int | None
+
+    @classmethod
+    def of(cls, input: Tensor, class_axis: int | None) -> Layout:
+        if not isinstance(input, DTensor):
+            kind = type(input).__name__
+            raise TypeError(
+                f"input is a {kind}, expected a DTensor; plain tensors are served by openaclnn.torch.functional, "
+                "and parts of one by the functions that take a group"
+            )
+        axes = tuple(
+            _axis(placement, index, input.ndim) for index, placement in enumerate(input.placements)
+        )
+        layout = cls(input.device_mesh, axes, class_axis)
+        if class_axis is not None and axes.count(class_axis) > 1:
+            raise NotImplementedError(
+                f"input has placements {input.placements}: classes may be divided by one dimension of the mesh only"
+            )
+        return layout
+
+    @property
+    def spread(self) -> Spread:
+        return Spread(
+            next((self._group(i) for i, axis in self._divided() if axis == self.class_axis), None),
+            tuple(self._group(i) for i, axis in self._divided() if axis != self.class_axis),
+        )
+
+    def _divided(self) -> list[tuple[int, int]]:
+        return [(index, axis) for index, axis in enumerate(self.axes) if axis is not None]
+
+    def _group(self, index: int) -> ProcessGroup:
+        return self.mesh.get_group(index)
+
+    @property
+    def of_input(self) -> list[Placement]:
+        return [Replicate() if axis is None else Shard(axis) for axis in self.axes]
+
+    @property
+    def of_positions(self) -> list[Placement]:
+        """Where targets and single losses lie: they have no axis of classes."""
+        if self.class_axis is None:
+            return self.of_input
+        return [
+            Replicate() if axis in (None, self.class_axis) else Shard(axis - (axis > self.class_axis))
+            for axis in self.axes
+        ]  # fmt: skip
+
+    @property
+    def of_weights(self) -> list[Placement]:
+        divided = [axis is not None and axis == self.class_axis for axis in self.axes]
+        return [Shard(0) if own else Replicate() for own in divided]
+
+    @property
+    def of_number(self) -> list[Placement]:
+        return [Replicate()] * self.mesh.ndim
+
+    def part(self, name: str, tensor: Tensor, placements: Sequence[Placement]) -> Tensor:
+        """This process's part of a tensor, moved to `placements` first. A plain one is the same in all processes."""
+        if not isinstance(tensor, DTensor):
+            tensor = DTensor.from_local(tensor, self.mesh, self.of_number, run_check=False)
+        elif tensor.device_mesh != self.mesh:
+            raise ValueError(f"{name} lies on another mesh than input")
+        local = tensor.redistribute(self.mesh, placements).to_local()
+        return local.wait() if isinstance(local, AsyncCollectiveTensor) else local
+
+    def whole(self, loss: Tensor, shape: Sequence[int], each: bool) -> Tensor:
+        """The loss of all as a DTensor: one at each position, of `shape`, or a number."""
+        if not each:
+            return DTensor.from_local(loss, self.mesh, self.of_number, run_check=False)
+        strides = [1]
+        for size in reversed(shape[1:]):
+            strides.insert(0, strides[0] * size)
+        return DTensor.from_local(
+            loss.contiguous(), self.mesh, self.of_positions, run_check=False,
+            shape=torch.Size(shape), stride=tuple(strides),
+        )  # fmt: skip
+
+
+def _axis(placement: Placement, index: int, rank: int) -> int | None:
+    if type(placement) is Replicate:
+        return None
+    if type(placement) is Shard:
+        return placement.dim % rank
+    raise NotImplementedError(
+        f"input has placement {placement} on dimension {index} of the mesh, expected Replicate or Shard: "
+        "redistribute it first"
+    )

@@ -1,0 +1,537 @@
+"""Losses over many processes: two and then four of them are started once, and run every case.
+
+One process is the measure: the same function in a group of one, and PyTorch's loss in float64.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import (
+    DTensor,
+    Partial,
+    Placement,
+    Replicate,
+    Shard,
+    distribute_tensor,
+)
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from openaclnn.torch import parallel
+from openaclnn.torch.parallel import exchange
+
+SIZES = (2, 4)
+
+
+@dataclass(frozen=True)
+class Team:
+    """Processes that run a case together, and each of them alone."""
+
+    group: Any
+    alone: Any
+    rank: int
+    size: int
+
+    def cuts(self, length: int) -> list[slice]:
+        """Parts of no common length; one is empty where there are four."""
+        at = {1: [0], 2: [0, length // 3], 4: [0, length // 4, length // 2 + 1, length // 2 + 1]}
+        starts = at[self.size]
+        return [slice(a, b) for a, b in zip(starts, [*starts[1:], length], strict=True)]
+
+    def cut(self, length: int) -> slice:
+        return self.cuts(length)[self.rank]
+
+    def mesh(self, *shape: int) -> DeviceMesh:
+        return DeviceMesh("cpu", torch.arange(self.size).view(shape or (self.size,)))
+
+
+Case = Callable[[Team], None]
+CASES: dict[str, Case] = {}
+
+
+def case(function: Case) -> Case:
+    CASES[function.__name__] = function
+    return function
+
+
+ROWS, CLASSES = 14, 23
+EPS = {torch.float64: 2.3e-16, torch.float32: 1.2e-7, torch.float16: 9.8e-4, torch.bfloat16: 7.9e-3}
+
+
+def problem(dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor, Tensor]:
+    """Logits, targets and weights: ignored, confident and tied rows, and one with -inf in whole shards."""
+    made = torch.Generator().manual_seed(7)
+    logits = torch.randn(ROWS, CLASSES, generator=made) * 3
+    target = torch.randint(CLASSES, (ROWS,), generator=made)
+    target[3] = target[8] = -100
+    logits[0, target[0]] = 40.0
+    logits[1] = 0.5
+    logits[2, ::5] = 12.0
+    logits[4, : CLASSES // 2 + 1] = -math.inf
+    target[4] = CLASSES - 1
+    return logits.to(dtype), target, torch.rand(CLASSES, generator=made) + 0.5
+
+
+def expected(logits: Tensor, target: Tensor, *, zloss_scale: float = 0.0, **options: Any) -> Any:
+    """Loss and gradient of all rows and classes by PyTorch in float64."""
+    own = logits.double().requires_grad_()
+    if options.get("weight") is not None:
+        options["weight"] = options["weight"].double()
+    loss = F.cross_entropy(own, target, **options)
+    if zloss_scale:
+        ignored = target == options.get("ignore_index", -100)
+        squares = zloss_scale * own.logsumexp(1).square().masked_fill(ignored, 0.0)
+        reduction = options.get("reduction", "mean")
+        if reduction == "none":
+            loss = loss + squares
+        else:
+            loss = loss + squares.sum() / (1 if reduction == "sum" else (~ignored).sum())
+    (gradient,) = torch.autograd.grad(loss.sum(), own)
+    return loss.detach(), gradient
+
+
+def run(function: Callable[..., Tensor], logits: Tensor, *arguments: Any, **options: Any) -> Any:
+    own = logits.detach().clone().requires_grad_()
+    loss = function(own, *arguments, **options)
+    (gradient,) = torch.autograd.grad(loss.sum(), own)
+    assert gradient.dtype == own.dtype
+    return loss.detach(), gradient
+
+
+def assert_near(got: Tensor, exact: Tensor, scale: Tensor | float = 0.0) -> None:
+    """Within a few roundings of the dtype, of the value or of the terms that make it up (`scale`), and PyTorch's own."""
+    assert got.shape == exact.shape
+    inexact = 16 * EPS[torch.float64]
+    magnitude = torch.maximum(exact.abs(), torch.as_tensor(scale).double())
+    allowed = (4 * EPS[got.dtype] + inexact) * magnitude + inexact
+    wrong = (got.double() - exact).abs() > allowed + torch.finfo(got.dtype).smallest_normal
+    assert not wrong.any(), (got[wrong], exact[wrong])
+
+
+OPTIONS: list[dict[str, Any]] = [
+    {},
+    {"reduction": "sum"},
+    {"reduction": "none", "zloss_scale": 0.01},
+    {"zloss_scale": 0.02},
+    {"ignore_index": 5},
+    {"label_smoothing": 0.1},
+    {"label_smoothing": 0.2, "reduction": "none"},
+    {"label_smoothing": 1.0, "zloss_scale": 0.5, "reduction": "sum"},
+]
+
+
+def variants(every: bool) -> Iterator[tuple[dict[str, Any], bool]]:
+    """Options with and without weights: both of each, or every other."""
+    for index, options in enumerate(OPTIONS):
+        for weighted in (False, True) if every else (index % 2 == 0,):
+            yield options, weighted
+
+
+def hidden_infinities(logits: Tensor, options: dict[str, Any]) -> Tensor:
+    """Smoothing makes a loss of every class: one that cannot be has an infinite one."""
+    if not options.get("label_smoothing"):
+        return logits
+    return logits.masked_fill(logits == -math.inf, -20.0)
+
+
+@case
+def classes_apart(team: Team) -> None:
+    for dtype in EPS:
+        for options, weighted in variants(every=dtype == torch.float32):
+            logits, target, weight = problem(dtype)
+            logits = hidden_infinities(logits, options)
+            if options.get("ignore_index"):
+                target[target == -100] = 5
+            own = team.cut(CLASSES)
+            for given in (weight, weight[own]) if weighted else (None,):
+                exact = expected(logits, target, weight=weight if weighted else None, **options)
+                got = run(
+                    parallel.vocab_parallel_cross_entropy, logits[:, own], target,
+                    group=team.group, weight=given, **options,
+                )  # fmt: skip
+                scale = exact[1].abs().amax(1, keepdim=True)
+                assert_near(got[0], exact[0])
+                assert_near(got[1], exact[1][:, own], scale)
+                alone = run(
+                    parallel.vocab_parallel_cross_entropy, logits, target,
+                    group=team.alone, weight=weight if weighted else None, **options,
+                )  # fmt: skip
+                assert_near(got[0], alone[0].double())
+                assert_near(got[1], alone[1][:, own].double(), scale)
+
+
+@case
+def confident_rows(team: Team) -> None:
+    """A loss of 1e-26 has its digits, and so has its gradient at the target, where PyTorch has 0."""
+    logits = torch.zeros(3, CLASSES)
+    target = torch.tensor([1, 9, CLASSES - 1])
+    logits[torch.arange(3), target] = torch.tensor([20.0, 40.0, 60.0])
+    exact_loss = torch.log1p((CLASSES - 1) * torch.tensor([-20.0, -40.0, -60.0]).double().exp())
+    own = team.cut(CLASSES)
+    loss, gradient = run(
+        parallel.vocab_parallel_cross_entropy, logits[:, own], target, group=team.group, reduction="none"
+    )  # fmt: skip
+    torch.testing.assert_close(loss.double(), exact_loss, rtol=1e-6, atol=0.0)
+    here = (target >= own.start) & (target < own.stop)
+    at_target = gradient[here, target[here] - own.start].double()
+    torch.testing.assert_close(at_target, torch.expm1(-exact_loss[here]), rtol=1e-6, atol=0.0)
+
+
+@case
+def batch_apart(team: Team) -> None:
+    """Each row has the bits it has alone: sums are float64, and their order shows in that dtype only."""
+    for dtype in EPS:
+        for options, weighted in variants(every=dtype == torch.float32):
+            logits, target, weight = problem(dtype)
+            logits = hidden_infinities(logits, options)
+            if options.get("ignore_index"):
+                target[target == -100] = 5
+            options = options | {"weight": weight if weighted else None}
+            own = team.cut(ROWS)
+            got = run(
+                parallel.batch_parallel_cross_entropy, logits[own], target[own], group=team.group, **options
+            )  # fmt: skip
+            alone = run(
+                parallel.batch_parallel_cross_entropy, logits, target, group=team.alone, **options
+            )
+            exact = expected(logits, target, **options)
+            each = options.get("reduction") == "none"
+            assert torch.equal(got[1], alone[1][own])
+            if each or dtype != torch.float64:
+                assert torch.equal(got[0], alone[0][own] if each else alone[0])
+            assert_near(alone[0], exact[0])
+            assert_near(alone[1], exact[1], exact[1].abs().amax(1, keepdim=True))
+
+
+def pixels(dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor, Tensor]:
+    made = torch.Generator().manual_seed(9)
+    values = torch.randn(ROWS, 5, 3, 2, generator=made)
+    target = torch.randint(5, (ROWS, 3, 2), generator=made)
+    target[2:5] = -100
+    return values.to(dtype), target, torch.rand(5, generator=made) + 0.5
+
+
+@case
+def batch_of_pixels_apart(team: Team) -> None:
+    values, target, weight = pixels()
+    own = team.cut(ROWS)
+    pairs = [
+        (parallel.batch_parallel_cross_entropy, F.cross_entropy),
+        (parallel.batch_parallel_nll_loss, F.nll_loss),
+    ]
+    for ours, theirs in pairs:
+        for reduction in ("none", "mean", "sum"):
+            for given in (None, weight):
+                options = {"weight": given, "reduction": reduction}
+                got = run(ours, values[own], target[own], group=team.group, **options)
+                whole = run(ours, values, target, group=team.alone, **options)
+                options["weight"] = None if given is None else given.double()
+                exact = run(theirs, values.double(), target, **options)
+                assert torch.equal(got[0], whole[0][own] if reduction == "none" else whole[0])
+                assert torch.equal(got[1], whole[1][own])
+                assert_near(whole[0], exact[0])
+                assert_near(whole[1], exact[1], exact[1].abs().amax(1, keepdim=True))
+
+
+@case
+def elements_apart(team: Team) -> None:
+    made = torch.Generator().manual_seed(3)
+    x, y = torch.randn(2, ROWS, 40, generator=made).unbind()
+    pairs: list[tuple[Any, Any, dict[str, Any]]] = [
+        (parallel.batch_parallel_l1_loss, F.l1_loss, {}),
+        (parallel.batch_parallel_smooth_l1_loss, F.smooth_l1_loss, {"beta": 0.7}),
+    ]
+    own = team.cut(ROWS)
+    for dtype in (torch.float32, torch.float16, torch.bfloat16):
+        a, b = x.to(dtype), y.to(dtype)
+        for ours, theirs, more in pairs:
+            for reduction in ("none", "mean", "sum"):
+                options = {"reduction": reduction, **more}
+                got = run(ours, a[own], b[own], group=team.group, **options)
+                exact = run(theirs, a.double(), b.double(), **options)
+                assert_near(got[0], exact[0][own] if reduction == "none" else exact[0])
+                assert_near(got[1], exact[1][own])
+                of_target = run(ours, b[own], a[own], group=team.group, **options)
+                assert torch.equal(of_target[1], -got[1])
+
+
+@case
+def averaged_by_ddp(team: Team) -> None:
+    """DistributedDataParallel divides by the number of processes; `averaged` makes up for it, whatever their rows."""
+    logits, target, _ = problem()
+    features = torch.nan_to_num(logits, neginf=0.0)
+    torch.manual_seed(1)
+    head = torch.nn.Linear(CLASSES, CLASSES)
+    F.cross_entropy(head(features), target).backward()
+    exact = head.weight.grad
+    head.weight.grad = None
+    model = torch.nn.parallel.DistributedDataParallel(head, process_group=team.group)
+    own = team.cut(ROWS)
+    loss = parallel.batch_parallel_cross_entropy(
+        model(features[own]), target[own], group=team.group, averaged=True
+    )
+    loss.backward()
+    torch.testing.assert_close(head.weight.grad, exact)
+
+
+class Sizes(TorchDispatchMode):
+    """The numbers of elements of what operations make."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[int] = []
+        self.inputs: set[int] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = func(*args, **(kwargs or {}))
+        for tensor in made if isinstance(made, (tuple, list)) else [made]:
+            if isinstance(tensor, Tensor):
+                self.seen.append(tensor.untyped_storage().nbytes())
+        return made
+
+
+@case
+def two_exchanges_and_no_copies(team: Team) -> None:
+    """The forward has one exchange of maxima and one of sums, the gradient none; neither makes a thing of rows times
+    classes but the gradient itself."""
+    rows, classes = 64, 8192
+    shard = torch.randn(rows, classes).requires_grad_()
+    target = torch.randint(classes * team.size, (rows,), generator=torch.Generator().manual_seed(0))
+    counted: list[str] = []
+    plain = exchange.all_reduce
+
+    def counting(tensor: Tensor, op: Any, group: Any) -> None:
+        counted.append(op.name if hasattr(op, "name") else str(op))
+        plain(tensor, op, group)
+
+    for options in (
+        {},
+        {"label_smoothing": 0.1, "weight": torch.rand(classes), "zloss_scale": 0.1},
+    ):
+        exchange.all_reduce = counting
+        try:
+            with Sizes() as forward:
+                loss = parallel.vocab_parallel_cross_entropy(
+                    shard, target, group=team.group, **options
+                )
+            assert len(counted) == 2
+            with Sizes() as backward:
+                (gradient,) = torch.autograd.grad(loss, shard)
+            assert len(counted) == 2
+        finally:
+            exchange.all_reduce = plain
+            counted.clear()
+        whole = shard.numel() * 4
+        assert max(size for size in forward.seen if size != whole) <= whole // 4
+        assert gradient.untyped_storage().nbytes() == whole
+        assert max(size for size in backward.seen if size != whole) <= whole // 4
+
+
+PLACED: dict[int, list[tuple[tuple[int, ...], list[Placement]]]] = {
+    2: [((2,), [Shard(0)]), ((2,), [Shard(1)]), ((2,), [Replicate()]), ((2, 1), [Shard(1), Shard(0)])],
+    4: [
+        ((4,), [Shard(1)]),
+        ((2, 2), [Shard(0), Shard(1)]),
+        ((2, 2), [Shard(1), Shard(0)]),
+        ((2, 2), [Replicate(), Shard(1)]),
+        ((2, 2), [Shard(0), Shard(0)]),
+    ],
+}  # fmt: skip
+
+
+@case
+def dtensors_of_classes(team: Team) -> None:
+    for shape, placements in PLACED[team.size]:
+        mesh = team.mesh(*shape)
+        for options, weighted in variants(every=placements == [Shard(1)]):
+            logits, target, weight = problem()
+            logits = hidden_infinities(logits, options)
+            if options.get("ignore_index"):
+                target[target == -100] = 5
+            given = weight if weighted else None
+            exact = expected(logits, target, weight=given, **options)
+            placed = distribute_tensor(logits, mesh, placements).requires_grad_()
+            if weighted:
+                given = distribute_tensor(weight, mesh, [Replicate()] * mesh.ndim)
+            loss = parallel.cross_entropy(placed, target, given, **options)
+            loss.sum().backward()
+            assert isinstance(placed.grad, DTensor)
+            assert placed.grad.placements == tuple(placements)
+            assert loss.shape == exact[0].shape
+            assert_near(loss.full_tensor().detach(), exact[0])
+            scale = exact[1].abs().amax(1, keepdim=True)
+            assert_near(placed.grad.full_tensor(), exact[1], scale)
+        log_prob = torch.log_softmax(problem()[0].nan_to_num(neginf=-9.0), 1)
+        for reduction in ("none", "mean", "sum"):
+            placed = distribute_tensor(log_prob, mesh, placements).requires_grad_()
+            targets = distribute_tensor(target, mesh, [Replicate()] * mesh.ndim)
+            loss = parallel.nll_loss(placed, targets, weight, reduction=reduction)
+            loss.sum().backward()
+            exact = run(F.nll_loss, log_prob.double(), target, weight.double(), reduction=reduction)
+            assert_near(loss.full_tensor().detach(), exact[0])
+            assert_near(placed.grad.full_tensor(), exact[1])
+
+
+@case
+def dtensors_of_pixels_and_elements(team: Team) -> None:
+    values, target, weight = pixels()
+    mesh = team.mesh(2, 2) if team.size == 4 else team.mesh()
+    both = [Shard(0), Shard(2)] if team.size == 4 else [Shard(2)]
+    for reduction in ("none", "mean"):
+        exact = run(F.cross_entropy, values.double(), target, weight.double(), reduction=reduction)
+        placed = distribute_tensor(values, mesh, both).requires_grad_()
+        loss = parallel.cross_entropy(placed, target, weight, reduction=reduction)
+        loss.sum().backward()
+        assert_near(loss.full_tensor().detach(), exact[0])
+        assert_near(placed.grad.full_tensor(), exact[1], exact[1].abs().amax(1, keepdim=True))
+        aim = values.flip(0)
+        for ours, theirs in (
+            (parallel.l1_loss, F.l1_loss),
+            (parallel.smooth_l1_loss, F.smooth_l1_loss),
+        ):
+            exact = run(theirs, values.double(), aim.double(), reduction=reduction)
+            placed = distribute_tensor(values, mesh, both).requires_grad_()
+            loss = ours(placed, aim, reduction=reduction)
+            loss.sum().backward()
+            assert_near(loss.full_tensor().detach(), exact[0])
+            assert_near(placed.grad.full_tensor(), exact[1])
+
+
+@case
+def wrong_use(team: Team) -> None:
+    logits, target, weight = problem()
+    mesh = team.mesh(2, team.size // 2)
+    own = team.cut(CLASSES)
+    placed = distribute_tensor(logits, mesh, [Shard(0), Replicate()])
+    partial = DTensor.from_local(logits, mesh, [Partial(), Replicate()])
+    twice = distribute_tensor(logits, mesh, [Shard(1), Shard(1)])
+    apart = distribute_tensor(target, team.mesh(), [Replicate()])
+    vocabulary = parallel.vocab_parallel_cross_entropy
+    refused: list[tuple[type[Exception], str, Callable[[], Any]]] = [
+        (NotImplementedError, "placement P.* expected Replicate or Shard", lambda: parallel.cross_entropy(partial, target)),
+        (NotImplementedError, "placement P.*", lambda: parallel.l1_loss(partial, logits)),
+        (NotImplementedError, "one dimension of the mesh", lambda: parallel.cross_entropy(twice, target)),
+        (TypeError, "expected a DTensor", lambda: parallel.cross_entropy(logits, target)),
+        (ValueError, "target lies on another mesh", lambda: parallel.nll_loss(placed, apart)),
+        (TypeError, "class probabilities", lambda: parallel.cross_entropy(placed, placed)),
+        (ValueError, r"target has shape \(13,\)", lambda: parallel.cross_entropy(placed, target[1:])),
+        (IndexError, "Target 23 is out of bounds", lambda: vocabulary(logits[:, own], target * 0 + 23, group=team.group)),
+        (ValueError, "weight has 22 elements, expected 23", lambda: vocabulary(logits[:, own], target, group=team.group, weight=weight[1:])),
+        (ValueError, "not a valid value for reduction", lambda: vocabulary(logits, target, group=team.group, reduction="no")),
+        (RuntimeError, "label_smoothing must be", lambda: vocabulary(logits, target, group=team.group, label_smoothing=2.0)),
+        (TypeError, "float64, expected float32", lambda: parallel.batch_parallel_l1_loss(logits.double(), logits.double(), group=team.group)),
+        (RuntimeError, "negative values for beta", lambda: parallel.smooth_l1_loss(placed, placed, beta=-1.0)),
+    ]  # fmt: skip
+    for kind, words, call in refused:
+        with pytest.raises(kind, match=words):
+            call()
+    loss = vocabulary(logits[:, own].clone().requires_grad_(), target, group=team.group)
+    with torch.autocast("cpu"):
+        half = vocabulary(logits[:, own].bfloat16(), target, group=team.group)
+    assert (loss.dtype, half.dtype) == (torch.float32, torch.float32)
+
+
+def work(rank: int, size: int, place: Path) -> bool:
+    """One process: case by case, what went wrong in a file. The first such case is the last, since others wait in it."""
+    dist.init_process_group(
+        "gloo", init_method=f"file://{place}/store-{size}", rank=rank, world_size=size,
+        timeout=timedelta(seconds=60),
+    )  # fmt: skip
+    alone = [dist.new_group([index]) for index in range(size)][rank]
+    team = Team(dist.group.WORLD, alone, rank, size)
+    found: dict[str, str] = {}
+    for name, function in CASES.items():
+        found[name] = ""
+        try:
+            function(team)
+        except Exception:
+            found[name] = traceback.format_exc()
+        (place / f"{size}-{rank}.json").write_text(json.dumps(found))
+        if found[name]:
+            return False
+    dist.destroy_process_group()
+    return True
+
+
+def start(size: int, place: Path) -> None:
+    """Forks processes, so that PyTorch is imported once. When one has failed, the others get a moment."""
+    children = []
+    for rank in range(size):
+        child = os.fork()
+        if child == 0:
+            passed = False
+            try:
+                passed = work(rank, size, place)
+            finally:
+                os._exit(0 if passed else 1)
+        children.append(child)
+    while children:
+        child, status = os.wait()
+        children.remove(child)
+        if status:
+            time.sleep(2)
+            for other in children:
+                os.kill(other, signal.SIGKILL)
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
+    """What each process found in each case."""
+    place = tmp_path_factory.mktemp("processes")
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", __file__, str(place)], capture_output=True, text=True, timeout=180,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    reports = list(place.glob("*.json"))
+    assert reports, done.stderr
+    results: dict[str, list[str]] = {}
+    for report in reports:
+        for name, text in json.loads(report.read_text()).items():
+            results.setdefault(f"{name} {report.stem[0]}", []).append(text)
+    return results
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("name", CASES)
+def test_processes(name: str, size: int, found: dict[str, list[str]]) -> None:
+    reports = found.get(f"{name} {size}", [])
+    assert not any(reports), "\n".join(reports)
+    assert len(reports) == size, "an earlier case failed"
+
+
+def test_without_processes() -> None:
+    with pytest.raises(RuntimeError, match="init_process_group"):
+        parallel.vocab_parallel_cross_entropy(torch.ones(2, 3), torch.tensor([0, 1]), group=None)
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    importlib.import_module(
+        "torch._dynamo"
+    )  # DDP and modes ask for it: before the fork it is imported once
+    with tempfile.TemporaryDirectory() as own:  # and kernels are loaded once
+        dist.init_process_group("gloo", init_method=f"file://{own}/store", rank=0, world_size=1)
+        elements_apart(Team(dist.group.WORLD, dist.group.WORLD, 0, 1))
+        dist.destroy_process_group()
+    for processes in SIZES:
+        start(processes, Path(sys.argv[1]))
