@@ -38,7 +38,11 @@ __all__ = ["cases"]
 @click.option("--count", type=click.IntRange(1), help="So many cases of the level an operator.")
 @click.option("--sheet", help="Of an .xlsx file; the first one if not given.")
 @click.option(
-    "--name", "names", multiple=True, metavar="PATTERN", help="Cases whose names match, as 'elu_*'."
+    "--name",
+    "names",
+    multiple=True,
+    metavar="PATTERN",
+    help="Cases whose names match, as 'fp16_*'.",
 )
 @click.option("--operator", "operators", multiple=True, help="Cases of this operator.")
 @click.option(
