@@ -20,6 +20,7 @@ from openaclnn import acl, aclnn
 from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import FLOATS, DType
 from openaclnn.core.status import AclError, Status
+from openaclnn.testing.goldens import places_of
 
 Array = np.ndarray[Any, Any]
 STATUSES = {int(one) for one in Status} - {0}
@@ -96,7 +97,8 @@ class Attack:
             else:
                 odd = rng.random() < strange / 3
                 made[name] = ODD[int(rng.integers(len(ODD)))] if odd else value
-        made["out"] = self.output(operator, made, memory, strange)
+        if not operator.output.in_place:
+            made["out"] = self.output(operator, made, memory, strange)
         return operator, made, memory
 
     def output(
@@ -113,15 +115,18 @@ class Attack:
                 return chosen[::-1]
             return chosen
         try:
-            shape = operator.oracle(**made).shape
+            places = places_of(operator, made)
         except openaclnn.AclnnError:
             return None if draw < 0.8 else np.empty(3, np.float32)
-        own = openaclnn.explain(operator, **made).plan
-        assert own is not None
-        dtype = own.output.dtype.numpy
+        given = tuple(self.place(*own, memory, strange) for own in places.values())
+        return given[0] if operator.result_type is None else given
+
+    def place(self, shape: tuple[int, ...], dtype: DType, memory: Memory, strange: float) -> Any:
+        """Memory for one output."""
+        rng = self.rng
         if rng.random() < 0.3:
-            dtype = FLOATS[int(rng.integers(len(FLOATS)))].numpy
-        return dressed(rng, np.zeros(shape, dtype), memory, strange / 2)
+            dtype = FLOATS[int(rng.integers(len(FLOATS)))]
+        return dressed(rng, np.zeros(shape, dtype.numpy), memory, strange / 2)
 
     # What is expected of a call.
 
@@ -141,25 +146,35 @@ class Attack:
             got = function(**made)
         except openaclnn.AclnnError as error:
             self.refused(error, operator)
-            written = [made["out"]] if error.expected.startswith("class indices") else []
+            stray = error.expected.startswith("class indices")
+            written = written_by(operator, made) if stray else []
             if memory.changed(written):
                 raise Fault(f"{operator.name} refused with {error} and wrote") from error
             return
         if exact is None:
             raise Fault(f"{operator.name} was accepted, where the oracle said {exact_error}")
-        if memory.changed([] if made["out"] is None else [made["out"]]):
-            raise Fault(f"{operator.name} wrote outside its output")
+        if memory.changed(written_by(operator, made)):
+            raise Fault(f"{operator.name} wrote outside its outputs")
         self.counts["right"] += 1
         assert plan is not None
         self.compare(operator, exact, got, plan)
 
     def compare(self, operator: Operator, exact: dict[str, Any], got: Any, plan: Any) -> None:
-        result, compute = to_numpy(got), plan.compute
-        if result is None:
-            return
+        written, compute = {operand.parameter for operand in plan.outputs}, plan.compute
+        several = got if operator.result_type is not None else (got,)
+        results = []
+        for parameter, own in zip(operator.outputs, several, strict=True):
+            values = None if own is None else to_numpy(own)
+            if own is not None and values is None:
+                return
+            # What the caller gave stays there whether it is computed or not.
+            if values is not None and (parameter.name in written or not values.size):
+                results.append(values)
         # Two different roundings to 16 bits have no bound in the comparison.
-        if compute.itemsize == 4 or result.itemsize == 4 or compute.numpy == result.dtype:
-            assert_matches_oracle(operator, exact, result, compute)
+        if all(
+            compute.itemsize == 4 or r.itemsize == 4 or compute.numpy == r.dtype for r in results
+        ):
+            assert_matches_oracle(operator, exact, tuple(results), compute)
 
     def refused(self, error: openaclnn.AclnnError, operator: Operator) -> None:
         if error.status not in STATUSES or error.operator != operator.name:
@@ -184,7 +199,7 @@ class Attack:
     def two_phases(self) -> None:
         operator, made, memory = self.drawn()
         rng = self.rng
-        arguments = [made.get(p.python_name, p.default) for p in operator.parameters]
+        arguments = phase_one(operator, made)
         memory.buffers = [(buffer, buffer.copy()) for buffer, _ in memory.buffers]
         first = getattr(aclnn, f"{operator.name}GetWorkspaceSize")
         status, _, executor = first(*arguments)
@@ -197,8 +212,8 @@ class Attack:
         if rng.random() < 0.3:
             self.status(aclnn.aclDestroyAclOpExecutor(executor))
         self.status(acl.aclrtSynchronizeStream(None))
-        if memory.changed([made["out"]]):
-            raise Fault(f"{operator.name} wrote outside its output in phase two")
+        if memory.changed(written_by(operator, made)):
+            raise Fault(f"{operator.name} wrote outside its outputs in phase two")
         self.counts["two phases"] += 1
 
     def status(self, status: int) -> None:
@@ -259,10 +274,33 @@ class Attack:
         self.counts["forked"] += 1
 
 
-def change(rng: np.random.Generator, made: dict[str, Any], name: str) -> None:
+def written_by(operator: Operator, made: dict[str, Any]) -> list[Any]:
+    """What a call may write of what it was given."""
+    out = made[operator.output.python_name]
+    given = out if isinstance(out, tuple) else (out,)
+    return [own for own in given if own is not None]
+
+
+def phase_one(operator: Operator, made: dict[str, Any]) -> list[Any]:
+    """A plain call's arguments in C order."""
+    out = made.get("out")
+    several = out if isinstance(out, tuple) else (out,) * len(operator.outputs)
+    places = dict(zip((p.name for p in operator.outputs), several, strict=True))
+    apart = {name: own for name, own in places.items() if not operator[name].in_place}
+    return [
+        apart[p.name] if p.name in apart else made.get(p.python_name, p.default)
+        for p in operator.parameters
+    ]
+
+
+def change(rng: np.random.Generator, made: dict[Any, Any], name: Any) -> None:
     """Something that programs do between two calls."""
     value, draw = made[name], int(rng.integers(6))
-    if type(value) in (torch.Tensor, torch.nn.Parameter):
+    if type(value) is tuple:
+        each = dict(enumerate(value))
+        change(rng, each, draw % len(each))
+        made[name] = tuple(each.values())
+    elif type(value) in (torch.Tensor, torch.nn.Parameter):
         try:
             if draw == 0:
                 value.untyped_storage().resize_(int(rng.integers(0, 64)))

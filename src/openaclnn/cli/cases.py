@@ -42,7 +42,7 @@ __all__ = ["cases"]
     "names",
     multiple=True,
     metavar="PATTERN",
-    help="Cases whose names match, as 'small_*'.",
+    help="Cases whose names match, as 'fp16_*'.",
 )
 @click.option("--operator", "operators", multiple=True, help="Cases of this operator.")
 @click.option(

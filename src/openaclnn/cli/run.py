@@ -46,7 +46,7 @@ def _make(operator: Operator) -> click.Command:
         click.Option(["--chunk"], type=click.IntRange(1), default=_CHUNK, show_default=True, help="Elements computed together, where the operator allows pieces."),
     ]  # fmt: skip
     required = [p for p in operator.tensors if p.default is REQUIRED and p.is_read]
-    written = operator.outputs if operator.result_type is not None else ()
+    written = operator.outputs[:1] if operator.result_type is not None else ()
     words = [word_of(operator, p) for p in (*required, *written)] + ["--out"] * (not written)
     example = " ".join(f"{word} {word[2:].replace('-', '_')}.npy" for word in words)
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from openaclnn.core.call import Call, bind_plain
 from openaclnn.core.declare import Made, Operator
-from openaclnn.core.dtypes import BFLOAT16, DType
+from openaclnn.core.dtypes import BFLOAT16, DType, dtype_of_numpy
 from openaclnn.core.plan import Plan
 from openaclnn.core.products import PRODUCTS, Product
 from openaclnn.core.tensor import Tensor
@@ -110,16 +110,24 @@ def _checked(operator: Operator, arguments: Mapping[str, Any], product: Product)
     if unknown:
         raise TypeError(f"{operator.python_name}() has no parameter {sorted(unknown)[0]!r}")
     given = {**operator.plain_defaults, **arguments}
-    name = operator.output.python_name
-    if operator.output.in_place and isinstance(given[name], np.ndarray):
-        given[name] = Tensor.from_numpy(given[name])
-        given[name].writable = True  # nothing is written here: a mapped file will do
+    if operator.output.in_place:
+        name = operator.output.python_name
+        given[name] = _as_if_writable(given[name])
     call = bind_plain(operator, given, product)
     error = operator.first_violation(call)
     if error is not None:
         raise error
     _places(operator, call)
     return call
+
+
+def _as_if_writable(value: Any) -> Any:
+    """An array that will be written elsewhere: checks alone may see a mapped file as one that can be."""
+    if not isinstance(value, np.ndarray) or dtype_of_numpy(value.dtype) is None:
+        return value
+    tensor = Tensor.from_numpy(value)
+    tensor.writable = True
+    return tensor
 
 
 def round_to(exact: Array, dtype: DType) -> Array:
