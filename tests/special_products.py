@@ -45,7 +45,7 @@ BETAS = [
 ]
 GRADIENTS = [0.0, -0.0, 1e-45, 1e-38, 1.0, 1e20, inf, -inf, nan]
 WEIGHTS = [0.0, 1e-45, 1e-38, 1.0, 2.0, 1e20, 3e38, inf, nan]
-LOG_PROBABILITIES = [0.0, -0.5, -1.0, -88.0, -104.0, -110.0, -1e30, -inf, nan]
+LOG_PROBABILITIES = [0.0, -0.5, -1.0, -88.0, -104.0, -110.0, -1e30, -inf, nan, inf, 1e3]
 REDUCTIONS = ("none", "mean", "sum")
 
 
@@ -124,6 +124,32 @@ def cross_entropy(dtype: DType, few: bool) -> Iterator[Case]:
             "lse_square_scale_for_zloss": scale,
             "lse_for_zloss": rng.choice(np.float32([0, 1, -3, 1e30, 1e-40, inf]), 6),
         }  # fmt: skip
+
+
+def infinite_probabilities(dtype: DType) -> Iterator[Case]:
+    """Rows whose exponential is infinite somewhere: each of the formula's terms is multiplied by that."""
+    rows = np.array([[inf, -1.0, 1e3, -2.0]] * 6)
+    rows[3:] = rows[3:, ::-1]
+    for smoothing, scale, own in product(
+        (0.0, 0.25, 1.0), (0.0, 0.5), (None, [1.0, 2, 0.5, 1], [0, 1.0, 0, 1], [-3.0, 1, 1, -1])
+    ):
+        yield {
+            "grad_loss": np.array([1.0, -2.0, 0.0, 1.0, -2.0, 3.0], dtype.numpy),
+            "log_prob": rows.astype(dtype.numpy), "target": np.array([0, 1, 2, 3, -100, 0]),
+            "weight": None if own is None else np.float32(own), "reduction": "none",
+            "label_smoothing": smoothing, "lse_square_scale_for_zloss": scale,
+            "lse_for_zloss": np.array([1.0, -3.0, 2.0, 0.0, 1.0, 2.0], dtype.numpy),
+        }  # fmt: skip
+
+
+def check_infinite_probabilities(dtype: DType) -> None:
+    """NaN, infinities and finite values where the oracle has them."""
+    operator: Operator = openaclnn.find_operator("cross_entropy_loss_grad")
+    with np.errstate(all="ignore"):
+        for case in infinite_probabilities(dtype):
+            wanted = kinds(operator.oracle(**case), dtype)
+            assert {0, 3} <= set(wanted.flat)
+            np.testing.assert_array_equal(kinds(plain(operator)(**case), dtype), wanted, str(case))
 
 
 ELEMENTWISE = {

@@ -210,6 +210,9 @@ if MODE == "interpret":
     def test_class_products(name: str) -> None:
         assert special_products.check(name, FLOAT, few=True) > 1
 
+    def test_infinite_probabilities() -> None:
+        special_products.check_infinite_probabilities(FLOAT)
+
     def test_elementwise_integers_promote() -> None:
         operator = openaclnn.find_operator("l1_loss_backward")
         arguments = {

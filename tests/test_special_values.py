@@ -212,6 +212,13 @@ def test_cross_entropy_special_log_probabilities(dtype: DType) -> None:
 
 
 @dtypes
+def test_cross_entropy_infinite_probabilities(dtype: DType) -> None:
+    special_products.check_infinite_probabilities(dtype)
+    got = cross_entropy(dtype, log_prob=np.full((2, 3), inf, dtype.numpy), reduction="sum")
+    same(got, np.full((2, 3), nan))  # the smoothing's term is infinity times 0 where there is none
+
+
+@dtypes
 def test_cross_entropy_infinite_gradient(dtype: DType) -> None:
     gradient = np.array([inf, 1.0], dtype.numpy)
     got = cross_entropy(dtype, grad_loss=gradient, reduction="none").astype(np.float64)

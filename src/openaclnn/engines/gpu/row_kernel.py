@@ -40,10 +40,12 @@ def _class_weights(
 
 @triton.jit
 def _gradients(
-    values, at_target, exact, factor, smooth, weights,
+    values, at_target, exact, factor, infinite, smooth, weights,
     SMOOTHED: tl.constexpr, PRECISE: tl.constexpr,
 ):  # fmt: skip
-    result = exp(values.to(tl.float32), PRECISE) * factor[:, None]
+    values = values.to(tl.float32)
+    result = exp(values, PRECISE) * factor[:, None]
+    result = tl.where(values > 709.78, infinite[:, None], result)
     if SMOOTHED:
         result -= smooth[:, None] * weights
     return tl.where(at_target, exact[:, None], result)
@@ -142,12 +144,16 @@ def cross_entropy_loss_grad(
     else:  # as FLOAT the sum may be infinite, and 0 times it NaN
         spread = (smooth.to(tl.float64) * read_wide_sum(sums, 2, PARTS)).to(tl.float32)
     factor = nll + spread
+    # Where exp is infinite in float64 too, each of the terms is multiplied by that, not their sum.
+    infinite = nll * float("inf") + spread * float("inf")
     if lse is not None:
         if grad_zloss is None and weight is None:
             zloss = share  # all counted targets weigh 1: the two sums are the same
         elif MEAN:
             zloss = tl.div_rn(zloss, read_sum(sums, 1, PARTS))
-        factor = factor + zloss_scale * own_lse * heeded * zloss
+        more = zloss_scale * own_lse * heeded * zloss
+        factor = factor + more
+        infinite = infinite + more * float("inf")
 
     # p - 1 at the target loses digits as p nears 1, so that one element is made in float64. It is
     # read here, by the program that writes it and before that, so logProb and out may be one memory.
@@ -161,6 +167,7 @@ def cross_entropy_loss_grad(
         precise = tl.exp(there.to(tl.float64)) * factor.to(tl.float64) - nll.to(tl.float64)
         if SMOOTHED:
             precise -= smooth.to(tl.float64) * target_weight.to(tl.float64)
+        precise = tl.where(there.to(tl.float32) > 709.78, (infinite - nll).to(tl.float64), precise)
         exact = precise.to(tl.float32)
     # Lane numbers are small, so the comparison over the whole block needs 32 bits only.
     hit_lane = tl.where(hit, indices - begin, -1).to(tl.int32)
@@ -181,15 +188,18 @@ def cross_entropy_loss_grad(
             place = begin[:, None] + edge
             edges = tl.load(log_prob_rows[:, None] + place, own_edge)
             edges = _gradients(
-                edges, edge == hit_lane[:, None], exact, factor, smooth, weights, SMOOTHED, PRECISE
-            )
+                edges, edge == hit_lane[:, None], exact, factor, infinite, smooth, weights,
+                SMOOTHED, PRECISE,
+            )  # fmt: skip
             tl.store(out_rows[:, None] + place, edges, own_edge)
 
     weights = _class_weights(
         weight, begin[:, None], lanes[None, :], inside_classes, weight_stride, WEIGHT_STEP, SMOOTHED
     )
     at_target = tl.arange(0, CLASSES)[None, :] == hit_lane[:, None]
-    values = _gradients(values, at_target, exact, factor, smooth, weights, SMOOTHED, PRECISE)
+    values = _gradients(
+        values, at_target, exact, factor, infinite, smooth, weights, SMOOTHED, PRECISE
+    )
     if VECTOR:
         aligned = tl.multiple_of(out_rows - head, VECTOR * ITEMSIZE)
         tl.store(aligned[:, None] + start + lanes[None, :], values, mask)

@@ -64,10 +64,14 @@ SUMS_HERE = 1 << 13  # targets and weights that each piece of work sums for itse
 
 @functools.cache
 def exp_table(dtype: DType) -> np.ndarray[Any, Any]:
-    """exp of every 16-bit pattern, rounded to FLOAT. 256 KB; log-probabilities use little of it."""
+    """exp of every 16-bit pattern, rounded to FLOAT, then the same with NaN for infinity (see `INFINITE`).
+
+    256 KB each; log-probabilities use little of it.
+    """
     patterns = np.arange(1 << 16, dtype=np.uint16).view(dtype.numpy)
     with np.errstate(all="ignore"):
-        table = np.exp(patterns.astype(np.float64)).astype(np.float32)
+        exact = np.exp(patterns.astype(np.float64))
+        table = np.stack([exact, np.where(np.isinf(exact), np.nan, exact)]).astype(np.float32)
     # One NaN whose low half is zero: rounding to bfloat16 needs that.
     table[np.isnan(table)] = np.nan
     return table

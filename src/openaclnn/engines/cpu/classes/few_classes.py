@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from openaclnn.engines.cpu import numerics
 from openaclnn.engines.cpu.classes.parameters import Parameters
-from openaclnn.engines.cpu.classes.row_formula import HIGHEST, foldable
-from openaclnn.engines.cpu.classes.row_numbers import Sums, numbers_of, sums_of
+from openaclnn.engines.cpu.classes.row_formula import HIGHEST, TABLE, foldable
+from openaclnn.engines.cpu.classes.row_numbers import INFINITE, Sums, numbers_of, sums_of
 from openaclnn.engines.cpu.classes.targets import Targets
 from openaclnn.engines.cpu.exponential import Exp
 from openaclnn.engines.machine.cache import Emit
@@ -112,28 +112,35 @@ class _Rows:
 class _Formula:
     """factor * exp(x) + addend, or + addend * weight, with a factor and an addend for each row."""
 
-    def __init__(self, rows: _Rows, factor: Value, addend: Value) -> None:
+    def __init__(self, rows: _Rows, factor: Value, addend: Value, infinite: Value) -> None:
         self.rows, self.code, self.dtype = rows, rows.code, rows.dtype
-        self.factor, self.addend = factor, addend
+        self.factor, self.addend, self.infinite = factor, addend, infinite
         if self.dtype == "f32":
             folds = foldable(factor)
             multiplier, self.factor = folds.choose(factor, 1.0), folds.choose(1.0, factor)
             self.exp = Exp(self.code, multiplier, "full")
-            self.infinite = multiplier * float("inf")
+            self.overflow = multiplier * float("inf")
+        else:
+            first = infinite.is_nan().choose(self.code.integer(TABLE), 0)
+            self.tables = [first.lane(lane) for lane in range(self.code.lanes)]
 
     def of(self, places: list[Value], current: Value) -> Value:
         """The elements of a class."""
-        code, exponential = self.code, self._exp(places)
-        values = code.variable(fma(exponential, self.factor, self.addend))
+        code, (exponential, factor) = self.code, self._exp(places)
+        values = code.variable(fma(exponential, factor, self.addend))
         with code.when(self.rows.adds_weights):
             weight = code.load(self.rows.weights.at(current), "f32")
-            values.set(fma(self.addend, weight, exponential * self.factor))
+            values.set(fma(self.addend, weight, exponential * factor))
         return values.get()
 
-    def _exp(self, places: list[Value]) -> Value:
+    def _exp(self, places: list[Value]) -> tuple[Value, Value]:
+        """exp(logProb), times the factor where that is folded in, and what it is yet to be multiplied by."""
         if self.dtype != "f32":
             bits = [self.code.array(place, "i16").read(0).unsigned("i64") for place in places]
-            return self.code.gathered(self.rows.table, bits)
+            entries = [one + first for one, first in zip(bits, self.tables, strict=True)]
+            return self.code.gathered(self.rows.table, entries), self.factor
         x = self.rows.raw(places, "f32")
         # A small factor must not make exp's infinity finite.
-        return (x > HIGHEST).choose(self.infinite, self.exp(x))
+        exponential = (x > HIGHEST).choose(self.overflow, self.exp(x))
+        infinite = x > INFINITE
+        return infinite.choose(self.infinite, exponential), infinite.choose(1.0, self.factor)

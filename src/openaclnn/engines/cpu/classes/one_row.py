@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from openaclnn.engines.cpu.classes import rows
 from openaclnn.engines.cpu.classes.parameters import Parameters
-from openaclnn.engines.cpu.classes.row_formula import CONSTANT, PLAIN, WEIGHTS, Terms, foldable
+from openaclnn.engines.cpu.classes.row_formula import (
+    CONSTANT,
+    PLAIN,
+    TABLE,
+    WEIGHTS,
+    Terms,
+    foldable,
+)
 from openaclnn.engines.cpu.classes.row_numbers import Numbers, Sums, numbers_of
 from openaclnn.engines.cpu.classes.targets import Targets
 from openaclnn.engines.machine.code import Code
@@ -51,8 +58,10 @@ def _write(
 ) -> None:  # fmt: skip
     """Choose the cheapest way for a row and take it."""
     smooths = numbers.smooths
-    factor, addend = numbers.rounded()
-    terms = Terms(factor, addend, parameters["table"])
+    factor, addend, infinite = numbers.rounded()
+    table = parameters["table"]
+    table = infinite.is_nan().choose(table + 4 * TABLE, table)
+    terms = Terms(factor, addend, infinite, table)
     folds = foldable(factor)
     # A NaN among the weights makes their sum and so the whole row NaN: then they need not be read.
     weighted = smooths & parameters["weighted"].differs(0) & ~weight_sum.is_nan()

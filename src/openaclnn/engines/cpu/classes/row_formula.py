@@ -7,13 +7,15 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from openaclnn.engines.cpu import numerics
+from openaclnn.engines.cpu.classes.row_numbers import INFINITE
 from openaclnn.engines.cpu.exponential import Exp
 from openaclnn.engines.machine.code import Array, Code
 from openaclnn.engines.machine.host import machine
 from openaclnn.engines.machine.values import Shape, Value, fma, intrinsic
 
 __all__ = [
-    "CONSTANT", "HIGHEST", "PIECE", "PLAIN", "WEIGHTS", "RowFormula", "Terms", "foldable", "streams",
+    "CONSTANT", "HIGHEST", "PIECE", "PLAIN", "TABLE", "WEIGHTS", "RowFormula", "Terms", "foldable",
+    "streams",
 ]  # fmt: skip
 
 PLAIN, CONSTANT, WEIGHTS = range(3)
@@ -23,15 +25,20 @@ PLAIN, CONSTANT, WEIGHTS = range(3)
 # values lie below all others, so one integer maximum a vector tells whether a piece has any other.
 LOWEST_BITS = 0xC2D00000 - (1 << 32)  # of -104.0
 HIGHEST = 88.72283  # the largest x whose exp is a FLOAT
+TABLE = 1 << 16  # entries of exp's table; those of rows with NaN for an infinite exp follow
 PIECE = 1024  # elements between two looks at that maximum
 
 
 @dataclass(frozen=True)
 class Terms:
-    """The row's numbers, FLOAT; `addend` is the constant or the slope, minus zero for none."""
+    """The row's numbers, FLOAT; `addend` is the constant or the slope, minus zero for none.
+
+    `infinite` stands for factor * exp(x) where that exp is infinite; the 16-bit dtypes have tables that say so.
+    """
 
     factor: Value
     addend: Value
+    infinite: Value
     table: Value  # exp of every 16-bit pattern
 
 
@@ -107,10 +114,14 @@ class RowFormula:
     def _usual(self, shape: Shape, index: Value, place: _Place) -> None:
         x = numerics.load(place.x, index, shape)
         self.seen.note(x)
-        self._store(self.short.clamped(x), index, place)
+        self._store(self._sum(self.short.clamped(x), index, place), index, place)
 
     def _anything(self, shape: Shape, index: Value, place: _Place) -> None:
-        self._store(self._exp(shape, index, place), index, place)
+        total = self._sum(self._exp(shape, index, place), index, place)
+        if self.dtype == "f32":
+            infinite = numerics.load(place.x, index, shape) > INFINITE
+            total = infinite.choose(self._sum_of_infinite(shape, index, place), total)
+        self._store(total, index, place)
 
     def _exp(self, shape: Shape, index: Value, place: _Place) -> Value:
         """exp everywhere, times the factor where that is folded in."""
@@ -123,9 +134,14 @@ class RowFormula:
             exponential = (x > HIGHEST).choose(infinite, exponential)
         return exponential
 
-    def _store(self, exponential: Value, index: Value, place: _Place) -> None:
-        total = self._sum(exponential, index, place)
+    def _store(self, total: Value, index: Value, place: _Place) -> None:
         numerics.store(total, place.out, index, self.opaque)
+
+    def _sum_of_infinite(self, shape: Shape, index: Value, place: _Place) -> Value:
+        if self.mode != WEIGHTS:
+            return self.terms.infinite + self.terms.addend
+        weights = numerics.load(place.weight, index, shape)
+        return fma(weights, self.terms.addend, self.terms.infinite)
 
     def _sum(self, exponential: Value, index: Value, place: _Place) -> Value:
         factor, addend = self.terms.factor, self.terms.addend

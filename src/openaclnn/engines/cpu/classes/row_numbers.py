@@ -14,7 +14,11 @@ from openaclnn.engines.cpu.classes.parameters import Parameters
 from openaclnn.engines.machine.code import Code
 from openaclnn.engines.machine.values import Value
 
-__all__ = ["Numbers", "Sums", "numbers_of", "sums_of"]
+__all__ = ["INFINITE", "Numbers", "Sums", "numbers_of", "sums_of"]
+
+# Beyond, exp is infinite in FLOAT64 too. The formula then has infinity times each of a row's terms, one of which may be 0;
+# below, FLOAT's infinity stands for a number, which the terms' sum multiplies.
+INFINITE = 709.78
 
 
 class Sums(NamedTuple):
@@ -57,6 +61,7 @@ class Numbers(NamedTuple):
     lse_factor: Value
     smooth_factor: Value
     factor: Value
+    infinite: Value  # what the terms give together where exp is infinite: infinity, or NaN
 
     def at_target(self, x: Value) -> Value:
         """The element of the target's class, whose logProb is x."""
@@ -64,15 +69,19 @@ class Numbers(NamedTuple):
         # Smoothing's two terms apart from the others: each pair may cancel.
         picked = probability * (self.nll + self.lse_factor) - self.nll
         smoothed = probability * self.smooth_factor - self.smooth * self.target_weight
-        return self.smooths.choose(picked + smoothed, probability * self.factor - self.nll)
+        usual = self.smooths.choose(picked + smoothed, probability * self.factor - self.nll)
+        return (x > INFINITE).choose(self.infinite - self.nll, usual)
 
-    def rounded(self) -> tuple[Value, Value]:
-        """The factor and what is added, times a weight or not, as FLOAT; without smoothing minus zero."""
-        factor = self.factor.to("f32")
+    def rounded(self) -> tuple[Value, Value, Value]:
+        """The factor, what is added (times a weight or not; without smoothing minus zero), and `infinite`: FLOAT."""
+        factor, infinite = self.factor.to("f32"), self.infinite.to("f32")
         addend = self.smooths.choose((-self.smooth).to("f32"), -0.0)
         # NaN with an empty low half, whatever came in: rounding to bfloat16 needs that.
-        first, second = (one.is_nan().choose(float("nan"), one) for one in (factor, addend))
-        return first, second
+        return _plain(factor), _plain(addend), _plain(infinite)
+
+
+def _plain(value: Value) -> Value:
+    return value.is_nan().choose(float("nan"), value)
 
 
 def numbers_of(
@@ -88,6 +97,8 @@ def numbers_of(
     nll = gradient * (1.0 - smoothing) / sums.total * mask * target_weight.get()
     # Without smoothing this is 0, or NaN where the gradient or the total makes it so, as in the formula.
     smooth = gradient / sums.total * smoothing / parameters["classes"].to("f64") * mask
+    smooth_factor, infinity = smooth * sums.weight_sum, float("inf")
+    infinite = code.variable(nll * infinity + smooth_factor * infinity)
     lse_factor = code.variable(code.double(0.0).splat(mask.lanes))
     with code.when(parameters["zloss"].differs(0)):
         both = code.variable(gradient)
@@ -95,8 +106,8 @@ def numbers_of(
             both.set(both.get() + read("grad_zloss"))
         scale = read("lse") * parameters.double("zloss_scale") * mask
         lse_factor.set(scale * (both.get() / sums.rows_counted))
-    smooth_factor = smooth * sums.weight_sum
+        infinite.set(infinite.get() + lse_factor.get() * infinity)
     return Numbers(
         code, parameters["smooths"].differs(0), target_weight.get(), nll, smooth, lse_factor.get(),
-        smooth_factor, nll + smooth_factor + lse_factor.get(),
+        smooth_factor, nll + smooth_factor + lse_factor.get(), infinite.get(),
     )  # fmt: skip
