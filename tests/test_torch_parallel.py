@@ -5,7 +5,7 @@ One process is the measure: the same function in a group of one, and PyTorch's l
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import json
 import math
 import os
@@ -41,6 +41,7 @@ from openaclnn.torch import parallel
 from openaclnn.torch.parallel import exchange
 
 SIZES = (2, 4)
+EXAMPLES = Path(__file__).parent.parent / "examples"
 
 
 @dataclass(frozen=True)
@@ -449,6 +450,20 @@ def wrong_use(team: Team) -> None:
     with torch.autocast("cpu"):
         half = vocabulary(logits[:, own].bfloat16(), target, group=team.group)
     assert (loss.dtype, half.dtype) == (torch.float32, torch.float32)
+
+
+@case
+def the_example(team: Team) -> None:
+    """It runs under torchrun in a shell; here the processes are there already."""
+    found = importlib.util.spec_from_file_location("many_devices", EXAMPLES / "many_devices.py")
+    module = importlib.util.module_from_spec(found)
+    sys.modules[found.name] = module
+    found.loader.exec_module(module)
+    compared = list(module.comparisons())
+    assert len(compared) == 6
+    assert all(comparison.near for comparison in compared), list(map(str, compared))
+    assert "rows apart, a mean over all" in str(compared[1])
+    assert str(compared[1]).count("same bits") == 2
 
 
 def work(rank: int, size: int, place: Path) -> bool:
