@@ -13,7 +13,7 @@ from openaclnn.cli.say import command_options, say, say_json, table
 from openaclnn.core.call import AUTO, Call, bind_arguments
 from openaclnn.core.declare import Operator
 from openaclnn.core.interface import REQUIRED
-from openaclnn.core.products import PRODUCTS, Product, find_product
+from openaclnn.core.products import PRODUCTS, Product, current_product, find_product
 from openaclnn.core.status import AclnnError, status_name
 from openaclnn.core.tensor import Format, Tensor
 from openaclnn.testing.case import parameter_named
@@ -32,7 +32,7 @@ def _make(operator: Operator) -> click.Command:
     ]
     options += [
         click.Option(["--file"], type=click.Path(dir_okay=False, path_type=Path), help="The call in a JSON or YAML file; options go before it."),
-        click.Option(["--product"], default=PRODUCTS[0].tag, show_default=True, help="The product to check against."),
+        click.Option(["--product"], default=lambda: current_product().tag, show_default="the one in force", help="The product to check against."),
         click.Option(["--products"], type=click.Choice(["all"]), help="A row for every product."),
     ]  # fmt: skip
     required = [p for p in operator.tensors if p.default is REQUIRED and p.is_read]
