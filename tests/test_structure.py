@@ -23,6 +23,7 @@ PROJECT = Path(__file__).parent.parent
 FLOORS = (
     ("openaclnn.__main__",),
     ("openaclnn.cli", "openaclnn.pyacl"),
+    ("openaclnn.explorer",),
     ("openaclnn.testing",),
     ("openaclnn.capi",),
     ("openaclnn", "openaclnn.acl", "openaclnn.aclnn"),

@@ -24,6 +24,7 @@ COMMANDS = {
     "compare": "compare",
     "golden": "golden",
     "cases": "cases",
+    "explorer": "explorer",
     "example": "example",
     "doctor": "doctor",
     "cache": "doctor",

@@ -13,12 +13,12 @@ import numpy as np
 
 from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import DType
-from openaclnn.core.interface import Interface, Parameter
+from openaclnn.core.interface import REQUIRED, Interface, Kind, Parameter
 from openaclnn.core.tensor import Format, Tensor, extent
 from openaclnn.operators import find_operator
 from openaclnn.testing.distribution import Distribution
 
-__all__ = ["Case", "Drawn", "Malformed", "TensorSpec", "parameter_named"]
+__all__ = ["Case", "Drawn", "Malformed", "TensorSpec", "is_read", "parameter_named"]
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,11 @@ class TensorSpec:
         if low < 0:
             raise ValueError(f"strides {self.strides} reach below the storage")
 
+    @property
+    def elements(self) -> int:
+        """How many elements the storage has, as far as the view covers it."""
+        return math.prod(self.storage) if self.storage is not None else self._reach[1]
+
     @cached_property
     def _reach(self) -> tuple[int, int]:
         """The elements of the storage that the view covers: the first, and the one behind the last."""
@@ -64,12 +69,12 @@ class TensorSpec:
         """The tensor without memory, for the checks."""
         return Tensor(self.shape, self.dtype, self.strides, self.offset, self.format, self.storage, base=4096)  # fmt: skip
 
-    def view(self, fill: bytes | None = None) -> np.ndarray[Any, Any]:
-        """Memory as the case lays it out, and the view of it; zeros, or full of a byte."""
-        count = math.prod(self.storage) if self.storage is not None else self._reach[1]
-        memory = np.zeros(count, self.dtype.numpy)
-        if fill is not None:
-            memory.view(np.uint8)[...] = fill[0]
+    def memory(self) -> np.ndarray[Any, Any]:
+        """The storage, zeros."""
+        return np.zeros(self.elements, self.dtype.numpy)
+
+    def over(self, memory: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """The view of a storage."""
         if self.strides is None and not self.offset:
             return memory[: math.prod(self.shape)].reshape(self.shape)
         if 0 in self.shape:
@@ -79,6 +84,13 @@ class TensorSpec:
         return np.ndarray(
             self.shape, self.dtype.numpy, memory.view(np.uint8).data, self.offset * itemsize, tuple(s * itemsize for s in steps)
         )  # fmt: skip
+
+    def view(self, fill: bytes | None = None) -> np.ndarray[Any, Any]:
+        """Memory as the case lays it out, and the view of it; zeros, or full of a byte."""
+        memory = self.memory()
+        if fill is not None:
+            memory.view(np.uint8)[...] = fill[0]
+        return self.over(memory)
 
 
 @dataclass(frozen=True)
@@ -139,3 +151,9 @@ def _plain(name: str) -> str:
 def parameter_named(operator: Interface, name: str) -> Parameter | None:
     """A parameter by its C or Python name, whatever its case and underscores; lists are not exact about them."""
     return next((p for p in operator.parameters if _plain(name) in (_plain(p.name), _plain(p.python_name))), None)  # fmt: skip
+
+
+def is_read(operator: Interface, parameter: Parameter) -> bool:
+    """Whether a tensor has values for the operator: an input, or an output that the plain call must be given."""
+    required = operator.plain_defaults.get(parameter.python_name) is REQUIRED
+    return parameter.kind is Kind.TENSOR or (parameter.kind is Kind.OUTPUT and required)
