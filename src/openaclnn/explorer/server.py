@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 import socketserver
@@ -54,7 +55,7 @@ class Explorer(ThreadingHTTPServer):
         if host not in HOSTS:
             raise ValueError(f"the explorer listens on {' or '.join(HOSTS)}, not on {host}")
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        self.connections = threading.BoundedSemaphore(_CONNECTIONS)
+        self.connections: set[socket.socket] = set()
         self.comparisons = threading.BoundedSemaphore(_COMPARISONS)
         self.pages = {
             path: (files("openaclnn.explorer").joinpath("page", name).read_bytes(), kind)
@@ -73,16 +74,24 @@ class Explorer(ThreadingHTTPServer):
         self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])  # fmt: skip
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        if self.connections.acquire(blocking=False):
-            super().process_request(request, client_address)
+        if len(self.connections) >= _CONNECTIONS:
+            self.shutdown_request(request)
             return
-        self.shutdown_request(request)
+        self.connections.add(request)
+        super().process_request(request, client_address)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self.connections.release()
+            self.connections.discard(request)
+
+    def server_close(self) -> None:
+        """Connections that pages keep open end too."""
+        super().server_close()
+        for connection in tuple(self.connections):
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A page that went away is no event; anything else gets a line."""
