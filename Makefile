@@ -18,8 +18,9 @@ demo: $(VENV)/.demo
 	@echo "\nSpeed on this machine, by the time that others take (PyTorch too where .venv has it, as after make test)"
 	@$(BIN)/openaclnn bench --headline
 
+# What is skipped says why: the explorer's page, for one, needs a Chromium with its driver.
 test: $(VENV)/.test
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -rs
 
 # Random calls through Python and C for ATTACK_SECONDS (300), from ATTACK_SEED on.
 attack: $(VENV)/.test

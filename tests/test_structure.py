@@ -23,7 +23,7 @@ PROJECT = Path(__file__).parent.parent
 FLOORS = (
     ("openaclnn.__main__",),
     ("openaclnn.cli", "openaclnn.pyacl"),
-    ("openaclnn.bench",),
+    ("openaclnn.bench", "openaclnn.explorer"),
     ("openaclnn.testing",),
     ("openaclnn.capi",),
     ("openaclnn", "openaclnn.acl", "openaclnn.aclnn"),

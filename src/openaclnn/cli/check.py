@@ -10,15 +10,14 @@ import click
 
 from openaclnn.cli.per_operator import PerOperator, option_of, read_value, word_of
 from openaclnn.cli.say import command_options, say, say_json, table
-from openaclnn.core.call import AUTO, Call, bind_arguments
+from openaclnn.core.call import AUTO
 from openaclnn.core.declare import Operator
 from openaclnn.core.interface import REQUIRED
-from openaclnn.core.products import PRODUCTS, Product, current_product, find_product
-from openaclnn.core.status import AclnnError, status_name
+from openaclnn.core.products import PRODUCTS, current_product, find_product
 from openaclnn.core.tensor import Format, Tensor
+from openaclnn.testing.answers import answer_of
 from openaclnn.testing.case import parameter_named
 from openaclnn.testing.extras import need
-from openaclnn.testing.goldens import computed_by
 from openaclnn.testing.sources import FileError, shape_of
 from openaclnn.testing.words import dtype_named
 
@@ -42,7 +41,7 @@ def _make(operator: Operator) -> click.Command:
     def check_operator(file: Path | None, product: str, products: str | None, as_json: bool, **given: Any) -> int:  # fmt: skip
         values, product = _described(operator, file, given, product)
         profiles = PRODUCTS if products == "all" else (find_product(product),)
-        answers = [_answer(operator, values, profile) for profile in profiles]
+        answers = [answer_of(operator, values, profile).as_dict() for profile in profiles]
         _show(answers, as_json, products == "all")
         return 0 if all(answer["status"] == 0 for answer in answers) else 1
 
@@ -120,33 +119,6 @@ def _tensor_of(held: dict[str, Any]) -> Tensor:
         return Tensor(shape, dtype_named(str(held["dtype"])), strides, offset, layout, base=4096)
     except (KeyError, TypeError) as error:
         raise FileError(f"a tensor has dtype and shape; {error} is missing or not known") from None
-
-
-def _answer(operator: Operator, values: dict[str, Any], product: Product) -> dict[str, Any]:
-    answer: dict[str, Any] = {"operator": operator.name, "product": product.tag, "status": 0}
-    given = [None if v is AUTO else v for v in (values[p.name] for p in operator.parameters)]
-    try:
-        call: Call = bind_arguments(operator, given, product)
-        call.values |= {name: AUTO for name, value in values.items() if value is AUTO}
-        error = operator.first_violation(call)
-        if error is not None:
-            raise error
-        return answer | {"name": status_name(0), **_outputs(operator, call)}
-    except AclnnError as error:
-        row, _, rule = error.rule.partition(": ")
-        fix = f"give {error.parameter} {error.expected}, in place of {error.got}"
-        return answer | {
-            "status": error.status, "name": status_name(error.status), "row": row, "rule": rule,
-            "parameter": error.parameter, "expected": error.expected, "got": error.got, "fix": fix,
-        }  # fmt: skip
-
-
-def _outputs(operator: Operator, call: Call) -> dict[str, Any]:
-    """The output of a sound call; of several, each by its C name, and None for what is not computed."""
-    told: dict[str, Any] = {parameter.name: None for parameter in operator.outputs}
-    for name, (shape, dtype) in computed_by(operator, call).items():
-        told[name] = {"dtype": dtype.name, "shape": shape}
-    return {"output": told[operator.output.name]} if len(told) == 1 else {"outputs": told}
 
 
 def _show(answers: list[dict[str, Any]], as_json: bool, many: bool) -> None:

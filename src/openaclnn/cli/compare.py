@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import csv
 import io
-import math
 from pathlib import Path
-from typing import Any
 
 import click
 
 from openaclnn.cli.say import command_options, progress, say, say_json, table
 from openaclnn.testing.compare import Comparison, judge
-from openaclnn.testing.files import read_array
+from openaclnn.testing.files import read_together
 from openaclnn.testing.limits import LEVELS, STANDARDS
 from openaclnn.testing.rules import Rules
-from openaclnn.testing.sources import RAW, SUFFIXES, FileError, split_name
+from openaclnn.testing.sources import SUFFIXES, FileError, split_name
 
 __all__ = ["compare"]
 
@@ -98,35 +96,13 @@ def _pair(
     actual: str, golden: str, third: str | None, rules: Rules, dtype: str | None, kept: int,
     picture: Path | None = None,
 ) -> Comparison:  # fmt: skip
-    arrays = _read([name for name in (actual, golden, third) if name], dtype)
+    arrays = read_together([split_name(n) for n in (actual, golden, third) if n], dtype)
     found = judge(arrays[0], arrays[1], arrays[2] if third else None, rules, dtype, kept)
     if picture is not None:
         from openaclnn.testing.picture import draw_picture
 
         draw_picture(picture, found, arrays[0], arrays[1], rules)
     return found
-
-
-def _read(names: list[str], dtype: str | None) -> list[Any]:
-    """The arrays; raw files without a shape take that of another."""
-    arrays, shapes = [], []
-    for name in names:
-        source = split_name(name)
-        raw = source.path.suffix.lower() in RAW
-        if raw and source.dtype is None and dtype is not None:
-            source = split_name(f"{name}:{dtype}")
-        arrays.append(read_array(source))
-        if not raw or source.shape is not None:
-            shapes.append(arrays[-1].shape)
-        else:
-            shapes.append(None)
-    known = next((shape for shape in shapes if shape is not None), None)
-    return [
-        array.reshape(known)
-        if shape is None and known and array.size == math.prod(known)
-        else array
-        for array, shape in zip(arrays, shapes, strict=True)
-    ]
 
 
 def _folders(

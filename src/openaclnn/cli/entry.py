@@ -25,6 +25,7 @@ COMMANDS = {
     "golden": "golden",
     "cases": "cases",
     "bench": "bench",
+    "explorer": "explorer",
     "example": "example",
     "doctor": "doctor",
     "cache": "doctor",

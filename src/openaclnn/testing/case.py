@@ -51,6 +51,11 @@ class TensorSpec:
         if low < 0:
             raise ValueError(f"strides {self.strides} reach below the storage")
 
+    @property
+    def elements(self) -> int:
+        """How many elements the storage has, as far as the view covers it."""
+        return math.prod(self.storage) if self.storage is not None else self._reach[1]
+
     @cached_property
     def _reach(self) -> tuple[int, int]:
         """The elements of the storage that the view covers: the first, and the one behind the last."""
@@ -64,12 +69,12 @@ class TensorSpec:
         """The tensor without memory, for the checks."""
         return Tensor(self.shape, self.dtype, self.strides, self.offset, self.format, self.storage, base=4096)  # fmt: skip
 
-    def view(self, fill: bytes | None = None) -> np.ndarray[Any, Any]:
-        """Memory as the case lays it out, and the view of it; zeros, or full of a byte."""
-        count = math.prod(self.storage) if self.storage is not None else self._reach[1]
-        memory = np.zeros(count, self.dtype.numpy)
-        if fill is not None:
-            memory.view(np.uint8)[...] = fill[0]
+    def memory(self) -> np.ndarray[Any, Any]:
+        """The storage, zeros."""
+        return np.zeros(self.elements, self.dtype.numpy)
+
+    def over(self, memory: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """The view of a storage."""
         if self.strides is None and not self.offset:
             return memory[: math.prod(self.shape)].reshape(self.shape)
         if 0 in self.shape:
@@ -79,6 +84,13 @@ class TensorSpec:
         return np.ndarray(
             self.shape, self.dtype.numpy, memory.view(np.uint8).data, self.offset * itemsize, tuple(s * itemsize for s in steps)
         )  # fmt: skip
+
+    def view(self, fill: bytes | None = None) -> np.ndarray[Any, Any]:
+        """Memory as the case lays it out, and the view of it; zeros, or full of a byte."""
+        memory = self.memory()
+        if fill is not None:
+            memory.view(np.uint8)[...] = fill[0]
+        return self.over(memory)
 
 
 @dataclass(frozen=True)

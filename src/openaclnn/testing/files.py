@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from openaclnn.core.dtypes import BFLOAT16
-from openaclnn.testing.sources import RAW, SUFFIXES, FileError, Source, key_of, split_name
+from openaclnn.testing.sources import RAW, SUFFIXES, FileError, Source, key_of, raw_type, split_name
 from openaclnn.testing.weights import read_safetensors, read_torch, safetensors_bytes, write_torch
 
-__all__ = ["create", "read_array", "write_array"]
+__all__ = ["create", "read_array", "read_together", "write_array"]
 
 Array = np.ndarray[Any, Any]
 
@@ -40,6 +42,24 @@ def read_array(source: str | Path | Source) -> Array:
         told = getattr(error, "strerror", None) or str(error).partition("\n")[0] or "cannot be read"
         raise FileError(f"{path}: {told}") from error
     raise FileError(f"{path}: a file named {', '.join(SUFFIXES)} is expected")
+
+
+def read_together(sources: Sequence[Source], dtype: str | None = None) -> list[Array]:
+    """Arrays of one shape; a raw file without a dtype has this one, and without a shape that of another."""
+    arrays, shapes = [], []
+    for source in sources:
+        raw = source.path.suffix.lower() in RAW
+        if raw and source.dtype is None and dtype is not None:
+            source = replace(source, dtype=raw_type(dtype))
+        arrays.append(read_array(source))
+        shapes.append(arrays[-1].shape if not raw or source.shape is not None else None)
+    known = next((shape for shape in shapes if shape is not None), None)
+    return [
+        array.reshape(known)
+        if shape is None and known and array.size == math.prod(known)
+        else array
+        for array, shape in zip(arrays, shapes, strict=True)
+    ]
 
 
 def _typed(array: Array) -> Array:

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from openaclnn.core.dtypes import DType, dtype_of_name
 from openaclnn.testing.compare import Comparison
 from openaclnn.testing.extras import need
-from openaclnn.testing.figures import Array, blocks, errors_of, flat, overflow_from
-from openaclnn.testing.limits import Tolerance, limits_of, real_type
+from openaclnn.testing.figures import Array
+from openaclnn.testing.limits import Tolerance
 from openaclnn.testing.rules import Rules
+from openaclnn.testing.sights import Errors, Map, errors_at, map_of, tolerance_of
 
 __all__ = ["draw_picture"]
 
@@ -25,8 +25,6 @@ def draw_picture(path: Path, found: Comparison, actual: Array, golden: Array, ru
     figure = need("matplotlib.figure", "pictures are drawn by matplotlib").Figure(
         figsize=(13, 4.2), layout="constrained"
     )
-    dtype = real_type(dtype_of_name(found.dtype))
-    tolerance = rules.tolerance(limits_of(dtype))
     verdict = "passed" if found.passed else "failed"
     figure.suptitle(
         f"{verdict}: {found.standard}, {found.dtype}, shape {found.shape}, "
@@ -34,10 +32,10 @@ def draw_picture(path: Path, found: Comparison, actual: Array, golden: Array, ru
         color="#1a7f37" if found.passed else "#b42318", fontsize=11,
     )  # fmt: skip
     left, middle, right = figure.subplots(1, 3)
-    same = actual.shape == golden.shape and actual.size
-    if same:
-        _errors(left, flat(actual), flat(golden), dtype, tolerance)
-        _map(right, figure, flat(actual), flat(golden), actual.shape, dtype, tolerance)
+    if actual.shape == golden.shape and actual.size:
+        pair = (found, actual, golden, rules)
+        _errors(left, errors_at(*pair, _POINTS), tolerance_of(found, rules))
+        _map(right, figure, map_of(*pair, _CELLS), len(actual.shape))
     _histogram(middle, found)
     try:
         figure.savefig(path, dpi=130)
@@ -46,19 +44,15 @@ def draw_picture(path: Path, found: Comparison, actual: Array, golden: Array, ru
         raise ValueError(f"{path}: {told}") from error
 
 
-def _errors(axes: Any, actual: Array, golden: Array, dtype: DType, tolerance: Tolerance) -> None:
-    """Some elements at even distances, and the line between good and bad."""
-    step = -(-actual.size // _POINTS)
-    one, other = actual[::step].astype(np.float64), golden[::step].astype(np.float64)
-    error, size, finite, _ = errors_of(one, other, overflow_from(dtype))
-    shown = finite & (size > 0) & (error > 0)
-    bad = shown & (error > tolerance.allowed(size))
+def _errors(axes: Any, errors: Errors, tolerance: Tolerance) -> None:
+    """Some elements, and the line between good and bad."""
+    size, error, bad = errors.size, errors.error, errors.bad
     axes.set(xscale="log", yscale="log", xlabel="|golden|", ylabel="|output - golden|")
     axes.set_title("error against magnitude", fontsize=10)
-    for which, color, label in ((shown & ~bad, "#2f6fb0", "good"), (bad, "#d1242f", "bad")):
+    for which, color, label in ((~bad, "#2f6fb0", "good"), (bad, "#d1242f", "bad")):
         axes.plot(size[which], error[which], ".", ms=3, color=color, label=label, alpha=0.6)
-    if shown.any():
-        ends = np.geomspace(size[shown].min(), size[shown].max() * (1 + 1e-9), 64)
+    if size.size:
+        ends = np.geomspace(size.min(), size.max() * (1 + 1e-9), 64)
         if not tolerance.exact:
             axes.plot(ends, tolerance.allowed(ends), "-", color="#57606a", lw=1, label="allowed")
         axes.legend(fontsize=8)
@@ -77,29 +71,12 @@ def _histogram(axes: Any, found: Comparison) -> None:
     axes.tick_params(axis="x", labelrotation=40, labelsize=8)
 
 
-def _map(
-    axes: Any, figure: Any, actual: Array, golden: Array, shape: tuple[int, ...], dtype: DType,
-    tolerance: Tolerance,
-) -> None:  # fmt: skip
-    """The share of bad elements in each cell of a grid; the rows are all axes but the last."""
-    columns = max(actual.size // max(int(np.prod(shape[:-1])), 1), 1) if shape else 1
-    if columns == actual.size:  # one axis: folded like lines of text
-        columns = int(np.ceil(np.sqrt(actual.size)))
-    rows = -(-actual.size // columns)
-    high, wide = min(rows, _CELLS), min(columns, _CELLS)
-    bad, all_ = np.zeros(high * wide), np.zeros(high * wide)
-    for start, (one, other) in blocks(actual, golden):
-        error, size, _, special = errors_of(one, other, overflow_from(dtype))
-        wrong = special | (error > tolerance.allowed(size))
-        row, column = np.divmod(np.arange(start, start + one.size), columns)
-        cell = row * high // rows * wide + column * wide // columns
-        bad += np.bincount(cell, wrong, high * wide)
-        all_ += np.bincount(cell, minlength=high * wide)
-    share = np.where(all_ > 0, bad / np.maximum(all_, 1), np.nan).reshape(high, wide)
+def _map(axes: Any, figure: Any, seen: Map, rank: int) -> None:
+    """The share of bad elements in each cell."""
     image = axes.imshow(
-        share, cmap="Reds", vmin=0, vmax=max(float(np.nanmax(share)), 1e-9), aspect="auto",
-        extent=(0, columns, rows, 0), interpolation="nearest",
+        seen.share, cmap="Reds", vmin=0, vmax=max(float(np.nanmax(seen.share)), 1e-9), aspect="auto",
+        extent=(0, seen.columns, seen.rows, 0), interpolation="nearest",
     )  # fmt: skip
-    axes.set(xlabel="last axis" if len(shape) > 1 else "folded", ylabel="all axes before it")
+    axes.set(xlabel="last axis" if rank > 1 else "folded", ylabel="all axes before it")
     axes.set_title("where the bad elements lie (share)", fontsize=10)
     figure.colorbar(image, ax=axes)

@@ -8,7 +8,7 @@ from pathlib import Path
 from openaclnn.core.dtypes import DType
 from openaclnn.testing.words import dtype_named
 
-__all__ = ["RAW", "SUFFIXES", "FileError", "Source", "key_of", "shape_of", "split_name"]
+__all__ = ["RAW", "SUFFIXES", "FileError", "Source", "key_of", "raw_type", "shape_of", "split_name"]
 
 RAW = (".bin", ".raw", ".dat")
 SUFFIXES = (".npy", ".npz", *RAW, ".safetensors", ".pt", ".pth")
@@ -37,11 +37,11 @@ def split_name(text: str) -> Source:
     head, _, tail = text.rpartition(":")
     if Path(head).suffix.lower() in SUFFIXES:
         if Path(head).suffix.lower() in RAW:
-            return Source(Path(head), dtype=_raw_type(tail))
+            return Source(Path(head), dtype=raw_type(tail))
         return Source(Path(head), key=tail)
     name, _, dtype = head.rpartition(":")
     if Path(name).suffix.lower() in RAW:
-        return Source(Path(name), dtype=_raw_type(dtype), shape=shape_of(tail))
+        return Source(Path(name), dtype=raw_type(dtype), shape=shape_of(tail))
     raise FileError(f"{text}: a file named {', '.join(SUFFIXES)} is expected")
 
 
@@ -58,7 +58,8 @@ def shape_of(text: str) -> tuple[int, ...]:
     return shape
 
 
-def _raw_type(name: str) -> DType:
+def raw_type(name: str) -> DType:
+    """A dtype by name, for a raw file; FileError where arrays cannot have it."""
     try:
         dtype = dtype_named(name)
     except ValueError as error:

@@ -1,0 +1,174 @@
+"""The server of the page: this machine's loopback alone, requests of the page alone, each within limits."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import socketserver
+import sys
+import tempfile
+import threading
+from http.server import ThreadingHTTPServer
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from openaclnn.explorer.answers import told_of
+from openaclnn.explorer.asked import read_asked
+from openaclnn.explorer.declared import declared
+from openaclnn.explorer.handler import PATIENCE, Handler, as_json
+from openaclnn.explorer.refusals import Refused
+from openaclnn.explorer.verdicts import KINDS, verdict_of
+from openaclnn.testing.limits import STANDARDS
+
+__all__ = ["HOSTS", "LARGEST_CALL", "LARGEST_FILES", "Explorer"]
+
+HOSTS = ("127.0.0.1", "::1")
+"""The addresses it may listen on."""
+
+LARGEST_CALL = 256 << 10
+"""Bytes of a request that describes a call."""
+
+LARGEST_FILES = 128 << 20
+"""Bytes of the files of a comparison, together."""
+
+_CONNECTIONS = 64  # at one time
+_COMPARISONS = 2  # at one time: they take memory
+
+_PAGES = {
+    "/": ("index.html", "text/html; charset=utf-8"),
+    "/style.css": ("style.css", "text/css; charset=utf-8"),
+    "/script.js": ("script.js", "text/javascript; charset=utf-8"),
+}
+_ASKED = {"/api/declared": "GET", "/api/call": "POST", "/api/compare": "POST"}
+
+
+class Explorer(ThreadingHTTPServer):
+    """The server: a thread for each connection, up to a number of them."""
+
+    daemon_threads = True
+    request_queue_size = 128
+
+    def __init__(self, host: str = HOSTS[0], port: int = 0) -> None:
+        if host not in HOSTS:
+            raise ValueError(f"the explorer listens on {' or '.join(HOSTS)}, not on {host}")
+        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self.connections: set[socket.socket] = set()
+        self.comparisons = threading.BoundedSemaphore(_COMPARISONS)
+        self.pages = {
+            path: (files("openaclnn.explorer").joinpath("page", name).read_bytes(), kind)
+            for path, (name, kind) in _PAGES.items()
+        }
+        super().__init__((host, port), _Handler)
+        port = self.server_address[1]
+        shown = f"[{host}]" if ":" in host else host
+        # By other names than these, a page elsewhere could reach it: its own name may lead here.
+        self.hosts = frozenset({f"{shown}:{port}", f"localhost:{port}"})
+        self.address = f"http://{shown}:{port}/"
+
+    def server_bind(self) -> None:
+        """As its base does, without asking who the host is, which may take seconds."""
+        socketserver.TCPServer.server_bind(self)
+        self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])  # fmt: skip
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if len(self.connections) >= _CONNECTIONS:
+            self.shutdown_request(request)
+            return
+        self.connections.add(request)
+        super().process_request(request, client_address)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self.connections.discard(request)
+
+    def server_close(self) -> None:
+        """Connections that pages keep open end too."""
+        super().server_close()
+        for connection in tuple(self.connections):
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A page that went away is no event; anything else gets a line."""
+        error = sys.exception()
+        if not isinstance(error, OSError):
+            print(f"openaclnn explorer: {type(error).__name__}: {error}", file=sys.stderr)
+
+
+class _Handler(Handler):
+    server: Explorer
+
+    def answer(self) -> tuple[bytes, str]:
+        self._admit()
+        url = urlsplit(self.path)
+        if url.path in _PAGES:
+            self._allow("GET")
+            return self.server.pages[url.path]
+        if url.path not in _ASKED:
+            raise Refused(404, "there is no such page")
+        self._allow(_ASKED[url.path])
+        if url.path == "/api/declared":
+            return as_json(declared())
+        if url.path == "/api/call":
+            return as_json(told_of(read_asked(self._read_json())))
+        return as_json(self._compare(parse_qs(url.query)))
+
+    def _admit(self) -> None:
+        """Requests that name this server, from its own page."""
+        hosts = self.headers.get_all("Host") or []
+        if len(hosts) != 1 or hosts[0].lower() not in self.server.hosts:
+            raise Refused(403, f"the page is at {self.server.address} and by no other name")
+        origin = self.headers.get("Origin")
+        if origin is not None and origin.lower().removeprefix("http://") not in self.server.hosts:
+            raise Refused(403, "other pages are not served")
+        if self.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin"):
+            if urlsplit(self.path).path in _ASKED:
+                raise Refused(403, "other pages are not served")
+
+    def _allow(self, method: str) -> None:
+        allowed = (method, "HEAD") if method == "GET" else (method,)
+        if self.command not in allowed:
+            sentence = f"this is asked for by {' or '.join(allowed)}"
+            raise Refused(405, sentence, allow=", ".join(allowed))
+
+    def _read_json(self) -> Any:
+        text = b"".join(self.body(LARGEST_CALL, "application/json"))
+        try:
+            return json.loads(text)
+        except (ValueError, RecursionError):
+            raise Refused(400, "JSON is expected") from None
+
+    def _compare(self, query: dict[str, list[str]]) -> dict[str, Any]:
+        """The files lie one after the other in the body; the query has their names, and where the second begins."""
+        names, [text] = query.get("name", []), query.get("first", [""])[:1]
+        if len(names) != 2 or not (text.isascii() and text.isdigit() and len(text) < 20):
+            raise Refused(400, "two files are expected: their names, and the size of the first")
+        suffixes = [Path(name).suffix.lower() for name in names]
+        for name, suffix in zip(names, suffixes, strict=True):
+            if suffix not in KINDS:
+                raise Refused(400, f"{name[:80]}: {', '.join(KINDS)} files are read here")
+        with tempfile.TemporaryDirectory(prefix="openaclnn-") as folder:
+            paths = [Path(folder, f"{role}{suffix}") for role, suffix in zip(("actual", "golden"), suffixes, strict=True)]  # fmt: skip
+            self._keep(paths, int(text))
+            standard = query.get("standard", [STANDARDS[0]])[0]
+            if not self.server.comparisons.acquire(timeout=PATIENCE):
+                raise Refused(503, "other comparisons are under way; try again")
+            try:
+                return verdict_of(paths, standard, query.get("dtype", [""])[0] or None)
+            finally:
+                self.server.comparisons.release()
+
+    def _keep(self, paths: list[Path], first: int) -> None:
+        """Write the body into two files."""
+        with paths[0].open("wb") as one, paths[1].open("wb") as other:
+            for piece in self.body(LARGEST_FILES, "application/octet-stream"):
+                one.write(piece[:first])
+                other.write(piece[first:])
+                first = max(first - len(piece), 0)
+        if first:
+            raise Refused(400, "the first file is longer than both")

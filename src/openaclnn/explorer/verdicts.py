@@ -1,0 +1,95 @@
+"""`compare` for the page: two uploaded files in, the verdict and what its picture shows out."""
+
+from __future__ import annotations
+
+import math
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from openaclnn.explorer.refusals import Refused
+from openaclnn.testing.compare import Comparison, judge
+from openaclnn.testing.extras import MissingLibraryError
+from openaclnn.testing.figures import Array
+from openaclnn.testing.files import read_together
+from openaclnn.testing.limits import STANDARDS
+from openaclnn.testing.rules import Rules
+from openaclnn.testing.sights import errors_at, map_of, tolerance_of
+from openaclnn.testing.sources import RAW, Source
+
+__all__ = ["KINDS", "UNPACKED", "verdict_of"]
+
+KINDS = (".npy", ".npz", ".safetensors", *RAW)
+"""The files that are taken, by the ends of their names; none is a pickle."""
+
+UNPACKED = 256 << 20
+"""Bytes that an array of a packed file may have."""
+
+_POINTS = 1500
+_CELLS = 48
+_KEPT = 10
+
+
+def verdict_of(
+    files: Sequence[Path], standard: str = STANDARDS[0], dtype: str | None = None
+) -> dict[str, Any]:
+    """The verdict on two files, and its picture as numbers; Refused where they cannot be compared."""
+    for path in files:
+        _look_into(path)
+    try:
+        rules = Rules(standard)
+        if standard == "cross_check":
+            raise ValueError("cross_check needs a third party's output: openaclnn compare has it")
+        one, other = read_together([Source(path) for path in files], dtype)
+        found = judge(one, other, None, rules, dtype, _KEPT)
+    except KeyError as error:
+        raise Refused(400, str(error.args[0])) from None
+    except (ValueError, MissingLibraryError) as error:
+        raise Refused(400, _without_folders(str(error), *files)) from None
+    except (RecursionError, MemoryError):
+        raise Refused(400, "the files are not what their names say") from None
+    return found.as_dict() | {"text": str(found), "picture": _picture(found, one, other, rules)}
+
+
+def _look_into(path: Path) -> None:
+    """A packed file says how large it would be."""
+    if path.suffix.lower() != ".npz":
+        return
+    try:
+        with zipfile.ZipFile(path) as packed:
+            size = sum(each.file_size for each in packed.infolist())
+    except zipfile.BadZipFile:
+        raise Refused(400, f"{path.name}: not an .npz file") from None
+    if size > UNPACKED:
+        raise Refused(413, f"{path.name}: {size:,} bytes unpacked; at most {UNPACKED:,} are read")
+
+
+def _without_folders(sentence: str, *paths: Path) -> str:
+    for path in paths:
+        sentence = sentence.replace(str(path), path.name)
+    return sentence
+
+
+def _picture(found: Comparison, actual: Array, golden: Array, rules: Rules) -> dict[str, Any] | None:  # fmt: skip
+    if actual.shape != golden.shape or not actual.size:
+        return None
+    pair = (found, actual, golden, rules)
+    errors, seen, tolerance = errors_at(*pair, _POINTS), map_of(*pair, _CELLS), tolerance_of(found, rules)  # fmt: skip
+    allowed: list[list[float]] = []
+    if errors.size.size and not tolerance.exact:
+        ends = np.geomspace(errors.size.min(), errors.size.max() * (1 + 1e-9), 32)
+        allowed = np.stack([ends, tolerance.allowed(ends)], axis=1).tolist()
+    points = np.stack([errors.size, errors.error], axis=1)
+    share = seen.share
+    return {
+        "good": points[~errors.bad].tolist(),
+        "bad": points[errors.bad].tolist(),
+        "allowed": [pair for pair in allowed if all(map(math.isfinite, pair))],
+        "map": [[None if math.isnan(each) else round(each, 4) for each in row] for row in share.tolist()],
+        "rows": seen.rows,
+        "columns": seen.columns,
+        "folded": len(actual.shape) < 2,
+    }  # fmt: skip
