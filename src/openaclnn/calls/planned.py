@@ -57,15 +57,16 @@ def planned(
 def _with_views(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
     """The arguments with arrays as tensors."""
     torch = sys.modules.get("torch")
-    arrays = (np.ndarray,) if torch is None else (np.ndarray, torch.Tensor)
-    return tuple([_viewed(value) if type(value) in arrays else value for value in arguments])
-
-
-def _viewed(array: Any) -> Any:
-    """An array as a tensor; what cannot be one, or not be written, is left for binding to refuse."""
-    try:
-        if type(array) is np.ndarray:
-            return Tensor.from_numpy(array)
-        return array if is_tracked_leaf(array) else as_tensor(array)
-    except TypeError:
-        return array
+    of_torch = None if torch is None else torch.Tensor
+    viewed: list[Any] = []
+    for value in arguments:
+        kind = type(value)
+        try:
+            if kind is np.ndarray:
+                value = Tensor.from_numpy(value)
+            elif kind is of_torch and not is_tracked_leaf(value):
+                value = as_tensor(value)
+        except TypeError:  # no tensor: left for binding to refuse, like what may not be written
+            pass
+        viewed.append(value)
+    return tuple(viewed)

@@ -72,6 +72,10 @@ def lies_row_major(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
     return True
 
 
+_ND = int(Format.ACL_FORMAT_ND)  # a plain one: hashing a member takes ten times as long
+_new = object.__new__
+
+
 class Tensor:
     """A view: element (i0, i1, ...) lies at `base + (offset + sum(ik * strides[k])) * itemsize`.
 
@@ -81,8 +85,8 @@ class Tensor:
     """
 
     __slots__ = (
-        "alive", "base", "contiguous", "device", "dtype", "format", "offset", "owner", "raw", "shape",
-        "storage_shape", "strides", "writable",
+        "_strides", "alive", "base", "contiguous", "device", "dtype", "format", "offset", "owner", "raw", "shape",
+        "storage_shape", "writable",
     )  # fmt: skip
     c_name = "aclTensor"
 
@@ -92,9 +96,7 @@ class Tensor:
         dtype: DType,
         strides: tuple[int, ...] | None = None,
         offset: int = 0,
-        format: int = int(
-            Format.ACL_FORMAT_ND
-        ),  # a plain one: hashing a member takes ten times as long
+        format: int = _ND,
         storage_shape: tuple[int, ...] | None = None,
         base: int = 0,
         *,
@@ -107,7 +109,7 @@ class Tensor:
         self.dtype = dtype
         # Whether the strides are the row-major ones, where they matter.
         self.contiguous = strides is None or lies_row_major(shape, strides)
-        self.strides = contiguous_strides(shape) if strides is None else strides
+        self._strides = strides
         self.offset = offset
         self.format = format
         self.storage_shape = shape if storage_shape is None else storage_shape
@@ -136,9 +138,22 @@ class Tensor:
                         f"strides that are whole elements of {itemsize} bytes, got {steps} bytes"
                     )
             strides = tuple([step // itemsize for step in steps])
-        return cls(
-            shape, dtype, strides, base=data_address(array), owner=array, writable=flags.writeable
-        )
+        made = _new(cls)  # as `__init__` does: its many arguments take longer than all else here
+        made.shape = made.storage_shape = shape
+        made.dtype, made.format = dtype, _ND
+        made.contiguous = strides is None or lies_row_major(shape, strides)
+        made._strides, made.offset = strides, 0
+        made.base, made.owner, made.writable = data_address(array), array, flags.writeable
+        made.device, made.raw, made.alive = "cpu", False, True
+        return made
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Row-major ones are only made where somebody asks."""
+        strides = self._strides
+        if strides is None:
+            strides = self._strides = contiguous_strides(self.shape)
+        return strides
 
     @property
     def rank(self) -> int:

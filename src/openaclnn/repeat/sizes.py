@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import prod
+from operator import itemgetter
 from typing import Any
 
 from openaclnn.core.declare import Operator
@@ -83,6 +84,7 @@ class AnySize(Kind):
         self.classes = bool(plan.classes)
         operands = (*plan.inputs, plan.output)
         self.items = [operand.dtype.itemsize for operand in operands]
+        self.reach = [*zip(self.operands, self.items, strict=True)]
         if self.flat is not None:
             from openaclnn.engines.cpu import pool
 
@@ -97,28 +99,26 @@ class AnySize(Kind):
         for place in self.whole:  # the key says that they have the output's shape
             if not arguments[place].contiguous:
                 return None
-        if self.others and not self._lie(arguments, shape):
-            return None
         if not self.others:
             extents = [(0, count * item) for item in self.items]
+        elif self._lie(arguments, shape):
+            extents = [(0, prod(arguments[place].shape) * item) for place, item in self.reach]
         else:
-            sizes = [prod(arguments[place].shape) for place in self.operands]
-            extents = [(0, size * item) for size, item in zip(sizes, self.items, strict=True)]
+            return None
         runner = self._sized(shape) if self.flat is None else self._flat(count)
         return runner, extents, count
 
     def _lie(self, arguments: Sequence[Any], shape: tuple[int, ...]) -> bool:
         """Whether those that have another shape than the output lie as they should."""
-        if (
-            self.classes and 1 in shape[1:]
-        ):  # axes of one element lie anyhow, and are walked otherwise
+        # Axes of one element lie anyhow, and are walked otherwise.
+        if self.classes and 1 in shape[1:]:
             return False
         for place, pattern, more in self.others:
             tensor = arguments[place]
             if pattern == at.ONE:
                 fits = prod(tensor.shape) == 1
             elif pattern == at.SOME:
-                fits = tensor.contiguous and tensor.shape == tuple([shape[axis] for axis in more])
+                fits = tensor.contiguous and tensor.shape == more(shape)
             else:
                 fits = (tensor.shape, tensor.strides) == more
             if not fits:
@@ -160,6 +160,11 @@ class AnySize(Kind):
         return run
 
 
+def _lengths(axes: list[int]) -> Callable[[tuple[int, ...]], tuple[int, ...]]:
+    """What gives a shape's lengths along some axes."""
+    return itemgetter(slice(axes[0], axes[0] + 1)) if len(axes) == 1 else itemgetter(*axes)
+
+
 def any_size(
     operator: Operator, arguments: Sequence[Any], one: OneSize, choice: Choice
 ) -> AnySize | None:
@@ -184,7 +189,9 @@ def any_size(
         if pattern == at.DENSE:
             whole.append(place)
         elif pattern == at.SOME:
-            others.append((place, pattern, [k for k in range(len(shape)) if mask >> k & 1]))
+            others.append(
+                (place, pattern, _lengths([k for k in range(len(shape)) if mask >> k & 1]))
+            )
         elif pattern != at.MISSING:
             others.append((place, pattern, (tensor.shape, tensor.strides)))
     return AnySize(operator, plan, one.device, choice, whole, others, sized)
