@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from openaclnn.core.plan import Plan
 from openaclnn.engines.formulas import FORMULAS
-from openaclnn.engines.gpu import elementwise, pixels, rows, tiles
+from openaclnn.engines.gpu import elementwise, logits, pixels, rows, tiles
 from openaclnn.engines.gpu.queues import SizedRunner
 from openaclnn.engines.gpu.steps import Runner
 
@@ -20,12 +20,15 @@ class Maker(NamedTuple):
     runner: Callable[[Plan], Runner]
     sized: Callable[[Plan], SizedRunner | None]
     laid: Callable[[Plan], tuple[tiles.LaidRunner, int] | None] = lambda plan: None
+    reduces: bool = False  # whether it adds up all positions, if asked to
 
 
 ELEMENTWISE = Maker(elementwise.runner, elementwise.sized, tiles.laid)
 CLASS_KERNELS: dict[str, Maker] = {
     "nll_loss2d_backward": Maker(pixels.runner, pixels.sized),
     "cross_entropy_loss_grad": Maker(rows.runner, rows.sized),
+    "cross_entropy_logits": Maker(logits.runner, logits.sized, reduces=True),
+    "cross_entropy_logits_grad": Maker(rows.runner, rows.sized),
 }
 
 
