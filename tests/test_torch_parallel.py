@@ -37,8 +37,10 @@ from torch.distributed.tensor import (
 )
 from torch.utils._python_dispatch import TorchDispatchMode
 
+import openaclnn
 from openaclnn.torch import parallel
 from openaclnn.torch.parallel import exchange
+from openaclnn.torch.parallel.sharding import register_rules
 
 SIZES = (2, 4)
 EXAMPLES = Path(__file__).parent.parent / "examples"
@@ -452,14 +454,56 @@ def wrong_use(team: Team) -> None:
     assert (loss.dtype, half.dtype) == (torch.float32, torch.float32)
 
 
+CHOICES = [("none", Shard(0)), ("sum", Shard(0)), ("mean", Shard(0)), ("none", Shard(1))]
+
+
+@case
+def rules_of_operators(team: Team) -> None:
+    """The operators themselves on DTensors: parts where they are right, and never anything wrong. Two processes do."""
+    if team.size > 2 or not hasattr(torch.ops.openaclnn, "elu"):
+        return
+    assert set(register_rules()) >= {
+        operator.python_name for operator in openaclnn.registry() if not operator.output.in_place
+    }
+    own = torch.ops.openaclnn
+    logits, target, weight = problem()
+    x, y = logits.nan_to_num(neginf=-4.0), logits.flip(0).nan_to_num(neginf=3.0)
+    losses: dict[str, tuple[Callable[..., Any], Callable[..., Any], tuple[Tensor, ...]]] = {
+        "l1": (own.l1_loss, F.l1_loss, (x, y)),
+        "smooth": (lambda *a: own.smooth_l1_loss(*a[:2], reduction=a[2]), F.smooth_l1_loss, (x, y)),
+        "nll": (lambda *a: own.nll_loss(*a)[0], F.nll_loss, (x, target, weight)),
+        "logits": (lambda *a: own.cross_entropy_logits(*a)[0], F.cross_entropy, (x, target, weight)),
+        "cross entropy": (lambda *a: own.cross_entropy_loss(*a)[0], F.cross_entropy, (x, target, weight)),
+    }  # fmt: skip
+    mesh = team.mesh()
+    for name, (ours, theirs, tensors) in losses.items():
+        for reduction, placement in CHOICES:
+            placed = distribute_tensor(x, mesh, [placement]).requires_grad_()
+            rest = [distribute_tensor(tensor, mesh, [Replicate()]) for tensor in tensors[1:]]
+            loss = ours(placed, *rest, reduction)
+            loss.sum().backward()
+            wide = [t.double() if t.is_floating_point() else t for t in tensors]
+            exact = run(theirs, *wide, reduction=reduction)
+            assert_near(loss.full_tensor().detach(), exact[0])
+            assert_near(placed.grad.full_tensor(), exact[1], exact[1].abs().amax(1, keepdim=True))
+            stays = placement == Shard(0) or name in ("l1", "smooth")
+            if stays and reduction != "mean":
+                assert placed.grad.placements == (placement,)
+                assert loss.placements == ((Partial(),) if reduction == "sum" else (placement,))
+
+
+def example(name: str) -> Any:
+    found = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
+    module = importlib.util.module_from_spec(found)
+    sys.modules[name] = module
+    found.loader.exec_module(module)
+    return module
+
+
 @case
 def the_example(team: Team) -> None:
     """It runs under torchrun in a shell; here the processes are there already."""
-    found = importlib.util.spec_from_file_location("many_devices", EXAMPLES / "many_devices.py")
-    module = importlib.util.module_from_spec(found)
-    sys.modules[found.name] = module
-    found.loader.exec_module(module)
-    compared = list(module.comparisons())
+    compared = list(example("many_devices").comparisons())
     assert len(compared) == 6
     assert all(comparison.near for comparison in compared), list(map(str, compared))
     assert "rows apart, a mean over all" in str(compared[1])
@@ -534,6 +578,16 @@ def test_processes(name: str, size: int, found: dict[str, list[str]]) -> None:
     assert len(reports) == size, "an earlier case failed"
 
 
+def test_training_twice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("openaclnn.torch.functional")
+    picture = tmp_path / "training.png"
+    assert example("training").main(["--steps", "4", "--png", str(picture)]) < 1e-5
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    shown = capsys.readouterr().out
+    assert shown.count("openaclnn  loss") == 2
+    assert "the largest difference is" in shown.splitlines()[-1]
+
+
 def test_without_processes() -> None:
     with pytest.raises(RuntimeError, match="init_process_group"):
         parallel.vocab_parallel_cross_entropy(torch.ones(2, 3), torch.tensor([0, 1]), group=None)
@@ -546,7 +600,8 @@ if __name__ == "__main__":
     )  # DDP and modes ask for it: before the fork it is imported once
     with tempfile.TemporaryDirectory() as own:  # and kernels are loaded once
         dist.init_process_group("gloo", init_method=f"file://{own}/store", rank=0, world_size=1)
-        elements_apart(Team(dist.group.WORLD, dist.group.WORLD, 0, 1))
+        for warming in (classes_apart, elements_apart, rules_of_operators):
+            warming(Team(dist.group.WORLD, dist.group.WORLD, 0, 1))
         dist.destroy_process_group()
     for processes in SIZES:
         start(processes, Path(sys.argv[1]))

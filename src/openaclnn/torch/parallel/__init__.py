@@ -8,6 +8,7 @@ from openaclnn.torch.parallel.groups import (
     batch_parallel_smooth_l1_loss,
     vocab_parallel_cross_entropy,
 )
+from openaclnn.torch.parallel.sharding import register_rules
 
 __all__ = [
     "batch_parallel_cross_entropy",
@@ -20,3 +21,5 @@ __all__ = [
     "smooth_l1_loss",
     "vocab_parallel_cross_entropy",
 ]
+
+register_rules()

@@ -77,7 +77,7 @@ class _Difference(torch.autograd.Function):
         ctx.loss, ctx.by_count = loss, None
         if reduction == "none":
             return loss.forward(input, target, reduction="none").to(dtype)
-        count = torch.tensor(float(input.numel()), dtype=torch.float64, device=input.device)
+        count = input.new_full((), input.numel(), dtype=torch.float64)
         # The mean of what is here, since a sum of many may be beyond float16.
         own = loss.forward(input, target, reduction="mean").double() * count
         if not input.numel():

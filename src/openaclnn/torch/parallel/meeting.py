@@ -56,8 +56,9 @@ def meet(
     if weight is not None:
         columns += [place.owned_of(weight), weight.sum()]
     others, ties, difference, *more = exchange.sums(columns, group)
-    # Each process with the largest logit left it out of its sum, but the row may leave it out once.
-    rest = torch.where(ties > 1, others + (ties - 1 + (top - top)), others).log1p()
+    # Each process with the largest logit left it out of its sum, but the row may leave it out once. A row without a
+    # finite one has no probabilities.
+    rest = (others + (ties - 1)).log1p() + (top - top)
     weighted = more.pop(0) if options.label_smoothing else None
     target_weight, all_weights = more or (torch.ones_like(top), extent.classes)
     target_weight = torch.where(place.counted, target_weight, 0.0)

@@ -1,7 +1,7 @@
 """What one process computes of cross entropy on its classes: the two numbers of a row, sums, and the gradient.
 
-Work is float32 (float64 for float64 logits), in blocks of rows where more than a number a row is needed, so that nothing
-of the logits' size is held beside the gradient.
+Our kernels do it where they can. Smoothing (whose sums run over classes elsewhere too) and float64 take PyTorch's
+operations, in blocks of rows, so that nothing of the logits' size is held beside the gradient.
 """
 
 from __future__ import annotations
@@ -13,9 +13,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from openaclnn.calls.plain import make_plain_function
+from openaclnn.operators.logits import CROSS_ENTROPY, CROSS_ENTROPY_GRAD
 from openaclnn.torch.parallel.place import Place, picked
 
 __all__ = ["RowGradient", "largest", "weighted_sum"]
+
+IGNORED = -100
+
+_forward, _backward = map(make_plain_function, (CROSS_ENTROPY, CROSS_ENTROPY_GRAD))
 
 # Elements of a block: it stays in a core's cache, and on a GPU outweighs the launches.
 CPU_BLOCK, GPU_BLOCK = 2**17, 2**24
@@ -36,16 +42,32 @@ def _wide(values: Tensor) -> Tensor:
 
 def largest(logits: Tensor) -> tuple[Tensor, Tensor]:
     """The largest logit of each row, and what the others add to exp(0) = 1, its own share of the sum of exp(x - top)."""
-    top = logits.new_full(logits.shape[:1], -math.inf, dtype=torch.float64)
-    others = torch.zeros_like(top)
-    if logits.numel():
-        for block in _blocks(logits):
-            wide = _wide(logits[block])
-            own, place = wide.max(dim=1, keepdim=True)
-            powers = wide.sub_(own).exp_().scatter_(1, place, 0.0)
-            top[block] = own[:, 0].double()
-            others[block] = powers.sum(dim=1, dtype=torch.float64)
+    if logits.numel() == 0:
+        top = logits.new_full(logits.shape[:1], -math.inf, dtype=torch.float64)
+        return top, torch.zeros_like(top)
+    if logits.dtype != torch.float64:
+        return _largest_by_kernel(logits)
+    pairs = [_largest_of_block(logits[block]) for block in _blocks(logits)]
+    tops, others = zip(*pairs, strict=True)
+    return torch.cat(tops), torch.cat(others)
+
+
+def _largest_by_kernel(logits: Tensor) -> tuple[Tensor, Tensor]:
+    targets = torch.full(logits.shape[:1], IGNORED, device=logits.device)
+    _, top, rest = _forward(logits, targets, reduction="none", ignore_index=IGNORED)
+    top, others = top.double(), rest.double().expm1()
+    # The kernel has NaN for a row without a finite top. Here -inf is one: the row may have more in other processes.
+    lost = top.isnan()
+    if lost.any():
+        top[lost] = logits[lost].amax(dim=1).double()
     return top, others
+
+
+def _largest_of_block(logits: Tensor) -> tuple[Tensor, Tensor]:
+    wide = _wide(logits)
+    top, place = wide.max(dim=1, keepdim=True)
+    powers = wide.sub_(top).exp_().scatter_(1, place, 0.0)
+    return top[:, 0].double(), powers.sum(dim=1, dtype=torch.float64)
 
 
 def weighted_sum(logits: Tensor, top: Tensor, weight: Tensor | None) -> Tensor:
@@ -78,17 +100,32 @@ class RowGradient:
     def of(self, logits: Tensor) -> Tensor:
         gradient = torch.empty_like(logits)
         if logits.numel():
-            self._bulk(logits, gradient)
+            factor = self.nll if self.whole is None else self.nll + self.whole
+            if self.share is None and logits.dtype != torch.float64:
+                self._by_kernel(logits, factor, gradient)
+            else:
+                self._by_blocks(logits, factor, gradient)
             own = self._at_target(logits).to(gradient.dtype)
             gradient.scatter_(1, self.place.at[:, None], own[:, None])
         return gradient
 
-    def _factor(self) -> Tensor:
-        return self.nll if self.whole is None else self.nll + self.whole
+    def _by_kernel(self, logits: Tensor, factor: Tensor, gradient: Tensor) -> None:
+        """All but the class `at`, which the kernel takes for the target: factor * p.
 
-    def _bulk(self, logits: Tensor, gradient: Tensor) -> None:
-        """All but the target's class."""
-        factor = self._factor()
+        Its factor has the dtype of the logits. With 16 bits that is too coarse for ours, whose logarithm goes into the
+        exponent instead: sign * exp((x - top) - (rest - log(factor))).
+        """
+        rest = self.rest
+        if logits.dtype != torch.float32:
+            factor, rest = factor.sign(), rest - factor.abs().log()
+        targets = torch.where(self.place.counted, self.place.at, IGNORED)
+        _backward(
+            factor.to(logits.dtype), logits, self.top.float(), rest.float(), targets,
+            reduction="none", ignore_index=IGNORED, out=gradient,
+        )  # fmt: skip
+
+    def _by_blocks(self, logits: Tensor, factor: Tensor, gradient: Tensor) -> None:
+        """All but the class `at`."""
         for block in _blocks(logits):
             wide = _wide(logits[block])
             work = wide.dtype
