@@ -551,3 +551,22 @@ def test_bindings_stay_in_their_thread(server: Explorer) -> None:
     assert openaclnn.core.products.current_product().is_default
     assert openaclnn.core.dtypes.FLOAT is FLOAT
     assert threading.active_count() <= before + 2
+
+
+def test_a_browser_is_opened_where_it_is_asked_for(monkeypatch: Any, capsys: Any) -> None:
+    opened: list[str] = []
+    asked = threading.Event()
+
+    def stop(server: Explorer) -> None:
+        asked.wait(10 if flag == "--open" else 0.1)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("webbrowser.open", lambda address: (opened.append(address), asked.set()))
+    monkeypatch.setattr(Explorer, "serve_forever", stop)
+    for flag in ("--open", "--no-open", ""):  # without a word only on a terminal
+        opened.clear()
+        asked.clear()
+        assert main(["explorer", *filter(None, [flag])]) == 0
+        told = capsys.readouterr().out
+        assert told.endswith("stopped\n")
+        assert [address in told for address in opened] == [True] * (flag == "--open")

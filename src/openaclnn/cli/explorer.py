@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 import webbrowser
 
 import click
@@ -35,7 +36,8 @@ def explorer(port: int, host: str, show: bool | None, as_json: bool) -> None:
             say(f"The explorer is at {server.address} (Ctrl-C stops it)")
         sys.stdout.flush()
         if sys.stdout.isatty() if show is None else show:
-            webbrowser.open(server.address)
+            # Some browsers return when they are closed.
+            threading.Thread(target=webbrowser.open, args=(server.address,), daemon=True).start()
         try:
             server.serve_forever()
         except KeyboardInterrupt:

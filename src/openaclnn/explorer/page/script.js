@@ -274,11 +274,12 @@ function showValues(told) {
     return;
   }
   const parts = [];
-  const out = told.values.outputs[0];
-  if (out.values.length) parts.push(plotOf(out, told.values.inputs));
+  const { inputs, outputs } = told.values;
+  const out = outputs.find((each) => each.values.length > 1) ?? outputs[0]; // of several, one with something to see
+  if (out?.values.length) parts.push(plotOf(out, inputs));
   const tables = (list) => h("div", { class: "tensors" }, list.map(tableOf));
-  parts.push(tables(told.values.outputs));
-  parts.push(h("details", {}, h("summary", {}, "Inputs"), tables(told.values.inputs)));
+  parts.push(tables(outputs));
+  parts.push(h("details", {}, h("summary", {}, "Inputs"), tables(inputs)));
   $("values").replaceChildren(...parts);
 }
 
