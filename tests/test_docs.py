@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import doctest
 import json
 import os
@@ -14,7 +15,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tools.readme import README, with_speed_table, with_support_table
+from tools.calls import calls_table
+from tools.readme import README, with_calls_table, with_speed_table, with_support_table
 from tools.speed import ROWS
 
 import openaclnn
@@ -50,34 +52,45 @@ def sessions(page: Path) -> list[tuple[str, str]]:
 @pytest.mark.parametrize(
     "page", [p for p in PAGES if sessions(p)], ids=lambda p: str(p.relative_to(PROJECT))
 )
-def test_sessions_run(page: Path, tmp_path: Path) -> None:
+def test_sessions_run(page: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """In a folder of their own, in order; `...` stands for anything."""
     if "g++" in page.read_text() and shutil.which("g++") is None:
         pytest.skip("no C++ compiler")
-    programs = {
-        "openaclnn": "from openaclnn.cli import main",
-        "openaclnn-config": "from openaclnn.capi.config import main",
-    }
-    (tmp_path / "bin").mkdir()
-    for name, line in programs.items():
-        script = tmp_path / "bin" / name
-        code = f"{line}; raise SystemExit(main())"
-        script.write_text(f'#!/bin/sh\nexec {sys.executable} -P -c "{code}" "$@"\n')
-        script.chmod(0o755)
-    (tmp_path / "bin" / "python").write_text(f'#!/bin/sh\nexec {sys.executable} -P "$@"\n')
-    (tmp_path / "bin" / "python").chmod(0o755)
-    path = os.pathsep.join((str(tmp_path / "bin"), os.environ["PATH"]))
-    packages = os.pathsep.join(part for part in sys.path if part)
-    environment = os.environ | {"PATH": path, "PYTHONPATH": packages}
+    environment = shell(tmp_path)
     (tmp_path / "work").mkdir()
     for command, expected in sessions(page):
-        done = subprocess.run(
-            ["bash", "-c", command], cwd=tmp_path / "work", env=environment, text=True,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
-        )  # fmt: skip
+        if re.match(
+            r"openaclnn (?!bench)[^$|<>;&]*$", command
+        ):  # the same, without another process
+            with contextlib.chdir(tmp_path / "work"):
+                status = main(shlex.split(command)[1:])
+            printed = "".join(capsys.readouterr())
+        else:
+            done = subprocess.run(
+                ["bash", "-c", command], cwd=tmp_path / "work", env=environment, text=True,
+                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
+            )  # fmt: skip
+            status, printed = done.returncode, done.stdout
         flags = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
-        assert doctest.OutputChecker().check_output(expected, done.stdout, flags), done.stdout
-        assert done.returncode in ((0, 1) if expected else (0,)), command
+        assert doctest.OutputChecker().check_output(expected, printed, flags), printed
+        assert status in ((0, 1) if expected else (0,)), command
+
+
+def shell(folder: Path) -> dict[str, str]:
+    """An environment whose commands are those of this Python."""
+    programs = {
+        "openaclnn": '-c "from openaclnn.cli import main; raise SystemExit(main())"',
+        "openaclnn-config": '-c "from openaclnn.capi.config import main; raise SystemExit(main())"',
+        "python": "",
+    }
+    (folder / "bin").mkdir()
+    for name, arguments in programs.items():
+        script = folder / "bin" / name
+        script.write_text(f'#!/bin/sh\nexec {sys.executable} -P {arguments} "$@"\n')
+        script.chmod(0o755)
+    path = os.pathsep.join((str(folder / "bin"), os.environ["PATH"]))
+    packages = os.pathsep.join(part for part in sys.path if part)
+    return os.environ | {"PATH": path, "PYTHONPATH": packages}
 
 
 def test_readme_has_the_support_table() -> None:
@@ -102,14 +115,43 @@ def test_every_row_of_speed_says_the_filter_that_makes_it() -> None:
     page = README.read_text().partition("## Speed")[2].partition("\n## ")[0]
     rows = [re.findall("`([a-z].*?)`", line) for line in page.splitlines() if line.startswith("| ")]
     filters = [text for row in rows for text in row if "_backward" in text or "_grad " in text]
-    assert filters[: len(ROWS)] == [only for _, only in ROWS]
-    assert len(filters) == len(ROWS) + 2
+    assert filters == [only for _, only in ROWS]
     for text in filters:
         for device in REGIMES:
             found = select(Settings(device=device, only=(text,)))
             assert (
                 len({(case.operator.name, case.variant, case.regime.name) for case in found}) == 1
             )
+
+
+def test_the_table_of_small_calls_is_that_of_its_page() -> None:
+    page = README.read_text()
+    assert page == with_calls_table(page), "run: make format"
+
+
+def test_the_table_of_small_calls_has_a_line_an_operator() -> None:
+    page = """# Calls
+
+## A(R) Processor, 4 cores, beside PyTorch
+
+| operator | calls | dtype | engine | arrays | arrays out= | tensors | torch | torch out= |
+| --- | --- | --- | --- | ---: | ---: | ---: | ---: | ---: |
+| one | same | FLOAT ! | cpu | 1 us | 2 us | 3 us | 4 us | 5 us |
+| one | new sizes | FLOAT | cpu | 9 us | 9 us | 9 us | 9 us | 9 us |
+
+## G
+
+| operator | calls | dtype | engine | tensors | torch | x torch |
+| --- | --- | --- | --- | ---: | ---: | ---: |
+| one | same | FLOAT | triton | 6 us | 7 us | 1.2 |
+| two | same | FLOAT | triton | 8 us |  |  |
+"""
+    assert calls_table(page).splitlines()[:1] + calls_table(page).splitlines()[2:] == [
+        "| small calls, FLOAT | A, 4 cores: NumPy arrays | A, 4 cores: PyTorch's tensors |"
+        " A, 4 cores: PyTorch itself | G: PyTorch's tensors | G: PyTorch itself |",
+        "| one | 1 us / 2 us ! | 3 us ! | 4 us / 5 us ! | 6 us | 7 us |",
+        "| two | - | - | - | 8 us | - |",
+    ]
 
 
 def test_the_table_of_speed_is_made_from_results(tmp_path: Path) -> None:
