@@ -15,6 +15,7 @@ from tools.readme import README, with_calls_table, with_speed_table, with_suppor
 from tools.speed import ROWS
 
 import openaclnn
+from openaclnn.bench.accuracy import RULES
 from openaclnn.bench.regimes import REGIMES
 from openaclnn.bench.selection import Settings, select
 from openaclnn.cli import main
@@ -154,6 +155,11 @@ def test_every_setting_is_in_the_table_and_no_other() -> None:
     listed = re.findall(r"^\| `(\w+)` \|", page, re.M)
     assert len(set(listed)) == len(listed)
     assert set(listed) == settings_in_the_source()
+
+
+def test_the_rules_of_numbers_are_those_that_the_measurement_writes() -> None:
+    page = (PROJECT / "docs" / "numerics.md").read_text()
+    assert page.startswith(f"# Numerics\n\n{RULES.read_text().strip()}\n\n## Measured\n")
 
 
 def test_products_are_in_their_table() -> None:
