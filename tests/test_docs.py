@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import doctest
 import json
-import os
 import re
 import shlex
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-from tools.readme import README, with_speed_table, with_support_table
+from tools.calls import calls_table
+from tools.readme import README, with_calls_table, with_speed_table, with_support_table
 from tools.speed import ROWS
 
 import openaclnn
+from openaclnn.bench.accuracy import RULES
 from openaclnn.bench.regimes import REGIMES
 from openaclnn.bench.selection import Settings, select
 from openaclnn.cli import main
@@ -38,46 +36,6 @@ def test_examples_run(page: Path) -> None:
     assert result.failed == 0
     if page.name == "README.md":
         assert result.attempted > 10
-
-
-def sessions(page: Path) -> list[tuple[str, str]]:
-    """The commands of a page's `console` blocks, each with what it prints."""
-    blocks = re.findall(r"^```console\n(.*?)^```", page.read_text(), re.M | re.S)
-    found = [re.split(r"^\$ (.*)\n", block, flags=re.M)[1:] for block in blocks]
-    return [pair for each in found for pair in zip(each[::2], each[1::2], strict=True)]
-
-
-@pytest.mark.parametrize(
-    "page", [p for p in PAGES if sessions(p)], ids=lambda p: str(p.relative_to(PROJECT))
-)
-def test_sessions_run(page: Path, tmp_path: Path) -> None:
-    """In a folder of their own, in order; `...` stands for anything."""
-    if "g++" in page.read_text() and shutil.which("g++") is None:
-        pytest.skip("no C++ compiler")
-    programs = {
-        "openaclnn": "from openaclnn.cli import main",
-        "openaclnn-config": "from openaclnn.capi.config import main",
-    }
-    (tmp_path / "bin").mkdir()
-    for name, line in programs.items():
-        script = tmp_path / "bin" / name
-        code = f"{line}; raise SystemExit(main())"
-        script.write_text(f'#!/bin/sh\nexec {sys.executable} -P -c "{code}" "$@"\n')
-        script.chmod(0o755)
-    (tmp_path / "bin" / "python").write_text(f'#!/bin/sh\nexec {sys.executable} -P "$@"\n')
-    (tmp_path / "bin" / "python").chmod(0o755)
-    path = os.pathsep.join((str(tmp_path / "bin"), os.environ["PATH"]))
-    packages = os.pathsep.join(part for part in sys.path if part)
-    environment = os.environ | {"PATH": path, "PYTHONPATH": packages}
-    (tmp_path / "work").mkdir()
-    for command, expected in sessions(page):
-        done = subprocess.run(
-            ["bash", "-c", command], cwd=tmp_path / "work", env=environment, text=True,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
-        )  # fmt: skip
-        flags = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
-        assert doctest.OutputChecker().check_output(expected, done.stdout, flags), done.stdout
-        assert done.returncode in ((0, 1) if expected else (0,)), command
 
 
 def test_readme_has_the_support_table() -> None:
@@ -102,14 +60,43 @@ def test_every_row_of_speed_says_the_filter_that_makes_it() -> None:
     page = README.read_text().partition("## Speed")[2].partition("\n## ")[0]
     rows = [re.findall("`([a-z].*?)`", line) for line in page.splitlines() if line.startswith("| ")]
     filters = [text for row in rows for text in row if "_backward" in text or "_grad " in text]
-    assert filters[: len(ROWS)] == [only for _, only in ROWS]
-    assert len(filters) == len(ROWS) + 2
+    assert filters == [only for _, only in ROWS]
     for text in filters:
         for device in REGIMES:
             found = select(Settings(device=device, only=(text,)))
             assert (
                 len({(case.operator.name, case.variant, case.regime.name) for case in found}) == 1
             )
+
+
+def test_the_table_of_small_calls_is_that_of_its_page() -> None:
+    page = README.read_text()
+    assert page == with_calls_table(page), "run: make format"
+
+
+def test_the_table_of_small_calls_has_a_line_an_operator() -> None:
+    page = """# Calls
+
+## A(R) Processor, 4 cores, beside PyTorch
+
+| operator | calls | dtype | engine | arrays | arrays out= | tensors | torch | torch out= |
+| --- | --- | --- | --- | ---: | ---: | ---: | ---: | ---: |
+| one | same | FLOAT ! | cpu | 1 us | 2 us | 3 us | 4 us | 5 us |
+| one | new sizes | FLOAT | cpu | 9 us | 9 us | 9 us | 9 us | 9 us |
+
+## G
+
+| operator | calls | dtype | engine | tensors | torch | x torch |
+| --- | --- | --- | --- | ---: | ---: | ---: |
+| one | same | FLOAT | triton | 6 us | 7 us | 1.2 |
+| two | same | FLOAT | triton | 8 us |  |  |
+"""
+    assert calls_table(page).splitlines()[:1] + calls_table(page).splitlines()[2:] == [
+        "| small calls, FLOAT | A, 4 cores: NumPy arrays | A, 4 cores: PyTorch's tensors |"
+        " A, 4 cores: PyTorch itself | G: PyTorch's tensors | G: PyTorch itself |",
+        "| one | 1 us / 2 us ! | 3 us ! | 4 us / 5 us ! | 6 us | 7 us |",
+        "| two | - | - | - | 8 us | - |",
+    ]
 
 
 def test_the_table_of_speed_is_made_from_results(tmp_path: Path) -> None:
@@ -168,6 +155,11 @@ def test_every_setting_is_in_the_table_and_no_other() -> None:
     listed = re.findall(r"^\| `(\w+)` \|", page, re.M)
     assert len(set(listed)) == len(listed)
     assert set(listed) == settings_in_the_source()
+
+
+def test_the_rules_of_numbers_are_those_that_the_measurement_writes() -> None:
+    page = (PROJECT / "docs" / "numerics.md").read_text()
+    assert page.startswith(f"# Numerics\n\n{RULES.read_text().strip()}\n\n## Measured\n")
 
 
 def test_products_are_in_their_table() -> None:

@@ -29,9 +29,8 @@ from openaclnn.bench.training_report import training_markdown
 
 __all__ = ["Section", "markdown", "sections"]
 
-INTRODUCTION = f"""Written by `openaclnn bench --from RESULTS.json ... --markdown docs/benchmarks.md`; do not edit.
-
-Times are per call, the median and the quartiles of the rounds. In each round every contender takes its turn in one process, PyTorch's
+WRITTEN = "Written by `openaclnn bench --from RESULTS.json ... --markdown docs/benchmarks.md`; do not edit.\n"
+INTRODUCTION = f"""Times are per call, the median and the quartiles of the rounds. In each round every contender takes its turn in one process, PyTorch's
 operators among them (beside PyTorch), and the order rotates. Nothing rests in between: on x86-64 OpenMP's threads spin for
 milliseconds after each of PyTorch's operators, and ours meets them as it does in training. `--alone` times ours and the copy in a
 process that never loads PyTorch. `threads` says who ran a problem: its caller, or so many threads of our own or of PyTorch's OpenMP.
@@ -65,7 +64,8 @@ def markdown(reports: Iterable[dict[str, Any]], every_case_in: str = "") -> str:
     parts = []
     for section in sections(reports):
         if not (section.long and every_case_in):
-            parts += [f"{'#' * section.level} {section.title}\n", section.text]
+            own = [WRITTEN, section.text] if section.level == 1 else [section.text]
+            parts += [f"{'#' * section.level} {section.title}\n", *own]
         if section.level == 1 and every_case_in:
             parts += [f"Every case is in [{every_case_in}]({every_case_in}).\n"]
     return "\n".join(parts)
