@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -133,6 +134,8 @@ def _example(operator: Operator, sample: Sample) -> str:
 
 
 def _literal(value: Any) -> str:
+    """As a program writes it: infinities and NaN have NumPy's names."""
     if isinstance(value, tuple):
-        return f"np.array({value[1]!r}, np.{np.dtype(value[0].numpy).name})"
-    return repr(value)
+        return f"np.array({_literal(value[1])}, np.{np.dtype(value[0].numpy).name})"
+    text = repr(value)
+    return text if isinstance(value, str) else re.sub(r"\b(inf|nan)\b", r"np.\1", text)
