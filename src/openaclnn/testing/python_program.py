@@ -123,6 +123,8 @@ def _assignment(name: str, spec: TensorSpec) -> list[str]:
     if spec.format != Format.ACL_FORMAT_ND:
         lines.append(f"# {Format(spec.format).name}: arrays of NumPy have no format, which C says")
     listed = spec.values is not None and spec.elements <= LISTED
+    if spec.values is not None and not listed:
+        lines.append(f"# zeros: {spec.elements} elements are too many to list")
     if spec.strides is None and not spec.offset and spec.storage is None:
         if listed:
             return [*lines, f"{name} = np.array({_list(np.asarray(spec.values))}, {dtype})"]
