@@ -120,11 +120,11 @@ def _shown(name: str, value: Any) -> str:
 def _assignment(name: str, spec: TensorSpec) -> list[str]:
     dtype = f"ml_dtypes.{spec.dtype.numpy_name}" if spec.dtype.numpy.kind == "V" else f"np.{spec.dtype.numpy}"  # fmt: skip
     lines = []
+    if spec.values is not None and spec.elements > LISTED:
+        lines.append(f"# zeros: {spec.elements} elements are too many to list")
     if spec.format != Format.ACL_FORMAT_ND:
         lines.append(f"# {Format(spec.format).name}: arrays of NumPy have no format, which C says")
-    listed = spec.values is not None and spec.elements <= LISTED
-    if spec.values is not None and not listed:
-        lines.append(f"# zeros: {spec.elements} elements are too many to list")
+    listed = spec.values is not None and 0 < spec.elements <= LISTED
     if spec.strides is None and not spec.offset and spec.storage is None:
         if listed:
             return [*lines, f"{name} = np.array({_list(np.asarray(spec.values))}, {dtype})"]
