@@ -32,6 +32,7 @@ from openaclnn.core.tensor import Format, Scalar, Tensor
 from openaclnn.explorer.asked import SMALL
 from openaclnn.explorer.server import LARGEST_CALL, LARGEST_FILES, Explorer
 from openaclnn.explorer.verdicts import UNPACKED
+from openaclnn.testing.c_program import LISTED
 from test_capi_tools import compile_program
 
 names = pytest.mark.parametrize("operator", OPERATORS, ids=lambda o: o.python_name)
@@ -206,12 +207,12 @@ def test_calls_that_no_program_makes(server: Explorer) -> None:
 
 def test_code_says_what_it_leaves_out(server: Explorer) -> None:
     """Values that are shown, but are too many for a program."""
-    tensor = {"dtype": "FLOAT", "shape": "9x9"}
+    tensor = {"dtype": "FLOAT", "shape": [LISTED + 1]}
     told = call(server, "elu_backward", {"gradOutput": tensor, "selfOrResult": tensor})
     assert told["values"] is not None
     for language in ("c", "c++", "python"):
         text = told["code"][language]["text"]
-        assert text.count("zeros: 81 elements are too many to list") == 2
+        assert text.count(f"zeros: {LISTED + 1} elements are too many to list") == 2
 
 
 def test_product_is_in_the_code(server: Explorer) -> None:
