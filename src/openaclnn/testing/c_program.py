@@ -187,7 +187,9 @@ def _tensor(parameter: Parameter, spec: TensorSpec, null: str) -> Iterator[str]:
     if listed:
         yield f"CHECK(aclrtMemcpy({name}Data, {size}, {name}Values, {size}, ACL_MEMCPY_HOST_TO_DEVICE));"
     else:
-        yield f"CHECK(aclrtMemset({name}Data, {size}, 0, {size}));"
+        many = spec.elements > LISTED and parameter.kind is not Kind.OUTPUT
+        note = f" /* zeros: {spec.elements} elements are too many to list */" if many else ""
+        yield f"CHECK(aclrtMemset({name}Data, {size}, 0, {size}));{note}"
     strides = null
     storage = f"{name}Shape, {rank}"
     if not (spec.strides is None and not spec.offset and spec.storage is None):

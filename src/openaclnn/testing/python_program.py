@@ -136,6 +136,8 @@ def _shown(name: str, value: Any) -> str:
 def _assignment(name: str, spec: TensorSpec) -> list[str]:
     dtype = _dtype(spec)
     lines = []
+    if spec.values is not None and spec.elements > LISTED:
+        lines.append(f"# zeros: {spec.elements} elements are too many to list")
     if spec.format != Format.ACL_FORMAT_ND:
         lines.append(f"# {Format(spec.format).name}: arrays of NumPy have no format, which C says")
     listed = spec.values is not None and 0 < spec.elements <= LISTED
