@@ -80,6 +80,14 @@ def use_engine(name: str) -> Iterator[None]:
 _package = functools.cache(importlib.import_module)
 
 
+@functools.cache
+def _abilities(name: str) -> tuple[Any, Any, Any]:
+    """What only some engines have; None for what this one has not."""
+    engine: Any = _package(ENGINES[name])
+    flat, sized, laid = (getattr(engine, own, None) for own in ("prepare_flat", "sized", "laid"))
+    return flat, sized, laid
+
+
 def _objection(engine: Any, plan: Plan, device: str) -> str | None:
     kind = device.partition(":")[0]
     if kind not in engine.DEVICES:
@@ -97,13 +105,15 @@ def choose_engine(plan: Plan, device: str) -> Choice:
         objection = _objection(engine, plan, device)
         if objection is None:
             reasons.append(f"{name}: serves it" + (", asked for by name" if asked else ""))
-            if hasattr(engine, "prepare_flat"):
-                runner, flat = engine.prepare_flat(plan)
+            prepare_flat, sized, laid = _abilities(name)
+            if prepare_flat is not None:
+                runner, flat = prepare_flat(plan)
             else:
                 runner, flat = engine.prepare(plan), None
-            offers = [getattr(engine, own, None) for own in ("sized", "laid")]
-            offered = [None if own is None else functools.partial(own, plan) for own in offers]
-            return Choice(name, runner, flat, tuple(reasons), *offered)
+            return Choice(
+                name, runner, flat, tuple(reasons),
+                sized and functools.partial(sized, plan), laid and functools.partial(laid, plan),
+            )  # fmt: skip
         reasons.append(f"{name}: {objection}")
     raise AclnnError(
         Status.ACLNN_ERR_INNER_FIND_KERNEL_ERROR, plan.operator, "engine",

@@ -52,7 +52,7 @@ def record_of(
     if flat is not None and len(flat.constants) > at.MAX_CONSTANTS:
         flat = None
     patterns, lead = patterns_of(plan, places, whole, result, library)
-    laid = any(pattern == at.LAID for pattern, _ in patterns)
+    laid = at.LAID in [pattern for pattern, _ in patterns]
     gathering = _gathering(plan, flat) if laid and lead >= 0 else (0, 0)
     counts = ANY_COUNT
     if lead >= 0 and laid and not gathering[0]:
@@ -91,8 +91,7 @@ def record_of(
     record += constants + (0,) * (at.MAX_CONSTANTS - len(constants))
     for array, place, (pattern, mask) in zip(whole, places, patterns, strict=True):
         if array is None:
-            record += 0, 0, at.MISSING, place, 0, 0, 0, 0, 0
-            record += _NO_AXES
+            record += _ABSENT
         elif fresh and array is result:
             device = _torch_words(array)[0] if library == at.TORCH else 0
             item = plan.output.dtype.itemsize
@@ -107,11 +106,11 @@ def record_of(
             record += first, second, own, place, low, high, item, alike, mask
             record += sides
     for name, option in zip(names, options, strict=True):
-        kind, (way, *bounds) = type(option), free.get(name, _FIXED)
+        kind, own_number = type(option), free.get(name, _FIXED)
         if kind is float:
-            record += id(option), id(float), _bits(option), way, *map(_bits, bounds)
+            record += id(option), id(float), _bits(option), *own_number
         elif kind is int and -(2**63) <= option < 2**63:
-            record += id(option), id(int), option, way, 0, 0
+            record += id(option), id(int), option, own_number.way, 0, 0
         else:
             record += id(option), 0, 0, at.FIXED, 0, 0
     dtypes = [array.dtype for array in whole if array is not None]
@@ -119,6 +118,7 @@ def record_of(
 
 
 _NO_AXES = (0,) * (2 * at.MAX_AXES)
+_ABSENT = (0, 0, at.MISSING, -1, 0, 0, 0, 0, 0, *_NO_AXES)
 
 
 def _gathering(plan: Plan, flat: Any) -> tuple[int, int]:
@@ -134,12 +134,18 @@ def _gathering(plan: Plan, flat: Any) -> tuple[int, int]:
     return (gathered.gathering(), most) if takes and covered_elements(plan) <= most else (0, 0)
 
 
+def _bits(number: float) -> int:
+    """A float as a slot holds it."""
+    bits: int = _WORD.unpack(_DOUBLE.pack(number))[0]
+    return bits
+
+
 class _Number(NamedTuple):
-    """Whether an option may be another number, and within which bounds."""
+    """Whether an option may be another number, and within which bounds, as slots hold them."""
 
     way: int = at.FIXED
-    least: float = -math.inf
-    most: float = math.inf
+    least: int = _bits(-math.inf)
+    most: int = _bits(math.inf)
 
 
 _FIXED, _ANOTHER = _Number(), _Number(at.ANOTHER)
@@ -174,14 +180,10 @@ def _numbers(
     return [derive, len(places), *places, *[0] * (at.MAX_DERIVED - len(places))], free
 
 
+@functools.cache
 def _free(own: Free) -> _Number:
-    return _Number(at.ANOTHER_BUT_ZERO if own.keeps_zero else at.ANOTHER, own.low, own.high)
-
-
-def _bits(number: float) -> int:
-    """A float as a slot holds it."""
-    bits: int = _WORD.unpack(_DOUBLE.pack(number))[0]
-    return bits
+    way = at.ANOTHER_BUT_ZERO if own.keeps_zero else at.ANOTHER
+    return _Number(way, _bits(own.low), _bits(own.high))
 
 
 def _expected(array: Any, library: int, pattern: int) -> tuple[int, int, int, tuple[int, ...]]:

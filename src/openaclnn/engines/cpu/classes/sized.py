@@ -7,6 +7,7 @@ decide: machine code, since Python takes 10 us for that.
 from __future__ import annotations
 
 import ctypes
+import functools
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -97,7 +98,6 @@ def sized_runner(
 
     `kernels(shape)` compiles: which way a shape goes, the kernel of it, the one for sums, the one that clears.
     """
-    api = ctypes.pythonapi
     own = array("q", [0] * (WAYS + MAX_WAYS))
 
     def fallback(
@@ -112,13 +112,19 @@ def sized_runner(
     own[:SUMS] = array(
         "q",
         (
-            pool.control_address(), id(fallback), id(float), address_of_function(api.PyMem_RawMalloc),
-            address_of_function(api.PyMem_RawFree), template.buffer_info()[0],
+            pool.control_address(), id(fallback), id(float), *_memory_functions(),
+            template.buffer_info()[0],
         ),
     )  # fmt: skip
     held = (own, template, fallback, keep)
     run: SizedRunner = builtin(f"{sizing.name}.sized", _emitter(sizing), own.buffer_info()[0], held)
     return run
+
+
+@functools.cache
+def _memory_functions() -> tuple[int, int]:
+    api = ctypes.pythonapi
+    return address_of_function(api.PyMem_RawMalloc), address_of_function(api.PyMem_RawFree)
 
 
 def _emitter(sizing: Sizing) -> Emit:
