@@ -22,7 +22,6 @@ from openaclnn.engines.gpu.operands import (
     step_of,
     stride_of,
 )
-from openaclnn.engines.gpu.queues import SizedRunner
 from openaclnn.engines.gpu.runners import runner_of
 from openaclnn.engines.gpu.steps import Runner
 from openaclnn.engines.gpu.tuned import as_float
@@ -127,8 +126,3 @@ def runner(plan: Plan) -> Runner:
         block = min(next_power_of_two(finished), 1024)
         launches.append(Launch(family, 1, (finished,), (block,), 4))
     return runner_of(launches, kept + (0 if each else finished * SUMS * 8))
-
-
-def sized(plan: Plan) -> SizedRunner | None:
-    """Calls with several outputs have no short road that would ask for it."""
-    return None

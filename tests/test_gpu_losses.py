@@ -1,4 +1,4 @@
-"""The Triton kernels of cross entropy from logits without a GPU: interpreted on host memory, and compiled for an H200.
+"""The Triton kernels of cross entropy from logits and of sums over all elements without a GPU: interpreted on host memory, and compiled for an H200.
 
 Each way is a process of its own: see `test_gpu_kernels.py`.
 """
@@ -200,6 +200,50 @@ if MODE == "interpret":
             known = gradient_of(np.float32(1), top=top, rest=rest, **ignored)
             np.testing.assert_array_equal(gradient, known)
 
+    LOSSES = ("l1_loss", "smooth_l1_loss", "nll_loss", "nll_loss2d", "nll_loss_backward")
+    losses = pytest.mark.parametrize("name", LOSSES)
+
+    @losses
+    @dtypes
+    def test_losses_match_the_oracle(name: str, dtype: DType) -> None:
+        operator = openaclnn.find_operator(name)
+        given = [*operator.workloads.cases(np.random.default_rng(7), dtype)]
+        for arguments in given[:: 1 + len(given) // 12]:
+            got = getattr(openaclnn, name)(**arguments)
+            assert_matches_oracle(operator, arguments, got)
+
+    @losses
+    def test_losses_of_strided_arrays(name: str) -> None:
+        operator = openaclnn.find_operator(name)
+        given = [*operator.workloads.cases(np.random.default_rng(9), FLOAT)]
+        for layout, arguments in zip(LAYOUTS, given[:: max(1, len(given) // 5)], strict=False):
+            moved = {
+                key: laid_out(value, layout)[0] if isinstance(value, np.ndarray) else value
+                for key, value in arguments.items()
+            }
+            assert_matches_oracle(operator, arguments, getattr(openaclnn, name)(**moved))
+
+    @pytest.mark.parametrize("count", [1, 1023, 1024, 5001])
+    def test_sums_of_many_elements(count: int) -> None:
+        rng = np.random.default_rng(count)
+        x, y = (rng.normal(size=count).astype(np.float32) for _ in range(2))
+        for reduction, known in (
+            ("sum", np.abs(x - y).sum(dtype=np.float64)),
+            ("mean", np.abs(x - y).mean()),
+        ):
+            np.testing.assert_allclose(
+                openaclnn.l1_loss(x, y, reduction=reduction), known, rtol=1e-6
+            )
+            one = openaclnn.l1_loss(x, np.float32(0), reduction=reduction)
+            exact = np.abs(x).sum(dtype=np.float64) / (count if reduction == "mean" else 1)
+            np.testing.assert_allclose(one, exact, rtol=1e-6)
+
+    def test_empty_tensors_have_a_loss() -> None:
+        empty = np.zeros((0, 3), np.float32)
+        assert np.isnan(openaclnn.l1_loss(empty, empty))
+        assert openaclnn.l1_loss(empty, empty, reduction="sum") == 0
+        assert np.isnan(loss_of(empty, np.zeros(0, np.int64)).loss)
+
     def test_scratch_memory_is_given_back() -> None:
         for case, gradient in drawn(FLOAT, (5, 300), 4):
             loss_of(**case)
@@ -244,6 +288,21 @@ if MODE == "compile":
         assert len(texts) == 3
         (sums,) = (text for text in texts if "entry logit_sums" in text)
         assert sums.count("ld.global.v4") >= 4
+
+    def test_sums_are_read_by_whole_vectors() -> None:
+        """Of any number of elements."""
+        from openaclnn.core.plan import Operand
+        from openaclnn.engines.gpu import variants
+
+        inputs = Operand("self", FLOAT, (1,)), Operand("target", FLOAT, (1,))
+        output = Operand("out", FLOAT, (0,), role="single")
+        plan = Plan("", "l1_loss", FLOAT, (100_003,), inputs, output, {}, reduction="mean")
+        variants._known.clear()
+        assert gpu.prepare(plan)([1 << 21, 1 << 22, 1 << 23], 0) == 0
+        (text,) = (
+            own.binary.asm["ptx"] for own in variants._known.values() if "entry summed" in own.binary.asm["ptx"]
+        )  # fmt: skip
+        assert text.count("ld.global.v4") >= 2
 
     def test_all_options_compile() -> None:
         weight = np.ones(300, np.float32)
