@@ -200,7 +200,14 @@ if MODE == "interpret":
             known = gradient_of(np.float32(1), top=top, rest=rest, **ignored)
             np.testing.assert_array_equal(gradient, known)
 
-    LOSSES = ("l1_loss", "smooth_l1_loss", "nll_loss", "nll_loss2d", "nll_loss_backward")
+    LOSSES = (
+        "l1_loss",
+        "smooth_l1_loss",
+        "nll_loss",
+        "nll_loss2d",
+        "nll_loss_backward",
+        "cross_entropy_loss",
+    )
     losses = pytest.mark.parametrize("name", LOSSES)
 
     @losses
@@ -238,6 +245,24 @@ if MODE == "interpret":
             exact = np.abs(x).sum(dtype=np.float64) / (count if reduction == "mean" else 1)
             np.testing.assert_allclose(one, exact, rtol=1e-6)
 
+    @pytest.mark.parametrize("wide", [1, 1200])
+    def test_logits_that_are_no_numbers(wide: int) -> None:
+        operator = openaclnn.find_operator("cross_entropy_loss")
+        rows = np.float32(
+            [
+                [nan, 0, 1], [0, 1, nan], [inf, 0, 1], [0, inf, inf], [-inf, 0, 1], [-inf, -inf, 0],
+                [-inf, -inf, -inf], [nan, inf, -inf], [3e4, 0, -3e4],
+            ]
+        )  # fmt: skip
+        x = np.concatenate([rows, np.repeat(rows[:, 2:], wide, axis=1)], axis=1)
+        given = {
+            "input": x, "target": np.zeros(len(x), int), "reduction": "none", "return_zloss": True,
+            "lse_square_scale_for_zloss": 0.5,
+        }  # fmt: skip
+        found, exact = openaclnn.cross_entropy_loss(**given), operator.oracle(**given)
+        for own, known in zip(found, exact, strict=True):
+            np.testing.assert_allclose(own, known.astype(np.float32), rtol=1e-5)
+
     def test_empty_tensors_have_a_loss() -> None:
         empty = np.zeros((0, 3), np.float32)
         assert np.isnan(openaclnn.l1_loss(empty, empty))
@@ -263,16 +288,17 @@ if MODE == "compile":
             scratch, "_allocator", lambda: (lambda size, stream: 1 << 20, lambda at: None)
         )
 
-    def plan_of(dtype: DType, shape: tuple[int, int], **options: Any) -> Plan:
+    def plan_of(
+        dtype: DType, shape: tuple[int, int], operator: Any = CROSS_ENTROPY, **options: Any
+    ) -> Plan:
         given = {
             "input": fresh(shape, dtype.numpy), "target": np.zeros(shape[0], np.int64), **options,
         }  # fmt: skip
-        call = bind_plain(CROSS_ENTROPY, CROSS_ENTROPY.plain_defaults | given, current_product())
-        for output, (size, kind) in zip(
-            CROSS_ENTROPY.outputs, CROSS_ENTROPY.results(call), strict=True
-        ):
+        call = bind_plain(operator, operator.plain_defaults | given, current_product())
+        for output, (size, kind) in zip(operator.outputs, operator.results(call), strict=True):
             call.values[output.name] = Tensor.from_numpy(np.zeros(size, kind.numpy))
-        return CROSS_ENTROPY.plan(call)
+        plan: Plan = operator.plan(call)
+        return plan
 
     @pytest.mark.parametrize("dtype", [FLOAT, BFLOAT16], ids=str)
     @pytest.mark.parametrize("classes", [32000, 50257])
@@ -310,6 +336,11 @@ if MODE == "compile":
             {"reduction": "none"}, {"reduction": "sum", "weight": weight},
             {"label_smoothing": 0.1, "zloss_scale": 0.5}, {"label_smoothing": 0.1, "weight": weight},
         ):  # fmt: skip
-            plan = plan_of(BFLOAT16, (7, 300), **options)
-            addresses = [(2 + place) << 20 for place in range(len(plan.operands))]
-            assert gpu.prepare(plan)(addresses, 0) == 0
+            whole = openaclnn.find_operator("cross_entropy_loss")
+            options_of_both = {k: v for k, v in options.items() if k != "zloss_scale"}
+            for plan in (
+                plan_of(BFLOAT16, (7, 300), **options),
+                plan_of(BFLOAT16, (7, 300), whole, return_zloss=True, **options_of_both),
+            ):
+                addresses = [(2 + place) << 20 for place in range(len(plan.operands))]
+                assert gpu.prepare(plan)(addresses, 0) == 0

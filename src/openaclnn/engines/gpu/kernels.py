@@ -35,6 +35,7 @@ CLASS_KERNELS: dict[str, Maker] = {
     "nll_loss2d_backward": Maker(pixels.runner, pixels.sized),
     "nll_loss_backward": Maker(pixels.runner, _of_no_size),
     "cross_entropy_loss_grad": Maker(rows.runner, rows.sized),
+    "cross_entropy_loss": Maker(logits.runner, _of_no_size, reduces=True),
     "cross_entropy_logits": Maker(logits.runner, _of_no_size, reduces=True),
     "cross_entropy_logits_grad": Maker(rows.runner, rows.sized),
 }
