@@ -1,5 +1,6 @@
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator"
-"""Cross entropy from logits: rows are read once, then finished, then added up; see `operators/logits.py`.
+"""Cross entropy from logits: rows are read once, then finished, then added up; see `operators/logits.py`. For
+aclnnCrossEntropyLoss (WHOLE) they are read once more for their log-probabilities.
 
 A lane keeps its largest logit and the sum of exp(x - largest) over its others: of two numbers the smaller goes into the sum.
 So the largest one's own 1 is never added, beside which the digits of small ones would be lost. One power is computed
@@ -157,9 +158,10 @@ def logit_sums(
                 weight_stride, SMOOTHED, CLASS_STEP, WEIGHT_STEP,
             )  # fmt: skip
             top, others = _joined_four(top, others, values, second, third, fourth)
-    highest = tl.max(top, 1)
+    known = tl.where(top != top, NOTHING, top)  # NaN is among the others
+    highest = tl.max(known, 1)
     lowered = _power(top - _finite(highest)[:, None])
-    largest = tl.argmax(top, 1)[:, None] == lanes
+    largest = tl.argmax(known, 1)[:, None] == lanes
     total = tl.sum(others * lowered + tl.where(largest, 0.0, lowered), 1)
     place = row * splits + part
     number = rows.to(tl.int64) * splits
@@ -179,13 +181,24 @@ def _log1p(x):
     return tl.where(above == 1.0, x, tl.log(above) + lost)
 
 
-@triton.jit(do_not_specialize=list(range(8, 19)))
+@triton.jit
+def _infinite_others(own, others, high, classes, class_stride, inside):
+    """What the formula has beside an infinite logit: nothing, or NaN where another one is infinite or NaN."""
+    found = tl.zeros(high.shape, tl.int32)
+    for _ in range(classes):
+        value = tl.load(own, inside, other=0).to(tl.float32)
+        own += class_stride
+        found += ((value == float("inf")) | (value != value)).to(tl.int32)
+    return tl.where(high == float("inf"), tl.where(found > 1, float("nan"), 0.0), others)
+
+
+@triton.jit(do_not_specialize=list(range(10, 23)))
 def logit_losses(
-    target, x, weight, parts, out, tops, rests, sums,
+    target, x, weight, parts, out, tops, rests, squares, lses, sums,
     rows, classes, row_stride, class_stride, target_stride, weight_stride, out_stride, top_stride, rest_stride,
-    splits, ignore_index, smoothing, zloss_scale,
-    OVERLAPPED: tl.constexpr, EACH: tl.constexpr, SMOOTHED: tl.constexpr, SQUARED: tl.constexpr,
-    ROWS: tl.constexpr,
+    square_stride, lse_stride, splits, ignore_index, smoothing, zloss_scale,
+    OVERLAPPED: tl.constexpr, WHOLE: tl.constexpr, EACH: tl.constexpr, SMOOTHED: tl.constexpr,
+    SQUARED: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
     """A row in each lane: its parts are joined, its numbers and its loss written, or the sums of a block of rows."""
     let_next_start(OVERLAPPED)
@@ -211,8 +224,15 @@ def logit_losses(
         others = others * _power(high - shift) + _power(low - shift)
         others += tl.load(place + number + part, inside, other=0) * _power(more - shift)
         high = above
-    rest = _log1p(others.to(tl.float64)) + (high - high).to(tl.float64)
-    top = tl.where(rest != rest, rest, high.to(tl.float64))
+    if WHOLE:
+        if tl.max((high == float("inf")).to(tl.int32), 0) > 0:
+            others = _infinite_others(own, others, high, classes, class_stride, inside)
+        others = tl.where((high == NOTHING) & (count > 1), float("nan"), others)
+        rest = _log1p(others.to(tl.float64))
+        top = high.to(tl.float64)
+    else:
+        rest = _log1p(others.to(tl.float64)) + (high - high).to(tl.float64)
+        top = tl.where(rest != rest, rest, high.to(tl.float64))
     tl.store(tops + row * top_stride, top.to(tl.float32), inside)
     tl.store(rests + row * rest_stride, rest.to(tl.float32), inside)
 
@@ -234,8 +254,12 @@ def logit_losses(
     if SQUARED:
         lse = top + rest
         square = tl.where(counted, tl.full([ROWS], zloss_scale, tl.float64) * lse * lse, 0.0)
+    if lses is not None:
+        tl.store(lses + row * lse_stride, (top + rest).to(tl.float32), inside)
     if EACH:
         tl.store(out + row * out_stride, (loss + square).to(tl.float32), inside)
+        if squares is not None:
+            tl.store(squares + row * square_stride, square.to(tl.float32), inside)
     else:
         place_of_sums = sums + tl.program_id(0) * 4
         tl.store(place_of_sums, tl.sum(loss))
@@ -244,12 +268,13 @@ def logit_losses(
         tl.store(place_of_sums + 3, tl.sum(counted.to(tl.int32)).to(tl.float64))
 
 
-@triton.jit(do_not_specialize=[2])
+@triton.jit(do_not_specialize=[3])
 def logit_loss(
-    sums, out, count,
+    sums, out, square_out, count,
     OVERLAPPED: tl.constexpr, MEAN: tl.constexpr, SQUARED: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """The loss of all, from the sums of blocks of rows."""
+    let_next_start(OVERLAPPED)
     lanes = tl.arange(0, BLOCK)
     loss = tl.zeros([BLOCK], tl.float64)
     square = tl.zeros([BLOCK], tl.float64)
@@ -261,15 +286,42 @@ def logit_loss(
         place = sums + (start + lanes) * 4
         loss += tl.load(place, inside, other=0)
         weight += tl.load(place + 2, inside, other=0)
-        if SQUARED:
-            square += tl.load(place + 1, inside, other=0)
-            counted += tl.load(place + 3, inside, other=0)
+        square += tl.load(place + 1, inside, other=0)
+        counted += tl.load(place + 3, inside, other=0)
     result = tl.sum(loss)
+    squares = tl.sum(square)
     if MEAN:
         result = result / tl.sum(weight)
+        squares = squares / tl.sum(counted)
     if SQUARED:
-        squares = tl.sum(square)
-        if MEAN:
-            squares = squares / tl.sum(counted)
         result += squares
     tl.store(out, result.to(tl.float32))
+    if square_out is not None:
+        tl.store(square_out, squares.to(tl.float32))
+
+
+@triton.jit(do_not_specialize=list(range(4, 11)))
+def log_probabilities(
+    x, tops, rests, out,
+    rows, classes, class_blocks, row_stride, class_stride, out_row, out_class,
+    OVERLAPPED: tl.constexpr, CLASS_STEP: tl.constexpr, OUT_STEP: tl.constexpr, UNIT: tl.constexpr,
+    ROWS: tl.constexpr, CLASSES: tl.constexpr,
+):  # fmt: skip
+    """(x - top) - rest of a block of classes of a few rows."""
+    program = tl.program_id(0)
+    row = (program // class_blocks).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    at = (program % class_blocks) * CLASSES + tl.arange(0, CLASSES)[None, :]
+    inside = (row < rows)[:, None] & (at < classes * UNIT)
+    if CLASS_STEP == 1:
+        places = (x + row * (row_stride * UNIT))[:, None] + at
+    else:
+        places = (x + row * (row_stride * UNIT))[:, None] + at.to(tl.int64) * class_stride
+    values = tl.load(places, inside).to(tl.float32)
+    await_sums(OVERLAPPED)
+    top = tl.load(tops + row, row < rows, other=0)[:, None]
+    rest = tl.load(rests + row, row < rows, other=0)[:, None]
+    if OUT_STEP == 1:
+        places = (out + row * (out_row * UNIT))[:, None] + at
+    else:
+        places = (out + row * (out_row * UNIT))[:, None] + at.to(tl.int64) * out_class
+    tl.store(places, (values - top) - rest, inside)

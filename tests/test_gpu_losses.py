@@ -1,4 +1,4 @@
-"""The Triton kernels of cross entropy from logits without a GPU: interpreted on host memory, and compiled for an H200.
+"""The Triton kernels of cross entropy from logits and of sums over all elements without a GPU: interpreted on host memory, and compiled for an H200.
 
 Each way is a process of its own: see `test_gpu_kernels.py`.
 """
@@ -200,6 +200,86 @@ if MODE == "interpret":
             known = gradient_of(np.float32(1), top=top, rest=rest, **ignored)
             np.testing.assert_array_equal(gradient, known)
 
+    LOSSES = (
+        "l1_loss",
+        "smooth_l1_loss",
+        "nll_loss",
+        "nll_loss2d",
+        "nll_loss_backward",
+        "cross_entropy_loss",
+    )
+    losses = pytest.mark.parametrize("name", LOSSES)
+
+    @losses
+    @dtypes
+    def test_losses_match_the_oracle(name: str, dtype: DType) -> None:
+        operator = openaclnn.find_operator(name)
+        given = [*operator.workloads.cases(np.random.default_rng(7), dtype)]
+        for arguments in given[:: 1 + len(given) // 12]:
+            got = getattr(openaclnn, name)(**arguments)
+            assert_matches_oracle(operator, arguments, got)
+
+    @losses
+    def test_losses_of_strided_arrays(name: str) -> None:
+        operator = openaclnn.find_operator(name)
+        given = [*operator.workloads.cases(np.random.default_rng(9), FLOAT)]
+        for layout, arguments in zip(LAYOUTS, given[:: max(1, len(given) // 5)], strict=False):
+            moved = {
+                key: laid_out(value, layout)[0] if isinstance(value, np.ndarray) else value
+                for key, value in arguments.items()
+            }
+            assert_matches_oracle(operator, arguments, getattr(openaclnn, name)(**moved))
+
+    @pytest.mark.parametrize("count", [1, 1023, 1024, 5001])
+    def test_sums_of_many_elements(count: int) -> None:
+        rng = np.random.default_rng(count)
+        x, y = (rng.normal(size=count).astype(np.float32) for _ in range(2))
+        for reduction, known in (
+            ("sum", np.abs(x - y).sum(dtype=np.float64)),
+            ("mean", np.abs(x - y).mean()),
+        ):
+            np.testing.assert_allclose(
+                openaclnn.l1_loss(x, y, reduction=reduction), known, rtol=1e-6
+            )
+            one = openaclnn.l1_loss(x, np.float32(0), reduction=reduction)
+            exact = np.abs(x).sum(dtype=np.float64) / (count if reduction == "mean" else 1)
+            np.testing.assert_allclose(one, exact, rtol=1e-6)
+
+    @pytest.mark.parametrize("wide", [1, 1200])
+    def test_logits_that_are_no_numbers(wide: int) -> None:
+        operator = openaclnn.find_operator("cross_entropy_loss")
+        rows = np.float32(
+            [
+                [nan, 0, 1], [0, 1, nan], [inf, 0, 1], [0, inf, inf], [-inf, 0, 1], [-inf, -inf, 0],
+                [-inf, -inf, -inf], [nan, inf, -inf], [3e4, 0, -3e4],
+            ]
+        )  # fmt: skip
+        x = np.concatenate([rows, np.repeat(rows[:, 2:], wide, axis=1)], axis=1)
+        given = {
+            "input": x, "target": np.zeros(len(x), int), "reduction": "none", "return_zloss": True,
+            "lse_square_scale_for_zloss": 0.5,
+        }  # fmt: skip
+        found, exact = openaclnn.cross_entropy_loss(**given), operator.oracle(**given)
+        for own, known in zip(found, exact, strict=True):
+            np.testing.assert_allclose(own, known.astype(np.float32), rtol=1e-5)
+
+    def test_empty_tensors_have_a_loss() -> None:
+        empty = np.zeros((0, 3), np.float32)
+        assert np.isnan(openaclnn.l1_loss(empty, empty))
+        assert openaclnn.l1_loss(empty, empty, reduction="sum") == 0
+        assert np.isnan(loss_of(empty, np.zeros(0, np.int64)).loss)
+
+    def test_a_runner_is_made_once() -> None:
+        x, target = np.random.default_rng(4).normal(size=(3, 5)).astype(np.float32), np.arange(3)
+        gpu._runners.clear()
+        losses = [loss_of(x, target, label_smoothing=own).loss for own in (0.0, 0.5, 0.0, 0.5)]
+        assert len(gpu._runners) == 2
+        assert losses[0] == losses[2] != losses[1] == losses[3]
+        loss_of(x[:2], target[:2])
+        loss_of(x[:, ::2], np.array([0, 1, 2]))
+        loss_of(x, target.astype(np.int32))
+        assert len(gpu._runners) == 5
+
     def test_scratch_memory_is_given_back() -> None:
         for case, gradient in drawn(FLOAT, (5, 300), 4):
             loss_of(**case)
@@ -219,16 +299,17 @@ if MODE == "compile":
             scratch, "_allocator", lambda: (lambda size, stream: 1 << 20, lambda at: None)
         )
 
-    def plan_of(dtype: DType, shape: tuple[int, int], **options: Any) -> Plan:
+    def plan_of(
+        dtype: DType, shape: tuple[int, int], operator: Any = CROSS_ENTROPY, **options: Any
+    ) -> Plan:
         given = {
             "input": fresh(shape, dtype.numpy), "target": np.zeros(shape[0], np.int64), **options,
         }  # fmt: skip
-        call = bind_plain(CROSS_ENTROPY, CROSS_ENTROPY.plain_defaults | given, current_product())
-        for output, (size, kind) in zip(
-            CROSS_ENTROPY.outputs, CROSS_ENTROPY.results(call), strict=True
-        ):
+        call = bind_plain(operator, operator.plain_defaults | given, current_product())
+        for output, (size, kind) in zip(operator.outputs, operator.results(call), strict=True):
             call.values[output.name] = Tensor.from_numpy(np.zeros(size, kind.numpy))
-        return CROSS_ENTROPY.plan(call)
+        plan: Plan = operator.plan(call)
+        return plan
 
     @pytest.mark.parametrize("dtype", [FLOAT, BFLOAT16], ids=str)
     @pytest.mark.parametrize("classes", [32000, 50257])
@@ -236,6 +317,7 @@ if MODE == "compile":
         """Wherever they begin."""
         from openaclnn.engines.gpu import variants
 
+        gpu._runners.clear()
         variants._known.clear()
         plan = plan_of(dtype, (64, classes))
         addresses = [1 << 21, 1 << 22, 1 << 23, 1 << 24, 1 << 25]
@@ -245,12 +327,33 @@ if MODE == "compile":
         (sums,) = (text for text in texts if "entry logit_sums" in text)
         assert sums.count("ld.global.v4") >= 4
 
+    def test_sums_are_read_by_whole_vectors() -> None:
+        """Of any number of elements."""
+        from openaclnn.core.plan import Operand
+        from openaclnn.engines.gpu import variants
+
+        inputs = Operand("self", FLOAT, (1,)), Operand("target", FLOAT, (1,))
+        output = Operand("out", FLOAT, (0,), role="single")
+        plan = Plan("", "l1_loss", FLOAT, (100_003,), inputs, output, {}, reduction="mean")
+        gpu._runners.clear()
+        variants._known.clear()
+        assert gpu.prepare(plan)([1 << 21, 1 << 22, 1 << 23], 0) == 0
+        (text,) = (
+            own.binary.asm["ptx"] for own in variants._known.values() if "entry summed" in own.binary.asm["ptx"]
+        )  # fmt: skip
+        assert text.count("ld.global.v4") >= 2
+
     def test_all_options_compile() -> None:
         weight = np.ones(300, np.float32)
         for options in (
             {"reduction": "none"}, {"reduction": "sum", "weight": weight},
             {"label_smoothing": 0.1, "zloss_scale": 0.5}, {"label_smoothing": 0.1, "weight": weight},
         ):  # fmt: skip
-            plan = plan_of(BFLOAT16, (7, 300), **options)
-            addresses = [(2 + place) << 20 for place in range(len(plan.operands))]
-            assert gpu.prepare(plan)(addresses, 0) == 0
+            whole = openaclnn.find_operator("cross_entropy_loss")
+            options_of_both = {k: v for k, v in options.items() if k != "zloss_scale"}
+            for plan in (
+                plan_of(BFLOAT16, (7, 300), **options),
+                plan_of(BFLOAT16, (7, 300), whole, return_zloss=True, **options_of_both),
+            ):
+                addresses = [(2 + place) << 20 for place in range(len(plan.operands))]
+                assert gpu.prepare(plan)(addresses, 0) == 0
