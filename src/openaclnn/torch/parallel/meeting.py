@@ -12,7 +12,7 @@ from openaclnn.torch.parallel import exchange
 from openaclnn.torch.parallel.exchange import Extent
 from openaclnn.torch.parallel.options import Options
 from openaclnn.torch.parallel.place import Place
-from openaclnn.torch.parallel.rows import largest, weighted_sum
+from openaclnn.torch.parallel.rows import largest, weighted_sum, with_empty_rows
 
 __all__ = ["Meeting", "meet", "own_weights"]
 
@@ -42,6 +42,8 @@ def meet(
     """One exchange of largest logits, one of sums. Without a group all classes are here, and none is needed."""
     width = logits.shape[1]
     own_top, own_others = largest(logits)
+    if group is not None:
+        own_top = with_empty_rows(own_top, logits)
     top, extent = exchange.tops(own_top, width, group)
     place = Place.of(target, width, extent, options.ignore_index)
     if weight is not None:

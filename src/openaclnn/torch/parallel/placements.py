@@ -107,6 +107,6 @@ def _axis(placement: Placement, index: int, rank: int) -> int | None:
     if type(placement) is Shard:
         return placement.dim % rank
     raise NotImplementedError(
-        f"input has placement {placement} on dimension {index} of the mesh, expected Replicate or Shard: "
+        f"input has placement {placement!r} on dimension {index} of the mesh, expected Replicate or Shard: "
         "redistribute it first"
     )

@@ -17,7 +17,7 @@ from openaclnn.calls.plain import make_plain_function
 from openaclnn.operators.logits import CROSS_ENTROPY, CROSS_ENTROPY_GRAD
 from openaclnn.torch.parallel.place import Place, picked
 
-__all__ = ["RowGradient", "largest", "weighted_sum"]
+__all__ = ["RowGradient", "largest", "weighted_sum", "with_empty_rows"]
 
 IGNORED = -100
 
@@ -55,12 +55,7 @@ def largest(logits: Tensor) -> tuple[Tensor, Tensor]:
 def _largest_by_kernel(logits: Tensor) -> tuple[Tensor, Tensor]:
     targets = torch.full(logits.shape[:1], IGNORED, device=logits.device)
     _, top, rest = _forward(logits, targets, reduction="none", ignore_index=IGNORED)
-    top, others = top.double(), rest.double().expm1()
-    # The kernel has NaN for a row without a finite top. Here -inf is one: the row may have more in other processes.
-    lost = top.isnan()
-    if lost.any():
-        top[lost] = logits[lost].amax(dim=1).double()
-    return top, others
+    return top.double(), rest.double().expm1()
 
 
 def _largest_of_block(logits: Tensor) -> tuple[Tensor, Tensor]:
@@ -68,6 +63,14 @@ def _largest_of_block(logits: Tensor) -> tuple[Tensor, Tensor]:
     top, place = wide.max(dim=1, keepdim=True)
     powers = wide.sub_(top).exp_().scatter_(1, place, 0.0)
     return top[:, 0].double(), powers.sum(dim=1, dtype=torch.float64)
+
+
+def with_empty_rows(top: Tensor, logits: Tensor) -> Tensor:
+    """`top` with -inf where a row has nothing else here: the kernel says NaN, but other processes may have more of it."""
+    lost = top.isnan()
+    if logits.numel() and lost.any():
+        top[lost] = logits[lost].amax(dim=1).double()
+    return top
 
 
 def weighted_sum(logits: Tensor, top: Tensor, weight: Tensor | None) -> Tensor:

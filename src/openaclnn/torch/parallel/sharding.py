@@ -72,7 +72,7 @@ def _rules(
 
 
 def _has_rows(parameter: Parameter) -> bool:
-    return (parameter.shape or "").startswith("(N")
+    return parameter.shape.startswith("(N")
 
 
 def _of_rows(
