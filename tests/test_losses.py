@@ -288,3 +288,32 @@ def test_likelihoods_have_one_order_whatever_the_threads(dtype: DType) -> None:
     finally:
         openaclnn.set_num_threads(before)
     assert len(found) == 2
+
+
+@dtypes
+def test_logits_that_are_no_numbers(engine: str, dtype: DType) -> None:
+    """NaN and infinities, in rows of one chunk and of several."""
+    operator = openaclnn.find_operator("cross_entropy_loss")
+    nan, inf = np.nan, np.inf
+    rows = np.float32(
+        [
+            [nan, 0, 1], [0, 1, nan], [inf, 0, 1], [0, inf, inf], [-inf, 0, 1], [-inf, -inf, 0],
+            [-inf, -inf, -inf], [nan, inf, -inf], [3e4, 0, -3e4],
+        ]
+    ).astype(dtype.numpy)  # fmt: skip
+    for wide in (1, 1500):
+        # A row of which each number is there once but for the last.
+        x = np.concatenate([rows, np.repeat(rows[:, 2:], wide, axis=1)], axis=1)
+        for place in range(3):
+            given = {
+                "input": x, "target": np.full(len(x), place), "reduction": "none", "return_zloss": True,
+                "lse_square_scale_for_zloss": 0.5,
+            }  # fmt: skip
+            found, exact = (
+                getattr(openaclnn, operator.python_name)(**given),
+                operator.oracle(**given),
+            )
+            for own, known in zip(found, exact, strict=True):
+                with np.errstate(all="ignore"):
+                    rounded = known.astype(np.float32).astype(dtype.numpy).astype(np.float64)
+                np.testing.assert_allclose(own.astype(np.float64), rounded, rtol=2e-2)

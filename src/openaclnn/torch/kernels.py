@@ -69,10 +69,10 @@ class _Kind:
     ) -> None:
         self.runner, self.places, self.several = runner, places, several
         self.index = made[0].device.index if made[0].is_cuda else -1
-        # Making a tensor like another is the quickest way; large ones are not kept for it.
+        # Making a tensor like another is the quickest way; large ones are not kept for it, nor memory of CUDA graphs.
         self.makes = [
             partial(torch.empty_like, torch.empty_like(own))
-            if own.numel() <= _SMALL
+            if own.is_cpu and own.numel() <= _SMALL
             else partial(torch.empty, own.shape, dtype=own.dtype, device=own.device)
             for own in made
         ]

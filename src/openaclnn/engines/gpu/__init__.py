@@ -4,8 +4,8 @@
 `steps.py` and `runners.py` (with `native.py`, which calls the driver straight) queue it on a device's
 stream; `queues.py` has launches of any size.
 `elementwise.py` (with `tiles.py` for any strides) makes kernels of formulas, whose source `language.py`
-and `words.py` turn into Triton's; `tuned.py` has faster forms. `rows.py` and `pixels.py` hold one access
-pattern with classes each, `sums.py` what `mean` divides by.
+and `words.py` turn into Triton's; `tuned.py` has faster forms. `rows.py`, `pixels.py` and `logits.py` hold one access
+pattern with classes each, `sums.py` what `mean` divides by; `reductions.py` adds up all elements.
 Importing this package imports neither Triton nor torch.
 """
 
@@ -60,17 +60,19 @@ def declines(plan: Plan) -> str | None:
     """Why this engine does not serve a plan; None if it does."""
     from openaclnn.engines.gpu.kernels import maker_of
 
-    if maker_of(plan) is None:
+    maker = maker_of(plan)
+    if maker is None:
         return f"no Triton kernel is called {plan.kernel}"
-    if plan.reduction:
+    if plan.reduction and not maker.reduces:
         return "no Triton kernel adds up all elements"
     if plan.compute not in (FLOAT, FLOAT16, BFLOAT16):
         return f"no Triton kernel computes in {plan.compute}"
     for operand in plan.inputs:
         if operand.dtype not in READABLE:
             return f"no Triton kernel reads {operand.dtype} ({operand.parameter})"
-    if plan.output.dtype not in WRITABLE:
-        return f"no Triton kernel writes {plan.output.dtype} ({plan.output.parameter})"
+    for operand in plan.outputs:
+        if operand.dtype not in WRITABLE:
+            return f"no Triton kernel writes {operand.dtype} ({operand.parameter})"
     return None
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from openaclnn.core.plan import Plan
 from openaclnn.engines.formulas import FORMULAS
-from openaclnn.engines.gpu import elementwise, pixels, rows, tiles
+from openaclnn.engines.gpu import elementwise, logits, pixels, reductions, rows, tiles
 from openaclnn.engines.gpu.queues import SizedRunner
 from openaclnn.engines.gpu.steps import Runner
 
@@ -20,12 +20,24 @@ class Maker(NamedTuple):
     runner: Callable[[Plan], Runner]
     sized: Callable[[Plan], SizedRunner | None]
     laid: Callable[[Plan], tuple[tiles.LaidRunner, int] | None] = lambda plan: None
+    reduces: bool = False  # whether it adds up all positions, if asked to
 
 
+def _of_no_size(plan: Plan) -> None:
+    """Each size has launches of its own."""
+
+
+SUMMED = Maker(reductions.runner, _of_no_size, reduces=True)
+FILLING = Maker(reductions.filling, _of_no_size)
 ELEMENTWISE = Maker(elementwise.runner, elementwise.sized, tiles.laid)
 CLASS_KERNELS: dict[str, Maker] = {
+    "nll_loss": Maker(reductions.nll_runner, _of_no_size, reduces=True),
     "nll_loss2d_backward": Maker(pixels.runner, pixels.sized),
+    "nll_loss_backward": Maker(pixels.runner, _of_no_size),
     "cross_entropy_loss_grad": Maker(rows.runner, rows.sized),
+    "cross_entropy_loss": Maker(logits.runner, _of_no_size, reduces=True),
+    "cross_entropy_logits": Maker(logits.runner, _of_no_size, reduces=True),
+    "cross_entropy_logits_grad": Maker(rows.runner, rows.sized),
 }
 
 
@@ -33,4 +45,8 @@ def maker_of(plan: Plan) -> Maker | None:
     """What makes the plan's runner; None where no kernel has the name."""
     if plan.classes:
         return CLASS_KERNELS.get(plan.kernel)
-    return ELEMENTWISE if plan.kernel in FORMULAS else None
+    if plan.kernel == "fill":
+        return FILLING
+    if plan.kernel not in FORMULAS:
+        return None
+    return SUMMED if plan.reduction else ELEMENTWISE

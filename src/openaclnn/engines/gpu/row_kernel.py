@@ -1,5 +1,5 @@
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator"
-"""CrossEntropyLossGrad: blocks of classes of one row, or of a few short ones.
+"""CrossEntropyLossGrad and the gradient from logits: blocks of classes of one row, or of a few short ones.
 
 It computes in float32; see the reference in `operators/` for the formula. A target that is ignored or
 out of range counts for nothing: masks keep it from every address.
@@ -40,13 +40,26 @@ def _class_weights(
 
 @triton.jit
 def _gradients(
-    values, at_target, exact, factor, smooth, weights,
-    SMOOTHED: tl.constexpr, PRECISE: tl.constexpr,
+    values, at_target, exact, factor, smooth, weights, shift, counted,
+    SMOOTHED: tl.constexpr, PRECISE: tl.constexpr, LOGITS: tl.constexpr,
 ):  # fmt: skip
-    result = exp(values.to(tl.float32), PRECISE) * factor[:, None]
+    values = values.to(tl.float32)
+    if LOGITS:
+        values = values - shift[:, None]
+    result = exp(values, PRECISE) * factor[:, None]
     if SMOOTHED:
         result -= smooth[:, None] * weights
-    return tl.where(at_target, exact[:, None], result)
+    result = tl.where(at_target, exact[:, None], result)
+    if LOGITS:  # a row that does not count has no gradient, whatever is in it
+        result = tl.where(counted[:, None], result, 0.0)
+    return result
+
+
+@triton.jit
+def _less_one(x, power):
+    """exp(x) - 1 of float64, given exp(x): near 0 a series, since the difference has few digits."""
+    near = x * (1.0 + x * (0.5 + x * (0.16666666666666666 + x * 0.041666666666666664)))
+    return tl.where(tl.abs(x) < 1e-3, near, power - 1.0)
 
 
 @triton.jit
@@ -60,20 +73,21 @@ def _places(rows, start, lanes, class_stride, STEP: tl.constexpr, UNIT: tl.const
     return places
 
 
-@triton.jit(do_not_specialize=list(range(8, 21)))
+@triton.jit(do_not_specialize=list(range(10, 25)))
 def cross_entropy_loss_grad(
-    target, gradient, log_prob, weight, lse, grad_zloss, sums, out,
+    target, gradient, log_prob, weight, lse, grad_zloss, top, rest, sums, out,
     rows, classes, class_blocks, target_stride, gradient_stride, lse_stride, grad_zloss_stride,
-    weight_stride, log_prob_row, log_prob_class, out_row, out_class, ignore_index,
+    top_stride, rest_stride, weight_stride, log_prob_row, log_prob_class, out_row, out_class, ignore_index,
     kept, smoothing, zloss_scale,
     OVERLAPPED: tl.constexpr, MEAN: tl.constexpr, SMOOTHED: tl.constexpr, PRECISE: tl.constexpr,
-    PARTS: tl.constexpr, LOG_PROB_ROW: tl.constexpr, LOG_PROB_CLASS: tl.constexpr,
+    SQUARED: tl.constexpr, PARTS: tl.constexpr, LOG_PROB_ROW: tl.constexpr, LOG_PROB_CLASS: tl.constexpr,
     OUT_ROW: tl.constexpr, OUT_CLASS: tl.constexpr, WEIGHT_STEP: tl.constexpr, UNIT: tl.constexpr,
     ROWS_UNIT: tl.constexpr, CLASSES_UNIT: tl.constexpr, WIDE: tl.constexpr,
     VECTOR: tl.constexpr, ROWS: tl.constexpr, CLASSES: tl.constexpr,
 ):  # fmt: skip
     """A block of classes of a few rows (one, where rows are long).
 
+    With `top` and `rest`, logProb holds logits: log-probabilities are (x - top) - rest.
     VECTOR is 0, or rows may begin anywhere, but logProb's and out's as far from a multiple of VECTOR
     elements. Then a block begins at the last such multiple before the row's own, whole vectors
     within the row are moved as such, and the row's two edges by the element.
@@ -112,6 +126,12 @@ def cross_entropy_loss_grad(
     heeded = counted.to(tl.float32)
     own = tl.load(gradient + row * gradient_stride, inside, other=0).to(tl.float32)
     zloss = own
+    LOGITS: tl.constexpr = top is not None
+    shift = own
+    if LOGITS:
+        shift = tl.load(top + row * top_stride, inside, other=0)
+        own_rest = tl.load(rest + row * rest_stride, inside, other=0)
+        own_lse = shift + own_rest
     if lse is not None:
         own_lse = tl.load(lse + row * lse_stride, inside, other=0).to(tl.float32)
         if grad_zloss is not None:
@@ -141,13 +161,14 @@ def cross_entropy_loss_grad(
         spread = smooth * count.to(tl.float32)
     else:  # as FLOAT the sum may be infinite, and 0 times it NaN
         spread = (smooth.to(tl.float64) * read_wide_sum(sums, 2, PARTS)).to(tl.float32)
-    factor = nll + spread
-    if lse is not None:
+    more = spread
+    if SQUARED:
         if grad_zloss is None and weight is None:
             zloss = share  # all counted targets weigh 1: the two sums are the same
         elif MEAN:
             zloss = tl.div_rn(zloss, read_sum(sums, 1, PARTS))
-        factor = factor + zloss_scale * own_lse * heeded * zloss
+        more = more + zloss_scale * own_lse * heeded * zloss
+    factor = nll + more
 
     # p - 1 at the target loses digits as p nears 1, so that one element is made in float64. It is
     # read here, by the program that writes it and before that, so logProb and out may be one memory.
@@ -158,10 +179,18 @@ def cross_entropy_loss_grad(
             there = tl.load(log_prob_rows + indices, hit, other=0)
         else:
             there = tl.load(log_prob_rows + indices * log_prob_class * UNIT, hit, other=0)
-        precise = tl.exp(there.to(tl.float64)) * factor.to(tl.float64) - nll.to(tl.float64)
+        there = there.to(tl.float64)
+        if LOGITS:
+            there = (there - shift.to(tl.float64)) - own_rest.to(tl.float64)
+            power = tl.exp(there)
+            precise = _less_one(there, power) * nll.to(tl.float64) + power * more.to(tl.float64)
+        else:
+            precise = tl.exp(there) * factor.to(tl.float64) - nll.to(tl.float64)
         if SMOOTHED:
             precise -= smooth.to(tl.float64) * target_weight.to(tl.float64)
         exact = precise.to(tl.float32)
+    if LOGITS:
+        factor = factor * exp(-own_rest, True)
     # Lane numbers are small, so the comparison over the whole block needs 32 bits only.
     hit_lane = tl.where(hit, indices - begin, -1).to(tl.int32)
 
@@ -181,15 +210,18 @@ def cross_entropy_loss_grad(
             place = begin[:, None] + edge
             edges = tl.load(log_prob_rows[:, None] + place, own_edge)
             edges = _gradients(
-                edges, edge == hit_lane[:, None], exact, factor, smooth, weights, SMOOTHED, PRECISE
-            )
+                edges, edge == hit_lane[:, None], exact, factor, smooth, weights, shift, counted,
+                SMOOTHED, PRECISE, LOGITS,
+            )  # fmt: skip
             tl.store(out_rows[:, None] + place, edges, own_edge)
 
     weights = _class_weights(
         weight, begin[:, None], lanes[None, :], inside_classes, weight_stride, WEIGHT_STEP, SMOOTHED
     )
     at_target = tl.arange(0, CLASSES)[None, :] == hit_lane[:, None]
-    values = _gradients(values, at_target, exact, factor, smooth, weights, SMOOTHED, PRECISE)
+    values = _gradients(
+        values, at_target, exact, factor, smooth, weights, shift, counted, SMOOTHED, PRECISE, LOGITS
+    )
     if VECTOR:
         aligned = tl.multiple_of(out_rows - head, VECTOR * ITEMSIZE)
         tl.store(aligned[:, None] + start + lanes[None, :], values, mask)

@@ -1,4 +1,4 @@
-"""How CrossEntropyLossGrad is launched: the shape of a program's block, and rows that begin anywhere."""
+"""How the gradients of cross entropy, from log-probabilities or from logits, are launched: the shape of a program's block, and rows that begin anywhere."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def row_tile(itemsize: int, rows: int, classes: int, transposed: bool) -> tuple[
 FEW = 1 << 16
 _FEW_TILE = 8, 128, 4
 SHORT_ROW = 16  # vectors: rows shorter than that are mostly edges
-LOG_PROB, OUT = 2, 7  # among the slots
+LOG_PROB, OUT = 2, 9  # among the slots
 WEIGHT = "weightOptional"
 
 
@@ -64,7 +64,7 @@ class _Rows:
     """The kernel of a plan, whatever its sizes."""
 
     def __init__(self, plan: Plan, sums: Slot | None, steps: tuple[int, ...]) -> None:
-        """Steps through target, gradient and the two of z-loss along rows, through weights along classes."""
+        """Steps through target, gradient, the two of z-loss and the two of logits along rows, through weights along classes."""
         numbers, output = plan.numbers, plan.output
         target, gradient, log_prob = plan.inputs[:3]
         smooths = as_float(numbers["label_smoothing"]) != 0
@@ -72,14 +72,19 @@ class _Rows:
             plan,
             {
                 target.parameter: False, gradient.parameter: False, log_prob.parameter: True,
-                WEIGHT: smooths, "lseForZlossOptional": False, "gradZlossOptional": False,
-                output.parameter: True,
+                WEIGHT: smooths, "lseForZlossOptional": False, "gradZlossOptional": False, "top": False,
+                "rest": False, output.parameter: True,
             },
         )  # fmt: skip
         self.family = Family(
             cross_entropy_loss_grad,
             (*slots, sums, out),
-            (numbers["mean"], smooths, plan.compute is FLOAT),
+            (
+                numbers["mean"],
+                smooths,
+                plan.compute is FLOAT,
+                as_float(numbers["zloss_scale"]) != 0,
+            ),
             overlapped=sums is not None,
             follows=sums is not None,
         )
@@ -157,8 +162,8 @@ def _is_summed(plan: Plan) -> bool:
 
 def _by_row(plan: Plan) -> list[Operand | None]:
     """The inputs of one number a row, or of one number."""
-    zloss = (operand_of(plan, own) for own in ("lseForZlossOptional", "gradZlossOptional"))
-    return [*plan.inputs[:2], *zloss]
+    names = "lseForZlossOptional", "gradZlossOptional", "top", "rest"
+    return [*plan.inputs[:2], *(operand_of(plan, own) for own in names)]
 
 
 def runner(plan: Plan) -> Runner:

@@ -82,6 +82,13 @@ def finish_sums(parts, sums, OVERLAPPED: tl.constexpr, PARTS: tl.constexpr):
 
 
 @triton.jit
+def let_next_start(OVERLAPPED: tl.constexpr):
+    """The launch after this one may start; it waits where it must."""
+    if OVERLAPPED:
+        gdc_launch_dependents()
+
+
+@triton.jit
 def await_sums(OVERLAPPED: tl.constexpr):
     """To be called before sums are read, and before anything is written."""
     if OVERLAPPED:

@@ -1,47 +1,44 @@
-"""Cross entropy from logits: one pass over each row, see `operators/logits.py`.
-
-A row is taken in chunks that stay in the first-level cache: the chunk's largest logit, then the sum of exp(x - top).
-Where a chunk raises the top, what was summed before is lowered; the top's own 1 stays out of the sum, since beside
-it the digits of small ones would be lost. Vectors are FLOAT, a chunk's sums and a row's numbers FLOAT64.
+"""Cross entropy from logits: for training (`operators/logits.py`) one pass over each row; for aclnnCrossEntropyLoss, which
+writes log-probabilities, a second one over what the caches still hold.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from openaclnn.core.dtypes import FLOAT16, FLOATS, INT32, INT64, DType
+from openaclnn.core.dtypes import FLOAT, FLOAT16, FLOATS, INT32, INT64, DType
 from openaclnn.core.plan import Operand, Plan
 from openaclnn.engines.cpu import numerics, pool
-from openaclnn.engines.cpu.classes.doubles import exp64, log1p_64
+from openaclnn.engines.cpu.classes.chunks import CHUNK, Chunks, Rows
+from openaclnn.engines.cpu.classes.doubles import log1p_64
 from openaclnn.engines.cpu.classes.parameters import Parameters, double, fields, pack, places
 from openaclnn.engines.cpu.classes.targets import Targets
 from openaclnn.engines.cpu.classes.tile import Tile
-from openaclnn.engines.cpu.exponential import Exp
 from openaclnn.engines.cpu.registry import KERNELS, Runner
 from openaclnn.engines.machine.cache import Emit, compiled
-from openaclnn.engines.machine.code import Array, Code
+from openaclnn.engines.machine.code import Code
 from openaclnn.engines.machine.host import machine
 from openaclnn.engines.machine.kinds import SIZE
 from openaclnn.engines.machine.values import Shape, Value, Variable, fma
 
-NAME = "cross_entropy_logits"
+# Either writes top and rest, or log-probabilities and perhaps z-loss and log-sum-exp.
+TRAINING, WHOLE = "cross_entropy_logits", "cross_entropy_loss"
 OPERANDS = {
     "target": "target", "input": "input", "weight": "weightOptional", "loss": "lossOut", "top": "topOut",
-    "rest": "restOut",
+    "rest": "restOut", "log_prob": "logProbOut", "square": "zlossOut", "lse": "lseForZlossOut",
 }  # fmt: skip
 SLOTS = fields(
     tuple(OPERANDS),
-    ("weighted", "mean", "zloss", "smooths", "smoothing", "zloss_scale", "staged", "tile"),
-)
+    ("weighted", "mean", "zloss", "smooths", "smoothing", "zloss_scale", "returns", "staged", "tile"),
+)  # fmt: skip
 PLACES = places(SLOTS, OPERANDS)
 
 ALONE = 1 << 15  # elements that one thread does faster than two
-CHUNK = 2048  # classes
 STAGED_BYTES = 1 << 16  # of a tile of rows whose classes lie apart
-LINE = 64  # bytes
 RECORD = 4  # of a row in scratch memory: its loss, z-loss, weight, and whether it counts
 
 
@@ -49,161 +46,7 @@ def staged_rows(dtype: str) -> int:
     return STAGED_BYTES // (CHUNK * SIZE[dtype])
 
 
-class _Sum:
-    """A running sum or maximum in as many vectors as there are streams, and one of single elements."""
-
-    def __init__(self, code: Code, streams: int, start: float) -> None:
-        self.wide = [code.variable(code.constant("f32", start, code.lanes)) for _ in range(streams)]
-        self.single = code.variable(code.constant("f32", start, 1))
-        self.lanes = code.lanes
-
-    def take(self, values: Value, join: Callable[[Value, Value], Value]) -> None:
-        own = self.wide if values.lanes == self.lanes else [self.single]
-        for variable, value in zip(own, values.streams(), strict=False):
-            variable.set(join(variable.get(), value))
-
-    def all_of(self, join: Callable[[Value, Value], Value], kind: str = "f32") -> Value:
-        """One number, in a fixed order."""
-        parts = [variable.get().to(kind) for variable in self.wide]
-        vector = _paired(parts, join)
-        lanes = [vector.lane(lane) for lane in range(self.lanes)]
-        return join(_paired(lanes, join), self.single.get().to(kind).lane(0))
-
-
-def _paired(parts: list[Value], join: Callable[[Value, Value], Value]) -> Value:
-    while len(parts) > 1:
-        half = (len(parts) + 1) // 2
-        joined = [join(a, b) for a, b in zip(parts[:half], parts[half:], strict=False)]
-        parts = joined + parts[len(joined) : half]
-    return parts[0]
-
-
-def _larger(first: Value, second: Value) -> Value:
-    """NaN is not: it shows in the sum of powers."""
-    larger: Value = (second > first).choose(second, first)
-    return larger
-
-
-def _added(first: Value, second: Value) -> Value:
-    return first + second
-
-
-class _Rows:
-    """The numbers of a tile's rows while its chunks are taken, FLOAT64."""
-
-    def __init__(self, code: Code, count: int) -> None:
-        self.code = code
-        self.top, self.others, self.spread, self.weights, self.first = (
-            code.frame("f64", count) for _ in range(5)
-        )
-
-    def begin(self, index: Value, first: Value) -> None:
-        """`first` is near which a row's logits are added up; it must be finite."""
-        self.top.write(index, self.code.double(float("-inf")))
-        for array in (self.others, self.spread, self.weights):
-            array.write(index, self.code.double(0.0))
-        self.first.write(index, (first.size() < float("inf")).choose(first, 0.0).to("f64"))
-
-    def add(self, array: Array, index: Value, value: Value) -> None:
-        array.write(index, array.read(index) + value)
-
-
-class _Chunks:
-    """Takes a chunk of a row."""
-
-    def __init__(self, code: Code, parameters: Parameters, dtype: str, rows: _Rows) -> None:
-        self.code, self.parameters, self.dtype, self.rows = code, parameters, dtype, rows
-        # AVX-512 by 2, 4, 8: 0.47, 0.41, 0.40 ns an element FLOAT. NEON's registers hold sums, too, beside six.
-        self.streams = 6 if machine().neon else 8 if machine().registers >= 32 else 2
-        self.exp = Exp(code, None, "negative")
-
-    def _each(self, count: Value, body: Callable[[Shape, Value], None]) -> None:
-        self.code.elements(count, self.streams, body)
-
-    def take(self, place: Value, weight: Value, weight_step: Value, count: Value, index: Value) -> None:  # fmt: skip
-        code, rows = self.code, self.rows
-        x = code.array(place, self.dtype)
-        before = rows.top.read(index).to("f32")
-        highest = self._highest(x, count)
-        top = _larger(before, highest)
-        # Where all are minus infinity, any finite number gives them the power 0.
-        shift = top.equals(float("-inf")).choose(0.0, top)
-        with code.either(highest > before) as (raised, kept):
-            with raised:
-                lowered = exp64(code, before.to("f64") - top.to("f64"))
-                old = (rows.others.read(index) + 1.0) * lowered
-                rows.others.write(index, old + self._powers(x, count, shift, apart=True))
-            with kept:
-                rows.add(rows.others, index, self._powers(x, count, shift, apart=False))
-        rows.top.write(index, top.to("f64"))
-        with code.when(self.parameters["smooths"].differs(0)):
-            self._spread(x, weight, weight_step, count, index)
-
-    def _highest(self, x: Array, count: Value) -> Value:
-        highest = _Sum(self.code, self.streams, float("-inf"))
-
-        def body(shape: Shape, index: Value) -> None:
-            highest.take(numerics.load(x, index, shape), _larger)
-
-        self._each(count, body)
-        return highest.all_of(_larger)
-
-    def _powers(self, x: Array, count: Value, shift: Value, apart: bool) -> Value:
-        """The sum of exp(x - shift); `apart`: without one of those that are the shift itself."""
-        code = self.code
-        total, ties = (_Sum(code, self.streams, 0.0) for _ in range(2))
-
-        size = SIZE[self.dtype]
-
-        def body(shape: Shape, index: Value) -> None:
-            # Memory would rest while powers are computed: what the next chunk begins with is asked for meanwhile.
-            if shape.streams > 1:
-                for line in range(0, shape.elements * size, LINE):
-                    code.prefetch(x.address(index + CHUNK) + line)
-            values = numerics.load(x, index, shape)
-            powers = self.exp(values - shift)
-            if apart:
-                tie = values.equals(shift)
-                ties.take(tie.choose(code.single(1.0), 0.0), _added)
-                powers = tie.choose(code.single(0.0), powers)
-            total.take(powers, _added)
-
-        self._each(count, body)
-        found = total.all_of(_added, "f64")
-        return found + (ties.all_of(_added, "f64") - 1.0) if apart else found
-
-    def _spread(
-        self, x: Array, weight: Value, weight_step: Value, count: Value, index: Value
-    ) -> None:
-        """What label smoothing sums: weight * (x - first), and the weights."""
-        code, rows = self.code, self.rows
-        first = rows.first.read(index).to("f32")
-        spread, weights = (_Sum(code, self.streams, 0.0) for _ in range(2))
-        with code.either(self.parameters["weighted"].differs(0)) as (weighted, alike):
-            with weighted:
-                own = code.frame("f32", CHUNK).address()
-                with code.when(weight_step.differs(4)):
-                    code.copy(weight, weight_step, own, code.integer(4), count, "f32")
-                factors = code.array(weight_step.equals(4).choose(weight, own), "f32")
-
-                def body(shape: Shape, place: Value) -> None:
-                    factor = factors.load(place, shape)
-                    spread.take((numerics.load(x, place, shape) - first) * factor, _added)
-                    weights.take(factor, _added)
-
-                self._each(count, body)
-                rows.add(rows.weights, index, weights.all_of(_added, "f64"))
-            with alike:
-
-                def plain(shape: Shape, place: Value) -> None:
-                    spread.take(numerics.load(x, place, shape) - first, _added)
-
-                self._each(count, plain)
-                rows.add(rows.weights, index, count.to("f64"))
-        rows.add(rows.spread, index, spread.all_of(_added, "f64"))
-
-
-def emit_rows(dtype: str, target: str, each: bool, lanes: int) -> Emit:
+def emit_rows(dtype: str, target: str, each: bool, whole: bool, lanes: int) -> Emit:
     """The kernel: pieces of work are tiles of rows. It leaves records in scratch memory, or writes each row's loss."""
 
     def emit(code: Code, arguments: Sequence[Value]) -> None:
@@ -211,19 +54,17 @@ def emit_rows(dtype: str, target: str, each: bool, lanes: int) -> Emit:
         block, first, last = arguments
         parameters = Parameters(code, block, SLOTS)
         many_rows = staged_rows(dtype)
-        tile = Tile(code, parameters, dtype, "input", many_rows, CHUNK)
-        rows = _Rows(code, many_rows)
-        chunks = _Chunks(code, parameters, dtype, rows)
+        tile = Tile(code, parameters, dtype, "input", many_rows, CHUNK, "log_prob")
+        rows = Rows(code, many_rows)
+        chunks = Chunks(code, parameters, dtype, rows)
+        finish = _Finish(code, parameters, dtype, target, each, whole, rows)
         height, positions, classes = (parameters[name] for name in ("tile", "positions", "classes"))
         weight_step = parameters["weight.class_step"]
         with code.loop(first, last) as piece:
             first_row = piece * height
             many = (positions - first_row).least(height)
             with code.loop(0, many) as index:
-                place = (
-                    parameters.address("input") + (first_row + index) * parameters["input.step2"]
-                )
-                rows.begin(index, code.load(place, dtype))
+                rows.begin(index, code.load(finish.at("input", first_row + index), dtype))
             with code.loop(0, classes, CHUNK) as start:
                 count = (classes - start).least(CHUNK)
                 tile.read(first_row, start, many, count)
@@ -232,53 +73,100 @@ def emit_rows(dtype: str, target: str, each: bool, lanes: int) -> Emit:
                     place = tile.input_row(first_row, start, index)
                     chunks.take(place, weight, weight_step, count, index)
             with code.loop(0, many) as index:
-                _finish(code, parameters, dtype, target, each, rows, first_row + index, index)
+                finish.row(first_row + index, index)
+            if whole:
+                with code.loop(0, classes, CHUNK) as start:
+                    count = (classes - start).least(CHUNK)
+                    tile.read(first_row, start, many, count)
+                    with code.loop(0, many) as index:
+                        finish.log_prob(*tile.row(first_row, start, index), count, index)
+                    tile.write(first_row, start, many, count)
 
     return emit
 
 
-def _finish(
-    code: Code, parameters: Parameters, dtype: str, target: str, each: bool, rows: _Rows, position: Value,
-    index: Value,
-) -> None:  # fmt: skip
-    """A row's results."""
+class _Finish:
+    """Writes a row's results."""
 
-    def at(operand: str) -> Value:
-        return parameters.address(operand) + position * parameters[f"{operand}.step2"]
+    def __init__(
+        self, code: Code, parameters: Parameters, dtype: str, target: str, each: bool, whole: bool, rows: Rows
+    ) -> None:  # fmt: skip
+        self.code, self.parameters, self.dtype, self.rows = code, parameters, dtype, rows
+        self.each, self.whole = each, whole
+        self.targets = Targets(code, parameters, target)
+        self.opaque = numerics.Opaque(code)
 
-    found = Targets(code, parameters, target).at(at("target"))
-    with code.when(found.stray, likely=False):
-        parameters.report_stray()
-    counted, label = found.counted, found.counted.choose(found.label, 0)
-    highest = rows.top.read(index)
-    rest = log1p_64(code, rows.others.read(index)) + (highest - highest)
-    top = rest.is_nan().choose(rest, highest)
-    code.store(top.to("f32"), at("top"), "f32")
-    code.store(rest.to("f32"), at("rest"), "f32")
+    def at(self, operand: str, position: Value) -> Value:
+        return self.parameters.address(operand) + position * self.parameters[f"{operand}.step2"]
 
-    weight = code.variable(code.double(1.0))
-    with code.when(parameters["weighted"].differs(0)):
-        place = parameters.address("weight") + label * parameters["weight.class_step"]
-        weight.set(code.load(place, "f32").to("f64"))
-    own = code.load(at("input") + label * parameters["input.class_step"], dtype).to("f64")
-    loss = code.variable(-(weight.get() * ((own - top) - rest)))
-    with code.when(parameters["smooths"].differs(0)):
-        smoothing, classes = parameters.double("smoothing"), parameters["classes"].to("f64")
-        lse = (top - rows.first.read(index)) + rest
-        spread = lse * rows.weights.read(index) - rows.spread.read(index)
-        loss.set(fma(loss.get(), 1.0 - smoothing, smoothing / classes * spread))
-    square = code.variable(code.double(0.0))
-    with code.when(parameters["zloss"].differs(0)):
-        square.set(parameters.double("zloss_scale") * (top + rest) * (top + rest))
-    parts = [
-        counted.choose(part, 0.0) for part in (loss.get(), square.get(), weight.get(), code.double(1.0))
-    ]  # fmt: skip
-    if each:
-        code.store((parts[0] + parts[1]).to("f32"), at("loss"), dtype)
-        return
-    record = code.array(parameters.scratch + position * (8 * RECORD), "f64")
-    for slot, part in enumerate(parts):
-        record.write(slot, part)
+    def _rest(self, index: Value) -> Value:
+        """log-sum-exp less the largest. Where that is infinite, training has no probabilities; the formula of
+        aclnnCrossEntropyLoss has them where one alone is."""
+        highest, others = self.rows.top.read(index), self.rows.others.read(index)
+        rest = log1p_64(self.code, others)
+        if not self.whole:
+            return rest + (highest - highest)
+        many = self.parameters["classes"] > 1
+        none = (highest.equals(-math.inf) & many) | (highest.equals(math.inf) & (others >= 0.5))
+        unlike: Value = none.choose(math.nan, rest)
+        return unlike
+
+    def row(self, position: Value, index: Value) -> None:
+        code, parameters, rows = self.code, self.parameters, self.rows
+        found = self.targets.at(self.at("target", position))
+        with code.when(found.stray, likely=False):
+            parameters.report_stray()
+        counted, label = found.counted, found.counted.choose(found.label, 0)
+        rest, top = self._rest(index), rows.top.read(index)
+        if self.whole:
+            rows.others.write(index, rest)  # what was there has done its work
+        else:
+            top = rest.is_nan().choose(rest, top)
+            code.store(top.to("f32"), self.at("top", position), "f32")
+            code.store(rest.to("f32"), self.at("rest", position), "f32")
+
+        weight = code.variable(code.double(1.0))
+        with code.when(parameters["weighted"].differs(0)):
+            place = parameters.address("weight") + label * parameters["weight.class_step"]
+            weight.set(code.load(place, "f32").to("f64"))
+        place = self.at("input", position) + label * parameters["input.class_step"]
+        own = code.load(place, self.dtype).to("f64")
+        loss = code.variable(-(weight.get() * ((own - top) - rest)))
+        with code.when(parameters["smooths"].differs(0)):
+            smoothing, classes = parameters.double("smoothing"), parameters["classes"].to("f64")
+            lse = (top - rows.first.read(index)) + rest
+            spread = lse * rows.weights.read(index) - rows.spread.read(index)
+            loss.set(fma(loss.get(), 1.0 - smoothing, smoothing / classes * spread))
+        square = code.variable(code.double(0.0))
+        with code.when(parameters["zloss"].differs(0)):
+            square.set(parameters.double("zloss_scale") * (top + rest) * (top + rest))
+        parts = [
+            counted.choose(part, 0.0) for part in (loss.get(), square.get(), weight.get(), code.double(1.0))
+        ]  # fmt: skip
+        returns = parameters["returns"].differs(0)
+        if self.each:
+            code.store((parts[0] + parts[1]).to("f32"), self.at("loss", position), self.dtype)
+        else:
+            record = code.array(parameters.scratch + position * (8 * RECORD), "f64")
+            for slot, part in enumerate(parts):
+                record.write(slot, part)
+        if self.whole:
+            with code.when(returns):
+                code.store((top + rest).to("f32"), self.at("lse", position), self.dtype)
+                if self.each:
+                    code.store(parts[1].to("f32"), self.at("square", position), self.dtype)
+
+    def log_prob(self, x: Value, out: Value, count: Value, index: Value) -> None:
+        """A chunk of a row's log-probabilities."""
+        code, rows = self.code, self.rows
+        top, rest = (array.read(index).to("f32") for array in (rows.top, rows.others))
+        source, written = code.array(x, self.dtype), code.array(out, self.dtype)
+
+        def body(shape: Shape, place: Value) -> None:
+            values = (numerics.load(source, place, shape) - top) - rest
+            numerics.store(values, written, place, self.opaque, any_nan=True)
+
+        code.elements(count, 4, body)
 
 
 def emit_reduction(dtype: str) -> Emit:
@@ -293,15 +181,21 @@ def emit_reduction(dtype: str) -> Emit:
                 total.set(total.get() + record.read(slot))
         loss, square, weight, count = (total.get() for total in sums)
         mean = parameters["mean"].differs(0)
-        loss = loss / mean.choose(weight, 1.0)
-        with_squares = loss + square / mean.choose(count, 1.0)
-        loss = parameters["zloss"].differs(0).choose(with_squares, loss)
+        loss, square = loss / mean.choose(weight, 1.0), square / mean.choose(count, 1.0)
+        loss = parameters["zloss"].differs(0).choose(loss + square, loss)
         code.store(loss.to("f32"), parameters.address("loss"), dtype)
+        with code.when(parameters["returns"].differs(0)):
+            code.store(square.to("f32"), parameters.address("square"), dtype)
 
     return emit
 
 
-class CrossEntropyLogits:
+class CrossEntropy:
+    """Of one of the two names."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self.whole = name, name == WHOLE
+
     def declines(self, plan: Plan) -> str | None:
         """Why it does not serve a plan; None if it does."""
         if plan.compute is FLOAT16 and not machine().half:
@@ -309,22 +203,22 @@ class CrossEntropyLogits:
         return None
 
     def runner(self, plan: Plan, lanes: int = 0) -> Runner:
-        rows, own = plan.shape[0], plan.inputs[1]
-        side_by_side = own.class_stride == 1 or plan.classes == 1
-        dtype = plan.compute.short
+        rows, dtype, numbers = plan.shape[0], plan.compute.short, plan.numbers
+        full = [operand for operand in plan.operands if operand.role == "full"]
+        side_by_side = plan.classes == 1 or all(operand.class_stride == 1 for operand in full)
         tile = 1 if side_by_side else staged_rows(dtype)
-        numbers = plan.numbers
         words = pack(
             SLOTS, plan, PLACES,
             {
                 "weighted": numbers["weighted"], "mean": plan.reduction == "mean",
                 "zloss": numbers["zloss_scale"] != 0, "smooths": numbers["label_smoothing"] != 0,
                 "smoothing": double(numbers["label_smoothing"]),
-                "zloss_scale": double(numbers["zloss_scale"]), "staged": not side_by_side, "tile": tile,
+                "zloss_scale": double(numbers["zloss_scale"]),
+                "returns": numbers.get("return_zloss", False), "staged": not side_by_side, "tile": tile,
             },
         )  # fmt: skip
         each, block = not plan.reduction, words.buffer_info()[0]
-        write, reduce = _kernels(plan, lanes)
+        write, reduce = self._kernels(plan, lanes)
         pieces = -(-rows // tile)
         grain = max(1, ALONE // (min(tile, rows) * plan.classes))
         if each:
@@ -339,37 +233,35 @@ class CrossEntropyLogits:
 
         return run
 
+    def _kernels(self, plan: Plan, lanes: int) -> tuple[int, int]:
+        """The kernel over rows, and the one that adds up what it leaves."""
+        dtype, each = plan.compute.short, not plan.reduction
+        target = "i64" if plan.inputs[plan.targets].dtype.itemsize == 8 else "i32"
+        kind = f"{dtype}.{target}.{'each' if each else 'sum'} {lanes}"
+        write = compiled(f"{self.name}.{kind}", emit_rows(dtype, target, each, self.whole, lanes))
+        return write, 0 if each else compiled(f"logits.reduction.{dtype}", emit_reduction(dtype))
+
     def variants(self) -> Iterator[Plan]:
         for dtype in FLOATS:
             for target in (INT64, INT32):
                 for reduction in ("", "mean"):
-                    yield _example(dtype, target, reduction)
+                    yield self._example(dtype, target, reduction)
+
+    def _example(self, dtype: DType, target: DType, reduction: str) -> Plan:
+        """A plan of two rows."""
+        numbers = {
+            "ignore_index": -100, "weighted": False, "label_smoothing": 0.0, "zloss_scale": 0.0,
+        }  # fmt: skip
+        inputs = Operand("target", target, (1,), role="positions"), Operand("input", dtype, (2,), 1)
+        many = Operand("lossOut", dtype, (1,), role="positions")
+        one = Operand("lossOut", dtype, (0,), role="single")
+        more = tuple(Operand(name, FLOAT, (1,), role="positions") for name in ("topOut", "restOut"))
+        if self.whole:
+            more = (Operand("logProbOut", dtype, (2,), 1),)
+        return Plan(
+            "", self.name, dtype, (2,), inputs, one if reduction else many, numbers, 2, 0, more=more,
+            reduction=reduction,
+        )  # fmt: skip
 
 
-def _kernels(plan: Plan, lanes: int) -> tuple[int, int]:
-    """The kernel over rows, and the one that adds up what it leaves."""
-    dtype, each = plan.compute.short, not plan.reduction
-    target = "i64" if plan.inputs[plan.targets].dtype.itemsize == 8 else "i32"
-    kind = f"{dtype}.{target}.{'each' if each else 'sum'} {lanes}"
-    write = compiled(f"logits.{kind}", emit_rows(dtype, target, each, lanes))
-    return write, 0 if each else compiled(f"logits.reduction.{dtype}", emit_reduction(dtype))
-
-
-def _example(dtype: DType, target: DType, reduction: str) -> Plan:
-    """A plan of two rows."""
-    numbers = {
-        "ignore_index": -100, "weighted": False, "label_smoothing": 0.0, "zloss_scale": 0.0,
-    }  # fmt: skip
-    inputs = Operand("target", target, (1,), role="positions"), Operand("input", dtype, (2,), 1)
-    many = Operand("lossOut", dtype, (1,), role="positions")
-    one = Operand("lossOut", dtype, (0,), role="single")
-    sides = tuple(
-        Operand(name, FLOATS[0], (1,), role="positions") for name in ("topOut", "restOut")
-    )
-    return Plan(
-        "", NAME, dtype, (2,), inputs, one if reduction else many, numbers, 2, 0, more=sides,
-        reduction=reduction,
-    )  # fmt: skip
-
-
-KERNELS[NAME] = CrossEntropyLogits()
+KERNELS.update({name: CrossEntropy(name) for name in (TRAINING, WHOLE)})

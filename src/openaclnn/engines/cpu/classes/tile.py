@@ -22,11 +22,11 @@ class Tile:
 
     def __init__(
         self, code: Code, parameters: Parameters, dtype: str, source: str = "log_prob",
-        rows: int = TILE_ROWS, classes: int = TILE_CLASSES,
+        rows: int = TILE_ROWS, classes: int = TILE_CLASSES, result: str = "out",
     ) -> None:  # fmt: skip
         self.code, self.parameters, self.dtype = code, parameters, dtype
         self.staged = parameters["staged"].differs(0)
-        self.source, self.size = source, rows * classes
+        self.source, self.result, self.size = source, result, rows * classes
         self.inputs = code.buffer(dtype, self.size)
         self.pitch = classes * SIZE[dtype]
 
@@ -47,14 +47,14 @@ class Tile:
     def row(self, first_row: Value, first_class: Value, index: Value) -> tuple[Value, Value]:
         """The addresses of a row's inputs and results."""
         inputs = self.input_row(first_row, first_class, index)
-        results = self._place("out", first_row + index, first_class)
+        results = self._place(self.result, first_row + index, first_class)
         return inputs, self.staged.choose(self.results + index * self.pitch, results)
 
     def read(self, first_row: Value, first_class: Value, many: Value, count: Value) -> None:
         self._copy(self.source, self.inputs, first_row, first_class, many, count, inwards=True)
 
     def write(self, first_row: Value, first_class: Value, many: Value, count: Value) -> None:
-        self._copy("out", self.results, first_row, first_class, many, count, inwards=False)
+        self._copy(self.result, self.results, first_row, first_class, many, count, inwards=False)
 
     def _copy(
         self, operand: str, buffer: Value, first_row: Value, first_class: Value, many: Value,

@@ -1,0 +1,346 @@
+"""The Triton kernels of cross entropy from logits and of sums over all elements without a GPU: interpreted on host memory, and compiled for an H200.
+
+Each way is a process of its own: see `test_gpu_kernels.py`.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import types
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+if sys.platform != "linux":
+    pytest.skip("Triton has wheels for Linux alone", allow_module_level=True)
+
+MODE = os.environ.get("OPENACLNN_GPU_TESTS", "")
+if MODE == "interpret":
+    import interpreted  # noqa: F401
+
+if MODE:
+    import openaclnn
+    from conftest import LAYOUTS, assert_matches_oracle, fresh, laid_out
+    from openaclnn.calls.plain import make_plain_function
+    from openaclnn.core.call import bind_plain
+    from openaclnn.core.dtypes import BFLOAT16, FLOAT, FLOATS, DType
+    from openaclnn.core.plan import Plan
+    from openaclnn.core.products import current_product
+    from openaclnn.core.tensor import Tensor
+    from openaclnn.engines import dispatch, gpu
+    from openaclnn.engines.gpu import native, runners, scratch
+    from openaclnn.operators.logits import CROSS_ENTROPY, CROSS_ENTROPY_GRAD
+    from openaclnn.operators.workloads.logits import cases, grad_of
+
+    loss_of, gradient_of = (
+        make_plain_function(operator) for operator in (CROSS_ENTROPY, CROSS_ENTROPY_GRAD)
+    )
+    dtypes = pytest.mark.parametrize("dtype", FLOATS, ids=str)
+    nan, inf = np.nan, np.inf
+
+
+if not MODE:
+
+    @pytest.mark.parametrize("mode", ["interpret", "compile"])
+    def test_in_a_process_of_its_own(mode: str) -> None:
+        import triton  # noqa: F401  (where it is missing, this is where it shows)
+
+        environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", __file__, "-x"], cwd=Path(__file__).parent.parent, text=True,
+            env=environment | {"OPENACLNN_GPU_TESTS": mode}, timeout=600, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout
+
+
+if MODE == "interpret":
+    engine = types.ModuleType("interpreted_triton")
+    engine.__dict__.update(
+        DEVICES=("cpu",), unavailable=lambda: None, declines=gpu.declines, prepare=gpu.prepare
+    )
+    sys.modules[engine.__name__] = engine
+    dispatch.ENGINES["interpreted"] = engine.__name__
+
+    @pytest.fixture(autouse=True)
+    def on_the_interpreter() -> Iterator[None]:
+        with openaclnn.use_engine("interpreted"), np.errstate(all="ignore"):
+            yield
+
+    def drawn(
+        dtype: DType, shape: tuple[int, int], every: int = 1
+    ) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+        rng = np.random.default_rng(5)
+        for case in [*cases(rng, dtype, shape)][::every]:
+            yield case, grad_of(rng, case)
+
+    @dtypes
+    @pytest.mark.parametrize(
+        ("shape", "every"),
+        [((9, 7), 1), ((1, 1), 5), ((300, 4), 5), ((3, 130), 7), ((2, 1029), 5), ((3, 9001), 7)],
+    )
+    def test_cases_match_the_oracle(dtype: DType, shape: tuple[int, int], every: int) -> None:
+        """Short rows together, and long ones alone, whose first and last vectors are not whole, and in parts."""
+        if dtype is not FLOAT:
+            every = 5 if shape[1] in (7, 1029) else 11
+        for case, gradient in drawn(dtype, shape, every):
+            assert_matches_oracle(CROSS_ENTROPY, case, loss_of(**case))
+            assert_matches_oracle(CROSS_ENTROPY_GRAD, gradient, gradient_of(**gradient))
+
+    @pytest.mark.parametrize("layout", LAYOUTS)
+    def test_any_layout(layout: str) -> None:
+        """And outputs whose gaps keep their bytes."""
+        dtype = FLOATS[LAYOUTS.index(layout) % 3]
+        tensors = {"input", "target", "weight", "grad_loss", "top", "rest"}
+        other = LAYOUTS[(LAYOUTS.index(layout) + 1) % len(LAYOUTS)]
+        for case, gradient in drawn(dtype, (5, 150), 5):
+
+            def turned(given: dict[str, Any]) -> dict[str, Any]:
+                return {
+                    name: laid_out(value, layout)[0]
+                    if name in tensors and value is not None
+                    else value
+                    for name, value in given.items()
+                }
+
+            outputs = [laid_out(np.zeros_like(own), other) for own in loss_of(**case)]
+            results = loss_of(**turned(case), out=[own for own, _ in outputs])
+            assert_matches_oracle(CROSS_ENTROPY, case, results)
+            out = laid_out(np.zeros_like(case["input"]), other)
+            found = gradient_of(**turned(gradient), out=out[0])
+            assert_matches_oracle(CROSS_ENTROPY_GRAD, gradient, found)
+            for own, memory in (*outputs, out):
+                own[...] = 0
+                clean, untouched = laid_out(np.zeros(own.shape, own.dtype), other)
+                assert clean.shape == own.shape
+                np.testing.assert_array_equal(memory.view(np.uint8), untouched.view(np.uint8))
+
+    def test_nothing_beside_a_row_is_read() -> None:
+        """Rows that begin anywhere, between numbers that would show."""
+        x = np.random.default_rng(2).normal(size=(3, 1100)).astype(np.float32)
+        case = {"input": x, "target": np.arange(3), "reduction": "none"}
+        expected = loss_of(**case)
+        for off in range(5):
+            base = np.full((3, 1107), nan, np.float32)
+            base[:, off : off + 1100] = x
+            moved = case | {"input": base[:, off : off + 1100]}
+            for own, known in zip(loss_of(**moved), expected, strict=True):
+                np.testing.assert_allclose(own, known, rtol=1e-6)
+
+    def test_the_gradient_may_be_written_over_the_logits() -> None:
+        for shape in ((9, 7), (2, 1029)):
+            for _, gradient in drawn(FLOAT, shape, 3):
+                expected = gradient_of(**gradient)
+                own = gradient["input"].copy()
+                gradient_of(**gradient | {"input": own}, out=own)
+                np.testing.assert_array_equal(own, expected)
+
+    @pytest.mark.parametrize("classes", [2, 40, 1100])
+    def test_confident_rows_keep_their_digits(classes: int) -> None:
+        for gap in (3.0, 20.0, 60.0):
+            place = np.array([0, 1, classes // 2, classes - 1])
+            x = np.zeros((4, classes), np.float32)
+            x[np.arange(4), place] = gap
+            case = {"input": x, "target": place, "reduction": "none"}
+            loss, top, rest = loss_of(**case)
+            exact = CROSS_ENTROPY.oracle(**case)
+            np.testing.assert_allclose(loss, exact.loss, rtol=1e-5)
+            np.testing.assert_allclose(rest, exact.rest, rtol=1e-5)
+            gradient = gradient_of(np.ones(4, np.float32), top=top, rest=rest, **case)
+            np.testing.assert_allclose(
+                gradient[np.arange(4), place], np.expm1(-rest.astype(np.float64)), rtol=1e-6
+            )
+
+    @pytest.mark.parametrize("dtype", [FLOAT, BFLOAT16], ids=str)
+    @pytest.mark.parametrize("wide", [1, 700])
+    def test_special_logits(dtype: DType, wide: int) -> None:
+        rows = np.float32(
+            [
+                [nan, 0, 1], [0, 1, nan], [inf, 0, 1], [0, inf, inf], [-inf, 0, 1], [-inf, -inf, 0],
+                [-inf, -inf, -inf], [nan, inf, -inf], [-3e38, -3e38, -3e38], [3e38, 3e38, -3e38],
+            ]
+        ).astype(dtype.numpy)  # fmt: skip
+        x = np.repeat(rows, wide, axis=1)
+        for options in ({}, {"label_smoothing": 0.1}, {"zloss_scale": 0.5}):
+            # Of numbers so large, no sum fits.
+            many = 8 if "label_smoothing" in options else 10
+            case = {
+                "input": x[:many],
+                "target": np.full(many, wide),
+                "reduction": "none",
+                **options,
+            }
+            loss, top, rest = loss_of(**case)
+            exact = CROSS_ENTROPY.oracle(**case)
+            rounded = exact.loss.astype(np.float32).astype(dtype.numpy).astype(np.float64)
+            np.testing.assert_allclose(loss.astype(np.float64), rounded, rtol=2e-2)
+            np.testing.assert_allclose(top, exact.top, rtol=1e-6)
+            np.testing.assert_allclose(rest, exact.rest, rtol=1e-5, atol=1e-30)
+            gradient = case | {"grad_loss": np.ones(many, dtype.numpy), "top": top, "rest": rest}
+            exact_gradient = CROSS_ENTROPY_GRAD.oracle(**gradient).astype(np.float32)
+            np.testing.assert_allclose(
+                gradient_of(**gradient).astype(np.float64), exact_gradient, rtol=2e-2, atol=1e-6
+            )
+
+    def test_stray_targets_count_for_nothing() -> None:
+        x = np.random.default_rng(3).normal(size=(4, 9)).astype(np.float32)
+        for wrong in (9, -1, 2**40, -(2**63)):
+            case = {"input": x, "target": np.array([1, wrong, 2, 3])}
+            ignored = case | {"target": np.array([1, -100, 2, 3])}
+            for own, known in zip(loss_of(**case), loss_of(**ignored), strict=True):
+                np.testing.assert_array_equal(own, known)
+            _, top, rest = loss_of(**case)
+            gradient = gradient_of(np.float32(1), top=top, rest=rest, **case)
+            np.testing.assert_array_equal(gradient[1], 0)
+            known = gradient_of(np.float32(1), top=top, rest=rest, **ignored)
+            np.testing.assert_array_equal(gradient, known)
+
+    LOSSES = (
+        "l1_loss",
+        "smooth_l1_loss",
+        "nll_loss",
+        "nll_loss2d",
+        "nll_loss_backward",
+        "cross_entropy_loss",
+    )
+    losses = pytest.mark.parametrize("name", LOSSES)
+
+    @losses
+    @dtypes
+    def test_losses_match_the_oracle(name: str, dtype: DType) -> None:
+        operator = openaclnn.find_operator(name)
+        given = [*operator.workloads.cases(np.random.default_rng(7), dtype)]
+        for arguments in given[:: 1 + len(given) // 12]:
+            got = getattr(openaclnn, name)(**arguments)
+            assert_matches_oracle(operator, arguments, got)
+
+    @losses
+    def test_losses_of_strided_arrays(name: str) -> None:
+        operator = openaclnn.find_operator(name)
+        given = [*operator.workloads.cases(np.random.default_rng(9), FLOAT)]
+        for layout, arguments in zip(LAYOUTS, given[:: max(1, len(given) // 5)], strict=False):
+            moved = {
+                key: laid_out(value, layout)[0] if isinstance(value, np.ndarray) else value
+                for key, value in arguments.items()
+            }
+            assert_matches_oracle(operator, arguments, getattr(openaclnn, name)(**moved))
+
+    @pytest.mark.parametrize("count", [1, 1023, 1024, 5001])
+    def test_sums_of_many_elements(count: int) -> None:
+        rng = np.random.default_rng(count)
+        x, y = (rng.normal(size=count).astype(np.float32) for _ in range(2))
+        for reduction, known in (
+            ("sum", np.abs(x - y).sum(dtype=np.float64)),
+            ("mean", np.abs(x - y).mean()),
+        ):
+            np.testing.assert_allclose(
+                openaclnn.l1_loss(x, y, reduction=reduction), known, rtol=1e-6
+            )
+            one = openaclnn.l1_loss(x, np.float32(0), reduction=reduction)
+            exact = np.abs(x).sum(dtype=np.float64) / (count if reduction == "mean" else 1)
+            np.testing.assert_allclose(one, exact, rtol=1e-6)
+
+    @pytest.mark.parametrize("wide", [1, 1200])
+    def test_logits_that_are_no_numbers(wide: int) -> None:
+        operator = openaclnn.find_operator("cross_entropy_loss")
+        rows = np.float32(
+            [
+                [nan, 0, 1], [0, 1, nan], [inf, 0, 1], [0, inf, inf], [-inf, 0, 1], [-inf, -inf, 0],
+                [-inf, -inf, -inf], [nan, inf, -inf], [3e4, 0, -3e4],
+            ]
+        )  # fmt: skip
+        x = np.concatenate([rows, np.repeat(rows[:, 2:], wide, axis=1)], axis=1)
+        given = {
+            "input": x, "target": np.zeros(len(x), int), "reduction": "none", "return_zloss": True,
+            "lse_square_scale_for_zloss": 0.5,
+        }  # fmt: skip
+        found, exact = openaclnn.cross_entropy_loss(**given), operator.oracle(**given)
+        for own, known in zip(found, exact, strict=True):
+            np.testing.assert_allclose(own, known.astype(np.float32), rtol=1e-5)
+
+    def test_empty_tensors_have_a_loss() -> None:
+        empty = np.zeros((0, 3), np.float32)
+        assert np.isnan(openaclnn.l1_loss(empty, empty))
+        assert openaclnn.l1_loss(empty, empty, reduction="sum") == 0
+        assert np.isnan(loss_of(empty, np.zeros(0, np.int64)).loss)
+
+    def test_scratch_memory_is_given_back() -> None:
+        for case, gradient in drawn(FLOAT, (5, 300), 4):
+            loss_of(**case)
+            gradient_of(**gradient)
+            assert not scratch._held
+
+
+if MODE == "compile":
+    from test_gpu_kernels import H200, driver
+
+    @pytest.fixture(autouse=True)
+    def device(monkeypatch: pytest.MonkeyPatch) -> None:
+        driver.set_active(H200())
+        monkeypatch.setattr(runners, "device_library", lambda: None)
+        monkeypatch.setattr(native, "driver", lambda: None)
+        monkeypatch.setattr(
+            scratch, "_allocator", lambda: (lambda size, stream: 1 << 20, lambda at: None)
+        )
+
+    def plan_of(
+        dtype: DType, shape: tuple[int, int], operator: Any = CROSS_ENTROPY, **options: Any
+    ) -> Plan:
+        given = {
+            "input": fresh(shape, dtype.numpy), "target": np.zeros(shape[0], np.int64), **options,
+        }  # fmt: skip
+        call = bind_plain(operator, operator.plain_defaults | given, current_product())
+        for output, (size, kind) in zip(operator.outputs, operator.results(call), strict=True):
+            call.values[output.name] = Tensor.from_numpy(np.zeros(size, kind.numpy))
+        plan: Plan = operator.plan(call)
+        return plan
+
+    @pytest.mark.parametrize("dtype", [FLOAT, BFLOAT16], ids=str)
+    @pytest.mark.parametrize("classes", [32000, 50257])
+    def test_long_rows_are_read_by_whole_vectors(dtype: DType, classes: int) -> None:
+        """Wherever they begin."""
+        from openaclnn.engines.gpu import variants
+
+        variants._known.clear()
+        plan = plan_of(dtype, (64, classes))
+        addresses = [1 << 21, 1 << 22, 1 << 23, 1 << 24, 1 << 25]
+        assert gpu.prepare(plan)(addresses, 0) == 0
+        texts = [own.binary.asm["ptx"] for own in variants._known.values()]
+        assert len(texts) == 3
+        (sums,) = (text for text in texts if "entry logit_sums" in text)
+        assert sums.count("ld.global.v4") >= 4
+
+    def test_sums_are_read_by_whole_vectors() -> None:
+        """Of any number of elements."""
+        from openaclnn.core.plan import Operand
+        from openaclnn.engines.gpu import variants
+
+        inputs = Operand("self", FLOAT, (1,)), Operand("target", FLOAT, (1,))
+        output = Operand("out", FLOAT, (0,), role="single")
+        plan = Plan("", "l1_loss", FLOAT, (100_003,), inputs, output, {}, reduction="mean")
+        variants._known.clear()
+        assert gpu.prepare(plan)([1 << 21, 1 << 22, 1 << 23], 0) == 0
+        (text,) = (
+            own.binary.asm["ptx"] for own in variants._known.values() if "entry summed" in own.binary.asm["ptx"]
+        )  # fmt: skip
+        assert text.count("ld.global.v4") >= 2
+
+    def test_all_options_compile() -> None:
+        weight = np.ones(300, np.float32)
+        for options in (
+            {"reduction": "none"}, {"reduction": "sum", "weight": weight},
+            {"label_smoothing": 0.1, "zloss_scale": 0.5}, {"label_smoothing": 0.1, "weight": weight},
+        ):  # fmt: skip
+            whole = openaclnn.find_operator("cross_entropy_loss")
+            options_of_both = {k: v for k, v in options.items() if k != "zloss_scale"}
+            for plan in (
+                plan_of(BFLOAT16, (7, 300), **options),
+                plan_of(BFLOAT16, (7, 300), whole, return_zloss=True, **options_of_both),
+            ):
+                addresses = [(2 + place) << 20 for place in range(len(plan.operands))]
+                assert gpu.prepare(plan)(addresses, 0) == 0
