@@ -1,0 +1,142 @@
+"""Losses and ELU as functions of PyTorch's signatures, whose forward and backward are our kernels on the CPU and CUDA.
+
+What these kernels do not have (other dtypes and devices, class probabilities as targets, weights of L1) PyTorch's own
+functions compute, and what is wrong they refuse, so that its words and exception types are the user's.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import torch
+from torch.nn import _reduction as legacy
+from torch.nn import functional as torch_functional
+from torch.overrides import (
+    handle_torch_function,
+    has_torch_function_unary,
+    has_torch_function_variadic,
+)
+
+from openaclnn.core.interface import REDUCTIONS
+from openaclnn.torch.direct import L1, Elu, EluInPlace, SmoothL1
+from openaclnn.torch.kernels import KERNELS, UnservedError
+from openaclnn.torch.of_classes import check_targets, cross_entropy, nll_loss
+from openaclnn.torch.roads import is_ours, is_tracked, needs_dispatcher
+
+__all__ = ["check_targets", "cross_entropy", "elu", "l1_loss", "nll_loss", "smooth_l1_loss"]
+
+MAX_AXES = 8
+
+_ELU, _L1, _SMOOTH = KERNELS["elu"], KERNELS["l1_loss"], KERNELS["smooth_l1_loss"]
+
+
+def elu(input: torch.Tensor, alpha: float = 1.0, inplace: bool = False) -> Any:
+    """`torch.nn.functional.elu` by our kernels."""
+    if has_torch_function_unary(input):
+        return handle_torch_function(elu, (input,), input, alpha=alpha, inplace=inplace)
+    if not is_ours(input) or input.dim() > MAX_AXES:
+        return torch_functional.elu(input, alpha, inplace)
+    if inplace:
+        return _elu_in_place(input, alpha)
+    try:
+        if needs_dispatcher():
+            return _ELU.op(input, alpha)
+        return Elu.apply(input, alpha) if is_tracked(input) else _ELU.call(input, alpha, 1.0, 1.0)
+    except UnservedError:
+        return torch_functional.elu(input, alpha)
+
+
+def _elu_in_place(x: torch.Tensor, alpha: float) -> Any:
+    tracked = is_tracked(x)
+    if needs_dispatcher() or x.is_meta or (tracked and x.is_leaf):
+        return torch_functional.elu(x, alpha, True)
+    if tracked:
+        return EluInPlace.apply(x, alpha)
+    _ELU.into(x, x, alpha, 1.0, 1.0)
+    return x
+
+
+def l1_loss(
+    input: torch.Tensor,
+    target: torch.Tensor,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    weight: torch.Tensor | None = None,
+) -> Any:
+    """`torch.nn.functional.l1_loss` by our kernels."""
+    if has_torch_function_variadic(input, target):
+        return handle_torch_function(
+            l1_loss, (input, target), input, target, size_average, reduce, reduction, weight
+        )
+    if size_average is not None or reduce is not None:
+        reduction = legacy.legacy_get_string(size_average, reduce)
+    if weight is not None:
+        theirs: Any = torch_functional.l1_loss
+        return theirs(input, target, reduction=reduction, weight=weight)
+    if not _a_pair(input, target, reduction):
+        return torch_functional.l1_loss(input, target, reduction=reduction)
+    try:
+        if needs_dispatcher():
+            return _L1.op(input, target, reduction)
+        if is_tracked(input, target):
+            return L1.apply(input, target, reduction)
+        return _L1.call(input, target, reduction)
+    except UnservedError:
+        return torch_functional.l1_loss(input, target, reduction=reduction)
+
+
+def smooth_l1_loss(
+    input: torch.Tensor,
+    target: torch.Tensor,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    beta: float = 1.0,
+) -> Any:
+    """`torch.nn.functional.smooth_l1_loss` by our kernels."""
+    if has_torch_function_variadic(input, target):
+        return handle_torch_function(
+            smooth_l1_loss, (input, target), input, target, size_average, reduce, reduction, beta
+        )
+    if size_average is not None or reduce is not None:
+        reduction = legacy.legacy_get_string(size_average, reduce)
+    if beta < 0 or not _a_pair(input, target, reduction):
+        return torch_functional.smooth_l1_loss(input, target, reduction=reduction, beta=beta)
+    try:
+        if needs_dispatcher():
+            return _SMOOTH.op(input, target, reduction, beta)
+        if is_tracked(input, target):
+            return SmoothL1.apply(input, target, reduction, beta)
+        return _SMOOTH.call(input, target, reduction, beta)
+    except UnservedError:
+        return torch_functional.smooth_l1_loss(input, target, reduction=reduction, beta=beta)
+
+
+def _a_pair(input: torch.Tensor, target: torch.Tensor, reduction: str) -> bool:
+    """Whether the kernels take these two. Other shapes than one are no good idea, which PyTorch says by a warning."""
+    if not (
+        is_ours(input)
+        and target.dtype is input.dtype
+        and target.device == input.device
+        and reduction in REDUCTIONS
+        and input.dim() <= MAX_AXES
+        and target.dim() <= MAX_AXES
+    ):
+        return False
+    if input.shape != target.shape:
+        if not _broadcasts(input.shape, target.shape):
+            return False
+        warnings.warn(
+            f"Using a target size ({target.size()}) that is different to the input size ({input.size()}). "
+            "This will likely lead to incorrect results due to broadcasting. "
+            "Please ensure they have the same size.",
+            stacklevel=3,
+        )
+    return True
+
+
+def _broadcasts(one: Any, other: Any) -> bool:
+    pairs = zip(reversed(one), reversed(other), strict=False)
+    return all(a == b or a == 1 or b == 1 for a, b in pairs)

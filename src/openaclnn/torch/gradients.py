@@ -1,0 +1,323 @@
+"""Derivatives: which operator is whose gradient. `FORMULAS` has the pairs; what an operator has none for is refused.
+
+The gradients' own derivatives are PyTorch's operations, so that gradients of gradients are right to any order.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+from torch.autograd.function import _SingleLevelFunction as Function
+from torch.nn.functional import nll_loss as torch_nll_loss
+
+from openaclnn.torch.kernels import KERNELS, Kernel
+
+__all__ = ["FORMULAS", "Formula", "gradient_by"]
+
+
+# Below transforms of torch.func a function is applied to one of their levels at a time, which this class is made for; it
+# is also quicker to apply than `torch.autograd.Function`.
+class Formula(Function):
+    """An operator and its derivative, of the schema's arguments in order."""
+
+    apply: ClassVar[Any]  # made by PyTorch
+
+
+def gradient_by(kernel: Kernel, *arguments: Any) -> Any:
+    """A gradient operator; differentiable where somebody wants gradients of gradients."""
+    return kernel.op(*arguments) if torch.is_grad_enabled() else kernel.call(*arguments)
+
+
+_ELU, _ELU_BACKWARD = KERNELS["elu"], KERNELS["elu_backward"]
+_L1, _L1_BACKWARD = KERNELS["l1_loss"], KERNELS["l1_loss_backward"]
+_SMOOTH, _SMOOTH_BACKWARD = KERNELS["smooth_l1_loss"], KERNELS["smooth_l1_loss_backward"]
+_CROSS_ENTROPY, _CROSS_ENTROPY_GRAD = (
+    KERNELS["cross_entropy_loss"],
+    KERNELS["cross_entropy_loss_grad"],
+)
+_LOGITS, _LOGITS_GRAD = KERNELS["cross_entropy_logits"], KERNELS["cross_entropy_logits_grad"]
+
+
+class Elu(Formula):
+    @staticmethod
+    def forward(ctx: Any, x: Any, alpha: float, scale: float, input_scale: float) -> Any:
+        ctx.save_for_backward(x)
+        ctx.numbers = alpha, scale, input_scale
+        return _ELU.call(x, alpha, scale, input_scale)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        (x,) = ctx.saved_tensors
+        return gradient_by(_ELU_BACKWARD, gradient, x, *ctx.numbers, False), None, None, None
+
+
+class EluBackward(Formula):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        gradient: Any,
+        x: Any,
+        alpha: float,
+        scale: float,
+        input_scale: float,
+        result: bool,
+    ) -> Any:
+        ctx.save_for_backward(gradient, x)
+        ctx.numbers = alpha, scale, input_scale, result
+        return _ELU_BACKWARD.call(gradient, x, alpha, scale, input_scale, result)
+
+    @staticmethod
+    def backward(ctx: Any, own: Any) -> Any:
+        gradient, x = ctx.saved_tensors
+        alpha, scale, input_scale, result = ctx.numbers
+        again = torch.ops.aten.elu_backward
+        by_gradient = again(own, alpha, scale, input_scale, result, x)
+        if result:  # the negative branch is a line in the result
+            bent = own * gradient * input_scale
+        else:
+            bent = again(own * gradient, alpha, scale, input_scale, False, x) * input_scale
+        by_x = torch.where(x <= 0, bent, torch.zeros_like(bent))
+        return by_gradient, by_x, None, None, None, None
+
+
+def _share(reduction: str, *tensors: Any) -> float:
+    """What each element's loss counts for."""
+    shape: Any = torch.broadcast_shapes(*[own.shape for own in tensors])  # type: ignore[no-untyped-call]
+    count = shape.numel()
+    return 1 / max(count, 1) if reduction == "mean" else 1.0
+
+
+class L1Loss(Formula):
+    @staticmethod
+    def forward(ctx: Any, x: Any, y: Any, reduction: str) -> Any:
+        ctx.save_for_backward(x, y)
+        ctx.reduction = reduction
+        return _L1.call(x, y, reduction)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        found = gradient_by(_L1_BACKWARD, gradient, *ctx.saved_tensors, ctx.reduction)
+        return found, -found if ctx.needs_input_grad[1] else None, None
+
+
+class L1LossBackward(Formula):
+    @staticmethod
+    def forward(ctx: Any, gradient: Any, x: Any, y: Any, reduction: str) -> Any:
+        ctx.save_for_backward(gradient, x, y)
+        ctx.reduction = reduction
+        return _L1_BACKWARD.call(gradient, x, y, reduction)
+
+    @staticmethod
+    def backward(ctx: Any, own: Any) -> Any:
+        gradient, x, y = ctx.saved_tensors
+        by_gradient = torch.sign(x - y) * own * _share(ctx.reduction, gradient, x, y)
+        return by_gradient, torch.zeros_like(x), torch.zeros_like(y), None
+
+
+class SmoothL1Loss(Formula):
+    @staticmethod
+    def forward(ctx: Any, x: Any, y: Any, reduction: str, beta: float) -> Any:
+        ctx.save_for_backward(x, y)
+        ctx.options = reduction, beta
+        return _SMOOTH.call(x, y, reduction, beta)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        found = gradient_by(_SMOOTH_BACKWARD, gradient, *ctx.saved_tensors, *ctx.options)
+        return found, -found if ctx.needs_input_grad[1] else None, None, None
+
+
+class SmoothL1LossBackward(Formula):
+    @staticmethod
+    def forward(ctx: Any, gradient: Any, x: Any, y: Any, reduction: str, beta: float) -> Any:
+        ctx.save_for_backward(gradient, x, y)
+        ctx.options = reduction, beta
+        return _SMOOTH_BACKWARD.call(gradient, x, y, reduction, beta)
+
+    @staticmethod
+    def backward(ctx: Any, own: Any) -> Any:
+        gradient, x, y = ctx.saved_tensors
+        reduction, beta = ctx.options
+        scaled, apart = own * _share(reduction, gradient, x, y), x - y
+        if beta == 0:
+            return torch.sign(apart) * scaled, torch.zeros_like(x), torch.zeros_like(y), None, None
+        bent = torch.where(apart.abs() < beta, gradient * scaled / beta, torch.zeros_like(scaled))
+        return (apart / beta).clamp(-1, 1) * scaled, bent, -bent, None, None
+
+
+def _likelihood(kernel: Kernel, backward_kernel: Kernel) -> tuple[type[Formula], type[Formula]]:
+    """The negative log-likelihood and its gradient, of rows or of pixels."""
+
+    class Loss(Formula):
+        @staticmethod
+        def forward(
+            ctx: Any, x: Any, target: Any, weight: Any, reduction: str, ignored: int
+        ) -> Any:
+            loss, total = kernel.call(x, target, weight, reduction, ignored)
+            ctx.save_for_backward(x, target, weight, total)
+            ctx.mark_non_differentiable(total)
+            ctx.set_materialize_grads(False)
+            ctx.options = reduction, ignored
+            return loss, total
+
+        @staticmethod
+        def backward(ctx: Any, gradient: Any, _: Any) -> Any:
+            if gradient is None:
+                return (None,) * 5
+            x, target, weight, total = ctx.saved_tensors
+            found = gradient_by(backward_kernel, gradient, x, target, weight, *ctx.options, total)
+            return found, None, None, None, None
+
+    class Backward(Formula):
+        @staticmethod
+        def forward(ctx: Any, gradient: Any, *rest: Any) -> Any:
+            _, target, weight, reduction, ignored, total = rest
+            ctx.save_for_backward(target, weight, total)
+            ctx.options, ctx.shape = (reduction, ignored), gradient.shape
+            return backward_kernel.call(gradient, *rest)
+
+        @staticmethod
+        def backward(ctx: Any, own: Any) -> Any:
+            target, weight, total = ctx.saved_tensors
+            reduction, ignored = ctx.options
+            by_sum = "none" if reduction == "none" else "sum"
+            found = torch_nll_loss(own, target.long(), weight, None, ignored, None, by_sum)
+            if reduction == "mean":
+                counted = target != ignored
+                if total is None:
+                    total = weight[target.long() * counted].mul(counted).sum()
+                found = found / total
+            # The loss is linear in the log-probabilities: they have no second derivative.
+            return found.reshape(ctx.shape), None, None, None, None, None, None
+
+    return Loss, Backward
+
+
+NllLoss, NllLossBackward = _likelihood(KERNELS["nll_loss"], KERNELS["nll_loss_backward"])
+NllLoss2d, NllLoss2dBackward = _likelihood(KERNELS["nll_loss2d"], KERNELS["nll_loss2d_backward"])
+
+
+class CrossEntropyLoss(Formula):
+    """With the log-probabilities that the gradient is made from; those and the log-sum-exp have none of their own."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Any, target: Any, weight: Any, reduction: str, ignored: int, smoothing: float,
+        scale: float, returned: bool,
+    ) -> Any:  # fmt: skip
+        results = _CROSS_ENTROPY.call(
+            x, target, weight, reduction, ignored, smoothing, scale, returned
+        )
+        loss, log_prob, zloss, lse = results
+        ctx.save_for_backward(x, log_prob, target, weight, lse)
+        ctx.mark_non_differentiable(log_prob, lse, *(() if returned else (zloss,)))
+        ctx.set_materialize_grads(False)
+        ctx.options, ctx.returned = (reduction, ignored, smoothing, scale), returned
+        return loss, log_prob, zloss, lse
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any, _: Any, by_zloss: Any, __: Any) -> Any:
+        x, log_prob, target, weight, lse = ctx.saved_tensors
+        if gradient is None and by_zloss is None:
+            return (None,) * 8
+        scale = ctx.options[3]
+        if scale and not ctx.returned:
+            lse = torch.logsumexp(x.detach(), 1).to(log_prob.dtype)
+        if gradient is None:
+            gradient = torch.zeros_like(by_zloss)
+        with torch.no_grad():
+            found = _CROSS_ENTROPY_GRAD.call(
+                gradient, log_prob, target, weight, by_zloss, lse if scale else None, *ctx.options
+            )
+        if torch.is_grad_enabled():
+            found = Once.apply(found, x, gradient, by_zloss)
+        return found, None, None, None, None, None, None, None
+
+
+class Once(Formula):
+    """A gradient that is not differentiated: it hangs on what it was made from, and says so when asked."""
+
+    @staticmethod
+    def forward(ctx: Any, found: Any, *causes: Any) -> Any:
+        return found.clone()
+
+    @staticmethod
+    def backward(ctx: Any, own: Any) -> Any:
+        raise RuntimeError(
+            "this gradient has no derivative; openaclnn.torch.functional.cross_entropy has one, to any order"
+        )
+
+
+class CrossEntropyLogits(Formula):
+    """From logits: those are kept, and two numbers a row."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any, target: Any, weight: Any, *options: Any) -> Any:
+        loss, top, rest = _LOGITS.call(x, target, weight, *options)
+        ctx.save_for_backward(x, top, rest, target, weight)
+        ctx.mark_non_differentiable(top, rest)
+        ctx.set_materialize_grads(False)
+        ctx.options = options
+        return loss, top, rest
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any, *_: Any) -> Any:
+        if gradient is None:
+            return (None,) * 8
+        found = gradient_by(_LOGITS_GRAD, gradient, *ctx.saved_tensors, *ctx.options)
+        return found, None, None, None, None, None, None, None
+
+
+class CrossEntropyLogitsGrad(Formula):
+    """A row's gradient is g * (own * p - q), with q what each class counts for and own their sum and the z-loss's part."""
+
+    @staticmethod
+    def forward(ctx: Any, gradient: Any, x: Any, top: Any, rest: Any, *others: Any) -> Any:
+        ctx.save_for_backward(gradient, x, top, rest, *others[:2])
+        ctx.options = others[2:]
+        return _LOGITS_GRAD.call(gradient, x, top, rest, *others)
+
+    @staticmethod
+    def backward(ctx: Any, own: Any) -> Any:
+        gradient, x, _, _, target, weight = ctx.saved_tensors
+        reduction, ignored, smoothing, scale = ctx.options
+        counted = target != ignored
+        safe = torch.where(counted, target, 0).long()
+        factors = torch.ones_like(x[0]) if weight is None else weight.to(x.dtype)
+        chosen = torch.nn.functional.one_hot(safe, x.shape[1]).to(x.dtype)
+        shares = (1 - smoothing) * chosen * factors + smoothing / x.shape[1] * factors
+        squares = torch.full_like(factors[safe], scale)
+        if reduction == "mean":
+            shares = shares / (factors[safe] * counted).sum()
+            squares = squares / counted.sum()
+        shares, squares = shares * counted[:, None], squares * counted
+        lse = torch.logsumexp(x, 1)
+        p = torch.exp(x - lse[:, None])
+        whole = shares.sum(1) + 2 * squares * lse
+        by_gradient = ((whole[:, None] * p - shares) * own).sum(1)
+        mean = (p * own).sum(1, keepdim=True)
+        bent = whole[:, None] * (own - mean) + 2 * squares[:, None] * mean
+        each = gradient.reshape(-1, 1)
+        by_x = each * p * bent
+        if reduction != "none":
+            by_gradient = by_gradient.sum().reshape(gradient.shape)
+        return by_gradient, by_x, *(None,) * 8
+
+
+FORMULAS: dict[str, type[Formula]] = {
+    "elu": Elu,
+    "elu_backward": EluBackward,
+    "l1_loss": L1Loss,
+    "l1_loss_backward": L1LossBackward,
+    "smooth_l1_loss": SmoothL1Loss,
+    "smooth_l1_loss_backward": SmoothL1LossBackward,
+    "nll_loss": NllLoss,
+    "nll_loss_backward": NllLossBackward,
+    "nll_loss2d": NllLoss2d,
+    "nll_loss2d_backward": NllLoss2dBackward,
+    "cross_entropy_loss": CrossEntropyLoss,
+    "cross_entropy_logits": CrossEntropyLogits,
+    "cross_entropy_logits_grad": CrossEntropyLogitsGrad,
+}
+"""The operators that can be differentiated; each formula names the operator that computes its gradient."""

@@ -1,0 +1,268 @@
+"""Operators on PyTorch's tensors, by the shortest way that is right: our kernels for tensors that are plain memory,
+float64 by the reference, and PyTorch's dispatcher for everything else (what is traced, wrapped or a class of its own).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+
+import openaclnn
+from openaclnn.calls.plain import call_plain, make_plain_function
+from openaclnn.core import products, rounding
+from openaclnn.core.call import bind_plain
+from openaclnn.core.declare import Operator
+from openaclnn.core.interface import REQUIRED
+from openaclnn.core.status import AclnnError, Status
+from openaclnn.engines.dispatch import Runner, choose_engine
+from openaclnn.operators import registry
+from openaclnn.operators.logits import CROSS_ENTROPY, CROSS_ENTROPY_GRAD
+from openaclnn.repeat.kinds import Road, nothing_chosen
+from openaclnn.torch.schema import arguments_of, double_among, made_by
+
+__all__ = ["KERNELS", "PLAIN", "Kernel", "UnservedError", "disturbed", "in_torch_words"]
+
+PLAIN = frozenset((torch.Tensor, torch.nn.Parameter))
+"""Classes of tensors that are memory and nothing else, unless somebody wraps them in this thread."""
+
+_KEPT = 256  # kinds of calls of an operator
+_SMALL = 1024  # elements
+
+_included = torch._C._dispatch_tls_local_include_set
+_BEHIND = 0
+for _name in (
+    "Python", "PythonTLSSnapshot", "PreDispatch", "PythonDispatcher", "Functionalize",
+    "FuncTorchDynamicLayerFrontMode", "FuncTorchDynamicLayerBackMode",
+):  # fmt: skip
+    _BEHIND |= torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, _name)).raw_repr()
+
+
+def disturbed() -> bool:
+    """Whether somebody stands between callers and memory in this thread: a mode, a transform, a tracer."""
+    return bool(_included().raw_repr() & _BEHIND) or torch._C._is_tracing()
+
+
+class UnservedError(RuntimeError):
+    """No engine of ours runs this call."""
+
+
+def in_torch_words(error: AclnnError) -> Exception:
+    """A refusal by PyTorch's exception types."""
+    if error.status == Status.ACLNN_ERR_INNER_FIND_KERNEL_ERROR:
+        return UnservedError(error.args[0])
+    if error.expected.startswith("class indices"):
+        return IndexError(
+            f"Target {error.got.partition(' ')[0]} is out of bounds. ({error.args[0]})"
+        )
+    return RuntimeError(error.args[0])
+
+
+class _Kind:
+    """What is known of a call of one layout: who runs it, where its addresses come from, what is made for it."""
+
+    def __init__(
+        self, runner: Runner, places: list[int], made: tuple[Any, ...], several: bool
+    ) -> None:
+        self.runner, self.places, self.several = runner, places, several
+        self.index = made[0].device.index if made[0].is_cuda else -1
+        # Making a tensor like another is the quickest way; large ones are not kept for it, nor memory of CUDA graphs.
+        self.makes = [
+            partial(torch.empty_like, torch.empty_like(own))
+            if own.is_cpu and own.numel() <= _SMALL
+            else partial(torch.empty, own.shape, dtype=own.dtype, device=own.device)
+            for own in made
+        ]
+
+    def run(self, arguments: tuple[Any, ...]) -> Any:
+        """The results; None where the whole way has to say what is wrong."""
+        made = [make() for make in self.makes]
+        arrays = (*arguments, *made)
+        addresses = tuple([arrays[place].data_ptr() for place in self.places])
+        stream = 0 if self.index < 0 else torch._C._cuda_getCurrentRawStream(self.index)
+        if 0 in addresses or self.runner(addresses, stream):
+            return None
+        return made if self.several else made[0]
+
+
+class Kernel:
+    """One operator, called with the arguments of its schema in order."""
+
+    def __init__(self, operator: Operator) -> None:
+        self.operator = operator
+        self.parameters = arguments_of(operator)
+        self.names = [p.python_name for p in self.parameters]
+        self.defaults = [p.default for p in self.parameters]
+        self.tensors = [n for n, p in enumerate(self.parameters) if p.is_tensor]
+        self._several = operator.result_type is not None
+        self._kinds: dict[Any, _Kind] = {}
+        self._road = Road(operator) if Road.serves(operator) else None
+        products.listeners.append(self._kinds.clear)
+        self.op: Any = None  # the operator of `torch.ops`, once `library` has defined it
+        self.plain = _plain_function(operator)
+        self.compute, self.call = self._written()
+
+    def _written(self) -> tuple[Callable[..., Any], Callable[..., Any]]:
+        """`compute` on plain memory, and `call` on anything, written out for this signature to be quick."""
+        given = ", ".join(self.names)
+        tensors = [self.names[n] for n in self.tensors]
+        options = [own for own in self.names if own not in tensors]
+        double = " or ".join(f"({own} is not None and {own}.dtype is _double)" for own in tensors)
+        strange = " or ".join(
+            f"type({self.names[n]}) not in _plain{'' if self.defaults[n] is REQUIRED else '_or_none'}"
+            for n in self.tensors
+        )
+        road = "NotImplemented"
+        if self._road is not None:
+            road = f"_own._road.call({', '.join([*tensors, 'None', *options, 'None'])})"
+        negated = " or ".join(
+            f"{own}.is_neg()"
+            if self.defaults[n] is REQUIRED
+            else f"({own} is not None and {own}.is_neg())"
+            for n, own in zip(self.tensors, tensors, strict=True)
+        )
+        layouts = [
+            f"{own}.dtype, {own}.shape, {own}.stride(), {own}.device"
+            if self.defaults[n] is REQUIRED
+            else f"None if {own} is None else ({own}.dtype, {own}.shape, {own}.stride(), {own}.device)"
+            for n, own in zip(self.tensors, tensors, strict=True)
+        ]
+        source = f"""
+def compute({given}):
+    if {double}:
+        return _own.wide({given})
+    try:
+        result = {road}
+        if result is not NotImplemented:
+            return result
+        if {negated}:
+            return _own.compute(*_resolved(({given},)))
+        key = ({", ".join([*layouts, *options])},)
+        kind = _kinds.get(key)
+        if kind is not None and _nothing_chosen() and _is_standard():
+            result = kind.run(({given},))
+            if result is not None:
+                return result
+        return _own.whole(({given},), key)
+    except _error as error:
+        raise _translated(error) from None
+
+def call({given}):
+    if _included().raw_repr() & {_BEHIND} or {strange}:
+        return _own.dispatched({given})
+    return compute({given})
+"""
+        scope: dict[str, Any] = {
+            "_own": self, "_double": torch.float64, "_plain": PLAIN,
+            "_plain_or_none": PLAIN | {type(None)}, "_included": _included, "_error": AclnnError,
+            "_translated": in_torch_words, "_resolved": _resolved, "_kinds": self._kinds,
+            "_nothing_chosen": nothing_chosen, "_is_standard": rounding.is_standard,
+        }  # fmt: skip
+        exec(source, scope)
+        return scope["compute"], scope["call"]
+
+    def dispatched(self, *arguments: Any) -> Any:
+        """By the dispatcher, below autograd; transforms of torch.func have levels of it further down."""
+        with torch._C._AutoDispatchBelowAutograd():
+            if torch._C._are_functorch_transforms_active():
+                with torch.enable_grad():
+                    return self.op(*arguments)
+            return self.op(*arguments)
+
+    def whole(self, arguments: tuple[Any, ...], key: Any) -> Any:
+        """Bind, check, plan, run; and keep what the next call of this layout needs."""
+        operator = self.operator
+        given = dict(zip(self.names, arguments, strict=True))
+        if operator.output.in_place:
+            call_plain(operator, given)
+            return None
+        results = call_plain(operator, {**given, "out": None}, None, self._road)
+        several = results if self._several else (results,)
+        shapes = made_by(operator, arguments) if None in several else ()
+        first = next(own for own in several if own is not None)
+        made = tuple(
+            first.new_zeros(shapes[n][0], dtype=shapes[n][1]) if own is None else own
+            for n, own in enumerate(several)
+        )
+        if nothing_chosen() and all(own is not None for own in several):
+            self._keep(given, made, key)
+        return made if self._several else made[0]
+
+    def _keep(self, given: dict[str, Any], made: tuple[Any, ...], key: Any) -> None:
+        operator = self.operator
+        out = made if self._several else made[0]
+        call = bind_plain(operator, {**given, "out": out}, products.current_product())
+        plan = operator.plan(call)
+        if plan.empty:
+            return
+        device = made[0].device
+        name = "cpu" if device.type == "cpu" else f"{device.type}:{device.index}"
+        order = {p.name: n for n, p in enumerate(self.parameters)}
+        order |= {p.name: len(order) + n for n, p in enumerate(operator.outputs)}
+        if len(self._kinds) >= _KEPT:
+            self._kinds.clear()
+        self._kinds[key] = _Kind(
+            choose_engine(plan, name).runner,
+            [order[operand.parameter] for operand in plan.operands],
+            made,
+            self._several,
+        )
+
+    def into(self, places: Any, *arguments: Any) -> None:
+        """Into the caller's memory, one place or a tuple of them: the plain call, or float64 copied there."""
+        several = places if isinstance(places, tuple) else (places,)
+        if double_among((*arguments, *several)):
+            found = self.compute(*arguments)
+            for own, place in zip(found if self._several else (found,), several, strict=True):
+                place.copy_(own)
+            return
+        try:
+            self.plain(**dict(zip(self.names, arguments, strict=True)), out=places)
+        except AclnnError as error:
+            raise in_torch_words(error) from None
+
+    def wide(self, *arguments: Any) -> Any:
+        """In float64, by the reference, on the host."""
+        given, narrow = dict(zip(self.names, arguments, strict=True)), {}
+        for name, value in given.items():
+            if isinstance(value, torch.Tensor):
+                host = value.detach().cpu().resolve_neg()
+                given[name] = (host.double() if host.is_floating_point() else host).numpy()
+                narrow[name] = (host.float() if host.is_floating_point() else host).numpy()
+        try:
+            made = made_by(self.operator, arguments)
+            self.operator.reference_arguments(**{**given, **narrow})  # refuses what calls refuse
+        except AclnnError as error:
+            raise in_torch_words(error) from None
+        found = self.operator.reference(**given)
+        first = arguments[self.tensors[0]]
+        results = tuple(
+            first.new_zeros(shape, dtype=dtype)
+            if own is None
+            else torch.from_numpy(np.ascontiguousarray(own)).to(first.device, dtype).reshape(shape)
+            for own, (shape, dtype) in zip(found if self._several else (found,), made, strict=True)
+        )
+        if self.operator.output.in_place:
+            first.copy_(results[0])
+            return None
+        return results if self._several else results[0]
+
+
+def _plain_function(operator: Operator) -> Callable[..., Any]:
+    """The plain call, that of the package where it has one."""
+    found: Callable[..., Any] = getattr(openaclnn, operator.python_name, None) or (
+        make_plain_function(operator)
+    )
+    return found
+
+
+def _resolved(arguments: tuple[Any, ...]) -> list[Any]:
+    return [a.resolve_neg() if isinstance(a, torch.Tensor) else a for a in arguments]
+
+
+OPERATORS = (*registry(), CROSS_ENTROPY, CROSS_ENTROPY_GRAD)
+KERNELS: dict[str, Kernel] = {own.python_name: Kernel(own) for own in OPERATORS}
+"""Every operator's, by its Python name; with the two that cross entropy is trained with."""

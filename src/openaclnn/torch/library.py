@@ -1,0 +1,211 @@
+"""`torch.ops.openaclnn`: every operator as one of PyTorch's, made from the registry.
+
+Schema, implementations for the CPU and CUDA, shapes without data, derivatives, casts under autocast and batches under
+vmap. A plain call inside a function that PyTorch compiles becomes one of these too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch._functorch.utils import enable_single_level_autograd_function
+
+from openaclnn.core.declare import Operator
+from openaclnn.core.status import AclnnError
+from openaclnn.torch.gradients import FORMULAS
+from openaclnn.torch.kernels import KERNELS, Kernel, in_torch_words
+from openaclnn.torch.schema import made_by, out_schema, schema
+
+__all__ = ["define"]
+
+LIBRARY: Any = torch.library.Library("openaclnn", "FRAGMENT")  # type: ignore[no-untyped-call]
+DEVICES = ("CPU", "CUDA")
+
+
+def define(kernel: Kernel) -> None:
+    """Make one operator PyTorch's."""
+    operator = kernel.operator
+    name = operator.python_name
+    LIBRARY.define(schema(operator), tags=(torch.Tag.pt2_compliant_tag,))
+    kernel.op = getattr(torch.ops.openaclnn, name).default
+    full = _filled(kernel)
+    for device in DEVICES:
+        LIBRARY.impl(name, full(kernel.compute), device)
+        if name in FORMULAS and _reduces(operator):
+            LIBRARY.impl(name, full(_cast(kernel, device)), f"Autocast{device}")
+    LIBRARY.impl(name, full(_differentiable(kernel)), "Autograd")
+    torch.library.register_fake(f"openaclnn::{name}", full(_fake(operator)), lib=LIBRARY)
+    if not operator.output.in_place:
+        torch.library.register_vmap(f"openaclnn::{name}", _batched(kernel, full), lib=LIBRARY)
+        LIBRARY.define(out_schema(operator), tags=(torch.Tag.pt2_compliant_tag,))
+        writes = _writing(kernel)
+        for device in DEVICES:
+            LIBRARY.impl(f"{name}.out", writes, device)
+        LIBRARY.impl(f"{name}.out", _undifferentiated(kernel), "Autograd")
+        torch.library.register_fake(f"openaclnn::{name}.out", lambda *a, **k: None, lib=LIBRARY)
+
+
+def _filled(kernel: Kernel) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """What gives a function of all arguments those that the dispatcher left out, which have their defaults."""
+    defaults = kernel.defaults
+
+    def around(function: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda *arguments: function(*arguments, *defaults[len(arguments) :])
+
+    return around
+
+
+def _reduces(operator: Operator) -> bool:
+    return any(parameter.choices for parameter in operator.parameters)
+
+
+def _differentiable(kernel: Kernel) -> Callable[..., Any]:
+    formula, name = FORMULAS.get(kernel.operator.python_name), kernel.operator.python_name
+
+    def differentiable(*arguments: Any) -> Any:
+        if torch.is_grad_enabled() and torch._C._any_requires_grad(*arguments):
+            if formula is None:
+                raise RuntimeError(
+                    f"openaclnn::{name} has no derivative; call it under torch.no_grad(), or on detached tensors"
+                )
+            if torch._C._are_functorch_transforms_active():
+                with enable_single_level_autograd_function():
+                    return formula.apply(*arguments)
+            return formula.apply(*arguments)
+        return kernel.dispatched(*arguments)
+
+    return differentiable
+
+
+def _undifferentiated(kernel: Kernel) -> Callable[..., Any]:
+    name = kernel.operator.python_name
+
+    def undifferentiated(*arguments: Any, **places: Any) -> None:
+        if torch.is_grad_enabled() and torch._C._any_requires_grad(*arguments, **places):
+            raise RuntimeError(
+                f"openaclnn::{name}.out: functions with out=... have no derivative, but an argument requires grad"
+            )
+        with torch._C._AutoDispatchBelowAutograd():
+            getattr(torch.ops.openaclnn, name).out(*arguments, **places)
+
+    return undifferentiated
+
+
+def _fake(operator: Operator) -> Callable[..., Any]:
+    def fake(*arguments: Any) -> Any:
+        _one_device(operator, arguments)
+        try:
+            made = made_by(operator, arguments)
+        except AclnnError as error:
+            raise in_torch_words(error) from None
+        if operator.output.in_place:
+            return None
+        first = next(own for own in arguments if isinstance(own, torch.Tensor))
+        results = tuple(first.new_empty(shape, dtype=dtype) for shape, dtype in made)
+        return results[0] if operator.result_type is None else results
+
+    return fake
+
+
+def _one_device(operator: Operator, arguments: tuple[Any, ...]) -> None:
+    found = {own.device for own in arguments if isinstance(own, torch.Tensor)}
+    if len(found) > 1:
+        listed = " and ".join(sorted(map(str, found)))
+        raise RuntimeError(
+            f"Expected all tensors to be on the same device, but openaclnn::{operator.python_name} got {listed}"
+        )
+
+
+def _writing(kernel: Kernel) -> Callable[..., None]:
+    def writing(*arguments: Any, **places: Any) -> None:
+        several = tuple(places.values())
+        given = (*arguments, *kernel.defaults[len(arguments) :])
+        kernel.into(several if len(several) > 1 else several[0], *given)
+
+    return writing
+
+
+def _cast(kernel: Kernel, device: str) -> Callable[..., Any]:
+    """Under autocast losses are computed in FLOAT, as PyTorch's are."""
+    excluded = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, f"Autocast{device}"))
+    kind = device.lower()
+
+    def cast(*arguments: Any) -> Any:
+        floats = [
+            own.float()
+            if isinstance(own, torch.Tensor)
+            and own.device.type == kind
+            and own.dtype in (torch.float16, torch.bfloat16)
+            else own
+            for own in arguments
+        ]
+        with torch._C._ExcludeDispatchKeyGuard(excluded):
+            return kernel.op(*floats)
+
+    return cast
+
+
+def _batched(kernel: Kernel, full: Any) -> Callable[..., Any]:
+    """One call for each of a batch; elements that know nothing of each other need one call in all."""
+    alone = not _reduces(kernel.operator)
+
+    def batched(info: Any, in_dims: Any, *arguments: Any) -> Any:
+        dims = (*in_dims, *(None,) * (len(arguments) - len(in_dims)))
+        if alone:
+            size = info.batch_size
+            ranks = [own.dim() - (dim is not None) for own, dim in zip(arguments, dims, strict=True) if isinstance(own, torch.Tensor)]  # fmt: skip
+            moved = [
+                own
+                if not isinstance(own, torch.Tensor)
+                else own.expand(size, *own.shape)
+                if dim is None
+                else own.movedim(dim, 0)
+                for own, dim in zip(arguments, dims, strict=True)
+            ]
+            if len(set(ranks)) == 1:
+                return kernel.op(*moved), 0
+        results = []
+        for number in range(info.batch_size):
+            one = [
+                own if dim is None else own.select(dim, number)
+                for own, dim in zip(arguments, dims, strict=True)
+            ]
+            results.append(kernel.op(*one))
+        if kernel.operator.result_type is None:
+            return torch.stack(results), 0
+        several = tuple(torch.stack(own) for own in zip(*results, strict=True))
+        return several, (0,) * len(several)
+
+    return batched
+
+
+def _routed(kernel: Kernel) -> Callable[..., Any]:
+    """The plain call as PyTorch's compiler sees it: the same signature, and the operator of `torch.ops` inside."""
+    operator = kernel.operator
+    overload = getattr(torch.ops.openaclnn, operator.python_name)
+    name, given = operator.python_name, ", ".join(kernel.names)
+    scope: dict[str, Any] = {"_op": overload.default, "_type": operator.result_type}
+    lines = [f"def {operator.signature()}:"]
+    if operator.output.in_place:
+        lines += [f"    _op({given})", f"    return {kernel.names[0]}"]
+    else:
+        scope["_out"] = overload.out
+        if operator.result_type is None:
+            lines += ["    if out is not None:", f"        _out({given}, out=out)", "        return out"]  # fmt: skip
+            lines += [f"    return _op({given})"]
+        else:
+            fields = [p.field for p in operator.outputs]
+            places = ", ".join(f"{own}=out[{n}]" for n, own in enumerate(fields))
+            lines += ["    if out is not None:", f"        _out({given}, {places})", "        return _type(*out)"]  # fmt: skip
+            lines += [f"    return _type(*_op({given}))"]
+    exec("\n".join(lines), scope)
+    function: Callable[..., Any] = scope[name]
+    return function
+
+
+for _kernel in KERNELS.values():
+    define(_kernel)
+    # PyTorch's compiler reads this attribute of functions; `substitute_in_graph` would import the compiler.
+    _kernel.plain._torchdynamo_inline = _routed(_kernel)  # type: ignore[attr-defined]

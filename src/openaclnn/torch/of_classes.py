@@ -1,0 +1,185 @@
+"""The functional losses of class indices: negative log-likelihood and cross entropy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.nn import _reduction as legacy
+from torch.nn import functional as torch_functional
+from torch.overrides import handle_torch_function, has_torch_function_variadic
+
+from openaclnn.core.interface import REDUCTIONS
+from openaclnn.torch.direct import CrossEntropy, CrossEntropyOverLogits, Likelihood
+from openaclnn.torch.kernels import KERNELS, UnservedError
+from openaclnn.torch.roads import is_ours, is_tracked, needs_dispatcher
+
+__all__ = ["check_targets", "cross_entropy", "nll_loss"]
+
+_ROWS = KERNELS["nll_loss"], KERNELS["nll_loss_backward"]
+_PIXELS = KERNELS["nll_loss2d"], KERNELS["nll_loss2d_backward"]
+_LOGITS = KERNELS["cross_entropy_logits"]
+
+
+def nll_loss(
+    input: torch.Tensor,
+    target: torch.Tensor,
+    weight: torch.Tensor | None = None,
+    size_average: bool | None = None,
+    ignore_index: int = -100,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Any:
+    """`torch.nn.functional.nll_loss` by our kernels: (C,), (N, C) or (N, C, d1, ...)."""
+    if has_torch_function_variadic(input, target, weight):
+        return handle_torch_function(
+            nll_loss, (input, target, weight), input, target, weight, size_average, ignore_index, reduce, reduction
+        )  # fmt: skip
+    if size_average is not None or reduce is not None:
+        reduction = legacy.legacy_get_string(size_average, reduce)
+    own, indices, rank = input, target, input.dim()
+    if _fits(input, target, weight, reduction) and (weight is None or weight.dtype is input.dtype):
+        _see_targets(target, input.shape[1 if rank > 1 else 0], ignore_index)
+        if rank > 2 and rank != 4:
+            own = input.reshape(input.shape[0], input.shape[1], 1, -1)
+            indices = target.reshape(target.shape[0], 1, -1)
+        dispatched = needs_dispatcher()
+        factors = _ones(input, dispatched) if weight is None else weight
+        kernel, backward = _ROWS if rank < 3 else _PIXELS
+        options = reduction, ignore_index
+        try:
+            if dispatched:
+                loss = kernel.op(own, indices, factors, *options)[0]
+            elif is_tracked(input):
+                loss = Likelihood.apply(own, kernel, backward, indices, factors, options)
+            else:
+                loss = kernel.call(own, indices, factors, *options)[0]
+            return loss.reshape(target.shape) if reduction == "none" and own is not input else loss
+        except UnservedError:
+            pass
+    return torch_functional.nll_loss(
+        input, target, weight, ignore_index=ignore_index, reduction=reduction
+    )
+
+
+def cross_entropy(
+    input: torch.Tensor,
+    target: torch.Tensor,
+    weight: torch.Tensor | None = None,
+    size_average: bool | None = None,
+    ignore_index: int = -100,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+    *,
+    zloss_scale: float = 0.0,
+    inplace: bool = False,
+) -> Any:
+    """`torch.nn.functional.cross_entropy` by our kernels: (C,), (N, C) or (N, C, d1, ...).
+
+    Logits and two numbers a row are kept for backward. `zloss_scale` adds that many times the square of the log-sum-exp;
+    `inplace` lets the gradient be written into the logits' memory, whose values are gone then.
+    """
+    if has_torch_function_variadic(input, target, weight):
+        return handle_torch_function(
+            cross_entropy, (input, target, weight), input, target, weight, size_average, ignore_index, reduce,
+            reduction, label_smoothing, zloss_scale=zloss_scale, inplace=inplace,
+        )  # fmt: skip
+    if size_average is not None or reduce is not None:
+        reduction = legacy.legacy_get_string(size_average, reduce)
+    if inplace and input.is_leaf and is_tracked(input):
+        raise RuntimeError("inplace: a leaf that requires grad keeps its values, got one as input")
+    own, rows, rank = input, target, input.dim()
+    if 0.0 <= label_smoothing <= 1.0 and _fits(input, target, weight, reduction):
+        _see_targets(target, input.shape[1 if rank > 1 else 0], ignore_index)
+        if rank == 1:
+            own, rows = input.unsqueeze(0), target.unsqueeze(0)
+        elif rank > 2:
+            own, rows = input.movedim(1, -1).reshape(-1, input.shape[1]), target.reshape(-1)
+        factors = weight if weight is None or weight.dtype is torch.float32 else weight.float()
+        if rows.dtype is torch.uint8:
+            rows = rows.long()
+        options = reduction, ignore_index, label_smoothing, zloss_scale
+        try:
+            if needs_dispatcher():
+                loss = _LOGITS.op(own, rows, factors, *options)[0]
+            elif is_tracked(input):
+                formula = CrossEntropyOverLogits if inplace else CrossEntropy
+                loss = formula.apply(own, rows, factors, options)
+            else:
+                loss = _LOGITS.call(own, rows, factors, *options)[0]
+            return loss.reshape(target.shape) if reduction == "none" and own is not input else loss
+        except UnservedError:
+            pass
+    if zloss_scale:
+        raise RuntimeError(
+            "zloss_scale: the z-loss is for floating logits and class indices on the CPU or CUDA, "
+            f"got {input.dtype} {tuple(input.shape)} and {target.dtype} {tuple(target.shape)} on {input.device}"
+        )
+    return torch_functional.cross_entropy(
+        input, target, weight, ignore_index=ignore_index, reduction=reduction,
+        label_smoothing=label_smoothing,
+    )  # fmt: skip
+
+
+_INDICES = frozenset((torch.int64, torch.uint8))
+
+
+def _fits(input: Any, target: Any, weight: Any, reduction: str) -> bool:
+    """Whether the kernels take these shapes and dtypes; PyTorch has the others, or words for them."""
+    shape = input.shape
+    rank = len(shape)
+    if not (is_ours(input) and target.dtype in _INDICES and target.device == input.device):
+        return False
+    if rank == 2:
+        fits = target.dim() == 1 and target.shape[0] == shape[0] and shape[1] > 0
+    elif rank > 2:
+        fits = target.shape == shape[:1] + shape[2:] and input.numel() > 0
+    else:
+        fits = rank == 1 and target.dim() == 0 and shape[0] > 0
+    if weight is not None and fits:
+        fits = weight.shape == (shape[1 if rank > 1 else 0],) and weight.device == input.device
+    return fits and reduction in REDUCTIONS
+
+
+_checked = False
+
+
+def check_targets(check: bool) -> None:
+    """Whether class indices on CUDA are compared with the number of classes, which waits for the device.
+
+    On the CPU they always are; on CUDA one out of range counts for nothing otherwise.
+    """
+    global _checked
+    _checked = check
+
+
+def _see_targets(target: Any, classes: int, ignored: int) -> None:
+    if _checked and target.is_cuda and not torch.compiler.is_compiling():
+        stray = target[((target < 0) | (target >= classes)) & (target != ignored)]
+        if stray.numel():
+            raise IndexError(f"Target {stray.flatten()[0].item()} is out of bounds.")
+
+
+_FEW = 64
+_kept: dict[Any, torch.Tensor] = {}
+
+
+def _ones(input: torch.Tensor, fresh: bool) -> torch.Tensor:
+    """A weight for each class that changes nothing; one for all calls with as many classes, unless it must be fresh."""
+    classes = input.shape[1 if input.dim() > 1 else 0]
+    if fresh or not (input.is_cpu or input.is_cuda):
+        return torch.ones(classes, dtype=input.dtype, device=input.device)
+    key = classes, input.dtype, input.device
+    found = _kept.get(key)
+    if found is None:
+        with torch.inference_mode(False):
+            found = torch.ones(classes, dtype=input.dtype, device=input.device)
+        if input.is_cuda:
+            if torch.cuda.is_current_stream_capturing():
+                return found  # the graph's memory is its own
+            torch.cuda.current_stream(input.device).synchronize()  # other streams will read it
+        if len(_kept) >= _FEW:
+            _kept.clear()
+        _kept[key] = found
+    return found

@@ -1,0 +1,111 @@
+"""What a declaration is in PyTorch's words: the order of its arguments, its schema, and what it makes of shapes alone."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from openaclnn.core.call import AUTO, Call
+from openaclnn.core.declare import Operator
+from openaclnn.core.dtypes import DOUBLE, FLOAT, DType, dtype_of_torch
+from openaclnn.core.interface import REQUIRED, Kind, Parameter
+from openaclnn.core.products import current_product
+from openaclnn.core.tensor import Scalar, Tensor
+
+__all__ = ["arguments_of", "double_among", "made_by", "out_schema", "schema", "torch_dtype"]
+
+_TYPES = {
+    Kind.SCALAR: "float", Kind.FLOAT: "float", Kind.DOUBLE: "float", Kind.INT64: "int", Kind.BOOL: "bool",
+    Kind.CSTRING: "str",
+}  # fmt: skip
+
+
+@functools.cache
+def arguments_of(operator: Operator) -> tuple[Parameter, ...]:
+    """The plain call's parameters in its order, without `out`."""
+    return tuple(
+        p
+        for group in operator.plain_parameters
+        for p in group
+        if p.kind is not Kind.OUTPUT or p.in_place
+    )
+
+
+def schema(operator: Operator) -> str:
+    """`name(arguments) -> results`; what works in place gives nothing back, as graphs of PyTorch want it."""
+    declared = ", ".join(map(_argument, arguments_of(operator)))
+    results = "" if operator.output.in_place else ", ".join("Tensor" for _ in operator.outputs)
+    return f"{operator.python_name}({declared}) -> ({results})"
+
+
+def out_schema(operator: Operator) -> str:
+    """The same with places for the results, by their names."""
+    places = (f"Tensor({chr(97 + n)}!) {p.field}" for n, p in enumerate(operator.outputs))
+    if operator.result_type is None:
+        places = (f"Tensor(a!) {operator.output.python_name}" for _ in (0,))
+    declared = ", ".join([*map(_argument, arguments_of(operator)), "*", *places])
+    return f"{operator.python_name}.out({declared}) -> ()"
+
+
+def _argument(parameter: Parameter) -> str:
+    # PyTorch warns of arguments called self; its functions call that one input.
+    name = "input" if parameter.python_name == "self" else parameter.python_name
+    default = parameter.default
+    if parameter.in_place:
+        return f"Tensor(a!) {name}"
+    if parameter.is_tensor:
+        return f"Tensor {name}" if default is REQUIRED else f"Tensor? {name}=None"
+    kind = "str" if parameter.choices else _TYPES[parameter.kind]
+    if default is REQUIRED:
+        return f"{kind} {name}"
+    return f'{kind} {name}="{default}"' if kind == "str" else f"{kind} {name}={default}"
+
+
+@functools.cache
+def torch_dtype(dtype: DType) -> torch.dtype:
+    found: torch.dtype = getattr(torch, dtype.torch_name)
+    return found
+
+
+def double_among(arguments: Sequence[Any]) -> bool:
+    """Whether a tensor is float64: the interface has no such sums, PyTorch's own checks of gradients need them."""
+    return any(isinstance(a, torch.Tensor) and a.dtype == torch.float64 for a in arguments)
+
+
+def made_by(
+    operator: Operator, arguments: Sequence[Any]
+) -> list[tuple[tuple[int, ...], torch.dtype]]:
+    """Shape and dtype of each result, after the operator's own checks; sizes may be symbols.
+
+    For the checks float64 is FLOAT, and DOUBLE again in the results.
+    """
+    values: dict[str, Any] = {p.name: AUTO for p in operator.outputs}
+    wide = double_among(arguments)
+    for parameter, value in zip(arguments_of(operator), arguments, strict=True):
+        values[parameter.name] = _bound(parameter, value)
+    call = Call(operator, {p.name: values[p.name] for p in operator.parameters}, current_product())
+    error = operator.first_violation(call)
+    if error is not None:
+        raise error
+    return [
+        (shape, torch_dtype(DOUBLE if wide and dtype is FLOAT else dtype))
+        for shape, dtype in operator.results(call)
+    ]
+
+
+def _bound(parameter: Parameter, value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        dtype = dtype_of_torch(value.dtype)
+        if dtype is None:
+            raise TypeError(f"{parameter.python_name}: no operator takes {value.dtype}")
+        return Tensor(tuple(value.shape), FLOAT if dtype is DOUBLE else dtype)
+    if value is None:
+        return AUTO if parameter.computed else None
+    if parameter.kind is Kind.SCALAR:
+        return Scalar.of(value)
+    if parameter.kind is Kind.INT64 and value in parameter.choices:
+        return parameter.choices.index(value)
+    return value

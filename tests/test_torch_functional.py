@@ -1,0 +1,283 @@
+"""`openaclnn.torch.functional` and `.nn` beside PyTorch's own: values, gradients, errors, precision and memory."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as theirs
+
+from openaclnn.torch import check_targets, functional, needed, nn
+
+FLOATS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
+REDUCTIONS = ("none", "mean", "sum")
+by_dtype = pytest.mark.parametrize("dtype", FLOATS, ids=str)
+by_reduction = pytest.mark.parametrize("reduction", REDUCTIONS)
+SHAPES = ((5,), (4, 5), (2, 5, 3), (2, 5, 3, 4), (2, 5, 2, 3, 2), (1, 5, 2, 1, 3, 2))
+
+
+def both(function: Any, *tensors: Any) -> list[Any]:
+    """The value and the gradients of what floats."""
+    own = [t.detach().clone().requires_grad_(t.is_floating_point()) for t in tensors]
+    value = function(*own)
+    weights = torch.linspace(0.5, 1.5, value.numel(), dtype=value.dtype).reshape(value.shape)
+    return [value, *torch.autograd.grad(value, [t for t in own if t.requires_grad], weights)]
+
+
+def no_worse(
+    name: str, arguments: tuple[Any, ...], tensors: tuple[Any, ...], **options: Any
+) -> None:
+    """Against float64, ours is as near as PyTorch's own, but for one rounding of a result's largest number."""
+
+    def run(module: Any, cast: Any) -> list[Any]:
+        function = getattr(module, name)
+        given = [cast(t) if t.is_floating_point() else t for t in tensors]
+        rest = [cast(a) if isinstance(a, torch.Tensor) and a.is_floating_point() else a for a in arguments]  # fmt: skip
+        floating = [t for t in given if t.is_floating_point()]
+        fixed = [t for t in given if not t.is_floating_point()]
+        return both(lambda *own: function(*own, *fixed, *rest, **options), *floating)
+
+    same = lambda t: t  # noqa: E731
+    ours, other, exact = run(functional, same), run(theirs, same), run(theirs, torch.Tensor.double)
+    for mine, its, known in zip(ours, other, exact, strict=True):
+        assert (mine.dtype, mine.shape) == (its.dtype, its.shape)
+        if mine.dtype is torch.float64:  # nobody is more exact
+            torch.testing.assert_close(mine, its)
+            continue
+        apart, allowed = ((v.double() - known).abs() for v in (mine, its))
+        largest = known.abs().max(dim=-1, keepdim=True).values if known.dim() else known.abs()
+        unit = torch.finfo(mine.dtype).eps * largest
+        assert (apart <= allowed.max() + unit + torch.finfo(mine.dtype).tiny).all(), name
+
+
+@by_dtype
+def test_elu(dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(7, 9).to(dtype) * 3
+    no_worse("elu", (1.3,), (x,))
+    for alpha in (1.0, 0.5):
+        ours, other = (
+            both(lambda x, m=m, a=alpha: m.elu(x * 1, a, True), x) for m in (functional, theirs)
+        )
+        for mine, its in zip(ours, other, strict=True):
+            torch.testing.assert_close(mine, its)
+    own = x.clone()
+    assert functional.elu(own, inplace=True) is own
+    torch.testing.assert_close(own, theirs.elu(x))
+
+
+@by_dtype
+@by_reduction
+def test_pairs(dtype: torch.dtype, reduction: str) -> None:
+    torch.manual_seed(0)
+    x, y = torch.randn(7, 9).to(dtype), torch.randn(7, 9).to(dtype)
+    no_worse("l1_loss", (), (x, y), reduction=reduction)
+    for beta in (1.0, 0.3, 0.0):
+        no_worse("smooth_l1_loss", (), (x, y), reduction=reduction, beta=beta)
+
+
+@by_dtype
+@by_reduction
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_classes(shape: tuple[int, ...], dtype: torch.dtype, reduction: str) -> None:
+    torch.manual_seed(0)
+    x, weight = torch.randn(shape).to(dtype), (torch.rand(5) + 0.1).to(dtype)
+    positions = shape[:1] + shape[2:] if len(shape) > 1 else ()
+    target = torch.randint(0, 5, positions)
+    if target.dim():
+        target.view(-1)[0] = 2
+        target = torch.where(torch.arange(target.numel()).reshape(positions) % 3 == 1, -7, target)
+    for own in (None, weight):
+        no_worse("nll_loss", (own,), (x, target), reduction=reduction, ignore_index=-7)
+        for smoothing in (0.0, 0.2):
+            no_worse(
+                "cross_entropy", (own,), (x, target), reduction=reduction, ignore_index=-7, label_smoothing=smoothing
+            )  # fmt: skip
+
+
+def test_broadcasting_warns_as_pytorch_does() -> None:
+    x, y = torch.randn(3, 4), torch.randn(4)
+    for name in ("l1_loss", "smooth_l1_loss"):
+        found = []
+        for module in (functional, theirs):
+            with pytest.warns(UserWarning, match="different to the input size"):
+                found.append(both(getattr(module, name), x, y))
+        for mine, its in zip(*found, strict=True):
+            torch.testing.assert_close(mine, its)
+
+
+def test_the_z_loss_is_its_formula() -> None:
+    x = torch.randn(6, 5, dtype=torch.float64, requires_grad=True)
+    target = torch.tensor([0, 1, -100, 3, 4, 2])
+    counted = target != -100
+    for reduction, divisor in (("none", 1), ("sum", 1), ("mean", 5)):
+        own = functional.cross_entropy(x, target, reduction=reduction, zloss_scale=0.3)
+        squares = 0.3 * torch.logsumexp(x, 1) ** 2 * counted
+        known = theirs.cross_entropy(x, target, reduction=reduction)
+        known = known + (squares if reduction == "none" else squares.sum() / divisor)
+        torch.testing.assert_close(own, known)
+        torch.testing.assert_close(
+            *(torch.autograd.grad(v.sum(), x, retain_graph=True)[0] for v in (own, known))
+        )
+    with pytest.raises(RuntimeError, match="z-loss is for floating logits and class indices"):
+        functional.cross_entropy(x, torch.softmax(x, 1), zloss_scale=0.1)
+
+
+def test_class_probabilities_are_pytorchs_business() -> None:
+    x, share = torch.randn(4, 5), torch.softmax(torch.randn(4, 5), 1)
+    torch.testing.assert_close(functional.cross_entropy(x, share), theirs.cross_entropy(x, share))
+
+
+@pytest.mark.parametrize("scale", [16, 40, 80])
+def test_confident_predictions_keep_their_digits(scale: int) -> None:
+    x = torch.tensor([[float(scale), 0.0, -1.0]], requires_grad=True)
+    target = torch.tensor([0])
+    value = functional.cross_entropy(x, target)
+    (gradient,) = torch.autograd.grad(value, x)
+    exact = x.detach().double().requires_grad_()
+    # Of float64 too only this form tells the probability from 1.
+    known = torch.log1p(torch.exp(exact[0, 1:] - exact[0, 0]).sum())
+    (slope,) = torch.autograd.grad(known, exact)
+    torch.testing.assert_close(value.double(), known, rtol=1e-6, atol=0)
+    torch.testing.assert_close(gradient.double(), slope, rtol=2e-6, atol=0)
+
+
+def test_memory_is_the_gradient_and_little_more() -> None:
+    rows, classes = 256, 4096
+    logits = torch.randn(rows, classes).requires_grad_()
+    target = torch.randint(0, classes, (rows,))
+    kept: list[int] = []
+
+    def pack(tensor: Any) -> Any:
+        if tensor.data_ptr() not in (logits.data_ptr(), target.data_ptr()):
+            kept.append(tensor.nbytes)
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
+        loss = functional.cross_entropy(logits, target)
+    sides = sum(side.nbytes for side in loss.grad_fn.sides)
+    assert sum(kept) == 0
+    assert sides == 2 * 4 * rows
+    with torch.profiler.profile(profile_memory=True) as profile:
+        loss.backward()
+    made = sum(max(event.self_cpu_memory_usage, 0) for event in profile.events())
+    assert logits.nbytes <= made <= logits.nbytes + 64 * rows
+    assert logits.grad is not None
+
+
+def test_the_gradient_over_the_logits() -> None:
+    x, target = torch.randn(6, 5, requires_grad=True), torch.tensor([0, 1, -100, 3, 4, 2])
+    (known,) = torch.autograd.grad(functional.cross_entropy(x * 2, target), x)
+    logits = x * 2
+    place = logits.data_ptr()
+    loss = nn.CrossEntropyLoss(inplace=True)(logits, target)
+    (given,) = torch.autograd.grad(loss, logits, retain_graph=True)
+    assert given.data_ptr() == place
+    assert torch.equal(given * 2, known)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        torch.autograd.grad(loss, logits)
+    with pytest.raises(RuntimeError, match="a leaf that requires grad"):
+        functional.cross_entropy(x, target, inplace=True)
+
+
+def test_modules_are_pytorchs() -> None:
+    x, target = torch.randn(4, 5), torch.tensor([0, 1, 2, 3])
+    images, pixels = torch.randn(2, 5, 3, 3), torch.randint(0, 5, (2, 3, 3))
+    weight = torch.rand(5)
+    for name, made, given in (
+        ("ELU", {"alpha": 0.5}, (x,)),
+        ("L1Loss", {"reduction": "sum"}, (x, x + 1)),
+        ("SmoothL1Loss", {"beta": 0.5}, (x, x + 1)),
+        ("NLLLoss", {"weight": weight, "ignore_index": 1}, (x, target)),
+        ("NLLLoss", {"weight": weight}, (images, pixels)),
+        ("CrossEntropyLoss", {"weight": weight, "label_smoothing": 0.1}, (x, target)),
+        ("CrossEntropyLoss", {"reduction": "none"}, (images, pixels)),
+    ):
+        ours, other = getattr(nn, name)(**made), getattr(torch.nn, name)(**made)
+        assert isinstance(ours, type(other))
+        assert repr(ours) == repr(other)
+        assert ours.state_dict().keys() == other.state_dict().keys()
+        torch.testing.assert_close(ours(*given), other(*given))
+        compiled = torch.compile(ours, fullgraph=True, backend="aot_eager")
+        assert torch.equal(compiled(*given), ours(*given))
+    torch.testing.assert_close(nn.NLLLoss2d()(images, pixels), theirs.nll_loss(images, pixels))
+
+
+X, TARGET = torch.randn(4, 5), torch.tensor([0, 1, 2, 3])
+WRONG: dict[str, tuple[str, tuple[Any, ...], dict[str, Any]]] = {
+    "batches": ("cross_entropy", (X, TARGET[:3]), {}),
+    "batches of likelihoods": ("nll_loss", (X, TARGET[:3]), {}),
+    "pixels": ("nll_loss", (X.reshape(1, 5, 4), TARGET[None, :3]), {}),
+    "no dimensions": ("nll_loss", (X[0, 0], TARGET[0]), {}),
+    "weights": ("cross_entropy", (X, TARGET, torch.ones(4)), {}),
+    "smoothing": ("cross_entropy", (X, TARGET), {"label_smoothing": 1.5}),
+    "reduction": ("l1_loss", (X, X), {"reduction": "average"}),
+    "shapes": ("l1_loss", (X, X[:, :3]), {}),
+    "beta": ("smooth_l1_loss", (X, X), {"beta": -1.0}),
+    "out of range": ("nll_loss", (X, TARGET + 2), {}),
+    "out of range, logits": ("cross_entropy", (X, TARGET + 2), {}),
+    "negative": ("cross_entropy", (X, TARGET - 1), {}),
+    "devices": ("l1_loss", (X, X.to("meta")), {}),
+    "integers": ("elu", (TARGET,), {}),
+    "floating targets": ("nll_loss", (X, X[:, 0]), {}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG)
+@pytest.mark.filterwarnings("ignore:Using a target size")
+def test_wrong_use_raises_what_pytorch_raises(name: str) -> None:
+    function, arguments, options = WRONG[name]
+    with pytest.raises(Exception) as known:  # noqa: PT011
+        getattr(theirs, function)(*arguments, **options)
+    with pytest.raises(type(known.value)) as caught:
+        getattr(functional, function)(*arguments, **options)
+    assert type(caught.value) is type(known.value)
+
+
+def test_transforms_and_autocast() -> None:
+    x, target = torch.randn(3, 4, 5), torch.tensor([0, 1, 2, 3])
+    loss = lambda x: functional.cross_entropy(functional.elu(x), target)  # noqa: E731
+    known = lambda x: theirs.cross_entropy(theirs.elu(x), target)  # noqa: E731
+    mine, its = (torch.vmap(torch.func.grad(own))(x) for own in (loss, known))
+    torch.testing.assert_close(mine, its)
+    half = x[0].bfloat16()
+    with torch.autocast("cpu"):
+        for module in (functional, theirs):
+            assert module.cross_entropy(half, target).dtype is torch.float32
+            assert module.l1_loss(half, half).dtype is torch.float32
+            assert module.nll_loss(half, target).dtype is torch.float32
+            assert module.elu(half).dtype is torch.bfloat16
+    graph = torch.fx.symbolic_trace(lambda x: functional.elu(x) + 1)
+    assert torch.equal(graph(x), functional.elu(x) + 1)
+
+
+def test_targets_are_looked_at_on_cuda_only_when_asked() -> None:
+    check_targets(True)  # changes nothing here: on the CPU they always are
+    try:
+        with pytest.raises(IndexError, match="Target 9 is out of bounds"):
+            functional.cross_entropy(X, TARGET + 9)
+    finally:
+        check_targets(False)
+
+
+def test_versions_that_will_not_do() -> None:
+    needed.check("2.11.0+cu128")
+    needed.check("3.0.0a0")
+    with pytest.raises(ImportError, match=r"needs PyTorch 2\.11 or newer .*, and found 2\.9\.1"):
+        needed.check("2.9.1")
+    with pytest.raises(ImportError, match="and there is none"):
+        needed.check(None)
+
+
+def test_without_pytorch_it_says_so() -> None:
+    program = (
+        "import sys; sys.modules['torch'] = None\n"
+        "import openaclnn\n"
+        "try: import openaclnn.torch\n"
+        "except ImportError as error: print(error)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)  # fmt: skip
+    assert done.stdout.startswith("openaclnn.torch needs PyTorch 2.11 or newer")

@@ -1,0 +1,267 @@
+"""`torch.ops.openaclnn`: every operator of the registry as one of PyTorch's, by PyTorch's own checks of operators."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.fx.experimental.proxy_tensor import make_fx
+
+import openaclnn
+import openaclnn.torch
+from conftest import OPERATORS
+from openaclnn.core.interface import Kind
+from openaclnn.torch.gradients import FORMULAS
+from openaclnn.torch.kernels import KERNELS, Kernel
+from openaclnn.torch.schema import schema
+
+OPS = torch.ops.openaclnn
+by_kernel = pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        warnings.simplefilter("ignore", FutureWarning)
+        yield
+
+
+def tensor(value: Any) -> Any:
+    return torch.from_numpy(value.copy()) if isinstance(value, np.ndarray) else value
+
+
+def arguments_of(kernel: Kernel, number: int = 0) -> list[Any]:
+    """A sample's, in the schema's order."""
+    given = kernel.operator.samples[number].arrays()
+    return [tensor(given.get(p.python_name, p.default)) for p in kernel.parameters]
+
+
+def several(result: Any) -> tuple[Any, ...]:
+    return tuple(result) if isinstance(result, (tuple, list)) else (result,)
+
+
+def test_every_operator_is_there() -> None:
+    for operator in OPERATORS:
+        packet = getattr(OPS, operator.python_name)
+        arguments = [own.name for own in packet.default._schema.arguments]
+        assert arguments == [
+            "input" if p.python_name == "self" else p.python_name for p in KERNELS[operator.python_name].parameters
+        ]  # fmt: skip
+        if not operator.output.in_place:
+            assert len(packet.default._schema.returns) == len(operator.outputs)
+            assert all(
+                own.is_write for own in (a.alias_info for a in packet.out._schema.arguments) if own
+            )
+    assert schema(KERNELS["nll_loss"].operator) == (
+        'nll_loss(Tensor input, Tensor target, Tensor weight, str reduction="mean", int ignore_index=-100) -> (Tensor, Tensor)'
+    )  # fmt: skip
+
+
+@by_kernel
+def test_samples_are_those_of_the_plain_call(kernel: Kernel) -> None:
+    for number, sample in enumerate(kernel.operator.samples):
+        given = {name: tensor(value) for name, value in sample.arrays().items()}
+        arguments = arguments_of(kernel, number)
+        expected = kernel.plain(**given)
+        for _ in range(3):  # the whole way, and what is kept of it
+            got = kernel.op(*arguments_of(kernel, number)) if kernel.operator.output.in_place else kernel.op(*arguments)  # fmt: skip
+            if kernel.operator.output.in_place:
+                continue
+            for own, known in zip(several(got), several(expected), strict=True):
+                assert known is None or torch.equal(own, known)
+
+
+@by_kernel
+def test_pytorch_finds_nothing_wrong(kernel: Kernel) -> None:
+    arguments = arguments_of(kernel)
+    tracked = arguments_of(kernel)
+    if kernel.operator.python_name in FORMULAS:
+        for name, own in zip(kernel.names, tracked, strict=True):
+            if isinstance(own, torch.Tensor) and own.is_floating_point():
+                own.requires_grad_(name not in ("weight", "top", "rest", "total_weight"))
+    torch.library.opcheck(kernel.op, tuple(tracked))
+    if not kernel.operator.output.in_place:
+        made = several(kernel.op(*arguments))
+        out = getattr(OPS, kernel.operator.python_name).out
+        places = [own.name for own in out._schema.arguments if own.kwarg_only]
+        given = {name: torch.full_like(own, 7.0) for name, own in zip(places, made, strict=True)}
+        out(*arguments, **given)
+        for own, known, written in zip(given.values(), made, kernel.operator.outputs, strict=True):
+            assert torch.equal(own, known) or written.field in ("zloss", "lse_for_zloss")
+        torch.library.opcheck(out, tuple(arguments), given, test_utils=("test_schema", "test_faketensor"))  # fmt: skip
+
+
+ROWS = torch.tensor([0, 1, -100, 3])
+PIXELS = torch.tensor([[[0, 1], [-100, 3]]])
+WEIGHT = torch.tensor([0.5, 1.0, 2.0, 0.25, 1.5], dtype=torch.float64)
+Loss = Any
+DOUBLE: dict[str, tuple[Loss, tuple[int, ...], int]] = {
+    "elu": (lambda x: OPS.elu(x, 1.5, 2.0, 0.5), (4, 5), 1),
+    "elu_backward": (lambda g, x: OPS.elu_backward(g, x, 1.5, 2.0, 0.5), (4, 5), 2),
+    "elu_backward of results": (lambda g, x: OPS.elu_backward(g, x, 1.5, 2.0, 0.5, True), (4, 5), 2),
+    "l1_loss": (lambda x, y: OPS.l1_loss(x, y), (4, 5), 2),
+    "l1_loss none": (lambda x, y: OPS.l1_loss(x, y, "none"), (4, 5), 2),
+    "l1_loss broadcast": (lambda x, y: OPS.l1_loss(x, y[:1]), (4, 5), 2),
+    "smooth_l1_loss": (lambda x, y: OPS.smooth_l1_loss(x, y, "mean", 0.5), (4, 5), 2),
+    "smooth_l1_loss none": (lambda x, y: OPS.smooth_l1_loss(x, y, "none", 2.0), (4, 5), 2),
+    "nll_loss": (lambda x: OPS.nll_loss(x, ROWS, WEIGHT)[0], (4, 5), 1),
+    "nll_loss none": (lambda x: OPS.nll_loss(x, ROWS, WEIGHT, "none")[0], (4, 5), 1),
+    "nll_loss2d": (lambda x: OPS.nll_loss2d(x, PIXELS, WEIGHT, "sum")[0], (1, 5, 2, 2), 1),
+    "cross_entropy_logits": (
+        lambda x: OPS.cross_entropy_logits(x, ROWS, WEIGHT.float(), "mean", -100, 0.1, 0.3)[0], (4, 5), 1
+    ),
+    "cross_entropy_logits none": (
+        lambda x: OPS.cross_entropy_logits(x, ROWS, None, "none", -100, 0.0, 0.3)[0], (4, 5), 1
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DOUBLE)
+def test_derivatives_are_right_twice_in_float64(name: str) -> None:
+    function, shape, count = DOUBLE[name]
+    torch.manual_seed(1)
+    given = [torch.randn(shape, dtype=torch.float64, requires_grad=True) for _ in range(count)]
+    if "results" in name:
+        given[1] = (torch.rand(shape, dtype=torch.float64) * 3 - 2).requires_grad_()
+    assert torch.autograd.gradcheck(function, given)
+    assert torch.autograd.gradgradcheck(function, given)
+
+
+def test_cross_entropy_by_log_probabilities_is_derived_once() -> None:
+    x = torch.randn(4, 5, dtype=torch.float64, requires_grad=True)
+    for returned in (False, True):
+        function = lambda x, r=returned: OPS.cross_entropy_loss(x, ROWS, None, "mean", -100, 0.1, 0.3, r)[0]  # noqa: E731  # fmt: skip
+        assert torch.autograd.gradcheck(function, (x,))
+    (gradient,) = torch.autograd.grad(OPS.cross_entropy_loss(x, ROWS)[0], x, create_graph=True)
+    with pytest.raises(RuntimeError, match="this gradient has no derivative"):
+        gradient.sum().backward()
+
+
+def test_what_has_no_derivative_says_so() -> None:
+    x = torch.randn(3, requires_grad=True)
+    with pytest.raises(RuntimeError, match="inplace_elu has no derivative"):
+        OPS.inplace_elu(x)
+    with pytest.raises(RuntimeError, match=r"out=\.\.\. have no derivative"):
+        OPS.elu.out(x, out=torch.empty(3))
+
+
+def loss(x: Any) -> Any:
+    y = OPS.elu(x)
+    return OPS.nll_loss(y, ROWS, WEIGHT.to(x.dtype))[0] + OPS.smooth_l1_loss(x, torch.zeros_like(x))
+
+
+def test_compiled_whole() -> None:
+    x = torch.randn(4, 5, requires_grad=True)
+    made = torch.compile(loss, fullgraph=True, backend="aot_eager")
+    for value, known in zip(
+        (made(x), *torch.autograd.grad(made(x), x)), (loss(x), *torch.autograd.grad(loss(x), x)), strict=True
+    ):  # fmt: skip
+        assert torch.equal(value, known)
+
+
+def test_compiled_for_any_size() -> None:
+    seen = []
+
+    def backend(graph: Any, inputs: Any) -> Any:
+        seen.append(graph)
+        return graph.forward
+
+    made = torch.compile(
+        lambda x, y: OPS.l1_loss(x, y) * 2, fullgraph=True, backend=backend, dynamic=True
+    )
+    for rows in (2, 5, 9):
+        x = torch.randn(rows, 3)
+        assert torch.equal(made(x, x + 1), OPS.l1_loss(x, x + 1) * 2)
+    assert len(seen) == 1
+
+
+def plain_fresh(x: Any) -> Any:
+    return openaclnn.elu(x, alpha=2.0) + 1
+
+
+def plain_given(x: Any) -> Any:
+    out = torch.empty_like(x)
+    openaclnn.elu(x, out=out)
+    return out + 1
+
+
+def plain_several(x: Any) -> Any:
+    found = openaclnn.nll_loss(x, ROWS, WEIGHT.to(x.dtype))
+    return found.out + found.total_weight
+
+
+def plain_in_place(x: Any) -> Any:
+    own = x.clone()
+    return openaclnn.inplace_elu(own) + own
+
+
+@pytest.mark.parametrize("function", [plain_fresh, plain_given, plain_several, plain_in_place])
+def test_a_plain_call_does_not_break_the_graph(function: Any) -> None:
+    x = torch.randn(4, 5)
+    made = torch.compile(function, fullgraph=True, backend="aot_eager")
+    assert torch.equal(made(x), function(x))
+
+
+class Module(torch.nn.Module):
+    def forward(self, x: Any, target: Any) -> Any:
+        return OPS.nll_loss(OPS.elu(x), target, WEIGHT.float())[0]
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_exported_for_any_size(strict: bool) -> None:
+    rows = torch.export.Dim("rows", min=2, max=100)
+    given = (torch.randn(4, 5), ROWS)
+    program = torch.export.export(
+        Module(), given, dynamic_shapes={"x": {0: rows}, "target": {0: rows}}, strict=strict
+    )
+    other = (torch.randn(7, 5), torch.zeros(7, dtype=torch.int64))
+    for arguments in (given, other):
+        assert torch.equal(program.module()(*arguments), Module()(*arguments))
+    called = [str(node.target) for node in program.graph.nodes]
+    assert "openaclnn.nll_loss.default" in called
+
+
+def test_recorded_and_transformed() -> None:
+    x = torch.randn(3, 4, 5)
+    graph = make_fx(loss)(x[0])
+    assert torch.equal(graph(x[1]), loss(x[1]))
+    graph = make_fx(OPS.l1_loss.default, tracing_mode="symbolic")(x[0], x[1])
+    assert torch.equal(graph(x, x + 1), OPS.l1_loss(x, x + 1))
+    assert torch.equal(torch.func.functionalize(loss)(x[0]), loss(x[0]))
+    traced = torch.func.grad(loss)
+    each = torch.stack([traced(own) for own in x])
+    own = x[0].clone().requires_grad_()
+    assert torch.equal(each[0], torch.autograd.grad(loss(own), own)[0])
+    assert torch.equal(torch.vmap(loss)(x), torch.stack([loss(own) for own in x]))
+    assert torch.equal(torch.vmap(OPS.elu, in_dims=1, out_dims=1)(x), OPS.elu(x))
+    assert torch.equal(torch.vmap(traced)(x), each)
+    twice = torch.func.jacrev(torch.func.jacrev(lambda x: OPS.smooth_l1_loss(x, 2 * x)))
+    assert torch.equal(twice(torch.full((2,), 0.5)), torch.eye(2) / 2)
+    assert OPS.elu(torch._neg_view(x)).equal(OPS.elu(-x))
+    assert OPS.elu(x.to("meta")).shape == x.shape
+
+
+def test_losses_are_computed_in_float_under_autocast() -> None:
+    x, half = torch.randn(4, 5), torch.bfloat16
+    with torch.autocast("cpu"):
+        assert OPS.l1_loss(x.to(half), x.to(half)).dtype is torch.float32
+        assert OPS.nll_loss(x.to(half), ROWS, WEIGHT.to(half))[0].dtype is torch.float32
+        assert OPS.cross_entropy_logits(x.to(half), ROWS)[0].dtype is torch.float32
+        assert OPS.elu(x.to(half)).dtype is half
+
+
+def test_refusals_are_pytorchs_exceptions() -> None:
+    x = torch.randn(4, 5)
+    for own in (x, x.double()):
+        with pytest.raises(IndexError, match="Target 5 is out of bounds"):
+            OPS.nll_loss(own, torch.tensor([0, 5, 1, 1]), WEIGHT.to(own.dtype))
+        with pytest.raises(RuntimeError, match="broadcasts with"):
+            OPS.l1_loss(own, own[:, :3])
+    with pytest.raises(RuntimeError, match="same device"):
+        OPS.l1_loss(x.to("meta"), x)
+    assert all(p.kind is not Kind.OUTPUT or p.in_place for own in KERNELS.values() for p in own.parameters)  # fmt: skip

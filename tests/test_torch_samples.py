@@ -1,0 +1,110 @@
+"""PyTorch's own samples of its operators (sample, reference, error and non-contiguous inputs) under our kernels."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as theirs
+
+from openaclnn.torch import functional, served, use
+
+pytest.importorskip("expecttest")
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    from torch.testing._internal.common_methods_invocations import op_db
+
+NAMES = ("elu", "selu", "celu", "l1_loss", "smooth_l1_loss", "nll_loss", "cross_entropy")
+OPINFOS = {own.name.rpartition(".")[2]: own for own in op_db if own.name in {f"nn.functional.{n}" for n in NAMES}}  # fmt: skip
+DTYPES = (torch.float32, torch.bfloat16, torch.float64)
+MOST = 30  # of a kind, operator and dtype
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::UserWarning"),
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+]
+
+
+def samples(name: str, dtype: torch.dtype) -> Iterator[Any]:
+    info = OPINFOS[name]
+    tracked = {"device": "cpu", "dtype": dtype, "requires_grad": True}
+    for number, own in enumerate(info.sample_inputs(**tracked)):
+        if number >= MOST:
+            break
+        yield own
+        yield own.noncontiguous()
+    for number, own in enumerate(info.reference_inputs(**tracked)):
+        if number >= MOST:
+            break
+        yield own
+
+
+def value_and_gradients(function: Any, sample: Any) -> list[Any]:
+    value = function(sample.input, *sample.args, **sample.kwargs)
+    tensors = [sample.input, *sample.args]
+    tracked = [t for t in tensors if isinstance(t, torch.Tensor) and t.requires_grad]
+    if not value.requires_grad:
+        return [value]
+    gradients = torch.autograd.grad(value, tracked, torch.ones_like(value), allow_unused=True)
+    if len(tracked) == 1 and value.shape == tracked[0].shape and gradients[0] is not None:
+        # Of NaN PyTorch's own ELU makes the slope 1 in few elements, and NaN in many.
+        return [value, torch.where(tracked[0].isnan(), 0, gradients[0])]
+    return [value, *gradients]
+
+
+def assert_alike(got: list[Any], known: list[Any], dtype: torch.dtype) -> None:
+    # PyTorch rounds log-probabilities to BFLOAT16 on the way, we do not.
+    bounds = {"rtol": 5e-2, "atol": 5e-2} if dtype is torch.bfloat16 else {}
+    for own, other in zip(got, known, strict=True):
+        if own is None or other is None:
+            assert own is None or not own.any()
+            assert other is None or not other.any()
+        else:
+            torch.testing.assert_close(own, other, equal_nan=True, **bounds)
+
+
+def test_all_are_there() -> None:
+    assert OPINFOS.keys() == set(NAMES)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("name", [n for n in NAMES if hasattr(functional, n)])
+def test_the_functional_face(name: str, dtype: torch.dtype, capsys: Any) -> None:
+    count = 0
+    for sample in samples(name, dtype):
+        known = value_and_gradients(getattr(theirs, name), sample)
+        assert_alike(value_and_gradients(getattr(functional, name), sample), known, dtype)
+        count += 1
+    with capsys.disabled():
+        print(f"\n{name}, {dtype}: {count} samples under openaclnn.torch.functional", end="")
+    assert count > 5
+
+
+@pytest.mark.parametrize("dtype", DTYPES[:2], ids=str)
+@pytest.mark.parametrize("name", NAMES)
+def test_the_override(name: str, dtype: torch.dtype, capsys: Any) -> None:
+    count = 0
+    given = list(samples(name, dtype))
+    expected = [value_and_gradients(getattr(theirs, name), sample) for sample in given]
+    with use():
+        for sample, known in zip(given, expected, strict=True):
+            assert_alike(value_and_gradients(getattr(theirs, name), sample), known, dtype)
+            count += 1
+        calls, ours = (sum(own[n] for own in served().values()) for n in (0, 1))
+    with capsys.disabled():
+        print(f"\n{name}, {dtype}: {count} samples under the override, {ours} of {calls} operators served", end="")  # fmt: skip
+    assert ours > 0 or name == "l1_loss"  # that one is no operator of its own
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES if OPINFOS[n].error_inputs_func is not None])
+def test_errors_are_pytorchs(name: str) -> None:
+    function = getattr(functional, name, getattr(theirs, name))
+    for case in OPINFOS[name].error_inputs("cpu"):
+        sample = case.sample_input
+        for own in (function, getattr(theirs, name)):
+            with use(), pytest.raises(case.error_type, match=case.error_regex):
+                own(sample.input, *sample.args, **sample.kwargs)
