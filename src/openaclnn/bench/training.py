@@ -148,7 +148,7 @@ def _steps(
     theirs = getattr(torch.nn.functional, case.function)
     yield OURS, _Step(getattr(functional, case.function), own, others)
     yield PEERS[0], _Step(theirs, own, others)
-    if case.regime != "call":
+    if own.is_cuda and case.regime != "call":
         yield PEERS[1], _Step(torch.compile(theirs, dynamic=False), own, others)
     liger = _liger(case.function) if own.is_cuda else None
     if liger is not None:
