@@ -269,6 +269,17 @@ if MODE == "interpret":
         assert openaclnn.l1_loss(empty, empty, reduction="sum") == 0
         assert np.isnan(loss_of(empty, np.zeros(0, np.int64)).loss)
 
+    def test_a_runner_is_made_once() -> None:
+        x, target = np.random.default_rng(4).normal(size=(3, 5)).astype(np.float32), np.arange(3)
+        gpu._runners.clear()
+        losses = [loss_of(x, target, label_smoothing=own).loss for own in (0.0, 0.5, 0.0, 0.5)]
+        assert len(gpu._runners) == 2
+        assert losses[0] == losses[2] != losses[1] == losses[3]
+        loss_of(x[:2], target[:2])
+        loss_of(x[:, ::2], np.array([0, 1, 2]))
+        loss_of(x, target.astype(np.int32))
+        assert len(gpu._runners) == 5
+
     def test_scratch_memory_is_given_back() -> None:
         for case, gradient in drawn(FLOAT, (5, 300), 4):
             loss_of(**case)
@@ -306,6 +317,7 @@ if MODE == "compile":
         """Wherever they begin."""
         from openaclnn.engines.gpu import variants
 
+        gpu._runners.clear()
         variants._known.clear()
         plan = plan_of(dtype, (64, classes))
         addresses = [1 << 21, 1 << 22, 1 << 23, 1 << 24, 1 << 25]
@@ -323,6 +335,7 @@ if MODE == "compile":
         inputs = Operand("self", FLOAT, (1,)), Operand("target", FLOAT, (1,))
         output = Operand("out", FLOAT, (0,), role="single")
         plan = Plan("", "l1_loss", FLOAT, (100_003,), inputs, output, {}, reduction="mean")
+        gpu._runners.clear()
         variants._known.clear()
         assert gpu.prepare(plan)([1 << 21, 1 << 22, 1 << 23], 0) == 0
         (text,) = (

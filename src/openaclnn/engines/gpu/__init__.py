@@ -86,7 +86,31 @@ def prepare(plan: Plan) -> Callable[[Sequence[int], int], int]:
 
     maker = maker_of(plan)
     assert maker is not None, declines(plan)
-    return maker.runner(plan)
+    if not (plan.more or plan.reduction):
+        return maker.runner(plan)
+    # Calls with these have no short road that would keep the runner, which takes longer to make than small kernels.
+    key = _signature(plan)
+    found = _runners.get(key)
+    if found is None:
+        if len(_runners) >= MOST_RUNNERS:
+            _runners.clear()
+        found = _runners[key] = maker.runner(plan)
+    return found
+
+
+MOST_RUNNERS = 256
+_runners: dict[tuple[Any, ...], Callable[[Sequence[int], int], int]] = {}
+
+
+def _signature(plan: Plan) -> tuple[Any, ...]:
+    """All that a runner is made of."""
+    operands = [
+        (own.parameter, own.dtype, own.strides, own.class_stride, own.offset, own.role)
+        for own in plan.operands
+    ]
+    return (
+        plan.kernel, plan.compute, plan.shape, plan.classes, plan.reduction, *plan.numbers.items(), *operands,
+    )  # fmt: skip
 
 
 def sized(plan: Plan) -> Callable[[Sequence[int], int, Sequence[int], Sequence[Any]], int] | None:

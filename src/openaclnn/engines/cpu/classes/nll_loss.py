@@ -28,6 +28,7 @@ OPERANDS = {
 SLOTS = fields(tuple(OPERANDS), ())
 PLACES = places(SLOTS, OPERANDS)
 TARGETS = {"INT64": "i64", "INT32": "i32", "UINT8": "u8"}
+AHEAD = 16  # positions
 GRAIN = 2  # blocks that one thread does sooner than two: each position waits for memory
 
 
@@ -45,6 +46,10 @@ def emit_blocks(dtype: str, target: str, output: str, each: bool) -> Emit:
 
         def stretch(addresses: list[Value], count: Value) -> None:
             with code.loop(0, count) as index:
+                # Each value waits for memory of its own: it is asked for some positions before.
+                later = (index + AHEAD).least(count - 1)
+                label = targets.at(addresses[0] + later * steps["target"]).label
+                code.prefetch(addresses[1] + later * steps["values"] + label * class_step)
                 own, values, out = (
                     address + index * step
                     for address, step in zip(addresses, steps.values(), strict=True)

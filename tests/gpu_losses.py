@@ -1,0 +1,193 @@
+"""Losses on a real GPU: `python -m pytest tests/gpu_losses.py` (a name pytest does not collect).
+
+`python tests/gpu_losses.py bench` times cross entropy from logits beside a copy of the logits and PyTorch, and
+`python tests/gpu_losses.py tune` other shapes of its programs.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import openaclnn
+from conftest import assert_matches_oracle, each
+from openaclnn.calls.plain import make_plain_function
+from openaclnn.core.dtypes import FLOATS, DType
+from openaclnn.engines import gpu
+from openaclnn.engines.gpu import logits
+from openaclnn.operators.logits import CROSS_ENTROPY, CROSS_ENTROPY_GRAD
+from openaclnn.operators.workloads.logits import cases, grad_of
+
+loss_of, gradient_of = (
+    make_plain_function(operator) for operator in (CROSS_ENTROPY, CROSS_ENTROPY_GRAD)
+)
+dtypes = pytest.mark.parametrize("dtype", FLOATS, ids=str)
+LOSSES = ("l1_loss", "smooth_l1_loss", "nll_loss", "nll_loss2d", "nll_loss_backward", "cross_entropy_loss")  # fmt: skip
+
+
+def to_device(value: Any) -> Any:
+    """Arrays as CUDA tensors of the same dtype; what is no array stays."""
+    if not isinstance(value, np.ndarray):
+        return value
+    if value.dtype.name == "bfloat16":
+        return torch.from_numpy(value.astype(np.float32)).bfloat16().cuda()
+    return torch.from_numpy(np.ascontiguousarray(value)).cuda()
+
+
+def to_host(results: Any, dtype: DType) -> Any:
+    """As arrays again; those of 16 bits as their own dtype."""
+    arrays = []
+    for own in each(results):
+        kind = np.float32 if own.dtype == torch.float32 else dtype.numpy
+        arrays.append(own.float().cpu().numpy().astype(kind))
+    return tuple(arrays) if isinstance(results, tuple) else arrays[0]
+
+
+def on_device(function: Callable[..., Any], given: dict[str, Any], dtype: DType) -> Any:
+    moved = {name: to_device(value) for name, value in given.items()}
+    first = function(**moved)
+    for own, again in zip(each(first), each(function(**moved)), strict=True):
+        assert torch.equal(own.view(torch.uint8), again.view(torch.uint8)) or own.isnan().any()
+    return to_host(first, dtype)
+
+
+@dtypes
+@pytest.mark.parametrize(
+    "shape", [(9, 7), (1, 1), (300, 4), (5, 1024), (3, 1029), (64, 32000), (2, 50257), (700, 5001)]
+)
+def test_cross_entropy_from_logits(dtype: DType, shape: tuple[int, int]) -> None:
+    rng = np.random.default_rng(3)
+    for case in cases(rng, dtype, shape):
+        gradient = grad_of(rng, case)
+        assert_matches_oracle(CROSS_ENTROPY, case, on_device(loss_of, case, dtype))
+        assert_matches_oracle(CROSS_ENTROPY_GRAD, gradient, on_device(gradient_of, gradient, dtype))
+
+
+@dtypes
+@pytest.mark.parametrize("name", LOSSES)
+def test_losses(name: str, dtype: DType) -> None:
+    operator = openaclnn.find_operator(name)
+    for given in operator.workloads.cases(np.random.default_rng(7), dtype):
+        got = on_device(getattr(openaclnn, name), given, dtype)
+        assert_matches_oracle(operator, given, got)
+
+
+def test_confident_rows_keep_their_digits() -> None:
+    for classes, gap in itertools.product((2, 40, 5000, 50257), (3.0, 20.0, 60.0)):
+        place = np.array([0, 1, classes // 2, classes - 1])
+        x = np.zeros((4, classes), np.float32)
+        x[np.arange(4), place] = gap
+        case = {"input": x, "target": place, "reduction": "none"}
+        exact = CROSS_ENTROPY.oracle(**case)
+        loss, top, rest = (own.cpu().numpy() for own in loss_of(**dict(zip(case, map(to_device, case.values()), strict=True))))  # fmt: skip
+        np.testing.assert_allclose(loss, exact.loss, rtol=1e-5)
+        gradient = case | {"grad_loss": np.ones(4, np.float32), "top": top, "rest": rest}
+        found = gradient_of(**{name: to_device(value) for name, value in gradient.items()})
+        lost = np.expm1(-rest.astype(np.float64))
+        np.testing.assert_allclose(found.cpu().numpy()[np.arange(4), place], lost, rtol=1e-6)
+
+
+def test_the_gradient_may_be_written_over_the_logits_and_nothing_of_their_size_is_kept() -> None:
+    x = torch.randn(2048, 32000, device="cuda", dtype=torch.bfloat16)
+    target, one = (
+        torch.randint(0, 32000, (2048,), device="cuda"),
+        torch.ones((), device="cuda", dtype=x.dtype),
+    )
+    loss_of(x, target)
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    _, top, rest = loss_of(x, target)
+    expected = gradient_of(one, x[:4], top[:4], rest[:4], target[:4], reduction="sum")
+    assert gradient_of(one, x, top, rest, target, reduction="sum", out=x) is x
+    assert torch.equal(x[:4], expected)
+    assert torch.cuda.max_memory_allocated() - before < x.nbytes // 50
+
+
+def test_captured_in_a_graph() -> None:
+    x = torch.randn(64, 5001, device="cuda")
+    target, one = torch.randint(0, 5001, (64,), device="cuda"), torch.ones((), device="cuda")
+
+    def both() -> Any:
+        loss, top, rest = loss_of(x, target)
+        return loss, gradient_of(one, x, top, rest, target)
+
+    both()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = both()
+    x.copy_(torch.randn_like(x))
+    graph.replay()
+    for own, known in zip(captured, both(), strict=True):
+        assert torch.equal(own, known)
+
+
+PROBLEMS = [(8192, 32000), (4096, 128256), (16384, 50257)]
+
+
+def problems() -> Iterator[tuple[torch.dtype, int, int, Any, Any]]:
+    for dtype, (rows, classes) in itertools.product((torch.bfloat16, torch.float32), PROBLEMS):
+        x = torch.randn(rows, classes, device="cuda", dtype=dtype)
+        yield dtype, rows, classes, x, torch.randint(0, classes, (rows,), device="cuda")
+
+
+def timed(function: Callable[[], Any]) -> float:
+    import triton
+
+    return float(triton.testing.do_bench(function, warmup=20, rep=60, return_mode="median"))
+
+
+def bench() -> None:
+    theirs = torch.compile(torch.nn.functional.cross_entropy)
+    for dtype, rows, classes, x, target in problems():
+        out, one = torch.empty_like(x), torch.ones((), device="cuda", dtype=dtype)
+        copy = timed(lambda x=x, out=out: out.copy_(x))
+        forward = timed(lambda x=x, target=target: loss_of(x, target))
+        _, top, rest = loss_of(x, target)
+        backward = timed(
+            lambda x=x, target=target, top=top, rest=rest, out=out, one=one: gradient_of(
+                one, x, top, rest, target, out=out
+            )
+        )
+        leaf = x.requires_grad_()
+
+        def both(leaf: Any = leaf, target: Any = target) -> None:
+            leaf.grad = None
+            theirs(leaf, target).backward()
+
+        compiled = timed(both)
+        print(
+            f"{dtype} {rows}x{classes}: copy {copy:.3f} ms, forward {forward / copy:.2f}, backward {backward / copy:.2f}, "
+            f"both {(forward + backward) / copy:.2f} copies; torch.compile {compiled / (forward + backward):.2f} times that",
+            flush=True,
+        )
+
+
+def tune() -> None:
+    for dtype, rows, classes, x, target in problems():
+        copy = timed(lambda x=x: x.clone())
+        found = []
+        for wide, turns, warps in itertools.product((512, 1024, 2048, 4096), (1, 4), (2, 4, 8, 16)):
+            tile = logits.Tile(1, wide, turns, warps)
+            logits.tile_of = lambda *sizes, tile=tile: tile
+            gpu._runners.clear()
+            loss_of(x, target)
+            found.append(
+                (round(timed(lambda x=x, target=target: loss_of(x, target)) / copy, 3), tile)
+            )
+        print(dtype, rows, classes, sorted(found)[:4], flush=True)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["bench"]:
+        bench()
+    elif sys.argv[1:] == ["tune"]:
+        tune()
+    else:
+        sys.exit(__doc__)
