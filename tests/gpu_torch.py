@@ -1,0 +1,133 @@
+"""PyTorch's face on a real GPU: `python -m pytest tests/gpu_torch.py` (a name pytest does not collect)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as theirs
+
+from openaclnn.torch import check_targets, functional, nn, served, use
+
+DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+by_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=str)
+ROWS, CLASSES = 257, 1003
+
+
+def both(function: Any, x: Any) -> tuple[Any, Any]:
+    own = x.detach().clone().requires_grad_()
+    value = function(own)
+    return value.detach(), torch.autograd.grad(value.sum(), own)[0]
+
+
+def cases(dtype: torch.dtype) -> dict[str, tuple[Any, Any]]:
+    torch.manual_seed(0)
+    x = torch.randn(ROWS, CLASSES, device="cuda").to(dtype)
+    y = torch.randn_like(x)
+    target = torch.randint(0, CLASSES, (ROWS,), device="cuda")
+    target[3] = -100
+    weight = torch.rand(CLASSES, device="cuda").to(dtype) + 0.1
+    images = torch.randn(2, 21, 33, 17, device="cuda").to(dtype)
+    pixels = torch.randint(0, 21, (2, 33, 17), device="cuda")
+    return {
+        "elu": (lambda m, x: m.elu(x, 0.7), x),
+        "l1": (lambda m, x: m.l1_loss(x, y), x),
+        "smooth l1": (lambda m, x: m.smooth_l1_loss(x, y, beta=0.5, reduction="sum"), x),
+        "nll": (lambda m, x: m.nll_loss(x, target, weight), x),
+        "nll none": (lambda m, x: m.nll_loss(x, target, reduction="none"), x),
+        "nll of images": (lambda m, x: m.nll_loss(x, pixels), images),
+        "cross entropy": (lambda m, x: m.cross_entropy(x, target), x),
+        "cross entropy with all": (
+            lambda m, x: m.cross_entropy(x, target, weight, label_smoothing=0.1, reduction="none"), x
+        ),
+        "cross entropy of images": (lambda m, x: m.cross_entropy(x, pixels), images),
+    }  # fmt: skip
+
+
+@by_dtype
+@pytest.mark.parametrize("name", cases(torch.float32))
+def test_no_worse_than_pytorch(name: str, dtype: torch.dtype) -> None:
+    function, x = cases(dtype)[name]
+    exact = both(lambda x: cases(torch.float64)[name][0](theirs, x), x.double())
+    if name not in ("elu", "cross entropy", "cross entropy of images", "nll none", "nll of images"):
+        exact = both(
+            lambda x: function(theirs, x), x.float()
+        )  # their other tensors are of this dtype
+        exact = tuple(own.double() for own in exact)
+    ours, other = (both(lambda x, m=m: function(m, x), x) for m in (functional, theirs))
+    for mine, its, known in zip(ours, other, exact, strict=True):
+        assert (mine.dtype, mine.shape, mine.device) == (its.dtype, its.shape, its.device)
+        apart, allowed = ((v.double() - known).abs().max() for v in (mine, its))
+        assert apart <= allowed + 2 * torch.finfo(dtype).eps * known.abs().max()
+
+
+@by_dtype
+@pytest.mark.parametrize("name", cases(torch.float32))
+def test_compiled_and_in_a_graph(name: str, dtype: torch.dtype) -> None:
+    function, x = cases(dtype)[name]
+    run = lambda x: function(functional, x)  # noqa: E731
+    known = both(run, x)
+    for own, other in zip(both(torch.compile(run, fullgraph=True), x), known, strict=True):
+        torch.testing.assert_close(own, other)
+    given = x.detach().clone().requires_grad_()
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            torch.autograd.grad(run(given).sum(), given)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        value = run(given)
+        (gradient,) = torch.autograd.grad(value.sum(), given)
+    with torch.no_grad():
+        given.copy_(x * 0.5)
+    graph.replay()
+    for own, other in zip((value, gradient), both(run, x * 0.5), strict=True):
+        torch.testing.assert_close(own.detach(), other)
+
+
+@by_dtype
+@pytest.mark.parametrize("name", cases(torch.float32))
+def test_the_override(name: str, dtype: torch.dtype) -> None:
+    function, x = cases(dtype)[name]
+    known = both(lambda x: function(theirs, x), x)
+    with use():
+        got = both(lambda x: function(theirs, x), x)
+        report = served()
+    for own, other in zip(got, known, strict=True):
+        torch.testing.assert_close(own, other, rtol=2e-2, atol=2e-2)
+    assert name == "l1" or sum(own.ours for own in report.values()) >= 2, report
+
+
+def test_memory_is_the_gradient_and_little_more() -> None:
+    logits = torch.randn(4096, 8192, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+    target = torch.randint(0, 8192, (4096,), device="cuda")
+    loss = nn.CrossEntropyLoss()
+    loss(logits, target).backward()
+    logits.grad = None
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    loss(logits, target).backward()
+    assert torch.cuda.max_memory_allocated() - before <= logits.nbytes + (1 << 20)
+    product = logits * 1
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    torch.autograd.grad(nn.CrossEntropyLoss(inplace=True)(product, target), product)
+    assert torch.cuda.max_memory_allocated() - before <= 1 << 20
+
+
+def test_targets_are_looked_at_when_asked() -> None:
+    x, target = torch.randn(4, 5, device="cuda"), torch.tensor([0, 1, 9, 2], device="cuda")
+    functional.cross_entropy(x, target)
+    check_targets(True)
+    try:
+        with pytest.raises(IndexError, match="Target 9 is out of bounds"):
+            functional.cross_entropy(x, target)
+        with pytest.raises(RuntimeError):
+            functional.l1_loss(x, x.cpu())
+    finally:
+        check_targets(False)
+    wide = x.double().requires_grad_()
+    assert torch.autograd.gradcheck(lambda x: functional.elu(x), (wide,))
