@@ -82,7 +82,7 @@ if MODE == "interpret":
     @dtypes
     @pytest.mark.parametrize(
         ("shape", "every"),
-        [((9, 7), 2), ((1, 1), 11), ((300, 4), 11), ((3, 130), 7), ((2, 1029), 5), ((3, 9001), 7)],
+        [((9, 7), 2), ((1, 1), 11), ((300, 4), 11), ((3, 130), 7), ((2, 1029), 5), ((1, 4200), 7)],
     )
     def test_cases_match_the_oracle(dtype: DType, shape: tuple[int, int], every: int) -> None:
         """Short rows together, and long ones alone, whose first and last vectors are not whole, and in parts."""
@@ -156,7 +156,7 @@ if MODE == "interpret":
             )
 
     @pytest.mark.parametrize("dtype", [FLOAT, BFLOAT16], ids=str)
-    @pytest.mark.parametrize("wide", [1, 700])
+    @pytest.mark.parametrize("wide", [1, 350])
     def test_special_logits(dtype: DType, wide: int) -> None:
         rows = np.float32(
             [
@@ -165,7 +165,8 @@ if MODE == "interpret":
             ]
         ).astype(dtype.numpy)  # fmt: skip
         x = np.repeat(rows, wide, axis=1)
-        for options in ({}, {"label_smoothing": 0.1}, {"zloss_scale": 0.5}):
+        kinds: tuple[dict[str, float], ...] = ({}, {"label_smoothing": 0.1}, {"zloss_scale": 0.5})
+        for options in kinds if wide == 1 else kinds[:2]:
             # Of numbers so large, no sum fits.
             many = 8 if "label_smoothing" in options else 10
             case = {
@@ -244,7 +245,7 @@ if MODE == "interpret":
             exact = np.abs(x).sum(dtype=np.float64) / (count if reduction == "mean" else 1)
             np.testing.assert_allclose(one, exact, rtol=1e-6)
 
-    @pytest.mark.parametrize("wide", [1, 1200])
+    @pytest.mark.parametrize("wide", [1, 1030])
     def test_logits_that_are_no_numbers(wide: int) -> None:
         operator = openaclnn.find_operator("cross_entropy_loss")
         rows = np.float32(
