@@ -82,12 +82,11 @@ if MODE == "interpret":
     @dtypes
     @pytest.mark.parametrize(
         ("shape", "every"),
-        [((9, 7), 1), ((1, 1), 5), ((300, 4), 5), ((3, 130), 7), ((2, 1029), 5), ((3, 9001), 7)],
+        [((9, 7), 2), ((1, 1), 11), ((300, 4), 11), ((3, 130), 7), ((2, 1029), 5), ((1, 4200), 7)],
     )
     def test_cases_match_the_oracle(dtype: DType, shape: tuple[int, int], every: int) -> None:
         """Short rows together, and long ones alone, whose first and last vectors are not whole, and in parts."""
-        if dtype is not FLOAT:
-            every = 5 if shape[1] in (7, 1029) else 11
+        every = every if dtype is FLOAT else 7
         for case, gradient in drawn(dtype, shape, every):
             assert_matches_oracle(CROSS_ENTROPY, case, loss_of(**case))
             assert_matches_oracle(CROSS_ENTROPY_GRAD, gradient, gradient_of(**gradient))
@@ -98,7 +97,7 @@ if MODE == "interpret":
         dtype = FLOATS[LAYOUTS.index(layout) % 3]
         tensors = {"input", "target", "weight", "grad_loss", "top", "rest"}
         other = LAYOUTS[(LAYOUTS.index(layout) + 1) % len(LAYOUTS)]
-        for case, gradient in drawn(dtype, (5, 150), 5):
+        for case, gradient in drawn(dtype, (5, 150), 7):
 
             def turned(given: dict[str, Any]) -> dict[str, Any]:
                 return {
@@ -134,7 +133,7 @@ if MODE == "interpret":
 
     def test_the_gradient_may_be_written_over_the_logits() -> None:
         for shape in ((9, 7), (2, 1029)):
-            for _, gradient in drawn(FLOAT, shape, 3):
+            for _, gradient in drawn(FLOAT, shape, 7):
                 expected = gradient_of(**gradient)
                 own = gradient["input"].copy()
                 gradient_of(**gradient | {"input": own}, out=own)
@@ -157,7 +156,7 @@ if MODE == "interpret":
             )
 
     @pytest.mark.parametrize("dtype", [FLOAT, BFLOAT16], ids=str)
-    @pytest.mark.parametrize("wide", [1, 700])
+    @pytest.mark.parametrize("wide", [1, 350])
     def test_special_logits(dtype: DType, wide: int) -> None:
         rows = np.float32(
             [
@@ -166,7 +165,8 @@ if MODE == "interpret":
             ]
         ).astype(dtype.numpy)  # fmt: skip
         x = np.repeat(rows, wide, axis=1)
-        for options in ({}, {"label_smoothing": 0.1}, {"zloss_scale": 0.5}):
+        kinds: tuple[dict[str, float], ...] = ({}, {"label_smoothing": 0.1}, {"zloss_scale": 0.5})
+        for options in kinds if wide == 1 else kinds[:2]:
             # Of numbers so large, no sum fits.
             many = 8 if "label_smoothing" in options else 10
             case = {
@@ -245,7 +245,7 @@ if MODE == "interpret":
             exact = np.abs(x).sum(dtype=np.float64) / (count if reduction == "mean" else 1)
             np.testing.assert_allclose(one, exact, rtol=1e-6)
 
-    @pytest.mark.parametrize("wide", [1, 1200])
+    @pytest.mark.parametrize("wide", [1, 1030])
     def test_logits_that_are_no_numbers(wide: int) -> None:
         operator = openaclnn.find_operator("cross_entropy_loss")
         rows = np.float32(

@@ -19,7 +19,12 @@ from conftest import (
     laid_out,
 )
 from openaclnn.calls.plain import make_plain_function
+from openaclnn.core.call import bind_plain
 from openaclnn.core.dtypes import BFLOAT16, FLOAT, FLOAT16, FLOATS, DType
+from openaclnn.core.products import current_product
+from openaclnn.core.tensor import Tensor
+from openaclnn.engines import cpu
+from openaclnn.engines.cpu.registry import KERNELS
 from openaclnn.operators.logits import CROSS_ENTROPY, CROSS_ENTROPY_GRAD
 from openaclnn.operators.workloads.logits import cases, grad_of
 
@@ -27,7 +32,7 @@ Array = np.ndarray[Any, Any]
 loss_of = make_plain_function(CROSS_ENTROPY)
 gradient_of = make_plain_function(CROSS_ENTROPY_GRAD)
 dtypes = pytest.mark.parametrize("dtype", FLOATS, ids=str)
-SHAPES = ((1, 1), (3, 2), (9, 7), (5, 33), (4, 128), (3, 1000), (2, 9001))
+SHAPES = ((1, 1), (9, 7), (5, 33), (3, 1000), (2, 9001))
 nan, inf = np.nan, np.inf
 
 
@@ -90,7 +95,7 @@ def test_agrees_with_pytorch(engine: str) -> None:
 @dtypes
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_any_layout_has_the_same_bits(engine: str, dtype: DType, layout: str) -> None:
-    for case, gradient in drawn(dtype, (70, 150)):
+    for case, gradient in list(drawn(dtype, (70, 150)))[::2]:
         tensors = {"input", "target", "weight", "grad_loss", "top", "rest"}
 
         def turned(given: dict[str, Any], tensors: set[str] = tensors) -> dict[str, Any]:
@@ -114,7 +119,7 @@ def test_any_layout_has_the_same_bits(engine: str, dtype: DType, layout: str) ->
 def test_the_gradient_may_be_written_over_the_logits(engine: str, dtype: DType) -> None:
     for shape in ((9, 7), (4, 2100)):
         for layout in ("contiguous", "transposed"):
-            for _, gradient in drawn(dtype, shape):
+            for _, gradient in list(drawn(dtype, shape))[::2]:
                 expected = gradient_of(**gradient)
                 own, _ = laid_out(gradient["input"], layout)
                 assert gradient_of(**gradient | {"input": own}, out=own) is own
@@ -134,13 +139,31 @@ def test_outputs_may_be_given(engine: str, dtype: DType) -> None:
 @dtypes
 def test_every_number_of_threads_gives_the_same_bits(dtype: DType) -> None:
     for shape in ((67, 3001), (3, 70_001), (20_000, 5)):
-        for case, gradient in list(drawn(dtype, shape))[::3]:
+        for case, gradient in list(drawn(dtype, shape))[::5]:
             expected: Any = None
             for threads in (1, 2, 3, 4):
                 openaclnn.set_num_threads(threads)
                 found = (*loss_of(**case), gradient_of(**gradient))
                 expected = found if expected is None else expected
                 assert_same_bits(found, expected)
+
+
+@pytest.mark.parametrize("lanes", [4, 8])
+def test_vectors_of_other_widths(lanes: int) -> None:
+    """As other machines have."""
+    for case, gradient in list(drawn(FLOAT, (3, 77)))[::3]:
+        for operator, given in ((CROSS_ENTROPY, case), (CROSS_ENTROPY_GRAD, gradient)):
+            call = bind_plain(operator, operator.plain_defaults | given, current_product())
+            outputs = []
+            for output, (shape, kind) in zip(operator.outputs, operator.results(call), strict=True):
+                outputs.append(np.full(shape, nan, kind.numpy))
+                call.values[output.name] = Tensor.from_numpy(outputs[-1])
+            plan = operator.plan(call)
+            assert cpu.declines(plan) is None
+            addresses = [call.tensor(own.parameter).address for own in plan.operands]
+            assert KERNELS[plan.kernel].runner(plan, lanes)(addresses, 0) == 0
+            several = operator.result_type is not None
+            assert_matches_oracle(operator, given, tuple(outputs) if several else outputs[0])
 
 
 def test_confident_rows_keep_their_digits(engine: str) -> None:
