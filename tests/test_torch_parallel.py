@@ -555,6 +555,11 @@ def work(rank: int, size: int, place: Path) -> bool:
     return True
 
 
+ALONE = {
+    "CUDA_VISIBLE_DEVICES": ""
+}  # beside a GPU autograd has threads, and then it refuses to work after a fork
+
+
 def start(size: int, place: Path) -> None:
     """Forks processes, so that PyTorch is imported once. When one has failed, the others get a moment."""
     children = []
@@ -582,7 +587,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     place = tmp_path_factory.mktemp("processes")
     done = subprocess.run(
         [sys.executable, "-W", "ignore", __file__, str(place)], capture_output=True, text=True, timeout=180,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"} | LOCAL,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"} | ALONE | LOCAL,
     )  # fmt: skip
     reports = list(place.glob("*.json"))
     assert reports, done.stderr

@@ -20,9 +20,10 @@ from torch.overrides import (
 
 from openaclnn.core.interface import REDUCTIONS
 from openaclnn.torch.direct import L1, Elu, EluInPlace, SmoothL1
-from openaclnn.torch.kernels import KERNELS, UnservedError
+from openaclnn.torch.kernels import KERNELS
 from openaclnn.torch.of_classes import check_targets, cross_entropy, nll_loss
 from openaclnn.torch.roads import is_ours, is_tracked, needs_dispatcher
+from openaclnn.torch.words import UnservedError
 
 __all__ = ["check_targets", "cross_entropy", "elu", "l1_loss", "nll_loss", "smooth_l1_loss"]
 

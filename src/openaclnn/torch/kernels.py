@@ -5,10 +5,8 @@ float64 by the reference, and PyTorch's dispatcher for everything else (what is 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 
 import openaclnn
@@ -17,20 +15,22 @@ from openaclnn.core import products, rounding
 from openaclnn.core.call import bind_plain
 from openaclnn.core.declare import Operator
 from openaclnn.core.interface import REQUIRED
-from openaclnn.core.status import AclnnError, Status
-from openaclnn.engines.dispatch import Runner, choose_engine
+from openaclnn.core.status import AclnnError
+from openaclnn.engines.dispatch import choose_engine
 from openaclnn.operators import registry
 from openaclnn.operators.logits import CROSS_ENTROPY, CROSS_ENTROPY_GRAD
 from openaclnn.repeat.kinds import Road, nothing_chosen
+from openaclnn.torch.layouts import Layout
 from openaclnn.torch.schema import arguments_of, double_among, made_by
+from openaclnn.torch.wide import in_float64
+from openaclnn.torch.words import in_torch_words
 
-__all__ = ["KERNELS", "PLAIN", "Kernel", "UnservedError", "disturbed", "in_torch_words"]
+__all__ = ["KERNELS", "Kernel", "disturbed"]
 
 PLAIN = frozenset((torch.Tensor, torch.nn.Parameter))
 """Classes of tensors that are memory and nothing else, unless somebody wraps them in this thread."""
 
 _KEPT = 256  # kinds of calls of an operator
-_SMALL = 1024  # elements
 
 _included = torch._C._dispatch_tls_local_include_set
 _BEHIND = 0
@@ -46,48 +46,6 @@ def disturbed() -> bool:
     return bool(_included().raw_repr() & _BEHIND) or torch._C._is_tracing()
 
 
-class UnservedError(RuntimeError):
-    """No engine of ours runs this call."""
-
-
-def in_torch_words(error: AclnnError) -> Exception:
-    """A refusal by PyTorch's exception types."""
-    if error.status == Status.ACLNN_ERR_INNER_FIND_KERNEL_ERROR:
-        return UnservedError(error.args[0])
-    if error.expected.startswith("class indices"):
-        return IndexError(
-            f"Target {error.got.partition(' ')[0]} is out of bounds. ({error.args[0]})"
-        )
-    return RuntimeError(error.args[0])
-
-
-class _Kind:
-    """What is known of a call of one layout: who runs it, where its addresses come from, what is made for it."""
-
-    def __init__(
-        self, runner: Runner, places: list[int], made: tuple[Any, ...], several: bool
-    ) -> None:
-        self.runner, self.places, self.several = runner, places, several
-        self.index = made[0].device.index if made[0].is_cuda else -1
-        # Making a tensor like another is the quickest way; large ones are not kept for it, nor memory of CUDA graphs.
-        self.makes = [
-            partial(torch.empty_like, torch.empty_like(own))
-            if own.is_cpu and own.numel() <= _SMALL
-            else partial(torch.empty, own.shape, dtype=own.dtype, device=own.device)
-            for own in made
-        ]
-
-    def run(self, arguments: tuple[Any, ...]) -> Any:
-        """The results; None where the whole way has to say what is wrong."""
-        made = [make() for make in self.makes]
-        arrays = (*arguments, *made)
-        addresses = tuple([arrays[place].data_ptr() for place in self.places])
-        stream = 0 if self.index < 0 else torch._C._cuda_getCurrentRawStream(self.index)
-        if 0 in addresses or self.runner(addresses, stream):
-            return None
-        return made if self.several else made[0]
-
-
 class Kernel:
     """One operator, called with the arguments of its schema in order."""
 
@@ -98,7 +56,7 @@ class Kernel:
         self.defaults = [p.default for p in self.parameters]
         self.tensors = [n for n, p in enumerate(self.parameters) if p.is_tensor]
         self._several = operator.result_type is not None
-        self._kinds: dict[Any, _Kind] = {}
+        self._kinds: dict[Any, Layout] = {}
         self._road = Road(operator) if Road.serves(operator) else None
         products.listeners.append(self._kinds.clear)
         self.op: Any = None  # the operator of `torch.ops`, once `library` has defined it
@@ -133,7 +91,7 @@ class Kernel:
         source = f"""
 def compute({given}):
     if {double}:
-        return _own.wide({given})
+        return _wide(_own.operator, ({given},))
     try:
         result = {road}
         if result is not NotImplemented:
@@ -157,7 +115,7 @@ def call({given}):
 """
         scope: dict[str, Any] = {
             "_own": self, "_double": torch.float64, "_plain": PLAIN,
-            "_plain_or_none": PLAIN | {type(None)}, "_included": _included, "_error": AclnnError,
+            "_plain_or_none": PLAIN | {type(None)}, "_included": _included, "_error": AclnnError, "_wide": in_float64,
             "_translated": in_torch_words, "_resolved": _resolved, "_kinds": self._kinds,
             "_nothing_chosen": nothing_chosen, "_is_standard": rounding.is_standard,
         }  # fmt: skip
@@ -204,7 +162,7 @@ def call({given}):
         order |= {p.name: len(order) + n for n, p in enumerate(operator.outputs)}
         if len(self._kinds) >= _KEPT:
             self._kinds.clear()
-        self._kinds[key] = _Kind(
+        self._kinds[key] = Layout(
             choose_engine(plan, name).runner,
             [order[operand.parameter] for operand in plan.operands],
             made,
@@ -223,32 +181,6 @@ def call({given}):
             self.plain(**dict(zip(self.names, arguments, strict=True)), out=places)
         except AclnnError as error:
             raise in_torch_words(error) from None
-
-    def wide(self, *arguments: Any) -> Any:
-        """In float64, by the reference, on the host."""
-        given, narrow = dict(zip(self.names, arguments, strict=True)), {}
-        for name, value in given.items():
-            if isinstance(value, torch.Tensor):
-                host = value.detach().cpu().resolve_neg()
-                given[name] = (host.double() if host.is_floating_point() else host).numpy()
-                narrow[name] = (host.float() if host.is_floating_point() else host).numpy()
-        try:
-            made = made_by(self.operator, arguments)
-            self.operator.reference_arguments(**{**given, **narrow})  # refuses what calls refuse
-        except AclnnError as error:
-            raise in_torch_words(error) from None
-        found = self.operator.reference(**given)
-        first = arguments[self.tensors[0]]
-        results = tuple(
-            first.new_zeros(shape, dtype=dtype)
-            if own is None
-            else torch.from_numpy(np.ascontiguousarray(own)).to(first.device, dtype).reshape(shape)
-            for own, (shape, dtype) in zip(found if self._several else (found,), made, strict=True)
-        )
-        if self.operator.output.in_place:
-            first.copy_(results[0])
-            return None
-        return results if self._several else results[0]
 
 
 def _plain_function(operator: Operator) -> Callable[..., Any]:

@@ -15,8 +15,9 @@ from torch._functorch.utils import enable_single_level_autograd_function
 from openaclnn.core.declare import Operator
 from openaclnn.core.status import AclnnError
 from openaclnn.torch.gradients import FORMULAS
-from openaclnn.torch.kernels import KERNELS, Kernel, in_torch_words
+from openaclnn.torch.kernels import KERNELS, Kernel
 from openaclnn.torch.schema import made_by, out_schema, schema
+from openaclnn.torch.words import in_torch_words
 
 __all__ = ["define"]
 

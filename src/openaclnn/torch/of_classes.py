@@ -11,8 +11,9 @@ from torch.overrides import handle_torch_function, has_torch_function_variadic
 
 from openaclnn.core.interface import REDUCTIONS
 from openaclnn.torch.direct import CrossEntropy, CrossEntropyOverLogits, Likelihood
-from openaclnn.torch.kernels import KERNELS, UnservedError
+from openaclnn.torch.kernels import KERNELS
 from openaclnn.torch.roads import is_ours, is_tracked, needs_dispatcher
+from openaclnn.torch.words import UnservedError
 
 __all__ = ["check_targets", "cross_entropy", "nll_loss"]
 

@@ -27,7 +27,7 @@ def fill_one(out, number):
     tl.store(out, number)
 
 
-@triton.jit(do_not_specialize=list(range(5, 24)))
+@triton.jit(do_not_specialize=list(range(5, 22)))
 def nll_losses(
     target, values, weight, out, sums,
     count, second_size, third_size, target_first, target_second, target_third,

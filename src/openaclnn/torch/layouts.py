@@ -1,0 +1,41 @@
+"""Calls of a layout that was seen before, for operators that the short road of plain calls does not serve."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import torch
+
+from openaclnn.engines.dispatch import Runner
+
+__all__ = ["Layout"]
+
+_SMALL = 1024  # elements
+
+
+class Layout:
+    """What is known of a call of one layout: who runs it, where its addresses come from, what is made for it."""
+
+    def __init__(
+        self, runner: Runner, places: list[int], made: tuple[Any, ...], several: bool
+    ) -> None:
+        self.runner, self.places, self.several = runner, places, several
+        self.index = made[0].device.index if made[0].is_cuda else -1
+        # Making a tensor like another is the quickest way; large ones are not kept for it, nor memory of CUDA graphs.
+        self.makes = [
+            partial(torch.empty_like, torch.empty_like(own))
+            if own.is_cpu and own.numel() <= _SMALL
+            else partial(torch.empty, own.shape, dtype=own.dtype, device=own.device)
+            for own in made
+        ]
+
+    def run(self, arguments: tuple[Any, ...]) -> Any:
+        """The results; None where the whole way has to say what is wrong."""
+        made = [make() for make in self.makes]
+        arrays = (*arguments, *made)
+        addresses = tuple([arrays[place].data_ptr() for place in self.places])
+        stream = 0 if self.index < 0 else torch._C._cuda_getCurrentRawStream(self.index)
+        if 0 in addresses or self.runner(addresses, stream):
+            return None
+        return made if self.several else made[0]

@@ -1,0 +1,48 @@
+"""float64, which the interface does not compute in: by the operators' references, on the host.
+
+PyTorch's own checks of gradients need it; nothing else should be trained that slowly.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from openaclnn.core.declare import Operator
+from openaclnn.core.status import AclnnError
+from openaclnn.torch.schema import arguments_of, made_by
+from openaclnn.torch.words import in_torch_words
+
+__all__ = ["in_float64"]
+
+
+def in_float64(operator: Operator, arguments: tuple[Any, ...]) -> Any:
+    """The results for the schema's arguments, checked as every call's are."""
+    names = [p.python_name for p in arguments_of(operator)]
+    given, narrow = dict(zip(names, arguments, strict=True)), {}
+    for name, value in given.items():
+        if isinstance(value, torch.Tensor):
+            host = value.detach().cpu().resolve_neg()
+            given[name] = (host.double() if host.is_floating_point() else host).numpy()
+            narrow[name] = (host.float() if host.is_floating_point() else host).numpy()
+    try:
+        made = made_by(operator, arguments)
+        operator.reference_arguments(**{**given, **narrow})  # refuses what calls refuse
+    except AclnnError as error:
+        raise in_torch_words(error) from None
+    found = operator.reference(**given)
+    first = next(own for own in arguments if isinstance(own, torch.Tensor))
+    results = tuple(
+        first.new_zeros(shape, dtype=dtype)
+        if own is None
+        else torch.from_numpy(np.ascontiguousarray(own)).to(first.device, dtype).reshape(shape)
+        for own, (shape, dtype) in zip(
+            (found,) if operator.result_type is None else found, made, strict=True
+        )
+    )
+    if operator.output.in_place:
+        first.copy_(results[0])
+        return None
+    return results[0] if operator.result_type is None else results

@@ -1,0 +1,22 @@
+"""Refusals in PyTorch's exception types."""
+
+from __future__ import annotations
+
+from openaclnn.core.status import AclnnError, Status
+
+__all__ = ["UnservedError", "in_torch_words"]
+
+
+class UnservedError(RuntimeError):
+    """No engine of ours runs this call."""
+
+
+def in_torch_words(error: AclnnError) -> Exception:
+    """A refusal by PyTorch's exception types."""
+    if error.status == Status.ACLNN_ERR_INNER_FIND_KERNEL_ERROR:
+        return UnservedError(error.args[0])
+    if error.expected.startswith("class indices"):
+        return IndexError(
+            f"Target {error.got.partition(' ')[0]} is out of bounds. ({error.args[0]})"
+        )
+    return RuntimeError(error.args[0])
