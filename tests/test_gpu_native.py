@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import importlib
+import pkgutil
 import struct
 from typing import Any
 
@@ -11,6 +13,7 @@ import pytest
 
 pytest.importorskip("llvmlite")
 
+from openaclnn.engines import gpu
 from openaclnn.engines.gpu.native import Builtin, Kernel
 from openaclnn.engines.machine.builtins import address_of_function
 
@@ -141,3 +144,15 @@ def test_a_fallback_may_raise(driver: Driver) -> None:
     run = Builtin([POINTERS], fallback, driver.address).function()
     with pytest.raises(ValueError, match="no such stream"):
         run((16, 32, 48), 0)
+
+
+def test_no_constant_is_among_what_is_not_specialised() -> None:
+    """Some releases of Triton refuse to compile such a kernel."""
+    runtime = pytest.importorskip("triton.runtime")
+    seen = 0
+    for own in pkgutil.iter_modules(gpu.__path__, f"{gpu.__name__}."):
+        for kernel in vars(importlib.import_module(own.name)).values():
+            if isinstance(kernel, runtime.JITFunction):
+                seen += 1
+                assert not [p.name for p in kernel.params if p.is_constexpr and p.do_not_specialize]
+    assert seen > 10
