@@ -81,7 +81,7 @@ def l1_loss(
     try:
         if needs_dispatcher():
             return _L1.op(input, target, reduction)
-        if is_tracked(input, target):
+        if is_tracked(input) or is_tracked(target):
             return L1.apply(input, target, reduction)
         return _L1.call(input, target, reduction)
     except UnservedError:
@@ -108,7 +108,7 @@ def smooth_l1_loss(
     try:
         if needs_dispatcher():
             return _SMOOTH.op(input, target, reduction, beta)
-        if is_tracked(input, target):
+        if is_tracked(input) or is_tracked(target):
             return SmoothL1.apply(input, target, reduction, beta)
         return _SMOOTH.call(input, target, reduction, beta)
     except UnservedError:

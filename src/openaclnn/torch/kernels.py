@@ -33,6 +33,7 @@ PLAIN = frozenset((torch.Tensor, torch.nn.Parameter))
 _KEPT = 256  # kinds of calls of an operator
 
 _included = torch._C._dispatch_tls_local_include_set
+_is_tracing = torch._C._is_tracing
 _BEHIND = 0
 for _name in (
     "Python", "PythonTLSSnapshot", "PreDispatch", "PythonDispatcher", "Functionalize",
@@ -43,7 +44,7 @@ for _name in (
 
 def disturbed() -> bool:
     """Whether somebody stands between callers and memory in this thread: a mode, a transform, a tracer."""
-    return bool(_included().raw_repr() & _BEHIND) or torch._C._is_tracing()
+    return (_included().raw_repr() & _BEHIND) != 0 or _is_tracing()
 
 
 class Kernel:

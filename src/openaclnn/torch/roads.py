@@ -22,9 +22,9 @@ def needs_dispatcher() -> bool:
     return _is_compiling() or disturbed() or _any_autocast()
 
 
-def is_tracked(*tensors: Any) -> bool:
-    """Whether autograd wants to know of work on these."""
-    return _grad_enabled() and any(own.requires_grad for own in tensors)
+def is_tracked(tensor: Any) -> bool:
+    """Whether autograd wants to know of work on this."""
+    return tensor.requires_grad and _grad_enabled()
 
 
 def is_ours(tensor: Any) -> bool:
