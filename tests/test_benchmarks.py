@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import importlib
 import json
 import math
 import os
@@ -979,3 +980,29 @@ def test_the_door_of_a_checkout_is_the_command() -> None:
         cwd=Path(__file__).parent.parent, capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert len(done.stdout.splitlines()) == len(measured())
+
+
+def test_steps_of_training_are_checked_and_timed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pytest.importorskip("torch")
+    functions = list(dict.fromkeys(step.function for step in all_steps("cpu")))
+    steps = tuple(f"{name} training call" for name in functions)
+    settings = Settings(only=steps, sections=("training",), dtypes=(FLOAT, BFLOAT16), rounds=3)
+    found = run(settings)
+    ours = [row for row in found["training"] if row["ours"]]
+    assert [row["operator"] for row in ours] == [name for name in functions for _ in range(2)]
+    assert all(row["status"] == "ok" and row["ratios"]["torch"] > 0 for row in ours)
+    assert {row["contender"] for row in found["training"]} == {"openaclnn.torch", "torch", COPY}
+    text = markdown([found])
+    assert "Forward and backward" in text
+    assert all(f"| {name} | call |" in text for name in functions)
+    assert any("Forward and backward" in str(table.title) for table in console_tables(found))
+
+    wrong = getattr(importlib.import_module("openaclnn.torch.functional"), functions[-1])
+    monkeypatch.setattr(
+        f"openaclnn.torch.functional.{functions[-1]}", lambda *given: wrong(*given) * 1.01
+    )
+    again = run(replace(settings, only=(steps[-1],), dtypes=(FLOAT,)))
+    [row] = find_wrong(again)
+    assert "off float64" in row["note"]

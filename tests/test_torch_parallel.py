@@ -383,7 +383,9 @@ def dtensors_of_classes(team: Team) -> None:
             loss = parallel.cross_entropy(placed, target, given, **options)
             loss.sum().backward()
             assert isinstance(placed.grad, DTensor)
-            assert placed.grad.placements == tuple(placements)
+            # PyTorch may take one process for all of them.
+            laid = zip(placed.grad.placements, placements, mesh.shape, strict=True)
+            assert all(own == wanted for own, wanted, processes in laid if processes > 1)
             assert loss.shape == exact[0].shape
             assert_near(loss.full_tensor().detach(), exact[0])
             scale = exact[1].abs().amax(1, keepdim=True)
