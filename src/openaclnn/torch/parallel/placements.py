@@ -85,7 +85,7 @@ class Layout:
             tensor = DTensor.from_local(tensor, self.mesh, self.of_number, run_check=False)
         elif tensor.device_mesh != self.mesh:
             raise ValueError(f"{name} lies on another mesh than input")
-        local = tensor.redistribute(self.mesh, placements).to_local()
+        local = tensor.redistribute(self.mesh, placements).to_local(grad_placements=placements)
         return local.wait() if isinstance(local, AsyncCollectiveTensor) else local
 
     def whole(self, loss: Tensor, shape: Sequence[int], each: bool) -> Tensor:
