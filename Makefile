@@ -20,7 +20,7 @@ demo: $(VENV)/.demo
 
 # What is skipped says why: the explorer's page, for one, needs a Chromium with its driver.
 test: $(VENV)/.test
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -rs
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder -rs
 
 # Random calls through Python and C for ATTACK_SECONDS (300), from ATTACK_SEED on.
 attack: $(VENV)/.test

@@ -33,9 +33,23 @@ SIZED = [
     and getattr(op.workloads, "ANY_SIZE", True)
 ]
 """Of those, the ones with one output of the inputs' shape, and kernels for any size."""
+GRADIENTS = [op for op in SIZED if not hasattr(op.workloads, "TRAINED")]
+"""Of those, the gradients: where a road is the same for all and trying it takes long, they stand for the forwards too."""
 CPU_ENGINES = [
     name for name, module in ENGINES.items() if "cpu" in importlib.import_module(module).DEVICES
 ]
+
+
+LONGEST = (
+    "test_gpu_kernels.py", "test_gpu_sized.py", "test_gpu_losses.py", "test_sixth_operator.py", "test_benchmarks.py",
+    "test_explorer_page.py", "test_torch_parallel.py", "test_attack.py",
+)  # fmt: skip
+"""Files that take longest: begun first, they do not keep one process at work when the other has nothing left."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    places = {name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.path.name, len(places)))
 
 
 @pytest.fixture(params=CPU_ENGINES)

@@ -29,7 +29,7 @@ if MODE == "interpret":
 if MODE:
     import openaclnn
     import special_products
-    from conftest import LAYOUTS, SIZED, assert_matches_oracle, laid_out, plain, tensor_names
+    from conftest import GRADIENTS, LAYOUTS, assert_matches_oracle, laid_out, plain, tensor_names
     from openaclnn.core.declare import Operator
     from openaclnn.core.dtypes import BFLOAT16, FLOAT, FLOAT16, FLOATS, INT64, DType
     from openaclnn.core.plan import Operand, Plan
@@ -37,7 +37,7 @@ if MODE:
     from openaclnn.engines.formulas import FORMULAS
     from openaclnn.engines.gpu import native, runners, scratch, variants
 
-    names = pytest.mark.parametrize("operator", SIZED, ids=lambda op: op.python_name)
+    names = pytest.mark.parametrize("operator", GRADIENTS, ids=lambda op: op.python_name)
     dtypes = pytest.mark.parametrize("dtype", FLOATS, ids=str)
     nan, inf = np.nan, np.inf
 
@@ -92,11 +92,11 @@ if MODE == "interpret":
         return bool(operator.workloads.PATTERN == "elementwise")
 
     elementwise = pytest.mark.parametrize(
-        "operator", [op for op in SIZED if is_elementwise(op)], ids=lambda op: op.python_name
+        "operator", [op for op in GRADIENTS if is_elementwise(op)], ids=lambda op: op.python_name
     )
     classes = pytest.mark.parametrize(
         "operator",
-        [op for op in SIZED if not is_elementwise(op)],
+        [op for op in GRADIENTS if not is_elementwise(op)],
         ids=lambda op: op.python_name,
     )
 
@@ -465,7 +465,7 @@ if MODE == "interpret":
         monkeypatch.setattr(module, "FEW_PARTS", 4)
         monkeypatch.setattr(module, "MANY_PARTS", 16)
         monkeypatch.setattr(module, "SUM_BLOCK", 16)
-        for operator in SIZED:
+        for operator in GRADIENTS:
             if not is_elementwise(operator):
                 for arguments in operator.workloads.cases(np.random.default_rng(5), FLOAT):
                     arguments.pop("total_weight", None)

@@ -24,7 +24,7 @@ if MODE == "interpret":
     import interpreted  # noqa: F401
 
 if MODE:
-    from conftest import SIZED, tensor_names
+    from conftest import GRADIENTS, tensor_names
     from openaclnn.core.call import bind_plain
     from openaclnn.core.declare import Operator
     from openaclnn.core.dtypes import BFLOAT16, FLOAT, FLOAT16, FLOATS, DType
@@ -34,7 +34,7 @@ if MODE:
     from openaclnn.engines import gpu
     from openaclnn.engines.gpu import runners
 
-    names = pytest.mark.parametrize("operator", SIZED, ids=lambda op: op.python_name)
+    names = pytest.mark.parametrize("operator", GRADIENTS, ids=lambda op: op.python_name)
     dtypes = pytest.mark.parametrize("dtype", FLOATS, ids=str)
 
     def planned(operator: Operator, arguments: dict[str, Any]) -> tuple[Plan, tuple[int, ...]]:
@@ -186,7 +186,7 @@ if MODE == "interpret":
         from openaclnn.engines.gpu import rows
 
         monkeypatch.setattr(rows, "FEW", 0)
-        (operator,) = (own for own in SIZED if own.workloads.PATTERN == "rows")
+        (operator,) = (own for own in GRADIENTS if own.workloads.PATTERN == "rows")
         run = gpu.sized(planned(operator, made(operator, dtype, (5, 13), "mean, weight"))[0])
         for shape in ((4, 257), (3, 512)):
             for apart in (0, 1):
@@ -243,7 +243,7 @@ if MODE == "interpret":
         """The kernel of odd images has the bits of the other, and writes nothing else."""
         from openaclnn.engines.gpu import pixels
 
-        (operator,) = (own for own in SIZED if own.workloads.PATTERN == "pixels")
+        (operator,) = (own for own in GRADIENTS if own.workloads.PATTERN == "pixels")
         small = {key: (vector, 32, warps) for key, (vector, _, warps) in pixels.PLANES.items()}
         monkeypatch.setattr(pixels, "PLANES", small)
         for shape in ((2, 5, 3, 7), (1, 26, 9, 5), (3, 9, 1, 33), (1, 1, 5, 5)):
@@ -267,7 +267,7 @@ if MODE == "interpret":
                 assert len(set(found)) == 1
 
     def test_every_form_of_smooth_l1() -> None:
-        operator = next(own for own in SIZED if "smooth" in own.python_name)
+        operator = next(own for own in GRADIENTS if "smooth" in own.python_name)
         for beta in (0.0, 0.7, 1.0, 1e300):
             for dtype in (FLOAT, FLOAT16):
                 for reduction in ("mean", "none"):
@@ -291,7 +291,7 @@ if MODE == "interpret":
             "FEW_POSITIONS": 8, "FEW_PARTS": 4, "MANY_PARTS": 16, "SUM_BLOCK": 16,
         }.items():  # fmt: skip
             monkeypatch.setattr(sums, name, value)
-        for operator in SIZED:
+        for operator in GRADIENTS:
             pattern = operator.workloads.PATTERN
             if pattern != "elementwise":
                 for variant in variants_of(operator):
@@ -437,7 +437,7 @@ if MODE == "compile":
 
     def test_a_number_below_32_bits_does_not_meet_a_variant_of_less() -> None:
         """Every negative number that is ignored is the same to a kernel."""
-        operator = next(own for own in SIZED if "cross_entropy" in own.python_name)
+        operator = next(own for own in GRADIENTS if "cross_entropy" in own.python_name)
         arguments = made(operator, FLOAT, (5, 13), "mean")
         seen = []
         for number in (-100, -1, -(2**40), -(2**63)):
