@@ -14,7 +14,7 @@ import openaclnn
 from openaclnn import acl
 from openaclnn.core.call import bind_plain
 from openaclnn.core.declare import Operator, Sample
-from openaclnn.core.dtypes import FLOAT, DType, dtype_of_numpy
+from openaclnn.core.dtypes import BFLOAT16, FLOAT, DType, dtype_of_numpy
 from openaclnn.core.interface import Kind
 from openaclnn.core.products import current_product
 from openaclnn.core.tensor import contiguous_strides
@@ -35,6 +35,8 @@ SIZED = [
 """Of those, the ones with one output of the inputs' shape, and kernels for any size."""
 GRADIENTS = [op for op in SIZED if not hasattr(op.workloads, "TRAINED")]
 """Of those, the gradients: where a road is the same for all and trying it takes long, they stand for the forwards too."""
+INTERPRETED = (FLOAT, BFLOAT16)
+"""Dtypes for kernels under Triton's interpreter, which takes long: FLOAT16 goes BFLOAT16's way, and devices try all."""
 CPU_ENGINES = [
     name for name, module in ENGINES.items() if "cpu" in importlib.import_module(module).DEVICES
 ]

@@ -868,9 +868,9 @@ def test_calls_that_change_have_tables(calls: dict[str, Any]) -> None:
     text = markdown([calls])
     assert "### Calls that change" in text
     lines = [line for line in text.splitlines() if "| two-phase |" in line]
-    assert len(lines) == len(measured())
+    assert len(lines) == len(CALLED)
     assert all("|  |" in line for line in lines)  # PyTorch has no such call: empty, not zero
-    assert len(console_tables(calls)) == len(measured())
+    assert len(console_tables(calls)) == len(CALLED)
     timed = calls["calls"][0]
     spoiled = timed | {"status": "unavailable", "note": "it | failed"}
     assert "unavailable at" in markdown([calls | {"calls": [spoiled, *calls["calls"][1:]]}])

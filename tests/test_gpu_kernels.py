@@ -29,7 +29,15 @@ if MODE == "interpret":
 if MODE:
     import openaclnn
     import special_products
-    from conftest import GRADIENTS, LAYOUTS, assert_matches_oracle, laid_out, plain, tensor_names
+    from conftest import (
+        GRADIENTS,
+        INTERPRETED,
+        LAYOUTS,
+        assert_matches_oracle,
+        laid_out,
+        plain,
+        tensor_names,
+    )
     from openaclnn.core.declare import Operator
     from openaclnn.core.dtypes import BFLOAT16, FLOAT, FLOAT16, FLOATS, INT64, DType
     from openaclnn.core.plan import Operand, Plan
@@ -38,7 +46,7 @@ if MODE:
     from openaclnn.engines.gpu import native, runners, scratch, variants
 
     names = pytest.mark.parametrize("operator", GRADIENTS, ids=lambda op: op.python_name)
-    dtypes = pytest.mark.parametrize("dtype", FLOATS, ids=str)
+    dtypes = pytest.mark.parametrize("dtype", INTERPRETED, ids=str)
     nan, inf = np.nan, np.inf
 
 

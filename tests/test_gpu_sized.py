@@ -24,10 +24,10 @@ if MODE == "interpret":
     import interpreted  # noqa: F401
 
 if MODE:
-    from conftest import GRADIENTS, tensor_names
+    from conftest import GRADIENTS, INTERPRETED, tensor_names
     from openaclnn.core.call import bind_plain
     from openaclnn.core.declare import Operator
-    from openaclnn.core.dtypes import BFLOAT16, FLOAT, FLOAT16, FLOATS, DType
+    from openaclnn.core.dtypes import BFLOAT16, FLOAT, FLOAT16, DType
     from openaclnn.core.interface import REQUIRED
     from openaclnn.core.plan import Plan
     from openaclnn.core.products import current_product
@@ -35,7 +35,7 @@ if MODE:
     from openaclnn.engines.gpu import runners
 
     names = pytest.mark.parametrize("operator", GRADIENTS, ids=lambda op: op.python_name)
-    dtypes = pytest.mark.parametrize("dtype", FLOATS, ids=str)
+    dtypes = pytest.mark.parametrize("dtype", INTERPRETED, ids=str)
 
     def planned(operator: Operator, arguments: dict[str, Any]) -> tuple[Plan, tuple[int, ...]]:
         """The plan of a plain call with `out`, and its addresses."""
