@@ -4,8 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 # PyTorch is only a second opinion in the tests; this release has CPU builds everywhere.
 TORCH ?= torch==2.13.0
-# Processes that run the tests, a file each at a time.
-JOBS ?= 2
+# Processes that run the tests, a file each at a time; many wait for others, so there is one more than the cores of a small machine.
+JOBS ?= 3
 
 .PHONY: demo test attack lint format bench docs clean
 

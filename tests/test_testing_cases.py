@@ -450,7 +450,10 @@ def test_through_c(tmp_path: Path) -> None:
     try:
         found = run(write_csv(tmp_path / "cases.csv", rows), through="c")
     finally:  # other tests begin with a runtime that is not initialised
-        through_c._session().library.aclFinalize()
+        session = through_c._session()
+        session.library.aclrtDestroyStream(session.stream)
+        session.library.aclrtResetDevice(0)
+        session.library.aclFinalize()
         through_c._session.cache_clear()
     verdicts = [result.verdict for result in found]
     assert verdicts == ["passed"] * (len(OPERATORS) + 3) + ["refused"], found
