@@ -10,7 +10,7 @@ from attack.__main__ import run_round
 from attack.program import build_program, run_program
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1])
 def test_through_python(seed: int) -> None:
     fault, counts = run_round(seed, 150, 240)
     assert not fault, fault

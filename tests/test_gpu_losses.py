@@ -40,7 +40,7 @@ if MODE:
     loss_of, gradient_of = (
         make_plain_function(operator) for operator in (CROSS_ENTROPY, CROSS_ENTROPY_GRAD)
     )
-    dtypes = pytest.mark.parametrize("dtype", INTERPRETED, ids=str)
+    dtypes = pytest.mark.parametrize("dtype", INTERPRETED[1:], ids=str)
     nan, inf = np.nan, np.inf
 
 
