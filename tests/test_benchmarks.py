@@ -282,7 +282,7 @@ def test_turns_rotate_and_are_taken_round_by_round() -> None:
         def __init__(self) -> None:
             self.order: list[str] = []
 
-        def sample(self, call: Any, inner: int) -> Sample:
+        def sample(self, call: Any, inner: int, before: Any = None) -> Sample:
             self.order.append(call())
             return Sample(1.0, 1.0)
 
@@ -302,7 +302,10 @@ def test_ratios_pair_samples_of_the_same_round() -> None:
     summary = own.summary()
     assert summary["median_us"] == 2e6
     assert summary["rounds"] == 3
-    assert CpuClock().sample(lambda: None, 3).seconds >= 0
+    order: list[str] = []
+    sampled = CpuClock().sample(lambda: order.append("timed"), 2, lambda: order.append("before"))
+    assert order == ["before", "timed", "timed"]
+    assert sampled.seconds >= 0
 
 
 def test_regimes_cover_every_pattern_and_shrink_keeps_the_classes() -> None:

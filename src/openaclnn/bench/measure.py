@@ -2,10 +2,12 @@
 
 Before a sample a contender runs once untimed if that is cheap, so that it is timed warm. Nothing rests in between: on x86-64
 OpenMP's threads spin for milliseconds after each of PyTorch's operators, and whoever is next meets them, as in training.
+A GPU is still at that run when its clock starts: the host is ahead of it, as in training, unless it is what a call waits for.
 """
 
 from __future__ import annotations
 
+import functools
 import gc
 import math
 import time
@@ -32,16 +34,25 @@ class Sample(NamedTuple):
     host: float
 
 
-class Clock(Protocol):
-    """What times `inner` calls as one sample."""
+def nothing() -> None:
+    """Before a sample that is taken cold."""
 
-    def sample(self, call: Callable[[], Any], inner: int) -> Sample: ...
+
+class Clock(Protocol):
+    """What times `inner` calls as one sample, right after what is done before."""
+
+    def sample(
+        self, call: Callable[[], Any], inner: int, before: Callable[[], Any] = nothing
+    ) -> Sample: ...
 
 
 class CpuClock:
     """Wall time."""
 
-    def sample(self, call: Callable[[], Any], inner: int) -> Sample:
+    def sample(
+        self, call: Callable[[], Any], inner: int, before: Callable[[], Any] = nothing
+    ) -> Sample:
+        before()
         start = time.perf_counter()
         for _ in range(inner):
             call()
@@ -55,10 +66,13 @@ class CudaClock:
     def __init__(self, torch: Any) -> None:
         self.torch = torch
 
-    def sample(self, call: Callable[[], Any], inner: int) -> Sample:
+    def sample(
+        self, call: Callable[[], Any], inner: int, before: Callable[[], Any] = nothing
+    ) -> Sample:
         event = self.torch.cuda.Event
         first, last = event(enable_timing=True), event(enable_timing=True)
         self.torch.cuda.synchronize()
+        before()
         start = time.perf_counter()
         first.record()
         for _ in range(inner):
@@ -126,14 +140,20 @@ def interleave(
                 timing = timings[contender.name]
                 if turn >= timing.turns:
                     continue
+                warm_up = functools.partial(
+                    _repeat, contender.warm_up or contender.call, timing.warm_up
+                )
                 with contender.chosen():
-                    if timing.warm_up:
-                        clock.sample(contender.warm_up or contender.call, timing.warm_up)
-                    timing.samples[turn] = clock.sample(contender.call, timing.inner)
+                    timing.samples[turn] = clock.sample(contender.call, timing.inner, warm_up)
     finally:
         if collecting:
             gc.enable()
     return timings
+
+
+def _repeat(call: Callable[[], Any], times: int) -> None:
+    for _ in range(times):
+        call()
 
 
 def _calibrated(contender: Contender, clock: Clock, rounds: int, budget_seconds: float) -> Timing:
