@@ -13,30 +13,53 @@ from openaclnn.core.checks import INVALID
 from openaclnn.core.declare import Made
 from openaclnn.core.dtypes import FLOATS, INT32, INT64, UINT8
 from openaclnn.core.interface import REDUCTIONS, Kind, Parameter
-from openaclnn.core.outcome import Check
-from openaclnn.core.plan import Plan, class_plan, empty_plan, filling_plan
+from openaclnn.core.outcome import Check, Violation
+from openaclnn.core.plan import Free, Plan, class_plan, empty_plan, filling_plan
 
 TARGET_DTYPES = (INT64, UINT8, INT32)
+
+
+_TOTAL = "sum of weight[target] over what is not ignored"
+
+
+def _of_classes(positions: str, weights: str) -> tuple[Parameter, ...]:
+    """What losses and gradients take after log-probabilities."""
+    return (
+        Parameter(
+            "target", Kind.TENSOR, "the right classes, in [0, C), or ignoreIndex", positions, TARGET_DTYPES,
+            weak=False,
+        ),
+        Parameter("weight", Kind.TENSOR, "factor of each class", weights, FLOATS),
+        Parameter(
+            "reduction", Kind.INT64, "0 none, 1 mean, 2 sum", default="mean", choices=REDUCTIONS
+        ),
+        Parameter("ignoreIndex", Kind.INT64, "target value that counts for nothing", default=-100),
+    )  # fmt: skip
 
 
 def parameters(own: str, positions: str, loss: str) -> tuple[Parameter, ...]:
     """A loss's parameters, with the shapes that the operator asks for."""
     return (
         Parameter("self", Kind.TENSOR, "log-probabilities", own, FLOATS),
-        Parameter(
-            "target", Kind.TENSOR, "the right classes, in [0, C), or ignoreIndex", positions, TARGET_DTYPES,
-            weak=False,
-        ),
-        Parameter("weight", Kind.TENSOR, "factor of each class", "(C,)", FLOATS),
-        Parameter(
-            "reduction", Kind.INT64, "0 none, 1 mean, 2 sum", default="mean", choices=REDUCTIONS
-        ),
-        Parameter("ignoreIndex", Kind.INT64, "target value that counts for nothing", default=-100),
+        *_of_classes(positions, "(C,)"),
         Parameter("out", Kind.OUTPUT, "the loss", loss, FLOATS),
+        Parameter("totalWeightOut", Kind.OUTPUT, _TOTAL, "one element", FLOATS),
+    )
+
+
+def gradient_parameters(
+    own: str, positions: str, loss: str, weights: str, total_in_c: str = ""
+) -> tuple[Parameter, ...]:
+    """The same of a gradient; and the type of the total weight in C, where it is not that of an input."""
+    return (
+        Parameter("gradOutput", Kind.TENSOR, "gradient of the loss", loss, FLOATS),
+        Parameter("self", Kind.TENSOR, "log-probabilities; only shape and dtype matter", own, FLOATS),
+        *_of_classes(positions, weights),
         Parameter(
-            "totalWeightOut", Kind.OUTPUT, "sum of weight[target] over what is not ignored", "one element",
-            FLOATS,
+            "totalWeight", Kind.TENSOR, f"{_TOTAL}; read for mean alone", "one element", FLOATS, default=None,
+            computed=True, c_type=total_in_c,
         ),
+        Parameter("out", Kind.OUTPUT, "gradient of self", "that of self", FLOATS),
     )  # fmt: skip
 
 
@@ -60,6 +83,14 @@ def class_count(call: Call) -> tuple[tuple[int, ...], ...]:
     """The shape of the weights."""
     shape = call.tensor("self").shape
     return ((shape[1] if len(shape) > 1 else shape[0],),)
+
+
+def pixels_match(call: Call) -> Violation | None:
+    own, target = call.tensor("self").shape, call.tensor("target").shape
+    wanted = (own[0], own[2], own[3])
+    if target != wanted:
+        return Violation("target", f"shape {wanted}, dims 0, 2, 3 of self", f"shape {target}")
+    return None
 
 
 def one_total(row: str, name: str, status: int = INVALID) -> Check:
@@ -99,6 +130,47 @@ def loss_plan(call: Call) -> Plan:
         targets=0,
         numbers={"ignore_index": call["ignoreIndex"]},
         reduction="" if whole else str(reduction),
+    )
+
+
+def gradient_of_self(call: Call) -> Made:
+    """Shape and dtype of the gradient where it is left to us."""
+    return call.tensor("self").shape, call.tensor("self").dtype
+
+
+_FREE = (Free("ignore_index", whole=True),)
+
+
+def gradient_plan(call: Call, kernel: str) -> Plan:
+    """The plan of a gradient."""
+    own, target, output = call.tensor("self"), call.tensor("target"), ("out", call.tensor("out"))
+    if own.empty:
+        return empty_plan(call.operator.name, output)
+    mean = call.reduction == "mean"
+    each = call.reduction == "none" and target.rank > 0
+    inputs = [
+        ("target", target, "positions"),
+        ("gradOutput", call.tensor("gradOutput"), "positions" if each else "single"),
+        ("weight", call.tensor("weight"), "classes"),
+    ]
+    total_given = mean and call.given("totalWeight")
+    if total_given:
+        inputs.append(("totalWeight", call.tensor("totalWeight"), "single"))
+    return class_plan(
+        call.operator.name,
+        kernel,
+        own.dtype,
+        inputs,
+        [(*output, "full")],
+        own.shape,
+        class_axis=min(1, own.rank - 1),
+        targets=0,
+        numbers={
+            "ignore_index": call["ignoreIndex"],
+            "mean": mean,
+            "total_weight_given": total_given,
+        },
+        free=_FREE,
     )
 
 

@@ -8,10 +8,9 @@ import numpy as np
 
 from openaclnn.core import checks
 from openaclnn.core.call import Call
-from openaclnn.core.declare import Made, Operator, Sample, register
-from openaclnn.core.dtypes import FLOAT, FLOATS, INT64
-from openaclnn.core.interface import REDUCTIONS, Kind, Parameter
-from openaclnn.core.plan import Free, Plan, class_plan, empty_plan
+from openaclnn.core.declare import Operator, Sample, register
+from openaclnn.core.dtypes import FLOAT, INT64
+from openaclnn.core.plan import Plan
 from openaclnn.core.status import Status
 from openaclnn.operators import likelihood, nll_loss2d
 from openaclnn.operators.likelihood import TARGET_DTYPES
@@ -22,42 +21,8 @@ from openaclnn.operators.nll_loss_forward import (
     rows_match,
 )
 
-PARAMETERS = (
-    Parameter(
-        "gradOutput",
-        Kind.TENSOR,
-        "gradient of the loss",
-        "(N,) for none and rows, else one element",
-        FLOATS,
-    ),
-    Parameter(
-        "self",
-        Kind.TENSOR,
-        "log-probabilities; only shape and dtype matter",
-        "(N, C) or (C,)",
-        FLOATS,
-    ),
-    Parameter(
-        "target",
-        Kind.TENSOR,
-        "the right classes, in [0, C), or ignoreIndex",
-        "(N,), or 0 dimensions",
-        TARGET_DTYPES,
-        weak=False,
-    ),
-    Parameter("weight", Kind.TENSOR, "factor of each class", "(C,)", FLOATS),
-    Parameter("reduction", Kind.INT64, "0 none, 1 mean, 2 sum", default="mean", choices=REDUCTIONS),
-    Parameter("ignoreIndex", Kind.INT64, "target value that counts for nothing", default=-100),
-    Parameter(
-        "totalWeight",
-        Kind.TENSOR,
-        "sum of weight[target] over what is not ignored; read for mean alone",
-        "one element",
-        FLOATS,
-        default=None,
-        computed=True,
-    ),
-    Parameter("out", Kind.OUTPUT, "gradient of self", "that of self", FLOATS),
+PARAMETERS = likelihood.gradient_parameters(
+    "(N, C) or (C,)", "(N,), or 0 dimensions", "(N,) for none and rows, else one element", "(C,)"
 )
 
 CHECKS = (
@@ -85,43 +50,8 @@ CHECKS = (
 )
 
 
-def _result(call: Call) -> Made:
-    return call.tensor("self").shape, call.tensor("self").dtype
-
-
-FREE = (Free("ignore_index", whole=True),)
-
-
 def _plan(call: Call) -> Plan:
-    own, output = call.tensor("self"), ("out", call.tensor("out"))
-    if own.empty:
-        return empty_plan(call.operator.name, output)
-    mean = call.reduction == "mean"
-    rows = call.reduction == "none" and own.rank > 1
-    inputs = [
-        ("target", call.tensor("target"), "positions"),
-        ("gradOutput", call.tensor("gradOutput"), "positions" if rows else "single"),
-        ("weight", call.tensor("weight"), "classes"),
-    ]
-    total_given = mean and call.given("totalWeight")
-    if total_given:
-        inputs.append(("totalWeight", call.tensor("totalWeight"), "single"))
-    return class_plan(
-        call.operator.name,
-        "nll_loss_backward",
-        own.dtype,
-        inputs,
-        [(*output, "full")],
-        own.shape,
-        class_axis=own.rank - 1,
-        targets=0,
-        numbers={
-            "ignore_index": call["ignoreIndex"],
-            "mean": mean,
-            "total_weight_given": total_given,
-        },
-        free=FREE,
-    )
+    return likelihood.gradient_plan(call, "nll_loss_backward")
 
 
 # The loss of a row is -weight[t] * self[n, t], 0 where t is ignored; mean divides their sum by the total weight.
@@ -168,7 +98,7 @@ register(
         parameters=PARAMETERS,
         families=frozenset({"950", "a3", "a2", "910"}),
         checks=CHECKS,
-        result=_result,
+        result=likelihood.gradient_of_self,
         plan=_plan,
         reference=reference,
         samples=(

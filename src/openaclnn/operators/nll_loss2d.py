@@ -9,51 +9,15 @@ import numpy as np
 from openaclnn.core import checks
 from openaclnn.core.call import Call
 from openaclnn.core.declare import Operator, Sample, register
-from openaclnn.core.dtypes import FLOAT, FLOATS, INT32, INT64, UINT8, DType
-from openaclnn.core.interface import REDUCTIONS, Kind, Parameter
+from openaclnn.core.dtypes import FLOAT, INT64
 from openaclnn.core.outcome import Violation
-from openaclnn.core.plan import Free, Plan, class_plan, empty_plan
+from openaclnn.core.plan import Plan
 from openaclnn.core.status import Status
+from openaclnn.operators import likelihood
+from openaclnn.operators.likelihood import TARGET_DTYPES
 
-TARGET_DTYPES = (INT64, UINT8, INT32)
-
-PARAMETERS = (
-    Parameter(
-        "gradOutput",
-        Kind.TENSOR,
-        "gradient of the loss",
-        "(N, H, W) for none, else one element",
-        FLOATS,
-    ),
-    Parameter(
-        "self",
-        Kind.TENSOR,
-        "log-probabilities; only shape and dtype matter",
-        "(N, C, H, W)",
-        FLOATS,
-    ),
-    Parameter(
-        "target",
-        Kind.TENSOR,
-        "class of each pixel, in [0, C), or ignoreIndex",
-        "(N, H, W)",
-        TARGET_DTYPES,
-        weak=False,
-    ),
-    Parameter("weight", Kind.TENSOR, "factor of each class", "C elements", FLOATS),
-    Parameter("reduction", Kind.INT64, "0 none, 1 mean, 2 sum", default="mean", choices=REDUCTIONS),
-    Parameter("ignoreIndex", Kind.INT64, "target value that counts for nothing", default=-100),
-    Parameter(
-        "totalWeight",
-        Kind.TENSOR,
-        "sum of weight[target] over what is not ignored; read for mean alone",
-        "one element",
-        FLOATS,
-        default=None,
-        computed=True,
-        c_type="aclTensor *",
-    ),
-    Parameter("out", Kind.OUTPUT, "gradient of self", "that of self", FLOATS),
+PARAMETERS = likelihood.gradient_parameters(
+    "(N, C, H, W)", "(N, H, W)", "(N, H, W) for none, else one element", "C elements", "aclTensor *"
 )
 
 
@@ -75,14 +39,6 @@ def _gradient_shape(call: Call) -> Violation | None:
     return None
 
 
-def _pixels_match(call: Call) -> Violation | None:
-    own, target = call.tensor("self").shape, call.tensor("target").shape
-    wanted = (own[0], own[2], own[3])
-    if target != wanted:
-        return Violation("target", f"shape {wanted}, dims 0, 2, 3 of self", f"shape {target}")
-    return None
-
-
 CHECKS = (
     checks.result_pointers("0"),
     checks.not_null("1", "gradOutput", "self", "target", "weight", "out", "totalWeight"),
@@ -95,7 +51,7 @@ CHECKS = (
     checks.value_check("8", "gradOutput has target's shape (none) or one element", _gradient_shape),
     checks.rank_is("9", "self", 4),
     checks.rank_is("10", "target", 3),
-    checks.value_check("11", "dims 0, 2, 3 of self are target's", _pixels_match),
+    checks.value_check("11", "dims 0, 2, 3 of self are target's", likelihood.pixels_match),
     checks.element_count_is("12", "weight", lambda call: call.tensor("self").shape[1], "C"),
     checks.same_shape("13", "out", "self"),
     checks.element_count_is("14", "totalWeight", lambda call: 1, "1"),
@@ -104,46 +60,8 @@ CHECKS = (
 )
 
 
-def _result(call: Call) -> tuple[tuple[int, ...], DType]:
-    return call.tensor("self").shape, call.tensor("self").dtype
-
-
-FREE = (Free("ignore_index", whole=True),)
-
-
 def _plan(call: Call) -> Plan:
-    output = ("out", call.tensor("out"))
-    if call.tensor("self").empty:
-        return empty_plan(call.operator.name, output)
-    mean = call.reduction == "mean"
-    inputs = [
-        ("target", call.tensor("target"), "positions"),
-        (
-            "gradOutput",
-            call.tensor("gradOutput"),
-            "positions" if call.reduction == "none" else "single",
-        ),
-        ("weight", call.tensor("weight"), "classes"),
-    ]
-    total_given = mean and call.given("totalWeight")
-    if total_given:
-        inputs.append(("totalWeight", call.tensor("totalWeight"), "single"))
-    return class_plan(
-        call.operator.name,
-        "nll_loss2d_backward",
-        call.tensor("self").dtype,
-        inputs,
-        [(*output, "full")],
-        output[1].shape,
-        class_axis=1,
-        targets=0,
-        numbers={
-            "ignore_index": call["ignoreIndex"],
-            "mean": mean,
-            "total_weight_given": total_given,
-        },
-        free=FREE,
-    )
+    return likelihood.gradient_plan(call, "nll_loss2d_backward")
 
 
 # Forward: the loss of a pixel is -weight[t] * self[n, t, h, w], 0 where t is ignored; mean divides
@@ -197,7 +115,7 @@ register(
         parameters=PARAMETERS,
         families=frozenset({"950", "a3", "a2", "910"}),
         checks=CHECKS,
-        result=_result,
+        result=likelihood.gradient_of_self,
         plan=_plan,
         reference=reference,
         samples=(

@@ -20,14 +20,6 @@ PARAMETERS = likelihood.parameters(
 )
 
 
-def _pixels_match(call: Call) -> Violation | None:
-    own, target = call.tensor("self").shape, call.tensor("target").shape
-    wanted = (own[0], own[2], own[3])
-    if target != wanted:
-        return Violation("target", f"shape {wanted}, dims 0, 2, 3 of self", f"shape {target}")
-    return None
-
-
 def _out_fits(call: Call) -> Violation | None:
     if not call.given("out"):
         return None
@@ -51,7 +43,7 @@ CHECKS = (
     checks.rank_is("7", "self", 4),
     checks.shape_is("8", "weight", likelihood.class_count, "(C,) of self"),
     checks.rank_is("10", "target", 3),
-    checks.value_check("11", "dims 0, 2, 3 of self are target's", _pixels_match),
+    checks.value_check("11", "dims 0, 2, 3 of self are target's", likelihood.pixels_match),
     checks.value_check("12", "out has target's shape (none) or one element", _out_fits),
     likelihood.one_total("13", "totalWeightOut"),
     checks.product_has_operator("14", Status.ACLNN_ERR_INNER_NULLPTR, ("self",)),
