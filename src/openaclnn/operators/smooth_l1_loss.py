@@ -22,6 +22,7 @@ from openaclnn.operators.pairwise import (
 )
 
 INPUTS = ("gradOut", "self", "target")
+BETA = Parameter("beta", Kind.FLOAT, "where the loss turns linear, >= 0", default=1.0)
 
 PARAMETERS = (
     Parameter(
@@ -32,12 +33,12 @@ PARAMETERS = (
         "target", Kind.TENSOR, "what was to be predicted", "broadcasts with the others", FLOATS
     ),
     Parameter("reduction", Kind.INT64, "0 none, 1 mean, 2 sum", default="mean", choices=REDUCTIONS),
-    Parameter("beta", Kind.FLOAT, "where the loss turns linear, >= 0", default=1.0),
+    BETA,
     Parameter("gradInput", Kind.OUTPUT, "gradient of self", "the broadcast shape", FLOATS),
 )
 
 
-def _beta_not_negative(call: Call) -> Violation | None:
+def beta_not_negative(call: Call) -> Violation | None:
     if not call["beta"] >= 0:  # NaN fails too
         return Violation("beta", ">= 0", str(call["beta"]))
     return None
@@ -51,7 +52,7 @@ CHECKS = (
     checks.dtype_in("2", *INPUTS, "gradInput"),
     checks.rank_at_most("3", *INPUTS),
     checks.reduction_known("4", "reduction"),
-    checks.value_check("5", "beta >= 0", _beta_not_negative),
+    checks.value_check("5", "beta >= 0", beta_not_negative),
     checks.broadcastable("9", "gradOut", "self"),
     checks.broadcastable("9", *INPUTS),
     checks.output_shape("10", "gradInput", INPUTS),

@@ -11,11 +11,11 @@ from openaclnn.core.call import Call
 from openaclnn.core.declare import Made, Operator, Sample, register
 from openaclnn.core.dtypes import FLOAT, FLOATS
 from openaclnn.core.interface import REDUCTIONS, Kind, Parameter
-from openaclnn.core.outcome import Violation
-from openaclnn.core.plan import Free, Plan
+from openaclnn.core.plan import Plan
 from openaclnn.core.status import Status
 from openaclnn.engines.formulas.smooth_l1_loss import smooth_l1_loss
 from openaclnn.operators.pairwise import loss_plan, loss_result, promoted_arrays, reduced
+from openaclnn.operators.smooth_l1_loss import BETA, FREE, beta_not_negative
 
 INPUTS = ("self", "target")
 
@@ -23,17 +23,11 @@ PARAMETERS = (
     Parameter("self", Kind.TENSOR, "predictions", "broadcasts with target", FLOATS),
     Parameter("target", Kind.TENSOR, "what was to be predicted", "broadcasts with self", FLOATS),
     Parameter("reduction", Kind.INT64, "0 none, 1 mean, 2 sum", default="mean", choices=REDUCTIONS),
-    Parameter("beta", Kind.FLOAT, "where the loss turns linear, >= 0", default=1.0),
+    BETA,
     Parameter(
         "result", Kind.OUTPUT, "the loss", "the broadcast shape for none, else one element", FLOATS
     ),
 )
-
-
-def _beta_not_negative(call: Call) -> Violation | None:
-    if not call["beta"] >= 0:  # NaN fails too
-        return Violation("beta", ">= 0", str(call["beta"]))
-    return None
 
 
 def _result_shapes(call: Call) -> tuple[tuple[int, ...], ...]:
@@ -50,16 +44,13 @@ CHECKS = (
     checks.rank_at_most("6", *INPUTS),
     checks.broadcastable("7", *INPUTS),
     checks.shape_is("8", "result", _result_shapes, "the broadcast one for none, else one element"),
-    checks.value_check("10", "beta >= 0", _beta_not_negative),
+    checks.value_check("10", "beta >= 0", beta_not_negative),
     checks.product_has_operator("11", Status.ACLNN_ERR_INNER_NULLPTR, INPUTS),
 )
 
 
 def _result(call: Call) -> Made:
     return loss_result(call, INPUTS)
-
-
-FREE = (Free("beta", low=0.0),)
 
 
 def _plan(call: Call) -> Plan:

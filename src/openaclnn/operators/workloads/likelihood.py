@@ -73,3 +73,36 @@ def forward_formula(torch: Any, given: Mapping[str, Any]) -> Any:
     reduced = {"none": losses, "mean": losses.sum() / total, "sum": losses.sum()}
     dtype = given["self"].dtype
     return reduced[given["reduction"]].to(dtype), total.to(dtype)
+
+
+def gradient_peers(aten: Any, given: Mapping[str, Any], out: Any) -> dict[str, Callable[[], Any]]:
+    """aten's own operator, allocating and writing into `out`."""
+    gradient = given["grad_output"]
+    arguments = (
+        gradient if given["reduction"] == "none" else gradient.reshape(()),
+        given["self"],
+        given["target"],
+        given["weight"],
+        REDUCTIONS.index(given["reduction"]),
+        given.get("ignore_index", -100),
+        given["total_weight"].reshape(()),
+    )
+    return {
+        "torch": lambda: aten(*arguments),
+        "torch out=": lambda: aten.grad_input(*arguments, grad_input=out),
+    }
+
+
+def gradient_formula(torch: Any, given: Mapping[str, Any]) -> Any:
+    """The formula as an expression: each class compared with the target."""
+    target, weight = given["target"], given["weight"].float()
+    gradient = given["grad_output"].float()
+    if given["reduction"] != "none":
+        gradient = gradient.reshape(())
+    if given["reduction"] == "mean":
+        gradient = gradient / given["total_weight"].float().reshape(())
+    counted = target != given.get("ignore_index", -100)
+    value = -(gradient * weight[torch.where(counted, target, 0)])
+    classes = torch.arange(given["self"].shape[1], device=target.device)
+    hit = classes.view(-1, *[1] * (target.dim() - 1)) == target[:, None]
+    return torch.where(hit & counted[:, None], value[:, None], 0.0).to(given["self"].dtype)

@@ -11,6 +11,8 @@ from openaclnn.core.dtypes import BFLOAT16, DOUBLE, FLOAT, FLOAT16, INT32, INT64
 from openaclnn.core.interface import REDUCTIONS
 from openaclnn.operators.workloads.kernel import KernelForm
 from openaclnn.operators.workloads.likelihood import (
+    gradient_formula,
+    gradient_peers,
     loss_arguments,
     loss_cases,
     total_of_weights,
@@ -60,35 +62,10 @@ def cases(rng: np.random.Generator, dtype: DType) -> Iterator[dict[str, Any]]:
 
 
 def torch_peers(torch: Any, given: Mapping[str, Any], out: Any) -> dict[str, Callable[[], Any]]:
-    """aten's own operator, allocating and writing into `out`."""
-    gradient = given["grad_output"]
-    arguments = (
-        gradient if given["reduction"] == "none" else gradient.reshape(()),
-        given["self"],
-        given["target"],
-        given["weight"],
-        REDUCTIONS.index(given["reduction"]),
-        given.get("ignore_index", -100),
-        given["total_weight"].reshape(()),
-    )
-    aten = torch.ops.aten.nll_loss_backward
-    return {
-        "torch": lambda: aten(*arguments),
-        "torch out=": lambda: aten.grad_input(*arguments, grad_input=out),
-    }
+    return gradient_peers(torch.ops.aten.nll_loss_backward, given, out)
 
 
-def torch_formula(torch: Any, given: Mapping[str, Any]) -> Any:
-    """The formula as an expression: each class compared with the target."""
-    target, weight = given["target"], given["weight"].float()
-    gradient = given["grad_output"].float()
-    if given["reduction"] == "mean":
-        gradient = gradient / given["total_weight"].float()
-    counted = target != given.get("ignore_index", -100)
-    value = -(gradient * weight[torch.where(counted, target, 0)])
-    classes = torch.arange(given["self"].shape[1], device=target.device)
-    hit = (classes == target[:, None]) & counted[:, None]
-    return torch.where(hit, value[:, None], 0.0).to(given["self"].dtype)
+torch_formula = gradient_formula
 
 
 def sound() -> dict[str, Any]:

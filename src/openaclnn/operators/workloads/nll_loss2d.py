@@ -10,7 +10,11 @@ import numpy as np
 from openaclnn.core.dtypes import BFLOAT16, DOUBLE, FLOAT, FLOAT16, INT64, DType
 from openaclnn.core.interface import REDUCTIONS
 from openaclnn.operators.workloads.kernel import KernelForm
-from openaclnn.operators.workloads.likelihood import total_of_weights
+from openaclnn.operators.workloads.likelihood import (
+    gradient_formula,
+    gradient_peers,
+    total_of_weights,
+)
 from openaclnn.operators.workloads.mistakes import INVALID, POINTERS, Mistake, nulls, t
 
 PATTERN = "pixels"
@@ -70,37 +74,10 @@ def cases(rng: np.random.Generator, dtype: DType) -> Iterator[dict[str, Any]]:
 
 
 def torch_peers(torch: Any, given: Mapping[str, Any], out: Any) -> dict[str, Callable[[], Any]]:
-    """aten's own operator, allocating and writing into `out`."""
-    gradient = given["grad_output"]
-    arguments = (
-        gradient if given["reduction"] == "none" else gradient.reshape(()),
-        given["self"],
-        given["target"],
-        given["weight"],
-        REDUCTIONS.index(given["reduction"]),
-        given.get("ignore_index", -100),
-        given["total_weight"].reshape(()),
-    )
-    aten = torch.ops.aten.nll_loss2d_backward
-    return {
-        "torch": lambda: aten(*arguments),
-        "torch out=": lambda: aten.grad_input(*arguments, grad_input=out),
-    }
+    return gradient_peers(torch.ops.aten.nll_loss2d_backward, given, out)
 
 
-def torch_formula(torch: Any, given: Mapping[str, Any]) -> Any:
-    """The formula as an expression: each class compared with the target."""
-    target, weight = given["target"], given["weight"].float()
-    gradient = given["grad_output"].float()
-    if given["reduction"] != "none":
-        gradient = gradient.reshape(1, 1, 1)
-    if given["reduction"] == "mean":
-        gradient = gradient / given["total_weight"].float()
-    counted = target != given.get("ignore_index", -100)
-    value = -(gradient * weight[torch.where(counted, target, 0)])
-    classes = torch.arange(given["self"].shape[1], device=target.device).view(1, -1, 1, 1)
-    hit = (classes == target[:, None]) & counted[:, None]
-    return torch.where(hit, value[:, None], 0.0).to(given["self"].dtype)
+torch_formula = gradient_formula
 
 
 def sound() -> dict[str, Any]:
