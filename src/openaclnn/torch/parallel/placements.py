@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -85,7 +86,8 @@ class Layout:
             tensor = DTensor.from_local(tensor, self.mesh, self.of_number, run_check=False)
         elif tensor.device_mesh != self.mesh:
             raise ValueError(f"{name} lies on another mesh than input")
-        local = tensor.redistribute(self.mesh, placements).to_local(grad_placements=placements)
+        moved = tensor.redistribute(self.mesh, placements)
+        local: Tensor = _Local.apply(moved)  # type: ignore[no-untyped-call]
         return local.wait() if isinstance(local, AsyncCollectiveTensor) else local
 
     def whole(self, loss: Tensor, shape: Sequence[int], each: bool) -> Tensor:
@@ -99,6 +101,22 @@ class Layout:
             loss.contiguous(), self.mesh, self.of_positions, run_check=False,
             shape=torch.Size(shape), stride=tuple(strides),
         )  # fmt: skip
+
+
+class _Local(torch.autograd.Function):
+    """A DTensor's own part. PyTorch 2.11's `to_local` takes the strides of the whole gradient from an uneven part, and then
+    every process gathers all of it to set them right.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, whole: DTensor) -> Tensor:
+        ctx.spread = whole.device_mesh, whole.placements
+        ctx.lies = {"shape": whole.shape, "stride": whole.stride()}
+        return whole.to_local()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        return DTensor.from_local(gradient, *ctx.spread, run_check=False, **ctx.lies)
 
 
 def _axis(placement: Placement, index: int, rank: int) -> int | None:
