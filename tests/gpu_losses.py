@@ -37,7 +37,7 @@ def to_device(value: Any) -> Any:
         return value
     if value.dtype.name == "bfloat16":
         return torch.from_numpy(value.astype(np.float32)).bfloat16().cuda()
-    return torch.from_numpy(np.ascontiguousarray(value)).cuda()
+    return torch.from_numpy(value.copy()).cuda()
 
 
 def to_host(results: Any, dtype: DType) -> Any:
