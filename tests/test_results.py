@@ -154,3 +154,30 @@ def test_many_threads_never_share_a_block() -> None:
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+def test_tensors_of_pytorch_lend_their_memory_too() -> None:
+    torch = pytest.importorskip("torch")
+    x = torch.linspace(-1, 1, 1 << 21)
+    for _ in range(3):  # the full way, then the short road
+        openaclnn.elu_backward(x, x)
+    first = openaclnn.elu_backward(x, x)
+    assert first.data_ptr() % results.LINE == 0
+    assert first._base is None  # no view, as autograd sees it
+    place, tail, saved = first.data_ptr(), first[-9:], first[-9:].clone()
+    del first
+    others = [openaclnn.elu_backward(-x, x) for _ in range(3)]
+    assert place not in [other.data_ptr() for other in others]
+    assert torch.equal(tail, saved)
+    del tail, others
+    assert results.kept_bytes() == 4 * x.nbytes
+    again = openaclnn.elu_backward(x, x)
+    assert results.kept_bytes() == 3 * x.nbytes
+    # What people do to tensors.
+    copied = again.clone()
+    assert torch.equal(again.share_memory_(), copied)
+    assert torch.equal(again.resize_(9), copied[:9])
+    with torch.device("meta"):
+        assert openaclnn.elu_backward(x, x).is_cpu
+    with torch.inference_mode():
+        assert openaclnn.elu_backward(x, x).is_inference()

@@ -15,7 +15,7 @@ import numpy as np
 from openaclnn.core import results
 from openaclnn.core.dlpack import PRODUCER_ERRORS, device_name, from_dlpack
 from openaclnn.core.dtypes import DType, dtype_of_torch
-from openaclnn.core.tensor import Tensor, extent
+from openaclnn.core.tensor import Tensor, contiguous_strides, extent
 
 __all__ = [
     "allocate_like",
@@ -205,8 +205,10 @@ def allocate_like(value: Any, shape: tuple[int, ...], dtype: DType) -> tuple[Any
         return results.empty(shape, dtype.numpy), None
     if _is_torch(value):
         torch = sys.modules["torch"]
-        fresh = torch.empty(shape, dtype=getattr(torch, dtype.torch_name), device=value.device)
-        return fresh, None
+        kind = getattr(torch, dtype.torch_name)
+        if value.is_cpu:
+            return results.empty_tensor(shape, contiguous_strides(shape), kind), None
+        return torch.empty(shape, dtype=kind, device=value.device), None
     if value is not None and as_tensor(value).device != "cpu":
         return _allocate_on_device(value, shape, dtype), None
     buffer = results.empty(shape, dtype.numpy)

@@ -8,17 +8,25 @@ large results is kept for the next one of the same size once nobody holds the la
 from __future__ import annotations
 
 import os
+import sys
 from collections import OrderedDict
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from openaclnn.core.allowance import usable_memory
 
-__all__ = ["clear_results", "empty", "kept_bytes", "set_result_memory"]
+__all__ = ["clear_results", "empty", "empty_tensor", "kept_bytes", "set_result_memory"]
 
 LARGE = 1 << 20
 """Bytes from which memory is kept; below, NumPy has its own means."""
+
+LARGE_TENSOR = 1 << 23
+"""The same of PyTorch's tensors: what is smaller the system's allocator mostly hands out again by itself."""
+
+LINE = 64
+"""Results begin at such a multiple of bytes."""
 
 DEFAULT = 256 << 20
 """Bytes kept at the most where nobody says otherwise."""
@@ -68,12 +76,32 @@ def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
         size *= length
     if size < LARGE:
         return np.empty(shape, dtype)
+    return _lent(size).view(dtype).reshape(shape)
+
+
+def empty_tensor(shape: Sequence[int], strides: Sequence[int], dtype: Any) -> Any:
+    """An uninitialised tensor of PyTorch's in CPU memory, densely laid; large ones in memory that is kept."""
+    torch = sys.modules["torch"]
+    size = dtype.itemsize
+    for length in shape:
+        size *= length
+    if size < LARGE_TENSOR:
+        return torch.empty_strided(shape, strides, dtype=dtype, device="cpu")
+    memory = torch.from_numpy(_lent(size)).untyped_storage()
+    # Not a view of another tensor, which autograd would see in it.
+    return torch.empty(0, dtype=dtype, device="cpu").set_(memory, 0, shape, strides)
+
+
+def _lent(size: int) -> np.ndarray[Any, Any]:
+    """So many bytes, which come back when nobody views them any more."""
     limit()
     try:
         block = _free[size].pop()
     except (KeyError, IndexError):
-        block = np.empty(size, np.uint8)
-    return np.asarray(_Lease(block)).view(dtype).reshape(shape)
+        block = np.empty(size + LINE, np.uint8)
+        start = -block.ctypes.data % LINE
+        block = block[start : start + size]
+    return np.asarray(_Lease(block))
 
 
 def limit() -> int:
@@ -91,7 +119,8 @@ def set_result_memory(size: int) -> None:
 
     It is 256 MB where nobody says otherwise, and never more than an eighth of the memory that the process may use
     (the machine's, its control group's, its address space's). `OPENACLNN_RESULT_MEMORY` says the same for a whole
-    process. Results in PyTorch's tensors and on a GPU are allocated by their own libraries.
+    process. It holds for NumPy's arrays from 1 MB on and PyTorch's CPU tensors from 8 MB on; others are allocated by
+    their own libraries.
     """
     if not isinstance(size, int) or isinstance(size, bool) or size < 0:
         raise ValueError(f"the memory for results must be a number of bytes, got {size!r}")

@@ -278,9 +278,13 @@ def _making(result: Any, library: int, any_size: bool) -> tuple[Any, Any, Any]:
             return np.empty, results.empty, result.dtype
         make = np.empty if result.nbytes < results.LARGE else results.empty
         return make, make, (result.shape, result.dtype)
-    make = _torch_maker(result.device)
+    make = large = _torch_maker(result.device)
+    if result.is_cpu:
+        large = results.empty_tensor
     if any_size:
-        return make, make, result.dtype
+        return make, large, result.dtype
+    if result.nbytes >= results.LARGE_TENSOR:
+        make = large
     return make, make, (tuple(result.shape), tuple(result.stride()), result.dtype)
 
 
