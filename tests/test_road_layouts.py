@@ -11,11 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import openaclnn
-from openaclnn.core.dtypes import BFLOAT16, FLOAT, FLOAT16, DType
+from conftest import assert_matches_oracle, plain
+from openaclnn.core.declare import Operator
+from openaclnn.core.dtypes import BFLOAT16, FLOAT, FLOAT16, FLOATS, DType
 from openaclnn.core.status import AclnnError
-from openaclnn.engines.cpu import gathered
+from openaclnn.engines.cpu import FEW, gathered
 from test_interop import to_torch
-from test_road import taken
+from test_road import ROADS, taken
 
 __all__ = ["taken"]
 
@@ -150,3 +152,152 @@ def test_outputs_that_must_not_be_written(taken: list[bool]) -> None:
         with pytest.raises(AclnnError):
             openaclnn.elu_backward(g, x[:-1], out=base[: 4 * n].reshape(n, 4))
     assert not taken[-1]
+
+
+WITH_CLASSES = [op for op in ROADS if op.workloads.PATTERN != "elementwise"]
+SHAPES = {
+    "rows": [(7, 5), (1, 9), (40, 3), (12, 60), (70, 130), (3, 1), (5, 300)],
+    "pixels": [
+        (2, 3, 4, 5),
+        (3, 9, 2, 7),
+        (1, 12, 1, 3),
+        (4, 2, 1, 1),
+        (2, 21, 5, 9),
+        (1, 1, 6, 2),
+    ],
+}
+
+
+def spread(data: st.DataObject, name: str, values: Any) -> Any:
+    """An argument where it lies, elsewhere, or stretched if all its elements may be one."""
+    if not isinstance(values, np.ndarray) or not values.ndim:
+        return values
+    way = data.draw(st.sampled_from(["dense", "laid", "laid", "stretched"]))
+    if way == "stretched" and name in ("grad_output", "grad_loss", "weight"):
+        steps = (*values.strides[:-1], 0)
+        return np.lib.stride_tricks.as_strided(values, values.shape, steps)
+    return laid(data, values) if way == "laid" else values
+
+
+def as_it_lies(values: Any) -> Any:
+    """A tensor over the same memory."""
+    if not isinstance(values, np.ndarray):
+        return values
+    if values.dtype == BFLOAT16.numpy:
+        return torch.from_numpy(values.view(np.uint16)).view(torch.bfloat16)
+    return torch.from_numpy(values)
+
+
+@settings(max_examples=50, deadline=None)
+@given(data=st.data())
+def test_sequences_of_calls_with_classes(data: st.DataObject) -> None:
+    """Sizes, numbers, layouts, dtypes, libraries, in place or not, in any order: the full way's bits, the oracle's numbers."""
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
+    operator = WITH_CLASSES[data.draw(st.integers(0, len(WITH_CLASSES) - 1))]
+    dtype = data.draw(st.sampled_from(FLOATS))
+    variant = data.draw(st.sampled_from([*operator.workloads.VARIANTS]))
+    summed, of_torch = data.draw(st.booleans()), data.draw(st.booleans())
+    for _ in range(4):  # calls of one kind mostly
+        shape = data.draw(st.sampled_from(SHAPES[operator.workloads.PATTERN]))
+        made = operator.workloads.make(rng, dtype, shape, variant)
+        if summed and "total_weight" in made:
+            del made["total_weight"]
+        made["target"] = np.maximum(made["target"], 0)
+        made["ignore_index"] = data.draw(st.sampled_from([-100, 0, 2]))
+        arrays = {name: spread(data, name, values) for name, values in made.items()}
+        copies = {
+            name: values.copy() if isinstance(values, np.ndarray) else values
+            for name, values in arrays.items()
+        }
+        place = data.draw(st.sampled_from(["fresh", "given", "laid", "in place"]))
+        out = np.full(shape, 7, dtype.numpy) if place == "given" else None
+        if place == "laid":
+            out = laid(data, np.full(shape, 7, dtype.numpy))
+        elif place == "in place":
+            out = arrays.get("log_prob")
+        given_arrays = arrays | {"out": out}
+        strides = [
+            own for a in given_arrays.values() if isinstance(a, np.ndarray) for own in a.strides
+        ]
+        if of_torch and min(strides) >= 0:
+            given_arrays = {name: as_it_lies(values) for name, values in given_arrays.items()}
+        with np.errstate(all="ignore"):
+            got = plain(operator)(**given_arrays)
+            with openaclnn.use_engine("cpu"):
+                expected = plain(operator)(**copies)
+            if isinstance(got, torch.Tensor):
+                got = got.view(torch.int16 if dtype.itemsize == 2 else torch.int32).numpy()
+            assert got.tobytes() == expected.tobytes()
+            assert_matches_oracle(operator, copies, expected)
+
+
+@pytest.mark.parametrize("convert", [np.asarray, torch.from_numpy], ids=["numpy", "torch"])
+@pytest.mark.parametrize("operator", WITH_CLASSES, ids=lambda op: op.python_name)
+def test_a_layout_of_classes_that_was_not_seen_takes_the_road(
+    operator: Operator, convert: Any, taken: list[bool]
+) -> None:
+    rng = np.random.default_rng(6)
+    pixels = operator.workloads.PATTERN == "pixels"
+    variant = "random" if pixels else "none"
+    for number, n in enumerate((5, 6, 11, 30)):
+        shape = (2, 4, n, 3) if pixels else (n, 70 if n == 30 else 4)
+        made = operator.workloads.make(rng, FLOAT, shape, variant)
+        turned = {
+            name: np.asfortranarray(values) if values.ndim > 1 else np.repeat(values, 2 + n % 2)[:: 2 + n % 2]
+            for name, values in made.items()
+            if isinstance(values, np.ndarray) and values.size > 1
+        }  # fmt: skip
+        given_arrays = {
+            name: convert(values)
+            for name, values in (made | turned).items()
+            if isinstance(values, np.ndarray)
+        }
+        taken.clear()
+        got = plain(operator)(**given_arrays, reduction="none")
+        assert taken == [number > 0]
+        room = convert(np.full((*shape[:-1], 2 * shape[-1] + n), 5, np.float32))
+        out = room[..., n : n + shape[-1]]
+        taken.clear()
+        plain(operator)(**given_arrays, reduction="none", out=out)
+        assert taken == [number > 0]
+        expected = plain(operator)(**made)
+        np.testing.assert_array_equal(np.asarray(got), expected)
+        np.testing.assert_array_equal(np.asarray(out), expected)
+        assert (np.asarray(room)[..., :n] == 5).all()
+        assert (np.asarray(room)[..., n + shape[-1] :] == 5).all()
+
+
+def test_wrong_calls_with_classes_that_lie_anyhow(taken: list[bool]) -> None:
+    """A target out of range, an output over an input, another shape: refused as the full way refuses."""
+    for n in (6, 7, 8):
+        base = np.zeros((n, 12), np.float32)
+        log_prob, target = base[:, 1:8:2], np.arange(3 * n)[::3] % 4
+        gradient = np.ones((), np.float32)
+        openaclnn.cross_entropy_loss_grad(gradient, log_prob, target)
+        openaclnn.cross_entropy_loss_grad(
+            gradient, log_prob, target, out=np.ones((n, 8), np.float32)[:, ::2]
+        )
+        openaclnn.cross_entropy_loss_grad(gradient, log_prob, target, out=log_prob)
+        for wrong, options, match in (
+            (np.arange(3 * n)[::3] % 5, {}, "target"),
+            (np.arange(3 * n + 3)[::3] % 4, {}, "target"),
+            (target, {"out": base[:, 3:10:2]}, "overlap"),
+            (target, {"out": np.lib.stride_tricks.as_strided(base, (n, 4), (8, 4))}, "lie apart"),
+        ):  # fmt: skip
+            with pytest.raises(AclnnError, match=match):
+                openaclnn.cross_entropy_loss_grad(gradient, log_prob, wrong, **options)
+    assert taken.count(True) == 3 * 3 - 2
+
+
+def test_many_positions_that_lie_anyhow_take_the_full_way(taken: list[bool]) -> None:
+    for n in (100, 101, FEW // 8 + 1):
+        log_prob = torch.randn(n, 16)[:, ::2]
+        taken.clear()
+        got = openaclnn.cross_entropy_loss_grad(torch.ones(()), log_prob, torch.arange(n) % 8)
+        assert torch.equal(
+            got,
+            openaclnn.cross_entropy_loss_grad(
+                torch.ones(()), log_prob.contiguous(), torch.arange(n) % 8
+            ),
+        )
+        assert taken[0] == (n == 101)

@@ -190,9 +190,10 @@ def phase_two(
             return
         # Descriptors may be destroyed or re-addressed once this returns, so addresses are taken now.
         found = executor.found or _checked(executor)
-        for output, tensor in zip(operator.outputs, executor.outputs, strict=True):
+        for place in operator.output_places:
+            tensor = executor.arguments[place]
             if tensor is not None:
-                announce_write(operator.name, output.name, tensor)
+                announce_write(operator.name, operator.parameters[place].name, tensor)
         here = queue.device.name == kind.device
         # On a GPU this only queues the work; on the host, waking the worker costs more than a small kernel.
         at_once = executor.count <= _SMALL or kind.device != "cpu"

@@ -98,15 +98,14 @@ def find_memory(
         address = tensor.base
         if tensor.offset:
             address += tensor.offset * tensor.dtype.itemsize
+        owner = tensor.owner
         if tensor.raw:
-            block = find_allocation(address + low)
-            if block is None or block.kind != "device" or not tensor.base:
+            owner = find_allocation(address + low)
+            if owner is None or owner.kind != "device" or not tensor.base:
                 return None
-            if address + high > block.address + block.size:
+            if address + high > owner.address + owner.size:
                 return None
-            owners.append(block)
-        else:
-            owners.append(tensor.owner)
+        owners.append(owner)
         addresses.append(address)
     first = len(alike)
     address, (low, high) = addresses[first], extents[first]

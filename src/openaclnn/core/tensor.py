@@ -143,7 +143,12 @@ class Tensor:
         made.dtype, made.format = dtype, _ND
         made.contiguous = strides is None or lies_row_major(shape, strides)
         made._strides, made.offset = strides, 0
-        made.base, made.owner, made.writable = data_address(array), array, flags.writeable
+        # A proxy says that it is an array, but does not lie in memory like one.
+        if _readable and type(array) is np.ndarray:
+            made.base = _pointer_at(id(array) + _HEADER).value or 0
+        else:
+            made.base = _asked_address(array)
+        made.owner, made.writable = array, flags.writeable
         made.device, made.raw, made.alive = "cpu", False, True
         return made
 
@@ -184,20 +189,13 @@ def _asked_address(array: np.ndarray[Any, Any]) -> int:
     return address
 
 
-def _read_address(array: np.ndarray[Any, Any]) -> int:
-    if (
-        type(array) is not np.ndarray
-    ):  # a proxy says that it is one, but does not lie in memory like one
-        return _asked_address(array)
-    return _pointer_at(id(array) + _HEADER).value or 0
-
-
 _pointer_at = ctypes.c_void_p.from_address
 _HEADER = object.__basicsize__
 _probe = np.zeros(2)[1:]
 # NumPy's C interface has the address right after the object's header: 0.2 us to read it, 1.7 to ask for it.
-_readable = sys.implementation.name == "cpython" and _read_address(_probe) == _asked_address(_probe)
-data_address = _read_address if _readable else _asked_address
+_readable = sys.implementation.name == "cpython" and _pointer_at(
+    id(_probe) + _HEADER
+).value == _asked_address(_probe)
 
 
 def extent(tensor: Tensor) -> tuple[int, int]:

@@ -65,7 +65,7 @@ class _Road(Geometry):
         moved = self.moved.get().differs(0)
         # What gathers elements takes their geometry first, then what the kernel takes.
         gathering = record.read(at.GATHERING)
-        laid = gathering.differs(0) | sized.equals(at.BY_LAYOUT)
+        laid = gathering.differs(0) | sized.equals(at.BY_LAYOUT) | sized.equals(at.BY_CLASSES)
         own_record = code.frame("i64", at.FIRST_OPTION)
         with code.when(laid), code.loop(0, self.arrays * at.ARRAY_SLOTS + at.FIRST_ARRAY) as index:
             own_record.write(index, record.read(index))
@@ -97,12 +97,14 @@ class _Road(Geometry):
             geometry = code.frame("i64", gathered.GEOMETRY_SLOTS)
             with code.when(laid):
                 self.lay(own_record, lead, geometry)
+            with code.when(sized.equals(at.BY_CLASSES)):
+                self.expect_forwards(own_record)
             with code.when(gathering.differs(0)):
                 for where, word in enumerate((kernel, constants, addresses), gathered.KERNEL):
                     geometry.write(where, word)
                 launch.arguments.write(0, geometry.address())
                 entry.set(gathering)
-            with code.either(kernel.differs(0)) as (native, called):
+            with doubt.when_none(), code.either(kernel.differs(0)) as (native, called):
                 with native:
                     # Before the workers run, the full way starts them.
                     doubt.expect(launch.ready(count, grain))
@@ -224,18 +226,21 @@ class _Road(Geometry):
     ) -> None:  # fmt: skip
         """`runner(addresses, stream)`, with what it takes besides if it serves any size; what it raises is raised."""
         code, control = self.code, self.control
-        items, count = code.frame("i64", 4), code.variable(code.integer(2))
+        items, count = code.frame("i64", 5), code.variable(code.integer(2))
         items.write(0, self.pack(operands, addresses))
         items.write(1, control.call(at.FROM_INT64, "i64", stream.read(0)))
         with code.when(sized.equals(at.BY_SHAPE)):
             items.write(2, self.tuple_of(lead, at.SHAPE_AT))
             items.write(3, self.hold(*numbers))
-        with code.when(sized.equals(at.BY_LAYOUT)):
+        with code.when(sized.equals(at.BY_LAYOUT) | sized.equals(at.BY_CLASSES)):
             axes = geometry.read(gathered.AXES)
             items.write(2, self.pack(geometry.at(gathered.SIZES), axes))
             items.write(3, self.pack_steps(geometry, addresses, axes))
         with code.when(sized.differs(0)):
             count.set(code.integer(4))
+        with code.when(sized.equals(at.BY_CLASSES)):
+            items.write(4, self.hold(*numbers))
+            count.set(code.integer(5))
         status = control.call(at.VECTORCALL, "i64", runner, items, count.get(), 0)
         with code.loop(0, count.get()) as index:
             self.drop(items.read(index))

@@ -1,6 +1,7 @@
 """The third part of the short road's code: where the elements of arrays that are not row-major lie.
 
-Sizes and strides are read from the arrays; axes are put in the output's order and merged where all operands allow it.
+Sizes and strides are read from the arrays; axes are put in the output's order and merged where all operands allow it. A
+class axis stands for itself, behind the others.
 """
 
 from __future__ import annotations
@@ -100,9 +101,10 @@ class Geometry(Search):
             own = self.own(record, index)
             with code.when(own.read(at.PLACE) >= 0):
                 geometry.at(gathered.ITEMS).write(own.read(at.PLACE), own.read(at.ITEM))
+        of_classes = record.read(at.CLASS_AXIS)
         with code.loop(0, self.axes(lead)) as axis:
             length = self.length(lead, axis)
-            with code.when(length.differs(1)):
+            with code.when(length.differs(1) & axis.differs(of_classes)):
                 self.insert(record, lead, geometry, axis, axes.get())
                 axes.set(axes.get() + 1)
         merged = code.variable(code.integer(0))
@@ -126,7 +128,16 @@ class Geometry(Search):
             sizes.write(0, 1)
             with code.loop(0, record.read(at.ADDRESSES)) as place:
                 self.steps(geometry, place).write(0, 0)
+        with code.when(of_classes >= 0):
+            merged.set(merged.get() + 1)
+            self.enter(record, lead, geometry, of_classes, merged.get())
         geometry.write(gathered.AXES, merged.get() + 1)
+
+    def expect_forwards(self, record: Array) -> None:
+        """No step of the output goes backwards: positions are summed in the order of its memory."""
+        own, view = self.own(record, self.last), self.view(self.last)
+        with self.code.loop(0, self.axes(view)) as axis:
+            self.doubt.expect(self.step(own, view, axis) >= 0)
 
     def steps(self, geometry: Array, place: Value) -> Array:
         return geometry.at(place * gathered.MAX_AXES + gathered.STEPS)
@@ -151,12 +162,26 @@ class Geometry(Search):
                 steps = self.steps(geometry, place)
                 steps.write(where.get(), steps.read(where.get() - 1))
             where.set(where.get() - 1)
-        sizes.write(where.get(), self.length(lead, axis))
+        self.enter(record, lead, geometry, axis, where.get())
+
+    def enter(self, record: Array, lead: Array, geometry: Array, axis: Value, where: Value) -> None:
+        """An axis of the lead's at a place of its own: its length, and every operand's step along it."""
+        code = self.code
+        geometry.at(gathered.SIZES).write(where, self.length(lead, axis))
         with code.loop(0, self.arrays) as index:
             own, view = self.own(record, index), self.view(index)
             with code.when(own.read(at.PLACE) >= 0):
                 steps = self.steps(geometry, own.read(at.PLACE))
-                steps.write(where.get(), 0)
-                mine = axis - (self.axes(lead) - self.axes(view))
+                steps.write(where, 0)
+                mine = self.own_axis(record, own, self.axes(lead) - self.axes(view), axis)
                 with code.when(mine >= 0), code.when(self.length(view, mine).differs(1)):
-                    steps.write(where.get(), self.step(own, view, mine))
+                    steps.write(where, self.step(own, view, mine))
+
+    def own_axis(self, record: Array, own: Array, fewer: Value, axis: Value) -> Value:
+        """Which of an array's axes an axis of the lead's is; negative where it has none."""
+        code, mask = self.code, own.read(at.MASK)
+        before = code.variable(code.integer(0))
+        with code.loop(0, axis) as other:
+            before.set(before.get() + (mask >> other & 1))
+        among = (mask >> axis & 1).differs(0).choose(before.get(), -1)
+        return (record.read(at.CLASS_AXIS) < 0).choose(axis - fewer, among)

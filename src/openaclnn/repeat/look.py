@@ -68,7 +68,8 @@ class Look:
     def look(self, item: Value, view: Array) -> None:
         """What is known of an argument into its view."""
         code, control = self.code, self.control
-        view.write(at.LIBRARY, at.ABSENT)
+        for own in (at.LIBRARY, at.KIND, at.SIZE):  # without axes: nobody asks for their lengths
+            view.write(own, at.ABSENT)
         with code.when(item.differs(control.read(at.NONE))):
             kind = code.slots(item).read(objects.OBJECT_TYPE)
             is_torch = kind.equals(control.read(at.TENSOR)) | kind.equals(

@@ -52,7 +52,10 @@ def record_of(
     if flat is not None and len(flat.constants) > at.MAX_CONSTANTS:
         flat = None
     patterns, lead = patterns_of(plan, places, whole, result, library)
-    laid = at.LAID in [pattern for pattern, _ in patterns]
+    # How what is not read lies is nobody's business.
+    laid = (at.LAID, True) in [
+        (pattern, place >= 0) for place, (pattern, _) in zip(places, patterns, strict=True)
+    ]
     gathering = _gathering(plan, flat) if laid and lead >= 0 else (0, 0)
     counts = ANY_COUNT
     if lead >= 0 and laid and not gathering[0]:
@@ -83,9 +86,11 @@ def record_of(
     else:
         record += 0, 0, *counts, -1
     axes = result.ndim if plan.classes else 0
-    takes = 0 if sized is None else at.BY_LAYOUT if laid else at.BY_SHAPE
-    record += len(constants), len(operands), takes, axes, gathering[0]
-    taking = sized if takes == at.BY_SHAPE else None
+    takes = 0
+    if sized is not None:
+        takes = at.BY_SHAPE if not laid else at.BY_CLASSES if plan.classes else at.BY_LAYOUT
+    record += len(constants), len(operands), takes, axes, plan.class_axis, gathering[0]
+    taking = None if takes == at.BY_LAYOUT else sized
     source, free = _numbers(plan, flat if lead >= 0 else None, taking, names, options)
     record += source
     record += constants + (0,) * (at.MAX_CONSTANTS - len(constants))
@@ -95,7 +100,7 @@ def record_of(
         elif fresh and array is result:
             device = _torch_words(array)[0] if library == at.TORCH else 0
             item = plan.output.dtype.itemsize
-            record += device, 0, at.MISSING, place, 0, 0, item, 0, 0
+            record += device, 0, at.MISSING, place, 0, 0, item, 0, mask
             record += _NO_AXES
         else:
             operand = operands[place] if place >= 0 else None
@@ -236,6 +241,7 @@ def patterns_of(
     if plan.dense and -1 not in places:
         return [(at.DENSE, 0)] * len(whole), 0
     shape, classes = result.shape, plan.classes
+    all_axes = (1 << len(shape)) - 1
     same = [(at.SAME, 0)] * len(whole)
     operands = (*plan.inputs, plan.output)
     if _is_one(result, library):
@@ -248,13 +254,15 @@ def patterns_of(
         dense = _is_dense(array, library)
         role = "full" if place < 0 else operands[place].role
         if dense and role == "full" and array.shape == shape:
-            found.append((at.DENSE, 0))
-        elif classes and dense and role in ("positions", "classes"):
+            found.append((at.DENSE, all_axes))
+        elif classes and role == "full" and array.shape == shape:
+            found.append((at.LAID, all_axes))
+        elif classes and role in ("positions", "classes"):
             own = 1 << plan.class_axis
-            mask = own if role == "classes" else (1 << len(shape)) - 1 & ~own
+            mask = own if role == "classes" else all_axes & ~own
             if tuple(array.shape) != tuple(n for k, n in enumerate(shape) if mask >> k & 1):
                 return same, -1
-            found.append((at.SOME, mask))
+            found.append((at.SOME if dense else at.LAID, mask))
         elif place < 0 or (classes and role == "single"):
             found.append((at.SAME, 0))
         elif not classes and _is_one(array, library) and len(array.shape) <= len(shape):

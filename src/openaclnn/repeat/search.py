@@ -95,9 +95,13 @@ class Search(Look):
 
     def compare_some(self, differs: Doubt, record: Array, own: Array, view: Array) -> None:
         """Row-major over some of the lead's axes, in their order."""
+        differs.expect(view.read(at.DENSELY).differs(0))
+        self.compare_sides(differs, record, own, view)
+
+    def compare_sides(self, differs: Doubt, record: Array, own: Array, view: Array) -> None:
+        """The lead's lengths along the axes of the mask."""
         code, lead = self.code, self.view(record.read(at.LEAD))
         mask, axes = own.read(at.MASK), view.read(at.KIND) & LOW_HALF
-        differs.expect(view.read(at.DENSELY).differs(0))
         differs.expect(axes.equals(own.read(at.SECOND) & LOW_HALF))
         differs.expect(record.read(at.LEAD_AXES).equals(lead.read(at.KIND) & LOW_HALF))
         axis = code.variable(code.integer(0))
@@ -109,7 +113,19 @@ class Search(Look):
                 axis.set(axis.get() + 1)
 
     def compare_laid(self, differs: Doubt, record: Array, own: Array, view: Array) -> None:
-        """Anyhow but row-major: with the lead's length along the axes of the mask, and one along the others."""
+        """Anyhow but row-major, up to so many elements."""
+        code, count = self.code, self.view(record.read(at.LEAD)).read(at.SIZE)
+        differs.expect(count >= record.read(at.COUNT_FROM))
+        differs.expect(count < record.read(at.COUNT_BELOW))
+        with code.either(record.read(at.LEAD_AXES).equals(0)) as (elementwise, with_classes):
+            with elementwise:
+                self.compare_stretched(differs, record, own, view)
+            with with_classes:
+                differs.expect(view.read(at.DENSELY).equals(0))
+                self.compare_sides(differs, record, own, view)
+
+    def compare_stretched(self, differs: Doubt, record: Array, own: Array, view: Array) -> None:
+        """With the lead's length along the axes of the mask, and one along the others."""
         code, lead = self.code, self.view(record.read(at.LEAD))
         axes, count = view.read(at.KIND) & LOW_HALF, lead.read(at.SIZE)
         differs.expect(axes.equals(own.read(at.SECOND) & LOW_HALF))
@@ -117,8 +133,6 @@ class Search(Look):
         differs.expect(before >= 0)
         # Row-major and of one shape are another kind, whose kernel takes them as they are.
         differs.expect(view.read(at.DENSELY).equals(0) | view.read(at.SIZE).differs(count))
-        differs.expect(count >= record.read(at.COUNT_FROM))
-        differs.expect(count < record.read(at.COUNT_BELOW))
         mine, theirs = (code.slots(one.read(at.SHAPE_AT)) for one in (view, lead))
         with differs.when_none(), code.loop(0, axes) as axis:
             has = (own.read(at.MASK) >> axis & 1).differs(0)

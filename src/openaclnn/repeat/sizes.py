@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
-from operator import itemgetter
 from typing import Any
 
 from openaclnn.core.declare import Operator
@@ -22,6 +21,7 @@ Extents = Sequence[tuple[int, int]]
 """The bytes that each of a kernel's tensors covers, from its first element on."""
 
 _SERVED = frozenset((at.MISSING, at.SAME, at.DENSE, at.ONE, at.SOME))
+_ROLES = ("full", "positions", "classes", "single")
 _FLOAT, _WORD = struct.Struct("f"), struct.Struct("I")
 
 
@@ -81,10 +81,14 @@ class AnySize(Kind):
         self.flat, self.sized = choice.flat, sized
         counts: tuple[int, int] = ANY_COUNT if self.flat is None else self.flat.counts
         self.least, self.below = max(counts[0], 2), counts[1]
-        self.classes = bool(plan.classes)
+        self.class_axis = plan.class_axis
         operands = (*plan.inputs, plan.output)
-        self.items = [operand.dtype.itemsize for operand in operands]
-        self.reach = [*zip(self.operands, self.items, strict=True)]
+        single = {place for place, pattern, _ in others if pattern == at.ONE}
+        # Of each operand: which of the output's counts it has, and its itemsize.
+        self.reach = [
+            (_ROLES.index("single" if place in single else operand.role), operand.dtype.itemsize)
+            for place, operand in zip(self.operands, operands, strict=True)
+        ]
         if self.flat is not None:
             from openaclnn.engines.cpu import pool
 
@@ -99,29 +103,30 @@ class AnySize(Kind):
         for place in self.whole:  # the key says that they have the output's shape
             if not arguments[place].contiguous:
                 return None
-        if not self.others:
-            extents = [(0, count * item) for item in self.items]
-        elif self._lie(arguments, shape):
-            extents = [(0, prod(arguments[place].shape) * item) for place, item in self.reach]
-        else:
+        classes, positions, axis = 1, shape, self.class_axis
+        if axis >= 0:
+            # Axes of one element lie anyhow, and are walked otherwise.
+            if 1 in shape[1:]:
+                return None
+            classes, positions = shape[axis], shape[:axis] + shape[axis + 1 :]
+        if self.others and not self._lie(arguments, positions, classes):
             return None
+        counts = (count, count // classes, classes, 1)
+        extents = [(0, counts[role] * item) for role, item in self.reach]
         runner = self._sized(shape) if self.flat is None else self._flat(count)
         return runner, extents, count
 
-    def _lie(self, arguments: Sequence[Any], shape: tuple[int, ...]) -> bool:
+    def _lie(self, arguments: Sequence[Any], positions: tuple[int, ...], classes: int) -> bool:
         """Whether those that have another shape than the output lie as they should."""
-        # Axes of one element lie anyhow, and are walked otherwise.
-        if self.classes and 1 in shape[1:]:
-            return False
         for place, pattern, more in self.others:
             tensor = arguments[place]
-            if pattern == at.ONE:
-                fits = prod(tensor.shape) == 1
-            elif pattern == at.SOME:
-                fits = tensor.contiguous and tensor.shape == more(shape)
-            else:
-                fits = (tensor.shape, tensor.strides) == more
-            if not fits:
+            if pattern == at.SOME:
+                if not tensor.contiguous or tensor.shape != ((classes,) if more else positions):
+                    return False
+            elif pattern == at.ONE:
+                if prod(tensor.shape) != 1:
+                    return False
+            elif (tensor.shape, tensor.strides) != more:
                 return False
         return True
 
@@ -160,11 +165,6 @@ class AnySize(Kind):
         return run
 
 
-def _lengths(axes: list[int]) -> Callable[[tuple[int, ...]], tuple[int, ...]]:
-    """What gives a shape's lengths along some axes."""
-    return itemgetter(slice(axes[0], axes[0] + 1)) if len(axes) == 1 else itemgetter(*axes)
-
-
 def any_size(
     operator: Operator, arguments: Sequence[Any], one: OneSize, choice: Choice
 ) -> AnySize | None:
@@ -189,9 +189,7 @@ def any_size(
         if pattern == at.DENSE:
             whole.append(place)
         elif pattern == at.SOME:
-            others.append(
-                (place, pattern, _lengths([k for k in range(len(shape)) if mask >> k & 1]))
-            )
+            others.append((place, pattern, mask == 1 << plan.class_axis))
         elif pattern != at.MISSING:
             others.append((place, pattern, (tensor.shape, tensor.strides)))
     return AnySize(operator, plan, one.device, choice, whole, others, sized)

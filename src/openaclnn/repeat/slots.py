@@ -25,11 +25,14 @@ ABSENT, NUMPY, TORCH = 0, 1, 2  # LIBRARY
 # A record: what a kind of call is told by, and what runs it.
 (
     KEEP, OWN_LIBRARY, LEAD, FRESH, MAKE, MAKE_LARGE, LARGE_FROM, MAKE_DTYPE, RUNNER, KERNEL, GRAIN,
-    COUNT_FROM, COUNT_BELOW, RECIPROCAL, CONSTANTS, ADDRESSES, SIZED, LEAD_AXES, GATHERING, DERIVE, DERIVED, SOURCE,
-) = range(22)  # fmt: skip
+    COUNT_FROM, COUNT_BELOW, RECIPROCAL, CONSTANTS, ADDRESSES, SIZED, LEAD_AXES, CLASS_AXIS, GATHERING, DERIVE, DERIVED,
+    SOURCE,
+) = range(23)  # fmt: skip
 # DERIVED options, from SOURCE on, are the numbers that constants derive from, or that a sized runner takes.
 MAX_DERIVED = 4
-BY_SHAPE, BY_LAYOUT = 1, 2  # SIZED: what a runner takes besides addresses and a stream; 0: nothing
+BY_SHAPE, BY_LAYOUT, BY_CLASSES = 1, 2, 3
+"""SIZED: what a runner takes besides addresses and a stream: a shape and numbers; sizes and strides; those, with the class
+axis last, and numbers. 0: nothing."""
 CONSTANT = SOURCE + MAX_DERIVED
 FIRST_ARRAY = CONSTANT + MAX_CONSTANTS
 
@@ -40,7 +43,8 @@ STRIDES = SHAPE + MAX_AXES
 ARRAY_SLOTS = STRIDES + MAX_AXES
 MISSING, SAME, DENSE, ONE, SOME, LAID = range(6)
 """Patterns: not given; the very shape and strides; row-major and of the lead's shape; one element; row-major over some of
-the lead's axes (MASK); not row-major, with the lead's length along some of its own axes (MASK) and one along the others."""
+the lead's axes (MASK); not row-major, with the lead's length along some of its own axes (MASK) and one along the others, or,
+where there is a class axis, over some of the lead's axes (MASK)."""
 FIRST_OPTION = FIRST_ARRAY + MAX_ARRAYS * ARRAY_SLOTS
 
 # Of each option: the object that was given, its type where another object may say the same, its bits, and whether it may

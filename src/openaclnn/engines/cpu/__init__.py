@@ -12,11 +12,14 @@ import importlib.util
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from openaclnn.core.plan import Plan
+from openaclnn.core.plan import Plan, covered_elements
 from openaclnn.engines.cpu.registry import KERNELS, Kernel
 from openaclnn.engines.formulas import FORMULAS
 
 DEVICES = ("cpu",)
+FEW = (
+    1 << 15
+)  # elements that one thread does faster than two: beyond, the best way through a layout is worth looking for
 
 
 @functools.cache
@@ -76,6 +79,16 @@ def sized(plan: Plan) -> Any:
     """What runs row-major operands of any size: a function of addresses, stream and shape; None where there is none."""
     find = getattr(kernel_named(plan.kernel), "sized", None)
     return None if find is None else find(plan)
+
+
+def laid(plan: Plan) -> tuple[Any, int] | None:
+    """What runs operands of any sizes and strides besides, with a class axis, and up to how many elements.
+
+    A function of addresses, stream, the sizes of the axes, classes last, every operand's strides along them, in elements,
+    and the plan's free numbers; axes are in the output's order.
+    """
+    find = getattr(kernel_named(plan.kernel), "laid", None)
+    return None if find is None or covered_elements(plan) > FEW else (find(plan), FEW)
 
 
 def variants() -> Iterator[Plan]:

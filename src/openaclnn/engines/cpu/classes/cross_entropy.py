@@ -30,10 +30,12 @@ from openaclnn.engines.cpu.classes.row_formula import streams
 from openaclnn.engines.cpu.classes.row_numbers import sums_of
 from openaclnn.engines.cpu.classes.sized import (
     Fitted,
+    LaidRunner,
     Problem,
     SizedRunner,
     Sizing,
     at_least_one,
+    laid_runner,
     row_major,
     sized_runner,
 )
@@ -51,7 +53,7 @@ OPERANDS = {
 SLOTS = fields(
     tuple(OPERANDS),
     ("weighted", "mean", "zloss", "grad_zloss_given", "smooths", "smoothing", "zloss_scale", "table",
-     "staged", "tile", "chunk", "chunks"),
+     "staged", "tile", "chunk", "chunks", "item"),
 )  # fmt: skip
 
 PLACES = places(SLOTS, OPERANDS)
@@ -148,6 +150,16 @@ class CrossEntropy:
 
         return sized_runner(SIZING, block, kernels, table)
 
+    def laid(self, plan: Plan) -> LaidRunner:
+        """The same with any strides."""
+        block, table = _block(plan, {"staged": 0, "tile": 1, "chunk": 1, "chunks": 1})
+
+        def kernels(shape: tuple[int, ...]) -> tuple[int, int, int, int]:
+            short = shape[-1] < SHORT
+            return int(short), *_kernels(plan, short), 0
+
+        return laid_runner(LAYING, block, kernels, table, plan.operands, PLACES)
+
     def variants(self) -> Iterator[Plan]:
         for dtype in FLOATS:
             for target in (INT64, INT32):
@@ -170,6 +182,7 @@ def _block(plan: Plan, cut: Mapping[str, int]) -> tuple[Any, Any]:
             "smoothing": double(numbers["label_smoothing"]),
             "zloss_scale": double(2.0 * numbers["zloss_scale"]),
             "table": 0 if table is None else table.ctypes.data,
+            "item": dtype.itemsize,
             **cut,
         },
     )  # fmt: skip
@@ -201,16 +214,34 @@ def _sum_blocks(mean: Any, weighted: Any, positions: Any, classes: Any) -> Any:
 
 def _fit(problem: Problem) -> Fitted:
     """The parameters of row-major rows."""
-    code, (positions, classes) = problem.code, problem.shape
-    chunk = classes.least(CHUNK)
-    chunks = (classes + chunk - 1) // chunk
+    positions, classes = problem.shape
     pitch = classes * problem["out.class_step"]
     for name, value in (
-        ("classes", classes), ("positions", positions), ("size2", positions), ("chunk", chunk),
-        ("chunks", chunks), ("log_prob.step2", pitch), ("out.step2", pitch),
+        ("classes", classes), ("positions", positions), ("size2", positions),
+        ("log_prob.step2", pitch), ("out.step2", pitch),
     ):  # fmt: skip
         problem[name] = value
-    pieces, grain = positions * chunks, at_least_one(code.integer(ALONE) // chunk)
+    return _cut(problem, problem.code.integer(1), classes.least(CHUNK))
+
+
+def _fit_laid(problem: Problem) -> Fitted:
+    """The parameters of rows that lie anyhow; those of few classes are read where they lie."""
+    code, classes, item = problem.code, problem["classes"], problem["item"]
+    beside = [problem[f"{name}.class_step"].equals(item) for name in ("log_prob", "out")]
+    here = (classes < SHORT) | (beside[0] & beside[1])
+    problem["staged"] = (~here).to("i64")
+    tile = here.choose(code.integer(1), TILE_ROWS)
+    return _cut(problem, tile, classes.least(here.choose(code.integer(CHUNK), TILE_CLASSES)))
+
+
+def _cut(problem: Problem, tile: Value, chunk: Value) -> Fitted:
+    """The launches over tiles of rows and chunks of classes."""
+    code, positions, classes = problem.code, problem["positions"], problem["classes"]
+    chunks = (classes + chunk - 1) // chunk
+    for name, value in (("tile", tile), ("chunk", chunk), ("chunks", chunks)):
+        problem[name] = value
+    pieces = (positions + tile - 1) // tile * chunks
+    grain = at_least_one(code.integer(ALONE) // (tile.least(positions) * chunk))
     shared = problem["mean"], problem["weighted"], positions, classes
     apart = (pieces > grain) & _sums_apart(*shared)
     short = (classes < SHORT).to("i64")
@@ -229,10 +260,9 @@ def _put_scale(problem: Problem, number: Value) -> None:
     problem.put_double("zloss_scale", number * 2.0)
 
 
-SIZING = Sizing(
-    "cross_entropy", SLOTS, 2, _fit,
-    (("i64", _put_ignored), ("f64", _put_smoothing), ("f64", _put_scale)),
-)  # fmt: skip
+NUMBERS = ("i64", _put_ignored), ("f64", _put_smoothing), ("f64", _put_scale)
+SIZING = Sizing("cross_entropy", SLOTS, 2, _fit, NUMBERS)
+LAYING = Sizing("cross_entropy.laid", SLOTS, 0, _fit_laid, NUMBERS)
 
 
 def _example(dtype: DType, target: DType, classes: int, count: int = 1 << 17) -> Plan:

@@ -22,10 +22,12 @@ from openaclnn.engines.cpu.classes.pieces import emit_pieces
 from openaclnn.engines.cpu.classes.select import Select
 from openaclnn.engines.cpu.classes.sized import (
     Fitted,
+    LaidRunner,
     Problem,
     SizedRunner,
     Sizing,
     at_least_one,
+    laid_runner,
     row_major,
     sized_runner,
 )
@@ -149,20 +151,24 @@ class NllLoss2d:
         )  # fmt: skip
         return runner_of(block, one, None)
 
-    def sized(self, plan: Plan) -> SizedRunner:
+    def sized(self, plan: Plan) -> SizedRunner | None:
         """What runs row-major operands of any (N, C, H, W)."""
-        fixed = row_major(plan, OPERANDS, SLOTS)
-        fixed |= {SLOTS["out.step2"]: plan.output.dtype.itemsize, SLOTS["size0"]: 1}
-        block = _block(plan, {"bytes": 0, "span": 0, "unit": 1, "clear": scatter.LEAVE})
-        for slot, value in fixed.items():
-            block[slot] = value
 
         def kernels(shape: tuple[int, ...]) -> tuple[int, int, int, int]:
             _, classes, height, width = shape
             by_comparing = classes <= FEW and (height * width != 1 or classes == 1)
             return int(by_comparing), *_kernels(plan, by_comparing)
 
-        return sized_runner(SIZING, block, kernels, None)
+        fixed = {SLOTS["out.step2"]: plan.output.dtype.itemsize}
+        return sized_runner(SIZING, _template(plan, fixed), kernels, None)
+
+    def laid(self, plan: Plan) -> LaidRunner:
+        """What runs few operands of any sizes and strides."""
+
+        def kernels(shape: tuple[int, ...]) -> tuple[int, int, int, int]:
+            return 0, *_kernels(plan, by_comparing=False)
+
+        return laid_runner(LAYING, _template(plan, {}), kernels, None, plan.operands, PLACES)
 
     def variants(self) -> Iterator[Plan]:
         for dtype in FLOATS:
@@ -184,6 +190,14 @@ def _block(plan: Plan, cut: Mapping[str, int]) -> Any:
             **cut,
         },
     )  # fmt: skip
+
+
+def _template(plan: Plan, fixed: Mapping[int, int]) -> Any:
+    """The parameters of a plan for any size, with slots that hold for all."""
+    block = _block(plan, {"bytes": 0, "span": 0, "unit": 1, "clear": scatter.LEAVE})
+    for slot, value in {**row_major(plan, OPERANDS, SLOTS), SLOTS["size0"]: 1, **fixed}.items():
+        block[slot] = value
+    return block
 
 
 def _kernels(plan: Plan, by_comparing: bool, lanes: int = 0) -> tuple[int, int, int]:
@@ -233,19 +247,58 @@ def _fit(problem: Problem) -> Fitted:
         problem[name] = value
     pieces = (positions + unit - 1) // unit
     grain = at_least_one(code.integer(ALONE) // (unit.least(positions) * classes))
-    summed = problem["mean"].differs(0) & problem["total_given"].equals(0)
-    first = summed & (pieces > grain) & (positions > totals.BLOCK)
     return Fitted(
-        by_comparing.to("i64"), pieces, grain, first.choose(totals.block_count(positions), 0),
+        by_comparing.to("i64"), pieces, grain, _sums_first(problem, pieces, grain),
         leaves.choose((size + (span - 1)) // span, 0),
     )  # fmt: skip
+
+
+def _fit_rows(problem: Problem) -> Fitted:
+    """The parameters of row-major rows: pixels of one image that have their classes side by side."""
+    code, (positions, classes) = problem.code, problem.shape
+    column = classes * problem["out.class_step"]
+    for name, value in (
+        ("classes", classes), ("positions", positions), ("size2", positions), ("out.step2", column),
+        ("clear", code.integer(scatter.SPAN)),
+    ):  # fmt: skip
+        problem[name] = value
+    return _scattered(problem, at_least_one(code.integer(IN_CACHE) // column))
+
+
+def _fit_laid(problem: Problem) -> Fitted:
+    """The parameters of positions that lie anyhow."""
+    code = problem.code
+    problem["clear"] = code.integer(scatter.STRIDED)
+    unit = (code.integer(1 << 18) // problem["classes"]).least(UNIT)
+    return _scattered(problem, at_least_one(unit))
+
+
+def _scattered(problem: Problem, unit: Value) -> Fitted:
+    """The launches over pieces that clear what they write."""
+    code, positions, classes = problem.code, problem["positions"], problem["classes"]
+    problem["unit"] = unit
+    pieces = (positions + unit - 1) // unit
+    grain = at_least_one(code.integer(ALONE) // (unit.least(positions) * classes))
+    none = code.integer(0)
+    return Fitted(none, pieces, grain, _sums_first(problem, pieces, grain), none)
+
+
+def _sums_first(problem: Problem, pieces: Value, grain: Value) -> Value:
+    """Blocks of weights that are summed before, by all threads; 0: each piece sums for itself."""
+    positions = problem["positions"]
+    summed = problem["mean"].differs(0) & problem["total_given"].equals(0)
+    first = summed & (pieces > grain) & (positions > totals.BLOCK)
+    return first.choose(totals.block_count(positions), 0)
 
 
 def _put_ignored(problem: Problem, number: Value) -> None:
     problem["ignore_index"] = number
 
 
-SIZING = Sizing("nll", SLOTS, 4, _fit, (("i64", _put_ignored),))
+NUMBERS = (("i64", _put_ignored),)
+SIZING = Sizing("nll", SLOTS, 4, _fit, NUMBERS)
+ROWS = Sizing("nll.rows", SLOTS, 2, _fit_rows, NUMBERS)
+LAYING = Sizing("nll.laid", SLOTS, 0, _fit_laid, NUMBERS)
 
 
 def _example(dtype: DType, target: DType, classes: int, single: bool, size: int = 1 << 17) -> Plan:
@@ -264,8 +317,16 @@ def _example(dtype: DType, target: DType, classes: int, single: bool, size: int 
 class NllLoss(NllLoss2d):
     """The same for rows: one image, whose pixels have their classes side by side."""
 
-    def sized(self, plan: Plan) -> None:  # type: ignore[override]
-        """Only images have a kernel for any size."""
+    def sized(self, plan: Plan) -> SizedRunner | None:
+        """What runs row-major operands of any (N, C)."""
+        if plan.class_axis != 1:  # classes alone, of one position
+            return None
+
+        def kernels(shape: tuple[int, ...]) -> tuple[int, int, int, int]:
+            return 0, *_kernels(plan, by_comparing=False)
+
+        fixed = {SLOTS["out.class_step"]: plan.output.dtype.itemsize, SLOTS["size1"]: 1}
+        return sized_runner(ROWS, _template(plan, fixed), kernels, None)
 
     def variants(self) -> Iterator[Plan]:
         """Its code is that of images."""

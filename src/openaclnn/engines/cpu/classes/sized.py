@@ -1,4 +1,4 @@
-"""Class kernels over row-major operands of any size, with any numbers, as builtins.
+"""Class kernels over operands of any size, with any numbers, as builtins: row-major ones, and few elements of any strides.
 
 A kernel's parameter block is made once for a kind of call. A call copies it and writes the slots that its sizes and numbers
 decide: machine code, since Python takes 10 us for that.
@@ -12,25 +12,34 @@ from array import array
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from openaclnn.core.plan import Plan
+from openaclnn.core.plan import Operand, Plan
 from openaclnn.engines.cpu import control as at
 from openaclnn.engines.cpu import pool
 from openaclnn.engines.cpu.classes import totals
+from openaclnn.engines.cpu.classes.parameters import AXES, CLASS_STEP, FIRST_STEP, OFFSET
 from openaclnn.engines.cpu.launcher import Launch
 from openaclnn.engines.machine.builtins import Emit, address_of_function, builtin, integer_of
 from openaclnn.engines.machine.code import Array, Code
 from openaclnn.engines.machine.objects import FLOAT_VALUE, OBJECT_TYPE, TUPLE_ITEMS, TUPLE_LENGTH
 from openaclnn.engines.machine.values import Value
 
-__all__ = ["Fitted", "Problem", "SizedRunner", "at_least_one", "row_major", "sized_runner"]
+__all__ = [
+    "Fitted", "LaidRunner", "Problem", "SizedRunner", "Sizing", "at_least_one", "laid_runner", "row_major",
+    "sized_runner",
+]  # fmt: skip
 
 SizedRunner = Callable[[Sequence[int], int, Sequence[int], Sequence[float]], int]
 """Of the operands' addresses, a stream, the output's shape and the plan's free numbers; not 0 where a target was out of
 range. Without numbers, those of the plan hold."""
 
+LaidRunner = Callable[[Sequence[int], int, Sequence[int], Sequence[int], Sequence[float]], int]
+"""The same of addresses, a stream, the sizes of the positions' axes and the classes, every operand's strides along them, in
+elements, and numbers."""
+
 # A builtin's own block: what it calls, its template, then the kernels, 0 until they are compiled.
 CONTROL, FALLBACK, FLOAT, ALLOCATE, RELEASE, TEMPLATE, SUMS, CLEAR, WAYS = range(9)
 MAX_WAYS = 2
+OPERANDS = WAYS + MAX_WAYS  # of any strides: the first of each one's slots, and its itemsize
 
 
 class Fitted(NamedTuple):
@@ -44,17 +53,17 @@ class Fitted(NamedTuple):
 
 
 class Problem:
-    """A call being written: its sizes and numbers, and the parameters that follow."""
+    """A call being written: its sizes and numbers, and the parameters that follow. `shape` is that of row-major operands."""
 
     def __init__(self, code: Code, shape: list[Value], block: Array, slots: Mapping[str, int]):
-        self.code, self.shape = code, shape
-        self._block, self._slots = block, slots
+        self.code, self.shape, self.slots = code, shape, slots
+        self._block = block
 
     def __getitem__(self, name: str) -> Value:
-        return self._block.read(self._slots[name])
+        return self._block.read(self.slots[name])
 
     def __setitem__(self, name: str, value: Value) -> None:
-        self._block.write(self._slots[name], value)
+        self._block.write(self.slots[name], value)
 
     def put_double(self, name: str, value: Value) -> None:
         self[name] = value.bits_as("i64")
@@ -82,32 +91,52 @@ class Sizing(NamedTuple):
 
     name: str
     slots: Mapping[str, int]
-    axes: int
+    axes: int  # of row-major operands; 0: they lie anyhow, and what says where was written before
     fit: Callable[[Problem], Fitted]
     # Each of the plan's free numbers into the slots that hold it: an integer, or a FLOAT as float64.
     numbers: Sequence[tuple[str, Callable[[Problem, Value], None]]]
 
 
-def sized_runner(
+Kernels = Callable[[tuple[int, ...]], tuple[int, int, int, int]]
+"""Compiles: which way a shape goes, the kernel of it, the one for sums, the one that clears."""
+
+
+def sized_runner(sizing: Sizing, template: array[int], kernels: Kernels, keep: Any) -> SizedRunner:
+    """What runs a kernel for any shape, given the block of one."""
+    return _made(sizing, template, kernels, keep, ())
+
+
+def laid_runner(
     sizing: Sizing,
     template: array[int],
-    kernels: Callable[[tuple[int, ...]], tuple[int, int, int, int]],
+    kernels: Kernels,
     keep: Any,
-) -> SizedRunner:
-    """What runs a kernel for any shape, given the block of one.
+    operands: Sequence[Operand],
+    places: Mapping[str, int],
+) -> LaidRunner:
+    """What runs a kernel for any sizes and strides, given the block of a plan with these operands."""
+    words = []
+    for operand in operands:
+        first = places[operand.parameter]
+        template[first + OFFSET] = 0  # an output that was walked backwards had one
+        words += [first, operand.dtype.itemsize]
+    return _made(sizing, template, kernels, keep, words)
 
-    `kernels(shape)` compiles: which way a shape goes, the kernel of it, the one for sums, the one that clears.
-    """
-    own = array("q", [0] * (WAYS + MAX_WAYS))
+
+def _made(
+    sizing: Sizing, template: array[int], kernels: Kernels, keep: Any, operands: Sequence[int]
+) -> Callable[..., int]:
+    own = array("q", [*[0] * OPERANDS, *operands])
 
     def fallback(
-        addresses: Sequence[int], stream: int, shape: Sequence[int], numbers: Sequence[float] = ()
+        addresses: Sequence[int], stream: int, shape: Sequence[int], *more: Sequence[Any]
     ) -> int:
         """Before all is there that the builtin needs."""
         pool.ensure_started()
         way, write, own[SUMS], own[CLEAR] = kernels(tuple(shape))
         own[WAYS + way] = write
-        return run(tuple(addresses), stream, tuple(shape), tuple(numbers))
+        given = [tuple(one) for one in (*more, ())[: _number(sizing) - 3]]
+        return run(tuple(addresses), stream, tuple(shape), *given)
 
     own[:SUMS] = array(
         "q",
@@ -117,8 +146,15 @@ def sized_runner(
         ),
     )  # fmt: skip
     held = (own, template, fallback, keep)
-    run: SizedRunner = builtin(f"{sizing.name}.sized", _emitter(sizing), own.buffer_info()[0], held)
+    run: Callable[..., int] = builtin(
+        f"{sizing.name}.sized", _emitter(sizing), own.buffer_info()[0], held
+    )
     return run
+
+
+def _number(sizing: Sizing) -> int:
+    """Of a builtin's arguments."""
+    return 4 if sizing.axes else 5
 
 
 @functools.cache
@@ -129,30 +165,37 @@ def _memory_functions() -> tuple[int, int]:
 
 def _emitter(sizing: Sizing) -> Emit:
     def emit(code: Code, own: Array, given: Array, number: Value) -> None:
-        """The builtin `run(addresses, stream, shape, numbers)`."""
-        control = code.slots(own.read(CONTROL))
-        with code.when(number.equals(4)):
-            addresses, shape, numbers = (code.slots(given.read(index)) for index in (0, 2, 3))
+        """The builtin `run(addresses, stream, shape, numbers)`, or with strides before the numbers."""
+        control, count = code.slots(own.read(CONTROL)), _number(sizing)
+        with code.when(number.equals(count)):
+            tuples = [code.slots(given.read(index)) for index in (0, *range(2, count))]
             known = code.integer(0).equals(0)
-            for one in (addresses, shape, numbers):
+            for one in tuples:
                 known = known & one.read(OBJECT_TYPE).equals(control.read(at.TUPLE))
-            with code.when(known & shape.read(TUPLE_LENGTH).equals(sizing.axes)):
-                _run(code, sizing, own, addresses, shape, numbers)
+            length = tuples[1].read(TUPLE_LENGTH)
+            fits = (length > 1) & (length <= AXES + 1)
+            if sizing.axes:
+                fits = length.equals(sizing.axes)
+            with code.when(known & fits):
+                _run(code, sizing, own, *tuples)
         code.leave(control.call(at.VECTORCALL, "i64", own.read(FALLBACK), given, number, 0))
 
     return emit
 
 
 def _run(
-    code: Code, sizing: Sizing, own: Array, addresses: Array, shape: Array, numbers: Array
+    code: Code, sizing: Sizing, own: Array, addresses: Array, shape: Array, *more: Array
 ) -> None:
     """Return the status word, if all is there that it takes."""
+    *steps, numbers = more
     control, count = code.slots(own.read(CONTROL)), len(sizing.slots)
     block, template = code.frame("i64", count), code.slots(own.read(TEMPLATE))
     with code.loop(0, code.integer(count)) as slot:
         block.write(slot, template.read(slot))
     sizes = [integer_of(code, shape.read(TUPLE_ITEMS + axis)) for axis in range(sizing.axes)]
     problem = Problem(code, sizes, block, sizing.slots)
+    if steps:
+        _lay(problem, own, block, shape, steps[0], addresses.read(TUPLE_LENGTH))
     with code.when(numbers.read(TUPLE_LENGTH).equals(len(sizing.numbers))):
         for index, (kind, put) in enumerate(sizing.numbers):
             item = numbers.read(TUPLE_ITEMS + index)
@@ -178,6 +221,33 @@ def _run(
         with code.when(scratch.get().differs(0)):
             own.call(RELEASE, None, scratch.get())
         code.leave(control.call(at.FROM_INT64, "i64", status))
+
+
+def _lay(
+    problem: Problem, own: Array, block: Array, shape: Array, steps: Array, operands: Value
+) -> None:
+    """The parameters of operands of any strides: sizes, and steps in bytes, missing axes first."""
+    code, slots = problem.code, problem.slots
+    axes, positions = shape.read(TUPLE_LENGTH) - 1, code.variable(code.integer(1))
+    sizes, missing = block.at(slots["size0"]), code.integer(AXES) - axes
+    with code.loop(0, code.integer(AXES)) as axis:
+        sizes.write(axis, 1)
+    with code.loop(0, axes) as axis:
+        size = integer_of(code, shape.read(axis + TUPLE_ITEMS))
+        sizes.write(missing + axis, size)
+        positions.set(positions.get() * size)
+    problem["positions"] = positions.get()
+    problem["classes"] = integer_of(code, shape.read(axes + TUPLE_ITEMS))
+    with code.loop(0, operands) as operand:
+        record = own.at(operand * 2 + OPERANDS)
+        first, item = block.at(record.read(0)), record.read(1)
+        taken = steps.at(operand * (axes + 1) + TUPLE_ITEMS)
+        first.write(CLASS_STEP, integer_of(code, taken.read(axes)) * item)
+        with code.loop(0, code.integer(AXES)) as axis:
+            first.at(FIRST_STEP).write(axis, 0)
+        with code.loop(0, axes) as axis:
+            step = integer_of(code, taken.read(axis)) * item
+            first.at(FIRST_STEP).write(missing + axis, step)
 
 
 def _float(code: Code, own: Array, item: Value) -> Value:
