@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import os
 import subprocess
@@ -18,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import openaclnn
-from conftest import APART, SIZED, assert_matches_oracle, plain
+from conftest import APART, SIZED, assert_matches_oracle, each, plain
 from openaclnn.core import results
 from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import BFLOAT16, FLOAT, FLOAT16, FLOATS
@@ -82,6 +83,49 @@ def test_every_case_has_the_same_bits(operator: Operator, dtype: Any, taken: lis
             assert plain(operator)(**arguments, out=out) is out
         assert bits(out) == bits(first)
         assert taken[-2:] == [True, True]
+
+
+SEVERAL = [operator for operator in APART if operator.result_type is not None]
+
+
+@pytest.mark.parametrize("convert", [np.asarray, to_torch], ids=["numpy", "torch"])
+@pytest.mark.parametrize("operator", SEVERAL, ids=lambda op: op.python_name)
+def test_several_outputs_are_made_on_the_road(
+    operator: Operator, convert: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where all are written; each is new memory of its own, in the operator's own tuple."""
+    taken: list[bool] = []
+
+    def counting(call: Any) -> Any:
+        def counted(*arguments: Any) -> Any:
+            result = call(*arguments)
+            taken.append(result is not NotImplemented)
+            return result
+
+        return counted
+
+    rng, road, function = np.random.default_rng(9), road_of(operator), plain(operator)
+    road.forget()
+    for case in operator.workloads.cases(rng, FLOAT):
+        arguments = {
+            name: convert(value) if isinstance(value, np.ndarray) else value
+            for name, value in case.items()
+        }
+        first = function(**arguments)
+        with monkeypatch.context() as patch:
+            patch.setattr(road, "call", counting(road.call))
+            again = function(**arguments)
+        assert type(again) is type(first) is operator.result_type
+        for own, other in zip(each(first), each(again), strict=True):
+            np.testing.assert_array_equal(np.asarray(own), np.asarray(other))
+            assert not np.shares_memory(np.asarray(own), np.asarray(other))
+        whole = len(each(first)) == len(first)  # else the full way leaves something out
+        assert taken[-1] is whole
+        if whole:
+            into = tuple([copy.copy(own) for own in first])
+            assert function(**arguments, out=into)[0] is into[0]
+    with pytest.raises(AclnnError, match="class indices"):
+        function(**{**arguments, "target": arguments["target"] * 0 + 100})
 
 
 def elu(n: int = 16, dtype: Any = torch.float32) -> tuple[Any, Any]:

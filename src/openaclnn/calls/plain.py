@@ -39,7 +39,7 @@ def call_plain(
     if error is not None:
         raise error
     if operator.result_type is not None:
-        return _call_for_several(operator, call, arguments)
+        return _call_for_several(operator, call, arguments, road if product is None else None)
     output = operator.output.name
     finish: Callable[[Any], Any] | None = None
     given = result = arguments[operator.output.python_name]
@@ -71,10 +71,11 @@ def call_plain(
     return result if finish is None else finish(result)
 
 
-def _call_for_several(operator: Operator, call: Call, arguments: Mapping[str, Any]) -> Any:
-    """The same from planning on where there are several outputs, for which there is no short road.
-
-    One that the plan does not write is None, unless the caller gave it.
+def _call_for_several(
+    operator: Operator, call: Call, arguments: Mapping[str, Any], road: Road | None
+) -> Any:
+    """The same from planning on where there are several outputs. One that the plan does not write is None, unless the
+    caller gave it; the short road makes them all.
     """
     model = _model(operator, arguments)
     given = arguments["out"] or (None,) * len(operator.outputs)
@@ -106,6 +107,9 @@ def _call_for_several(operator: Operator, call: Call, arguments: Mapping[str, An
             raise error
         if stream == 0 and device != "cpu" and hasattr(first, "block_until_ready"):
             device_named(device).drain(0)  # JAX reads results on streams of its own
+        whole = len(plan.outputs) == len(results) and arguments["out"] is None
+        if road is not None and whole and nothing_chosen():
+            road.remember(plan, choice, arguments, *[own for _, own, _ in results])
     written = {operand.parameter for operand in plan.outputs}
     kept = []
     for (name, own, finish), asked in zip(results, given, strict=True):
@@ -142,13 +146,14 @@ def make_plain_function(operator: Operator) -> Callable[..., Any]:
     options = [p.python_name for p in parameters if not p.is_tensor]
     scope: dict[str, Any] = {"_call": call_plain, "_operator": operator}
     if Road.serves(operator):
-        scope["_road"] = Road(operator)
+        scope |= {"_road": Road(operator), "_tuple": tuple.__new__, "_type": operator.result_type}
+        result = "result" if operator.result_type is None else "_tuple(_type, result)"
         source = f"""
 def {operator.signature()}:
     result = _road.call({", ".join([*arrays, *options])}, product)
     if result is NotImplemented:
         return _call(_operator, {{{given}}}, product, _road)
-    return result
+    return {result}
 """
     else:
         source = f"""

@@ -90,9 +90,10 @@ class _Road(Geometry):
         with doubt.when_none(), code.when(fresh.equals(0)):
             self.take_output(record, library)
         with doubt.when_none(), code.when(fresh.differs(0)):
-            self.make_output(record, lead, library)
+            self.make_outputs(record, lead, library, operands.at(output))
         with doubt.when_none():
-            operands.write(output, self.address(self.view(self.last)))
+            with code.when(fresh.equals(0)):
+                operands.write(output, self.address(self.view(self.last)))
             entry = code.variable(kernel)
             geometry = code.frame("i64", gathered.GEOMETRY_SLOTS)
             with code.when(laid):
@@ -156,36 +157,60 @@ class _Road(Geometry):
             self.control.call(at.INCREF, None, item)
             self.result.set(item)
 
-    def make_output(self, record: Array, lead: Array, library: Value) -> None:
+    def make_outputs(self, record: Array, lead: Array, library: Value, operands: Array) -> None:
+        """Fresh outputs, and their addresses among the operands; several are a tuple."""
+        code, control, view = self.code, self.control, self.view(self.last)
+        many, ready = record.read(at.RESULTS), record.read(at.MAKE_DTYPE)
+        with code.either(record.read(at.LEAD).equals(self.last)) as (alone, beside):
+            with alone, code.either(many.equals(1)) as (one, several):
+                with one:
+                    self.result.set(self.made(code.slots(ready)))
+                    self.fail_without(self.result.get())
+                    self.look(self.result.get(), view)
+                    operands.write(0, self.address(view))
+                with several:
+                    self.result.set(control.call(at.TUPLE_NEW, "i64", many))
+                    self.fail_without(self.result.get())
+                    with code.loop(0, many) as index, self.doubt.when_none():
+                        call = code.slots(ready).read(index + objects.TUPLE_ITEMS)
+                        own = self.made(code.slots(call))
+                        self.fail_without(own)
+                        control.call(at.TUPLE_SET, "i32", self.result.get(), index, own)
+                        self.look(own, view)
+                        operands.write(index, self.address(view))
+            with beside:
+                self.result.set(self.made_like(record, lead, library))
+                self.fail_without(self.result.get())
+                self.look(self.result.get(), view)
+                operands.write(0, self.address(view))
+
+    def made(self, call: Array) -> Value:
+        """An output of a kind that has one shape only: a tuple has the function that makes it, and its arguments."""
+        count = call.read(objects.TUPLE_LENGTH) - 1
+        make, arguments = call.read(objects.TUPLE_ITEMS), call.at(objects.TUPLE_ITEMS + 1)
+        return self.control.call(at.VECTORCALL, "i64", make, arguments, count, 0)
+
+    def made_like(self, record: Array, lead: Array, library: Value) -> Value:
         """`make(shape, dtype)` of NumPy's, `make(shape, strides, dtype)` of PyTorch's, both like the lead's."""
         code, control = self.code, self.control
         dtype, own = record.read(at.MAKE_DTYPE), self.own(record, self.last)
         large = lead.read(at.SIZE) * own.read(at.ITEM) >= record.read(at.LARGE_FROM)
         make = large.choose(record.read(at.MAKE_LARGE), record.read(at.MAKE))
-        items = code.frame("i64", 3)
-        with code.either(record.read(at.LEAD).equals(self.last)) as (alone, beside):
-            with alone:  # the kind has one shape only: its arguments lie ready
-                arguments = code.slots(dtype)
-                count = arguments.read(objects.TUPLE_LENGTH)
-                with code.loop(0, count) as index:
-                    items.write(index, arguments.read(index + objects.TUPLE_ITEMS))
-                self.result.set(control.call(at.VECTORCALL, "i64", make, items, count, 0))
-            with beside:
-                shape = self.tuple_of(lead, at.SHAPE_AT)
-                items.write(0, shape)
-                with code.either(library.equals(at.NUMPY)) as (numpy, torch):
-                    with numpy:
-                        items.write(1, dtype)
-                        self.result.set(control.call(at.VECTORCALL, "i64", make, items, 2, 0))
-                    with torch:
-                        strides = self.row_major(lead)
-                        items.write(1, strides)
-                        items.write(2, dtype)
-                        self.result.set(control.call(at.VECTORCALL, "i64", make, items, 3, 0))
-                        self.drop(strides)
-                self.drop(shape)
-        self.fail_without(self.result.get())
-        self.look(self.result.get(), self.view(self.last))
+        items, found = code.frame("i64", 3), code.variable(code.integer(0))
+        shape = self.tuple_of(lead, at.SHAPE_AT)
+        items.write(0, shape)
+        with code.either(library.equals(at.NUMPY)) as (numpy, torch):
+            with numpy:
+                items.write(1, dtype)
+                found.set(control.call(at.VECTORCALL, "i64", make, items, 2, 0))
+            with torch:
+                strides = self.row_major(lead)
+                items.write(1, strides)
+                items.write(2, dtype)
+                found.set(control.call(at.VECTORCALL, "i64", make, items, 3, 0))
+                self.drop(strides)
+        self.drop(shape)
+        return found.get()
 
     def tuple_of(self, view: Array, numbers: int) -> Value:
         """An array's sizes or strides as Python has them."""

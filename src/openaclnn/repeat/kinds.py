@@ -38,7 +38,10 @@ BY_VALUE = frozenset((float, int, bool, str, type(None)))
 
 
 class Road:
-    """The short road of an operator's plain calls: `call(*arrays, *options, product)`, or NotImplemented."""
+    """The short road of an operator's plain calls: `call(*arrays, *options, product)`, or NotImplemented.
+
+    Several results are a tuple.
+    """
 
     def __init__(self, declared: Operator) -> None:
         parameters = [p for group in declared.plain_parameters for p in group]
@@ -61,8 +64,8 @@ class Road:
 
     @staticmethod
     def serves(declared: Operator) -> bool:
-        """Whether an operator has a road: one output, which is written alone."""
-        return declared.result_type is None and not declared.output.in_place
+        """Whether an operator has a road: not one that writes over an input."""
+        return not declared.output.in_place
 
     def forget(self) -> None:
         """Nothing is known any more."""
@@ -74,11 +77,11 @@ class Road:
             self._next = 0
 
     def remember(
-        self, plan: Plan, choice: Choice, arguments: Mapping[str, Any], result: Any
+        self, plan: Plan, choice: Choice, arguments: Mapping[str, Any], *results: Any
     ) -> None:
-        """Let the next call of this kind take the road, if it can."""
+        """Let the next call of this kind take the road, if it can: with several results, which it makes."""
         arrays, options = self._arrays_of(arguments), self._options_of(arguments)
-        whole = [array for array in (*arrays[:-1], result) if array is not None]
+        whole = [array for array in (*arrays[:-1], *results) if array is not None]
         library = library_of(whole)
         plain = BY_VALUE.issuperset(map(type, options))
         if not (library and self._fits and plain and _compiler()):
@@ -86,7 +89,7 @@ class Road:
         if max([array.ndim for array in whole]) > at.MAX_AXES:
             return
         record, kept = record_of(
-            self._places(plan), plan, choice, arrays, options, self._options, result, library
+            self._places(plan), plan, choice, arrays, options, self._options, results, library
         )
         self._enter(record, kept, library)
 
@@ -95,7 +98,7 @@ class Road:
         read = tuple([operand.parameter for operand in plan.inputs])
         places = self._known_places.get(read)
         if places is None:
-            order = {name: place for place, name in enumerate((*read, plan.output.parameter))}
+            order = {name: place for place, name in enumerate((*read, self._names[-1]))}
             places = self._known_places[read] = [order.get(name, -1) for name in self._names]
         return places
 

@@ -42,11 +42,11 @@ def record_of(
     arrays: Sequence[Any],
     options: Sequence[Any],
     names: Sequence[str],
-    result: Any,
+    made: Sequence[Any],
     library: int,
 ) -> tuple[list[int], Any]:
     """A kind's record, and what must live as long."""
-    operands = (*plan.inputs, plan.output)
+    operands, result = plan.operands, made[0]
     whole = [*arrays[:-1], result]
     flat, sized = choice.flat, None
     if flat is not None and len(flat.constants) > at.MAX_CONSTANTS:
@@ -70,7 +70,7 @@ def record_of(
     # Where a kernel serves any size, no runner is needed.
     runner = sized or (choice.runner if lead < 0 else None)
     fresh = arrays[-1] is None
-    make, large, making = _making(result, library, lead >= 0)
+    make, large, making = _making(made, library, lead >= 0)
     # In the order of `slots`, whose names say what each word is.
     record = [
         0, library, lead if lead >= 0 else len(arrays) - 1, fresh, id(make), id(large),
@@ -89,7 +89,7 @@ def record_of(
     takes = 0
     if sized is not None:
         takes = at.BY_SHAPE if not laid else at.BY_CLASSES if plan.classes else at.BY_LAYOUT
-    record += len(constants), len(operands), takes, axes, plan.class_axis, gathering[0]
+    record += len(constants), len(operands), takes, axes, plan.class_axis, gathering[0], len(made)
     taking = None if takes == at.BY_LAYOUT else sized
     source, free = _numbers(plan, flat if lead >= 0 else None, taking, names, options)
     record += source
@@ -236,7 +236,7 @@ def patterns_of(
     and which input leads.
 
     The lead is an input of the output's shape. Elementwise all others have that shape too, or one element; with a class
-    axis they have what their roles say. -1 where it is not so.
+    axis they have what their roles say. -1 where it is not so, and for several outputs.
     """
     if plan.dense and -1 not in places:
         return [(at.DENSE, 0)] * len(whole), 0
@@ -244,7 +244,7 @@ def patterns_of(
     all_axes = (1 << len(shape)) - 1
     same = [(at.SAME, 0)] * len(whole)
     operands = (*plan.inputs, plan.output)
-    if _is_one(result, library):
+    if plan.more or _is_one(result, library):
         return same, -1  # cannot tell one element from all
     found: list[tuple[int, int]] = []
     for place, array in zip(places, whole, strict=True):
@@ -279,21 +279,28 @@ def patterns_of(
     return (found, lead) if lead >= 0 else (same, -1)
 
 
-def _making(result: Any, library: int, any_size: bool) -> tuple[Any, Any, Any]:
-    """What makes a fresh output, small and large, and its last argument; all arguments where the shape is known."""
-    if library == at.NUMPY:
-        if any_size:
-            return np.empty, results.empty, result.dtype
-        make = np.empty if result.nbytes < results.LARGE else results.empty
-        return make, make, (result.shape, result.dtype)
-    make = large = _torch_maker(result.device)
-    if result.is_cpu:
-        large = results.empty_tensor
+def _making(made: Sequence[Any], library: int, any_size: bool) -> tuple[Any, Any, Any]:
+    """What makes a fresh output, small and large, and its last argument. Where shapes are known, calls that lie ready: a
+    function with its arguments, of several outputs a tuple of those.
+    """
+    first = made[0]
+    if any_size and library == at.NUMPY:
+        return np.empty, results.empty, first.dtype
     if any_size:
-        return make, large, result.dtype
-    if result.nbytes >= results.LARGE_TENSOR:
-        make = large
-    return make, make, (tuple(result.shape), tuple(result.stride()), result.dtype)
+        make = _torch_maker(first.device)
+        return make, results.empty_tensor if first.is_cpu else make, first.dtype
+    calls = tuple([_ready(own, library) for own in made])
+    return None, None, calls[0] if len(calls) == 1 else calls
+
+
+def _ready(own: Any, library: int) -> tuple[Any, ...]:
+    """What makes another like this, with its arguments."""
+    if library == at.NUMPY:
+        array = np.empty if own.nbytes < results.LARGE else results.empty
+        return array, own.shape, own.dtype
+    kept = own.is_cpu and own.nbytes >= results.LARGE_TENSOR
+    tensor = results.empty_tensor if kept else _torch_maker(own.device)
+    return tensor, tuple(own.shape), tuple(own.stride()), own.dtype
 
 
 @functools.cache

@@ -1,7 +1,8 @@
 """The losses and ELU for autograd, where nothing stands between caller and kernel: what `functional` takes as a rule.
 
-Each gives the loss alone and has no more arguments than it needs, since autograd spends time on every one. What is
-derived how is what `gradients` says, and gradients of gradients go through there.
+Each is given the loss that was computed before, in a tuple, since autograd would take a tensor for an input; and no more
+arguments than it needs, since autograd spends time on every one. What is derived how is what `gradients` says, and
+gradients of gradients go through there.
 """
 
 from __future__ import annotations
@@ -15,23 +16,24 @@ from openaclnn.torch.kernels import KERNELS, Kernel
 
 __all__ = ["CrossEntropy", "CrossEntropyOverLogits", "Elu", "EluInPlace", "L1", "Likelihood", "SmoothL1"]  # fmt: skip
 
-_elu, _elu_backward = KERNELS["elu"].compute, KERNELS["elu_backward"]
-_l1, _l1_backward = KERNELS["l1_loss"].compute, KERNELS["l1_loss_backward"]
-_smooth, _smooth_backward = KERNELS["smooth_l1_loss"].compute, KERNELS["smooth_l1_loss_backward"]
-_logits, _logits_grad = KERNELS["cross_entropy_logits"].compute, KERNELS["cross_entropy_logits_grad"]  # fmt: skip
+_elu_backward, _l1_backward = KERNELS["elu_backward"], KERNELS["l1_loss_backward"]
+_smooth_backward, _logits_grad = (
+    KERNELS["smooth_l1_loss_backward"],
+    KERNELS["cross_entropy_logits_grad"],
+)
 
 
 class Elu(Formula):
     @staticmethod
-    def forward(ctx: Any, x: Any, alpha: float) -> Any:
+    def forward(ctx: Any, x: Any, alpha: float, made: Any) -> Any:
         ctx.save_for_backward(x)
         ctx.alpha = alpha
-        return _elu(x, alpha, 1.0, 1.0)
+        return made[0]
 
     @staticmethod
     def backward(ctx: Any, gradient: Any) -> Any:
         (x,) = ctx.saved_tensors
-        return gradient_by(_elu_backward, gradient, x, ctx.alpha, 1.0, 1.0, False), None
+        return gradient_by(_elu_backward, gradient, x, ctx.alpha, 1.0, 1.0, False), None, None
 
 
 class EluInPlace(Formula):
@@ -53,49 +55,48 @@ class EluInPlace(Formula):
 
 class L1(Formula):
     @staticmethod
-    def forward(ctx: Any, x: Any, y: Any, reduction: str) -> Any:
+    def forward(ctx: Any, x: Any, y: Any, reduction: str, made: Any) -> Any:
         ctx.save_for_backward(x, y)
         ctx.reduction = reduction
-        return _l1(x, y, reduction)
+        return made[0]
 
     @staticmethod
     def backward(ctx: Any, gradient: Any) -> Any:
         x, y = ctx.saved_tensors
         found = gradient_by(_l1_backward, gradient, x, y, ctx.reduction)
-        return found, -found if ctx.needs_input_grad[1] else None, None
+        return found, -found if ctx.needs_input_grad[1] else None, None, None
 
 
 class SmoothL1(Formula):
     @staticmethod
-    def forward(ctx: Any, x: Any, y: Any, reduction: str, beta: float) -> Any:
+    def forward(ctx: Any, x: Any, y: Any, reduction: str, beta: float, made: Any) -> Any:
         ctx.save_for_backward(x, y)
         ctx.options = reduction, beta
-        return _smooth(x, y, reduction, beta)
+        return made[0]
 
     @staticmethod
     def backward(ctx: Any, gradient: Any) -> Any:
         x, y = ctx.saved_tensors
         found = gradient_by(_smooth_backward, gradient, x, y, *ctx.options)
-        return found, -found if ctx.needs_input_grad[1] else None, None, None
+        return found, -found if ctx.needs_input_grad[1] else None, None, None, None
 
 
 class Likelihood(Formula):
-    """Of rows or of pixels, by the kernels for them."""
+    """Of rows or of pixels, by the gradient's kernel for them."""
 
     @staticmethod
     def forward(
-        ctx: Any, x: Any, kernel: Kernel, backward: Kernel, target: Any, weight: Any, options: Any
+        ctx: Any, x: Any, backward: Kernel, target: Any, weight: Any, options: Any, made: Any
     ) -> Any:
-        loss, ctx.total = kernel.compute(x, target, weight, *options)
         ctx.save_for_backward(x, target, weight)
-        ctx.own = backward, options
-        return loss
+        ctx.own = backward, options, made[1]
+        return made[0]
 
     @staticmethod
     def backward(ctx: Any, gradient: Any) -> Any:
         x, target, weight = ctx.saved_tensors
-        kernel, options = ctx.own
-        found = gradient_by(kernel, gradient, x, target, weight, *options, ctx.total)
+        kernel, options, total = ctx.own
+        found = gradient_by(kernel, gradient, x, target, weight, *options, total)
         return found, None, None, None, None, None
 
 
@@ -103,17 +104,16 @@ class CrossEntropy(Formula):
     """From logits, which are kept, with two numbers a row."""
 
     @staticmethod
-    def forward(ctx: Any, x: Any, target: Any, weight: Any, options: Any) -> Any:
-        loss, *ctx.sides = _logits(x, target, weight, *options)
+    def forward(ctx: Any, x: Any, target: Any, weight: Any, options: Any, made: Any) -> Any:
         ctx.save_for_backward(x, target, weight)
-        ctx.options = options
-        return loss
+        ctx.sides, ctx.options = made[1:], options
+        return made[0]
 
     @staticmethod
     def backward(ctx: Any, gradient: Any) -> Any:
         x, target, weight = ctx.saved_tensors
         found = gradient_by(_logits_grad, gradient, x, *ctx.sides, target, weight, *ctx.options)
-        return found, None, None, None
+        return found, None, None, None, None
 
 
 class CrossEntropyOverLogits(CrossEntropy):
@@ -126,4 +126,4 @@ class CrossEntropyOverLogits(CrossEntropy):
         x, target, weight = ctx.saved_tensors
         own = x.detach()
         _logits_grad.into(own, gradient, x, *ctx.sides, target, weight, *ctx.options)
-        return own, None, None, None
+        return own, None, None, None, None

@@ -22,7 +22,7 @@ from openaclnn.core.interface import REDUCTIONS
 from openaclnn.torch.direct import L1, Elu, EluInPlace, SmoothL1
 from openaclnn.torch.kernels import KERNELS
 from openaclnn.torch.of_classes import check_targets, cross_entropy, nll_loss
-from openaclnn.torch.roads import is_ours, is_tracked, needs_dispatcher
+from openaclnn.torch.roads import is_ours, is_tracked, may_be_short, needs_dispatcher
 from openaclnn.torch.words import UnservedError
 
 __all__ = ["check_targets", "cross_entropy", "elu", "l1_loss", "nll_loss", "smooth_l1_loss"]
@@ -34,6 +34,14 @@ _ELU, _L1, _SMOOTH = KERNELS["elu"], KERNELS["l1_loss"], KERNELS["smooth_l1_loss
 
 def elu(input: torch.Tensor, alpha: float = 1.0, inplace: bool = False) -> Any:
     """`torch.nn.functional.elu` by our kernels."""
+    if not inplace and may_be_short(input):
+        made = _ELU.short(input, alpha, 1.0, 1.0)
+        if made is not NotImplemented:
+            return Elu.apply(input, alpha, (made,)) if is_tracked(input) else made
+    return _elu(input, alpha, inplace)
+
+
+def _elu(input: torch.Tensor, alpha: float, inplace: bool) -> Any:
     if has_torch_function_unary(input):
         return handle_torch_function(elu, (input,), input, alpha=alpha, inplace=inplace)
     if not is_ours(input) or input.dim() > MAX_AXES:
@@ -43,7 +51,8 @@ def elu(input: torch.Tensor, alpha: float = 1.0, inplace: bool = False) -> Any:
     try:
         if needs_dispatcher():
             return _ELU.op(input, alpha)
-        return Elu.apply(input, alpha) if is_tracked(input) else _ELU.call(input, alpha, 1.0, 1.0)
+        made = _ELU.call(input, alpha, 1.0, 1.0)
+        return Elu.apply(input, alpha, (made,)) if is_tracked(input) else made
     except UnservedError:
         return torch_functional.elu(input, alpha)
 
@@ -67,6 +76,18 @@ def l1_loss(
     weight: torch.Tensor | None = None,
 ) -> Any:
     """`torch.nn.functional.l1_loss` by our kernels."""
+    if size_average is None and reduce is None and weight is None and may_be_short(input, target):
+        made = _L1.short(input, target, reduction)
+        if made is not NotImplemented and input.shape == target.shape:
+            if is_tracked(input) or is_tracked(target):
+                return L1.apply(input, target, reduction, (made,))
+            return made
+    return _l1_loss(input, target, size_average, reduce, reduction, weight)
+
+
+def _l1_loss(
+    input: Any, target: Any, size_average: Any, reduce: Any, reduction: str, weight: Any
+) -> Any:
     if has_torch_function_variadic(input, target):
         return handle_torch_function(
             l1_loss, (input, target), input, target, size_average, reduce, reduction, weight
@@ -81,9 +102,10 @@ def l1_loss(
     try:
         if needs_dispatcher():
             return _L1.op(input, target, reduction)
+        made = _L1.call(input, target, reduction)
         if is_tracked(input) or is_tracked(target):
-            return L1.apply(input, target, reduction)
-        return _L1.call(input, target, reduction)
+            return L1.apply(input, target, reduction, (made,))
+        return made
     except UnservedError:
         return torch_functional.l1_loss(input, target, reduction=reduction)
 
@@ -97,6 +119,18 @@ def smooth_l1_loss(
     beta: float = 1.0,
 ) -> Any:
     """`torch.nn.functional.smooth_l1_loss` by our kernels."""
+    if size_average is None and reduce is None and may_be_short(input, target):
+        made = _SMOOTH.short(input, target, reduction, beta)
+        if made is not NotImplemented and input.shape == target.shape:
+            if is_tracked(input) or is_tracked(target):
+                return SmoothL1.apply(input, target, reduction, beta, (made,))
+            return made
+    return _smooth_l1_loss(input, target, size_average, reduce, reduction, beta)
+
+
+def _smooth_l1_loss(
+    input: Any, target: Any, size_average: Any, reduce: Any, reduction: str, beta: float
+) -> Any:
     if has_torch_function_variadic(input, target):
         return handle_torch_function(
             smooth_l1_loss, (input, target), input, target, size_average, reduce, reduction, beta
@@ -108,9 +142,10 @@ def smooth_l1_loss(
     try:
         if needs_dispatcher():
             return _SMOOTH.op(input, target, reduction, beta)
+        made = _SMOOTH.call(input, target, reduction, beta)
         if is_tracked(input) or is_tracked(target):
-            return SmoothL1.apply(input, target, reduction, beta)
-        return _SMOOTH.call(input, target, reduction, beta)
+            return SmoothL1.apply(input, target, reduction, beta, (made,))
+        return made
     except UnservedError:
         return torch_functional.smooth_l1_loss(input, target, reduction=reduction, beta=beta)
 

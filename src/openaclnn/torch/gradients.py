@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import torch
+from torch.autograd.function import FunctionMeta
 from torch.autograd.function import _SingleLevelFunction as Function
 from torch.nn.functional import nll_loss as torch_nll_loss
 
@@ -16,9 +17,17 @@ from openaclnn.torch.kernels import KERNELS, Kernel
 __all__ = ["FORMULAS", "Formula", "gradient_by"]
 
 
+class _Quick(FunctionMeta):
+    """The engine calls a formula's `backward` itself, without PyTorch's function that would look for it."""
+
+    def __init__(self, name: str, bases: tuple[type, ...], attributes: dict[str, Any]) -> None:
+        super().__init__(name, bases, attributes)  # type: ignore[no-untyped-call]
+        self._backward_cls.apply = self.backward  # type: ignore[attr-defined]
+
+
 # Below transforms of torch.func a function is applied to one of their levels at a time, which this class is made for; it
 # is also quicker to apply than `torch.autograd.Function`.
-class Formula(Function):
+class Formula(Function, metaclass=_Quick):
     """An operator and its derivative, of the schema's arguments in order."""
 
     apply: ClassVar[Any]  # made by PyTorch
@@ -26,7 +35,10 @@ class Formula(Function):
 
 def gradient_by(kernel: Kernel, *arguments: Any) -> Any:
     """A gradient operator; differentiable where somebody wants gradients of gradients."""
-    return kernel.op(*arguments) if torch.is_grad_enabled() else kernel.call(*arguments)
+    if torch.is_grad_enabled():
+        return kernel.op(*arguments)
+    found = kernel.short(*arguments)
+    return kernel.call(*arguments) if found is NotImplemented else found
 
 
 _ELU, _ELU_BACKWARD = KERNELS["elu"], KERNELS["elu_backward"]

@@ -62,10 +62,13 @@ class Kernel:
         products.listeners.append(self._kinds.clear)
         self.op: Any = None  # the operator of `torch.ops`, once `library` has defined it
         self.plain = _plain_function(operator)
-        self.compute, self.call = self._written()
+        self._scope: dict[str, Any] = {}
+        self.short, self.compute, self.call = self._written()
 
-    def _written(self) -> tuple[Callable[..., Any], Callable[..., Any]]:
-        """`compute` on plain memory, and `call` on anything, written out for this signature to be quick."""
+    def _written(self) -> tuple[Callable[..., Any], ...]:
+        """`short` on what was called before (NotImplemented on anything else), `compute` on plain memory, and `call` on
+        anything, written out for this signature to be quick.
+        """
         given = ", ".join(self.names)
         tensors = [self.names[n] for n in self.tensors]
         options = [own for own in self.names if own not in tensors]
@@ -74,9 +77,7 @@ class Kernel:
             f"type({self.names[n]}) not in _plain{'' if self.defaults[n] is REQUIRED else '_or_none'}"
             for n in self.tensors
         )
-        road = "NotImplemented"
-        if self._road is not None:
-            road = f"_own._road.call({', '.join([*tensors, 'None', *options, 'None'])})"
+        road = f"_road({', '.join([*tensors, 'None', *options, 'None'])})"
         negated = " or ".join(
             f"{own}.is_neg()"
             if self.defaults[n] is REQUIRED
@@ -90,13 +91,16 @@ class Kernel:
             for n, own in zip(self.tensors, tensors, strict=True)
         ]
         source = f"""
+def short({given}):
+    return {road}
+
 def compute({given}):
-    if {double}:
-        return _wide(_own.operator, ({given},))
     try:
         result = {road}
         if result is not NotImplemented:
             return result
+        if {double}:
+            return _wide(_own.operator, ({given},))
         if {negated}:
             return _own.compute(*_resolved(({given},)))
         key = ({", ".join([*layouts, *options])},)
@@ -114,14 +118,14 @@ def call({given}):
         return _own.dispatched({given})
     return compute({given})
 """
-        scope: dict[str, Any] = {
-            "_own": self, "_double": torch.float64, "_plain": PLAIN,
+        self._scope |= {
+            "_own": self, "_road": _no_road, "_double": torch.float64, "_plain": PLAIN,
             "_plain_or_none": PLAIN | {type(None)}, "_included": _included, "_error": AclnnError, "_wide": in_float64,
             "_translated": in_torch_words, "_resolved": _resolved, "_kinds": self._kinds,
             "_nothing_chosen": nothing_chosen, "_is_standard": rounding.is_standard,
         }  # fmt: skip
-        exec(source, scope)
-        return scope["compute"], scope["call"]
+        exec(source, self._scope)
+        return tuple([self._scope[name] for name in ("short", "compute", "call")])
 
     def dispatched(self, *arguments: Any) -> Any:
         """By the dispatcher, below autograd; transforms of torch.func have levels of it further down."""
@@ -139,6 +143,8 @@ def call({given}):
             call_plain(operator, given)
             return None
         results = call_plain(operator, {**given, "out": None}, None, self._road)
+        if self._road is not None:
+            self._scope["_road"] = self._road.call  # open now, if it ever is
         several = results if self._several else (results,)
         shapes = made_by(operator, arguments) if None in several else ()
         first = next(own for own in several if own is not None)
@@ -182,6 +188,10 @@ def call({given}):
             self.plain(**dict(zip(self.names, arguments, strict=True)), out=places)
         except AclnnError as error:
             raise in_torch_words(error) from None
+
+
+def _no_road(*arguments: Any) -> Any:
+    return NotImplemented
 
 
 def _plain_function(operator: Operator) -> Callable[..., Any]:

@@ -11,6 +11,14 @@ from openaclnn.torch import functional
 __all__ = ["ELU", "CrossEntropyLoss", "L1Loss", "NLLLoss", "NLLLoss2d", "SmoothL1Loss"]
 
 
+def _weight(module: torch.nn.Module) -> Any:
+    """A loss's weights: a buffer as a rule, which a module looks for in other places first."""
+    try:
+        return module._buffers["weight"]
+    except KeyError:
+        return module.weight
+
+
 class ELU(torch.nn.ELU):
     """`torch.nn.ELU` by our kernels."""
 
@@ -37,7 +45,7 @@ class NLLLoss(torch.nn.NLLLoss):
 
     def forward(self, input: torch.Tensor, target: torch.Tensor) -> Any:
         return functional.nll_loss(
-            input, target, self.weight, None, self.ignore_index, None, self.reduction
+            input, target, _weight(self), None, self.ignore_index, None, self.reduction
         )
 
 
@@ -57,6 +65,6 @@ class CrossEntropyLoss(torch.nn.CrossEntropyLoss):
 
     def forward(self, input: torch.Tensor, target: torch.Tensor) -> Any:
         return functional.cross_entropy(
-            input, target, self.weight, None, self.ignore_index, None, self.reduction, self.label_smoothing,
+            input, target, _weight(self), None, self.ignore_index, None, self.reduction, self.label_smoothing,
             zloss_scale=self.zloss_scale, inplace=self.inplace,
         )  # fmt: skip

@@ -12,13 +12,14 @@ from torch.overrides import handle_torch_function, has_torch_function_variadic
 from openaclnn.core.interface import REDUCTIONS
 from openaclnn.torch.direct import CrossEntropy, CrossEntropyOverLogits, Likelihood
 from openaclnn.torch.kernels import KERNELS
-from openaclnn.torch.roads import is_ours, is_tracked, needs_dispatcher
+from openaclnn.torch.roads import is_ours, is_tracked, may_be_short, needs_dispatcher
 from openaclnn.torch.words import UnservedError
 
-__all__ = ["check_targets", "cross_entropy", "nll_loss"]
+__all__ = ["check_targets", "cross_entropy", "nll_loss", "ones_for"]
 
 _ROWS = KERNELS["nll_loss"], KERNELS["nll_loss_backward"]
 _PIXELS = KERNELS["nll_loss2d"], KERNELS["nll_loss2d_backward"]
+_BY_RANK = {2: _ROWS, 4: _PIXELS}
 _LOGITS = KERNELS["cross_entropy_logits"]
 
 
@@ -32,6 +33,22 @@ def nll_loss(
     reduction: str = "mean",
 ) -> Any:
     """`torch.nn.functional.nll_loss` by our kernels: (C,), (N, C) or (N, C, d1, ...)."""
+    of_rank = _BY_RANK.get(input.dim()) if size_average is None and reduce is None else None
+    if of_rank is not None and _may_be_short(input, target, weight):
+        kernel, backward = of_rank
+        factors = ones_for(input) if weight is None else weight
+        options = reduction, ignore_index
+        made = kernel.short(input, target, factors, *options)
+        if made is not NotImplemented:
+            if is_tracked(input):
+                return Likelihood.apply(input, backward, target, factors, options, made)
+            return made[0]
+    return _nll_loss(input, target, weight, size_average, ignore_index, reduce, reduction)
+
+
+def _nll_loss(
+    input: Any, target: Any, weight: Any, size_average: Any, ignore_index: int, reduce: Any, reduction: str
+) -> Any:  # fmt: skip
     if has_torch_function_variadic(input, target, weight):
         return handle_torch_function(
             nll_loss, (input, target, weight), input, target, weight, size_average, ignore_index, reduce, reduction
@@ -45,16 +62,17 @@ def nll_loss(
             own = input.reshape(input.shape[0], input.shape[1], 1, -1)
             indices = target.reshape(target.shape[0], 1, -1)
         dispatched = needs_dispatcher()
-        factors = _ones(input, dispatched) if weight is None else weight
+        factors = ones_for(input, dispatched) if weight is None else weight
         kernel, backward = _ROWS if rank < 3 else _PIXELS
         options = reduction, ignore_index
         try:
             if dispatched:
                 loss = kernel.op(own, indices, factors, *options)[0]
-            elif is_tracked(input):
-                loss = Likelihood.apply(own, kernel, backward, indices, factors, options)
             else:
-                loss = kernel.call(own, indices, factors, *options)[0]
+                made = kernel.call(own, indices, factors, *options)
+                loss = made[0]
+                if is_tracked(input):
+                    loss = Likelihood.apply(own, backward, indices, factors, options, made)
             return loss.reshape(target.shape) if reduction == "none" and own is not input else loss
         except UnservedError:
             pass
@@ -81,6 +99,27 @@ def cross_entropy(
     Logits and two numbers a row are kept for backward. `zloss_scale` adds that many times the square of the log-sum-exp;
     `inplace` lets the gradient be written into the logits' memory, whose values are gone then.
     """
+    if (
+        not inplace
+        and size_average is None
+        and reduce is None
+        and _may_be_short(input, target, weight)
+    ):
+        options = reduction, ignore_index, label_smoothing, zloss_scale
+        made = _LOGITS.short(input, target, weight, *options)
+        if made is not NotImplemented:
+            if is_tracked(input):
+                return CrossEntropy.apply(input, target, weight, options, made)
+            return made[0]
+    return _cross_entropy(
+        input, target, weight, size_average, ignore_index, reduce, reduction, label_smoothing, zloss_scale, inplace
+    )  # fmt: skip
+
+
+def _cross_entropy(
+    input: Any, target: Any, weight: Any, size_average: Any, ignore_index: int, reduce: Any, reduction: str,
+    label_smoothing: float, zloss_scale: float, inplace: bool,
+) -> Any:  # fmt: skip
     if has_torch_function_variadic(input, target, weight):
         return handle_torch_function(
             cross_entropy, (input, target, weight), input, target, weight, size_average, ignore_index, reduce,
@@ -104,11 +143,12 @@ def cross_entropy(
         try:
             if needs_dispatcher():
                 loss = _LOGITS.op(own, rows, factors, *options)[0]
-            elif is_tracked(input):
-                formula = CrossEntropyOverLogits if inplace else CrossEntropy
-                loss = formula.apply(own, rows, factors, options)
             else:
-                loss = _LOGITS.call(own, rows, factors, *options)[0]
+                made = _LOGITS.call(own, rows, factors, *options)
+                loss = made[0]
+                if is_tracked(input):
+                    formula = CrossEntropyOverLogits if inplace else CrossEntropy
+                    loss = formula.apply(own, rows, factors, options, made)
             return loss.reshape(target.shape) if reduction == "none" and own is not input else loss
         except UnservedError:
             pass
@@ -124,6 +164,11 @@ def cross_entropy(
 
 
 _INDICES = frozenset((torch.int64, torch.uint8))
+
+
+def _may_be_short(input: Any, target: Any, weight: Any) -> bool:
+    """The same as for any loss; and class indices are of PyTorch's dtypes, and not to be looked at."""
+    return may_be_short(input, target, weight) and target.dtype in _INDICES and not _checked
 
 
 def _fits(input: Any, target: Any, weight: Any, reduction: str) -> bool:
@@ -166,7 +211,7 @@ _FEW = 64
 _kept: dict[Any, torch.Tensor] = {}
 
 
-def _ones(input: torch.Tensor, fresh: bool) -> torch.Tensor:
+def ones_for(input: torch.Tensor, fresh: bool = False) -> torch.Tensor:
     """A weight for each class that changes nothing; one for all calls with as many classes, unless it must be fresh."""
     classes = input.shape[1 if input.dim() > 1 else 0]
     if fresh or not (input.is_cpu or input.is_cuda):

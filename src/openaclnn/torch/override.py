@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 import torch
 
 from openaclnn.core.interface import REDUCTIONS
-from openaclnn.torch.kernels import KERNELS, disturbed
+from openaclnn.torch.kernels import KERNELS, Kernel, disturbed
+from openaclnn.torch.of_classes import ones_for
 
 __all__ = ["OVERRIDES", "Served", "disable", "enable", "served", "use"]
 
@@ -34,78 +35,75 @@ class DeclinedError(Exception):
     """Why a call is PyTorch's."""
 
 
-def _elu(x: Any, alpha: Any = 1, scale: Any = 1, input_scale: Any = 1) -> Any:
-    return KERNELS["elu"].compute(x, float(alpha), float(scale), float(input_scale))
+Run = Callable[..., Any]
+"""An operator of ours: by any means, or by its short road alone, which says NotImplemented where it does not lead."""
 
 
-def _elu_(x: Any, alpha: Any = 1, scale: Any = 1, input_scale: Any = 1) -> Any:
-    KERNELS["elu"].into(x, x, float(alpha), float(scale), float(input_scale))
-    return x
+def _elu(run: Run, x: Any, alpha: Any = 1, scale: Any = 1, input_scale: Any = 1) -> Any:
+    return run(x, float(alpha), float(scale), float(input_scale))
+
+
+def _elu_(run: Run, x: Any, alpha: Any = 1, scale: Any = 1, input_scale: Any = 1) -> Any:
+    found = run(x, x, float(alpha), float(scale), float(input_scale))
+    return x if found is None else found
 
 
 def _elu_backward(
-    gradient: Any, alpha: Any, scale: Any, input_scale: Any, result: bool, x: Any
+    run: Run, gradient: Any, alpha: Any, scale: Any, input_scale: Any, result: bool, x: Any
 ) -> Any:
-    return KERNELS["elu_backward"].compute(
-        gradient, x, float(alpha), float(scale), float(input_scale), result
-    )
+    return run(gradient, x, float(alpha), float(scale), float(input_scale), result)
 
 
-def _smooth(x: Any, y: Any, reduction: int = 1, beta: float = 1.0) -> Any:
-    return KERNELS["smooth_l1_loss"].compute(x, y, REDUCTIONS[reduction], beta)
+def _smooth(run: Run, x: Any, y: Any, reduction: int = 1, beta: float = 1.0) -> Any:
+    return run(x, y, REDUCTIONS[reduction], beta)
 
 
-def _smooth_backward(gradient: Any, x: Any, y: Any, reduction: int, beta: float) -> Any:
+def _smooth_backward(run: Run, gradient: Any, x: Any, y: Any, reduction: int, beta: float) -> Any:
     if gradient.dim() and gradient.shape != x.shape:
         raise DeclinedError("a gradient of another shape")
-    return KERNELS["smooth_l1_loss_backward"].compute(gradient, x, y, REDUCTIONS[reduction], beta)
+    return run(gradient, x, y, REDUCTIONS[reduction], beta)
 
 
-def _factors(x: Any, weight: Any) -> Any:
-    if weight is not None:
-        return weight
-    return torch.ones(x.shape[1 if x.dim() > 1 else 0], dtype=x.dtype, device=x.device)
+def _likelihood(run: Run, x: Any, target: Any, weight: Any, reduction: int, ignored: int) -> Any:
+    if not x.numel():
+        raise DeclinedError("no elements")
+    how = REDUCTIONS[reduction]
+    made = run(x, target, ones_for(x) if weight is None else weight, how, ignored)
+    if made is not NotImplemented and how == "none" and target.dim():
+        made[1].zero_()
+    return made
 
 
-def _likelihood(name: str) -> Callable[..., Any]:
-    kernel = KERNELS[name]
-
-    def forward(x: Any, target: Any, weight: Any, reduction: int, ignored: int) -> Any:
-        if not x.numel():
-            raise DeclinedError("no elements")
-        how = REDUCTIONS[reduction]
-        loss, total = kernel.compute(x, target, _factors(x, weight), how, ignored)
-        return loss, total.zero_() if how == "none" and target.dim() else total
-
-    return forward
+def _likelihood_backward(
+    run: Run, gradient: Any, x: Any, target: Any, weight: Any, reduction: int, ignored: int, total: Any
+) -> Any:  # fmt: skip
+    if not x.numel():
+        raise DeclinedError("no elements")
+    factors = ones_for(x) if weight is None else weight
+    return run(gradient, x, target, factors, REDUCTIONS[reduction], ignored, total)
 
 
-def _likelihood_backward(name: str) -> Callable[..., Any]:
-    kernel = KERNELS[name]
-
-    def backward(
-        gradient: Any, x: Any, target: Any, weight: Any, reduction: int, ignored: int, total: Any
-    ) -> Any:
-        if not x.numel():
-            raise DeclinedError("no elements")
-        how = REDUCTIONS[reduction]
-        return kernel.compute(gradient, x, target, _factors(x, weight), how, ignored, total)
-
-    return backward
+def _of(kernel: Kernel, function: Callable[..., Any]) -> tuple[Run, Run, Callable[..., Any]]:
+    return kernel.short, kernel.compute, function
 
 
-OVERRIDES: dict[str, Callable[..., Any]] = {
-    "elu": _elu,
-    "elu_": _elu_,
-    "elu_backward": _elu_backward,
-    "smooth_l1_loss": _smooth,
-    "smooth_l1_loss_backward": _smooth_backward,
-    "nll_loss_forward": _likelihood("nll_loss"),
-    "nll_loss_backward": _likelihood_backward("nll_loss_backward"),
-    "nll_loss2d_forward": _likelihood("nll_loss2d"),
-    "nll_loss2d_backward": _likelihood_backward("nll_loss2d_backward"),
+def _nowhere_short(*arguments: Any) -> Any:
+    return NotImplemented
+
+
+OVERRIDES: dict[str, tuple[Run, Run, Callable[..., Any]]] = {
+    "elu": _of(KERNELS["elu"], _elu),
+    "elu_": (_nowhere_short, KERNELS["elu"].into, _elu_),
+    "elu_backward": _of(KERNELS["elu_backward"], _elu_backward),
+    "smooth_l1_loss": _of(KERNELS["smooth_l1_loss"], _smooth),
+    "smooth_l1_loss_backward": _of(KERNELS["smooth_l1_loss_backward"], _smooth_backward),
+    "nll_loss_forward": _of(KERNELS["nll_loss"], _likelihood),
+    "nll_loss_backward": _of(KERNELS["nll_loss_backward"], _likelihood_backward),
+    "nll_loss2d_forward": _of(KERNELS["nll_loss2d"], _likelihood),
+    "nll_loss2d_backward": _of(KERNELS["nll_loss2d_backward"], _likelihood_backward),
 }
-"""The operators of `torch.ops.aten` that can be replaced, with what replaces them."""
+"""The operators of `torch.ops.aten` that can be replaced, with what replaces them: the short road, any means, and what
+gives either PyTorch's arguments."""
 
 _libraries: dict[str, Any] = {}
 _counts: dict[str, list[Any]] = {}  # of each operator: calls, ours, reasons
@@ -158,7 +156,7 @@ def _entered(name: str) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that there was one before is the point
         for device in DEVICES if torch.cuda.is_available() else DEVICES[:1]:
-            library.impl(name, _tried(name, OVERRIDES[name], _original(name, device)), device)
+            library.impl(name, _tried(name, _original(name, device)), device)
     return library
 
 
@@ -172,17 +170,19 @@ def _original(name: str, device: str) -> Any:
     return _originals[key]
 
 
-def _tried(name: str, own: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
-    count = _counts[name]
+def _tried(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+    count, (short, compute, own) = _counts[name], OVERRIDES[name]
 
     def tried(*arguments: Any, **more: Any) -> Any:
         count[0] += 1
         try:
-            if arguments[0].dtype not in SERVED_DTYPES:
-                raise DeclinedError(str(arguments[0].dtype))
-            if disturbed() or torch.compiler.is_compiling():
-                raise DeclinedError("a compiler or a mode is at work")
-            result = own(*arguments, **more)
+            result = own(short, *arguments, **more)
+            if result is NotImplemented:
+                if arguments[0].dtype not in SERVED_DTYPES:
+                    raise DeclinedError(str(arguments[0].dtype))
+                if disturbed() or torch.compiler.is_compiling():
+                    raise DeclinedError("a compiler or a mode is at work")
+                result = own(compute, *arguments, **more)
         except (DeclinedError, RuntimeError, IndexError) as reason:
             said = str(reason)
             count[2][said] = count[2].get(said, 0) + 1

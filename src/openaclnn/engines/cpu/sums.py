@@ -4,9 +4,9 @@ block after block. The order does not depend on threads, so the same bits come o
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import math
+import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -19,6 +19,7 @@ from openaclnn.core.tensor import contiguous_strides
 from openaclnn.engines.cpu import pool, tiles
 from openaclnn.engines.cpu.control import FIRST_ARGUMENT, MAX_ARGUMENTS
 from openaclnn.engines.cpu.forms import Form, Signature, constants, kernel_address
+from openaclnn.engines.cpu.launcher import grain_of_one
 from openaclnn.engines.cpu.registry import Runner
 from openaclnn.engines.machine import cache
 from openaclnn.engines.machine.code import Code
@@ -30,7 +31,7 @@ BLOCK = 4096  # elements
 SLAB = 1 << 18  # elements that are computed before they are added up where they have to be gathered
 LANES = 16  # sums that run beside each other in a block, on every machine
 
-# What comes before the flat kernel's own arguments.
+# What comes before the flat kernel's own arguments; of one block the divisor, in place of where sums are left.
 FLAT, COUNT, SUMS, PASSED, OWN = range(5)
 
 
@@ -40,7 +41,13 @@ def _blocks() -> int:
     return cache.compiled("sums.blocks", _emit)
 
 
-def _emit(code: Code, arguments: Sequence[Value]) -> None:
+@functools.cache
+def _one(dtype: str) -> int:
+    """The kernel of one block, which writes its sum over a divisor into the output."""
+    return cache.compiled(f"sums.one.{dtype}", functools.partial(_emit, dtype=dtype))
+
+
+def _emit(code: Code, arguments: Sequence[Value], dtype: str = "") -> None:
     block, first, last = arguments
     given = code.slots(block).at(FIRST_ARGUMENT)
     flat, count, sums, passed = (given.read(where) for where in (FLAT, COUNT, SUMS, PASSED))
@@ -64,7 +71,11 @@ def _emit(code: Code, arguments: Sequence[Value]) -> None:
         while len(parts) > 1:
             half = len(parts) // 2
             parts = [a + b for a, b in zip(parts[:half], parts[half:], strict=True)]
-        results.write(number, parts[0])
+        if dtype:
+            mean = parts[0] / sums.bits_as("f64")
+            code.store(mean.to("f32"), given.read(passed + OWN), dtype)
+        else:
+            results.write(number, parts[0])
 
 
 def runner(plan: Plan, form: Form, lanes: int = 0) -> Runner:
@@ -80,15 +91,10 @@ def runner(plan: Plan, form: Form, lanes: int = 0) -> Runner:
     pool.check_fit(OWN + passed)
     offsets = [operand.offset * operand.dtype.itemsize for operand in plan.inputs]
     divisor = count if plan.reduction == "mean" else 1
-
-    def run_one(addresses: Sequence[int], stream: int = 0, keep: Form = form) -> int:
-        own_sum = ctypes.c_double()
-        places = [address + offset for address, offset in zip(addresses, offsets, strict=False)]
-        pool.launch(
-            _blocks(), 1, tiles.GRAIN // BLOCK, flat, count, ctypes.addressof(own_sum), passed, *own, *places
-        )  # fmt: skip
-        write_one(plan.output, addresses[-1], own_sum.value / divisor, plan.compute)
-        return 0
+    if blocks == 1 and not any(offsets) and plan.output.dtype is plan.compute:
+        (bits,) = struct.unpack("q", struct.pack("d", divisor))
+        kernel = _one(plan.compute.short)
+        return pool.bind(kernel, 1, grain_of_one(count), flat, count, bits, passed, *own, keep=form)  # fmt: skip
 
     def run(addresses: Sequence[int], stream: int = 0, keep: Form = form) -> int:
         sums = np.empty(blocks)
@@ -100,7 +106,7 @@ def runner(plan: Plan, form: Form, lanes: int = 0) -> Runner:
             write_one(plan.output, addresses[-1], sums.sum() / divisor, plan.compute)
         return 0
 
-    return run_one if blocks == 1 else run  # an array of one costs more than the block
+    return run
 
 
 def _strided(plan: Plan, form: Form, lanes: int) -> Runner:
@@ -140,9 +146,6 @@ def _slab(plan: Plan, form: Form, rows: int, lanes: int) -> Runner:
 
 def write_one(output: Operand, address: int, number: float, compute: DType) -> None:
     """An output of one element: rounded to FLOAT, then to the computation type, then to its own."""
-    if output.dtype is FLOAT and compute is FLOAT:
-        ctypes.c_float.from_address(address).value = number
-        return
     value = np.asarray(number).astype(np.float32).astype(compute.numpy)
     strided_view(address, output.dtype, (), ())[...] = value.astype(output.dtype.numpy)
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from openaclnn.core.dtypes import FLOAT, FLOAT16, FLOATS, INT32, INT64, DType
 from openaclnn.core.plan import Operand, Plan
-from openaclnn.engines.cpu import numerics, pool
+from openaclnn.engines.cpu import in_turn, numerics, pool
 from openaclnn.engines.cpu.classes.chunks import CHUNK, Chunks, Rows
 from openaclnn.engines.cpu.classes.doubles import log1p_64
 from openaclnn.engines.cpu.classes.parameters import Parameters, double, fields, pack, places
@@ -223,6 +223,9 @@ class CrossEntropy:
         grain = max(1, ALONE // (min(tile, rows) * plan.classes))
         if each:
             return pool.bind(write, pieces, grain, block, 0, keep=words)
+        if pieces <= grain and RECORD * rows <= in_turn.ROOM:
+            operands, elements = len(plan.operands), rows * plan.classes
+            return in_turn.bind_both(write, pieces, reduce, block, operands, elements, words)
 
         def run(addresses: Sequence[int], stream: int = 0, keep: Any = words) -> int:
             records = np.empty(RECORD * rows)

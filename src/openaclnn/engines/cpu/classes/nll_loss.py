@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -11,7 +10,7 @@ import numpy as np
 from openaclnn.core.dtypes import FLOAT16, FLOATS, INT32, INT64, UINT8, DType
 from openaclnn.core.plan import Operand, Plan
 from openaclnn.core.tensor import element_count
-from openaclnn.engines.cpu import pool
+from openaclnn.engines.cpu import in_turn, pool
 from openaclnn.engines.cpu.classes import totals
 from openaclnn.engines.cpu.classes.parameters import AXES, Parameters, fields, pack, places
 from openaclnn.engines.cpu.classes.targets import Targets
@@ -26,7 +25,7 @@ NAME = "nll_loss"
 OPERANDS = {
     "target": "target", "values": "self", "weight": "weight", "out": "out", "total": "totalWeightOut",
 }  # fmt: skip
-SLOTS = fields(tuple(OPERANDS), ())
+SLOTS = fields(tuple(OPERANDS), ("mean",))
 PLACES = places(SLOTS, OPERANDS)
 TARGETS = {"INT64": "i64", "INT32": "i32", "UINT8": "u8"}
 AHEAD = 16  # positions
@@ -95,20 +94,12 @@ class NllLossForward:
         return None
 
     def runner(self, plan: Plan, lanes: int = 0) -> Runner:
-        words = pack(SLOTS, plan, PLACES, {})
-        kernel, blocks = _kernel(plan), totals.block_count(element_count(plan.shape))
-
-        def run_one(addresses: Sequence[int], stream: int = 0, keep: Any = words) -> int:
-            sums = (ctypes.c_double * 2)()
-            block = words.buffer_info()[0]
-            status = pool.launch(kernel, 1, GRAIN, block, ctypes.addressof(sums), *addresses)
-            loss, total = sums
-            if plan.reduction:
-                if plan.reduction == "mean":
-                    loss = loss / total if total else _by_zero(loss, total)
-                write_one(plan.output, addresses[-2], loss, plan.compute)
-            write_one(plan.more[0], addresses[-1], total, plan.compute)
-            return status
+        words = pack(SLOTS, plan, PLACES, {"mean": plan.reduction == "mean"})
+        kernel, positions = _kernel(plan), element_count(plan.shape)
+        blocks = totals.block_count(positions)
+        if blocks == 1 and all(own.dtype is plan.compute for own in plan.outputs):
+            finish, block = _finish(plan), words.buffer_info()[0]
+            return in_turn.bind_both(kernel, 1, finish, block, len(plan.operands), positions, words)
 
         def run(addresses: Sequence[int], stream: int = 0, keep: Any = words) -> int:
             sums = np.empty((blocks, 2))
@@ -122,7 +113,7 @@ class NllLossForward:
                 write_one(plan.more[0], addresses[-1], total, plan.compute)
             return status
 
-        return run_one if blocks == 1 else run  # arrays of one cost more than the block
+        return run
 
     def variants(self) -> Iterator[Plan]:
         for dtype in FLOATS:
@@ -131,9 +122,23 @@ class NllLossForward:
                     yield _example(dtype, target, reduction)
 
 
-def _by_zero(loss: float, total: float) -> float:
-    with np.errstate(all="ignore"):
-        return float(np.float64(loss) / np.float64(total))
+def emit_finish(dtype: str, each: bool) -> Emit:
+    """The kernel that writes the results of one block's sums."""
+
+    def emit(code: Code, arguments: Sequence[Value]) -> None:
+        parameters = Parameters(code, arguments[0], SLOTS)
+        loss, total = (code.load(parameters.scratch + 8 * slot, "f64") for slot in range(2))
+        if not each:
+            divisor = parameters["mean"].differs(0).choose(total, 1.0)
+            code.store((loss / divisor).to("f32"), parameters.address("out"), dtype)
+        code.store(total.to("f32"), parameters.address("total"), dtype)
+
+    return emit
+
+
+def _finish(plan: Plan) -> int:
+    dtype, each = plan.compute.short, not plan.reduction
+    return compiled(f"nll_loss.finish.{dtype}.{each}", emit_finish(dtype, each))
 
 
 def _kernel(plan: Plan) -> int:
