@@ -320,9 +320,12 @@ if MODE == "interpret":
 
 
 if MODE == "compile":
+    import contextlib
+    import ctypes
     import time
 
-    from openaclnn.engines.gpu import scratch, variants
+    from openaclnn.engines.gpu import native, scratch, variants
+    from openaclnn.engines.machine.builtins import address_of_function
     from test_gpu_kernels import COMPILED, TwoDevices, device, plans, row_plan  # noqa: F401
 
     ALIGNED = (1 << 20,) * 8
@@ -480,3 +483,177 @@ if MODE == "compile":
             spent = (time.perf_counter() - start) / len(shapes) * 1e6
             launches = len(COMPILED) / len(shapes)
             print(f"{operator.python_name}, {variant}: {spent:.1f} us, {launches:.0f} launches")
+
+    TYPES: dict[str, Any] = {"i32": ctypes.c_int32, "i64": ctypes.c_int64, "fp32": ctypes.c_float}
+
+    class Pretended:
+        """Kernels that nobody compiles, and a CUDA driver, that note what is launched: which kernel, grid, stream, parameters."""
+
+        def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+            from test_gpu_native import LAUNCH
+
+            self.code = 0
+            self.kernels: list[Any] = []  # each with its parameters' kinds
+            self.by_python: list[Any] = []
+            self.by_driver: list[Any] = []
+            self._function = LAUNCH(self._launch)
+            functions = address_of_function(self._function), *native.functions()[1:]
+            monkeypatch.setattr(native, "functions", lambda: functions)
+            monkeypatch.setattr(native, "driver", lambda: self)
+            monkeypatch.setattr(variants, "_compiled", self._compiled)
+            monkeypatch.setattr(variants, "_known", {})
+
+        def _compiled(self, launch: Any, types: Any) -> Any:
+            large = variants.kinds_of(launch.numbers)
+            kinds = [
+                "fp32" if type(own) is float else "i64" if is_large else "i32"
+                for own, is_large in zip(launch.numbers, large, strict=True)
+            ]
+            pointers = [place for place, own in enumerate(types) if own is not None]
+            which = len(self.kernels) + 1
+            overlaps = launch.family.follows
+            kernel = native.Kernel(which, 32 * launch.warps, 7 * which, tuple(kinds), 2, overlaps)
+            self.kernels.append((["*"] * len(pointers) + kinds, kernel))
+
+            def start(programs: int, stream: int, *arguments: Any) -> None:
+                given = [arguments[place] for place in pointers] + [*arguments[len(types) :]]
+                words = [
+                    TYPES.get(kind, ctypes.c_uint64)(own).value
+                    for kind, own in zip(self.kernels[which - 1][0], given, strict=True)
+                ]
+                self.by_python.append((which, programs, stream, words))
+
+            return variants.Variant(start, kernel, None)
+
+        def _launch(self, config: Any, function: int, parameters: Any, extra: Any) -> int:
+            words = ctypes.cast(config, ctypes.POINTER(ctypes.c_uint64))
+            kinds, kernel = self.kernels[function - 1]
+            given = [
+                TYPES.get(kind, ctypes.c_uint64).from_address(parameters[place]).value
+                for place, kind in enumerate([*kinds, "*", "*"])
+            ]
+            assert config[0:7] == [config[0], 1, 1, kernel.threads, 1, 1, kernel.shared]
+            assert words[6] & 0xFFFFFFFF == kernel.overlaps
+            assert given[-2:] == [0, 0]
+            self.by_driver.append((function, config[0], words[4], given[:-2]))
+            return self.code
+
+        def launched(self) -> str:
+            """Since the last time; by one of the two alone."""
+            assert not (self.by_python and self.by_driver)
+            found = str(self.by_python or self.by_driver)
+            self.by_python.clear()
+            self.by_driver.clear()
+            return found
+
+    def python_of(run: Any) -> Any:
+        """What a builtin falls back to."""
+        return run.__self__.keep._held[-1]
+
+    DRAWN: dict[str, Any] = {
+        "elementwise": lambda draw: tuple(draw.integers(1, 40, draw.integers(1, 4))),
+        "rows": lambda draw: (draw.integers(1, 300), draw.integers(1, 260)),
+        "pixels": lambda draw: (draw.integers(1, 9), *draw.integers(1, 26, 3)),
+    }
+
+    @names
+    def test_the_builtin_launches_what_python_would(
+        operator: Operator, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Kernel, grid, stream and every parameter, for sizes, numbers and alignments in turn."""
+        pattern, draw = operator.workloads.PATTERN, np.random.default_rng(3)
+        small = {"elementwise": (6, 7), "rows": (5, 13), "pixels": (2, 5, 3, 7)}[pattern]
+        several = NUMBERS[operator.python_name]
+        for dtype in (FLOAT, BFLOAT16):
+            for variant in variants_of(operator):
+                driver = Pretended(monkeypatch)
+                first = made(operator, dtype, small, variant)
+                plan = planned(operator, first)[0]
+                run, natively = gpu.sized(plan), 0
+                for turn in range(100):
+                    shape = tuple(map(int, DRAWN[pattern](draw)))
+                    numbers = numbered(operator, first, several[turn % len(several)])[1]
+                    off = [4 * bool(draw.random() < 0.05) for _ in ALIGNED[: len(plan.inputs) + 1]]
+                    addresses = tuple([((2 + k) << 20) + by for k, by in enumerate(off)])
+                    call = addresses, 5 + turn, shape, numbers if turn % 3 else ()
+                    python_of(run)(*call)
+                    expected = driver.launched()
+                    assert run(*call) == 0
+                    natively += bool(driver.by_driver)
+                    assert driver.launched() == expected, (variant, call)
+                assert natively > 50, variant
+
+    def summed_call(monkeypatch: pytest.MonkeyPatch) -> tuple[Pretended, Any, tuple[Any, ...]]:
+        """Cross entropy's mean: sums into scratch memory, then the gradient; both kernels are known already."""
+        operator = next(own for own in GRADIENTS if "cross_entropy" in own.python_name)
+        driver = Pretended(monkeypatch)
+        plan = planned(operator, made(operator, FLOAT, (5, 13), "mean"))[0]
+        run = gpu.sized(plan)
+        call = ALIGNED[: len(plan.inputs) + 1], 5, (6, 7), (-100, 0.0, 0.0)
+        assert run is not None
+        assert run(*call) == run(*call) == 0
+        assert (len(driver.by_python), len(driver.by_driver)) == (2, 2)
+        driver.by_python.clear()
+        driver.by_driver.clear()
+        return driver, run, call
+
+    def test_scratch_memory_is_given_back_before_the_builtin_returns(
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        events: list[Any] = []
+
+        def allocate(size: int, stream: int) -> int:
+            events.append((size, stream, len(driver.by_driver)))
+            return 1 << 30
+
+        def release(address: int) -> None:
+            events.append((address, len(driver.by_driver)))
+
+        monkeypatch.setattr(scratch, "_allocator", lambda: (allocate, release))
+        driver = Pretended(monkeypatch)  # for what happens before there is one
+        driver, run, call = summed_call(monkeypatch)
+        events.clear()
+        for code in (0, 719):  # what the driver refuses, Python does again
+            driver.code = code
+            assert run(*call) == 0
+        assert events[:2] == [(24, 5, 0), (1 << 30, 2)]
+        assert [own[0] for own in events] == [24, 1 << 30] * 3
+        assert len(driver.by_driver) == 3, "nothing is launched after what was refused"
+        assert len(driver.by_python) == 2
+
+    def test_what_memory_and_numbers_do_not_allow(monkeypatch: pytest.MonkeyPatch) -> None:
+        driver, run, call = summed_call(monkeypatch)
+        first = call[:3]
+        for odd in (
+            (-100, True, 0.0),
+            (np.int64(3), 0.0, 0.0),
+            (2**31, 0.0, 0.0),
+            (-100, 2**60, 0.0),
+        ):
+            assert run(*first, odd) == 0
+            assert (len(driver.by_python), driver.by_driver) == (2, [])
+            driver.by_python.clear()
+        with pytest.raises(OverflowError):
+            run(*first, (-100, 1 << 2000, 0.0))
+        with pytest.raises(TypeError, match="positional"):
+            run(*first, (-100, 0.0, 0.0, 0.0))
+        driver.by_python.clear()
+        for wrong in ([*call[0]], call[0][:-1]):
+            with contextlib.suppress(IndexError):
+                run(wrong, *call[1:])
+            assert driver.by_driver == []
+
+    def test_memory_that_is_not_to_be_had_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+        full = False
+
+        def allocate(size: int, stream: int) -> int:
+            if full:
+                raise MemoryError("no scratch")
+            return 1 << 30
+
+        monkeypatch.setattr(scratch, "_allocator", lambda: (allocate, lambda at: None))
+        driver, run, call = summed_call(monkeypatch)
+        full = True
+        with pytest.raises(MemoryError, match="no scratch"):
+            run(*call)
+        assert driver.by_driver == []

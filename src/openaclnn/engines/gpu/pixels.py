@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from openaclnn.core.plan import Operand, Plan
+from openaclnn.engines.gpu.fitting import MAIN, SUMS, class_fitting
 from openaclnn.engines.gpu.launch import (
     VECTOR_BYTES,
     Family,
@@ -277,9 +278,18 @@ def sized(plan: Plan) -> SizedRunner | None:
         queue(addresses, stream, *sizes)
 
     planes = _Planes(kernel)
-    queue, queue_planes = queue_of(kernel.family), queue_of(planes.family)
+    read, out = (0, 6, 1, 0), (0, 18, 1, 6)
+    fitting = class_fitting(
+        "PixelFit", plan, kernel.family,
+        lambda parts: kernel.sizes(
+            (1, 2, 6), 3, read, one if single else read, out, -1, parts, few=True
+        ),
+        weight, summed, ("ignore_index",),
+        (FEW, _FEW_TILE.across, _FEW_TILE.most, FEW_PIXELS, not single),
+    )  # fmt: skip
+    queue, queue_planes = queue_of(kernel.family, fitting.ready(MAIN)), queue_of(planes.family)
     if summed:
-        return sized_with_sums(plan, weight, main)
+        return fitting.function(sized_with_sums(plan, weight, main, fitting.ready(SUMS)))
 
     def run(
         addresses: Sequence[int], stream: int, shape: Sequence[int], numbers: Sequence[Any]
@@ -287,4 +297,4 @@ def sized(plan: Plan) -> SizedRunner | None:
         main((*addresses, 0), stream, shape, numbers, 1)
         return 0
 
-    return run
+    return fitting.function(run)

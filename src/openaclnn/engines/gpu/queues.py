@@ -18,7 +18,7 @@ from openaclnn.engines.gpu.operands import INT32_LIMIT
 from openaclnn.engines.gpu.steps import interpreted_step, is_interpreted, offsets_of, places_of
 from openaclnn.engines.gpu.variants import Start, kinds_of, variant_of
 
-__all__ = ["Queue", "SizedRunner", "can_be_queued", "lies_row_major", "queue_of"]
+__all__ = ["Queue", "Ready", "SizedRunner", "can_be_queued", "lies_row_major", "queue_of"]
 
 SizedRunner = Callable[[Sequence[int], int, Sequence[int], Sequence[Any]], int]
 """Of addresses, a stream, the shape, and the plan's free numbers; without these, the plan's own hold."""
@@ -31,8 +31,14 @@ def can_be_queued() -> bool:
     return bool(triton.knobs.runtime.interpret) or runners.device_library() is None
 
 
-def queue_of(family: Family) -> Queue:
-    """What queues the kernel on the one device there is. Slots must have no shifts."""
+Ready = Callable[[tuple[Any, ...], int, Any], None]  # of constants, warps, and a native.Kernel
+
+
+def queue_of(family: Family, ready: Ready | None = None) -> Queue:
+    """What queues the kernel on the one device there is. Slots must have no shifts.
+
+    `ready` is told the kernels for aligned addresses and numbers of 32 bits.
+    """
     if is_interpreted(family.kernel):
         return _interpreted_queue(family)
     slots, pick = family.slots, places_of(family.slots)
@@ -52,13 +58,17 @@ def queue_of(family: Family) -> Queue:
             bits |= pointer
         key: tuple[Any, ...] = (constants, warps)
         # No integer is below -1.
-        if bits % VECTOR_BYTES or max(numbers, default=0) >= INT32_LIMIT:
+        large = max(numbers, default=0) >= INT32_LIMIT
+        if bits % VECTOR_BYTES or large:
             key = (constants, warps, offsets_of(slots, pointers), kinds_of(numbers))
         start = found.get(key)
         if start is None:
+            offsets = offsets_of(slots, pointers)
             launch = Launch(family, programs, numbers, constants, warps)
-            variant = variant_of(launch, offsets_of(slots, pointers), 0)
+            variant = variant_of(launch, offsets, 0)
             start = found[key] = variant.start
+            if ready is not None and variant.native is not None and not (large or any(offsets)):
+                ready(constants, warps, variant.native)
         start(programs, stream, *pointers, *numbers)
 
     return queue

@@ -7,6 +7,7 @@ from typing import Any
 
 from openaclnn.core.dtypes import FLOAT
 from openaclnn.core.plan import Operand, Plan
+from openaclnn.engines.gpu.fitting import MAIN, SUMS, class_fitting
 from openaclnn.engines.gpu.launch import (
     VECTOR_BYTES,
     Family,
@@ -64,6 +65,7 @@ _FEW_TILE = 8, 128, 4
 SHORT_ROW = 16  # vectors: rows shorter than that are mostly edges
 LOG_PROB, OUT = 2, 9  # among the slots
 WEIGHT = "weightOptional"
+NUMBERS = "ignore_index", "label_smoothing", "zloss_scale"
 
 
 class _Rows:
@@ -159,9 +161,7 @@ def _last(ignore_index: int, label_smoothing: float, zloss_scale: float) -> tupl
 
 
 def _last_of(plan: Plan) -> tuple[int | float, ...]:
-    return _last(
-        *(plan.numbers[name] for name in ("ignore_index", "label_smoothing", "zloss_scale"))
-    )
+    return _last(*(plan.numbers[name] for name in NUMBERS))
 
 
 def _is_summed(plan: Plan) -> bool:
@@ -209,10 +209,17 @@ def sized(plan: Plan) -> SizedRunner | None:
     by_row = (int(own is not None and own.role == "positions") for own in _by_row(plan))
     steps = *by_row, int(operand_of(plan, WEIGHT) is not None)
     kernel = _Rows(plan, sums_slot(plan) if summed else None, steps)
-    queue, queue_shifted = queue_of(kernel.family), queue_of(kernel.shifted())
+    own = _last_of(plan)
+    fitting = class_fitting(
+        "RowFit", plan, kernel.family,
+        lambda parts: kernel.sizes(2, 3, (3, 1, 3, 1), own, parts, few=True), WEIGHT, summed,
+        NUMBERS, (FEW, *_FEW_TILE[:2]),
+    )  # fmt: skip
+    queue = queue_of(kernel.family, fitting.ready(MAIN))
+    queue_shifted = queue_of(kernel.shifted())
     vector = kernel.vector
     shortest = SHORT_ROW * vector if kernel.alike else INT32_LIMIT << 32
-    out, own = len(plan.inputs), _last_of(plan)
+    out = len(plan.inputs)
 
     def main(
         addresses: Sequence[int], stream: int, shape: Sequence[int], numbers: Sequence[Any], parts: int
@@ -233,7 +240,7 @@ def sized(plan: Plan) -> SizedRunner | None:
         queue(addresses, stream, *kernel.sizes(rows, classes, strides, last, parts))
 
     if summed:
-        return sized_with_sums(plan, WEIGHT, main)
+        return fitting.function(sized_with_sums(plan, WEIGHT, main, fitting.ready(SUMS)))
 
     def run(
         addresses: Sequence[int], stream: int, shape: Sequence[int], numbers: Sequence[Any]
@@ -241,4 +248,4 @@ def sized(plan: Plan) -> SizedRunner | None:
         main((*addresses, 0), stream, shape, numbers, 1)
         return 0
 
-    return run
+    return fitting.function(run)

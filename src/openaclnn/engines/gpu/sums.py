@@ -16,7 +16,7 @@ from openaclnn.engines.gpu.operands import (
     pointer_type,
     slots_of,
 )
-from openaclnn.engines.gpu.queues import SizedRunner, queue_of
+from openaclnn.engines.gpu.queues import Ready, SizedRunner, queue_of
 from openaclnn.engines.gpu.sum_kernel import add_up, finish_sums
 
 FLOAT64_BYTES = 8
@@ -54,7 +54,7 @@ def sum_launches(plan: Plan, weight: str) -> Sums:
     sizes = _add_sizes(
         count, shape[1:], strides, step, plan.classes, plan.numbers["ignore_index"], parts, len(merged)
     )  # fmt: skip
-    add = Launch(_add_family(plan, weight, offset), *sizes)
+    add = Launch(add_family(plan, weight, offset), *sizes)
     if parts <= FEW_PARTS:
         return Sums([add], _into(plan), parts, _scratch(parts))
     finished = _into(plan)._replace(shift=SUMS * parts * FLOAT64_BYTES)
@@ -77,7 +77,7 @@ def _into(plan: Plan) -> Slot:
     return Slot(len(plan.inputs) + 1, "float64")
 
 
-def _add_family(plan: Plan, weight: str, offset: int = 0) -> Family:
+def add_family(plan: Plan, weight: str, offset: int = 0) -> Family:
     target = plan.inputs[plan.targets]
     shift = (target.offset + offset) * target.dtype.itemsize
     slots = (
@@ -114,12 +114,18 @@ def sums_slot(plan: Plan) -> Slot:
     return Slot(len(plan.inputs) + 2, "float64")
 
 
-def sized_with_sums(plan: Plan, weight: str, main: Main) -> SizedRunner:
+def add_sizes(count: int, weighted: bool, classes: int, ignore_index: int, parts: int) -> Sizes:
+    """Of row-major targets."""
+    return _add_sizes(count, (1, count), (0, 0, 1), int(weighted), classes, ignore_index, parts, 1)
+
+
+def sized_with_sums(plan: Plan, weight: str, main: Main, ready: Ready | None) -> SizedRunner:
     """`main` with sums of row-major targets, whatever the shape: positions, with the classes second."""
     finished = sums_slot(plan)
-    add, finish = queue_of(_add_family(plan, weight)), queue_of(_finish_family(plan, finished))
+    add = queue_of(add_family(plan, weight), ready)
+    finish = queue_of(_finish_family(plan, finished))
     weighted = operand_of(plan, weight) is not None
-    step, own = int(weighted), plan.numbers["ignore_index"]
+    own = plan.numbers["ignore_index"]
 
     def run(
         addresses: Sequence[int], stream: int, shape: Sequence[int], numbers: Sequence[Any]
@@ -132,8 +138,7 @@ def sized_with_sums(plan: Plan, weight: str, main: Main) -> SizedRunner:
             few = parts <= FEW_PARTS
             ready = memory if few else memory + SUMS * parts * FLOAT64_BYTES
             given = (*addresses, memory, ready, 0)
-            sizes = _add_sizes(count, (1, count), (0, 0, 1), step, classes, ignore_index, parts, 1)
-            add(given, stream, *sizes)
+            add(given, stream, *add_sizes(count, weighted, classes, ignore_index, parts))
             if not few:
                 finish(given, stream, *_finish_sizes(weighted))
             main(given, stream, shape, numbers, parts if few else 1)
