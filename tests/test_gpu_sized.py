@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ if MODE:
     from openaclnn.core.plan import Plan
     from openaclnn.core.products import current_product
     from openaclnn.engines import gpu
-    from openaclnn.engines.gpu import runners
+    from openaclnn.engines.gpu import queues, runners
 
     names = pytest.mark.parametrize("operator", GRADIENTS, ids=lambda op: op.python_name)
     dtypes = pytest.mark.parametrize("dtype", INTERPRETED[1:], ids=str)
@@ -87,6 +88,11 @@ if MODE:
         if operator.workloads.PATTERN == "pixels":
             names += [f"{name} / summed" for name in names]
         return names
+
+    @pytest.fixture(autouse=True)
+    def nothing_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+        """Tests change what runners are made of."""
+        monkeypatch.setattr(queues, "_remembered", {})
 
 
 if not MODE:
@@ -407,6 +413,7 @@ if MODE == "compile":
                 patched.setattr(variants, "_compiled", None)
                 for shape in others:
                     assert run(addresses, 5, shape, ()) == 0
+                queues._remembered.clear()
                 again = gpu.sized(plan)
                 assert again is not None
                 assert again(addresses, 5, first, ()) == 0, "another call's variants serve"
@@ -502,6 +509,7 @@ if MODE == "compile":
             monkeypatch.setattr(native, "driver", lambda: self)
             monkeypatch.setattr(variants, "_compiled", self._compiled)
             monkeypatch.setattr(variants, "_known", {})
+            monkeypatch.setattr(queues, "_remembered", {})
 
         def _compiled(self, launch: Any, types: Any) -> Any:
             large = variants.kinds_of(launch.numbers)
@@ -582,6 +590,36 @@ if MODE == "compile":
                     natively += bool(driver.by_driver)
                     assert driver.launched() == expected, (variant, call)
                 assert natively > 50, variant
+
+    @names
+    def test_a_plan_of_few_elements_has_no_launches_of_its_own(
+        operator: Operator, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Whatever its size, it is launched as the kind is, whose kernels are compiled once."""
+        pattern = operator.workloads.PATTERN
+        small, *others = {
+            "elementwise": [(6, 7), (5,), (2, 3, 16), (1, 64)],
+            "rows": [(5, 13), (40, 3), (1, 9), (2000, 17)],
+            "pixels": [(2, 5, 3, 7), (1, 4, 8, 8), (3, 9, 1, 5), (3, 2, 6, 1), (1, 3, 1, 77)],
+        }[pattern]
+        for variant in variants_of(operator):
+            driver = Pretended(monkeypatch)
+            first = planned(operator, made(operator, BFLOAT16, small, variant))[0]
+            addresses = ALIGNED[: len(first.inputs) + 1]
+            python = python_of(gpu.sized(first))
+            for shape in (small, *others):
+                plan = planned(operator, made(operator, BFLOAT16, shape, variant))[0]
+                python(addresses, 5, shape, ())
+                expected = driver.launched()
+                run = gpu.prepare(plan)
+                assert run(addresses, 5) == 0
+                driver.launched()
+                assert run([*addresses], 5) == 0
+                assert driver.by_driver or 1 in shape, "the second time it is a builtin's"
+                assert driver.launched() == expected, (variant, shape)
+        wide = planned(operator, made(operator, FLOAT, small, variant))[0]
+        monkeypatch.setattr(gpu, "sized", None)  # nobody asks for it
+        assert gpu.prepare(replace(wide, shape=(*wide.shape[:-1], 1 << 20))) is not None
 
     def summed_call(monkeypatch: pytest.MonkeyPatch) -> tuple[Pretended, Any, tuple[Any, ...]]:
         """Cross entropy's mean: sums into scratch memory, then the gradient; both kernels are known already."""

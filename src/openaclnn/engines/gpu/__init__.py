@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from types import BuiltinFunctionType
 from typing import Any
 
 from openaclnn.core.dtypes import (
@@ -87,7 +88,7 @@ def prepare(plan: Plan) -> Callable[[Sequence[int], int], int]:
     maker = maker_of(plan)
     assert maker is not None, declines(plan)
     if not (plan.more or plan.reduction):
-        return maker.runner(plan)
+        return _few(plan, maker.few(plan)) or maker.runner(plan)
     # Calls with these have no short road that would keep the runner, which takes longer to make than small kernels.
     key = _signature(plan)
     found = _runners.get(key)
@@ -96,6 +97,19 @@ def prepare(plan: Plan) -> Callable[[Sequence[int], int], int]:
             _runners.clear()
         found = _runners[key] = maker.runner(plan)
     return found
+
+
+def _few(plan: Plan, shape: tuple[int, ...] | None) -> Callable[[Sequence[int], int], int] | None:
+    """Few elements need no launches of their own, which take longer to make than to run: a builtin for any size does."""
+    run = None if shape is None else sized(plan)
+    if shape is None or not isinstance(run, BuiltinFunctionType):
+        return None
+    any_size: Callable[..., int] = run
+
+    def run_few(addresses: Sequence[int], stream: int = 0) -> int:
+        return any_size(tuple(addresses), stream, shape, ())
+
+    return run_few
 
 
 MOST_RUNNERS = 256

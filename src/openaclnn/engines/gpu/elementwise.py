@@ -18,7 +18,7 @@ from openaclnn.engines.gpu.fitting import Fitting, flat_fitting
 from openaclnn.engines.gpu.formulas import Names, compiled, precision, widen
 from openaclnn.engines.gpu.launch import Family, Launch, Sizes, power_of_two_divisor
 from openaclnn.engines.gpu.operands import INT32_LIMIT, elementwise_slots
-from openaclnn.engines.gpu.queues import Queue, SizedRunner, queue_of
+from openaclnn.engines.gpu.queues import Queue, SizedRunner, queue_of, remembered
 from openaclnn.engines.gpu.runners import runner_of
 from openaclnn.engines.gpu.source import constants, define, listed
 from openaclnn.engines.gpu.steps import Runner
@@ -94,6 +94,15 @@ def sized(plan: Plan) -> SizedRunner | None:
     # One element is no pattern: it may lie for one or for all.
     if not _is_flat(plan) or plan.shape == (1,) or any(own.offset for own in operands):
         return None
+    return remembered(plan, _sized)
+
+
+def few(plan: Plan) -> tuple[int, ...] | None:
+    """The shape for the plan's sized runner, if that is as good as launches of its own."""
+    return plan.shape if len(plan.shape) == 1 and plan.shape[0] <= tiles.FEW else None
+
+
+def _sized(plan: Plan) -> SizedRunner:
     own_form = form_of(plan)
     own_flat = _Flat(plan, own_form)
     fitting = flat_fitting(plan, own_form, own_flat.family, own_flat.block, own_flat.warps)

@@ -68,11 +68,12 @@ class Fitted:
         block, begin = self._block, at.HEADER + step * at.STEP_SLOTS
         own = [slot for slot in slots if slot is not None]
         block[begin + at.POINTERS], block[begin + at.VALUES] = len(own), len(numbers)
-        for place, slot in enumerate(own, begin):
-            block[place + at.PLACES] = slot.place
-            block[place + at.MASKS] = 15 if slot.wide else 0
-        for place, number in enumerate(numbers, begin + at.TEMPLATE):
-            block[place] = native.word(number)
+        for place, words in (
+            (at.PLACES, [slot.place for slot in own]),
+            (at.MASKS, [15 if slot.wide else 0 for slot in own]),
+            (at.TEMPLATE, [native.word(number) for number in numbers]),
+        ):
+            block[begin + place : begin + place + len(words)] = array("q", words)
 
     def take_words(self, begin: int, words: Sequence[int]) -> None:
         """What more a fit has."""

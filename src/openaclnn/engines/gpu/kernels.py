@@ -21,6 +21,7 @@ class Maker(NamedTuple):
     sized: Callable[[Plan], SizedRunner | None]
     laid: Callable[[Plan], tuple[tiles.LaidRunner, int] | None] = lambda plan: None
     reduces: bool = False  # whether it adds up all positions, if asked to
+    few: Callable[[Plan], tuple[int, ...] | None] = lambda plan: None  # the shape, of few elements
 
 
 def _of_no_size(plan: Plan) -> None:
@@ -29,15 +30,15 @@ def _of_no_size(plan: Plan) -> None:
 
 SUMMED = Maker(reductions.runner, _of_no_size, reduces=True)
 FILLING = Maker(reductions.filling, _of_no_size)
-ELEMENTWISE = Maker(elementwise.runner, elementwise.sized, tiles.laid)
+ELEMENTWISE = Maker(elementwise.runner, elementwise.sized, tiles.laid, few=elementwise.few)
 CLASS_KERNELS: dict[str, Maker] = {
     "nll_loss": Maker(reductions.nll_runner, _of_no_size, reduces=True),
-    "nll_loss2d_backward": Maker(pixels.runner, pixels.sized),
+    "nll_loss2d_backward": Maker(pixels.runner, pixels.sized, few=pixels.few),
     "nll_loss_backward": Maker(pixels.runner, _of_no_size),
-    "cross_entropy_loss_grad": Maker(rows.runner, rows.sized),
+    "cross_entropy_loss_grad": Maker(rows.runner, rows.sized, few=rows.few),
     "cross_entropy_loss": Maker(logits.runner, _of_no_size, reduces=True),
     "cross_entropy_logits": Maker(logits.runner, _of_no_size, reduces=True),
-    "cross_entropy_logits_grad": Maker(rows.runner, rows.sized),
+    "cross_entropy_logits_grad": Maker(rows.runner, rows.sized, few=rows.few),
 }
 
 

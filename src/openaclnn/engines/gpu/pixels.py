@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from openaclnn.core.plan import Operand, Plan
+from openaclnn.core.plan import Operand, Plan, covered_elements
 from openaclnn.engines.gpu.fitting import MAIN, SUMS, class_fitting
 from openaclnn.engines.gpu.launch import (
     VECTOR_BYTES,
@@ -27,7 +27,7 @@ from openaclnn.engines.gpu.launch import (
 from openaclnn.engines.gpu.operands import INT32_LIMIT, ignored, slots_of, step_of, stride_of
 from openaclnn.engines.gpu.pixel_kernel import nll_loss2d_backward
 from openaclnn.engines.gpu.plane_kernel import nll_loss2d_backward_planes
-from openaclnn.engines.gpu.queues import SizedRunner, lies_row_major, queue_of
+from openaclnn.engines.gpu.queues import SizedRunner, lies_row_major, queue_of, remembered
 from openaclnn.engines.gpu.runners import runner_of
 from openaclnn.engines.gpu.steps import Runner
 from openaclnn.engines.gpu.sums import NO_SUMS, sized_with_sums, sum_launches, sums_slot
@@ -251,6 +251,18 @@ def sized(plan: Plan) -> SizedRunner | None:
     # One merged axis is taken for one image's pixels: images of a pixel each look like channels last.
     if len(plan.shape) > 2 or not lies_row_major(plan, *(1, *plan.shape)[-2:]):
         return None
+    return remembered(plan, _sized)
+
+
+def few(plan: Plan) -> tuple[int, ...] | None:
+    """The shape for the plan's sized runner, if that is as good as launches of its own."""
+    if len(plan.shape) > 2 or covered_elements(plan) > FEW:
+        return None
+    images, pixels = (1, *plan.shape)[-2:]
+    return images, plan.classes, 1, pixels
+
+
+def _sized(plan: Plan) -> SizedRunner:
     summed, weight = _is_summed(plan), plan.inputs[2].parameter
     kernel = _Pixels(plan, sums_slot(plan) if summed else None, 1)
     single = plan.inputs[1].role == "single"

@@ -18,7 +18,15 @@ from openaclnn.engines.gpu.operands import INT32_LIMIT
 from openaclnn.engines.gpu.steps import interpreted_step, is_interpreted, offsets_of, places_of
 from openaclnn.engines.gpu.variants import Start, kinds_of, variant_of
 
-__all__ = ["Queue", "Ready", "SizedRunner", "can_be_queued", "lies_row_major", "queue_of"]
+__all__ = [
+    "Queue",
+    "Ready",
+    "SizedRunner",
+    "can_be_queued",
+    "lies_row_major",
+    "queue_of",
+    "remembered",
+]
 
 SizedRunner = Callable[[Sequence[int], int, Sequence[int], Sequence[Any]], int]
 """Of addresses, a stream, the shape, and the plan's free numbers; without these, the plan's own hold."""
@@ -79,6 +87,27 @@ def _interpreted_queue(family: Family) -> Queue:
         interpreted_step(Launch(family, *sizes))(addresses, stream, 0)
 
     return queue
+
+
+MOST_RUNNERS = 256
+_remembered: dict[tuple[Any, ...], SizedRunner] = {}
+
+
+def remembered(plan: Plan, make: Callable[[Plan], SizedRunner]) -> SizedRunner:
+    """What `make` gives for a plan, or gave for another of its kind: one that differs in sizes alone."""
+    numbers = [own for own in plan.numbers.items() if own[0] != plan.reciprocal]
+    operands = [
+        (own.parameter, own.dtype, own.role, () if plan.classes else own.strides)
+        for own in (*plan.inputs, plan.output)
+    ]
+    # As text, numbers tell 0 from -0 and from False.
+    key = make, plan.kernel, plan.compute, plan.reciprocal, plan.free, repr(numbers), *operands
+    found = _remembered.get(key)
+    if found is None:
+        if len(_remembered) >= MOST_RUNNERS:
+            _remembered.clear()
+        found = _remembered[key] = make(plan)
+    return found
 
 
 def lies_row_major(plan: Plan, images: int, pixels: int) -> bool:

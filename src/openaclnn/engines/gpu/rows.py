@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from openaclnn.core.dtypes import FLOAT
-from openaclnn.core.plan import Operand, Plan
+from openaclnn.core.plan import Operand, Plan, covered_elements
 from openaclnn.engines.gpu.fitting import MAIN, SUMS, class_fitting
 from openaclnn.engines.gpu.launch import (
     VECTOR_BYTES,
@@ -25,7 +25,7 @@ from openaclnn.engines.gpu.operands import (
     step_of,
     stride_of,
 )
-from openaclnn.engines.gpu.queues import SizedRunner, lies_row_major, queue_of
+from openaclnn.engines.gpu.queues import SizedRunner, lies_row_major, queue_of, remembered
 from openaclnn.engines.gpu.row_kernel import cross_entropy_loss_grad
 from openaclnn.engines.gpu.runners import runner_of
 from openaclnn.engines.gpu.steps import Runner
@@ -204,6 +204,16 @@ def sized(plan: Plan) -> SizedRunner | None:
     """What queues the plan's kernel over row-major operands and any (rows, classes)."""
     if len(plan.shape) != 1 or not lies_row_major(plan, plan.shape[0], 1):
         return None
+    return remembered(plan, _sized)
+
+
+def few(plan: Plan) -> tuple[int, ...] | None:
+    """The shape for the plan's sized runner, if that is as good as launches of its own."""
+    shape = *plan.shape, plan.classes
+    return shape if len(shape) == 2 and covered_elements(plan) <= FEW else None
+
+
+def _sized(plan: Plan) -> SizedRunner:
     summed = _is_summed(plan)
     # By what they are: strides of a plan of one row, or of one class, say nothing.
     by_row = (int(own is not None and own.role == "positions") for own in _by_row(plan))
