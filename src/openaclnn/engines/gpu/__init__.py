@@ -5,7 +5,7 @@
 stream; `queues.py` has launches of any size, and `fitting.py` (with `fitted.py`, `fit_code.py`, `fits.py`) makes builtins of them.
 `elementwise.py` (with `tiles.py` for any strides) makes kernels of formulas, whose source `language.py`
 and `words.py` turn into Triton's; `tuned.py` has faster forms. `rows.py`, `pixels.py` and `logits.py` hold one access
-pattern with classes each, `sums.py` what `mean` divides by; `reductions.py` adds up all elements.
+pattern with classes each, `strided.py` few elements of any strides, `sums.py` what `mean` divides by; `reductions.py` adds up all elements.
 Importing this package imports neither Triton nor torch.
 """
 
@@ -150,7 +150,8 @@ def laid(plan: Plan) -> tuple[Callable[..., int], int] | None:
     """What runs the plan's kernel for operands of any sizes and strides, and up to how many elements.
 
     A function of addresses, a raw stream, the axes' sizes and the operands' strides along them, in elements, one
-    operand after the other; axes are in the output's order. It gives the bits of `prepare`.
+    operand after the other; axes are in the output's order. With a class axis, which is the last then, it takes the plan's
+    free numbers (none: as in the plan), and gives 1 where there are too many axes. It gives the bits of `prepare`.
     """
     from openaclnn.engines.gpu.kernels import maker_of
     from openaclnn.engines.gpu.queues import can_be_queued

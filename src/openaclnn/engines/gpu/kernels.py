@@ -10,6 +10,7 @@ from openaclnn.engines.formulas import FORMULAS
 from openaclnn.engines.gpu import elementwise, logits, pixels, reductions, rows, tiles
 from openaclnn.engines.gpu.queues import SizedRunner
 from openaclnn.engines.gpu.steps import Runner
+from openaclnn.engines.gpu.strided import laid_pixels, laid_rows
 
 __all__ = ["CLASS_KERNELS", "maker_of"]
 
@@ -19,7 +20,7 @@ class Maker(NamedTuple):
 
     runner: Callable[[Plan], Runner]
     sized: Callable[[Plan], SizedRunner | None]
-    laid: Callable[[Plan], tuple[tiles.LaidRunner, int] | None] = lambda plan: None
+    laid: Callable[[Plan], tuple[Callable[..., int], int] | None] = lambda plan: None
     reduces: bool = False  # whether it adds up all positions, if asked to
     few: Callable[[Plan], tuple[int, ...] | None] = lambda plan: None  # the shape, of few elements
 
@@ -33,12 +34,12 @@ FILLING = Maker(reductions.filling, _of_no_size)
 ELEMENTWISE = Maker(elementwise.runner, elementwise.sized, tiles.laid, few=elementwise.few)
 CLASS_KERNELS: dict[str, Maker] = {
     "nll_loss": Maker(reductions.nll_runner, _of_no_size, reduces=True),
-    "nll_loss2d_backward": Maker(pixels.runner, pixels.sized, few=pixels.few),
-    "nll_loss_backward": Maker(pixels.runner, _of_no_size),
-    "cross_entropy_loss_grad": Maker(rows.runner, rows.sized, few=rows.few),
+    "nll_loss2d_backward": Maker(pixels.runner, pixels.sized, laid_pixels, few=pixels.few),
+    "nll_loss_backward": Maker(pixels.runner, _of_no_size, laid_pixels),
+    "cross_entropy_loss_grad": Maker(rows.runner, rows.sized, laid_rows, few=rows.few),
     "cross_entropy_loss": Maker(logits.runner, _of_no_size, reduces=True),
     "cross_entropy_logits": Maker(logits.runner, _of_no_size, reduces=True),
-    "cross_entropy_logits_grad": Maker(rows.runner, rows.sized, few=rows.few),
+    "cross_entropy_logits_grad": Maker(rows.runner, rows.sized, laid_rows, few=rows.few),
 }
 
 

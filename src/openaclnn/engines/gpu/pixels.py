@@ -87,7 +87,7 @@ def pixel_tile(
     return Tile(1, across, 1, max(1, min(4, across // 128)), CHUNK_CLASSES[itemsize])
 
 
-_FEW_TILE = Tile(1, 128, 1, 1, 8)
+FEW_TILE = Tile(1, 128, 1, 1, 8)
 
 Strides = tuple[int, int, int, int]
 """Of an operand: along the two outer axes, along pixels and along classes; 0 where it lacks one."""
@@ -98,7 +98,7 @@ def _strides(operand: Operand) -> Strides:
     return first, second, pixel, operand.class_stride
 
 
-class _Pixels:
+class Pixels:
     """The kernel of a plan, whatever its sizes."""
 
     def __init__(self, plan: Plan, sums: Slot | None, weight_stride: int) -> None:
@@ -138,7 +138,7 @@ class _Pixels:
             0 < abs(gradient_second) < abs(gradient_pixel)
         )
         tall, across, wide, warps, most = (
-            _FEW_TILE
+            FEW_TILE
             if few
             else pixel_tile(
                 self.itemsize, classes, second, pixels, out_class == 1 != out_pixel, turned
@@ -188,7 +188,7 @@ class _Pixels:
 class _Planes:
     """The kernel for class planes that begin off a vector's bounds, whatever the sizes."""
 
-    def __init__(self, pixels: _Pixels) -> None:
+    def __init__(self, pixels: Pixels) -> None:
         slots = tuple(slot and slot._replace(wide=False) for slot in pixels.family.slots)
         self.family = pixels.family._replace(kernel=nll_loss2d_backward_planes, slots=slots)
         self.vector, self.block, self.warps = PLANES[pixels.itemsize, pixels.single]
@@ -226,20 +226,20 @@ def _unknown(stride: int) -> int:
     return 0 if stride == 1 else stride
 
 
-def _is_summed(plan: Plan) -> bool:
+def is_summed(plan: Plan) -> bool:
     return bool(plan.numbers["mean"] and not plan.numbers["total_weight_given"])
 
 
 def runner(plan: Plan) -> Runner:
     """What queues the plan on a stream."""
     target, gradient, weight = plan.inputs[:3]
-    sums = sum_launches(plan, weight.parameter) if _is_summed(plan) else NO_SUMS
-    kernel = _Pixels(plan, sums.slot, weight.class_stride)
+    sums = sum_launches(plan, weight.parameter) if is_summed(plan) else NO_SUMS
+    kernel = Pixels(plan, sums.slot, weight.class_stride)
     first, second, pixels = (*(1,) * (3 - len(plan.shape)), *plan.shape)
     strides = _strides(target), _strides(gradient), _strides(plan.output)
     planes = _Planes(kernel)
     odd = planes.serves(pixels, *strides, gradient.role == "single")
-    own: _Pixels | _Planes = planes if odd else kernel
+    own: Pixels | _Planes = planes if odd else kernel
     sizes = own.sizes(
         (first, second, pixels), plan.classes, *strides, plan.numbers["ignore_index"], sums.parts
     )
@@ -263,8 +263,8 @@ def few(plan: Plan) -> tuple[int, ...] | None:
 
 
 def _sized(plan: Plan) -> SizedRunner:
-    summed, weight = _is_summed(plan), plan.inputs[2].parameter
-    kernel = _Pixels(plan, sums_slot(plan) if summed else None, 1)
+    summed, weight = is_summed(plan), plan.inputs[2].parameter
+    kernel = Pixels(plan, sums_slot(plan) if summed else None, 1)
     single = plan.inputs[1].role == "single"
     one: Strides = (0, 0, 0, 0)
     own: tuple[int, ...] = (plan.numbers["ignore_index"],)
@@ -297,7 +297,7 @@ def _sized(plan: Plan) -> SizedRunner:
             (1, 2, 6), 3, read, one if single else read, out, -1, parts, few=True
         ),
         weight, summed, ("ignore_index",),
-        (FEW, _FEW_TILE.across, _FEW_TILE.most, FEW_PIXELS, not single),
+        (FEW, FEW_TILE.across, FEW_TILE.most, FEW_PIXELS, not single),
     )  # fmt: skip
     queue, queue_planes = queue_of(kernel.family, fitting.ready(MAIN)), queue_of(planes.family)
     if summed:

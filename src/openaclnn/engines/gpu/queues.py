@@ -8,7 +8,7 @@ a compiled variant, which is found by its constants, and the rest are numbers am
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import triton
 
@@ -66,8 +66,7 @@ def queue_of(family: Family, ready: Ready | None = None) -> Queue:
         for pointer in pointers:
             bits |= pointer
         key: tuple[Any, ...] = (constants, warps)
-        # No integer is below -1.
-        large = max(numbers, default=0) >= INT32_LIMIT
+        large = bool(numbers) and (max(numbers) >= INT32_LIMIT or min(numbers) < -INT32_LIMIT)
         if bits % VECTOR_BYTES or large:
             key = (constants, warps, offsets_of(slots, pointers), kinds_of(numbers))
         start = found.get(key)
@@ -91,10 +90,11 @@ def _interpreted_queue(family: Family) -> Queue:
 
 
 MOST_RUNNERS = 256
-_remembered: dict[tuple[Any, ...], SizedRunner] = {}
+_remembered: dict[tuple[Any, ...], Any] = {}
+Made = TypeVar("Made")
 
 
-def remembered(plan: Plan, make: Callable[[Plan], SizedRunner]) -> SizedRunner:
+def remembered(plan: Plan, make: Callable[[Plan], Made]) -> Made:
     """What `make` gives for a plan, or gave for another of its kind: one that differs in sizes alone."""
     numbers = [own for own in plan.numbers.items() if own[0] != plan.reciprocal]
     operands = [
@@ -103,7 +103,7 @@ def remembered(plan: Plan, make: Callable[[Plan], SizedRunner]) -> SizedRunner:
     ]
     # As text, numbers tell 0 from -0 and from False.
     key = make, plan.kernel, plan.compute, plan.reciprocal, plan.free, repr(numbers), *operands
-    found = _remembered.get(key)
+    found: Made | None = _remembered.get(key)
     if found is None:
         if len(_remembered) >= MOST_RUNNERS:
             _remembered.clear()

@@ -61,14 +61,14 @@ def row_tile(
 
 # Elements of an output for which nothing is chosen by its sizes, so that no size compiles anything.
 FEW = 1 << 16
-_FEW_TILE = 8, 128, 4
+FEW_TILE = 8, 128, 4
 SHORT_ROW = 16  # vectors: rows shorter than that are mostly edges
 LOG_PROB, OUT = 2, 9  # among the slots
 WEIGHT = "weightOptional"
 NUMBERS = "ignore_index", "label_smoothing", "zloss_scale"
 
 
-class _Rows:
+class Rows:
     """The kernel of a plan, whatever its sizes."""
 
     def __init__(self, plan: Plan, sums: Slot | None, steps: tuple[int, ...]) -> None:
@@ -125,7 +125,7 @@ class _Rows:
         transposed = (log_prob_row == 1 != log_prob_class) or (out_row == 1 != out_class)
         longest = classes + vector - 1 if vector else classes
         tall, wide, warps = (
-            _FEW_TILE if few else row_tile(self.itemsize, rows, longest, transposed, vector > 0)
+            FEW_TILE if few else row_tile(self.itemsize, rows, longest, transposed, vector > 0)
         )
         class_blocks = -(-longest // wide)
         # A stride of 1 is known to the kernel; 0 is as good a number as any then.
@@ -151,7 +151,9 @@ class _Rows:
         )  # fmt: skip
 
 
-def _last(ignore_index: int, label_smoothing: float, zloss_scale: float) -> tuple[int | float, ...]:
+def last_numbers(
+    ignore_index: int, label_smoothing: float, zloss_scale: float
+) -> tuple[int | float, ...]:
     """The kernel's last numbers: the ignored class, what smoothing keeps and takes, the z-loss's factor."""
     smoothing = as_float(label_smoothing)
     # Of two FLOATs the sum in float64 is rounded to FLOAT as their own sum is.
@@ -160,15 +162,15 @@ def _last(ignore_index: int, label_smoothing: float, zloss_scale: float) -> tupl
     )  # fmt: skip
 
 
-def _last_of(plan: Plan) -> tuple[int | float, ...]:
-    return _last(*(plan.numbers[name] for name in NUMBERS))
+def last_of(plan: Plan) -> tuple[int | float, ...]:
+    return last_numbers(*(plan.numbers[name] for name in NUMBERS))
 
 
-def _is_summed(plan: Plan) -> bool:
+def is_summed(plan: Plan) -> bool:
     return bool(plan.numbers["mean"] or operand_of(plan, WEIGHT))
 
 
-def _by_row(plan: Plan) -> list[Operand | None]:
+def by_row(plan: Plan) -> list[Operand | None]:
     """The inputs of one number a row, or of one number."""
     names = "lseForZlossOptional", "gradZlossOptional", "top", "rest"
     return [*plan.inputs[:2], *(operand_of(plan, own) for own in names)]
@@ -178,13 +180,13 @@ def runner(plan: Plan) -> Runner:
     """What queues the plan on a stream."""
     log_prob, output = plan.inputs[2], plan.output
     weight = operand_of(plan, WEIGHT)
-    sums = sum_launches(plan, WEIGHT) if _is_summed(plan) else NO_SUMS
-    steps = *(stride_of(own, -1) for own in _by_row(plan)), weight.class_stride if weight else 0
-    kernel = _Rows(plan, sums.slot, steps)
+    sums = sum_launches(plan, WEIGHT) if is_summed(plan) else NO_SUMS
+    steps = *(stride_of(own, -1) for own in by_row(plan)), weight.class_stride if weight else 0
+    kernel = Rows(plan, sums.slot, steps)
     (rows,) = plan.shape
     gaps = log_prob.strides[-1], output.strides[-1]
     strides = gaps[0], log_prob.class_stride, gaps[1], output.class_stride
-    last = _last_of(plan)
+    last = last_of(plan)
     launch = Launch(kernel.family, *kernel.sizes(rows, plan.classes, strides, last, sums.parts))
     vector = kernel.vector
     if (
@@ -214,16 +216,16 @@ def few(plan: Plan) -> tuple[int, ...] | None:
 
 
 def _sized(plan: Plan) -> SizedRunner:
-    summed = _is_summed(plan)
+    summed = is_summed(plan)
     # By what they are: strides of a plan of one row, or of one class, say nothing.
-    by_row = (int(own is not None and own.role == "positions") for own in _by_row(plan))
-    steps = *by_row, int(operand_of(plan, WEIGHT) is not None)
-    kernel = _Rows(plan, sums_slot(plan) if summed else None, steps)
-    own = _last_of(plan)
+    along_rows = (int(own is not None and own.role == "positions") for own in by_row(plan))
+    steps = *along_rows, int(operand_of(plan, WEIGHT) is not None)
+    kernel = Rows(plan, sums_slot(plan) if summed else None, steps)
+    own = last_of(plan)
     fitting = class_fitting(
         "RowFit", plan, kernel.family,
         lambda parts: kernel.sizes(2, 3, (3, 1, 3, 1), own, parts, few=True), WEIGHT, summed,
-        NUMBERS, (FEW, *_FEW_TILE[:2]),
+        NUMBERS, (FEW, *FEW_TILE[:2]),
     )  # fmt: skip
     queue = queue_of(kernel.family, fitting.ready(MAIN))
     queue_shifted = queue_of(kernel.shifted())
@@ -235,7 +237,7 @@ def _sized(plan: Plan) -> SizedRunner:
         addresses: Sequence[int], stream: int, shape: Sequence[int], numbers: Sequence[Any], parts: int
     ) -> None:  # fmt: skip
         rows, classes = shape
-        last = _last(*numbers) if numbers else own
+        last = last_numbers(*numbers) if numbers else own
         strides = classes, 1, classes, 1
         if rows * classes <= FEW:
             sizes = kernel.sizes(rows, classes, strides, last, parts, few=True)

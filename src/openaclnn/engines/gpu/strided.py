@@ -1,0 +1,123 @@
+"""Kernels with a class axis over few elements of any strides: nothing is chosen for a layout, so that one compiled kernel
+serves all, as `tiles.laid` does elementwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from openaclnn.core.plan import Plan, covered_elements
+from openaclnn.engines.gpu import pixels, rows
+from openaclnn.engines.gpu.launch import Family
+from openaclnn.engines.gpu.operands import ignored
+from openaclnn.engines.gpu.queues import queue_of, remembered
+from openaclnn.engines.gpu.sums import strided_with_sums, sums_slot
+
+__all__ = ["laid_pixels", "laid_rows"]
+
+LaidClassRunner = Callable[[Sequence[int], int, Sequence[int], Sequence[int], Sequence[Any]], int]
+"""Of addresses, a stream, the sizes of the positions' axes and, last, of the classes, each operand's strides along them one
+after the other, and the plan's free numbers; without these, the plan's own hold. Not 0: it does not serve so many axes."""
+
+ANY_STEP = 2  # a stride known at run time only
+NOT_SERVED = 1
+
+
+def _is_few(plan: Plan, few: int) -> bool:
+    return covered_elements(plan) <= few and not any(own.offset for own in plan.operands)
+
+
+def _anywhere(family: Family) -> Family:
+    """No address is taken as aligned."""
+    return family._replace(slots=tuple(slot and slot._replace(wide=False) for slot in family.slots))
+
+
+def _table(strides: Sequence[int], axes: int) -> list[Sequence[int]]:
+    return [strides[at : at + axes] for at in range(0, len(strides), axes)]
+
+
+def laid_rows(plan: Plan) -> tuple[LaidClassRunner, int] | None:
+    """What queues cross entropy's gradients over rows, and up to how many elements."""
+    return (remembered(plan, _laid_rows), rows.FEW) if _is_few(plan, rows.FEW) else None
+
+
+def _laid_rows(plan: Plan) -> LaidClassRunner:
+    places = {own.parameter: place for place, own in enumerate(plan.inputs)}
+    along_rows = [None if own is None else places[own.parameter] for own in rows.by_row(plan)]
+    weight, summed = places.get(rows.WEIGHT), rows.is_summed(plan)
+    kernel = rows.Rows(plan, sums_slot(plan) if summed else None, (0,))
+    queue, own = queue_of(_anywhere(kernel.family)), rows.last_of(plan)
+    with_sums = strided_with_sums(plan, rows.WEIGHT) if summed else None
+    tall, wide, warps = rows.FEW_TILE
+
+    def run(
+        addresses: Sequence[int], stream: int, sizes: Sequence[int], strides: Sequence[int],
+        numbers: Sequence[Any],
+    ) -> int:  # fmt: skip
+        if len(sizes) != 2:
+            return NOT_SERVED
+        (count, classes), table = sizes, _table(strides, 2)
+        last = rows.last_numbers(*numbers) if numbers else own
+        weight_step = 0 if weight is None else table[weight][1]
+        steps = [0 if place is None else table[place][0] for place in along_rows]
+        across = -(-classes // wide)
+        arguments = (count, classes, across, *steps, weight_step, *table[2], *table[-1], *last)
+
+        def main(given: Sequence[int], parts: int) -> None:
+            constants = parts, *(ANY_STEP,) * 5, 1, 1, 1, True, 0, tall, wide
+            queue(given, stream, across * -(-count // tall), arguments, constants, warps)
+
+        if with_sums is None:
+            main((*addresses, 0), 1)
+            return 0
+        shape, steps_of_targets = (1, 1, count), (0, 0, table[plan.targets][0])
+        return with_sums(
+            addresses, stream, shape, steps_of_targets, weight_step, classes, last[0], main
+        )
+
+    return run
+
+
+def laid_pixels(plan: Plan) -> tuple[LaidClassRunner, int] | None:
+    """What queues NLL's gradient over images or rows, and up to how many elements."""
+    return (remembered(plan, _laid_pixels), pixels.FEW) if _is_few(plan, pixels.FEW) else None
+
+
+def _laid_pixels(plan: Plan) -> LaidClassRunner:
+    summed, parameter = pixels.is_summed(plan), plan.inputs[2].parameter
+    kernel = pixels.Pixels(plan, sums_slot(plan) if summed else None, 0)
+    queue, own = queue_of(_anywhere(kernel.family)), (plan.numbers["ignore_index"],)
+    with_sums = strided_with_sums(plan, parameter) if summed else None
+    tall, width, wide, warps, most = pixels.FEW_TILE
+
+    def run(
+        addresses: Sequence[int], stream: int, sizes: Sequence[int], strides: Sequence[int],
+        numbers: Sequence[Any],
+    ) -> int:  # fmt: skip
+        missing = 4 - len(sizes)
+        if missing < 0:
+            return NOT_SERVED
+        (ignore_index,) = numbers or own
+        first, second, third, classes = *(1,) * missing, *sizes
+        table = [(*(0,) * missing, *steps) for steps in _table(strides, len(sizes))]
+        target, gradient, weight, out = *table[:3], table[-1]
+        across, chunks = -(-third // width), -(-classes // most)
+        arguments = (
+            third, second, second, 1, across, classes, -(-classes // chunks), chunks,
+            *target[:3], *gradient[:3], *out, weight[3], ignored(ignore_index),
+        )  # fmt: skip
+
+        def main(given: Sequence[int], parts: int) -> None:
+            constants = parts, *(ANY_STEP,) * 6, 1, 1, 1, 1, True, True, tall, width, wide
+            queue(given, stream, first * second * chunks * across, arguments, constants, warps)
+
+        if with_sums is None:
+            main((*addresses, 0), 1)
+            return 0
+        shape = first, second, third
+        return with_sums(
+            addresses, stream, shape, target[:3], weight[3], classes, ignore_index, main
+        )
+
+    return run
