@@ -371,7 +371,11 @@ if MODE == "compile":
     import contextlib
     import ctypes
     import time
+    import types
 
+    from conftest import plain
+    from openaclnn.core import products
+    from openaclnn.engines import dispatch
     from openaclnn.engines.gpu import native, scratch, variants
     from openaclnn.engines.machine.builtins import address_of_function
     from test_gpu_kernels import COMPILED, TwoDevices, device, plans, row_plan  # noqa: F401
@@ -662,6 +666,48 @@ if MODE == "compile":
         wide = planned(operator, made(operator, FLOAT, small, variant))[0]
         monkeypatch.setattr(gpu, "sized", None)  # nobody asks for it
         assert gpu.prepare(replace(wide, shape=(*wide.shape[:-1], 1 << 20))) is not None
+
+    @pytest.fixture
+    def on_host_memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+        """This engine before all others, for the memory of NumPy's arrays."""
+        engine = types.ModuleType("pretended_triton")
+        engine.__dict__.update(
+            DEVICES=("cpu",), unavailable=lambda: None, declines=gpu.declines, prepare=gpu.prepare,
+            sized=lambda plan: gpu.sized(plan), laid=lambda plan: None,
+        )  # fmt: skip
+        monkeypatch.setitem(sys.modules, engine.__name__, engine)
+        monkeypatch.setattr(
+            dispatch, "ENGINES", {engine.__name__: engine.__name__, **dispatch.ENGINES}
+        )
+        dispatch._package.cache_clear()
+        yield
+        for forget in products.listeners:
+            forget()
+
+    @names
+    def test_calls_of_a_kind_reach_the_driver(
+        operator: Operator, on_host_memory: None, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """From the short road's reading of arrays and numbers to the parameters of a launch."""
+        pattern, draw = operator.workloads.PATTERN, np.random.default_rng(4)
+        several, driver = NUMBERS[operator.python_name], Pretended(monkeypatch)
+        for variant in variants_of(operator)[:3]:
+            seen = 0
+            for turn in range(24):
+                shape = tuple(1 + int(own) for own in DRAWN[pattern](draw))
+                arguments = made(operator, FLOAT, shape, variant)
+                if operator.workloads.PATTERN == "elementwise":
+                    arguments = numbered(operator, arguments, several[turn % len(several)])[0]
+                driver.launched()
+                plain(operator)(**arguments)
+                got = driver.by_driver[:] or driver.by_python[:]
+                natively = bool(driver.by_driver)
+                driver.launched()
+                plan, addresses = planned(operator, arguments)
+                python_of(gpu.sized(plan))(addresses, 0, shape, ())
+                assert str(got) == driver.launched(), (variant, shape)
+                seen += natively
+            assert seen > 5, variant
 
     def summed_call(monkeypatch: pytest.MonkeyPatch) -> tuple[Pretended, Any, tuple[Any, ...]]:
         """Cross entropy's mean: sums into scratch memory, then the gradient; both kernels are known already."""
