@@ -26,6 +26,7 @@ if MODE == "interpret":
     import interpreted  # noqa: F401
 
 if MODE:
+    import openaclnn
     from conftest import GRADIENTS, INTERPRETED, tensor_names
     from openaclnn.core.call import bind_plain
     from openaclnn.core.declare import Operator
@@ -282,6 +283,26 @@ if MODE == "interpret":
             return view
 
         return {name: own if name == "out" else moved(own) for name, own in arguments.items()}
+
+    @pytest.mark.parametrize("few", [True, False])
+    def test_rows_of_nll_have_the_bits_of_their_own_plan(
+        few: bool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Their kernel is that of images, whose pixels have their classes side by side."""
+        from openaclnn.engines.gpu import pixels
+
+        operator = openaclnn.find_operator("nll_loss_backward")
+        for variant in operator.workloads.VARIANTS:
+            arguments = made(operator, FLOAT, (5, 13), variant)
+            run = gpu.sized(planned(operator, arguments)[0])
+            assert run is not None
+            monkeypatch.setattr(pixels, "FEW", pixels.FEW if few else 0)
+            for shape in ((5, 13), (1, 7), (9, 1), (300, 4), (2, 300)):
+                arguments = made(operator, FLOAT, shape, variant)
+                for number in (-100, 3):
+                    run_both(operator, arguments | {"ignore_index": number}, run, (number,))
+        classes_alone = replace(planned(operator, arguments)[0], class_axis=0)
+        assert gpu.sized(classes_alone) is None
 
     @dtypes
     @pytest.mark.parametrize("off", [0, 1, 3])

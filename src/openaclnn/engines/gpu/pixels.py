@@ -251,7 +251,7 @@ def sized(plan: Plan) -> SizedRunner | None:
     # One merged axis is taken for one image's pixels: images of a pixel each look like channels last.
     if len(plan.shape) > 2 or not lies_row_major(plan, *(1, *plan.shape)[-2:]):
         return None
-    return remembered(plan, _sized)
+    return remembered(plan, sized_images)
 
 
 def few(plan: Plan) -> tuple[int, ...] | None:
@@ -262,7 +262,8 @@ def few(plan: Plan) -> tuple[int, ...] | None:
     return images, plan.classes, 1, pixels
 
 
-def _sized(plan: Plan) -> SizedRunner:
+def sized_images(plan: Plan) -> SizedRunner:
+    """The same, of operands that may lie as rows do."""
     summed, weight = is_summed(plan), plan.inputs[2].parameter
     kernel = Pixels(plan, sums_slot(plan) if summed else None, 1)
     single = plan.inputs[1].role == "single"

@@ -11,10 +11,10 @@ from openaclnn.core.plan import Plan, covered_elements
 from openaclnn.engines.gpu import pixels, rows
 from openaclnn.engines.gpu.launch import Family
 from openaclnn.engines.gpu.operands import ignored
-from openaclnn.engines.gpu.queues import queue_of, remembered
+from openaclnn.engines.gpu.queues import SizedRunner, lies_row_major, queue_of, remembered
 from openaclnn.engines.gpu.sums import strided_with_sums, sums_slot
 
-__all__ = ["laid_pixels", "laid_rows"]
+__all__ = ["laid_pixels", "laid_rows", "sized_nll_rows"]
 
 LaidClassRunner = Callable[[Sequence[int], int, Sequence[int], Sequence[int], Sequence[Any]], int]
 """Of addresses, a stream, the sizes of the positions' axes and, last, of the classes, each operand's strides along them one
@@ -119,5 +119,29 @@ def _laid_pixels(plan: Plan) -> LaidClassRunner:
         return with_sums(
             addresses, stream, shape, target[:3], weight[3], classes, ignore_index, main
         )
+
+    return run
+
+
+def sized_nll_rows(plan: Plan) -> SizedRunner | None:
+    """What queues NLL's gradient over row-major (rows, classes) of any size."""
+    if plan.class_axis != 1 or len(plan.shape) != 1 or not lies_row_major(plan, plan.shape[0], 1):
+        return None
+    return remembered(plan, _sized_nll_rows)
+
+
+def _sized_nll_rows(plan: Plan) -> SizedRunner:
+    few, many = _laid_pixels(plan), pixels.sized_images(plan)
+    steps = {"positions": (1, 0), "classes": (0, 1), "single": (0, 0)}
+    roles = [own.role for own in (*plan.inputs, plan.output)]
+
+    def run(
+        addresses: Sequence[int], stream: int, shape: Sequence[int], numbers: Sequence[Any]
+    ) -> int:
+        count, classes = shape
+        if count * classes > pixels.FEW:  # rows are images of one pixel
+            return many(addresses, stream, (count, classes, 1, 1), numbers)
+        strides = [step for role in roles for step in steps.get(role, (classes, 1))]
+        return few(addresses, stream, shape, strides, numbers)
 
     return run
