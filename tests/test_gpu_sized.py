@@ -659,6 +659,42 @@ if MODE == "compile":
                 assert natively > 50, variant
 
     @names
+    def test_the_builtin_of_any_strides_launches_what_python_would(
+        operator: Operator, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Sizes and strides are those of no memory: nobody reads it."""
+        pattern, draw = operator.workloads.PATTERN, np.random.default_rng(6)
+        small, least, most = {
+            "elementwise": ((6, 7), 1, 6), "rows": ((5, 13), 2, 2), "pixels": ((2, 5, 3, 7), 2, 5),
+        }[pattern]  # fmt: skip
+        several = NUMBERS[operator.python_name]
+        for variant in variants_of(operator):
+            driver, natively = Pretended(monkeypatch), 0
+            first = made(operator, FLOAT, small, variant)
+            plan = planned(operator, first)[0]
+            offered = gpu.laid(plan)
+            assert offered is not None
+            run, operands = offered[0], len(plan.inputs) + 1
+            for turn in range(80):
+                axes = int(draw.integers(least, most + 1))
+                sizes = tuple(draw.integers(1, 14, axes).tolist())
+                strides = draw.integers(-(1 << 14), 1 << 14, operands * axes) >> draw.integers(
+                    0, 14
+                )
+                if turn % 10 == 9:
+                    strides = strides << 20
+                call = ALIGNED[:operands], 5 + turn, sizes, tuple(strides.tolist())
+                if pattern != "elementwise":
+                    numbers = numbered(operator, first, several[turn % len(several)])[1]
+                    call = *call, numbers if turn % 3 else ()  # type: ignore[assignment]
+                status = python_of(run)(*call)
+                expected = driver.launched()
+                assert run(*call) == status
+                natively += bool(driver.by_driver)
+                assert driver.launched() == expected, (variant, call)
+            assert natively > 25, variant
+
+    @names
     def test_a_plan_of_few_elements_has_no_launches_of_its_own(
         operator: Operator, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -26,7 +26,7 @@ HEADER = FACTS + MAX_FACTS
 # Of each launch: which addresses it takes and how they must be aligned, its numbers, and the kernels it chooses from.
 POINTERS, VALUES, PLACES = range(3)
 MASKS, TEMPLATE = PLACES + MAX_POINTERS, PLACES + 2 * MAX_POINTERS
-MAX_VALUES, MAX_WAYS, MAX_HIDDEN = 32, 25, 4
+MAX_VALUES, MAX_WAYS, MAX_HIDDEN = 48, 25, 4
 WAYS = TEMPLATE + MAX_VALUES
 FUNCTION, CONFIG, WAY_SLOTS = 0, 1, 1 + CONFIG_SLOTS  # FUNCTION: 0 until it is compiled
 STEP_SLOTS = WAYS + MAX_WAYS * WAY_SLOTS
@@ -92,6 +92,7 @@ class Fit:
 
     name = ""
     axes = 0  # of the shape; 0: any
+    more: tuple[str, ...] = ("numbers",)  # what it takes after the shape
 
     def __init__(self, code: Code, control: Array) -> None:
         self.code, self.control = code, control
@@ -110,17 +111,20 @@ class Fit:
     def write(self, given: Array, number: Value) -> None:
         code, control = self.code, self.control
         # Whoever calls differently from a runner's protocol meets the fallback.
-        self.expect(number.equals(4))
+        self.expect(number.equals(3 + len(self.more)))
         with self.when_fit():
-            addresses, shape, numbers = (code.slots(given.read(index)) for index in (0, 2, 3))
-            for one in (addresses, shape, numbers):
+            places = 0, 2, *range(3, 3 + len(self.more))
+            addresses, shape, *others = (code.slots(given.read(index)) for index in places)
+            for one in (addresses, shape, *others):
                 self.expect(one.read(OBJECT_TYPE).equals(control.read(TUPLE)))
             with self.when_fit():
                 axes, count = shape.read(TUPLE_LENGTH), control.read(ADDRESSES)
                 self.expect(addresses.read(TUPLE_LENGTH).equals(count))
                 if self.axes:
                     self.expect(axes.equals(self.axes))
-                self.take_numbers(numbers)
+                for name, one in zip(self.more, others, strict=True):
+                    with self.when_fit():
+                        getattr(self, f"take_{name}")(one, axes)
                 with self.when_fit():
                     with code.loop(0, count) as index:
                         item = addresses.read(index + TUPLE_ITEMS)
@@ -158,7 +162,7 @@ class Fit:
     def size(self, shape: Array, axis: Value | int) -> Value:
         return integer_of(self.code, shape.read(axis))
 
-    def take_numbers(self, given: Array) -> None:
+    def take_numbers(self, given: Array, axes: Value) -> None:
         """The call's numbers; without any, the plan's own."""
         code, control = self.code, self.control
         count, own = given.read(TUPLE_LENGTH), control.read(NUMBERS)

@@ -16,7 +16,17 @@ from openaclnn.engines.gpu.tuned import CHOICES
 from openaclnn.engines.machine.code import Array
 from openaclnn.engines.machine.values import Value
 
-__all__ = ["FlatFit", "PixelFit", "RowFit", "flat_fit"]
+__all__ = [
+    "AnyRowFit",
+    "ClassFit",
+    "FlatFit",
+    "PixelFit",
+    "RowFit",
+    "blocks",
+    "flat_fit",
+    "names_of",
+    "word",
+]
 
 UNITS = 5  # powers of two up to 16
 MAX_FORM_NUMBERS = 12
@@ -32,7 +42,7 @@ def blocks(size: Value, block: Value | int) -> Value:
     return (size + block - 1) // block
 
 
-def _names(kernel: Any, first: str) -> list[str]:
+def names_of(kernel: Any, first: str) -> list[str]:
     """A kernel's parameters from the first number on."""
     names: list[str] = kernel.arg_names
     return names[names.index(first) :]
@@ -118,7 +128,7 @@ class ClassFit(Fit):
             sums.begin()
             sums.programs.set(parts_now)
             sums.put(
-                _names(add_up, "count"),
+                names_of(add_up, "count"),
                 {
                     "count": positions, "third_size": positions, "classes": classes, "ignore_index": ignored,
                     "parts": parts_now,
@@ -126,14 +136,30 @@ class ClassFit(Fit):
             )  # fmt: skip
 
 
-class RowFit(ClassFit):
-    """Cross entropy's gradients over row-major (rows, classes)."""
+class AnyRowFit(ClassFit):
+    """Cross entropy's gradients, however rows lie."""
+
+    def put_rows(self, rows: Value, classes: Value, across: Value, ignored: Value) -> None:
+        """The numbers that have nothing to do with strides."""
+        smoothing, scale = self.single(1), self.single(2)
+        kept = (self.code.double(1.0) - smoothing.to("f64")).to("f32")
+        self.main.put(
+            names_of(cross_entropy_loss_grad, "rows"),
+            {
+                "rows": rows, "classes": classes, "class_blocks": across, "ignore_index": ignored,
+                "kept": word(kept), "smoothing": word(smoothing), "zloss_scale": word(scale * 2.0),
+            },
+        )  # fmt: skip
+
+
+class RowFit(AnyRowFit):
+    """Of row-major (rows, classes)."""
 
     name, axes = "rows", 2
     TALL, WIDE = 2, 3  # more facts
 
     def fit(self, shape: Array, axes: Value) -> None:
-        code, main = self.code, self.main
+        main = self.main
         rows, classes = (self.size(shape, axis) for axis in range(2))
         # A row of one class is no longer than the step to the next: other constants.
         self.expect((classes > 1) & (rows * classes <= self.fact(self.FEW)))
@@ -141,15 +167,9 @@ class RowFit(ClassFit):
         self.fit_sums(rows, classes, ignored)
         across = blocks(classes, self.fact(self.WIDE))
         main.programs.set(across * blocks(rows, self.fact(self.TALL)))
-        smoothing, scale = self.single(1), self.single(2)
-        kept = (code.double(1.0) - smoothing.to("f64")).to("f32")
-        main.put(
-            _names(cross_entropy_loss_grad, "rows"),
-            {
-                "rows": rows, "classes": classes, "class_blocks": across, "log_prob_row": classes, "out_row": classes,
-                "ignore_index": ignored, "kept": word(kept), "smoothing": word(smoothing), "zloss_scale": word(scale * 2.0),
-            },
-        )  # fmt: skip
+        self.put_rows(rows, classes, across, ignored)
+        names = names_of(cross_entropy_loss_grad, "rows")
+        main.put(names, {"log_prob_row": classes, "out_row": classes})
 
 
 class PixelFit(ClassFit):
@@ -172,7 +192,7 @@ class PixelFit(ClassFit):
         main.programs.set(images * chunks * across)
         each = self.fact(self.EACH)  # 0: one gradient for all pixels
         main.put(
-            _names(nll_loss2d_backward, "pixels"),
+            names_of(nll_loss2d_backward, "pixels"),
             {
                 "pixels": pixels, "second_size": images, "second_blocks": images, "panel_blocks": across,
                 "classes": classes, "chunk_classes": blocks(classes, chunks), "chunks": chunks,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from openaclnn.core.dtypes import FLOAT
 from openaclnn.core.plan import Plan
@@ -11,12 +11,15 @@ from openaclnn.engines.formulas import Formula
 from openaclnn.engines.gpu import scratch
 from openaclnn.engines.gpu.launch import Family, Sizes
 from openaclnn.engines.gpu.operands import INT32_LIMIT, ignored, operand_of
-from openaclnn.engines.gpu.queues import Ready, SizedRunner
+from openaclnn.engines.gpu.queues import Ready
 from openaclnn.engines.gpu.steps import is_interpreted
-from openaclnn.engines.gpu.sums import FEW_PARTS, add_family, add_sizes
+from openaclnn.engines.gpu.sums import FEW_PARTS, add_family
 from openaclnn.engines.gpu.tuned import CHOICES, TUNED, Form
 
 __all__ = ["Fitting", "class_fitting", "flat_fitting"]
+
+
+Run = TypeVar("Run", bound=Callable[..., int])
 
 
 class Fitting:
@@ -28,24 +31,24 @@ class Fitting:
     def ready(self, which: Any) -> Ready | None:
         return self._ready.get(which)
 
-    def function(self, run: SizedRunner) -> SizedRunner:
+    def function(self, run: Run) -> Run:
         """The builtin, or what it falls back to."""
-        made: SizedRunner = run if self._made is None else self._made.function(run)
+        made: Run = run if self._made is None else self._made.function(run)
         return made
 
 
 NOTHING = Fitting()
 
 
-def _parts_of(family: Family) -> tuple[Any, Any] | None:
-    """`fitted` and `fits`, where the driver can be called straight."""
+def _parts_of(family: Family) -> tuple[Any, Any, Any] | None:
+    """`fitted`, `fits` and `strided_fits`, where the driver can be called straight."""
     if is_interpreted(family.kernel):
         return None
     try:
-        from openaclnn.engines.gpu import fits, fitted, native
+        from openaclnn.engines.gpu import fits, fitted, native, strided_fits
     except ImportError:  # no llvmlite
         return None
-    return None if native.driver() is None else (fitted, fits)
+    return None if native.driver() is None else (fitted, fits, strided_fits)
 
 
 def flat_fitting(plan: Plan, form: Form, family: Family, block: int, warps: int) -> Fitting:
@@ -63,7 +66,7 @@ def flat_fitting(plan: Plan, form: Form, family: Family, block: int, warps: int)
     most = max(len(formula.numbers) for formula, _ in forms)
     if parts is None or not served:
         return NOTHING
-    fitted, fits = parts
+    fitted, fits, _ = parts
     if not fitted.takes(family.slots, 1 + most, names) or most > fits.MAX_FORM_NUMBERS:
         return NOTHING
     made = fitted.Fitted(
@@ -100,18 +103,34 @@ def _form_words(plan: Plan, formula: Formula, known: Mapping[str, int], fits: An
     return [len(words), *words, *pad, *sources]
 
 
+def tiled_fitting(
+    plan: Plan, form: Form, family: Family, sizes: Sizes, facts: Sequence[int]
+) -> Fitting:
+    """Of an elementwise kernel over few elements of any strides."""
+    parts = _parts_of(family)
+    _, numbers, *constants = sizes
+    if parts is None or not parts[0].takes(family.slots, len(numbers), ()):
+        return NOTHING
+    fitted, _, fits = parts
+    share = form.formula.numbers.index(plan.reciprocal) if plan.reciprocal else -1
+    place = len(numbers) - len(form.numbers) + share if share >= 0 else -1
+    made = fitted.Fitted(fits.TileFit, len(plan.inputs) + 1, (place, *facts))
+    made.take_step(0, family.slots, numbers)
+    return Fitting(made, {MAIN: made.ready(0, {tuple(constants): 0}, numbers)})
+
+
 MAIN, SUMS = "main", "sums"
 
 
 def class_fitting(
     pattern: str, plan: Plan, family: Family, sizes: Callable[[int], Sizes], weight: str, summed: bool,
-    numbers: Sequence[str], facts: Sequence[int],
+    numbers: Sequence[str], facts: Sequence[int], add: Sizes, words: Sequence[int] = (),
 ) -> Fitting:  # fmt: skip
     """Of a kernel with a class axis on few elements, whose sizes differ by the parts of a sum alone."""
     parts = _parts_of(family)
     if parts is None:
         return NOTHING
-    fitted, fits = parts
+    fitted, fits, strided_fits = parts
     ways: dict[tuple[Any, ...], int] = {}
     for power in range(FEW_PARTS.bit_length() if summed else 1):
         _, own, *constants = sizes(1 << power)
@@ -119,14 +138,15 @@ def class_fitting(
     if not fitted.takes(family.slots, len(own), numbers):
         return NOTHING
     weighted = operand_of(plan, weight) is not None
-    fit, addresses = getattr(fits, pattern), len(plan.inputs) + 1
-    made = fitted.Fitted(fit, addresses, (weighted, *facts))
+    room, addresses = fits if hasattr(fits, pattern) else strided_fits, len(plan.inputs) + 1
+    made = fitted.Fitted(getattr(room, pattern), addresses, (weighted, *facts), len(words))
+    made.take_words(0, words)
     first, *others = (plan.numbers[name] for name in numbers)
     made.take_numbers((min(ignored(first), INT32_LIMIT), *others), 1)
     made.take_step(0, family.slots, own)
     ready = {MAIN: made.ready(0, ways, own)}
     if summed:
-        _, add_numbers, *add_constants = add_sizes(1, weighted, 1, -1, 1)
+        _, add_numbers, *add_constants = add
         made.take_step(1, add_family(plan, weight).slots, add_numbers)
         made.take_sums(*scratch.functions())
         ready[SUMS] = made.ready(1, {tuple(add_constants): 0}, add_numbers)

@@ -30,7 +30,7 @@ from openaclnn.engines.gpu.plane_kernel import nll_loss2d_backward_planes
 from openaclnn.engines.gpu.queues import SizedRunner, lies_row_major, queue_of, remembered
 from openaclnn.engines.gpu.runners import runner_of
 from openaclnn.engines.gpu.steps import Runner
-from openaclnn.engines.gpu.sums import NO_SUMS, sized_with_sums, sum_launches, sums_slot
+from openaclnn.engines.gpu.sums import NO_SUMS, add_sizes, sized_with_sums, sum_launches, sums_slot
 
 # 4 MiB of INT64 targets. Half of it gave (32,21,512,1024) FLOAT 0.91 of a copy instead of 0.95; twice
 # and four times gave (2,80,2048,2048) 0.86 and 0.72 instead of 0.97, as targets left the cache.
@@ -298,7 +298,7 @@ def sized_images(plan: Plan) -> SizedRunner:
             (1, 2, 6), 3, read, one if single else read, out, -1, parts, few=True
         ),
         weight, summed, ("ignore_index",),
-        (FEW, FEW_TILE.across, FEW_TILE.most, FEW_PIXELS, not single),
+        (FEW, FEW_TILE.across, FEW_TILE.most, FEW_PIXELS, not single), add_sizes(1, True, 1, -1, 1),
     )  # fmt: skip
     queue, queue_planes = queue_of(kernel.family, fitting.ready(MAIN)), queue_of(planes.family)
     if summed:

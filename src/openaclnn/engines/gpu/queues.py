@@ -94,11 +94,11 @@ _remembered: dict[tuple[Any, ...], Any] = {}
 Made = TypeVar("Made")
 
 
-def remembered(plan: Plan, make: Callable[[Plan], Made]) -> Made:
-    """What `make` gives for a plan, or gave for another of its kind: one that differs in sizes alone."""
+def remembered(plan: Plan, make: Callable[[Plan], Made], strided: bool = False) -> Made:
+    """What `make` gives for a plan, or gave for another of its kind: one that differs in sizes, or in strides, alone."""
     numbers = [own for own in plan.numbers.items() if own[0] != plan.reciprocal]
     operands = [
-        (own.parameter, own.dtype, own.role, () if plan.classes else own.strides)
+        (own.parameter, own.dtype, own.role, () if plan.classes or strided else own.strides)
         for own in (*plan.inputs, plan.output)
     ]
     # As text, numbers tell 0 from -0 and from False.

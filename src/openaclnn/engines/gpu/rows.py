@@ -29,7 +29,7 @@ from openaclnn.engines.gpu.queues import SizedRunner, lies_row_major, queue_of, 
 from openaclnn.engines.gpu.row_kernel import cross_entropy_loss_grad
 from openaclnn.engines.gpu.runners import runner_of
 from openaclnn.engines.gpu.steps import Runner
-from openaclnn.engines.gpu.sums import NO_SUMS, sized_with_sums, sum_launches, sums_slot
+from openaclnn.engines.gpu.sums import NO_SUMS, add_sizes, sized_with_sums, sum_launches, sums_slot
 from openaclnn.engines.gpu.tuned import as_float
 
 
@@ -225,7 +225,7 @@ def _sized(plan: Plan) -> SizedRunner:
     fitting = class_fitting(
         "RowFit", plan, kernel.family,
         lambda parts: kernel.sizes(2, 3, (3, 1, 3, 1), own, parts, few=True), WEIGHT, summed,
-        NUMBERS, (FEW, *FEW_TILE[:2]),
+        NUMBERS, (FEW, *FEW_TILE[:2]), add_sizes(1, operand_of(plan, WEIGHT) is not None, 1, -1, 1),
     )  # fmt: skip
     queue = queue_of(kernel.family, fitting.ready(MAIN))
     queue_shifted = queue_of(kernel.shifted())

@@ -9,10 +9,11 @@ from typing import Any
 
 from openaclnn.core.plan import Plan, covered_elements
 from openaclnn.engines.gpu import pixels, rows
-from openaclnn.engines.gpu.launch import Family
+from openaclnn.engines.gpu.fitting import MAIN, SUMS, class_fitting
+from openaclnn.engines.gpu.launch import Family, Sizes
 from openaclnn.engines.gpu.operands import ignored
 from openaclnn.engines.gpu.queues import SizedRunner, lies_row_major, queue_of, remembered
-from openaclnn.engines.gpu.sums import strided_with_sums, sums_slot
+from openaclnn.engines.gpu.sums import strided_add_sizes, strided_with_sums, sums_slot
 
 __all__ = ["laid_pixels", "laid_rows", "sized_nll_rows"]
 
@@ -21,6 +22,9 @@ LaidClassRunner = Callable[[Sequence[int], int, Sequence[int], Sequence[int], Se
 after the other, and the plan's free numbers; without these, the plan's own hold. Not 0: it does not serve so many axes."""
 
 ANY_STEP = 2  # a stride known at run time only
+_NO_ADD = strided_add_sizes(
+    (1, 1, 1), (0, 0, 0), 0, 1, -1, 1
+)  # numbers that every call writes anew
 NOT_SERVED = 1
 
 
@@ -47,9 +51,26 @@ def _laid_rows(plan: Plan) -> LaidClassRunner:
     along_rows = [None if own is None else places[own.parameter] for own in rows.by_row(plan)]
     weight, summed = places.get(rows.WEIGHT), rows.is_summed(plan)
     kernel = rows.Rows(plan, sums_slot(plan) if summed else None, (0,))
-    queue, own = queue_of(_anywhere(kernel.family)), rows.last_of(plan)
-    with_sums = strided_with_sums(plan, rows.WEIGHT) if summed else None
-    tall, wide, warps = rows.FEW_TILE
+    own, (tall, wide, warps) = rows.last_of(plan), rows.FEW_TILE
+    family = _anywhere(kernel.family)
+
+    def sizes_of(
+        count: int, classes: int, strides: Sequence[int], last: Sequence[int | float], parts: int
+    ) -> Sizes:
+        across = -(-classes // wide)
+        return (
+            across * -(-count // tall), (count, classes, across, *strides, *last),
+            (parts, *(ANY_STEP,) * 5, 1, 1, 1, True, 0, tall, wide), warps,
+        )  # fmt: skip
+
+    fitting = class_fitting(
+        "StridedRowFit", plan, family, lambda parts: sizes_of(1, 1, (0,) * 11, own, parts),
+        rows.WEIGHT, summed, rows.NUMBERS,
+        (rows.FEW, tall, wide, -1 if weight is None else weight), _NO_ADD,
+        [-1 if place is None else place for place in along_rows],
+    )  # fmt: skip
+    queue = queue_of(family, fitting.ready(MAIN))
+    with_sums = strided_with_sums(plan, rows.WEIGHT, fitting.ready(SUMS)) if summed else None
 
     def run(
         addresses: Sequence[int], stream: int, sizes: Sequence[int], strides: Sequence[int],
@@ -61,12 +82,10 @@ def _laid_rows(plan: Plan) -> LaidClassRunner:
         last = rows.last_numbers(*numbers) if numbers else own
         weight_step = 0 if weight is None else table[weight][1]
         steps = [0 if place is None else table[place][0] for place in along_rows]
-        across = -(-classes // wide)
-        arguments = (count, classes, across, *steps, weight_step, *table[2], *table[-1], *last)
+        all_steps = (*steps, weight_step, *table[2], *table[-1])
 
         def main(given: Sequence[int], parts: int) -> None:
-            constants = parts, *(ANY_STEP,) * 5, 1, 1, 1, True, 0, tall, wide
-            queue(given, stream, across * -(-count // tall), arguments, constants, warps)
+            queue(given, stream, *sizes_of(count, classes, all_steps, last, parts))
 
         if with_sums is None:
             main((*addresses, 0), 1)
@@ -76,7 +95,7 @@ def _laid_rows(plan: Plan) -> LaidClassRunner:
             addresses, stream, shape, steps_of_targets, weight_step, classes, last[0], main
         )
 
-    return run
+    return fitting.function(run)
 
 
 def laid_pixels(plan: Plan) -> tuple[LaidClassRunner, int] | None:
@@ -87,9 +106,29 @@ def laid_pixels(plan: Plan) -> tuple[LaidClassRunner, int] | None:
 def _laid_pixels(plan: Plan) -> LaidClassRunner:
     summed, parameter = pixels.is_summed(plan), plan.inputs[2].parameter
     kernel = pixels.Pixels(plan, sums_slot(plan) if summed else None, 0)
-    queue, own = queue_of(_anywhere(kernel.family)), (plan.numbers["ignore_index"],)
-    with_sums = strided_with_sums(plan, parameter) if summed else None
+    family, own = _anywhere(kernel.family), (plan.numbers["ignore_index"],)
     tall, width, wide, warps, most = pixels.FEW_TILE
+
+    def sizes_of(
+        sizes: Sequence[int], strides: Sequence[int], ignore_index: int, parts: int
+    ) -> Sizes:
+        first, second, third, classes = sizes
+        across, chunks = -(-third // width), -(-classes // most)
+        return (
+            first * second * chunks * across,
+            (
+                third, second, second, 1, across, classes, -(-classes // chunks), chunks, *strides,
+                ignored(ignore_index),
+            ),
+            (parts, *(ANY_STEP,) * 6, 1, 1, 1, 1, True, True, tall, width, wide), warps,
+        )  # fmt: skip
+
+    fitting = class_fitting(
+        "StridedPixelFit", plan, family, lambda parts: sizes_of((1, 1, 1, 1), (0,) * 11, -1, parts),
+        parameter, summed, ("ignore_index",), (pixels.FEW, width, most), _NO_ADD,
+    )  # fmt: skip
+    queue = queue_of(family, fitting.ready(MAIN))
+    with_sums = strided_with_sums(plan, parameter, fitting.ready(SUMS)) if summed else None
 
     def run(
         addresses: Sequence[int], stream: int, sizes: Sequence[int], strides: Sequence[int],
@@ -99,28 +138,22 @@ def _laid_pixels(plan: Plan) -> LaidClassRunner:
         if missing < 0:
             return NOT_SERVED
         (ignore_index,) = numbers or own
-        first, second, third, classes = *(1,) * missing, *sizes
+        *shape, classes = *(1,) * missing, *sizes
         table = [(*(0,) * missing, *steps) for steps in _table(strides, len(sizes))]
         target, gradient, weight, out = *table[:3], table[-1]
-        across, chunks = -(-third // width), -(-classes // most)
-        arguments = (
-            third, second, second, 1, across, classes, -(-classes // chunks), chunks,
-            *target[:3], *gradient[:3], *out, weight[3], ignored(ignore_index),
-        )  # fmt: skip
+        steps = (*target[:3], *gradient[:3], *out, weight[3])
 
         def main(given: Sequence[int], parts: int) -> None:
-            constants = parts, *(ANY_STEP,) * 6, 1, 1, 1, 1, True, True, tall, width, wide
-            queue(given, stream, first * second * chunks * across, arguments, constants, warps)
+            queue(given, stream, *sizes_of((*shape, classes), steps, ignore_index, parts))
 
         if with_sums is None:
             main((*addresses, 0), 1)
             return 0
-        shape = first, second, third
         return with_sums(
-            addresses, stream, shape, target[:3], weight[3], classes, ignore_index, main
+            addresses, stream, tuple(shape), target[:3], weight[3], classes, ignore_index, main
         )
 
-    return run
+    return fitting.function(run)
 
 
 def sized_nll_rows(plan: Plan) -> SizedRunner | None:

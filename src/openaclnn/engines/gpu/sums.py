@@ -139,6 +139,14 @@ def sized_with_sums(plan: Plan, weight: str, main: Main, ready: Ready | None) ->
     return run
 
 
+def strided_add_sizes(
+    shape: tuple[int, ...], strides: tuple[int, ...], weight_stride: int, classes: int, ignore_index: int, parts: int,
+) -> Sizes:  # fmt: skip
+    """Of targets of three axes that lie anyhow."""
+    count = math.prod(shape)
+    return _add_sizes(count, shape[1:], strides, weight_stride, classes, ignore_index, parts, 3)
+
+
 def strided_with_sums(plan: Plan, weight: str, ready: Ready | None = None) -> Callable[..., int]:
     """The same for targets of up to three axes that lie anyhow: of addresses, a stream, the targets' sizes and strides, the
     weights' stride, the classes, the ignored one, and what queues the kernel given all addresses and the parts."""
@@ -151,8 +159,8 @@ def strided_with_sums(plan: Plan, weight: str, ready: Ready | None = None) -> Ca
         count = math.prod(shape)
         return with_sums(
             addresses, stream, count, classes,
-            lambda parts: _add_sizes(
-                count, shape[1:], strides, weight_stride, classes, ignore_index, parts, 3
+            lambda parts: strided_add_sizes(
+                shape, strides, weight_stride, classes, ignore_index, parts
             ),
             main,
         )  # fmt: skip
