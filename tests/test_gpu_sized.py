@@ -6,10 +6,12 @@ To look at one alone: OPENACLNN_GPU_TESTS=interpret pytest tests/test_gpu_sized.
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,7 @@ if MODE == "interpret":
     import interpreted  # noqa: F401
 
 if MODE:
+    import openaclnn
     from conftest import GRADIENTS, INTERPRETED, tensor_names
     from openaclnn.core.call import bind_plain
     from openaclnn.core.declare import Operator
@@ -32,7 +35,7 @@ if MODE:
     from openaclnn.core.plan import Plan
     from openaclnn.core.products import current_product
     from openaclnn.engines import gpu
-    from openaclnn.engines.gpu import runners
+    from openaclnn.engines.gpu import queues, runners
 
     names = pytest.mark.parametrize("operator", GRADIENTS, ids=lambda op: op.python_name)
     dtypes = pytest.mark.parametrize("dtype", INTERPRETED[1:], ids=str)
@@ -88,6 +91,11 @@ if MODE:
             names += [f"{name} / summed" for name in names]
         return names
 
+    @pytest.fixture(autouse=True)
+    def nothing_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+        """Tests change what runners are made of."""
+        monkeypatch.setattr(queues, "_remembered", {})
+
 
 if not MODE:
 
@@ -130,7 +138,8 @@ if MODE == "interpret":
         expected = out.copy()
         out.fill(7)
         assert run(addresses, 0, out.shape, numbers) == 0
-        np.testing.assert_array_equal(out.view(np.uint8), expected.view(np.uint8))
+        found = np.frombuffer(out.tobytes(), np.uint8)
+        np.testing.assert_array_equal(found, np.frombuffer(expected.tobytes(), np.uint8))
 
     @names
     @dtypes
@@ -203,10 +212,7 @@ if MODE == "interpret":
     def test_any_layout_has_the_bits_of_its_own_plan(operator: Operator, dtype: DType) -> None:
         """Transposed, with gaps, stretched, of more axes than a kernel takes."""
         if operator.workloads.PATTERN != "elementwise":
-            shape = SHAPES[operator.workloads.PATTERN][0]
-            plan = planned(operator, made(operator, dtype, shape, variants_of(operator)[0]))[0]
-            assert gpu.laid(plan) is None
-            return
+            return  # see below
         for variant in variants_of(operator):
             first = laid_out(made(operator, dtype, (4, 6), variant), (1, 0), 1)
             offered = gpu.laid(planned(operator, first)[0])
@@ -222,6 +228,49 @@ if MODE == "interpret":
                 strides = [n for own in (*plan.inputs, plan.output) for n in own.strides]
                 run_both(operator, arguments, lambda *a: run(*a[:2], plan.shape, strides))  # noqa: B023
 
+    @names
+    @dtypes
+    def test_any_layout_with_classes_has_the_bits_of_its_own_plan(
+        operator: Operator, dtype: DType
+    ) -> None:
+        """Every array turned, with gaps, or backwards, the output too; one kind's runner takes them all."""
+        pattern = operator.workloads.PATTERN
+        if pattern == "elementwise":
+            return
+        draw, shapes = np.random.default_rng(2), itertools.cycle(SHAPES[pattern][:5])
+        for variant in variants_of(operator):
+            offered = gpu.laid(
+                planned(operator, made(operator, dtype, SHAPES[pattern][0], variant))[0]
+            )
+            assert offered is not None
+            run, most = offered
+            several = NUMBERS[operator.python_name]
+            for turn, shape in enumerate(itertools.islice(shapes, 2)):
+                arguments = made(operator, dtype, shape, variant)
+                arguments, numbers = numbered(operator, arguments, several[turn % len(several)])
+                arguments = {
+                    name: anyhow(own, draw, name != "out") if isinstance(own, np.ndarray) else own
+                    for name, own in arguments.items()
+                }
+                plan = planned(operator, arguments)[0]
+                sizes, covered = (*plan.shape, plan.classes), plan.operands
+                strides = [n for own in covered for n in (*own.strides, own.class_stride)]
+                assert all(own.offset == 0 for own in covered)
+                assert np.prod(sizes) <= most
+                run_both(operator, arguments, lambda *a: run(*a[:2], sizes, strides, a[3]), numbers)  # noqa: B023
+            assert run((), 0, (1, 2, 3, 4, 5), (), ()) == 1, "more axes than a kernel takes"
+
+    def anyhow(values: Any, draw: Any, backwards: bool) -> Any:
+        """The same in memory with its axes in another order, and gaps."""
+        order = draw.permutation(values.ndim)
+        steps = [int(own) for own in draw.integers(1, 4, values.ndim)]
+        memory = np.zeros([values.shape[axis] * steps[axis] for axis in order], values.dtype)
+        turned = backwards and draw.random() < 0.3
+        cut = tuple(slice(None, None, -steps[axis] if turned else steps[axis]) for axis in order)
+        view = memory[(..., *cut)].transpose(np.argsort(order))
+        view[...] = values
+        return view
+
     def laid_out(arguments: Any, order: tuple[int, ...], step: int) -> Any:
         """Inputs with their axes in another order in memory, and gaps; the output row-major."""
 
@@ -234,6 +283,26 @@ if MODE == "interpret":
             return view
 
         return {name: own if name == "out" else moved(own) for name, own in arguments.items()}
+
+    @pytest.mark.parametrize("few", [True, False])
+    def test_rows_of_nll_have_the_bits_of_their_own_plan(
+        few: bool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Their kernel is that of images, whose pixels have their classes side by side."""
+        from openaclnn.engines.gpu import pixels
+
+        operator = openaclnn.find_operator("nll_loss_backward")
+        for variant in operator.workloads.VARIANTS:
+            arguments = made(operator, FLOAT, (5, 13), variant)
+            run = gpu.sized(planned(operator, arguments)[0])
+            assert run is not None
+            monkeypatch.setattr(pixels, "FEW", pixels.FEW if few else 0)
+            for shape in ((5, 13), (1, 7), (9, 1), (300, 4), (2, 300)):
+                arguments = made(operator, FLOAT, shape, variant)
+                for number in (-100, 3):
+                    run_both(operator, arguments | {"ignore_index": number}, run, (number,))
+        classes_alone = replace(planned(operator, arguments)[0], class_axis=0)
+        assert gpu.sized(classes_alone) is None
 
     @dtypes
     @pytest.mark.parametrize("off", [0, 1, 3])
@@ -320,9 +389,16 @@ if MODE == "interpret":
 
 
 if MODE == "compile":
+    import contextlib
+    import ctypes
     import time
+    import types
 
-    from openaclnn.engines.gpu import scratch, variants
+    from conftest import plain
+    from openaclnn.core import products
+    from openaclnn.engines import dispatch
+    from openaclnn.engines.gpu import native, scratch, variants
+    from openaclnn.engines.machine.builtins import address_of_function
     from test_gpu_kernels import COMPILED, TwoDevices, device, plans, row_plan  # noqa: F401
 
     ALIGNED = (1 << 20,) * 8
@@ -404,6 +480,7 @@ if MODE == "compile":
                 patched.setattr(variants, "_compiled", None)
                 for shape in others:
                     assert run(addresses, 5, shape, ()) == 0
+                queues._remembered.clear()
                 again = gpu.sized(plan)
                 assert again is not None
                 assert again(addresses, 5, first, ()) == 0, "another call's variants serve"
@@ -480,3 +557,286 @@ if MODE == "compile":
             spent = (time.perf_counter() - start) / len(shapes) * 1e6
             launches = len(COMPILED) / len(shapes)
             print(f"{operator.python_name}, {variant}: {spent:.1f} us, {launches:.0f} launches")
+
+    TYPES: dict[str, Any] = {"i32": ctypes.c_int32, "i64": ctypes.c_int64, "fp32": ctypes.c_float}
+
+    class Pretended:
+        """Kernels that nobody compiles, and a CUDA driver, that note what is launched: which kernel, grid, stream, parameters."""
+
+        def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+            from test_gpu_native import LAUNCH
+
+            self.code = 0
+            self.kernels: list[Any] = []  # each with its parameters' kinds
+            self.by_python: list[Any] = []
+            self.by_driver: list[Any] = []
+            self._function = LAUNCH(self._launch)
+            functions = address_of_function(self._function), *native.functions()[1:]
+            monkeypatch.setattr(native, "functions", lambda: functions)
+            monkeypatch.setattr(native, "driver", lambda: self)
+            monkeypatch.setattr(variants, "_compiled", self._compiled)
+            monkeypatch.setattr(variants, "_known", {})
+            monkeypatch.setattr(queues, "_remembered", {})
+
+        def _compiled(self, launch: Any, types: Any) -> Any:
+            large = variants.kinds_of(launch.numbers)
+            kinds = [
+                "fp32" if type(own) is float else "i64" if is_large else "i32"
+                for own, is_large in zip(launch.numbers, large, strict=True)
+            ]
+            pointers = [place for place, own in enumerate(types) if own is not None]
+            which = len(self.kernels) + 1
+            overlaps = launch.family.follows
+            kernel = native.Kernel(which, 32 * launch.warps, 7 * which, tuple(kinds), 2, overlaps)
+            self.kernels.append((["*"] * len(pointers) + kinds, kernel))
+
+            def start(programs: int, stream: int, *arguments: Any) -> None:
+                given = [arguments[place] for place in pointers] + [*arguments[len(types) :]]
+                words = [
+                    TYPES.get(kind, ctypes.c_uint64)(own).value
+                    for kind, own in zip(self.kernels[which - 1][0], given, strict=True)
+                ]
+                self.by_python.append((which, programs, stream, words))
+
+            return variants.Variant(start, kernel, None)
+
+        def _launch(self, config: Any, function: int, parameters: Any, extra: Any) -> int:
+            words = ctypes.cast(config, ctypes.POINTER(ctypes.c_uint64))
+            kinds, kernel = self.kernels[function - 1]
+            given = [
+                TYPES.get(kind, ctypes.c_uint64).from_address(parameters[place]).value
+                for place, kind in enumerate([*kinds, "*", "*"])
+            ]
+            assert config[0:7] == [config[0], 1, 1, kernel.threads, 1, 1, kernel.shared]
+            assert words[6] & 0xFFFFFFFF == kernel.overlaps
+            assert given[-2:] == [0, 0]
+            self.by_driver.append((function, config[0], words[4], given[:-2]))
+            return self.code
+
+        def launched(self) -> str:
+            """Since the last time; by one of the two alone."""
+            assert not (self.by_python and self.by_driver)
+            found = str(self.by_python or self.by_driver)
+            self.by_python.clear()
+            self.by_driver.clear()
+            return found
+
+    def python_of(run: Any) -> Any:
+        """What a builtin falls back to."""
+        return run.__self__.keep._held[-1]
+
+    DRAWN: dict[str, Any] = {
+        "elementwise": lambda draw: tuple(draw.integers(1, 40, draw.integers(1, 4))),
+        "rows": lambda draw: (draw.integers(1, 300), draw.integers(1, 260)),
+        "pixels": lambda draw: (draw.integers(1, 9), *draw.integers(1, 26, 3)),
+    }
+
+    @names
+    def test_the_builtin_launches_what_python_would(
+        operator: Operator, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Kernel, grid, stream and every parameter, for sizes, numbers and alignments in turn."""
+        pattern, draw = operator.workloads.PATTERN, np.random.default_rng(3)
+        small = {"elementwise": (6, 7), "rows": (5, 13), "pixels": (2, 5, 3, 7)}[pattern]
+        several = NUMBERS[operator.python_name]
+        for dtype in (FLOAT, BFLOAT16):
+            for variant in variants_of(operator):
+                driver = Pretended(monkeypatch)
+                first = made(operator, dtype, small, variant)
+                plan = planned(operator, first)[0]
+                run, natively = gpu.sized(plan), 0
+                for turn in range(100):
+                    shape = tuple(map(int, DRAWN[pattern](draw)))
+                    numbers = numbered(operator, first, several[turn % len(several)])[1]
+                    off = [4 * bool(draw.random() < 0.05) for _ in ALIGNED[: len(plan.inputs) + 1]]
+                    addresses = tuple([((2 + k) << 20) + by for k, by in enumerate(off)])
+                    call = addresses, 5 + turn, shape, numbers if turn % 3 else ()
+                    python_of(run)(*call)
+                    expected = driver.launched()
+                    assert run(*call) == 0
+                    natively += bool(driver.by_driver)
+                    assert driver.launched() == expected, (variant, call)
+                assert natively > 50, variant
+
+    @names
+    def test_the_builtin_of_any_strides_launches_what_python_would(
+        operator: Operator, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Sizes and strides are those of no memory: nobody reads it."""
+        pattern, draw = operator.workloads.PATTERN, np.random.default_rng(6)
+        small, least, most = {
+            "elementwise": ((6, 7), 1, 6), "rows": ((5, 13), 2, 2), "pixels": ((2, 5, 3, 7), 2, 5),
+        }[pattern]  # fmt: skip
+        several = NUMBERS[operator.python_name]
+        for variant in variants_of(operator):
+            driver, natively = Pretended(monkeypatch), 0
+            first = made(operator, FLOAT, small, variant)
+            plan = planned(operator, first)[0]
+            offered = gpu.laid(plan)
+            assert offered is not None
+            run, operands = offered[0], len(plan.inputs) + 1
+            for turn in range(80):
+                axes = int(draw.integers(least, most + 1))
+                sizes = tuple(draw.integers(1, 14, axes).tolist())
+                strides = draw.integers(-(1 << 14), 1 << 14, operands * axes) >> draw.integers(
+                    0, 14
+                )
+                if turn % 10 == 9:
+                    strides = strides << 20
+                call = ALIGNED[:operands], 5 + turn, sizes, tuple(strides.tolist())
+                if pattern != "elementwise":
+                    numbers = numbered(operator, first, several[turn % len(several)])[1]
+                    call = *call, numbers if turn % 3 else ()  # type: ignore[assignment]
+                status = python_of(run)(*call)
+                expected = driver.launched()
+                assert run(*call) == status
+                natively += bool(driver.by_driver)
+                assert driver.launched() == expected, (variant, call)
+            assert natively > 25, variant
+
+    @names
+    def test_a_plan_of_few_elements_has_no_launches_of_its_own(
+        operator: Operator, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Whatever its size, it is launched as the kind is, whose kernels are compiled once."""
+        pattern = operator.workloads.PATTERN
+        small, *others = {
+            "elementwise": [(6, 7), (5,), (2, 3, 16), (1, 64)],
+            "rows": [(5, 13), (40, 3), (1, 9), (2000, 17)],
+            "pixels": [(2, 5, 3, 7), (1, 4, 8, 8), (3, 9, 1, 5), (3, 2, 6, 1), (1, 3, 1, 77)],
+        }[pattern]
+        for variant in variants_of(operator):
+            driver = Pretended(monkeypatch)
+            first = planned(operator, made(operator, BFLOAT16, small, variant))[0]
+            addresses = ALIGNED[: len(first.inputs) + 1]
+            python = python_of(gpu.sized(first))
+            for shape in (small, *others):
+                plan = planned(operator, made(operator, BFLOAT16, shape, variant))[0]
+                python(addresses, 5, shape, ())
+                expected = driver.launched()
+                run = gpu.prepare(plan)
+                assert run(addresses, 5) == 0
+                driver.launched()
+                assert run([*addresses], 5) == 0
+                assert driver.by_driver or 1 in shape, "the second time it is a builtin's"
+                assert driver.launched() == expected, (variant, shape)
+        wide = planned(operator, made(operator, FLOAT, small, variant))[0]
+        monkeypatch.setattr(gpu, "sized", None)  # nobody asks for it
+        assert gpu.prepare(replace(wide, shape=(*wide.shape[:-1], 1 << 20))) is not None
+
+    @pytest.fixture
+    def on_host_memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+        """This engine before all others, for the memory of NumPy's arrays."""
+        engine = types.ModuleType("pretended_triton")
+        engine.__dict__.update(
+            DEVICES=("cpu",), unavailable=lambda: None, declines=gpu.declines, prepare=gpu.prepare,
+            sized=lambda plan: gpu.sized(plan), laid=lambda plan: None,
+        )  # fmt: skip
+        monkeypatch.setitem(sys.modules, engine.__name__, engine)
+        monkeypatch.setattr(
+            dispatch, "ENGINES", {engine.__name__: engine.__name__, **dispatch.ENGINES}
+        )
+        dispatch._package.cache_clear()
+        yield
+        for forget in products.listeners:
+            forget()
+
+    @names
+    def test_calls_of_a_kind_reach_the_driver(
+        operator: Operator, on_host_memory: None, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """From the short road's reading of arrays and numbers to the parameters of a launch."""
+        pattern, draw = operator.workloads.PATTERN, np.random.default_rng(4)
+        several, driver = NUMBERS[operator.python_name], Pretended(monkeypatch)
+        for variant in variants_of(operator)[:3]:
+            seen = 0
+            for turn in range(24):
+                shape = tuple(1 + int(own) for own in DRAWN[pattern](draw))
+                arguments = made(operator, FLOAT, shape, variant)
+                if operator.workloads.PATTERN == "elementwise":
+                    arguments = numbered(operator, arguments, several[turn % len(several)])[0]
+                driver.launched()
+                plain(operator)(**arguments)
+                got = driver.by_driver[:] or driver.by_python[:]
+                natively = bool(driver.by_driver)
+                driver.launched()
+                plan, addresses = planned(operator, arguments)
+                python_of(gpu.sized(plan))(addresses, 0, shape, ())
+                assert str(got) == driver.launched(), (variant, shape)
+                seen += natively
+            assert seen > 5, variant
+
+    def summed_call(monkeypatch: pytest.MonkeyPatch) -> tuple[Pretended, Any, tuple[Any, ...]]:
+        """Cross entropy's mean: sums into scratch memory, then the gradient; both kernels are known already."""
+        operator = next(own for own in GRADIENTS if "cross_entropy" in own.python_name)
+        driver = Pretended(monkeypatch)
+        plan = planned(operator, made(operator, FLOAT, (5, 13), "mean"))[0]
+        run = gpu.sized(plan)
+        call = ALIGNED[: len(plan.inputs) + 1], 5, (6, 7), (-100, 0.0, 0.0)
+        assert run is not None
+        assert run(*call) == run(*call) == 0
+        assert (len(driver.by_python), len(driver.by_driver)) == (2, 2)
+        driver.by_python.clear()
+        driver.by_driver.clear()
+        return driver, run, call
+
+    def test_scratch_memory_is_given_back_before_the_builtin_returns(
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        events: list[Any] = []
+
+        def allocate(size: int, stream: int) -> int:
+            events.append((size, stream, len(driver.by_driver)))
+            return 1 << 30
+
+        def release(address: int) -> None:
+            events.append((address, len(driver.by_driver)))
+
+        monkeypatch.setattr(scratch, "_allocator", lambda: (allocate, release))
+        driver = Pretended(monkeypatch)  # for what happens before there is one
+        driver, run, call = summed_call(monkeypatch)
+        events.clear()
+        for code in (0, 719):  # what the driver refuses, Python does again
+            driver.code = code
+            assert run(*call) == 0
+        assert events[:2] == [(24, 5, 0), (1 << 30, 2)]
+        assert [own[0] for own in events] == [24, 1 << 30] * 3
+        assert len(driver.by_driver) == 3, "nothing is launched after what was refused"
+        assert len(driver.by_python) == 2
+
+    def test_what_memory_and_numbers_do_not_allow(monkeypatch: pytest.MonkeyPatch) -> None:
+        driver, run, call = summed_call(monkeypatch)
+        first = call[:3]
+        for odd in (
+            (-100, True, 0.0),
+            (np.int64(3), 0.0, 0.0),
+            (2**31, 0.0, 0.0),
+            (-100, 2**60, 0.0),
+        ):
+            assert run(*first, odd) == 0
+            assert (len(driver.by_python), driver.by_driver) == (2, [])
+            driver.by_python.clear()
+        with pytest.raises(OverflowError):
+            run(*first, (-100, 1 << 2000, 0.0))
+        with pytest.raises(TypeError, match="positional"):
+            run(*first, (-100, 0.0, 0.0, 0.0))
+        driver.by_python.clear()
+        for wrong in ([*call[0]], call[0][:-1]):
+            with contextlib.suppress(IndexError):
+                run(wrong, *call[1:])
+            assert driver.by_driver == []
+
+    def test_memory_that_is_not_to_be_had_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+        full = False
+
+        def allocate(size: int, stream: int) -> int:
+            if full:
+                raise MemoryError("no scratch")
+            return 1 << 30
+
+        monkeypatch.setattr(scratch, "_allocator", lambda: (allocate, lambda at: None))
+        driver, run, call = summed_call(monkeypatch)
+        full = True
+        with pytest.raises(MemoryError, match="no scratch"):
+            run(*call)
+        assert driver.by_driver == []

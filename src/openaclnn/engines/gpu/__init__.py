@@ -2,10 +2,11 @@
 
 `kernels.py` knows every kernel by its name. `launch.py` says what a launch is, `variants.py` compiles it,
 `steps.py` and `runners.py` (with `native.py`, which calls the driver straight) queue it on a device's
-stream; `queues.py` has launches of any size.
+stream; `queues.py` has launches of any size, and `fitting.py` (with `fitted.py`, `fit_code.py`, `fits.py`,
+`strided_fits.py`) makes builtins of them.
 `elementwise.py` (with `tiles.py` for any strides) makes kernels of formulas, whose source `language.py`
 and `words.py` turn into Triton's; `tuned.py` has faster forms. `rows.py`, `pixels.py` and `logits.py` hold one access
-pattern with classes each, `sums.py` what `mean` divides by; `reductions.py` adds up all elements.
+pattern with classes each, `strided.py` few elements of any strides, `sums.py` what `mean` divides by; `reductions.py` adds up all elements.
 Importing this package imports neither Triton nor torch.
 """
 
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from types import BuiltinFunctionType
 from typing import Any
 
 from openaclnn.core.dtypes import (
@@ -87,7 +89,7 @@ def prepare(plan: Plan) -> Callable[[Sequence[int], int], int]:
     maker = maker_of(plan)
     assert maker is not None, declines(plan)
     if not (plan.more or plan.reduction):
-        return maker.runner(plan)
+        return _few(plan, maker.few(plan)) or maker.runner(plan)
     # Calls with these have no short road that would keep the runner, which takes longer to make than small kernels.
     key = _signature(plan)
     found = _runners.get(key)
@@ -96,6 +98,19 @@ def prepare(plan: Plan) -> Callable[[Sequence[int], int], int]:
             _runners.clear()
         found = _runners[key] = maker.runner(plan)
     return found
+
+
+def _few(plan: Plan, shape: tuple[int, ...] | None) -> Callable[[Sequence[int], int], int] | None:
+    """Few elements need no launches of their own, which take longer to make than to run: a builtin for any size does."""
+    run = None if shape is None else sized(plan)
+    if shape is None or not isinstance(run, BuiltinFunctionType):
+        return None
+    any_size: Callable[..., int] = run
+
+    def run_few(addresses: Sequence[int], stream: int = 0) -> int:
+        return any_size(tuple(addresses), stream, shape, ())
+
+    return run_few
 
 
 MOST_RUNNERS = 256
@@ -136,7 +151,8 @@ def laid(plan: Plan) -> tuple[Callable[..., int], int] | None:
     """What runs the plan's kernel for operands of any sizes and strides, and up to how many elements.
 
     A function of addresses, a raw stream, the axes' sizes and the operands' strides along them, in elements, one
-    operand after the other; axes are in the output's order. It gives the bits of `prepare`.
+    operand after the other; axes are in the output's order. With a class axis, which is the last then, it takes the plan's
+    free numbers (none: as in the plan), and gives 1 where there are too many axes. It gives the bits of `prepare`.
     """
     from openaclnn.engines.gpu.kernels import maker_of
     from openaclnn.engines.gpu.queues import can_be_queued

@@ -14,10 +14,11 @@ import triton.language as tl
 from openaclnn.core.plan import Plan
 from openaclnn.engines.formulas import FORMULAS, Formula
 from openaclnn.engines.gpu import tiles
+from openaclnn.engines.gpu.fitting import Fitting, flat_fitting
 from openaclnn.engines.gpu.formulas import Names, compiled, precision, widen
 from openaclnn.engines.gpu.launch import Family, Launch, Sizes, power_of_two_divisor
 from openaclnn.engines.gpu.operands import INT32_LIMIT, elementwise_slots
-from openaclnn.engines.gpu.queues import Queue, SizedRunner, queue_of
+from openaclnn.engines.gpu.queues import Queue, SizedRunner, queue_of, remembered
 from openaclnn.engines.gpu.runners import runner_of
 from openaclnn.engines.gpu.source import constants, define, listed
 from openaclnn.engines.gpu.steps import Runner
@@ -93,7 +94,19 @@ def sized(plan: Plan) -> SizedRunner | None:
     # One element is no pattern: it may lie for one or for all.
     if not _is_flat(plan) or plan.shape == (1,) or any(own.offset for own in operands):
         return None
-    form_with = _forms(plan)
+    return remembered(plan, _sized)
+
+
+def few(plan: Plan) -> tuple[int, ...] | None:
+    """The shape for the plan's sized runner, if that is as good as launches of its own."""
+    return plan.shape if len(plan.shape) == 1 and plan.shape[0] <= tiles.FEW else None
+
+
+def _sized(plan: Plan) -> SizedRunner:
+    own_form = form_of(plan)
+    own_flat = _Flat(plan, own_form)
+    fitting = flat_fitting(plan, own_form, own_flat.family, own_flat.block, own_flat.warps)
+    form_with = _forms(plan, own_form, fitting)
 
     def run(
         addresses: Sequence[int], stream: int, shape: Sequence[int], numbers: Sequence[Any]
@@ -105,14 +118,14 @@ def sized(plan: Plan) -> SizedRunner | None:
         queue(addresses, stream, *flat.sizes(count, own))
         return 0
 
-    return run
+    return fitting.function(run)
 
 
 _Found = tuple["_Flat", Queue, tuple[float, ...]]
 """A form's kernel, what queues it, and its numbers."""
 
 
-def _forms(plan: Plan) -> Callable[[Sequence[Any]], _Found]:
+def _forms(plan: Plan, own_form: Form, fitting: Fitting) -> Callable[[Sequence[Any]], _Found]:
     """What finds the form of a plan with other numbers."""
     names = tuple([own.option for own in plan.free])
     # Where the formula takes the options themselves, and has one form, they need but be rounded.
@@ -124,10 +137,10 @@ def _forms(plan: Plan) -> Callable[[Sequence[Any]], _Found]:
         found = made.get(key)
         if found is None:
             flat = _Flat(plan, form)
-            found = made[key] = flat, queue_of(flat.family)
+            found = made[key] = flat, queue_of(flat.family, fitting.ready(key))
         return *found, form.numbers
 
-    before: tuple[Sequence[Any], _Found] = (), find(form_of(plan))
+    before: tuple[Sequence[Any], _Found] = (), find(own_form)
 
     def form_with(numbers: Sequence[Any]) -> _Found:
         nonlocal before

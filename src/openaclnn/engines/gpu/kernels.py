@@ -10,6 +10,7 @@ from openaclnn.engines.formulas import FORMULAS
 from openaclnn.engines.gpu import elementwise, logits, pixels, reductions, rows, tiles
 from openaclnn.engines.gpu.queues import SizedRunner
 from openaclnn.engines.gpu.steps import Runner
+from openaclnn.engines.gpu.strided import laid_pixels, laid_rows, sized_nll_rows
 
 __all__ = ["CLASS_KERNELS", "maker_of"]
 
@@ -19,8 +20,9 @@ class Maker(NamedTuple):
 
     runner: Callable[[Plan], Runner]
     sized: Callable[[Plan], SizedRunner | None]
-    laid: Callable[[Plan], tuple[tiles.LaidRunner, int] | None] = lambda plan: None
+    laid: Callable[[Plan], tuple[Callable[..., int], int] | None] = lambda plan: None
     reduces: bool = False  # whether it adds up all positions, if asked to
+    few: Callable[[Plan], tuple[int, ...] | None] = lambda plan: None  # the shape, of few elements
 
 
 def _of_no_size(plan: Plan) -> None:
@@ -29,15 +31,15 @@ def _of_no_size(plan: Plan) -> None:
 
 SUMMED = Maker(reductions.runner, _of_no_size, reduces=True)
 FILLING = Maker(reductions.filling, _of_no_size)
-ELEMENTWISE = Maker(elementwise.runner, elementwise.sized, tiles.laid)
+ELEMENTWISE = Maker(elementwise.runner, elementwise.sized, tiles.laid, few=elementwise.few)
 CLASS_KERNELS: dict[str, Maker] = {
     "nll_loss": Maker(reductions.nll_runner, _of_no_size, reduces=True),
-    "nll_loss2d_backward": Maker(pixels.runner, pixels.sized),
-    "nll_loss_backward": Maker(pixels.runner, _of_no_size),
-    "cross_entropy_loss_grad": Maker(rows.runner, rows.sized),
+    "nll_loss2d_backward": Maker(pixels.runner, pixels.sized, laid_pixels, few=pixels.few),
+    "nll_loss_backward": Maker(pixels.runner, sized_nll_rows, laid_pixels),
+    "cross_entropy_loss_grad": Maker(rows.runner, rows.sized, laid_rows, few=rows.few),
     "cross_entropy_loss": Maker(logits.runner, _of_no_size, reduces=True),
     "cross_entropy_logits": Maker(logits.runner, _of_no_size, reduces=True),
-    "cross_entropy_logits_grad": Maker(rows.runner, rows.sized),
+    "cross_entropy_logits_grad": Maker(rows.runner, rows.sized, laid_rows, few=rows.few),
 }
 
 

@@ -35,11 +35,12 @@ from openaclnn.engines.gpu.native_code import (
 )
 from openaclnn.engines.machine.builtins import address_of_function, builtin
 
-__all__ = ["Builtin", "Kernel", "driver"]
+__all__ = ["Builtin", "Kernel", "driver", "functions", "word", "write_attribute", "write_config"]
 
 _OVERLAP_ATTRIBUTE = (6, 1)  # programmatic stream serialisation: allowed
-_ATTRIBUTE_SLOTS = 9
+ATTRIBUTE_SLOTS = 9
 _HEADER, _GRID = struct.Struct(f"={FROM_INT64 + 1}q"), struct.Struct("=7I")
+_FLOATS = ("fp32", "f32")
 SIZES = {"i1": 1, "i8": 1, "i16": 2, "i32": 4, "i64": 8, "u64": 8, "fp32": 4, "f32": 4}
 
 
@@ -92,16 +93,36 @@ class Kernel(NamedTuple):
     def words(self, numbers: Sequence[int | float]) -> list[int]:
         """Parameters after the pointers."""
         return [
-            *(_word(*own) for own in zip(numbers, self.kinds, strict=True)),
+            *(
+                word(float(own) if is_float else int(own))
+                for own, is_float in zip(numbers, self.floats(), strict=True)
+            ),
             *(0,) * self.hidden,
         ]
 
+    def floats(self) -> list[bool]:
+        """Which of the numbers are FLOAT; the others are integers."""
+        return [kind in _FLOATS for kind in self.kinds]
 
-def _word(value: int | float, kind: str) -> int:
+
+def word(number: int | float) -> int:
     """A parameter as the low bytes of an int64."""
-    if kind in ("fp32", "f32"):
-        return int.from_bytes(struct.pack("<f", value), "little")
-    return int(value)
+    if type(number) is float:
+        return int.from_bytes(struct.pack("<f", number), "little")
+    return int(number)
+
+
+def write_attribute(block: array[int], at: int) -> int:
+    """What a launch says that may start while the one before it ends, into a block; its address."""
+    block[at], block[at + 1] = _OVERLAP_ATTRIBUTE
+    return block.buffer_info()[0] + 8 * at
+
+
+def write_config(block: array[int], at: int, kernel: Kernel, programs: int, attribute: int) -> None:
+    """A kernel's CUlaunchConfig but for the stream."""
+    _GRID.pack_into(block, 8 * at, programs, 1, 1, kernel.threads, 1, 1, kernel.shared)
+    block[at + CONFIG_ATTRIBUTES] = attribute
+    block[at + CONFIG_ATTRIBUTE_COUNT] = int(kernel.overlaps)
 
 
 def _parameter_sizes(function: int) -> list[int]:
@@ -118,7 +139,7 @@ def _parameter_sizes(function: int) -> list[int]:
 
 
 @functools.cache
-def _functions() -> tuple[int, ...]:
+def functions() -> tuple[int, ...]:
     """What the machine code calls: the driver's launch (0 without one), then the interpreter's functions."""
     api, library = ctypes.pythonapi, driver()
     return (
@@ -146,9 +167,9 @@ class Builtin:
         launch: int = 0,
     ) -> None:
         attribute = HEADER + STRIDE * len(launches)
-        words = array("q", bytes(8 * (attribute + _ATTRIBUTE_SLOTS)))
+        words = array("q", bytes(8 * (attribute + ATTRIBUTE_SLOTS)))
         self._fallback = fallback
-        functions = _functions()
+        known = functions()
         last = 0
         for begin, pointers in zip(range(HEADER, attribute, STRIDE), launches, strict=True):
             words[begin + POINTERS] = len(pointers)
@@ -158,12 +179,11 @@ class Builtin:
                 last = max(last, place)
         _HEADER.pack_into(
             words, 0,
-            launch or functions[0], len(launches), last + 1, id(fallback), id(tuple), *functions[1:],
+            launch or known[0], len(launches), last + 1, id(fallback), id(tuple), *known[1:],
         )  # fmt: skip
-        words[attribute], words[attribute + 1] = _OVERLAP_ATTRIBUTE
         self._block = words
-        self._address: int = self._block.buffer_info()[0]
-        self._attribute: int = self._address + 8 * attribute
+        self._address: int = words.buffer_info()[0]
+        self._attribute = write_attribute(words, attribute)
 
     def function(self) -> Callable[[Sequence[int], int], int]:
         """The builtin itself, which keeps this object."""
@@ -180,11 +200,7 @@ class Builtin:
         """From now on, launch this kernel for addresses that are aligned."""
         block, begin = self._block, HEADER + index * STRIDE
         pointers, values = block[begin + POINTERS], kernel.words(numbers)
-        _GRID.pack_into(
-            block, 8 * (begin + CONFIG), programs, 1, 1, kernel.threads, 1, 1, kernel.shared
-        )
-        block[begin + CONFIG + CONFIG_ATTRIBUTES] = self._attribute
-        block[begin + CONFIG + CONFIG_ATTRIBUTE_COUNT] = int(kernel.overlaps)
+        write_config(block, begin + CONFIG, kernel, programs, self._attribute)
         block[begin + PARAMETERS] = pointers + len(values)
         for place, value in enumerate(values, begin + VALUES + pointers):
             block[place] = value

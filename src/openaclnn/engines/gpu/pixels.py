@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from openaclnn.core.plan import Operand, Plan
+from openaclnn.core.plan import Operand, Plan, covered_elements
+from openaclnn.engines.gpu.fitting import MAIN, SUMS, class_fitting
 from openaclnn.engines.gpu.launch import (
     VECTOR_BYTES,
     Family,
@@ -26,10 +27,10 @@ from openaclnn.engines.gpu.launch import (
 from openaclnn.engines.gpu.operands import INT32_LIMIT, ignored, slots_of, step_of, stride_of
 from openaclnn.engines.gpu.pixel_kernel import nll_loss2d_backward
 from openaclnn.engines.gpu.plane_kernel import nll_loss2d_backward_planes
-from openaclnn.engines.gpu.queues import SizedRunner, lies_row_major, queue_of
+from openaclnn.engines.gpu.queues import SizedRunner, lies_row_major, queue_of, remembered
 from openaclnn.engines.gpu.runners import runner_of
 from openaclnn.engines.gpu.steps import Runner
-from openaclnn.engines.gpu.sums import NO_SUMS, sized_with_sums, sum_launches, sums_slot
+from openaclnn.engines.gpu.sums import NO_SUMS, add_sizes, sized_with_sums, sum_launches, sums_slot
 
 # 4 MiB of INT64 targets. Half of it gave (32,21,512,1024) FLOAT 0.91 of a copy instead of 0.95; twice
 # and four times gave (2,80,2048,2048) 0.86 and 0.72 instead of 0.97, as targets left the cache.
@@ -86,7 +87,7 @@ def pixel_tile(
     return Tile(1, across, 1, max(1, min(4, across // 128)), CHUNK_CLASSES[itemsize])
 
 
-_FEW_TILE = Tile(1, 128, 1, 1, 8)
+FEW_TILE = Tile(1, 128, 1, 1, 8)
 
 Strides = tuple[int, int, int, int]
 """Of an operand: along the two outer axes, along pixels and along classes; 0 where it lacks one."""
@@ -97,7 +98,7 @@ def _strides(operand: Operand) -> Strides:
     return first, second, pixel, operand.class_stride
 
 
-class _Pixels:
+class Pixels:
     """The kernel of a plan, whatever its sizes."""
 
     def __init__(self, plan: Plan, sums: Slot | None, weight_stride: int) -> None:
@@ -137,7 +138,7 @@ class _Pixels:
             0 < abs(gradient_second) < abs(gradient_pixel)
         )
         tall, across, wide, warps, most = (
-            _FEW_TILE
+            FEW_TILE
             if few
             else pixel_tile(
                 self.itemsize, classes, second, pixels, out_class == 1 != out_pixel, turned
@@ -187,7 +188,7 @@ class _Pixels:
 class _Planes:
     """The kernel for class planes that begin off a vector's bounds, whatever the sizes."""
 
-    def __init__(self, pixels: _Pixels) -> None:
+    def __init__(self, pixels: Pixels) -> None:
         slots = tuple(slot and slot._replace(wide=False) for slot in pixels.family.slots)
         self.family = pixels.family._replace(kernel=nll_loss2d_backward_planes, slots=slots)
         self.vector, self.block, self.warps = PLANES[pixels.itemsize, pixels.single]
@@ -225,20 +226,20 @@ def _unknown(stride: int) -> int:
     return 0 if stride == 1 else stride
 
 
-def _is_summed(plan: Plan) -> bool:
+def is_summed(plan: Plan) -> bool:
     return bool(plan.numbers["mean"] and not plan.numbers["total_weight_given"])
 
 
 def runner(plan: Plan) -> Runner:
     """What queues the plan on a stream."""
     target, gradient, weight = plan.inputs[:3]
-    sums = sum_launches(plan, weight.parameter) if _is_summed(plan) else NO_SUMS
-    kernel = _Pixels(plan, sums.slot, weight.class_stride)
+    sums = sum_launches(plan, weight.parameter) if is_summed(plan) else NO_SUMS
+    kernel = Pixels(plan, sums.slot, weight.class_stride)
     first, second, pixels = (*(1,) * (3 - len(plan.shape)), *plan.shape)
     strides = _strides(target), _strides(gradient), _strides(plan.output)
     planes = _Planes(kernel)
     odd = planes.serves(pixels, *strides, gradient.role == "single")
-    own: _Pixels | _Planes = planes if odd else kernel
+    own: Pixels | _Planes = planes if odd else kernel
     sizes = own.sizes(
         (first, second, pixels), plan.classes, *strides, plan.numbers["ignore_index"], sums.parts
     )
@@ -250,8 +251,21 @@ def sized(plan: Plan) -> SizedRunner | None:
     # One merged axis is taken for one image's pixels: images of a pixel each look like channels last.
     if len(plan.shape) > 2 or not lies_row_major(plan, *(1, *plan.shape)[-2:]):
         return None
-    summed, weight = _is_summed(plan), plan.inputs[2].parameter
-    kernel = _Pixels(plan, sums_slot(plan) if summed else None, 1)
+    return remembered(plan, sized_images)
+
+
+def few(plan: Plan) -> tuple[int, ...] | None:
+    """The shape for the plan's sized runner, if that is as good as launches of its own."""
+    if len(plan.shape) > 2 or covered_elements(plan) > FEW:
+        return None
+    images, pixels = (1, *plan.shape)[-2:]
+    return images, plan.classes, 1, pixels
+
+
+def sized_images(plan: Plan) -> SizedRunner:
+    """The same, of operands that may lie as rows do."""
+    summed, weight = is_summed(plan), plan.inputs[2].parameter
+    kernel = Pixels(plan, sums_slot(plan) if summed else None, 1)
     single = plan.inputs[1].role == "single"
     one: Strides = (0, 0, 0, 0)
     own: tuple[int, ...] = (plan.numbers["ignore_index"],)
@@ -277,9 +291,18 @@ def sized(plan: Plan) -> SizedRunner | None:
         queue(addresses, stream, *sizes)
 
     planes = _Planes(kernel)
-    queue, queue_planes = queue_of(kernel.family), queue_of(planes.family)
+    read, out = (0, 6, 1, 0), (0, 18, 1, 6)
+    fitting = class_fitting(
+        "PixelFit", plan, kernel.family,
+        lambda parts: kernel.sizes(
+            (1, 2, 6), 3, read, one if single else read, out, -1, parts, few=True
+        ),
+        weight, summed, ("ignore_index",),
+        (FEW, FEW_TILE.across, FEW_TILE.most, FEW_PIXELS, not single), add_sizes(1, True, 1, -1, 1),
+    )  # fmt: skip
+    queue, queue_planes = queue_of(kernel.family, fitting.ready(MAIN)), queue_of(planes.family)
     if summed:
-        return sized_with_sums(plan, weight, main)
+        return fitting.function(sized_with_sums(plan, weight, main, fitting.ready(SUMS)))
 
     def run(
         addresses: Sequence[int], stream: int, shape: Sequence[int], numbers: Sequence[Any]
@@ -287,4 +310,4 @@ def sized(plan: Plan) -> SizedRunner | None:
         main((*addresses, 0), stream, shape, numbers, 1)
         return 0
 
-    return run
+    return fitting.function(run)

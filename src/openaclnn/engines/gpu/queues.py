@@ -2,12 +2,13 @@
 
 A prepared plan has its launches ready for one shape. Here nothing is made for a new shape: sizes select
 a compiled variant, which is found by its constants, and the rest are numbers among its arguments.
+`fitted.py` does the same in machine code, for the variants that were found here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import triton
 
@@ -18,7 +19,15 @@ from openaclnn.engines.gpu.operands import INT32_LIMIT
 from openaclnn.engines.gpu.steps import interpreted_step, is_interpreted, offsets_of, places_of
 from openaclnn.engines.gpu.variants import Start, kinds_of, variant_of
 
-__all__ = ["Queue", "SizedRunner", "can_be_queued", "lies_row_major", "queue_of"]
+__all__ = [
+    "Queue",
+    "Ready",
+    "SizedRunner",
+    "can_be_queued",
+    "lies_row_major",
+    "queue_of",
+    "remembered",
+]
 
 SizedRunner = Callable[[Sequence[int], int, Sequence[int], Sequence[Any]], int]
 """Of addresses, a stream, the shape, and the plan's free numbers; without these, the plan's own hold."""
@@ -31,8 +40,14 @@ def can_be_queued() -> bool:
     return bool(triton.knobs.runtime.interpret) or runners.device_library() is None
 
 
-def queue_of(family: Family) -> Queue:
-    """What queues the kernel on the one device there is. Slots must have no shifts."""
+Ready = Callable[[tuple[Any, ...], int, Any], None]  # of constants, warps, and a native.Kernel
+
+
+def queue_of(family: Family, ready: Ready | None = None) -> Queue:
+    """What queues the kernel on the one device there is. Slots must have no shifts.
+
+    `ready` is told the kernels for aligned addresses and numbers of 32 bits.
+    """
     if is_interpreted(family.kernel):
         return _interpreted_queue(family)
     slots, pick = family.slots, places_of(family.slots)
@@ -51,14 +66,17 @@ def queue_of(family: Family) -> Queue:
         for pointer in pointers:
             bits |= pointer
         key: tuple[Any, ...] = (constants, warps)
-        # No integer is below -1.
-        if bits % VECTOR_BYTES or max(numbers, default=0) >= INT32_LIMIT:
+        large = bool(numbers) and (max(numbers) >= INT32_LIMIT or min(numbers) < -INT32_LIMIT)
+        if bits % VECTOR_BYTES or large:
             key = (constants, warps, offsets_of(slots, pointers), kinds_of(numbers))
         start = found.get(key)
         if start is None:
+            offsets = offsets_of(slots, pointers)
             launch = Launch(family, programs, numbers, constants, warps)
-            variant = variant_of(launch, offsets_of(slots, pointers), 0)
+            variant = variant_of(launch, offsets, 0)
             start = found[key] = variant.start
+            if ready is not None and variant.native is not None and not (large or any(offsets)):
+                ready(constants, warps, variant.native)
         start(programs, stream, *pointers, *numbers)
 
     return queue
@@ -69,6 +87,28 @@ def _interpreted_queue(family: Family) -> Queue:
         interpreted_step(Launch(family, *sizes))(addresses, stream, 0)
 
     return queue
+
+
+MOST_RUNNERS = 256
+_remembered: dict[tuple[Any, ...], Any] = {}
+Made = TypeVar("Made")
+
+
+def remembered(plan: Plan, make: Callable[[Plan], Made], strided: bool = False) -> Made:
+    """What `make` gives for a plan, or gave for another of its kind: one that differs in sizes, or in strides, alone."""
+    numbers = [own for own in plan.numbers.items() if own[0] != plan.reciprocal]
+    operands = [
+        (own.parameter, own.dtype, own.role, () if plan.classes or strided else own.strides)
+        for own in (*plan.inputs, plan.output)
+    ]
+    # As text, numbers tell 0 from -0 and from False.
+    key = make, plan.kernel, plan.compute, plan.reciprocal, plan.free, repr(numbers), *operands
+    found: Made | None = _remembered.get(key)
+    if found is None:
+        if len(_remembered) >= MOST_RUNNERS:
+            _remembered.clear()
+        found = _remembered[key] = make(plan)
+    return found
 
 
 def lies_row_major(plan: Plan, images: int, pixels: int) -> bool:

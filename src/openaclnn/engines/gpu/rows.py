@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from openaclnn.core.dtypes import FLOAT
-from openaclnn.core.plan import Operand, Plan
+from openaclnn.core.plan import Operand, Plan, covered_elements
+from openaclnn.engines.gpu.fitting import MAIN, SUMS, class_fitting
 from openaclnn.engines.gpu.launch import (
     VECTOR_BYTES,
     Family,
@@ -24,11 +25,11 @@ from openaclnn.engines.gpu.operands import (
     step_of,
     stride_of,
 )
-from openaclnn.engines.gpu.queues import SizedRunner, lies_row_major, queue_of
+from openaclnn.engines.gpu.queues import SizedRunner, lies_row_major, queue_of, remembered
 from openaclnn.engines.gpu.row_kernel import cross_entropy_loss_grad
 from openaclnn.engines.gpu.runners import runner_of
 from openaclnn.engines.gpu.steps import Runner
-from openaclnn.engines.gpu.sums import NO_SUMS, sized_with_sums, sum_launches, sums_slot
+from openaclnn.engines.gpu.sums import NO_SUMS, add_sizes, sized_with_sums, sum_launches, sums_slot
 from openaclnn.engines.gpu.tuned import as_float
 
 
@@ -62,13 +63,14 @@ def row_tile(
 
 # Elements of an output for which nothing is chosen by its sizes, so that no size compiles anything.
 FEW = 1 << 16
-_FEW_TILE = 8, 128, 4
+FEW_TILE = 8, 128, 4
 SHORT_ROW = 16  # vectors: rows shorter than that are mostly edges
 LOG_PROB, OUT = 2, 9  # among the slots
 WEIGHT = "weightOptional"
+NUMBERS = "ignore_index", "label_smoothing", "zloss_scale"
 
 
-class _Rows:
+class Rows:
     """The kernel of a plan, whatever its sizes."""
 
     def __init__(self, plan: Plan, sums: Slot | None, steps: tuple[int, ...]) -> None:
@@ -126,7 +128,7 @@ class _Rows:
         transposed = (log_prob_row == 1 != log_prob_class) or (out_row == 1 != out_class)
         longest = classes + vector - 1 if vector else classes
         tall, wide, warps = (
-            _FEW_TILE
+            FEW_TILE
             if few
             else row_tile(self.itemsize, rows, longest, transposed, vector > 0, self.logits)
         )
@@ -154,7 +156,9 @@ class _Rows:
         )  # fmt: skip
 
 
-def _last(ignore_index: int, label_smoothing: float, zloss_scale: float) -> tuple[int | float, ...]:
+def last_numbers(
+    ignore_index: int, label_smoothing: float, zloss_scale: float
+) -> tuple[int | float, ...]:
     """The kernel's last numbers: the ignored class, what smoothing keeps and takes, the z-loss's factor."""
     smoothing = as_float(label_smoothing)
     # Of two FLOATs the sum in float64 is rounded to FLOAT as their own sum is.
@@ -163,17 +167,15 @@ def _last(ignore_index: int, label_smoothing: float, zloss_scale: float) -> tupl
     )  # fmt: skip
 
 
-def _last_of(plan: Plan) -> tuple[int | float, ...]:
-    return _last(
-        *(plan.numbers[name] for name in ("ignore_index", "label_smoothing", "zloss_scale"))
-    )
+def last_of(plan: Plan) -> tuple[int | float, ...]:
+    return last_numbers(*(plan.numbers[name] for name in NUMBERS))
 
 
-def _is_summed(plan: Plan) -> bool:
+def is_summed(plan: Plan) -> bool:
     return bool(plan.numbers["mean"] or operand_of(plan, WEIGHT))
 
 
-def _by_row(plan: Plan) -> list[Operand | None]:
+def by_row(plan: Plan) -> list[Operand | None]:
     """The inputs of one number a row, or of one number."""
     names = "lseForZlossOptional", "gradZlossOptional", "top", "rest"
     return [*plan.inputs[:2], *(operand_of(plan, own) for own in names)]
@@ -183,13 +185,13 @@ def runner(plan: Plan) -> Runner:
     """What queues the plan on a stream."""
     log_prob, output = plan.inputs[2], plan.output
     weight = operand_of(plan, WEIGHT)
-    sums = sum_launches(plan, WEIGHT) if _is_summed(plan) else NO_SUMS
-    steps = *(stride_of(own, -1) for own in _by_row(plan)), weight.class_stride if weight else 0
-    kernel = _Rows(plan, sums.slot, steps)
+    sums = sum_launches(plan, WEIGHT) if is_summed(plan) else NO_SUMS
+    steps = *(stride_of(own, -1) for own in by_row(plan)), weight.class_stride if weight else 0
+    kernel = Rows(plan, sums.slot, steps)
     (rows,) = plan.shape
     gaps = log_prob.strides[-1], output.strides[-1]
     strides = gaps[0], log_prob.class_stride, gaps[1], output.class_stride
-    last = _last_of(plan)
+    last = last_of(plan)
     launch = Launch(kernel.family, *kernel.sizes(rows, plan.classes, strides, last, sums.parts))
     vector = kernel.vector
     if (
@@ -209,21 +211,38 @@ def sized(plan: Plan) -> SizedRunner | None:
     """What queues the plan's kernel over row-major operands and any (rows, classes)."""
     if len(plan.shape) != 1 or not lies_row_major(plan, plan.shape[0], 1):
         return None
-    summed = _is_summed(plan)
+    return remembered(plan, _sized)
+
+
+def few(plan: Plan) -> tuple[int, ...] | None:
+    """The shape for the plan's sized runner, if that is as good as launches of its own."""
+    shape = *plan.shape, plan.classes
+    return shape if len(shape) == 2 and covered_elements(plan) <= FEW else None
+
+
+def _sized(plan: Plan) -> SizedRunner:
+    summed = is_summed(plan)
     # By what they are: strides of a plan of one row, or of one class, say nothing.
-    by_row = (int(own is not None and own.role == "positions") for own in _by_row(plan))
-    steps = *by_row, int(operand_of(plan, WEIGHT) is not None)
-    kernel = _Rows(plan, sums_slot(plan) if summed else None, steps)
-    queue, queue_shifted = queue_of(kernel.family), queue_of(kernel.shifted())
+    along_rows = (int(own is not None and own.role == "positions") for own in by_row(plan))
+    steps = *along_rows, int(operand_of(plan, WEIGHT) is not None)
+    kernel = Rows(plan, sums_slot(plan) if summed else None, steps)
+    own = last_of(plan)
+    fitting = class_fitting(
+        "RowFit", plan, kernel.family,
+        lambda parts: kernel.sizes(2, 3, (3, 1, 3, 1), own, parts, few=True), WEIGHT, summed,
+        NUMBERS, (FEW, *FEW_TILE[:2]), add_sizes(1, operand_of(plan, WEIGHT) is not None, 1, -1, 1),
+    )  # fmt: skip
+    queue = queue_of(kernel.family, fitting.ready(MAIN))
+    queue_shifted = queue_of(kernel.shifted())
     vector = kernel.vector
     shortest = SHORT_ROW * vector if kernel.alike else INT32_LIMIT << 32
-    out, own = len(plan.inputs), _last_of(plan)
+    out = len(plan.inputs)
 
     def main(
         addresses: Sequence[int], stream: int, shape: Sequence[int], numbers: Sequence[Any], parts: int
     ) -> None:  # fmt: skip
         rows, classes = shape
-        last = _last(*numbers) if numbers else own
+        last = last_numbers(*numbers) if numbers else own
         strides = classes, 1, classes, 1
         if rows * classes <= FEW:
             sizes = kernel.sizes(rows, classes, strides, last, parts, few=True)
@@ -238,7 +257,7 @@ def sized(plan: Plan) -> SizedRunner | None:
         queue(addresses, stream, *kernel.sizes(rows, classes, strides, last, parts))
 
     if summed:
-        return sized_with_sums(plan, WEIGHT, main)
+        return fitting.function(sized_with_sums(plan, WEIGHT, main, fitting.ready(SUMS)))
 
     def run(
         addresses: Sequence[int], stream: int, shape: Sequence[int], numbers: Sequence[Any]
@@ -246,4 +265,4 @@ def sized(plan: Plan) -> SizedRunner | None:
         main((*addresses, 0), stream, shape, numbers, 1)
         return 0
 
-    return run
+    return fitting.function(run)

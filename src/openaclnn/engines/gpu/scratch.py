@@ -6,7 +6,7 @@ import ctypes
 import functools
 from typing import Any
 
-__all__ = ["allocate", "release"]
+__all__ = ["allocate", "functions", "release"]
 
 
 _held: dict[int, Any] = {}  # host memory by its address
@@ -34,6 +34,11 @@ def _allocator() -> tuple[Any, Any]:
         return raw, raw_delete  # 1.6 us, where the public functions below take 3.8
     allocate = torch.cuda.caching_allocator_alloc
     return lambda size, stream: allocate(size, stream=stream), torch.cuda.caching_allocator_delete
+
+
+def functions() -> tuple[Any, Any]:
+    """`allocate` and `release` as machine code calls them."""
+    return _allocator()
 
 
 def allocate(size: int, stream: int) -> int:

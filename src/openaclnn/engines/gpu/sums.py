@@ -16,7 +16,7 @@ from openaclnn.engines.gpu.operands import (
     pointer_type,
     slots_of,
 )
-from openaclnn.engines.gpu.queues import SizedRunner, queue_of
+from openaclnn.engines.gpu.queues import Ready, SizedRunner, queue_of
 from openaclnn.engines.gpu.sum_kernel import add_up, finish_sums
 
 FLOAT64_BYTES = 8
@@ -54,7 +54,7 @@ def sum_launches(plan: Plan, weight: str) -> Sums:
     sizes = _add_sizes(
         count, shape[1:], strides, step, plan.classes, plan.numbers["ignore_index"], parts, len(merged)
     )  # fmt: skip
-    add = Launch(_add_family(plan, weight, offset), *sizes)
+    add = Launch(add_family(plan, weight, offset), *sizes)
     if parts <= FEW_PARTS:
         return Sums([add], _into(plan), parts, _scratch(parts))
     finished = _into(plan)._replace(shift=SUMS * parts * FLOAT64_BYTES)
@@ -77,7 +77,7 @@ def _into(plan: Plan) -> Slot:
     return Slot(len(plan.inputs) + 1, "float64")
 
 
-def _add_family(plan: Plan, weight: str, offset: int = 0) -> Family:
+def add_family(plan: Plan, weight: str, offset: int = 0) -> Family:
     target = plan.inputs[plan.targets]
     shift = (target.offset + offset) * target.dtype.itemsize
     slots = (
@@ -114,29 +114,80 @@ def sums_slot(plan: Plan) -> Slot:
     return Slot(len(plan.inputs) + 2, "float64")
 
 
-def sized_with_sums(plan: Plan, weight: str, main: Main) -> SizedRunner:
+def add_sizes(count: int, weighted: bool, classes: int, ignore_index: int, parts: int) -> Sizes:
+    """Of row-major targets."""
+    shape, strides = (1, count), (0, 0, 1)
+    return _add_sizes(count, shape, strides, int(weighted), classes, ignore_index, parts, 1)
+
+
+def sized_with_sums(plan: Plan, weight: str, main: Main, ready: Ready | None) -> SizedRunner:
     """`main` with sums of row-major targets, whatever the shape: positions, with the classes second."""
-    finished = sums_slot(plan)
-    add, finish = queue_of(_add_family(plan, weight)), queue_of(_finish_family(plan, finished))
-    weighted = operand_of(plan, weight) is not None
-    step, own = int(weighted), plan.numbers["ignore_index"]
+    weighted, own = operand_of(plan, weight) is not None, plan.numbers["ignore_index"]
+    with_sums = _with_sums(plan, weight, ready)
 
     def run(
         addresses: Sequence[int], stream: int, shape: Sequence[int], numbers: Sequence[Any]
     ) -> int:
         classes, ignore_index = shape[1], numbers[0] if numbers else own
         count = math.prod(shape) // classes
+        return with_sums(
+            addresses, stream, count, classes,
+            lambda parts: add_sizes(count, weighted, classes, ignore_index, parts),
+            lambda given, parts: main(given, stream, shape, numbers, parts),
+        )  # fmt: skip
+
+    return run
+
+
+def strided_add_sizes(
+    shape: tuple[int, ...], strides: tuple[int, ...], weight_stride: int, classes: int, ignore_index: int, parts: int,
+) -> Sizes:  # fmt: skip
+    """Of targets of three axes that lie anyhow."""
+    count = math.prod(shape)
+    return _add_sizes(count, shape[1:], strides, weight_stride, classes, ignore_index, parts, 3)
+
+
+def strided_with_sums(plan: Plan, weight: str, ready: Ready | None = None) -> Callable[..., int]:
+    """The same for targets of up to three axes that lie anyhow: of addresses, a stream, the targets' sizes and strides, the
+    weights' stride, the classes, the ignored one, and what queues the kernel given all addresses and the parts."""
+    with_sums = _with_sums(plan, weight, ready)
+
+    def run(
+        addresses: Sequence[int], stream: int, shape: tuple[int, ...], strides: tuple[int, ...],
+        weight_stride: int, classes: int, ignore_index: int, main: Callable[[Sequence[int], int], None],
+    ) -> int:  # fmt: skip
+        count = math.prod(shape)
+        return with_sums(
+            addresses, stream, count, classes,
+            lambda parts: strided_add_sizes(
+                shape, strides, weight_stride, classes, ignore_index, parts
+            ),
+            main,
+        )  # fmt: skip
+
+    return run
+
+
+def _with_sums(plan: Plan, weight: str, ready: Ready | None) -> Callable[..., int]:
+    finished = sums_slot(plan)
+    add = queue_of(add_family(plan, weight), ready)
+    finish = queue_of(_finish_family(plan, finished))
+    weighted = operand_of(plan, weight) is not None
+
+    def run(
+        addresses: Sequence[int], stream: int, count: int, classes: int,
+        sizes: Callable[[int], Sizes], main: Callable[[Sequence[int], int], None],
+    ) -> int:  # fmt: skip
         parts = _parts(count, classes if weighted else 0)
         memory = scratch.allocate(_scratch(parts), stream)
         try:
             few = parts <= FEW_PARTS
-            ready = memory if few else memory + SUMS * parts * FLOAT64_BYTES
-            given = (*addresses, memory, ready, 0)
-            sizes = _add_sizes(count, (1, count), (0, 0, 1), step, classes, ignore_index, parts, 1)
-            add(given, stream, *sizes)
+            ready_at = memory if few else memory + SUMS * parts * FLOAT64_BYTES
+            given = (*addresses, memory, ready_at, 0)
+            add(given, stream, *sizes(parts))
             if not few:
                 finish(given, stream, *_finish_sizes(weighted))
-            main(given, stream, shape, numbers, parts if few else 1)
+            main(given, parts if few else 1)
         finally:
             scratch.release(memory)
         return 0

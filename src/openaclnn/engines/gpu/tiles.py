@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 
 from openaclnn.core.plan import Plan, covered_elements
+from openaclnn.engines.gpu.fitting import MAIN, tiled_fitting
 from openaclnn.engines.gpu.formulas import precision
 from openaclnn.engines.gpu.launch import Family, Launch, next_power_of_two, power_of_two_divisor
 from openaclnn.engines.gpu.operands import INT32_LIMIT, elementwise_slots
-from openaclnn.engines.gpu.queues import queue_of
+from openaclnn.engines.gpu.queues import queue_of, remembered
 from openaclnn.engines.gpu.tile_kernel import AXES, tiled_kernel
 from openaclnn.engines.gpu.tuned import as_float, form_of
 
@@ -142,13 +143,22 @@ def laid(plan: Plan) -> tuple[LaidRunner, int] | None:
     operands = (*plan.inputs, plan.output)
     if any(own.offset for own in operands) or covered_elements(plan) > FEW:
         return None
-    form = form_of(plan)
+    return remembered(plan, _laid, strided=True), FEW
+
+
+def _laid(plan: Plan) -> LaidRunner:
+    operands, form = (*plan.inputs, plan.output), form_of(plan)
     steps = (2, 2) * len(operands)  # known at run time only
     slots = elementwise_slots(plan, [False] * len(operands), [0] * len(operands))
     family = Family(
         tiled_kernel(form.formula), slots, (*form.switches, *precision(plan), *steps), fused=False
     )
-    queue, constants = queue_of(family), (1, 1, 1, True, True, FEW_ROWS, FEW_COLUMNS)
+    constants = 1, 1, 1, True, True, FEW_ROWS, FEW_COLUMNS
+    some = (1,) * 6 + (0,) * (INLINE_AXES * len(operands)) + form.numbers
+    fitting = tiled_fitting(
+        plan, form, family, (1, some, constants, 4), (FEW, FEW_ROWS, FEW_COLUMNS)
+    )
+    queue = queue_of(family, fitting.ready(MAIN))
     place = form.formula.numbers.index(plan.reciprocal) if plan.reciprocal else -1
     items = [own.dtype.itemsize for own in operands]
 
@@ -187,4 +197,4 @@ def laid(plan: Plan) -> tuple[LaidRunner, int] | None:
         launch(addresses, stream, sizes, table, numbers)
         return 0
 
-    return run, FEW
+    return fitting.function(run)

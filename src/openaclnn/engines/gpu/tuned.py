@@ -18,7 +18,7 @@ from openaclnn.engines.formulas import FORMULAS, Formula, described
 from openaclnn.engines.formulas.smooth_l1_loss import LARGEST
 from openaclnn.engines.formulas.words import Value, abs, maximum, minimum, sign, where
 
-__all__ = ["TUNED", "Form", "Tuned", "as_float", "form_of", "tuned"]
+__all__ = ["CHOICES", "TUNED", "Choice", "Form", "Tuned", "as_float", "form_of", "tuned"]
 
 
 class Form(NamedTuple):
@@ -27,6 +27,23 @@ class Form(NamedTuple):
     formula: Formula
     numbers: tuple[float, ...]
     switches: tuple[bool, ...]
+
+
+class Choice(NamedTuple):
+    """Which of a kernel's forms serves a number, as machine code: what `form_of` finds in Python.
+
+    `write(code, exact, number)` gets whether the computation type is FLOAT, and the call's number as FLOAT. It gives the
+    form's place among `forms`, and numbers that forms take by the names in `made`.
+    """
+
+    number: str
+    forms: tuple[tuple[Formula, tuple[bool, ...]], ...]  # with their switches
+    made: tuple[str, ...]
+    write: Callable[[Any, Any, Any], tuple[Any, list[Any]]]
+
+
+CHOICES: dict[str, Choice] = {}
+"""By the kernel's name."""
 
 
 class Tuned(NamedTuple):
@@ -103,6 +120,16 @@ def _has_inverse(compute: DType, numbers: Mapping[str, float]) -> bool:
     return 2.0**-100 < numbers["beta"] < 2.0**100
 
 
+def _write_choice(code: Any, exact: Any, beta: Any) -> tuple[Any, list[Any]]:
+    """The number of the form among those of CHOICES, and 1 / beta."""
+    wide = beta.to("f64")
+    served = (wide > 2.0**-100) & (wide < 2.0**100)
+    power = served & (beta.bits_as("i32") & 0x7FFFFF).equals(0)
+    shrinks = (beta > 1.0).to("i64")
+    form = power.choose(shrinks, (served & ~exact).choose(shrinks + 2, 4))
+    return form, [(code.double(1.0) / wide).to("f32")]
+
+
 def _is_power_of_two(compute: DType, numbers: Mapping[str, float]) -> bool:
     return math.frexp(numbers["beta"])[0] == 0.5 and _has_inverse(compute, numbers)
 
@@ -134,3 +161,15 @@ def smooth_l1_product(
     if shrinks:
         slope = where(abs(gradient) <= LARGEST, slope, difference)
     return slope * gradient * mean_scale
+
+
+CHOICES["smooth_l1_loss_backward"] = Choice(
+    "beta",
+    (
+        (smooth_l1_clamped.formula, (False,)), (smooth_l1_clamped.formula, (True,)),
+        (smooth_l1_product.formula, (False,)), (smooth_l1_product.formula, (True,)),
+        (FORMULAS["smooth_l1_loss_backward"], ()),
+    ),
+    ("inverse_beta",),
+    _write_choice,
+)  # fmt: skip

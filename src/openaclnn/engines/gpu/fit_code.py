@@ -1,0 +1,228 @@
+"""The machine code of `fitted`: reads sizes, numbers and addresses, writes what they decide, calls the CUDA driver.
+
+`fits.py` says how launches follow from sizes; whatever it does not serve, Python does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+
+from openaclnn.engines.gpu.native_code import CONFIG_SLOTS, CONFIG_STREAM, MAX_POINTERS
+from openaclnn.engines.machine.builtins import integer_of
+from openaclnn.engines.machine.code import Array, Code
+from openaclnn.engines.machine.objects import FLOAT_VALUE, OBJECT_TYPE, TUPLE_ITEMS, TUPLE_LENGTH
+from openaclnn.engines.machine.values import Value
+
+# The control block, one int64 a slot: functions and objects by address, then what a plan decides.
+(
+    LAUNCH, SAVE, RESTORE, VECTORCALL, FROM_INT64, ERROR, CLEAR, DECREF, TUPLE, FLOAT, INTEGER, FALLBACK,
+    ALLOCATE, RELEASE, ADDRESSES, SUMMED, NUMBERS, WHOLE,
+) = range(18)  # fmt: skip
+OWN_NUMBERS, MAX_NUMBERS = 18, 4  # integers where WHOLE has a bit, else float64 by their bits
+FACTS, MAX_FACTS = 22, 10  # what a fit asks for
+HEADER = FACTS + MAX_FACTS
+
+# Of each launch: which addresses it takes and how they must be aligned, its numbers, and the kernels it chooses from.
+POINTERS, VALUES, PLACES = range(3)
+MASKS, TEMPLATE = PLACES + MAX_POINTERS, PLACES + 2 * MAX_POINTERS
+MAX_VALUES, MAX_WAYS, MAX_HIDDEN = 48, 25, 4
+WAYS = TEMPLATE + MAX_VALUES
+FUNCTION, CONFIG, WAY_SLOTS = 0, 1, 1 + CONFIG_SLOTS  # FUNCTION: 0 until it is compiled
+STEP_SLOTS = WAYS + MAX_WAYS * WAY_SLOTS
+MAIN, SUMS, STEPS = 0, 1, 2
+FORMS = HEADER + STEPS * STEP_SLOTS  # what more a fit has
+
+_ONE_ROW = 1 << 32  # of a grid, whose second number is in the upper half
+_EXACT = 1 << 53  # integers up to it are floats
+
+
+class Step:
+    """A launch being written: fits put numbers in, and say which kernel and how many programs."""
+
+    def __init__(self, code: Code, block: Array) -> None:
+        self.code, self.block = code, block
+        self.values = code.frame("i64", MAX_POINTERS + MAX_VALUES + MAX_HIDDEN)
+        self.way, self.programs = (code.variable(code.integer(0)) for _ in range(2))
+        self.pointers, self.count = block.read(POINTERS), block.read(VALUES)
+        self.numbers = self.values.at(self.pointers)
+
+    def begin(self) -> None:
+        """The numbers that no size decides."""
+        with self.code.loop(0, self.count) as index:
+            self.numbers.write(index, self.block.at(TEMPLATE).read(index))
+        for hidden in range(MAX_HIDDEN):
+            self.numbers.write(self.count + hidden, 0)
+
+    def put(self, names: Sequence[str], numbers: Mapping[str, Value]) -> None:
+        """Numbers by the names that the kernel has for all of its own, in order."""
+        for name, number in numbers.items():
+            self.numbers.write(names.index(name), number)
+
+    def chosen(self) -> Array:
+        """The kernel that launches."""
+        return self.block.at(self.way.get() * WAY_SLOTS + WAYS)
+
+    def point(self, addresses: Array) -> Value:
+        """Pointers in their places; not 0 where one is off a vector's bounds."""
+        astray = self.code.variable(self.code.integer(0))
+        with self.code.loop(0, self.pointers) as index:
+            address = addresses.read(self.block.at(PLACES).read(index))
+            self.values.write(index, address)
+            astray.set(astray.get() | (address & self.block.at(MASKS).read(index)))
+        return astray.get()
+
+    def start(self, control: Array, stream: Value) -> Value:
+        """The driver's code as an int64."""
+        code, chosen = self.code, self.chosen()
+        config = code.frame("i64", CONFIG_SLOTS)
+        places = code.frame("i64", MAX_POINTERS + MAX_VALUES + MAX_HIDDEN)
+        for slot in range(CONFIG_SLOTS):
+            config.write(slot, chosen.read(CONFIG + slot))
+        config.write(0, self.programs.get() + _ONE_ROW)
+        config.write(CONFIG_STREAM, stream)
+        with code.loop(0, self.pointers + self.count + MAX_HIDDEN) as index:
+            places.write(index, self.values.address(index))
+        function = chosen.read(FUNCTION)
+        return control.call(LAUNCH, "i32", config, function, places, 0).unsigned("i64")
+
+
+class Fit:
+    """The builtin `run(addresses, stream, shape, numbers)` being written; subclasses have `fit`."""
+
+    name = ""
+    axes = 0  # of the shape; 0: any
+    more: tuple[str, ...] = ("numbers",)  # what it takes after the shape
+
+    def __init__(self, code: Code, control: Array) -> None:
+        self.code, self.control = code, control
+        self.state = code.variable(code.integer(0))  # not 0: nothing was launched, or not all of it
+        self.main, self.sums = (
+            Step(code, control.at(HEADER + index * STEP_SLOTS)) for index in (MAIN, SUMS)
+        )
+        self.addresses = code.frame("i64", MAX_POINTERS + 2)  # the last two are of scratch memory
+        self.numbers = code.frame("i64", MAX_NUMBERS)
+        self.scratch = code.variable(code.integer(0))  # bytes
+
+    def fit(self, shape: Array, axes: Value) -> None:
+        """Ways, programs and numbers of all steps, from the sizes as Python has them."""
+        raise NotImplementedError
+
+    def write(self, given: Array, number: Value) -> None:
+        code, control = self.code, self.control
+        # Whoever calls differently from a runner's protocol meets the fallback.
+        self.expect(number.equals(3 + len(self.more)))
+        with self.when_fit():
+            places = 0, 2, *range(3, 3 + len(self.more))
+            addresses, shape, *others = (code.slots(given.read(index)) for index in places)
+            for one in (addresses, shape, *others):
+                self.expect(one.read(OBJECT_TYPE).equals(control.read(TUPLE)))
+            with self.when_fit():
+                axes, count = shape.read(TUPLE_LENGTH), control.read(ADDRESSES)
+                self.expect(addresses.read(TUPLE_LENGTH).equals(count))
+                if self.axes:
+                    self.expect(axes.equals(self.axes))
+                for name, one in zip(self.more, others, strict=True):
+                    with self.when_fit():
+                        getattr(self, f"take_{name}")(one, axes)
+                with self.when_fit():
+                    with code.loop(0, count) as index:
+                        item = addresses.read(index + TUPLE_ITEMS)
+                        self.addresses.write(index, integer_of(code, item))
+                    self.fit(shape.at(TUPLE_ITEMS), axes)
+                with self.when_fit():
+                    for step in self.own_steps():
+                        self.mark(step.point(self.addresses))
+                        self.expect(step.chosen().read(FUNCTION).differs(0))
+        with self.when_fit():
+            self.run(given.read(1))
+        code.leave(control.call(VECTORCALL, "i64", control.read(FALLBACK), given, number, 0))
+
+    def mark(self, bits: Value) -> None:
+        self.state.set(self.state.get() | bits)
+
+    def expect(self, condition: Value) -> None:
+        self.mark((~condition).to("i64"))
+
+    def when_fit(self) -> AbstractContextManager[None]:
+        return self.code.when(self.state.get().equals(0))
+
+    def when_summed(self) -> AbstractContextManager[None]:
+        return self.code.when(self.control.read(SUMMED).differs(0))
+
+    def own_steps(self) -> Iterator[Step]:
+        """Those that a call has, in order; what is written for the sums runs only where there are any."""
+        with self.when_summed():
+            yield self.sums
+        yield self.main
+
+    def fact(self, index: int) -> Value:
+        return self.control.read(FACTS + index)
+
+    def size(self, shape: Array, axis: Value | int) -> Value:
+        return integer_of(self.code, shape.read(axis))
+
+    def take_numbers(self, given: Array, axes: Value) -> None:
+        """The call's numbers; without any, the plan's own."""
+        code, control = self.code, self.control
+        count, own = given.read(TUPLE_LENGTH), control.read(NUMBERS)
+        self.expect(count.equals(0) | count.equals(own))
+        for place in range(MAX_NUMBERS):
+            self.numbers.write(place, control.read(OWN_NUMBERS + place))
+        with self.when_fit(), code.loop(0, count) as index:
+            item = given.read(index + TUPLE_ITEMS)
+            kind = code.slots(item).read(OBJECT_TYPE)
+            whole = (control.read(WHOLE) >> index & 1).differs(0)
+            with code.either(kind.equals(control.read(FLOAT))) as (floating, other):
+                with floating:
+                    self.expect(~whole)
+                    self.numbers.write(index, code.slots(item).read(FLOAT_VALUE))
+                with other:
+                    self.expect(kind.equals(control.read(INTEGER)))
+                    with self.when_fit():
+                        value = integer_of(code, item)
+                        with code.when(value.equals(-1)):  # or too large for 64 bits
+                            self.expect(control.call(ERROR, "i64").equals(0))
+                            control.call(CLEAR, None)
+                        self.expect(whole | (value.size() <= _EXACT))
+                        bits = value.to("f64").bits_as("i64")
+                        self.numbers.write(index, whole.choose(value, bits))
+
+    def single(self, index: int) -> Value:
+        """A number as FLOAT."""
+        return self.numbers.read(index).bits_as("f64").to("f32")
+
+    def run(self, stream: Value) -> None:
+        """All launches; sums first, in scratch memory that is given back as soon as they are queued."""
+        code, control = self.code, self.control
+        memory = code.variable(code.integer(0))
+        with self.when_summed():
+            items = code.frame("i64", 2)
+            items.write(0, control.call(FROM_INT64, "i64", self.scratch.get()))
+            items.write(1, stream)
+            memory.set(control.call(VECTORCALL, "i64", control.read(ALLOCATE), items, 2, 0))
+            control.call(DECREF, None, items.read(0))
+            with code.when(memory.get().equals(0)):
+                code.leave(code.integer(0))
+            begin, count = integer_of(code, memory.get()), control.read(ADDRESSES)
+            for index in range(2):
+                self.addresses.write(count + index, begin)
+            for step in (self.sums, self.main):
+                step.point(self.addresses)
+        queue = integer_of(code, stream)
+        # A full queue makes the driver wait, perhaps for a host function that needs the interpreter.
+        saved = control.call(SAVE, "i64")
+        for step in self.own_steps():
+            with self.when_fit():
+                self.mark(step.start(control, queue))
+        control.call(RESTORE, None, saved)
+        with code.when(memory.get().differs(0)):
+            items = code.frame("i64", 1)
+            items.write(0, memory.get())
+            done = control.call(VECTORCALL, "i64", control.read(RELEASE), items, 1, 0)
+            control.call(DECREF, None, memory.get())
+            with code.when(done.equals(0)):
+                code.leave(code.integer(0))
+            control.call(DECREF, None, done)
+        with self.when_fit():
+            code.leave(control.call(FROM_INT64, "i64", 0))
