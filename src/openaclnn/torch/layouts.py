@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import torch
 
+from openaclnn.core import results
 from openaclnn.engines.dispatch import Runner
 
 __all__ = ["Layout"]
@@ -22,13 +24,7 @@ class Layout:
     ) -> None:
         self.runner, self.places, self.several = runner, places, several
         self.index = made[0].device.index if made[0].is_cuda else -1
-        # Making a tensor like another is the quickest way; large ones are not kept for it, nor memory of CUDA graphs.
-        self.makes = [
-            partial(torch.empty_like, torch.empty_like(own))
-            if own.is_cpu and own.numel() <= _SMALL
-            else partial(torch.empty, own.shape, dtype=own.dtype, device=own.device)
-            for own in made
-        ]
+        self.makes = [_maker_of(own) for own in made]
 
     def run(self, arguments: tuple[Any, ...]) -> Any:
         """The results; None where the whole way has to say what is wrong."""
@@ -39,3 +35,12 @@ class Layout:
         if 0 in addresses or self.runner(addresses, stream):
             return None
         return made if self.several else made[0]
+
+
+def _maker_of(own: torch.Tensor) -> Callable[[], torch.Tensor]:
+    """What makes a tensor like it. Another one is the quickest model; large ones are not kept for it, nor memory of CUDA graphs."""
+    if own.is_cpu and own.numel() <= _SMALL:
+        return partial(torch.empty_like, torch.empty_like(own))
+    if own.is_cpu:
+        return partial(results.empty_tensor, own.shape, own.stride(), own.dtype)
+    return partial(torch.empty, own.shape, dtype=own.dtype, device=own.device)
