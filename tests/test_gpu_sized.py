@@ -720,8 +720,30 @@ if MODE == "compile":
                 assert run([*addresses], 5) == 0
                 assert driver.by_driver or 1 in shape, "the second time it is a builtin's"
                 assert driver.launched() == expected, (variant, shape)
+            arguments = made(operator, BFLOAT16, small, variant)
+            for turn in range(4):
+                turned = {
+                    name: own[..., ::-1].copy()[..., ::-1] if turn % 2 else np.asfortranarray(own)
+                    for name, own in arguments.items()
+                    if isinstance(own, np.ndarray) and own.ndim and name != "out"
+                }
+                plan = planned(operator, arguments | turned)[0]
+                sizes = (*plan.shape, plan.classes) if plan.classes else plan.shape
+                steps = [
+                    (*own.strides, own.class_stride) if plan.classes else own.strides
+                    for own in (*plan.inputs, plan.output)
+                ]
+                more = ((),) if plan.classes else ()
+                strides = tuple(step for own in steps for step in own)
+                python_of(gpu.laid(plan)[0])(addresses, 5, sizes, strides, *more)  # type: ignore[index]
+                expected = driver.launched()
+                run = gpu.prepare(plan)
+                run(addresses, 5)
+                assert turn < 2 or driver.by_driver
+                assert driver.launched() == expected, (variant, turn)
         wide = planned(operator, made(operator, FLOAT, small, variant))[0]
-        monkeypatch.setattr(gpu, "sized", None)  # nobody asks for it
+        for name in ("sized", "laid"):  # nobody asks for it
+            monkeypatch.setattr(gpu, name, lambda plan: None)
         assert gpu.prepare(replace(wide, shape=(*wide.shape[:-1], 1 << 20))) is not None
 
     @pytest.fixture

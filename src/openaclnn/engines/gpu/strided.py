@@ -28,8 +28,10 @@ _NO_ADD = strided_add_sizes(
 NOT_SERVED = 1
 
 
-def _is_few(plan: Plan, few: int) -> bool:
-    return covered_elements(plan) <= few and not any(own.offset for own in plan.operands)
+def _serves(plan: Plan, axes: int, few: int) -> bool:
+    """Whether a kernel that takes so many axes has few elements to do, from where their addresses say."""
+    offsets = any(own.offset for own in plan.operands)
+    return len(plan.shape) <= axes and covered_elements(plan) <= few and not offsets
 
 
 def _anywhere(family: Family) -> Family:
@@ -43,7 +45,7 @@ def _table(strides: Sequence[int], axes: int) -> list[Sequence[int]]:
 
 def laid_rows(plan: Plan) -> tuple[LaidClassRunner, int] | None:
     """What queues cross entropy's gradients over rows, and up to how many elements."""
-    return (remembered(plan, _laid_rows), rows.FEW) if _is_few(plan, rows.FEW) else None
+    return (remembered(plan, _laid_rows), rows.FEW) if _serves(plan, 1, rows.FEW) else None
 
 
 def _laid_rows(plan: Plan) -> LaidClassRunner:
@@ -100,7 +102,7 @@ def _laid_rows(plan: Plan) -> LaidClassRunner:
 
 def laid_pixels(plan: Plan) -> tuple[LaidClassRunner, int] | None:
     """What queues NLL's gradient over images or rows, and up to how many elements."""
-    return (remembered(plan, _laid_pixels), pixels.FEW) if _is_few(plan, pixels.FEW) else None
+    return (remembered(plan, _laid_pixels), pixels.FEW) if _serves(plan, 3, pixels.FEW) else None
 
 
 def _laid_pixels(plan: Plan) -> LaidClassRunner:
