@@ -15,7 +15,7 @@ from openaclnn.engines.gpu.launch import Family, Sizes
 from openaclnn.engines.gpu.operands import INT32_LIMIT, ignored, operand_of
 from openaclnn.engines.gpu.queues import Ready
 from openaclnn.engines.gpu.sums import FEW_PARTS, add_family
-from openaclnn.engines.gpu.tuned import CHOICES, TUNED, Form
+from openaclnn.engines.gpu.tuned import CHOICES, TUNED, Form, as_float
 
 __all__ = [
     "MAIN", "SUMS", "Fitting", "can_be_fitted", "class_fitting", "flat_fitting", "tiled_fitting",
@@ -104,7 +104,6 @@ def flat_fitting(plan: Plan, form: Form, family: Family, block: int, warps: int)
 def _form_words(plan: Plan, formula: Formula, known: Mapping[str, int], fits: Any) -> list[int]:
     """A form's numbers: known in the call, or the plan's own."""
     from openaclnn.engines.gpu.native import word
-    from openaclnn.engines.gpu.tuned import as_float
 
     sources = [known.get(name, -1) for name in formula.numbers]
     words = [

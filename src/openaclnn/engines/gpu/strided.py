@@ -22,10 +22,9 @@ LaidClassRunner = Callable[[Sequence[int], int, Sequence[int], Sequence[int], Se
 after the other, and the plan's free numbers; without these, the plan's own hold. Not 0: it does not serve so many axes."""
 
 ANY_STEP = 2  # a stride known at run time only
-_NO_ADD = strided_add_sizes(
-    (1, 1, 1), (0, 0, 0), 0, 1, -1, 1
-)  # numbers that every call writes anew
 NOT_SERVED = 1
+SOME_ADD = strided_add_sizes((1, 1, 1), (0, 0, 0), 0, 1, -1, 1)
+"""Of sums: the constants that all have, and numbers that every call writes anew."""
 
 
 def _serves(plan: Plan, axes: int, few: int) -> bool:
@@ -68,7 +67,7 @@ def _laid_rows(plan: Plan) -> LaidClassRunner:
     fitting = class_fitting(
         "StridedRowFit", plan, family, lambda parts: sizes_of(1, 1, (0,) * 11, own, parts),
         rows.WEIGHT, summed, rows.NUMBERS,
-        (rows.FEW, tall, wide, -1 if weight is None else weight), _NO_ADD,
+        (rows.FEW, tall, wide, -1 if weight is None else weight), SOME_ADD,
         [-1 if place is None else place for place in along_rows],
     )  # fmt: skip
     queue = queue_of(family, fitting.ready(MAIN))
@@ -127,7 +126,7 @@ def _laid_pixels(plan: Plan) -> LaidClassRunner:
 
     fitting = class_fitting(
         "StridedPixelFit", plan, family, lambda parts: sizes_of((1, 1, 1, 1), (0,) * 11, -1, parts),
-        parameter, summed, ("ignore_index",), (pixels.FEW, width, most), _NO_ADD,
+        parameter, summed, ("ignore_index",), (pixels.FEW, width, most), SOME_ADD,
     )  # fmt: skip
     queue = queue_of(family, fitting.ready(MAIN))
     with_sums = strided_with_sums(plan, parameter, fitting.ready(SUMS)) if summed else None
