@@ -91,6 +91,17 @@ if MODE:
             names += [f"{name} / summed" for name in names]
         return names
 
+    def anyhow(values: Any, draw: Any, backwards: bool) -> Any:
+        """The same in memory with its axes in another order, and gaps."""
+        order = draw.permutation(values.ndim)
+        steps = [int(own) for own in draw.integers(1, 4, values.ndim)]
+        memory = np.zeros([values.shape[axis] * steps[axis] for axis in order], values.dtype)
+        turned = backwards and draw.random() < 0.3
+        cut = tuple(slice(None, None, -steps[axis] if turned else steps[axis]) for axis in order)
+        view = memory[(..., *cut)].transpose(np.argsort(order))
+        view[...] = values
+        return view
+
     @pytest.fixture(autouse=True)
     def nothing_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
         """Tests change what runners are made of."""
@@ -259,17 +270,6 @@ if MODE == "interpret":
                 assert np.prod(sizes) <= most
                 run_both(operator, arguments, lambda *a: run(*a[:2], sizes, strides, a[3]), numbers)  # noqa: B023
             assert run((), 0, (1, 2, 3, 4, 5), (), ()) == 1, "more axes than a kernel takes"
-
-    def anyhow(values: Any, draw: Any, backwards: bool) -> Any:
-        """The same in memory with its axes in another order, and gaps."""
-        order = draw.permutation(values.ndim)
-        steps = [int(own) for own in draw.integers(1, 4, values.ndim)]
-        memory = np.zeros([values.shape[axis] * steps[axis] for axis in order], values.dtype)
-        turned = backwards and draw.random() < 0.3
-        cut = tuple(slice(None, None, -steps[axis] if turned else steps[axis]) for axis in order)
-        view = memory[(..., *cut)].transpose(np.argsort(order))
-        view[...] = values
-        return view
 
     def laid_out(arguments: Any, order: tuple[int, ...], step: int) -> Any:
         """Inputs with their axes in another order in memory, and gaps; the output row-major."""
@@ -720,8 +720,30 @@ if MODE == "compile":
                 assert run([*addresses], 5) == 0
                 assert driver.by_driver or 1 in shape, "the second time it is a builtin's"
                 assert driver.launched() == expected, (variant, shape)
+            arguments = made(operator, BFLOAT16, small, variant)
+            for turn in range(4):
+                turned = {
+                    name: own[..., ::-1].copy()[..., ::-1] if turn % 2 else np.asfortranarray(own)
+                    for name, own in arguments.items()
+                    if isinstance(own, np.ndarray) and own.ndim and name != "out"
+                }
+                plan = planned(operator, arguments | turned)[0]
+                sizes = (*plan.shape, plan.classes) if plan.classes else plan.shape
+                steps = [
+                    (*own.strides, own.class_stride) if plan.classes else own.strides
+                    for own in (*plan.inputs, plan.output)
+                ]
+                more = ((),) if plan.classes else ()
+                strides = tuple(step for own in steps for step in own)
+                python_of(gpu.laid(plan)[0])(addresses, 5, sizes, strides, *more)  # type: ignore[index]
+                expected = driver.launched()
+                run = gpu.prepare(plan)
+                run(addresses, 5)
+                assert turn < 2 or driver.by_driver
+                assert driver.launched() == expected, (variant, turn)
         wide = planned(operator, made(operator, FLOAT, small, variant))[0]
-        monkeypatch.setattr(gpu, "sized", None)  # nobody asks for it
+        for name in ("sized", "laid"):  # nobody asks for it
+            monkeypatch.setattr(gpu, name, lambda plan: None)
         assert gpu.prepare(replace(wide, shape=(*wide.shape[:-1], 1 << 20))) is not None
 
     @pytest.fixture
@@ -730,7 +752,7 @@ if MODE == "compile":
         engine = types.ModuleType("pretended_triton")
         engine.__dict__.update(
             DEVICES=("cpu",), unavailable=lambda: None, declines=gpu.declines, prepare=gpu.prepare,
-            sized=lambda plan: gpu.sized(plan), laid=lambda plan: None,
+            sized=lambda plan: gpu.sized(plan), laid=lambda plan: gpu.laid(plan),
         )  # fmt: skip
         monkeypatch.setitem(sys.modules, engine.__name__, engine)
         monkeypatch.setattr(
@@ -765,6 +787,31 @@ if MODE == "compile":
                 assert str(got) == driver.launched(), (variant, shape)
                 seen += natively
             assert seen > 5, variant
+
+    @names
+    def test_calls_of_any_layout_reach_the_driver(
+        operator: Operator, on_host_memory: None, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The road merges axes as plans do: the kernel gets the same strides."""
+        pattern, draw = operator.workloads.PATTERN, np.random.default_rng(8)
+        driver, seen = Pretended(monkeypatch), 0
+        for variant in variants_of(operator)[:2]:
+            for _ in range(30):
+                shape = tuple(2 + int(own) // 5 for own in DRAWN[pattern](draw))
+                arguments = made(operator, FLOAT, shape, variant)
+                for name, own in arguments.items():
+                    if isinstance(own, np.ndarray) and own.ndim > 1 and name != "out":
+                        arguments[name] = anyhow(own, draw, False)
+                plain(operator)(**arguments)
+                got = driver.by_driver[:] or driver.by_python[:]
+                seen += bool(driver.by_driver)
+                driver.launched()
+                plan, addresses = planned(operator, arguments)
+                assert gpu.prepare(plan)(addresses, 0) == 0
+                expected = driver.by_driver[:] or driver.by_python[:]
+                driver.launched()
+                assert str(got) == str(expected), (variant, shape)
+        assert seen > 20
 
     def summed_call(monkeypatch: pytest.MonkeyPatch) -> tuple[Pretended, Any, tuple[Any, ...]]:
         """Cross entropy's mean: sums into scratch memory, then the gradient; both kernels are known already."""

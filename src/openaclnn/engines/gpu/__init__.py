@@ -101,14 +101,29 @@ def prepare(plan: Plan) -> Callable[[Sequence[int], int], int]:
 
 
 def _few(plan: Plan, shape: tuple[int, ...] | None) -> Callable[[Sequence[int], int], int] | None:
-    """Few elements need no launches of their own, which take longer to make than to run: a builtin for any size does."""
-    run = None if shape is None else sized(plan)
-    if shape is None or not isinstance(run, BuiltinFunctionType):
+    """Few elements need no launches of their own, which take longer to make than to run: a builtin for any size does.
+
+    `shape` is that of row-major operands; others have a builtin for any strides.
+    """
+    from openaclnn.engines.gpu.fitting import can_be_fitted
+
+    if not can_be_fitted():
+        return None
+    run: Any = None if shape is None else sized(plan)
+    more: tuple[Any, ...] = (shape, ())
+    if run is None:
+        offer = laid(plan)
+        run = offer and offer[0]
+        of_classes = bool(plan.classes)
+        strides = [(*own.strides, *(own.class_stride,) * of_classes) for own in plan.operands]
+        sizes = (*plan.shape, *(plan.classes,) * of_classes)
+        more = (sizes, tuple([step for own in strides for step in own]), *((),) * of_classes)
+    if not isinstance(run, BuiltinFunctionType):
         return None
     any_size: Callable[..., int] = run
 
     def run_few(addresses: Sequence[int], stream: int = 0) -> int:
-        return any_size(tuple(addresses), stream, shape, ())
+        return any_size(tuple(addresses), stream, *more)
 
     return run_few
 

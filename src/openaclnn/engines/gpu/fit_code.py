@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 
-from openaclnn.engines.gpu.native_code import CONFIG_SLOTS, CONFIG_STREAM, MAX_POINTERS
+from openaclnn.engines.gpu.native_code import CONFIG_SLOTS, CONFIG_STREAM, MAX_POINTERS, Entry
 from openaclnn.engines.machine.builtins import integer_of
 from openaclnn.engines.machine.code import Array, Code
 from openaclnn.engines.machine.objects import FLOAT_VALUE, OBJECT_TYPE, TUPLE_ITEMS, TUPLE_LENGTH
@@ -87,7 +87,7 @@ class Step:
         return control.call(LAUNCH, "i32", config, function, places, 0).unsigned("i64")
 
 
-class Fit:
+class Fit(Entry):
     """The builtin `run(addresses, stream, shape, numbers)` being written; subclasses have `fit`."""
 
     name = ""
@@ -95,8 +95,7 @@ class Fit:
     more: tuple[str, ...] = ("numbers",)  # what it takes after the shape
 
     def __init__(self, code: Code, control: Array) -> None:
-        self.code, self.control = code, control
-        self.state = code.variable(code.integer(0))  # not 0: nothing was launched, or not all of it
+        super().__init__(code, control)
         self.main, self.sums = (
             Step(code, control.at(HEADER + index * STEP_SLOTS)) for index in (MAIN, SUMS)
         )
@@ -137,15 +136,6 @@ class Fit:
         with self.when_fit():
             self.run(given.read(1))
         code.leave(control.call(VECTORCALL, "i64", control.read(FALLBACK), given, number, 0))
-
-    def mark(self, bits: Value) -> None:
-        self.state.set(self.state.get() | bits)
-
-    def expect(self, condition: Value) -> None:
-        self.mark((~condition).to("i64"))
-
-    def when_fit(self) -> AbstractContextManager[None]:
-        return self.code.when(self.state.get().equals(0))
 
     def when_summed(self) -> AbstractContextManager[None]:
         return self.code.when(self.control.read(SUMMED).differs(0))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
+import triton
+
 from openaclnn.core.dtypes import FLOAT
 from openaclnn.core.plan import Plan
 from openaclnn.engines.formulas import Formula
@@ -12,11 +14,12 @@ from openaclnn.engines.gpu import scratch
 from openaclnn.engines.gpu.launch import Family, Sizes
 from openaclnn.engines.gpu.operands import INT32_LIMIT, ignored, operand_of
 from openaclnn.engines.gpu.queues import Ready
-from openaclnn.engines.gpu.steps import is_interpreted
 from openaclnn.engines.gpu.sums import FEW_PARTS, add_family
-from openaclnn.engines.gpu.tuned import CHOICES, TUNED, Form
+from openaclnn.engines.gpu.tuned import CHOICES, TUNED, Form, as_float
 
-__all__ = ["Fitting", "class_fitting", "flat_fitting"]
+__all__ = [
+    "MAIN", "SUMS", "Fitting", "can_be_fitted", "class_fitting", "flat_fitting", "tiled_fitting",
+]  # fmt: skip
 
 
 Run = TypeVar("Run", bound=Callable[..., int])
@@ -40,20 +43,29 @@ class Fitting:
 NOTHING = Fitting()
 
 
-def _parts_of(family: Family) -> tuple[Any, Any, Any] | None:
-    """`fitted`, `fits` and `strided_fits`, where the driver can be called straight."""
-    if is_interpreted(family.kernel):
-        return None
+def can_be_fitted() -> bool:
+    """Whether machine code can call the driver."""
+    if triton.knobs.runtime.interpret:
+        return False
     try:
-        from openaclnn.engines.gpu import fits, fitted, native, strided_fits
+        from openaclnn.engines.gpu import native
     except ImportError:  # no llvmlite
+        return False
+    return native.driver() is not None
+
+
+def _parts() -> tuple[Any, Any, Any] | None:
+    """`fitted`, `fits` and `strided_fits`, which import llvmlite."""
+    if not can_be_fitted():
         return None
-    return None if native.driver() is None else (fitted, fits, strided_fits)
+    from openaclnn.engines.gpu import fits, fitted, strided_fits
+
+    return fitted, fits, strided_fits
 
 
 def flat_fitting(plan: Plan, form: Form, family: Family, block: int, warps: int) -> Fitting:
     """Of an elementwise kernel over dense operands; kernels are told by their formula's name and switches."""
-    parts = _parts_of(family)
+    parts = _parts()
     choice = CHOICES.get(plan.kernel)
     names = tuple([own.option for own in plan.free])
     if choice is None:
@@ -92,7 +104,6 @@ def flat_fitting(plan: Plan, form: Form, family: Family, block: int, warps: int)
 def _form_words(plan: Plan, formula: Formula, known: Mapping[str, int], fits: Any) -> list[int]:
     """A form's numbers: known in the call, or the plan's own."""
     from openaclnn.engines.gpu.native import word
-    from openaclnn.engines.gpu.tuned import as_float
 
     sources = [known.get(name, -1) for name in formula.numbers]
     words = [
@@ -107,7 +118,7 @@ def tiled_fitting(
     plan: Plan, form: Form, family: Family, sizes: Sizes, facts: Sequence[int]
 ) -> Fitting:
     """Of an elementwise kernel over few elements of any strides."""
-    parts = _parts_of(family)
+    parts = _parts()
     _, numbers, *constants = sizes
     if parts is None or not parts[0].takes(family.slots, len(numbers), ()):
         return NOTHING
@@ -127,7 +138,7 @@ def class_fitting(
     numbers: Sequence[str], facts: Sequence[int], add: Sizes, words: Sequence[int] = (),
 ) -> Fitting:  # fmt: skip
     """Of a kernel with a class axis on few elements, whose sizes differ by the parts of a sum alone."""
-    parts = _parts_of(family)
+    parts = _parts()
     if parts is None:
         return NOTHING
     fitted, fits, strided_fits = parts

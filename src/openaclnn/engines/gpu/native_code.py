@@ -26,13 +26,29 @@ def emit_entry(code: Code, control: Array, given: Array, number: Value) -> None:
     _Entry(code, control).write(given, number)
 
 
-class _Entry:
-    """The builtin being written."""
+class Entry:
+    """A builtin being written that launches, or leaves the call to its fallback."""
 
     def __init__(self, code: Code, control: Array) -> None:
         self.code, self.control = code, control
-        self.pointers = code.frame("i64", MAX_LAUNCHES * MAX_POINTERS)
         self.state = code.variable(code.integer(0))  # not 0: nothing was launched, or not all of it
+
+    def mark(self, bits: Value) -> None:
+        self.state.set(self.state.get() | bits)
+
+    def expect(self, condition: Value) -> None:
+        self.mark((~condition).to("i64"))
+
+    def when_fit(self) -> AbstractContextManager[None]:
+        return self.code.when(self.state.get().equals(0))
+
+
+class _Entry(Entry):
+    """The launches of one plan."""
+
+    def __init__(self, code: Code, control: Array) -> None:
+        super().__init__(code, control)
+        self.pointers = code.frame("i64", MAX_LAUNCHES * MAX_POINTERS)
 
     def write(self, given: Array, number: Value) -> None:
         """All launches, or the fallback where an address is off a vector's bounds."""
@@ -57,15 +73,6 @@ class _Entry:
             with self.when_fit():
                 code.leave(control.call(FROM_INT64, "i64", 0))
         code.leave(control.call(VECTORCALL, "i64", control.read(FALLBACK), given, number, 0))
-
-    def mark(self, bits: Value) -> None:
-        self.state.set(self.state.get() | bits)
-
-    def expect(self, condition: Value) -> None:
-        self.mark((~condition).to("i64"))
-
-    def when_fit(self) -> AbstractContextManager[None]:
-        return self.code.when(self.state.get().equals(0))
 
     def block(self, index: Value) -> Array:
         return self.control.at(index * STRIDE + HEADER)

@@ -22,14 +22,15 @@ LaidClassRunner = Callable[[Sequence[int], int, Sequence[int], Sequence[int], Se
 after the other, and the plan's free numbers; without these, the plan's own hold. Not 0: it does not serve so many axes."""
 
 ANY_STEP = 2  # a stride known at run time only
-_NO_ADD = strided_add_sizes(
-    (1, 1, 1), (0, 0, 0), 0, 1, -1, 1
-)  # numbers that every call writes anew
 NOT_SERVED = 1
+SOME_ADD = strided_add_sizes((1, 1, 1), (0, 0, 0), 0, 1, -1, 1)
+"""Of sums: the constants that all have, and numbers that every call writes anew."""
 
 
-def _is_few(plan: Plan, few: int) -> bool:
-    return covered_elements(plan) <= few and not any(own.offset for own in plan.operands)
+def _serves(plan: Plan, axes: int, few: int) -> bool:
+    """Whether a kernel that takes so many axes has few elements to do, from where their addresses say."""
+    offsets = any(own.offset for own in plan.operands)
+    return len(plan.shape) <= axes and covered_elements(plan) <= few and not offsets
 
 
 def _anywhere(family: Family) -> Family:
@@ -43,7 +44,7 @@ def _table(strides: Sequence[int], axes: int) -> list[Sequence[int]]:
 
 def laid_rows(plan: Plan) -> tuple[LaidClassRunner, int] | None:
     """What queues cross entropy's gradients over rows, and up to how many elements."""
-    return (remembered(plan, _laid_rows), rows.FEW) if _is_few(plan, rows.FEW) else None
+    return (remembered(plan, _laid_rows), rows.FEW) if _serves(plan, 1, rows.FEW) else None
 
 
 def _laid_rows(plan: Plan) -> LaidClassRunner:
@@ -66,7 +67,7 @@ def _laid_rows(plan: Plan) -> LaidClassRunner:
     fitting = class_fitting(
         "StridedRowFit", plan, family, lambda parts: sizes_of(1, 1, (0,) * 11, own, parts),
         rows.WEIGHT, summed, rows.NUMBERS,
-        (rows.FEW, tall, wide, -1 if weight is None else weight), _NO_ADD,
+        (rows.FEW, tall, wide, -1 if weight is None else weight), SOME_ADD,
         [-1 if place is None else place for place in along_rows],
     )  # fmt: skip
     queue = queue_of(family, fitting.ready(MAIN))
@@ -100,7 +101,7 @@ def _laid_rows(plan: Plan) -> LaidClassRunner:
 
 def laid_pixels(plan: Plan) -> tuple[LaidClassRunner, int] | None:
     """What queues NLL's gradient over images or rows, and up to how many elements."""
-    return (remembered(plan, _laid_pixels), pixels.FEW) if _is_few(plan, pixels.FEW) else None
+    return (remembered(plan, _laid_pixels), pixels.FEW) if _serves(plan, 3, pixels.FEW) else None
 
 
 def _laid_pixels(plan: Plan) -> LaidClassRunner:
@@ -125,7 +126,7 @@ def _laid_pixels(plan: Plan) -> LaidClassRunner:
 
     fitting = class_fitting(
         "StridedPixelFit", plan, family, lambda parts: sizes_of((1, 1, 1, 1), (0,) * 11, -1, parts),
-        parameter, summed, ("ignore_index",), (pixels.FEW, width, most), _NO_ADD,
+        parameter, summed, ("ignore_index",), (pixels.FEW, width, most), SOME_ADD,
     )  # fmt: skip
     queue = queue_of(family, fitting.ready(MAIN))
     with_sums = strided_with_sums(plan, parameter, fitting.ready(SUMS)) if summed else None
