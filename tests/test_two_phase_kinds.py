@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import openaclnn
 from conftest import (
+    APART,
     SIZED,
     assert_matches_oracle,
     device_tensor,
@@ -22,6 +23,7 @@ from conftest import (
     table_of,
 )
 from openaclnn import acl, aclnn
+from openaclnn.calls import executor as executor_module
 from openaclnn.calls import planned
 from openaclnn.core import products
 from openaclnn.core.declare import Operator
@@ -458,3 +460,101 @@ def test_a_first_size_is_any_size(full_ways: list[str]) -> None:
             got = computed(ELU, {"grad_output": x, "self_or_result": x}, out)
             assert got == openaclnn.elu_backward(x, x).tobytes()
         assert len(full_ways) == 1
+
+
+@pytest.fixture
+def views(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The arrays of which tensors are made from here on; nothing is known at first."""
+    made: list[Any] = []
+    view = planned.with_views
+
+    def counted(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+        made.append(arguments)
+        return view(arguments)
+
+    for module in (planned, executor_module):
+        monkeypatch.setattr(module, "with_views", counted)
+    forget()
+    return made
+
+
+@pytest.mark.parametrize(
+    "operator", [op for op in APART if op.result_type is None], ids=lambda op: op.python_name
+)
+def test_arrays_are_located_without_views(operator: Operator, views: list[Any]) -> None:
+    rng = np.random.default_rng(8)
+    whole = getattr(operator.workloads, "WHOLE", {})
+    for variant in operator.workloads.VARIANTS:
+        forget()
+        for number, shape in enumerate(SHAPES[operator.workloads.PATTERN]):
+            given = operator.workloads.make(rng, FLOAT, shape, variant) | whole
+            out = np.empty_like(plain(operator)(**given))
+            views.clear()
+            assert computed(operator, given, out) == plain(operator)(**given).tobytes()
+            if (
+                operator is not ELU and number > 2
+            ) or number == 2:  # where a form serves some counts only
+                assert not views, (variant, shape)
+
+
+def test_what_is_located_is_compared_and_checked(views: list[Any]) -> None:
+    x = np.linspace(-2, 2, 40, dtype=np.float32)
+
+    def give(x: Any, out: Any, **options: Any) -> tuple[int, str]:
+        views.clear()
+        return both(ELU, elu_on(x, out, **options))
+
+    out = np.empty_like(x)
+    for _ in range(3):
+        assert give(x, out) == (0, "")
+    assert not views
+    # In place, and beside each other in one memory.
+    same, both_of = x.copy(), np.concatenate([x, x])
+    assert give(same, same) == give(both_of[:40], both_of[40:]) == (0, "")
+    assert not views
+    np.testing.assert_array_equal(same, out)
+    np.testing.assert_array_equal(both_of[40:], out)
+    # Another number, dtype or layout is another kind.
+    assert give(x, out, alpha=2.0) == (0, "")
+    np.testing.assert_array_equal(out, openaclnn.elu_backward(x, x, alpha=2.0))
+    assert views
+    assert give(x[::2], out[::2]) == (0, "")
+    np.testing.assert_array_equal(out[::2], openaclnn.elu_backward(x[::2], x[::2]))
+    assert views
+    frozen = x.copy()
+    frozen.flags.writeable = False
+    for wrong, says in (
+        (frozen, "a read-only one"), (both_of[8:48], "a partial overlap"), (np.empty(39, np.float32), "got shape"),
+        (np.empty(40, np.int32), "INT32"), (None, "null"), (np.ma.masked_array(x), "masked"),
+    ):  # fmt: skip
+        status, message = give(both_of[:40], wrong)
+        assert status
+        assert says in message
+    with openaclnn.use_engine("numpy"):
+        assert give(x, out) == (0, "")
+    assert views
+
+
+def test_a_located_executor_has_tensors_when_asked(views: list[Any], stream: Any) -> None:
+    x, out = np.linspace(-2, 2, 40, dtype=np.float32), np.empty(40, np.float32)
+    for _ in range(3):
+        status, _, executor = phase_one(ELU, elu_on(x, out))
+        assert status == 0
+    assert executor.located
+    assert aclnn.aclSetAclOpExecutorRepeatable(executor) == 0
+    for _ in range(2):
+        assert aclnn.aclnnEluBackward(None, 0, executor, stream) == 0
+    assert acl.aclrtSynchronizeStream(stream) == 0
+    np.testing.assert_array_equal(out, openaclnn.elu_backward(x, x))
+    first, second = executor.inputs
+    assert first.owner is x
+    assert second.shape == executor.outputs[0].shape == (40,)
+    other, address = device_tensor(2 * x)
+    for tensor in (first, second):
+        assert aclnn.aclSetTensorAddr(executor, 0, tensor, address) == 0
+    assert aclnn.aclnnEluBackward(None, 0, executor, stream) == 0
+    assert acl.aclrtSynchronizeStream(stream) == 0
+    np.testing.assert_array_equal(out, openaclnn.elu_backward(2 * x, 2 * x))
+    assert acl.aclrtFree(address) == 0
+    assert aclnn.aclnnEluBackward(None, 0, executor, stream) == 161002
+    assert acl.aclDestroyTensor(other) == 0

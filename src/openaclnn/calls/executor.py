@@ -6,11 +6,13 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from openaclnn.calls.guard import Found, announce_write, check_memory, check_overlap, find_memory
-from openaclnn.calls.planned import planned
+from openaclnn.calls.planned import locate, planned, with_views
 from openaclnn.core.declare import Operator
 from openaclnn.core.status import AclnnError, Status, record_message, shown
-from openaclnn.core.tensor import Tensor
+from openaclnn.core.tensor import Tensor, extent
 from openaclnn.engines.dispatch import Runner
 from openaclnn.repeat.sizes import Kind, Work
 from openaclnn.runtime import AclFailure, Stream, current_stream, memory
@@ -27,23 +29,52 @@ class Executor:
     """A checked and planned call, with the arguments of phase one in C order: null tensors as None."""
 
     __slots__ = (
-        "__weakref__", "arguments", "count", "extents", "found", "kind", "operator", "repeatable", "runner", "spent",
-        "tensors", "turn",
+        "__weakref__", "_arguments", "_tensors", "count", "extents", "found", "kind", "operator", "repeatable", "runner",
+        "spent", "turn",
     )  # fmt: skip
     c_name = "aclOpExecutor"
 
     def __init__(
-        self, operator: Operator, kind: Kind, work: Work, arguments: tuple[Any, ...]
+        self,
+        operator: Operator,
+        kind: Kind,
+        work: Work,
+        arguments: tuple[Any, ...],
+        found: Found | None = None,
     ) -> None:
         self.operator = operator
         self.kind = kind
         self.runner, self.extents, self.count = work
-        self.arguments = arguments
-        self.tensors = [arguments[place] for place in kind.operands]
-        self.found: Found | None = None  # the memory as it was checked; `forget` takes it away
+        self._arguments = arguments
+        # None where arrays were located, and nobody has asked for views of them.
+        self._tensors = None if found else [arguments[place] for place in kind.operands]
+        self.found = found  # the memory as it was checked; `forget` takes it away
         self.repeatable = False
         self.spent = ""  # why it cannot run any more
         self.turn = True  # deleted by whoever runs it: in one step, as threads may come together
+
+    @property
+    def located(self) -> bool:
+        """Whether all it has are NumPy's arrays, of which nobody made tensors yet."""
+        return self._tensors is None
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """The kernel's tensors, outputs last."""
+        tensors = self._tensors
+        if tensors is None:
+            self._arguments = with_views(self._arguments)
+            tensors = self._tensors = [self._arguments[place] for place in self.kind.operands]
+            self.extents = [extent(tensor) for tensor in tensors]
+            self.found = None  # who has them may change them
+        return tensors
+
+    @property
+    def arguments(self) -> tuple[Any, ...]:
+        """Those of phase one, in C order, with arrays as tensors."""
+        if self.located:
+            _ = self.tensors
+        return self._arguments
 
     @property
     def inputs(self) -> list[Tensor | None]:
@@ -97,6 +128,10 @@ def phase_one(
     operator: Operator, arguments: tuple[Any, ...], workspace_size: bool, executor: bool
 ) -> Executor:
     """Bind, check and plan; raises AclnnError where the interface returns a status."""
+    if workspace_size and executor and type(arguments[operator.output_place]) is np.ndarray:
+        located = locate(operator, arguments)
+        if located is not None:
+            return Executor(operator, *located)
     made = Executor(operator, *planned(operator, arguments, workspace_size, executor))
     if made.runner is None:
         return made
@@ -190,10 +225,11 @@ def phase_two(
             return
         # Descriptors may be destroyed or re-addressed once this returns, so addresses are taken now.
         found = executor.found or _checked(executor)
-        for place in operator.output_places:
-            tensor = executor.arguments[place]
-            if tensor is not None:
-                announce_write(operator.name, operator.parameters[place].name, tensor)
+        if not executor.located:
+            for place in operator.output_places:
+                tensor = executor.arguments[place]
+                if tensor is not None:
+                    announce_write(operator.name, operator.parameters[place].name, tensor)
         here = queue.device.name == kind.device
         # On a GPU this only queues the work; on the host, waking the worker costs more than a small kernel.
         at_once = executor.count <= _SMALL or kind.device != "cpu"

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from math import prod
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from openaclnn.calls.guard import check_devices, check_output_layout
+from openaclnn.calls.guard import Found, check_devices, check_output_layout
 from openaclnn.core import rounding
 from openaclnn.core.call import bind_arguments
 from openaclnn.core.declare import Operator
@@ -15,10 +16,14 @@ from openaclnn.core.interop import as_tensor, is_tracked_leaf
 from openaclnn.core.products import current_product
 from openaclnn.core.tensor import Tensor
 from openaclnn.engines.dispatch import choose_engine
+from openaclnn.repeat.kinds import Road
 from openaclnn.repeat.phases import find, key_of, remember
-from openaclnn.repeat.sizes import Kind, OneSize, Work
+from openaclnn.repeat.sizes import AnySize, Kind, OneSize, Work
 
-__all__ = ["planned"]
+if TYPE_CHECKING:
+    from openaclnn.repeat.located import Locating
+
+__all__ = ["locate", "planned", "with_views"]
 
 
 def planned(
@@ -28,14 +33,17 @@ def planned(
     if not rounding.is_standard():
         with rounding.standard():
             return planned(operator, arguments, workspace_size, executor)
-    key = None
+    key, given = None, arguments
     if workspace_size and executor:
         key = key_of(operator, arguments)
         if key is None:
-            arguments = _with_views(arguments)
+            arguments = with_views(arguments)
             key = key_of(operator, arguments)
         known = None if key is None else find(operator, key, arguments)
         if known is not None:
+            kind = known[0]
+            if type(kind) is AnySize and not kind.learned:
+                learn(operator, kind, given)
             return *known, arguments
     call = bind_arguments(operator, arguments, current_product(), workspace_size, executor)
     error = operator.first_violation(call)
@@ -54,7 +62,36 @@ def planned(
     return one, one.work, arguments
 
 
-def _with_views(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+_locating: dict[str, Locating] = {}
+
+
+def locate(
+    operator: Operator, arguments: tuple[Any, ...]
+) -> tuple[AnySize, Work, tuple[Any, ...], Found] | None:
+    """The same for NumPy's arrays of a kind that was seen before, and where they lie."""
+    road = _locating.get(operator.name)
+    located = NotImplemented if road is None else road.locate(arguments)
+    if located is NotImplemented:
+        return None
+    [(kind, _)], shape, addresses = located
+    count = prod(shape)
+    work = kind.runner(shape, count), (), count
+    return kind, work, arguments, (addresses, [arguments])
+
+
+def learn(operator: Operator, kind: AnySize, arguments: tuple[Any, ...]) -> None:
+    """Let calls like this one, of a kind, be located from now on."""
+    if not isinstance(arguments[operator.output_place], np.ndarray) or not Road.serves(operator):
+        return
+    from openaclnn.repeat.located import Locating
+
+    road = _locating.get(operator.name)
+    if road is None:
+        road = _locating[operator.name] = Locating(operator)
+    road.learn(kind, arguments)
+
+
+def with_views(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
     """The arguments with arrays as tensors."""
     torch = sys.modules.get("torch")
     of_torch = None if torch is None else torch.Tensor

@@ -78,7 +78,10 @@ class AnySize(Kind):
         super().__init__(operator, plan, device)
         self.whole = tuple(whole)  # the inputs of the output's shape
         self.others = tuple(others)  # those that are not: place, pattern, and what belongs to that
-        self.flat, self.sized = choice.flat, sized
+        self.flat, self.sized, self.choice = choice.flat, sized, choice
+        self.learned = (
+            False  # whether arrays of this kind have been told to the builtin that finds it
+        )
         counts: tuple[int, int] = ANY_COUNT if self.flat is None else self.flat.counts
         self.least, self.below = max(counts[0], 2), counts[1]
         self.class_axis = plan.class_axis
@@ -113,8 +116,11 @@ class AnySize(Kind):
             return None
         counts = (count, count // classes, classes, 1)
         extents = [(0, counts[role] * item) for role, item in self.reach]
-        runner = self._sized(shape) if self.flat is None else self._flat(count)
-        return runner, extents, count
+        return self.runner(shape, count), extents, count
+
+    def runner(self, shape: tuple[int, ...], count: int) -> Runner:
+        """What runs the kernel over so many elements."""
+        return self._sized(shape) if self.flat is None else self._flat(count)
 
     def _lie(self, arguments: Sequence[Any], positions: tuple[int, ...], classes: int) -> bool:
         """Whether those that have another shape than the output lie as they should."""
