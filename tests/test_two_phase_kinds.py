@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -23,13 +24,13 @@ from conftest import (
     table_of,
 )
 from openaclnn import acl, aclnn
-from openaclnn.calls import executor as executor_module
 from openaclnn.calls import planned
 from openaclnn.core import products
 from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import FLOAT, FLOATS
 from openaclnn.core.interface import Kind
 from openaclnn.operators.workloads.mistakes import Mistake
+from test_interop import to_torch
 
 names = pytest.mark.parametrize("operator", SIZED, ids=lambda op: op.python_name)
 ELU = openaclnn.find_operator("elu_backward")
@@ -466,34 +467,38 @@ def test_a_first_size_is_any_size(full_ways: list[str]) -> None:
 def views(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The arrays of which tensors are made from here on; nothing is known at first."""
     made: list[Any] = []
-    view = planned.with_views
+    view = planned._with_views
 
     def counted(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
         made.append(arguments)
         return view(arguments)
 
-    for module in (planned, executor_module):
-        monkeypatch.setattr(module, "with_views", counted)
+    monkeypatch.setattr(planned, "_with_views", counted)
     forget()
     return made
 
 
+@pytest.mark.parametrize("convert", [lambda array: array, to_torch], ids=["numpy", "torch"])
 @pytest.mark.parametrize(
     "operator", [op for op in APART if op.result_type is None], ids=lambda op: op.python_name
 )
-def test_arrays_are_located_without_views(operator: Operator, views: list[Any]) -> None:
+def test_arrays_are_located_without_views(
+    operator: Operator, convert: Any, views: list[Any]
+) -> None:
     rng = np.random.default_rng(8)
     whole = getattr(operator.workloads, "WHOLE", {})
     for variant in operator.workloads.VARIANTS:
         forget()
         for number, shape in enumerate(SHAPES[operator.workloads.PATTERN]):
             given = operator.workloads.make(rng, FLOAT, shape, variant) | whole
-            out = np.empty_like(plain(operator)(**given))
+            expected = plain(operator)(**given)
+            arguments = {name: convert(value) for name, value in given.items()}
+            out = convert(np.empty_like(expected))
             views.clear()
-            assert computed(operator, given, out) == plain(operator)(**given).tobytes()
-            if (
-                operator is not ELU and number > 2
-            ) or number == 2:  # where a form serves some counts only
+            assert both(operator, in_c_order(operator, arguments, out)) == (0, "")
+            assert np.asarray(out).tobytes() == expected.tobytes()
+            # Where a form serves some counts only, each range is a kind.
+            if number == 2 or (number > 2 and operator is not ELU):
                 assert not views, (variant, shape)
 
 
@@ -558,3 +563,33 @@ def test_a_located_executor_has_tensors_when_asked(views: list[Any], stream: Any
     assert acl.aclrtFree(address) == 0
     assert aclnn.aclnnEluBackward(None, 0, executor, stream) == 161002
     assert acl.aclDestroyTensor(other) == 0
+
+
+def test_located_tensors_are_pytorch_s(views: list[Any]) -> None:
+    """Autograd is told of writes and asked before; memory that is exchanged between the phases is not written."""
+    x, out = torch.linspace(-2, 2, 40), torch.empty(40)
+    for _ in range(3):
+        assert both(ELU, elu_on(x, out)) == (0, "")
+    expected, version = out.clone(), out._version
+    views.clear()
+    assert both(ELU, elu_on(x, out)) == (0, "")
+    assert not views
+    assert out._version == version + 1
+    status, message = both(ELU, elu_on(x, torch.empty(40, requires_grad=True)))
+    assert (status, "requires grad" in message) == (161002, True)
+    saved = torch.ones(40, requires_grad=True) * out
+    assert both(ELU, elu_on(x, out)) == (0, "")
+    with pytest.raises(RuntimeError, match="modified by an inplace"):
+        saved.sum().backward()
+    status, message = both(ELU, elu_on(torch._neg_view(x), out))
+    assert (status, "negation" in message) == (161002, True)
+    status, size, executor = phase_one(ELU, elu_on(x, out))
+    assert executor.located
+    out.fill_(7)
+    storage = out.untyped_storage()
+    x.data, out.data = torch.full((40,), 5.0), torch.zeros(40)
+    assert executor.inputs[0].base != x.data_ptr()
+    assert aclnn.aclnnEluBackward(None, size, executor, None) == 0
+    assert acl.aclrtSynchronizeStream(None) == 0
+    assert not out.any()
+    np.testing.assert_array_equal(torch.empty(0).set_(storage, 0, (40,)).numpy(), expected.numpy())

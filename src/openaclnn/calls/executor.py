@@ -6,13 +6,12 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
 from openaclnn.calls.guard import Found, announce_write, check_memory, check_overlap, find_memory
-from openaclnn.calls.planned import locate, planned, with_views
+from openaclnn.calls.planned import locate, planned
 from openaclnn.core.declare import Operator
+from openaclnn.core.interop import as_tensor
 from openaclnn.core.status import AclnnError, Status, record_message, shown
-from openaclnn.core.tensor import Tensor, extent
+from openaclnn.core.tensor import Tensor
 from openaclnn.engines.dispatch import Runner
 from openaclnn.repeat.sizes import Kind, Work
 from openaclnn.runtime import AclFailure, Stream, current_stream, memory
@@ -29,7 +28,7 @@ class Executor:
     """A checked and planned call, with the arguments of phase one in C order: null tensors as None."""
 
     __slots__ = (
-        "__weakref__", "_arguments", "_tensors", "count", "extents", "found", "kind", "operator", "repeatable", "runner",
+        "__weakref__", "_arguments", "_located", "_tensors", "count", "extents", "found", "kind", "operator", "repeatable", "runner",
         "spent", "turn",
     )  # fmt: skip
     c_name = "aclOpExecutor"
@@ -46,8 +45,9 @@ class Executor:
         self.kind = kind
         self.runner, self.extents, self.count = work
         self._arguments = arguments
-        # None where arrays were located, and nobody has asked for views of them.
+        # None where arrays were located, and nobody has asked for tensors.
         self._tensors = None if found else [arguments[place] for place in kind.operands]
+        self._located = found
         self.found = found  # the memory as it was checked; `forget` takes it away
         self.repeatable = False
         self.spent = ""  # why it cannot run any more
@@ -55,7 +55,7 @@ class Executor:
 
     @property
     def located(self) -> bool:
-        """Whether all it has are NumPy's arrays, of which nobody made tensors yet."""
+        """Whether its arguments are still arrays of others, of which nobody made tensors."""
         return self._tensors is None
 
     @property
@@ -63,11 +63,24 @@ class Executor:
         """The kernel's tensors, outputs last."""
         tensors = self._tensors
         if tensors is None:
-            self._arguments = with_views(self._arguments)
+            places = (*self.operator.input_places, *self.operator.output_places)
+            self._arguments = tuple(
+                [
+                    as_tensor(value) if place in places and value is not None else value
+                    for place, value in enumerate(self._arguments)
+                ]
+            )
             tensors = self._tensors = [self._arguments[place] for place in self.kind.operands]
-            self.extents = [extent(tensor) for tensor in tensors]
+            # An array may have got other memory since: the call is over what it had.
+            assert self._located is not None
+            for tensor, address in zip(tensors, self._located[0], strict=True):
+                tensor.base, tensor.offset = address, 0
             self.found = None  # who has them may change them
         return tensors
+
+    def given(self, place: int) -> Any:
+        """An argument: a tensor, or the array that phase one was given."""
+        return self._arguments[place]
 
     @property
     def arguments(self) -> tuple[Any, ...]:
@@ -128,7 +141,7 @@ def phase_one(
     operator: Operator, arguments: tuple[Any, ...], workspace_size: bool, executor: bool
 ) -> Executor:
     """Bind, check and plan; raises AclnnError where the interface returns a status."""
-    if workspace_size and executor and type(arguments[operator.output_place]) is np.ndarray:
+    if workspace_size and executor and type(arguments[operator.output_place]) is not Tensor:
         located = locate(operator, arguments)
         if located is not None:
             return Executor(operator, *located)
@@ -225,11 +238,10 @@ def phase_two(
             return
         # Descriptors may be destroyed or re-addressed once this returns, so addresses are taken now.
         found = executor.found or _checked(executor)
-        if not executor.located:
-            for place in operator.output_places:
-                tensor = executor.arguments[place]
-                if tensor is not None:
-                    announce_write(operator.name, operator.parameters[place].name, tensor)
+        for place in operator.output_places:
+            written = executor.given(place)
+            if written is not None:
+                announce_write(operator.name, operator.parameters[place].name, written)
         here = queue.device.name == kind.device
         # On a GPU this only queues the work; on the host, waking the worker costs more than a small kernel.
         at_once = executor.count <= _SMALL or kind.device != "cpu"

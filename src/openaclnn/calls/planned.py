@@ -12,7 +12,7 @@ from openaclnn.calls.guard import Found, check_devices, check_output_layout
 from openaclnn.core import rounding
 from openaclnn.core.call import bind_arguments
 from openaclnn.core.declare import Operator
-from openaclnn.core.interop import as_tensor, is_tracked_leaf
+from openaclnn.core.interop import as_tensor, is_tracked_leaf, storage_of
 from openaclnn.core.products import current_product
 from openaclnn.core.tensor import Tensor
 from openaclnn.engines.dispatch import choose_engine
@@ -23,7 +23,7 @@ from openaclnn.repeat.sizes import AnySize, Kind, OneSize, Work
 if TYPE_CHECKING:
     from openaclnn.repeat.located import Locating
 
-__all__ = ["locate", "planned", "with_views"]
+__all__ = ["locate", "planned"]
 
 
 def planned(
@@ -37,7 +37,7 @@ def planned(
     if workspace_size and executor:
         key = key_of(operator, arguments)
         if key is None:
-            arguments = with_views(arguments)
+            arguments = _with_views(arguments)
             key = key_of(operator, arguments)
         known = None if key is None else find(operator, key, arguments)
         if known is not None:
@@ -68,20 +68,25 @@ _locating: dict[str, Locating] = {}
 def locate(
     operator: Operator, arguments: tuple[Any, ...]
 ) -> tuple[AnySize, Work, tuple[Any, ...], Found] | None:
-    """The same for NumPy's arrays of a kind that was seen before, and where they lie."""
+    """The same for NumPy's arrays and PyTorch's tensors of a kind that was seen before, and where they lie."""
     road = _locating.get(operator.name)
     located = NotImplemented if road is None else road.locate(arguments)
     if located is NotImplemented:
         return None
     [(kind, _)], shape, addresses = located
     count = prod(shape)
-    work = kind.runner(shape, count), (), count
-    return kind, work, arguments, (addresses, [arguments])
+    work = kind.runner(shape, count), kind.extents(shape, count), count
+    owners: list[Any] = [arguments]
+    if not isinstance(
+        arguments[operator.output_place], np.ndarray
+    ):  # a tensor's memory may be exchanged
+        owners += [storage_of(arguments[place]) for place in kind.operands]
+    return kind, work, arguments, (addresses, owners)
 
 
 def learn(operator: Operator, kind: AnySize, arguments: tuple[Any, ...]) -> None:
     """Let calls like this one, of a kind, be located from now on."""
-    if not isinstance(arguments[operator.output_place], np.ndarray) or not Road.serves(operator):
+    if type(arguments[operator.output_place]) is Tensor or not Road.serves(operator):
         return
     from openaclnn.repeat.located import Locating
 
@@ -91,7 +96,7 @@ def learn(operator: Operator, kind: AnySize, arguments: tuple[Any, ...]) -> None
     road.learn(kind, arguments)
 
 
-def with_views(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+def _with_views(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
     """The arguments with arrays as tensors."""
     torch = sys.modules.get("torch")
     of_torch = None if torch is None else torch.Tensor

@@ -1,7 +1,7 @@
-"""Phase one on NumPy's arrays: a builtin reads them, finds the kind of call, and says where they lie.
+"""Phase one on NumPy's arrays or PyTorch's tensors: a builtin reads them, finds the kind of call, and says where they lie.
 
-It compares what the short road of plain calls compares, by the same records and code, and runs nothing. Views of the arrays are
-made only if somebody asks for them.
+It compares what the short road of plain calls compares, by the same records and code, and runs nothing. Descriptors of the
+arrays are made only if somebody asks for them.
 """
 
 from __future__ import annotations
@@ -48,16 +48,17 @@ class Locating(Road):
         kind.learned = True
         given, count = self._order(arguments), len(self._arrays)
         arrays, options = given[:count], given[count:]
-        if self._library(arrays, options) != at.NUMPY:
+        library = self._library(arrays, options)
+        if not library:
             return
         choice = kind.choice._replace(sized=lambda: kind.sized)
         # Nameless: no attribute may be another number.
         record, kept = record_of(
             self._places(kind.plan), kind.plan, choice, arrays, options, [""] * len(options),
-            arrays[-1], at.NUMPY,
+            arrays[-1], library,
         )  # fmt: skip
         if record[at.LEAD] != count - 1:  # sizes are no part of it
-            self._enter(record, (kind, kept), at.NUMPY)
+            self._enter(record, (kind, kept), library)
 
 
 def emit_locating(code: Code, control: Array, given: Array, number: Value) -> None:
@@ -69,9 +70,9 @@ class _Locating(RoadCode):
     """The function being written."""
 
     def run(self, record: Array) -> None:
-        """What the record keeps, the shape and the addresses; records may change once objects are made."""
+        """What the record keeps, the shape and the addresses; records may change while Python code runs."""
         code, control = self.code, self.control
-        keep, count = record.read(at.KEEP), record.read(at.ADDRESSES)
+        keep, count, library = (record.read(own) for own in (at.KEEP, at.ADDRESSES, at.OWN_LIBRARY))
         lead, operands = self.view(record.read(at.LEAD)), code.frame("i64", at.MAX_ARRAYS)
         self.expect_free(record)
         with code.loop(0, self.arrays) as index:
@@ -80,12 +81,17 @@ class _Locating(RoadCode):
                 operands.write(place, self.address(self.view(index)))
         with self.doubt.when_none():
             control.call(at.INCREF, None, keep)
-            self.keep.set(keep)
             made = control.call(at.TUPLE_NEW, "i64", 3)
+            with code.when(made.equals(0)):
+                self.drop(keep)
             self.fail_without(made)
-            control.call(at.TUPLE_SET, "i32", made, 0, keep)
-            self.keep.set(code.integer(0))  # the tuple has it now
             self.result.set(made)
+            control.call(at.TUPLE_SET, "i32", made, 0, keep)
+        with self.doubt.when_none(), code.when(library.equals(at.TORCH)):
+            self.expect_no_graph()
+            # What autograd would not let be written is refused in phase one.
+            self.expect_false(at.REQUIRES_GRAD, self.given.read(self.last))
+        with self.doubt.when_none():
             parts = (self.tuple_of(lead, at.SHAPE_AT), self.pack(operands, count))
             for slot, item in enumerate(parts, 1):
-                control.call(at.TUPLE_SET, "i32", made, slot, item)
+                control.call(at.TUPLE_SET, "i32", self.result.get(), slot, item)

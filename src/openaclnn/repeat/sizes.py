@@ -114,9 +114,13 @@ class AnySize(Kind):
             classes, positions = shape[axis], shape[:axis] + shape[axis + 1 :]
         if self.others and not self._lie(arguments, positions, classes):
             return None
+        return self.runner(shape, count), self.extents(shape, count), count
+
+    def extents(self, shape: tuple[int, ...], count: int) -> Extents:
+        """The bytes of each operand, where the output has a shape of so many elements."""
+        classes = shape[self.class_axis] if self.class_axis >= 0 else 1
         counts = (count, count // classes, classes, 1)
-        extents = [(0, counts[role] * item) for role, item in self.reach]
-        return self.runner(shape, count), extents, count
+        return [(0, counts[role] * item) for role, item in self.reach]
 
     def runner(self, shape: tuple[int, ...], count: int) -> Runner:
         """What runs the kernel over so many elements."""
