@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import openaclnn
 from conftest import (
+    APART,
     SIZED,
     assert_matches_oracle,
     device_tensor,
@@ -28,6 +30,7 @@ from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import FLOAT, FLOATS
 from openaclnn.core.interface import Kind
 from openaclnn.operators.workloads.mistakes import Mistake
+from test_interop import to_torch
 
 names = pytest.mark.parametrize("operator", SIZED, ids=lambda op: op.python_name)
 ELU = openaclnn.find_operator("elu_backward")
@@ -458,3 +461,135 @@ def test_a_first_size_is_any_size(full_ways: list[str]) -> None:
             got = computed(ELU, {"grad_output": x, "self_or_result": x}, out)
             assert got == openaclnn.elu_backward(x, x).tobytes()
         assert len(full_ways) == 1
+
+
+@pytest.fixture
+def views(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The arrays of which tensors are made from here on; nothing is known at first."""
+    made: list[Any] = []
+    view = planned._with_views
+
+    def counted(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+        made.append(arguments)
+        return view(arguments)
+
+    monkeypatch.setattr(planned, "_with_views", counted)
+    forget()
+    return made
+
+
+@pytest.mark.parametrize("convert", [lambda array: array, to_torch], ids=["numpy", "torch"])
+@pytest.mark.parametrize(
+    "operator", [op for op in APART if op.result_type is None], ids=lambda op: op.python_name
+)
+def test_arrays_are_located_without_views(
+    operator: Operator, convert: Any, views: list[Any]
+) -> None:
+    rng = np.random.default_rng(8)
+    whole = getattr(operator.workloads, "WHOLE", {})
+    for variant in operator.workloads.VARIANTS:
+        forget()
+        for number, shape in enumerate(SHAPES[operator.workloads.PATTERN]):
+            given = operator.workloads.make(rng, FLOAT, shape, variant) | whole
+            expected = plain(operator)(**given)
+            arguments = {name: convert(value) for name, value in given.items()}
+            out = convert(np.empty_like(expected))
+            views.clear()
+            assert both(operator, in_c_order(operator, arguments, out)) == (0, "")
+            assert np.asarray(out).tobytes() == expected.tobytes()
+            # Where a form serves some counts only, each range is a kind.
+            if number == 2 or (number > 2 and operator is not ELU):
+                assert not views, (variant, shape)
+
+
+def test_what_is_located_is_compared_and_checked(views: list[Any]) -> None:
+    x = np.linspace(-2, 2, 40, dtype=np.float32)
+
+    def give(x: Any, out: Any, **options: Any) -> tuple[int, str]:
+        views.clear()
+        return both(ELU, elu_on(x, out, **options))
+
+    out = np.empty_like(x)
+    for _ in range(3):
+        assert give(x, out) == (0, "")
+    assert not views
+    # In place, and beside each other in one memory.
+    same, both_of = x.copy(), np.concatenate([x, x])
+    assert give(same, same) == give(both_of[:40], both_of[40:]) == (0, "")
+    assert not views
+    np.testing.assert_array_equal(same, out)
+    np.testing.assert_array_equal(both_of[40:], out)
+    # Another number, dtype or layout is another kind.
+    assert give(x, out, alpha=2.0) == (0, "")
+    np.testing.assert_array_equal(out, openaclnn.elu_backward(x, x, alpha=2.0))
+    assert views
+    assert give(x[::2], out[::2]) == (0, "")
+    np.testing.assert_array_equal(out[::2], openaclnn.elu_backward(x[::2], x[::2]))
+    assert views
+    frozen = x.copy()
+    frozen.flags.writeable = False
+    for wrong, says in (
+        (frozen, "a read-only one"), (both_of[8:48], "a partial overlap"), (np.empty(39, np.float32), "got shape"),
+        (np.empty(40, np.int32), "INT32"), (None, "null"), (np.ma.masked_array(x), "masked"),
+    ):  # fmt: skip
+        status, message = give(both_of[:40], wrong)
+        assert status
+        assert says in message
+    with openaclnn.use_engine("numpy"):
+        assert give(x, out) == (0, "")
+    assert views
+
+
+def test_a_located_executor_has_tensors_when_asked(views: list[Any], stream: Any) -> None:
+    x, out = np.linspace(-2, 2, 40, dtype=np.float32), np.empty(40, np.float32)
+    for _ in range(3):
+        status, _, executor = phase_one(ELU, elu_on(x, out))
+        assert status == 0
+    assert executor.located
+    assert aclnn.aclSetAclOpExecutorRepeatable(executor) == 0
+    for _ in range(2):
+        assert aclnn.aclnnEluBackward(None, 0, executor, stream) == 0
+    assert acl.aclrtSynchronizeStream(stream) == 0
+    np.testing.assert_array_equal(out, openaclnn.elu_backward(x, x))
+    first, second = executor.inputs
+    assert first.owner is x
+    assert second.shape == executor.outputs[0].shape == (40,)
+    other, address = device_tensor(2 * x)
+    for tensor in (first, second):
+        assert aclnn.aclSetTensorAddr(executor, 0, tensor, address) == 0
+    assert aclnn.aclnnEluBackward(None, 0, executor, stream) == 0
+    assert acl.aclrtSynchronizeStream(stream) == 0
+    np.testing.assert_array_equal(out, openaclnn.elu_backward(2 * x, 2 * x))
+    assert acl.aclrtFree(address) == 0
+    assert aclnn.aclnnEluBackward(None, 0, executor, stream) == 161002
+    assert acl.aclDestroyTensor(other) == 0
+
+
+def test_located_tensors_are_pytorch_s(views: list[Any]) -> None:
+    """Autograd is told of writes and asked before; memory that is exchanged between the phases is not written."""
+    x, out = torch.linspace(-2, 2, 40), torch.empty(40)
+    for _ in range(3):
+        assert both(ELU, elu_on(x, out)) == (0, "")
+    expected, version = out.clone(), out._version
+    views.clear()
+    assert both(ELU, elu_on(x, out)) == (0, "")
+    assert not views
+    assert out._version == version + 1
+    status, message = both(ELU, elu_on(x, torch.empty(40, requires_grad=True)))
+    assert (status, "requires grad" in message) == (161002, True)
+    saved = torch.ones(40, requires_grad=True) * out
+    assert both(ELU, elu_on(x, out)) == (0, "")
+    with pytest.raises(RuntimeError, match="modified by an inplace"):
+        saved.sum().backward()
+    status, message = both(ELU, elu_on(torch._neg_view(x), out))
+    assert (status, "negation" in message) == (161002, True)
+    status, size, executor = phase_one(ELU, elu_on(x, out))
+    assert executor.located
+    out.fill_(7)
+    storage = out.untyped_storage()
+    x.data, out.data = torch.full((40,), 5.0), torch.zeros(40)
+    assert executor.inputs[0].base != x.data_ptr()
+    assert aclnn.aclnnEluBackward(None, size, executor, None) == 0
+    assert acl.aclrtSynchronizeStream(None) == 0
+    assert not out.any()
+    np.testing.assert_array_equal(torch.empty(0).set_(storage, 0, (40,)).numpy(), expected.numpy())

@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from openaclnn.calls.guard import Found, announce_write, check_memory, check_overlap, find_memory
-from openaclnn.calls.planned import planned
+from openaclnn.calls.planned import locate, planned
 from openaclnn.core.declare import Operator
+from openaclnn.core.interop import as_tensor
 from openaclnn.core.status import AclnnError, Status, record_message, shown
 from openaclnn.core.tensor import Tensor
 from openaclnn.engines.dispatch import Runner
@@ -27,23 +28,66 @@ class Executor:
     """A checked and planned call, with the arguments of phase one in C order: null tensors as None."""
 
     __slots__ = (
-        "__weakref__", "arguments", "count", "extents", "found", "kind", "operator", "repeatable", "runner", "spent",
-        "tensors", "turn",
+        "__weakref__", "_arguments", "_located", "_tensors", "count", "extents", "found", "kind", "operator", "repeatable", "runner",
+        "spent", "turn",
     )  # fmt: skip
     c_name = "aclOpExecutor"
 
     def __init__(
-        self, operator: Operator, kind: Kind, work: Work, arguments: tuple[Any, ...]
+        self,
+        operator: Operator,
+        kind: Kind,
+        work: Work,
+        arguments: tuple[Any, ...],
+        found: Found | None = None,
     ) -> None:
         self.operator = operator
         self.kind = kind
         self.runner, self.extents, self.count = work
-        self.arguments = arguments
-        self.tensors = [arguments[place] for place in kind.operands]
-        self.found: Found | None = None  # the memory as it was checked; `forget` takes it away
+        self._arguments = arguments
+        # None where arrays were located, and nobody has asked for tensors.
+        self._tensors = None if found else [arguments[place] for place in kind.operands]
+        self._located = found
+        self.found = found  # the memory as it was checked; `forget` takes it away
         self.repeatable = False
         self.spent = ""  # why it cannot run any more
         self.turn = True  # deleted by whoever runs it: in one step, as threads may come together
+
+    @property
+    def located(self) -> bool:
+        """Whether its arguments are still arrays of others, of which nobody made tensors."""
+        return self._tensors is None
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """The kernel's tensors, outputs last."""
+        tensors = self._tensors
+        if tensors is None:
+            places = (*self.operator.input_places, *self.operator.output_places)
+            self._arguments = tuple(
+                [
+                    as_tensor(value) if place in places and value is not None else value
+                    for place, value in enumerate(self._arguments)
+                ]
+            )
+            tensors = self._tensors = [self._arguments[place] for place in self.kind.operands]
+            # An array may have got other memory since: the call is over what it had.
+            assert self._located is not None
+            for tensor, address in zip(tensors, self._located[0], strict=True):
+                tensor.base, tensor.offset = address, 0
+            self.found = None  # who has them may change them
+        return tensors
+
+    def given(self, place: int) -> Any:
+        """An argument: a tensor, or the array that phase one was given."""
+        return self._arguments[place]
+
+    @property
+    def arguments(self) -> tuple[Any, ...]:
+        """Those of phase one, in C order, with arrays as tensors."""
+        if self.located:
+            _ = self.tensors
+        return self._arguments
 
     @property
     def inputs(self) -> list[Tensor | None]:
@@ -97,6 +141,10 @@ def phase_one(
     operator: Operator, arguments: tuple[Any, ...], workspace_size: bool, executor: bool
 ) -> Executor:
     """Bind, check and plan; raises AclnnError where the interface returns a status."""
+    if workspace_size and executor and type(arguments[operator.output_place]) is not Tensor:
+        located = locate(operator, arguments)
+        if located is not None:
+            return Executor(operator, *located)
     made = Executor(operator, *planned(operator, arguments, workspace_size, executor))
     if made.runner is None:
         return made
@@ -191,9 +239,9 @@ def phase_two(
         # Descriptors may be destroyed or re-addressed once this returns, so addresses are taken now.
         found = executor.found or _checked(executor)
         for place in operator.output_places:
-            tensor = executor.arguments[place]
-            if tensor is not None:
-                announce_write(operator.name, operator.parameters[place].name, tensor)
+            written = executor.given(place)
+            if written is not None:
+                announce_write(operator.name, operator.parameters[place].name, written)
         here = queue.device.name == kind.device
         # On a GPU this only queues the work; on the host, waking the worker costs more than a small kernel.
         at_once = executor.count <= _SMALL or kind.device != "cpu"

@@ -128,9 +128,12 @@ def _apart(addresses: Sequence[int], extents: Sequence[tuple[int, int]], first: 
     return True
 
 
-def announce_write(operator: str, name: str, tensor: Tensor) -> None:
-    """Phase two writes: what PyTorch would not let be written is refused, and autograd is told of the rest."""
-    written = torch_tensor_of(tensor)
+def announce_write(operator: str, name: str, output: Any) -> None:
+    """Phase two writes a tensor or an array: what PyTorch would not let be written is refused, and autograd is told of the
+    rest."""
+    if type(output) is np.ndarray:
+        return
+    written = torch_tensor_of(output) if type(output) is Tensor else output
     if written is None:
         return
     expected, got = "a tensor that autograd lets be written (or torch.no_grad())", ""

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from math import prod
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from openaclnn.calls.guard import check_devices, check_output_layout
+from openaclnn.calls.guard import Found, check_devices, check_output_layout
 from openaclnn.core import rounding
 from openaclnn.core.call import bind_arguments
 from openaclnn.core.declare import Operator
-from openaclnn.core.interop import as_tensor, is_tracked_leaf
+from openaclnn.core.interop import as_tensor, is_tracked_leaf, storage_of
 from openaclnn.core.products import current_product
 from openaclnn.core.tensor import Tensor
 from openaclnn.engines.dispatch import choose_engine
 from openaclnn.repeat.phases import find, key_of, remember
-from openaclnn.repeat.sizes import Kind, OneSize, Work
+from openaclnn.repeat.sizes import AnySize, Kind, OneSize, Work
 
-__all__ = ["planned"]
+if TYPE_CHECKING:
+    from openaclnn.repeat.located import Locating
+
+__all__ = ["locate", "planned"]
 
 
 def planned(
@@ -28,7 +32,7 @@ def planned(
     if not rounding.is_standard():
         with rounding.standard():
             return planned(operator, arguments, workspace_size, executor)
-    key = None
+    key, given = None, arguments
     if workspace_size and executor:
         key = key_of(operator, arguments)
         if key is None:
@@ -36,6 +40,9 @@ def planned(
             key = key_of(operator, arguments)
         known = None if key is None else find(operator, key, arguments)
         if known is not None:
+            kind = known[0]
+            if type(kind) is AnySize and not kind.learned:
+                learn(operator, kind, given)
             return *known, arguments
     call = bind_arguments(operator, arguments, current_product(), workspace_size, executor)
     error = operator.first_violation(call)
@@ -52,6 +59,40 @@ def planned(
     if key is not None:
         remember(operator, key, arguments, one, choice)
     return one, one.work, arguments
+
+
+_locating: dict[str, Locating] = {}
+
+
+def locate(
+    operator: Operator, arguments: tuple[Any, ...]
+) -> tuple[AnySize, Work, tuple[Any, ...], Found] | None:
+    """The same for NumPy's arrays and PyTorch's tensors of a kind that was seen before, and where they lie."""
+    road = _locating.get(operator.name)
+    located = NotImplemented if road is None else road.locate(arguments)
+    if located is NotImplemented:
+        return None
+    [(kind, _)], shape, addresses = located
+    count = prod(shape)
+    work = kind.runner(shape, count), kind.extents(shape, count), count
+    owners: list[Any] = [arguments]
+    if not isinstance(
+        arguments[operator.output_place], np.ndarray
+    ):  # a tensor's memory may be exchanged
+        owners += [storage_of(arguments[place]) for place in kind.operands]
+    return kind, work, arguments, (addresses, owners)
+
+
+def learn(operator: Operator, kind: AnySize, arguments: tuple[Any, ...]) -> None:
+    """Let calls like this one, of a kind, be located from now on."""
+    from openaclnn.repeat.located import Locating
+
+    if type(arguments[operator.output_place]) is Tensor or not Locating.serves(operator):
+        return
+    road = _locating.get(operator.name)
+    if road is None:
+        road = _locating[operator.name] = Locating(operator)
+    road.learn(kind, arguments)
 
 
 def _with_views(arguments: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -24,6 +24,7 @@ __all__ = [
     "is_number",
     "is_tracked_leaf",
     "mark_written",
+    "storage_of",
     "stream_of",
     "to_numpy",
     "torch_tensor_of",
@@ -83,6 +84,11 @@ class _Held(NamedTuple):
 def torch_tensor_of(tensor: Tensor) -> Any:
     """The PyTorch tensor that this is a view of, or None."""
     return tensor.owner.tensor if type(tensor.owner) is _Held else None
+
+
+def storage_of(tensor: Any) -> Any:
+    """What holds the memory of a PyTorch tensor."""
+    return tensor.untyped_storage()
 
 
 def check_recorder() -> None:

@@ -14,17 +14,17 @@ from openaclnn.repeat import slots as at
 from openaclnn.repeat.geometry import Geometry
 from openaclnn.repeat.look import LOW_HALF
 
-__all__ = ["emit_road"]
+__all__ = ["RoadCode", "emit_road"]
 
 HOST = 1  # DLPack's number for the CPU
 
 
 def emit_road(code: Code, control: Array, given: Array, number: Value) -> None:
     """The builtin `road(*arrays, *options, product)`, the output last of the arrays."""
-    _Road(code, control, given).write(number)
+    RoadCode(code, control, given).write(number)
 
 
-class _Road(Geometry):
+class RoadCode(Geometry):
     """The function being written."""
 
     def write(self, number: Value) -> None:
@@ -129,11 +129,8 @@ class _Road(Geometry):
             status = self.control.call(at.CURRENT_STREAM, "i32", device, which, stream)
             self.expect_success(status)
 
-    def take_output(self, record: Array, library: Value) -> None:
-        """The output given: writable, and apart from what is read, or the very elements that are read.
-
-        Autograd is told that it is written; what it would not let be written is left to the full way.
-        """
+    def expect_free(self, record: Array) -> None:
+        """That the output given is writable, and apart from what is read, or the very elements that are read."""
         code, view, own = self.code, self.view(self.last), self.own(record, self.last)
         self.doubt.expect(view.read(at.WRITABLE).differs(0))
         with code.when(own.read(at.PATTERN).equals(at.LAID)):
@@ -146,6 +143,11 @@ class _Road(Geometry):
                 apart = ~(first.below(high) & low.below(beyond))
                 begin = self.address(seen).equals(self.address(view))
                 self.doubt.expect(apart | begin & self.coincides(record, index))
+
+    def take_output(self, record: Array, library: Value) -> None:
+        """The output given. Autograd is told that it is written; what it would not let be written is left to the full way."""
+        code = self.code
+        self.expect_free(record)
         item = self.given.read(self.last)
         with self.doubt.when_none(), code.when(library.equals(at.TORCH)):
             self.expect_false(at.REQUIRES_GRAD, item)

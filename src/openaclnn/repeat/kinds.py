@@ -22,6 +22,7 @@ import numpy as np
 
 from openaclnn.core import products
 from openaclnn.core.declare import Operator
+from openaclnn.core.interface import Parameter
 from openaclnn.core.plan import Plan
 from openaclnn.engines import dispatch
 from openaclnn.engines.dispatch import Choice
@@ -44,7 +45,7 @@ class Road:
     """
 
     def __init__(self, declared: Operator) -> None:
-        parameters = [p for group in declared.plain_parameters for p in group]
+        parameters = self._parameters(declared)
         self._arrays = [p for p in parameters if p.is_tensor]
         self._names = [p.name for p in self._arrays]
         self._arrays_of = _getter([p.python_name for p in self._arrays])
@@ -61,6 +62,15 @@ class Road:
         self._layout = struct.Struct(f"{arrays_end}q{max(gap, 0) * 8}x{options}q")
         self.call: Callable[..., Any] = _no_road
         products.listeners.append(self.forget)
+
+    def _parameters(self, declared: Operator) -> list[Parameter]:
+        return [p for group in declared.plain_parameters for p in group]
+
+    def _code(self) -> tuple[str, Any]:
+        """The name of the builtin, and what writes it."""
+        from openaclnn.repeat.code import emit_road
+
+        return "road", emit_road
 
     @staticmethod
     def serves(declared: Operator) -> bool:
@@ -81,17 +91,22 @@ class Road:
     ) -> None:
         """Let the next call of this kind take the road, if it can: with several results, which it makes."""
         arrays, options = self._arrays_of(arguments), self._options_of(arguments)
-        whole = [array for array in (*arrays[:-1], *results) if array is not None]
-        library = library_of(whole)
-        plain = BY_VALUE.issuperset(map(type, options))
-        if not (library and self._fits and plain and _compiler()):
-            return
-        if max([array.ndim for array in whole]) > at.MAX_AXES:
+        library = self._library([*arrays[:-1], *results], options)
+        if not library:
             return
         record, kept = record_of(
             self._places(plan), plan, choice, arrays, options, self._options, results, library
         )
         self._enter(record, kept, library)
+
+    def _library(self, arrays: Sequence[Any], options: Sequence[Any]) -> int:
+        """The arrays' library; 0 where a record cannot say what they and the options are."""
+        whole = [array for array in arrays if array is not None]
+        library = library_of(whole)
+        plain = BY_VALUE.issuperset(map(type, options))
+        if not (library and self._fits and plain and _compiler()):
+            return 0
+        return library if max([array.ndim for array in whole]) <= at.MAX_AXES else 0
 
     def _places(self, plan: Plan) -> list[int]:
         """Where each of the call's arrays stands among the plan's operands; -1 for those it does not read."""
@@ -121,7 +136,6 @@ class Road:
     def _open(self) -> None:
         from openaclnn.engines.cpu import pool
         from openaclnn.engines.machine.builtins import address_of_function, builtin
-        from openaclnn.repeat.code import emit_road
 
         api = ctypes.pythonapi
         control = np.zeros(at.CONTROL_SLOTS, np.int64)
@@ -146,7 +160,8 @@ class Road:
         control[at.ARRAYS], control[at.OPTIONS] = len(self._arrays), len(self._options)
         self._words = self._table.data
         self._control = control
-        self.call = builtin("road", emit_road, control.ctypes.data, self)
+        name, emit = self._code()
+        self.call = builtin(name, emit, control.ctypes.data, self)
 
     def _admit_torch(self) -> None:
         tensor, functions = sys.modules["torch"].Tensor, torch_functions()

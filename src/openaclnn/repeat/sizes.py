@@ -78,7 +78,10 @@ class AnySize(Kind):
         super().__init__(operator, plan, device)
         self.whole = tuple(whole)  # the inputs of the output's shape
         self.others = tuple(others)  # those that are not: place, pattern, and what belongs to that
-        self.flat, self.sized = choice.flat, sized
+        self.flat, self.sized, self.choice = choice.flat, sized, choice
+        self.learned = (
+            False  # whether arrays of this kind have been told to the builtin that finds it
+        )
         counts: tuple[int, int] = ANY_COUNT if self.flat is None else self.flat.counts
         self.least, self.below = max(counts[0], 2), counts[1]
         self.class_axis = plan.class_axis
@@ -111,10 +114,17 @@ class AnySize(Kind):
             classes, positions = shape[axis], shape[:axis] + shape[axis + 1 :]
         if self.others and not self._lie(arguments, positions, classes):
             return None
+        return self.runner(shape, count), self.extents(shape, count), count
+
+    def extents(self, shape: tuple[int, ...], count: int) -> Extents:
+        """The bytes of each operand, where the output has a shape of so many elements."""
+        classes = shape[self.class_axis] if self.class_axis >= 0 else 1
         counts = (count, count // classes, classes, 1)
-        extents = [(0, counts[role] * item) for role, item in self.reach]
-        runner = self._sized(shape) if self.flat is None else self._flat(count)
-        return runner, extents, count
+        return [(0, counts[role] * item) for role, item in self.reach]
+
+    def runner(self, shape: tuple[int, ...], count: int) -> Runner:
+        """What runs the kernel over so many elements."""
+        return self._sized(shape) if self.flat is None else self._flat(count)
 
     def _lie(self, arguments: Sequence[Any], positions: tuple[int, ...], classes: int) -> bool:
         """Whether those that have another shape than the output lie as they should."""
