@@ -13,8 +13,10 @@ __all__ = ["ELU", "CrossEntropyLoss", "L1Loss", "NLLLoss", "NLLLoss2d", "SmoothL
 
 def _weight(module: torch.nn.Module) -> Any:
     """A loss's weights: a buffer as a rule, which a module looks for in other places first."""
-    buffers = module._buffers
-    return buffers["weight"] if "weight" in buffers else module.weight
+    try:
+        return module._buffers["weight"]
+    except KeyError:
+        return module.weight
 
 
 class ELU(torch.nn.ELU):
