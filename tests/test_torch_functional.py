@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import subprocess
 import sys
 import warnings
@@ -10,6 +12,8 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as theirs
+from torch.autograd import forward_ad
+from torch.overrides import TorchFunctionMode
 
 from openaclnn.torch import check_targets, functional, needed, nn
 
@@ -204,6 +208,9 @@ def test_modules_are_pytorchs() -> None:
         assert repr(ours) == repr(other)
         assert ours.state_dict().keys() == other.state_dict().keys()
         torch.testing.assert_close(ours(*given), other(*given))
+        ours.load_state_dict(other.state_dict())
+        for again in (copy.deepcopy(ours), pickle.loads(pickle.dumps(ours))):
+            assert torch.equal(again(*given), ours(*given))
         compiled = torch.compile(ours, fullgraph=True, backend="aot_eager")
         assert torch.equal(compiled(*given), ours(*given))
     torch.testing.assert_close(nn.NLLLoss2d()(images, pixels), theirs.nll_loss(images, pixels))
@@ -255,6 +262,105 @@ def test_transforms_and_autocast() -> None:
             assert module.elu(half).dtype is torch.bfloat16
     graph = torch.fx.symbolic_trace(lambda x: functional.elu(x) + 1)
     assert torch.equal(graph(x), functional.elu(x) + 1)
+
+
+def losses(module: Any) -> dict[str, Any]:
+    """One of each, of logits (5, 4)."""
+    made = torch.Generator().manual_seed(5)
+    aim, target = torch.randn(5, 4, generator=made), torch.tensor([0, 3, -100, 1, 2])
+    weight = torch.rand(4, generator=made) + 0.5
+    return {
+        "elu": lambda x: module.elu(x, 0.7),
+        "l1": lambda x: module.l1_loss(x, aim.to(x.dtype)),
+        "smooth l1": lambda x: module.smooth_l1_loss(x, aim.to(x.dtype), reduction="sum", beta=0.5),
+        "nll": lambda x: module.nll_loss(x, target),
+        "weighted nll": lambda x: module.nll_loss(x, target, weight.to(x.dtype), reduction="none"),
+        "pixels": lambda x: module.nll_loss(x.reshape(1, 4, 5, 1), target.reshape(1, 5, 1)),
+        "cross entropy": lambda x: module.cross_entropy(x, target, weight.to(x.dtype), label_smoothing=0.1),
+    }  # fmt: skip
+
+
+by_loss = pytest.mark.parametrize("name", losses(functional))
+
+
+@by_loss
+def test_what_was_called_before_is_the_same_again(name: str) -> None:
+    """Calls of a kind take a shorter way from the second on: with and without autograd, in transforms and modes."""
+    loss, x = losses(functional)[name], torch.randn(5, 4)
+    first = both(loss, x)
+    for _ in range(3):
+        for mine, known in zip(both(loss, x), first, strict=True):
+            assert torch.equal(mine, known)
+        assert torch.equal(loss(x), first[0])
+        assert not loss(x).requires_grad
+    tracked = x.clone().requires_grad_()
+    with torch.no_grad():
+        assert not loss(tracked).requires_grad
+    value = loss(tracked)
+    with torch.no_grad():
+        tracked.mul_(2)
+    if name not in (
+        "nll",
+        "weighted nll",
+        "pixels",
+    ):  # PyTorch's do not look at their values either
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            value.sum().backward()
+    tracked = x.clone().requires_grad_()
+    found = torch.func.grad(lambda k: (loss(tracked) * k).sum())(torch.ones(()))
+    torch.testing.assert_close(found, first[0].detach().sum())
+    with torch.autocast("cpu", torch.bfloat16):
+        assert loss(x.bfloat16()).dtype is (torch.bfloat16 if name == "elu" else torch.float32)
+    seen: list[Any] = []
+
+    class Watching(TorchFunctionMode):
+        def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # fmt: skip
+            seen.append(function)
+            return function(*args, **(kwargs or {}))
+
+    with Watching():
+        loss(x)
+    assert any(own in seen for own in vars(functional).values() if callable(own))
+
+
+@by_loss
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # PyTorch's own use
+def test_derivatives_in_forward_mode_and_twice(name: str) -> None:
+    x, v = torch.randn(5, 4), torch.randn(5, 4)
+    ours, other = losses(functional)[name], losses(theirs)[name]
+    ours(x)  # a kind that is known
+    for transform in (
+        lambda loss: torch.func.jvp(loss, (x,), (v,))[1],
+        lambda loss: torch.func.hessian(lambda x: loss(x).sum())(x),
+        lambda loss: torch.func.vmap(loss)(torch.stack([x, v])),
+        lambda loss: torch.func.grad(lambda x: loss(x).square().sum())(x),
+    ):
+        torch.testing.assert_close(transform(ours), transform(other))
+    with forward_ad.dual_level():
+        dual = forward_ad.make_dual(x, v)
+        got, known = (forward_ad.unpack_dual(loss(dual)).tangent for loss in (ours, other))
+        torch.testing.assert_close(got, known)
+    twice = []
+    for loss in (ours, other):
+        own = x.clone().requires_grad_()
+        (gradient,) = torch.autograd.grad(loss(own).sum(), own, create_graph=True)
+        twice += torch.autograd.grad(gradient.square().sum(), own)
+    torch.testing.assert_close(*twice)
+
+
+def test_forward_mode_is_refused_where_there_is_none() -> None:
+    x, v = torch.randn(5, 4), torch.randn(5, 4)
+    own = x.clone().requires_grad_()
+    value = functional.elu(own)
+    with forward_ad.dual_level():
+        dual = forward_ad.make_dual(x, v)
+        with pytest.raises(RuntimeError, match="openaclnn::elu has no derivative in forward mode"):
+            torch.ops.openaclnn.elu(dual)
+        with pytest.raises(RuntimeError, match="elu_backward has no derivative in forward mode"):
+            torch.autograd.grad(value, own, dual)
+        with pytest.raises(RuntimeError, match="not in forward mode"):
+            functional.cross_entropy(dual, torch.zeros(5, dtype=torch.long), zloss_scale=0.1)
+        assert torch.equal(torch.ops.openaclnn.elu(x), functional.elu(x))
 
 
 def test_targets_are_looked_at_on_cuda_only_when_asked() -> None:

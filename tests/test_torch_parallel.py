@@ -38,7 +38,7 @@ from torch.distributed.tensor import (
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import openaclnn
-from openaclnn.torch import parallel
+from openaclnn.torch import functional, nn, parallel
 from openaclnn.torch.parallel import exchange
 from openaclnn.torch.parallel.sharding import register_rules
 
@@ -443,6 +443,38 @@ def dtensors_of_pixels_and_elements(team: Team) -> None:
             loss.sum().backward()
             assert_near(loss.full_tensor().detach(), exact[0])
             assert_near(placed.grad.full_tensor(), exact[1])
+
+
+@case
+def functions_and_modules_on_dtensors(team: Team) -> None:
+    """They go to the losses of many devices by themselves, and ELU by its operator's rule. Two processes do."""
+    if team.size > 2:
+        return
+    logits, target, weight = problem()
+    x = logits.nan_to_num(neginf=-4.0)
+    mesh, aim = team.mesh(), x.flip(0)
+    smoothed = {"label_smoothing": 0.1}
+    losses: list[tuple[Any, Any, tuple[Tensor, ...]]] = [
+        (functional.elu, F.elu, ()), (nn.ELU(0.5), torch.nn.ELU(0.5), ()), (nn.L1Loss(), F.l1_loss, (aim,)),
+        (nn.SmoothL1Loss(beta=0.5), torch.nn.SmoothL1Loss(beta=0.5), (aim,)),
+        (functional.smooth_l1_loss, F.smooth_l1_loss, (aim,)), (nn.NLLLoss(), F.nll_loss, (target,)),
+        (nn.CrossEntropyLoss(**smoothed), torch.nn.CrossEntropyLoss(**smoothed), (target,)),
+        (functional.cross_entropy, F.cross_entropy, (target, weight)),
+    ]  # fmt: skip
+    for ours, theirs, rest in losses:
+        wide = [own.double() if own.is_floating_point() else own for own in rest]
+        exact = run(theirs, x.double(), *wide)
+        for placement in (Shard(0), Shard(1)):
+            placed = distribute_tensor(x, mesh, [placement]).requires_grad_()
+            loss = ours(placed, *rest)
+            loss.sum().backward()
+            assert isinstance(loss, DTensor)
+            assert placed.grad.placements == (placement,)
+            assert_near(loss.full_tensor().detach(), exact[0])
+            assert_near(placed.grad.full_tensor(), exact[1], exact[1].abs().max())
+    placed = distribute_tensor(x, mesh, [Shard(0)])
+    functional.elu(placed, inplace=True)
+    assert_near(placed.full_tensor(), F.elu(x.double()))
 
 
 @case

@@ -22,7 +22,7 @@ from openaclnn.core.interface import REDUCTIONS
 from openaclnn.torch.direct import L1, Elu, EluInPlace, SmoothL1
 from openaclnn.torch.kernels import KERNELS
 from openaclnn.torch.of_classes import check_targets, cross_entropy, nll_loss
-from openaclnn.torch.roads import is_ours, is_tracked, may_be_short, needs_dispatcher
+from openaclnn.torch.roads import is_ours, is_tracked, may_be_short, needs_dispatcher, parallel_for
 from openaclnn.torch.words import UnservedError
 
 __all__ = ["check_targets", "cross_entropy", "elu", "l1_loss", "nll_loss", "smooth_l1_loss"]
@@ -44,7 +44,10 @@ def elu(input: torch.Tensor, alpha: float = 1.0, inplace: bool = False) -> Any:
 def _elu(input: torch.Tensor, alpha: float, inplace: bool) -> Any:
     if has_torch_function_unary(input):
         return handle_torch_function(elu, (input,), input, alpha=alpha, inplace=inplace)
-    if not is_ours(input) or input.dim() > MAX_AXES:
+    spread = (
+        parallel_for(input) is not None
+    )  # the operator has a rule then; PyTorch's in place has its own
+    if not is_ours(input) or input.dim() > MAX_AXES or (spread and inplace):
         return torch_functional.elu(input, alpha, inplace)
     if inplace:
         return _elu_in_place(input, alpha)
@@ -97,6 +100,9 @@ def _l1_loss(
     if weight is not None:
         theirs: Any = torch_functional.l1_loss
         return theirs(input, target, reduction=reduction, weight=weight)
+    parallel = parallel_for(input)
+    if parallel is not None:
+        return parallel.l1_loss(input, target, reduction=reduction)
     if not _a_pair(input, target, reduction):
         return torch_functional.l1_loss(input, target, reduction=reduction)
     try:
@@ -137,6 +143,9 @@ def _smooth_l1_loss(
         )
     if size_average is not None or reduce is not None:
         reduction = legacy.legacy_get_string(size_average, reduce)
+    parallel = parallel_for(input)
+    if parallel is not None:
+        return parallel.smooth_l1_loss(input, target, reduction=reduction, beta=beta)
     if beta < 0 or not _a_pair(input, target, reduction):
         return torch_functional.smooth_l1_loss(input, target, reduction=reduction, beta=beta)
     try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import torch
+from torch.autograd import forward_ad
 from torch.autograd.function import FunctionMeta
 from torch.autograd.function import _SingleLevelFunction as Function
 from torch.nn.functional import nll_loss as torch_nll_loss
@@ -34,8 +35,8 @@ class Formula(Function, metaclass=_Quick):
 
 
 def gradient_by(kernel: Kernel, *arguments: Any) -> Any:
-    """A gradient operator; differentiable where somebody wants gradients of gradients."""
-    if torch.is_grad_enabled():
+    """A gradient operator; differentiable, or refused, where somebody wants gradients of gradients."""
+    if torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return kernel.op(*arguments)
     found = kernel.short(*arguments)
     return kernel.call(*arguments) if found is NotImplemented else found
@@ -200,8 +201,8 @@ def _likelihood(kernel: Kernel, backward_kernel: Kernel) -> tuple[type[Formula],
                 if total is None:
                     total = weight[target.long() * counted].mul(counted).sum()
                 found = found / total
-            # The loss is linear in the log-probabilities: they have no second derivative.
-            return found.reshape(ctx.shape), None, None, None, None, None, None
+            # The loss is linear in the log-probabilities: their second derivative is zero.
+            return found.reshape(ctx.shape), torch.zeros_like(own), None, None, None, None, None
 
     return Loss, Backward
 

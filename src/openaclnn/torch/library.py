@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch._functorch.utils import enable_single_level_autograd_function
+from torch.autograd import forward_ad
 
 from openaclnn.core.declare import Operator
 from openaclnn.core.status import AclnnError
@@ -66,6 +67,10 @@ def _differentiable(kernel: Kernel) -> Callable[..., Any]:
     formula, name = FORMULAS.get(kernel.operator.python_name), kernel.operator.python_name
 
     def differentiable(*arguments: Any) -> Any:
+        if forward_ad._current_level >= 0 and any(map(_has_tangent, arguments)):
+            raise RuntimeError(
+                f"openaclnn::{name} has no derivative in forward mode; the functions of openaclnn.torch.functional have"
+            )
         if torch.is_grad_enabled() and torch._C._any_requires_grad(*arguments):
             if formula is None:
                 raise RuntimeError(
@@ -78,6 +83,12 @@ def _differentiable(kernel: Kernel) -> Callable[..., Any]:
         return kernel.dispatched(*arguments)
 
     return differentiable
+
+
+def _has_tangent(argument: Any) -> bool:
+    if not isinstance(argument, torch.Tensor):
+        return False
+    return forward_ad.unpack_dual(argument).tangent is not None  # type: ignore[no-untyped-call]
 
 
 def _undifferentiated(kernel: Kernel) -> Callable[..., Any]:

@@ -12,7 +12,7 @@ from torch.overrides import handle_torch_function, has_torch_function_variadic
 from openaclnn.core.interface import REDUCTIONS
 from openaclnn.torch.direct import CrossEntropy, CrossEntropyOverLogits, Likelihood
 from openaclnn.torch.kernels import KERNELS
-from openaclnn.torch.roads import is_ours, is_tracked, may_be_short, needs_dispatcher
+from openaclnn.torch.roads import is_ours, is_tracked, may_be_short, needs_dispatcher, parallel_for
 from openaclnn.torch.words import UnservedError
 
 __all__ = ["check_targets", "cross_entropy", "nll_loss", "ones_for"]
@@ -55,6 +55,11 @@ def _nll_loss(
         )  # fmt: skip
     if size_average is not None or reduce is not None:
         reduction = legacy.legacy_get_string(size_average, reduce)
+    parallel = parallel_for(input)
+    if parallel is not None:
+        return parallel.nll_loss(
+            input, target, weight, ignore_index=ignore_index, reduction=reduction
+        )
     own, indices, rank = input, target, input.dim()
     if _fits(input, target, weight, reduction) and (weight is None or weight.dtype is input.dtype):
         _see_targets(target, input.shape[1 if rank > 1 else 0], ignore_index)
@@ -129,6 +134,12 @@ def _cross_entropy(
         reduction = legacy.legacy_get_string(size_average, reduce)
     if inplace and input.is_leaf and is_tracked(input):
         raise RuntimeError("inplace: a leaf that requires grad keeps its values, got one as input")
+    parallel = parallel_for(input)
+    if parallel is not None:  # the gradient is in memory of its own, whatever `inplace` allows
+        return parallel.cross_entropy(
+            input, target, weight, ignore_index=ignore_index, reduction=reduction,
+            label_smoothing=label_smoothing, zloss_scale=zloss_scale,
+        )  # fmt: skip
     own, rows, rank = input, target, input.dim()
     if 0.0 <= label_smoothing <= 1.0 and _fits(input, target, weight, reduction):
         _see_targets(target, input.shape[1 if rank > 1 else 0], ignore_index)
@@ -154,7 +165,7 @@ def _cross_entropy(
             pass
     if zloss_scale:
         raise RuntimeError(
-            "zloss_scale: the z-loss is for floating logits and class indices on the CPU or CUDA, "
+            "zloss_scale: the z-loss is for floating logits and class indices on the CPU or CUDA, not in forward mode; "
             f"got {input.dtype} {tuple(input.shape)} and {target.dtype} {tuple(target.shape)} on {input.device}"
         )
     return torch_functional.cross_entropy(

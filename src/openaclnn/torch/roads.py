@@ -4,14 +4,17 @@ made before, and by PyTorch's dispatcher where somebody records operations, tran
 
 from __future__ import annotations
 
+import importlib
+import sys
 from typing import Any
 
 import torch
+from torch.autograd import forward_ad
 from torch.overrides import has_torch_function_variadic
 
-from openaclnn.torch.kernels import disturbed
+from openaclnn.torch.kernels import PLAIN, disturbed
 
-__all__ = ["FLOATS", "is_ours", "is_tracked", "may_be_short", "needs_dispatcher"]
+__all__ = ["FLOATS", "is_ours", "is_tracked", "may_be_short", "needs_dispatcher", "parallel_for"]
 
 FLOATS = frozenset((torch.float32, torch.float16, torch.bfloat16, torch.float64))
 
@@ -22,7 +25,12 @@ _transformed = torch._C._are_functorch_transforms_active
 
 def may_be_short(*tensors: Any) -> bool:
     """Whether all that is left to ask is what the short road asks itself."""
-    return not (has_torch_function_variadic(*tensors) or _transformed() or _any_autocast())
+    return not (
+        has_torch_function_variadic(*tensors)
+        or _transformed()
+        or _any_autocast()
+        or forward_ad._current_level >= 0
+    )
 
 
 # Not in functions that PyTorch compiles: its compiler reads this attribute, and asks that instead.
@@ -33,11 +41,24 @@ def needs_dispatcher() -> bool:
     return _is_compiling() or disturbed() or _any_autocast()
 
 
+def parallel_for(tensor: Any) -> Any:
+    """`openaclnn.torch.parallel` for a DTensor, whose losses and rules for operators are there; else None."""
+    if _is_compiling() or type(tensor) in PLAIN:
+        return None
+    spread = sys.modules.get("torch.distributed.tensor")
+    if spread is None or not isinstance(tensor, spread.DTensor):
+        return None
+    return importlib.import_module("openaclnn.torch.parallel")
+
+
 def is_tracked(tensor: Any) -> bool:
     """Whether autograd wants to know of work on this."""
     return tensor.requires_grad and _grad_enabled()
 
 
 def is_ours(tensor: Any) -> bool:
-    """Whether the kernels have this dtype and device; without data, shapes at least."""
-    return tensor.dtype in FLOATS and (tensor.is_cpu or tensor.is_cuda or tensor.is_meta)
+    """Whether the kernels have this dtype and device; without data, shapes at least. Derivatives in forward mode are
+    PyTorch's.
+    """
+    has_kernels = tensor.dtype in FLOATS and (tensor.is_cpu or tensor.is_cuda or tensor.is_meta)
+    return has_kernels and forward_ad._current_level < 0
