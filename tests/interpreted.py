@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import os
 
 os.environ["TRITON_INTERPRET"] = "1"
 
+from types import SimpleNamespace
 from typing import Any
 
 import ml_dtypes
@@ -14,6 +16,8 @@ import triton.language as tl
 import triton.runtime.interpreter as interpreter
 
 _convert = interpreter._convert_float
+_numpy_dtype = functools.cache(interpreter._get_np_dtype)
+_patch_language = interpreter._patch_lang
 _patch_tensor = interpreter._patch_lang_tensor
 
 
@@ -37,6 +41,22 @@ def _logarithm(builder: Any, argument: Any) -> Any:
     return builder.unary_op(argument, lambda own: np.log(own.astype(np.float64)).astype(own.dtype))
 
 
+def _stored(kind: Any) -> Any:
+    """Asked for every value, and each time it makes the whole table."""
+    return _numpy_dtype(tl.uint64 if kind.scalar.is_ptr() else kind.scalar)
+
+
+@functools.cache
+def _patched(function: Any) -> Any:
+    """For good: patched anew at each call and undone after each launch, it takes longer than the kernels themselves."""
+    _patch_language(function)
+    return SimpleNamespace(restore=lambda: None)
+
+
 interpreter._convert_float = _rounded
 interpreter.InterpreterBuilder.create_log = _logarithm
 interpreter._patch_lang_tensor = _indexed
+interpreter._patch_lang = _patched
+interpreter._get_np_dtype = _stored
+# It would compute every integer twice, and, as nothing is debugged, drop what it finds.
+interpreter.interpreter_builder.options = interpreter.InterpreterOptions(sanitize_overflow=False)
