@@ -1,4 +1,4 @@
-"""Triton's interpreter, mended: to be imported before any kernel, in a process that interprets."""
+"""Triton's interpreter, mended, and an engine of it: to be imported before any kernel, in a process that interprets."""
 
 from __future__ import annotations
 
@@ -7,13 +7,19 @@ import os
 
 os.environ["TRITON_INTERPRET"] = "1"
 
-from types import SimpleNamespace
+import sys
+from collections.abc import Iterator
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import ml_dtypes
 import numpy as np
+import pytest
 import triton.language as tl
 import triton.runtime.interpreter as interpreter
+
+import openaclnn
+from openaclnn.engines import dispatch, gpu
 
 _convert = interpreter._convert_float
 _numpy_dtype = functools.cache(interpreter._get_np_dtype)
@@ -60,3 +66,17 @@ interpreter._patch_lang = _patched
 interpreter._get_np_dtype = _stored
 # It would compute every integer twice, and, as nothing is debugged, drop what it finds.
 interpreter.interpreter_builder.options = interpreter.InterpreterOptions(sanitize_overflow=False)
+
+# The engine as it is, but for host memory.
+engine = ModuleType("interpreted_triton")
+engine.__dict__.update(
+    DEVICES=("cpu",), unavailable=lambda: None, declines=gpu.declines, prepare=gpu.prepare
+)
+sys.modules[engine.__name__] = engine
+dispatch.ENGINES["interpreted"] = engine.__name__
+
+
+@pytest.fixture(autouse=True)
+def on_the_interpreter() -> Iterator[None]:
+    with openaclnn.use_engine("interpreted"), np.errstate(all="ignore"):
+        yield
