@@ -209,7 +209,7 @@ def test_accuracy_and_speed_are_measured(copy: Copy) -> None:
 
 def suites() -> dict[str, tuple[str, list[str]]]:
     """Whole: tests that look at all operators at once. Of the others, what is the new operator's."""
-    whole = "test_structure or test_introspection or test_headers"
+    whole = "test_structure.py or test_introspection.py or test_headers.py"
     return {
         "the operators": (
             "",
