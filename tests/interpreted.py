@@ -1,19 +1,29 @@
-"""Triton's interpreter, mended: to be imported before any kernel, in a process that interprets."""
+"""Triton's interpreter, mended, and an engine of it: to be imported before any kernel, in a process that interprets."""
 
 from __future__ import annotations
 
+import functools
 import os
 
 os.environ["TRITON_INTERPRET"] = "1"
 
+import sys
+from collections.abc import Iterator
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import ml_dtypes
 import numpy as np
+import pytest
 import triton.language as tl
 import triton.runtime.interpreter as interpreter
 
+import openaclnn
+from openaclnn.engines import dispatch, gpu
+
 _convert = interpreter._convert_float
+_numpy_dtype = functools.cache(interpreter._get_np_dtype)
+_patch_language = interpreter._patch_lang
 _patch_tensor = interpreter._patch_lang_tensor
 
 
@@ -37,6 +47,36 @@ def _logarithm(builder: Any, argument: Any) -> Any:
     return builder.unary_op(argument, lambda own: np.log(own.astype(np.float64)).astype(own.dtype))
 
 
+def _stored(kind: Any) -> Any:
+    """Asked for every value, and each time it makes the whole table."""
+    return _numpy_dtype(tl.uint64 if kind.scalar.is_ptr() else kind.scalar)
+
+
+@functools.cache
+def _patched(function: Any) -> Any:
+    """For good: patched anew at each call and undone after each launch, it takes longer than the kernels themselves."""
+    _patch_language(function)
+    return SimpleNamespace(restore=lambda: None)
+
+
 interpreter._convert_float = _rounded
 interpreter.InterpreterBuilder.create_log = _logarithm
 interpreter._patch_lang_tensor = _indexed
+interpreter._patch_lang = _patched
+interpreter._get_np_dtype = _stored
+# It would compute every integer twice, and, as nothing is debugged, drop what it finds.
+interpreter.interpreter_builder.options = interpreter.InterpreterOptions(sanitize_overflow=False)
+
+# The engine as it is, but for host memory.
+engine = ModuleType("interpreted_triton")
+engine.__dict__.update(
+    DEVICES=("cpu",), unavailable=lambda: None, declines=gpu.declines, prepare=gpu.prepare
+)
+sys.modules[engine.__name__] = engine
+dispatch.ENGINES["interpreted"] = engine.__name__
+
+
+@pytest.fixture(autouse=True)
+def on_the_interpreter() -> Iterator[None]:
+    with openaclnn.use_engine("interpreted"), np.errstate(all="ignore"):
+        yield

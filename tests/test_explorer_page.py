@@ -1,4 +1,7 @@
-"""The explorer's page in a real browser, headless: what a person sees, types and drops. Screenshots go to build/screenshots."""
+"""The explorer's page in a real browser, headless: what a person sees, types and drops.
+
+With SCREENSHOTS in the environment, pictures go to build/screenshots.
+"""
 
 from __future__ import annotations
 
@@ -105,6 +108,8 @@ class Page:
             Select(self.find(selector)).select_by_value(value)
 
     def picture(self, name: str) -> None:
+        if "SCREENSHOTS" not in os.environ:
+            return
         PICTURES.mkdir(parents=True, exist_ok=True)
         self.run("window.scrollTo(0, 0)")
         held = self.command("Page.captureScreenshot", captureBeyondViewport=True)["data"]

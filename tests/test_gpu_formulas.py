@@ -10,12 +10,12 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from gpu_process import run_in_a_process_of_its_own
 from openaclnn.core.dtypes import BFLOAT16, FLOAT, FLOAT16, FLOATS, DType
 from openaclnn.core.interop import as_tensor
 from openaclnn.core.plan import Plan, elementwise_plan
@@ -144,13 +144,7 @@ def assert_within_3_ulps(function: Callable[..., Any], x: Array, got: Array) -> 
 if not MODE:
 
     def test_interpreted() -> None:
-        command = [sys.executable, "-m", "pytest", __file__, "-x"]
-        environment = {**os.environ, "OPENACLNN_GPU_TESTS": "interpret"}
-        done = subprocess.run(
-            command, env=environment, cwd=Path(__file__).parent.parent, text=True,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=600, check=False,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stdout
+        run_in_a_process_of_its_own(__file__, "interpret")
 
     def has_power(x: Value) -> Value:
         return x**2

@@ -8,23 +8,21 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import sys
-import types
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+
+from gpu_process import run_in_a_process_of_its_own
 
 if sys.platform != "linux":
     pytest.skip("Triton has wheels for Linux alone", allow_module_level=True)
 
 MODE = os.environ.get("OPENACLNN_GPU_TESTS", "")
 if MODE == "interpret":
-    import interpreted  # noqa: F401
+    from interpreted import on_the_interpreter  # noqa: F401
 
 if MODE:
     import openaclnn
@@ -41,7 +39,7 @@ if MODE:
     from openaclnn.core.declare import Operator
     from openaclnn.core.dtypes import BFLOAT16, FLOAT, FLOAT16, FLOATS, INT64, DType
     from openaclnn.core.plan import Operand, Plan
-    from openaclnn.engines import dispatch, gpu
+    from openaclnn.engines import gpu
     from openaclnn.engines.formulas import FORMULAS
     from openaclnn.engines.gpu import native, runners, scratch, variants
 
@@ -51,50 +49,13 @@ if MODE:
 
 
 if not MODE:
-    SHARDS = {
-        "interpreted elementwise": ("interpret", "elementwise"),
-        "interpreted classes": ("interpret", "not elementwise"),
-        "compiled": ("compile", ""),
-    }
 
-    @pytest.fixture(scope="module")
-    def processes() -> Iterator[dict[str, subprocess.Popen[str]]]:
-        """All shards at once: two cores, and each waits for little."""
-        import triton  # noqa: F401  (where it is missing, this is where it shows)
-
-        started = {}
-        for name, (mode, selected) in SHARDS.items():
-            command = [sys.executable, "-m", "pytest", __file__, "-x", "-k", selected]
-            environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
-            environment["OPENACLNN_GPU_TESTS"] = mode
-            started[name] = subprocess.Popen(
-                command, env=environment, cwd=Path(__file__).parent.parent, text=True,
-                stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            )  # fmt: skip
-        yield started
-        for process in started.values():
-            if process.poll() is None:
-                process.kill()
-
-    @pytest.mark.parametrize("shard", SHARDS)
-    def test_in_a_process_of_its_own(shard: str, processes: dict[str, Any]) -> None:
-        output, _ = processes[shard].communicate(timeout=600)
-        assert processes[shard].returncode == 0, output  # no test at all gives 5
+    @pytest.mark.parametrize("mode", ["interpret", "compile"])
+    def test_in_a_process_of_its_own(mode: str) -> None:
+        run_in_a_process_of_its_own(__file__, mode)
 
 
 if MODE == "interpret":
-    # The engine as it is, but for host memory.
-    engine = types.ModuleType("interpreted_triton")
-    engine.__dict__.update(
-        DEVICES=("cpu",), unavailable=lambda: None, declines=gpu.declines, prepare=gpu.prepare
-    )
-    sys.modules[engine.__name__] = engine
-    dispatch.ENGINES["interpreted"] = engine.__name__
-
-    @pytest.fixture(autouse=True)
-    def on_the_interpreter() -> Iterator[None]:
-        with openaclnn.use_engine("interpreted"), np.errstate(all="ignore"):
-            yield
 
     def is_elementwise(operator: Operator) -> bool:
         return bool(operator.workloads.PATTERN == "elementwise")
@@ -168,7 +129,7 @@ if MODE == "interpret":
     @pytest.mark.parametrize("rank", range(9))
     def test_elementwise_ranks_that_do_not_merge(operator: Operator, rank: int) -> None:
         """Every other element along each axis: eight axes are three more than the kernel takes."""
-        shape = (2, 3, 2, 2, 3, 2, 2, 2)[:rank]
+        shape = (2, 3, 2, 2, 2, 2, 2, 2)[:rank]
         rng = np.random.default_rng(rank)
         every_other = tuple(slice(None, None, 2) for _ in shape)
         arguments = {
@@ -306,21 +267,18 @@ if MODE == "interpret":
             "weight": (0.5 + rng.random(columns)).astype(np.float32),
         }
         log_prob = (-3 * rng.random((rows, columns))).astype(dtype.numpy)
-        for more in ({}, {"label_smoothing": 0.2}):
+        kinds: list[dict[str, float]] = [{}, {"label_smoothing": 0.2}]
+        # In place, and beside: each dtype one of both without smoothing.
+        for own, more in enumerate(kinds if dtype is FLOAT else kinds[::-1]):
             arguments = base | more | {"log_prob": log_prob}
-            for own in (0, 1):  # in place, or beside
-                memory = np.full(
-                    (2, rows * columns + 2 * edge + (-rows * columns) % 8), 7, dtype.numpy
-                )
-                views = [
-                    part[edge + off :][: rows * columns].reshape(rows, columns) for part in memory
-                ]
-                views[0][...] = log_prob
-                plain(operator)(**arguments | {"log_prob": views[0]}, out=views[own])
-                assert_matches_oracle(operator, heeded(arguments, columns), views[own].copy())
-                for part in memory:
-                    assert (part[: edge + off].astype(float) == 7).all()
-                    assert (part[edge + off + rows * columns :].astype(float) == 7).all()
+            memory = np.full((2, rows * columns + 2 * edge + (-rows * columns) % 8), 7, dtype.numpy)
+            views = [part[edge + off :][: rows * columns].reshape(rows, columns) for part in memory]
+            views[0][...] = log_prob
+            plain(operator)(**arguments | {"log_prob": views[0]}, out=views[own])
+            assert_matches_oracle(operator, heeded(arguments, columns), views[own].copy())
+            for part in memory:
+                assert (part[: edge + off].astype(float) == 7).all()
+                assert (part[edge + off + rows * columns :].astype(float) == 7).all()
 
     @dtypes
     def test_cross_entropy_in_place(dtype: DType) -> None:

@@ -6,22 +6,21 @@ Each way is a process of its own: see `test_gpu_kernels.py`.
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
-import types
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+
+from gpu_process import run_in_a_process_of_its_own
 
 if sys.platform != "linux":
     pytest.skip("Triton has wheels for Linux alone", allow_module_level=True)
 
 MODE = os.environ.get("OPENACLNN_GPU_TESTS", "")
 if MODE == "interpret":
-    import interpreted  # noqa: F401
+    from interpreted import on_the_interpreter  # noqa: F401
 
 if MODE:
     import openaclnn
@@ -32,7 +31,7 @@ if MODE:
     from openaclnn.core.plan import Plan
     from openaclnn.core.products import current_product
     from openaclnn.core.tensor import Tensor
-    from openaclnn.engines import dispatch, gpu
+    from openaclnn.engines import gpu
     from openaclnn.engines.gpu import native, runners, scratch
     from openaclnn.operators.logits import CROSS_ENTROPY, CROSS_ENTROPY_GRAD
     from openaclnn.operators.workloads.logits import cases, grad_of
@@ -48,29 +47,10 @@ if not MODE:
 
     @pytest.mark.parametrize("mode", ["interpret", "compile"])
     def test_in_a_process_of_its_own(mode: str) -> None:
-        import triton  # noqa: F401  (where it is missing, this is where it shows)
-
-        environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
-        done = subprocess.run(
-            [sys.executable, "-m", "pytest", __file__, "-x"], cwd=Path(__file__).parent.parent, text=True,
-            env=environment | {"OPENACLNN_GPU_TESTS": mode}, timeout=600, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, check=False,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stdout
+        run_in_a_process_of_its_own(__file__, mode)
 
 
 if MODE == "interpret":
-    engine = types.ModuleType("interpreted_triton")
-    engine.__dict__.update(
-        DEVICES=("cpu",), unavailable=lambda: None, declines=gpu.declines, prepare=gpu.prepare
-    )
-    sys.modules[engine.__name__] = engine
-    dispatch.ENGINES["interpreted"] = engine.__name__
-
-    @pytest.fixture(autouse=True)
-    def on_the_interpreter() -> Iterator[None]:
-        with openaclnn.use_engine("interpreted"), np.errstate(all="ignore"):
-            yield
 
     def drawn(
         dtype: DType, shape: tuple[int, int], every: int = 1

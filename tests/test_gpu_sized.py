@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import itertools
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+
+from gpu_process import run_in_a_process_of_its_own
 
 if sys.platform != "linux":
     pytest.skip("Triton has wheels for Linux alone", allow_module_level=True)
@@ -112,16 +112,7 @@ if not MODE:
 
     @pytest.mark.parametrize("mode", ["interpret", "compile"])
     def test_in_a_process_of_its_own(mode: str) -> None:
-        import triton  # noqa: F401  (where it is missing, this is where it shows)
-
-        command = [sys.executable, "-m", "pytest", __file__, "-x"]
-        environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
-        environment["OPENACLNN_GPU_TESTS"] = mode
-        done = subprocess.run(
-            command, env=environment, cwd=Path(__file__).parent.parent, text=True, timeout=600,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stdout
+        run_in_a_process_of_its_own(__file__, mode)
 
 
 if MODE == "interpret":
@@ -135,6 +126,8 @@ if MODE == "interpret":
             (1, 3, 17, 80),
         ],
     }  # fmt: skip
+
+    OFFSETS = (0, 1, 3)
 
     @pytest.fixture(autouse=True)
     def as_on_a_device() -> Iterator[None]:
@@ -161,15 +154,17 @@ if MODE == "interpret":
         """With what is chosen for few elements and for many."""
         from openaclnn.engines.gpu import pixels, rows
 
-        if operator.workloads.PATTERN == "elementwise" and not few:
+        single = operator.workloads.PATTERN == "elementwise"
+        if single and not few:
             return
         for module in (pixels, rows):
             monkeypatch.setattr(module, "FEW", module.FEW if few else 0)
         shapes = SHAPES[operator.workloads.PATTERN]
-        for variant in variants_of(operator):
+        for place, variant in enumerate(variants_of(operator)):
             run = gpu.sized(planned(operator, made(operator, dtype, shapes[0], variant))[0])
             assert run is not None
-            for shape in shapes:
+            # Each of two ways has every other pair of a shape and a variant.
+            for shape in shapes if single else shapes[(place + few) % 2 :: 2]:
                 run_both(operator, made(operator, dtype, shape, variant), run)
 
     @names
@@ -198,7 +193,7 @@ if MODE == "interpret":
                 run_both(operator, made(operator, FLOAT, SHAPES[pattern][0], variant), run)
 
     @dtypes
-    @pytest.mark.parametrize("off", [0, 1, 3])
+    @pytest.mark.parametrize("off", OFFSETS)
     def test_rows_that_begin_anywhere(
         dtype: DType, off: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -305,7 +300,7 @@ if MODE == "interpret":
         assert gpu.sized(classes_alone) is None
 
     @dtypes
-    @pytest.mark.parametrize("off", [0, 1, 3])
+    @pytest.mark.parametrize("off", OFFSETS)
     def test_planes_that_begin_anywhere(
         dtype: DType, off: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -315,8 +310,9 @@ if MODE == "interpret":
         (operator,) = (own for own in GRADIENTS if own.workloads.PATTERN == "pixels")
         small = {key: (vector, 32, warps) for key, (vector, _, warps) in pixels.PLANES.items()}
         monkeypatch.setattr(pixels, "PLANES", small)
-        for shape in ((2, 5, 3, 7), (1, 26, 9, 5), (3, 9, 1, 33), (1, 1, 5, 5)):
-            for variant in variants_of(operator):
+        shapes = ((2, 5, 3, 7), (1, 26, 9, 5), (3, 9, 1, 33), (1, 1, 5, 5))
+        for place, shape in enumerate(shapes, OFFSETS.index(off)):
+            for variant in variants_of(operator)[place % 3 :: 3]:
                 arguments = made(operator, dtype, shape, variant)
                 stray = np.resize(
                     [-100, shape[1], 2**32, -1, 0], arguments["target"][..., ::3].shape
@@ -391,13 +387,14 @@ if MODE == "interpret":
 if MODE == "compile":
     import contextlib
     import ctypes
-    import time
     import types
 
     from conftest import plain
     from openaclnn.core import products
     from openaclnn.engines import dispatch
     from openaclnn.engines.gpu import native, scratch, variants
+    from openaclnn.engines.gpu.launch import Launch
+    from openaclnn.engines.gpu.variants import Variant
     from openaclnn.engines.machine.builtins import address_of_function
     from test_gpu_kernels import COMPILED, TwoDevices, device, plans, row_plan  # noqa: F401
 
@@ -424,13 +421,27 @@ if MODE == "compile":
         "pixels": [(4, 21, 512, 512), (3, 150, 77, 3), (70, 31, 1000, 1000), (999, 9, 1, 1)],
     }
 
+    def named(launch: Launch, types: Any) -> Variant:
+        """In place of a compiled variant, which takes a second: what would make it another one."""
+        name = (launch.family, types, launch.constants, launch.warps)
+
+        def start(programs: int, stream: int, *arguments: Any) -> None:
+            COMPILED.append((None, (programs, 1, 1, stream, name, *[None] * 4, *arguments)))
+
+        return Variant(start, None, None)
+
     @names
     @pytest.mark.parametrize("off", [0, 4])
-    def test_the_launch_is_the_plan_s_own(operator: Operator, off: int) -> None:
+    def test_the_launch_is_the_plan_s_own(
+        operator: Operator, off: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         """Programs, numbers and constants: the kernel itself need not run to be the same."""
         pattern = operator.workloads.PATTERN
         small = {"elementwise": (6, 7), "rows": (5, 13), "pixels": (2, 5, 3, 7)}[pattern]
-        for variant in variants_of(operator):
+        for place, variant in enumerate(variants_of(operator)):
+            if place or off:  # the first is compiled for each of the sizes
+                monkeypatch.setattr(variants, "_known", {})
+                monkeypatch.setattr(variants, "_compiled", named)
             first = made(operator, FLOAT, small, variant)
             run = gpu.sized(planned(operator, first)[0])
             assert run is not None
@@ -534,29 +545,6 @@ if MODE == "compile":
     def test_several_devices_are_declined(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(runners, "device_library", TwoDevices)
         assert gpu.sized(plans(FLOAT)["flat"]) is None
-
-    @names
-    def test_python_s_part_of_a_new_size(operator: Operator) -> None:
-        """Printed, not asserted: machines differ."""
-        pattern = operator.workloads.PATTERN
-        small = {"elementwise": (6, 7), "rows": (5, 13), "pixels": (2, 5, 3, 7)}[pattern]
-        shapes: list[tuple[int, ...]] = [
-            {"elementwise": (16 * n, 4), "rows": (n, 4096), "pixels": (n, 16, 64, 64)}[pattern]
-            for n in range(5000, 7000)
-        ]
-        for variant in variants_of(operator):
-            plan = planned(operator, made(operator, FLOAT, small, variant))[0]
-            run = gpu.sized(plan)
-            assert run is not None
-            addresses = ALIGNED[: len(plan.inputs) + 1]
-            run(addresses, 5, shapes[0], ())
-            COMPILED.clear()
-            start = time.perf_counter()
-            for shape in shapes:
-                run(addresses, 5, shape, ())
-            spent = (time.perf_counter() - start) / len(shapes) * 1e6
-            launches = len(COMPILED) / len(shapes)
-            print(f"{operator.python_name}, {variant}: {spent:.1f} us, {launches:.0f} launches")
 
     TYPES: dict[str, Any] = {"i32": ctypes.c_int32, "i64": ctypes.c_int64, "fp32": ctypes.c_float}
 
