@@ -56,7 +56,7 @@ def _counts(context: Any, parameter: Any, text: str | None) -> tuple[int, ...]:
     return numbers
 
 
-@click.command(cls=_Remembers)
+@click.command(cls=_Remembers, short_help="Time every operator beside PyTorch and a copy.")
 @click.option("--quick", is_flag=True, help="A subset that takes about a minute.")
 @click.option(
     "--headline", is_flag=True,
