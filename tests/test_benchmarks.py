@@ -702,6 +702,16 @@ def test_fresh_processes_report_first_calls_and_memory() -> None:
 def test_unknown_dtypes_are_refused_with_the_known_ones(capsys: Any) -> None:
     assert main(["--dtype", "int8"]) == 2
     assert "FLOAT16" in capsys.readouterr().err
+    assert main(["--dtype", "fp16", "--list", "--section", "speed"]) == 0
+    assert {line.strip("'").split()[-1] for line in capsys.readouterr().out.splitlines()} == {
+        "FLOAT16"
+    }
+
+
+def test_places_that_are_not_there_are_told_before_the_run(capsys: Any) -> None:
+    for option in ("--json", "--html", "--markdown", "--csv"):
+        assert main(["--quick", option, "none/results"]) == 2
+        assert "there is no folder none" in capsys.readouterr().err
 
 
 def test_no_operator_is_named_in_the_package() -> None:

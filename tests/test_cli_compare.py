@@ -95,6 +95,27 @@ def test_folders_by_name(folder: Path, capsys: Any) -> None:
     assert "theirs has no such file" in json.loads(out)[2]["reasons"][0]
 
 
+def test_a_file_that_cannot_be_read_fails_alone(folder: Path, capsys: Any) -> None:
+    golden = np.load("golden.npy")
+    for name in ("ours", "theirs"):
+        Path(name).mkdir()
+        np.save(f"{name}/good.npy", golden)
+        np.save(f"{name}/junk.npy", golden)
+        golden.tofile(f"{name}/raw.bin")
+        golden.tofile(f"{name}/good.bin")  # of both kinds, the one that says its shape
+    Path("ours/junk.npy").write_bytes(b"junk")
+    status, out, err = told(capsys, "compare", "ours", "theirs", "--json")
+    assert (status, err) == (1, "")
+    found = {each["name"]: each["reasons"] for each in json.loads(out)}
+    assert found["good"] == []
+    assert found["junk"] == ["ours/junk.npy: not a file of numbers"]
+    assert "needs a dtype" in found["raw"][0]
+    status, out, _ = told(
+        capsys, "compare", "ours", "theirs", "theirs", "--standard", "cross_check"
+    )
+    assert (status, out.splitlines()[-1]) == (1, "1 of 3 passed")
+
+
 def test_picture(folder: Path, capsys: Any) -> None:
     pytest.importorskip("matplotlib")
     assert told(capsys, "compare", "bad.npy", "golden.npy", "--picture", "x.png")[0] == 1
@@ -108,6 +129,7 @@ def test_picture(folder: Path, capsys: Any) -> None:
         ["compare", "good.npy", "golden.npy", "--standard", "strict"], ["compare", "good.bin", "golden.npy"],
         ["compare", "good.npy", "golden.npy", "--standard", "cross_check"], ["compare", ".", "none"],
         ["compare", "good.npy", "golden.npy", "--dtype", "float99"], ["nonsense"], ["describe", "nothing"],
+        ["compare", "good.npy", "golden.npy", "--rtol", "-1"], ["compare", "good.npy", "golden.npy", "--ptol", "2"],
     ],
     ids=" ".join,
 )  # fmt: skip
@@ -168,7 +190,7 @@ def test_every_command_that_answers_has_json(capsys: Any) -> None:
 
     for name in COMMANDS:
         shown = [name, "elu_backward", "--help"] if name in ("run", "check") else [name, "--help"]
-        assert name == "completion" or "--json" in told(capsys, *shown)[1], name
+        assert "--json" in told(capsys, *shown)[1], name
     status, out, _ = told(capsys, "demo", "--json")
     assert status == 0
     assert {"operator", "largest_error"} == json.loads(out)[0].keys()
@@ -186,20 +208,30 @@ def test_no_command_loads_what_it_does_not_need() -> None:
 
 
 def test_pipes_that_close_early() -> None:
-    command = f"{sys.executable} -m openaclnn describe aclnnEluBackward | head -1"
-    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
-    assert done.stdout == "aclnnEluBackward\n"
-    assert done.stderr == ""
+    for line in ("describe aclnnEluBackward", "demo"):
+        command = f"set -o pipefail; {sys.executable} -m openaclnn {line} | head -1"
+        done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+        assert len(done.stdout.splitlines()) == 1
+        assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_completion(capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_completion(capsys: Any) -> None:
     status, out, _ = told(capsys, "completion", "bash")
     assert status == 0
     assert "_OPENACLNN_COMPLETE=bash_complete" in out
-    done = subprocess.run(
-        [sys.executable, "-m", "openaclnn"], capture_output=True, text=True, check=False,
-        env={**__import__("os").environ, "_OPENACLNN_COMPLETE": "bash_complete",
-             "COMP_WORDS": "openaclnn describe elu", "COMP_CWORD": "2"},
-    )  # fmt: skip
     names = [operator.python_name for operator in openaclnn.registry()]
-    assert done.stdout.split() == [f"plain,{name}" for name in names if name.startswith("elu")]
+    assert completed("describe", "elu") == [name for name in names if name.startswith("elu")]
+    assert completed("run", "aclnnEl") == completed("cases", "--operator", "aclnnEl")
+    assert set(completed("run", "aclnnEl")) == {"aclnnEluBackward", "aclnnElu"}
+    assert completed("run", "l1_loss", "--reduction", "") == ["none", "mean", "sum"]
+    assert completed("check", "elu", "--product", "310") == ["310b", "310p", "310"]
+
+
+def completed(*words: str) -> list[str]:
+    """What the shell would offer for the last word."""
+    from click.shell_completion import ShellComplete
+
+    from openaclnn.cli.entry import app
+
+    shell = ShellComplete(app, {}, "openaclnn", "_OPENACLNN_COMPLETE")
+    return [item.value for item in shell.get_completions(list(words[:-1]), words[-1])]

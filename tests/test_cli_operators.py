@@ -157,7 +157,9 @@ def test_pieces_of_a_broadcast(tmp_path: Path, capsys: Any) -> None:
         ("elu_backward --grad-output x.npy --self-or-result none.npy --out o.npy", 2),
         ("elu_backward --grad-output x.npy --self-or-result x.npy --out o.txt", 2),
         ("elu_backward --grad-output x.npy --self-or-result x.npy --out none/o.npy", 2),
-        ("elu_backward --grad-output x.npy --self-or-result x.npy --product 9 --out o.npy", 1),
+        ("elu_backward --grad-output x.npy --self-or-result x.npy --product 9 --out o.npy", 2),
+        ("elu_backward --grad-output x.npy --self-or-result x.npy --product 310b --out o.npy", 1),
+        ("l1_loss --self x.npy --target x.npy --reduction 3 --out o.npy", 2),
         ("elu_backward --grad-output x.npy --self-or-result y.npy --out o.npy", 1),
         ("elu_backward --grad-output x.npy --self-or-result x.npy --alpha x --out o.npy", 1),
     ],
@@ -171,7 +173,17 @@ def test_runs_that_fail(
     assert main(["run", *line.split()]) == status
     err = capsys.readouterr().err
     assert len(err.splitlines()) == 1 or not line
+    assert ".part" not in err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["x.npy", "y.npy"]
+
+
+def test_choices_are_words_or_the_numbers_of_c(tmp_path: Path, capsys: Any) -> None:
+    given = {"self": np.float32([1, 2]), "target": np.float32([3, 5])}
+    for choice in ("sum", "2"):
+        out = str(tmp_path / f"{choice}.npy")
+        line = [*line_of(given, tmp_path), "--reduction", choice, "--out", out]
+        assert main(["run", "l1_loss", *line]) == 0
+        assert read_array(out) == 5
 
 
 def as_file(values: dict[str, Any]) -> dict[str, Any]:
@@ -220,6 +232,13 @@ def test_a_row_a_product(tmp_path: Path, capsys: Any) -> None:
     out = capsys.readouterr().out
     for word in ("product 910", "row 6", "expected selfOrResult", "got", "fix"):
         assert word in out
+    (tmp_path / "call.json").write_text(
+        '{"operator": "aclnnElu", "product": "310", "arguments": {"self": "fp16:2x3", "out": null}}'
+    )
+    line = ["check", "elu", "--file", str(tmp_path / "call.json"), "--out", "fp16:2x3"]
+    assert main([*line, "--product", "a2"]) == 0  # what is said on the line goes before the file
+    assert main(line) == 1
+    capsys.readouterr()
     assert main(["check", "elu_backward", "--grad-output", "null"]) == 1
     assert "161001" in capsys.readouterr().out
 
@@ -249,7 +268,8 @@ def test_checks_say_what_is_computed(capsys: Any) -> None:
         "nothing", "elu_backward --grad-output float99:2", "elu_backward --grad-output float16:2:x",
         "elu_backward --grad-output float16:2:1,1", "elu_backward --file none.json", "elu_backward --product x",
         "elu_backward --file bad.json", "elu_backward --file list.json", "elu_backward --file name.json",
-        "elu_backward --file tensor.json", "elu_backward --file bad.yaml",
+        "elu_backward --file tensor.json", "elu_backward --file bad.yaml", "elu_backward --grad-output float16",
+        "elu_backward --file word.json", "elu_backward --file stride.json", "elu_backward --file other.json",
     ],
 )  # fmt: skip
 def test_checks_that_mean_nothing(tmp_path: Path, capsys: Any, monkeypatch: Any, line: str) -> None:
@@ -257,6 +277,8 @@ def test_checks_that_mean_nothing(tmp_path: Path, capsys: Any, monkeypatch: Any,
     for name, text in {
         "bad.json": "{", "list.json": "[]", "name.json": '{"arguments": {"x": 1}}',
         "tensor.json": '{"arguments": {"gradOutput": {"shape": [1]}}}', "bad.yaml": "a: [",
+        "word.json": '{"prodct": "a2", "arguments": {}}', "other.json": '{"operator": "elu", "arguments": {}}',
+        "stride.json": '{"arguments": {"gradOutput": {"dtype": "fp16", "shape": [1], "stride": [1]}}}',
     }.items():  # fmt: skip
         Path(name).write_text(text)
     if "yaml" in line:

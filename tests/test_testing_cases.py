@@ -229,8 +229,8 @@ ELU = {
         ({"attributes": "[1]"}, "attributes"),
         ({"input_data_ranges": "((2, 1), None)"}, "input_data_ranges"),
         ({"input_data_ranges": "((2,), None)"}, "input_data_ranges"),
-        ({"tensor_view_strides": "((9, 1), None, None)", "tensor_storage_shapes": "((12,), None, None)"}, "tensor_view_shapes"),
-        ({"tensor_view_strides": "((-1, 1), None, None)"}, "tensor_view_shapes"),
+        ({"tensor_view_strides": "((9, 1), None, None)", "tensor_storage_shapes": "((12,), None, None)"}, "tensor_view_strides"),
+        ({"tensor_view_strides": "((-1, 1), None, None)"}, "tensor_view_strides"),
         ({"tensor_formats": "XYZ"}, "tensor_formats"),
         ({"output_tensor_indexes": "(0,)"}, "output_tensor_indexes"),
         ({"precision_tolerances": "(1,)"}, "precision_tolerances"),
@@ -474,7 +474,7 @@ def test_the_command(tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatc
     assert held[1]["status"] == "161002"
     for line in ("--name a*", "--id 0", "--operator elu_backward --name a", "--name a -j 2"):
         assert main(["cases", "cases.csv", *line.split()]) == 0
-        assert capsys.readouterr().out.splitlines()[-1] == "1 cases: 1 passed"
+        assert capsys.readouterr().out.splitlines()[-1] == "1 case: 1 passed"
     assert (
         main(
             [
@@ -492,6 +492,7 @@ def test_the_command(tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatc
         == 0
     )
     assert len(json.loads(Path("g/cases.json").read_text())["cases"]) == 6
+    Path("strange.csv").write_text("a;b\n1;2\n")
     capsys.readouterr()
     for line in (
         "",
@@ -500,9 +501,29 @@ def test_the_command(tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatc
         "cases.csv --product x",
         "results.txt",
         "cases.csv --operator x",
+        "cases.csv --name nobody",
+        "strange.csv",
     ):
         assert main(["cases", *line.split()]) == 2, line
         assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_golden_folders_of_one_name(tmp_path: Path) -> None:
+    """Two lists may use a name, and names may differ in what no folder can be called."""
+    rows = [ELU | {"testcase_name": name} for name in ("a/b", "a_b", "a_b-2", "a_b")]
+    path = write_csv(tmp_path / "cases.csv", rows)
+    assert all(result.ok for result in run(path, golden=tmp_path / "g"))
+    held = {p.parent.name: json.loads(p.read_text()) for p in (tmp_path / "g").glob("*/case.json")}
+    assert [(name, held[name]["place"][-1]) for name in sorted(held)] == [
+        ("a_b", "2"), ("a_b-2", "3"), ("a_b-2-2", "4"), ("a_b-3", "5"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "gb18030", "utf-16"])
+def test_what_spreadsheets_write(tmp_path: Path, encoding: str) -> None:
+    path = write_csv(tmp_path / "cases.csv", [ELU | {"remark": "备注"}])
+    path.write_text(path.read_text("utf-8"), encoding)
+    assert only(path).ok
 
 
 def test_cases_travel_between_processes() -> None:

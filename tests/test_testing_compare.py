@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from openaclnn.core.dtypes import BFLOAT16, FLOAT, FLOAT16, FLOATS, DType
-from openaclnn.testing import STANDARDS, compare
+from openaclnn.testing import STANDARDS, compare, draw
 from openaclnn.testing.figures import BLOCK, overflow_from, spacing
 from openaclnn.testing.picture import draw_picture
 
@@ -239,14 +239,40 @@ def test_unknown_words_are_refused() -> None:
         compare(one, one, level="L3")
 
 
-@pytest.mark.parametrize("shape", [(), (7,), (40, 30), (2, 3, 4, 5)])
+@pytest.mark.parametrize("standard", [each for each in STANDARDS if each != "cross_check"])
+def test_pictures_show_what_the_verdict_counts(standard: str) -> None:
+    from openaclnn.testing.rules import Rules
+    from openaclnn.testing.sights import errors_at, map_of
+
+    golden = normal(70_000).reshape(700, 100)
+    for dtype in (np.float16, np.int64):
+        actual = np.asarray(golden.astype(dtype))
+        actual[5:7, 3] += 50
+        known = golden if dtype is np.float16 else golden.astype(dtype)
+        found, rules = compare(actual, known, standard=standard), Rules(standard)
+        assert found.bad == 2
+        seen = map_of(found, actual, known, rules, 10_000)
+        assert (seen.share == 1).sum() == np.count_nonzero(seen.share) == 2
+        bad = errors_at(found, actual, known, rules, 10**6).bad.sum()
+        assert bad == np.count_nonzero(known[5:7, 3])  # a golden 0 has no place on its axis
+
+
+def test_dtypes_have_the_names_of_case_lists() -> None:
+    one = normal(8).astype(np.float16)
+    for name in ("fp16", "half", "float16", "FLOAT16", "ACL_FLOAT16"):
+        assert compare(one.astype(np.float32), one, dtype=name).dtype == "FLOAT16"
+        assert draw("elu", (4,), name)["self"].dtype == np.float16
+
+
+@pytest.mark.parametrize("shape", [(), (7,), (40, 30), (2, 3, 4, 5), (0, 3)])
 def test_pictures(tmp_path: Path, shape: tuple[int, ...]) -> None:
     from openaclnn.testing.rules import Rules
 
     pytest.importorskip("matplotlib")
     golden = np.asarray(normal(int(np.prod(shape)))).reshape(shape)
     actual = np.asarray(golden.astype(np.float16))
-    actual[(0,) * len(shape)] = np.nan
+    if actual.size:
+        actual[(0,) * len(shape)] = np.nan
     path = tmp_path / "verdict.png"
     draw_picture(path, compare(actual, golden), actual, golden, Rules())
     assert path.read_bytes()[:4] == b"\x89PNG"

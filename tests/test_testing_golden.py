@@ -225,7 +225,8 @@ def test_files_and_their_manifest(tmp_path: Path, capsys: Any) -> None:
     [
         "", "elu_backward", "nothing --shape 3", "elu_backward --shape 3y", "elu_backward --shape 3 --range 1",
         "elu_backward --shape 3 --range none=1,2", "elu_backward --shape 3 --dtype float99", "--from none.json",
-        "elu_backward --shape 3 --set alpha", "elu_backward --shape 3 --range 2,1",
+        "elu_backward --shape 3 --set alpha", "elu_backward --shape 3 --range 2,1", "elu --from none.json",
+        "--from none.json --shape 3", "--from none.json --seed 0",
     ],
 )  # fmt: skip
 def test_misuse(tmp_path: Path, capsys: Any, line: str) -> None:

@@ -120,7 +120,11 @@ def _range_panel(
     axes.set_yticklabels(families, fontsize=8)
     axes.set_title(operator, fontsize=9)
     ticker = need("matplotlib.ticker", "pictures are drawn by matplotlib")
-    axes.xaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+    low, high = axes.get_xlim()
+    near = high < 2 * low  # the steps of a logarithm are too far apart
+    axes.xaxis.set_major_locator(
+        ticker.MaxNLocator(4) if near else ticker.LogLocator(subs=(1, 2, 5))
+    )
     axes.xaxis.set_major_formatter(ticker.FormatStrFormatter("%g"))
     axes.xaxis.set_minor_locator(ticker.NullLocator())
     axes.tick_params(axis="x", labelsize=8)

@@ -18,8 +18,9 @@ from openaclnn.bench.runner import run
 from openaclnn.bench.selection import SECTIONS, SelectionError, Settings, choose, title_of
 from openaclnn.bench.sheet import sheet
 from openaclnn.cli.say import rendered, say, say_json, traceback_option
-from openaclnn.core.dtypes import FLOATS, dtype_of_name
+from openaclnn.core.dtypes import FLOATS
 from openaclnn.engines.dispatch import ENGINES
+from openaclnn.testing.words import dtype_named
 
 __all__ = ["bench"]
 
@@ -36,12 +37,11 @@ class _Remembers(click.Command):
 
 
 def _dtypes(context: Any, parameter: Any, names: Sequence[str]) -> tuple[Any, ...]:
-    known = {dtype: dtype for dtype in FLOATS}
     found = []
     for name in names:
         try:
-            found.append(known[dtype_of_name(name)])
-        except (KeyError, ValueError, TypeError):
+            found.append(next(dtype for dtype in FLOATS if dtype is dtype_named(name)))
+        except (ValueError, StopIteration):
             listed = ", ".join(each.name for each in FLOATS)
             raise click.BadParameter(f"unknown dtype {name!r}; known dtypes: {listed}") from None
     return tuple(found)
@@ -56,7 +56,7 @@ def _counts(context: Any, parameter: Any, text: str | None) -> tuple[int, ...]:
     return numbers
 
 
-@click.command(cls=_Remembers)
+@click.command(cls=_Remembers, short_help="Time every operator beside PyTorch and a copy.")
 @click.option("--quick", is_flag=True, help="A subset that takes about a minute.")
 @click.option(
     "--headline", is_flag=True,
@@ -135,10 +135,19 @@ def bench(
     if listed:
         _list(settings)
         return 0
+    # Before the minutes that a run takes.
+    for path in (
+        Path(json_file) if json_file not in (None, TO_STDOUT) else None,
+        html,
+        page,
+        table,
+    ):
+        if path is not None and not path.parent.is_dir():
+            raise click.UsageError(f"{path}: there is no folder {path.parent}")
     if plots or html:
         from openaclnn.bench.plots import need_matplotlib
 
-        need_matplotlib()  # before the minutes that a run takes
+        need_matplotlib()
     reports = _results(settings, sources)
     if json_file not in (None, TO_STDOUT):
         kept = reports[0] if len(reports) == 1 else reports

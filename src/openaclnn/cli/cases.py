@@ -13,7 +13,8 @@ from typing import Any
 
 import click
 
-from openaclnn.cli.say import command_options, progress, say, say_json, table
+from openaclnn.cli.operators import operator_names, product_names
+from openaclnn.cli.say import command_options, counted, progress, say, say_json, table
 from openaclnn.core.products import PRODUCTS
 from openaclnn.core.version import __version__
 from openaclnn.operators import find_operator, registry
@@ -28,57 +29,22 @@ from openaclnn.testing.through import WAYS
 __all__ = ["cases"]
 
 
-@click.command()
+@click.command(short_help="Run TTK tables and ATK lists, and judge the results.")  # fmt: skip
 @click.argument("files", nargs=-1, type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option(
-    "--level",
-    type=click.Choice(LEVELS),
-    help="Also the commercial standard's cases, of all operators or --operator.",
-)
-@click.option("--count", type=click.IntRange(1), help="So many cases of the level an operator.")
-@click.option("--sheet", help="Of an .xlsx file; the first one if not given.")
-@click.option(
-    "--name",
-    "names",
-    multiple=True,
-    metavar="PATTERN",
-    help="Cases whose names match, as 'fp16_*'.",
-)
-@click.option("--operator", "operators", multiple=True, help="Cases of this operator.")
-@click.option(
-    "--id",
-    "identities",
-    multiple=True,
-    help="Cases with this id (of ATK) or number (of TTK, from 0).",
-)
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
-@click.option("--through", type=click.Choice(WAYS), default=WAYS[0], show_default=True)
-@click.option(
-    "--compare",
-    type=click.Choice([s for s in STANDARDS if s != "cross_check"]),
-    help="The precision standard.  [default: mixed; close for cases with tolerances of their own]",
-)
-@click.option(
-    "--product",
-    default=PRODUCTS[0].tag,
-    show_default=True,
-    help="Check against this product, skip cases for others.",
-)
-@click.option(
-    "--golden",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Write every case's inputs and golden values below this folder.",
-)
-@click.option(
-    "--csv",
-    "results",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Write the results into this file.",
-)
-@click.option(
-    "-j", "--jobs", type=click.IntRange(1, 256), default=1, show_default=True, help="Processes."
-)
-@click.option("--all", "show_all", is_flag=True, help="Show passed cases too, however many.")
+@click.option("--level", type=click.Choice(LEVELS), help="Also the commercial standard's cases, of all operators or --operator.")  # fmt: skip
+@click.option("--count", type=click.IntRange(1), help="So many cases of the level an operator.")  # fmt: skip
+@click.option("--sheet", help="Of an .xlsx file; the first one if not given.")  # fmt: skip
+@click.option("--name", "names", multiple=True, metavar="PATTERN", help="Cases whose names match, as 'fp16_*'.")  # fmt: skip
+@click.option("--operator", "operators", multiple=True, shell_complete=operator_names, help="Cases of this operator.")  # fmt: skip
+@click.option("--id", "identities", multiple=True, help="Cases with this id (of ATK) or number (of TTK, from 0).")  # fmt: skip
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="The same seed draws the same data.")  # fmt: skip
+@click.option("--through", type=click.Choice(WAYS), default=WAYS[0], show_default=True, help="How calls are made: both phases, the plain call, compiled C.")  # fmt: skip
+@click.option("--compare", type=click.Choice([s for s in STANDARDS if s != "cross_check"]), help="The precision standard.  [default: mixed; close for cases with tolerances of their own]")  # fmt: skip
+@click.option("--product", default=PRODUCTS[0].tag, show_default=True, shell_complete=product_names, help="Check against this product, skip cases for others.")  # fmt: skip
+@click.option("--golden", type=click.Path(file_okay=False, path_type=Path), help="Write every case's inputs and golden values below this folder.")  # fmt: skip
+@click.option("--csv", "results", type=click.Path(dir_okay=False, path_type=Path), help="Write the results into this file.")  # fmt: skip
+@click.option("-j", "--jobs", type=click.IntRange(1, 256), default=1, show_default=True, help="Processes.")  # fmt: skip
+@click.option("--all", "show_all", is_flag=True, help="Show passed cases too, however many.")  # fmt: skip
 @command_options
 def cases(
     files: tuple[Path, ...], level: str | None, count: int | None, sheet: str | None, names: tuple[str, ...],
@@ -107,15 +73,13 @@ def cases(
                 for case in level_cases(operator, level, seed=seed, count=count)
                 if _chosen(case, names, wanted, identities)
             ]
+    if not chosen and (names or wanted or identities):
+        raise click.UsageError(
+            f"none of the {counted(len(listed), 'case')} is chosen by these filters"
+        )
     found = run_cases(
-        chosen,
-        seed=seed,
-        through=through,
-        compare=compare,
-        product=product,
-        golden=golden,
-        jobs=jobs,
-    )
+        chosen, seed=seed, through=through, compare=compare, product=product, golden=golden, jobs=jobs
+    )  # fmt: skip
     with progress("running", len(chosen)) as done:
         kept, counts = _collect(found, results, done, show_all or as_json or len(chosen) <= 60)
     if golden is not None:
@@ -179,7 +143,7 @@ def _show(kept: list[CaseResult], counts: Counter[str], as_json: bool) -> None:
         header = ("case", "verdict", "operator", "dtype", "max error", "max ULP", "matched", "why")
         say(table(header, rows))
     told = [f"{counts[verdict]} {verdict}" for verdict in VERDICTS if counts[verdict]]
-    say(f"{sum(counts.values())} cases: {', '.join(told) or 'none'}")
+    say(f"{counted(sum(counts.values()), 'case')}: {', '.join(told) or 'none'}")
 
 
 def _write_manifest(folder: Path, files: tuple[Path, ...], seed: int) -> None:

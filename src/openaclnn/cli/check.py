@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
+from openaclnn.cli.operators import product_names
 from openaclnn.cli.per_operator import PerOperator, option_of, read_value, word_of
 from openaclnn.cli.say import command_options, say, say_json, table
 from openaclnn.core.call import AUTO
@@ -15,6 +17,7 @@ from openaclnn.core.declare import Operator
 from openaclnn.core.interface import REQUIRED
 from openaclnn.core.products import PRODUCTS, current_product, find_product
 from openaclnn.core.tensor import Format, Tensor
+from openaclnn.operators import find_operator
 from openaclnn.testing.answers import answer_of
 from openaclnn.testing.case import parameter_named
 from openaclnn.testing.extras import need
@@ -31,42 +34,40 @@ def _make(operator: Operator) -> click.Command:
     ]
     options += [
         click.Option(["--file"], type=click.Path(dir_okay=False, path_type=Path), help="The call in a JSON or YAML file; options go before it."),
-        click.Option(["--product"], default=lambda: current_product().tag, show_default="the one in force", help="The product to check against."),
+        click.Option(["--product"], show_default="the one in force", shell_complete=product_names, help="The product to check against."),
         click.Option(["--products"], type=click.Choice(["all"]), help="A row for every product."),
     ]  # fmt: skip
     required = [p for p in operator.tensors if p.default is REQUIRED and p.is_read]
     example = " ".join(f"{word_of(operator, p)} float16:2x3" for p in required)
 
     @command_options
-    def check_operator(file: Path | None, product: str, products: str | None, as_json: bool, **given: Any) -> int:  # fmt: skip
-        values, product = _described(operator, file, given, product)
-        profiles = PRODUCTS if products == "all" else (find_product(product),)
+    def check_operator(file: Path | None, product: str | None, products: str | None, as_json: bool, **given: Any) -> int:  # fmt: skip
+        held = {} if file is None else _read(file, operator)
+        values = _described(operator, held.get("arguments", {}), given)
+        chosen = product or str(held.get("product", current_product().tag))
+        profiles = PRODUCTS if products == "all" else (find_product(chosen),)
         answers = [answer_of(operator, values, profile).as_dict() for profile in profiles]
         _show(answers, as_json, products == "all")
         return 0 if all(answer["status"] == 0 for answer in answers) else 1
 
     return click.Command(
         operator.python_name, callback=check_operator,
-        params=[*options, *getattr(check_operator, "__click_params__", [])],
-        help="Tensors are DTYPE:SHAPE, DTYPE:SHAPE:STRIDES or null, as float16:2x3:1,2; an output that is not given is "
+        params=[*options, *getattr(check_operator, "__click_params__", [])], short_help=operator.summary,
+        help=f"Check a call of {operator.name}.\n\nTensors are DTYPE:SHAPE, DTYPE:SHAPE:STRIDES or null, as float16:2x3:1,2; an output that is not given is "
         f"what the operator makes.\n\n\b\nExample:\n  openaclnn check {operator.python_name} {example} --products all",
     )  # fmt: skip
 
 
-def _described(
-    operator: Operator, file: Path | None, given: dict[str, Any], product: str
-) -> tuple[dict[str, Any], str]:
+def _described(operator: Operator, held: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
     """Values by C name, from the file and then from the line."""
     values: dict[str, Any] = {}
-    if file is not None:
-        held = _read(file)
-        product = str(held.get("product", product))
-        for name, value in held.get("arguments", {}).items():
-            parameter = parameter_named(operator, name)
-            if parameter is None:
-                raise FileError(f"{file}: {operator.name} has no parameter {name!r}")
-            tensor = parameter.is_tensor and isinstance(value, dict)
-            values[parameter.name] = _tensor_of(value) if tensor else value
+    for name, value in held.items():
+        parameter = parameter_named(operator, name)
+        if parameter is None:
+            raise FileError(f"{operator.name} has no parameter {name!r}")
+        if parameter.is_tensor and value is not None:
+            value = _tensor_of(value) if isinstance(value, dict) else _tensor(str(value))
+        values[parameter.name] = value
     for parameter in operator.parameters:
         text = given.get(f"given_{parameter.name}")
         if text is not None:
@@ -77,10 +78,11 @@ def _described(
         automatic = parameter.computed or (parameter.is_tensor and not parameter.is_read)
         default = None if parameter.default is REQUIRED else parameter.default
         values[parameter.name] = AUTO if automatic else default
-    return values, product
+    return values
 
 
-def _read(file: Path) -> dict[str, Any]:
+def _read(file: Path, operator: Operator) -> dict[str, Any]:
+    """A call of this operator in a file."""
     text = file.read_text(encoding="utf-8")
     read = json.loads
     if file.suffix.lower() in (".yaml", ".yml"):
@@ -91,13 +93,24 @@ def _read(file: Path) -> dict[str, Any]:
         raise FileError(f"{file}: {str(error).partition(chr(10))[0]}") from None
     if not isinstance(held, dict) or not isinstance(held.get("arguments", {}), dict):
         raise FileError(f"{file}: a call is expected, as {{'product': ..., 'arguments': {{...}}}}")
+    _know(held, ("operator", "product", "arguments"))
+    if find_operator(str(held.get("operator", operator.name))) is not operator:
+        raise FileError(f"{file}: a call of {held['operator']}, not of {operator.name}")
     return held
+
+
+def _know(held: dict[str, Any], names: Sequence[str]) -> None:
+    """What a file says beyond these would be passed over."""
+    for name in held.keys() - set(names):
+        raise FileError(f"unknown word {name!r}; known: {', '.join(names)}")
 
 
 def _tensor(text: str) -> Tensor | None:
     if text.lower() in ("null", "none"):
         return None
-    dtype, _, rest = text.partition(":")
+    dtype, colon, rest = text.partition(":")
+    if not colon:
+        raise FileError(f"a tensor is DTYPE:SHAPE, as float16:2x3, not {text!r}")
     shape, _, strides = rest.partition(":")
     held: dict[str, Any] = {"dtype": dtype, "shape": shape_of(shape)}
     if strides:
@@ -109,6 +122,7 @@ def _tensor(text: str) -> Tensor | None:
 
 
 def _tensor_of(held: dict[str, Any]) -> Tensor:
+    _know(held, ("dtype", "shape", "strides", "offset", "format"))
     try:
         shape = tuple(int(size) for size in held["shape"])
         strides = tuple(int(step) for step in held["strides"]) if "strides" in held else None
@@ -143,7 +157,7 @@ def _show(answers: list[dict[str, Any]], as_json: bool, many: bool) -> None:
             say(f"  got      {answer['got']}\n  fix      {answer['fix']}")
 
 
-@click.group(cls=PerOperator, make=_make)
+@click.group(cls=PerOperator, make=_make, short_help="Say what a call would be told.")
 def check() -> None:
     """Say what a call would be told: the status, the rule that decided, expected and got, and what would fix it.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections import Counter
 from pathlib import Path
 
 import click
@@ -31,19 +32,23 @@ _NAMES = {
 }
 
 
-@click.command()
+_SHARE = click.FloatRange(0, 1)
+_POSITIVE = click.FloatRange(0)
+
+
+@click.command(short_help="Judge outputs by golden values.")
 @click.argument("actual")
 @click.argument("golden")
 @click.argument("third", required=False)
-@click.option("--standard", type=click.Choice(STANDARDS), default=STANDARDS[0], show_default=True)
+@click.option("--standard", type=click.Choice(STANDARDS), default=STANDARDS[0], show_default=True, help="The precision standard.")  # fmt: skip
 @click.option(
     "--level", type=click.Choice(LEVELS), default="L1", show_default=True, help="Of cross_check."
 )
 @click.option("--dtype", help="The output's dtype, where the file has another or, a raw one, none.")
-@click.option("--rtol", type=float, help="In place of the standard's.")
-@click.option("--atol", type=float, help="In place of the standard's.")
-@click.option("--ptol", type=float, help="The share of elements that may be off.")
-@click.option("--limit", type=float, help="The largest absolute error that mixed allows.")
+@click.option("--rtol", type=_POSITIVE, help="In place of the standard's.")
+@click.option("--atol", type=_POSITIVE, help="In place of the standard's.")
+@click.option("--ptol", type=_SHARE, help="The share of elements that may be off.")
+@click.option("--limit", type=_POSITIVE, help="The largest absolute error that mixed allows.")
 @click.option(
     "--positions",
     type=click.IntRange(0),
@@ -108,32 +113,48 @@ def _pair(
 def _folders(
     actual: Path, golden: Path, third: str | None, rules: Rules, dtype: str | None, kept: int
 ) -> dict[str, Comparison]:
-    """Files that have the same name below both folders, whatever their kind."""
-    ours, theirs = _files(actual), _files(golden)
-    others = _files(Path(third)) if third else {}
-    if not ours.keys() & theirs.keys():
+    """Files that have the same name below all folders, whatever their kind; one that cannot be judged fails."""
+    folders = [actual, golden, *([Path(third)] if third else [])]
+    files = [_files(folder) for folder in folders]
+    if not files[0].keys() & files[1].keys():
         raise FileError(f"{actual} and {golden} have no files of the same names")
     found = {}
-    with progress("comparing", len(ours | theirs)) as done:
-        for name in sorted(ours | theirs):
-            missing = [
-                str(f) for f, files in ((actual, ours), (golden, theirs)) if name not in files
-            ]
-            if missing:
-                text = f"{missing[0]} has no such file"
-                found[name] = Comparison(rules.standard, "", (), False, (text,))
-            else:
-                other = str(others[name]) if name in others else None
-                found[name] = _pair(str(ours[name]), str(theirs[name]), other, rules, dtype, kept)
+    names = sorted(files[0].keys() | files[1].keys())
+    with progress("comparing", len(names)) as done:
+        for name in names:
+            try:
+                held = [each.get(name, []) for each in files]
+                ours, theirs, *others = _of_one_kind(held, folders)
+                other = others[0] if others else None
+                found[name] = _pair(ours, theirs, other, rules, dtype, kept)
+            except (ValueError, ImportError) as error:
+                found[name] = Comparison(rules.standard, "", (), False, (str(error),))
             done(1)
     return found
 
 
-def _files(folder: Path) -> dict[str, Path]:
+def _files(folder: Path) -> dict[str, list[Path]]:
+    """By name, without the ends that say their kind."""
     if not folder.is_dir():
         raise FileError(f"{folder} is not a folder")
-    found = (path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES)
-    return {str(path.relative_to(folder).with_suffix("")): path for path in found}
+    found: dict[str, list[Path]] = {}
+    for path in folder.rglob("*"):
+        if path.suffix.lower() in SUFFIXES:
+            found.setdefault(str(path.relative_to(folder).with_suffix("")), []).append(path)
+    return found
+
+
+def _of_one_kind(held: list[list[Path]], folders: list[Path]) -> list[str]:
+    """Of files of one name, those of the kind that most folders have; the first kinds say their shapes."""
+    for paths, folder in zip(held, folders, strict=True):
+        if not paths:
+            raise FileError(f"{folder} has no such file")
+    kinds = Counter(path.suffix.lower() for paths in held for path in paths)
+
+    def rank(path: Path) -> tuple[int, int]:
+        return -kinds[path.suffix.lower()], SUFFIXES.index(path.suffix.lower())
+
+    return [str(min(paths, key=rank)) for paths in held]
 
 
 def _show(found: Comparison) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from rich.console import Console
+from rich.console import Group
 from rich.panel import Panel
 from rich.table import Table
+from rich.text import Text
 
 import openaclnn
 from openaclnn import acl, aclnn
-from openaclnn.cli.say import say_json
+from openaclnn.cli.say import rendered, say, say_json
 from openaclnn.core.call import bind_plain
 from openaclnn.core.declare import Made, Operator, Sample
 from openaclnn.core.interface import Kind
@@ -44,7 +45,7 @@ def _row(values: Any) -> str:
     return text + ("  ..." if flat.size > 10 else "")
 
 
-def _show(console: Console, operator: Operator, sample: Sample) -> float:
+def _show(operator: Operator, sample: Sample, quiet: bool) -> float:
     arguments = sample.arrays()
     table = Table(box=None, show_header=False, padding=(0, 1))
     for name, value in arguments.items():
@@ -70,7 +71,8 @@ def _show(console: Console, operator: Operator, sample: Sample) -> float:
         table.add_row("two-phase call", f"status {status}", _row(second))
         table.add_row("oracle", "float64", _row(exact[name]))
         table.add_row("largest error", "", f"{errors[-1]:.2g}")
-    console.print(Panel(table, title=operator.name, title_align="left", subtitle=operator.summary))
+    if not quiet:
+        _tell(Group(f"[dim]{operator.summary}[/]", table), operator.name)
     for result, second in zip(results.values(), again, strict=False):
         if status or not np.array_equal(second, result, equal_nan=True):
             raise SystemExit(f"{operator.name}: the two interfaces disagree (status {status})")
@@ -90,7 +92,11 @@ def _each(operator: Operator, results: Any) -> dict[str, Any]:
     return {f", {name}": own for name, own in results._asdict().items() if own is not None}
 
 
-def _show_a_mistake(console: Console) -> None:
+def _tell(drawn: Any, title: str) -> None:
+    say(rendered(Panel(drawn, title=title, title_align="left"), 100))
+
+
+def _show_a_mistake() -> None:
     operator = openaclnn.registry()[0]
     arguments = operator.samples[0].arrays()
     name = next(n for n, v in arguments.items() if isinstance(v, np.ndarray) and v.ndim == 2)
@@ -98,19 +104,16 @@ def _show_a_mistake(console: Console) -> None:
     try:
         getattr(openaclnn, operator.python_name)(**wrong)
     except openaclnn.AclnnError as error:
-        console.print(Panel(str(error), title="and a mistake is told exactly", title_align="left"))
+        _tell(Text(str(error)), "and a mistake is told exactly")
 
 
 def run_demo(as_json: bool = False) -> int:
     """Show every operator's first sample; returns 0 when both interfaces agree with the oracle."""
-    console = Console(highlight=False, quiet=as_json)
-    errors = {each.name: _show(console, each, each.samples[0]) for each in openaclnn.registry()}
+    errors = {each.name: _show(each, each.samples[0], as_json) for each in openaclnn.registry()}
     if as_json:
         say_json([{"operator": name, "largest_error": error} for name, error in errors.items()])
         return 0
-    worst = max(errors.values())
-    _show_a_mistake(console)
-    console.print(
-        f"{len(openaclnn.registry())} operators, both interfaces agree; largest error against float64: {worst:.2g}"
-    )
+    _show_a_mistake()
+    agree = f"{len(errors)} operators, both interfaces agree"
+    say(f"{agree}; largest error against float64: {max(errors.values()):.2g}")
     return 0

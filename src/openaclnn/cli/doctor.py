@@ -21,11 +21,11 @@ __all__ = ["cache", "doctor"]
 
 _LIBRARIES = {
     "numpy": "", "ml_dtypes": "", "rich": "", "click": "", "cffi": "", "llvmlite": "", "triton": "gpu",
-    "torch": "bench", "matplotlib": "tools", "openpyxl": "tools", "pyyaml": "tools",
+    "torch": "torch", "matplotlib": "tools", "markdown-it-py": "tools", "openpyxl": "tools", "pyyaml": "tools",
 }  # fmt: skip
 
 
-@click.command()
+@click.command(short_help="Tell what is there and what is missing.")
 @command_options
 def doctor(as_json: bool) -> int:
     """Tell engines, compilers, GPUs, libraries and the cache: what is there, what is missing, how to get it.
@@ -127,7 +127,7 @@ def _size(folder: Path) -> tuple[int, int]:
     return size, count
 
 
-@click.command()
+@click.command(short_help="Tell where compiled things lie, or clear them.")
 @click.argument("action", required=False, type=click.Choice(["clear"]))
 @command_options
 def cache(action: str | None, as_json: bool) -> None:

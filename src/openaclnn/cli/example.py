@@ -15,7 +15,7 @@ from openaclnn.testing.sources import FileError
 __all__ = ["example"]
 
 
-@click.command()
+@click.command(short_help="Write a program that calls an operator.")
 @operator_argument
 @click.option("--lang", type=click.Choice(list(LANGUAGES)), default="c++", show_default=True)
 @click.option("-o", "--out", type=click.Path(dir_okay=False, path_type=Path), help="The file to write; otherwise it is printed.")  # fmt: skip

@@ -13,7 +13,7 @@ from openaclnn.cli.say import command_options, say, say_json
 __all__ = ["explorer"]
 
 
-@click.command()
+@click.command(short_help="Serve a page to try calls and compare files.")
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="The port; without it, one that is free.")  # fmt: skip
 @click.option("--host", type=click.Choice(["127.0.0.1", "::1"]), default="127.0.0.1", show_default=True, help="The address of this machine; there is no other.")  # fmt: skip
 @click.option("--open/--no-open", "show", default=None, help="Open a browser; by default on a terminal.")  # fmt: skip

@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from openaclnn.cli.operators import operator_names
 from openaclnn.cli.per_operator import read_value
-from openaclnn.cli.say import command_options, progress, say, say_json
+from openaclnn.cli.say import command_options, counted, progress, say, say_json
 from openaclnn.core.declare import Operator
 from openaclnn.operators import find_operator
 from openaclnn.testing.case import parameter_named
@@ -23,73 +24,26 @@ from openaclnn.testing.sources import shape_of
 __all__ = ["golden"]
 
 
-@click.command()
+@click.command(short_help="Write inputs and golden values of an operator.")  # fmt: skip
 @click.argument("operator", required=False, shell_complete=operator_names)
-@click.option(
-    "-o",
-    "--out",
-    "folder",
-    required=True,
-    type=click.Path(file_okay=False, path_type=Path),
-    help="The folder to write into.",
-)
-@click.option(
-    "--from",
-    "manifest",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Make this manifest's files again, and compare hashes.",
-)
-@click.option(
-    "--shape", default="", help="Of the main tensor, as 32x128; the others follow from it."
-)
-@click.option("--dtype", default="float32", show_default=True)
-@click.option(
-    "--count", type=click.IntRange(1), help="How many cases.  [default: 1, or the level's amount]"
-)
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
-@click.option("--variant", help="One of the operator's usual sets of options.")
-@click.option(
-    "--range",
-    "ranges",
-    multiple=True,
-    metavar="[NAME=]LOW,HIGH",
-    help="Draw uniformly, all floating tensors or one.",
-)
-@click.option(
-    "--normal",
-    "normals",
-    multiple=True,
-    metavar="[NAME=]MEAN,STD",
-    help="Draw normally, all floating tensors or one.",
-)
-@click.option(
-    "--special",
-    type=click.Choice(("all", *SPECIALS)),
-    multiple=True,
-    help="Strew special values in.",
-)
-@click.option(
-    "--set",
-    "settings",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="An argument of the call, as reduction=sum.",
-)
-@click.option(
-    "--level", type=click.Choice(LEVELS), help="Draw the commercial standard's kinds and amounts."
-)
-@click.option(
-    "--format",
-    "formats",
-    type=click.Choice(FORMATS),
-    multiple=True,
-    default=("npy",),
-    show_default=True,
-)
-@click.option("--force", is_flag=True, help="Write over files that are there.")
+@click.option("-o", "--out", "folder", required=True, type=click.Path(file_okay=False, path_type=Path), help="The folder to write into.")  # fmt: skip
+@click.option("--from", "manifest", type=click.Path(dir_okay=False, path_type=Path), help="Make this manifest's files again, and compare hashes.")  # fmt: skip
+@click.option("--shape", default="", help="Of the main tensor, as 32x128; the others follow from it.")  # fmt: skip
+@click.option("--dtype", default="float32", show_default=True, help="Of the floating tensors: float32, fp16, bf16.")  # fmt: skip
+@click.option("--count", type=click.IntRange(1), help="How many cases.  [default: 1, or the level's amount]")  # fmt: skip
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="The same seed draws the same bytes.")  # fmt: skip
+@click.option("--variant", help="One of the operator's usual sets of options.")  # fmt: skip
+@click.option("--range", "ranges", multiple=True, metavar="[NAME=]LOW,HIGH", help="Draw uniformly, all floating tensors or one.")  # fmt: skip
+@click.option("--normal", "normals", multiple=True, metavar="[NAME=]MEAN,STD", help="Draw normally, all floating tensors or one.")  # fmt: skip
+@click.option("--special", type=click.Choice(("all", *SPECIALS)), multiple=True, help="Strew special values in.")  # fmt: skip
+@click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="An argument of the call, as reduction=sum.")  # fmt: skip
+@click.option("--level", type=click.Choice(LEVELS), help="Draw the commercial standard's kinds and amounts.")  # fmt: skip
+@click.option("--format", "formats", type=click.Choice(FORMATS), multiple=True, default=("npy",), show_default=True, help="Of the files; may be repeated.")  # fmt: skip
+@click.option("--force", is_flag=True, help="Write over files that are there.")  # fmt: skip
 @command_options
+@click.pass_context
 def golden(
-    operator: str | None, folder: Path, manifest: Path | None, shape: str, dtype: str, count: int | None,
+    context: click.Context, operator: str | None, folder: Path, manifest: Path | None, shape: str, dtype: str, count: int | None,
     seed: int, variant: str | None, ranges: tuple[str, ...], normals: tuple[str, ...],
     special: tuple[str, ...], settings: tuple[str, ...], level: str | None, formats: tuple[str, ...],
     force: bool, as_json: bool,
@@ -103,6 +57,7 @@ def golden(
       openaclnn golden --from goldens/manifest.json -o again
     """
     if manifest is not None:
+        _alone(context)
         return _again(manifest, folder, force, as_json)
     if operator is None:
         raise click.UsageError("an operator is expected, or --from with a manifest")
@@ -120,8 +75,18 @@ def golden(
         say_json(made)
     else:
         files = sum(len(case["files"]) for case in made["cases"])
-        say(f"{recipe.count} cases, {files} files; {folder / MANIFEST} has their hashes")
+        made_of = f"{counted(recipe.count, 'case')}, {counted(files, 'file')}"
+        say(f"{made_of}; {folder / MANIFEST} has their hashes")
     return 0
+
+
+def _alone(context: click.Context) -> None:
+    """A manifest says all that is drawn: other words would be passed over."""
+    for parameter in context.command.params:
+        given = context.get_parameter_source(str(parameter.name)) is ParameterSource.COMMANDLINE
+        if given and parameter.name not in ("folder", "manifest", "force", "as_json"):
+            word = parameter.opts[0] if isinstance(parameter, click.Option) else "OPERATOR"
+            raise click.UsageError(f"--from has all that is drawn: {word} does not go with it")
 
 
 def _again(manifest: Path, folder: Path, force: bool, as_json: bool) -> int:
@@ -130,7 +95,9 @@ def _again(manifest: Path, folder: Path, force: bool, as_json: bool) -> int:
     if as_json:
         say_json({"different": different})
     elif different:
-        say(f"{len(different)} files have other bytes than the manifest says: {different[0]}, ...")
+        say(
+            f"{counted(len(different), 'file')} with other bytes than the manifest says: {different[0]}, ..."
+        )
     else:
         say(f"the same bytes as {manifest} says")
     return 1 if different else 0

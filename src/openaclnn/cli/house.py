@@ -56,9 +56,10 @@ def warmup(as_json: bool) -> int:
     return run_warmup(as_json)
 
 
-@click.command()
+@click.command(short_help="Print what makes a shell complete words.")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
-def completion(shell: str) -> None:
+@command_options
+def completion(shell: str, as_json: bool) -> None:
     """Print what makes a shell complete commands, operators and options.
 
     \b
@@ -70,4 +71,8 @@ def completion(shell: str) -> None:
     kind = get_completion_class(shell)
     assert kind is not None
     context = click.get_current_context().find_root()
-    say(kind(context.command, {}, "openaclnn", "_OPENACLNN_COMPLETE").source())
+    script = kind(context.command, {}, "openaclnn", "_OPENACLNN_COMPLETE").source()
+    if as_json:
+        say_json({"shell": shell, "script": script})
+    else:
+        say(script)

@@ -11,7 +11,7 @@ from openaclnn.core.declare import Operator
 from openaclnn.core.products import PRODUCTS
 from openaclnn.operators import find_operator, registry
 
-__all__ = ["describe", "list_operators", "operator_argument", "operator_names"]
+__all__ = ["describe", "list_operators", "operator_argument", "operator_names", "product_names"]
 
 
 def _find(context: Any, parameter: Any, name: str) -> Operator:
@@ -25,6 +25,11 @@ def operator_names(context: Any, parameter: Any, incomplete: str) -> list[str]:
     """What a shell offers in an operator's place."""
     names = (name for each in registry() for name in (each.python_name, each.name))
     return [name for name in names if name.startswith(incomplete)]
+
+
+def product_names(context: Any, parameter: Any, incomplete: str) -> list[str]:
+    """What a shell offers in a product's place."""
+    return [product.tag for product in PRODUCTS if product.tag.startswith(incomplete)]
 
 
 operator_argument = click.argument("operator", callback=_find, shell_complete=operator_names)
@@ -48,7 +53,7 @@ def list_operators(as_json: bool) -> None:
         say(table(("C name", "Python name", "what it computes"), rows))
 
 
-@click.command()
+@click.command(short_help="Show an operator's page.")
 @operator_argument
 @command_options
 def describe(operator: Operator, as_json: bool) -> None:

@@ -7,12 +7,14 @@ from collections.abc import Callable
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
+from openaclnn.cli.operators import operator_names
 from openaclnn.core.declare import Operator
 from openaclnn.core.interface import Kind, Parameter, snake_case
 from openaclnn.operators import find_operator, registry
 
-__all__ = ["PerOperator", "option_of", "read_value", "word_of"]
+__all__ = ["Choices", "PerOperator", "option_of", "read_value", "word_of"]
 
 
 class PerOperator(click.Group):
@@ -32,6 +34,24 @@ class PerOperator(click.Group):
             return self.make(find_operator(name))
         except KeyError as error:
             raise click.UsageError(str(error.args[0])) from None
+
+    def shell_complete(self, context: click.Context, incomplete: str) -> list[CompletionItem]:
+        if incomplete.startswith("-"):
+            return super().shell_complete(context, incomplete)
+        return [CompletionItem(name) for name in operator_names(context, None, incomplete)]
+
+
+class Choices(click.Choice[str]):
+    """A parameter's choices; one that is a number in C may be given as one."""
+
+    def __init__(self, parameter: Parameter) -> None:
+        super().__init__(parameter.choices)
+        self.numbers = parameter.kind is Kind.INT64
+
+    def convert(self, value: Any, parameter: Any, context: Any) -> Any:
+        if self.numbers and value in map(str, range(len(self.choices))):
+            return self.choices[int(value)]
+        return super().convert(value, parameter, context)
 
 
 def word_of(operator: Operator, parameter: Parameter) -> str:

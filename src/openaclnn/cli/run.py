@@ -8,11 +8,13 @@ from typing import Any
 import click
 import numpy as np
 
-from openaclnn.cli.per_operator import PerOperator, option_of, read_value, word_of
+from openaclnn.cli.operators import product_names
+from openaclnn.cli.per_operator import Choices, PerOperator, option_of, read_value, word_of
 from openaclnn.cli.say import command_options, progress, say, say_json
 from openaclnn.core.call import product_of
 from openaclnn.core.declare import Made, Operator
 from openaclnn.core.interface import REQUIRED
+from openaclnn.core.products import find_product
 from openaclnn.engines.dispatch import ENGINES, use_engine
 from openaclnn.testing.chunks import run_in_chunks
 from openaclnn.testing.files import create, read_array, write_array
@@ -29,7 +31,7 @@ def _make(operator: Operator) -> click.Command:
     place = click.Path(dir_okay=False, path_type=Path)
     for parameter in operator.parameters:
         if not parameter.is_tensor:
-            kind = click.Choice(parameter.choices) if parameter.choices else None
+            kind = Choices(parameter) if parameter.choices else None
             options.append(option_of(operator, parameter, "VALUE", kind))
         elif parameter.is_read:
             options.append(option_of(operator, parameter, "FILE"))
@@ -41,7 +43,7 @@ def _make(operator: Operator) -> click.Command:
         )
     options += [
         click.Option(["--force"], is_flag=True, help="Write over a file that is there."),
-        click.Option(["--product"], help="Check against this product."),
+        click.Option(["--product"], shell_complete=product_names, help="Check against this product."),
         click.Option(["--engine"], type=click.Choice(list(ENGINES)), help="Compute with this engine."),
         click.Option(["--chunk"], type=click.IntRange(1), default=_CHUNK, show_default=True, help="Elements computed together, where the operator allows pieces."),
     ]  # fmt: skip
@@ -52,6 +54,8 @@ def _make(operator: Operator) -> click.Command:
 
     @command_options
     def run_operator(force: bool, product: str | None, engine: str | None, chunk: int, as_json: bool, **given: Any) -> int:  # fmt: skip
+        if product is not None:
+            find_product(product)  # an unknown one is misuse, not a refused call
         arguments, files = _arguments(operator, given), _files(operator, given)
         if engine is None:
             return _run(operator, arguments, files, force, product, chunk, as_json)
@@ -60,7 +64,7 @@ def _make(operator: Operator) -> click.Command:
 
     return click.Command(
         operator.python_name, callback=run_operator,
-        params=[*options, *getattr(run_operator, "__click_params__", [])],
+        params=[*options, *getattr(run_operator, "__click_params__", [])], short_help=operator.summary,
         help=f"{operator.summary}\n\n\b\n{operator.formula}\n\n\b\nExample:\n  openaclnn run {operator.python_name} {example}",
     )  # fmt: skip
 
@@ -107,6 +111,8 @@ def _run(
             raise FileError(f"{out} is there already; --force writes over it")
         if out.suffix.lower() not in SUFFIXES:
             raise FileError(f"{out}: a file named {', '.join(SUFFIXES)} is expected")
+        if not out.parent.is_dir():
+            raise FileError(f"{out}: there is no folder {out.parent}")
     made = results_of(operator, arguments, product_of(operator, product))
     for name in files.keys() - made.keys():
         raise click.UsageError(
@@ -158,7 +164,7 @@ def _show(
         say(f"{each['out']}: {each['dtype']}, shape {each['shape']}")
 
 
-@click.group(cls=PerOperator, make=_make)
+@click.group(cls=PerOperator, make=_make, short_help="Run an operator on files.")
 def run() -> None:
     """Run an operator on files: .npy, .npz (FILE:KEY), raw .bin (FILE:DTYPE:2x3), .safetensors (FILE:KEY), .pt.
 

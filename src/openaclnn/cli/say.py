@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 __all__ = [
-    "command_options", "progress", "rendered", "say", "say_json", "table", "traceback_option",
+    "command_options", "counted", "progress", "rendered", "say", "say_json", "table", "traceback_option",
 ]  # fmt: skip
 
 
@@ -25,6 +25,11 @@ def say(text: str, error: bool = False) -> None:
     except BrokenPipeError:
         stream = sys.stderr if error else sys.stdout
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def counted(count: int, thing: str) -> str:
+    """So many things: 1 case, 2 cases."""
+    return f"{count} {thing}{'' if count == 1 else 's'}"
 
 
 def say_json(value: Any) -> None:

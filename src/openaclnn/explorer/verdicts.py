@@ -17,7 +17,7 @@ from openaclnn.testing.figures import Array
 from openaclnn.testing.files import read_together
 from openaclnn.testing.limits import STANDARDS
 from openaclnn.testing.rules import Rules
-from openaclnn.testing.sights import errors_at, map_of, tolerance_of
+from openaclnn.testing.sights import errors_at, map_of, stick_of
 from openaclnn.testing.sources import RAW, Source
 
 __all__ = ["KINDS", "UNPACKED", "verdict_of"]
@@ -77,7 +77,8 @@ def _picture(found: Comparison, actual: Array, golden: Array, rules: Rules) -> d
     if actual.shape != golden.shape or not actual.size:
         return None
     pair = (found, actual, golden, rules)
-    errors, seen, tolerance = errors_at(*pair, _POINTS), map_of(*pair, _CELLS), tolerance_of(found, rules)  # fmt: skip
+    errors, seen = errors_at(*pair, _POINTS), map_of(*pair, _CELLS)
+    tolerance = stick_of(found, rules).tolerance
     allowed: list[list[float]] = []
     if errors.size.size and not tolerance.exact:
         ends = np.geomspace(errors.size.min(), errors.size.max() * (1 + 1e-9), 32)

@@ -121,6 +121,7 @@ class Case:
     products: tuple[str, ...] = ()
     goldens: tuple[Path | None, ...] = ()  # of each output, in C order
     enabled: bool = True
+    folder: str = ""  # of its golden files
 
     @property
     def operator(self) -> Operator:

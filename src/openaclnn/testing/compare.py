@@ -8,17 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from openaclnn.core.dtypes import FLOAT, DType, dtype_of_name, dtype_of_numpy
+from openaclnn.core.dtypes import FLOAT, DType, dtype_of_numpy
 from openaclnn.core.interop import to_numpy
 from openaclnn.testing.cross_check import cross_check
-from openaclnn.testing.figures import BLOCK, ULP_STEPS, Array, Tally, blocks, flat, spacing
-from openaclnn.testing.limits import (
-    STANDARDS,
-    Tolerance,
-    limits_of,
-    real_type,
-)
-from openaclnn.testing.rules import Rules, chosen, faults
+from openaclnn.testing.figures import ULP_STEPS, Array, Tally, flat, spacing
+from openaclnn.testing.limits import STANDARDS, limits_of
+from openaclnn.testing.rules import Rules, Yardstick, chosen, faults
+from openaclnn.testing.words import dtype_named
 
 __all__ = ["BadElement", "Comparison", "compare", "judge", "worst"]
 
@@ -137,25 +133,18 @@ def judge(
     if actual.shape != golden.shape:
         text = f"the output has shape {actual.shape}, the golden values have {golden.shape}"
         return Comparison(rules.standard, own.name, actual.shape, False, (text,))
-    limits = limits_of(own)
-    tolerance = rules.tolerance(limits)
-    if own.kind in ("integer", "bool"):
-        tolerance = Tolerance(0.0, 0.0, exact=True)
-    part = real_type(own)
-    tally = Tally(part, tolerance, chosen(rules.limit, limits.limit), kept)
+    limits, stick = limits_of(own), Yardstick.of(rules, own)
+    tally = Tally(stick.dtype, stick.tolerance, chosen(rules.limit, limits.limit), kept)
     lines = flat(actual), flat(golden)
-    rounded = rules.standard == "close" and part.kind == "floating"
-    for start, (one, other) in blocks(*lines):
-        if rounded:
-            other = _rounded(other, part)
-        tally.add(start, one, other, _differs(*lines, start, part) if tolerance.exact else None)
+    for block in stick.blocks(*lines):
+        tally.add(*block)
     reasons = list(faults(tally, rules, limits))
     figures = tally.figures()
-    if rules.standard == "cross_check" and not tolerance.exact:
+    if rules.standard == "cross_check" and not stick.tolerance.exact:
         if third is None:
             raise ValueError("cross_check needs the output of a third party")
         other = flat(_same_shape(to_numpy(third), actual))
-        reasons += cross_check(*lines, other, part, rules.level, figures)
+        reasons += cross_check(*lines, other, stick.dtype, rules.level, figures)
     return Comparison(
         rules.standard, own.name, actual.shape, not reasons, tuple(reasons), tally.count, tally.bad,
         figures, tuple(zip(_labels(), tally.ulps.tolist(), strict=True)),
@@ -163,16 +152,11 @@ def judge(
     )  # fmt: skip
 
 
-def _rounded(golden: Array, dtype: DType) -> Array:
-    with np.errstate(over="ignore"):
-        return golden.astype(dtype.numpy).astype(np.float64)
-
-
 def _output_type(actual: Array, dtype: str | DType | None) -> DType:
     if isinstance(dtype, DType):
         return dtype
     if dtype is not None:
-        return dtype_of_name(dtype)
+        return dtype_named(dtype)
     return dtype_of_numpy(actual.dtype) or FLOAT
 
 
@@ -180,17 +164,6 @@ def _same_shape(third: Array, actual: Array) -> Array:
     if third.shape != actual.shape:
         raise ValueError(f"the third output has shape {third.shape}, the first {actual.shape}")
     return third
-
-
-def _differs(actual: Array, golden: Array, start: int, dtype: DType) -> Array:
-    """Where the bytes differ, golden values rounded to the output's type; NaN equals NaN."""
-    with np.errstate(all="ignore"):
-        one, other = (line[start : start + BLOCK].astype(dtype.numpy) for line in (actual, golden))
-        word = np.dtype(f"u{dtype.itemsize}")
-        both_nan = np.zeros(one.shape, bool)
-        if dtype.kind == "floating":
-            both_nan = np.isnan(one) & np.isnan(other)
-        return np.asarray((one.view(word) != other.view(word)) & ~both_nan)
 
 
 def _labels() -> list[str]:

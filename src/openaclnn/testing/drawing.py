@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from openaclnn.core.declare import Operator
-from openaclnn.core.dtypes import DType, dtype_of_name, dtype_of_numpy
+from openaclnn.core.dtypes import DType, dtype_of_numpy
 from openaclnn.testing.distribution import Distribution, draw_array, generator
 from openaclnn.testing.goldens import operator_of, plan_of
+from openaclnn.testing.words import dtype_named
 
 __all__ = ["SPECIALS", "draw", "ranks_of", "variants_of"]
 
@@ -55,7 +56,7 @@ def draw(
     unknown = [name for name in special if name not in SPECIALS]
     if unknown:
         raise ValueError(f"unknown special values {unknown[0]!r}; known: {', '.join(SPECIALS)}")
-    kind = dtype_of_name(dtype) if isinstance(dtype, str) else dtype
+    kind = dtype_named(dtype) if isinstance(dtype, str) else dtype
     variants = variants_of(found)
     name = variants[0] if variant is None else variant
     if name not in variants:

@@ -8,7 +8,7 @@ from typing import Any
 __all__ = ["MissingLibraryError", "need"]
 
 _EXTRAS = dict.fromkeys(("matplotlib", "markdown_it", "openpyxl", "yaml"), "tools") | {
-    "torch": "bench"
+    "torch": "torch"
 }
 
 

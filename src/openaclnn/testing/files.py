@@ -40,6 +40,8 @@ def read_array(source: str | Path | Source) -> Array:
         raise
     except (OSError, ValueError, EOFError) as error:
         told = getattr(error, "strerror", None) or str(error).partition("\n")[0] or "cannot be read"
+        if "ickle" in told or "Python objects" in told:  # NumPy's advice is to trust it
+            told = "not a file of numbers"
         raise FileError(f"{path}: {told}") from error
     raise FileError(f"{path}: a file named {', '.join(SUFFIXES)} is expected")
 

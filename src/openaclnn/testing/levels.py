@@ -27,6 +27,7 @@ class LevelCase:
     identity: str = ""
     products: tuple[str, ...] = ()
     enabled: bool = True
+    folder: str = ""
 
     @property
     def place(self) -> str:

@@ -12,7 +12,7 @@ from openaclnn.testing.extras import need
 from openaclnn.testing.figures import Array
 from openaclnn.testing.limits import Tolerance
 from openaclnn.testing.rules import Rules
-from openaclnn.testing.sights import Errors, Map, errors_at, map_of, tolerance_of
+from openaclnn.testing.sights import Errors, Map, errors_at, map_of, stick_of
 
 __all__ = ["draw_picture"]
 
@@ -34,9 +34,13 @@ def draw_picture(path: Path, found: Comparison, actual: Array, golden: Array, ru
     left, middle, right = figure.subplots(1, 3)
     if actual.shape == golden.shape and actual.size:
         pair = (found, actual, golden, rules)
-        _errors(left, errors_at(*pair, _POINTS), tolerance_of(found, rules))
+        _errors(left, errors_at(*pair, _POINTS), stick_of(found, rules).tolerance)
+        _histogram(middle, found)
         _map(right, figure, map_of(*pair, _CELLS), len(actual.shape))
-    _histogram(middle, found)
+    else:
+        for axes in (left, middle, right):
+            axes.set_axis_off()
+        middle.text(0.5, 0.5, "\n".join(found.reasons) or "no elements", ha="center")
     try:
         figure.savefig(path, dpi=130)
     except (OSError, ValueError) as error:
@@ -52,7 +56,11 @@ def _errors(axes: Any, errors: Errors, tolerance: Tolerance) -> None:
     for which, color, label in ((~bad, "#2f6fb0", "good"), (bad, "#d1242f", "bad")):
         axes.plot(size[which], error[which], ".", ms=3, color=color, label=label, alpha=0.6)
     if size.size:
-        ends = np.geomspace(size.min(), size.max() * (1 + 1e-9), 64)
+        low, high = size.min(), size.max() * (1 + 1e-9)
+        if high < 10 * low:  # else every tick of the axis would have a label
+            low, high = low / 10, high * 10
+            axes.set_xlim(low, high)
+        ends = np.geomspace(low, high, 64)
         if not tolerance.exact:
             axes.plot(ends, tolerance.allowed(ends), "-", color="#57606a", lw=1, label="allowed")
         axes.legend(fontsize=8)
@@ -68,13 +76,14 @@ def _histogram(axes: Any, found: Comparison) -> None:
     axes.set_title("ULP of the output's dtype", fontsize=10)
     axes.set_ylabel("elements")
     axes.set_yscale("symlog", linthresh=1)
+    axes.set_ylim(top=3 * max(counts))  # room for the numbers
     axes.tick_params(axis="x", labelrotation=40, labelsize=8)
 
 
 def _map(axes: Any, figure: Any, seen: Map, rank: int) -> None:
     """The share of bad elements in each cell."""
     image = axes.imshow(
-        seen.share, cmap="Reds", vmin=0, vmax=max(float(np.nanmax(seen.share)), 1e-9), aspect="auto",
+        seen.share, cmap="Reds", vmin=0, vmax=float(np.nanmax(seen.share)) or 1.0, aspect="auto",
         extent=(0, seen.columns, seen.rows, 0), interpolation="nearest",
     )  # fmt: skip
     axes.set(xlabel="last axis" if rank > 1 else "folded", ylabel="all axes before it")

@@ -117,7 +117,7 @@ def _prepare(case: Item, settings: Settings) -> _Ready | CaseResult:
         built = case.built() if isinstance(case, LevelCase) else build(case, settings.seed, product)
         exact = _golden(case, built)
         if settings.golden is not None:
-            _write_golden(settings.golden / _file_name(case.name), case, built)
+            _write_golden(settings.golden / case.folder, case, built)
         return _Ready(built, exact)
     except AclnnError as error:
         return _result(case, "refused", str(error), status=error.status, rule=error.rule)
@@ -196,7 +196,3 @@ def _meant_for(listed: tuple[str, ...], names: tuple[str, ...]) -> bool:
     if any(name in unwanted for name in names):
         return False
     return not wanted or any(name in wanted for name in names)
-
-
-def _file_name(name: str) -> str:
-    return "".join(c if c.isalnum() or c in "-_." else "_" for c in name).strip(".") or "case"

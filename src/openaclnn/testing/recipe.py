@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from openaclnn.core.dtypes import FLOATS, dtype_of_name
+from openaclnn.core.dtypes import FLOATS
 from openaclnn.operators import find_operator
 from openaclnn.testing.distribution import Distribution, generator
 from openaclnn.testing.drawing import draw, ranks_of, variants_of
 from openaclnn.testing.limits import LEVELS
+from openaclnn.testing.words import dtype_named
 
 __all__ = ["AMOUNTS", "Recipe"]
 
@@ -39,7 +40,7 @@ class Recipe:
 
     def __post_init__(self) -> None:
         find_operator(self.operator)
-        dtype_of_name(self.dtype)
+        dtype_named(self.dtype)
         if self.level and self.level not in LEVELS:
             raise ValueError(f"unknown level {self.level!r}; known: {', '.join(LEVELS)}")
 

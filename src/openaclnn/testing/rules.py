@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from openaclnn.testing.figures import Tally
-from openaclnn.testing.limits import LEVELS, STANDARDS, Limits, Tolerance
+import numpy as np
 
-__all__ = ["Rules", "chosen", "faults"]
+from openaclnn.core.dtypes import DType
+from openaclnn.testing.figures import BLOCK, Array, Tally, blocks
+from openaclnn.testing.limits import LEVELS, STANDARDS, Limits, Tolerance, limits_of, real_type
+
+__all__ = ["Rules", "Yardstick", "chosen", "faults"]
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,46 @@ class Rules:
 def chosen(given: float | None, own: float) -> float:
     """A number that was asked for, else the standard's own."""
     return own if given is None else given
+
+
+@dataclass(frozen=True)
+class Yardstick:
+    """What makes an element of an output bad: how far it may be off, or that its bytes are others."""
+
+    dtype: DType  # the output's; of complex numbers, that of their parts
+    tolerance: Tolerance
+    rounded: bool  # golden values are rounded to the dtype before
+
+    @classmethod
+    def of(cls, rules: Rules, output: DType) -> Yardstick:
+        """A standard's for outputs of a dtype; integers must be equal."""
+        part = real_type(output)
+        if part.kind in ("integer", "bool"):
+            return cls(part, Tolerance(0.0, 0.0, exact=True), False)
+        rounded = rules.standard == "close" and part.kind == "floating"
+        return cls(part, rules.tolerance(limits_of(output)), rounded)
+
+    def blocks(
+        self, actual: Array, golden: Array
+    ) -> Iterator[tuple[int, Array, Array, Array | None]]:
+        """Stretches of both as float64, with their start, and which bytes differ where that is what counts."""
+        for start, (one, other) in blocks(actual, golden):
+            if self.rounded:
+                with np.errstate(over="ignore"):
+                    other = other.astype(self.dtype.numpy).astype(np.float64)
+            exact = self.tolerance.exact
+            yield start, one, other, self._differs(actual, golden, start) if exact else None
+
+    def _differs(self, actual: Array, golden: Array, start: int) -> Array:
+        """Golden values rounded to the output's type; NaN equals NaN."""
+        kind, lines = self.dtype.numpy, (actual, golden)
+        with np.errstate(all="ignore"):
+            one, other = (line[start : start + BLOCK].astype(kind) for line in lines)
+            word = np.dtype(f"u{self.dtype.itemsize}")
+            both_nan = np.zeros(one.shape, bool)
+            if self.dtype.kind == "floating":
+                both_nan = np.isnan(one) & np.isnan(other)
+            return np.asarray((one.view(word) != other.view(word)) & ~both_nan)
 
 
 def faults(tally: Tally, rules: Rules, limits: Limits) -> Iterator[str]:

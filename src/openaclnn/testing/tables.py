@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
-from collections.abc import Iterator
+import io
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,13 +35,15 @@ class Row:
         return self.cells.get(column)
 
 
-def read_rows(path: Path, sheet: str | None = None) -> Iterator[Row]:
-    """The rows below the header; FileError where the file is no table."""
+def read_rows(path: Path, needed: Sequence[str], sheet: str | None = None) -> Iterator[Row]:
+    """The rows below the header; FileError where the file is no table, or has none of the columns that are needed."""
     lines = _xlsx(path, sheet) if path.suffix.lower() == ".xlsx" else _csv(path)
     header: list[str] | None = None
     for line, cells in lines:
         if header is None:
             header = [cell.strip() for cell in cells]
+            if not any(name in header for name in needed):
+                raise FileError(f"{path}: no column {' or '.join(needed)} in its first line")
             continue
         held = {
             name: cell.strip()
@@ -55,16 +59,25 @@ def read_rows(path: Path, sheet: str | None = None) -> Iterator[Row]:
 def _csv(path: Path) -> Iterator[tuple[int, list[str]]]:
     csv.field_size_limit(1 << 24)
     try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            reader = csv.reader(file)
-            line = 1
-            for cells in reader:
-                yield line, cells
-                line = reader.line_num + 1
+        reader = csv.reader(io.StringIO(_decoded(path.read_bytes()), newline=""))
+        line = 1
+        for cells in reader:
+            yield line, cells
+            line = reader.line_num + 1
     except (UnicodeDecodeError, csv.Error) as error:
         raise FileError(f"{path}: not a CSV file: {error}") from None
     except OSError as error:
         raise FileError(f"{path}: {error.strerror}") from None
+
+
+def _decoded(text: bytes) -> str:
+    """UTF-8, or what spreadsheets write: UTF-16 with its mark, and Chinese ones GB 18030."""
+    if text.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return text.decode("utf-16")
+    try:
+        return text.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return text.decode("gb18030")
 
 
 def _xlsx(path: Path, sheet: str | None) -> Iterator[tuple[int, list[str]]]:

@@ -24,7 +24,7 @@ __all__ = ["read_ttk"]
 
 def read_ttk(path: Path, sheet: str | None = None) -> Iterator[Case | Malformed]:
     """The cases of a table, and in their places the rows that are none."""
-    for number, row in enumerate(read_rows(path, sheet)):
+    for number, row in enumerate(read_rows(path, ("api_name", "op_name"), sheet)):
         name = row.get("testcase_name") or f"auto_testcase_name_{number}"
         place = f"{path.name}, line {row.line}"
         try:
@@ -167,6 +167,7 @@ def _spec(
         column = form.column("shapes")
         shape = _ints(np.shape(values) if held["shapes"] is None else held["shapes"])
         steps, storage = held["tensor_view_strides"], held["tensor_storage_shapes"]
+        column = column if steps is None else "tensor_view_strides"
         return TensorSpec(
             shape, dtype, how, None if steps is None else _ints(steps),
             int(held["tensor_view_offsets"] or 0), None if storage is None else _ints(storage),

@@ -62,6 +62,8 @@ def read_torch(source: Source) -> Array:
         held = torch.load(source.path, map_location="cpu", weights_only=True)
     except Exception as error:  # unpicklers raise what they like
         told = str(error).partition("\n")[0]
+        if told.startswith("Weights only"):  # PyTorch's advice is to trust it
+            told = "it holds more than tensors"
         raise FileError(f"{source.path}: PyTorch does not read it as weights: {told}") from error
     if not isinstance(held, torch.Tensor):
         named = {str(k): v for k, v in dict(held).items() if isinstance(v, torch.Tensor)}
