@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from openaclnn.core.dtypes import FLOAT, FLOATS, INT32, INT64, DType
 from openaclnn.core.plan import Operand, Plan
+from openaclnn.core.tensor import element_count
 from openaclnn.engines.cpu import numerics
 from openaclnn.engines.cpu.classes import totals
 from openaclnn.engines.cpu.classes.doubles import exp64, expm1_64
@@ -157,8 +158,8 @@ class _Writer:
     def write(self, row: _Row, top: Value, factor: Value, smooth: Value) -> None:
         """`factor` and `smooth` are FLOAT64."""
         code, parameters = self.code, self.parameters
-        rounded, addend = (_plain_nan(own.to("f32")) for own in (factor, -smooth))
-        top = _plain_nan(top)
+        rounded, addend = (plain_nan(own.to("f32")) for own in (factor, -smooth))
+        top = plain_nan(top)
         smooths, weighted = (parameters[own].differs(0) for own in ("smooths", "weighted"))
         size = rounded.size()
         foldable = (size >= 2.0**-80) & (size <= 2.0**80)
@@ -217,56 +218,78 @@ class _Writer:
             done.set(start + count)
 
 
-def _plain_nan(number: Value) -> Value:
+def plain_nan(number: Value) -> Value:
     """NaN with an empty low half, whatever came in: rounding to bfloat16 needs that."""
     plain: Value = number.is_nan().choose(float("nan"), number)
     return plain
 
 
+class Cut(NamedTuple):
+    """How the work is cut: rows of a piece, whether they are copied together first, classes of a piece and pieces of a row,
+    pieces in all, and those that one thread does faster than two."""
+
+    tile: int
+    staged: bool
+    chunk: int
+    chunks: int
+    pieces: int
+    grain: int
+
+
 class CrossEntropyLogitsGrad:
+    def __init__(self, name: str) -> None:
+        self.name = name
+
     def declines(self, plan: Plan) -> str | None:
         return objection(plan, axes=1)
 
-    def runner(self, plan: Plan, lanes: int = 0) -> Runner:
-        numbers, (positions,), classes = plan.numbers, plan.shape, plan.classes
+    def cut(self, plan: Plan) -> Cut:
+        (positions,), classes = plan.shape, plan.classes
         side_by_side = classes == 1 or plan.inputs[2].class_stride == plan.output.class_stride == 1
         tile = 1 if side_by_side else TILE_ROWS
         chunk = min(classes, CHUNK if side_by_side else TILE_CLASSES)
         chunks = -(-classes // chunk)
         pieces = -(-positions // tile) * chunks
         grain = max(1, ALONE // (min(tile, positions) * chunk))
+        return Cut(tile, not side_by_side, chunk, chunks, pieces, grain)
+
+    def emits(self, dtype: str, target: str, lanes: int) -> Emit:
+        return emit_rows(dtype, target, lanes)
+
+    def runner(self, plan: Plan, lanes: int = 0) -> Runner:
+        numbers, positions, classes = plan.numbers, element_count(plan.shape), plan.classes
+        tile, staged, chunk, chunks, pieces, grain = self.cut(plan)
         words = pack(
             SLOTS, plan, PLACES,
             {
                 "weighted": numbers["weighted"], "mean": numbers["mean"], "zloss": numbers["zloss_scale"] != 0,
                 "smooths": numbers["label_smoothing"] != 0, "smoothing": double(numbers["label_smoothing"]),
-                "zloss_scale": double(2.0 * numbers["zloss_scale"]), "staged": not side_by_side, "tile": tile,
+                "zloss_scale": double(2.0 * numbers["zloss_scale"]), "staged": staged, "tile": tile,
                 "chunk": chunk, "chunks": chunks,
             },
         )  # fmt: skip
-        write, sums = _kernels(plan, lanes)
+        write, sums = self._kernels(plan, lanes)
         summed = positions * numbers["mean"] + classes * numbers["weighted"]
         if pieces <= grain or summed <= SUMS_HERE:
             sums = 0
         blocks = totals.block_count(positions) + totals.block_count(classes) * numbers["weighted"]
         return runner_of(words, Passes(write, pieces, grain, sums, blocks), None)
 
+    def _kernels(self, plan: Plan, lanes: int) -> tuple[int, int]:
+        """The kernel that writes rows, and the one that leaves sums."""
+        dtype = plan.output.dtype.short
+        target = "i64" if plan.inputs[plan.targets].dtype.itemsize == 8 else "i32"
+        write = compiled(f"{self.name}.{dtype}.{target} {lanes}", self.emits(dtype, target, lanes))
+        sums = compiled(f"totals.logits_grad.{target}", totals.emit_totals(target, "f32", SLOTS))
+        return write, sums
+
     def variants(self) -> Iterator[Plan]:
         for dtype in FLOATS:
             for target in (INT64, INT32):
-                yield _example(dtype, target)
+                yield _example(self.name, dtype, target)
 
 
-def _kernels(plan: Plan, lanes: int) -> tuple[int, int]:
-    """The kernel that writes rows, and the one that leaves sums."""
-    dtype = plan.output.dtype.short
-    target = "i64" if plan.inputs[plan.targets].dtype.itemsize == 8 else "i32"
-    write = compiled(f"logits_grad.{dtype}.{target} {lanes}", emit_rows(dtype, target, lanes))
-    sums = compiled(f"totals.logits_grad.{target}", totals.emit_totals(target, "f32", SLOTS))
-    return write, sums
-
-
-def _example(dtype: DType, target: DType) -> Plan:
+def _example(name: str, dtype: DType, target: DType) -> Plan:
     """A plan of many rows."""
     numbers: dict[str, Any] = {
         "ignore_index": -100, "mean": True, "weighted": False, "label_smoothing": 0.0, "zloss_scale": 0.0,
@@ -279,7 +302,7 @@ def _example(dtype: DType, target: DType) -> Plan:
         Operand("rest", FLOAT, (1,), role="positions"),
     )
     output = Operand("out", dtype, (2,), 1)
-    return Plan("", NAME, dtype, (1 << 17,), inputs, output, numbers, 2, 0)
+    return Plan("", name, dtype, (1 << 17,), inputs, output, numbers, 2, 0)
 
 
-KERNELS[NAME] = CrossEntropyLogitsGrad()
+KERNELS[NAME] = CrossEntropyLogitsGrad(NAME)
