@@ -126,7 +126,7 @@ def cross_entropy(
 def _images(input: torch.Tensor, target: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Logits and targets as the kernels have them without a copy: with classes last, pixels are rows."""
     last = input.movedim(1, -1)
-    if last.is_contiguous() or input.is_cuda:
+    if last.is_contiguous():
         return last.reshape(-1, input.shape[1]), target.reshape(-1)
     if input.is_contiguous():
         return input, target

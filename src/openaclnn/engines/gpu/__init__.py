@@ -4,8 +4,8 @@
 `steps.py` and `runners.py` (with `native.py`, which calls the driver straight) queue it on a device's
 stream; `queues.py` has launches of any size.
 `elementwise.py` (with `tiles.py` for any strides) makes kernels of formulas, whose source `language.py`
-and `words.py` turn into Triton's; `tuned.py` has faster forms. `rows.py`, `pixels.py` and `logits.py` hold one access
-pattern with classes each, `sums.py` what `mean` divides by; `reductions.py` adds up all elements.
+and `words.py` turn into Triton's; `tuned.py` has faster forms. `rows.py`, `pixels.py`, `logits.py` and `logit_pixels.py` hold one
+access pattern with classes each, `sums.py` what `mean` divides by; `reductions.py` adds up all elements.
 Importing this package imports neither Triton nor torch.
 """
 
