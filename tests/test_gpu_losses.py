@@ -123,9 +123,9 @@ if MODE == "interpret":
                 np.testing.assert_array_equal(memory.view(np.uint8), untouched.view(np.uint8))
 
     def test_images_of_any_layout() -> None:
-        for case, gradient in drawn(FLOAT, (3, 6, 2, 5), 5):
+        for case, gradient in drawn(FLOAT, (2, 5, 2, 3), 11):
             expected, slope = loss_of(**case), gradient_of(**gradient)
-            for order in ((0, 2, 3, 1), (3, 2, 1, 0), (1, 3, 0, 2)):
+            for order in ((0, 2, 3, 1), (1, 3, 0, 2)):
                 turned = {}
                 for name, own in gradient.items():
                     if isinstance(own, np.ndarray) and own.ndim > 2:
