@@ -11,17 +11,12 @@ from openaclnn.core.plan import Plan
 from openaclnn.core.tensor import element_count
 from openaclnn.engines.cpu import numerics
 from openaclnn.engines.cpu.classes import totals
-from openaclnn.engines.cpu.classes.logits_grad import (
-    ALONE,
-    SLOTS,
-    CrossEntropyLogitsGrad,
-    Cut,
-    plain_nan,
-)
+from openaclnn.engines.cpu.classes.logits_grad import SLOTS, CrossEntropyLogitsGrad, plain_nan
 from openaclnn.engines.cpu.classes.parameters import AXES, Parameters, objection
 from openaclnn.engines.cpu.classes.pixel_groups import CHUNK, Chunk, Group, Groups, Pixels, unit_of
 from openaclnn.engines.cpu.classes.row_numbers import Sums, sums_of
 from openaclnn.engines.cpu.classes.singles import expm1_32
+from openaclnn.engines.cpu.classes.stretches import ALONE, Cut
 from openaclnn.engines.cpu.exponential import Exp
 from openaclnn.engines.cpu.registry import KERNELS
 from openaclnn.engines.machine.cache import Emit
