@@ -62,9 +62,13 @@ def on_device(function: Callable[..., Any], given: dict[str, Any], dtype: DType)
 
 @dtypes
 @pytest.mark.parametrize(
-    "shape", [(9, 7), (1, 1), (300, 4), (5, 1024), (3, 1029), (64, 32000), (2, 50257), (700, 5001)]
-)
-def test_cross_entropy_from_logits(dtype: DType, shape: tuple[int, int]) -> None:
+    "shape",
+    [
+        (9, 7), (1, 1), (300, 4), (5, 1024), (3, 1029), (64, 32000), (2, 50257), (700, 5001), (2, 21, 9, 15),
+        (4, 19, 129, 129), (2, 150, 64, 64), (1, 3, 1 << 20),
+    ],
+)  # fmt: skip
+def test_cross_entropy_from_logits(dtype: DType, shape: tuple[int, ...]) -> None:
     rng = np.random.default_rng(3)
     for case in cases(rng, dtype, shape):
         gradient = grad_of(rng, case)

@@ -53,7 +53,7 @@ if not MODE:
 if MODE == "interpret":
 
     def drawn(
-        dtype: DType, shape: tuple[int, int], every: int = 1
+        dtype: DType, shape: tuple[int, ...], every: int = 1
     ) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
         rng = np.random.default_rng(5)
         for case in [*cases(rng, dtype, shape)][::every]:
@@ -62,10 +62,13 @@ if MODE == "interpret":
     @dtypes
     @pytest.mark.parametrize(
         ("shape", "every"),
-        [((9, 7), 2), ((1, 1), 11), ((300, 4), 11), ((3, 130), 7), ((2, 1029), 5), ((1, 4200), 7)],
-    )
-    def test_cases_match_the_oracle(dtype: DType, shape: tuple[int, int], every: int) -> None:
-        """Short rows together, and long ones alone, whose first and last vectors are not whole, and in parts."""
+        [
+            ((9, 7), 2), ((1, 1), 11), ((300, 4), 11), ((3, 130), 7), ((2, 1029), 5), ((1, 4200), 7),
+            ((2, 5, 3, 4), 3), ((1, 1, 1), 11), ((1, 9, 300), 7),
+        ],
+    )  # fmt: skip
+    def test_cases_match_the_oracle(dtype: DType, shape: tuple[int, ...], every: int) -> None:
+        """Short rows together, and long ones alone, whose first and last vectors are not whole, and in parts; and images."""
         every = every if dtype is FLOAT else 7
         for case, gradient in drawn(dtype, shape, every):
             assert_matches_oracle(CROSS_ENTROPY, case, loss_of(**case))
@@ -99,6 +102,23 @@ if MODE == "interpret":
                 assert clean.shape == own.shape
                 np.testing.assert_array_equal(memory.view(np.uint8), untouched.view(np.uint8))
 
+    def test_images_of_any_layout() -> None:
+        for case, gradient in drawn(FLOAT, (2, 5, 2, 3), 11):
+            expected, slope = loss_of(**case), gradient_of(**gradient)
+            for order in ((0, 2, 3, 1), (1, 3, 0, 2)):
+                turned = {}
+                for name, own in gradient.items():
+                    if isinstance(own, np.ndarray) and own.ndim > 2:
+                        axes = [axis for axis in order if axis < own.ndim]
+                        own = np.ascontiguousarray(own.transpose(axes)).transpose(np.argsort(axes))
+                    turned[name] = own
+                given = {name: turned[name] for name in case}
+                for own, known in zip(loss_of(**given), expected, strict=True):
+                    np.testing.assert_allclose(own, known, rtol=1e-6)
+                place = np.zeros(slope.shape[::-1], np.float32).T
+                gradient_of(**turned, out=place)
+                np.testing.assert_array_equal(place, slope)
+
     def test_nothing_beside_a_row_is_read() -> None:
         """Rows that begin anywhere, between numbers that would show."""
         x = np.random.default_rng(2).normal(size=(3, 1100)).astype(np.float32)
@@ -112,7 +132,7 @@ if MODE == "interpret":
                 np.testing.assert_allclose(own, known, rtol=1e-6)
 
     def test_the_gradient_may_be_written_over_the_logits() -> None:
-        for shape in ((9, 7), (2, 1029)):
+        for shape in ((9, 7), (2, 1029), (2, 9, 33)):
             for _, gradient in drawn(FLOAT, shape, 7):
                 expected = gradient_of(**gradient)
                 own = gradient["input"].copy()
@@ -280,10 +300,11 @@ if MODE == "compile":
         )
 
     def plan_of(
-        dtype: DType, shape: tuple[int, int], operator: Any = CROSS_ENTROPY, **options: Any
+        dtype: DType, shape: tuple[int, ...], operator: Any = CROSS_ENTROPY, **options: Any
     ) -> Plan:
         given = {
-            "input": fresh(shape, dtype.numpy), "target": np.zeros(shape[0], np.int64), **options,
+            "input": fresh(shape, dtype.numpy), "target": np.zeros(shape[:1] + shape[2:], np.int64),
+            **options,
         }  # fmt: skip
         call = bind_plain(operator, operator.plain_defaults | given, current_product())
         for output, (size, kind) in zip(operator.outputs, operator.results(call), strict=True):
@@ -306,6 +327,26 @@ if MODE == "compile":
         assert len(texts) == 3
         (sums,) = (text for text in texts if "entry logit_sums" in text)
         assert sums.count("ld.global.v4") >= 4
+
+    @pytest.mark.parametrize("dtype", [FLOAT, BFLOAT16], ids=str)
+    def test_planes_are_read_and_written_by_whole_vectors(dtype: DType) -> None:
+        from openaclnn.engines.gpu import variants
+
+        shape = (2, 3, 1024, 1024)
+        sides = {name: np.zeros((2, 1024, 1024), np.float32) for name in ("top", "rest")}
+        one = np.ones((), dtype.numpy)
+        for plan, least in (
+            (plan_of(dtype, shape), (4, 0)),
+            (plan_of(dtype, shape, CROSS_ENTROPY_GRAD, grad_loss=one, **sides), (4, 4)),
+        ):
+            gpu._runners.clear()
+            variants._known.clear()
+            addresses = [(2 + place) << 20 for place in range(len(plan.operands))]
+            assert gpu.prepare(plan)(addresses, 0) == 0
+            texts = [own.binary.asm["ptx"] for own in variants._known.values()]
+            (text,) = (text for text in texts if "entry pixel_" in text)
+            assert text.count("ld.global.v4") >= least[0]
+            assert text.count("st.global.v4") >= least[1]
 
     def test_sums_are_read_by_whole_vectors() -> None:
         """Of any number of elements."""
@@ -333,6 +374,7 @@ if MODE == "compile":
             options_of_both = {k: v for k, v in options.items() if k != "zloss_scale"}
             for plan in (
                 plan_of(BFLOAT16, (7, 300), **options),
+                plan_of(BFLOAT16, (7, 300, 5), **options),
                 plan_of(BFLOAT16, (7, 300), whole, return_zloss=True, **options_of_both),
             ):
                 addresses = [(2 + place) << 20 for place in range(len(plan.operands))]

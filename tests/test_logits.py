@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -33,6 +33,7 @@ loss_of = make_plain_function(CROSS_ENTROPY)
 gradient_of = make_plain_function(CROSS_ENTROPY_GRAD)
 dtypes = pytest.mark.parametrize("dtype", FLOATS, ids=str)
 SHAPES = ((1, 1), (9, 7), (5, 33), (3, 1000), (2, 9001))
+IMAGES = ((1, 1, 1), (3, 5, 7), (2, 21, 9, 15), (1, 33, 2, 3, 40), (2, 200, 67))
 nan, inf = np.nan, np.inf
 
 
@@ -46,7 +47,7 @@ def quiet() -> Iterator[None]:
 
 
 def drawn(
-    dtype: DType, shape: tuple[int, int], seed: int = 3
+    dtype: DType, shape: tuple[int, ...], seed: int = 3
 ) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
     """Arguments of the loss and of its gradient."""
     rng = np.random.default_rng(seed)
@@ -58,9 +59,39 @@ def numbers(array: Any) -> Array:
     return np.asarray(array, np.float64)
 
 
+class Form(NamedTuple):
+    """How rows are computed: as they are, or as the pixels of an image."""
+
+    loss_of: Callable[..., Any]
+    gradient_of: Callable[..., Any]
+
+
+def _folded(case: dict[str, Any]) -> dict[str, Any]:
+    """Arguments of rows as those of one image."""
+    rows = {"target", "top", "rest"} | ({"grad_loss"} if case.get("reduction") == "none" else set())
+    folded = {name: own[None] if name in rows else own for name, own in case.items()}
+    return folded | {"input": np.ascontiguousarray(case["input"].T)[None]}
+
+
+def _loss_of_pixels(**case: Any) -> Any:
+    loss, top, rest = loss_of(**_folded(case))
+    return type(loss_of(**case))(loss[0] if loss.shape else loss, top[0], rest[0])
+
+
+def _gradient_of_pixels(grad_loss: Any, **case: Any) -> Any:
+    return gradient_of(**_folded({"grad_loss": grad_loss, **case}))[0].T
+
+
+forms = pytest.mark.parametrize(
+    "form",
+    [Form(loss_of, gradient_of), Form(_loss_of_pixels, _gradient_of_pixels)],
+    ids=["rows", "pixels"],
+)
+
+
 @dtypes
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_cases_match_the_oracle(engine: str, dtype: DType, shape: tuple[int, int]) -> None:
+@pytest.mark.parametrize("shape", SHAPES + IMAGES, ids=str)
+def test_cases_match_the_oracle(engine: str, dtype: DType, shape: tuple[int, ...]) -> None:
     for case, gradient in drawn(dtype, shape):
         assert_matches_oracle(CROSS_ENTROPY, case, loss_of(**case))
         assert_matches_oracle(CROSS_ENTROPY_GRAD, gradient, gradient_of(**gradient))
@@ -116,6 +147,35 @@ def test_any_layout_has_the_same_bits(engine: str, dtype: DType, layout: str) ->
 
 
 @dtypes
+def test_images_of_any_layout_have_the_same_bits(engine: str, dtype: DType) -> None:
+    def turned(own: Any, order: tuple[int, ...], step: int) -> Any:
+        """The same numbers in memory of another order of axes, with gaps between them or backwards."""
+        if not isinstance(own, np.ndarray) or own.ndim < 3:
+            return own
+        axes = [axis for axis in order if axis < own.ndim]
+        large = np.zeros([own.shape[axis] * abs(step) for axis in axes], own.dtype)
+        place = large[tuple(slice(None, None, step) for _ in axes)].transpose(np.argsort(axes))
+        place[...] = own
+        return place
+
+    for case, gradient in list(drawn(dtype, (2, 37, 5, 27)))[::3]:
+        expected, slope = loss_of(**case), gradient_of(**gradient)
+        for order, step in (
+            ((0, 2, 3, 1), 1),
+            ((3, 2, 1, 0), 1),
+            ((0, 1, 2, 3), 2),
+            ((1, 0, 2, 3), -1),
+        ):
+            own = {name: turned(value, order, step) for name, value in case.items()}
+            assert_same_bits(loss_of(**own), expected)
+            other = {name: turned(value, order, step) for name, value in gradient.items()}
+            assert_same_bits(gradient_of(**other), slope)
+            place = turned(np.full_like(slope, 7), order, step)
+            gradient_of(**other, out=place)
+            np.testing.assert_array_equal(numbers(place), numbers(slope))
+
+
+@dtypes
 def test_the_gradient_may_be_written_over_the_logits(engine: str, dtype: DType) -> None:
     for shape in ((9, 7), (4, 2100)):
         for layout in ("contiguous", "transposed"):
@@ -124,6 +184,10 @@ def test_the_gradient_may_be_written_over_the_logits(engine: str, dtype: DType) 
                 own, _ = laid_out(gradient["input"], layout)
                 assert gradient_of(**gradient | {"input": own}, out=own) is own
                 np.testing.assert_array_equal(numbers(own), numbers(expected))
+    for _, gradient in list(drawn(dtype, (2, 170, 69)))[::2]:
+        expected, own = gradient_of(**gradient), gradient["input"].copy()
+        gradient_of(**gradient | {"input": own}, out=own)
+        np.testing.assert_array_equal(numbers(own), numbers(expected))
 
 
 @dtypes
@@ -138,7 +202,7 @@ def test_outputs_may_be_given(engine: str, dtype: DType) -> None:
 
 @dtypes
 def test_every_number_of_threads_gives_the_same_bits(dtype: DType) -> None:
-    for shape in ((67, 3001), (3, 70_001), (20_000, 5)):
+    for shape in ((67, 3001), (3, 70_001), (20_000, 5), (2, 21, 90, 101)):
         for case, gradient in list(drawn(dtype, shape))[::5]:
             expected: Any = None
             for threads in (1, 2, 3, 4):
@@ -149,9 +213,10 @@ def test_every_number_of_threads_gives_the_same_bits(dtype: DType) -> None:
 
 
 @pytest.mark.parametrize("lanes", [4, 8])
-def test_vectors_of_other_widths(lanes: int) -> None:
+@pytest.mark.parametrize("shape", [(3, 77), (2, 9, 77)], ids=str)
+def test_vectors_of_other_widths(lanes: int, shape: tuple[int, ...]) -> None:
     """As other machines have."""
-    for case, gradient in list(drawn(FLOAT, (3, 77)))[::3]:
+    for case, gradient in list(drawn(FLOAT, shape))[::3]:
         for operator, given in ((CROSS_ENTROPY, case), (CROSS_ENTROPY_GRAD, gradient)):
             call = bind_plain(operator, operator.plain_defaults | given, current_product())
             outputs = []
@@ -166,7 +231,8 @@ def test_vectors_of_other_widths(lanes: int) -> None:
             assert_matches_oracle(operator, given, tuple(outputs) if several else outputs[0])
 
 
-def test_confident_rows_keep_their_digits(engine: str) -> None:
+@forms
+def test_confident_rows_keep_their_digits(engine: str, form: Form) -> None:
     """Of the probability, all that tells it from 1; wherever in a row its class is, and however many are beside."""
     for classes in (2, 40, 5000):
         for gap in (0.5, 3.0, 12.0, 20.0, 40.0, 80.0):
@@ -174,17 +240,18 @@ def test_confident_rows_keep_their_digits(engine: str) -> None:
             x = np.zeros((4, classes), np.float32)
             x[np.arange(4), place] = gap
             case = {"input": x, "target": place, "reduction": "none"}
-            loss, top, rest = loss_of(**case)
+            loss, top, rest = form.loss_of(**case)
             exact = CROSS_ENTROPY.oracle(**case)
             np.testing.assert_allclose(loss, exact.loss, rtol=3e-7)
             np.testing.assert_allclose(rest, exact.rest, rtol=3e-7)
             ones = np.ones(4, np.float32)
-            gradient = gradient_of(ones, top=top, rest=rest, **case)
+            gradient = form.gradient_of(ones, top=top, rest=rest, **case)
             lost = np.expm1(-numbers(exact.rest))
             np.testing.assert_allclose(gradient[np.arange(4), place], lost, rtol=1e-6)
 
 
-def test_large_and_small_logits(engine: str) -> None:
+@forms
+def test_large_and_small_logits(engine: str, form: Form) -> None:
     """Rows far from 0, ties, and one much above all others."""
     rows = np.float32(
         [
@@ -195,18 +262,19 @@ def test_large_and_small_logits(engine: str) -> None:
     for wide in (1, 700):
         x = np.repeat(rows, wide, axis=1)
         case = {"input": x, "target": np.arange(8) % x.shape[1], "reduction": "none"}
-        results = loss_of(**case)
+        results = form.loss_of(**case)
         assert_matches_oracle(CROSS_ENTROPY, case, results)
         gradient = case | {
             "grad_loss": np.ones(8, np.float32),
             "top": results[1],
             "rest": results[2],
         }
-        assert_matches_oracle(CROSS_ENTROPY_GRAD, gradient, gradient_of(**gradient))
+        assert_matches_oracle(CROSS_ENTROPY_GRAD, gradient, form.gradient_of(**gradient))
 
 
 @dtypes
-def test_special_logits(engine: str, dtype: DType) -> None:
+@forms
+def test_special_logits(engine: str, dtype: DType, form: Form) -> None:
     """NaN and infinities wherever they stand; an ignored row counts for nothing and has no gradient."""
     rows = np.float32(
         [
@@ -221,7 +289,7 @@ def test_special_logits(engine: str, dtype: DType) -> None:
                 case = {
                     "input": x, "target": np.full(len(x), place * wide), "reduction": "none", **options,
                 }  # fmt: skip
-                loss, top, rest = loss_of(**case)
+                loss, top, rest = form.loss_of(**case)
                 exact = CROSS_ENTROPY.oracle(**case)
                 for own, known in ((loss, exact.loss), (top, exact.top), (rest, exact.rest)):
                     np.testing.assert_allclose(
@@ -230,18 +298,19 @@ def test_special_logits(engine: str, dtype: DType) -> None:
                 one = np.ones(len(x), dtype.numpy)
                 gradient = case | {"grad_loss": one, "top": top, "rest": rest}
                 np.testing.assert_allclose(
-                    numbers(gradient_of(**gradient)), CROSS_ENTROPY_GRAD.oracle(**gradient), rtol=2e-2, atol=1e-6
+                    numbers(form.gradient_of(**gradient)), CROSS_ENTROPY_GRAD.oracle(**gradient), rtol=2e-2, atol=1e-6
                 )  # fmt: skip
         ignored = {"input": x, "target": np.full(len(x), -100)}
-        loss, top, rest = loss_of(**ignored)
+        loss, top, rest = form.loss_of(**ignored)
         assert np.isnan(numbers(loss))
-        assert numbers(loss_of(**ignored, reduction="sum").loss) == 0
+        assert numbers(form.loss_of(**ignored, reduction="sum").loss) == 0
         assert not numbers(
-            gradient_of(np.ones((), dtype.numpy), top=top, rest=rest, **ignored)
+            form.gradient_of(np.ones((), dtype.numpy), top=top, rest=rest, **ignored)
         ).any()
 
 
-def test_gradients_and_weights_of_any_size(engine: str) -> None:
+@forms
+def test_gradients_and_weights_of_any_size(engine: str, form: Form) -> None:
     x = np.float32([[0, 1, 2, 3] * 10, [9, -9, 4, 1] * 10])
     target = np.array([3, 1])
     for size in (0.0, -1.0, 1e-35, 1e-30, 1e30, inf, nan):
@@ -251,12 +320,12 @@ def test_gradients_and_weights_of_any_size(engine: str) -> None:
                     "input": x, "target": target, "weight": np.full(40, weight, np.float32),
                     "label_smoothing": smoothing, "reduction": "sum",
                 }  # fmt: skip
-                _, top, rest = loss_of(**case)
+                _, top, rest = form.loss_of(**case)
                 gradient = case | {"grad_loss": np.float32(size), "top": top, "rest": rest}
                 exact = CROSS_ENTROPY_GRAD.oracle(**gradient)
                 with np.errstate(all="ignore"):
                     exact = numbers(exact.astype(np.float32))
-                own = numbers(gradient_of(**gradient))
+                own = numbers(form.gradient_of(**gradient))
                 limits = np.isinf(exact) | np.isnan(exact)
                 np.testing.assert_array_equal(own[limits], exact[limits])
                 np.testing.assert_allclose(own[~limits], exact[~limits], rtol=2e-6, atol=1e-43)
@@ -272,6 +341,9 @@ def test_empty_tensors(engine: str, dtype: DType) -> None:
         one = np.ones((), dtype.numpy)
         assert gradient_of(one, x, top, rest, target, reduction=reduction).shape == (0, 5)
     assert loss_of(x, target, reduction="none").loss.shape == (0,)
+    images, pixels = np.zeros((2, 5, 0, 3), dtype.numpy), np.zeros((2, 0, 3), np.int64)
+    assert np.isnan(numbers(loss_of(images, pixels).loss))
+    assert loss_of(images, pixels, reduction="none").loss.shape == (2, 0, 3)
 
 
 def test_stray_targets_are_refused(engine: str) -> None:
@@ -283,12 +355,14 @@ def test_stray_targets_are_refused(engine: str) -> None:
         with pytest.raises(openaclnn.AclnnError, match=rf"{wrong} at \(1,\)"):
             gradient_of(np.float32(1), x, side, side, target)
         assert np.isfinite(loss_of(x, target, ignore_index=wrong).loss)
+        with pytest.raises(openaclnn.AclnnError, match=rf"{wrong} at \(0, 1\)"):
+            loss_of(x.T[None], target[None])
 
 
 def test_wrong_arguments_are_refused() -> None:
     x, target, side = np.zeros((3, 4), np.float32), np.zeros(3, np.int64), np.zeros(3, np.float32)
     for parameter, wrong in (
-        ("input", x.astype(np.float64)), ("input", x[0]), ("input", x[:, :0]), ("target", target[:2]),
+        ("input", x.astype(np.float64)), ("input", x[0]), ("input", x[:, :0]), ("input", x[:, :, None]), ("target", target[:2]),
         ("target", side), ("weight", side), ("weight", np.zeros(4)), ("reduction", "average"),
         ("label_smoothing", 1.5), ("label_smoothing", nan),
     ):  # fmt: skip

@@ -150,10 +150,16 @@ def test_confident_predictions_keep_their_digits(scale: int) -> None:
     torch.testing.assert_close(gradient.double(), slope, rtol=2e-6, atol=0)
 
 
-def test_memory_is_the_gradient_and_little_more() -> None:
-    rows, classes = 256, 4096
-    logits = torch.randn(rows, classes).requires_grad_()
-    target = torch.randint(0, classes, (rows,))
+@pytest.mark.parametrize("layout", ["rows", "images", "channels last"])
+def test_memory_is_the_gradient_and_little_more(layout: str) -> None:
+    rows, classes = 1024, 256
+    logits = torch.randn(rows, classes)
+    if layout != "rows":
+        logits = logits.reshape(4, 16, 16, classes).movedim(-1, 1)
+    if layout == "images":
+        logits = logits.contiguous()
+    logits.requires_grad_()
+    target = torch.randint(0, classes, logits.shape[:1] + logits.shape[2:])
     kept: list[int] = []
 
     def pack(tensor: Any) -> Any:
@@ -173,10 +179,13 @@ def test_memory_is_the_gradient_and_little_more() -> None:
     made = sum(max(event.self_cpu_memory_usage, 0) for event in profile.events())
     assert logits.nbytes <= made <= logits.nbytes + 64 * rows
     assert logits.grad is not None
+    assert logits.grad.stride() == logits.stride()
 
 
-def test_the_gradient_over_the_logits() -> None:
-    x, target = torch.randn(6, 5, requires_grad=True), torch.tensor([0, 1, -100, 3, 4, 2])
+@pytest.mark.parametrize("shape", [(6, 5), (1, 5, 2, 3)], ids=str)
+def test_the_gradient_over_the_logits(shape: tuple[int, ...]) -> None:
+    x, target = torch.randn(shape, requires_grad=True), torch.tensor([0, 1, -100, 3, 4, 2])
+    target = target.reshape(shape[:1] + shape[2:])
     (known,) = torch.autograd.grad(functional.cross_entropy(x * 2, target), x)
     logits = x * 2
     place = logits.data_ptr()
@@ -188,6 +197,15 @@ def test_the_gradient_over_the_logits() -> None:
         torch.autograd.grad(loss, logits)
     with pytest.raises(RuntimeError, match="a leaf that requires grad"):
         functional.cross_entropy(x, target, inplace=True)
+
+
+def test_images_have_gradients_of_gradients() -> None:
+    x = torch.randn(2, 3, 2, 2, dtype=torch.float64, requires_grad=True)
+    target, weight = torch.tensor([[[0, 2], [-100, 1]], [[1, 1], [0, 2]]]), torch.rand(3)
+    for options in ({}, {"reduction": "none"}, {"label_smoothing": 0.2, "zloss_scale": 0.1}):
+        loss = lambda x, o=options: functional.cross_entropy(x, target, weight, **o)  # noqa: E731
+        assert torch.autograd.gradcheck(loss, (x,))
+        assert torch.autograd.gradgradcheck(loss, (x,))
 
 
 def test_modules_are_pytorchs() -> None:

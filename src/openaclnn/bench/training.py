@@ -32,14 +32,16 @@ DRAWN = 1 << 22  # elements
 _SHAPES: dict[str, dict[str, tuple[tuple[str, tuple[int, ...]], ...]]] = {
     "cpu": {
         "elementwise": (("call", (16,)), ("bandwidth", (1 << 24,))),
-        "rows": (("call", (2, 8)), ("vocabulary 32k", (512, 32000))),
+        "rows": (
+            ("call", (2, 8)), ("vocabulary 32k", (512, 32000)), ("segmentation", (8, 21, 512, 512)),
+        ),
         "pixels": (("call", (1, 4, 2, 2)), ("21 classes", (8, 21, 512, 512))),
     },
     "cuda": {
         "elementwise": (("call", (16,)), ("bandwidth", (1 << 26,))),
         "rows": (
             ("call", (2, 8)), ("vocabulary 32k", (8192, 32000)), ("vocabulary 128k", (4096, 128256)),
-            ("odd 50257", (16384, 50257)),
+            ("odd 50257", (16384, 50257)), ("segmentation", (32, 21, 512, 512)),
         ),
         "pixels": (("call", (1, 4, 2, 2)), ("21 classes", (32, 21, 512, 512))),
     },
@@ -150,7 +152,7 @@ def _steps(
     yield PEERS[0], _Step(theirs, own, others)
     if own.is_cuda and case.regime != "call":
         yield PEERS[1], _Step(torch.compile(theirs, dynamic=False), own, others)
-    liger = _liger(case.function) if own.is_cuda else None
+    liger = _liger(case.function) if own.is_cuda and own.dim() == 2 else None
     if liger is not None:
         yield PEERS[2], _Step(liger, own, others[:1])
 

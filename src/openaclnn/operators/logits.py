@@ -1,6 +1,7 @@
 """Cross entropy from logits for training: a loss that keeps two numbers a row for its gradient.
 
-These two are no operators of the aclnn interface, and in no registry: what trains models calls them. A row's
+These two are no operators of the aclnn interface, and in no registry: what trains models calls them. A row is the classes
+of one position: there is one for each n of (N, C), and of (N, C, d1, ...) one for each pixel of the images. Its
 log-probabilities are (x - top) - rest, with its largest logit and the logarithm of the sum of exp(x - top); `rest` is
 log1p of what the other classes add, so that a probability near 1 is told from 1. Nothing of the logits' size is kept.
 """
@@ -8,7 +9,8 @@ log1p of what the other classes add, so that a probability near 1 is told from 1
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,14 +22,16 @@ from openaclnn.core.dtypes import FLOAT, FLOATS, INT32, INT64, float_of
 from openaclnn.core.interface import REDUCTIONS, Kind, Parameter
 from openaclnn.core.outcome import Check, Violation
 from openaclnn.core.plan import Free, Plan, class_plan, empty_plan, filling_plan
+from openaclnn.core.tensor import Tensor
 
 __all__ = ["CROSS_ENTROPY", "CROSS_ENTROPY_GRAD"]
 
 Array = np.ndarray[Any, Any]
 
-_INPUT = Parameter("input", Kind.TENSOR, "logits", "(N, C)", FLOATS)
+_INPUT = Parameter("input", Kind.TENSOR, "logits", "(N, C, ...)", FLOATS)
 _TARGET = Parameter(
-    "target", Kind.TENSOR, "class of each row, in [0, C), or ignoreIndex", "(N,)", (INT64, INT32), weak=False
+    "target", Kind.TENSOR, "class of each row, in [0, C), or ignoreIndex", "(N, ...)", (INT64, INT32),
+    weak=False,
 )  # fmt: skip
 _OPTIONS = (
     Parameter(
@@ -42,12 +46,13 @@ _OPTIONS = (
     Parameter("labelSmoothing", Kind.DOUBLE, "in [0, 1]", default=0.0),
     Parameter("zlossScale", Kind.DOUBLE, "factor of the squared log-sum-exp; 0: none", default=0.0),
 )  # fmt: skip
-_PER_LOSS = "(N,) for none, else one element"
+_PER_LOSS = "(N, ...) for none, else one element"
 
 
 def _has_classes(call: Call) -> Violation | None:
-    if call.tensor("input").shape[1] == 0:
-        return Violation("input", "a class at least", f"shape {call.tensor('input').shape}")
+    shape = call.tensor("input").shape
+    if len(shape) < 2 or shape[1] == 0:
+        return Violation("input", "(N, C, ...) with a class at least", f"shape {shape}")
     return None
 
 
@@ -57,8 +62,13 @@ def _smoothing_in_range(call: Call) -> Violation | None:
     return None
 
 
+def _rows_shape(call: Call) -> tuple[int, ...]:
+    shape = call.tensor("input").shape
+    return shape[:1] + shape[2:]
+
+
 def _rows(call: Call) -> tuple[tuple[int, ...], ...]:
-    return ((call.tensor("input").shape[0],),)
+    return (_rows_shape(call),)
 
 
 def _classes(call: Call) -> tuple[tuple[int, ...], ...]:
@@ -80,12 +90,11 @@ def _checks(loss: str, needed: tuple[str, ...], result: Check) -> tuple[Check, .
         checks.dtype_one_of("2", "target", (INT64, INT32)),
         checks.reduction_known("3", "reductionOptional"),
         checks.value_check("3", "labelSmoothing is in [0, 1]", _smoothing_in_range, INVALID),
-        checks.rank_is("4", "input", 2),
         checks.value_check("4", "input has a class", _has_classes, INVALID),
-        checks.shape_is("4", "target", _rows, "(N,) of input"),
+        checks.shape_is("4", "target", _rows, "(N, ...) of input"),
         checks.shape_is("4", "weightOptional", _classes, "(C,) of input"),
-        checks.shape_is("4", loss, _per_loss, "(N,) for none, one element otherwise"),
-        *(checks.shape_is("4", name, _rows, "(N,) of input") for name in sides),
+        checks.shape_is("4", loss, _per_loss, "(N, ...) for none, one element otherwise"),
+        *(checks.shape_is("4", name, _rows, "(N, ...) of input") for name in sides),
         result,
     )
 
@@ -108,8 +117,25 @@ def _inputs(call: Call, *between: tuple[str, str]) -> list[tuple[str, Any, str]]
 
 
 def _results(call: Call) -> tuple[Made, ...]:
-    rows, dtype = call.tensor("input").shape[:1], call.tensor("input").dtype
+    rows, dtype = _rows_shape(call), call.tensor("input").dtype
     return (rows if call.reduction == "none" else (), dtype), (rows, FLOAT), (rows, FLOAT)
+
+
+def _class_plan(
+    call: Call,
+    kernel: str,
+    inputs: Sequence[tuple[str, Tensor, str]],
+    outputs: Sequence[tuple[str, Tensor, str]],
+    numbers: dict[str, Any],
+    free: tuple[Free, ...] = (),
+    reduction: str = "",
+) -> Plan:
+    """Rows have a kernel, and pixels, whose classes lie apart as a rule, another."""
+    own = call.tensor("input")
+    chosen = kernel if len(own.shape) == 2 else f"{kernel}_pixels"
+    return class_plan(
+        call.operator.name, chosen, own.dtype, inputs, outputs, own.shape, 1, 0, numbers, free, reduction
+    )  # fmt: skip
 
 
 def _plan(call: Call) -> Plan:
@@ -120,28 +146,37 @@ def _plan(call: Call) -> Plan:
             return empty_plan(call.operator.name, ("lossOut", loss))
         number = math.nan if call.reduction == "mean" else 0.0
         return filling_plan(call.operator.name, ("lossOut", loss, number))
-    return class_plan(
-        call.operator.name,
+    return _class_plan(
+        call,
         "cross_entropy_logits",
-        own.dtype,
         _inputs(call, ("input", "full")),
         [
             ("lossOut", loss, "positions" if whole else "single"),
             *((name, call.tensor(name), "positions") for name in ("topOut", "restOut")),
         ],
-        own.shape,
-        class_axis=1,
-        targets=0,
-        numbers=_numbers(call),
+        _numbers(call),
         reduction="" if whole else str(call.reduction),
     )
 
 
-def _counted(target: Array, ignore_index: int, classes: int) -> tuple[Array, Array]:
-    """Which rows count, and their classes; 0 for those that do not."""
-    indices = target.astype(np.int64)
-    counted = (indices != ignore_index) & (indices >= 0) & (indices < classes)
-    return counted, np.where(counted, indices, 0)
+class _Rows(NamedTuple):
+    """What both formulas begin with."""
+
+    x: Array
+    every: Array  # the rows' numbers
+    counted: Array
+    safe: Array  # their classes; 0 for those that do not count
+    factors: Array  # of classes
+    own: Array  # of targets
+
+
+def _rows_of(input: Array, target: Array, weight: Array | None, ignored: int, work: Any) -> _Rows:
+    classes, indices = input.shape[1], target.astype(np.int64).reshape(-1)
+    x = np.moveaxis(input, 1, -1).reshape(len(indices), classes).astype(work)
+    factors = np.ones(classes, work) if weight is None else weight.astype(work)
+    counted = (indices != ignored) & (indices >= 0) & (indices < classes)
+    safe = np.where(counted, indices, 0)
+    return _Rows(x, np.arange(len(x)), counted, safe, factors, factors[safe])
 
 
 def reference(
@@ -155,12 +190,9 @@ def reference(
     work: Any = np.float64,
 ) -> tuple[Array, Array, Array]:
     """The formulas, step by step, in float64 (or in `work`); an out-of-range target is ignored."""
-    x, (rows, classes) = input.astype(work), input.shape
-    factors = np.ones(classes, work) if weight is None else weight.astype(work)
-    counted, safe = _counted(target, ignore_index, classes)
-    smoothing, scale = work(label_smoothing), work(zloss_scale)
-    own = np.where(counted, factors[safe], work(0))
-    every = np.arange(rows)
+    x, every, counted, safe, factors, own = _rows_of(input, target, weight, ignore_index, work)
+    smoothing, scale, shape = work(label_smoothing), work(zloss_scale), target.shape
+    own = np.where(counted, own, work(0))
     with np.errstate(all="ignore"):
         largest = x.argmax(axis=1)
         top = x[every, largest]
@@ -173,11 +205,12 @@ def reference(
         losses = -(own * log_prob[every, safe])
         if smoothing != 0:
             spread = -(factors * log_prob).sum(axis=1, dtype=work)
-            losses = (work(1) - smoothing) * losses + smoothing / work(classes) * spread
-        squares = scale * lse * lse if scale != 0 else np.zeros(rows, work)
+            losses = (work(1) - smoothing) * losses + smoothing / work(len(factors)) * spread
+        squares = scale * lse * lse if scale != 0 else np.zeros_like(losses)
         losses, squares = (np.where(counted, part, work(0)) for part in (losses, squares))
+        top, rest = top.reshape(shape), rest.reshape(shape)
         if reduction == "none":
-            return losses + squares, top, rest
+            return (losses + squares).reshape(shape), top, rest
         loss, square = (part.sum(dtype=work) for part in (losses, squares))
         if reduction == "mean":
             loss, square = loss / own.sum(dtype=work), square / counted.sum(dtype=work)
@@ -200,22 +233,20 @@ def reference_grad(
     work: Any = np.float64,
 ) -> Array:
     """The formulas, step by step, in float64 (or in `work`); an out-of-range target is ignored."""
-    rows, classes = input.shape
-    factors = np.ones(classes, work) if weight is None else weight.astype(work)
-    counted, safe = _counted(target, ignore_index, classes)
-    smoothing, every = work(label_smoothing), np.arange(rows)
-    gradient = np.broadcast_to(grad_loss.astype(work).reshape(-1), (rows,))
-    own, shift, left = factors[safe], top.astype(work), rest.astype(work)
+    x, every, counted, safe, factors, own = _rows_of(input, target, weight, ignore_index, work)
+    smoothing = work(label_smoothing)
+    gradient = np.broadcast_to(grad_loss.astype(work).reshape(-1), every.shape)
+    shift, left = (side.astype(work).reshape(-1) for side in (top, rest))
     with np.errstate(all="ignore"):
         mean = reduction == "mean"
         total = np.where(counted, own, work(0)).sum(dtype=work) if mean else work(1)
         number = counted.sum(dtype=work) if mean else work(1)
-        log_prob = (input.astype(work) - shift[:, None]) - left[:, None]
+        log_prob = (x - shift[:, None]) - left[:, None]
         nll = gradient * (work(1) - smoothing) / total * own
-        smooth = gradient / total * smoothing / work(classes)
+        smooth = gradient / total * smoothing / work(len(factors))
         squares = work(2) * work(zloss_scale) * (shift + left) * gradient / number
         if zloss_scale == 0:
-            squares = np.zeros(rows, work)
+            squares = np.zeros_like(nll)
         probability = np.exp(log_prob)
         out = probability * (nll + squares)[:, None]
         at_target = np.expm1(log_prob[every, safe]) * nll
@@ -223,14 +254,15 @@ def reference_grad(
         if smoothing != 0:
             subtracted = smooth[:, None] * factors
             out = out + (probability * subtracted.sum(axis=1, dtype=work)[:, None] - subtracted)
-        return np.asarray(np.where(counted[:, None], out, work(0)))
+        out = np.where(counted[:, None], out, work(0))
+        return np.moveaxis(out.reshape(*target.shape, len(factors)), -1, 1)
 
 
 CROSS_ENTROPY = Operator(
     name="CrossEntropyLogits",
     summary="Cross entropy of logits, and what its gradient needs of each row.",
     formula=(
-        "top = max over c of input[n, c]; rest = log(sum over c of exp(input[n, c] - top)); logProb = (input - top) - rest\n"
+        "of each row n: top = max over c of input[n, c]; rest = log(sum over c of exp(input[n, c] - top)); logProb = (input - top) - rest\n"
         "l = -weight[t] * logProb[n, t] * m, t = target[n], m = 1 unless ignored; s = -(sum over c of weight[c] * logProb[n, c]) * m\n"
         "loss = (1 - labelSmoothing) * l + labelSmoothing / C * s + zlossScale * (top + rest)^2 * m\n"
         "mean divides the sum of l and s by the sum of weight[t] * m, that of the squares by the sum of m"
@@ -238,8 +270,8 @@ CROSS_ENTROPY = Operator(
     parameters=(
         _INPUT, _TARGET, *_OPTIONS,
         Parameter("lossOut", Kind.OUTPUT, "the loss", _PER_LOSS, FLOATS),
-        Parameter("topOut", Kind.OUTPUT, "the largest logit", "(N,)", (FLOAT,)),
-        Parameter("restOut", Kind.OUTPUT, "log-sum-exp less the largest logit", "(N,)", (FLOAT,)),
+        Parameter("topOut", Kind.OUTPUT, "the largest logit", "(N, ...)", (FLOAT,)),
+        Parameter("restOut", Kind.OUTPUT, "log-sum-exp less the largest logit", "(N, ...)", (FLOAT,)),
     ),
     families=frozenset(),
     checks=_checks(
@@ -279,17 +311,13 @@ def _grad_plan(call: Call) -> Plan:
         return empty_plan(call.operator.name, ("out", out))
     per_loss = "positions" if call.reduction == "none" else "single"
     sides = ("top", "positions"), ("rest", "positions")
-    return class_plan(
-        call.operator.name,
+    return _class_plan(
+        call,
         "cross_entropy_logits_grad",
-        own.dtype,
         _inputs(call, ("gradLoss", per_loss), ("input", "full"), *sides),
         [("out", out, "full")],
-        own.shape,
-        class_axis=1,
-        targets=0,
-        numbers={**_numbers(call), "mean": call.reduction == "mean"},
-        free=_FREE,
+        {**_numbers(call), "mean": call.reduction == "mean"},
+        _FREE,
     )
 
 
@@ -304,10 +332,10 @@ CROSS_ENTROPY_GRAD = Operator(
     parameters=(
         Parameter("gradLoss", Kind.TENSOR, "gradient of the loss", _PER_LOSS, FLOATS),
         _INPUT,
-        Parameter("top", Kind.TENSOR, "the forward's", "(N,)", (FLOAT,), weak=False),
-        Parameter("rest", Kind.TENSOR, "the forward's", "(N,)", (FLOAT,), weak=False),
+        Parameter("top", Kind.TENSOR, "the forward's", "(N, ...)", (FLOAT,), weak=False),
+        Parameter("rest", Kind.TENSOR, "the forward's", "(N, ...)", (FLOAT,), weak=False),
         _TARGET, *_OPTIONS,
-        Parameter("out", Kind.OUTPUT, "gradient of input; may be input itself", "(N, C)", FLOATS),
+        Parameter("out", Kind.OUTPUT, "gradient of input; may be input itself", "(N, C, ...)", FLOATS),
     ),
     families=frozenset(),
     checks=(

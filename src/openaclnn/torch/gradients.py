@@ -297,21 +297,23 @@ class CrossEntropyLogitsGrad(Formula):
         reduction, ignored, smoothing, scale = ctx.options
         counted = target != ignored
         safe = torch.where(counted, target, 0).long()
-        factors = torch.ones_like(x[0]) if weight is None else weight.to(x.dtype)
-        chosen = torch.nn.functional.one_hot(safe, x.shape[1]).to(x.dtype)
-        shares = (1 - smoothing) * chosen * factors + smoothing / x.shape[1] * factors
+        classes = x.shape[1]
+        factors = x.new_ones(classes) if weight is None else weight.to(x.dtype)
+        by_class = factors.reshape(-1, *(1,) * (x.dim() - 2))
+        chosen = torch.nn.functional.one_hot(safe, classes).movedim(-1, 1).to(x.dtype)
+        shares = (1 - smoothing) * chosen * by_class + smoothing / classes * by_class
         squares = torch.full_like(factors[safe], scale)
         if reduction == "mean":
             shares = shares / (factors[safe] * counted).sum()
             squares = squares / counted.sum()
-        shares, squares = shares * counted[:, None], squares * counted
+        shares, squares = shares * counted.unsqueeze(1), squares * counted
         lse = torch.logsumexp(x, 1)
-        p = torch.exp(x - lse[:, None])
+        p = torch.exp(x - lse.unsqueeze(1))
         whole = shares.sum(1) + 2 * squares * lse
-        by_gradient = ((whole[:, None] * p - shares) * own).sum(1)
+        by_gradient = ((whole.unsqueeze(1) * p - shares) * own).sum(1)
         mean = (p * own).sum(1, keepdim=True)
-        bent = whole[:, None] * (own - mean) + 2 * squares[:, None] * mean
-        each = gradient.reshape(-1, 1)
+        bent = whole.unsqueeze(1) * (own - mean) + 2 * squares.unsqueeze(1) * mean
+        each = gradient.unsqueeze(1) if reduction == "none" else gradient
         by_x = each * p * bent
         if reduction != "none":
             by_gradient = by_gradient.sum().reshape(gradient.shape)

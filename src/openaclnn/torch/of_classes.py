@@ -146,7 +146,7 @@ def _cross_entropy(
         if rank == 1:
             own, rows = input.unsqueeze(0), target.unsqueeze(0)
         elif rank > 2:
-            own, rows = input.movedim(1, -1).reshape(-1, input.shape[1]), target.reshape(-1)
+            own, rows = _images(input, target)
         factors = weight if weight is None or weight.dtype is torch.float32 else weight.float()
         if rows.dtype is torch.uint8:
             rows = rows.long()
@@ -172,6 +172,16 @@ def _cross_entropy(
         input, target, weight, ignore_index=ignore_index, reduction=reduction,
         label_smoothing=label_smoothing,
     )  # fmt: skip
+
+
+def _images(input: torch.Tensor, target: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Logits and targets as the kernels have them without a copy: with classes last, pixels are rows."""
+    last = input.movedim(1, -1)
+    if last.is_contiguous():
+        return last.reshape(-1, input.shape[1]), target.reshape(-1)
+    if input.is_contiguous():
+        return input, target
+    return input.flatten(2), target.flatten(1)
 
 
 _INDICES = frozenset((torch.int64, torch.uint8))

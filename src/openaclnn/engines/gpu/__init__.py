@@ -5,8 +5,9 @@
 stream; `queues.py` has launches of any size, and `fitting.py` (with `fitted.py`, `fit_code.py`, `fits.py`,
 `strided_fits.py`) makes builtins of them.
 `elementwise.py` (with `tiles.py` for any strides) makes kernels of formulas, whose source `language.py`
-and `words.py` turn into Triton's; `tuned.py` has faster forms. `rows.py`, `pixels.py` and `logits.py` hold one access
-pattern with classes each, `strided.py` few elements of any strides, `sums.py` what `mean` divides by; `reductions.py` adds up all elements.
+and `words.py` turn into Triton's; `tuned.py` has faster forms. `rows.py`, `pixels.py`, `logits.py` and `logit_pixels.py` hold one
+access pattern with classes each, `strided.py` few elements of any strides, `sums.py` what `mean` divides by; `reductions.py` adds
+up all elements.
 Importing this package imports neither Triton nor torch.
 """
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from openaclnn.core.plan import Plan
 from openaclnn.engines.formulas import FORMULAS
-from openaclnn.engines.gpu import elementwise, logits, pixels, reductions, rows, tiles
+from openaclnn.engines.gpu import elementwise, logit_pixels, logits, pixels, reductions, rows, tiles
 from openaclnn.engines.gpu.queues import SizedRunner
 from openaclnn.engines.gpu.steps import Runner
 from openaclnn.engines.gpu.strided import laid_pixels, laid_rows, sized_nll_rows
@@ -39,7 +39,9 @@ CLASS_KERNELS: dict[str, Maker] = {
     "cross_entropy_loss_grad": Maker(rows.runner, rows.sized, laid_rows, few=rows.few),
     "cross_entropy_loss": Maker(logits.runner, _of_no_size, reduces=True),
     "cross_entropy_logits": Maker(logits.runner, _of_no_size, reduces=True),
+    "cross_entropy_logits_pixels": Maker(logit_pixels.losses, _of_no_size, reduces=True),
     "cross_entropy_logits_grad": Maker(rows.runner, rows.sized, laid_rows, few=rows.few),
+    "cross_entropy_logits_grad_pixels": Maker(logit_pixels.gradients, _of_no_size),
 }
 
 

@@ -208,17 +208,17 @@ class Code(Flow):
         zero, plain = ir.Constant(I8, 0), ir.Constant(I1, 0)
         self.builder.call(function, [address.pointer, zero, size.value, plain])
 
-    def prefetch(self, address: Value) -> None:
-        """Ask for a cache line that is read soon; any address will do."""
+    def prefetch(self, address: Value, written: bool = False) -> None:
+        """Ask for a cache line that is read soon, or written; any address will do."""
         name = "llvm.prefetch.p0"
         function = self.builder.module.globals.get(name)
         if function is None:
             function = ir.Function(
                 self.builder.module, ir.FunctionType(VOID, [PTR, I32, I32, I32]), name
             )
-        # To be read, to be kept, data.
+        # To be read or written, to be kept, data.
         self.builder.call(
-            function, [address.pointer, *(ir.Constant(I32, own) for own in (0, 3, 1))]
+            function, [address.pointer, *(ir.Constant(I32, own) for own in (int(written), 3, 1))]
         )
 
     def add_atomically(self, array: Array, index: int, value: Value) -> Value:

@@ -14,10 +14,12 @@ from openaclnn.engines.numpy.elementwise import BLOCK, narrow
 __all__: list[str] = []
 
 
-def _blocks(plan: Plan) -> Iterator[slice]:
+def _blocks(plan: Plan) -> Iterator[tuple[int | slice, ...]]:
+    """Rows of one line of positions after another."""
     step = max(1, BLOCK // plan.classes)
-    for start in range(0, plan.shape[0], step):
-        yield slice(start, start + step)
+    for line in np.ndindex(plan.shape[:-1]):
+        for start in range(0, plan.shape[-1], step):
+            yield (*line, slice(start, start + step))
 
 
 def _weights(plan: Plan, views: Mapping[str, Array]) -> Array:
@@ -105,5 +107,8 @@ def cross_entropy_logits_grad(plan: Plan, views: Mapping[str, Array], output: Ar
 
 
 KERNELS.update(
-    cross_entropy_logits=cross_entropy_logits, cross_entropy_logits_grad=cross_entropy_logits_grad
+    cross_entropy_logits=cross_entropy_logits,
+    cross_entropy_logits_pixels=cross_entropy_logits,
+    cross_entropy_logits_grad=cross_entropy_logits_grad,
+    cross_entropy_logits_grad_pixels=cross_entropy_logits_grad,
 )

@@ -27,10 +27,10 @@ VARIANTS: dict[str, dict[str, Any]] = {
 def make(
     rng: np.random.Generator, dtype: DType, shape: tuple[int, ...], variant: str
 ) -> dict[str, Any]:
-    """Normal logits and a random class for each row."""
+    """Normal logits and a random class for each row, or for each pixel of images, which are for training."""
     return {
         "input": rng.standard_normal(shape, np.float32).astype(dtype.numpy),
-        "target": rng.integers(0, shape[1], shape[:1]),
+        "target": rng.integers(0, shape[1], shape[:1] + shape[2:]),
         **VARIANTS[variant],
     }
 

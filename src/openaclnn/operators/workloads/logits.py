@@ -16,10 +16,10 @@ PATTERN = "rows"
 
 
 def cases(
-    rng: np.random.Generator, dtype: DType, shape: tuple[int, int] = (9, 7)
+    rng: np.random.Generator, dtype: DType, shape: tuple[int, ...] = (9, 7)
 ) -> Iterator[dict[str, Any]]:
-    """Arguments of the loss."""
-    rows, classes = shape
+    """Arguments of the loss of (N, C, ...)."""
+    rows, classes = shape[:1] + shape[2:], shape[1]
     for number, (reduction, smoothing, scale) in enumerate(
         product(REDUCTIONS, (0.0, 0.25), (0.0, 0.125))
     ):

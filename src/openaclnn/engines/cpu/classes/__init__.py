@@ -2,6 +2,22 @@
 
 from __future__ import annotations
 
-from openaclnn.engines.cpu.classes import cross_entropy, logits, logits_grad, nll, nll_loss
+from openaclnn.engines.cpu.classes import (
+    cross_entropy,
+    logit_pixels,
+    logit_pixels_grad,
+    logits,
+    logits_grad,
+    nll,
+    nll_loss,
+)
 
-__all__ = ["cross_entropy", "logits", "logits_grad", "nll", "nll_loss"]
+__all__ = [
+    "cross_entropy",
+    "logit_pixels",
+    "logit_pixels_grad",
+    "logits",
+    "logits_grad",
+    "nll",
+    "nll_loss",
+]

@@ -18,7 +18,7 @@ from openaclnn.engines.machine.host import machine
 from openaclnn.engines.machine.kinds import SIZE
 from openaclnn.engines.machine.values import Shape, Value
 
-__all__ = ["CHUNK", "Chunks", "Rows"]
+__all__ = ["CHUNK", "Chunks", "Rows", "added", "larger"]
 
 CHUNK = 2048  # classes
 LINE = 64  # bytes
@@ -53,13 +53,13 @@ def _paired(parts: list[Value], join: Callable[[Value, Value], Value]) -> Value:
     return parts[0]
 
 
-def _larger(first: Value, second: Value) -> Value:
+def larger(first: Value, second: Value) -> Value:
     """NaN is not: it shows in the sum of powers."""
     larger: Value = (second > first).choose(second, first)
     return larger
 
 
-def _added(first: Value, second: Value) -> Value:
+def added(first: Value, second: Value) -> Value:
     return first + second
 
 
@@ -100,7 +100,7 @@ class Chunks:
         x = code.array(place, self.dtype)
         before = rows.top.read(index).to("f32")
         highest = self._highest(x, count)
-        top = _larger(before, highest)
+        top = larger(before, highest)
         # Where all are minus infinity, any finite number gives them the power 0.
         shift = top.equals(float("-inf")).choose(0.0, top)
         with code.either(highest > before) as (raised, kept):
@@ -118,10 +118,10 @@ class Chunks:
         highest = _Sum(self.code, self.streams, float("-inf"))
 
         def body(shape: Shape, index: Value) -> None:
-            highest.take(numerics.load(x, index, shape), _larger)
+            highest.take(numerics.load(x, index, shape), larger)
 
         self._each(count, body)
-        return highest.all_of(_larger)
+        return highest.all_of(larger)
 
     def _powers(self, x: Array, count: Value, shift: Value, apart: bool) -> Value:
         """The sum of exp(x - shift); `apart`: without one of those that are the shift itself."""
@@ -139,13 +139,13 @@ class Chunks:
             powers = self.exp(values - shift)
             if apart:
                 tie = values.equals(shift)
-                ties.take(tie.choose(code.single(1.0), 0.0), _added)
+                ties.take(tie.choose(code.single(1.0), 0.0), added)
                 powers = tie.choose(code.single(0.0), powers)
-            total.take(powers, _added)
+            total.take(powers, added)
 
         self._each(count, body)
-        found = total.all_of(_added, "f64")
-        return found + (ties.all_of(_added, "f64") - 1.0) if apart else found
+        found = total.all_of(added, "f64")
+        return found + (ties.all_of(added, "f64") - 1.0) if apart else found
 
     def _spread(
         self, x: Array, weight: Value, weight_step: Value, count: Value, index: Value
@@ -163,16 +163,16 @@ class Chunks:
 
                 def body(shape: Shape, place: Value) -> None:
                     factor = factors.load(place, shape)
-                    spread.take((numerics.load(x, place, shape) - first) * factor, _added)
-                    weights.take(factor, _added)
+                    spread.take((numerics.load(x, place, shape) - first) * factor, added)
+                    weights.take(factor, added)
 
                 self._each(count, body)
-                rows.add(rows.weights, index, weights.all_of(_added, "f64"))
+                rows.add(rows.weights, index, weights.all_of(added, "f64"))
             with alike:
 
                 def plain(shape: Shape, place: Value) -> None:
-                    spread.take(numerics.load(x, place, shape) - first, _added)
+                    spread.take(numerics.load(x, place, shape) - first, added)
 
                 self._each(count, plain)
                 rows.add(rows.weights, index, count.to("f64"))
-        rows.add(rows.spread, index, spread.all_of(_added, "f64"))
+        rows.add(rows.spread, index, spread.all_of(added, "f64"))

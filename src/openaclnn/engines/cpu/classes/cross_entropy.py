@@ -39,7 +39,14 @@ from openaclnn.engines.cpu.classes.sized import (
     row_major,
     sized_runner,
 )
-from openaclnn.engines.cpu.classes.tile import TILE_CLASSES, TILE_ROWS, Tile
+from openaclnn.engines.cpu.classes.stretches import (
+    ALONE,
+    CHUNK,
+    Stretch,
+    cut_rows,
+    each_stretch,
+)
+from openaclnn.engines.cpu.classes.tile import Tile
 from openaclnn.engines.cpu.registry import KERNELS, Runner
 from openaclnn.engines.machine.cache import Emit, compiled
 from openaclnn.engines.machine.code import Code
@@ -58,10 +65,7 @@ SLOTS = fields(
 
 PLACES = places(SLOTS, OPERANDS)
 
-ALONE = 1 << 15  # elements that one thread does faster than two
-CHUNK = 1 << 16  # classes of one piece of work: few long rows keep all threads busy
 SHORT = 48  # fewer classes have a kernel of their own (`few_classes.py`): 64 rows of 4 take it 1.5 us, the other 12
-SUMS_HERE = 1 << 13  # targets and weights that each piece of work sums for itself: 10 us
 
 
 @functools.cache
@@ -88,24 +92,11 @@ def emit_rows(dtype: str, target: str, lanes: int) -> Emit:
         parameters = Parameters(code, block, SLOTS)
         sums = sums_of(code, parameters, target)
         buffers, tile = rows.Buffers(code, dtype, streams(dtype)), Tile(code, parameters, dtype)
-        height, chunk, chunks = (parameters[name] for name in ("tile", "chunk", "chunks"))
-        positions, classes = parameters["positions"], parameters["classes"]
-        weights, weight_step = parameters.address("weight"), parameters["weight.class_step"]
-        with code.loop(first, last) as piece:
-            band = piece // chunks
-            first_class, first_row = (piece - band * chunks) * chunk, band * height
-            count = (classes - first_class).least(chunk)
-            many = (positions - first_row).least(height)
-            tile.read(first_row, first_class, many, count)
-            with code.loop(0, many) as index:
-                log_prob, out = tile.row(first_row, first_class, index)
-                weight = weights + first_class * weight_step
-                row = rows.Row(log_prob, out, weight, weight_step, count)
-                position = first_row + index
-                emit_one_row(
-                    code, parameters, dtype, target, position, first_class, row, sums, buffers
-                )
-            tile.write(first_row, first_class, many, count)
+
+        def stretch(position: Value, first_class: Value, row: Stretch) -> None:
+            emit_one_row(code, parameters, dtype, target, position, first_class, row, sums, buffers)
+
+        each_stretch(code, parameters, tile, first, last, stretch)
 
     return emit
 
@@ -120,20 +111,17 @@ class CrossEntropy:
         log_prob = next(operand for operand in plan.inputs if operand.parameter == "logProb")
         # Few classes are read where they lie, side by side or not.
         here = classes < SHORT or log_prob.class_stride == plan.output.class_stride == 1
-        tile = 1 if here else TILE_ROWS
-        chunk = min(classes, CHUNK if here else TILE_CLASSES)
-        chunks = -(-classes // chunk)
-        pieces = -(-positions // tile) * chunks
+        cut = cut_rows(positions, classes, here)
         block, table = _block(
-            plan, {"staged": not here, "tile": tile, "chunk": chunk, "chunks": chunks}
+            plan,
+            {"staged": cut.staged, "tile": cut.tile, "chunk": cut.chunk, "chunks": cut.chunks},
         )
         write, sums = _kernels(plan, classes < SHORT, lanes)
-        grain = max(1, ALONE // (min(tile, positions) * chunk))
         shared = numbers["mean"], numbers["weighted"], positions, classes
-        if pieces <= grain or not _sums_apart(*shared):
+        if cut.pieces <= cut.grain or not totals.sums_apart(*shared):
             sums = 0
-        blocks = _sum_blocks(*shared)
-        return runner_of(block, Passes(write, pieces, grain, sums, blocks), table)
+        passes = Passes(write, cut.pieces, cut.grain, sums, totals.sum_blocks(*shared))
+        return runner_of(block, passes, table)
 
     def sized(self, plan: Plan) -> SizedRunner:
         """What runs row-major operands of any (N, C)."""
@@ -203,15 +191,6 @@ def _kernels(plan: Plan, short: bool, lanes: int = 0) -> tuple[int, int]:
     return write, sums
 
 
-def _sums_apart(mean: Any, weighted: Any, positions: Any, classes: Any) -> Any:
-    """Whether there is so much to sum that it is done before, by all threads."""
-    return positions * mean + classes * weighted > SUMS_HERE
-
-
-def _sum_blocks(mean: Any, weighted: Any, positions: Any, classes: Any) -> Any:
-    return totals.block_count(positions) + totals.block_count(classes) * weighted
-
-
 def _fit(problem: Problem) -> Fitted:
     """The parameters of row-major rows."""
     positions, classes = problem.shape
@@ -243,9 +222,11 @@ def _cut(problem: Problem, tile: Value, chunk: Value) -> Fitted:
     pieces = (positions + tile - 1) // tile * chunks
     grain = at_least_one(code.integer(ALONE) // (tile.least(positions) * chunk))
     shared = problem["mean"], problem["weighted"], positions, classes
-    apart = (pieces > grain) & _sums_apart(*shared)
+    apart = (pieces > grain) & totals.sums_apart(*shared)
     short = (classes < SHORT).to("i64")
-    return Fitted(short, pieces, grain, apart.choose(_sum_blocks(*shared), 0), code.integer(0))
+    return Fitted(
+        short, pieces, grain, apart.choose(totals.sum_blocks(*shared), 0), code.integer(0)
+    )
 
 
 def _put_ignored(problem: Problem, number: Value) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -33,7 +33,7 @@ OPERANDS = {
 }  # fmt: skip
 SLOTS = fields(
     tuple(OPERANDS),
-    ("weighted", "mean", "zloss", "smooths", "smoothing", "zloss_scale", "returns", "staged", "tile"),
+    ("weighted", "mean", "zloss", "smooths", "smoothing", "zloss_scale", "returns", "staged", "tile", "records"),
 )  # fmt: skip
 PLACES = places(SLOTS, OPERANDS)
 
@@ -170,13 +170,13 @@ class _Finish:
 
 
 def emit_reduction(dtype: str) -> Emit:
-    """The kernel that adds up records, row after row, and writes the loss."""
+    """The kernel that adds up records, one after another, and writes the loss."""
 
     def emit(code: Code, arguments: Sequence[Value]) -> None:
         parameters = Parameters(code, arguments[0], SLOTS)
         sums: list[Variable] = [code.variable(code.double(0.0)) for _ in range(RECORD)]
-        with code.loop(0, parameters["positions"]) as position:
-            record = code.array(parameters.scratch + position * (8 * RECORD), "f64")
+        with code.loop(0, parameters["records"]) as number:
+            record = code.array(parameters.scratch + number * (8 * RECORD), "f64")
             for slot, total in enumerate(sums):
                 total.set(total.get() + record.read(slot))
         loss, square, weight, count = (total.get() for total in sums)
@@ -188,6 +188,17 @@ def emit_reduction(dtype: str) -> Emit:
             code.store(square.to("f32"), parameters.address("square"), dtype)
 
     return emit
+
+
+class Cut(NamedTuple):
+    """How the work is cut: rows of a piece, whether they are copied together first, pieces, those that one thread does faster
+    than two, and records that are left."""
+
+    tile: int
+    staged: bool
+    pieces: int
+    grain: int
+    records: int
 
 
 class CrossEntropy:
@@ -202,11 +213,19 @@ class CrossEntropy:
             return "this CPU does not convert FLOAT16"
         return None
 
-    def runner(self, plan: Plan, lanes: int = 0) -> Runner:
-        rows, dtype, numbers = plan.shape[0], plan.compute.short, plan.numbers
+    def cut(self, plan: Plan) -> Cut:
+        rows = plan.shape[0]
         full = [operand for operand in plan.operands if operand.role == "full"]
         side_by_side = plan.classes == 1 or all(operand.class_stride == 1 for operand in full)
-        tile = 1 if side_by_side else staged_rows(dtype)
+        tile = 1 if side_by_side else staged_rows(plan.compute.short)
+        grain = max(1, ALONE // (min(tile, rows) * plan.classes))
+        return Cut(tile, not side_by_side, -(-rows // tile), grain, rows)
+
+    def emits(self, dtype: str, target: str, each: bool, lanes: int) -> Emit:
+        return emit_rows(dtype, target, each, self.whole, lanes)
+
+    def runner(self, plan: Plan, lanes: int = 0) -> Runner:
+        numbers, (tile, staged, pieces, grain, records) = plan.numbers, self.cut(plan)
         words = pack(
             SLOTS, plan, PLACES,
             {
@@ -214,22 +233,21 @@ class CrossEntropy:
                 "zloss": numbers["zloss_scale"] != 0, "smooths": numbers["label_smoothing"] != 0,
                 "smoothing": double(numbers["label_smoothing"]),
                 "zloss_scale": double(numbers["zloss_scale"]),
-                "returns": numbers.get("return_zloss", False), "staged": not side_by_side, "tile": tile,
+                "returns": numbers.get("return_zloss", False), "staged": staged, "tile": tile,
+                "records": records,
             },
         )  # fmt: skip
-        each, block = not plan.reduction, words.buffer_info()[0]
+        block = words.buffer_info()[0]
         write, reduce = self._kernels(plan, lanes)
-        pieces = -(-rows // tile)
-        grain = max(1, ALONE // (min(tile, rows) * plan.classes))
-        if each:
+        if not plan.reduction:
             return pool.bind(write, pieces, grain, block, 0, keep=words)
         if pieces <= grain and RECORD * rows <= in_turn.ROOM:
             operands, elements = len(plan.operands), rows * plan.classes
             return in_turn.bind_both(write, pieces, reduce, block, operands, elements, words)
 
         def run(addresses: Sequence[int], stream: int = 0, keep: Any = words) -> int:
-            records = np.empty(RECORD * rows)
-            place = records.ctypes.data
+            scratch = np.empty(RECORD * records)
+            place = scratch.ctypes.data
             status = pool.launch(write, pieces, grain, block, place, *addresses)
             pool.launch(reduce, 1, 1, block, place, *addresses)
             return status
@@ -241,7 +259,7 @@ class CrossEntropy:
         dtype, each = plan.compute.short, not plan.reduction
         target = "i64" if plan.inputs[plan.targets].dtype.itemsize == 8 else "i32"
         kind = f"{dtype}.{target}.{'each' if each else 'sum'} {lanes}"
-        write = compiled(f"{self.name}.{kind}", emit_rows(dtype, target, each, self.whole, lanes))
+        write = compiled(f"{self.name}.{kind}", self.emits(dtype, target, each, lanes))
         return write, 0 if each else compiled(f"logits.reduction.{dtype}", emit_reduction(dtype))
 
     def variants(self) -> Iterator[Plan]:

@@ -8,11 +8,11 @@ computed in FLOAT64, the rest in FLOAT.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from openaclnn.core.dtypes import FLOAT, FLOATS, INT32, INT64, DType
 from openaclnn.core.plan import Operand, Plan
+from openaclnn.core.tensor import element_count
 from openaclnn.engines.cpu import numerics
 from openaclnn.engines.cpu.classes import totals
 from openaclnn.engines.cpu.classes.doubles import exp64, expm1_64
@@ -27,8 +27,9 @@ from openaclnn.engines.cpu.classes.parameters import (
 from openaclnn.engines.cpu.classes.passes import Passes, runner_of
 from openaclnn.engines.cpu.classes.row_formula import CONSTANT, PLAIN, WEIGHTS
 from openaclnn.engines.cpu.classes.row_numbers import Sums, sums_of
+from openaclnn.engines.cpu.classes.stretches import Cut, Stretch, cut_rows, each_stretch
 from openaclnn.engines.cpu.classes.targets import Targets
-from openaclnn.engines.cpu.classes.tile import TILE_CLASSES, TILE_ROWS, Tile
+from openaclnn.engines.cpu.classes.tile import TILE_CLASSES, Tile
 from openaclnn.engines.cpu.exponential import Exp
 from openaclnn.engines.cpu.registry import KERNELS, Runner
 from openaclnn.engines.machine.cache import Emit, compiled
@@ -48,21 +49,6 @@ SLOTS = fields(
 )  # fmt: skip
 PLACES = places(SLOTS, OPERANDS)
 
-ALONE = 1 << 15  # elements that one thread does faster than two
-CHUNK = 1 << 16  # classes of one piece of work: few long rows keep all threads busy
-SUMS_HERE = 1 << 13  # targets and weights that each piece of work sums for itself
-
-
-@dataclass(frozen=True)
-class _Row:
-    """A stretch of a row: where its classes lie, and how many; its weights lie `weight_step` bytes apart."""
-
-    x: Value
-    out: Value
-    weight: Value
-    weight_step: Value
-    count: Value
-
 
 def emit_rows(dtype: str, target: str, lanes: int) -> Emit:
     """The kernel: pieces of work are tiles of rows times chunks of classes."""
@@ -74,30 +60,18 @@ def emit_rows(dtype: str, target: str, lanes: int) -> Emit:
         sums = sums_of(code, parameters, target)
         tile = Tile(code, parameters, dtype, "input")
         writer = _Writer(code, parameters, dtype)
-        height, chunk, chunks = (parameters[name] for name in ("tile", "chunk", "chunks"))
-        positions, classes = parameters["positions"], parameters["classes"]
-        weights, weight_step = parameters.address("weight"), parameters["weight.class_step"]
-        with code.loop(first, last) as piece:
-            band = piece // chunks
-            first_class, first_row = (piece - band * chunks) * chunk, band * height
-            count = (classes - first_class).least(chunk)
-            many = (positions - first_row).least(height)
-            tile.read(first_row, first_class, many, count)
-            with code.loop(0, many) as index:
-                x, out = tile.row(first_row, first_class, index)
-                weight = weights + first_class * weight_step
-                row = _Row(x, out, weight, weight_step, count)
-                _one_row(
-                    code, parameters, dtype, target, first_row + index, first_class, row, sums, writer
-                )  # fmt: skip
-            tile.write(first_row, first_class, many, count)
+
+        def stretch(position: Value, first_class: Value, row: Stretch) -> None:
+            _one_row(code, parameters, dtype, target, position, first_class, row, sums, writer)
+
+        each_stretch(code, parameters, tile, first, last, stretch)
 
     return emit
 
 
 def _one_row(
     code: Code, parameters: Parameters, dtype: str, target: str, position: Value, first_class: Value,
-    row: _Row, sums: Sums, writer: _Writer,
+    row: Stretch, sums: Sums, writer: _Writer,
 ) -> None:  # fmt: skip
     """A row's stretch. Its target's element is read before and written after all others."""
     size = SIZE[dtype]
@@ -111,7 +85,7 @@ def _one_row(
         parameters.report_stray()
     with code.either(found.counted) as (counts, ignored):
         with ignored:
-            code.clear(row.out, row.count * size)
+            code.clear(row.out, row.many * size)
         with counts:
             target_weight = code.variable(code.double(1.0))
             with code.when(parameters["weighted"].differs(0)):
@@ -131,7 +105,7 @@ def _one_row(
             factor = (nll + square + everywhere) * exp64(code, -rest)
 
             column = found.label - first_class
-            hit = column.below(row.count)
+            hit = column.below(row.many)
             exact = code.variable(code.double(0.0))
             with code.when(hit):
                 x = (code.load(row.x + column * size, dtype).to("f64") - top) - rest
@@ -154,11 +128,11 @@ class _Writer:
         # Weights that lie apart are copied together, some at a time.
         self.weights = code.frame("f32", TILE_CLASSES).address()
 
-    def write(self, row: _Row, top: Value, factor: Value, smooth: Value) -> None:
+    def write(self, row: Stretch, top: Value, factor: Value, smooth: Value) -> None:
         """`factor` and `smooth` are FLOAT64."""
         code, parameters = self.code, self.parameters
-        rounded, addend = (_plain_nan(own.to("f32")) for own in (factor, -smooth))
-        top = _plain_nan(top)
+        rounded, addend = (plain_nan(own.to("f32")) for own in (factor, -smooth))
+        top = plain_nan(top)
         smooths, weighted = (parameters[own].differs(0) for own in ("smooths", "weighted"))
         size = rounded.size()
         foldable = (size >= 2.0**-80) & (size <= 2.0**80)
@@ -177,7 +151,7 @@ class _Writer:
             self._way(row, top, rounded, none, CONSTANT, folded=False)
 
     def _way(
-        self, row: _Row, top: Value, factor: Value, addend: Value, mode: int, folded: bool
+        self, row: Stretch, top: Value, factor: Value, addend: Value, mode: int, folded: bool
     ) -> None:
         code = self.code
         exp = Exp(code, factor if folded else None, "negative")
@@ -200,14 +174,14 @@ class _Writer:
             code.elements(count, self.streams, body)
 
         if mode != WEIGHTS:
-            stretch(row.x, row.weight, row.out, row.count)
+            stretch(row.x, row.weight, row.out, row.many)
             return
         apart = row.weight_step.differs(4)
-        step = apart.choose(code.integer(TILE_CLASSES), row.count)
+        step = apart.choose(code.integer(TILE_CLASSES), row.many)
         done = code.variable(code.integer(0))
-        with code.repeat_while(lambda: done.get() < row.count):
+        with code.repeat_while(lambda: done.get() < row.many):
             start = done.get()
-            count = (row.count - start).least(step)
+            count = (row.many - start).least(step)
             weight = row.weight + start * row.weight_step
             with code.when(apart):
                 code.copy(weight, row.weight_step, self.weights, code.integer(4), count, "f32")
@@ -217,56 +191,61 @@ class _Writer:
             done.set(start + count)
 
 
-def _plain_nan(number: Value) -> Value:
+def plain_nan(number: Value) -> Value:
     """NaN with an empty low half, whatever came in: rounding to bfloat16 needs that."""
     plain: Value = number.is_nan().choose(float("nan"), number)
     return plain
 
 
 class CrossEntropyLogitsGrad:
+    def __init__(self, name: str) -> None:
+        self.name = name
+
     def declines(self, plan: Plan) -> str | None:
         return objection(plan, axes=1)
 
+    def cut(self, plan: Plan) -> Cut:
+        (positions,), classes = plan.shape, plan.classes
+        here = classes == 1 or plan.inputs[2].class_stride == plan.output.class_stride == 1
+        return cut_rows(positions, classes, here)
+
+    def emits(self, dtype: str, target: str, lanes: int) -> Emit:
+        return emit_rows(dtype, target, lanes)
+
     def runner(self, plan: Plan, lanes: int = 0) -> Runner:
-        numbers, (positions,), classes = plan.numbers, plan.shape, plan.classes
-        side_by_side = classes == 1 or plan.inputs[2].class_stride == plan.output.class_stride == 1
-        tile = 1 if side_by_side else TILE_ROWS
-        chunk = min(classes, CHUNK if side_by_side else TILE_CLASSES)
-        chunks = -(-classes // chunk)
-        pieces = -(-positions // tile) * chunks
-        grain = max(1, ALONE // (min(tile, positions) * chunk))
+        numbers, positions, classes = plan.numbers, element_count(plan.shape), plan.classes
+        tile, staged, chunk, chunks, pieces, grain = self.cut(plan)
         words = pack(
             SLOTS, plan, PLACES,
             {
                 "weighted": numbers["weighted"], "mean": numbers["mean"], "zloss": numbers["zloss_scale"] != 0,
                 "smooths": numbers["label_smoothing"] != 0, "smoothing": double(numbers["label_smoothing"]),
-                "zloss_scale": double(2.0 * numbers["zloss_scale"]), "staged": not side_by_side, "tile": tile,
+                "zloss_scale": double(2.0 * numbers["zloss_scale"]), "staged": staged, "tile": tile,
                 "chunk": chunk, "chunks": chunks,
             },
         )  # fmt: skip
-        write, sums = _kernels(plan, lanes)
-        summed = positions * numbers["mean"] + classes * numbers["weighted"]
-        if pieces <= grain or summed <= SUMS_HERE:
+        write, sums = self._kernels(plan, lanes)
+        shared = numbers["mean"], numbers["weighted"], positions, classes
+        if pieces <= grain or not totals.sums_apart(*shared):
             sums = 0
-        blocks = totals.block_count(positions) + totals.block_count(classes) * numbers["weighted"]
-        return runner_of(words, Passes(write, pieces, grain, sums, blocks), None)
+        passes = Passes(write, pieces, grain, sums, totals.sum_blocks(*shared))
+        return runner_of(words, passes, None)
+
+    def _kernels(self, plan: Plan, lanes: int) -> tuple[int, int]:
+        """The kernel that writes rows, and the one that leaves sums."""
+        dtype = plan.output.dtype.short
+        target = "i64" if plan.inputs[plan.targets].dtype.itemsize == 8 else "i32"
+        write = compiled(f"{self.name}.{dtype}.{target} {lanes}", self.emits(dtype, target, lanes))
+        sums = compiled(f"totals.logits_grad.{target}", totals.emit_totals(target, "f32", SLOTS))
+        return write, sums
 
     def variants(self) -> Iterator[Plan]:
         for dtype in FLOATS:
             for target in (INT64, INT32):
-                yield _example(dtype, target)
+                yield _example(self.name, dtype, target)
 
 
-def _kernels(plan: Plan, lanes: int) -> tuple[int, int]:
-    """The kernel that writes rows, and the one that leaves sums."""
-    dtype = plan.output.dtype.short
-    target = "i64" if plan.inputs[plan.targets].dtype.itemsize == 8 else "i32"
-    write = compiled(f"logits_grad.{dtype}.{target} {lanes}", emit_rows(dtype, target, lanes))
-    sums = compiled(f"totals.logits_grad.{target}", totals.emit_totals(target, "f32", SLOTS))
-    return write, sums
-
-
-def _example(dtype: DType, target: DType) -> Plan:
+def _example(name: str, dtype: DType, target: DType) -> Plan:
     """A plan of many rows."""
     numbers: dict[str, Any] = {
         "ignore_index": -100, "mean": True, "weighted": False, "label_smoothing": 0.0, "zloss_scale": 0.0,
@@ -279,7 +258,7 @@ def _example(dtype: DType, target: DType) -> Plan:
         Operand("rest", FLOAT, (1,), role="positions"),
     )
     output = Operand("out", dtype, (2,), 1)
-    return Plan("", NAME, dtype, (1 << 17,), inputs, output, numbers, 2, 0)
+    return Plan("", name, dtype, (1 << 17,), inputs, output, numbers, 2, 0)
 
 
-KERNELS[NAME] = CrossEntropyLogitsGrad()
+KERNELS[NAME] = CrossEntropyLogitsGrad(NAME)

@@ -13,6 +13,7 @@ from openaclnn.engines.cpu.classes.row_formula import (
     foldable,
 )
 from openaclnn.engines.cpu.classes.row_numbers import Numbers, Sums, numbers_of
+from openaclnn.engines.cpu.classes.stretches import Stretch
 from openaclnn.engines.cpu.classes.targets import Targets
 from openaclnn.engines.machine.code import Code
 from openaclnn.engines.machine.kinds import SIZE
@@ -21,7 +22,7 @@ from openaclnn.engines.machine.values import Value
 
 def emit_one_row(
     code: Code, parameters: Parameters, dtype: str, target: str, position: Value,
-    first_class: Value, row: rows.Row, sums: Sums, buffers: rows.Buffers,
+    first_class: Value, row: Stretch, sums: Sums, buffers: rows.Buffers,
 ) -> None:  # fmt: skip
     """A row's chunk of classes. Its target's element is read before and written after all others."""
     size = SIZE[dtype]
@@ -43,17 +44,17 @@ def emit_one_row(
 
     numbers = numbers_of(code, parameters, sums, counted, weight, read)
     column = label - first_class
-    hit = counted & column.below(row.count)
+    hit = counted & column.below(row.many)
     exact = code.variable(code.double(0.0))
     with code.when(hit):
-        exact.set(numbers.at_target(code.load(row.log_prob + column * size, dtype).to("f64")))
+        exact.set(numbers.at_target(code.load(row.x + column * size, dtype).to("f64")))
     _write(code, parameters, dtype, row, numbers, sums.weight_sum, buffers)
     with code.when(hit):
         code.store(exact.get().to("f32"), row.out + column * size, dtype)
 
 
 def _write(
-    code: Code, parameters: Parameters, dtype: str, row: rows.Row, numbers: Numbers,
+    code: Code, parameters: Parameters, dtype: str, row: Stretch, numbers: Numbers,
     weight_sum: Value, buffers: rows.Buffers,
 ) -> None:  # fmt: skip
     """Choose the cheapest way for a row and take it."""

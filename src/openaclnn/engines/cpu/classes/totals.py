@@ -16,6 +16,7 @@ from openaclnn.engines.machine.values import Value
 
 BLOCK = 4096  # positions, or weights
 STRIDE = 16  # bytes of scratch memory for one block: two sums
+SUMS_HERE = 1 << 13  # targets and weights that each piece of work sums for itself: 10 us
 GRAIN = 8  # blocks that one thread sums faster than two
 
 
@@ -171,6 +172,15 @@ def emit_totals(target: str, weight: str, slots: dict[str, int]) -> Emit:
                     code.store(sum_weights(code, parameters, start, stop), place, "f64")
 
     return emit
+
+
+def sums_apart(mean: Any, weighted: Any, positions: Any, classes: Any) -> Any:
+    """Whether there is so much to sum that it is done before, by all threads."""
+    return positions * mean + classes * weighted > SUMS_HERE
+
+
+def sum_blocks(mean: Any, weighted: Any, positions: Any, classes: Any) -> Any:
+    return block_count(positions) + block_count(classes) * weighted
 
 
 def block_count(count: Any) -> Any:
