@@ -46,7 +46,7 @@ from openaclnn.engines.cpu.classes.stretches import (
     cut_rows,
     each_stretch,
 )
-from openaclnn.engines.cpu.classes.tile import Tile
+from openaclnn.engines.cpu.classes.tile import TILE_CLASSES, TILE_ROWS, Tile
 from openaclnn.engines.cpu.registry import KERNELS, Runner
 from openaclnn.engines.machine.cache import Emit, compiled
 from openaclnn.engines.machine.code import Code

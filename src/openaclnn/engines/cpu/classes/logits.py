@@ -241,8 +241,8 @@ class CrossEntropy:
         write, reduce = self._kernels(plan, lanes)
         if not plan.reduction:
             return pool.bind(write, pieces, grain, block, 0, keep=words)
-        if pieces <= grain and RECORD * rows <= in_turn.ROOM:
-            operands, elements = len(plan.operands), rows * plan.classes
+        if pieces <= grain and RECORD * records <= in_turn.ROOM:
+            operands, elements = len(plan.operands), math.prod(plan.shape) * plan.classes
             return in_turn.bind_both(write, pieces, reduce, block, operands, elements, words)
 
         def run(addresses: Sequence[int], stream: int = 0, keep: Any = words) -> int:
