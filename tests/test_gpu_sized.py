@@ -636,7 +636,7 @@ if MODE == "compile":
                 for turn in range(100):
                     shape = tuple(map(int, DRAWN[pattern](draw)))
                     numbers = numbered(operator, first, several[turn % len(several)])[1]
-                    off = [4 * bool(draw.random() < 0.05) for _ in ALIGNED[: len(plan.inputs) + 1]]
+                    off = [4 * bool(draw.random() < 0.2) for _ in ALIGNED[: len(plan.inputs) + 1]]
                     addresses = tuple([((2 + k) << 20) + by for k, by in enumerate(off)])
                     call = addresses, 5 + turn, shape, numbers if turn % 3 else ()
                     python_of(run)(*call)

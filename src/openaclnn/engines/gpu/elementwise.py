@@ -16,7 +16,14 @@ from openaclnn.engines.formulas import FORMULAS, Formula
 from openaclnn.engines.gpu import tiles
 from openaclnn.engines.gpu.fitting import Fitting, flat_fitting
 from openaclnn.engines.gpu.formulas import Names, compiled, precision, widen
-from openaclnn.engines.gpu.launch import Family, Launch, Sizes, power_of_two_divisor
+from openaclnn.engines.gpu.launch import (
+    VECTOR_BYTES,
+    Family,
+    Launch,
+    Sizes,
+    anywhere,
+    power_of_two_divisor,
+)
 from openaclnn.engines.gpu.operands import INT32_LIMIT, elementwise_slots
 from openaclnn.engines.gpu.queues import Queue, SizedRunner, queue_of, remembered
 from openaclnn.engines.gpu.runners import runner_of
@@ -105,24 +112,32 @@ def few(plan: Plan) -> tuple[int, ...] | None:
 def _sized(plan: Plan) -> SizedRunner:
     own_form = form_of(plan)
     own_flat = _Flat(plan, own_form)
-    fitting = flat_fitting(plan, own_form, own_flat.family, own_flat.block, own_flat.warps)
+    fitting = flat_fitting(
+        plan, own_form, own_flat.family, own_flat.block, own_flat.warps, tiles.FEW
+    )
+    wide = [slot.place for slot in own_flat.family.slots if slot is not None and slot.wide]
     form_with = _forms(plan, own_form, fitting)
 
     def run(
         addresses: Sequence[int], stream: int, shape: Sequence[int], numbers: Sequence[Any]
     ) -> int:
         count = prod(shape)
-        flat, queue, own = form_with(numbers)
+        flat, queue, queue_few, own = form_with(numbers)
         if flat.share >= 0:
             own = (*own[: flat.share], as_float(1.0 / count), *own[flat.share + 1 :])
+        if queue_few is not None and count <= tiles.FEW:
+            bits = 0
+            for place in wide:
+                bits |= addresses[place]
+            queue = queue_few if bits % VECTOR_BYTES else queue
         queue(addresses, stream, *flat.sizes(count, own))
         return 0
 
     return fitting.function(run)
 
 
-_Found = tuple["_Flat", Queue, tuple[float, ...]]
-"""A form's kernel, what queues it, and its numbers."""
+_Found = tuple["_Flat", Queue, Queue | None, tuple[float, ...]]
+"""A form's kernel, what queues it, what queues few elements anywhere where a builtin does so too, and its numbers."""
 
 
 def _forms(plan: Plan, own_form: Form, fitting: Fitting) -> Callable[[Sequence[Any]], _Found]:
@@ -130,14 +145,15 @@ def _forms(plan: Plan, own_form: Form, fitting: Fitting) -> Callable[[Sequence[A
     names = tuple([own.option for own in plan.free])
     # Where the formula takes the options themselves, and has one form, they need but be rounded.
     direct = plan.kernel not in TUNED and names == FORMULAS[plan.kernel].numbers
-    made: dict[tuple[str, tuple[bool, ...]], tuple[_Flat, Queue]] = {}
+    made: dict[tuple[str, tuple[bool, ...]], tuple[_Flat, Queue, Queue | None]] = {}
 
     def find(form: Form) -> _Found:
         key = form.formula.name, form.switches
         found = made.get(key)
         if found is None:
-            flat = _Flat(plan, form)
-            found = made[key] = flat, queue_of(flat.family, fitting.ready(key))
+            flat, ready = _Flat(plan, form), fitting.ready((key, False))
+            few = None if ready is None else queue_of(anywhere(flat.family), ready)
+            found = made[key] = flat, queue_of(flat.family, fitting.ready((key, True))), few
         return *found, form.numbers
 
     before: tuple[Sequence[Any], _Found] = (), find(own_form)
@@ -147,7 +163,7 @@ def _forms(plan: Plan, own_form: Form, fitting: Fitting) -> Callable[[Sequence[A
         known, found = before
         if numbers != known or 0 in numbers:  # which has two signs
             if direct and numbers:
-                found = (*found[:2], as_floats(numbers))
+                found = (*found[:3], as_floats(numbers))
             else:
                 own = {**plan.numbers, **dict(zip(names, numbers, strict=False))}
                 found = find(form_of(plan, own))

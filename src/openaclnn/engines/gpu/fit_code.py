@@ -26,7 +26,7 @@ HEADER = FACTS + MAX_FACTS
 # Of each launch: which addresses it takes and how they must be aligned, its numbers, and the kernels it chooses from.
 POINTERS, VALUES, PLACES = range(3)
 MASKS, TEMPLATE = PLACES + MAX_POINTERS, PLACES + 2 * MAX_POINTERS
-MAX_VALUES, MAX_WAYS, MAX_HIDDEN = 48, 25, 4
+MAX_VALUES, MAX_WAYS, MAX_HIDDEN = 48, 50, 4
 WAYS = TEMPLATE + MAX_VALUES
 FUNCTION, CONFIG, WAY_SLOTS = 0, 1, 1 + CONFIG_SLOTS  # FUNCTION: 0 until it is compiled
 STEP_SLOTS = WAYS + MAX_WAYS * WAY_SLOTS
@@ -131,11 +131,15 @@ class Fit(Entry):
                     self.fit(shape.at(TUPLE_ITEMS), axes)
                 with self.when_fit():
                     for step in self.own_steps():
-                        self.mark(step.point(self.addresses))
+                        self.align(step, step.point(self.addresses))
                         self.expect(step.chosen().read(FUNCTION).differs(0))
         with self.when_fit():
             self.run(given.read(1))
         code.leave(control.call(VECTORCALL, "i64", control.read(FALLBACK), given, number, 0))
+
+    def align(self, step: Step, astray: Value) -> None:
+        """What becomes of a launch with an address off a vector's bounds, which is not 0."""
+        self.mark(astray)
 
     def when_summed(self) -> AbstractContextManager[None]:
         return self.code.when(self.control.read(SUMMED).differs(0))

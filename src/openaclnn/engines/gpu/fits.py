@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from openaclnn.engines.gpu.fit_code import FORMS, Fit
+from openaclnn.engines.gpu.fit_code import FORMS, Fit, Step
 from openaclnn.engines.gpu.operands import INT32_LIMIT
 from openaclnn.engines.gpu.pixel_kernel import nll_loss2d_backward
 from openaclnn.engines.gpu.row_kernel import cross_entropy_loss_grad
@@ -29,6 +29,8 @@ __all__ = [
 ]
 
 UNITS = 5  # powers of two up to 16
+MAX_FORMS = 5
+ANYWHERE = MAX_FORMS * UNITS  # the first way of those that take no address as aligned
 MAX_FORM_NUMBERS = 12
 # Of each form: how many numbers, then each one's word, and which of the values known at the call it is instead, or -1.
 FORM_WORDS, FORM_SOURCES = 1, 1 + MAX_FORM_NUMBERS
@@ -54,10 +56,13 @@ def word(number: Value) -> Value:
 
 
 class FlatFit(Fit):
-    """Elementwise kernels over dense operands: a kernel for each form and each power of two that divides the count."""
+    """Elementwise kernels over dense operands: a kernel for each form and each power of two that divides the count.
+
+    As many more serve few elements anywhere.
+    """
 
     name = "flat"
-    BLOCK, EXACT = range(2)  # facts
+    BLOCK, EXACT, FEW = range(3)  # facts
     choice = ""
 
     def fit(self, shape: Array, axes: Value) -> None:
@@ -85,12 +90,18 @@ class FlatFit(Fit):
             for place, number in enumerate(made, MADE):
                 known.write(place, word(number))
         main.way.set(form * UNITS + unit)
+        self.total = count
         own = self.control.at(form * FORM_SLOTS + FORMS)
         with code.loop(0, own.read(0)) as index:
             source, fixed = own.at(FORM_SOURCES).read(index), own.at(FORM_WORDS).read(index)
             main.numbers.write(index + 1, fixed)
             with code.when(source >= 0):
                 main.numbers.write(index + 1, known.read(source))
+
+    def align(self, step: Step, astray: Value) -> None:
+        with self.code.when(astray.differs(0)):
+            self.expect(self.total.get() <= self.fact(self.FEW))
+            step.way.set(step.way.get() + ANYWHERE)
 
 
 def flat_fit(kernel: str) -> type[FlatFit]:

@@ -63,8 +63,11 @@ def _parts() -> tuple[Any, Any, Any] | None:
     return fitted, fits, strided_fits
 
 
-def flat_fitting(plan: Plan, form: Form, family: Family, block: int, warps: int) -> Fitting:
-    """Of an elementwise kernel over dense operands; kernels are told by their formula's name and switches."""
+def flat_fitting(
+    plan: Plan, form: Form, family: Family, block: int, warps: int, few: int
+) -> Fitting:
+    """Of an elementwise kernel over dense operands; kernels are told by their formula's name and switches, and whether
+    they take addresses as aligned. Without, they serve few elements."""
     parts = _parts()
     choice = CHOICES.get(plan.kernel)
     names = tuple([own.option for own in plan.free])
@@ -79,10 +82,14 @@ def flat_fitting(plan: Plan, form: Form, family: Family, block: int, warps: int)
     if parts is None or not served:
         return NOTHING
     fitted, fits, _ = parts
-    if not fitted.takes(family.slots, 1 + most, names) or most > fits.MAX_FORM_NUMBERS:
+    if (
+        not fitted.takes(family.slots, 1 + most, names)
+        or most > fits.MAX_FORM_NUMBERS
+        or len(forms) > fits.MAX_FORMS
+    ):
         return NOTHING
     made = fitted.Fitted(
-        fits.flat_fit(plan.kernel), len(plan.inputs) + 1, (block, plan.compute is FLOAT),
+        fits.flat_fit(plan.kernel), len(plan.inputs) + 1, (block, plan.compute is FLOAT, few),
         len(forms) * fits.FORM_SLOTS,
     )  # fmt: skip
     made.take_numbers([plan.numbers[name] for name in names], 0)
@@ -93,11 +100,13 @@ def flat_fitting(plan: Plan, form: Form, family: Family, block: int, warps: int)
     known[plan.reciprocal] = fits.SHARE
     for index, (formula, switches) in enumerate(forms):
         made.take_words(index * fits.FORM_SLOTS, _form_words(plan, formula, known, fits))
-        ways = {
-            ((1 << power, False, block), warps): index * fits.UNITS + power
-            for power in range(fits.UNITS)
-        }
-        ready[formula.name, switches] = made.ready(0, ways, (0, *(0.0,) * len(formula.numbers)))
+        for aligned, begin in ((True, 0), (False, fits.ANYWHERE)):
+            ways = {
+                ((1 << power, False, block), warps): begin + index * fits.UNITS + power
+                for power in range(fits.UNITS)
+            }
+            numbers = (0, *(0.0,) * len(formula.numbers))
+            ready[(formula.name, switches), aligned] = made.ready(0, ways, numbers)
     return Fitting(made, ready)
 
 

@@ -6,7 +6,7 @@ import math
 from typing import Any, NamedTuple
 
 __all__ = [
-    "VECTOR_BYTES", "Family", "Launch", "Sizes", "Slot", "next_power_of_two", "power_of_two_divisor",
+    "VECTOR_BYTES", "Family", "Launch", "Sizes", "Slot", "anywhere", "next_power_of_two", "power_of_two_divisor",
 ]  # fmt: skip
 
 VECTOR_BYTES = 16  # the widest load of one thread; Triton asks whether pointers are multiples of it
@@ -36,6 +36,11 @@ class Family(NamedTuple):
     )
     overlapped: bool | None = None
     follows: bool = False  # may start while the launch before it ends; the kernel itself waits
+
+
+def anywhere(family: Family) -> Family:
+    """The same with no address taken as aligned."""
+    return family._replace(slots=tuple(slot and slot._replace(wide=False) for slot in family.slots))
 
 
 Sizes = tuple[int, tuple[int | float, ...], tuple[Any, ...], int]

@@ -21,6 +21,7 @@ from openaclnn.engines.gpu.launch import (
     Launch,
     Sizes,
     Slot,
+    anywhere,
     next_power_of_two,
     power_of_two_divisor,
 )
@@ -189,8 +190,7 @@ class _Planes:
     """The kernel for class planes that begin off a vector's bounds, whatever the sizes."""
 
     def __init__(self, pixels: Pixels) -> None:
-        slots = tuple(slot and slot._replace(wide=False) for slot in pixels.family.slots)
-        self.family = pixels.family._replace(kernel=nll_loss2d_backward_planes, slots=slots)
+        self.family = anywhere(pixels.family)._replace(kernel=nll_loss2d_backward_planes)
         self.vector, self.block, self.warps = PLANES[pixels.itemsize, pixels.single]
         self.aligned = VECTOR_BYTES // pixels.itemsize
         self._weight_stride = pixels.weight_stride
@@ -288,19 +288,22 @@ def sized_images(plan: Plan) -> SizedRunner:
             return
         few = pixels > 1 and images * classes * pixels <= FEW
         sizes = kernel.sizes(axes, classes, read, gradient, out, ignore_index, parts, few)
-        queue(addresses, stream, *sizes)
+        (queue_few if few else queue)(addresses, stream, *sizes)
 
     planes = _Planes(kernel)
     read, out = (0, 6, 1, 0), (0, 18, 1, 6)
+    # Masks that can end anywhere forbid few elements vectors, so that alignment is nothing to them.
+    small = anywhere(kernel.family)
     fitting = class_fitting(
-        "PixelFit", plan, kernel.family,
+        "PixelFit", plan, small,
         lambda parts: kernel.sizes(
             (1, 2, 6), 3, read, one if single else read, out, -1, parts, few=True
         ),
         weight, summed, ("ignore_index",),
         (FEW, FEW_TILE.across, FEW_TILE.most, FEW_PIXELS, not single), add_sizes(1, True, 1, -1, 1),
     )  # fmt: skip
-    queue, queue_planes = queue_of(kernel.family, fitting.ready(MAIN)), queue_of(planes.family)
+    queue, queue_few = queue_of(kernel.family), queue_of(small, fitting.ready(MAIN))
+    queue_planes = queue_of(planes.family)
     if summed:
         return fitting.function(sized_with_sums(plan, weight, main, fitting.ready(SUMS)))
 

@@ -14,6 +14,7 @@ from openaclnn.engines.gpu.launch import (
     Launch,
     Sizes,
     Slot,
+    anywhere,
     next_power_of_two,
     power_of_two_divisor,
 )
@@ -104,11 +105,6 @@ class Rows:
         self.alike = log_prob.dtype.itemsize == self.itemsize
         self._steps = steps
         self._weight_step = step_of(steps[-1])
-
-    def shifted(self) -> Family:
-        """For rows that begin anywhere: no address is taken as aligned."""
-        slots = tuple(slot and slot._replace(wide=False) for slot in self.family.slots)
-        return self.family._replace(slots=slots)
 
     def sizes(
         self,
@@ -202,7 +198,7 @@ def runner(plan: Plan) -> Runner:
     ):
         sizes = kernel.sizes(rows, plan.classes, strides, last, sums.parts, vector)
         launch = launch._replace(
-            shifted=Launch(kernel.shifted(), *sizes), together=(LOG_PROB, OUT), ragged=gaps[0] % vector != 0
+            shifted=Launch(anywhere(kernel.family), *sizes), together=(LOG_PROB, OUT), ragged=gaps[0] % vector != 0
         )  # fmt: skip
     return runner_of([*sums.launches, launch], sums.scratch)
 
@@ -227,13 +223,14 @@ def _sized(plan: Plan) -> SizedRunner:
     steps = *along_rows, int(operand_of(plan, WEIGHT) is not None)
     kernel = Rows(plan, sums_slot(plan) if summed else None, steps)
     own = last_of(plan)
+    # Masks that can end anywhere forbid few elements vectors, so that alignment is nothing to them.
+    shifted = anywhere(kernel.family)
     fitting = class_fitting(
-        "RowFit", plan, kernel.family,
+        "RowFit", plan, shifted,
         lambda parts: kernel.sizes(2, 3, (3, 1, 3, 1), own, parts, few=True), WEIGHT, summed,
         NUMBERS, (FEW, *FEW_TILE[:2]), add_sizes(1, operand_of(plan, WEIGHT) is not None, 1, -1, 1),
     )  # fmt: skip
-    queue = queue_of(kernel.family, fitting.ready(MAIN))
-    queue_shifted = queue_of(kernel.shifted())
+    queue, queue_shifted = queue_of(kernel.family), queue_of(shifted, fitting.ready(MAIN))
     vector = kernel.vector
     shortest = SHORT_ROW * vector if kernel.alike else INT32_LIMIT << 32
     out = len(plan.inputs)
@@ -246,7 +243,7 @@ def _sized(plan: Plan) -> SizedRunner:
         strides = classes, 1, classes, 1
         if rows * classes <= FEW:
             sizes = kernel.sizes(rows, classes, strides, last, parts, few=True)
-            queue(addresses, stream, *sizes)
+            queue_shifted(addresses, stream, *sizes)
             return
         if classes >= shortest:
             off = addresses[2] % VECTOR_BYTES

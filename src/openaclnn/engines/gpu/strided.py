@@ -10,7 +10,7 @@ from typing import Any
 from openaclnn.core.plan import Plan, covered_elements
 from openaclnn.engines.gpu import pixels, rows
 from openaclnn.engines.gpu.fitting import MAIN, SUMS, class_fitting
-from openaclnn.engines.gpu.launch import Family, Sizes
+from openaclnn.engines.gpu.launch import Sizes, anywhere
 from openaclnn.engines.gpu.operands import ignored
 from openaclnn.engines.gpu.queues import SizedRunner, lies_row_major, queue_of, remembered
 from openaclnn.engines.gpu.sums import strided_add_sizes, strided_with_sums, sums_slot
@@ -33,11 +33,6 @@ def _serves(plan: Plan, axes: int, few: int) -> bool:
     return len(plan.shape) <= axes and covered_elements(plan) <= few and not offsets
 
 
-def _anywhere(family: Family) -> Family:
-    """No address is taken as aligned."""
-    return family._replace(slots=tuple(slot and slot._replace(wide=False) for slot in family.slots))
-
-
 def _table(strides: Sequence[int], axes: int) -> list[Sequence[int]]:
     return [strides[at : at + axes] for at in range(0, len(strides), axes)]
 
@@ -53,7 +48,7 @@ def _laid_rows(plan: Plan) -> LaidClassRunner:
     weight, summed = places.get(rows.WEIGHT), rows.is_summed(plan)
     kernel = rows.Rows(plan, sums_slot(plan) if summed else None, (0,))
     own, (tall, wide, warps) = rows.last_of(plan), rows.FEW_TILE
-    family = _anywhere(kernel.family)
+    family = anywhere(kernel.family)
 
     def sizes_of(
         count: int, classes: int, strides: Sequence[int], last: Sequence[int | float], parts: int
@@ -107,7 +102,7 @@ def laid_pixels(plan: Plan) -> tuple[LaidClassRunner, int] | None:
 def _laid_pixels(plan: Plan) -> LaidClassRunner:
     summed, parameter = pixels.is_summed(plan), plan.inputs[2].parameter
     kernel = pixels.Pixels(plan, sums_slot(plan) if summed else None, 0)
-    family, own = _anywhere(kernel.family), (plan.numbers["ignore_index"],)
+    family, own = anywhere(kernel.family), (plan.numbers["ignore_index"],)
     tall, width, wide, warps, most = pixels.FEW_TILE
 
     def sizes_of(
