@@ -141,7 +141,9 @@ def make_plain_function(operator: Operator) -> Callable[..., Any]:
     arrays = [p.python_name for p in parameters if p.is_tensor]
     options = [p.python_name for p in parameters if not p.is_tensor]
     scope: dict[str, Any] = {"_call": call_plain, "_operator": operator}
-    if Road.serves(operator):
+    if operator.output.in_place:
+        arrays.append(operator.output.python_name)
+    if operator.result_type is None:
         scope["_road"] = Road(operator)
         source = f"""
 def {operator.signature()}:
