@@ -16,7 +16,6 @@ from openaclnn.core.interop import as_tensor, is_tracked_leaf, storage_of
 from openaclnn.core.products import current_product
 from openaclnn.core.tensor import Tensor
 from openaclnn.engines.dispatch import choose_engine
-from openaclnn.repeat.kinds import Road
 from openaclnn.repeat.phases import find, key_of, remember
 from openaclnn.repeat.sizes import AnySize, Kind, OneSize, Work
 
@@ -86,7 +85,8 @@ def locate(
 
 def learn(operator: Operator, kind: AnySize, arguments: tuple[Any, ...]) -> None:
     """Let calls like this one, of a kind, be located from now on."""
-    if type(arguments[operator.output_place]) is Tensor or not Road.serves(operator):
+    alone = operator.result_type is None and not operator.output.in_place
+    if not alone or type(arguments[operator.output_place]) is Tensor:
         return
     from openaclnn.repeat.located import Locating
 
