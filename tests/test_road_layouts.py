@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import openaclnn
-from conftest import assert_matches_oracle, plain
+from conftest import OPERATORS, assert_matches_oracle, plain
 from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import BFLOAT16, FLOAT, FLOAT16, FLOATS, DType
 from openaclnn.core.status import AclnnError
@@ -301,3 +301,40 @@ def test_many_positions_that_lie_anyhow_take_the_full_way(taken: list[bool]) -> 
             ),
         )
         assert taken[0] == (n == 101)
+
+
+@pytest.mark.parametrize("convert", [np.asarray, torch.from_numpy], ids=["numpy", "torch"])
+@pytest.mark.parametrize(
+    "operator", [op for op in OPERATORS if op.output.in_place], ids=lambda op: op.python_name
+)
+def test_what_is_written_over_its_input_takes_the_road(operator: Operator, convert: Any) -> None:
+    function = getattr(openaclnn, operator.python_name)
+    road = function.__globals__["_road"]
+    road.forget()
+    for number, n in enumerate((5, 9, 64, 300)):
+        name, variant = operator.output.python_name, next(iter(operator.workloads.VARIANTS))
+        given_arrays = operator.workloads.make(np.random.default_rng(n), FLOAT, (n, 3), variant)
+        numbers = {key: value for key, value in given_arrays.items() if key != name}
+        whole = np.repeat(given_arrays[name], 2, axis=1)
+        with openaclnn.use_engine("cpu"):
+            expected = function(given_arrays[name].copy(), **numbers)
+        for array in (
+            given_arrays[name].copy(),
+            whole[:, ::2],
+            np.asfortranarray(given_arrays[name]),
+        ):
+            written = convert(array)
+            assert function(written, **numbers) is written
+            np.testing.assert_array_equal(array, expected)
+        np.testing.assert_array_equal(whole[:, 1::2], given_arrays[name])
+        assert road._next == (2 if number else road._next)
+        frozen = np.lib.stride_tricks.as_strided(whole, (n, 6), (4, 4))
+        with pytest.raises(AclnnError, match="lie apart"):
+            function(convert(frozen), **numbers)
+    tracked = torch.ones(3, requires_grad=True)
+    with pytest.raises(AclnnError, match="requires grad"):
+        function(tracked)
+    with torch.no_grad():
+        version = tracked._version
+        function(tracked)
+    assert tracked._version == version + 1

@@ -28,8 +28,8 @@ class Executor:
     """A checked and planned call, with the arguments of phase one in C order: null tensors as None."""
 
     __slots__ = (
-        "__weakref__", "_arguments", "_located", "_tensors", "count", "extents", "found", "kind", "operator", "repeatable", "runner",
-        "spent", "turn",
+        "__weakref__", "_located", "_tensors", "count", "extents", "found", "kind", "operator", "passed", "repeatable",
+        "runner", "spent", "turn",
     )  # fmt: skip
     c_name = "aclOpExecutor"
 
@@ -44,7 +44,7 @@ class Executor:
         self.operator = operator
         self.kind = kind
         self.runner, self.extents, self.count = work
-        self._arguments = arguments
+        self.passed = arguments  # tensors and numbers, or arrays that were located
         # None where arrays were located, and nobody has asked for tensors.
         self._tensors = None if found else [arguments[place] for place in kind.operands]
         self._located = found
@@ -64,13 +64,13 @@ class Executor:
         tensors = self._tensors
         if tensors is None:
             places = (*self.operator.input_places, *self.operator.output_places)
-            self._arguments = tuple(
+            self.passed = tuple(
                 [
                     as_tensor(value) if place in places and value is not None else value
-                    for place, value in enumerate(self._arguments)
+                    for place, value in enumerate(self.passed)
                 ]
             )
-            tensors = self._tensors = [self._arguments[place] for place in self.kind.operands]
+            tensors = self._tensors = [self.passed[place] for place in self.kind.operands]
             # An array may have got other memory since: the call is over what it had.
             assert self._located is not None
             for tensor, address in zip(tensors, self._located[0], strict=True):
@@ -78,16 +78,12 @@ class Executor:
             self.found = None  # who has them may change them
         return tensors
 
-    def given(self, place: int) -> Any:
-        """An argument: a tensor, or the array that phase one was given."""
-        return self._arguments[place]
-
     @property
     def arguments(self) -> tuple[Any, ...]:
         """Those of phase one, in C order, with arrays as tensors."""
         if self.located:
             _ = self.tensors
-        return self._arguments
+        return self.passed
 
     @property
     def inputs(self) -> list[Tensor | None]:
@@ -148,14 +144,14 @@ def phase_one(
     made = Executor(operator, *planned(operator, arguments, workspace_size, executor))
     if made.runner is None:
         return made
-    mark = _watch(made)
-    found = find_memory(made.tensors, made.extents, made.kind.alike)
+    mark, tensors = _watch(made), made.tensors
+    found = find_memory(tensors, made.extents, made.kind.alike)
     if found is not None:
         _keep(made, mark, found)
         return made
     # A raw tensor may get its address later; what is known already is checked where the caller can see it.
     plan = made.kind.reached_plan(made.extents)
-    for operand, tensor in zip(plan.operands, made.tensors, strict=True):
+    for operand, tensor in zip(plan.operands, tensors, strict=True):
         if tensor.raw and tensor.base:  # other memory is alive as long as its tensor
             check_memory(plan, (operand,), (tensor,))
     return made
@@ -239,7 +235,7 @@ def phase_two(
         # Descriptors may be destroyed or re-addressed once this returns, so addresses are taken now.
         found = executor.found or _checked(executor)
         for place in operator.output_places:
-            written = executor.given(place)
+            written = executor.passed[place]
             if written is not None:
                 announce_write(operator.name, operator.parameters[place].name, written)
         here = queue.device.name == kind.device

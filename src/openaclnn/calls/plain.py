@@ -145,20 +145,16 @@ def make_plain_function(operator: Operator) -> Callable[..., Any]:
     arrays = [p.python_name for p in parameters if p.is_tensor]
     options = [p.python_name for p in parameters if not p.is_tensor]
     scope: dict[str, Any] = {"_call": call_plain, "_operator": operator}
-    if Road.serves(operator):
-        scope |= {"_road": Road(operator), "_tuple": tuple.__new__, "_type": operator.result_type}
-        result = "result" if operator.result_type is None else "_tuple(_type, result)"
-        source = f"""
+    if operator.output.in_place:
+        arrays.append(operator.output.python_name)
+    scope |= {"_road": Road(operator), "_tuple": tuple.__new__, "_type": operator.result_type}
+    result = "result" if operator.result_type is None else "_tuple(_type, result)"
+    source = f"""
 def {operator.signature()}:
     result = _road.call({", ".join([*arrays, *options])}, product)
     if result is NotImplemented:
         return _call(_operator, {{{given}}}, product, _road)
     return {result}
-"""
-    else:
-        source = f"""
-def {operator.signature()}:
-    return _call(_operator, {{{given}}}, product)
 """
     exec(source, scope)
     function: Callable[..., Any] = scope[operator.python_name]

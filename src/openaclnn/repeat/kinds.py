@@ -47,6 +47,8 @@ class Road:
     def __init__(self, declared: Operator) -> None:
         parameters = self._parameters(declared)
         self._arrays = [p for p in parameters if p.is_tensor]
+        if declared.output.in_place:  # what is read and what is written, in one
+            self._arrays.append(declared.output)
         self._names = [p.name for p in self._arrays]
         self._arrays_of = _getter([p.python_name for p in self._arrays])
         self._options = tuple([p.python_name for p in parameters if not p.is_tensor])
@@ -71,11 +73,6 @@ class Road:
         from openaclnn.repeat.code import emit_road
 
         return "road", emit_road
-
-    @staticmethod
-    def serves(declared: Operator) -> bool:
-        """Whether an operator has a road: not one that writes over an input."""
-        return not declared.output.in_place
 
     def forget(self) -> None:
         """Nothing is known any more."""
@@ -113,8 +110,9 @@ class Road:
         read = tuple([operand.parameter for operand in plan.inputs])
         places = self._known_places.get(read)
         if places is None:
-            order = {name: place for place, name in enumerate((*read, self._names[-1]))}
-            places = self._known_places[read] = [order.get(name, -1) for name in self._names]
+            order = {name: place for place, name in enumerate(read)}
+            before = [order.get(name, -1) for name in self._names[:-1]]
+            places = self._known_places[read] = [*before, len(read)]
         return places
 
     def _enter(self, record: list[int], kept: Any, library: int) -> None:

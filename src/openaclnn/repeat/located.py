@@ -41,7 +41,8 @@ class Locating(Road):
 
     @staticmethod
     def serves(declared: Operator) -> bool:
-        return declared.result_type is None and Road.serves(declared)
+        """Whether each of an operator's arrays stands for itself: one output, which is written alone."""
+        return declared.result_type is None and not declared.output.in_place
 
     def locate(self, arguments: Sequence[Any]) -> Any:
         """Of phase one's arguments, in C order; NotImplemented where nothing is known of them."""

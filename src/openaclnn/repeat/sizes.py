@@ -106,15 +106,13 @@ class AnySize(Kind):
         for place in self.whole:  # the key says that they have the output's shape
             if not arguments[place].contiguous:
                 return None
-        classes, positions, axis = 1, shape, self.class_axis
-        if axis >= 0:
-            # Axes of one element lie anyhow, and are walked otherwise.
-            if 1 in shape[1:]:
-                return None
-            classes, positions = shape[axis], shape[:axis] + shape[axis + 1 :]
-        if self.others and not self._lie(arguments, positions, classes):
+        if not self.others:
+            extents: Extents = [(0, count * item) for _, item in self.reach]
+        elif self._lie(arguments, shape):
+            extents = self.extents(shape, count)
+        else:
             return None
-        return self.runner(shape, count), self.extents(shape, count), count
+        return self.runner(shape, count), extents, count
 
     def extents(self, shape: tuple[int, ...], count: int) -> Extents:
         """The bytes of each operand, where the output has a shape of so many elements."""
@@ -126,12 +124,19 @@ class AnySize(Kind):
         """What runs the kernel over so many elements."""
         return self._sized(shape) if self.flat is None else self._flat(count)
 
-    def _lie(self, arguments: Sequence[Any], positions: tuple[int, ...], classes: int) -> bool:
+    def _lie(self, arguments: Sequence[Any], shape: tuple[int, ...]) -> bool:
         """Whether those that have another shape than the output lie as they should."""
+        axis = self.class_axis
+        # Axes of one element lie anyhow, and are walked otherwise.
+        if axis >= 0 and 1 in shape[1:]:
+            return False
+        positions = shape[:axis] + shape[axis + 1 :]
         for place, pattern, more in self.others:
             tensor = arguments[place]
             if pattern == at.SOME:
-                if not tensor.contiguous or tensor.shape != ((classes,) if more else positions):
+                if not tensor.contiguous or tensor.shape != (
+                    shape[axis : axis + 1] if more else positions
+                ):
                     return False
             elif pattern == at.ONE:
                 if prod(tensor.shape) != 1:

@@ -58,7 +58,7 @@ class Kernel:
         self.tensors = [n for n, p in enumerate(self.parameters) if p.is_tensor]
         self._several = operator.result_type is not None
         self._kinds: dict[Any, Layout] = {}
-        self._road = Road(operator) if Road.serves(operator) else None
+        self._road = None if operator.output.in_place else Road(operator)
         products.listeners.append(self._kinds.clear)
         self.op: Any = None  # the operator of `torch.ops`, once `library` has defined it
         self.plain = _plain_function(operator)
