@@ -6,7 +6,9 @@ import copy
 import pickle
 import subprocess
 import sys
+import tomllib
 import warnings
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -379,6 +381,10 @@ def test_versions_that_will_not_do() -> None:
         needed.check("2.9.1")
     with pytest.raises(ImportError, match="and there is none"):
         needed.check(None)
+    extras = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text())["project"]
+    assert extras["optional-dependencies"]["torch"] == [
+        f"torch>={'.'.join(map(str, needed.LOWEST))}"
+    ]
 
 
 def test_without_pytorch_it_says_so() -> None:
