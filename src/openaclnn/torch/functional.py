@@ -38,7 +38,7 @@ def elu(input: torch.Tensor, alpha: float = 1.0, inplace: bool = False) -> Any:
     if not inplace and may_be_short(input):
         made = _ELU.short(input, alpha, 1.0, 1.0)
         if made is not NotImplemented:
-            return Elu.apply(input, alpha, (made,)) if is_tracked(input) else made
+            return Elu.apply(input, (made, alpha)) if is_tracked(input) else made
     return _elu(input, alpha, inplace)
 
 
@@ -56,7 +56,7 @@ def _elu(input: torch.Tensor, alpha: float, inplace: bool) -> Any:
         if needs_dispatcher():
             return _ELU.op(input, alpha)
         made = _ELU.call(input, alpha, 1.0, 1.0)
-        return Elu.apply(input, alpha, (made,)) if is_tracked(input) else made
+        return Elu.apply(input, (made, alpha)) if is_tracked(input) else made
     except UnservedError:
         return torch_functional.elu(input, alpha)
 
@@ -155,7 +155,7 @@ def _computed(kernel: Kernel, formula: type[Formula], *arguments: Any) -> Any:
 def _attached(formula: type[Formula], made: Any, input: Any, target: Any, *options: Any) -> Any:
     """A loss that was computed, for autograd if that wants to know."""
     if is_tracked(input) or is_tracked(target):
-        return formula.apply(input, target, *options, (made,))
+        return formula.apply(input, target, (made, *options))
     return made
 
 
