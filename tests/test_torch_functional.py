@@ -6,12 +6,15 @@ import copy
 import pickle
 import subprocess
 import sys
+import tomllib
 import warnings
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as theirs
+from torch._dynamo import compiled_autograd
 from torch.autograd import forward_ad
 from torch.overrides import TorchFunctionMode
 
@@ -366,6 +369,22 @@ def test_derivatives_in_forward_mode_and_twice(name: str) -> None:
     torch.testing.assert_close(*twice)
 
 
+@pytest.mark.filterwarnings("ignore")  # PyTorch's own
+def test_backward_passes_that_pytorch_compiles() -> None:
+    """Numbers are part of what is compiled: another alpha is another pass."""
+    x = torch.randn(5, 4, requires_grad=True)
+
+    def gradient(alpha: float) -> Any:
+        x.grad = None
+        functional.cross_entropy(functional.elu(x * 1, alpha), torch.arange(5) % 4).backward()
+        return x.grad.clone()
+
+    known = [gradient(alpha) for alpha in (1.0, 0.5)]
+    with compiled_autograd._enable(torch.compile(backend="eager")):
+        for alpha, own in zip((1.0, 0.5), known, strict=True):
+            torch.testing.assert_close(gradient(alpha), own)
+
+
 def test_forward_mode_is_refused_where_there_is_none() -> None:
     x, v = torch.randn(5, 4), torch.randn(5, 4)
     own = x.clone().requires_grad_()
@@ -397,6 +416,10 @@ def test_versions_that_will_not_do() -> None:
         needed.check("2.9.1")
     with pytest.raises(ImportError, match="and there is none"):
         needed.check(None)
+    extras = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text())["project"]
+    assert extras["optional-dependencies"]["torch"] == [
+        f"torch>={'.'.join(map(str, needed.LOWEST))}"
+    ]
 
 
 def test_without_pytorch_it_says_so() -> None:

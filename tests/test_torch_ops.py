@@ -14,10 +14,13 @@ from torch.fx.experimental.proxy_tensor import make_fx
 import openaclnn
 import openaclnn.torch
 from conftest import OPERATORS
+from openaclnn.core.dtypes import FLOAT
 from openaclnn.core.interface import Kind
 from openaclnn.torch.gradients import FORMULAS
 from openaclnn.torch.kernels import KERNELS, Kernel
 from openaclnn.torch.schema import schema
+from openaclnn.torch.wide import by_reference, in_float64
+from openaclnn.torch.wide_formulas import WIDE
 
 OPS = torch.ops.openaclnn
 by_kernel = pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
@@ -130,6 +133,28 @@ def test_derivatives_are_right_twice_in_float64(name: str) -> None:
         given[1] = (torch.rand(shape, dtype=torch.float64) * 3 - 2).requires_grad_()
     assert torch.autograd.gradcheck(function, given)
     assert torch.autograd.gradgradcheck(function, given)
+
+
+@pytest.mark.parametrize("name", WIDE)
+def test_float64_is_the_reference(name: str) -> None:
+    """PyTorch's operations for it, in every case of the workloads: the reference's results, or its refusal."""
+    kernel = KERNELS[name]
+    operator = kernel.operator
+    cases = [sample.arrays() for sample in operator.samples]
+    if operator in OPERATORS:
+        cases += operator.workloads.cases(np.random.default_rng(3), FLOAT)
+    for case in cases:
+        given = [tensor(case.get(p.python_name, p.default)) for p in kernel.parameters]
+        wide = tuple([a.double() if isinstance(a, torch.Tensor) and a.is_floating_point() else a for a in given])  # fmt: skip
+        found = [own(operator, wide) for own in (in_float64, by_reference)]
+        for mine, known in zip(*map(several, found), strict=True):
+            torch.testing.assert_close(mine, known, rtol=1e-12, atol=1e-14, equal_nan=True)
+        place = kernel.names.index("target") if "target" in case else 0
+        if not wide[place].is_floating_point() and wide[place].numel():
+            stray = (*wide[:place], wide[place] * 0 + 99, *wide[place + 1 :])
+            for own in (in_float64, by_reference):
+                with pytest.raises(IndexError, match="Target 99 is out of bounds"):
+                    own(operator, stray)
 
 
 def test_cross_entropy_by_log_probabilities_is_derived_once() -> None:

@@ -161,30 +161,33 @@ class RoadCode(Geometry):
 
     def make_outputs(self, record: Array, lead: Array, library: Value, operands: Array) -> None:
         """Fresh outputs, and their addresses among the operands; several are a tuple."""
-        code, control, view = self.code, self.control, self.view(self.last)
+        code, control = self.code, self.control
         many, ready = record.read(at.RESULTS), record.read(at.MAKE_DTYPE)
-        with code.either(record.read(at.LEAD).equals(self.last)) as (alone, beside):
-            with alone, code.either(many.equals(1)) as (one, several):
-                with one:
-                    self.result.set(self.made(code.slots(ready)))
-                    self.fail_without(self.result.get())
-                    self.look(self.result.get(), view)
-                    operands.write(0, self.address(view))
-                with several:
-                    self.result.set(control.call(at.TUPLE_NEW, "i64", many))
-                    self.fail_without(self.result.get())
-                    with code.loop(0, many) as index, self.doubt.when_none():
-                        call = code.slots(ready).read(index + objects.TUPLE_ITEMS)
-                        own = self.made(code.slots(call))
-                        self.fail_without(own)
-                        control.call(at.TUPLE_SET, "i32", self.result.get(), index, own)
-                        self.look(own, view)
-                        operands.write(index, self.address(view))
-            with beside:
-                self.result.set(self.made_like(record, lead, library))
+        with code.either(many.equals(1)) as (one, several):
+            with one:
+                with code.either(record.read(at.LEAD).equals(self.last)) as (alone, beside):
+                    with alone:
+                        self.result.set(self.made(code.slots(ready)))
+                    with beside:
+                        self.result.set(self.made_like(record, lead, library))
                 self.fail_without(self.result.get())
-                self.look(self.result.get(), view)
-                operands.write(0, self.address(view))
+                self.place(self.result.get(), library, operands)
+            with several:
+                self.result.set(control.call(at.TUPLE_NEW, "i64", many))
+                self.fail_without(self.result.get())
+                with code.loop(0, many) as index, self.doubt.when_none():
+                    call = code.slots(ready).read(index + objects.TUPLE_ITEMS)
+                    own = self.made(code.slots(call))
+                    self.fail_without(own)
+                    control.call(at.TUPLE_SET, "i32", self.result.get(), index, own)
+                    self.place(own, library, operands.at(index))
+
+    def place(self, made: Value, library: Value, operands: Array) -> None:
+        """The address of a fresh output as an operand."""
+        view = self.view(self.last)
+        self.look_at_fresh(made, view, library)
+        with self.doubt.when_none():
+            operands.write(0, self.address(view))
 
     def made(self, call: Array) -> Value:
         """An output of a kind that has one shape only: a tuple has the function that makes it, and its arguments."""

@@ -85,6 +85,17 @@ class Look:
             with self.doubt.when_none():  # elements without memory: the full way says what that is
                 self.doubt.expect(view.read(at.DATA).differs(0) | view.read(at.SIZE).equals(0))
 
+    def look_at_fresh(self, item: Value, view: Array, library: Value) -> None:
+        """The same for an array that was just made: nothing can be strange about it but that it has no memory."""
+        view.write(at.LIBRARY, library)
+        with self.code.either(library.equals(at.NUMPY)) as (numpy, torch):
+            with numpy:
+                self.look_at_numpy(item, view)
+            with torch:
+                self.expect_success(self.control.call(at.FROM_PYTHON, "i32", item, view))
+        with self.doubt.when_none():
+            self.doubt.expect(view.read(at.DATA).differs(0))
+
     def look_at_numpy(self, item: Value, view: Array) -> None:
         array = self.code.slots(item)
         fields = (

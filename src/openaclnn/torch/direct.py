@@ -1,8 +1,8 @@
 """The losses and ELU for autograd, where nothing stands between caller and kernel: what `functional` takes as a rule.
 
-Each is given the loss that was computed before, in a tuple, since autograd would take a tensor for an input; and no more
-arguments than it needs, since autograd spends time on every one. What is derived how is what `gradients` says, and
-gradients of gradients go through there.
+Each is given what has derivatives, and in one tuple all else, the loss that was computed before among it: autograd spends
+time on every argument, and would take a tensor for an input. What is derived how is what `gradients` says, and gradients
+of gradients go through there.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ _smooth_backward, _logits_grad = (
 
 class Elu(Formula):
     @staticmethod
-    def forward(ctx: Any, x: Any, alpha: float, made: Any) -> Any:
+    def forward(ctx: Any, x: Any, own: Any) -> Any:
+        made, ctx.alpha = own
         ctx.save_for_backward(x)
-        ctx.alpha = alpha
-        return made[0]
+        return made
 
     @staticmethod
     def backward(ctx: Any, gradient: Any) -> Any:
         (x,) = ctx.saved_tensors
-        return gradient_by(_elu_backward, gradient, x, ctx.alpha, 1.0, 1.0, False), None, None
+        return gradient_by(_elu_backward, gradient, x, ctx.alpha, 1.0, 1.0, False), None
 
 
 class EluInPlace(Formula):
@@ -55,65 +55,61 @@ class EluInPlace(Formula):
 
 class L1(Formula):
     @staticmethod
-    def forward(ctx: Any, x: Any, y: Any, reduction: str, made: Any) -> Any:
+    def forward(ctx: Any, x: Any, y: Any, own: Any) -> Any:
+        made, ctx.reduction = own
         ctx.save_for_backward(x, y)
-        ctx.reduction = reduction
-        return made[0]
+        return made
 
     @staticmethod
     def backward(ctx: Any, gradient: Any) -> Any:
         x, y = ctx.saved_tensors
         found = gradient_by(_l1_backward, gradient, x, y, ctx.reduction)
-        return found, -found if ctx.needs_input_grad[1] else None, None, None
+        return found, -found if ctx.needs_input_grad[1] else None, None
 
 
 class SmoothL1(Formula):
     @staticmethod
-    def forward(ctx: Any, x: Any, y: Any, reduction: str, beta: float, made: Any) -> Any:
+    def forward(ctx: Any, x: Any, y: Any, own: Any) -> Any:
+        made, *ctx.options = own
         ctx.save_for_backward(x, y)
-        ctx.options = reduction, beta
-        return made[0]
+        return made
 
     @staticmethod
     def backward(ctx: Any, gradient: Any) -> Any:
         x, y = ctx.saved_tensors
         found = gradient_by(_smooth_backward, gradient, x, y, *ctx.options)
-        return found, -found if ctx.needs_input_grad[1] else None, None, None, None
+        return found, -found if ctx.needs_input_grad[1] else None, None
 
 
 class Likelihood(Formula):
     """Of rows or of pixels, by the gradient's kernel for them."""
 
     @staticmethod
-    def forward(
-        ctx: Any, x: Any, backward: Kernel, target: Any, weight: Any, options: Any, made: Any
-    ) -> Any:
+    def forward(ctx: Any, x: Any, own: tuple[Any, Kernel, Any, Any, Any]) -> Any:
+        (loss, ctx.total), ctx.kernel, target, weight, ctx.options = own
         ctx.save_for_backward(x, target, weight)
-        ctx.own = backward, options, made[1]
-        return made[0]
+        return loss
 
     @staticmethod
     def backward(ctx: Any, gradient: Any) -> Any:
         x, target, weight = ctx.saved_tensors
-        kernel, options, total = ctx.own
-        found = gradient_by(kernel, gradient, x, target, weight, *options, total)
-        return found, None, None, None, None, None
+        return gradient_by(ctx.kernel, gradient, x, target, weight, *ctx.options, ctx.total), None
 
 
 class CrossEntropy(Formula):
     """From logits, which are kept, with two numbers a row."""
 
     @staticmethod
-    def forward(ctx: Any, x: Any, target: Any, weight: Any, options: Any, made: Any) -> Any:
+    def forward(ctx: Any, x: Any, own: Any) -> Any:
+        (loss, *ctx.sides), target, weight, ctx.options = own
         ctx.save_for_backward(x, target, weight)
-        ctx.sides, ctx.options = made[1:], options
-        return made[0]
+        return loss
 
     @staticmethod
     def backward(ctx: Any, gradient: Any) -> Any:
         x, target, weight = ctx.saved_tensors
         found = gradient_by(_logits_grad, gradient, x, *ctx.sides, target, weight, *ctx.options)
-        return found, None, None, None, None
+        return found, None
 
 
 class CrossEntropyOverLogits(CrossEntropy):
@@ -126,4 +122,4 @@ class CrossEntropyOverLogits(CrossEntropy):
         x, target, weight = ctx.saved_tensors
         own = x.detach()
         _logits_grad.into(own, gradient, x, *ctx.sides, target, weight, *ctx.options)
-        return own, None, None, None, None
+        return own, None

@@ -20,7 +20,8 @@ from torch.overrides import (
 
 from openaclnn.core.interface import REDUCTIONS
 from openaclnn.torch.direct import L1, Elu, EluInPlace, SmoothL1
-from openaclnn.torch.kernels import KERNELS
+from openaclnn.torch.gradients import Formula
+from openaclnn.torch.kernels import KERNELS, Kernel
 from openaclnn.torch.of_classes import check_targets, cross_entropy, nll_loss
 from openaclnn.torch.roads import is_ours, is_tracked, may_be_short, needs_dispatcher, parallel_for
 from openaclnn.torch.words import UnservedError
@@ -37,7 +38,7 @@ def elu(input: torch.Tensor, alpha: float = 1.0, inplace: bool = False) -> Any:
     if not inplace and may_be_short(input):
         made = _ELU.short(input, alpha, 1.0, 1.0)
         if made is not NotImplemented:
-            return Elu.apply(input, alpha, (made,)) if is_tracked(input) else made
+            return Elu.apply(input, (made, alpha)) if is_tracked(input) else made
     return _elu(input, alpha, inplace)
 
 
@@ -55,7 +56,7 @@ def _elu(input: torch.Tensor, alpha: float, inplace: bool) -> Any:
         if needs_dispatcher():
             return _ELU.op(input, alpha)
         made = _ELU.call(input, alpha, 1.0, 1.0)
-        return Elu.apply(input, alpha, (made,)) if is_tracked(input) else made
+        return Elu.apply(input, (made, alpha)) if is_tracked(input) else made
     except UnservedError:
         return torch_functional.elu(input, alpha)
 
@@ -82,9 +83,7 @@ def l1_loss(
     if size_average is None and reduce is None and weight is None and may_be_short(input, target):
         made = _L1.short(input, target, reduction)
         if made is not NotImplemented and input.shape == target.shape:
-            if is_tracked(input) or is_tracked(target):
-                return L1.apply(input, target, reduction, (made,))
-            return made
+            return _attached(L1, made, input, target, reduction)
     return _l1_loss(input, target, size_average, reduce, reduction, weight)
 
 
@@ -106,12 +105,7 @@ def _l1_loss(
     if not _a_pair(input, target, reduction):
         return torch_functional.l1_loss(input, target, reduction=reduction)
     try:
-        if needs_dispatcher():
-            return _L1.op(input, target, reduction)
-        made = _L1.call(input, target, reduction)
-        if is_tracked(input) or is_tracked(target):
-            return L1.apply(input, target, reduction, (made,))
-        return made
+        return _computed(_L1, L1, input, target, reduction)
     except UnservedError:
         return torch_functional.l1_loss(input, target, reduction=reduction)
 
@@ -128,9 +122,7 @@ def smooth_l1_loss(
     if size_average is None and reduce is None and may_be_short(input, target):
         made = _SMOOTH.short(input, target, reduction, beta)
         if made is not NotImplemented and input.shape == target.shape:
-            if is_tracked(input) or is_tracked(target):
-                return SmoothL1.apply(input, target, reduction, beta, (made,))
-            return made
+            return _attached(SmoothL1, made, input, target, reduction, beta)
     return _smooth_l1_loss(input, target, size_average, reduce, reduction, beta)
 
 
@@ -149,14 +141,22 @@ def _smooth_l1_loss(
     if beta < 0 or not _a_pair(input, target, reduction):
         return torch_functional.smooth_l1_loss(input, target, reduction=reduction, beta=beta)
     try:
-        if needs_dispatcher():
-            return _SMOOTH.op(input, target, reduction, beta)
-        made = _SMOOTH.call(input, target, reduction, beta)
-        if is_tracked(input) or is_tracked(target):
-            return SmoothL1.apply(input, target, reduction, beta, (made,))
-        return made
+        return _computed(_SMOOTH, SmoothL1, input, target, reduction, beta)
     except UnservedError:
         return torch_functional.smooth_l1_loss(input, target, reduction=reduction, beta=beta)
+
+
+def _computed(kernel: Kernel, formula: type[Formula], *arguments: Any) -> Any:
+    if needs_dispatcher():
+        return kernel.op(*arguments)
+    return _attached(formula, kernel.call(*arguments), *arguments)
+
+
+def _attached(formula: type[Formula], made: Any, input: Any, target: Any, *options: Any) -> Any:
+    """A loss that was computed, for autograd if that wants to know."""
+    if is_tracked(input) or is_tracked(target):
+        return formula.apply(input, target, (made, *options))
+    return made
 
 
 def _a_pair(input: torch.Tensor, target: torch.Tensor, reduction: str) -> bool:

@@ -33,6 +33,11 @@ class Formula(Function, metaclass=_Quick):
 
     apply: ClassVar[Any]  # made by PyTorch
 
+    @staticmethod
+    def _compiled_autograd_key(ctx: Any) -> tuple[Any, ...]:
+        """As `torch.autograd.Function` has it: what tells formulas apart where PyTorch compiles backward passes."""
+        return (ctx._autograd_function_id,)
+
 
 def gradient_by(kernel: Kernel, *arguments: Any) -> Any:
     """A gradient operator; differentiable, or refused, where somebody wants gradients of gradients."""

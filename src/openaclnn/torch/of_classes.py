@@ -41,7 +41,7 @@ def nll_loss(
         made = kernel.short(input, target, factors, *options)
         if made is not NotImplemented:
             if is_tracked(input):
-                return Likelihood.apply(input, backward, target, factors, options, made)
+                return Likelihood.apply(input, (made, backward, target, factors, options))
             return made[0]
     return _nll_loss(input, target, weight, size_average, ignore_index, reduce, reduction)
 
@@ -77,7 +77,7 @@ def _nll_loss(
                 made = kernel.call(own, indices, factors, *options)
                 loss = made[0]
                 if is_tracked(input):
-                    loss = Likelihood.apply(own, backward, indices, factors, options, made)
+                    loss = Likelihood.apply(own, (made, backward, indices, factors, options))
             return loss.reshape(target.shape) if reduction == "none" and own is not input else loss
         except UnservedError:
             pass
@@ -114,7 +114,7 @@ def cross_entropy(
         made = _LOGITS.short(input, target, weight, *options)
         if made is not NotImplemented:
             if is_tracked(input):
-                return CrossEntropy.apply(input, target, weight, options, made)
+                return CrossEntropy.apply(input, (made, target, weight, options))
             return made[0]
     return _cross_entropy(
         input, target, weight, size_average, ignore_index, reduce, reduction, label_smoothing, zloss_scale, inplace
@@ -159,7 +159,7 @@ def _cross_entropy(
                 loss = made[0]
                 if is_tracked(input):
                     formula = CrossEntropyOverLogits if inplace else CrossEntropy
-                    loss = formula.apply(own, rows, factors, options, made)
+                    loss = formula.apply(own, (made, rows, factors, options))
             return loss.reshape(target.shape) if reduction == "none" and own is not input else loss
         except UnservedError:
             pass

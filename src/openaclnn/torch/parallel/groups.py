@@ -64,8 +64,7 @@ def batch_parallel_cross_entropy(
     `averaged`: parameters' gradients will be averaged over the group (DistributedDataParallel does), not added up.
     """
     options = Options(reduction, ignore_index, label_smoothing, zloss_scale)
-    spread = Spread(rows=(_known(group),), averaged=averaged)
-    return cross_entropy_of_positions(input, target, weight, options, spread)
+    return cross_entropy_of_positions(input, target, weight, options, _rows(group, averaged))
 
 
 def batch_parallel_nll_loss(
@@ -80,8 +79,7 @@ def batch_parallel_nll_loss(
 ) -> Tensor:
     """Negative log-likelihood of log-probabilities (N, C, ...), each process of `group` with rows of its own."""
     options = Options(reduction, ignore_index)
-    spread = Spread(rows=(_known(group),), averaged=averaged)
-    return likelihood_of_positions(input, target, weight, options, spread)
+    return likelihood_of_positions(input, target, weight, options, _rows(group, averaged))
 
 
 def batch_parallel_l1_loss(
@@ -93,8 +91,7 @@ def batch_parallel_l1_loss(
     averaged: bool = False,
 ) -> Tensor:
     """Absolute error, each process of `group` with elements of its own."""
-    spread = Spread(rows=(_known(group),), averaged=averaged)
-    return difference_of_elements(absolute(), input, target, reduction, spread)
+    return difference_of_elements(absolute(), input, target, reduction, _rows(group, averaged))
 
 
 def batch_parallel_smooth_l1_loss(
@@ -107,8 +104,13 @@ def batch_parallel_smooth_l1_loss(
     averaged: bool = False,
 ) -> Tensor:
     """Smooth absolute error, each process of `group` with elements of its own."""
-    spread = Spread(rows=(_known(group),), averaged=averaged)
-    return difference_of_elements(smooth(beta), input, target, reduction, spread)
+    loss = smooth(beta)
+    return difference_of_elements(loss, input, target, reduction, _rows(group, averaged))
+
+
+def _rows(group: ProcessGroup | None, averaged: bool) -> Spread:
+    """Rows, or elements, spread over a group."""
+    return Spread(rows=(_known(group),), averaged=averaged)
 
 
 def _known(group: ProcessGroup | None) -> ProcessGroup:
