@@ -12,6 +12,8 @@ from openaclnn.core.plan import Plan
 from openaclnn.core.tensor import element_count
 from openaclnn.engines.cpu import numerics
 from openaclnn.engines.cpu.classes import totals
+from openaclnn.engines.cpu.classes.lengths import RowsOfAnyLength
+from openaclnn.engines.cpu.classes.logits_grad import NAME as ROWS
 from openaclnn.engines.cpu.classes.logits_grad import SLOTS, CrossEntropyLogitsGrad, plain_nan
 from openaclnn.engines.cpu.classes.parameters import AXES, Parameters, objection
 from openaclnn.engines.cpu.classes.pixel_groups import (
@@ -219,3 +221,4 @@ class CrossEntropyLogitsGradOfPixels(CrossEntropyLogitsGrad):
 
 
 KERNELS[NAME] = CrossEntropyLogitsGradOfPixels(NAME)
+KERNELS[ROWS] = RowsOfAnyLength(CrossEntropyLogitsGrad(ROWS), KERNELS[NAME])

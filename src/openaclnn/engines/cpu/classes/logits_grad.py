@@ -36,7 +36,7 @@ from openaclnn.engines.cpu.classes.stretches import (
 from openaclnn.engines.cpu.classes.targets import Targets
 from openaclnn.engines.cpu.classes.tile import TILE_CLASSES, Tile
 from openaclnn.engines.cpu.exponential import Exp
-from openaclnn.engines.cpu.registry import KERNELS, Runner
+from openaclnn.engines.cpu.registry import Runner
 from openaclnn.engines.machine.cache import Emit, compiled
 from openaclnn.engines.machine.code import Code
 from openaclnn.engines.machine.host import machine
@@ -264,6 +264,3 @@ def _example(name: str, dtype: DType, target: DType) -> Plan:
     )
     output = Operand("out", dtype, (2,), 1)
     return Plan("", name, dtype, (1 << 17,), inputs, output, numbers, 2, 0)
-
-
-KERNELS[NAME] = CrossEntropyLogitsGrad(NAME)
