@@ -103,6 +103,15 @@ class Array:
             place = self.place(index + value.lanes * k)
             self.code.builder.store(part, place, align=align or self.align)
 
+    def stream(self, value: Value, index: Value) -> None:
+        """The same past the caches, for `Code.settle` to finish; each part of the value lies on a multiple of its size."""
+        builder = self.code.builder
+        one = builder.module.add_metadata([ir.Constant(I32, 1)])
+        for k, part in enumerate(value.parts):
+            size = self.align * value.lanes
+            store = builder.store(part, self.place(index + value.lanes * k), align=size)
+            store.set_metadata("nontemporal", one)
+
 
 class Code(Flow):
     """A function under construction. `lanes` is how many FLOATs its vectors have: a register's, unless a test asks."""
@@ -220,6 +229,10 @@ class Code(Flow):
         self.builder.call(
             function, [address.pointer, *(ir.Constant(I32, own) for own in (int(written), 3, 1))]
         )
+
+    def settle(self) -> None:
+        """What was written past the caches is there for all threads before anything that follows."""
+        self.builder.fence("seq_cst")
 
     def add_atomically(self, array: Array, index: int, value: Value) -> Value:
         """Add to an element that other threads add to; what it was before."""

@@ -15,7 +15,8 @@ from openaclnn.engines.cpu import numerics
 from openaclnn.engines.cpu.classes import totals
 from openaclnn.engines.cpu.classes.chunks import added, larger
 from openaclnn.engines.cpu.classes.doubles import exp64
-from openaclnn.engines.cpu.classes.logits import ALONE, RECORD, SLOTS, CrossEntropy, Cut
+from openaclnn.engines.cpu.classes.lengths import RowsOfAnyLength
+from openaclnn.engines.cpu.classes.logits import ALONE, RECORD, SLOTS, TRAINING, CrossEntropy, Cut
 from openaclnn.engines.cpu.classes.parameters import AXES, Parameters, objection
 from openaclnn.engines.cpu.classes.pixel_groups import Chunk, Group, Groups, Pixels, unit_of
 from openaclnn.engines.cpu.classes.singles import log1p_32
@@ -239,3 +240,4 @@ class CrossEntropyOfPixels(CrossEntropy):
 
 
 KERNELS[NAME] = CrossEntropyOfPixels()
+KERNELS[TRAINING] = RowsOfAnyLength(CrossEntropy(TRAINING), KERNELS[NAME])

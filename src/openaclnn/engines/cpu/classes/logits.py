@@ -285,4 +285,4 @@ class CrossEntropy:
         )  # fmt: skip
 
 
-KERNELS.update({name: CrossEntropy(name) for name in (TRAINING, WHOLE)})
+KERNELS[WHOLE] = CrossEntropy(WHOLE)

@@ -27,11 +27,16 @@ from openaclnn.engines.cpu.classes.parameters import (
 from openaclnn.engines.cpu.classes.passes import Passes, runner_of
 from openaclnn.engines.cpu.classes.row_formula import CONSTANT, PLAIN, WEIGHTS
 from openaclnn.engines.cpu.classes.row_numbers import Sums, sums_of
-from openaclnn.engines.cpu.classes.stretches import Cut, Stretch, cut_rows, each_stretch
+from openaclnn.engines.cpu.classes.stretches import (
+    Cut,
+    Stretch,
+    cut_rows,
+    each_stretch,
+)
 from openaclnn.engines.cpu.classes.targets import Targets
 from openaclnn.engines.cpu.classes.tile import TILE_CLASSES, Tile
 from openaclnn.engines.cpu.exponential import Exp
-from openaclnn.engines.cpu.registry import KERNELS, Runner
+from openaclnn.engines.cpu.registry import Runner
 from openaclnn.engines.machine.cache import Emit, compiled
 from openaclnn.engines.machine.code import Code
 from openaclnn.engines.machine.host import machine
@@ -45,7 +50,7 @@ OPERANDS = {
 }  # fmt: skip
 SLOTS = fields(
     tuple(OPERANDS),
-    ("weighted", "mean", "zloss", "smooths", "smoothing", "zloss_scale", "staged", "tile", "chunk", "chunks"),
+    ("weighted", "mean", "zloss", "smooths", "smoothing", "zloss_scale", "staged", "tile", "chunk", "chunks", "past"),
 )  # fmt: skip
 PLACES = places(SLOTS, OPERANDS)
 
@@ -214,14 +219,14 @@ class CrossEntropyLogitsGrad:
 
     def runner(self, plan: Plan, lanes: int = 0) -> Runner:
         numbers, positions, classes = plan.numbers, element_count(plan.shape), plan.classes
-        tile, staged, chunk, chunks, pieces, grain = self.cut(plan)
+        tile, staged, chunk, chunks, pieces, grain, past = self.cut(plan)
         words = pack(
             SLOTS, plan, PLACES,
             {
                 "weighted": numbers["weighted"], "mean": numbers["mean"], "zloss": numbers["zloss_scale"] != 0,
                 "smooths": numbers["label_smoothing"] != 0, "smoothing": double(numbers["label_smoothing"]),
                 "zloss_scale": double(2.0 * numbers["zloss_scale"]), "staged": staged, "tile": tile,
-                "chunk": chunk, "chunks": chunks,
+                "chunk": chunk, "chunks": chunks, "past": past,
             },
         )  # fmt: skip
         write, sums = self._kernels(plan, lanes)
@@ -259,6 +264,3 @@ def _example(name: str, dtype: DType, target: DType) -> Plan:
     )
     output = Operand("out", dtype, (2,), 1)
     return Plan("", name, dtype, (1 << 17,), inputs, output, numbers, 2, 0)
-
-
-KERNELS[NAME] = CrossEntropyLogitsGrad(NAME)

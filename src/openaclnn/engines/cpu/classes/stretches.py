@@ -28,7 +28,7 @@ class Stretch(NamedTuple):
 
 class Cut(NamedTuple):
     """How the work is cut: rows of a piece, whether they are copied together first, classes of a piece and pieces of a row,
-    pieces in all, and those that one thread does faster than two."""
+    pieces in all, and those that one thread does faster than two; and whether what is written goes past the caches."""
 
     tile: int
     staged: bool
@@ -36,6 +36,7 @@ class Cut(NamedTuple):
     chunks: int
     pieces: int
     grain: int
+    past: bool = False
 
 
 def cut_rows(positions: int, classes: int, here: bool) -> Cut:

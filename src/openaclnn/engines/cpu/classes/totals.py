@@ -12,7 +12,7 @@ from openaclnn.engines.cpu.classes.parameters import AXES, Parameters
 from openaclnn.engines.cpu.classes.targets import GROUP, Targets
 from openaclnn.engines.machine.cache import Emit
 from openaclnn.engines.machine.code import Code
-from openaclnn.engines.machine.values import Value
+from openaclnn.engines.machine.values import Shape, Value
 
 BLOCK = 4096  # positions, or weights
 STRIDE = 16  # bytes of scratch memory for one block: two sums
@@ -89,7 +89,20 @@ class _TargetSums:
                 self._group(first + index * size)
             with code.loop(together, count) as index:
                 self._one(first + index * self.target_step, 0)
-        with code.when(~weighted), code.loop(0, count) as index:
+        with code.when(~weighted):
+            self._count_only(first, count)
+
+    def _count_only(self, first: Value, count: Value) -> None:
+        """Without weights: vectors of targets that lie side by side, then one at a time."""
+        code, shape = self.code, Shape(1, GROUP)
+        together = self.target_step.equals(self.targets.size).choose(count - count % GROUP, 0)
+        lanes = code.variable(code.constant("i64", 0, GROUP))
+        with code.loop(0, together, GROUP) as index:
+            group = code.array(first, self.targets.kind).load(index, shape)
+            label = group.unsigned("i64") if self.targets.kind == "u8" else group.to("i64")
+            lanes.set(lanes.get() + self.targets.of(label).counted.to("i64"))
+        self._count(lanes.get().reduce("add"))
+        with code.loop(together, count) as index:
             target = self.targets.at(first + index * self.target_step)
             self._count(target.counted.to("i64"))
 
