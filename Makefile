@@ -19,6 +19,8 @@ demo: $(VENV)/.demo
 	@$(BIN)/openaclnn bench --headline
 
 # What is skipped says why: the explorer's page, for one, needs a Chromium with its driver.
+# Modules that one process has compiled serve the many that tests start, even where the environment is against it.
+test: export PYTHONDONTWRITEBYTECODE =
 test: $(VENV)/.test
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder -rs
 

@@ -14,7 +14,7 @@ def run_in_a_process_of_its_own(file: str, mode: str) -> None:
 
     environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", file, "-x", "-p", "no:hypothesispytest"],
+        [sys.executable, "-m", "pytest", file, "-x"],
         env=environment | {"OPENACLNN_GPU_TESTS": mode}, cwd=Path(__file__).parent.parent, text=True,
         timeout=600, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
     )  # fmt: skip

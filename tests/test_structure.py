@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import re
 import subprocess
@@ -40,7 +41,7 @@ ENGINE_FLOORS = (
     ("openaclnn.engines.machine", "openaclnn.engines.threads"),
     ("openaclnn.engines.openmp",),
 )
-GRAPH = read_graph(ROOT)
+graph = functools.cache(lambda: read_graph(ROOT))
 
 both_tables = pytest.mark.parametrize(
     ("package", "floors"),
@@ -52,7 +53,7 @@ both_tables = pytest.mark.parametrize(
 @both_tables
 def test_every_module_is_in_a_room(package: str, floors: tuple[tuple[str, ...], ...]) -> None:
     rooms = [room for floor in floors for room in floor]
-    inside = [module for module in GRAPH if module.startswith(f"{package}.")]
+    inside = [module for module in graph() if module.startswith(f"{package}.")]
     assert [module for module in inside if room_of(module, rooms) is None] == []
 
 
@@ -60,16 +61,16 @@ def test_every_module_is_in_a_room(package: str, floors: tuple[tuple[str, ...], 
 def test_rooms_import_from_lower_floors_alone(
     package: str, floors: tuple[tuple[str, ...], ...]
 ) -> None:
-    assert upward(GRAPH, floors) == []
+    assert upward(graph(), floors) == []
 
 
 def test_no_modules_import_each_other_in_a_ring() -> None:
-    assert circle(GRAPH) == []
+    assert circle(graph()) == []
 
 
 def test_the_page_counts_the_rooms() -> None:
     rooms = sum(map(len, FLOORS))
-    counts = f"{rooms} rooms on {len(FLOORS)} floors, with {len(arrows(GRAPH, FLOORS))} arrows"
+    counts = f"{rooms} rooms on {len(FLOORS)} floors, with {len(arrows(graph(), FLOORS))} arrows"
     assert counts in (PROJECT / "docs" / "architecture.md").read_text()
 
 
@@ -203,7 +204,7 @@ def test_kernels_know_nothing_of_operators_or_calls() -> None:
         f"openaclnn.core.{name}"
         for name in ("interface", "call", "outcome", "checks", "declare", "describe")
     }
-    for module, others in GRAPH.items():
+    for module, others in graph().items():
         if module.startswith("openaclnn.engines"):
             assert not others & above, module
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -13,12 +14,7 @@ import torch.nn.functional as theirs
 from openaclnn.torch import functional, served, use
 
 pytest.importorskip("expecttest")
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
-    from torch.testing._internal.common_methods_invocations import op_db
-
 NAMES = ("elu", "selu", "celu", "l1_loss", "smooth_l1_loss", "nll_loss", "cross_entropy")
-OPINFOS = {own.name.rpartition(".")[2]: own for own in op_db if own.name in {f"nn.functional.{n}" for n in NAMES}}  # fmt: skip
 DTYPES = (torch.float32, torch.bfloat16, torch.float64)
 MOST = 30  # of a kind, operator and dtype
 
@@ -29,8 +25,19 @@ pytestmark = [
 ]
 
 
+@functools.cache
+def opinfos() -> dict[str, Any]:
+    """PyTorch's descriptions of its operators: to import them takes seconds, which no other file's process has to spend."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from torch.testing._internal.common_methods_invocations import op_db
+
+    wanted = {f"nn.functional.{name}" for name in NAMES}
+    return {own.name.rpartition(".")[2]: own for own in op_db if own.name in wanted}
+
+
 def samples(name: str, dtype: torch.dtype) -> Iterator[Any]:
-    info = OPINFOS[name]
+    info = opinfos()[name]
     tracked = {"device": "cpu", "dtype": dtype, "requires_grad": True}
     for number, own in enumerate(info.sample_inputs(**tracked)):
         if number >= MOST:
@@ -68,7 +75,7 @@ def assert_alike(got: list[Any], known: list[Any], dtype: torch.dtype) -> None:
 
 
 def test_all_are_there() -> None:
-    assert OPINFOS.keys() == set(NAMES)
+    assert opinfos().keys() == set(NAMES)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -100,11 +107,13 @@ def test_the_override(name: str, dtype: torch.dtype, capsys: Any) -> None:
     assert ours > 0 or name == "l1_loss"  # that one is no operator of its own
 
 
-@pytest.mark.parametrize("name", [n for n in NAMES if OPINFOS[n].error_inputs_func is not None])
-def test_errors_are_pytorchs(name: str) -> None:
-    function = getattr(functional, name, getattr(theirs, name))
-    for case in OPINFOS[name].error_inputs("cpu"):
-        sample = case.sample_input
-        for own in (function, getattr(theirs, name)):
-            with use(), pytest.raises(case.error_type, match=case.error_regex):
-                own(sample.input, *sample.args, **sample.kwargs)
+def test_errors_are_pytorchs() -> None:
+    told = {n: own for n, own in opinfos().items() if own.error_inputs_func is not None}
+    assert told
+    for name, info in told.items():
+        function = getattr(functional, name, getattr(theirs, name))
+        for case in info.error_inputs("cpu"):
+            sample = case.sample_input
+            for own in (function, getattr(theirs, name)):
+                with use(), pytest.raises(case.error_type, match=case.error_regex):
+                    own(sample.input, *sample.args, **sample.kwargs)
