@@ -38,6 +38,13 @@ def test_examples_run(page: Path) -> None:
         assert result.attempted > 10
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(PROJECT)))
+def test_every_block_of_code_is_of_a_kind_that_is_run(page: Path) -> None:
+    """`pycon` here, `console` by test_sessions.py, the Python of many processes by test_torch_parallel.py."""
+    kinds = set(re.findall(r"^ *```([^`\n]+)$", page.read_text(), re.M))
+    assert kinds <= {"pycon", "console"} | ({"python"} if page.name == "many-devices.md" else set())
+
+
 def test_readme_has_the_support_table() -> None:
     page = README.read_text()
     assert openaclnn.support_table().markdown() in page

@@ -257,6 +257,22 @@ def test_malformed_rows_are_told_with_line_and_column(
     assert f"column {column}" in found.why, found.why
 
 
+def test_one_entry_stands_for_all(tmp_path: Path) -> None:
+    one = {
+        "tensor_dtypes": "('float16',)",
+        "tensor_formats": "['ND']",
+        "input_data_ranges": "((1, 1),)",
+    }
+    path = write_csv(tmp_path / "cases.csv", [ELU | one])
+    [case] = read_cases(path)
+    assert not isinstance(case, Malformed), case
+    given = [spec for spec in case.tensors.values() if spec is not None]
+    assert {spec.dtype.name for spec in given} == {"FLOAT16"}
+    assert only(path).ok
+    alone = ELU | {"manual_tensor_binaries": "('x.bin',)"}  # a file is one tensor's
+    assert only(write_csv(path, [alone])).verdict == "malformed"
+
+
 def test_lines_are_counted_where_cells_have_several(tmp_path: Path) -> None:
     row = {"remark": "two\nlines", **ELU}
     path = write_csv(tmp_path / "cases.csv", [row, row | {"api_name": "x"}])

@@ -257,6 +257,14 @@ def test_pictures_show_what_the_verdict_counts(standard: str) -> None:
         assert bad == np.count_nonzero(known[5:7, 3])  # a golden 0 has no place on its axis
 
 
+def test_tensors_as_training_has_them() -> None:
+    torch = pytest.importorskip("torch")
+    one = torch.tensor([1.0, 2.0], dtype=torch.bfloat16, requires_grad=True)
+    assert compare(one, np.array([1.0, 2.0])).dtype == "BFLOAT16"
+    with pytest.raises(TypeError, match=r"compare expects an array .* got list"):
+        compare([1.0], [1.0])
+
+
 def test_dtypes_have_the_names_of_case_lists() -> None:
     one = normal(8).astype(np.float16)
     for name in ("fp16", "half", "float16", "FLOAT16", "ACL_FLOAT16"):

@@ -161,6 +161,15 @@ def test_the_worst_output_decides() -> None:
             compare(wrong, made)
 
 
+@pytest.mark.filterwarnings("error")
+@names
+def test_wide_ranges_are_drawn_quietly(operator: Operator) -> None:
+    wide, shape = Distribution(-3e38, 3e38), shape_for(operator)
+    for dtype in FLOATS:
+        given = draw(operator, shape, dtype, how=wide, special=["inf", "extreme"])
+        golden(operator, **given)
+
+
 def test_words_that_are_not_known() -> None:
     for wrong in ({"special": ["none"]}, {"variant": "none"}, {"how": {"none": Distribution()}}):
         with pytest.raises(ValueError, match="none"):

@@ -9,6 +9,7 @@ import importlib.util
 import json
 import math
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -565,6 +566,25 @@ def the_example(team: Team) -> None:
     assert all(comparison.near for comparison in compared), list(map(str, compared))
     assert "rows apart, a mean over all" in str(compared[1])
     assert str(compared[1]).count("same bits") == 2
+
+
+@case
+def the_page(team: Team) -> None:
+    """What docs/many-devices.md shows, with the names that it takes for granted."""
+    page = (EXAMPLES.parent / "docs" / "many-devices.md").read_text()
+    blocks = re.findall(r"^```python\n(.*?)^```", page, re.M | re.S)
+    assert len(blocks) == 3
+    classes = 3 * team.size
+    held: dict[str, Any] = {
+        "hidden": torch.randn(6, 5), "head": torch.randn(3, 5, requires_grad=True), "target": torch.arange(6) % classes,
+        "tensor_parallel_group": team.group, "model": torch.nn.Linear(5, classes), "x": torch.randn(6, 5),
+        "mesh": team.mesh(2, team.size // 2), "weight": torch.ones(classes), "distribute_tensor": distribute_tensor,
+        "Shard": Shard,
+    }  # fmt: skip
+    for block in blocks:
+        exec(block, held)
+        assert math.isfinite(float(held["loss"].detach()))
+        held["logits"] = torch.ones(6, classes, requires_grad=True)
 
 
 def work(rank: int, size: int, place: Path) -> bool:

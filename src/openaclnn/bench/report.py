@@ -98,7 +98,7 @@ def _table(title: str) -> Table:
 def headline_table(results: dict[str, Any]) -> Table:
     """One line for each case: our fastest engine beside NumPy's, PyTorch's and a copy."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("gradient of")
+    table.add_column("operator")
     for heading in ("problem", "threads", "ours", "GB/s", "of a copy", "x NumPy", "x PyTorch"):
         table.add_column(heading, justify="right", no_wrap=True)
     for (operator, case, _), group in groupby(
@@ -111,9 +111,8 @@ def headline_table(results: dict[str, Any]) -> Table:
             plain["median_us"] / own["median_us"] if plain else None,
             own["ratios"].get("torch out="),
         ]
-        title = operator.removesuffix("_backward").removesuffix("_grad").replace("_", " ")
         table.add_row(
-            f"{title} ({case[0]})", case[2], threads_of(own), duration(own["median_us"]),
+            f"{operator} ({case[0]})", case[2], threads_of(own), duration(own["median_us"]),
             number(own["gbps"], 1), number(own["of_copy"]), *(number(value, 1) for value in times),
         )  # fmt: skip
     return table

@@ -56,11 +56,11 @@ def _counts(context: Any, parameter: Any, text: str | None) -> tuple[int, ...]:
     return numbers
 
 
-@click.command(cls=_Remembers, short_help="Time every operator beside PyTorch and a copy.")
+@click.command(cls=_Remembers, short_help="Time the operators beside PyTorch and a copy.")
 @click.option("--quick", is_flag=True, help="A subset that takes about a minute.")
 @click.option(
     "--headline", is_flag=True,
-    help="One large problem of each operator in FLOAT, a line each, beside NumPy and PyTorch.",
+    help="One large problem of each operator with one output in FLOAT, a line each, beside NumPy and PyTorch.",
 )  # fmt: skip
 @click.option(
     "--only", multiple=True, metavar="TEXT",
@@ -110,10 +110,11 @@ def bench(
     sources: tuple[Path, ...], json_file: str | None, plots: Path | None, html: Path | None,
     page: Path | None, table: Path | None,
 ) -> int:  # fmt: skip
-    """Time every operator on every engine, in turn with PyTorch and a plain copy of the same bytes.
+    """Time the operators on every engine, in turn with PyTorch and a plain copy of the same bytes.
 
-    Results are checked before anything is timed; the status is 1 where one of ours is wrong. Pictures need
-    openaclnn[tools], PyTorch's side openaclnn[bench].
+    Results are checked before anything is timed; the status is 1 where one of ours is wrong. Losses of several
+    outputs are timed in steps of training (--section training). Pictures need openaclnn[tools], PyTorch's side
+    openaclnn[bench].
 
     \b
     Example:

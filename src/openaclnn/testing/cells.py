@@ -83,7 +83,8 @@ class Cells:
         """A column's values by C name: one for all; or one for each tensor, or for each but the outputs, which may have
         a column of their own, or but those that attributes give values of.
 
-        Numbers alone are "one" value for all, one for "each" tensor, or, where each needs several, "none".
+        Numbers alone, and lists of one entry, are "one" value for all, or one for "each" tensor, or, where each needs
+        several, "none".
         """
         given = self.literal_or_word(column)
         if given is None:
@@ -95,6 +96,8 @@ class Cells:
             return {parameter.name: given for parameter in parameters}
         values = list(given)
         more = self.literal_or_word(outputs) if outputs else None
+        if len(values) == 1 and numbers == "one":
+            values *= len(parameters) if more is None else len(inputs)
         if more is not None:
             missing = [None] * (len(inputs) - len(values))
             made = len(parameters) - len(inputs)

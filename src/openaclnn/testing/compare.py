@@ -92,7 +92,15 @@ def compare(
     rules = Rules(standard, rtol, atol, ptol, limit, level)
     if hasattr(golden, "_fields"):
         return _compare_each(actual, golden, third, rules, dtype, positions)
-    return judge(to_numpy(actual), to_numpy(golden), third, rules, dtype, positions)
+    return judge(_array(actual), _array(golden), third, rules, dtype, positions)
+
+
+def _array(value: Any) -> Array:
+    """An array of any library as NumPy's; PyTorch's also from a device, and those with gradients."""
+    try:
+        return to_numpy(value.detach().cpu() if hasattr(value, "detach") else value)
+    except TypeError as error:
+        raise TypeError(f"compare expects {error}") from None
 
 
 def _compare_each(
@@ -107,7 +115,7 @@ def _compare_each(
             continue  # not computed
         if own is None:
             raise ValueError(f"the output {name} is missing")
-        found[name] = judge(to_numpy(own), to_numpy(known), other, rules, dtype, kept)
+        found[name] = judge(_array(own), _array(known), other, rules, dtype, kept)
     return worst(found)
 
 
@@ -143,7 +151,7 @@ def judge(
     if rules.standard == "cross_check" and not stick.tolerance.exact:
         if third is None:
             raise ValueError("cross_check needs the output of a third party")
-        other = flat(_same_shape(to_numpy(third), actual))
+        other = flat(_same_shape(_array(third), actual))
         reasons += cross_check(*lines, other, stick.dtype, rules.level, figures)
     return Comparison(
         rules.standard, own.name, actual.shape, not reasons, tuple(reasons), tally.count, tally.bad,

@@ -104,7 +104,8 @@ def _redraw(
             arguments[name] = draw_array(generator(seed, 2, number), array.shape, dtype, chosen)
     settle = getattr(operator.workloads, "settle", None)
     if settle is not None:  # some tensors follow from others
-        arguments |= settle(arguments, frozenset(each))
+        with np.errstate(all="ignore"):  # what is too large for the dtype is infinite
+            arguments |= settle(arguments, frozenset(each))
 
 
 def _fill_unread(operator: Operator, arguments: dict[str, Any], seed: int) -> None:

@@ -131,7 +131,7 @@ def _tensors(
         columns[column] = cells.per_tensor(column, form.tensors, valued, numbers=numbers)
     columns["ranges"] = cells.per_tensor("input_data_ranges", form.tensors, valued)
     binaries = "manual_input_binaries" if form.kernel else "manual_tensor_binaries"
-    columns["binaries"] = cells.per_tensor(binaries, form.tensors, valued)
+    columns["binaries"] = cells.per_tensor(binaries, form.tensors, valued, numbers="each")
     _check_outputs(cells, form.tensors)
     found: dict[str, TensorSpec | None] = {}
     for parameter in form.tensors:
