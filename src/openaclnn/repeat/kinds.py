@@ -1,8 +1,9 @@
 """Kinds of calls: what is remembered of a call that was checked, planned and run, for the next one of its kind.
 
 A kind is the operator, the arrays' library, dtypes and device, which arrays there are and how they lie, and the
-options by value. Where all arrays are row-major and of one shape (some perhaps one element), sizes are no part of it:
-the next call may have any. Otherwise shapes and strides must be the very same.
+options by value. Where all arrays are row-major and of one shape (some perhaps one element, or over what their roles
+name), sizes are no part of it: the next call may have any. Of few elements that lie otherwise, strides are not either.
+Beyond, shapes and strides must be the very same.
 `code.py` writes the builtin that finds a call's kind by reading its arguments; docs/calls.md says why that is enough.
 """
 
