@@ -86,12 +86,13 @@ def plain(operator: Operator) -> Any:
 
 def call_on(engine: str, operator: Operator, arguments: dict[str, Any]) -> Any:
     """The plain call on one engine, or on NumPy where that engine declines the plan."""
-    given = operator.plain_defaults.keys() & arguments.keys()
-    explanation = openaclnn.explain(operator, **{name: arguments[name] for name in given})
-    if explanation.error is not None and explanation.error.parameter == "engine":
-        with openaclnn.use_engine("numpy"):
-            return plain(operator)(**arguments)
-    return plain(operator)(**arguments)
+    try:
+        return plain(operator)(**arguments)
+    except openaclnn.AclnnError as error:
+        if error.parameter != "engine":
+            raise
+    with openaclnn.use_engine("numpy"):
+        return plain(operator)(**arguments)
 
 
 def table_of(operator: Operator) -> tuple[Callable[[], dict[str, Any]], list[Mistake]]:
