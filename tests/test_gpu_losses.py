@@ -24,7 +24,7 @@ if MODE == "interpret":
 
 if MODE:
     import openaclnn
-    from conftest import INTERPRETED, LAYOUTS, assert_matches_oracle, fresh, laid_out
+    from conftest import INTERPRETED, LAYOUTS, assert_matches_oracle, confident, fresh, laid_out
     from openaclnn.calls.plain import make_plain_function
     from openaclnn.core.call import bind_plain
     from openaclnn.core.dtypes import BFLOAT16, FLOAT, FLOATS, DType
@@ -142,10 +142,7 @@ if MODE == "interpret":
     @pytest.mark.parametrize("classes", [2, 40, 1100])
     def test_confident_rows_keep_their_digits(classes: int) -> None:
         for gap in (3.0, 20.0, 60.0):
-            place = np.array([0, 1, classes // 2, classes - 1])
-            x = np.zeros((4, classes), np.float32)
-            x[np.arange(4), place] = gap
-            case = {"input": x, "target": place, "reduction": "none"}
+            place, case = confident(classes, gap)
             loss, top, rest = loss_of(**case)
             exact = CROSS_ENTROPY.oracle(**case)
             np.testing.assert_allclose(loss, exact.loss, rtol=1e-5)

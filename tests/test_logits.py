@@ -15,6 +15,7 @@ from conftest import (
     assert_matches_oracle,
     assert_matches_sample,
     assert_same_bits,
+    confident,
     expected_of,
     laid_out,
 )
@@ -237,10 +238,7 @@ def test_confident_rows_keep_their_digits(engine: str, form: Form) -> None:
     """Of the probability, all that tells it from 1; wherever in a row its class is, and however many are beside."""
     for classes in (2, 40, 5000):
         for gap in (0.5, 3.0, 12.0, 20.0, 40.0, 80.0):
-            place = np.array([0, 1, classes // 2, classes - 1])
-            x = np.zeros((4, classes), np.float32)
-            x[np.arange(4), place] = gap
-            case = {"input": x, "target": place, "reduction": "none"}
+            place, case = confident(classes, gap)
             loss, top, rest = form.loss_of(**case)
             exact = CROSS_ENTROPY.oracle(**case)
             np.testing.assert_allclose(loss, exact.loss, rtol=3e-7)

@@ -95,7 +95,7 @@ def test_nothing_but_the_listed_and_the_generated_differs(copy: Copy) -> None:
         return {
             str(path.relative_to(root)): path.read_bytes()
             for path in found
-            if path.is_file() and path.suffix != ".pyc"
+            if path.is_file() and "__pycache__" not in path.parts
         }
 
     before, after = texts(PROJECT), texts(copy.folder)
