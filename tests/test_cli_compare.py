@@ -225,13 +225,23 @@ def test_completion(capsys: Any) -> None:
     assert set(completed("run", "aclnnEl")) == {"aclnnEluBackward", "aclnnElu"}
     assert completed("run", "l1_loss", "--reduction", "") == ["none", "mean", "sum"]
     assert completed("check", "elu", "--product", "310") == ["310b", "310p", "310"]
+    for line in (("run", "elu", "--self"), ("run", "elu", "--out"), ("compare",), ("cases",)):
+        assert kinds_of(*line, "x") == ["file"], line
 
 
-def completed(*words: str) -> list[str]:
+def offers(words: tuple[str, ...]) -> list[Any]:
     """What the shell would offer for the last word."""
     from click.shell_completion import ShellComplete
 
     from openaclnn.cli.entry import app
 
     shell = ShellComplete(app, {}, "openaclnn", "_OPENACLNN_COMPLETE")
-    return [item.value for item in shell.get_completions(list(words[:-1]), words[-1])]
+    return shell.get_completions(list(words[:-1]), words[-1])
+
+
+def completed(*words: str) -> list[str]:
+    return [item.value for item in offers(words)]
+
+
+def kinds_of(*words: str) -> list[str]:
+    return [item.type for item in offers(words)]

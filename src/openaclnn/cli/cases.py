@@ -29,11 +29,11 @@ from openaclnn.testing.through import WAYS
 __all__ = ["cases"]
 
 
-@click.command(short_help="Run TTK tables and ATK lists, and judge the results.")  # fmt: skip
+@click.command(short_help="Run TTK tables and ATK lists, and judge the results.")
 @click.argument("files", nargs=-1, type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--level", type=click.Choice(LEVELS), help="Also the commercial standard's cases, of all operators or --operator.")  # fmt: skip
-@click.option("--count", type=click.IntRange(1), help="So many cases of the level an operator.")  # fmt: skip
-@click.option("--sheet", help="Of an .xlsx file; the first one if not given.")  # fmt: skip
+@click.option("--count", type=click.IntRange(1), help="So many cases of the level an operator.")
+@click.option("--sheet", help="Of an .xlsx file; the first one if not given.")
 @click.option("--name", "names", multiple=True, metavar="PATTERN", help="Cases whose names match, as 'fp16_*'.")  # fmt: skip
 @click.option("--operator", "operators", multiple=True, shell_complete=operator_names, help="Cases of this operator.")  # fmt: skip
 @click.option("--id", "identities", multiple=True, help="Cases with this id (of ATK) or number (of TTK, from 0).")  # fmt: skip
@@ -44,7 +44,7 @@ __all__ = ["cases"]
 @click.option("--golden", type=click.Path(file_okay=False, path_type=Path), help="Write every case's inputs and golden values below this folder.")  # fmt: skip
 @click.option("--csv", "results", type=click.Path(dir_okay=False, path_type=Path), help="Write the results into this file.")  # fmt: skip
 @click.option("-j", "--jobs", type=click.IntRange(1, 256), default=1, show_default=True, help="Processes.")  # fmt: skip
-@click.option("--all", "show_all", is_flag=True, help="Show passed cases too, however many.")  # fmt: skip
+@click.option("--all", "show_all", is_flag=True, help="Show passed cases too, however many.")
 @command_options
 def cases(
     files: tuple[Path, ...], level: str | None, count: int | None, sheet: str | None, names: tuple[str, ...],
@@ -74,9 +74,7 @@ def cases(
                 if _chosen(case, names, wanted, identities)
             ]
     if not chosen and (names or wanted or identities):
-        raise click.UsageError(
-            f"none of the {counted(len(listed), 'case')} is chosen by these filters"
-        )
+        raise click.UsageError("no case is chosen by --name, --operator and --id")
     found = run_cases(
         chosen, seed=seed, through=through, compare=compare, product=product, golden=golden, jobs=jobs
     )  # fmt: skip

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from openaclnn.cli.operators import file_names
 from openaclnn.cli.say import command_options, progress, say, say_json, table
 from openaclnn.testing.compare import Comparison, judge
 from openaclnn.testing.files import read_together
@@ -37,9 +38,9 @@ _POSITIVE = click.FloatRange(0)
 
 
 @click.command(short_help="Judge outputs by golden values.")
-@click.argument("actual")
-@click.argument("golden")
-@click.argument("third", required=False)
+@click.argument("actual", shell_complete=file_names)
+@click.argument("golden", shell_complete=file_names)
+@click.argument("third", required=False, shell_complete=file_names)
 @click.option("--standard", type=click.Choice(STANDARDS), default=STANDARDS[0], show_default=True, help="The precision standard.")  # fmt: skip
 @click.option(
     "--level", type=click.Choice(LEVELS), default="L1", show_default=True, help="Of cross_check."

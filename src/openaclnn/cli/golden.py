@@ -24,7 +24,7 @@ from openaclnn.testing.sources import shape_of
 __all__ = ["golden"]
 
 
-@click.command(short_help="Write inputs and golden values of an operator.")  # fmt: skip
+@click.command(short_help="Write inputs and golden values of an operator.")
 @click.argument("operator", required=False, shell_complete=operator_names)
 @click.option("-o", "--out", "folder", required=True, type=click.Path(file_okay=False, path_type=Path), help="The folder to write into.")  # fmt: skip
 @click.option("--from", "manifest", type=click.Path(dir_okay=False, path_type=Path), help="Make this manifest's files again, and compare hashes.")  # fmt: skip
@@ -32,14 +32,14 @@ __all__ = ["golden"]
 @click.option("--dtype", default="float32", show_default=True, help="Of the floating tensors: float32, fp16, bf16.")  # fmt: skip
 @click.option("--count", type=click.IntRange(1), help="How many cases.  [default: 1, or the level's amount]")  # fmt: skip
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="The same seed draws the same bytes.")  # fmt: skip
-@click.option("--variant", help="One of the operator's usual sets of options.")  # fmt: skip
+@click.option("--variant", help="One of the operator's usual sets of options.")
 @click.option("--range", "ranges", multiple=True, metavar="[NAME=]LOW,HIGH", help="Draw uniformly, all floating tensors or one.")  # fmt: skip
 @click.option("--normal", "normals", multiple=True, metavar="[NAME=]MEAN,STD", help="Draw normally, all floating tensors or one.")  # fmt: skip
 @click.option("--special", type=click.Choice(("all", *SPECIALS)), multiple=True, help="Strew special values in.")  # fmt: skip
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="An argument of the call, as reduction=sum.")  # fmt: skip
 @click.option("--level", type=click.Choice(LEVELS), help="Draw the commercial standard's kinds and amounts.")  # fmt: skip
 @click.option("--format", "formats", type=click.Choice(FORMATS), multiple=True, default=("npy",), show_default=True, help="Of the files; may be repeated.")  # fmt: skip
-@click.option("--force", is_flag=True, help="Write over files that are there.")  # fmt: skip
+@click.option("--force", is_flag=True, help="Write over files that are there.")
 @command_options
 @click.pass_context
 def golden(

@@ -5,13 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from openaclnn.cli.say import command_options, say, say_json, table
 from openaclnn.core.declare import Operator
 from openaclnn.core.products import PRODUCTS
 from openaclnn.operators import find_operator, registry
 
-__all__ = ["describe", "list_operators", "operator_argument", "operator_names", "product_names"]
+__all__ = [
+    "describe",
+    "file_names",
+    "list_operators",
+    "operator_argument",
+    "operator_names",
+    "product_names",
+]
 
 
 def _find(context: Any, parameter: Any, name: str) -> Operator:
@@ -30,6 +38,11 @@ def operator_names(context: Any, parameter: Any, incomplete: str) -> list[str]:
 def product_names(context: Any, parameter: Any, incomplete: str) -> list[str]:
     """What a shell offers in a product's place."""
     return [product.tag for product in PRODUCTS if product.tag.startswith(incomplete)]
+
+
+def file_names(context: Any, parameter: Any, incomplete: str) -> list[CompletionItem]:
+    """Where a name may have a key or a dtype behind it, the shell still offers its files."""
+    return [CompletionItem(incomplete, type="file")]
 
 
 operator_argument = click.argument("operator", callback=_find, shell_complete=operator_names)

@@ -9,7 +9,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from openaclnn.cli.operators import operator_names
+from openaclnn.cli.operators import file_names, operator_names
 from openaclnn.core.declare import Operator
 from openaclnn.core.interface import Kind, Parameter, snake_case
 from openaclnn.operators import find_operator, registry
@@ -66,9 +66,11 @@ def option_of(
 ) -> click.Option:
     """A parameter as an option: `--grad-output`, with the C name beside it."""
     names = [word_of(operator, parameter), f"--{parameter.name}"]
+    offered = file_names if metavar == "FILE" else None
     return click.Option(
         [*dict.fromkeys(names), f"given_{parameter.name}"], metavar=metavar,
         help="; ".join(part for part in (parameter.text, parameter.shape) if part), type=kind,
+        shell_complete=offered,
     )  # fmt: skip
 
 
