@@ -10,12 +10,11 @@ from openaclnn.engines.machine.values import Value, fma
 __all__ = ["exp64", "expm1_64", "log1p_64"]
 
 SMALL = 0.35  # up to here exp(x) - 1 is a series, beyond a difference that loses a bit or two
-TERMS = 14
 HALF_ROOT_BITS = 0x3FE6A09E667F3BCD  # of sqrt(1/2)
 
 
-def exp64(code: Code, x: Value) -> Value:
-    """exp to 1e-16; beyond 709 infinite, below -700 as there."""
+def exp64(code: Code, x: Value, terms: int = 12) -> Value:
+    """exp to 1e-16, with 8 terms to 2e-10; beyond 709 infinite, below -700 as there."""
     low = (x < -700.0).choose(-700.0, x)
     inside = (low > 709.0).choose(709.0, low)
     rounder = 6755399441055744.0 + 1023  # 1.5 * 2^52, and the exponent's bias for the low bits
@@ -23,20 +22,18 @@ def exp64(code: Code, x: Value) -> Value:
     n = shifted - rounder
     rest = fma(n, -0.6931471803691238, inside)
     rest = fma(n, -1.9082149292705877e-10, rest)
-    value = code.double(1 / 479001600)
-    factorial = 479001600.0
-    for divisor in range(12, 0, -1):
-        factorial /= divisor
-        value = fma(rest, value, 1 / factorial)
+    value = code.double(1 / math.factorial(terms))
+    for number in range(terms - 1, -1, -1):
+        value = fma(rest, value, 1 / math.factorial(number))
     power = (shifted.bits_as("i64") << 52).bits_as("f64")
     return (x > 709.0).choose(float("inf"), value * power)
 
 
-def expm1_64(code: Code, x: Value, power: Value) -> Value:
-    """exp(x) - 1, given exp(x)."""
-    value = code.double(1 / math.factorial(TERMS))
-    for number in range(TERMS - 1, 0, -1):
-        value = fma(value, x, 1 / math.factorial(number))
+def expm1_64(code: Code, x: Value, power: Value, terms: int = 14) -> Value:
+    """exp(x) - 1, given exp(x); with 9 terms to 1e-9."""
+    value = code.double(1 / math.factorial(terms))
+    for number in range(terms - 1, 0, -1):
+        value = fma(x, value, 1 / math.factorial(number))
     return (x.size() < SMALL).choose(value * x, power - 1.0)
 
 

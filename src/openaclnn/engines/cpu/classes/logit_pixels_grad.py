@@ -1,6 +1,6 @@
 """The gradient of cross entropy from logits of pixels: see `operators/logits.py`, and `logits_grad.py` for the formula.
 
-Gradients and weights are multiplied in FLOAT64, as their sizes may be anything; the rest is FLOAT.
+A pixel's numbers and its target's element are computed in FLOAT64, to what FLOAT can show; the rest in FLOAT.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from openaclnn.core.plan import Plan
 from openaclnn.core.tensor import element_count
 from openaclnn.engines.cpu import numerics
 from openaclnn.engines.cpu.classes import totals
+from openaclnn.engines.cpu.classes.doubles import exp64, expm1_64
 from openaclnn.engines.cpu.classes.lengths import RowsOfAnyLength
 from openaclnn.engines.cpu.classes.logits_grad import NAME as ROWS
 from openaclnn.engines.cpu.classes.logits_grad import SLOTS, CrossEntropyLogitsGrad, plain_nan
@@ -26,7 +27,6 @@ from openaclnn.engines.cpu.classes.pixel_groups import (
     unit_of,
 )
 from openaclnn.engines.cpu.classes.row_numbers import Sums, sums_of
-from openaclnn.engines.cpu.classes.singles import expm1_32
 from openaclnn.engines.cpu.classes.stretches import ALONE, Cut
 from openaclnn.engines.cpu.exponential import Exp
 from openaclnn.engines.cpu.registry import KERNELS
@@ -36,6 +36,7 @@ from openaclnn.engines.machine.host import machine
 from openaclnn.engines.machine.values import Shape, Value
 
 NAME = "cross_entropy_logits_grad_pixels"
+TERMS = 8  # of exponentials
 PAST_CACHES = 1 << 24  # bytes of a gradient that nobody would find in a cache
 OPERANDS = ("target", "input", "top", "rest", "gradient", "out")
 
@@ -123,7 +124,7 @@ class _Pixels:
         """Of one vector of pixels."""
         code, scales, shape = self.code, self.scales, Shape(1, self.code.lanes)
         labels, counted, own, weight = pixels
-        top, rest = (array.load(index, shape) for array in (tops, rests))
+        top, rest = (array.load(index, shape).to("f64") for array in (tops, rests))
         gradient = numerics.load(gradients, index, shape).to("f64")
         nll = gradient * scales.nll * weight
         # What smoothing adds everywhere and subtracts for each class, and the z-loss's part.
@@ -133,23 +134,23 @@ class _Pixels:
             smooth.set(gradient * scales.smooth)
             everywhere.set(smooth.get() * scales.weight_sum)
         with code.when(scales.squares):
-            square.set((top.to("f64") + rest.to("f64")) * (gradient * scales.square))
-        factor = (nll + square.get() + everywhere.get()).to("f32") * self.exp(-rest)
-        x = (own.to("f32") - top) - rest
-        probability, likely = self.exp(x), nll.to("f32")
-        exact = code.variable(expm1_32(code, x, probability) * likely)
+            square.set((top + rest) * (gradient * scales.square))
+        factor = (nll + square.get() + everywhere.get()) * exp64(code, -rest, TERMS)
+        x = (own - top) - rest
+        probability = exp64(code, x, TERMS)
+        exact = code.variable(expm1_64(code, x, probability, TERMS + 1) * nll)
         with code.when(scales.squares):
-            exact.set(exact.get() + probability * square.get().to("f32"))
+            exact.set(exact.get() + probability * square.get())
         with code.when(scales.smooths):
-            more = probability.to("f64") * everywhere.get() - smooth.get() * weight
-            exact.set(exact.get() + more.to("f32"))
+            more = probability * everywhere.get() - smooth.get() * weight
+            exact.set(exact.get() + more)
         self.classes.store(labels.to("i32"), index)
         self.counted.store(counted.signed("i32"), index)
         for array, value in (
-            (self.top, top), (self.factor, factor), (self.addend, -smooth.get().to("f32")),
+            (self.top, top), (self.factor, factor), (self.addend, -smooth.get()),
             (self.exact, exact.get()),
         ):  # fmt: skip
-            array.store(plain_nan(value), index)
+            array.store(plain_nan(value.to("f32")), index)
 
     def _gradients(self, group: Group) -> Array:
         """Those of a group, or one that is all of them."""

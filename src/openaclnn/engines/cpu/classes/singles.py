@@ -1,4 +1,4 @@
-"""exp - 1 and log(1 + x) in FLOAT, of vectors: what is computed once a pixel."""
+"""log(1 + x) in FLOAT, of vectors: what is computed once a pixel."""
 
 from __future__ import annotations
 
@@ -7,22 +7,12 @@ import math
 from openaclnn.engines.machine.code import Code
 from openaclnn.engines.machine.values import Value, fma
 
-__all__ = ["expm1_32", "log1p_32"]
+__all__ = ["log1p_32"]
 
-SMALL = 0.35  # up to here exp(x) - 1 is a series, beyond a difference that loses a bit or two
-TERMS = 8
 HALF_ROOT_BITS = 0x3F3504F3  # of sqrt(1/2)
 LN2_HIGH, LN2_LOW = 0.6931381225585938, 9.05800061445916e-06  # the first exact times an exponent
 # Minimax for log((1 + s) / (1 - s)) / s - 2 in s * s, s up to 3 - 2 sqrt(2).
 SERIES = (0.6666666269, 0.4000097215, 0.2849878669, 0.2427907884)
-
-
-def expm1_32(code: Code, x: Value, power: Value) -> Value:
-    """exp(x) - 1, given exp(x)."""
-    value = code.single(1 / math.factorial(TERMS)).splat(x.lanes)
-    for number in range(TERMS - 1, 0, -1):
-        value = fma(value, x, 1 / math.factorial(number))
-    return (x > -SMALL).choose(value * x, power - 1.0)
 
 
 def log1p_32(code: Code, x: Value) -> Value:
