@@ -41,7 +41,7 @@ def planned(
         known = None if key is None else find(operator, key, arguments)
         if known is not None:
             kind = known[0]
-            if type(kind) is AnySize and not kind.learned:
+            if type(kind) is AnySize and type(given[operator.output_place]) not in kind.learned:
                 learn(operator, kind, given)
             return *known, arguments
     call = bind_arguments(operator, arguments, current_product(), workspace_size, executor)
@@ -85,8 +85,8 @@ def locate(
 
 def learn(operator: Operator, kind: AnySize, arguments: tuple[Any, ...]) -> None:
     """Let calls like this one, of a kind, be located from now on."""
-    alone = operator.result_type is None and not operator.output.in_place
-    if not alone or type(arguments[operator.output_place]) is Tensor:
+    kind.learned.add(type(arguments[operator.output_place]))
+    if operator.result_type is not None or operator.output.in_place:
         return
     from openaclnn.repeat.located import Locating
 

@@ -79,9 +79,8 @@ class AnySize(Kind):
         self.whole = tuple(whole)  # the inputs of the output's shape
         self.others = tuple(others)  # those that are not: place, pattern, and what belongs to that
         self.flat, self.sized, self.choice = choice.flat, sized, choice
-        self.learned = (
-            False  # whether arrays of this kind have been told to the builtin that finds it
-        )
+        # Outputs of which types were told to the builtin that locates arrays; it has no use for tensors of ours.
+        self.learned: set[type] = {Tensor}
         counts: tuple[int, int] = ANY_COUNT if self.flat is None else self.flat.counts
         self.least, self.below = max(counts[0], 2), counts[1]
         self.class_axis = plan.class_axis
