@@ -40,9 +40,8 @@ def planned(
             key = key_of(operator, arguments)
         known = None if key is None else find(operator, key, arguments)
         if known is not None:
-            kind = known[0]
-            if type(kind) is AnySize and not kind.learned:
-                learn(operator, kind, given)
+            if given is not arguments and type(known[0]) is AnySize:
+                learn(operator, known[0], given)
             return *known, arguments
     call = bind_arguments(operator, arguments, current_product(), workspace_size, executor)
     error = operator.first_violation(call)
@@ -85,9 +84,13 @@ def locate(
 
 def learn(operator: Operator, kind: AnySize, arguments: tuple[Any, ...]) -> None:
     """Let calls like this one, of a kind, be located from now on."""
+    library = type(arguments[operator.output_place])
+    if library in kind.learned:
+        return
+    kind.learned.add(library)
     from openaclnn.repeat.located import Locating
 
-    if type(arguments[operator.output_place]) is Tensor or not Locating.serves(operator):
+    if not Locating.serves(operator):
         return
     road = _locating.get(operator.name)
     if road is None:

@@ -50,7 +50,6 @@ class Locating(Road):
 
     def learn(self, kind: AnySize, arguments: Sequence[Any]) -> None:
         """Let the next call like this one, which is of a kind, be located."""
-        kind.learned = True
         given, count = self._order(arguments), len(self._arrays)
         arrays, options = given[:count], given[count:]
         library = self._library(arrays, options)

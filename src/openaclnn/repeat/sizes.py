@@ -79,9 +79,7 @@ class AnySize(Kind):
         self.whole = tuple(whole)  # the inputs of the output's shape
         self.others = tuple(others)  # those that are not: place, pattern, and what belongs to that
         self.flat, self.sized, self.choice = choice.flat, sized, choice
-        self.learned = (
-            False  # whether arrays of this kind have been told to the builtin that finds it
-        )
+        self.learned: set[type] = set()  # what outputs were the builtin that locates arrays knows
         counts: tuple[int, int] = ANY_COUNT if self.flat is None else self.flat.counts
         self.least, self.below = max(counts[0], 2), counts[1]
         self.class_axis = plan.class_axis
@@ -112,7 +110,8 @@ class AnySize(Kind):
             extents = self.extents(shape, count)
         else:
             return None
-        return self.runner(shape, count), extents, count
+        runner = self._sized(shape) if self.flat is None else self._flat(count)
+        return runner, extents, count
 
     def extents(self, shape: tuple[int, ...], count: int) -> Extents:
         """The bytes of each operand, where the output has a shape of so many elements."""
@@ -121,7 +120,7 @@ class AnySize(Kind):
         return [(0, counts[role] * item) for role, item in self.reach]
 
     def runner(self, shape: tuple[int, ...], count: int) -> Runner:
-        """What runs the kernel over so many elements."""
+        """What runs the kernel over a shape of so many elements."""
         return self._sized(shape) if self.flat is None else self._flat(count)
 
     def _lie(self, arguments: Sequence[Any], shape: tuple[int, ...]) -> bool:

@@ -146,8 +146,9 @@ def _slab(plan: Plan, form: Form, rows: int, lanes: int) -> Runner:
 
 def write_one(output: Operand, address: int, number: float, compute: DType) -> None:
     """An output of one element: rounded to FLOAT, then to the computation type, then to its own."""
-    value = np.asarray(number).astype(np.float32).astype(compute.numpy)
-    strided_view(address, output.dtype, (), ())[...] = value.astype(output.dtype.numpy)
+    with np.errstate(over="ignore"):
+        value = np.asarray(number).astype(np.float32).astype(compute.numpy)
+        strided_view(address, output.dtype, (), ())[...] = value.astype(output.dtype.numpy)
 
 
 class Filling:
