@@ -441,6 +441,7 @@ if MODE == "compile":
         for place, variant in enumerate(variants_of(operator)):
             if place or off:  # the first is compiled for each of the sizes
                 monkeypatch.setattr(variants, "_known", {})
+                monkeypatch.setattr(queues, "_remembered", {})
                 monkeypatch.setattr(variants, "_compiled", named)
             first = made(operator, FLOAT, small, variant)
             run = gpu.sized(planned(operator, first)[0])

@@ -385,6 +385,7 @@ def test_backward_passes_that_pytorch_compiles() -> None:
             torch.testing.assert_close(gradient(alpha), own)
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # PyTorch's own use
 def test_forward_mode_is_refused_where_there_is_none() -> None:
     x, v = torch.randn(5, 4), torch.randn(5, 4)
     own = x.clone().requires_grad_()

@@ -92,12 +92,18 @@ def _likelihood_backward(
     return torch.zeros_like(own).scatter_(1, safe.unsqueeze(1), each.unsqueeze(1))
 
 
+def _factors(x: Tensor, weight: Any) -> tuple[Tensor, Tensor]:
+    """Of each class, and the same to be multiplied with logits."""
+    factors = x.new_ones(x.shape[1]) if weight is None else weight
+    return factors, factors.view(-1, *[1] * (x.dim() - 2))
+
+
 def _logits(
     x: Tensor, target: Tensor, weight: Any, reduction: str, ignored: int, smoothing: float, scale: float
 ) -> Any:  # fmt: skip
     """As `operators.logits.reference` has it, step by step."""
     counted, safe = _chosen(target, x.shape[1], ignored)
-    factors = torch.ones_like(x[0]) if weight is None else weight
+    factors, across = _factors(x, weight)
     own = torch.where(counted, factors[safe], 0.0)
     top, largest = x.max(1, keepdim=True)
     powers = torch.exp(x - top).scatter_(1, largest, 0.0)
@@ -107,7 +113,7 @@ def _logits(
     losses = -own * log_prob.gather(1, safe.unsqueeze(1)).squeeze(1)
     top, rest = top.squeeze(1), rest.squeeze(1)
     if smoothing:
-        spread = -(factors * log_prob).sum(1)
+        spread = -(across * log_prob).sum(1)
         losses = (1 - smoothing) * losses + smoothing / x.shape[1] * spread
     losses = torch.where(counted, losses, 0.0)
     squares = torch.where(counted, scale * (top + rest).square(), 0.0)
@@ -125,11 +131,11 @@ def _logits_grad(
 ) -> Tensor:  # fmt: skip
     """As `operators.logits.reference_grad` has it, step by step."""
     counted, safe = _chosen(target, x.shape[1], ignored)
-    factors = torch.ones_like(x[0]) if weight is None else weight
+    factors, across = _factors(x, weight)
     mean = reduction == "mean"
     total: Any = torch.where(counted, factors[safe], 0.0).sum() if mean else 1.0
     number: Any = counted.sum() if mean else 1.0
-    given = gradient.reshape(-1, 1)
+    given = gradient.expand(target.shape).unsqueeze(1)
     log_prob = (x - top.unsqueeze(1)) - rest.unsqueeze(1)
     probability, at = torch.exp(log_prob), safe.unsqueeze(1)
     nll = given * (1 - smoothing) / total * factors[at]
@@ -137,7 +143,7 @@ def _logits_grad(
     at_target = torch.expm1(log_prob.gather(1, at)) * nll + probability.gather(1, at) * squares
     out = (probability * (nll + squares)).scatter_(1, at, at_target)
     if smoothing:
-        subtracted = given / total * smoothing / x.shape[1] * factors
+        subtracted = given / total * smoothing / x.shape[1] * across
         out = out + (probability * subtracted.sum(1, keepdim=True) - subtracted)
     return torch.where(counted.unsqueeze(1), out, 0.0)
 
