@@ -174,10 +174,15 @@ def _cross_entropy(
     )  # fmt: skip
 
 
+# A GPU has a thread for each pixel or two, which walks all classes: few of them would take long over many.
+_FEW_PIXELS, _MANY_CLASSES = 1 << 16, 256
+
+
 def _images(input: torch.Tensor, target: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Logits and targets as the kernels have them without a copy: with classes last, pixels are rows."""
     last = input.movedim(1, -1)
-    if last.is_contiguous():
+    few = input.is_cuda and input.shape[1] > _MANY_CLASSES and target.numel() < _FEW_PIXELS
+    if few or last.is_contiguous():
         return last.reshape(-1, input.shape[1]), target.reshape(-1)
     if input.is_contiguous():
         return input, target

@@ -10,22 +10,20 @@ from openaclnn.engines.cpu.registry import Kernel, Runner
 
 __all__ = ["RowsOfAnyLength"]
 
-# Loss and gradient by the kernels of rows and of pixels, FLOAT: a row of 4 classes 260 and 35 ns, of 21 308 and 114, of 100
-# 472 and 625.
-SHORT = 48
-
 
 class RowsOfAnyLength:
-    def __init__(self, rows: Kernel, pixels: Kernel) -> None:
-        self.rows, self.pixels = rows, pixels
+    """Fewer than `short` classes are a short row."""
+
+    def __init__(self, rows: Kernel, pixels: Kernel, short: int) -> None:
+        self.rows, self.pixels, self.short = rows, pixels, short
 
     def declines(self, plan: Plan) -> str | None:
         return self.rows.declines(plan)
 
     def runner(self, plan: Plan, lanes: int = 0) -> Runner:
-        return (self.pixels if plan.classes < SHORT else self.rows).runner(plan, lanes)
+        return (self.pixels if plan.classes < self.short else self.rows).runner(plan, lanes)
 
     def variants(self) -> Iterator[Plan]:
         """Long rows; what short ones need, pixels have."""
         for plan in self.rows.variants():
-            yield replace(plan, classes=SHORT)
+            yield replace(plan, classes=self.short)

@@ -26,7 +26,7 @@ LINE = 64  # bytes
 
 def unit_of(classes: int) -> int:
     """Pixels of one piece of work."""
-    return max(1024, PIECE // classes & -64)
+    return max(64, PIECE // classes & -64)
 
 
 class Group(NamedTuple):
