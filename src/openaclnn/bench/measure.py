@@ -119,6 +119,7 @@ def interleave(
     rounds: int,
     budget_seconds: float = 2.0,
     inner: int = 0,
+    sample_seconds: float = SAMPLE_SECONDS,
 ) -> dict[str, Timing]:
     """Time contenders against each other; `budget_seconds` bounds what one slow contender may take.
 
@@ -128,7 +129,7 @@ def interleave(
     timings = {
         each.name: Timing(inner, rounds, inner)
         if inner
-        else _calibrated(each, clock, rounds, budget_seconds)
+        else _calibrated(each, clock, rounds, budget_seconds, sample_seconds)
         for each in contenders
     }
     collecting = gc.isenabled()
@@ -156,14 +157,16 @@ def _repeat(call: Callable[[], Any], times: int) -> None:
         call()
 
 
-def _calibrated(contender: Contender, clock: Clock, rounds: int, budget_seconds: float) -> Timing:
+def _calibrated(
+    contender: Contender, clock: Clock, rounds: int, budget_seconds: float, sample_seconds: float
+) -> Timing:
     """How often to repeat the call in a sample, and in how many rounds."""
     with contender.chosen():
         contender.call()
         once = max(clock.sample(contender.call, 1).seconds, 1e-9)
         if once < SAMPLE_SECONDS:
             once = max(clock.sample(contender.call, 5).seconds, 1e-9)
-    inner = min(max(1, math.ceil(SAMPLE_SECONDS / once)), MAXIMUM_INNER)
+    inner = min(max(1, math.ceil(sample_seconds / once)), MAXIMUM_INNER)
     turns = min(rounds, max(MINIMUM_ROUNDS, int(budget_seconds / (once * inner))))
     return Timing(inner, turns, int(once < CHEAP_SECONDS))
 

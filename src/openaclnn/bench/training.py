@@ -28,6 +28,8 @@ __all__ = ["OURS", "PEERS", "TrainingCase", "all_steps", "run_step"]
 OURS = "openaclnn.torch"
 PEERS = ("torch", "torch.compile", "liger")
 DRAWN = 1 << 22  # elements
+SAMPLE_SECONDS = 10e-3
+"""Steps follow each other for so long: a GPU that has to wait for the first of them does not wait in training."""
 
 _SHAPES: dict[str, dict[str, tuple[tuple[str, tuple[int, ...]], ...]]] = {
     "cpu": {
@@ -107,7 +109,9 @@ def run_step(
     place = torch.empty_like(own)
     copying = Contender(COPY, lambda: place.copy_(own))
     with OtherLoad() as load:
-        timings = interleave([*timed, copying], clock, rounds, budget)
+        timings = interleave(
+            [*timed, copying], clock, rounds, budget, sample_seconds=SAMPLE_SECONDS
+        )
     rows = []
     for name in (*steps, COPY):
         found = timings.get(name)
