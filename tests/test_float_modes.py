@@ -152,6 +152,7 @@ def test_two_phases(engine: str, mode: str, size: int) -> None:
         with MODES[mode]():
             first = both()
         assert first == both()
+    assert acl.aclrtResetDevice(0) == 0
 
 
 @pytest.mark.parametrize("mode", MODES)
