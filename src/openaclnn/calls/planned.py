@@ -75,9 +75,8 @@ def locate(
     count = prod(shape)
     work = kind.runner(shape, count), kind.extents(shape, count), count
     owners: list[Any] = [arguments]
-    if not isinstance(
-        arguments[operator.output_place], np.ndarray
-    ):  # a tensor's memory may be exchanged
+    # A tensor's memory may be exchanged.
+    if not isinstance(arguments[operator.output_place], np.ndarray):
         owners += [storage_of(arguments[place]) for place in kind.operands]
     return kind, work, arguments, (addresses, owners)
 

@@ -79,7 +79,7 @@ class AnySize(Kind):
         self.whole = tuple(whole)  # the inputs of the output's shape
         self.others = tuple(others)  # those that are not: place, pattern, and what belongs to that
         self.flat, self.sized, self.choice = choice.flat, sized, choice
-        self.learned: set[type] = set()  # what outputs were the builtin that locates arrays knows
+        self.learned: set[type] = set()  # types of outputs that can be located
         counts: tuple[int, int] = ANY_COUNT if self.flat is None else self.flat.counts
         self.least, self.below = max(counts[0], 2), counts[1]
         self.class_axis = plan.class_axis
@@ -110,8 +110,7 @@ class AnySize(Kind):
             extents = self.extents(shape, count)
         else:
             return None
-        runner = self._sized(shape) if self.flat is None else self._flat(count)
-        return runner, extents, count
+        return self.runner(shape, count), extents, count
 
     def extents(self, shape: tuple[int, ...], count: int) -> Extents:
         """The bytes of each operand, where the output has a shape of so many elements."""

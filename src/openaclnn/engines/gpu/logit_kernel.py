@@ -192,6 +192,16 @@ def _infinite_others(own, others, high, classes, class_stride, inside):
     return tl.where(high == float("inf"), tl.where(found > 1, float("nan"), 0.0), others)
 
 
+@triton.jit
+def store_sums(sums, loss, square, own_weight, counted):
+    """Of a program's losses, as `logit_loss` adds them up."""
+    place = sums + tl.program_id(0) * 4
+    tl.store(place, tl.sum(loss))
+    tl.store(place + 1, tl.sum(square))
+    tl.store(place + 2, tl.sum(tl.where(counted, own_weight, 0.0)))
+    tl.store(place + 3, tl.sum(counted.to(tl.int32)).to(tl.float64))
+
+
 @triton.jit(do_not_specialize=list(range(10, 23)))
 def logit_losses(
     target, x, weight, parts, out, tops, rests, squares, lses, sums,
@@ -261,11 +271,7 @@ def logit_losses(
         if squares is not None:
             tl.store(squares + row * square_stride, square.to(tl.float32), inside)
     else:
-        place_of_sums = sums + tl.program_id(0) * 4
-        tl.store(place_of_sums, tl.sum(loss))
-        tl.store(place_of_sums + 1, tl.sum(square))
-        tl.store(place_of_sums + 2, tl.sum(tl.where(counted, own_weight, 0.0)))
-        tl.store(place_of_sums + 3, tl.sum(counted.to(tl.int32)).to(tl.float64))
+        store_sums(sums, loss, square, own_weight, counted)
 
 
 @triton.jit(do_not_specialize=[3])

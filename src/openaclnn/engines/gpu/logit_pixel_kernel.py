@@ -9,7 +9,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from openaclnn.engines.gpu.logit_kernel import NOTHING, _joined_four, _log1p, _near
+from openaclnn.engines.gpu.logit_kernel import NOTHING, _joined_four, _log1p, _near, store_sums
 from openaclnn.engines.gpu.row_kernel import _less_one
 from openaclnn.engines.gpu.sum_kernel import (
     await_sums,
@@ -148,11 +148,7 @@ def pixel_losses(
         )
         tl.store(places, (loss + square).to(tl.float32), inside)
     else:
-        place_of_sums = sums + tl.program_id(0) * 4
-        tl.store(place_of_sums, tl.sum(loss))
-        tl.store(place_of_sums + 1, tl.sum(square))
-        tl.store(place_of_sums + 2, tl.sum(tl.where(counted, own_weight, 0.0)))
-        tl.store(place_of_sums + 3, tl.sum(counted.to(tl.int32)).to(tl.float64))
+        store_sums(sums, loss, square, own_weight, counted)
 
 
 @triton.jit
