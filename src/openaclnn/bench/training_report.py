@@ -14,7 +14,8 @@ from openaclnn.bench.training import OURS, PEERS
 __all__ = ["training_markdown", "training_tables"]
 
 TEXT = """Medians of a step: the loss, and its gradient by `backward()`. `copies` is our time over that of one copy of the input,
-and `x` columns are the others' time over ours, in the same rounds.
+and `x` columns are the others' time over ours, in the same rounds. `torch.compile` is compiled for the very shape, `torch.compile
+dynamic` for any: what PyTorch makes of a function, unless told otherwise, once it has met a second shape.
 """
 
 
