@@ -13,7 +13,7 @@ from openaclnn.core.products import PRODUCTS
 
 __all__ = ["SupportTable", "describe"]
 
-_SHORT = {"FLOAT": "F32", "FLOAT16": "F16", "BFLOAT16": "BF16"}
+_SHORT = {"FLOAT": "F32", "FLOAT16": "F16", "BFLOAT16": "BF16", "DOUBLE": "F64"}
 
 
 def describe(operator: Interface, checks: Sequence[Check]) -> str:

@@ -181,10 +181,11 @@ class Interface:
         return product.is_default or product.tag in self.families
 
     def dtypes_on(self, product: Product) -> tuple[DType, ...]:
-        """The floating types it computes with on a product; none where the product lacks it."""
+        """The floating types it takes on a product; none where the product lacks it."""
         if not self.supported_on(product):
             return ()
-        return tuple(dtype for dtype in FLOATS if dtype in product.floats)
+        beyond = [d for d in self.tensors[0].dtypes if d.kind == "floating" and d not in FLOATS]
+        return (*(dtype for dtype in FLOATS if dtype in product.floats), *beyond)
 
     def prototypes(self) -> tuple[str, str]:
         """The C prototypes of phase one and phase two."""
