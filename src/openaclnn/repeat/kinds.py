@@ -54,7 +54,9 @@ class Road:
         self._arrays_of = _getter([p.python_name for p in self._arrays])
         self._options = tuple([p.python_name for p in parameters if not p.is_tensor])
         self._options_of = _getter(self._options)
-        self._fits = len(self._arrays) <= at.MAX_ARRAYS and len(self._options) <= at.MAX_OPTIONS
+        room = at.MAX_ARRAYS, at.MAX_OPTIONS, at.MAX_RESULTS
+        taken = len(self._arrays), len(self._options), len(declared.outputs)
+        self._fits = all(own <= most for own, most in zip(taken, room, strict=True))
         self._known_places: dict[tuple[str, ...], list[int]] = {}
         self._control: Any = None
         self._kept: list[Any] = [None] * at.MAX_KINDS  # what each record relies on

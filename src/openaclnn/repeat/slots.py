@@ -25,9 +25,11 @@ ABSENT, NUMPY, TORCH = 0, 1, 2  # LIBRARY
 # A record: what a kind of call is told by, and what runs it.
 (
     KEEP, OWN_LIBRARY, LEAD, FRESH, MAKE, MAKE_LARGE, LARGE_FROM, MAKE_DTYPE, RUNNER, KERNEL, GRAIN,
-    COUNT_FROM, COUNT_BELOW, RECIPROCAL, CONSTANTS, ADDRESSES, SIZED, LEAD_AXES, CLASS_AXIS, GATHERING, RESULTS, DERIVE,
-    DERIVED, SOURCE,
-) = range(24)  # fmt: skip
+    COUNT_FROM, COUNT_BELOW, RECIPROCAL, CONSTANTS, ADDRESSES, SIZED, LEAD_AXES, CLASS_AXIS, GATHERING, RESULTS, SHAPES,
+    DERIVE, DERIVED, SOURCE,
+) = range(25)  # fmt: skip
+# SHAPES has RESULT_BITS for each of the results: which of the lead's axes it has; not written, it is None.
+RESULT_BITS, WRITTEN_BIT, MAX_RESULTS = 16, MAX_AXES, 4
 # DERIVED options, from SOURCE on, are the numbers that constants derive from, or that a sized runner takes.
 MAX_DERIVED = 4
 BY_SHAPE, BY_LAYOUT, BY_CLASSES = 1, 2, 3

@@ -18,22 +18,18 @@ from openaclnn.engines.cpu import pool
 from openaclnn.engines.cpu.classes import totals
 from openaclnn.engines.cpu.classes.parameters import AXES, CLASS_STEP, FIRST_STEP, OFFSET
 from openaclnn.engines.cpu.launcher import Launch
+from openaclnn.engines.cpu.registry import SizedRunner
 from openaclnn.engines.machine.builtins import Emit, address_of_function, builtin, integer_of
 from openaclnn.engines.machine.code import Array, Code
 from openaclnn.engines.machine.objects import FLOAT_VALUE, OBJECT_TYPE, TUPLE_ITEMS, TUPLE_LENGTH
 from openaclnn.engines.machine.values import Value
 
 __all__ = [
-    "Fitted", "LaidRunner", "Problem", "SizedRunner", "Sizing", "at_least_one", "laid_runner", "row_major",
-    "sized_runner",
+    "Fitted", "LaidRunner", "Problem", "Sizing", "at_least_one", "laid_runner", "row_major", "sized_runner",
 ]  # fmt: skip
 
-SizedRunner = Callable[[Sequence[int], int, Sequence[int], Sequence[float]], int]
-"""Of the operands' addresses, a stream, the output's shape and the plan's free numbers; not 0 where a target was out of
-range. Without numbers, those of the plan hold."""
-
 LaidRunner = Callable[[Sequence[int], int, Sequence[int], Sequence[int], Sequence[float]], int]
-"""The same of addresses, a stream, the sizes of the positions' axes and the classes, every operand's strides along them, in
+"""A `SizedRunner` of addresses, a stream, the sizes of the positions' axes and the classes, every operand's strides along them, in
 elements, and numbers."""
 
 # A builtin's own block: what it calls, its template, then the kernels, 0 until they are compiled.
