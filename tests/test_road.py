@@ -654,17 +654,34 @@ def test_any_numbers_have_the_bits_of_the_full_way(dtype: Any, taken: list[bool]
     with np.errstate(all="ignore"):
         for _ in range(1500):
             alpha, scale, inner = (NUMBERS[rng.integers(len(NUMBERS))] for _ in range(3))
-            given = {"alpha": alpha, "scale": scale, "is_result": bool(rng.integers(2))}
-            both_ways(
-                openaclnn.elu_backward, g, x, **given, input_scale=inner if rng.integers(2) else 1.0
-            )
+            given = {"alpha": alpha, "scale": scale, "input_scale": inner}
+            if rng.integers(2):
+                given["input_scale"] = 1.0
+            both_ways(openaclnn.elu_backward, g, x, **given, is_result=bool(rng.integers(2)))
+            both_ways(openaclnn.elu, x, **given)
         for beta in NUMBERS * 3:
             for reduction in ("none", "mean"):
-                both_ways(
-                    openaclnn.smooth_l1_loss_backward, g, x, y, beta=beta, reduction=reduction
-                )
+                given = {"beta": beta, "reduction": reduction}
+                both_ways(openaclnn.smooth_l1_loss_backward, g, x, y, **given)
+                both_ways(openaclnn.smooth_l1_loss, x, y, **given)
         served = sum(taken)
-    assert served > 400
+    assert served > 2000
+
+
+def test_elu_has_a_kind_for_all_numbers(taken: list[bool]) -> None:
+    """Whatever the formula takes: three numbers that change at once, of either form of the gradient."""
+    rng, (g, x) = np.random.default_rng(43), elu()
+    for function, arrays, more in (
+        (openaclnn.elu, (x,), {}),
+        (openaclnn.elu_backward, (g, x), {"is_result": False}),
+        (openaclnn.elu_backward, (g, x), {"is_result": True}),
+    ):
+        for _ in range(20):
+            given = dict(zip(("alpha", "scale", "input_scale"), 1.01 + rng.random(3), strict=True))
+            both_ways(function, *arrays, **{k: float(v) for k, v in given.items()}, **more)
+        taken.clear()
+        both_ways(function, *arrays, alpha=1.5, scale=1.25, input_scale=1.125, **more)
+        assert taken == [True, False]  # and on the full way
 
 
 CLASS_NUMBERS: dict[str, list[Any]] = {
