@@ -67,7 +67,7 @@ class RoadCode(Geometry):
         gathering = record.read(at.GATHERING)
         laid = gathering.differs(0) | sized.equals(at.BY_LAYOUT) | sized.equals(at.BY_CLASSES)
         own_record = code.frame("i64", at.FIRST_OPTION)
-        with code.when(laid), code.loop(0, self.arrays * at.ARRAY_SLOTS + at.FIRST_ARRAY) as index:
+        with code.when(laid), code.loop(0, self.all * at.ARRAY_SLOTS + at.FIRST_ARRAY) as index:
             own_record.write(index, record.read(index))
         arguments = launch.arguments.at(gathering.differs(0).to("i64"))
         with code.loop(0, constants) as index:
@@ -168,7 +168,7 @@ class RoadCode(Geometry):
             with one:
                 self.result.set(self.made(record, known, how, lead, library, shapes))
                 self.fail_without(self.result.get())
-                self.place(self.result.get(), library, operands)
+                self.place(self.result.get(), self.view(self.last), library, operands)
             with several:
                 self.result.set(control.call(at.TUPLE_NEW, "i64", many))
                 self.fail_without(self.result.get())
@@ -181,7 +181,8 @@ class RoadCode(Geometry):
                             each = code.slots(how).read(index + objects.TUPLE_ITEMS)
                             own.set(self.made(record, known, each, lead, library, mask))
                             self.fail_without(own.get())
-                            self.place(own.get(), library, operands.at(written.get()))
+                            view, operand = self.view(self.last + index), operands.at(written.get())
+                            self.place(own.get(), view, library, operand)
                             written.set(written.get() + 1)
                         with left:
                             control.call(at.INCREF, None, own.get())
@@ -199,9 +200,8 @@ class RoadCode(Geometry):
                 found.set(self.made_like(record, lead, library, how, mask))
         return found.get()
 
-    def place(self, made: Value, library: Value, operands: Array) -> None:
+    def place(self, made: Value, view: Array, library: Value, operands: Array) -> None:
         """The address of a fresh output as an operand."""
-        view = self.view(self.last)
         self.look_at_fresh(made, view, library)
         with self.doubt.when_none():
             operands.write(0, self.address(view))

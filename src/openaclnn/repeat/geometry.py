@@ -97,7 +97,7 @@ class Geometry(Search):
         """The call's axes and every operand's steps along them: the output's longest step first, merged."""
         code = self.code
         axes, sizes = code.variable(code.integer(0)), geometry.at(gathered.SIZES)
-        with code.loop(0, self.arrays) as index:
+        with code.loop(0, self.all) as index:
             own = self.own(record, index)
             with code.when(own.read(at.PLACE) >= 0):
                 geometry.at(gathered.ITEMS).write(own.read(at.PLACE), own.read(at.ITEM))
@@ -178,7 +178,7 @@ class Geometry(Search):
         """An axis of the lead's at a place of its own: its length, and every operand's step along it."""
         code = self.code
         geometry.at(gathered.SIZES).write(where, self.length(lead, axis))
-        with code.loop(0, self.arrays) as index:
+        with code.loop(0, self.all) as index:
             own, view = self.own(record, index), self.view(index)
             with code.when(own.read(at.PLACE) >= 0):
                 steps = self.steps(geometry, own.read(at.PLACE))

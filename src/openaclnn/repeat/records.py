@@ -119,6 +119,15 @@ def record_of(
             first, second, item, sides = _expected(array, library, own)
             record += first, second, own, place, low, high, item, alike, mask
             record += sides
+    outputs = iter(enumerate(plan.more, len(plan.inputs) + 1))
+    for own_made in made[1:]:
+        if own_made is None:
+            record += _ABSENT
+        else:
+            place, operand = next(outputs)
+            mask = _axes(operand.role, plan.class_axis)
+            record += 0, 0, at.MISSING, place, 0, 0, operand.dtype.itemsize, 0, mask
+            record += _NO_AXES
     for name, option in zip(names, options, strict=True):
         kind, own_number = type(option), free.get(name, _FIXED)
         if kind is float:

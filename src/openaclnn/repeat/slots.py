@@ -12,8 +12,9 @@ MAX_KINDS = 32  # a training loop has a handful; the oldest makes room
     FROM_PYTHON, CURRENT_STREAM, CLEAR, TUPLE_NEW, TUPLE_SET, FROM_INT64, VECTORCALL, GET_VARIABLE,
     AS_INT64, INCREF, DECREF, NOT_IMPLEMENTED, NONE, FALSE, NDARRAY, TENSOR, PARAMETER, FLOAT,
     IS_NEGATED, REQUIRES_GRAD, WRITTEN, PRODUCT, ENGINE, POOL, TABLE, KINDS, ARRAYS, OPTIONS, ERROR,
-    STORAGE_SIZE, STORAGE_OFFSET, KEY_IS_INCLUDED, GRAPH_KEYS, CONTROL_SLOTS,
-) = range(34)  # fmt: skip
+    STORAGE_SIZE, STORAGE_OFFSET, KEY_IS_INCLUDED, GRAPH_KEYS, MORE, CONTROL_SLOTS,
+) = range(35)  # fmt: skip
+# Of ARRAYS arguments the last is the output; MORE outputs, which the road makes, follow it in records and views.
 
 # What is read of an array: the first six as a DLTensor has them (data, device, axes and dtype, shape, strides,
 # offset), of a NumPy array data, dtype object, axes, shape, strides, 0.
