@@ -10,6 +10,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -45,12 +46,12 @@ def road_of(operator: Operator) -> Road:
     return road
 
 
-@pytest.fixture
-def taken() -> Iterator[list[bool]]:
-    """Whether each call from here on took the road; nothing is known at first."""
+@contextmanager
+def counted_roads(operators: list[Operator]) -> Iterator[list[bool]]:
+    """Whether each call of these operators took the road; nothing is known at first, nor after."""
     counted: list[bool] = []
-    roads = [road_of(operator) for operator in ROADS]
-    for operator, road in zip(ROADS, roads, strict=True):
+    roads = [road_of(operator) for operator in operators]
+    for operator, road in zip(operators, roads, strict=True):
         plain(operator)(**operator.samples[0].arrays())  # has it open
         road.forget()
         call = road.call
@@ -66,6 +67,13 @@ def taken() -> Iterator[list[bool]]:
     for road in roads:
         road.call = road.call.call  # type: ignore[attr-defined]
         road.forget()
+
+
+@pytest.fixture
+def taken() -> Iterator[list[bool]]:
+    """Whether each call from here on took the road."""
+    with counted_roads(ROADS) as counted:
+        yield counted
 
 
 @names
