@@ -160,7 +160,7 @@ def sized(plan: Plan) -> Callable[[Sequence[int], int, Sequence[int], Sequence[A
 
     maker = maker_of(plan)
     assert maker is not None, declines(plan)
-    return maker.sized(plan) if can_be_queued() and not (plan.more or plan.reduction) else None
+    return maker.sized(plan) if can_be_queued() else None
 
 
 def laid(plan: Plan) -> tuple[Callable[..., int], int] | None:
@@ -175,4 +175,4 @@ def laid(plan: Plan) -> tuple[Callable[..., int], int] | None:
 
     maker = maker_of(plan)
     assert maker is not None, declines(plan)
-    return maker.laid(plan) if can_be_queued() and not (plan.more or plan.reduction) else None
+    return maker.laid(plan) if can_be_queued() else None
