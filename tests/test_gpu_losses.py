@@ -42,6 +42,35 @@ if MODE:
     dtypes = pytest.mark.parametrize("dtype", INTERPRETED[1:], ids=str)
     nan, inf = np.nan, np.inf
 
+    SUMMED = ("l1_loss", "smooth_l1_loss", "nll_loss", "nll_loss2d")
+    SIZES: dict[str, list[tuple[tuple[int, ...], float]]] = {
+        "elementwise": [((3, 5), 0.7), ((2,), 0.5), ((1024,), 2), ((2, 3, 1000), 1.0), ((3, 1), 0.3)],
+        "rows": [((5, 3), -100), ((1, 4), 1), ((7, 1), 0), ((1030, 3), 2)],
+        "pixels": [((2, 3, 4, 5), 1), ((1, 3, 2, 2), -7), ((9, 2, 1, 1), 0), ((2, 1, 30, 40), -1)],
+    }  # fmt: skip
+    """Shapes of a pattern, each with a number of the call's."""
+
+    def planned(
+        operator: Any, shape: tuple[int, ...], reduction: str, dtype: DType, number: float
+    ) -> tuple[Plan, tuple[int, ...], Any, tuple[Any, ...]]:
+        """A plain call's plan, its addresses, its outputs and what it reads, and the number if it takes one."""
+        variant = next(iter(operator.workloads.VARIANTS))
+        given = operator.workloads.make(np.random.default_rng(3), dtype, shape, variant)
+        given = operator.plain_defaults | given | {"reduction": reduction}
+        free = [name for name in ("beta", "ignore_index") if name in given]
+        given |= dict.fromkeys(free, number)
+        call, outputs = with_outputs(operator, bind_plain(operator, given, current_product()))
+        plan = operator.plan(call)
+        assert [own.option for own in plan.free] == free
+        addresses = tuple(call.tensor(own.parameter).address for own in plan.operands)
+        return plan, addresses, (outputs, given), (number,) * len(free)
+
+    def with_outputs(operator: Any, call: Any) -> tuple[Any, list[Any]]:
+        outputs = [np.zeros(size, kind.numpy) for size, kind in operator.results(call)]
+        for output, own in zip(operator.outputs, outputs, strict=True):
+            call.values[output.name] = Tensor.from_numpy(own)
+        return call, outputs
+
 
 if not MODE:
 
@@ -260,6 +289,25 @@ if MODE == "interpret":
         for own, known in zip(found, exact, strict=True):
             np.testing.assert_allclose(own, known.astype(np.float32), rtol=1e-5)
 
+    @pytest.mark.parametrize("name", SUMMED)
+    def test_sums_of_any_size_have_the_bits_of_their_own_plan(name: str) -> None:
+        """And with any numbers: one function for each reduction."""
+        operator = openaclnn.find_operator(name)
+        shapes = SIZES[operator.workloads.PATTERN]
+        for reduction in ("mean", "sum") + ("none",) * bool(operator.result_type):
+            run = gpu.sized(planned(operator, shapes[0][0], reduction, FLOAT, 1)[0])
+            assert run is not None
+            for shape, number in shapes:
+                plan, addresses, (outputs, _), numbers = planned(
+                    operator, shape, reduction, FLOAT, number
+                )
+                assert gpu.prepare(plan)(addresses, 0) == 0
+                expected = [own.tobytes() for own in outputs]
+                for own in outputs:
+                    own[...] = 7
+                assert run(addresses, 0, shape, numbers) == 0
+                assert [own.tobytes() for own in outputs] == expected
+
     def test_empty_tensors_have_a_loss() -> None:
         empty = np.zeros((0, 3), np.float32)
         assert np.isnan(openaclnn.l1_loss(empty, empty))
@@ -286,6 +334,7 @@ if MODE == "interpret":
 
 if MODE == "compile":
     from test_gpu_kernels import H200, driver
+    from test_gpu_sized import NUMBERS, Pretended, on_host_memory, python_of  # noqa: F401
 
     @pytest.fixture(autouse=True)
     def device(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -376,3 +425,51 @@ if MODE == "compile":
             ):
                 addresses = [(2 + place) << 20 for place in range(len(plan.operands))]
                 assert gpu.prepare(plan)(addresses, 0) == 0
+
+    @pytest.mark.parametrize("name", SUMMED)
+    def test_the_builtin_of_sums_launches_what_python_would(
+        name: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Kernel, grid, stream and every parameter, for sizes, numbers and alignments in turn."""
+        operator, draw = openaclnn.find_operator(name), np.random.default_rng(8)
+        pattern = operator.workloads.PATTERN
+        same = name if pattern == "elementwise" else "nll_loss2d"
+        several = NUMBERS[f"{same}_backward"]
+        for reduction in ("mean", "sum") + ("none",) * bool(operator.result_type):
+            driver, natively = Pretended(monkeypatch), 0
+            (shape, number), *_ = SIZES[pattern]
+            plan, addresses, _, _ = planned(operator, shape, reduction, FLOAT, number)
+            run = gpu.sized(plan)
+            for turn in range(120):
+                most = 40 if turn % 8 else 4000
+                shape = tuple(int(own) for own in draw.integers(1, most, len(shape)))
+                off = [4 * bool(draw.random() < 0.05) for _ in addresses]
+                places = tuple([((2 + k) << 20) + by for k, by in enumerate(off)])
+                call = places, 5 + turn, shape, several[turn % len(several)] if turn % 3 else ()
+                python_of(run)(*call)
+                expected = driver.launched()
+                assert run(*call) == 0
+                natively += bool(driver.by_driver)
+                assert driver.launched() == expected, call
+            assert natively > 60
+
+    @pytest.mark.usefixtures("on_host_memory")
+    @pytest.mark.parametrize("name", SUMMED)
+    def test_losses_of_a_kind_reach_the_driver(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        """From the short road, which makes the results, to the launches: two of each call."""
+        operator, draw = openaclnn.find_operator(name), np.random.default_rng(4)
+        driver, rank = Pretended(monkeypatch), len(SIZES[operator.workloads.PATTERN][0][0])
+        variant, natively = next(iter(operator.workloads.VARIANTS)), 0
+        for turn in range(20):
+            shape = tuple(int(own) for own in draw.integers(2, 12, rank))
+            given = operator.workloads.make(draw, FLOAT, shape, variant)
+            given |= {own: 1 + turn % 3 for own in ("ignore_index",) if own in operator.signature()}
+            given |= {own: 0.5 + turn for own in ("beta",) if own in operator.signature()}
+            result = getattr(openaclnn, name)(**given)
+            assert len(driver.by_python) + len(driver.by_driver) == 2
+            written = [words[:5] for _, _, _, words in driver.by_python or driver.by_driver]
+            addresses = [own.ctypes.data for own in (result if operator.result_type else (result,))]
+            assert all(any(at in words for words in written) for at in addresses)
+            natively += bool(driver.by_driver)
+            driver.launched()
+        assert natively > 10

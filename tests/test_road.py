@@ -10,6 +10,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -45,12 +46,12 @@ def road_of(operator: Operator) -> Road:
     return road
 
 
-@pytest.fixture
-def taken() -> Iterator[list[bool]]:
-    """Whether each call from here on took the road; nothing is known at first."""
+@contextmanager
+def counted_roads(operators: list[Operator]) -> Iterator[list[bool]]:
+    """Whether each call of these operators took the road; nothing is known at first, nor after."""
     counted: list[bool] = []
-    roads = [road_of(operator) for operator in ROADS]
-    for operator, road in zip(ROADS, roads, strict=True):
+    roads = [road_of(operator) for operator in operators]
+    for operator, road in zip(operators, roads, strict=True):
         plain(operator)(**operator.samples[0].arrays())  # has it open
         road.forget()
         call = road.call
@@ -66,6 +67,13 @@ def taken() -> Iterator[list[bool]]:
     for road in roads:
         road.call = road.call.call  # type: ignore[attr-defined]
         road.forget()
+
+
+@pytest.fixture
+def taken() -> Iterator[list[bool]]:
+    """Whether each call from here on took the road."""
+    with counted_roads(ROADS) as counted:
+        yield counted
 
 
 @names
@@ -93,7 +101,7 @@ SEVERAL = [operator for operator in APART if operator.result_type is not None]
 def test_several_outputs_are_made_on_the_road(
     operator: Operator, convert: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where all are written; each is new memory of its own, in the operator's own tuple."""
+    """Those that are written; each is new memory of its own, in the operator's own tuple."""
     taken: list[bool] = []
 
     def counting(call: Any) -> Any:
@@ -119,9 +127,9 @@ def test_several_outputs_are_made_on_the_road(
         for own, other in zip(each(first), each(again), strict=True):
             np.testing.assert_array_equal(np.asarray(own), np.asarray(other))
             assert not np.shares_memory(np.asarray(own), np.asarray(other))
-        whole = len(each(first)) == len(first)  # else the full way leaves something out
-        assert taken[-1] is whole
-        if whole:
+        assert taken[-1]
+        assert [own is None for own in again] == [own is None for own in first]
+        if all(own is not None for own in first):
             into = tuple([copy.copy(own) for own in first])
             assert function(**arguments, out=into)[0] is into[0]
     with pytest.raises(AclnnError, match="class indices"):
@@ -654,17 +662,34 @@ def test_any_numbers_have_the_bits_of_the_full_way(dtype: Any, taken: list[bool]
     with np.errstate(all="ignore"):
         for _ in range(1500):
             alpha, scale, inner = (NUMBERS[rng.integers(len(NUMBERS))] for _ in range(3))
-            given = {"alpha": alpha, "scale": scale, "is_result": bool(rng.integers(2))}
-            both_ways(
-                openaclnn.elu_backward, g, x, **given, input_scale=inner if rng.integers(2) else 1.0
-            )
+            given = {"alpha": alpha, "scale": scale, "input_scale": inner}
+            if rng.integers(2):
+                given["input_scale"] = 1.0
+            both_ways(openaclnn.elu_backward, g, x, **given, is_result=bool(rng.integers(2)))
+            both_ways(openaclnn.elu, x, **given)
         for beta in NUMBERS * 3:
             for reduction in ("none", "mean"):
-                both_ways(
-                    openaclnn.smooth_l1_loss_backward, g, x, y, beta=beta, reduction=reduction
-                )
+                given = {"beta": beta, "reduction": reduction}
+                both_ways(openaclnn.smooth_l1_loss_backward, g, x, y, **given)
+                both_ways(openaclnn.smooth_l1_loss, x, y, **given)
         served = sum(taken)
-    assert served > 400
+    assert served > 2000
+
+
+def test_elu_has_a_kind_for_all_numbers(taken: list[bool]) -> None:
+    """Whatever the formula takes: three numbers that change at once, of either form of the gradient."""
+    rng, (g, x) = np.random.default_rng(43), elu()
+    for function, arrays, more in (
+        (openaclnn.elu, (x,), {}),
+        (openaclnn.elu_backward, (g, x), {"is_result": False}),
+        (openaclnn.elu_backward, (g, x), {"is_result": True}),
+    ):
+        for _ in range(20):
+            given = dict(zip(("alpha", "scale", "input_scale"), 1.01 + rng.random(3), strict=True))
+            both_ways(function, *arrays, **{k: float(v) for k, v in given.items()}, **more)
+        taken.clear()
+        both_ways(function, *arrays, alpha=1.5, scale=1.25, input_scale=1.125, **more)
+        assert taken == [True, False]  # and on the full way
 
 
 CLASS_NUMBERS: dict[str, list[Any]] = {

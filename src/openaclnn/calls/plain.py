@@ -75,7 +75,7 @@ def _call_for_several(
     operator: Operator, call: Call, arguments: Mapping[str, Any], road: Road | None
 ) -> Any:
     """The same from planning on where there are several outputs. One that the plan does not write is None, unless the
-    caller gave it; the short road makes them all.
+    caller gave it; the short road makes all the others.
     """
     model = _model(operator, arguments)
     given = arguments["out"] or (None,) * len(operator.outputs)
@@ -91,6 +91,7 @@ def _call_for_several(
         results.append((output.name, own, finish))
     device = check_devices(call)
     plan = operator.plan(call)
+    written = {operand.parameter for operand in plan.outputs}
     if not plan.empty:
         tensors = plan_tensors(plan, call)
         check_memory(plan, plan.operands, tensors)
@@ -107,10 +108,11 @@ def _call_for_several(
             raise error
         if stream == 0 and device != "cpu" and hasattr(first, "block_until_ready"):
             device_named(device).drain(0)  # JAX reads results on streams of its own
-        whole = len(plan.outputs) == len(results) and arguments["out"] is None
-        if road is not None and whole and nothing_chosen():
-            road.remember(plan, choice, arguments, *[own for _, own, _ in results])
-    written = {operand.parameter for operand in plan.outputs}
+        # Where tensors are empty, so may be what is not written.
+        told = plan.classes or len(written) == len(results)
+        if road is not None and arguments["out"] is None and told and nothing_chosen():
+            wanted = [own if name in written else None for name, own, _ in results]
+            road.remember(plan, choice, arguments, *wanted)
     kept = []
     for (name, own, finish), asked in zip(results, given, strict=True):
         if asked is None and not call.tensor(name).empty:

@@ -213,6 +213,7 @@ def reduced_plan(
     shape: tuple[int, ...],
     numbers: Mapping[str, Any],
     reduction: str,
+    free: tuple[Free, ...] = (),
 ) -> Plan:
     """The plan that makes one element, a sum or a mean, of what an elementwise kernel computes over a shape."""
     rows = [_stretched(tensor, shape) for _, tensor in inputs]
@@ -223,7 +224,7 @@ def reduced_plan(
     ]
     return Plan(
         operator, kernel, compute, merged, tuple(operands), single_operand(output, len(merged)), numbers,
-        reduction=reduction,
+        reduction=reduction, free=free,
     )  # fmt: skip
 
 

@@ -17,6 +17,7 @@ from openaclnn.core.outcome import Check, Violation
 from openaclnn.core.plan import Plan, class_plan, empty_plan, filling_plan
 from openaclnn.core.status import Status
 from openaclnn.operators.cross_entropy_loss import (
+    FREE,
     computes_zloss,
     smoothing_in_range,
     target_dtype,
@@ -142,6 +143,7 @@ def _plan(call: Call) -> Plan:
             "zloss_scale": float_of(call["lseSquareScaleForZloss"]) if zloss else 0.0,
             "return_zloss": returned,
         },
+        free=FREE if call.product.is_default else (),
         reduction="" if whole else str(reduction),
     )
 

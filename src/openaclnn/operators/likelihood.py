@@ -17,6 +17,7 @@ from openaclnn.core.outcome import Check, Violation
 from openaclnn.core.plan import Free, Plan, class_plan, empty_plan, filling_plan
 
 TARGET_DTYPES = (INT64, UINT8, INT32)
+_FREE = (Free("ignore_index", whole=True),)
 
 
 _TOTAL = "sum of weight[target] over what is not ignored"
@@ -129,6 +130,7 @@ def loss_plan(call: Call) -> Plan:
         class_axis=min(1, own.rank - 1),
         targets=0,
         numbers={"ignore_index": call["ignoreIndex"]},
+        free=_FREE,
         reduction="" if whole else str(reduction),
     )
 
@@ -136,9 +138,6 @@ def loss_plan(call: Call) -> Plan:
 def gradient_of_self(call: Call) -> Made:
     """Shape and dtype of the gradient where it is left to us."""
     return call.tensor("self").shape, call.tensor("self").dtype
-
-
-_FREE = (Free("ignore_index", whole=True),)
 
 
 def gradient_plan(call: Call, kernel: str) -> Plan:

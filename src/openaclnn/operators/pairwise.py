@@ -106,7 +106,7 @@ def loss_plan(
     assert reduction is not None
     if empty:
         return filling_plan(name, (*written, math.nan if reduction == "mean" else 0.0))
-    return reduced_plan(name, kernel, dtype, tensors, written, shape, numbers, reduction)
+    return reduced_plan(name, kernel, dtype, tensors, written, shape, numbers, reduction, free)
 
 
 def reduced(losses: np.ndarray[Any, Any], reduction: str, work: Any) -> np.ndarray[Any, Any]:

@@ -67,7 +67,7 @@ class RoadCode(Geometry):
         gathering = record.read(at.GATHERING)
         laid = gathering.differs(0) | sized.equals(at.BY_LAYOUT) | sized.equals(at.BY_CLASSES)
         own_record = code.frame("i64", at.FIRST_OPTION)
-        with code.when(laid), code.loop(0, self.arrays * at.ARRAY_SLOTS + at.FIRST_ARRAY) as index:
+        with code.when(laid), code.loop(0, self.all * at.ARRAY_SLOTS + at.FIRST_ARRAY) as index:
             own_record.write(index, record.read(index))
         arguments = launch.arguments.at(gathering.differs(0).to("i64"))
         with code.loop(0, constants) as index:
@@ -160,60 +160,89 @@ class RoadCode(Geometry):
             self.result.set(item)
 
     def make_outputs(self, record: Array, lead: Array, library: Value, operands: Array) -> None:
-        """Fresh outputs, and their addresses among the operands; several are a tuple."""
-        code, control = self.code, self.control
-        many, ready = record.read(at.RESULTS), record.read(at.MAKE_DTYPE)
+        """Fresh outputs, and their addresses among the operands; several are a tuple, None where one is not written."""
+        code, control, doubt = self.code, self.control, self.doubt
+        many, how = record.read(at.RESULTS), record.read(at.MAKE_DTYPE)
+        known, shapes = record.read(at.LEAD).equals(self.last), record.read(at.SHAPES)
         with code.either(many.equals(1)) as (one, several):
             with one:
-                with code.either(record.read(at.LEAD).equals(self.last)) as (alone, beside):
-                    with alone:
-                        self.result.set(self.made(code.slots(ready)))
-                    with beside:
-                        self.result.set(self.made_like(record, lead, library))
+                self.result.set(self.made(record, known, how, lead, library, shapes))
                 self.fail_without(self.result.get())
-                self.place(self.result.get(), library, operands)
+                self.place(self.result.get(), self.view(self.last), library, operands)
             with several:
                 self.result.set(control.call(at.TUPLE_NEW, "i64", many))
                 self.fail_without(self.result.get())
-                with code.loop(0, many) as index, self.doubt.when_none():
-                    call = code.slots(ready).read(index + objects.TUPLE_ITEMS)
-                    own = self.made(code.slots(call))
-                    self.fail_without(own)
-                    control.call(at.TUPLE_SET, "i32", self.result.get(), index, own)
-                    self.place(own, library, operands.at(index))
+                written = code.variable(code.integer(0))
+                with code.loop(0, many) as index, doubt.when_none():
+                    mask = shapes >> index * at.RESULT_BITS
+                    own = code.variable(control.read(at.NONE))
+                    with code.either((mask >> at.WRITTEN_BIT & 1).differs(0)) as (made, left):
+                        with made:
+                            each = code.slots(how).read(index + objects.TUPLE_ITEMS)
+                            own.set(self.made(record, known, each, lead, library, mask))
+                            self.fail_without(own.get())
+                            view, operand = self.view(self.last + index), operands.at(written.get())
+                            self.place(own.get(), view, library, operand)
+                            written.set(written.get() + 1)
+                        with left:
+                            control.call(at.INCREF, None, own.get())
+                    control.call(at.TUPLE_SET, "i32", self.result.get(), index, own.get())
 
-    def place(self, made: Value, library: Value, operands: Array) -> None:
+    def made(
+        self, record: Array, known: Value, how: Value, lead: Array, library: Value, mask: Value
+    ) -> Value:
+        """An output: of a kind that has one shape only, or of some of the lead's axes."""
+        found = self.code.variable(self.code.integer(0))
+        with self.code.either(known) as (alone, beside):
+            with alone:
+                found.set(self.made_again(self.code.slots(how)))
+            with beside:
+                found.set(self.made_like(record, lead, library, how, mask))
+        return found.get()
+
+    def place(self, made: Value, view: Array, library: Value, operands: Array) -> None:
         """The address of a fresh output as an operand."""
-        view = self.view(self.last)
         self.look_at_fresh(made, view, library)
         with self.doubt.when_none():
             operands.write(0, self.address(view))
 
-    def made(self, call: Array) -> Value:
+    def made_again(self, call: Array) -> Value:
         """An output of a kind that has one shape only: a tuple has the function that makes it, and its arguments."""
         count = call.read(objects.TUPLE_LENGTH) - 1
         make, arguments = call.read(objects.TUPLE_ITEMS), call.at(objects.TUPLE_ITEMS + 1)
         return self.control.call(at.VECTORCALL, "i64", make, arguments, count, 0)
 
-    def made_like(self, record: Array, lead: Array, library: Value) -> Value:
-        """`make(shape, dtype)` of NumPy's, `make(shape, strides, dtype)` of PyTorch's, both like the lead's."""
+    def made_like(
+        self, record: Array, lead: Array, library: Value, dtype: Value, mask: Value
+    ) -> Value:
+        """`make(shape, dtype)` of NumPy's, `make(shape, strides, dtype)` of PyTorch's, row-major over axes of the lead's."""
         code, control = self.code, self.control
-        dtype, own = record.read(at.MAKE_DTYPE), self.own(record, self.last)
-        large = lead.read(at.SIZE) * own.read(at.ITEM) >= record.read(at.LARGE_FROM)
+        sizes, strides = (code.frame("i64", at.MAX_AXES) for _ in range(2))
+        axes, count = code.variable(code.integer(0)), code.variable(code.integer(1))
+        with code.loop(0, self.axes(lead)) as axis, code.when((mask >> axis & 1).differs(0)):
+            sizes.write(axes.get(), self.length(lead, axis))
+            axes.set(axes.get() + 1)
+        with code.loop(0, axes.get()) as behind:
+            axis = axes.get() - 1 - behind
+            strides.write(axis, count.get())
+            count.set(count.get() * sizes.read(axis))
+        large = count.get() * self.own(record, self.last).read(at.ITEM) >= record.read(
+            at.LARGE_FROM
+        )
         make = large.choose(record.read(at.MAKE_LARGE), record.read(at.MAKE))
         items, found = code.frame("i64", 3), code.variable(code.integer(0))
-        shape = self.tuple_of(lead, at.SHAPE_AT)
+        shape = self.pack(sizes, axes.get())
         items.write(0, shape)
         with code.either(library.equals(at.NUMPY)) as (numpy, torch):
             with numpy:
                 items.write(1, dtype)
                 found.set(control.call(at.VECTORCALL, "i64", make, items, 2, 0))
             with torch:
-                strides = self.row_major(lead)
-                items.write(1, strides)
+                steps = self.pack(strides, axes.get())
+                items.write(1, steps)
                 items.write(2, dtype)
                 found.set(control.call(at.VECTORCALL, "i64", make, items, 3, 0))
-                self.drop(strides)
+                self.drop(steps)
         self.drop(shape)
         return found.get()
 
@@ -221,16 +250,6 @@ class RoadCode(Geometry):
         """An array's sizes or strides as Python has them."""
         axes = view.read(at.KIND) & LOW_HALF
         return self.pack(self.code.slots(view.read(numbers)), axes)
-
-    def row_major(self, view: Array) -> Value:
-        """The strides of a fresh tensor of an array's shape."""
-        code, axes = self.code, self.axes(view)
-        strides, count = code.frame("i64", at.MAX_AXES), code.variable(code.integer(1))
-        with code.loop(0, axes) as behind:
-            axis = axes - 1 - behind
-            strides.write(axis, count.get())
-            count.set(count.get() * self.length(view, axis))
-        return self.pack(strides, axes)
 
     def pack(self, numbers: Array, count: Value) -> Value:
         """Integers as a tuple."""

@@ -97,7 +97,7 @@ class Geometry(Search):
         """The call's axes and every operand's steps along them: the output's longest step first, merged."""
         code = self.code
         axes, sizes = code.variable(code.integer(0)), geometry.at(gathered.SIZES)
-        with code.loop(0, self.arrays) as index:
+        with code.loop(0, self.all) as index:
             own = self.own(record, index)
             with code.when(own.read(at.PLACE) >= 0):
                 geometry.at(gathered.ITEMS).write(own.read(at.PLACE), own.read(at.ITEM))
@@ -145,30 +145,40 @@ class Geometry(Search):
     def insert(
         self, record: Array, lead: Array, geometry: Array, axis: Value, count: Value
     ) -> None:
-        """An axis of the lead's among those that were found before, the output's longest step first."""
+        """An axis of the lead's among those that were found before, the longest step first."""
         code, sizes = self.code, geometry.at(gathered.SIZES)
-        target, output = self.own(record, self.last), self.view(self.last)
-        ordering = self.steps(geometry, target.read(at.PLACE))
-        own_step = self.step(target, output, axis).size()
+        self.enter(record, lead, geometry, axis, count)
         where = code.variable(count)
 
         def shorter() -> Value:
             before = (where.get() > 0).choose(where.get() - 1, 0)
-            return (where.get() > 0) & (ordering.read(before).size() < own_step)
+            return (where.get() > 0) & self.is_shorter(record, geometry, before)
 
         with code.repeat_while(shorter):
-            sizes.write(where.get(), sizes.read(where.get() - 1))
+            before = where.get() - 1
+            _swap(sizes, before)
             with code.loop(0, record.read(at.ADDRESSES)) as place:
-                steps = self.steps(geometry, place)
-                steps.write(where.get(), steps.read(where.get() - 1))
-            where.set(where.get() - 1)
-        self.enter(record, lead, geometry, axis, where.get())
+                _swap(self.steps(geometry, place), before)
+            where.set(before)
+
+    def is_shorter(self, record: Array, geometry: Array, axis: Value) -> Value:
+        """Whether an axis has shorter steps than the next: by the output's, or where they are the same the last input's, and
+        so on, as a plan sorts them.
+        """
+        code, places = self.code, record.read(at.ADDRESSES)
+        shorter, decided = (code.variable(code.integer(0)) for _ in range(2))
+        with code.loop(0, places) as behind, code.when(decided.get().equals(0)):
+            steps = self.steps(geometry, places - 1 - behind)
+            own, following = steps.read(axis).size(), steps.read(axis + 1).size()
+            shorter.set((own < following).to("i64"))
+            decided.set(own.differs(following).to("i64"))
+        return shorter.get().differs(0)
 
     def enter(self, record: Array, lead: Array, geometry: Array, axis: Value, where: Value) -> None:
         """An axis of the lead's at a place of its own: its length, and every operand's step along it."""
         code = self.code
         geometry.at(gathered.SIZES).write(where, self.length(lead, axis))
-        with code.loop(0, self.arrays) as index:
+        with code.loop(0, self.all) as index:
             own, view = self.own(record, index), self.view(index)
             with code.when(own.read(at.PLACE) >= 0):
                 steps = self.steps(geometry, own.read(at.PLACE))
@@ -185,3 +195,10 @@ class Geometry(Search):
             before.set(before.get() + (mask >> other & 1))
         among = (mask >> axis & 1).differs(0).choose(before.get(), -1)
         return (record.read(at.CLASS_AXIS) < 0).choose(axis - fewer, among)
+
+
+def _swap(words: Array, index: Value) -> None:
+    """A word and the next."""
+    first, second = words.read(index), words.read(index + 1)
+    words.write(index, second)
+    words.write(index + 1, first)

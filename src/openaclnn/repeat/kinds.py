@@ -54,13 +54,17 @@ class Road:
         self._arrays_of = _getter([p.python_name for p in self._arrays])
         self._options = tuple([p.python_name for p in parameters if not p.is_tensor])
         self._options_of = _getter(self._options)
-        self._fits = len(self._arrays) <= at.MAX_ARRAYS and len(self._options) <= at.MAX_OPTIONS
+        self._more = self._made_besides(declared)
+        all_arrays = len(self._arrays) + self._more
+        room = at.MAX_ARRAYS, at.MAX_OPTIONS, at.MAX_RESULTS
+        taken = all_arrays, len(self._options), 1 + self._more
+        self._fits = all(own <= most for own, most in zip(taken, room, strict=True))
         self._known_places: dict[tuple[str, ...], list[int]] = {}
         self._control: Any = None
         self._kept: list[Any] = [None] * at.MAX_KINDS  # what each record relies on
         self._next = 0
         self._lock = threading.RLock()  # a finaliser may come in between
-        arrays_end = at.FIRST_ARRAY + len(self._arrays) * at.ARRAY_SLOTS
+        arrays_end = at.FIRST_ARRAY + all_arrays * at.ARRAY_SLOTS
         gap, options = at.FIRST_OPTION - arrays_end, len(self._options) * at.OPTION_SLOTS
         self._layout = struct.Struct(f"{arrays_end}q{max(gap, 0) * 8}x{options}q")
         self.call: Callable[..., Any] = _no_road
@@ -68,6 +72,10 @@ class Road:
 
     def _parameters(self, declared: Operator) -> list[Parameter]:
         return [p for group in declared.plain_parameters for p in group]
+
+    def _made_besides(self, declared: Operator) -> int:
+        """How many outputs are no argument of their own."""
+        return len(declared.outputs) - 1
 
     def _code(self) -> tuple[str, Any]:
         """The name of the builtin, and what writes it."""
@@ -157,6 +165,7 @@ class Road:
         control[at.POOL] = pool.control_address()
         control[at.TABLE] = self._table.ctypes.data
         control[at.ARRAYS], control[at.OPTIONS] = len(self._arrays), len(self._options)
+        control[at.MORE] = self._more
         self._words = self._table.data
         self._control = control
         name, emit = self._code()

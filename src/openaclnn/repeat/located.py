@@ -36,6 +36,9 @@ class Locating(Road):
         places = (*declared.input_places, *declared.output_places)
         return [*[own[place] for place in places], *[p for p in own if not p.is_tensor]]
 
+    def _made_besides(self, declared: Operator) -> int:
+        return 0
+
     def _code(self) -> tuple[str, Any]:
         return "locating", emit_locating
 

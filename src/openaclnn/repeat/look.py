@@ -38,7 +38,7 @@ class Look:
     def __init__(self, code: Code, control: Array, given: Array) -> None:
         self.code, self.control, self.given = code, control, given
         self.arrays, self.options = control.read(at.ARRAYS), control.read(at.OPTIONS)
-        self.last = self.arrays - 1
+        self.last, self.all = self.arrays - 1, self.arrays + control.read(at.MORE)
         self.views = code.frame("i64", at.MAX_ARRAYS * at.VIEW_SLOTS)
         self.doubt = Doubt(code)
         self.result, self.keep = (code.variable(code.integer(0)) for _ in range(2))

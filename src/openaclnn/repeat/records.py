@@ -12,7 +12,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from openaclnn.core import results
-from openaclnn.core.plan import ANY_COUNT, Free, Plan, covered_elements, walks_alike
+from openaclnn.core.plan import (
+    ANY_COUNT,
+    Free,
+    Plan,
+    broadcast_shapes,
+    covered_elements,
+    walks_alike,
+)
 from openaclnn.engines.cpu.control import MAX_ARGUMENTS
 from openaclnn.engines.dispatch import Choice
 from openaclnn.repeat import slots as at
@@ -48,16 +55,17 @@ def record_of(
     """A kind's record, and what must live as long."""
     operands, result = plan.operands, made[0]
     whole = [*arrays[:-1], result]
-    flat, sized = choice.flat, None
+    flat, sized, counts = choice.flat, None, ANY_COUNT
     if flat is not None and len(flat.constants) > at.MAX_CONSTANTS:
         flat = None
+    if flat is not None and covered_elements(plan) >= flat.counts[1]:
+        counts, flat = (flat.counts[1], ANY_COUNT[1]), None  # for a sized runner
     patterns, lead = patterns_of(plan, places, whole, result, library)
     # How what is not read lies is nobody's business.
     laid = (at.LAID, True) in [
         (pattern, place >= 0) for place, (pattern, _) in zip(places, patterns, strict=True)
     ]
     gathering = _gathering(plan, flat) if laid and lead >= 0 else (0, 0)
-    counts = ANY_COUNT
     if lead >= 0 and laid and not gathering[0]:
         offer = None if choice.laid is None else choice.laid()
         if offer is not None:
@@ -85,11 +93,12 @@ def record_of(
         record += kernel, flat.grain, least, beyond, flat.reciprocal
     else:
         record += 0, 0, *counts, -1
-    axes = result.ndim if plan.classes else 0
+    axes = whole[lead].ndim if plan.classes else 0
     takes = 0
     if sized is not None:
         takes = at.BY_SHAPE if not laid else at.BY_CLASSES if plan.classes else at.BY_LAYOUT
-    record += len(constants), len(operands), takes, axes, plan.class_axis, gathering[0], len(made)
+    record += len(constants), len(operands), takes, axes, plan.class_axis, gathering[0]
+    record += len(made), _shapes(plan, made)
     taking = None if takes == at.BY_LAYOUT else sized
     source, free = _numbers(plan, flat if lead >= 0 else None, taking, names, options)
     record += source
@@ -110,6 +119,15 @@ def record_of(
             first, second, item, sides = _expected(array, library, own)
             record += first, second, own, place, low, high, item, alike, mask
             record += sides
+    outputs = iter(enumerate(plan.more, len(plan.inputs) + 1))
+    for own_made in made[1:]:
+        if own_made is None:
+            record += _ABSENT
+        else:
+            place, operand = next(outputs)
+            mask = _axes(operand.role, plan.class_axis)
+            record += 0, 0, at.MISSING, place, 0, 0, operand.dtype.itemsize, 0, mask
+            record += _NO_AXES
     for name, option in zip(names, options, strict=True):
         kind, own_number = type(option), free.get(name, _FIXED)
         if kind is float:
@@ -136,7 +154,28 @@ def _gathering(plan: Plan, flat: Any) -> tuple[int, int]:
     takes = (
         1 + len(flat.constants) + operands <= MAX_ARGUMENTS and operands <= gathered.MAX_OPERANDS
     )
-    return (gathered.gathering(), most) if takes and covered_elements(plan) <= most else (0, 0)
+    return (flat.gathering(), most) if takes and covered_elements(plan) <= most else (0, 0)
+
+
+_ALL_AXES = (1 << at.MAX_AXES) - 1
+
+
+def _shapes(plan: Plan, made: Sequence[Any]) -> int:
+    """Which of the lead's axes each result has, in the bits of a slot; those that are None have none and are not written."""
+    found, outputs = 0, iter(plan.outputs)
+    for place, own in enumerate(made):
+        if own is not None:
+            mask = _axes(next(outputs).role, plan.class_axis) | 1 << at.WRITTEN_BIT
+            found |= mask << at.RESULT_BITS * place
+    return found
+
+
+def _axes(role: str, class_axis: int) -> int:
+    """Of an operand's role, those of the axes that it has, as a mask."""
+    if role == "full":
+        return _ALL_AXES
+    own = 1 << max(class_axis, 0)
+    return {"positions": _ALL_AXES & ~own, "classes": own}.get(role, 0)
 
 
 def _bits(number: float) -> int:
@@ -153,7 +192,7 @@ class _Number(NamedTuple):
     most: int = _bits(math.inf)
 
 
-_FIXED, _ANOTHER = _Number(), _Number(at.ANOTHER)
+_FIXED = _Number()
 
 
 def _numbers(
@@ -170,7 +209,7 @@ def _numbers(
         free = {own.option: _free(own) for own in plan.free}
     elif flat is not None and flat.derive:
         derive, wanted = flat.derive, flat.derived_from
-        free = dict.fromkeys(wanted, _ANOTHER)
+        free = {own.option: _free(own) for own in plan.free if own.option in wanted}
     if len(wanted) > at.MAX_DERIVED or not {*wanted} <= {*names}:
         return [0] * (2 + at.MAX_DERIVED), {}
     kinds = {own.option: int for own in plan.free if own.whole}
@@ -235,21 +274,26 @@ def patterns_of(
     """How each array (library 0: each `Tensor`) lies relative to the output, where sizes need not be part of the kind,
     and which input leads.
 
-    The lead is an input of the output's shape. Elementwise all others have that shape too, or one element; with a class
-    axis they have what their roles say. -1 where it is not so, and for several outputs.
+    The lead is an input of the output's shape, or of all inputs' where that is another (a sum, several outputs).
+    Elementwise all others have that shape too, or one element; with a class axis they have what their roles say. -1 where it
+    is not so.
     """
     if plan.dense and -1 not in places:
         return [(at.DENSE, 0)] * len(whole), 0
-    shape, classes = result.shape, plan.classes
-    all_axes = (1 << len(shape)) - 1
     same = [(at.SAME, 0)] * len(whole)
-    operands = (*plan.inputs, plan.output)
-    if plan.more or _is_one(result, library):
+    operands, classes = (*plan.inputs, plan.output), plan.classes
+    apart = bool(plan.reduction or plan.more)
+    shape = _whole_shape(plan, places, whole) if apart else result.shape
+    if shape is None or math.prod(shape) == 1:
         return same, -1  # cannot tell one element from all
+    all_axes = (1 << len(shape)) - 1
     found: list[tuple[int, int]] = []
     for place, array in zip(places, whole, strict=True):
         if array is None:
             found.append((at.MISSING, 0))
+            continue
+        if apart and array is result:
+            found.append((at.SAME, _axes(plan.output.role, plan.class_axis) & all_axes))
             continue
         dense = _is_dense(array, library)
         role = "full" if place < 0 else operands[place].role
@@ -258,8 +302,7 @@ def patterns_of(
         elif classes and role == "full" and array.shape == shape:
             found.append((at.LAID, all_axes))
         elif classes and role in ("positions", "classes"):
-            own = 1 << plan.class_axis
-            mask = own if role == "classes" else all_axes & ~own
+            mask = _axes(role, plan.class_axis) & all_axes
             if tuple(array.shape) != tuple(n for k, n in enumerate(shape) if mask >> k & 1):
                 return same, -1
             found.append((at.SOME if dense else at.LAID, mask))
@@ -279,17 +322,27 @@ def patterns_of(
     return (found, lead) if lead >= 0 else (same, -1)
 
 
+def _whole_shape(plan: Plan, places: Sequence[int], whole: Sequence[Any]) -> tuple[int, ...] | None:
+    """The shape that a kernel runs over, of what it reads."""
+    read = [(plan.inputs[place].role, own) for place, own in zip(places[:-1], whole, strict=False) if place >= 0]  # fmt: skip
+    if plan.classes:
+        return next((tuple(own.shape) for role, own in read if role == "full"), None)
+    return broadcast_shapes(*[tuple(own.shape) for _, own in read]) if read else None
+
+
 def _making(made: Sequence[Any], library: int, any_size: bool) -> tuple[Any, Any, Any]:
     """What makes a fresh output, small and large, and its last argument. Where shapes are known, calls that lie ready: a
     function with its arguments, of several outputs a tuple of those.
     """
     first = made[0]
-    if any_size and library == at.NUMPY:
-        return np.empty, results.empty, first.dtype
     if any_size:
+        dtypes = tuple([own if own is None else own.dtype for own in made])
+        last = dtypes[0] if len(dtypes) == 1 else dtypes
+        if library == at.NUMPY:
+            return np.empty, results.empty, last
         make = _torch_maker(first.device)
-        return make, results.empty_tensor if first.is_cpu else make, first.dtype
-    calls = tuple([_ready(own, library) for own in made])
+        return make, results.empty_tensor if first.is_cpu else make, last
+    calls = tuple([own if own is None else _ready(own, library) for own in made])
     return None, None, calls[0] if len(calls) == 1 else calls
 
 

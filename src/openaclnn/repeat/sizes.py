@@ -182,7 +182,7 @@ def any_size(
     operator: Operator, arguments: Sequence[Any], one: OneSize, choice: Choice
 ) -> AnySize | None:
     """The kind that a call is of, if sizes need not be part of it: not where there are several outputs."""
-    if one.plan.more:
+    if one.plan.more or one.plan.reduction:
         return None
     plan, places = one.plan, [*operator.input_places, operator.output_place]
     order = {place: number for number, place in enumerate(one.operands)}

@@ -12,8 +12,9 @@ MAX_KINDS = 32  # a training loop has a handful; the oldest makes room
     FROM_PYTHON, CURRENT_STREAM, CLEAR, TUPLE_NEW, TUPLE_SET, FROM_INT64, VECTORCALL, GET_VARIABLE,
     AS_INT64, INCREF, DECREF, NOT_IMPLEMENTED, NONE, FALSE, NDARRAY, TENSOR, PARAMETER, FLOAT,
     IS_NEGATED, REQUIRES_GRAD, WRITTEN, PRODUCT, ENGINE, POOL, TABLE, KINDS, ARRAYS, OPTIONS, ERROR,
-    STORAGE_SIZE, STORAGE_OFFSET, KEY_IS_INCLUDED, GRAPH_KEYS, CONTROL_SLOTS,
-) = range(34)  # fmt: skip
+    STORAGE_SIZE, STORAGE_OFFSET, KEY_IS_INCLUDED, GRAPH_KEYS, MORE, CONTROL_SLOTS,
+) = range(35)  # fmt: skip
+# Of ARRAYS arguments the last is the output; MORE outputs, which the road makes, follow it in records and views.
 
 # What is read of an array: the first six as a DLTensor has them (data, device, axes and dtype, shape, strides,
 # offset), of a NumPy array data, dtype object, axes, shape, strides, 0.
@@ -25,9 +26,11 @@ ABSENT, NUMPY, TORCH = 0, 1, 2  # LIBRARY
 # A record: what a kind of call is told by, and what runs it.
 (
     KEEP, OWN_LIBRARY, LEAD, FRESH, MAKE, MAKE_LARGE, LARGE_FROM, MAKE_DTYPE, RUNNER, KERNEL, GRAIN,
-    COUNT_FROM, COUNT_BELOW, RECIPROCAL, CONSTANTS, ADDRESSES, SIZED, LEAD_AXES, CLASS_AXIS, GATHERING, RESULTS, DERIVE,
-    DERIVED, SOURCE,
-) = range(24)  # fmt: skip
+    COUNT_FROM, COUNT_BELOW, RECIPROCAL, CONSTANTS, ADDRESSES, SIZED, LEAD_AXES, CLASS_AXIS, GATHERING, RESULTS, SHAPES,
+    DERIVE, DERIVED, SOURCE,
+) = range(25)  # fmt: skip
+# SHAPES has RESULT_BITS for each of the results: which of the lead's axes it has; not written, it is None.
+RESULT_BITS, WRITTEN_BIT, MAX_RESULTS = 16, MAX_AXES, 4
 # DERIVED options, from SOURCE on, are the numbers that constants derive from, or that a sized runner takes.
 MAX_DERIVED = 4
 BY_SHAPE, BY_LAYOUT, BY_CLASSES = 1, 2, 3

@@ -88,7 +88,8 @@ def laid(plan: Plan) -> tuple[Any, int] | None:
     and the plan's free numbers; axes are in the output's order.
     """
     find = getattr(kernel_named(plan.kernel), "laid", None)
-    return None if find is None or covered_elements(plan) > FEW else (find(plan), FEW)
+    run = None if find is None or covered_elements(plan) > FEW else find(plan)
+    return run and (run, FEW)
 
 
 def variants() -> Iterator[Plan]:

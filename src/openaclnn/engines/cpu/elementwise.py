@@ -19,8 +19,10 @@ from openaclnn.engines.cpu.forms import (
     derive_address,
     formula_form,
     kernel_address,
+    plain_derivation,
 )
-from openaclnn.engines.cpu.registry import Runner
+from openaclnn.engines.cpu.gathered import gathering
+from openaclnn.engines.cpu.registry import Runner, SizedRunner
 from openaclnn.engines.formulas import FORMULAS, Formula
 from openaclnn.engines.machine.host import machine
 
@@ -30,9 +32,10 @@ __all__ = ["Elementwise", "plain_form"]
 def plain_form(plan: Plan) -> Form:
     """The formula as it is written."""
     formula = FORMULAS[plan.kernel]
-    return formula_form(
+    form = formula_form(
         formula, formula.numbers_of(plan.numbers), formula.switches_of(plan.numbers)
     )
+    return form._replace(derive=plain_derivation(formula, plan.free))
 
 
 def form_of(plan: Plan) -> Form:
@@ -69,9 +72,10 @@ class Elementwise:
 
     def runner_and_flat(self, plan: Plan) -> tuple[Runner, Flat | None]:
         """The same, with the plan's kernel for any size."""
+        form = form_of(plan)
         if plan.reduction:
-            return self.runner(plan), None
-        layout, form = tiles.arrange(plan), form_of(plan)
+            return sums.runner(plan, form), sums.flat(plan, form)
+        layout = tiles.arrange(plan)
         own = _signature(plan, layout)
         kernel, numbers = kernel_address(form, own), constants(form)
         run = tiles.runner(plan, layout, kernel, numbers, keep=form)
@@ -79,8 +83,12 @@ class Elementwise:
         derived = () if form.derive is None else form.derive.numbers
         return run, Flat(
             kernel, tiles.GRAIN, tuple(numbers), reciprocal, form.counts, form, derive_address(form),
-            derived, partial(kernel_address, form, own._replace(single=())),
+            derived, partial(kernel_address, form, own._replace(single=())), gathering,
         )  # fmt: skip
+
+    def sized(self, plan: Plan) -> SizedRunner | None:
+        """What adds up more row-major elements than a flat kernel does."""
+        return sums.sized(plan, form_of) if plan.reduction else None
 
     def variants(self) -> Iterator[Plan]:
         """Plans of one dtype throughout, dense and with one first value, by all forms; and strided ones."""

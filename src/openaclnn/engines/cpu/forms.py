@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from openaclnn.core.dtypes import float_of
-from openaclnn.core.plan import ANY_COUNT, Plan
+from openaclnn.core.plan import ANY_COUNT, Free, Plan
 from openaclnn.engines.cpu import numerics
 from openaclnn.engines.cpu.words import HEAVY, Words
 from openaclnn.engines.formulas import Formula
@@ -36,6 +36,7 @@ __all__ = [
     "constants",
     "derive_address",
     "formula_form",
+    "plain_derivation",
     "tuned",
 ]
 
@@ -55,13 +56,14 @@ class Flat(NamedTuple):
     derive: int = 0  # the function that makes constants of other numbers; 0: none
     derived_from: tuple[str, ...] = ()  # the plan's numbers that it takes
     dense: Callable[[], int] = int  # gives the kernel that takes no operand as one element for all
+    gathering: Callable[[], int] = int  # gives what brings elements of any strides to that
 
 
 class Derive(NamedTuple):
     """How a form's constants follow from a plan's numbers, as code: a call with other numbers needs nothing else.
 
-    `write(code, numbers)` gets FLOAT values as float64 and gives whether the form serves them, and some of its constants by
-    their places. Numbers that break an operator's rules must not be served.
+    `write(code, numbers)` gets FLOAT values as float64, within the bounds of the plan's free numbers, and gives whether the
+    form serves them, and some of its constants by their places.
     """
 
     numbers: tuple[str, ...]
@@ -263,8 +265,27 @@ def constants(form: Form) -> list[int]:
     return list(bits) if form.table is None else [*bits, form.table.ctypes.data]
 
 
-def derive_address(form: Form) -> int:
-    """The compiled `int64_t derive(double *numbers, int64_t *constants)` of a form: not 0 where it serves them."""
+def plain_derivation(formula: Formula, free: Sequence[Free]) -> Derive | None:
+    """A plain form's own numbers, as they are given; None where some select other code."""
+    if not free or formula.name in TUNED or not {own.option for own in free} <= {*formula.numbers}:
+        return None
+    return _as_given(formula.numbers, tuple([own.option for own in free]))
+
+
+@functools.cache
+def _as_given(numbers: tuple[str, ...], free: tuple[str, ...]) -> Derive:
+    places = [numbers.index(name) for name in free]
+
+    def write(code: Code, given: list[Value]) -> tuple[Value, dict[int, Value]]:
+        return code.integer(0).equals(0), dict(zip(places, given, strict=True))
+
+    return Derive(free, write)
+
+
+def derive_address(form: Form, before: int = 0) -> int:
+    """The compiled `int64_t derive(double *numbers, int64_t *constants)` of a form: not 0 where it serves them. So many other
+    constants come before its own.
+    """
     derive = form.derive
     if derive is None:
         return 0
@@ -276,7 +297,7 @@ def derive_address(form: Form) -> int:
         for place, number in made.items():
             rounded = number.to("f32")
             plain = rounded.is_nan().choose(math.nan, rounded)
-            constants.write(place, plain.bits_as("i32").unsigned("i64"))
+            constants.write(before + place, plain.bits_as("i32").unsigned("i64"))
         code.leave(serves.to("i64"))
 
-    return cache.compiled(f"{form.name}.numbers", emit, DERIVE)
+    return cache.compiled(f"{form.name}.numbers{before or ''}", emit, DERIVE)

@@ -15,7 +15,7 @@ from openaclnn.engines.machine import cache
 from openaclnn.engines.machine.code import Array, Code
 from openaclnn.engines.machine.values import Value
 
-__all__ = ["MOST", "gathering"]
+__all__ = ["MOST", "Gathered", "gathering"]
 
 MOST = 4096  # elements
 TILE = 1024  # of them at a time
@@ -37,17 +37,13 @@ def gathering() -> int:
 
 def _emit(code: Code, arguments: Sequence[Value]) -> None:
     given, start, stop = arguments
-    one = _Gathered(code, code.slots(given).at(FIRST_ARGUMENT))
-    first = code.variable(start)
-    with code.repeat_while(lambda: first.get() < stop):
-        one.tile(first.get(), (stop - first.get()).least(TILE))
-        first.set(first.get() + TILE)
+    Gathered(code, code.slots(given).at(FIRST_ARGUMENT)).tiles(start, stop)
 
 
-class _Gathered:
-    """The kernel being written."""
+class Gathered:
+    """The kernel being written; some of its constants may come before the flat kernel's own."""
 
-    def __init__(self, code: Code, given: Array) -> None:
+    def __init__(self, code: Code, given: Array, before: int = 0) -> None:
         self.code = code
         self.geometry = code.slots(given.read(0))
         self.kernel, constants, self.operands, self.axes = (
@@ -61,23 +57,36 @@ class _Gathered:
         self.block = code.frame("i64", FIRST_ARGUMENT + MAX_ARGUMENTS)
         self.block.write(STATUS, 0)
         first = self.block.at(FIRST_ARGUMENT)
-        with code.loop(0, constants) as index:
-            first.write(index, given.read(index + 1))
-        self.taken = first.at(constants)
+        with code.loop(0, constants - before) as index:
+            first.write(index, given.read(index + (1 + before)))
+        self.taken = first.at(constants - before)
+
+    def tiles(self, start: Value, stop: Value) -> None:
+        first = self.code.variable(start)
+        with self.code.repeat_while(lambda: first.get() < stop):
+            self.tile(first.get(), (stop - first.get()).least(TILE))
+            first.set(first.get() + TILE)
 
     def tile(self, start: Value, count: Value) -> None:
         code = self.code
-        with code.loop(0, self.operands) as operand:
-            base = self.bases.read(operand)
-            with code.either(self.in_place(operand)) as (here, gathered):
-                with here:
-                    self.taken.write(operand, base + start * self.items.read(operand))
-                with gathered:
-                    self.taken.write(operand, self.buffer(operand))
-                    with code.when(operand.differs(self.output)):
-                        self.walk(operand, start, count, out=False)
+        with code.loop(0, self.output) as operand:
+            with code.when(~self.in_place(operand)):
+                self.walk(operand, start, count, out=False)
+            self.take(operand, start)
+        self.take_output(start)
         code.call(self.kernel, None, self.block, 0, count)
-        with code.when(~self.in_place(self.output)):
+        self.put_output(start, count)
+
+    def take(self, operand: Value, start: Value) -> None:
+        """Where the kernel finds an operand's elements from one on, or leaves them."""
+        here = self.bases.read(operand) + start * self.items.read(operand)
+        self.taken.write(operand, self.in_place(operand).choose(here, self.buffer(operand)))
+
+    def take_output(self, start: Value) -> None:
+        self.take(self.output, start)
+
+    def put_output(self, start: Value, count: Value) -> None:
+        with self.code.when(~self.in_place(self.output)):
             self.walk(self.output, start, count, out=True)
 
     def steps(self, operand: Value) -> Array:

@@ -7,10 +7,14 @@ from typing import Protocol
 
 from openaclnn.core.plan import Plan
 
-__all__ = ["KERNELS", "Kernel", "Runner"]
+__all__ = ["KERNELS", "Kernel", "Runner", "SizedRunner"]
 
 Runner = Callable[[Sequence[int], int], int]
 """Of the operands' addresses, the output's last, and a stream; not 0 where a target was out of range."""
+
+SizedRunner = Callable[[Sequence[int], int, Sequence[int], Sequence[float]], int]
+"""Of the operands' addresses, a stream, the shape of what is row-major and the plan's free numbers; not 0 where a target was
+out of range. Without numbers, those of the plan hold."""
 
 
 class Kernel(Protocol):

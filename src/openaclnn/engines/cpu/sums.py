@@ -6,8 +6,7 @@ from __future__ import annotations
 
 import functools
 import math
-import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -16,95 +15,94 @@ from openaclnn.core.dtypes import FLOAT, DType
 from openaclnn.core.interop import strided_view
 from openaclnn.core.plan import Operand, Plan
 from openaclnn.core.tensor import contiguous_strides
-from openaclnn.engines.cpu import pool, tiles
-from openaclnn.engines.cpu.control import FIRST_ARGUMENT, MAX_ARGUMENTS
-from openaclnn.engines.cpu.forms import Form, Signature, constants, kernel_address
-from openaclnn.engines.cpu.launcher import grain_of_one
-from openaclnn.engines.cpu.registry import Runner
-from openaclnn.engines.machine import cache
-from openaclnn.engines.machine.code import Code
-from openaclnn.engines.machine.values import Shape, Value
+from openaclnn.engines.cpu import pool, sum_code, tiles
+from openaclnn.engines.cpu.forms import (
+    Flat,
+    Form,
+    Signature,
+    constants,
+    derive_address,
+    kernel_address,
+)
+from openaclnn.engines.cpu.registry import Runner, SizedRunner
+from openaclnn.engines.cpu.sum_code import BLOCK, OWN, gathered_block, one_block, pairwise
 
-__all__ = ["Filling", "runner"]
+__all__ = ["Filling", "flat", "runner", "sized", "write_one"]
 
-BLOCK = 4096  # elements
 SLAB = 1 << 18  # elements that are computed before they are added up where they have to be gathered
-LANES = 16  # sums that run beside each other in a block, on every machine
-
-# What comes before the flat kernel's own arguments; of one block the divisor, in place of where sums are left.
-FLAT, COUNT, SUMS, PASSED, OWN = range(5)
-
-
-@functools.cache
-def _blocks() -> int:
-    """The kernel that leaves the sums of blocks in memory, one after the other."""
-    return cache.compiled("sums.blocks", _emit)
-
-
-@functools.cache
-def _one(dtype: str) -> int:
-    """The kernel of one block, which writes its sum over a divisor into the output."""
-    return cache.compiled(f"sums.one.{dtype}", functools.partial(_emit, dtype=dtype))
-
-
-def _emit(code: Code, arguments: Sequence[Value], dtype: str = "") -> None:
-    block, first, last = arguments
-    given = code.slots(block).at(FIRST_ARGUMENT)
-    flat, count, sums, passed = (given.read(where) for where in (FLAT, COUNT, SUMS, PASSED))
-    results = code.array(sums, "f64")
-    own = code.frame("i64", FIRST_ARGUMENT + MAX_ARGUMENTS)
-    with code.loop(0, passed) as index:
-        own.write(index + FIRST_ARGUMENT, given.read(index + OWN))
-    values = code.frame("f32", BLOCK)
-    place = values.address()
-    with code.loop(first, last) as number:
-        start = number * BLOCK
-        stop = (start + BLOCK).least(count)
-        with code.when((stop - start) < BLOCK):
-            code.clear(place, code.integer(4 * BLOCK))
-        own.write(passed + FIRST_ARGUMENT, place - start * 4)  # it writes from element `start` on
-        code.call(flat, None, own, start, stop)
-        total = code.variable(code.constant("f64", 0.0, LANES))
-        with code.loop(0, code.integer(BLOCK), LANES) as index:
-            total.set(total.get() + values.load(index, Shape(1, LANES)).to("f64"))
-        parts = [total.get().lane(lane) for lane in range(LANES)]
-        while len(parts) > 1:
-            half = len(parts) // 2
-            parts = [a + b for a, b in zip(parts[:half], parts[half:], strict=True)]
-        if dtype:
-            mean = parts[0] / sums.bits_as("f64")
-            code.store(mean.to("f32"), given.read(passed + OWN), dtype)
-        else:
-            results.write(number, parts[0])
 
 
 def runner(plan: Plan, form: Form, lanes: int = 0) -> Runner:
     """What runs a plan by a form."""
-    if len(plan.shape) > 1 or any(own.strides[0] not in (0, 1) for own in plan.inputs):
+    if not _in_a_row(plan):
         return _strided(plan, form, lanes)
-    count = plan.shape[0]
-    single = tuple([at for at, own in enumerate(plan.inputs) if count > 1 and not own.strides[0]])
-    dtypes = tuple([operand.dtype.short for operand in plan.inputs])
-    flat = kernel_address(form, Signature(dtypes, FLOAT.short, FLOAT.short, single), lanes)
-    own, blocks = constants(form), -(-count // BLOCK)
+    count, own = plan.shape[0], constants(form)
+    kernel, blocks = kernel_address(form, _signature(plan), lanes), -(-count // BLOCK)
     passed = len(own) + len(plan.inputs)
     pool.check_fit(OWN + passed)
     offsets = [operand.offset * operand.dtype.itemsize for operand in plan.inputs]
-    divisor = count if plan.reduction == "mean" else 1
     if blocks == 1 and not any(offsets) and plan.output.dtype is plan.compute:
-        (bits,) = struct.unpack("q", struct.pack("d", divisor))
-        kernel = _one(plan.compute.short)
-        return pool.bind(kernel, 1, grain_of_one(count), flat, count, bits, passed, *own, keep=form)  # fmt: skip
+        before = _before(plan, kernel, passed)
+        return pool.bind(
+            one_block(plan.compute.short), count, tiles.GRAIN, *before, *own, keep=form
+        )
 
     def run(addresses: Sequence[int], stream: int = 0, keep: Form = form) -> int:
         sums = np.empty(blocks)
         places = [address + offset for address, offset in zip(addresses, offsets, strict=False)]
         pool.launch(
-            _blocks(), blocks, tiles.GRAIN // BLOCK, flat, count, sums.ctypes.data, passed, *own, *places
+            sum_code.blocks(), blocks, tiles.GRAIN // BLOCK, kernel, passed, count, sums.ctypes.data, *own, *places
         )  # fmt: skip
+        divisor = count if plan.reduction == "mean" else 1
         with np.errstate(all="ignore"):
             write_one(plan.output, addresses[-1], sums.sum() / divisor, plan.compute)
         return 0
+
+    return run
+
+
+def _in_a_row(plan: Plan) -> bool:
+    """Whether each input's elements lie side by side, or are one."""
+    return len(plan.shape) == 1 and all(own.strides[0] in (0, 1) for own in plan.inputs)
+
+
+def _signature(plan: Plan, any_strides: bool = False) -> Signature:
+    """Of the flat kernel; with any strides nothing is one element for all."""
+    one = plan.shape[0] > 1 and not any_strides
+    single = tuple([at for at, own in enumerate(plan.inputs) if one and not own.strides[0]])
+    dtypes = tuple([operand.dtype.short for operand in plan.inputs])
+    return Signature(dtypes, FLOAT.short, FLOAT.short, single)
+
+
+def _before(plan: Plan, kernel: int, passed: int) -> tuple[int, int, int, int]:
+    """What the kernel of one block takes before a form's constants."""
+    return kernel, passed, plan.reduction == "mean", pairwise()
+
+
+def flat(plan: Plan, form: Form) -> Flat | None:
+    """The kernel for any of one block's sizes and any strides."""
+    if plan.output.dtype is not plan.compute or form.table is not None:
+        return None
+    own, dtype, anyhow = constants(form), plan.compute.short, _signature(plan, any_strides=True)
+    signature = _signature(plan) if _in_a_row(plan) else anyhow
+    before = _before(plan, kernel_address(form, signature), len(own) + len(plan.inputs))
+    derived = () if form.derive is None else form.derive.numbers
+    return Flat(
+        one_block(dtype), tiles.GRAIN, (*before, *own), -1, (1, BLOCK + 1), form, derive_address(form, OWN), derived,
+        functools.partial(kernel_address, form, anyhow), functools.partial(gathered_block, dtype),
+    )  # fmt: skip
+
+
+def sized(plan: Plan, form_of: Callable[[Plan], Form]) -> SizedRunner:
+    """What runs more elements in a row than a block has, with any numbers."""
+    names = [own.option for own in plan.free]
+
+    def run(
+        addresses: Sequence[int], stream: int, shape: Sequence[int], numbers: Sequence[float]
+    ) -> int:
+        own = dict(zip(names, numbers, strict=True)) if numbers else {}
+        now = replace(plan, shape=(math.prod(shape),), numbers={**plan.numbers, **own})
+        return runner(now, form_of(now))(tuple(addresses), stream)
 
     return run
 

@@ -7,7 +7,16 @@ from typing import NamedTuple
 
 from openaclnn.core.plan import Plan
 from openaclnn.engines.formulas import FORMULAS
-from openaclnn.engines.gpu import elementwise, logit_pixels, logits, pixels, reductions, rows, tiles
+from openaclnn.engines.gpu import (
+    elementwise,
+    logit_pixels,
+    logits,
+    pixels,
+    reduced,
+    reductions,
+    rows,
+    tiles,
+)
 from openaclnn.engines.gpu.queues import SizedRunner
 from openaclnn.engines.gpu.steps import Runner
 from openaclnn.engines.gpu.strided import laid_pixels, laid_rows, sized_nll_rows
@@ -29,11 +38,11 @@ def _of_no_size(plan: Plan) -> None:
     """Each size has launches of its own."""
 
 
-SUMMED = Maker(reductions.runner, _of_no_size, reduces=True)
+SUMMED = Maker(reductions.runner, reduced.sized, reduces=True)
 FILLING = Maker(reductions.filling, _of_no_size)
 ELEMENTWISE = Maker(elementwise.runner, elementwise.sized, tiles.laid, few=elementwise.few)
 CLASS_KERNELS: dict[str, Maker] = {
-    "nll_loss": Maker(reductions.nll_runner, _of_no_size, reduces=True),
+    "nll_loss": Maker(reductions.nll_runner, reduced.sized_nll, reduces=True),
     "nll_loss2d_backward": Maker(pixels.runner, pixels.sized, laid_pixels, few=pixels.few),
     "nll_loss_backward": Maker(pixels.runner, sized_nll_rows, laid_pixels),
     "cross_entropy_loss_grad": Maker(rows.runner, rows.sized, laid_rows, few=rows.few),

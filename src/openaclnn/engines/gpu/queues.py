@@ -99,10 +99,12 @@ def remembered(plan: Plan, make: Callable[[Plan], Made], strided: bool = False) 
     numbers = [own for own in plan.numbers.items() if own[0] != plan.reciprocal]
     operands = [
         (own.parameter, own.dtype, own.role, () if plan.classes or strided else own.strides)
-        for own in (*plan.inputs, plan.output)
+        for own in plan.operands
     ]
     # As text, numbers tell 0 from -0 and from False.
-    key = make, plan.kernel, plan.compute, plan.reciprocal, plan.free, repr(numbers), *operands
+    key = (
+        make, plan.kernel, plan.compute, plan.reduction, plan.reciprocal, plan.free, repr(numbers), *operands,
+    )  # fmt: skip
     found: Made | None = _remembered.get(key)
     if found is None:
         if len(_remembered) >= MOST_RUNNERS:

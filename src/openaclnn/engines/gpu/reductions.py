@@ -9,7 +9,7 @@ from typing import Any
 from openaclnn.core.plan import Plan
 from openaclnn.engines.formulas import Formula
 from openaclnn.engines.gpu.formulas import TRITON_TYPES, Names, compiled, precision, widen
-from openaclnn.engines.gpu.launch import Family, Launch, Slot, next_power_of_two
+from openaclnn.engines.gpu.launch import Family, Launch, Sizes, Slot, next_power_of_two
 from openaclnn.engines.gpu.operands import ignored, pointer_type, stride_of
 from openaclnn.engines.gpu.reduction_kernel import (
     fill_one,
@@ -21,11 +21,12 @@ from openaclnn.engines.gpu.runners import runner_of
 from openaclnn.engines.gpu.source import constants, define, listed
 from openaclnn.engines.gpu.steps import Runner
 from openaclnn.engines.gpu.sum_kernel import let_next_start
-from openaclnn.engines.gpu.tuned import form_of
+from openaclnn.engines.gpu.tuned import Form, form_of
 
 PARTS = 1024  # at most, each of a program of its own
 BLOCK = 1024  # elements of a program at once
 FLOAT64_BYTES = 8
+NLL_SUMS = 2  # of losses and of weights
 
 SUMMED = '''
 def summed_{name}(
@@ -90,67 +91,104 @@ def _slots(plan: Plan, wide: bool) -> list[Slot]:
     ]  # fmt: skip
 
 
-def _parts(count: int) -> int:
+def parts_of(count: int) -> int:
+    """In how many parts so many elements or positions are added up."""
     return min(-(-count // BLOCK), PARTS)
+
+
+def lies_in_a_row(plan: Plan) -> bool:
+    """Whether each input's elements lie side by side, or are one."""
+    return len(plan.shape) == 1 and all(own.strides[0] in (0, 1) for own in plan.inputs)
+
+
+def add_family(plan: Plan, form: Form, flat: bool) -> Family:
+    """The kernel that adds up what a form gives."""
+    one = flat and math.prod(plan.shape) > 1
+    single = tuple(one and not own.strides[0] for own in plan.inputs)
+    *inputs, _ = _slots(plan, flat)
+    return Family(
+        summed_kernel(form.formula, 0 if flat else len(plan.shape), single),
+        (*inputs, _sums(plan)), (*form.switches, *precision(plan)), fused=False, overlapped=True,
+    )  # fmt: skip
+
+
+def finish_family(plan: Plan) -> Family:
+    """The kernel that adds up the parts."""
+    compute, out = TRITON_TYPES[plan.compute], _slots(plan, wide=False)[-1]
+    return Family(finish_reduction, (_sums(plan), out), (compute,), overlapped=True, follows=True)
+
+
+def _sums(plan: Plan) -> Slot:
+    """Where the parts' sums are, behind all operands."""
+    return Slot(len(plan.operands), "float64")
+
+
+def add_sizes(count: int, numbers: tuple[float, ...], geometry: tuple[int, ...] = ()) -> Sizes:
+    parts = parts_of(count)
+    return parts, (count, parts, *numbers, *geometry), (BLOCK,), 4
+
+
+def finish_sizes(plan: Plan, count: int) -> Sizes:
+    parts, divisor = parts_of(count), count if plan.reduction == "mean" else 1
+    return 1, (parts, divisor), (next_power_of_two(parts),), 4
 
 
 def runner(plan: Plan) -> Runner:
     """What queues the sum or mean of a formula over a plan's shape."""
-    count, form = math.prod(plan.shape), form_of(plan)
-    flat = len(plan.shape) == 1 and all(own.strides[0] in (0, 1) for own in plan.inputs)
-    axes = 0 if flat else len(plan.shape)
-    single = tuple(flat and count > 1 and not own.strides[0] for own in plan.inputs)
-    parts = _parts(count)
-    *inputs, out = _slots(plan, flat)
-    sums = Slot(len(plan.operands), "float64")
-    strides = () if flat else tuple(stride for own in plan.inputs for stride in own.strides)
-    sizes = () if flat else plan.shape
+    count, form, flat = math.prod(plan.shape), form_of(plan), lies_in_a_row(plan)
+    strides = (*plan.shape, *[stride for own in plan.inputs for stride in own.strides])
     add = Launch(
-        Family(
-            summed_kernel(form.formula, axes, single), (*inputs, sums), (*form.switches, *precision(plan)),
-            fused=False, overlapped=True,
-        ),
-        parts, (count, parts, *form.numbers, *sizes, *strides), (BLOCK,), 4,
+        add_family(plan, form, flat), *add_sizes(count, form.numbers, () if flat else strides)
+    )
+    finish = Launch(finish_family(plan), *finish_sizes(plan, count))
+    return runner_of([add, finish], parts_of(count) * FLOAT64_BYTES)
+
+
+def nll_family(plan: Plan) -> Family:
+    """The kernel that adds up positions' losses and weights, and writes them if each counts."""
+    target, values, weight, out, _ = _slots(plan, wide=False)
+    each = not plan.reduction
+    slots = target, values, weight, out if each else None, _sums(plan)
+    return Family(nll_losses, slots, (each,), overlapped=True)
+
+
+def nll_finish_family(plan: Plan) -> Family:
+    """The kernel that adds up the parts."""
+    *_, out, total = _slots(plan, wide=False)
+    each, mean, compute = not plan.reduction, plan.reduction == "mean", TRITON_TYPES[plan.compute]
+    return Family(
+        finish_nll, (_sums(plan), None if each else out, total), (each, mean, compute), overlapped=True, follows=True
     )  # fmt: skip
-    divisor = count if plan.reduction == "mean" else 1
-    compute = TRITON_TYPES[plan.compute]
-    finish = Launch(
-        Family(finish_reduction, (sums, out), (compute,), overlapped=True, follows=True),
-        1, (parts, divisor), (next_power_of_two(parts),), 4,
+
+
+def nll_sizes(
+    shape: tuple[int, ...], strides: tuple[int, ...], class_strides: tuple[int, int], classes: int, ignore_index: int
+) -> Sizes:  # fmt: skip
+    """Of positions of three axes: strides of targets, values and results along them, of values and weights along classes."""
+    count = math.prod(shape)
+    parts = parts_of(count)
+    numbers = (
+        count, *shape[1:], *strides, *class_strides, classes, ignored(ignore_index), parts,
     )  # fmt: skip
-    return runner_of([add, finish], parts * FLOAT64_BYTES)
+    return parts, numbers, (BLOCK,), 4
+
+
+def nll_finish_sizes(count: int) -> Sizes:
+    parts = parts_of(count)
+    return 1, (parts,), (next_power_of_two(parts),), 4
 
 
 def nll_runner(plan: Plan) -> Runner:
     """What queues the negative log-likelihood: each position's, or the sum or mean, and the total weight."""
-    missing = 3 - len(plan.shape)
-    shape = (1,) * missing + plan.shape
-    count, each = math.prod(shape), not plan.reduction
-    target, values, weight, out, total = _slots(plan, wide=False)
-    sums = Slot(len(plan.operands), "float64")
-    parts = _parts(count)
-    strides = [
+    shape = (1,) * (3 - len(plan.shape)) + plan.shape
+    strides = tuple(
         stride_of(plan.operands[place], axis) for place in (0, 1, 3) for axis in (-3, -2, -1)
-    ]
-    numbers = (
-        count, *shape[1:], *strides, plan.inputs[1].class_stride, plan.inputs[2].class_stride, plan.classes,
-        ignored(plan.numbers["ignore_index"]), parts,
-    )  # fmt: skip
-    add = Launch(
-        Family(
-            nll_losses, (target, values, weight, out if each else None, sums), (each,), overlapped=True
-        ),
-        parts, numbers, (BLOCK,), 4,
-    )  # fmt: skip
-    mean, compute = plan.reduction == "mean", TRITON_TYPES[plan.compute]
-    finish = Launch(
-        Family(
-            finish_nll, (sums, None if each else out, total), (each, mean, compute), overlapped=True,
-            follows=True,
-        ),
-        1, (parts,), (next_power_of_two(parts),), 4,
-    )  # fmt: skip
-    return runner_of([add, finish], 2 * parts * FLOAT64_BYTES)
+    )
+    along = plan.inputs[1].class_stride, plan.inputs[2].class_stride
+    sizes = nll_sizes(shape, strides, along, plan.classes, plan.numbers["ignore_index"])
+    add = Launch(nll_family(plan), *sizes)
+    finish = Launch(nll_finish_family(plan), *nll_finish_sizes(math.prod(shape)))
+    return runner_of([add, finish], NLL_SUMS * parts_of(math.prod(shape)) * FLOAT64_BYTES)
 
 
 def filling(plan: Plan) -> Runner:

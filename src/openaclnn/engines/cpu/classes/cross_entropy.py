@@ -32,7 +32,6 @@ from openaclnn.engines.cpu.classes.sized import (
     Fitted,
     LaidRunner,
     Problem,
-    SizedRunner,
     Sizing,
     at_least_one,
     laid_runner,
@@ -47,7 +46,7 @@ from openaclnn.engines.cpu.classes.stretches import (
     each_stretch,
 )
 from openaclnn.engines.cpu.classes.tile import TILE_CLASSES, TILE_ROWS, Tile
-from openaclnn.engines.cpu.registry import KERNELS, Runner
+from openaclnn.engines.cpu.registry import KERNELS, Runner, SizedRunner
 from openaclnn.engines.machine.cache import Emit, compiled
 from openaclnn.engines.machine.code import Code
 from openaclnn.engines.machine.values import Value

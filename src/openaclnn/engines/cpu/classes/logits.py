@@ -5,6 +5,7 @@ writes log-probabilities, a second one over what the caches still hold.
 from __future__ import annotations
 
 import math
+from array import array
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -18,7 +19,7 @@ from openaclnn.engines.cpu.classes.doubles import log1p_64
 from openaclnn.engines.cpu.classes.parameters import Parameters, double, fields, pack, places
 from openaclnn.engines.cpu.classes.targets import Targets
 from openaclnn.engines.cpu.classes.tile import Tile
-from openaclnn.engines.cpu.registry import KERNELS, Runner
+from openaclnn.engines.cpu.registry import Runner
 from openaclnn.engines.machine.cache import Emit, compiled
 from openaclnn.engines.machine.code import Code
 from openaclnn.engines.machine.host import machine
@@ -225,20 +226,11 @@ class CrossEntropy:
         return emit_rows(dtype, target, each, self.whole, lanes)
 
     def runner(self, plan: Plan, lanes: int = 0) -> Runner:
-        numbers, (tile, staged, pieces, grain, records) = plan.numbers, self.cut(plan)
-        words = pack(
-            SLOTS, plan, PLACES,
-            {
-                "weighted": numbers["weighted"], "mean": plan.reduction == "mean",
-                "zloss": numbers["zloss_scale"] != 0, "smooths": numbers["label_smoothing"] != 0,
-                "smoothing": double(numbers["label_smoothing"]),
-                "zloss_scale": double(numbers["zloss_scale"]),
-                "returns": numbers.get("return_zloss", False), "staged": staged, "tile": tile,
-                "records": records,
-            },
-        )  # fmt: skip
+        cut = self.cut(plan)
+        _, _, pieces, grain, records = cut
+        words = self.block(plan, cut)
         block = words.buffer_info()[0]
-        write, reduce = self._kernels(plan, lanes)
+        write, reduce = self.kernels(plan, lanes)
         if not plan.reduction:
             return pool.bind(write, pieces, grain, block, 0, keep=words)
         if pieces <= grain and RECORD * records <= in_turn.ROOM:
@@ -254,7 +246,22 @@ class CrossEntropy:
 
         return run
 
-    def _kernels(self, plan: Plan, lanes: int) -> tuple[int, int]:
+    def block(self, plan: Plan, cut: Cut) -> array[int]:
+        """The parameters of a plan."""
+        numbers = plan.numbers
+        return pack(
+            SLOTS, plan, PLACES,
+            {
+                "weighted": numbers["weighted"], "mean": plan.reduction == "mean",
+                "zloss": numbers["zloss_scale"] != 0, "smooths": numbers["label_smoothing"] != 0,
+                "smoothing": double(numbers["label_smoothing"]),
+                "zloss_scale": double(numbers["zloss_scale"]),
+                "returns": numbers.get("return_zloss", False), "staged": cut.staged, "tile": cut.tile,
+                "records": cut.records,
+            },
+        )  # fmt: skip
+
+    def kernels(self, plan: Plan, lanes: int = 0) -> tuple[int, int]:
         """The kernel over rows, and the one that adds up what it leaves."""
         dtype, each = plan.compute.short, not plan.reduction
         target = "i64" if plan.inputs[plan.targets].dtype.itemsize == 8 else "i32"
@@ -283,6 +290,3 @@ class CrossEntropy:
             "", self.name, dtype, (2,), inputs, one if reduction else many, numbers, 2, 0, more=more,
             reduction=reduction,
         )  # fmt: skip
-
-
-KERNELS[WHOLE] = CrossEntropy(WHOLE)

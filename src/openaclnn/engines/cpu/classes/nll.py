@@ -29,12 +29,11 @@ from openaclnn.engines.cpu.classes.pieces import emit_pieces
 from openaclnn.engines.cpu.classes.select import Select
 from openaclnn.engines.cpu.classes.sized import (
     LaidRunner,
-    SizedRunner,
     laid_runner,
     row_major,
     sized_runner,
 )
-from openaclnn.engines.cpu.registry import KERNELS, Runner
+from openaclnn.engines.cpu.registry import KERNELS, Runner, SizedRunner
 from openaclnn.engines.machine.cache import compiled
 from openaclnn.engines.machine.code import Code
 from openaclnn.engines.machine.values import Value

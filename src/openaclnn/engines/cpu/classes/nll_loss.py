@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from array import array
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,19 @@ from openaclnn.core.tensor import element_count
 from openaclnn.engines.cpu import in_turn, pool
 from openaclnn.engines.cpu.classes import totals
 from openaclnn.engines.cpu.classes.parameters import AXES, Parameters, fields, pack, places
+from openaclnn.engines.cpu.classes.sized import (
+    IMAGES,
+    Fitted,
+    LaidRunner,
+    Problem,
+    Sizing,
+    laid_runner,
+    row_major,
+    sized_runner,
+)
 from openaclnn.engines.cpu.classes.targets import Targets
-from openaclnn.engines.cpu.registry import KERNELS, Runner
+from openaclnn.engines.cpu.launcher import BRIEF, TINY
+from openaclnn.engines.cpu.registry import KERNELS, Runner, SizedRunner
 from openaclnn.engines.cpu.sums import write_one
 from openaclnn.engines.machine.cache import Emit, compiled
 from openaclnn.engines.machine.code import Code
@@ -94,10 +106,10 @@ class NllLossForward:
         return None
 
     def runner(self, plan: Plan, lanes: int = 0) -> Runner:
-        words = pack(SLOTS, plan, PLACES, {"mean": plan.reduction == "mean"})
+        words = _block(plan)
         kernel, positions = _kernel(plan), element_count(plan.shape)
         blocks = totals.block_count(positions)
-        if blocks == 1 and all(own.dtype is plan.compute for own in plan.outputs):
+        if blocks == 1 and _plain(plan):
             finish, block = _finish(plan), words.buffer_info()[0]
             return in_turn.bind_both(kernel, 1, finish, block, len(plan.operands), positions, words)
 
@@ -115,6 +127,22 @@ class NllLossForward:
 
         return run
 
+    def sized(self, plan: Plan) -> SizedRunner | None:
+        """What runs row-major operands of any (N, C, ...)."""
+        if plan.class_axis != 1 or not _plain(plan):
+            return None
+        block = _block(plan)
+        fixed = {SLOTS["size0"]: 1, SLOTS["values.step2"]: plan.compute.itemsize}
+        for slot, value in {**row_major(plan, OPERANDS, SLOTS), **fixed}.items():
+            block[slot] = value
+        return sized_runner(SIZING, block, _compiling(plan), None)
+
+    def laid(self, plan: Plan) -> LaidRunner | None:
+        """The same with any strides."""
+        if not _plain(plan):
+            return None
+        return laid_runner(LAYING, _block(plan), _compiling(plan), None, plan.operands, PLACES)
+
     def variants(self) -> Iterator[Plan]:
         for dtype in FLOATS:
             for target in (INT64, INT32, UINT8):
@@ -122,12 +150,64 @@ class NllLossForward:
                     yield _example(dtype, target, reduction)
 
 
+def _block(plan: Plan) -> array[int]:
+    """The parameters of a plan."""
+    return pack(SLOTS, plan, PLACES, {"mean": plan.reduction == "mean"})
+
+
+def _plain(plan: Plan) -> bool:
+    """Whether results have the dtype that is computed in."""
+    return all(own.dtype is plan.compute for own in plan.outputs)
+
+
+def _compiling(plan: Plan) -> Callable[[tuple[int, ...]], tuple[int, ...]]:
+    return lambda shape: (0, _kernel(plan), 0, 0, _finish(plan))
+
+
+def _fit(problem: Problem) -> Fitted:
+    """The parameters of row-major images; rows are the pixels of one image that has its classes side by side."""
+    images, classes, pixels = problem.shape
+    rows, item = pixels.equals(1), problem["values.step2"]
+    pitch = classes * pixels * item
+    for name, value in (
+        ("classes", classes), ("positions", images * pixels),
+        ("size1", rows.choose(1, images)), ("size2", rows.choose(images, pixels)),
+        ("target.step1", problem["target.step2"] * pixels), ("out.step1", problem["out.step2"] * pixels),
+        ("values.step1", pitch), ("values.step2", rows.choose(pitch, item)),
+        ("values.class_step", pixels * item),
+    ):  # fmt: skip
+        problem[name] = value
+    return _fit_laid(problem)
+
+
+def _fit_laid(problem: Problem) -> Fitted:
+    """The launches over positions that lie anyhow."""
+    code, positions = problem.code, problem["positions"]
+    blocks = totals.block_count(positions)
+    grain = (positions <= BRIEF).choose(code.integer(TINY), GRAIN)
+    return Fitted(code.integer(0), blocks, grain, left=blocks * totals.STRIDE)
+
+
+def _put_ignored(problem: Problem, number: Value) -> None:
+    problem["ignore_index"] = number
+
+
+NUMBERS = (("i64", _put_ignored),)
+SIZING = Sizing("nll_loss", SLOTS, IMAGES, _fit, NUMBERS)
+LAYING = Sizing("nll_loss.laid", SLOTS, 0, _fit_laid, NUMBERS)
+
+
 def emit_finish(dtype: str, each: bool) -> Emit:
-    """The kernel that writes the results of one block's sums."""
+    """The kernel that adds up the blocks' sums, one after another, and writes the results."""
 
     def emit(code: Code, arguments: Sequence[Value]) -> None:
         parameters = Parameters(code, arguments[0], SLOTS)
-        loss, total = (code.load(parameters.scratch + 8 * slot, "f64") for slot in range(2))
+        sums = [code.variable(code.double(0.0)) for _ in range(2)]
+        with code.loop(0, totals.block_count(parameters["positions"])) as number:
+            block = code.array(parameters.scratch + number * totals.STRIDE, "f64")
+            for slot, sum_ in enumerate(sums):
+                sum_.set(sum_.get() + block.read(slot))
+        loss, total = (sum_.get() for sum_ in sums)
         if not each:
             divisor = parameters["mean"].differs(0).choose(total, 1.0)
             code.store((loss / divisor).to("f32"), parameters.address("out"), dtype)

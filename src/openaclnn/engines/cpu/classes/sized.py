@@ -17,27 +17,25 @@ from openaclnn.engines.cpu import control as at
 from openaclnn.engines.cpu import pool
 from openaclnn.engines.cpu.classes import totals
 from openaclnn.engines.cpu.classes.parameters import AXES, CLASS_STEP, FIRST_STEP, OFFSET
-from openaclnn.engines.cpu.launcher import Launch
+from openaclnn.engines.cpu.launcher import TINY, Launch
+from openaclnn.engines.cpu.registry import SizedRunner
 from openaclnn.engines.machine.builtins import Emit, address_of_function, builtin, integer_of
 from openaclnn.engines.machine.code import Array, Code
 from openaclnn.engines.machine.objects import FLOAT_VALUE, OBJECT_TYPE, TUPLE_ITEMS, TUPLE_LENGTH
 from openaclnn.engines.machine.values import Value
 
 __all__ = [
-    "Fitted", "LaidRunner", "Problem", "SizedRunner", "Sizing", "at_least_one", "laid_runner", "row_major",
-    "sized_runner",
+    "IMAGES", "Fitted", "LaidRunner", "Problem", "Sizing", "at_least_one", "laid_runner", "row_major", "sized_runner",
 ]  # fmt: skip
 
-SizedRunner = Callable[[Sequence[int], int, Sequence[int], Sequence[float]], int]
-"""Of the operands' addresses, a stream, the output's shape and the plan's free numbers; not 0 where a target was out of
-range. Without numbers, those of the plan hold."""
-
 LaidRunner = Callable[[Sequence[int], int, Sequence[int], Sequence[int], Sequence[float]], int]
-"""The same of addresses, a stream, the sizes of the positions' axes and the classes, every operand's strides along them, in
+"""A `SizedRunner` of addresses, a stream, the sizes of the positions' axes and the classes, every operand's strides along them, in
 elements, and numbers."""
 
 # A builtin's own block: what it calls, its template, then the kernels, 0 until they are compiled.
-CONTROL, FALLBACK, FLOAT, ALLOCATE, RELEASE, TEMPLATE, SUMS, CLEAR, WAYS = range(9)
+CONTROL, FALLBACK, FLOAT, ALLOCATE, RELEASE, NO_MEMORY, TEMPLATE, SUMS, CLEAR, FINISH, WAYS = range(
+    11
+)
 MAX_WAYS = 2
 OPERANDS = WAYS + MAX_WAYS  # of any strides: the first of each one's slots, and its itemsize
 
@@ -48,8 +46,11 @@ class Fitted(NamedTuple):
     way: Value  # which of the kernels
     pieces: Value
     grain: Value
-    sum_blocks: Value  # of sums that are made first; 0: none are
-    spans: Value  # of the output, cleared first; 0: it is not
+    sum_blocks: Value | None = None  # of sums that are made first; 0: none are
+    spans: Value | None = None  # of the output, cleared first; 0: it is not
+    left: Value | None = (
+        None  # bytes of scratch memory for what a last kernel takes up; 0: there is none
+    )
 
 
 class Problem:
@@ -77,7 +78,7 @@ def row_major(plan: Plan, names: Mapping[str, str], slots: Mapping[str, int]) ->
     """Slots that hold for every size: neighbouring positions and classes lie side by side."""
     found = {}
     parameters = {parameter: name for name, parameter in names.items()}
-    for operand in (*plan.inputs, plan.output):
+    for operand in plan.operands:
         name, item = parameters[operand.parameter], operand.dtype.itemsize
         if operand.role == "positions":
             found[slots[f"{name}.step2"]] = item
@@ -86,19 +87,23 @@ def row_major(plan: Plan, names: Mapping[str, str], slots: Mapping[str, int]) ->
     return found
 
 
+IMAGES = -1
+"""Images, classes, and pixels of any number of axes: the shape is of these three."""
+
+
 class Sizing(NamedTuple):
     """How a kernel's parameters follow from sizes and numbers, as code."""
 
     name: str
     slots: Mapping[str, int]
-    axes: int  # of row-major operands; 0: they lie anyhow, and what says where was written before
+    axes: int  # of row-major operands, or IMAGES; 0: they lie anyhow, and what says where was written before
     fit: Callable[[Problem], Fitted]
     # Each of the plan's free numbers into the slots that hold it: an integer, or a FLOAT as float64.
     numbers: Sequence[tuple[str, Callable[[Problem, Value], None]]]
 
 
-Kernels = Callable[[tuple[int, ...]], tuple[int, int, int, int]]
-"""Compiles: which way a shape goes, the kernel of it, the one for sums, the one that clears."""
+Kernels = Callable[[tuple[int, ...]], tuple[int, ...]]
+"""Compiles: which way a shape goes, the kernel of it, the one for sums, the one that clears, the one that finishes."""
 
 
 def sized_runner(sizing: Sizing, template: array[int], kernels: Kernels, keep: Any) -> SizedRunner:
@@ -133,7 +138,8 @@ def _made(
     ) -> int:
         """Before all is there that the builtin needs."""
         pool.ensure_started()
-        way, write, own[SUMS], own[CLEAR] = kernels(tuple(shape))
+        way, write, *others = kernels(tuple(shape))
+        own[SUMS : SUMS + len(others)] = array("q", others)
         own[WAYS + way] = write
         given = [tuple(one) for one in (*more, ())[: _number(sizing) - 3]]
         return run(tuple(addresses), stream, tuple(shape), *given)
@@ -158,9 +164,10 @@ def _number(sizing: Sizing) -> int:
 
 
 @functools.cache
-def _memory_functions() -> tuple[int, int]:
+def _memory_functions() -> tuple[int, ...]:
     api = ctypes.pythonapi
-    return address_of_function(api.PyMem_RawMalloc), address_of_function(api.PyMem_RawFree)
+    functions = api.PyMem_RawMalloc, api.PyMem_RawFree, api.PyErr_NoMemory
+    return tuple(map(address_of_function, functions))
 
 
 def _emitter(sizing: Sizing) -> Emit:
@@ -173,8 +180,10 @@ def _emitter(sizing: Sizing) -> Emit:
             for one in tuples:
                 known = known & one.read(OBJECT_TYPE).equals(control.read(at.TUPLE))
             length = tuples[1].read(TUPLE_LENGTH)
-            fits = (length > 1) & (length <= AXES + 1)
-            if sizing.axes:
+            fits = length > 1
+            if not sizing.axes:
+                fits = fits & (length <= AXES + 1)
+            elif sizing.axes != IMAGES:
                 fits = length.equals(sizing.axes)
             with code.when(known & fits):
                 _run(code, sizing, own, *tuples)
@@ -192,7 +201,13 @@ def _run(
     block, template = code.frame("i64", count), code.slots(own.read(TEMPLATE))
     with code.loop(0, code.integer(count)) as slot:
         block.write(slot, template.read(slot))
-    sizes = [integer_of(code, shape.read(TUPLE_ITEMS + axis)) for axis in range(sizing.axes)]
+    first = 2 if sizing.axes == IMAGES else sizing.axes
+    sizes = [integer_of(code, shape.read(TUPLE_ITEMS + axis)) for axis in range(first)]
+    if sizing.axes == IMAGES:
+        pixels = code.variable(code.integer(1))
+        with code.loop(first, shape.read(TUPLE_LENGTH)) as axis:
+            pixels.set(pixels.get() * integer_of(code, shape.read(axis + TUPLE_ITEMS)))
+        sizes.append(pixels.get())
     problem = Problem(code, sizes, block, sizing.slots)
     if steps:
         _lay(problem, own, block, shape, steps[0], addresses.read(TUPLE_LENGTH))
@@ -210,14 +225,25 @@ def _run(
     kernel = own.read(fitted.way + WAYS)
     with code.when(kernel.differs(0) & launch.ready(fitted.pieces, fitted.grain)):
         scratch = code.variable(code.integer(0))
-        with code.when(fitted.sum_blocks > 0):
-            scratch.set(own.call(ALLOCATE, "i64", fitted.sum_blocks * totals.STRIDE))
-            launch.arguments.write(1, scratch.get())
-        with code.when(scratch.get().differs(0)):  # without memory each piece sums for itself
-            launch.execute(own.read(SUMS), fitted.sum_blocks, code.integer(totals.GRAIN))
-        with code.when(fitted.spans > 0):
-            launch.execute(own.read(CLEAR), fitted.spans, code.integer(1))
+        if fitted.sum_blocks is not None:
+            with code.when(fitted.sum_blocks > 0):
+                scratch.set(own.call(ALLOCATE, "i64", fitted.sum_blocks * totals.STRIDE))
+                launch.arguments.write(1, scratch.get())
+            with code.when(scratch.get().differs(0)):  # without memory each piece sums for itself
+                launch.execute(own.read(SUMS), fitted.sum_blocks, code.integer(totals.GRAIN))
+        if fitted.spans is not None:
+            with code.when(fitted.spans > 0):
+                launch.execute(own.read(CLEAR), fitted.spans, code.integer(1))
+        if fitted.left is not None:
+            with code.when(fitted.left > 0):
+                scratch.set(own.call(ALLOCATE, "i64", fitted.left))
+                launch.arguments.write(1, scratch.get())
+                with code.when(scratch.get().equals(0), likely=False):
+                    code.leave(own.call(NO_MEMORY, "i64"))
         status = launch.execute(kernel, fitted.pieces, fitted.grain)
+        if fitted.left is not None:
+            with code.when(fitted.left > 0):
+                launch.execute(own.read(FINISH), code.integer(1), code.integer(TINY))
         with code.when(scratch.get().differs(0)):
             own.call(RELEASE, None, scratch.get())
         code.leave(control.call(at.FROM_INT64, "i64", status))
