@@ -215,6 +215,45 @@ if MODE == "interpret":
 
     @names
     @dtypes
+    def test_elements_that_begin_anywhere(
+        operator: Operator, dtype: DType, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Equally far from a vector's bounds they have a kernel of their own, which writes nothing else."""
+        if operator.workloads.PATTERN != "elementwise":
+            return
+        from openaclnn.engines.gpu import tiles
+
+        for place, variant in enumerate(variants_of(operator)):
+            for off, apart, count in (
+                (0, 0, 1030),
+                (1, 0, 2047),
+                (3, 0, 2),
+                (7, 0, 1024),
+                (2, 1, 5),
+            ):
+                arguments = made(operator, dtype, (count,), variant)
+                found = []
+                for few in (1 << 40, 0):
+                    monkeypatch.setattr(tiles, "FEW", few)
+                    moved = dict(arguments)
+                    for name, own in arguments.items():
+                        if isinstance(own, np.ndarray) and own.size > 1:
+                            memory = np.full(count + 64, 7, dtype.numpy)
+                            by = (
+                                off
+                                + apart * (name == "out")
+                                + (-memory.ctypes.data // dtype.itemsize) % 8
+                            )
+                            moved[name] = memory[32 + by :][:count]
+                            moved[name][...] = own
+                    plan, addresses = planned(operator, moved)
+                    for run, more in ((gpu.prepare(plan), ()), (gpu.sized(plan), ((count,), ()))):
+                        assert run(addresses, 0, *more) == 0  # type: ignore[misc]
+                        found.append(memory[24 + by :][: count + 16].tobytes())
+                assert len(set(found)) == 1, (variant, off, place)
+
+    @names
+    @dtypes
     def test_any_layout_has_the_bits_of_its_own_plan(operator: Operator, dtype: DType) -> None:
         """Transposed, with gaps, stretched, of more axes than a kernel takes."""
         if operator.workloads.PATTERN != "elementwise":

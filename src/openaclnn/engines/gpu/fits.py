@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from openaclnn.engines.gpu.fit_code import FORMS, Fit, Step
+from openaclnn.engines.gpu.fit_code import FORMS, MASKS, Fit, Step
 from openaclnn.engines.gpu.operands import INT32_LIMIT
 from openaclnn.engines.gpu.tuned import CHOICES
 from openaclnn.engines.machine.code import Array
@@ -16,7 +16,8 @@ __all__ = ["FlatFit", "blocks", "flat_fit", "names_of", "word"]
 
 UNITS = 5  # powers of two up to 16
 MAX_FORMS = 5
-ANYWHERE = MAX_FORMS * UNITS  # the first way of those that take no address as aligned
+# The first ways of those that take no address as aligned, and of those that take all as equally far from it.
+ANYWHERE, ALIKE = MAX_FORMS * UNITS, 2 * MAX_FORMS * UNITS
 MAX_FORM_NUMBERS = 12
 # Of each form: how many numbers, then each one's word, and which of the values known at the call it is instead, or -1.
 FORM_WORDS, FORM_SOURCES = 1, 1 + MAX_FORM_NUMBERS
@@ -44,11 +45,11 @@ def word(number: Value) -> Value:
 class FlatFit(Fit):
     """Elementwise kernels over dense operands: a kernel for each form and each power of two that divides the count.
 
-    As many more serve few elements anywhere.
+    As many more serve few elements anywhere, and one for each form many that begin equally far from a vector's bounds.
     """
 
     name = "flat"
-    BLOCK, EXACT, FEW = range(3)  # facts
+    BLOCK, EXACT, FEW, VECTOR = range(4)  # facts
     choice = ""
 
     def fit(self, shape: Array, axes: Value) -> None:
@@ -57,7 +58,7 @@ class FlatFit(Fit):
         with code.loop(0, axes) as axis:
             count.set(count.get() * self.size(shape, axis))
         total, block = count.get(), self.fact(self.BLOCK)
-        self.expect((total > 0) & (total + block < INT32_LIMIT))
+        self.expect((total > 0) & (total + block * 2 < INT32_LIMIT))
         unit = code.integer(0)
         for power in range(1, UNITS):
             unit = unit + (total & (1 << power) - 1).equals(0).to("i64")
@@ -76,7 +77,7 @@ class FlatFit(Fit):
             for place, number in enumerate(made, MADE):
                 known.write(place, word(number))
         main.way.set(form * UNITS + unit)
-        self.total = count
+        self.total, self.form = count, code.variable(form)
         own = self.control.at(form * FORM_SLOTS + FORMS)
         with code.loop(0, own.read(0)) as index:
             source, fixed = own.at(FORM_SOURCES).read(index), own.at(FORM_WORDS).read(index)
@@ -85,9 +86,19 @@ class FlatFit(Fit):
                 main.numbers.write(index + 1, known.read(source))
 
     def align(self, step: Step, astray: Value) -> None:
-        with self.code.when(astray.differs(0)):
-            self.expect(self.total.get() <= self.fact(self.FEW))
+        code, total, vector = self.code, self.total.get(), self.fact(self.VECTOR)
+        off, few = astray.differs(0), total <= self.fact(self.FEW)
+        with code.when(off & few):
             step.way.set(step.way.get() + ANYWHERE)
+        with code.when(off & ~few):
+            self.expect(vector > 0)
+            out = step.values.read(step.pointers - 1)
+            with code.loop(0, step.pointers) as index:
+                own = step.values.read(index)
+                self.mark((own ^ out) & step.block.at(MASKS).read(index))
+            step.way.set(self.form.get() + ALIKE)
+            step.numbers.write(0, total)
+            step.programs.set(blocks(total + vector - 1, self.fact(self.BLOCK)))
 
 
 def flat_fit(kernel: str) -> type[FlatFit]:

@@ -18,7 +18,7 @@ from openaclnn.engines.gpu.sums import ADD, FINISH
 from openaclnn.engines.gpu.tuned import CHOICES, TUNED, Form, as_float
 
 __all__ = [
-    "ANYWHERE", "MAIN", "OTHER", "Fitting", "can_be_fitted", "class_fitting", "flat_fitting", "tiled_fitting",
+    "ALIGNED", "ALIKE", "ANYWHERE", "MAIN", "OTHER", "Fitting", "can_be_fitted", "class_fitting", "flat_fitting", "tiled_fitting",
 ]  # fmt: skip
 
 
@@ -42,6 +42,9 @@ class Fitting:
 
 NOTHING = Fitting()
 
+ALIGNED, ANYWHERE, ALIKE = "aligned", "anywhere", "alike"
+"""How a launch takes its addresses: all on a vector's bounds; no matter how; equally far off them."""
+
 
 def can_be_fitted() -> bool:
     """Whether machine code can call the driver."""
@@ -64,10 +67,10 @@ def _parts() -> tuple[Any, Any, Any, Any] | None:
 
 
 def flat_fitting(
-    plan: Plan, form: Form, family: Family, block: int, warps: int, few: int
+    plan: Plan, form: Form, family: Family, block: int, warps: int, few: int, vector: int
 ) -> Fitting:
-    """Of an elementwise kernel over dense operands; kernels are told by their formula's name and switches, and whether
-    they take addresses as aligned. Without, they serve few elements."""
+    """Of an elementwise kernel over dense operands; kernels are told by their formula's name and switches, and what they take
+    addresses as: aligned; anyhow, for few elements; alike, with so many elements in a vector (0: they never are)."""
     parts = _parts()
     choice = CHOICES.get(plan.kernel)
     names = tuple([own.option for own in plan.free])
@@ -89,7 +92,7 @@ def flat_fitting(
     ):
         return NOTHING
     made = fitted.Fitted(
-        fits.flat_fit(plan.kernel), len(plan.inputs) + 1, (block, plan.compute is FLOAT, few),
+        fits.flat_fit(plan.kernel), len(plan.inputs) + 1, (block, plan.compute is FLOAT, few, vector),
         len(forms) * fits.FORM_SLOTS,
     )  # fmt: skip
     made.take_numbers([plan.numbers[name] for name in names], 0)
@@ -100,13 +103,15 @@ def flat_fitting(
     known[plan.reciprocal] = fits.SHARE
     for index, (formula, switches) in enumerate(forms):
         made.take_words(index * fits.FORM_SLOTS, _form_words(plan, formula, known, fits))
-        for aligned, begin in ((True, 0), (False, fits.ANYWHERE)):
+        numbers, key = (0, *(0.0,) * len(formula.numbers)), (formula.name, switches)
+        for lying, begin in ((ALIGNED, 0), (ANYWHERE, fits.ANYWHERE)):
             ways = {
                 ((1 << power, False, block), warps): begin + index * fits.UNITS + power
                 for power in range(fits.UNITS)
             }
-            numbers = (0, *(0.0,) * len(formula.numbers))
-            ready[(formula.name, switches), aligned] = made.ready(0, ways, numbers)
+            ready[key, lying] = made.ready(0, ways, numbers)
+        alike = {((False, block), warps): fits.ALIKE + index}
+        ready[key, ALIKE] = made.ready(0, alike, numbers)
     return Fitting(made, ready)
 
 
@@ -139,9 +144,8 @@ def tiled_fitting(
     return Fitting(made, {MAIN: made.ready(0, {tuple(constants): 0}, numbers)})
 
 
-MAIN, ANYWHERE, OTHER = "main", "anywhere", "other"
-"""Launches of a kernel with classes, beside those of its sums: itself; with no address taken as aligned; another kernel, which
-serves some sizes."""
+MAIN, OTHER = "main", "other"
+"""Launches of a kernel with classes, beside ANYWHERE and those of its sums: itself; another kernel, which serves some sizes."""
 
 
 def class_fitting(
