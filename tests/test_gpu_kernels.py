@@ -563,7 +563,7 @@ if MODE == "compile":
         formulas = [*FORMULAS.values()]
         formulas += [own.formula for forms in tuned.TUNED.values() for own in forms]
         return [
-            *map(elementwise.flat_kernel, formulas), *map(tiles.tiled_kernel, formulas),
+            *map(elementwise.flat_kernel, formulas), *[elementwise.flat_kernel(own, True) for own in formulas], *map(tiles.tiled_kernel, formulas),
             sums.add_up, sums.finish_sums, pixels.nll_loss2d_backward, rows.cross_entropy_loss_grad,
         ]  # fmt: skip
 
@@ -603,6 +603,18 @@ if MODE == "compile":
             text = assembly(plan, addresses, monkeypatch)
             assert not re.search(r"st\.global\.(cs\.)?v[24]", text), name
             assert not name.startswith("flat") or "ld.global.v4.b32" in text, name
+
+    @dtypes
+    def test_all_addresses_off_alike_and_data_move_by_16_bytes(
+        dtype: DType, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for name, plan in plans(dtype).items():
+            if name.startswith("flat"):
+                addresses = [ALIGNED + dtype.itemsize] * (len(plan.inputs) + 1)
+                text = assembly(plan, addresses, monkeypatch)
+                assert "entry shifted" in text, name
+                assert "st.global.v4.b32" in text, name
+                assert text.count("ld.global.v4.b32") >= 3, name
 
     @dtypes
     @pytest.mark.parametrize(("classes", "off"), [(128256, 1), (50257, 0), (50257, 3), (50260, 0)])

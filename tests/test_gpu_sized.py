@@ -215,6 +215,45 @@ if MODE == "interpret":
 
     @names
     @dtypes
+    def test_elements_that_begin_anywhere(
+        operator: Operator, dtype: DType, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Equally far from a vector's bounds they have a kernel of their own, which writes nothing else."""
+        if operator.workloads.PATTERN != "elementwise":
+            return
+        from openaclnn.engines.gpu import tiles
+
+        for place, variant in enumerate(variants_of(operator)):
+            for off, apart, count in (
+                (0, 0, 1030),
+                (1, 0, 2047),
+                (3, 0, 2),
+                (7, 0, 1024),
+                (2, 1, 5),
+            ):
+                arguments = made(operator, dtype, (count,), variant)
+                found = []
+                for few in (1 << 40, 0):
+                    monkeypatch.setattr(tiles, "FEW", few)
+                    moved = dict(arguments)
+                    for name, own in arguments.items():
+                        if isinstance(own, np.ndarray) and own.size > 1:
+                            memory = np.full(count + 64, 7, dtype.numpy)
+                            by = (
+                                off
+                                + apart * (name == "out")
+                                + (-memory.ctypes.data // dtype.itemsize) % 8
+                            )
+                            moved[name] = memory[32 + by :][:count]
+                            moved[name][...] = own
+                    plan, addresses = planned(operator, moved)
+                    for run, more in ((gpu.prepare(plan), ()), (gpu.sized(plan), ((count,), ()))):
+                        assert run(addresses, 0, *more) == 0  # type: ignore[misc]
+                        found.append(memory[24 + by :][: count + 16].tobytes())
+                assert len(set(found)) == 1, (variant, off, place)
+
+    @names
+    @dtypes
     def test_any_layout_has_the_bits_of_its_own_plan(operator: Operator, dtype: DType) -> None:
         """Transposed, with gaps, stretched, of more axes than a kernel takes."""
         if operator.workloads.PATTERN != "elementwise":
@@ -396,6 +435,7 @@ if MODE == "compile":
     from openaclnn.engines.gpu.launch import Launch
     from openaclnn.engines.gpu.variants import Variant
     from openaclnn.engines.machine.builtins import address_of_function
+    from openaclnn.operators.logits import CROSS_ENTROPY_GRAD
     from test_gpu_kernels import COMPILED, TwoDevices, device, plans, row_plan  # noqa: F401
 
     ALIGNED = (1 << 20,) * 8
@@ -418,7 +458,7 @@ if MODE == "compile":
             ((1 << 40) + 4,),
         ],
         "rows": [(4096, 4096), (100, 128256), (300_000, 17), (7, 50257), (3, 1 << 34)],
-        "pixels": [(4, 21, 512, 512), (3, 150, 77, 3), (70, 31, 1000, 1000), (999, 9, 1, 1)],
+        "pixels": [(4, 21, 512, 512), (3, 150, 77, 3), (70, 31, 1000, 1000), (9990, 9, 1, 1)],
     }
 
     def named(launch: Launch, types: Any) -> Variant:
@@ -647,6 +687,65 @@ if MODE == "compile":
                     assert driver.launched() == expected, (variant, call)
                 assert natively > 50, variant
 
+    def drawn_size(draw: Any, pattern: str) -> tuple[int, ...]:
+        """Of all magnitudes, some of them round."""
+        most = {"elementwise": (33,), "rows": (20, 17), "pixels": (6, 9, 11, 11)}[pattern]
+        sizes = [int(2 ** draw.uniform(0, own)) for own in most]
+        return tuple([own + -own % 16 if draw.random() < 0.4 else own for own in sizes])
+
+    def kinds_of(operator: Operator, dtype: DType) -> Iterator[Plan]:
+        """A plan of each variant."""
+        work = operator.workloads
+        small = {"elementwise": (6, 7), "rows": (5, 13), "pixels": (2, 5, 3, 7)}[work.PATTERN]
+        if operator is CROSS_ENTROPY_GRAD:
+            draw, out = np.random.default_rng(1), np.zeros(small, dtype.numpy)
+            for case in work.cases(draw, dtype, small):
+                yield planned(operator, work.grad_of(draw, case) | {"out": out})[0]
+        else:
+            for variant in variants_of(operator):
+                yield planned(operator, made(operator, dtype, small, variant))[0]
+
+    @pytest.mark.parametrize(
+        "operator", [*GRADIENTS, openaclnn.find_operator("nll_loss_backward"), CROSS_ENTROPY_GRAD],
+        ids=lambda op: op.python_name,
+    )  # fmt: skip
+    def test_the_builtin_launches_any_size_as_python_would(
+        operator: Operator, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """With the kernels that sizes choose: tiles, units, odd planes and rows, sums in few parts and in many."""
+        pattern, draw = operator.workloads.PATTERN, np.random.default_rng(9)
+        for dtype in (FLOAT, BFLOAT16):
+            for variant, plan in enumerate(kinds_of(operator, dtype)):
+                driver = Pretended(monkeypatch)
+                run, natively = gpu.sized(plan), 0
+                for turn in range(60):
+                    off = 2 * int(draw.integers(0, 8)) * (turn % 4 == 3)
+                    addresses = tuple([at + off for at in ALIGNED[: len(plan.inputs) + 1]])
+                    call = addresses, 5 + turn, drawn_size(draw, pattern), ()
+                    python_of(run)(*call)
+                    expected = driver.launched()
+                    assert run(*call) == 0
+                    natively += bool(driver.by_driver)
+                    assert driver.launched() == expected, (variant, call)
+                assert natively > 40, variant
+
+    def test_more_kernels_than_a_builtin_has_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+        from openaclnn.engines.gpu import fit_code
+
+        operator = next(own for own in GRADIENTS if own.workloads.PATTERN == "pixels")
+        driver = Pretended(monkeypatch)
+        monkeypatch.setattr(fit_code, "MAX_WAYS", 2)
+        plan = planned(operator, made(operator, FLOAT, (2, 5, 3, 7), variants_of(operator)[0]))[0]
+        run = gpu.sized(plan)
+        assert run is not None
+        addresses, natively = ALIGNED[: len(plan.inputs) + 1], []
+        # 16, 8 and 4 divide their pixels: a kernel each.
+        for height, width in (*((256, 256), (252, 254), (254, 254)) * 2, (128, 512)):
+            assert run(addresses, 5, (9, 5, height, width), ()) == 0
+            natively.append(bool(driver.by_driver))
+            driver.launched()
+        assert natively == [False, False, False, True, True, False, True]
+
     @names
     def test_the_builtin_of_any_strides_launches_what_python_would(
         operator: Operator, monkeypatch: pytest.MonkeyPatch
@@ -803,10 +902,10 @@ if MODE == "compile":
         assert seen > 20
 
     def summed_call(monkeypatch: pytest.MonkeyPatch) -> tuple[Pretended, Any, tuple[Any, ...]]:
-        """Cross entropy's mean: sums into scratch memory, then the gradient; both kernels are known already."""
+        """Cross entropy's weighted mean: sums into scratch memory, then the gradient; both kernels are known already."""
         operator = next(own for own in GRADIENTS if "cross_entropy" in own.python_name)
         driver = Pretended(monkeypatch)
-        plan = planned(operator, made(operator, FLOAT, (5, 13), "mean"))[0]
+        plan = planned(operator, made(operator, FLOAT, (5, 13), "mean, weight"))[0]
         run = gpu.sized(plan)
         call = ALIGNED[: len(plan.inputs) + 1], 5, (6, 7), (-100, 0.0, 0.0)
         assert run is not None

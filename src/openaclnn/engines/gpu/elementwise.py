@@ -14,7 +14,7 @@ import triton.language as tl
 from openaclnn.core.plan import Plan
 from openaclnn.engines.formulas import FORMULAS, Formula
 from openaclnn.engines.gpu import tiles
-from openaclnn.engines.gpu.fitting import Fitting, flat_fitting
+from openaclnn.engines.gpu.fitting import ALIGNED, ALIKE, ANYWHERE, Fitting, flat_fitting
 from openaclnn.engines.gpu.formulas import Names, compiled, precision, widen
 from openaclnn.engines.gpu.launch import (
     VECTOR_BYTES,
@@ -62,26 +62,58 @@ def flat_{name}(
         flat_block({pointers}out, index, index < count, {numbers}{known})
 
 
+{block}'''
+
+SHIFTED = '''
+def shifted_{name}(
+    {pointers}out, count, {numbers}
+    {constants}WIDE: tl.constexpr, BLOCK: tl.constexpr,
+):
+    """The same where all that lie one after another begin equally far from a vector's bounds: blocks begin at those before."""
+    block = tl.program_id(0)
+    head = (out.to(tl.int64) % 16) // (out.dtype.element_ty.primitive_bitwidth // 8)
+    out = tl.multiple_of(out - head, 16)
+{moved}
+    head = head.to(tl.int32)
+    if WIDE:
+        block = block.to(tl.int64)
+        count = count.to(tl.int64)
+    index = block * BLOCK + tl.arange(0, BLOCK)
+    if (block > 0) & ((block + 1) * BLOCK <= head + count):
+        flat_block({pointers}out, index, None, {numbers}{known})
+    else:
+        flat_block({pointers}out, index, (index >= head) & (index < head + count), {numbers}{known})
+
+
+{block}'''
+
+BLOCK = """
 def flat_block({pointers}out, index, inside, {numbers}{constants}):
 {reads}
     result = {call}
     tl.store(out + index, result.to(COMPUTE), inside)
-'''
+""".lstrip()
 
 
 @functools.cache
-def flat_kernel(formula: Formula) -> Any:
-    """The formula's kernel for dense operands."""
+def flat_kernel(formula: Formula, shifted: bool = False) -> Any:
+    """The formula's kernel for dense operands; `shifted` for those that begin equally far from a vector's bounds."""
     names = Names(formula)
     known = [*names.switches, *(f"STEP_{own}" for own in formula.values), "COMPUTE", "PRECISE"]
     reads = (
         f"    value_{own} = read(from_{own}, index, inside, COMPUTE, STEP_{own})"
         for own in formula.values
     )
-    text = FLAT.format(
-        name=formula.name, pointers=listed(names.pointers), numbers=listed(names.numbers),
-        constants=constants(known), known=listed(known), reads="\n".join(reads), call=names.call(),
-    )  # fmt: skip
+    moved = (
+        f"    if STEP_{own}:\n        from_{own} = tl.multiple_of(from_{own} - head, 16)"
+        for own in formula.values
+    )
+    words = {
+        "name": formula.name, "pointers": listed(names.pointers), "numbers": listed(names.numbers),
+        "constants": constants(known), "known": listed(known), "reads": "\n".join(reads), "call": names.call(),
+        "moved": "\n".join(moved),
+    }  # fmt: skip
+    text = (SHIFTED if shifted else FLAT).format(block=BLOCK.format(**words), **words)
     scope = {"formula": compiled(formula), "read": _read}
     return define(text, scope, do_not_specialize=["count"])
 
@@ -91,8 +123,12 @@ def runner(plan: Plan) -> Runner:
     if not _is_flat(plan):
         return runner_of(list(tiles.launches(plan)))
     form = form_of(plan)
-    flat = _Flat(plan, form)
-    return runner_of([Launch(flat.family, *flat.sizes(plan.shape[0], form.numbers))])
+    flat, (count,) = _Flat(plan, form), plan.shape
+    launch = Launch(flat.family, *flat.sizes(count, form.numbers))
+    if flat.vector and count > tiles.FEW:
+        sizes = flat.shifted_sizes(count, form.numbers)
+        launch = launch._replace(shifted=Launch(flat.shifted, *sizes), together=flat.wide)
+    return runner_of([launch])
 
 
 def sized(plan: Plan) -> SizedRunner | None:
@@ -113,31 +149,36 @@ def _sized(plan: Plan) -> SizedRunner:
     own_form = form_of(plan)
     own_flat = _Flat(plan, own_form)
     fitting = flat_fitting(
-        plan, own_form, own_flat.family, own_flat.block, own_flat.warps, tiles.FEW
+        plan, own_form, own_flat.family, own_flat.block, own_flat.warps, tiles.FEW, own_flat.vector
     )
-    wide = [slot.place for slot in own_flat.family.slots if slot is not None and slot.wide]
+    vector, wide = own_flat.vector, own_flat.wide
     form_with = _forms(plan, own_form, fitting)
 
     def run(
         addresses: Sequence[int], stream: int, shape: Sequence[int], numbers: Sequence[Any]
     ) -> int:
         count = prod(shape)
-        flat, queue, queue_few, own = form_with(numbers)
+        flat, queue, queue_few, queue_shifted, own = form_with(numbers)
         if flat.share >= 0:
             own = (*own[: flat.share], as_float(1.0 / count), *own[flat.share + 1 :])
-        if queue_few is not None and count <= tiles.FEW:
-            bits = 0
-            for place in wide:
-                bits |= addresses[place]
-            queue = queue_few if bits % VECTOR_BYTES else queue
+        bits = 0
+        for place in wide:
+            bits |= addresses[place]
+        if bits % VECTOR_BYTES:
+            if count <= tiles.FEW:
+                queue = queue_few or queue
+            elif vector and len({addresses[place] % VECTOR_BYTES for place in wide}) == 1:
+                queue_shifted(addresses, stream, *flat.shifted_sizes(count, own))
+                return 0
         queue(addresses, stream, *flat.sizes(count, own))
         return 0
 
     return fitting.function(run)
 
 
-_Found = tuple["_Flat", Queue, Queue | None, tuple[float, ...]]
-"""A form's kernel, what queues it, what queues few elements anywhere where a builtin does so too, and its numbers."""
+_Found = tuple["_Flat", Queue, Queue | None, Queue, tuple[float, ...]]
+"""A form's kernel, what queues it, what queues few elements anywhere where a builtin does so too, what queues many that begin
+equally far from a vector's bounds, and its numbers."""
 
 
 def _forms(plan: Plan, own_form: Form, fitting: Fitting) -> Callable[[Sequence[Any]], _Found]:
@@ -145,15 +186,20 @@ def _forms(plan: Plan, own_form: Form, fitting: Fitting) -> Callable[[Sequence[A
     names = tuple([own.option for own in plan.free])
     # Where the formula takes the options themselves, and has one form, they need but be rounded.
     direct = plan.kernel not in TUNED and names == FORMULAS[plan.kernel].numbers
-    made: dict[tuple[str, tuple[bool, ...]], tuple[_Flat, Queue, Queue | None]] = {}
+    made: dict[tuple[str, tuple[bool, ...]], tuple[_Flat, Queue, Queue | None, Queue]] = {}
 
     def find(form: Form) -> _Found:
         key = form.formula.name, form.switches
         found = made.get(key)
         if found is None:
-            flat, ready = _Flat(plan, form), fitting.ready((key, False))
-            few = None if ready is None else queue_of(anywhere(flat.family), ready)
-            found = made[key] = flat, queue_of(flat.family, fitting.ready((key, True))), few
+            flat = _Flat(plan, form)
+            aligned, off, alike = (fitting.ready((key, own)) for own in (ALIGNED, ANYWHERE, ALIKE))
+            found = made[key] = (
+                flat,
+                queue_of(flat.family, aligned),
+                None if off is None else queue_of(anywhere(flat.family), off),
+                queue_of(flat.shifted, alike),
+            )
         return *found, form.numbers
 
     before: tuple[Sequence[Any], _Found] = (), find(own_form)
@@ -163,7 +209,7 @@ def _forms(plan: Plan, own_form: Form, fitting: Fitting) -> Callable[[Sequence[A
         known, found = before
         if numbers != known or 0 in numbers:  # which has two signs
             if direct and numbers:
-                found = (*found[:3], as_floats(numbers))
+                found = (*found[:-1], as_floats(numbers))
             else:
                 own = {**plan.numbers, **dict(zip(names, numbers, strict=False))}
                 found = find(form_of(plan, own))
@@ -200,8 +246,21 @@ class _Flat:
             (*form.switches, *steps, *precision(plan)),
             fused=False,
         )
+        self.shifted = anywhere(self.family)._replace(kernel=flat_kernel(form.formula, True))
+        operands = (*plan.inputs, plan.output)
+        self.wide = tuple([n for n, slot in enumerate(self.family.slots) if slot and slot.wide])
+        sizes = {operands[place].dtype.itemsize for place in self.wide}
+        # Elements of a vector; 0 where operands have different ones.
+        self.vector = VECTOR_BYTES // sizes.pop() if len(sizes) == 1 else 0
 
     def sizes(self, count: int, numbers: tuple[float, ...]) -> Sizes:
         block, unit = self.block, power_of_two_divisor(count)
         wide = count + block >= INT32_LIMIT
         return -(-count // block), (count // unit, *numbers), (unit, wide, block), self.warps
+
+    def shifted_sizes(self, count: int, numbers: tuple[float, ...]) -> Sizes:
+        """Of what begins off a vector's bounds: the last block may be one more."""
+        block = self.block
+        wide = count + 2 * block >= INT32_LIMIT
+        programs = -(-(count + self.vector - 1) // block)
+        return programs, (count, *numbers), (wide, block), self.warps

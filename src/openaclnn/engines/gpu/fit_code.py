@@ -20,17 +20,20 @@ from openaclnn.engines.machine.values import Value
     ALLOCATE, RELEASE, ADDRESSES, SUMMED, NUMBERS, WHOLE,
 ) = range(18)  # fmt: skip
 OWN_NUMBERS, MAX_NUMBERS = 18, 4  # integers where WHOLE has a bit, else float64 by their bits
-FACTS, MAX_FACTS = 22, 10  # what a fit asks for
+FACTS, MAX_FACTS = 22, 16  # what a fit asks for
 HEADER = FACTS + MAX_FACTS
 
-# Of each launch: which addresses it takes and how they must be aligned, its numbers, and the kernels it chooses from.
-POINTERS, VALUES, PLACES = range(3)
+# Of each launch: which addresses it takes and how they must be aligned, its numbers, and the kernels it chooses from: by
+# their place, or, of those ENTERED one after the other, by a key.
+POINTERS, VALUES, ENTERED, PLACES = range(4)
 MASKS, TEMPLATE = PLACES + MAX_POINTERS, PLACES + 2 * MAX_POINTERS
-MAX_VALUES, MAX_WAYS, MAX_HIDDEN = 48, 50, 4
+MAX_VALUES, MAX_WAYS, MAX_HIDDEN = 48, 55, 4
 WAYS = TEMPLATE + MAX_VALUES
-FUNCTION, CONFIG, WAY_SLOTS = 0, 1, 1 + CONFIG_SLOTS  # FUNCTION: 0 until it is compiled
+FUNCTION, KEY, CONFIG = range(3)  # FUNCTION: 0 until it is compiled
+WAY_SLOTS = CONFIG + CONFIG_SLOTS
 STEP_SLOTS = WAYS + MAX_WAYS * WAY_SLOTS
-MAIN, SUMS, STEPS = 0, 1, 2
+# Sums, in many parts with a launch that finishes them, then what needs them: one kernel, or another in its place.
+MAIN, SUMS, FINISH, OTHER, STEPS = range(5)
 FORMS = HEADER + STEPS * STEP_SLOTS  # what more a fit has
 
 _ONE_ROW = 1 << 32  # of a grid, whose second number is in the upper half
@@ -43,7 +46,7 @@ class Step:
     def __init__(self, code: Code, block: Array) -> None:
         self.code, self.block = code, block
         self.values = code.frame("i64", MAX_POINTERS + MAX_VALUES + MAX_HIDDEN)
-        self.way, self.programs = (code.variable(code.integer(0)) for _ in range(2))
+        self.way, self.key, self.programs = (code.variable(code.integer(0)) for _ in range(3))
         self.pointers, self.count = block.read(POINTERS), block.read(VALUES)
         self.numbers = self.values.at(self.pointers)
 
@@ -58,6 +61,13 @@ class Step:
         """Numbers by the names that the kernel has for all of its own, in order."""
         for name, number in numbers.items():
             self.numbers.write(names.index(name), number)
+
+    def search(self) -> None:
+        """The way that has the key."""
+        with self.code.loop(0, self.block.read(ENTERED)) as index:
+            own = self.block.at(index * WAY_SLOTS + WAYS)
+            with self.code.when(own.read(KEY).equals(self.key.get())):
+                self.way.set(index)
 
     def chosen(self) -> Array:
         """The kernel that launches."""
@@ -96,9 +106,13 @@ class Fit(Entry):
 
     def __init__(self, code: Code, control: Array) -> None:
         super().__init__(code, control)
-        self.main, self.sums = (
-            Step(code, control.at(HEADER + index * STEP_SLOTS)) for index in (MAIN, SUMS)
+        self.main, self.sums, self.finish, self.other = (
+            Step(code, control.at(HEADER + index * STEP_SLOTS))
+            for index in (MAIN, SUMS, FINISH, OTHER)
         )
+        self.summed = code.variable(control.read(SUMMED))
+        # Not 0: the sums are finished by a launch, and lie so many bytes behind their parts; the other kernel launches.
+        self.finished, self.replaced = (code.variable(code.integer(0)) for _ in range(2))
         self.addresses = code.frame("i64", MAX_POINTERS + 2)  # the last two are of scratch memory
         self.numbers = code.frame("i64", MAX_NUMBERS)
         self.scratch = code.variable(code.integer(0))  # bytes
@@ -132,7 +146,10 @@ class Fit(Entry):
                 with self.when_fit():
                     for step in self.own_steps():
                         self.align(step, step.point(self.addresses))
-                        self.expect(step.chosen().read(FUNCTION).differs(0))
+                        step.search()
+                        chosen = step.chosen()
+                        self.expect(chosen.read(FUNCTION).differs(0))
+                        self.expect(chosen.read(KEY).equals(step.key.get()))
         with self.when_fit():
             self.run(given.read(1))
         code.leave(control.call(VECTORCALL, "i64", control.read(FALLBACK), given, number, 0))
@@ -142,13 +159,18 @@ class Fit(Entry):
         self.mark(astray)
 
     def when_summed(self) -> AbstractContextManager[None]:
-        return self.code.when(self.control.read(SUMMED).differs(0))
+        return self.code.when(self.summed.get().differs(0))
 
     def own_steps(self) -> Iterator[Step]:
-        """Those that a call has, in order; what is written for the sums runs only where there are any."""
+        """Those that a call has, in order; what is written for one runs only where it is one of them."""
         with self.when_summed():
             yield self.sums
-        yield self.main
+        with self.code.when(self.finished.get().differs(0)):
+            yield self.finish
+        with self.code.when(self.replaced.get().equals(0)):
+            yield self.main
+        with self.code.when(self.replaced.get().differs(0)):
+            yield self.other
 
     def fact(self, index: int) -> Value:
         return self.control.read(FACTS + index)
@@ -199,9 +221,9 @@ class Fit(Entry):
             with code.when(memory.get().equals(0)):
                 code.leave(code.integer(0))
             begin, count = integer_of(code, memory.get()), control.read(ADDRESSES)
-            for index in range(2):
-                self.addresses.write(count + index, begin)
-            for step in (self.sums, self.main):
+            self.addresses.write(count, begin)
+            self.addresses.write(count + 1, begin + self.finished.get())
+            for step in self.own_steps():
                 step.point(self.addresses)
         queue = integer_of(code, stream)
         # A full queue makes the driver wait, perhaps for a host function that needs the interpreter.

@@ -10,7 +10,7 @@ import ctypes
 import functools
 import struct
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from openaclnn.engines.gpu import fit_code as at
@@ -92,6 +92,26 @@ class Fitted:
             place = begin + way * at.WAY_SLOTS
             native.write_config(self._block, place + at.CONFIG, kernel, 1, self._attribute)
             self._block[place + at.FUNCTION] = kernel.function  # last: this makes it ready
+
+        return enter
+
+    def ready_by(
+        self, step: int, key_of: Callable[[tuple[Any, ...], int], int | None], numbers: Sequence[int | float]
+    ) -> Ready:  # fmt: skip
+        """The same of kernels that are found by a key, which their constants and warps make: None for what has none."""
+        begin, ways = at.HEADER + step * at.STEP_SLOTS, dict[tuple[tuple[Any, ...], int], int]()
+        enter_at = self.ready(step, ways, numbers)
+        block = self._block
+
+        def enter(constants: tuple[Any, ...], warps: int, kernel: Any) -> None:
+            key, entered = key_of(constants, warps), block[begin + at.ENTERED]
+            keys = [block[begin + at.WAYS + way * at.WAY_SLOTS + at.KEY] for way in range(entered)]
+            if key is None or key in keys or entered == at.MAX_WAYS:
+                return
+            block[begin + at.WAYS + entered * at.WAY_SLOTS + at.KEY] = key
+            ways[constants, warps] = entered
+            enter_at(constants, warps, kernel)
+            block[begin + at.ENTERED] = entered + 1
 
         return enter
 

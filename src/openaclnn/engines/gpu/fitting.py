@@ -11,14 +11,14 @@ from openaclnn.core.dtypes import FLOAT
 from openaclnn.core.plan import Plan
 from openaclnn.engines.formulas import Formula
 from openaclnn.engines.gpu import scratch
-from openaclnn.engines.gpu.launch import Family, Sizes
+from openaclnn.engines.gpu.launch import Family, Launched, Sizes
 from openaclnn.engines.gpu.operands import INT32_LIMIT, ignored, operand_of
 from openaclnn.engines.gpu.queues import Ready
-from openaclnn.engines.gpu.sums import FEW_PARTS, add_family
+from openaclnn.engines.gpu.sums import ADD, FINISH
 from openaclnn.engines.gpu.tuned import CHOICES, TUNED, Form, as_float
 
 __all__ = [
-    "MAIN", "SUMS", "Fitting", "can_be_fitted", "class_fitting", "flat_fitting", "tiled_fitting",
+    "ALIGNED", "ALIKE", "ANYWHERE", "MAIN", "OTHER", "Fitting", "can_be_fitted", "class_fitting", "flat_fitting", "tiled_fitting",
 ]  # fmt: skip
 
 
@@ -42,6 +42,9 @@ class Fitting:
 
 NOTHING = Fitting()
 
+ALIGNED, ANYWHERE, ALIKE = "aligned", "anywhere", "alike"
+"""How a launch takes its addresses: all on a vector's bounds; no matter how; equally far off them."""
+
 
 def can_be_fitted() -> bool:
     """Whether machine code can call the driver."""
@@ -54,20 +57,20 @@ def can_be_fitted() -> bool:
     return native.driver() is not None
 
 
-def _parts() -> tuple[Any, Any, Any] | None:
-    """`fitted`, `fits` and `strided_fits`, which import llvmlite."""
+def _parts() -> tuple[Any, Any, Any, Any] | None:
+    """`fitted`, `fits`, `class_fits` and `strided_fits`, which import llvmlite."""
     if not can_be_fitted():
         return None
-    from openaclnn.engines.gpu import fits, fitted, strided_fits
+    from openaclnn.engines.gpu import class_fits, fits, fitted, strided_fits
 
-    return fitted, fits, strided_fits
+    return fitted, fits, class_fits, strided_fits
 
 
 def flat_fitting(
-    plan: Plan, form: Form, family: Family, block: int, warps: int, few: int
+    plan: Plan, form: Form, family: Family, block: int, warps: int, few: int, vector: int
 ) -> Fitting:
-    """Of an elementwise kernel over dense operands; kernels are told by their formula's name and switches, and whether
-    they take addresses as aligned. Without, they serve few elements."""
+    """Of an elementwise kernel over dense operands; kernels are told by their formula's name and switches, and what they take
+    addresses as: aligned; anyhow, for few elements; alike, with so many elements in a vector (0: they never are)."""
     parts = _parts()
     choice = CHOICES.get(plan.kernel)
     names = tuple([own.option for own in plan.free])
@@ -81,7 +84,7 @@ def flat_fitting(
     most = max(len(formula.numbers) for formula, _ in forms)
     if parts is None or not served:
         return NOTHING
-    fitted, fits, _ = parts
+    fitted, fits, *_ = parts
     if (
         not fitted.takes(family.slots, 1 + most, names)
         or most > fits.MAX_FORM_NUMBERS
@@ -89,7 +92,7 @@ def flat_fitting(
     ):
         return NOTHING
     made = fitted.Fitted(
-        fits.flat_fit(plan.kernel), len(plan.inputs) + 1, (block, plan.compute is FLOAT, few),
+        fits.flat_fit(plan.kernel), len(plan.inputs) + 1, (block, plan.compute is FLOAT, few, vector),
         len(forms) * fits.FORM_SLOTS,
     )  # fmt: skip
     made.take_numbers([plan.numbers[name] for name in names], 0)
@@ -100,13 +103,15 @@ def flat_fitting(
     known[plan.reciprocal] = fits.SHARE
     for index, (formula, switches) in enumerate(forms):
         made.take_words(index * fits.FORM_SLOTS, _form_words(plan, formula, known, fits))
-        for aligned, begin in ((True, 0), (False, fits.ANYWHERE)):
+        numbers, key = (0, *(0.0,) * len(formula.numbers)), (formula.name, switches)
+        for lying, begin in ((ALIGNED, 0), (ANYWHERE, fits.ANYWHERE)):
             ways = {
                 ((1 << power, False, block), warps): begin + index * fits.UNITS + power
                 for power in range(fits.UNITS)
             }
-            numbers = (0, *(0.0,) * len(formula.numbers))
-            ready[(formula.name, switches), aligned] = made.ready(0, ways, numbers)
+            ready[key, lying] = made.ready(0, ways, numbers)
+        alike = {((False, block), warps): fits.ALIKE + index}
+        ready[key, ALIKE] = made.ready(0, alike, numbers)
     return Fitting(made, ready)
 
 
@@ -131,7 +136,7 @@ def tiled_fitting(
     _, numbers, *constants = sizes
     if parts is None or not parts[0].takes(family.slots, len(numbers), ()):
         return NOTHING
-    fitted, _, fits = parts
+    fitted, *_, fits = parts
     share = form.formula.numbers.index(plan.reciprocal) if plan.reciprocal else -1
     place = len(numbers) - len(form.numbers) + share if share >= 0 else -1
     made = fitted.Fitted(fits.TileFit, len(plan.inputs) + 1, (place, *facts))
@@ -139,35 +144,61 @@ def tiled_fitting(
     return Fitting(made, {MAIN: made.ready(0, {tuple(constants): 0}, numbers)})
 
 
-MAIN, SUMS = "main", "sums"
+MAIN, OTHER = "main", "other"
+"""Launches of a kernel with classes, beside ANYWHERE and those of its sums: itself; another kernel, which serves some sizes."""
 
 
 def class_fitting(
-    pattern: str, plan: Plan, family: Family, sizes: Callable[[int], Sizes], weight: str, summed: bool,
-    numbers: Sequence[str], facts: Sequence[int], add: Sizes, words: Sequence[int] = (),
+    pattern: str, plan: Plan, launched: Launched, weight: str, numbers: Sequence[str], facts: Sequence[int],
+    words: Sequence[int] = (),
 ) -> Fitting:  # fmt: skip
-    """Of a kernel with a class axis on few elements, whose sizes differ by the parts of a sum alone."""
+    """Of a kernel with a class axis; kernels are told by their launch's name."""
     parts = _parts()
     if parts is None:
         return NOTHING
-    fitted, fits, strided_fits = parts
-    ways: dict[tuple[Any, ...], int] = {}
-    for power in range(FEW_PARTS.bit_length() if summed else 1):
-        _, own, *constants = sizes(1 << power)
-        ways[tuple(constants)] = power
-    if not fitted.takes(family.slots, len(own), numbers):
+    fitted, _, class_fits, strided_fits = parts
+    if not all(
+        fitted.takes(family.slots, len(sizes[1]), numbers) for family, sizes in launched.values()
+    ):
         return NOTHING
     weighted = operand_of(plan, weight) is not None
-    room, addresses = fits if hasattr(fits, pattern) else strided_fits, len(plan.inputs) + 1
-    made = fitted.Fitted(getattr(room, pattern), addresses, (weighted, *facts), len(words))
+    fit = getattr(class_fits, pattern, None) or getattr(strided_fits, pattern)
+    made = fitted.Fitted(fit, len(plan.inputs) + 1, (weighted, *facts), len(words))
     made.take_words(0, words)
     first, *others = (plan.numbers[name] for name in numbers)
     made.take_numbers((min(ignored(first), INT32_LIMIT), *others), 1)
-    made.take_step(0, family.slots, own)
-    ready = {MAIN: made.ready(0, ways, own)}
-    if summed:
-        _, add_numbers, *add_constants = add
-        made.take_step(1, add_family(plan, weight).slots, add_numbers)
+    if ADD in launched:
         made.take_sums(*scratch.functions())
-        ready[SUMS] = made.ready(1, {tuple(add_constants): 0}, add_numbers)
+    ready = {}
+    for name, (family, (_, own, constants, warps)) in launched.items():
+        step = class_fits.STEP_OF[name]
+        if name != ANYWHERE or MAIN not in launched:
+            made.take_step(step, family.slots, own)
+        if name in (ADD, FINISH):
+            ready[name] = made.ready(step, {(constants, warps): 0}, own)
+        else:
+            bits = fit.other_bits if name == OTHER else fit.bits
+            key_of = _keys(class_fits.places_of(bits), name, family, constants, warps)
+            ready[name] = made.ready_by(step, key_of, own)
     return Fitting(made, ready)
+
+
+def _keys(
+    places: Mapping[str, int], name: str, family: Family, some: tuple[Any, ...], some_warps: int
+) -> Callable[[tuple[Any, ...], int], int | None]:
+    """What makes a kernel's key of constants that have their places in it; others must be as in these."""
+    names = family.kernel.arg_names[-len(some) :]
+    fixed = [
+        (own, expected)
+        for own, expected in zip((*names, "warps"), (*some, some_warps), strict=True)
+        if own not in places
+    ]
+
+    def key_of(constants: tuple[Any, ...], warps: int) -> int | None:
+        found = dict(zip(names, constants, strict=True))
+        found |= {"warps": warps, "anywhere": name == ANYWHERE}
+        if any(found[own] != expected for own, expected in fixed):
+            return None
+        return sum(int(found[own]) << at for own, at in places.items())
+
+    return key_of

@@ -19,7 +19,7 @@ from openaclnn.engines.gpu import (
 )
 from openaclnn.engines.gpu.queues import SizedRunner
 from openaclnn.engines.gpu.steps import Runner
-from openaclnn.engines.gpu.strided import laid_pixels, laid_rows, sized_nll_rows
+from openaclnn.engines.gpu.strided import laid_pixels, laid_rows
 
 __all__ = ["CLASS_KERNELS", "maker_of"]
 
@@ -44,7 +44,7 @@ ELEMENTWISE = Maker(elementwise.runner, elementwise.sized, tiles.laid, few=eleme
 CLASS_KERNELS: dict[str, Maker] = {
     "nll_loss": Maker(reductions.nll_runner, reduced.sized_nll, reduces=True),
     "nll_loss2d_backward": Maker(pixels.runner, pixels.sized, laid_pixels, few=pixels.few),
-    "nll_loss_backward": Maker(pixels.runner, sized_nll_rows, laid_pixels),
+    "nll_loss_backward": Maker(pixels.runner, pixels.sized_rows, laid_pixels),
     "cross_entropy_loss_grad": Maker(rows.runner, rows.sized, laid_rows, few=rows.few),
     "cross_entropy_loss": Maker(logits.runner, _of_no_size, reduces=True),
     "cross_entropy_logits": Maker(logits.runner, _of_no_size, reduces=True),

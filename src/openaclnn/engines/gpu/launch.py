@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 __all__ = [
-    "VECTOR_BYTES", "Family", "Launch", "Sizes", "Slot", "anywhere", "next_power_of_two", "power_of_two_divisor",
+    "VECTOR_BYTES", "Family", "Launch", "Launched", "Sizes", "Slot", "anywhere", "next_power_of_two", "power_of_two_divisor",
 ]  # fmt: skip
 
 VECTOR_BYTES = 16  # the widest load of one thread; Triton asks whether pointers are multiples of it
@@ -45,6 +46,9 @@ def anywhere(family: Family) -> Family:
 
 Sizes = tuple[int, tuple[int | float, ...], tuple[Any, ...], int]
 """What sizes decide of a launch: programs, numbers, the last constants, warps."""
+
+Launched = Mapping[str, tuple[Family, Sizes]]
+"""Launches by a name: each one's kernel, and what some sizes decide of it."""
 
 
 class Launch(NamedTuple):

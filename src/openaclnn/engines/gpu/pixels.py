@@ -10,11 +10,12 @@ Class planes that begin off a vector's bounds, as those of odd images do, have a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from openaclnn.core.plan import Operand, Plan, covered_elements
-from openaclnn.engines.gpu.fitting import MAIN, SUMS, class_fitting
+from openaclnn.engines.gpu.fitting import ANYWHERE, MAIN, OTHER, class_fitting
 from openaclnn.engines.gpu.launch import (
     VECTOR_BYTES,
     Family,
@@ -31,7 +32,13 @@ from openaclnn.engines.gpu.plane_kernel import nll_loss2d_backward_planes
 from openaclnn.engines.gpu.queues import SizedRunner, lies_row_major, queue_of, remembered
 from openaclnn.engines.gpu.runners import runner_of
 from openaclnn.engines.gpu.steps import Runner
-from openaclnn.engines.gpu.sums import NO_SUMS, add_sizes, sized_with_sums, sum_launches, sums_slot
+from openaclnn.engines.gpu.sums import (
+    NO_SUMS,
+    sized_with_sums,
+    sum_launches,
+    sums_launched,
+    sums_slot,
+)
 
 # 4 MiB of INT64 targets. Half of it gave (32,21,512,1024) FLOAT 0.91 of a copy instead of 0.95; twice
 # and four times gave (2,80,2048,2048) 0.86 and 0.72 instead of 0.97, as targets left the cache.
@@ -251,7 +258,7 @@ def sized(plan: Plan) -> SizedRunner | None:
     # One merged axis is taken for one image's pixels: images of a pixel each look like channels last.
     if len(plan.shape) > 2 or not lies_row_major(plan, *(1, *plan.shape)[-2:]):
         return None
-    return remembered(plan, sized_images)
+    return remembered(plan, _sized_images)
 
 
 def few(plan: Plan) -> tuple[int, ...] | None:
@@ -262,10 +269,25 @@ def few(plan: Plan) -> tuple[int, ...] | None:
     return images, plan.classes, 1, pixels
 
 
-def sized_images(plan: Plan) -> SizedRunner:
-    """The same, of operands that may lie as rows do."""
+def sized_rows(plan: Plan) -> SizedRunner | None:
+    """The same over any (rows, classes): rows are images of one pixel."""
+    if plan.class_axis != 1 or len(plan.shape) != 1 or not lies_row_major(plan, plan.shape[0], 1):
+        return None
+    return remembered(plan, _sized_rows)
+
+
+def _sized_images(plan: Plan) -> SizedRunner:
+    return _sized(plan, "PixelFit")
+
+
+def _sized_rows(plan: Plan) -> SizedRunner:
+    return _sized(plan, "NllRowFit")
+
+
+def _sized(plan: Plan, pattern: str) -> SizedRunner:
     summed, weight = is_summed(plan), plan.inputs[2].parameter
     kernel = Pixels(plan, sums_slot(plan) if summed else None, 1)
+    planes = _Planes(kernel)
     single = plan.inputs[1].role == "single"
     one: Strides = (0, 0, 0, 0)
     own: tuple[int, ...] = (plan.numbers["ignore_index"],)
@@ -274,8 +296,8 @@ def sized_images(plan: Plan) -> SizedRunner:
         addresses: Sequence[int], stream: int, shape: Sequence[int], numbers: Sequence[Any], parts: int
     ) -> None:  # fmt: skip
         (ignore_index,) = numbers or own
-        images, classes, height, width = shape
-        pixels = height * width
+        images, classes, *area = shape
+        pixels = math.prod(area)
         if pixels == 1:  # images are the pixels of one that has its channels last
             read, out, axes = (0, 0, 1, 0), (0, 0, classes, 1), (1, 1, images)
         else:
@@ -286,26 +308,33 @@ def sized_images(plan: Plan) -> SizedRunner:
             sizes = planes.sizes(axes, classes, read, gradient, out, ignore_index, parts)
             queue_planes(addresses, stream, *sizes)
             return
-        few = pixels > 1 and images * classes * pixels <= FEW
+        few = images * classes * pixels <= FEW and (pixels > 1 or classes > 1)
         sizes = kernel.sizes(axes, classes, read, gradient, out, ignore_index, parts, few)
         (queue_few if few else queue)(addresses, stream, *sizes)
 
-    planes = _Planes(kernel)
     read, out = (0, 6, 1, 0), (0, 18, 1, 6)
+    some = (1, 2, 6), 3, read, one if single else read, out, -1, 1
     # Masks that can end anywhere forbid few elements vectors, so that alignment is nothing to them.
     small = anywhere(kernel.family)
     fitting = class_fitting(
-        "PixelFit", plan, small,
-        lambda parts: kernel.sizes(
-            (1, 2, 6), 3, read, one if single else read, out, -1, parts, few=True
+        pattern, plan,
+        {
+            MAIN: (kernel.family, kernel.sizes(*some)), ANYWHERE: (small, kernel.sizes(*some, few=True)),
+            OTHER: (planes.family, planes.sizes(*some)), **(sums_launched(plan, weight) if summed else {}),
+        },
+        weight, ("ignore_index",),
+        (
+            FEW, FEW_TILE.across, FEW_TILE.most, FEW_TILE.warps, not single, kernel.itemsize,
+            CHUNK_CLASSES[kernel.itemsize], PANEL_PIXELS, FEW_PIXELS, PLANE_CLASSES, planes.vector, planes.block,
         ),
-        weight, summed, ("ignore_index",),
-        (FEW, FEW_TILE.across, FEW_TILE.most, FEW_PIXELS, not single), add_sizes(1, True, 1, -1, 1),
     )  # fmt: skip
-    queue, queue_few = queue_of(kernel.family), queue_of(small, fitting.ready(MAIN))
-    queue_planes = queue_of(planes.family)
+    queue, queue_few = (
+        queue_of(family, fitting.ready(name))
+        for family, name in ((kernel.family, MAIN), (small, ANYWHERE))
+    )
+    queue_planes = queue_of(planes.family, fitting.ready(OTHER))
     if summed:
-        return fitting.function(sized_with_sums(plan, weight, main, fitting.ready(SUMS)))
+        return fitting.function(sized_with_sums(plan, weight, main, fitting.ready))
 
     def run(
         addresses: Sequence[int], stream: int, shape: Sequence[int], numbers: Sequence[Any]

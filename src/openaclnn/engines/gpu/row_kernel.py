@@ -13,6 +13,18 @@ import triton.language as tl
 from openaclnn.engines.gpu.sum_kernel import await_sums, is_counted, read_sum, read_wide_sum
 from openaclnn.engines.gpu.words import exp
 
+COUNTED = tl.constexpr(1024)  # rows that a program counts itself
+
+
+@triton.jit
+def _counted_rows(target, rows, target_stride, classes, ignore_index):
+    """How many of a few targets count: their sum, if each weighs 1."""
+    row = tl.arange(0, COUNTED)
+    inside = row < rows
+    indices = tl.load(target + row * target_stride, inside, other=0).to(tl.int64)
+    counted = inside & is_counted(indices, classes, ignore_index)
+    return tl.sum(counted.to(tl.int32)).to(tl.float32)
+
 
 @triton.jit
 def _rows(pointer, row, stride, STEP: tl.constexpr, UNIT: tl.constexpr):
@@ -146,7 +158,10 @@ def cross_entropy_loss_grad(
     # A division takes a tenth of a microsecond that nothing hides, once the sums are there.
     share = own
     if MEAN:
-        total = read_sum(sums, 0, PARTS)
+        if sums is None:  # there are no weights then
+            total = _counted_rows(target, rows, target_stride, count, ignore_index)
+        else:
+            total = read_sum(sums, 0, PARTS)
         share = tl.div_rn(own, total)
     nll = share
     if SMOOTHED:
@@ -171,7 +186,9 @@ def cross_entropy_loss_grad(
         if grad_zloss is None and weight is None:
             zloss = share  # all counted targets weigh 1: the two sums are the same
         elif MEAN:
-            zloss = tl.div_rn(zloss, read_sum(sums, 1, PARTS))
+            if sums is not None:
+                total = read_sum(sums, 1, PARTS)
+            zloss = tl.div_rn(zloss, total)
         square = zloss_scale * own_lse * heeded * zloss
         factor = factor + square
         infinite = infinite + square * float("inf")

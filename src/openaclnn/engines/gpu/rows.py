@@ -7,7 +7,7 @@ from typing import Any
 
 from openaclnn.core.dtypes import FLOAT
 from openaclnn.core.plan import Operand, Plan, covered_elements
-from openaclnn.engines.gpu.fitting import MAIN, SUMS, class_fitting
+from openaclnn.engines.gpu.fitting import ANYWHERE, MAIN, OTHER, class_fitting
 from openaclnn.engines.gpu.launch import (
     VECTOR_BYTES,
     Family,
@@ -27,10 +27,16 @@ from openaclnn.engines.gpu.operands import (
     stride_of,
 )
 from openaclnn.engines.gpu.queues import SizedRunner, lies_row_major, queue_of, remembered
-from openaclnn.engines.gpu.row_kernel import cross_entropy_loss_grad
+from openaclnn.engines.gpu.row_kernel import COUNTED, cross_entropy_loss_grad
 from openaclnn.engines.gpu.runners import runner_of
 from openaclnn.engines.gpu.steps import Runner
-from openaclnn.engines.gpu.sums import NO_SUMS, add_sizes, sized_with_sums, sum_launches, sums_slot
+from openaclnn.engines.gpu.sums import (
+    NO_SUMS,
+    sized_with_sums,
+    sum_launches,
+    sums_launched,
+    sums_slot,
+)
 from openaclnn.engines.gpu.tuned import as_float
 
 
@@ -217,22 +223,33 @@ def few(plan: Plan) -> tuple[int, ...] | None:
 
 
 def _sized(plan: Plan) -> SizedRunner:
-    summed = is_summed(plan)
+    summed, weighted = is_summed(plan), operand_of(plan, WEIGHT) is not None
     # By what they are: strides of a plan of one row, or of one class, say nothing.
     along_rows = (int(own is not None and own.role == "positions") for own in by_row(plan))
-    steps = *along_rows, int(operand_of(plan, WEIGHT) is not None)
+    steps = *along_rows, int(weighted)
     kernel = Rows(plan, sums_slot(plan) if summed else None, steps)
     own = last_of(plan)
     # Masks that can end anywhere forbid few elements vectors, so that alignment is nothing to them.
     shifted = anywhere(kernel.family)
-    fitting = class_fitting(
-        "RowFit", plan, shifted,
-        lambda parts: kernel.sizes(2, 3, (3, 1, 3, 1), own, parts, few=True), WEIGHT, summed,
-        NUMBERS, (FEW, *FEW_TILE[:2]), add_sizes(1, operand_of(plan, WEIGHT) is not None, 1, -1, 1),
-    )  # fmt: skip
-    queue, queue_shifted = queue_of(kernel.family), queue_of(shifted, fitting.ready(MAIN))
+    # A few targets that weigh 1 are counted by every program, which takes less than a launch that counts them.
+    counting = anywhere(Rows(plan, None, steps).family)
+    most_counted = COUNTED.value if summed and not weighted else 0
     vector = kernel.vector
-    shortest = SHORT_ROW * vector if kernel.alike else INT32_LIMIT << 32
+    shortest = SHORT_ROW * vector if kernel.alike else 1 << 62
+    some = 2, 3, (3, 1, 3, 1), own, 1
+    few = kernel.sizes(*some, few=True)
+    fitting = class_fitting(
+        "RowFit", plan,
+        {
+            MAIN: (kernel.family, kernel.sizes(*some)), ANYWHERE: (shifted, few), OTHER: (counting, few),
+            **(sums_launched(plan, WEIGHT) if summed else {}),
+        },
+        WEIGHT, NUMBERS, (FEW, *FEW_TILE, kernel.itemsize, vector, shortest, kernel.logits, most_counted),
+    )  # fmt: skip
+    queue, queue_shifted, queue_counting = (
+        queue_of(family, fitting.ready(name))
+        for family, name in ((kernel.family, MAIN), (shifted, ANYWHERE), (counting, OTHER))
+    )
     out = len(plan.inputs)
 
     def main(
@@ -243,7 +260,8 @@ def _sized(plan: Plan) -> SizedRunner:
         strides = classes, 1, classes, 1
         if rows * classes <= FEW:
             sizes = kernel.sizes(rows, classes, strides, last, parts, few=True)
-            queue_shifted(addresses, stream, *sizes)
+            queue_few = queue_counting if rows <= most_counted else queue_shifted
+            queue_few(addresses, stream, *sizes)
             return
         if classes >= shortest:
             off = addresses[2] % VECTOR_BYTES
@@ -253,13 +271,15 @@ def _sized(plan: Plan) -> SizedRunner:
                 return
         queue(addresses, stream, *kernel.sizes(rows, classes, strides, last, parts))
 
-    if summed:
-        return fitting.function(sized_with_sums(plan, WEIGHT, main, fitting.ready(SUMS)))
+    with_sums = sized_with_sums(plan, WEIGHT, main, fitting.ready) if summed else None
 
     def run(
         addresses: Sequence[int], stream: int, shape: Sequence[int], numbers: Sequence[Any]
     ) -> int:
-        main((*addresses, 0), stream, shape, numbers, 1)
-        return 0
+        rows, classes = shape
+        if with_sums is None or (rows <= most_counted and rows * classes <= FEW):
+            main((*addresses, 0), stream, shape, numbers, 1)
+            return 0
+        return with_sums(addresses, stream, shape, numbers)
 
     return fitting.function(run)

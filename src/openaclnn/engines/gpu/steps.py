@@ -98,15 +98,14 @@ def _interpreted_kind() -> Any:
 
 
 def interpreted_step(launch: Launch) -> Step:
-    family = launch.family
-
     def step(addresses: Sequence[int], stream: int, device: int) -> None:
         pointers = [
             None if slot is None else Pointer(addresses[slot.place] + slot.shift, slot.dtype)
-            for slot in family.slots
+            for slot in launch.family.slots
         ]
         offsets = [0 if pointer is None else pointer.address % VECTOR_BYTES for pointer in pointers]
         own = _chosen(launch, offsets)
+        family = own.family
         constants = (*family.constants, *own.constants)
         if family.overlapped is not None:
             constants = (False, *constants)

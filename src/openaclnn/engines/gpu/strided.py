@@ -9,13 +9,13 @@ from typing import Any
 
 from openaclnn.core.plan import Plan, covered_elements
 from openaclnn.engines.gpu import pixels, rows
-from openaclnn.engines.gpu.fitting import MAIN, SUMS, class_fitting
+from openaclnn.engines.gpu.fitting import ANYWHERE, class_fitting
 from openaclnn.engines.gpu.launch import Sizes, anywhere
 from openaclnn.engines.gpu.operands import ignored
-from openaclnn.engines.gpu.queues import SizedRunner, lies_row_major, queue_of, remembered
-from openaclnn.engines.gpu.sums import strided_add_sizes, strided_with_sums, sums_slot
+from openaclnn.engines.gpu.queues import queue_of, remembered
+from openaclnn.engines.gpu.sums import strided_with_sums, sums_launched, sums_slot
 
-__all__ = ["laid_pixels", "laid_rows", "sized_nll_rows"]
+__all__ = ["laid_pixels", "laid_rows"]
 
 LaidClassRunner = Callable[[Sequence[int], int, Sequence[int], Sequence[int], Sequence[Any]], int]
 """Of addresses, a stream, the sizes of the positions' axes and, last, of the classes, each operand's strides along them one
@@ -23,8 +23,6 @@ after the other, and the plan's free numbers; without these, the plan's own hold
 
 ANY_STEP = 2  # a stride known at run time only
 NOT_SERVED = 1
-SOME_ADD = strided_add_sizes((1, 1, 1), (0, 0, 0), 0, 1, -1, 1)
-"""Of sums: the constants that all have, and numbers that every call writes anew."""
 
 
 def _serves(plan: Plan, axes: int, few: int) -> bool:
@@ -59,14 +57,15 @@ def _laid_rows(plan: Plan) -> LaidClassRunner:
             (parts, *(ANY_STEP,) * 5, 1, 1, 1, True, 0, tall, wide), warps,
         )  # fmt: skip
 
+    some = sizes_of(1, 1, (0,) * 11, own, 1)
     fitting = class_fitting(
-        "StridedRowFit", plan, family, lambda parts: sizes_of(1, 1, (0,) * 11, own, parts),
-        rows.WEIGHT, summed, rows.NUMBERS,
-        (rows.FEW, tall, wide, -1 if weight is None else weight), SOME_ADD,
+        "StridedRowFit", plan,
+        {ANYWHERE: (family, some), **(sums_launched(plan, rows.WEIGHT, True) if summed else {})},
+        rows.WEIGHT, rows.NUMBERS, (rows.FEW, tall, wide, -1 if weight is None else weight),
         [-1 if place is None else place for place in along_rows],
     )  # fmt: skip
-    queue = queue_of(family, fitting.ready(MAIN))
-    with_sums = strided_with_sums(plan, rows.WEIGHT, fitting.ready(SUMS)) if summed else None
+    queue = queue_of(family, fitting.ready(ANYWHERE))
+    with_sums = strided_with_sums(plan, rows.WEIGHT, fitting.ready) if summed else None
 
     def run(
         addresses: Sequence[int], stream: int, sizes: Sequence[int], strides: Sequence[int],
@@ -119,12 +118,14 @@ def _laid_pixels(plan: Plan) -> LaidClassRunner:
             (parts, *(ANY_STEP,) * 6, 1, 1, 1, 1, True, True, tall, width, wide), warps,
         )  # fmt: skip
 
+    some = sizes_of((1, 1, 1, 1), (0,) * 11, -1, 1)
     fitting = class_fitting(
-        "StridedPixelFit", plan, family, lambda parts: sizes_of((1, 1, 1, 1), (0,) * 11, -1, parts),
-        parameter, summed, ("ignore_index",), (pixels.FEW, width, most), SOME_ADD,
+        "StridedPixelFit", plan,
+        {ANYWHERE: (family, some), **(sums_launched(plan, parameter, True) if summed else {})},
+        parameter, ("ignore_index",), (pixels.FEW, width, most),
     )  # fmt: skip
-    queue = queue_of(family, fitting.ready(MAIN))
-    with_sums = strided_with_sums(plan, parameter, fitting.ready(SUMS)) if summed else None
+    queue = queue_of(family, fitting.ready(ANYWHERE))
+    with_sums = strided_with_sums(plan, parameter, fitting.ready) if summed else None
 
     def run(
         addresses: Sequence[int], stream: int, sizes: Sequence[int], strides: Sequence[int],
@@ -150,27 +151,3 @@ def _laid_pixels(plan: Plan) -> LaidClassRunner:
         )
 
     return fitting.function(run)
-
-
-def sized_nll_rows(plan: Plan) -> SizedRunner | None:
-    """What queues NLL's gradient over row-major (rows, classes) of any size."""
-    if plan.class_axis != 1 or len(plan.shape) != 1 or not lies_row_major(plan, plan.shape[0], 1):
-        return None
-    return remembered(plan, _sized_nll_rows)
-
-
-def _sized_nll_rows(plan: Plan) -> SizedRunner:
-    few, many = _laid_pixels(plan), pixels.sized_images(plan)
-    steps = {"positions": (1, 0), "classes": (0, 1), "single": (0, 0)}
-    roles = [own.role for own in (*plan.inputs, plan.output)]
-
-    def run(
-        addresses: Sequence[int], stream: int, shape: Sequence[int], numbers: Sequence[Any]
-    ) -> int:
-        count, classes = shape
-        if count * classes > pixels.FEW:  # rows are images of one pixel
-            return many(addresses, stream, (count, classes, 1, 1), numbers)
-        strides = [step for role in roles for step in steps.get(role, (classes, 1))]
-        return few(addresses, stream, shape, strides, numbers)
-
-    return run

@@ -4,8 +4,9 @@ say in Python.
 
 from __future__ import annotations
 
+from openaclnn.engines.gpu.class_fits import AnyRowFit, ClassFit
 from openaclnn.engines.gpu.fit_code import ADDRESSES, FORMS, Fit
-from openaclnn.engines.gpu.fits import AnyRowFit, ClassFit, blocks, names_of, word
+from openaclnn.engines.gpu.fits import blocks, names_of, word
 from openaclnn.engines.gpu.native_code import MAX_POINTERS
 from openaclnn.engines.gpu.operands import INT32_LIMIT
 from openaclnn.engines.gpu.pixel_kernel import nll_loss2d_backward
@@ -105,7 +106,9 @@ class StridedRowFit(AnyRowFit, StridedFit):
         rows, classes = self.sizes(shape, axes, self.fact(self.FEW))
         self.expect(axes.equals(2))
         ignored, out = self.ignored(), self.steps(self.control.read(ADDRESSES) - 1)
+        main.begin()
         self.fit_sums(rows, classes, ignored)
+        self.choose(main, {})
         across = blocks(classes, self.fact(self.WIDE))
         main.programs.set(across * blocks(rows, self.fact(self.TALL)))
         names = names_of(cross_entropy_loss_grad, "rows")
@@ -121,7 +124,7 @@ class StridedRowFit(AnyRowFit, StridedFit):
         weight_step = code.variable(code.integer(0))
         with code.when(weight >= 0):
             weight_step.set(self.steps(weight).read(1))
-        self.put_rows(rows, classes, across, ignored)
+        self.put_rows(main, rows, classes, across, ignored)
         log_prob = self.steps(2)
         main.put(
             names,
@@ -148,7 +151,9 @@ class StridedPixelFit(ClassFit, StridedFit):
         first, second, third, classes = self.sizes(shape, axes, self.fact(self.FEW))
         self.expect(axes > 1)
         ignored, out = self.ignored(), self.steps(self.control.read(ADDRESSES) - 1)
+        main.begin()
         self.fit_sums(first * second * third, classes, ignored)
+        self.choose(main, {})
         across = blocks(third, self.fact(self.ACROSS))
         chunks = blocks(classes, self.fact(self.CHUNK))
         main.programs.set(first * second * chunks * across)

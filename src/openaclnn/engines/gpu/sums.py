@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from openaclnn.core.plan import Plan, collapse
 from openaclnn.engines.gpu import scratch
-from openaclnn.engines.gpu.launch import Family, Launch, Sizes, Slot, next_power_of_two
+from openaclnn.engines.gpu.launch import Family, Launch, Launched, Sizes, Slot, next_power_of_two
 from openaclnn.engines.gpu.operands import (
     INT32_LIMIT,
     ignored,
@@ -120,7 +120,24 @@ def add_sizes(count: int, weighted: bool, classes: int, ignore_index: int, parts
     return _add_sizes(count, shape, strides, int(weighted), classes, ignore_index, parts, 1)
 
 
-def sized_with_sums(plan: Plan, weight: str, main: Main, ready: Ready | None) -> SizedRunner:
+ADD, FINISH = "add", "finish"
+"""The launches of sums by their names."""
+
+ReadyOf = Callable[[str], Ready | None]
+"""Who is told compiled kernels, by the launch's name."""
+
+
+def sums_launched(plan: Plan, weight: str, strided: bool = False) -> Launched:
+    """What makes the sums of `sized_with_sums` or `strided_with_sums`, at some size."""
+    add = strided_add_sizes((1, 1, 1), (0, 0, 0), 0, 1, -1, 1)
+    weighted = operand_of(plan, weight) is not None
+    if not strided:
+        add = add_sizes(1, weighted, 1, -1, 1)
+    finish = _finish_family(plan, sums_slot(plan)), _finish_sizes(weighted)
+    return {ADD: (add_family(plan, weight), add), FINISH: finish}
+
+
+def sized_with_sums(plan: Plan, weight: str, main: Main, ready: ReadyOf) -> SizedRunner:
     """`main` with sums of row-major targets, whatever the shape: positions, with the classes second."""
     weighted, own = operand_of(plan, weight) is not None, plan.numbers["ignore_index"]
     with_sums = _with_sums(plan, weight, ready)
@@ -147,7 +164,7 @@ def strided_add_sizes(
     return _add_sizes(count, shape[1:], strides, weight_stride, classes, ignore_index, parts, 3)
 
 
-def strided_with_sums(plan: Plan, weight: str, ready: Ready | None = None) -> Callable[..., int]:
+def strided_with_sums(plan: Plan, weight: str, ready: ReadyOf) -> Callable[..., int]:
     """The same for targets of up to three axes that lie anyhow: of addresses, a stream, the targets' sizes and strides, the
     weights' stride, the classes, the ignored one, and what queues the kernel given all addresses and the parts."""
     with_sums = _with_sums(plan, weight, ready)
@@ -168,10 +185,10 @@ def strided_with_sums(plan: Plan, weight: str, ready: Ready | None = None) -> Ca
     return run
 
 
-def _with_sums(plan: Plan, weight: str, ready: Ready | None) -> Callable[..., int]:
-    finished = sums_slot(plan)
-    add = queue_of(add_family(plan, weight), ready)
-    finish = queue_of(_finish_family(plan, finished))
+def _with_sums(plan: Plan, weight: str, ready: ReadyOf) -> Callable[..., int]:
+    add, finish = (
+        queue_of(family, ready(name)) for name, (family, _) in sums_launched(plan, weight).items()
+    )
     weighted = operand_of(plan, weight) is not None
 
     def run(
