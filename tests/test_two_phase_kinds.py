@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import openaclnn
 from conftest import (
     APART,
+    OPERATORS,
     SIZED,
     assert_matches_oracle,
     device_tensor,
@@ -24,12 +25,15 @@ from conftest import (
     table_of,
 )
 from openaclnn import acl, aclnn
+from openaclnn.calls import executor as phases
 from openaclnn.calls import planned
 from openaclnn.core import products
 from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import FLOAT, FLOATS
 from openaclnn.core.interface import Kind
 from openaclnn.operators.workloads.mistakes import Mistake
+from openaclnn.repeat import descriptors
+from openaclnn.runtime import memory
 from test_interop import to_torch
 
 names = pytest.mark.parametrize("operator", SIZED, ids=lambda op: op.python_name)
@@ -461,6 +465,115 @@ def test_a_first_size_is_any_size(full_ways: list[str]) -> None:
             got = computed(ELU, {"grad_output": x, "self_or_result": x}, out)
             assert got == openaclnn.elu_backward(x, x).tobytes()
         assert len(full_ways) == 1
+
+
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The phase ones that machine code could not tell the kind of, from here on; nothing is known at first."""
+    made: list[Any] = []
+    by_python = phases.planned
+
+    def counted(*arguments: Any) -> Any:
+        made.append(arguments)
+        return by_python(*arguments)
+
+    monkeypatch.setattr(phases, "planned", counted)
+    forget()
+    return made
+
+
+def test_descriptors_are_read_by_machine_code(read: list[Any], stream: Any) -> None:
+    """Scalars by value and dtype; an end, other bits, another dtype or format are seen."""
+    values = np.linspace(-2, 2, 64, dtype=np.float32)
+    _, address = device_tensor(values)
+    _, place = device_tensor(values)
+
+    def give(shape: tuple[int, ...], scale: Any, form: int = 2) -> tuple[int, str]:
+        x = acl.aclCreateTensor(shape, 0, None, 0, form, shape, address)
+        read.clear()
+        return both(ELU, elu_on(x, descriptor(shape, place), scale=scale), stream)
+
+    def scalar(value: float, code: int = acl.ACL_FLOAT) -> Any:
+        return acl.aclCreateScalar(value, code)
+
+    kept = scalar(0.5)
+    assert give((8, 8), kept) == (0, "")
+    for shape in ((8, 8), (3, 4), (64,), (2, 2, 2, 2, 2, 2), (1, 7)):
+        assert give(shape, scalar(0.5)) == give(shape, kept) == (0, "")
+        assert not read
+        x = values[: np.prod(shape)]
+        np.testing.assert_array_equal(read_back(place, x), openaclnn.elu_backward(x, x, scale=0.5))
+    for other in (scalar(0.0), scalar(-0.0), scalar(2.0), scalar(0.5, acl.ACL_DOUBLE), 0.5):
+        assert give((8, 8), other) == (0, "")
+        assert read
+        number = other if isinstance(other, float) else float(other.value)
+        expected = openaclnn.elu_backward(values, values, scale=number)
+        assert read_back(place, values).tobytes() == expected.tobytes()
+        assert give((5, 3), other) == (0, "")
+        assert not read
+    assert give((8, 8), scalar(0.5), form=0) == (0, "")
+    assert read
+    assert acl.aclDestroyScalar(kept) == 0
+    assert give((8, 8), kept)[0] != 0
+
+
+def test_memory_that_is_freed_though_somebody_keeps_it(read: list[Any], stream: Any) -> None:
+    x, address = device_tensor(np.ones((5, 7), np.float32))
+    out, _ = device_tensor(np.zeros((5, 7), np.float32))
+    for _ in range(2):
+        assert both(ELU, elu_on(x, out), stream) == (0, "")
+    kept = memory.find_allocation(address)
+    assert acl.aclrtFree(address) == 0
+    read.clear()
+    status, message = both(ELU, elu_on(x, out), stream)
+    assert kept is not None
+    assert (status, "unknown memory" in message) == (161002, True)
+    assert not read
+    _, other = device_tensor(np.ones((5, 7), np.float32))
+    assert acl.aclSetRawTensorAddr(x, other) == 0
+    assert both(ELU, elu_on(x, out), stream) == (0, "")
+    assert not read
+
+
+def test_descriptors_that_lie_otherwise_take_the_full_way(
+    full_ways: list[str], stream: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(descriptors, "slots_of", lambda kind: None)
+    for rows in (2, 3, 4):
+        values = np.linspace(-1, 1, 5 * rows, dtype=np.float32).reshape(rows, 5)
+        (x, _), (out, place) = device_tensor(values), device_tensor(values)
+        for _ in range(2):  # the very same call is known
+            assert both(ELU, elu_on(x, out), stream) == (0, "")
+        np.testing.assert_array_equal(
+            read_back(place, values), openaclnn.elu_backward(values, values)
+        )
+    assert len(full_ways) == 3
+
+
+@pytest.mark.parametrize("operator", [op for op in OPERATORS if op not in APART], ids=str)
+def test_what_is_written_over_its_input_has_any_size(
+    operator: Operator, full_ways: list[str], stream: Any
+) -> None:
+    rng = np.random.default_rng(4)
+    for number, shape in enumerate(((5, 7), (64,), (3, 1, 9))):
+        variant = next(iter(operator.workloads.VARIANTS))
+        given = operator.workloads.make(rng, FLOAT, shape, variant)
+        expected = plain(operator)(**{name: np.copy(own) for name, own in given.items()})
+        name = operator.output.python_name
+        tensor, place = device_tensor(given[name])
+        values = in_c_order(operator, given, np.empty_like(given[name]))
+        values[operator.output_place] = tensor
+        assert both(operator, values, stream) == (0, "")
+        assert read_back(place, np.empty_like(expected)).tobytes() == expected.tobytes()
+        assert len(full_ways) == 1, number
+
+
+def test_a_product_s_calls_are_nobody_else_s(full_ways: list[str], stream: Any) -> None:
+    x, out = (device_tensor(np.ones((5, 7), np.float32))[0] for _ in range(2))
+    with openaclnn.use_product(products.FAMILIES[0].tag):
+        assert both(ELU, elu_on(x, out), stream) == (0, "")
+    assert both(ELU, elu_on(x, out), stream) == (0, "")
+    assert len(full_ways) == 2
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ from openaclnn.core.status import AclnnError, Status, shown
 from openaclnn.core.tensor import Tensor
 from openaclnn.operators import registry
 from openaclnn.runtime.api_init import aclGetRecentErrMsg
-from openaclnn.runtime.memory import notify
+from openaclnn.runtime.memory import notify, reference
 
 _WANTED = object()  # stands for "a pointer to put the result in"
 
@@ -133,6 +133,7 @@ def _set_address(
             )  # fmt: skip
         tensor = slots[int(index)]
     tensor.base = int(address or 0)
+    tensor.block = reference(tensor.base)
     tensor.raw = True
     tensor.owner = None
     notify()  # other executors may have the same descriptor

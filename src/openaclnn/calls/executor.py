@@ -13,7 +13,7 @@ from openaclnn.core.interop import as_tensor
 from openaclnn.core.status import AclnnError, Status, record_message, shown
 from openaclnn.core.tensor import Tensor
 from openaclnn.engines.dispatch import Runner
-from openaclnn.repeat.sizes import Kind, Work
+from openaclnn.repeat.sizes import Extents, Kind, Work
 from openaclnn.runtime import AclFailure, Stream, current_stream, memory
 from openaclnn.runtime.device import device_named
 
@@ -28,8 +28,8 @@ class Executor:
     """A checked and planned call, with the arguments of phase one in C order: null tensors as None."""
 
     __slots__ = (
-        "__weakref__", "_located", "_tensors", "count", "extents", "found", "kind", "operator", "passed", "repeatable",
-        "runner", "spent", "turn",
+        "__weakref__", "_located", "_tensors", "count", "found", "kind", "operator", "passed", "repeatable", "runner",
+        "shape", "spent", "turn",
     )  # fmt: skip
     c_name = "aclOpExecutor"
 
@@ -39,16 +39,15 @@ class Executor:
         kind: Kind,
         work: Work,
         arguments: tuple[Any, ...],
-        found: Found | None = None,
+        located: Found | None = None,
     ) -> None:
         self.operator = operator
         self.kind = kind
-        self.runner, self.extents, self.count = work
+        self.runner, self.shape, self.count = work
         self.passed = arguments  # tensors and numbers, or arrays that were located
-        # None where arrays were located, and nobody has asked for tensors.
-        self._tensors = None if found else [arguments[place] for place in kind.operands]
-        self._located = found
-        self.found = found  # the memory as it was checked; `forget` takes it away
+        self._tensors: list[Tensor] | None = None  # until somebody asks for them
+        self._located = located  # where arrays lie that nobody has made tensors of
+        self.found = located  # the memory as it was checked; `forget` takes it away
         self.repeatable = False
         self.spent = ""  # why it cannot run any more
         self.turn = True  # deleted by whoever runs it: in one step, as threads may come together
@@ -56,27 +55,36 @@ class Executor:
     @property
     def located(self) -> bool:
         """Whether its arguments are still arrays of others, of which nobody made tensors."""
-        return self._tensors is None
+        return self._located is not None
 
     @property
     def tensors(self) -> list[Tensor]:
         """The kernel's tensors, outputs last."""
+        if self._located is not None:
+            self._describe(self._located[0])
         tensors = self._tensors
         if tensors is None:
-            places = (*self.operator.input_places, *self.operator.output_places)
-            self.passed = tuple(
-                [
-                    as_tensor(value) if place in places and value is not None else value
-                    for place, value in enumerate(self.passed)
-                ]
-            )
             tensors = self._tensors = [self.passed[place] for place in self.kind.operands]
-            # An array may have got other memory since: the call is over what it had.
-            assert self._located is not None
-            for tensor, address in zip(tensors, self._located[0], strict=True):
-                tensor.base, tensor.offset = address, 0
-            self.found = None  # who has them may change them
         return tensors
+
+    def _describe(self, addresses: Sequence[int]) -> None:
+        """Arrays that were located become tensors."""
+        places = (*self.operator.input_places, *self.operator.output_places)
+        self.passed = tuple(
+            [
+                as_tensor(value) if place in places and value is not None else value
+                for place, value in enumerate(self.passed)
+            ]
+        )
+        # An array may have got other memory since: the call is over what it had.
+        for place, address in zip(self.kind.operands, addresses, strict=True):
+            self.passed[place].base, self.passed[place].offset = address, 0
+        self._located = self.found = None  # who has them may change them
+
+    @property
+    def extents(self) -> Extents:
+        """The bytes that each of the kernel's tensors covers."""
+        return self.kind.extents(self.shape, self.count)
 
     @property
     def arguments(self) -> tuple[Any, ...]:
@@ -137,40 +145,46 @@ def phase_one(
     operator: Operator, arguments: tuple[Any, ...], workspace_size: bool, executor: bool
 ) -> Executor:
     """Bind, check and plan; raises AclnnError where the interface returns a status."""
-    if workspace_size and executor and type(arguments[operator.output_place]) is not Tensor:
-        located = locate(operator, arguments)
-        if located is not None:
-            return Executor(operator, *located)
-    made = Executor(operator, *planned(operator, arguments, workspace_size, executor))
-    if made.runner is None:
-        return made
-    mark, tensors = _watch(made), made.tensors
-    found = find_memory(tensors, made.extents, made.kind.alike)
-    if found is not None:
-        _keep(made, mark, found)
-        return made
-    # A raw tensor may get its address later; what is known already is checked where the caller can see it.
-    plan = made.kind.reached_plan(made.extents)
-    for operand, tensor in zip(plan.operands, tensors, strict=True):
-        if tensor.raw and tensor.base:  # other memory is alive as long as its tensor
-            check_memory(plan, (operand,), (tensor,))
+    noticed = memory.notices()
+    known = locate(operator, arguments) if workspace_size and executor else None
+    if known is None:
+        made = Executor(operator, *planned(operator, arguments, workspace_size, executor))
+    else:
+        kind, work, found = known
+        if type(arguments[operator.output_place]) is not Tensor:
+            return Executor(operator, kind, work, arguments, found)
+        made = Executor(operator, kind, work, arguments)
+        if found is not None:
+            _rely(made, found, noticed)
+            return made
+    if made.runner is not None:
+        _look_early(made)
     return made
 
 
+def _look_early(executor: Executor) -> None:
+    """At the memory, in phase one: what can be said already is said where the caller can see it."""
+    noticed, tensors, extents = memory.notices(), executor.tensors, executor.extents
+    found = find_memory(tensors, extents, executor.kind.alike)
+    if found is not None:
+        _rely(executor, found, noticed)
+        return
+    # A raw tensor may get its address later.
+    plan = executor.kind.reached_plan(extents)
+    for operand, tensor in zip(plan.operands, tensors, strict=True):
+        if tensor.raw and tensor.base:  # other memory is alive as long as its tensor
+            check_memory(plan, (operand,), (tensor,))
+
+
 _watched: set[weakref.ref[Executor]] = set()
-"""Executors that rely on what they found; one that is no longer in here must look again."""
+"""Executors that rely on what they found."""
 
 
-def _watch(executor: Executor) -> weakref.ref[Executor]:
-    """Before an executor looks at memory: what changes from now on is noticed."""
-    mark = weakref.ref(executor, _watched.discard)
-    _watched.add(mark)
-    return mark
-
-
-def _keep(executor: Executor, mark: weakref.ref[Executor], found: Found) -> None:
+def _rely(executor: Executor, found: Found, noticed: int) -> None:
+    """What was found holds until something changes; also since the looking, when so much had been noticed."""
     executor.found = found
-    if mark not in _watched:  # memory was freed while it looked
+    _watched.add(weakref.ref(executor, _watched.discard))
+    if memory.notices() != noticed:
         executor.found = None
 
 
@@ -188,15 +202,15 @@ memory.listeners.append(forget)
 
 def _checked(executor: Executor) -> Found:
     """Where the tensors lie now; a broken rule of memory is refused."""
-    kind, tensors = executor.kind, executor.tensors
-    mark = _watch(executor)
-    found = find_memory(tensors, executor.extents, kind.alike)
+    kind, tensors, extents = executor.kind, executor.tensors, executor.extents
+    noticed = memory.notices()
+    found = find_memory(tensors, extents, kind.alike)
     if found is None:
-        plan = kind.reached_plan(executor.extents)
+        plan = kind.reached_plan(extents)
         owners = check_memory(plan, plan.operands, tensors)
         check_overlap(plan, tensors)
         found = tuple([tensor.address for tensor in tensors]), owners
-    _keep(executor, mark, found)
+    _rely(executor, found, noticed)
     return found
 
 

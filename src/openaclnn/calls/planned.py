@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,9 +14,9 @@ from openaclnn.core.declare import Operator
 from openaclnn.core.interop import as_tensor, is_tracked_leaf, storage_of
 from openaclnn.core.products import current_product
 from openaclnn.core.tensor import Tensor
-from openaclnn.engines.dispatch import choose_engine
+from openaclnn.engines.dispatch import Choice, choose_engine
 from openaclnn.repeat.phases import find, key_of, remember
-from openaclnn.repeat.sizes import AnySize, Kind, OneSize, Work
+from openaclnn.repeat.sizes import AnySize, Kind, OneSize, Work, any_size
 
 if TYPE_CHECKING:
     from openaclnn.repeat.located import Locating
@@ -37,12 +36,15 @@ def planned(
         key = key_of(operator, arguments)
         if key is None:
             arguments = _with_views(arguments)
+            located = locate(operator, arguments)
+            if located is not None:
+                kind, work, _ = located
+                _locating[operator.name].learn(kind, given)
+                return kind, work, arguments
             key = key_of(operator, arguments)
-        known = None if key is None else find(operator, key, arguments)
+        known = None if key is None else find(key)
         if known is not None:
-            if given is not arguments and type(known[0]) is AnySize:
-                learn(operator, known[0], given)
-            return *known, arguments
+            return known, known.work, arguments
     call = bind_arguments(operator, arguments, current_product(), workspace_size, executor)
     error = operator.first_violation(call)
     if error is not None:
@@ -54,10 +56,9 @@ def planned(
     plan = operator.plan(call)
     choice = None if plan.empty else choose_engine(plan, device)
     one = OneSize(operator, plan, device, choice)
-    arguments = tuple(call.values.values())
-    if key is not None:
-        remember(operator, key, arguments, one, choice)
-    return one, one.work, arguments
+    if key is not None and not (choice and _learn(operator, one, choice, arguments)):
+        remember(key, one)
+    return one, one.work, tuple(call.values.values())
 
 
 _locating: dict[str, Locating] = {}
@@ -65,36 +66,35 @@ _locating: dict[str, Locating] = {}
 
 def locate(
     operator: Operator, arguments: tuple[Any, ...]
-) -> tuple[AnySize, Work, tuple[Any, ...], Found] | None:
-    """The same for NumPy's arrays and PyTorch's tensors of a kind that was seen before, and where they lie."""
+) -> tuple[AnySize, Work, Found | None] | None:
+    """The same for a call of a kind that was seen before, of arrays, tensors or descriptors, and where those lie; None
+    where rules of memory may be broken, of descriptors alone."""
     road = _locating.get(operator.name)
     located = NotImplemented if road is None else road.locate(arguments)
     if located is NotImplemented:
         return None
-    [(kind, _)], shape, addresses = located
-    count = prod(shape)
-    work = kind.runner(shape, count), kind.extents(shape, count), count
-    owners: list[Any] = [arguments]
+    [(kind, _)], shape, count, addresses, owners = located
+    work = kind.runner(shape, count), shape, count
+    if type(arguments[operator.output_place]) is Tensor:
+        return kind, work, owners and (addresses, owners)
+    held: list[Any] = [arguments]
     # A tensor's memory may be exchanged.
     if not isinstance(arguments[operator.output_place], np.ndarray):
-        owners += [storage_of(arguments[place]) for place in kind.operands]
-    return kind, work, arguments, (addresses, owners)
+        held += [storage_of(arguments[place]) for place in kind.operands]
+    return kind, work, (addresses, held)
 
 
-def learn(operator: Operator, kind: AnySize, arguments: tuple[Any, ...]) -> None:
-    """Let calls like this one, of a kind, be located from now on."""
-    library = type(arguments[operator.output_place])
-    if library in kind.learned:
-        return
-    kind.learned.add(library)
+def _learn(operator: Operator, one: OneSize, choice: Choice, arguments: tuple[Any, ...]) -> bool:
+    """Let calls of a call's kind be located from now on, if they can be: descriptors here, arrays when they come again."""
     from openaclnn.repeat.located import Locating
 
-    if not Locating.serves(operator):
-        return
+    kind = any_size(operator, arguments, one, choice) if Locating.serves(operator) else None
+    if kind is None:
+        return False
     road = _locating.get(operator.name)
     if road is None:
         road = _locating[operator.name] = Locating(operator)
-    road.learn(kind, arguments)
+    return road.learn(kind, arguments)
 
 
 def _with_views(arguments: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -15,6 +15,7 @@ from openaclnn.capi.handles import table
 from openaclnn.capi.prototypes import Prototype, all_prototypes
 from openaclnn.core.dtypes import BOOL, dtype_of_code
 from openaclnn.core.status import AclnnError, Status
+from openaclnn.operators import registry
 from openaclnn.runtime.errors import AclFailure, refuse, report
 
 __all__ = ["connect"]
@@ -40,6 +41,9 @@ class Conversions:
         self.ffi = ffi
         self.lib = lib
         self._texts = _Texts()
+        # Phase one knows words that it has seen by the object.
+        choices = {own for each in registry() for one in each.parameters for own in one.choices}
+        self._words = {own: own for own in map(str.encode, choices)}
         self._constants: dict[str, Any] = {}
 
     def values(self, pointer: Any, count: int, argument: str) -> Any:
@@ -62,7 +66,10 @@ class Conversions:
 
     def text(self, pointer: Any) -> bytes | None:
         """A string; null is None."""
-        return self.ffi.string(pointer, _LARGEST_TEXT) if pointer else None
+        if not pointer:
+            return None
+        found: bytes = self.ffi.string(pointer, _LARGEST_TEXT)
+        return self._words.get(found, found)
 
     def number(self, address: int, data_type: int) -> Any:
         """The value that a pointer to void points to, by its type."""

@@ -81,11 +81,12 @@ class Tensor:
 
     Strides and offset count elements. The tensor never owns the memory; `owner` only keeps a Python
     object alive while the view is in use. `raw` marks memory known by its address alone, which the
-    runtime checks against its allocations before a kernel may touch it.
+    runtime checks against its allocations before a kernel may touch it; `block` is a weak reference to the one
+    where it was last found.
     """
 
     __slots__ = (
-        "_strides", "alive", "base", "contiguous", "device", "dtype", "format", "offset", "owner", "raw", "shape",
+        "_strides", "alive", "base", "block", "contiguous", "device", "dtype", "format", "offset", "owner", "raw", "shape",
         "storage_shape", "writable",
     )  # fmt: skip
     c_name = "aclTensor"
@@ -117,6 +118,7 @@ class Tensor:
         self.owner = owner
         self.device = device
         self.raw = raw
+        self.block: Any = None
         self.writable = writable
         self.alive = True
 
@@ -149,7 +151,7 @@ class Tensor:
         else:
             made.base = _asked_address(array)
         made.owner, made.writable = array, flags.writeable
-        made.device, made.raw, made.alive = "cpu", False, True
+        made.device, made.raw, made.block, made.alive = "cpu", False, None, True
         return made
 
     @property
@@ -222,15 +224,15 @@ def _hint(array: np.ndarray[Any, Any]) -> str:
 class Scalar:
     """One number with a dtype; `float32()` is the value an operator computes with."""
 
-    __slots__ = ("alive", "dtype", "key", "value")
+    __slots__ = ("alive", "bits", "dtype", "value")
     c_name = "aclScalar"
 
     def __init__(self, value: Any, dtype: DType) -> None:
         # Rounding to the declared type happens here, once, as a C program's own variable would.
         self.value = dtype.numpy.type(value)
         self.dtype = dtype
-        # What tells it from other scalars: by bytes 0.0 and -0.0 are two.
-        self.key: tuple[DType, bytes] = (dtype, self.value.tobytes())
+        # What tells it from other scalars of its dtype: 0.0 and -0.0 are two.
+        self.bits = int.from_bytes(self.value.tobytes(), "little", signed=True)
         self.alive = True
 
     @classmethod

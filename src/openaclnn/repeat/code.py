@@ -35,7 +35,7 @@ class RoadCode(Geometry):
             doubt.expect(self.given.read(number - 1).equals(control.read(at.NONE)))
             self.expect_nothing_chosen()
         with code.loop(0, self.arrays) as index, doubt.when_none():
-            self.look(self.given.read(index), self.view(index))
+            self.look(index)
         found = code.variable(code.integer(-1))
         with doubt.when_none():
             self.search(found)

@@ -35,7 +35,7 @@ __all__ = ["Road", "nothing_chosen"]
 
 _SLOT = 8  # bytes
 
-BY_VALUE = frozenset((float, int, bool, str, type(None)))
+BY_VALUE: frozenset[type] = frozenset((float, int, bool, str, type(None)))
 """Types of options that a kind may have: what cannot change."""
 
 
@@ -44,6 +44,8 @@ class Road:
 
     Several results are a tuple.
     """
+
+    by_value = BY_VALUE
 
     def __init__(self, declared: Operator) -> None:
         parameters = self._parameters(declared)
@@ -108,11 +110,14 @@ class Road:
     def _library(self, arrays: Sequence[Any], options: Sequence[Any]) -> int:
         """The arrays' library; 0 where a record cannot say what they and the options are."""
         whole = [array for array in arrays if array is not None]
-        library = library_of(whole)
-        plain = BY_VALUE.issuperset(map(type, options))
+        library = self._library_of(whole)
+        plain = self.by_value.issuperset(map(type, options))
         if not (library and self._fits and plain and _compiler()):
             return 0
-        return library if max([array.ndim for array in whole]) <= at.MAX_AXES else 0
+        return library if max([len(array.shape) for array in whole]) <= at.MAX_AXES else 0
+
+    def _library_of(self, arrays: Sequence[Any]) -> int:
+        return library_of(arrays)
 
     def _places(self, plan: Plan) -> list[int]:
         """Where each of the call's arrays stands among the plan's operands; -1 for those it does not read."""
@@ -142,7 +147,7 @@ class Road:
 
     def _open(self) -> None:
         from openaclnn.engines.cpu import pool
-        from openaclnn.engines.machine.builtins import address_of_function, builtin
+        from openaclnn.engines.machine.builtins import address_of_function
 
         api = ctypes.pythonapi
         control = np.zeros(at.CONTROL_SLOTS, np.int64)
@@ -154,8 +159,8 @@ class Road:
         ):  # fmt: skip
             control[where] = address_of_function(function)
         for where, held in (
-            (at.NOT_IMPLEMENTED, NotImplemented), (at.NONE, None), (at.FALSE, False),
-            (at.FLOAT, float),
+            (at.NOT_IMPLEMENTED, NotImplemented), (at.NONE, None), (at.FALSE, False), (at.TRUE, True),
+            (at.FLOAT, float), (at.TUPLE, tuple),
             (at.PRODUCT, products.product_variable), (at.ENGINE, dispatch.engine_variable),
         ):  # fmt: skip
             control[where] = id(held)
@@ -168,8 +173,13 @@ class Road:
         control[at.MORE] = self._more
         self._words = self._table.data
         self._control = control
+        self.call = self._callable()
+
+    def _callable(self) -> Callable[..., Any]:
+        from openaclnn.engines.machine.builtins import builtin
+
         name, emit = self._code()
-        self.call = builtin(name, emit, control.ctypes.data, self)
+        return builtin(name, emit, self._control.ctypes.data, self)
 
     def _admit_torch(self) -> None:
         tensor, functions = sys.modules["torch"].Tensor, torch_functions()

@@ -1,22 +1,25 @@
-"""Phase one on NumPy's arrays or PyTorch's tensors: a builtin reads them, finds the kind of call, and says where they lie.
+"""Phase one on NumPy's arrays, PyTorch's tensors or descriptors of ours: a builtin reads them, finds the kind of call, and
+says where they lie.
 
-It compares what the short road of plain calls compares, by the same records and code, and runs nothing. Descriptors of the
+It compares what the short road of plain calls compares, by the same records and code, and runs nothing. Descriptors of
 arrays are made only if somebody asks for them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import Any
 
 from openaclnn.core.declare import Operator
 from openaclnn.core.interface import Parameter
+from openaclnn.core.tensor import Scalar, Tensor
 from openaclnn.engines.machine.code import Array, Code
 from openaclnn.engines.machine.values import Value
 from openaclnn.repeat import slots as at
-from openaclnn.repeat.code import RoadCode
-from openaclnn.repeat.kinds import Road
+from openaclnn.repeat.descriptors import DescriptorCode, descriptors_are_readable
+from openaclnn.repeat.kinds import BY_VALUE, Road, nothing_chosen
 from openaclnn.repeat.records import record_of
 from openaclnn.repeat.sizes import AnySize
 
@@ -24,11 +27,15 @@ __all__ = ["Locating"]
 
 
 class Locating(Road):
-    """Of an operator: `call(*arrays, *attributes, None)` gives the kind, the output's shape and all addresses, in one tuple."""
+    """Of an operator: `call(*arrays, *attributes, None)` gives, in one tuple, the kind, the output's shape and number of
+    elements, all addresses, and of descriptors what keeps the memory, None where that is in doubt."""
+
+    by_value = BY_VALUE | {bytes, Scalar}
 
     def __init__(self, declared: Operator) -> None:
         super().__init__(declared)
-        self._order = itemgetter(*[declared.places[p.name] for p in self._parameters(declared)])
+        attributes = [p.name for p in declared.parameters if not p.is_tensor]
+        self._order = itemgetter(*[declared.places[name] for name in (*self._names, *attributes)])
 
     def _parameters(self, declared: Operator) -> list[Parameter]:
         """Tensors, the output last, then attributes."""
@@ -42,30 +49,53 @@ class Locating(Road):
     def _code(self) -> tuple[str, Any]:
         return "locating", emit_locating
 
+    def _open(self) -> None:
+        super()._open()
+        self._control[at.DESCRIPTOR], self._control[at.SCALAR] = id(Tensor), id(Scalar)
+
+    def _callable(self) -> Callable[..., Any]:
+        return self._begin
+
+    def _begin(self, *arguments: Any) -> Any:
+        """A program's only call makes no machine code for the next."""
+        self.call = super()._callable()
+        return self.call(*arguments)
+
     @staticmethod
     def serves(declared: Operator) -> bool:
-        """Whether each of an operator's arrays stands for itself: one output, which is written alone."""
-        return declared.result_type is None and not declared.output.in_place
+        """Whether each of an operator's arrays stands for itself: one output."""
+        return declared.result_type is None and descriptors_are_readable()
+
+    def _library_of(self, arrays: Sequence[Any]) -> int:
+        ours = {*map(type, arrays)} == {Tensor}
+        return at.OURS if ours else super()._library_of(arrays)
 
     def locate(self, arguments: Sequence[Any]) -> Any:
         """Of phase one's arguments, in C order; NotImplemented where nothing is known of them."""
         return self.call(*self._order(arguments), None)
 
-    def learn(self, kind: AnySize, arguments: Sequence[Any]) -> None:
-        """Let the next call like this one, which is of a kind, be located."""
+    def learn(self, kind: AnySize, arguments: Sequence[Any]) -> bool:
+        """Let the next call like this one, which is of a kind, be located; say no where that cannot be."""
         given, count = self._order(arguments), len(self._arrays)
         arrays, options = given[:count], given[count:]
         library = self._library(arrays, options)
-        if not library:
-            return
+        if not library or library in kind.learned or not nothing_chosen():
+            return False
+        kind.learned.add(library)
+        if library == at.OURS and sys.intern(kind.device) is not kind.device:
+            return False  # another string may say the same
         choice = kind.choice._replace(sized=lambda: kind.sized)
         # Nameless: no attribute may be another number.
         record, kept = record_of(
             self._places(kind.plan), kind.plan, choice, arrays, options, [""] * len(options),
             arrays[-1:], library,
         )  # fmt: skip
-        if record[at.LEAD] != count - 1:  # sizes are no part of it
-            self._enter(record, (kind, kept), library)
+        if record[at.LEAD] == count - 1:  # sizes are part of it
+            return False
+        if library == at.OURS:
+            record[at.HOME] = id(kind.device)
+        self._enter(record, (kind, kept), library)
+        return True
 
 
 def emit_locating(code: Code, control: Array, given: Array, number: Value) -> None:
@@ -73,7 +103,7 @@ def emit_locating(code: Code, control: Array, given: Array, number: Value) -> No
     _Locating(code, control, given).write(number)
 
 
-class _Locating(RoadCode):
+class _Locating(DescriptorCode):
     """The function being written."""
 
     def run(self, record: Array) -> None:
@@ -81,24 +111,40 @@ class _Locating(RoadCode):
         code, control = self.code, self.control
         keep, count, library = (record.read(own) for own in (at.KEEP, at.ADDRESSES, at.OWN_LIBRARY))
         lead, operands = self.view(record.read(at.LEAD)), code.frame("i64", at.MAX_ARRAYS)
+        owners = code.variable(control.read(at.NONE))
+        held, ours = code.frame("i64", at.MAX_ARRAYS), library.equals(at.OURS)
+        with code.when(ours), code.loop(0, self.arrays) as index:  # their offsets count elements
+            view, item = self.view(index), self.own(record, index).read(at.ITEM)
+            view.write(at.OFFSET, view.read(at.OFFSET) * item)
         self.expect_free(record)
         with code.loop(0, self.arrays) as index:
             place = self.own(record, index).read(at.PLACE)
             with code.when(place >= 0):
                 operands.write(place, self.address(self.view(index)))
+                with code.when(ours):
+                    self.expect_allocated(record, index, held.at(place))
+        with code.when(ours):
+            with self.doubt.when_none():
+                owners.set(self.hold(held, count))
+            self.doubt.reset()  # whoever asked looks at the memory
         with self.doubt.when_none():
             control.call(at.INCREF, None, keep)
-            made = control.call(at.TUPLE_NEW, "i64", 3)
+            with code.when(owners.get().equals(control.read(at.NONE))):
+                control.call(at.INCREF, None, owners.get())
+            made = control.call(at.TUPLE_NEW, "i64", 5)
             with code.when(made.equals(0)):
-                self.drop(keep)
+                for own in (keep, owners.get()):
+                    self.drop(own)
             self.fail_without(made)
             self.result.set(made)
             control.call(at.TUPLE_SET, "i32", made, 0, keep)
+            control.call(at.TUPLE_SET, "i32", made, 4, owners.get())
         with self.doubt.when_none(), code.when(library.equals(at.TORCH)):
             self.expect_no_graph()
             # What autograd would not let be written is refused in phase one.
             self.expect_false(at.REQUIRES_GRAD, self.given.read(self.last))
         with self.doubt.when_none():
-            parts = (self.tuple_of(lead, at.SHAPE_AT), self.pack(operands, count))
+            size = control.call(at.FROM_INT64, "i64", lead.read(at.SIZE))
+            parts = (self.tuple_of(lead, at.SHAPE_AT), size, self.pack(operands, count))
             for slot, item in enumerate(parts, 1):
                 control.call(at.TUPLE_SET, "i32", self.result.get(), slot, item)

@@ -65,25 +65,34 @@ class Look:
     def view(self, index: Value) -> Array:
         return self.views.at(index * at.VIEW_SLOTS)
 
-    def look(self, item: Value, view: Array) -> None:
+    def look(self, index: Value) -> None:
         """What is known of an argument into its view."""
         code, control = self.code, self.control
+        item, view = self.given.read(index), self.view(index)
         for own in (at.LIBRARY, at.KIND, at.SIZE):  # without axes: nobody asks for their lengths
             view.write(own, at.ABSENT)
         with code.when(item.differs(control.read(at.NONE))):
             kind = code.slots(item).read(objects.OBJECT_TYPE)
-            is_torch = kind.equals(control.read(at.TENSOR)) | kind.equals(
-                control.read(at.PARAMETER)
-            )
             with code.either(kind.equals(control.read(at.NDARRAY))) as (numpy, other):
                 with numpy:
                     self.look_at_numpy(item, view)
                 with other:
-                    self.doubt.expect(is_torch)
-                    with self.doubt.when_none():
-                        self.look_at_torch(item, view)
-            with self.doubt.when_none():  # elements without memory: the full way says what that is
-                self.doubt.expect(view.read(at.DATA).differs(0) | view.read(at.SIZE).equals(0))
+                    self.look_further(index, kind)
+            with self.doubt.when_none():
+                self.expect_memory(view)
+
+    def expect_memory(self, view: Array) -> None:
+        """Elements without memory: the full way says what that is."""
+        self.doubt.expect(view.read(at.DATA).differs(0) | view.read(at.SIZE).equals(0))
+
+    def look_further(self, index: Value, kind: Value) -> None:
+        """At what is no NumPy array, by its type."""
+        control = self.control
+        types = (control.read(own) for own in (at.TENSOR, at.PARAMETER))
+        one, other = (kind.equals(own) for own in types)
+        self.doubt.expect(one | other)
+        with self.doubt.when_none():
+            self.look_at_torch(self.given.read(index), self.view(index))
 
     def look_at_fresh(self, item: Value, view: Array, library: Value) -> None:
         """The same for an array that was just made: nothing can be strange about it but that it has no memory."""

@@ -1,8 +1,6 @@
-"""Kinds of two-phase calls: what phase one found out about a call, for the next one of its kind.
+"""What phase one found out about a call, for the next one like it: the very same but for addresses.
 
-A kind is the operator, which tensors there are, their dtypes, formats, devices and numbers of axes, and the attributes by
-value. Where all tensors are row-major and of one shape, of one element, or of what their roles say, sizes are no part of
-it. Otherwise shapes and strides must be the very same.
+`located.py` has the calls whose sizes need not be the same.
 """
 
 from __future__ import annotations
@@ -14,39 +12,39 @@ from typing import Any
 from openaclnn.core.declare import Operator
 from openaclnn.core.products import chosen_product, listeners
 from openaclnn.core.tensor import Scalar, Tensor
-from openaclnn.engines.dispatch import Choice, chosen_engine
-from openaclnn.repeat.sizes import AnySize, Kind, OneSize, Work, any_size
+from openaclnn.engines.dispatch import chosen_engine
+from openaclnn.repeat.sizes import OneSize
 
 __all__ = ["find", "key_of", "remember"]
 
-_KEPT = 1024  # keys: a training loop has a handful, a test suite thousands
-_OF_ONE_KEY = 8  # kinds that differ in layout, or in the counts that a kernel serves
+_KEPT = 1024  # calls: a training loop has a handful, a test suite thousands
 
-_kinds: dict[Hashable, tuple[AnySize, ...]] = {}
-_with_sizes: dict[Hashable, OneSize] = {}
-for _known in (_kinds, _with_sizes):
-    listeners.append(_known.clear)
+_calls: dict[Hashable, OneSize] = {}
+listeners.append(_calls.clear)
+
+find = _calls.get
 
 
 def key_of(operator: Operator, arguments: tuple[Any, ...]) -> Hashable:
-    """What decides checks and plan, but for sizes and addresses. None where it cannot be told cheaply."""
-    output = arguments[operator.output_place]
-    if type(output) is not Tensor:
-        return None
-    shape = output.shape
-    key: list[Any] = [operator.name, chosen_product(), chosen_engine(), len(shape)]
+    """What decides checks and plan, but for addresses. None where it cannot be told cheaply."""
+    key: list[Any] = [operator.name, chosen_product(), chosen_engine()]
     for value in arguments:
         kind = type(value)
         if kind is Tensor:
             if not value.alive:
                 return None
-            own = value.shape
-            axes = -1 if own == shape else len(own)
-            key += (value.dtype, value.format, value.device, value.writable, axes)
+            key += (
+                value.dtype,
+                value.format,
+                value.device,
+                value.writable,
+                value.shape,
+                value.strides,
+            )
         elif kind is Scalar:
             if not value.alive:
                 return None
-            key += value.key
+            key += (value.dtype, value.bits)
         elif kind is float:
             key += (value, copysign(1.0, value))
         elif value is None or kind in (int, bool, str, bytes):
@@ -56,30 +54,8 @@ def key_of(operator: Operator, arguments: tuple[Any, ...]) -> Hashable:
     return tuple(key)
 
 
-def _sizes(arguments: tuple[Any, ...]) -> list[Any]:
-    return [(value.shape, value.strides) for value in arguments if type(value) is Tensor]
-
-
-def find(operator: Operator, key: Hashable, arguments: tuple[Any, ...]) -> tuple[Kind, Work] | None:
-    """The kind and the work of a call like one before."""
-    for kind in _kinds.get(key, ()):
-        work = kind.work(arguments, arguments[operator.output_place])
-        if work is not None:
-            return kind, work
-    one = _with_sizes.get((key, *_sizes(arguments)))
-    return None if one is None else (one, one.work)
-
-
-def remember(
-    operator: Operator, key: Hashable, arguments: tuple[Any, ...], one: OneSize, choice: Choice | None
-) -> None:  # fmt: skip
-    """Let the next call of this kind be found."""
-    kind = None if choice is None else any_size(operator, arguments, one, choice)
-    if kind is None:
-        if len(_with_sizes) >= _KEPT:
-            _with_sizes.clear()
-        _with_sizes[(key, *_sizes(arguments))] = one
-        return
-    if len(_kinds) >= _KEPT:
-        _kinds.clear()
-    _kinds[key] = (kind, *_kinds.get(key, ())[: _OF_ONE_KEY - 1])
+def remember(key: Hashable, one: OneSize) -> None:
+    """Let the next call like this one be found."""
+    if len(_calls) >= _KEPT:
+        _calls.clear()
+    _calls[key] = one

@@ -20,6 +20,7 @@ from openaclnn.core.plan import (
     covered_elements,
     walks_alike,
 )
+from openaclnn.core.tensor import Scalar, Tensor
 from openaclnn.engines.cpu.control import MAX_ARGUMENTS
 from openaclnn.engines.dispatch import Choice
 from openaclnn.repeat import slots as at
@@ -78,10 +79,10 @@ def record_of(
     # Where a kernel serves any size, no runner is needed.
     runner = sized or (choice.runner if lead < 0 else None)
     fresh = arrays[-1] is None
-    make, large, making = _making(made, library, lead >= 0)
+    make, large, making = _making(made, library, lead >= 0) if fresh else (None, None, None)
     # In the order of `slots`, whose names say what each word is.
     record = [
-        0, library, lead if lead >= 0 else len(arrays) - 1, fresh, id(make), id(large),
+        0, library, 0, lead if lead >= 0 else len(arrays) - 1, fresh, id(make), id(large),
         results.LARGE, id(making), id(runner),
     ]  # fmt: skip
     constants: tuple[int, ...] = ()
@@ -93,7 +94,7 @@ def record_of(
         record += kernel, flat.grain, least, beyond, flat.reciprocal
     else:
         record += 0, 0, *counts, -1
-    axes = whole[lead].ndim if plan.classes else 0
+    axes = len(whole[lead].shape) if plan.classes else 0
     takes = 0
     if sized is not None:
         takes = at.BY_SHAPE if not laid else at.BY_CLASSES if plan.classes else at.BY_LAYOUT
@@ -134,6 +135,8 @@ def record_of(
             record += id(option), id(float), _bits(option), *own_number
         elif kind is int and -(2**63) <= option < 2**63:
             record += id(option), id(int), option, own_number.way, 0, 0
+        elif kind is Scalar and option.bits.bit_length() < 64:
+            record += 0, id(Scalar), option.bits, at.FIXED, id(option.dtype), 0
         else:
             record += id(option), 0, 0, at.FIXED, 0, 0
     dtypes = [array.dtype for array in whole if array is not None]
@@ -235,11 +238,13 @@ def _expected(array: Any, library: int, pattern: int) -> tuple[int, int, int, tu
     dtype = array.dtype
     if library == at.NUMPY:
         first, second = id(dtype), array.ndim
+    elif library == at.OURS:
+        first, second = id(dtype), _descriptor_word(array)
     else:
         first, second = _torch_words(array)
     if pattern in _ANY_SIDES:
         return first, second, dtype.itemsize, _NO_AXES
-    strides = array.strides if library == at.NUMPY else array.stride()
+    strides = array.stride() if library == at.TORCH else array.strides
     pad = (0,) * (at.MAX_AXES - len(strides))
     return first, second, dtype.itemsize, (*array.shape, *pad, *strides, *pad)
 
@@ -256,6 +261,12 @@ def _torch_words(array: Any) -> tuple[int, int]:
         device, kind = described(array)[at.DEVICE : at.KIND + 1]
         found = _torch_kinds[key] = device, kind - array.ndim
     return found[0], found[1] + array.ndim
+
+
+def _descriptor_word(tensor: Tensor) -> int:
+    """KIND of a descriptor of ours."""
+    form = (tensor.format & at.FORMATS) << at.FORMAT_BIT
+    return tensor.rank | form | tensor.writable << at.WRITABLE_BIT
 
 
 def _is_one(array: Any, library: int) -> bool:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
-from math import prod
 from typing import Any
 
 from openaclnn.core.declare import Operator
-from openaclnn.core.plan import ANY_COUNT, Plan, covered_elements, walks_alike
-from openaclnn.core.tensor import Tensor
+from openaclnn.core.plan import Plan, covered_elements, walks_alike
 from openaclnn.engines.dispatch import Choice, Runner
 from openaclnn.repeat import slots as at
 from openaclnn.repeat.records import patterns_of
@@ -25,8 +23,8 @@ _ROLES = ("full", "positions", "classes", "single")
 _FLOAT, _WORD = struct.Struct("f"), struct.Struct("I")
 
 
-Work = tuple[Runner | None, Extents, int]
-"""What runs a kind's kernel at one size (None where there is nothing to do), and how many elements that has."""
+Work = tuple[Runner | None, tuple[int, ...], int]
+"""What runs a kind's kernel (None where there is nothing to do), over which shape, and how many elements that has."""
 
 
 class Kind:
@@ -52,6 +50,10 @@ class Kind:
         inputs, (output, *more) = tuple(operands[:first]), operands[first:]
         return replace(plan, inputs=inputs, output=output, more=tuple(more))
 
+    def extents(self, shape: tuple[int, ...], count: int) -> Extents:
+        """The bytes of each operand, where the output has a shape of so many elements."""
+        raise NotImplementedError
+
     def bound(self, runner: Runner, count: int) -> Runner:
         """A runner that is worth making for many runs."""
         return runner
@@ -63,57 +65,39 @@ class OneSize(Kind):
     def __init__(self, operator: Operator, plan: Plan, device: str, choice: Choice | None) -> None:
         super().__init__(operator, plan, device)
         operands = () if choice is None else plan.operands
-        extents = tuple([(operand.low, operand.high) for operand in operands])
+        self._extents = tuple([(operand.low, operand.high) for operand in operands])
         runner = None if choice is None else choice.runner
-        self.work: Work = (runner, extents, covered_elements(plan))
+        self.work: Work = (runner, (), covered_elements(plan))
+
+    def extents(self, shape: tuple[int, ...], count: int) -> Extents:
+        return self._extents
 
 
 class AnySize(Kind):
-    """A kind whose sizes are arguments: the output is row-major, of more than one element, and leads."""
+    """A kind whose sizes are arguments: all tensors are row-major, and the output has more than one element.
+
+    `single` are the operands of one element.
+    """
 
     def __init__(
-        self, operator: Operator, plan: Plan, device: str, choice: Choice,
-        whole: Sequence[int], others: Sequence[tuple[int, int, Any]], sized: Any,
+        self, operator: Operator, plan: Plan, device: str, choice: Choice, flat: Any, sized: Any,
+        single: Collection[int],
     ) -> None:  # fmt: skip
         super().__init__(operator, plan, device)
-        self.whole = tuple(whole)  # the inputs of the output's shape
-        self.others = tuple(others)  # those that are not: place, pattern, and what belongs to that
-        self.flat, self.sized, self.choice = choice.flat, sized, choice
-        self.learned: set[type] = set()  # types of outputs that can be located
-        counts: tuple[int, int] = ANY_COUNT if self.flat is None else self.flat.counts
-        self.least, self.below = max(counts[0], 2), counts[1]
+        self.flat, self.sized, self.choice = flat, sized, choice
+        self.learned: set[int] = set()  # libraries whose arrays can be located
         self.class_axis = plan.class_axis
-        operands = (*plan.inputs, plan.output)
-        single = {place for place, pattern, _ in others if pattern == at.ONE}
         # Of each operand: which of the output's counts it has, and its itemsize.
         self.reach = [
             (_ROLES.index("single" if place in single else operand.role), operand.dtype.itemsize)
-            for place, operand in zip(self.operands, operands, strict=True)
+            for place, operand in enumerate(plan.operands)
         ]
         if self.flat is not None:
             from openaclnn.engines.cpu import pool
 
             self._pool, self._launch = pool, pool.native()
 
-    def work(self, arguments: Sequence[Any], output: Tensor) -> Work | None:
-        """The work of a call that has this kind's key; None where its tensors lie otherwise."""
-        shape = output.shape
-        count = prod(shape)
-        if not (output.contiguous and self.least <= count < self.below):
-            return None
-        for place in self.whole:  # the key says that they have the output's shape
-            if not arguments[place].contiguous:
-                return None
-        if not self.others:
-            extents: Extents = [(0, count * item) for _, item in self.reach]
-        elif self._lie(arguments, shape):
-            extents = self.extents(shape, count)
-        else:
-            return None
-        return self.runner(shape, count), extents, count
-
     def extents(self, shape: tuple[int, ...], count: int) -> Extents:
-        """The bytes of each operand, where the output has a shape of so many elements."""
         classes = shape[self.class_axis] if self.class_axis >= 0 else 1
         counts = (count, count // classes, classes, 1)
         return [(0, counts[role] * item) for role, item in self.reach]
@@ -121,27 +105,6 @@ class AnySize(Kind):
     def runner(self, shape: tuple[int, ...], count: int) -> Runner:
         """What runs the kernel over a shape of so many elements."""
         return self._sized(shape) if self.flat is None else self._flat(count)
-
-    def _lie(self, arguments: Sequence[Any], shape: tuple[int, ...]) -> bool:
-        """Whether those that have another shape than the output lie as they should."""
-        axis = self.class_axis
-        # Axes of one element lie anyhow, and are walked otherwise.
-        if axis >= 0 and 1 in shape[1:]:
-            return False
-        positions = shape[:axis] + shape[axis + 1 :]
-        for place, pattern, more in self.others:
-            tensor = arguments[place]
-            if pattern == at.SOME:
-                if not tensor.contiguous or tensor.shape != (
-                    shape[axis : axis + 1] if more else positions
-                ):
-                    return False
-            elif pattern == at.ONE:
-                if prod(tensor.shape) != 1:
-                    return False
-            elif (tensor.shape, tensor.strides) != more:
-                return False
-        return True
 
     def _constants(self, count: int) -> tuple[int, ...]:
         constants: tuple[int, ...] = self.flat.constants
@@ -182,27 +145,20 @@ def any_size(
     operator: Operator, arguments: Sequence[Any], one: OneSize, choice: Choice
 ) -> AnySize | None:
     """The kind that a call is of, if sizes need not be part of it: not where there are several outputs."""
-    if one.plan.more or one.plan.reduction:
+    plan, flat = one.plan, choice.flat
+    if plan.more or plan.reduction or (flat is None and choice.sized is None):
         return None
-    plan, places = one.plan, [*operator.input_places, operator.output_place]
-    order = {place: number for number, place in enumerate(one.operands)}
-    tensors = [arguments[place] for place in places]
-    shape = tensors[-1].shape
-    found, lead = patterns_of(plan, [order.get(p, -1) for p in places], tensors, tensors[-1], 0)
+    read = [own for own in operator.parameters if own.is_read]
+    order = {operand.parameter: number for number, operand in enumerate(plan.inputs)}
+    places = [*[order.get(own.name, -1) for own in read], len(plan.inputs)]
+    tensors = [arguments[operator.places[own.name]] for own in (*read, operator.output)]
+    found, lead = patterns_of(plan, places, tensors, tensors[-1], 0)
     if lead < 0 or not _SERVED.issuperset(pattern for pattern, _ in found):
         return None
-    if plan.classes and 1 in shape[1:]:
+    if flat is not None and covered_elements(plan) >= flat.counts[1]:
+        flat = None  # as in the record of such a size
+    sized = choice.sized() if flat is None and choice.sized is not None else None
+    if flat is None and sized is None:
         return None
-    sized = choice.sized() if choice.flat is None and choice.sized is not None else None
-    if choice.flat is None and sized is None:
-        return None
-    whole: list[int] = []
-    others: list[tuple[int, int, Any]] = []
-    for place, tensor, (pattern, mask) in zip(places[:-1], tensors, found, strict=False):
-        if pattern == at.DENSE:
-            whole.append(place)
-        elif pattern == at.SOME:
-            others.append((place, pattern, mask == 1 << plan.class_axis))
-        elif pattern != at.MISSING:
-            others.append((place, pattern, (tensor.shape, tensor.strides)))
-    return AnySize(operator, plan, one.device, choice, whole, others, sized)
+    single = {place for place, (pattern, _) in zip(places, found, strict=True) if pattern == at.ONE}
+    return AnySize(operator, plan, one.device, choice, flat, sized, single)

@@ -12,23 +12,26 @@ MAX_KINDS = 32  # a training loop has a handful; the oldest makes room
     FROM_PYTHON, CURRENT_STREAM, CLEAR, TUPLE_NEW, TUPLE_SET, FROM_INT64, VECTORCALL, GET_VARIABLE,
     AS_INT64, INCREF, DECREF, NOT_IMPLEMENTED, NONE, FALSE, NDARRAY, TENSOR, PARAMETER, FLOAT,
     IS_NEGATED, REQUIRES_GRAD, WRITTEN, PRODUCT, ENGINE, POOL, TABLE, KINDS, ARRAYS, OPTIONS, ERROR,
-    STORAGE_SIZE, STORAGE_OFFSET, KEY_IS_INCLUDED, GRAPH_KEYS, MORE, CONTROL_SLOTS,
-) = range(35)  # fmt: skip
+    STORAGE_SIZE, STORAGE_OFFSET, KEY_IS_INCLUDED, GRAPH_KEYS, MORE, TRUE, TUPLE, DESCRIPTOR, SCALAR, CONTROL_SLOTS,
+) = range(39)  # fmt: skip
 # Of ARRAYS arguments the last is the output; MORE outputs, which the road makes, follow it in records and views.
 
 # What is read of an array: the first six as a DLTensor has them (data, device, axes and dtype, shape, strides,
-# offset), of a NumPy array data, dtype object, axes, shape, strides, 0.
+# offset), of a NumPy array data, dtype object, axes, shape, strides, 0; of a descriptor of ours base, dtype object, axes
+# with format and whether it may be written, shape, strides, offset, and the name of its device.
 (
-    DATA, DEVICE, KIND, SHAPE_AT, STRIDES_AT, OFFSET, LIBRARY, SIZE, DENSELY, WRITABLE, VIEW_SLOTS,
-) = range(11)  # fmt: skip
-ABSENT, NUMPY, TORCH = 0, 1, 2  # LIBRARY
+    DATA, DEVICE, KIND, SHAPE_AT, STRIDES_AT, OFFSET, LIBRARY, SIZE, DENSELY, WRITABLE, DEVICE_NAME, VIEW_SLOTS,
+) = range(12)  # fmt: skip
+FORMAT_BIT, FORMATS, WRITABLE_BIT = 32, 0xFFFFFFF, 62  # in a descriptor's KIND, above the axes
+ABSENT, NUMPY, TORCH, OURS = 0, 1, 2, 3  # LIBRARY
 
 # A record: what a kind of call is told by, and what runs it.
 (
-    KEEP, OWN_LIBRARY, LEAD, FRESH, MAKE, MAKE_LARGE, LARGE_FROM, MAKE_DTYPE, RUNNER, KERNEL, GRAIN,
+    KEEP, OWN_LIBRARY, HOME, LEAD, FRESH, MAKE, MAKE_LARGE, LARGE_FROM, MAKE_DTYPE, RUNNER, KERNEL, GRAIN,
     COUNT_FROM, COUNT_BELOW, RECIPROCAL, CONSTANTS, ADDRESSES, SIZED, LEAD_AXES, CLASS_AXIS, GATHERING, RESULTS, SHAPES,
     DERIVE, DERIVED, SOURCE,
-) = range(25)  # fmt: skip
+) = range(26)  # fmt: skip
+# HOME is the name of the device that descriptors of ours are on.
 # SHAPES has RESULT_BITS for each of the results: which of the lead's axes it has; not written, it is None.
 RESULT_BITS, WRITTEN_BIT, MAX_RESULTS = 16, MAX_AXES, 4
 # DERIVED options, from SOURCE on, are the numbers that constants derive from, or that a sized runner takes.
@@ -51,8 +54,9 @@ where there is a class axis, over some of the lead's axes (MASK)."""
 FIRST_OPTION = FIRST_ARRAY + MAX_ARRAYS * ARRAY_SLOTS
 
 # Of each option: the object that was given, its type where another object may say the same, its bits, and whether it may
-# be another number, within which bounds.
+# be another number, within which bounds. Of a scalar of ours, which may end, no object, and its dtype for a bound.
 OBJECT, TYPE, BITS, FREE, LEAST, MOST, OPTION_SLOTS = range(7)
+SCALAR_DTYPE = LEAST
 FIXED, ANOTHER, ANOTHER_BUT_ZERO = range(3)
 """FREE: not; any number within the bounds; the same, but a zero stays one and others stay others."""
 RECORD_SLOTS = FIRST_OPTION + MAX_OPTIONS * OPTION_SLOTS

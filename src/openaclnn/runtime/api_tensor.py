@@ -23,7 +23,7 @@ from openaclnn.runtime.errors import (
     returns_status,
     returns_value,
 )
-from openaclnn.runtime.memory import notify
+from openaclnn.runtime.memory import notify, reference
 from openaclnn.runtime.pointers import address
 
 __all__ = [
@@ -93,6 +93,7 @@ def _place(tensor: Tensor, data: Any, argument: str) -> None:
         context = contexts.current()
         base = 0 if _is_null_pointer(data) else _address(data, argument)
         tensor.base, tensor.owner, tensor.raw, tensor.writable = base, None, True, True
+        tensor.block = reference(base)
         tensor.device = "cpu" if context is None else context.device.name
         return
     if not data.flags.c_contiguous:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
+import weakref
 from bisect import bisect_right, insort
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -15,11 +17,11 @@ from openaclnn.runtime.errors import UINT64, refuse
 
 __all__ = [
     "Allocation", "AllocationTable", "allocate", "allocate_pinned", "find_allocation", "listeners",
-    "notify", "padded_size", "release", "release_device", "used_bytes",
+    "notices", "notify", "padded_size", "reference", "release", "release_device", "used_bytes",
 ]  # fmt: skip
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(eq=False, slots=True, weakref_slot=True)
 class Allocation:
     """One block: `size` bytes (padding included) from `address`. Holding it keeps the memory."""
 
@@ -29,6 +31,7 @@ class Allocation:
     device: str  # whose memory it is: "cpu", ...
     device_id: int = 0
     owner: object = field(default=None, repr=False)
+    alive: bool = True  # until it is freed
 
     @property
     def end(self) -> int:
@@ -39,8 +42,18 @@ listeners: list[Callable[[], None]] = []
 """Called when memory was released or a descriptor changed, so that nobody goes on as if nothing had."""
 
 
+_notices = itertools.count(1)
+_last_notice = [0]
+
+
+def notices() -> int:
+    """Another number after each notice."""
+    return _last_notice[0]
+
+
 def notify() -> None:
     """Tell everybody who remembers what an address or a descriptor stood for."""
+    _last_notice[0] = next(_notices)
     for listener in listeners:
         listener()
 
@@ -94,6 +107,7 @@ class AllocationTable:
             if self._blocks.get(block.address) is not block:
                 return False
             self._changes += 1
+            block.alive = False
             self._starts.remove(block.address)
             del self._blocks[block.address]
             self._used[block.device] -= block.size
@@ -131,6 +145,12 @@ os.register_at_fork(
 )
 
 find_allocation = _table.find
+
+
+def reference(address: int) -> weakref.ref[Allocation] | None:
+    """The device memory that has an address, for those who must not keep it."""
+    found = find_allocation(address) if address else None
+    return None if found is None or found.kind != "device" else weakref.ref(found)
 
 
 def used_bytes(device: str) -> int:
