@@ -33,7 +33,7 @@ Array = np.ndarray[Any, Any]
 loss_of = make_plain_function(CROSS_ENTROPY)
 gradient_of = make_plain_function(CROSS_ENTROPY_GRAD)
 dtypes = pytest.mark.parametrize("dtype", FLOATS, ids=str)
-SHAPES = ((1, 1), (9, 7), (5, 33), (3, 1000), (2, 9001))
+SHAPES = ((1, 1), (9, 7), (5, 33), (67, 21), (9, 143), (3, 1000), (2, 9001))
 IMAGES = ((1, 1, 1), (3, 5, 7), (2, 21, 9, 15), (1, 33, 2, 3, 40), (2, 200, 67))
 nan, inf = np.nan, np.inf
 
@@ -127,8 +127,8 @@ def test_agrees_with_pytorch(engine: str) -> None:
 @dtypes
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_any_layout_has_the_same_bits(engine: str, dtype: DType, layout: str) -> None:
-    long, short = (list(drawn(dtype, shape)) for shape in ((70, 150), (70, 11)))
-    for case, gradient in long[::2] + short[::3]:
+    long, short, middle = (list(drawn(dtype, shape)) for shape in ((70, 150), (70, 11), (70, 23)))
+    for case, gradient in long[::2] + short[::3] + middle[::5]:
         tensors = {"input", "target", "weight", "grad_loss", "top", "rest"}
 
         def turned(given: dict[str, Any], tensors: set[str] = tensors) -> dict[str, Any]:
@@ -179,7 +179,7 @@ def test_images_of_any_layout_have_the_same_bits(engine: str, dtype: DType) -> N
 
 @dtypes
 def test_the_gradient_may_be_written_over_the_logits(engine: str, dtype: DType) -> None:
-    for shape in ((9, 7), (4, 2100)):
+    for shape in ((9, 7), (70, 23), (5, 70), (4, 2100)):
         for layout in ("contiguous", "transposed"):
             for _, gradient in list(drawn(dtype, shape))[::2]:
                 expected = gradient_of(**gradient)
@@ -215,7 +215,7 @@ def test_every_number_of_threads_gives_the_same_bits(dtype: DType) -> None:
 
 
 @pytest.mark.parametrize("lanes", [4, 8])
-@pytest.mark.parametrize("shape", [(3, 77), (2, 9, 77)], ids=str)
+@pytest.mark.parametrize("shape", [(3, 77), (70, 21), (3, 150), (2, 9, 77)], ids=str)
 def test_vectors_of_other_widths(lanes: int, shape: tuple[int, ...]) -> None:
     """As other machines have."""
     for case, gradient in list(drawn(FLOAT, shape))[::3]:

@@ -55,9 +55,10 @@ class Exp:
         log2_e = LOG2_E if factor is None else code.single(LOG2_E) * factor
         last = coefficients[-1]
         self.last = last if isinstance(last, Value) and last.lanes else None
-        for lane, value in enumerate((log2_e, -LN2_HIGH, -LN2_LOW, last)):
-            if value is not self.last:
-                factors.write(lane, value)
+        given = (log2_e, -LN2_HIGH, -LN2_LOW, 0.0 if self.last is not None else last)
+        # In one store: the load would wait for four to reach the cache.
+        scalars = [one if isinstance(one, Value) else code.single(one) for one in given]
+        factors.store(code.lanes_of(scalars), code.integer(0), 16)
         self.factors = factors.load(code.integer(0), Shape(1, 4), True, 16)
 
     def _factor(self, x: Value, lane: int) -> Value:

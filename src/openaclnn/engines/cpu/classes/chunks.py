@@ -7,6 +7,7 @@ lost. Vectors are FLOAT, a chunk's sums and a row's numbers FLOAT64.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 from openaclnn.engines.cpu import numerics
@@ -22,6 +23,7 @@ __all__ = ["CHUNK", "Chunks", "Rows", "added", "larger"]
 
 CHUNK = 2048  # classes
 LINE = 64  # bytes
+INFINITY = float("inf")
 
 
 class _Sum:
@@ -41,8 +43,9 @@ class _Sum:
         """One number, in a fixed order."""
         parts = [variable.get().to(kind) for variable in self.wide]
         vector = _paired(parts, join)
-        lanes = [vector.lane(lane) for lane in range(self.lanes)]
-        return join(_paired(lanes, join), self.single.get().to(kind).lane(0))
+        while vector.lanes > 1:
+            vector = join(*vector.split(vector.lanes // 2).streams())
+        return join(vector.lane(0), self.single.get().to(kind).lane(0))
 
 
 def _paired(parts: list[Value], join: Callable[[Value, Value], Value]) -> Value:
@@ -71,13 +74,14 @@ class Rows:
         self.top, self.others, self.spread, self.weights, self.first = (
             code.frame("f64", count) for _ in range(5)
         )
+        self.highest = code.frame("f32", count)  # of a chunk
 
     def begin(self, index: Value, first: Value) -> None:
         """`first` is near which a row's logits are added up; it must be finite."""
-        self.top.write(index, self.code.double(float("-inf")))
+        self.top.write(index, self.code.double(-INFINITY))
         for array in (self.others, self.spread, self.weights):
             array.write(index, self.code.double(0.0))
-        self.first.write(index, (first.size() < float("inf")).choose(first, 0.0).to("f64"))
+        self.first.write(index, (first.size() < INFINITY).choose(first, 0.0).to("f64"))
 
     def add(self, array: Array, index: Value, value: Value) -> None:
         array.write(index, array.read(index) + value)
@@ -91,18 +95,28 @@ class Chunks:
         # AVX-512 by 2, 4, 8: 0.47, 0.41, 0.40 ns an element FLOAT. NEON's registers hold sums, too, beside six.
         self.streams = 6 if machine().neon else 8 if machine().registers >= 32 else 2
         self.exp = Exp(code, None, "negative")
+        self.last, self.tied = (code.frame("f32", code.lanes) for _ in range(2))
 
     def _each(self, count: Value, body: Callable[[Shape, Value], None]) -> None:
         self.code.elements(count, self.streams, body)
 
+    def look(self, place: Value, count: Value, index: Value) -> None:
+        """Find a chunk's largest logit, before it is taken."""
+        x, highest = self.code.array(place, self.dtype), _Sum(self.code, self.streams, -INFINITY)
+
+        def body(shape: Shape, at: Value) -> None:
+            highest.take(numerics.load(x, at, shape), larger)
+
+        self._each(count, body)
+        self.rows.highest.write(index, highest.all_of(larger))
+
     def take(self, place: Value, weight: Value, weight_step: Value, count: Value, index: Value) -> None:  # fmt: skip
         code, rows = self.code, self.rows
         x = code.array(place, self.dtype)
-        before = rows.top.read(index).to("f32")
-        highest = self._highest(x, count)
+        before, highest = rows.top.read(index).to("f32"), rows.highest.read(index)
         top = larger(before, highest)
         # Where all are minus infinity, any finite number gives them the power 0.
-        shift = top.equals(float("-inf")).choose(0.0, top)
+        shift = top.equals(-INFINITY).choose(0.0, top)
         with code.either(highest > before) as (raised, kept):
             with raised:
                 lowered = exp64(code, before.to("f64") - top.to("f64"))
@@ -114,15 +128,6 @@ class Chunks:
         with code.when(self.parameters["smooths"].differs(0)):
             self._spread(x, weight, weight_step, count, index)
 
-    def _highest(self, x: Array, count: Value) -> Value:
-        highest = _Sum(self.code, self.streams, float("-inf"))
-
-        def body(shape: Shape, index: Value) -> None:
-            highest.take(numerics.load(x, index, shape), larger)
-
-        self._each(count, body)
-        return highest.all_of(larger)
-
     def _powers(self, x: Array, count: Value, shift: Value, apart: bool) -> Value:
         """The sum of exp(x - shift); `apart`: without one of those that are the shift itself."""
         code = self.code
@@ -130,22 +135,40 @@ class Chunks:
 
         size = SIZE[self.dtype]
 
+        def powers_of(values: Value) -> tuple[Value, Value]:
+            """And which of them are left out."""
+            powers, tie = self.exp(values - shift), values.equals(shift)
+            return (tie.choose(code.single(0.0), powers) if apart else powers), tie
+
         def body(shape: Shape, index: Value) -> None:
             # Memory would rest while powers are computed: what the next chunk begins with is asked for meanwhile.
             if shape.streams > 1:
                 for line in range(0, shape.elements * size, LINE):
                     code.prefetch(x.address(index + CHUNK) + line)
-            values = numerics.load(x, index, shape)
-            powers = self.exp(values - shift)
+            powers, tie = powers_of(numerics.load(x, index, shape))
             if apart:
-                tie = values.equals(shift)
                 ties.take(tie.choose(code.single(1.0), 0.0), added)
-                powers = tie.choose(code.single(0.0), powers)
             total.take(powers, added)
 
-        self._each(count, body)
+        one = Shape(1, code.lanes)
+        done = code.integer(0)
+        for shape in (Shape(self.streams, code.lanes), one):
+            done = code.strides(done, count, shape.elements, functools.partial(body, shape))
+        with code.either(count >= code.lanes) as (vector, few):
+            with vector, code.when(done < count):
+                # What is left are the last lanes of the chunk's last vector, added one after another.
+                end = count - code.lanes
+                powers, tie = powers_of(numerics.load(x, end, one))
+                self.last.store(powers, code.integer(0))
+                self.tied.store(tie.choose(code.single(1.0), 0.0), code.integer(0))
+                with code.loop(done - end, code.integer(code.lanes)) as lane:
+                    total.take(self.last.read(lane).splat(1), added)
+                    if apart:
+                        ties.take(self.tied.read(lane).splat(1), added)
+            with few:
+                code.strides(done, count, 1, functools.partial(body, Shape(1, 1)))
         found = total.all_of(added, "f64")
-        return found + (ties.all_of(added, "f64") - 1.0) if apart else found
+        return found + (ties.all_of(added).to("f64") - 1.0) if apart else found
 
     def _spread(
         self, x: Array, weight: Value, weight_step: Value, count: Value, index: Value

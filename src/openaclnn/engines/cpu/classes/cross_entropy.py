@@ -92,7 +92,7 @@ def emit_rows(dtype: str, target: str, lanes: int) -> Emit:
         sums = sums_of(code, parameters, target)
         buffers, tile = rows.Buffers(code, dtype, streams(dtype)), Tile(code, parameters, dtype)
 
-        def stretch(position: Value, first_class: Value, row: Stretch) -> None:
+        def stretch(position: Value, first_class: Value, row: Stretch, index: Value) -> None:
             emit_one_row(code, parameters, dtype, target, position, first_class, row, sums, buffers)
 
         each_stretch(code, parameters, tile, first, last, stretch)

@@ -39,6 +39,7 @@ SLOTS = fields(
 PLACES = places(SLOTS, OPERANDS)
 
 ALONE = 1 << 15  # elements that one thread does faster than two
+AT_ONCE = 1 << 12  # elements of the rows that are one piece of work, if they are short
 STAGED_BYTES = 1 << 16  # of a tile of rows whose classes lie apart
 RECORD = 4  # of a row in scratch memory: its loss, z-loss, weight, and whether it counts
 
@@ -70,6 +71,8 @@ def emit_rows(dtype: str, target: str, each: bool, whole: bool, lanes: int) -> E
                 count = (classes - start).least(CHUNK)
                 tile.read(first_row, start, many, count)
                 weight = parameters.address("weight") + start * weight_step
+                with code.loop(0, many) as index:
+                    chunks.look(tile.input_row(first_row, start, index), count, index)
                 with code.loop(0, many) as index:
                     place = tile.input_row(first_row, start, index)
                     chunks.take(place, weight, weight_step, count, index)
@@ -218,7 +221,9 @@ class CrossEntropy:
         rows = plan.shape[0]
         full = [operand for operand in plan.operands if operand.role == "full"]
         side_by_side = plan.classes == 1 or all(operand.class_stride == 1 for operand in full)
-        tile = 1 if side_by_side else staged_rows(plan.compute.short)
+        tile = staged_rows(plan.compute.short)
+        if side_by_side:
+            tile = max(1, min(tile, AT_ONCE // plan.classes))
         grain = max(1, ALONE // (min(tile, rows) * plan.classes))
         return Cut(tile, not side_by_side, -(-rows // tile), grain, rows)
 

@@ -8,6 +8,7 @@ computed in FLOAT64, the rest in FLOAT.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from openaclnn.core.dtypes import FLOAT, FLOATS, INT32, INT64, DType
@@ -15,7 +16,7 @@ from openaclnn.core.plan import Operand, Plan
 from openaclnn.core.tensor import element_count
 from openaclnn.engines.cpu import numerics
 from openaclnn.engines.cpu.classes import totals
-from openaclnn.engines.cpu.classes.doubles import exp64, expm1_64
+from openaclnn.engines.cpu.classes.logit_numbers import RowNumbers, TileNumbers
 from openaclnn.engines.cpu.classes.parameters import (
     Parameters,
     double,
@@ -26,15 +27,14 @@ from openaclnn.engines.cpu.classes.parameters import (
 )
 from openaclnn.engines.cpu.classes.passes import Passes, runner_of
 from openaclnn.engines.cpu.classes.row_formula import CONSTANT, PLAIN, WEIGHTS
-from openaclnn.engines.cpu.classes.row_numbers import Sums, sums_of
+from openaclnn.engines.cpu.classes.row_numbers import sums_of
 from openaclnn.engines.cpu.classes.stretches import (
     Cut,
     Stretch,
     cut_rows,
     each_stretch,
 )
-from openaclnn.engines.cpu.classes.targets import Targets
-from openaclnn.engines.cpu.classes.tile import TILE_CLASSES, Tile
+from openaclnn.engines.cpu.classes.tile import TILE_CLASSES, TILE_ROWS, Tile
 from openaclnn.engines.cpu.exponential import Exp
 from openaclnn.engines.cpu.registry import Runner
 from openaclnn.engines.machine.cache import Emit, compiled
@@ -53,6 +53,7 @@ SLOTS = fields(
     ("weighted", "mean", "zloss", "smooths", "smoothing", "zloss_scale", "staged", "tile", "chunk", "chunks", "past"),
 )  # fmt: skip
 PLACES = places(SLOTS, OPERANDS)
+AT_ONCE = 1 << 12  # elements of the rows that are one piece of work, if they are short
 
 
 def emit_rows(dtype: str, target: str, lanes: int) -> Emit:
@@ -64,63 +65,27 @@ def emit_rows(dtype: str, target: str, lanes: int) -> Emit:
         parameters = Parameters(code, block, SLOTS)
         sums = sums_of(code, parameters, target)
         tile = Tile(code, parameters, dtype, "input")
+        numbers = TileNumbers(code, parameters, dtype, target, sums, tile)
         writer = _Writer(code, parameters, dtype)
 
-        def stretch(position: Value, first_class: Value, row: Stretch) -> None:
-            _one_row(code, parameters, dtype, target, position, first_class, row, sums, writer)
+        def stretch(position: Value, first_class: Value, row: Stretch, index: Value) -> None:
+            _one_row(code, dtype, row, numbers.of(index), writer)
 
-        each_stretch(code, parameters, tile, first, last, stretch)
+        each_stretch(code, parameters, tile, first, last, stretch, numbers.begin)
 
     return emit
 
 
-def _one_row(
-    code: Code, parameters: Parameters, dtype: str, target: str, position: Value, first_class: Value,
-    row: Stretch, sums: Sums, writer: _Writer,
-) -> None:  # fmt: skip
-    """A row's stretch. Its target's element is read before and written after all others."""
+def _one_row(code: Code, dtype: str, row: Stretch, numbers: RowNumbers, writer: _Writer) -> None:
+    """A row's stretch. Its target's element was read before and is written after all others."""
     size = SIZE[dtype]
-
-    def at(operand: str) -> Value:
-        return parameters.address(operand) + position * parameters[f"{operand}.step2"]
-
-    targets = Targets(code, parameters, target)
-    found = targets.at(at("target"))
-    with code.when(found.stray, likely=False):
-        parameters.report_stray()
-    with code.either(found.counted) as (counts, ignored):
+    with code.either(numbers.counted) as (counts, ignored):
         with ignored:
             code.clear(row.out, row.many * size)
         with counts:
-            target_weight = code.variable(code.double(1.0))
-            with code.when(parameters["weighted"].differs(0)):
-                place = parameters.address("weight") + found.label * parameters["weight.class_step"]
-                target_weight.set(code.load(place, "f32").to("f64"))
-            own = target_weight.get()
-            top, rest = (code.load(at(name), "f32").to("f64") for name in ("top", "rest"))
-            gradient = code.load(at("gradient"), dtype).to("f64")
-            smooths = parameters["smooths"].differs(0)
-            smoothing = parameters.double("smoothing")
-            nll = gradient * (1.0 - smoothing) / sums.total * own
-            smooth = gradient / sums.total * smoothing / targets.classes.to("f64")
-            smooth = smooths.choose(smooth, 0.0)
-            scale = parameters.double("zloss_scale") * (top + rest) * (gradient / sums.rows_counted)
-            square = parameters["zloss"].differs(0).choose(scale, 0.0)
-            everywhere = smooths.choose(smooth * sums.weight_sum, 0.0)
-            factor = (nll + square + everywhere) * exp64(code, -rest)
-
-            column = found.label - first_class
-            hit = column.below(row.many)
-            exact = code.variable(code.double(0.0))
-            with code.when(hit):
-                x = (code.load(row.x + column * size, dtype).to("f64") - top) - rest
-                probability = exp64(code, x)
-                picked = expm1_64(code, x, probability) * nll + probability * square
-                smoothed = picked + (probability * everywhere - smooth * own)
-                exact.set(smooths.choose(smoothed, picked))
-            writer.write(row, top.to("f32"), factor, smooth)
-            with code.when(hit):
-                code.store(exact.get().to("f32"), row.out + column * size, dtype)
+            writer.write(row, numbers)
+            with code.when(numbers.column >= 0):
+                code.store(numbers.exact, row.out + numbers.column * size, dtype)
 
 
 class _Writer:
@@ -133,13 +98,11 @@ class _Writer:
         # Weights that lie apart are copied together, some at a time.
         self.weights = code.frame("f32", TILE_CLASSES).address()
 
-    def write(self, row: Stretch, top: Value, factor: Value, smooth: Value) -> None:
-        """`factor` and `smooth` are FLOAT64."""
+    def write(self, row: Stretch, numbers: RowNumbers) -> None:
         code, parameters = self.code, self.parameters
-        rounded, addend = (plain_nan(own.to("f32")) for own in (factor, -smooth))
-        top = plain_nan(top)
+        top, factor, addend = numbers.top, numbers.factor, numbers.addend
         smooths, weighted = (parameters[own].differs(0) for own in ("smooths", "weighted"))
-        size = rounded.size()
+        size = factor.size()
         foldable = (size >= 2.0**-80) & (size <= 2.0**80)
         ways = (
             (foldable & ~smooths, PLAIN, True),
@@ -150,10 +113,10 @@ class _Writer:
         with code.first_of() as written:
             for condition, mode, folded in ways:
                 with code.when(condition):
-                    self._way(row, top, rounded, addend, mode, folded)
+                    self._way(row, top, factor, addend, mode, folded)
                     written()
             none = smooths.choose(addend, -0.0)
-            self._way(row, top, rounded, none, CONSTANT, folded=False)
+            self._way(row, top, factor, none, CONSTANT, folded=False)
 
     def _way(
         self, row: Stretch, top: Value, factor: Value, addend: Value, mode: int, folded: bool
@@ -165,18 +128,33 @@ class _Writer:
             source, target = code.array(x, self.dtype), code.array(out, self.dtype)
             weights = code.array(weight, "f32")
 
-            def body(shape: Shape, index: Value) -> None:
-                values = exp(numerics.load(source, index, shape) - top)
+            def put(x: Value, index: Value) -> None:
+                values = exp(x - top)
                 if not folded:
                     values = values * factor
                 if mode == CONSTANT:
                     values = values + addend
                 elif mode == WEIGHTS:
-                    values = values + weights.load(index, shape) * addend
+                    values = values + weights.load(index, x.shape) * addend
                 any_nan = mode == WEIGHTS
                 numerics.store(values, target, index, self.opaque, any_nan)
 
-            code.elements(count, self.streams, body)
+            def body(shape: Shape, index: Value) -> None:
+                put(numerics.load(source, index, shape), index)
+
+            one = Shape(1, code.lanes)
+            with code.either(count >= code.lanes) as (many, few):
+                with many:
+                    # The last vector ends with the stretch; it is read before others are written where it begins.
+                    end = count - code.lanes
+                    last = numerics.load(source, end, one)
+                    done = code.integer(0)
+                    for shape in dict.fromkeys((Shape(self.streams, code.lanes), one)):
+                        done = code.strides(done, count, shape.elements, partial(body, shape))
+                    with code.when(done < count):
+                        put(last, end)
+                with few:
+                    code.strides(code.integer(0), count, 1, partial(body, Shape(1, 1)))
 
         if mode != WEIGHTS:
             stretch(row.x, row.weight, row.out, row.many)
@@ -196,12 +174,6 @@ class _Writer:
             done.set(start + count)
 
 
-def plain_nan(number: Value) -> Value:
-    """NaN with an empty low half, whatever came in: rounding to bfloat16 needs that."""
-    plain: Value = number.is_nan().choose(float("nan"), number)
-    return plain
-
-
 class CrossEntropyLogitsGrad:
     def __init__(self, name: str) -> None:
         self.name = name
@@ -212,7 +184,7 @@ class CrossEntropyLogitsGrad:
     def cut(self, plan: Plan) -> Cut:
         (positions,), classes = plan.shape, plan.classes
         here = classes == 1 or plan.inputs[2].class_stride == plan.output.class_stride == 1
-        return cut_rows(positions, classes, here)
+        return cut_rows(positions, classes, here, max(1, min(TILE_ROWS, AT_ONCE // classes)))
 
     def emits(self, dtype: str, target: str, lanes: int) -> Emit:
         return emit_rows(dtype, target, lanes)

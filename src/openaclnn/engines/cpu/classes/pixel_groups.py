@@ -12,6 +12,7 @@ from typing import NamedTuple
 from openaclnn.engines.cpu import numerics
 from openaclnn.engines.cpu.classes.parameters import Parameters
 from openaclnn.engines.cpu.classes.targets import Targets
+from openaclnn.engines.cpu.classes.turned import Turned
 from openaclnn.engines.machine.code import Array, Code
 from openaclnn.engines.machine.host import machine
 from openaclnn.engines.machine.kinds import SIZE
@@ -70,6 +71,7 @@ class Groups:
         self.labels = code.frame(target, self.width)
         self.logits = code.frame("f32", CHUNK * self.width)
         code.clear(self.logits.address(), code.integer(CHUNK * self.width * 4))
+        self.turned = Turned(code, dtype, self.logits, self.width)
 
     def of(self, addresses: list[Value], count: Value, body: Callable[[Group], None]) -> None:
         """`body` for each group of a stretch."""
@@ -98,12 +100,27 @@ class Groups:
                 self.logits.store(values, label * self.width)
                 if note is not None:
                     note(values)
-            with apart, code.loop(0, chunk.many) as label:
-                with code.loop(0, group.many) as lane:
-                    place = first + label * self.class_step + lane * self.steps["input"]
-                    self.logits.write(label * self.width + lane, code.load(place, self.dtype))
+            with apart:
+                with code.either(self.are_rows(group, chunk, self.class_step)) as (rows, others):
+                    with rows:
+                        self.turned.read(first, self.steps["input"], chunk.many)
+                    with others:
+                        self._gather(group, chunk, first)
                 if note is not None:
-                    note(self.plane(label))
+                    with code.loop(0, chunk.many) as label:
+                        note(self.plane(label))
+
+    def are_rows(self, group: Group, chunk: Chunk, class_step: Value) -> Value:
+        """Whether a group is whole and an operand has its classes side by side, enough for a vector of them."""
+        beside = ~group.here & class_step.equals(self.size) & group.many.equals(self.width)
+        return beside & (chunk.many >= self.code.lanes)
+
+    def _gather(self, group: Group, chunk: Chunk, first: Value) -> None:
+        """A chunk's logits, each by itself."""
+        code = self.code
+        with code.loop(0, chunk.many) as label, code.loop(0, group.many) as lane:
+            place = first + label * self.class_step + lane * self.steps["input"]
+            self.logits.write(label * self.width + lane, code.load(place, self.dtype))
 
     def ahead(self, place: Value, written: bool = False) -> None:
         """Ask for the next group's pixels of a plane: memory would rest while powers are computed."""

@@ -39,9 +39,9 @@ class Cut(NamedTuple):
     past: bool = False
 
 
-def cut_rows(positions: int, classes: int, here: bool) -> Cut:
-    """`here`: rows are read where they lie."""
-    tile = 1 if here else TILE_ROWS
+def cut_rows(positions: int, classes: int, here: bool, together: int = 1) -> Cut:
+    """`here`: rows are read where they lie, and so many are one piece."""
+    tile = together if here else TILE_ROWS
     chunk = min(classes, CHUNK if here else TILE_CLASSES)
     chunks = -(-classes // chunk)
     grain = max(1, ALONE // (min(tile, positions) * chunk))
@@ -50,9 +50,12 @@ def cut_rows(positions: int, classes: int, here: bool) -> Cut:
 
 def each_stretch(
     code: Code, parameters: Parameters, tile: Tile, first: Value, last: Value,
-    body: Callable[[Value, Value, Stretch], None],
+    body: Callable[[Value, Value, Stretch, Value], None],
+    begin: Callable[[Value, Value, Value, Value], None] | None = None,
 ) -> None:  # fmt: skip
-    """`body(position, first_class, stretch)` for those of some pieces."""
+    """`body(position, first_class, stretch, index)` for those of some pieces, in each of which rows are counted from 0 on;
+    before, `begin(first_row, first_class, rows, classes)`.
+    """
     height, chunk, chunks = (parameters[name] for name in ("tile", "chunk", "chunks"))
     positions, classes = parameters["positions"], parameters["classes"]
     weights, weight_step = parameters.address("weight"), parameters["weight.class_step"]
@@ -62,8 +65,11 @@ def each_stretch(
         count = (classes - first_class).least(chunk)
         many = (positions - first_row).least(height)
         tile.read(first_row, first_class, many, count)
+        if begin is not None:
+            begin(first_row, first_class, many, count)
         with code.loop(0, many) as index:
             x, out = tile.row(first_row, first_class, index)
             weight = weights + first_class * weight_step
-            body(first_row + index, first_class, Stretch(x, out, weight, weight_step, count))
+            own = Stretch(x, out, weight, weight_step, count)
+            body(first_row + index, first_class, own, index)
         tile.write(first_row, first_class, many, count)
