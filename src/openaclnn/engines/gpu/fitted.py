@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import struct
+import threading
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -44,6 +45,7 @@ class Fitted:
         block[at.ADDRESSES] = addresses
         block[at.FACTS : at.FACTS + len(facts)] = array("q", facts)
         self._held: list[Any] = []
+        self._lock = threading.Lock()
 
     def take_numbers(self, numbers: Sequence[int | float], whole: int) -> None:
         """The plan's own numbers; the first `whole` are integers."""
@@ -104,14 +106,15 @@ class Fitted:
         block = self._block
 
         def enter(constants: tuple[Any, ...], warps: int, kernel: Any) -> None:
-            key, entered = key_of(constants, warps), block[begin + at.ENTERED]
-            keys = [block[begin + at.WAYS + way * at.WAY_SLOTS + at.KEY] for way in range(entered)]
-            if key is None or key in keys or entered == at.MAX_WAYS:
-                return
-            block[begin + at.WAYS + entered * at.WAY_SLOTS + at.KEY] = key
-            ways[constants, warps] = entered
-            enter_at(constants, warps, kernel)
-            block[begin + at.ENTERED] = entered + 1
+            key = key_of(constants, warps)
+            with self._lock:  # another thread may be entering one
+                entered = block[begin + at.ENTERED]
+                places = [begin + at.WAYS + way * at.WAY_SLOTS + at.KEY for way in range(entered + 1)]  # fmt: skip
+                if key is None or entered == at.MAX_WAYS or key in [block[p] for p in places[:-1]]:
+                    return
+                block[places[-1]], ways[constants, warps] = key, entered
+                enter_at(constants, warps, kernel)
+                block[begin + at.ENTERED] = entered + 1
 
         return enter
 
