@@ -135,6 +135,7 @@ class RowFit(AnyRowFit):
     bits: Mapping[str, int] = {
         "PARTS": 5, "UNIT": 5, "CLASSES_UNIT": 5, "VECTOR": 5, "ROWS": 12, "CLASSES": 12, "warps": 4, "anywhere": 1,
     }  # fmt: skip
+    other_bits = bits
 
     def fit(self, shape: Array, axes: Value) -> None:
         code = self.code
@@ -168,19 +169,20 @@ class RowFit(AnyRowFit):
         across, apart = blocks(longest, wide), classes // unit
         programs = across * blocks(rows, tall)
         self.expect(programs < INT32_LIMIT)
-        for step in (self.main, self.other):
-            step.begin()
-            step.programs.set(programs)
-            self.put_rows(step, rows, apart, across, ignored)
-            names = names_of(cross_entropy_loss_grad, "rows")
-            step.put(names, {"log_prob_row": apart, "out_row": apart})
-            self.choose(
-                step,
-                {
-                    "UNIT": unit, "CLASSES_UNIT": unit, "VECTOR": shifted.choose(vector, 0), "ROWS": tall,
-                    "CLASSES": wide, "warps": warps,
-                },
-            )  # fmt: skip
+        step = self.step(counts.choose(fit_code.OTHER, code.integer(fit_code.MAIN)))
+        step.begin()
+        step.programs.set(programs)
+        self.put_rows(step, rows, apart, across, ignored)
+        step.put(
+            names_of(cross_entropy_loss_grad, "rows"), {"log_prob_row": apart, "out_row": apart}
+        )
+        self.choose(
+            step,
+            {
+                "UNIT": unit, "CLASSES_UNIT": unit, "VECTOR": shifted.choose(vector, 0), "ROWS": tall,
+                "CLASSES": wide, "warps": warps,
+            },
+        )  # fmt: skip
 
     def tile(self, rows: Value, longest: Value, shifted: Value) -> tuple[Value, Value, Value]:
         """What `rows.row_tile` says."""

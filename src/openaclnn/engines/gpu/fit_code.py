@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 
 from openaclnn.engines.gpu.native_code import CONFIG_SLOTS, CONFIG_STREAM, MAX_POINTERS, Entry
 from openaclnn.engines.machine.builtins import integer_of
@@ -32,7 +32,7 @@ WAYS = TEMPLATE + MAX_VALUES
 FUNCTION, KEY, CONFIG = range(3)  # FUNCTION: 0 until it is compiled
 WAY_SLOTS = CONFIG + CONFIG_SLOTS
 STEP_SLOTS = WAYS + MAX_WAYS * WAY_SLOTS
-# Sums, in many parts with a launch that finishes them, then what needs them: one kernel, or another in its place.
+# A kernel; the sums it needs; of many parts, what finishes them; and another kernel in the first one's place.
 MAIN, SUMS, FINISH, OTHER, STEPS = range(5)
 FORMS = HEADER + STEPS * STEP_SLOTS  # what more a fit has
 
@@ -40,14 +40,36 @@ _ONE_ROW = 1 << 32  # of a grid, whose second number is in the upper half
 _EXACT = 1 << 53  # integers up to it are floats
 
 
+# What a call has of each launch: the kernel's place, its key, programs, then pointers, numbers and hidden parameters.
+WAY_AT, KEY_AT, PROGRAMS_AT, VALUES_AT = range(4)
+MAX_PARAMETERS = MAX_POINTERS + MAX_VALUES + MAX_HIDDEN
+CALL_SLOTS = VALUES_AT + MAX_PARAMETERS
+
+
+class Cell:
+    """One number of a frame."""
+
+    def __init__(self, frame: Array, place: int) -> None:
+        self.frame, self.place = frame, place
+
+    def get(self) -> Value:
+        return self.frame.read(self.place)
+
+    def set(self, value: Value | int) -> None:
+        self.frame.write(self.place, value)
+
+
 class Step:
     """A launch being written: fits put numbers in, and say which kernel and how many programs."""
 
-    def __init__(self, code: Code, block: Array) -> None:
-        self.code, self.block = code, block
-        self.values = code.frame("i64", MAX_POINTERS + MAX_VALUES + MAX_HIDDEN)
-        self.way, self.key, self.programs = (code.variable(code.integer(0)) for _ in range(3))
-        self.pointers, self.count = block.read(POINTERS), block.read(VALUES)
+    def __init__(self, code: Code, control: Array, frame: Array, index: Value | int) -> None:
+        self.code, self.block = code, control.at(index * STEP_SLOTS + HEADER)
+        own = frame.at(index * CALL_SLOTS)
+        self.way, self.key, self.programs = (
+            Cell(own, place) for place in (WAY_AT, KEY_AT, PROGRAMS_AT)
+        )
+        self.values = own.at(VALUES_AT)
+        self.pointers, self.count = self.block.read(POINTERS), self.block.read(VALUES)
         self.numbers = self.values.at(self.pointers)
 
     def begin(self) -> None:
@@ -86,7 +108,7 @@ class Step:
         """The driver's code as an int64."""
         code, chosen = self.code, self.chosen()
         config = code.frame("i64", CONFIG_SLOTS)
-        places = code.frame("i64", MAX_POINTERS + MAX_VALUES + MAX_HIDDEN)
+        places = code.frame("i64", MAX_PARAMETERS)
         for slot in range(CONFIG_SLOTS):
             config.write(slot, chosen.read(CONFIG + slot))
         config.write(0, self.programs.get() + _ONE_ROW)
@@ -106,10 +128,12 @@ class Fit(Entry):
 
     def __init__(self, code: Code, control: Array) -> None:
         super().__init__(code, control)
-        self.main, self.sums, self.finish, self.other = (
-            Step(code, control.at(HEADER + index * STEP_SLOTS))
-            for index in (MAIN, SUMS, FINISH, OTHER)
-        )
+        self.frame = code.frame("i64", STEPS * CALL_SLOTS)
+        steps = [self.step(index) for index in range(STEPS)]
+        self.main, self.sums, self.finish, self.other = steps
+        for step in steps:
+            step.way.set(0)
+            step.key.set(0)
         self.summed = code.variable(control.read(SUMMED))
         # Not 0: the sums are finished by a launch, and lie so many bytes behind their parts; the other kernel launches.
         self.finished, self.replaced = (code.variable(code.integer(0)) for _ in range(2))
@@ -143,13 +167,12 @@ class Fit(Entry):
                         item = addresses.read(index + TUPLE_ITEMS)
                         self.addresses.write(index, integer_of(code, item))
                     self.fit(shape.at(TUPLE_ITEMS), axes)
-                with self.when_fit():
-                    for step in self.own_steps():
-                        self.align(step, step.point(self.addresses))
-                        step.search()
-                        chosen = step.chosen()
-                        self.expect(chosen.read(FUNCTION).differs(0))
-                        self.expect(chosen.read(KEY).equals(step.key.get()))
+                with self.when_fit(), self.each_step() as step:
+                    self.align(step, step.point(self.addresses))
+                    step.search()
+                    chosen = step.chosen()
+                    self.expect(chosen.read(FUNCTION).differs(0))
+                    self.expect(chosen.read(KEY).equals(step.key.get()))
         with self.when_fit():
             self.run(given.read(1))
         code.leave(control.call(VECTORCALL, "i64", control.read(FALLBACK), given, number, 0))
@@ -161,16 +184,23 @@ class Fit(Entry):
     def when_summed(self) -> AbstractContextManager[None]:
         return self.code.when(self.summed.get().differs(0))
 
-    def own_steps(self) -> Iterator[Step]:
-        """Those that a call has, in order; what is written for one runs only where it is one of them."""
-        with self.when_summed():
-            yield self.sums
-        with self.code.when(self.finished.get().differs(0)):
-            yield self.finish
-        with self.code.when(self.replaced.get().equals(0)):
-            yield self.main
-        with self.code.when(self.replaced.get().differs(0)):
-            yield self.other
+    def step(self, index: Value | int) -> Step:
+        return Step(self.code, self.control, self.frame, index)
+
+    @contextmanager
+    def each_step(self) -> Iterator[Step]:
+        """Those that a call has, in order."""
+        code, wanted = self.code, self.code.frame("i64", STEPS)
+        replaced = self.replaced.get().differs(0)
+        for place, has in (
+            (SUMS, self.summed.get()), (FINISH, self.finished.get()), (OTHER, replaced.to("i64")),
+            (MAIN, (~replaced).to("i64")),
+        ):  # fmt: skip
+            wanted.write(place, has)
+        with code.loop(SUMS, code.integer(SUMS + STEPS)) as turn:
+            index = turn & STEPS - 1  # the first comes last
+            with code.when(wanted.read(index).differs(0)):
+                yield self.step(index)
 
     def fact(self, index: int) -> Value:
         return self.control.read(FACTS + index)
@@ -223,14 +253,13 @@ class Fit(Entry):
             begin, count = integer_of(code, memory.get()), control.read(ADDRESSES)
             self.addresses.write(count, begin)
             self.addresses.write(count + 1, begin + self.finished.get())
-            for step in self.own_steps():
+            with self.each_step() as step:
                 step.point(self.addresses)
         queue = integer_of(code, stream)
         # A full queue makes the driver wait, perhaps for a host function that needs the interpreter.
         saved = control.call(SAVE, "i64")
-        for step in self.own_steps():
-            with self.when_fit():
-                self.mark(step.start(control, queue))
+        with self.each_step() as step, self.when_fit():
+            self.mark(step.start(control, queue))
         control.call(RESTORE, None, saved)
         with code.when(memory.get().differs(0)):
             items = code.frame("i64", 1)

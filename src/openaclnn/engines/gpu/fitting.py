@@ -196,7 +196,7 @@ def _keys(
 
     def key_of(constants: tuple[Any, ...], warps: int) -> int | None:
         found = dict(zip(names, constants, strict=True))
-        found |= {"warps": warps, "anywhere": name == ANYWHERE}
+        found |= {"warps": warps, "anywhere": name != MAIN}
         if any(found[own] != expected for own, expected in fixed):
             return None
         return sum(int(found[own]) << at for own, at in places.items())
