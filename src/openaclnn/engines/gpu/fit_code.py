@@ -8,7 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 
-from openaclnn.engines.gpu.native_code import CONFIG_SLOTS, CONFIG_STREAM, MAX_POINTERS, Entry
+from openaclnn.engines.gpu.native_code import (
+    CONFIG_SLOTS,
+    CONFIG_STREAM,
+    MAX_POINTERS,
+    Entry,
+    Memory,
+)
 from openaclnn.engines.machine.builtins import integer_of
 from openaclnn.engines.machine.code import Array, Code
 from openaclnn.engines.machine.objects import FLOAT_VALUE, OBJECT_TYPE, TUPLE_ITEMS, TUPLE_LENGTH
@@ -125,6 +131,7 @@ class Fit(Entry):
     name = ""
     axes = 0  # of the shape; 0: any
     more: tuple[str, ...] = ("numbers",)  # what it takes after the shape
+    memory = Memory(FROM_INT64, VECTORCALL, DECREF, ALLOCATE, RELEASE)
 
     def __init__(self, code: Code, control: Array) -> None:
         super().__init__(code, control)
@@ -243,13 +250,7 @@ class Fit(Entry):
         code, control = self.code, self.control
         memory = code.variable(code.integer(0))
         with self.when_summed():
-            items = code.frame("i64", 2)
-            items.write(0, control.call(FROM_INT64, "i64", self.scratch.get()))
-            items.write(1, stream)
-            memory.set(control.call(VECTORCALL, "i64", control.read(ALLOCATE), items, 2, 0))
-            control.call(DECREF, None, items.read(0))
-            with code.when(memory.get().equals(0)):
-                code.leave(code.integer(0))
+            memory.set(self.take_memory(self.scratch.get(), stream))
             begin, count = integer_of(code, memory.get()), control.read(ADDRESSES)
             self.addresses.write(count, begin)
             self.addresses.write(count + 1, begin + self.finished.get())
@@ -262,12 +263,6 @@ class Fit(Entry):
             self.mark(step.start(control, queue))
         control.call(RESTORE, None, saved)
         with code.when(memory.get().differs(0)):
-            items = code.frame("i64", 1)
-            items.write(0, memory.get())
-            done = control.call(VECTORCALL, "i64", control.read(RELEASE), items, 1, 0)
-            control.call(DECREF, None, memory.get())
-            with code.when(done.equals(0)):
-                code.leave(code.integer(0))
-            control.call(DECREF, None, done)
+            self.give_back(memory.get())
         with self.when_fit():
             code.leave(control.call(FROM_INT64, "i64", 0))
