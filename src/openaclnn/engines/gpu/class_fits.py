@@ -35,11 +35,17 @@ STEP_OF = {
 """The step of each launch that `fitting` names."""
 
 
+ASTRAY = (
+    64 - 2 - 10
+)  # where a key has a bit for each of ten pointers that may be off a vector's bounds
+
+
 def places_of(bits: Mapping[str, int]) -> dict[str, int]:
     """Where in a key each constant begins, of so many bits each."""
     places, at = {}, 0
     for name, width in bits.items():
         places[name], at = at, at + width
+    assert at <= ASTRAY, bits
     return places
 
 
@@ -68,7 +74,8 @@ class ClassFit(Fit):
         step.key.set(key)
 
     def align(self, step: Step, astray: Value) -> None:
-        self.mark(self.anywhere.get().differs(0).choose(0, astray))
+        off = self.anywhere.get().differs(0).choose(0, astray)
+        step.key.set(step.key.get() | off << ASTRAY)
 
     def ignored(self) -> Value:
         """As kernels are told it, see `operands.ignored`."""

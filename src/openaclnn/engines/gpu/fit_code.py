@@ -102,12 +102,13 @@ class Step:
         return self.block.at(self.way.get() * WAY_SLOTS + WAYS)
 
     def point(self, addresses: Array) -> Value:
-        """Pointers in their places; not 0 where one is off a vector's bounds."""
+        """Pointers in their places; a bit for each that is off a vector's bounds."""
         astray = self.code.variable(self.code.integer(0))
         with self.code.loop(0, self.pointers) as index:
             address = addresses.read(self.block.at(PLACES).read(index))
             self.values.write(index, address)
-            astray.set(astray.get() | (address & self.block.at(MASKS).read(index)))
+            off = (address & self.block.at(MASKS).read(index)).differs(0).to("i64")
+            astray.set(astray.get() | off << index)
         return astray.get()
 
     def start(self, control: Array, stream: Value) -> Value:
@@ -185,7 +186,7 @@ class Fit(Entry):
         code.leave(control.call(VECTORCALL, "i64", control.read(FALLBACK), given, number, 0))
 
     def align(self, step: Step, astray: Value) -> None:
-        """What becomes of a launch with an address off a vector's bounds, which is not 0."""
+        """What becomes of a launch with addresses off a vector's bounds, which have a bit each."""
         self.mark(astray)
 
     def when_summed(self) -> AbstractContextManager[None]:

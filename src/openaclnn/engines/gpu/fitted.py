@@ -83,12 +83,12 @@ class Fitted:
         block[at.FORMS + begin : at.FORMS + begin + len(words)] = array("q", words)
 
     def ready(self, step: int, ways: Ways, numbers: Sequence[int | float]) -> Ready:
-        """What enters compiled kernels of a step that take such numbers."""
+        """What enters compiled kernels of a step that take such numbers, and no address as off a vector's bounds."""
         floats = [type(number) is float for number in numbers]
         begin = at.HEADER + step * at.STEP_SLOTS + at.WAYS
 
-        def enter(constants: tuple[Any, ...], warps: int, kernel: Any) -> None:
-            way = ways.get((constants, warps))
+        def enter(constants: tuple[Any, ...], warps: int, kernel: Any, astray: int) -> None:
+            way = None if astray else ways.get((constants, warps))
             if way is None or kernel.hidden > at.MAX_HIDDEN or kernel.floats() != floats:
                 return
             place = begin + way * at.WAY_SLOTS
@@ -98,22 +98,22 @@ class Fitted:
         return enter
 
     def ready_by(
-        self, step: int, key_of: Callable[[tuple[Any, ...], int], int | None], numbers: Sequence[int | float]
+        self, step: int, key_of: Callable[[tuple[Any, ...], int, int], int | None], numbers: Sequence[int | float]
     ) -> Ready:  # fmt: skip
-        """The same of kernels that are found by a key, which their constants and warps make: None for what has none."""
+        """The same of kernels that are found by a key, which constants, warps and addresses make: None for what has none."""
         begin, ways = at.HEADER + step * at.STEP_SLOTS, dict[tuple[tuple[Any, ...], int], int]()
         enter_at = self.ready(step, ways, numbers)
         block = self._block
 
-        def enter(constants: tuple[Any, ...], warps: int, kernel: Any) -> None:
-            key = key_of(constants, warps)
+        def enter(constants: tuple[Any, ...], warps: int, kernel: Any, astray: int) -> None:
+            key = key_of(constants, warps, astray)
             with self._lock:  # another thread may be entering one
                 entered = block[begin + at.ENTERED]
                 places = [begin + at.WAYS + way * at.WAY_SLOTS + at.KEY for way in range(entered + 1)]  # fmt: skip
                 if key is None or entered == at.MAX_WAYS or key in [block[p] for p in places[:-1]]:
                     return
                 block[places[-1]], ways[constants, warps] = key, entered
-                enter_at(constants, warps, kernel)
+                enter_at(constants, warps, kernel, 0)
                 block[begin + at.ENTERED] = entered + 1
 
         return enter
