@@ -454,8 +454,10 @@ def test_any_size_has_the_bits_of_its_own_plan(operator: Operator, dtype: DType,
     shapes: dict[str, list[tuple[int, ...]]] = {
         "elementwise": [(1,), (1023,), (64, 64), (3, 5, 7, 1000), (1 << 20,), (999_999,)],
         "rows": [(1, 13), (7, 1), (300, 64), (65, 4096), (33, 4103), (200_000, 17)],
-        "pixels": [(1, 5, 8, 8), (3, 1, 4, 4), (170, 6, 1, 1), (2, 20, 160, 33), (3, 21, 256, 256)],
-    }
+        "pixels": [
+            (1, 5, 8, 8), (3, 1, 4, 4), (170, 6, 1, 1), (2, 20, 160, 33), (3, 21, 256, 256), (2, 5, 65, 65),
+        ],
+    }  # fmt: skip
     stream = torch.cuda.current_stream().cuda_stream
     for variant in operator.workloads.VARIANTS:
         run = sized_of(operator, dtype, variant)
@@ -470,9 +472,10 @@ def test_any_size_has_the_bits_of_its_own_plan(operator: Operator, dtype: DType,
             plan, addresses = plan_of(operator, arguments)
             assert gpu.prepare(plan)(tuple(addresses), stream) == 0
             expected = out.clone()
-            out.fill_(7)
-            assert run(tuple(addresses), stream, shape, ()) == 0
-            assert torch.equal(out.view(torch.uint8), expected.view(torch.uint8)), (variant, shape)
+            for _ in range(2):  # the first may be Python's, which tells the builtin its kernels
+                out.fill_(7)
+                assert run(tuple(addresses), stream, shape, ()) == 0
+                assert torch.equal(out.view(torch.uint8), expected.view(torch.uint8)), (variant, shape)  # fmt: skip
 
 
 OTHER_NUMBERS: dict[str, list[dict[str, Any]]] = {

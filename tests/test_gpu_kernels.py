@@ -686,7 +686,9 @@ if MODE == "compile":
             function = staticmethod(lambda: fallbacks[0])
 
         fallbacks: list[Any] = []
-        monkeypatch.setattr(runners, "_native", lambda _, run: fallbacks.append(run) or Recorder)
+        monkeypatch.setattr(
+            runners, "_native", lambda _, run, *more: fallbacks.append(run) or Recorder
+        )
         monkeypatch.setattr(native, "driver", lambda: "any")
         monkeypatch.setattr(native.Kernel, "of", lambda found, *_: found.function)
         forget_kernels()

@@ -60,12 +60,14 @@ def driver() -> Driver:
     return Driver()
 
 
-def entry(driver: Driver, launches: list[Any], fell: list[Any]) -> tuple[Builtin, Any]:
+def entry(
+    driver: Driver, launches: list[Any], fell: list[Any], scratch: Any = None
+) -> tuple[Builtin, Any]:
     def fallback(addresses: Any, stream: int = 0) -> int:
         fell.append((addresses, stream))
         return 7
 
-    made = Builtin(launches, fallback, driver.address)
+    made = Builtin(launches, fallback, driver.address, scratch)
     return made, made.function()
 
 
@@ -125,6 +127,38 @@ def test_a_refusal_of_the_driver_falls_back(driver: Driver) -> None:
     assert run((16, 32, 48), 9) == 7
     assert len(driver.launched) == 1
     assert fell == [((16, 32, 48), 9)]
+
+
+def test_scratch_memory_is_there_for_the_launches_and_given_back(driver: Driver) -> None:
+    fell: list[Any] = []
+    events: list[Any] = []
+
+    def allocate(size: int, stream: int) -> int:
+        events.append((size, stream, len(driver.launched)))
+        if stream == 13:
+            raise MemoryError("no scratch")
+        return 1 << 40
+
+    def release(address: int) -> None:
+        events.append((address, len(driver.launched)))
+
+    launches = [[(0, 0, True), (2, 8, False)], [(2, 0, False), (1, 0, True)]]
+    made, run = entry(driver, launches, fell, (4096, allocate, release))
+    good = (16, 32)
+    made.fill(0, *kernel(0x5000))
+    assert run(good, 1) == 7, "the second kernel is not compiled"
+    made.fill(1, *kernel(0x6000))
+    assert run((16, 33), 2) == 7, "an address is off"
+    assert events == []
+    assert run(good, 3) == 0
+    assert [own["words"][:2] for own in driver.launched] == [[16, (1 << 40) + 8], [1 << 40, 32]]
+    assert events == [(4096, 3, 0), (1 << 40, 2)]
+    with pytest.raises(MemoryError, match="no scratch"):
+        run(good, 13)
+    driver.code = 201
+    assert run(good, 4) == 7, "the driver refuses the first, and the second is not tried"
+    assert events[3:] == [(4096, 4, 2), (1 << 40, 3)]
+    assert [stream for _, stream in fell] == [1, 2, 4]
 
 
 def test_the_function_keeps_what_it_reads(driver: Driver) -> None:

@@ -35,11 +35,17 @@ STEP_OF = {
 """The step of each launch that `fitting` names."""
 
 
+ASTRAY = (
+    64 - 2 - 10
+)  # where a key has a bit for each of ten pointers that may be off a vector's bounds
+
+
 def places_of(bits: Mapping[str, int]) -> dict[str, int]:
     """Where in a key each constant begins, of so many bits each."""
     places, at = {}, 0
     for name, width in bits.items():
         places[name], at = at, at + width
+    assert at <= ASTRAY, bits
     return places
 
 
@@ -68,7 +74,8 @@ class ClassFit(Fit):
         step.key.set(key)
 
     def align(self, step: Step, astray: Value) -> None:
-        self.mark(self.anywhere.get().differs(0).choose(0, astray))
+        off = self.anywhere.get().differs(0).choose(0, astray)
+        step.key.set(step.key.get() | off << ASTRAY)
 
     def ignored(self) -> Value:
         """As kernels are told it, see `operands.ignored`."""
@@ -135,6 +142,7 @@ class RowFit(AnyRowFit):
     bits: Mapping[str, int] = {
         "PARTS": 5, "UNIT": 5, "CLASSES_UNIT": 5, "VECTOR": 5, "ROWS": 12, "CLASSES": 12, "warps": 4, "anywhere": 1,
     }  # fmt: skip
+    other_bits = bits
 
     def fit(self, shape: Array, axes: Value) -> None:
         code = self.code
@@ -168,19 +176,20 @@ class RowFit(AnyRowFit):
         across, apart = blocks(longest, wide), classes // unit
         programs = across * blocks(rows, tall)
         self.expect(programs < INT32_LIMIT)
-        for step in (self.main, self.other):
-            step.begin()
-            step.programs.set(programs)
-            self.put_rows(step, rows, apart, across, ignored)
-            names = names_of(cross_entropy_loss_grad, "rows")
-            step.put(names, {"log_prob_row": apart, "out_row": apart})
-            self.choose(
-                step,
-                {
-                    "UNIT": unit, "CLASSES_UNIT": unit, "VECTOR": shifted.choose(vector, 0), "ROWS": tall,
-                    "CLASSES": wide, "warps": warps,
-                },
-            )  # fmt: skip
+        step = self.step(counts.choose(fit_code.OTHER, code.integer(fit_code.MAIN)))
+        step.begin()
+        step.programs.set(programs)
+        self.put_rows(step, rows, apart, across, ignored)
+        step.put(
+            names_of(cross_entropy_loss_grad, "rows"), {"log_prob_row": apart, "out_row": apart}
+        )
+        self.choose(
+            step,
+            {
+                "UNIT": unit, "CLASSES_UNIT": unit, "VECTOR": shifted.choose(vector, 0), "ROWS": tall,
+                "CLASSES": wide, "warps": warps,
+            },
+        )  # fmt: skip
 
     def tile(self, rows: Value, longest: Value, shifted: Value) -> tuple[Value, Value, Value]:
         """What `rows.row_tile` says."""

@@ -71,7 +71,8 @@ def shifted_{name}(
 ):
     """The same where all that lie one after another begin equally far from a vector's bounds: blocks begin at those before."""
     block = tl.program_id(0)
-    head = (out.to(tl.int64) % 16) // (out.dtype.element_ty.primitive_bitwidth // 8)
+    ITEMSIZE: tl.constexpr = out.dtype.element_ty.primitive_bitwidth // 8
+    head = (out.to(tl.int64) % 16) // ITEMSIZE
     out = tl.multiple_of(out - head, 16)
 {moved}
     head = head.to(tl.int32)

@@ -6,9 +6,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 
-from openaclnn.engines.gpu.native_code import CONFIG_SLOTS, CONFIG_STREAM, MAX_POINTERS, Entry
+from openaclnn.engines.gpu.native_code import (
+    CONFIG_SLOTS,
+    CONFIG_STREAM,
+    MAX_POINTERS,
+    Entry,
+    Memory,
+)
 from openaclnn.engines.machine.builtins import integer_of
 from openaclnn.engines.machine.code import Array, Code
 from openaclnn.engines.machine.objects import FLOAT_VALUE, OBJECT_TYPE, TUPLE_ITEMS, TUPLE_LENGTH
@@ -32,7 +38,7 @@ WAYS = TEMPLATE + MAX_VALUES
 FUNCTION, KEY, CONFIG = range(3)  # FUNCTION: 0 until it is compiled
 WAY_SLOTS = CONFIG + CONFIG_SLOTS
 STEP_SLOTS = WAYS + MAX_WAYS * WAY_SLOTS
-# Sums, in many parts with a launch that finishes them, then what needs them: one kernel, or another in its place.
+# A kernel; the sums it needs; of many parts, what finishes them; and another kernel in the first one's place.
 MAIN, SUMS, FINISH, OTHER, STEPS = range(5)
 FORMS = HEADER + STEPS * STEP_SLOTS  # what more a fit has
 
@@ -40,14 +46,36 @@ _ONE_ROW = 1 << 32  # of a grid, whose second number is in the upper half
 _EXACT = 1 << 53  # integers up to it are floats
 
 
+# What a call has of each launch: the kernel's place, its key, programs, then pointers, numbers and hidden parameters.
+WAY_AT, KEY_AT, PROGRAMS_AT, VALUES_AT = range(4)
+MAX_PARAMETERS = MAX_POINTERS + MAX_VALUES + MAX_HIDDEN
+CALL_SLOTS = VALUES_AT + MAX_PARAMETERS
+
+
+class Cell:
+    """One number of a frame."""
+
+    def __init__(self, frame: Array, place: int) -> None:
+        self.frame, self.place = frame, place
+
+    def get(self) -> Value:
+        return self.frame.read(self.place)
+
+    def set(self, value: Value | int) -> None:
+        self.frame.write(self.place, value)
+
+
 class Step:
     """A launch being written: fits put numbers in, and say which kernel and how many programs."""
 
-    def __init__(self, code: Code, block: Array) -> None:
-        self.code, self.block = code, block
-        self.values = code.frame("i64", MAX_POINTERS + MAX_VALUES + MAX_HIDDEN)
-        self.way, self.key, self.programs = (code.variable(code.integer(0)) for _ in range(3))
-        self.pointers, self.count = block.read(POINTERS), block.read(VALUES)
+    def __init__(self, code: Code, control: Array, frame: Array, index: Value | int) -> None:
+        self.code, self.block = code, control.at(index * STEP_SLOTS + HEADER)
+        own = frame.at(index * CALL_SLOTS)
+        self.way, self.key, self.programs = (
+            Cell(own, place) for place in (WAY_AT, KEY_AT, PROGRAMS_AT)
+        )
+        self.values = own.at(VALUES_AT)
+        self.pointers, self.count = self.block.read(POINTERS), self.block.read(VALUES)
         self.numbers = self.values.at(self.pointers)
 
     def begin(self) -> None:
@@ -74,19 +102,20 @@ class Step:
         return self.block.at(self.way.get() * WAY_SLOTS + WAYS)
 
     def point(self, addresses: Array) -> Value:
-        """Pointers in their places; not 0 where one is off a vector's bounds."""
+        """Pointers in their places; a bit for each that is off a vector's bounds."""
         astray = self.code.variable(self.code.integer(0))
         with self.code.loop(0, self.pointers) as index:
             address = addresses.read(self.block.at(PLACES).read(index))
             self.values.write(index, address)
-            astray.set(astray.get() | (address & self.block.at(MASKS).read(index)))
+            off = (address & self.block.at(MASKS).read(index)).differs(0).to("i64")
+            astray.set(astray.get() | off << index)
         return astray.get()
 
     def start(self, control: Array, stream: Value) -> Value:
         """The driver's code as an int64."""
         code, chosen = self.code, self.chosen()
         config = code.frame("i64", CONFIG_SLOTS)
-        places = code.frame("i64", MAX_POINTERS + MAX_VALUES + MAX_HIDDEN)
+        places = code.frame("i64", MAX_PARAMETERS)
         for slot in range(CONFIG_SLOTS):
             config.write(slot, chosen.read(CONFIG + slot))
         config.write(0, self.programs.get() + _ONE_ROW)
@@ -103,13 +132,16 @@ class Fit(Entry):
     name = ""
     axes = 0  # of the shape; 0: any
     more: tuple[str, ...] = ("numbers",)  # what it takes after the shape
+    memory = Memory(FROM_INT64, VECTORCALL, DECREF, ALLOCATE, RELEASE)
 
     def __init__(self, code: Code, control: Array) -> None:
         super().__init__(code, control)
-        self.main, self.sums, self.finish, self.other = (
-            Step(code, control.at(HEADER + index * STEP_SLOTS))
-            for index in (MAIN, SUMS, FINISH, OTHER)
-        )
+        self.frame = code.frame("i64", STEPS * CALL_SLOTS)
+        steps = [self.step(index) for index in range(STEPS)]
+        self.main, self.sums, self.finish, self.other = steps
+        for step in steps:
+            step.way.set(0)
+            step.key.set(0)
         self.summed = code.variable(control.read(SUMMED))
         # Not 0: the sums are finished by a launch, and lie so many bytes behind their parts; the other kernel launches.
         self.finished, self.replaced = (code.variable(code.integer(0)) for _ in range(2))
@@ -143,34 +175,40 @@ class Fit(Entry):
                         item = addresses.read(index + TUPLE_ITEMS)
                         self.addresses.write(index, integer_of(code, item))
                     self.fit(shape.at(TUPLE_ITEMS), axes)
-                with self.when_fit():
-                    for step in self.own_steps():
-                        self.align(step, step.point(self.addresses))
-                        step.search()
-                        chosen = step.chosen()
-                        self.expect(chosen.read(FUNCTION).differs(0))
-                        self.expect(chosen.read(KEY).equals(step.key.get()))
+                with self.when_fit(), self.each_step() as step:
+                    self.align(step, step.point(self.addresses))
+                    step.search()
+                    chosen = step.chosen()
+                    self.expect(chosen.read(FUNCTION).differs(0))
+                    self.expect(chosen.read(KEY).equals(step.key.get()))
         with self.when_fit():
             self.run(given.read(1))
         code.leave(control.call(VECTORCALL, "i64", control.read(FALLBACK), given, number, 0))
 
     def align(self, step: Step, astray: Value) -> None:
-        """What becomes of a launch with an address off a vector's bounds, which is not 0."""
+        """What becomes of a launch with addresses off a vector's bounds, which have a bit each."""
         self.mark(astray)
 
     def when_summed(self) -> AbstractContextManager[None]:
         return self.code.when(self.summed.get().differs(0))
 
-    def own_steps(self) -> Iterator[Step]:
-        """Those that a call has, in order; what is written for one runs only where it is one of them."""
-        with self.when_summed():
-            yield self.sums
-        with self.code.when(self.finished.get().differs(0)):
-            yield self.finish
-        with self.code.when(self.replaced.get().equals(0)):
-            yield self.main
-        with self.code.when(self.replaced.get().differs(0)):
-            yield self.other
+    def step(self, index: Value | int) -> Step:
+        return Step(self.code, self.control, self.frame, index)
+
+    @contextmanager
+    def each_step(self) -> Iterator[Step]:
+        """Those that a call has, in order."""
+        code, wanted = self.code, self.code.frame("i64", STEPS)
+        replaced = self.replaced.get().differs(0)
+        for place, has in (
+            (SUMS, self.summed.get()), (FINISH, self.finished.get()), (OTHER, replaced.to("i64")),
+            (MAIN, (~replaced).to("i64")),
+        ):  # fmt: skip
+            wanted.write(place, has)
+        with code.loop(SUMS, code.integer(SUMS + STEPS)) as turn:
+            index = turn & STEPS - 1  # the first comes last
+            with code.when(wanted.read(index).differs(0)):
+                yield self.step(index)
 
     def fact(self, index: int) -> Value:
         return self.control.read(FACTS + index)
@@ -213,32 +251,19 @@ class Fit(Entry):
         code, control = self.code, self.control
         memory = code.variable(code.integer(0))
         with self.when_summed():
-            items = code.frame("i64", 2)
-            items.write(0, control.call(FROM_INT64, "i64", self.scratch.get()))
-            items.write(1, stream)
-            memory.set(control.call(VECTORCALL, "i64", control.read(ALLOCATE), items, 2, 0))
-            control.call(DECREF, None, items.read(0))
-            with code.when(memory.get().equals(0)):
-                code.leave(code.integer(0))
+            memory.set(self.take_memory(self.scratch.get(), stream))
             begin, count = integer_of(code, memory.get()), control.read(ADDRESSES)
             self.addresses.write(count, begin)
             self.addresses.write(count + 1, begin + self.finished.get())
-            for step in self.own_steps():
+            with self.each_step() as step:
                 step.point(self.addresses)
         queue = integer_of(code, stream)
         # A full queue makes the driver wait, perhaps for a host function that needs the interpreter.
         saved = control.call(SAVE, "i64")
-        for step in self.own_steps():
-            with self.when_fit():
-                self.mark(step.start(control, queue))
+        with self.each_step() as step, self.when_fit():
+            self.mark(step.start(control, queue))
         control.call(RESTORE, None, saved)
         with code.when(memory.get().differs(0)):
-            items = code.frame("i64", 1)
-            items.write(0, memory.get())
-            done = control.call(VECTORCALL, "i64", control.read(RELEASE), items, 1, 0)
-            control.call(DECREF, None, memory.get())
-            with code.when(done.equals(0)):
-                code.leave(code.integer(0))
-            control.call(DECREF, None, done)
+            self.give_back(memory.get())
         with self.when_fit():
             code.leave(control.call(FROM_INT64, "i64", 0))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import struct
+import threading
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -44,6 +45,7 @@ class Fitted:
         block[at.ADDRESSES] = addresses
         block[at.FACTS : at.FACTS + len(facts)] = array("q", facts)
         self._held: list[Any] = []
+        self._lock = threading.Lock()
 
     def take_numbers(self, numbers: Sequence[int | float], whole: int) -> None:
         """The plan's own numbers; the first `whole` are integers."""
@@ -81,12 +83,12 @@ class Fitted:
         block[at.FORMS + begin : at.FORMS + begin + len(words)] = array("q", words)
 
     def ready(self, step: int, ways: Ways, numbers: Sequence[int | float]) -> Ready:
-        """What enters compiled kernels of a step that take such numbers."""
+        """What enters compiled kernels of a step that take such numbers, and no address as off a vector's bounds."""
         floats = [type(number) is float for number in numbers]
         begin = at.HEADER + step * at.STEP_SLOTS + at.WAYS
 
-        def enter(constants: tuple[Any, ...], warps: int, kernel: Any) -> None:
-            way = ways.get((constants, warps))
+        def enter(constants: tuple[Any, ...], warps: int, kernel: Any, astray: int) -> None:
+            way = None if astray else ways.get((constants, warps))
             if way is None or kernel.hidden > at.MAX_HIDDEN or kernel.floats() != floats:
                 return
             place = begin + way * at.WAY_SLOTS
@@ -96,22 +98,23 @@ class Fitted:
         return enter
 
     def ready_by(
-        self, step: int, key_of: Callable[[tuple[Any, ...], int], int | None], numbers: Sequence[int | float]
+        self, step: int, key_of: Callable[[tuple[Any, ...], int, int], int | None], numbers: Sequence[int | float]
     ) -> Ready:  # fmt: skip
-        """The same of kernels that are found by a key, which their constants and warps make: None for what has none."""
+        """The same of kernels that are found by a key, which constants, warps and addresses make: None for what has none."""
         begin, ways = at.HEADER + step * at.STEP_SLOTS, dict[tuple[tuple[Any, ...], int], int]()
         enter_at = self.ready(step, ways, numbers)
         block = self._block
 
-        def enter(constants: tuple[Any, ...], warps: int, kernel: Any) -> None:
-            key, entered = key_of(constants, warps), block[begin + at.ENTERED]
-            keys = [block[begin + at.WAYS + way * at.WAY_SLOTS + at.KEY] for way in range(entered)]
-            if key is None or key in keys or entered == at.MAX_WAYS:
-                return
-            block[begin + at.WAYS + entered * at.WAY_SLOTS + at.KEY] = key
-            ways[constants, warps] = entered
-            enter_at(constants, warps, kernel)
-            block[begin + at.ENTERED] = entered + 1
+        def enter(constants: tuple[Any, ...], warps: int, kernel: Any, astray: int) -> None:
+            key = key_of(constants, warps, astray)
+            with self._lock:  # another thread may be entering one
+                entered = block[begin + at.ENTERED]
+                places = [begin + at.WAYS + way * at.WAY_SLOTS + at.KEY for way in range(entered + 1)]  # fmt: skip
+                if key is None or entered == at.MAX_WAYS or key in [block[p] for p in places[:-1]]:
+                    return
+                block[places[-1]], ways[constants, warps] = key, entered
+                enter_at(constants, warps, kernel, 0)
+                block[begin + at.ENTERED] = entered + 1
 
         return enter
 

@@ -178,15 +178,17 @@ def class_fitting(
             ready[name] = made.ready(step, {(constants, warps): 0}, own)
         else:
             bits = fit.other_bits if name == OTHER else fit.bits
-            key_of = _keys(class_fits.places_of(bits), name, family, constants, warps)
+            places = class_fits.places_of(bits)
+            key_of = _keys(places, class_fits.ASTRAY, name, family, constants, warps)
             ready[name] = made.ready_by(step, key_of, own)
     return Fitting(made, ready)
 
 
 def _keys(
-    places: Mapping[str, int], name: str, family: Family, some: tuple[Any, ...], some_warps: int
-) -> Callable[[tuple[Any, ...], int], int | None]:
-    """What makes a kernel's key of constants that have their places in it; others must be as in these."""
+    places: Mapping[str, int], last: int, name: str, family: Family, some: tuple[Any, ...], some_warps: int,
+) -> Callable[[tuple[Any, ...], int, int], int | None]:  # fmt: skip
+    """What makes a kernel's key of constants that have their places in it, addresses' bits last; other constants must be as in
+    these."""
     names = family.kernel.arg_names[-len(some) :]
     fixed = [
         (own, expected)
@@ -194,11 +196,11 @@ def _keys(
         if own not in places
     ]
 
-    def key_of(constants: tuple[Any, ...], warps: int) -> int | None:
+    def key_of(constants: tuple[Any, ...], warps: int, astray: int) -> int | None:
         found = dict(zip(names, constants, strict=True))
-        found |= {"warps": warps, "anywhere": name == ANYWHERE}
+        found |= {"warps": warps, "anywhere": name != MAIN}
         if any(found[own] != expected for own, expected in fixed):
             return None
-        return sum(int(found[own]) << at for own, at in places.items())
+        return sum(int(found[own]) << at for own, at in places.items()) | astray << last
 
     return key_of

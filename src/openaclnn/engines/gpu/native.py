@@ -18,16 +18,17 @@ from openaclnn.engines.gpu.native_code import (
     CONFIG,
     CONFIG_ATTRIBUTE_COUNT,
     CONFIG_ATTRIBUTES,
-    FROM_INT64,
     FUNCTION,
     HEADER,
     MASKS,
+    MAX_ADDRESSES,
     MAX_LAUNCHES,
     MAX_PARAMETERS,
     MAX_POINTERS,
     PARAMETERS,
     PLACES,
     POINTERS,
+    RELEASE,
     SHIFTS,
     STRIDE,
     VALUES,
@@ -39,7 +40,7 @@ __all__ = ["Builtin", "Kernel", "driver", "functions", "word", "write_attribute"
 
 _OVERLAP_ATTRIBUTE = (6, 1)  # programmatic stream serialisation: allowed
 ATTRIBUTE_SLOTS = 9
-_HEADER, _GRID = struct.Struct(f"={FROM_INT64 + 1}q"), struct.Struct("=7I")
+_HEADER, _GRID = struct.Struct(f"={RELEASE + 1}q"), struct.Struct("=7I")
 _FLOATS = ("fp32", "f32")
 SIZES = {"i1": 1, "i8": 1, "i16": 2, "i32": 4, "i64": 8, "u64": 8, "fp32": 4, "f32": 4}
 
@@ -157,7 +158,8 @@ def functions() -> tuple[int, ...]:
 class Builtin:
     """The builtin `run(addresses, stream)` for some launches; `fallback` takes calls it is not ready for.
 
-    A launch has its pointers as (place among the addresses, bytes to add, whether it must be aligned).
+    A launch has its pointers as (place among the addresses, bytes to add, whether it must be aligned). With `scratch`, so many
+    bytes of memory and what takes it and gives it back, the memory's address follows the others.
     """
 
     def __init__(
@@ -165,10 +167,11 @@ class Builtin:
         launches: Sequence[Sequence[tuple[int, int, bool]]],
         fallback: Callable[[Sequence[int], int], int],
         launch: int = 0,
+        scratch: tuple[int, Any, Any] | None = None,
     ) -> None:
         attribute = HEADER + STRIDE * len(launches)
         words = array("q", bytes(8 * (attribute + ATTRIBUTE_SLOTS)))
-        self._fallback = fallback
+        self._held = fallback, scratch
         known = functions()
         last = 0
         for begin, pointers in zip(range(HEADER, attribute, STRIDE), launches, strict=True):
@@ -177,9 +180,11 @@ class Builtin:
                 words[at + PLACES], words[at + SHIFTS] = place, shift
                 words[at + MASKS] = 15 if aligned else 0
                 last = max(last, place)
+        size, *memory = (0, None, None) if scratch is None else scratch
         _HEADER.pack_into(
             words, 0,
-            launch or known[0], len(launches), last + 1, id(fallback), id(tuple), *known[1:],
+            launch or known[0], len(launches), last + (scratch is None), id(fallback), id(tuple), *known[1:],
+            address_of_function(ctypes.pythonapi.Py_DecRef), size, *map(id, memory),
         )  # fmt: skip
         self._block = words
         self._address: int = words.buffer_info()[0]
@@ -192,7 +197,9 @@ class Builtin:
     @staticmethod
     def takes(launches: Sequence[Sequence[Any]]) -> bool:
         """Whether a block has room for them."""
-        return len(launches) <= MAX_LAUNCHES and all(len(p) <= MAX_POINTERS for p in launches)
+        last = max([place for own in launches for place, *_ in own], default=0)
+        fits = len(launches) <= MAX_LAUNCHES and all(len(p) <= MAX_POINTERS for p in launches)
+        return fits and last < MAX_ADDRESSES
 
     def fill(
         self, index: int, kernel: Kernel, programs: int, numbers: Sequence[int | float]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
+from typing import NamedTuple
 
 from openaclnn.engines.machine.builtins import integer_of
 from openaclnn.engines.machine.code import Array, Code
@@ -10,10 +11,12 @@ from openaclnn.engines.machine.objects import OBJECT_TYPE, TUPLE_ITEMS, TUPLE_LE
 from openaclnn.engines.machine.values import Value
 
 # The control block, one int64 a slot: functions by address, then a block for each launch.
-LAUNCH, COUNT, ADDRESSES, FALLBACK, TUPLE, SAVE, RESTORE, VECTORCALL, FROM_INT64 = range(9)
+(
+    LAUNCH, COUNT, ADDRESSES, FALLBACK, TUPLE, SAVE, RESTORE, VECTORCALL, FROM_INT64, DECREF, SCRATCH, ALLOCATE, RELEASE,
+) = range(13)  # fmt: skip
 HEADER = 16
 FUNCTION, CONFIG, POINTERS, PARAMETERS, PLACES = 0, 1, 8, 9, 10
-MAX_POINTERS, MAX_PARAMETERS, MAX_LAUNCHES = 16, 128, 4
+MAX_POINTERS, MAX_PARAMETERS, MAX_LAUNCHES, MAX_ADDRESSES = 16, 128, 4, 24
 SHIFTS, MASKS, VALUES = PLACES + MAX_POINTERS, PLACES + 2 * MAX_POINTERS, PLACES + 3 * MAX_POINTERS
 STRIDE = VALUES + MAX_PARAMETERS
 
@@ -26,8 +29,20 @@ def emit_entry(code: Code, control: Array, given: Array, number: Value) -> None:
     _Entry(code, control).write(given, number)
 
 
+class Memory(NamedTuple):
+    """Where a control block has what scratch memory is taken with."""
+
+    from_int64: int
+    vectorcall: int
+    decref: int
+    allocate: int
+    release: int
+
+
 class Entry:
     """A builtin being written that launches, or leaves the call to its fallback."""
+
+    memory = Memory(FROM_INT64, VECTORCALL, DECREF, ALLOCATE, RELEASE)
 
     def __init__(self, code: Code, control: Array) -> None:
         self.code, self.control = code, control
@@ -42,34 +57,67 @@ class Entry:
     def when_fit(self) -> AbstractContextManager[None]:
         return self.code.when(self.state.get().equals(0))
 
+    def take_memory(self, size: Value, stream: Value) -> Value:
+        """An integer of Python's: where scratch memory lies, for work on a stream. What is raised is raised."""
+        control, at, items = self.control, self.memory, self.code.frame("i64", 2)
+        items.write(0, control.call(at.from_int64, "i64", size))
+        items.write(1, stream)
+        made = control.call(at.vectorcall, "i64", control.read(at.allocate), items, 2, 0)
+        control.call(at.decref, None, items.read(0))
+        with self.code.when(made.equals(0)):
+            self.code.leave(self.code.integer(0))
+        return made
+
+    def give_back(self, memory: Value) -> None:
+        """As soon as the work is queued."""
+        control, at, items = self.control, self.memory, self.code.frame("i64", 1)
+        items.write(0, memory)
+        done = control.call(at.vectorcall, "i64", control.read(at.release), items, 1, 0)
+        control.call(at.decref, None, memory)
+        with self.code.when(done.equals(0)):
+            self.code.leave(self.code.integer(0))
+        control.call(at.decref, None, done)
+
 
 class _Entry(Entry):
     """The launches of one plan."""
 
     def __init__(self, code: Code, control: Array) -> None:
         super().__init__(code, control)
+        self.addresses = code.frame("i64", MAX_ADDRESSES + 1)  # scratch memory's is the last
         self.pointers = code.frame("i64", MAX_LAUNCHES * MAX_POINTERS)
 
     def write(self, given: Array, number: Value) -> None:
         """All launches, or the fallback where an address is off a vector's bounds."""
         code, control = self.code, self.control
-        launches = control.read(COUNT)
+        launches, count = control.read(COUNT), control.read(ADDRESSES)
         # Whoever calls differently from a runner's protocol meets the fallback.
         self.expect(number.equals(2))
         with self.when_fit():
             addresses = code.slots(given.read(0))
             self.expect(addresses.read(OBJECT_TYPE).equals(control.read(TUPLE)))
             with self.when_fit():
-                self.expect(addresses.read(TUPLE_LENGTH) >= control.read(ADDRESSES))
-            with self.when_fit(), code.loop(0, launches) as index:
-                self.gather(addresses.at(TUPLE_ITEMS), index)
+                self.expect(addresses.read(TUPLE_LENGTH) >= count)
+            with self.when_fit():
+                with code.loop(0, count) as index:
+                    item = addresses.read(index + TUPLE_ITEMS)
+                    self.addresses.write(index, integer_of(code, item))
+                self.addresses.write(count, 0)
+                self.gather(launches)
         with self.when_fit():
             stream = integer_of(code, given.read(1))
+            memory, size = code.variable(code.integer(0)), control.read(SCRATCH)
+            with code.when(size.differs(0)):
+                memory.set(self.take_memory(size, given.read(1)))
+                self.addresses.write(count, integer_of(code, memory.get()))
+                self.gather(launches)
             # A full queue makes the driver wait, perhaps for a host function that needs the interpreter.
             saved = control.call(SAVE, "i64")
-            with code.loop(0, launches) as index:
+            with code.loop(0, launches) as index, self.when_fit():
                 self.mark(self.start(index, stream))
             control.call(RESTORE, None, saved)
+            with code.when(memory.get().differs(0)):
+                self.give_back(memory.get())
             with self.when_fit():
                 code.leave(control.call(FROM_INT64, "i64", 0))
         code.leave(control.call(VECTORCALL, "i64", control.read(FALLBACK), given, number, 0))
@@ -77,15 +125,17 @@ class _Entry(Entry):
     def block(self, index: Value) -> Array:
         return self.control.at(index * STRIDE + HEADER)
 
-    def gather(self, items: Array, index: Value) -> None:
-        """A launch's addresses, each moved to where its operand begins."""
-        block, pointers = self.block(index), self.pointers.at(index * MAX_POINTERS)
-        self.expect(block.read(FUNCTION).differs(0))
-        with self.code.loop(0, block.read(POINTERS)) as number:
-            item = items.read(block.read(number + PLACES))
-            address = integer_of(self.code, item) + block.read(number + SHIFTS)
-            pointers.write(number, address)
-            self.mark(address & block.read(number + MASKS))
+    def gather(self, launches: Value) -> None:
+        """Every launch's addresses, each moved to where its operand begins."""
+        code = self.code
+        with code.loop(0, launches) as index:
+            block, pointers = self.block(index), self.pointers.at(index * MAX_POINTERS)
+            self.expect(block.read(FUNCTION).differs(0))
+            with code.loop(0, block.read(POINTERS)) as number:
+                own = self.addresses.read(block.read(number + PLACES))
+                address = own + block.read(number + SHIFTS)
+                pointers.write(number, address)
+                self.mark(address & block.read(number + MASKS))
 
     def start(self, index: Value, stream: Value) -> Value:
         """One launch; the driver's code as an int64."""

@@ -40,13 +40,14 @@ def can_be_queued() -> bool:
     return bool(triton.knobs.runtime.interpret) or runners.device_library() is None
 
 
-Ready = Callable[[tuple[Any, ...], int, Any], None]  # of constants, warps, and a native.Kernel
+Ready = Callable[[tuple[Any, ...], int, Any, int], None]
+"""Of constants, warps, a native.Kernel, and a bit for each pointer that it takes as off a vector's bounds."""
 
 
 def queue_of(family: Family, ready: Ready | None = None) -> Queue:
     """What queues the kernel on the one device there is. Slots must have no shifts.
 
-    `ready` is told the kernels for aligned addresses and numbers of 32 bits.
+    `ready` is told the kernels for numbers of 32 bits.
     """
     if is_interpreted(family.kernel):
         return _interpreted_queue(family)
@@ -75,8 +76,10 @@ def queue_of(family: Family, ready: Ready | None = None) -> Queue:
             launch = Launch(family, programs, numbers, constants, warps)
             variant = variant_of(launch, offsets, 0)
             start = found[key] = variant.start
-            if ready is not None and variant.native is not None and not (large or any(offsets)):
-                ready(constants, warps, variant.native)
+            if ready is not None and variant.native is not None and not large:
+                own = [off for off, slot in zip(offsets, slots, strict=True) if slot is not None]
+                astray = sum(1 << place for place, off in enumerate(own) if off)
+                ready(constants, warps, variant.native, astray)
         start(programs, stream, *pointers, *numbers)
 
     return queue

@@ -48,15 +48,10 @@ def runner_of(launches: Sequence[Launch], scratch_bytes: int = 0) -> Runner:
     """What queues the launches, in order, on a stream of the device where the output lies."""
     interpreted = is_interpreted(launches[0].family.kernel)
     library = None if interpreted else device_library()
-    run: Any
-    if interpreted:
-        run = _sequence([interpreted_step(launch) for launch in launches])
-    elif library is None:
-        run = _one_device_runner(launches)
-    else:
-        run = _sequence([step_of_launch(launch) for launch in launches])
-    if scratch_bytes:
-        run = _with_scratch(run, scratch_bytes)
+    if not interpreted and library is None:
+        return _one_device_runner(launches, scratch_bytes)
+    step_of = interpreted_step if interpreted else step_of_launch
+    run = _with_scratch(_sequence([step_of(launch) for launch in launches]), scratch_bytes)
     return run if library is None else _device_runner(run, library)
 
 
@@ -72,11 +67,11 @@ def _sequence(steps: Sequence[Step]) -> Callable[..., int]:
     return run
 
 
-def _one_device_runner(launches: Sequence[Launch]) -> Runner:
+def _one_device_runner(launches: Sequence[Launch], scratch_bytes: int) -> Runner:
     """The common case: one device. The launches are a builtin once their kernels are compiled, if they can be."""
     steps: list[Step] = []
-    run = _sequence(steps)
-    native = _native(launches, run)
+    run = _with_scratch(_sequence(steps), scratch_bytes)
+    native = _native(launches, run, scratch_bytes)
     for index, launch in enumerate(launches):
         steps.append(step_of_launch(launch, None if native is None else _filling(native, index)))
     return run if native is None else native.function()
@@ -89,7 +84,7 @@ def _filling(native: Any, index: int) -> Callable[[Any, Launch], None]:
     return ready
 
 
-def _native(launches: Sequence[Launch], fallback: Runner) -> Any:
+def _native(launches: Sequence[Launch], fallback: Runner, scratch_bytes: int) -> Any:
     try:
         from openaclnn.engines.gpu.native import Builtin, driver
     except ImportError:  # no llvmlite
@@ -100,10 +95,14 @@ def _native(launches: Sequence[Launch], fallback: Runner) -> Any:
     ]
     if driver() is None or not Builtin.takes(pointers):
         return None
-    return Builtin(pointers, fallback)
+    memory = (scratch_bytes, *scratch.functions()) if scratch_bytes else None
+    return Builtin(pointers, fallback, scratch=memory)
 
 
 def _with_scratch(run: Callable[..., int], scratch_bytes: int) -> Callable[..., int]:
+    if not scratch_bytes:
+        return run
+
     def run_with_scratch(addresses: Sequence[int], stream: int = 0, *device: int) -> int:
         memory = scratch.allocate(scratch_bytes, stream)
         try:
