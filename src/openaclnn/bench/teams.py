@@ -7,7 +7,14 @@ from typing import Any
 from openaclnn.bench.contenders import Contender
 from openaclnn.engines import threads
 
-__all__ = ["describe_threads", "team_of"]
+__all__ = ["describe_threads", "team_of", "threaded"]
+
+THREADED = "cpu"  # the engine that has threads
+
+
+def threaded(engines: list[str]) -> list[str]:
+    """Those to time by every number of threads; the others' times are the first one's."""
+    return [THREADED] if THREADED in engines else engines
 
 
 def team_of(contender: Contender, device: str, torch: Any) -> str:
@@ -16,7 +23,7 @@ def team_of(contender: Contender, device: str, torch: Any) -> str:
         return "GPU"
     if not contender.ours:
         return "Python" if torch is None else "PyTorch"
-    if contender.engine != "cpu" or not _shared(contender):
+    if contender.engine != THREADED or not _shared(contender):
         return "caller"
     return "own" if threads.team_in_use() is None else "OpenMP"
 
