@@ -29,13 +29,13 @@ def team_of(contender: Contender, device: str, torch: Any) -> str:
 
 
 def _shared(contender: Contender) -> bool:
-    """Whether a call is cut into pieces: the pool then writes down which comes next."""
+    """Whether a call is cut into parts: the pool then writes down how many."""
     from openaclnn.engines.cpu import control, pool
 
-    pool._CONTROL[control.NEXT] = -1
+    pool._CONTROL[control.PARTS] = 0
     with contender.chosen():
         contender.call()
-    return bool(pool._CONTROL[control.NEXT] != -1)
+    return bool(pool._CONTROL[control.PARTS])
 
 
 def describe_threads(torch: Any) -> str:
