@@ -11,7 +11,7 @@ from openaclnn.bench.machine import OtherLoad, set_threads
 from openaclnn.bench.measure import CpuClock, CudaClock, Timing, interleave, paired_ratio
 from openaclnn.bench.problems import Problem, build
 from openaclnn.bench.selection import Case, Settings
-from openaclnn.bench.teams import team_of
+from openaclnn.bench.teams import team_of, threaded
 from openaclnn.bench.verify import find_faults, status_of
 
 __all__ = ["run_case"]
@@ -33,8 +33,10 @@ def run_case(
     if problem is None:
         return []
 
+    kept = threaded(engines) if regime.threaded and not settings.engines else engines
+
     def contenders_of(given: Problem, compiled: bool = False) -> list[Contender]:
-        return factory(given, engines, torch, two_phase=regime.two_phase, compiled=compiled)
+        return factory(given, kept, torch, two_phase=regime.two_phase, compiled=compiled)
 
     near = _at(case, regime.near, "contiguous", settings.device) if regime.near else None
     faults: dict[str, str] | None = None
@@ -45,9 +47,12 @@ def run_case(
         contenders = contenders_of(problem, regime.compiled and not settings.quick)
         beside = [] if near is None else contenders_of(near)
         if faults is None:  # results do not depend on the number
+            set_threads(max(settings.threads, default=None), torch)
             faults = find_faults(problem, contenders, contenders_of, torch)
             if near is not None:
                 faults |= _own_faults(find_faults(near, beside, contenders_of, torch), beside)
+            set_threads(count, torch)
+            kept = threaded(kept)
         timed = [c for c in contenders if not c.unavailable and not (c.ours and c.name in faults)]
         timings, load = _timings([*timed, *_others(beside, timed)], settings, torch, threads)
         common = {

@@ -29,6 +29,9 @@ class Regime:
     quick: bool = False  # part of --quick
     two_phase: bool = False  # time a repeatable executor too
     compiled: bool = False  # time torch.compile too: seconds of compilation each
+    threaded: bool = (
+        False  # engines without threads only where they are asked for: they take a second a call
+    )
 
 
 _CALL = "16 elements: nothing but the cost of a call"
@@ -57,7 +60,7 @@ def _middle(name: str, shape: tuple[int, ...]) -> Regime:
 
 
 def _large(name: str, shape: tuple[int, ...]) -> Regime:
-    return Regime(f"large {name}", shape, _LARGE, family="large", all_variants=True)
+    return Regime(f"large {name}", shape, _LARGE, family="large", all_variants=True, threaded=True)
 
 
 def _headline(name: str, shape: tuple[int, ...], reason: str) -> Regime:

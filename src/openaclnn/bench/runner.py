@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import gc
 import os
 from collections.abc import Callable, Iterator, Sequence
 from itertools import product
@@ -65,6 +66,7 @@ def run(settings: Settings, progress: Progress | None = None) -> dict[str, Any]:
         "first_calls": [],
         "memory": [],
     }
+    gc.freeze()  # what is imported: collections before each case would take a tenth of a second
     for case in follow(chosen["speed"], "timing"):
         results["rows"] += run_case(case, settings, engines, torch)
     results["copy_gbps"] = max(
@@ -84,6 +86,7 @@ def run(settings: Settings, progress: Progress | None = None) -> dict[str, Any]:
     forms = [side + form for side in sides for form in ("", " out=")]
     for spec, name in follow(list(product(chosen["memory"], forms)), "memory"):
         results["memory"].append(peak_memory(spec, name))
+    gc.unfreeze()
     return results
 
 

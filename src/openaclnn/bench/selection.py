@@ -51,7 +51,7 @@ class Settings:
     engines: tuple[str, ...] = ()
     threads: tuple[int, ...] = ()  # each side's own number where there is none
     rounds: int = 15
-    budget_seconds: float = 2.0
+    budget_seconds: float = 0.5  # of one contender that is slow; it takes three turns at least
     sections: tuple[str, ...] = SECTIONS
     use_torch: bool = True
     command: str = ""

@@ -7,7 +7,14 @@ from typing import Any
 from openaclnn.bench.contenders import Contender
 from openaclnn.engines import threads
 
-__all__ = ["describe_threads", "team_of"]
+__all__ = ["describe_threads", "team_of", "threaded"]
+
+THREADED = "cpu"  # the engine that has threads
+
+
+def threaded(engines: list[str]) -> list[str]:
+    """Those to time by every number of threads; the others' times are the first one's."""
+    return [THREADED] if THREADED in engines else engines
 
 
 def team_of(contender: Contender, device: str, torch: Any) -> str:
@@ -16,19 +23,19 @@ def team_of(contender: Contender, device: str, torch: Any) -> str:
         return "GPU"
     if not contender.ours:
         return "Python" if torch is None else "PyTorch"
-    if contender.engine != "cpu" or not _shared(contender):
+    if contender.engine != THREADED or not _shared(contender):
         return "caller"
     return "own" if threads.team_in_use() is None else "OpenMP"
 
 
 def _shared(contender: Contender) -> bool:
-    """Whether a call is cut into pieces: the pool then writes down which comes next."""
+    """Whether a call is cut into parts: the pool then writes down how many."""
     from openaclnn.engines.cpu import control, pool
 
-    pool._CONTROL[control.NEXT] = -1
+    pool._CONTROL[control.PARTS] = 0
     with contender.chosen():
         contender.call()
-    return bool(pool._CONTROL[control.NEXT] != -1)
+    return bool(pool._CONTROL[control.PARTS])
 
 
 def describe_threads(torch: Any) -> str:

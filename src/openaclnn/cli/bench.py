@@ -125,7 +125,6 @@ def bench(
     settings = Settings(
         device=device, quick=quick or headline, headline=headline, only=only, dtypes=dtypes, engines=engines,
         threads=threads, rounds=rounds or (5 if headline else 7 if quick else 15),
-        budget_seconds=0.5 if quick or headline else 2.0,
         sections=sections or (("speed",) if headline else ("speed", "calls") if quick else SECTIONS),
         use_torch=not alone, command=command_of(context.obj),
     )  # fmt: skip

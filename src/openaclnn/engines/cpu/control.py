@@ -9,16 +9,17 @@ MAX_WORKERS = 255
 BUSY, ACTIVE, AVOID, CPUS = range(4)
 FROM_INT64, SAVE, RESTORE, SEM_WAIT, SEM_POST, GETCPU, SET_AFFINITY = range(4, 11)
 STARTED, TUPLE, VECTORCALL = 12, 13, 14
-KERNEL, ARGUMENTS, COUNT, STEP, NEXT = range(16, 21)  # the task
+KERNEL, ARGUMENTS, COUNT, STEP, PARTS = range(16, 21)  # the task
 # OpenMP's GOMP_parallel, if large kernels run on its team; what it runs; omp_get_max_threads, or 0 where the number
 # of threads is chosen.
 TEAM, TEAM_BODY, TEAM_SIZE = 21, 22, 23
 MASK, MASK_SLOTS = 24, 16  # the CPUs we may use
-# Each of a team has parts of its own: omp_get_thread_num, how many parts, and which are taken.
-TEAM_PARTS = 4  # for each thread: one lost up to a fifth
-TEAM_RANK, PARTS, TAKEN = 40, 41, 48
-WORKERS, WORKER_SLOTS = TAKEN + TEAM_PARTS * (MAX_WORKERS + 1), 24  # one block for each worker:
-HANDLE, CONTROL, GO, DONE = 0, 1, 8, 16  # its pthread, where the control block lies, two semaphores
+TEAM_RANK = 40  # omp_get_thread_num
+EACH = 4  # parts for each thread: one lost up to a fifth
+TAKEN = 48  # which parts are
+WORKERS, WORKER_SLOTS = TAKEN + EACH * (MAX_WORKERS + 1), 24  # one block for each worker:
+# Its pthread, where the control block lies, its number (the caller's is 0), two semaphores.
+HANDLE, CONTROL, RANK, GO, DONE = 0, 1, 2, 8, 16
 
 # A bound kernel's own block; its constants follow.
 BOUND_CONTROL, BOUND_FALLBACK, BOUND_KERNEL, BOUND_COUNT, BOUND_GRAIN, BOUND_CONSTANTS = range(6)

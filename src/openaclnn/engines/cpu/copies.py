@@ -10,7 +10,7 @@ from openaclnn.engines.machine.code import Array, Code
 from openaclnn.engines.machine.kinds import signature
 from openaclnn.engines.machine.values import Shape, Value
 
-__all__ = ["copier"]
+__all__ = ["copier", "transposed"]
 
 COPY = signature(None, *["i64"] * 6)  # buffer, tensor, rows, columns, two steps in bytes
 
@@ -84,7 +84,7 @@ class _Copy:
 
         def square(row: Value, column: Value) -> None:
             lines = [self.vector(row, column + k) for k in range(self.wide)]
-            for k, line in enumerate(_transposed(lines)):
+            for k, line in enumerate(transposed(lines)):
                 self.put(line, row + k, column)
 
         def strip(column: Value) -> None:
@@ -129,7 +129,7 @@ class _Copy:
         code.strides(rest, self.columns, 1, lambda column: self.one(row, column))
 
 
-def _transposed(lines: list[Value]) -> list[Value]:
+def transposed(lines: list[Value]) -> list[Value]:
     """A square turned round by interleaving its halves log2(wide) times."""
     wide = len(lines)
     half = wide // 2

@@ -5,9 +5,10 @@ caller's frame: arguments[0] is a status word, 0 at first, that `launch` returns
 Kernels must not depend on how [0, count) is cut.
 
 Where PyTorch or another library runs on an OpenMP team whose threads spin, kernels run on that team (see
-`engines/openmp.py`). Why not another layer elsewhere: after 5 ms of idleness OpenMP loses 600 us on waking (and is dead after a fork),
-Numba's workqueue 80 (and aborts on two callers); this loses 25 hot and 40 after idleness. The kernel wakes a
-sleeper on the caller's CPU, which would serialise us, so workers are kept off it.
+`engines/openmp.py`); both divide a kernel in the same way (`sharing.py`). Why not another layer elsewhere: after 5 ms of
+idleness OpenMP loses 600 us on waking (and is dead after a fork), Numba's workqueue 80 (and aborts on two callers); this loses 25
+hot and 40 after idleness. The kernel wakes a sleeper on the caller's CPU, which would serialise us, so workers are kept
+off it.
 """
 
 from __future__ import annotations
@@ -137,8 +138,9 @@ def _load_functions() -> bool:
 
 def _create(start: int, index: int) -> bool:
     libc = ctypes.CDLL(None)
-    worker = _CONTROL_AT + 8 * (at.WORKERS + index * at.WORKER_SLOTS)
-    _CONTROL[at.WORKERS + index * at.WORKER_SLOTS + at.CONTROL] = _CONTROL_AT
+    first = at.WORKERS + index * at.WORKER_SLOTS
+    worker = _CONTROL_AT + 8 * first
+    _CONTROL[first + at.CONTROL], _CONTROL[first + at.RANK] = _CONTROL_AT, index + 1
     for semaphore in (at.GO, at.DONE):
         if libc.sem_init(ctypes.c_void_p(worker + 8 * semaphore), 0, 0) != 0:
             return False

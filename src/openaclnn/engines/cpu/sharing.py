@@ -1,4 +1,4 @@
-"""How threads share a kernel, as machine code: the caller hands out chunks, and workers or an OpenMP team take them."""
+"""How threads share a kernel, as machine code: the caller cuts it into parts, and workers or an OpenMP team take them."""
 
 from __future__ import annotations
 
@@ -11,10 +11,6 @@ from openaclnn.engines.machine.modes import is_standard, read_mode, set_standard
 from openaclnn.engines.machine.values import Value
 
 __all__ = ["MEMBER", "WORKER", "emit_member", "emit_worker", "run"]
-
-CHUNKS = 8  # pieces for each thread: who wakes late, or shares its CPU, takes fewer
-# Of long loops: each new piece costs the prefetchers their streams, 5 % in all.
-FEW_CHUNKS, MANY = 3, 1 << 20
 
 WORKER = signature("i64", "i64")
 """What pthread_create starts; it gets the worker's block."""
@@ -30,20 +26,21 @@ def emit_member(code: Code, arguments: Sequence[Value]) -> None:
     mode = read_mode(code)
     with code.when(~is_standard(mode), likely=False):
         set_standard(code)
-    _take_parts(code.slots(control))
+    shared = code.slots(control)
+    _take_parts(shared, shared.call(at.TEAM_RANK, "i32").to("i64"))
     with code.when(~is_standard(mode), likely=False):
         write_mode(code, mode)
 
 
 def emit_worker(code: Code, arguments: Sequence[Value]) -> None:
-    """A thread's whole life: wait for go, take chunks, say done."""
+    """A thread's whole life: wait for go, take parts, say done."""
     (own,) = arguments
     worker = code.slots(own)
     control = code.slots(worker.read(at.CONTROL))
     set_standard(code)  # a thread begins in the mode of the one that created it
     with code.forever():
         _wait(control, worker.at(at.GO))
-        _take_chunks(control)
+        _take_parts(control, worker.read(at.RANK))
         control.call(at.SEM_POST, "i32", worker.at(at.DONE))
 
 
@@ -70,37 +67,35 @@ def _share(
             size = code.variable(active + 1)
             with code.when(control.read(at.TEAM_SIZE).differs(0)):
                 size.set(control.call(at.TEAM_SIZE, "i32").to("i64"))
-            parts = size.get().least(at.MAX_WORKERS + 1) * at.TEAM_PARTS
-            _cut(control, kernel, block, count, parts)
-            control.write(at.PARTS, parts)
-            with code.loop(0, parts) as index:
-                control.at(index + at.TAKEN).write(0, 0)
+            _cut(control, kernel, block, count, size.get().least(at.MAX_WORKERS + 1))
             # All of the team, however few are needed: another number than the last costs more.
             body = control.read(at.TEAM_BODY)
             code.call(team, None, body, control, size.get().to("i32"), code.integer(0).to("i32"))
         with workers:
             helpers = (count // grain + 1).least(active)
-            chunks = (count >= MANY).choose(code.integer(FEW_CHUNKS), CHUNKS)
-            _cut(control, kernel, block, count, (helpers + 1) * chunks)
+            _cut(control, kernel, block, count, helpers + 1)
             with code.when(control.read(at.CPUS) > 1):
                 _keep_off_this_cpu(control)
             with code.loop(0, helpers) as index:
                 control.call(at.SEM_POST, "i32", _worker(control, index).at(at.GO))
-            _take_chunks(control)
+            _take_parts(control, code.integer(0))
             with code.loop(0, helpers) as index:
                 _wait(control, _worker(control, index).at(at.DONE))
 
 
-def _cut(control: Array, kernel: Value, block: Array, count: Value, pieces: Value) -> None:
+def _cut(control: Array, kernel: Value, block: Array, count: Value, threads: Value) -> None:
     """Write the task down."""
-    step = (count + pieces - 1) // pieces
+    parts = threads * at.EACH
+    step = (count + parts - 1) // parts
     step = (step >= 512).choose((step + 63) & -64, step)
     task = (
         (at.KERNEL, kernel), (at.ARGUMENTS, block.address()), (at.COUNT, count), (at.STEP, step),
-        (at.NEXT, 0),
+        (at.PARTS, parts),
     )  # fmt: skip
     for where, value in task:
         control.write(where, value)
+    with control.code.loop(0, parts) as index:
+        control.at(index + at.TAKEN).write(0, 0)
 
 
 def _worker(control: Array, index: Value) -> Array:
@@ -113,18 +108,7 @@ def _wait(control: Array, semaphore: Array) -> None:
         pass
 
 
-def _take_chunks(control: Array) -> None:
-    """Run the task's chunks until none is left."""
-    code = control.code
-    count, step, arguments = (control.read(own) for own in (at.COUNT, at.STEP, at.ARGUMENTS))
-    with code.forever() as stop:
-        start = code.add_atomically(control, at.NEXT, step)
-        with code.when(start >= count):
-            stop()
-        control.call(at.KERNEL, None, arguments, start, (start + step).least(count))
-
-
-def _take_parts(control: Array) -> None:
+def _take_parts(control: Array, rank: Value) -> None:
     """Run the thread's own parts, then what others have not come for.
 
     Its own are those that it had in the last call and that PyTorch gives it: what lies there is in its caches (2^20 FLOAT
@@ -132,7 +116,7 @@ def _take_parts(control: Array) -> None:
     """
     code = control.code
     parts, count, step = (control.read(own) for own in (at.PARTS, at.COUNT, at.STEP))
-    first = control.call(at.TEAM_RANK, "i32").to("i64") * at.TEAM_PARTS
+    first = rank * at.EACH
     with code.loop(0, parts) as turn:
         part = (first + turn) % parts
         start, taken = part * step, control.at(part + at.TAKEN)

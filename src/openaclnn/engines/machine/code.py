@@ -234,11 +234,6 @@ class Code(Flow):
         """What was written past the caches is there for all threads before anything that follows."""
         self.builder.fence("seq_cst")
 
-    def add_atomically(self, array: Array, index: int, value: Value) -> Value:
-        """Add to an element that other threads add to; what it was before."""
-        place = array.place(index)
-        return self.value(self.builder.atomic_rmw("add", place, value.value, "monotonic"))
-
     def take_flag(self, array: Array, index: int) -> Value:
         """Whether this thread turned an element from 0 to 1; what it then sees is what its last holder left."""
         zero, one = ir.Constant(I64, 0), ir.Constant(I64, 1)

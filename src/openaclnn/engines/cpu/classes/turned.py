@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from openaclnn.engines.cpu import numerics
+from openaclnn.engines.cpu.copies import transposed
 from openaclnn.engines.machine.code import Array, Code
 from openaclnn.engines.machine.kinds import SIZE
 from openaclnn.engines.machine.values import Shape, Value
@@ -26,7 +27,7 @@ class Turned:
         def square(row: Value, label: Value) -> None:
             lines = [self._line(place, step, row + lane, label) for lane in range(self.code.lanes)]
             rows = [numerics.load(line, self.code.integer(0), self._shape) for line in lines]
-            for lane, plane in enumerate(_turned(rows)):
+            for lane, plane in enumerate(transposed(rows)):
                 self.planes.store(plane, self._at(row, label + lane))
 
         self._squares(classes, square)
@@ -39,7 +40,7 @@ class Turned:
                 self.planes.load(self._at(row, label + lane), self._shape)
                 for lane in range(self.code.lanes)
             ]
-            for lane, values in enumerate(_turned(planes)):
+            for lane, values in enumerate(transposed(planes)):
                 line = self._line(place, step, row + lane, label)
                 numerics.store(values, line, self.code.integer(0), opaque, any_nan=True)
 
@@ -62,16 +63,3 @@ class Turned:
         rows = code.integer(self.width)
         with code.loop(0, rows, lanes) as row, code.loop(0, classes, lanes) as start:
             body(row, start.least(last))
-
-
-def _turned(lines: list[Value]) -> list[Value]:
-    """As many vectors as each has lanes, columns for rows."""
-    lanes, half = len(lines), len(lines) // 2
-    low, high = (
-        [lane for own in range(first, first + half) for lane in (own, lanes + own)]
-        for first in (0, half)
-    )
-    for _ in range(lanes.bit_length() - 1):
-        pairs = list(zip(lines[:half], lines[half:], strict=True))
-        lines = [a.interleave(b, order) for a, b in pairs for order in (low, high)]
-    return lines
