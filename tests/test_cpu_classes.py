@@ -15,7 +15,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import openaclnn
-from conftest import CANARY, LAYOUTS, assert_matches_oracle, fresh, laid_out, spacing
+from conftest import (
+    CANARY,
+    LAYOUTS,
+    assert_matches_oracle,
+    fresh,
+    laid_out,
+    places_for,
+    spacing,
+)
 from openaclnn.calls.plain import plan_tensors
 from openaclnn.core.call import bind_plain
 from openaclnn.core.dtypes import BFLOAT16, FLOAT, FLOAT16, FLOATS, DType, dtype_of_numpy
@@ -24,7 +32,7 @@ from openaclnn.core.products import current_product
 from openaclnn.engines import cpu
 from openaclnn.engines import numpy as numpy_engine
 from openaclnn.engines.cpu import pool
-from openaclnn.engines.cpu.classes import cross_entropy
+from openaclnn.engines.cpu.classes import cross_entropy, logits
 from openaclnn.engines.cpu.registry import KERNELS, Runner
 from openaclnn.operators import find_operator
 
@@ -625,3 +633,36 @@ def test_other_kernels_are_declined() -> None:
     plan, _ = planned(NLL, np.zeros((2, 5, 6, 9), np.float32), pixels(FLOAT))
     other = Plan(plan.operator, "another", FLOAT, (1,), (), plan.output, {}, 3)
     assert "another" in (cpu.declines(other) or "")
+
+
+LOSS = find_operator("cross_entropy_loss")
+LOGITS = (np.inf, -np.inf, np.nan, 6e4, -6e4, 0.0, -0.0)
+
+
+@pytest.mark.parametrize(("dtype", "lanes"), [(FLOAT, 16), (FLOAT16, 8), (BFLOAT16, 4)], ids=str)
+def test_losses_of_short_rows_have_the_bits_of_longer_ones(dtype: DType, lanes: int) -> None:
+    """Computed as many at once as a vector has lanes; logits of every sort, with ties, and laid anyhow."""
+    rng = np.random.default_rng(lanes)
+    kernels = logits.CrossEntropy(logits.WHOLE), KERNELS[logits.WHOLE]
+    for classes, rows in itertools.product(range(1, lanes, 2), (1, lanes + 1, 3 * lanes)):
+        x = (3 * rng.normal(size=(rows, classes))).astype(dtype.numpy)
+        strange = rng.random(x.shape) < 0.2
+        x[strange] = rng.choice(LOGITS, strange.sum()).astype(dtype.numpy)
+        x[rng.random(rows) < 0.2] = x[0, 0]
+        target = rng.integers(0, classes, rows)
+        target[rng.random(rows) < 0.2] = -100
+        given_weight = rng.normal(size=classes).astype(np.float32) if rows > lanes else None
+        arguments = {
+            "input": np.asfortranarray(x) if rows > 2 * lanes else x, "target": target, "weight": given_weight,
+            "reduction": "none" if classes % 4 == 1 else "mean", "label_smoothing": 0.1 * (classes % 3),
+            "lse_square_scale_for_zloss": 0.5 * (classes % 2), "return_zloss": rows > lanes,
+        }  # fmt: skip
+        found = []
+        for kernel in kernels:
+            outputs = tuple(places_for(LOSS, arguments))
+            plan, addresses = planned(LOSS, outputs, arguments)  # type: ignore[arg-type]
+            assert kernel.runner(plan, lanes)(addresses, 0) == 0
+            found.append([own.tobytes() for own in outputs])
+        assert found[0] == found[1], (classes, rows)
+    target[-1] = classes
+    assert kernels[1].runner(plan, lanes)(addresses, 0) == 1

@@ -20,6 +20,7 @@ from openaclnn.core.dtypes import FLOAT, FLOATS, DType
 from openaclnn.core.status import AclnnError
 from openaclnn.engines.cpu import gathered
 from openaclnn.engines.cpu.sum_code import BLOCK
+from openaclnn.repeat import slots as at
 from test_road import bits, counted_roads, road_of
 from test_road_layouts import SHAPES, as_it_lies, spread
 
@@ -243,3 +244,20 @@ def test_a_stray_target_is_refused_and_nothing_is_lost(
     after = [sys.getrefcount(value) for value in (own["target"], None)]
     assert after[0] == counts[0]
     assert abs(after[1] - counts[1]) < 500
+
+
+def test_what_a_road_knows_may_go_while_results_are_made(taken: list[bool]) -> None:
+    """A finaliser may run in an allocation, and call what it likes."""
+    x, target, weight = -np.ones((5, 3), np.float32), np.arange(5) % 3, np.ones(3, np.float32)
+    road = road_of(openaclnn.find_operator("nll_loss"))
+
+    def make(shape: Any, dtype: Any) -> Any:
+        road.forget()
+        return np.empty(shape, dtype)
+
+    for _ in range(3):
+        openaclnn.nll_loss(x, target, weight, reduction="none")
+        road._table[0][[at.MAKE, at.MAKE_LARGE]] = id(make)
+        loss, total = openaclnn.nll_loss(x, target, weight, reduction="none")
+        assert (loss.tolist(), float(total)) == ([1.0] * 5, 5.0)
+    assert taken == [False, True] * 3

@@ -5,6 +5,8 @@ Whatever is not as a kind wants it gives NotImplemented, and the call takes the 
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from openaclnn.engines.cpu import gathered
 from openaclnn.engines.cpu.launcher import Launch
 from openaclnn.engines.machine import objects
@@ -22,6 +24,20 @@ HOST = 1  # DLPack's number for the CPU
 def emit_road(code: Code, control: Array, given: Array, number: Value) -> None:
     """The builtin `road(*arrays, *options, product)`, the output last of the arrays."""
     RoadCode(code, control, given).write(number)
+
+
+class _Making(NamedTuple):
+    """What makes outputs, read of a record before any is made: functions for small and for large ones, from how many bytes on,
+    an element's size, the lead and its library, and whether outputs have one shape only.
+    """
+
+    make: Value
+    large: Value
+    large_from: Value
+    item: Value
+    lead: Array
+    library: Value
+    known: Value
 
 
 class RoadCode(Geometry):
@@ -164,9 +180,14 @@ class RoadCode(Geometry):
         code, control, doubt = self.code, self.control, self.doubt
         many, how = record.read(at.RESULTS), record.read(at.MAKE_DTYPE)
         known, shapes = record.read(at.LEAD).equals(self.last), record.read(at.SHAPES)
+        make, large, large_from = (
+            record.read(own) for own in (at.MAKE, at.MAKE_LARGE, at.LARGE_FROM)
+        )
+        item = self.own(record, self.last).read(at.ITEM)
+        making = _Making(make, large, large_from, item, lead, library, known)
         with code.either(many.equals(1)) as (one, several):
             with one:
-                self.result.set(self.made(record, known, how, lead, library, shapes))
+                self.result.set(self.made(making, how, shapes))
                 self.fail_without(self.result.get())
                 self.place(self.result.get(), self.view(self.last), library, operands)
             with several:
@@ -179,7 +200,7 @@ class RoadCode(Geometry):
                     with code.either((mask >> at.WRITTEN_BIT & 1).differs(0)) as (made, left):
                         with made:
                             each = code.slots(how).read(index + objects.TUPLE_ITEMS)
-                            own.set(self.made(record, known, each, lead, library, mask))
+                            own.set(self.made(making, each, mask))
                             self.fail_without(own.get())
                             view, operand = self.view(self.last + index), operands.at(written.get())
                             self.place(own.get(), view, library, operand)
@@ -188,16 +209,14 @@ class RoadCode(Geometry):
                             control.call(at.INCREF, None, own.get())
                     control.call(at.TUPLE_SET, "i32", self.result.get(), index, own.get())
 
-    def made(
-        self, record: Array, known: Value, how: Value, lead: Array, library: Value, mask: Value
-    ) -> Value:
+    def made(self, making: _Making, how: Value, mask: Value) -> Value:
         """An output: of a kind that has one shape only, or of some of the lead's axes."""
         found = self.code.variable(self.code.integer(0))
-        with self.code.either(known) as (alone, beside):
+        with self.code.either(making.known) as (alone, beside):
             with alone:
                 found.set(self.made_again(self.code.slots(how)))
             with beside:
-                found.set(self.made_like(record, lead, library, how, mask))
+                found.set(self.made_like(making, how, mask))
         return found.get()
 
     def place(self, made: Value, view: Array, library: Value, operands: Array) -> None:
@@ -212,11 +231,9 @@ class RoadCode(Geometry):
         make, arguments = call.read(objects.TUPLE_ITEMS), call.at(objects.TUPLE_ITEMS + 1)
         return self.control.call(at.VECTORCALL, "i64", make, arguments, count, 0)
 
-    def made_like(
-        self, record: Array, lead: Array, library: Value, dtype: Value, mask: Value
-    ) -> Value:
+    def made_like(self, making: _Making, dtype: Value, mask: Value) -> Value:
         """`make(shape, dtype)` of NumPy's, `make(shape, strides, dtype)` of PyTorch's, row-major over axes of the lead's."""
-        code, control = self.code, self.control
+        code, control, lead = self.code, self.control, making.lead
         sizes, strides = (code.frame("i64", at.MAX_AXES) for _ in range(2))
         axes, count = code.variable(code.integer(0)), code.variable(code.integer(1))
         with code.loop(0, self.axes(lead)) as axis, code.when((mask >> axis & 1).differs(0)):
@@ -226,14 +243,11 @@ class RoadCode(Geometry):
             axis = axes.get() - 1 - behind
             strides.write(axis, count.get())
             count.set(count.get() * sizes.read(axis))
-        large = count.get() * self.own(record, self.last).read(at.ITEM) >= record.read(
-            at.LARGE_FROM
-        )
-        make = large.choose(record.read(at.MAKE_LARGE), record.read(at.MAKE))
+        make = (count.get() * making.item >= making.large_from).choose(making.large, making.make)
         items, found = code.frame("i64", 3), code.variable(code.integer(0))
         shape = self.pack(sizes, axes.get())
         items.write(0, shape)
-        with code.either(library.equals(at.NUMPY)) as (numpy, torch):
+        with code.either(making.library.equals(at.NUMPY)) as (numpy, torch):
             with numpy:
                 items.write(1, dtype)
                 found.set(control.call(at.VECTORCALL, "i64", make, items, 2, 0))

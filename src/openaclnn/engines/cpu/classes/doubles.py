@@ -52,6 +52,6 @@ def log1p_64(code: Code, x: Value) -> Value:
     square = s * s
     value = code.double(2 / 21)
     for number in range(19, 0, -2):
-        value = fma(value, square, 2 / number)
+        value = fma(square, value, 2 / number)
     result = fma(value, s, fma(n, math.log(2), lost))
     return (x < float("inf")).choose(result, x)

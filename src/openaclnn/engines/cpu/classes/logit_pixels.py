@@ -232,7 +232,7 @@ class CrossEntropyOfPixels(CrossEntropy):
     def emits(self, dtype: str, target: str, each: bool, lanes: int) -> Emit:
         return emit_pixels(dtype, target, each, lanes)
 
-    def cut(self, plan: Plan) -> Cut:
+    def cut(self, plan: Plan, lanes: int = 0) -> Cut:
         positions, unit = element_count(plan.shape), unit_of(plan.classes)
         walked = [own for own in plan.operands if own.role in ("full", "positions")]
         dense = all(own.strides[-1] == 1 for own in walked)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
 from openaclnn.core.plan import Plan
 from openaclnn.engines.cpu.classes.logits import (
     ALONE,
@@ -12,8 +15,10 @@ from openaclnn.engines.cpu.classes.logits import (
     WHOLE,
     CrossEntropy,
     Cut,
+    kind_of,
     staged_rows,
 )
+from openaclnn.engines.cpu.classes.short_logits import emit_short_rows
 from openaclnn.engines.cpu.classes.sized import (
     Fitted,
     LaidRunner,
@@ -25,6 +30,8 @@ from openaclnn.engines.cpu.classes.sized import (
     sized_runner,
 )
 from openaclnn.engines.cpu.registry import KERNELS, SizedRunner
+from openaclnn.engines.machine.cache import compiled
+from openaclnn.engines.machine.host import machine
 from openaclnn.engines.machine.kinds import SIZE
 from openaclnn.engines.machine.values import Value
 
@@ -32,7 +39,32 @@ FULL = ("input", "log_prob")
 
 
 class CrossEntropyLoss(CrossEntropy):
-    """The kernel for any sizes and numbers."""
+    """The kernel for any sizes and numbers; short rows, of fewer classes than a vector has lanes, have one of their own."""
+
+    def cut(self, plan: Plan, lanes: int = 0) -> Cut:
+        if not _is_short(plan.classes, lanes):
+            return super().cut(plan)
+        rows = plan.shape[0]
+        return Cut(1, False, rows, max(1, ALONE // plan.classes), rows)
+
+    def kernels(self, plan: Plan, lanes: int = 0) -> tuple[int, int]:
+        return self._kernels(plan, _is_short(plan.classes, lanes), lanes)
+
+    def _kernels(self, plan: Plan, short: bool, lanes: int = 0) -> tuple[int, int]:
+        write, finish = super().kernels(plan, lanes)
+        if short:
+            dtype, target, each = kind_of(plan)
+            name = f"{WHOLE}.short.{dtype}.{target}.{each} {lanes}"
+            write = compiled(name, emit_short_rows(dtype, target, each, lanes))
+        return write, finish
+
+    def _compiling(self, plan: Plan) -> Callable[[tuple[int, ...]], tuple[int, ...]]:
+        def kernels(shape: tuple[int, ...]) -> tuple[int, ...]:
+            short = _is_short(shape[-1])
+            write, finish = self._kernels(plan, short)
+            return int(short), write, 0, 0, finish
+
+        return kernels
 
     def sized(self, plan: Plan) -> SizedRunner:
         """What runs row-major operands of any (N, C)."""
@@ -44,23 +76,23 @@ class CrossEntropyLoss(CrossEntropy):
             **{SLOTS[f"{name}.class_step"]: item for name in FULL},
         }.items():
             block[slot] = value
-
-        def kernels(shape: tuple[int, ...]) -> tuple[int, ...]:
-            write, finish = self.kernels(plan)
-            return 0, write, 0, 0, finish
-
-        return sized_runner(SIZINGS[not plan.reduction], block, kernels, None)
+        return sized_runner(SIZINGS[not plan.reduction], block, self._compiling(plan), None)
 
     def laid(self, plan: Plan) -> LaidRunner:
         """The same with any strides."""
-
-        def kernels(shape: tuple[int, ...]) -> tuple[int, ...]:
-            write, finish = self.kernels(plan)
-            return 0, write, 0, 0, finish
-
         block, dtype = self.block(plan, Cut(1, False, 1, 1, 1)), plan.compute.short
         sizing = LAYINGS[not plan.reduction, dtype]
-        return laid_runner(sizing, block, kernels, None, plan.operands, PLACES)
+        return laid_runner(sizing, block, self._compiling(plan), None, plan.operands, PLACES)
+
+    def variants(self) -> Iterator[Plan]:
+        """Rows of either sort."""
+        for plan in super().variants():
+            yield plan
+            yield replace(plan, classes=1 << 10)
+
+
+def _is_short(classes: int, lanes: int = 0) -> bool:
+    return classes < (lanes or machine().lanes)
 
 
 def _fit(problem: Problem, each: bool) -> Fitted:
@@ -79,7 +111,7 @@ def _fit_laid(problem: Problem, each: bool, dtype: str) -> Fitted:
     """The parameters of rows that lie anyhow."""
     code, classes = problem.code, problem["classes"]
     beside = [problem[f"{name}.class_step"].equals(SIZE[dtype]) for name in FULL]
-    here = classes.equals(1) | (beside[0] & beside[1])
+    here = (classes < machine().lanes) | (beside[0] & beside[1])
     problem["staged"] = (~here).to("i64")
     return _cut(problem, here.choose(code.integer(1), staged_rows(dtype)), each)
 
@@ -90,7 +122,8 @@ def _cut(problem: Problem, tile: Value, each: bool) -> Fitted:
     problem["tile"], problem["records"] = tile, positions
     grain = at_least_one(code.integer(ALONE) // (tile.least(positions) * classes))
     left = None if each else positions * (8 * RECORD)
-    return Fitted(code.integer(0), (positions + tile - 1) // tile, grain, left=left)
+    short = (classes < machine().lanes).to("i64")
+    return Fitted(short, (positions + tile - 1) // tile, grain, left=left)
 
 
 def _put_ignored(problem: Problem, number: Value) -> None:

@@ -205,6 +205,12 @@ class Cut(NamedTuple):
     records: int
 
 
+def kind_of(plan: Plan) -> tuple[str, str, bool]:
+    """The kinds of logits and targets that a kernel is written for, and whether each row's loss is written."""
+    target = "i64" if plan.inputs[plan.targets].dtype.itemsize == 8 else "i32"
+    return plan.compute.short, target, not plan.reduction
+
+
 class CrossEntropy:
     """Of one of the two names."""
 
@@ -217,7 +223,7 @@ class CrossEntropy:
             return "this CPU does not convert FLOAT16"
         return None
 
-    def cut(self, plan: Plan) -> Cut:
+    def cut(self, plan: Plan, lanes: int = 0) -> Cut:
         rows = plan.shape[0]
         full = [operand for operand in plan.operands if operand.role == "full"]
         side_by_side = plan.classes == 1 or all(operand.class_stride == 1 for operand in full)
@@ -231,7 +237,7 @@ class CrossEntropy:
         return emit_rows(dtype, target, each, self.whole, lanes)
 
     def runner(self, plan: Plan, lanes: int = 0) -> Runner:
-        cut = self.cut(plan)
+        cut = self.cut(plan, lanes)
         _, _, pieces, grain, records = cut
         words = self.block(plan, cut)
         block = words.buffer_info()[0]
@@ -268,8 +274,7 @@ class CrossEntropy:
 
     def kernels(self, plan: Plan, lanes: int = 0) -> tuple[int, int]:
         """The kernel over rows, and the one that adds up what it leaves."""
-        dtype, each = plan.compute.short, not plan.reduction
-        target = "i64" if plan.inputs[plan.targets].dtype.itemsize == 8 else "i32"
+        dtype, target, each = kind_of(plan)
         kind = f"{dtype}.{target}.{'each' if each else 'sum'} {lanes}"
         write = compiled(f"{self.name}.{kind}", self.emits(dtype, target, each, lanes))
         return write, 0 if each else compiled(f"logits.reduction.{dtype}", emit_reduction(dtype))
