@@ -99,7 +99,7 @@ def _contender(
 
 def _look_at(problem: Problem, call: Call) -> None:
     """What a call takes comes into the processor's caches: its objects, and the elements of arrays on the host."""
-    gc.get_referents(*gc.get_referents(call))
+    gc.get_referents(*[cell.cell_contents for cell in getattr(call, "__closure__", None) or ()])
     for value in (*problem.arguments.values(), problem.out):
         if isinstance(value, np.ndarray):
             np.count_nonzero(value)
@@ -116,8 +116,8 @@ def _in_torch(problem: Problem, torch: Any) -> Problem:
 def _own_call(problem: Problem, way: str) -> Call:
     if way == TWO_PHASE:
         return _both_phases(problem)
-    call = plain_call(problem.operator, problem.arguments)
-    return functools.partial(call, out=problem.out) if way == INTO else call
+    out = {"out": problem.out} if way == INTO else {}
+    return plain_call(problem.operator, problem.arguments, **out)
 
 
 def _peer_calls(problem: Problem, torch: Any) -> dict[str, Call]:
