@@ -851,6 +851,20 @@ def test_what_is_new_was_not_seen_before(operator: Operator) -> None:
     )
 
 
+def test_calls_are_looked_at_before_they_are_timed() -> None:
+    """As many as are warmed up for; nothing is made of them, and nothing changes."""
+    turn = Turn(first_of("elementwise"), FLOAT, "cpu", CHECKED + 2)
+    for problems, contender in sequences(changing("new sizes"), turn, ["cpu"], load_torch()):
+        before = [np.copy(own.out) for own in problems[CHECKED:]]
+        assert contender.warm_up is not None
+        for _ in range(2):
+            contender.warm_up()
+        with pytest.raises(StopIteration):
+            contender.warm_up()
+        for own, out in zip(problems[CHECKED:], before, strict=True):
+            np.testing.assert_array_equal(own.out, out)
+
+
 def test_wrong_sequences_are_refused(
     monkeypatch: pytest.MonkeyPatch, calls: dict[str, Any]
 ) -> None:

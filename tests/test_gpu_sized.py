@@ -673,6 +673,15 @@ if MODE == "compile":
             self.by_driver.clear()
             return found
 
+        def alike(self, run: Any, call: Any, variant: str) -> tuple[int, bool]:
+            """What a call gives that a builtin launches as Python would, and whether it did so by itself."""
+            status = python_of(run)(*call)
+            expected = self.launched()
+            assert run(*call) == status
+            by_itself = bool(self.by_driver)
+            assert self.launched() == expected, (variant, call)
+            return status, by_itself
+
     def python_of(run: Any) -> Any:
         """What a builtin falls back to."""
         return run.__self__.keep._held[-1]
@@ -703,11 +712,9 @@ if MODE == "compile":
                     off = [4 * bool(draw.random() < 0.2) for _ in ALIGNED[: len(plan.inputs) + 1]]
                     addresses = tuple([((2 + k) << 20) + by for k, by in enumerate(off)])
                     call = addresses, 5 + turn, shape, numbers if turn % 3 else ()
-                    python_of(run)(*call)
-                    expected = driver.launched()
-                    assert run(*call) == 0
-                    natively += bool(driver.by_driver)
-                    assert driver.launched() == expected, (variant, call)
+                    status, by_itself = driver.alike(run, call, variant)
+                    assert status == 0
+                    natively += by_itself
                 assert natively > 50, variant
 
     def drawn_size(draw: Any, pattern: str) -> tuple[int, ...]:
@@ -799,11 +806,7 @@ if MODE == "compile":
                 if pattern != "elementwise":
                     numbers = numbered(operator, first, several[turn % len(several)])[1]
                     call = *call, numbers if turn % 3 else ()  # type: ignore[assignment]
-                status = python_of(run)(*call)
-                expected = driver.launched()
-                assert run(*call) == status
-                natively += bool(driver.by_driver)
-                assert driver.launched() == expected, (variant, call)
+                natively += driver.alike(run, call, variant)[1]
             assert natively > 25, variant
 
     @names

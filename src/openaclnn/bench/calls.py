@@ -1,6 +1,7 @@
 """Calls that change: of each contender's sequence of prepared calls the first are checked, the rest are timed.
 
-Before a sample those that were checked are made again, so that code is warm and what is timed is new.
+Before a sample those that were checked are made again, so that code is warm and what is timed is new; the arrays of those that
+are timed are looked at.
 """
 
 from __future__ import annotations

@@ -15,7 +15,8 @@ from openaclnn.bench.sequences import ARRAYS, PEER, TENSORS
 __all__ = ["calls_markdown", "calls_tables"]
 
 TEXT = """Medians per call on small problems, each contender with calls of its own that were prepared before: what a step of
-training costs beside its arithmetic. Ours is called on NumPy's arrays and on PyTorch's tensors, and `x torch` compares the latter
+training costs beside its arithmetic. What the calls of a sample take is looked at before the clock starts, so that it is in a cache, as it
+is after the operation that made it. Ours is called on NumPy's arrays and on PyTorch's tensors, and `x torch` compares the latter
 with PyTorch on the same tensors. `of same` is the time over that of calls which never
 change, of the first of ours in the line. An empty cell: no such call, or none that was right.
 """

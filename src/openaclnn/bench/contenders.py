@@ -96,7 +96,7 @@ def _ours(problem: Problem, engine: str, two_phase: bool) -> Iterator[Contender]
     asked = must_be_asked(problem, engine)
     function = plain_call(problem.operator, problem.arguments)
     yield Contender(engine, function, True, engine, asked=asked)
-    into = functools.partial(function, out=problem.out)
+    into = plain_call(problem.operator, problem.arguments, out=problem.out)
     yield Contender(f"{engine} out=", into, True, engine, writes_out=True, asked=asked)
     if two_phase:
         with use_engine(engine):
@@ -109,14 +109,26 @@ def must_be_asked(problem: Problem, engine: str) -> bool:
     return choose_engine(problem.plan, problem.device).engine != engine
 
 
-def plain_call(operator: Operator, arguments: Arguments) -> functools.partial[Any]:
-    """The plain call with everything but `out=`."""
+def plain_call(operator: Operator, arguments: Arguments, **out: Any) -> Callable[[], Any]:
+    """The plain call, perhaps with `out=`."""
     positional, keywords = operator.plain_parameters
-    ordered = [arguments[p.python_name] for p in positional]
-    named = {
-        p.python_name: arguments[p.python_name] for p in keywords if p.python_name in arguments
-    }
-    return functools.partial(getattr(openaclnn, operator.python_name), *ordered, **named)
+    given = {**arguments, **out}
+    ordered = [given[p.python_name] for p in positional]
+    names = tuple([p.python_name for p in keywords if p.python_name in given])
+    function = getattr(openaclnn, operator.python_name)
+    return _written(len(ordered), names)(function, *ordered, *[given[name] for name in names])
+
+
+@functools.cache
+def _written(positional: int, names: tuple[str, ...]) -> Callable[..., Callable[[], Any]]:
+    """What makes a call, written out as a program has it: `functools.partial` takes 0.2 us more to pass keywords."""
+    ordered = [f"_{place}" for place in range(positional)]
+    taken = ", ".join(["_function", *ordered, *names])
+    passed = ", ".join([*ordered, *[f"{name}={name}" for name in names]])
+    made: Callable[..., Callable[[], Any]] = eval(
+        f"lambda {taken}: lambda: _function({passed})", {}
+    )
+    return made
 
 
 def phase_arguments(problem: Problem) -> list[Any]:

@@ -1,15 +1,20 @@
 """Who makes the calls that change: ours on arrays and on tensors, and PyTorch, each with a sequence of its own.
 
-Every contender reaches its next call the same way, which costs it some 0.1 us more than a call that never changes.
+Every contender reaches its next call the same way, which costs it some 0.1 us more than a call that never changes. What the
+calls of a sample take is looked at before the clock starts, as if just made by the operation before: whatever is new about
+a call, it is not that its arrays are in no cache.
 """
 
 from __future__ import annotations
 
 import functools
+import gc
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import cycle
 from typing import Any
+
+import numpy as np
 
 from openaclnn.bench.changes import ALLOCATING, INTO, KINDS, TWO_PHASE, CallRegime, Turn
 from openaclnn.bench.contenders import (
@@ -20,7 +25,7 @@ from openaclnn.bench.contenders import (
     phase_arguments,
     plain_call,
 )
-from openaclnn.bench.problems import Problem
+from openaclnn.bench.problems import Problem, is_array
 from openaclnn.core.status import AclnnError
 from openaclnn.engines.dispatch import choose_engine, use_engine
 
@@ -54,49 +59,71 @@ def sequences(
         except AclnnError as error:
             yield problems, Contender(name, no_call, True, engine, unavailable=str(error))
             continue
-        calls = [_own_call(problem, library, way, torch) for problem in problems]
+        given = [_in_torch(own, torch) for own in problems] if library == TENSORS else problems
+        calls = [_own_call(problem, way) for problem in given]
         asked = must_be_asked(problems[0], engine)
         yield problems, _contender(
-            name, calls, AclnnError if regime.refused else None,
+            name, given, calls, AclnnError if regime.refused else None,
             ours=True, engine=engine, writes_out=way != ALLOCATING, asked=asked,
         )  # fmt: skip
     for way in regime.ways if torch is not None else ():
         name = PEER + way
         problems = list(regime.sequence(replace(turn, of=max(len(entries), 1))))  # as large as ours
         try:
-            peers = [_peer_calls(problem, torch).get(name) for problem in problems]
+            given = [_in_torch(problem, torch) for problem in problems]
+            peers = [_peer_calls(problem, torch).get(name) for problem in given]
         except Exception as error:  # whatever torch objects to is a line in the table
             yield problems, Contender(name, no_call, unavailable=first_line(error))
             continue
         calls = [call for call in peers if call is not None]
         if len(calls) == len(problems):  # else PyTorch has no such way
             refusal = Exception if regime.refused else None
-            yield problems, _contender(name, calls, refusal, writes_out=way == INTO)
+            yield problems, _contender(name, given, calls, refusal, writes_out=way == INTO)
 
 
 def _contender(
-    name: str, calls: Sequence[Call], refusal: type[Exception] | None, **options: Any
+    name: str,
+    given: Sequence[Problem],
+    calls: Sequence[Call],
+    refusal: type[Exception] | None,
+    **options: Any,
 ) -> Contender:
     """One that makes the calls in turn; with `refusal`, each must raise that."""
+    ahead = [functools.partial(_look_at, *each) for each in zip(given, calls, strict=True)]
     if refusal is not None:
         calls = [functools.partial(_refused, call, refusal) for call in calls]
-    again = _in_turn(cycle(calls[:CHECKED]))
-    return Contender(name, _in_turn(calls), warm_up=again, **options)
+    # There is a call of warming up for each that is timed after it.
+    again, look_ahead = _in_turn(cycle(calls[:CHECKED])), _in_turn(ahead[CHECKED:])
+    return Contender(name, _in_turn(calls), warm_up=lambda: (look_ahead(), again()), **options)
 
 
-def _own_call(problem: Problem, library: str, way: str, torch: Any) -> Call:
-    if library == TENSORS:
-        arguments, out = problem.for_torch(torch)
-        problem = replace(problem, arguments=arguments, out=out)
+def _look_at(problem: Problem, call: Call) -> None:
+    """What a call takes comes into the processor's caches: its objects, and the elements of arrays on the host."""
+    gc.get_referents(*[cell.cell_contents for cell in getattr(call, "__closure__", None) or ()])
+    for value in (*problem.arguments.values(), problem.out):
+        if isinstance(value, np.ndarray):
+            np.count_nonzero(value)
+        elif is_array(value) and value.data_ptr() and not value.is_cuda:
+            value.count_nonzero()
+
+
+def _in_torch(problem: Problem, torch: Any) -> Problem:
+    """The same on PyTorch's tensors."""
+    arguments, out = problem.for_torch(torch)
+    return replace(problem, arguments=arguments, out=out)
+
+
+def _own_call(problem: Problem, way: str) -> Call:
     if way == TWO_PHASE:
         return _both_phases(problem)
-    call = plain_call(problem.operator, problem.arguments)
-    return functools.partial(call, out=problem.out) if way == INTO else call
+    out = {"out": problem.out} if way == INTO else {}
+    return plain_call(problem.operator, problem.arguments, **out)
 
 
 def _peer_calls(problem: Problem, torch: Any) -> dict[str, Call]:
-    arguments, out = problem.for_torch(torch)
-    peers: dict[str, Call] = problem.operator.workloads.torch_peers(torch, arguments, out)
+    peers: dict[str, Call] = problem.operator.workloads.torch_peers(
+        torch, problem.arguments, problem.out
+    )
     return peers
 
 

@@ -36,6 +36,7 @@ __all__ = [
 NULL = Status.ACLNN_ERR_PARAM_NULLPTR
 INVALID = Status.ACLNN_ERR_PARAM_INVALID
 _NO_INTEGERS: tuple[int, ...] = ()
+_PLAIN = frozenset((int,))
 
 
 def _integers(values: Any, argument: str, low: int) -> tuple[int, ...]:
@@ -43,6 +44,10 @@ def _integers(values: Any, argument: str, low: int) -> tuple[int, ...]:
         items = tuple(values)
     except TypeError:
         raise refuse(INVALID, argument, "a sequence of integers", repr(values)) from None
+    if _PLAIN.issuperset(map(type, items)) and (
+        not items or (low <= min(items) and max(items) <= INT64[1])
+    ):
+        return items
     return tuple(
         integer(value, f"{argument}[{i}]", (low, INT64[1]), INVALID)
         for i, value in enumerate(items)
@@ -69,7 +74,7 @@ def _build(
 ) -> Tensor:
     shape = () if viewDims is None else _integers(viewDims, "viewDims", 0)
     dtype = dtype_of_code(integer(dataType, "dataType", INT32, INVALID))
-    strides = contiguous_strides(shape)
+    row_major = strides = contiguous_strides(shape)
     if stride is not None:
         strides = _integers(stride, "stride", INT64[0])
         if len(strides) != len(shape):
@@ -77,12 +82,12 @@ def _build(
     start = integer(offset, "offset", INT64, INVALID)
     layout = integer(format, "format", INT32, INVALID)
     storage = None if storageDims is None else _integers(storageDims, "storageDims", 0)
-    low, end = _reach(shape, strides, start)
-    width = max(dtype.itemsize, 1)
-    sizes = (math.prod(shape), math.prod(storage or ()), max(strides, default=0), -low, end)
-    if max(sizes) * width > INT64[1]:
+    count, in_storage = math.prod(shape), math.prod(storage or ())
+    dense = strides == row_major
+    low, end = (start, start + count) if dense and count else _reach(shape, strides, start)
+    if max(count, in_storage, -low, end, *strides) * max(dtype.itemsize, 1) > INT64[1]:
         raise refuse(INVALID, "viewDims", "a view within 64-bit offsets", f"{shape} by {strides}")
-    tensor = Tensor(shape, dtype, strides, start, layout, storage)
+    tensor = Tensor(shape, dtype, None if dense else strides, start, layout, storage)
     _place(tensor, tensorData, "tensorData")
     return tensor
 
@@ -91,7 +96,7 @@ def _place(tensor: Tensor, data: Any, argument: str) -> None:
     """Let the view look at an address of the device, or at a NumPy array, which it keeps alive."""
     if not isinstance(data, np.ndarray):
         context = contexts.current()
-        base = 0 if _is_null_pointer(data) else _address(data, argument)
+        base = data if type(data) is int and 0 <= data <= INT64[1] else _base(data, argument)
         tensor.base, tensor.owner, tensor.raw, tensor.writable = base, None, True, True
         tensor.block = reference(base)
         tensor.device = "cpu" if context is None else context.device.name
@@ -106,6 +111,10 @@ def _place(tensor: Tensor, data: Any, argument: str) -> None:
     tensor.base = data.__array_interface__["data"][0]
     tensor.owner, tensor.raw, tensor.writable = data, False, bool(data.flags.writeable)
     tensor.device = "cpu"
+
+
+def _base(data: Any, argument: str) -> int:
+    return 0 if _is_null_pointer(data) else _address(data, argument)
 
 
 def _is_null_pointer(data: Any) -> bool:
