@@ -59,7 +59,8 @@ class RoadCode(Geometry):
         grain, constants = record.read(at.GRAIN), record.read(at.CONSTANTS)
         addresses, sized = record.read(at.ADDRESSES), record.read(at.SIZED)
         lead, numbers = self.view(record.read(at.LEAD)), self.numbers(record)
-        count = lead.read(at.SIZE)
+        units, elements = record.read(at.UNITS), lead.read(at.SIZE)
+        count = units.equals(0).choose(elements, units)
         output = self.own(record, self.last).read(at.PLACE)
         launch = Launch(code, code.slots(control.read(at.POOL)))
         moved = self.moved.get().differs(0)
@@ -74,7 +75,7 @@ class RoadCode(Geometry):
             own, other = record.at(at.CONSTANT).read(index), self.derived.read(index)
             arguments.write(index, moved.choose(other, own))
         with code.when(record.read(at.RECIPROCAL) >= 0):
-            share = (code.double(1.0) / count.to("f64")).to("f32").bits_as("i32").unsigned("i64")
+            share = (code.double(1.0) / elements.to("f64")).to("f32").bits_as("i32").unsigned("i64")
             arguments.write(record.read(at.RECIPROCAL), share)
         operands = arguments.at(constants)
         with code.loop(0, self.last) as index:
@@ -110,7 +111,10 @@ class RoadCode(Geometry):
                     # Before the workers run, the full way starts them.
                     doubt.expect(launch.ready(count, grain))
                     with doubt.when_none():
-                        launch.execute(entry.get(), count, grain)
+                        status = launch.execute(entry.get(), count, grain)
+                        doubt.expect(
+                            status.equals(0)
+                        )  # a target out of range: the full way says which
                 with called:
                     self.call(runner, operands, addresses, stream, sized, lead, geometry, numbers)
         self.drop(keep)
@@ -224,13 +228,16 @@ class RoadCode(Geometry):
 
     def row_major(self, view: Array) -> Value:
         """The strides of a fresh tensor of an array's shape."""
-        code, axes = self.code, self.axes(view)
-        strides, count = code.frame("i64", at.MAX_AXES), code.variable(code.integer(1))
+        strides = self.code.frame("i64", at.MAX_AXES)
+        self.write_row_major(view, strides)
+        return self.pack(strides, self.axes(view))
+
+    def write_row_major(self, view: Array, strides: Array) -> None:
+        code, axes, count = self.code, self.axes(view), self.code.variable(self.code.integer(1))
         with code.loop(0, axes) as behind:
             axis = axes - 1 - behind
             strides.write(axis, count.get())
             count.set(count.get() * self.length(view, axis))
-        return self.pack(strides, axes)
 
     def pack(self, numbers: Array, count: Value) -> Value:
         """Integers as a tuple."""

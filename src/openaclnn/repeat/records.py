@@ -13,7 +13,7 @@ import numpy as np
 
 from openaclnn.core import results
 from openaclnn.core.plan import ANY_COUNT, Free, Plan, covered_elements, walks_alike
-from openaclnn.engines.cpu.control import MAX_ARGUMENTS
+from openaclnn.engines.cpu.control import MAX_ARGUMENTS, bound_kernel
 from openaclnn.engines.dispatch import Choice
 from openaclnn.repeat import slots as at
 from openaclnn.repeat.readers import described, numpy_is_readable, torch_functions
@@ -77,7 +77,12 @@ def record_of(
         results.LARGE, id(making), id(runner),
     ]  # fmt: skip
     constants: tuple[int, ...] = ()
-    if lead >= 0 and sized is None:
+    bound, units = bound_kernel(runner), 0
+    if bound is not None and len(bound.constants) <= at.MAX_CONSTANTS:
+        # Launched without the runner, which would be called with a tuple of Python's integers.
+        constants, units = bound.constants, bound.units
+        record += bound.kernel, bound.grain, *counts, -1
+    elif lead >= 0 and sized is None:
         constants = flat.constants
         kernel, (least, beyond) = flat.kernel, flat.counts
         if gathering[0]:
@@ -89,7 +94,16 @@ def record_of(
     takes = 0
     if sized is not None:
         takes = at.BY_SHAPE if not laid else at.BY_CLASSES if plan.classes else at.BY_LAYOUT
-    record += len(constants), len(operands), takes, axes, plan.class_axis, gathering[0], len(made)
+    record += (
+        len(constants),
+        len(operands),
+        takes,
+        axes,
+        plan.class_axis,
+        gathering[0],
+        len(made),
+        units,
+    )
     taking = None if takes == at.BY_LAYOUT else sized
     source, free = _numbers(plan, flat if lead >= 0 else None, taking, names, options)
     record += source

@@ -25,9 +25,10 @@ ABSENT, NUMPY, TORCH = 0, 1, 2  # LIBRARY
 # A record: what a kind of call is told by, and what runs it.
 (
     KEEP, OWN_LIBRARY, LEAD, FRESH, MAKE, MAKE_LARGE, LARGE_FROM, MAKE_DTYPE, RUNNER, KERNEL, GRAIN,
-    COUNT_FROM, COUNT_BELOW, RECIPROCAL, CONSTANTS, ADDRESSES, SIZED, LEAD_AXES, CLASS_AXIS, GATHERING, RESULTS, DERIVE,
-    DERIVED, SOURCE,
-) = range(24)  # fmt: skip
+    COUNT_FROM, COUNT_BELOW, RECIPROCAL, CONSTANTS, ADDRESSES, SIZED, LEAD_AXES, CLASS_AXIS, GATHERING, RESULTS, UNITS,
+    DERIVE, DERIVED, SOURCE,
+) = range(25)  # fmt: skip
+# UNITS is what a kernel is run over; 0: as many as the lead has elements.
 # DERIVED options, from SOURCE on, are the numbers that constants derive from, or that a sized runner takes.
 MAX_DERIVED = 4
 BY_SHAPE, BY_LAYOUT, BY_CLASSES = 1, 2, 3
