@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as theirs
 
-from openaclnn.torch import disable, enable, served, use
+import openaclnn
+from openaclnn.torch import disable, dispatcher, enable, override, served, use
+from openaclnn.torch.dispatcher import functions
 from openaclnn.torch.override import OVERRIDES
 
 
@@ -112,3 +115,153 @@ def test_it_steps_aside_for_compilers_and_modes() -> None:
         assert torch.equal(torch.vmap(theirs.elu)(x), theirs.elu(x))
     assert any("elu" in str(node.target) for node in seen[0].graph.nodes)
     torch.testing.assert_close(made(x), known)
+
+
+def native(name: str) -> Any:
+    """The machine code of an operator that is replaced, on the CPU."""
+    (found,) = override._natives[name]
+    return found
+
+
+has_natives = pytest.mark.skipif(functions() is None, reason="kernels are Python's here")
+
+
+def every_operator(x: Any, target: Any, weight: Any) -> list[Any]:
+    """All that machine code serves, each twice, so that the second call is of a kind that is known."""
+    x = x.detach().requires_grad_()
+    found = []
+    for _ in range(2):
+        values = [
+            theirs.elu(x, 1.3), theirs.elu_(x * 1, 0.7), theirs.selu(x), theirs.celu(x, 2.0), theirs.nll_loss(x, target, weight),
+            *[theirs.nll_loss(x, target, weight, reduction=how, ignore_index=1) for how in ("none", "sum")],
+            *[theirs.smooth_l1_loss(x, x.detach() + 0.5, reduction=how, beta=0.7) for how in ("none", "mean", "sum")],
+        ]  # fmt: skip
+        total = torch.stack([v.sum() for v in values]).sum()
+        found += [*values, *torch.autograd.grad(total, x)]
+    return found
+
+
+@has_natives
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+def test_machine_code_and_python_give_the_same_bits(
+    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(1)
+    rows = torch.randn(6, 5).to(dtype), torch.tensor([0, 1, 4, 3, 2, 1])
+    images = torch.randn(2, 5, 3, 4).to(dtype), torch.randint(0, 5, (2, 3, 4))
+    cases = [
+        (*rows, None), (*rows, torch.rand(5).to(dtype)), (rows[0].t().contiguous().t(), rows[1], None),
+        (rows[0][::2], rows[1][::2], None), (rows[0][0], rows[1][0], None), (*images, None),
+        (images[0].contiguous(memory_format=torch.channels_last), images[1], torch.rand(5).to(dtype)),
+    ]  # fmt: skip
+    with use():
+        ours = [every_operator(*own) for own in cases]
+        assert all(native(name).served for name in OVERRIDES if OVERRIDES[name].signature)
+        counts = served()
+    assert all(own.calls == own.ours for own in counts.values()), counts
+    monkeypatch.setattr(override, "_native", lambda name, device: None)
+    with use():
+        known = [every_operator(*own) for own in cases]
+        assert not any(override._natives.values())
+        assert {name: own.calls for name, own in served().items()} == {
+            name: own.calls for name, own in counts.items()
+        }
+    for one, other in zip(ours, known, strict=True):
+        for own, expected in zip(one, other, strict=True):
+            assert own.shape == expected.shape
+            assert own.stride() == expected.stride()
+            assert own.dtype is expected.dtype
+            assert torch.equal(own, expected)
+
+
+@has_natives
+def test_machine_code_reads_numbers_as_pytorch_hands_them_over() -> None:
+    x = torch.linspace(-3, 3, 16)
+    with use(only=["elu", "elu_backward", "smooth_l1_loss"]):
+        theirs.elu(x)
+        for numbers in ((0.5, 1.0, 1.0), (2, 3, 1), (1.5, 0.25, 2), (True, 1, 1)):
+            for _ in range(2):
+                got = torch._C._nn.elu(x, *numbers)
+                alpha, scale, rate = map(float, numbers)
+                exact = torch.where(x > 0, x, alpha * torch.expm1(rate * x)) * scale
+                torch.testing.assert_close(got, exact)
+        with pytest.raises(RuntimeError):
+            torch._C._nn.elu(x, 1j)  # type: ignore[arg-type]
+        for beta in (0.5, 2.0, 0.0):
+            for _ in range(2):
+                got = theirs.smooth_l1_loss(x, -x, reduction="sum", beta=beta)
+                torch.testing.assert_close(got, reference_smooth(x, -x, beta))
+
+
+def reference_smooth(x: Any, y: Any, beta: float) -> Any:
+    apart = (x - y).abs()
+    return torch.where(apart < beta, apart * apart / (2 * beta or 1), apart - beta / 2).sum()
+
+
+@has_natives
+def test_nothing_strange_is_served_by_machine_code() -> None:
+    x = torch.randn(16)
+    with use():
+        theirs.elu(x)
+        before = native("elu").served
+        short = torch.randn(16)
+        short.untyped_storage().resize_(48)
+        theirs.elu(short)
+        assert native("elu").served == before
+        assert len(served()["elu"].reasons) == 1
+        assert theirs.elu(x[:0]).shape == (0,)
+        torch.vmap(torch.vmap(theirs.elu))(x.reshape(2, 2, 4))
+        with pytest.raises((RuntimeError, NotImplementedError)):
+            theirs.elu(x.to_sparse())
+        negative = torch.view_as_complex(torch.randn(16, 2)).conj().imag
+        assert negative.is_neg()
+        expected = theirs.elu(negative.resolve_neg())
+        torch.testing.assert_close(theirs.elu(negative), expected)
+        with openaclnn.use_engine("numpy"):
+            seen = native("elu").served
+            theirs.elu(x)
+            assert native("elu").served == seen
+        tiny = torch.full((16,), -1e-39)
+        torch.set_flush_denormal(True)
+        try:
+            got = theirs.elu(tiny)
+        finally:
+            torch.set_flush_denormal(False)
+        assert torch.equal(got, tiny)
+        assert native("elu").served >= before
+
+
+@has_natives
+def test_threads_share_machine_code() -> None:
+    sizes = range(1, 40)
+    data = {n: torch.randn(n, 4) for n in sizes}
+    with use():
+        known = {n: theirs.elu(own).sum() for n, own in data.items()}
+
+        def work() -> None:
+            for _ in range(20):
+                for n, own in data.items():
+                    assert torch.equal(theirs.elu(own).sum(), known[n])
+                    theirs.nll_loss(own, torch.zeros(n, dtype=torch.int64))
+
+        threads = [pool.submit(work) for pool in [ThreadPoolExecutor(4)] for _ in range(4)]
+        for own in threads:
+            own.result()
+        found = served()["elu"]
+    assert found.calls == found.ours == len(sizes) * (1 + 4 * 20)
+
+
+@has_natives
+def test_where_nothing_is_known_of_pytorch_kernels_are_pythons(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(dispatcher, "KNOWN", ())
+    monkeypatch.setattr(override, "_machine_code", {})
+    functions.cache_clear()
+    try:
+        with use():
+            theirs.elu(torch.randn(3))
+            assert not any(override._natives.values())
+            assert served()["elu"].ours == 1
+    finally:
+        functions.cache_clear()

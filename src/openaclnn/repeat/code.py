@@ -75,7 +75,8 @@ class RoadCode(Geometry):
         grain, constants = record.read(at.GRAIN), record.read(at.CONSTANTS)
         addresses, sized = record.read(at.ADDRESSES), record.read(at.SIZED)
         lead, numbers = self.view(record.read(at.LEAD)), self.numbers(record)
-        count = lead.read(at.SIZE)
+        units, elements = record.read(at.UNITS), lead.read(at.SIZE)
+        count = units.equals(0).choose(elements, units)
         output = self.own(record, self.last).read(at.PLACE)
         launch = Launch(code, code.slots(control.read(at.POOL)))
         moved = self.moved.get().differs(0)
@@ -90,7 +91,7 @@ class RoadCode(Geometry):
             own, other = record.at(at.CONSTANT).read(index), self.derived.read(index)
             arguments.write(index, moved.choose(other, own))
         with code.when(record.read(at.RECIPROCAL) >= 0):
-            share = (code.double(1.0) / count.to("f64")).to("f32").bits_as("i32").unsigned("i64")
+            share = (code.double(1.0) / elements.to("f64")).to("f32").bits_as("i32").unsigned("i64")
             arguments.write(record.read(at.RECIPROCAL), share)
         operands = arguments.at(constants)
         with code.loop(0, self.last) as index:
@@ -126,7 +127,9 @@ class RoadCode(Geometry):
                     # Before the workers run, the full way starts them.
                     doubt.expect(launch.ready(count, grain))
                     with doubt.when_none():
-                        launch.execute(entry.get(), count, grain)
+                        # Not 0: a target out of range. The full way says which.
+                        status = launch.execute(entry.get(), count, grain)
+                        doubt.expect(status.equals(0))
                 with called:
                     self.call(runner, operands, addresses, stream, sized, lead, geometry, numbers)
         self.drop(keep)
@@ -233,7 +236,28 @@ class RoadCode(Geometry):
 
     def made_like(self, making: _Making, dtype: Value, mask: Value) -> Value:
         """`make(shape, dtype)` of NumPy's, `make(shape, strides, dtype)` of PyTorch's, row-major over axes of the lead's."""
-        code, control, lead = self.code, self.control, making.lead
+        code, control = self.code, self.control
+        sizes, strides, axes, count = self.row_major(making.lead, mask)
+        make = (count * making.item >= making.large_from).choose(making.large, making.make)
+        items, found = code.frame("i64", 3), code.variable(code.integer(0))
+        shape = self.pack(sizes, axes)
+        items.write(0, shape)
+        with code.either(making.library.equals(at.NUMPY)) as (numpy, torch):
+            with numpy:
+                items.write(1, dtype)
+                found.set(control.call(at.VECTORCALL, "i64", make, items, 2, 0))
+            with torch:
+                steps = self.pack(strides, axes)
+                items.write(1, steps)
+                items.write(2, dtype)
+                found.set(control.call(at.VECTORCALL, "i64", make, items, 3, 0))
+                self.drop(steps)
+        self.drop(shape)
+        return found.get()
+
+    def row_major(self, lead: Array, mask: Value) -> tuple[Array, Array, Value, Value]:
+        """Sizes and strides of a fresh array that has some of the lead's axes, how many axes and how many elements."""
+        code = self.code
         sizes, strides = (code.frame("i64", at.MAX_AXES) for _ in range(2))
         axes, count = code.variable(code.integer(0)), code.variable(code.integer(1))
         with code.loop(0, self.axes(lead)) as axis, code.when((mask >> axis & 1).differs(0)):
@@ -243,22 +267,7 @@ class RoadCode(Geometry):
             axis = axes.get() - 1 - behind
             strides.write(axis, count.get())
             count.set(count.get() * sizes.read(axis))
-        make = (count.get() * making.item >= making.large_from).choose(making.large, making.make)
-        items, found = code.frame("i64", 3), code.variable(code.integer(0))
-        shape = self.pack(sizes, axes.get())
-        items.write(0, shape)
-        with code.either(making.library.equals(at.NUMPY)) as (numpy, torch):
-            with numpy:
-                items.write(1, dtype)
-                found.set(control.call(at.VECTORCALL, "i64", make, items, 2, 0))
-            with torch:
-                steps = self.pack(strides, axes.get())
-                items.write(1, steps)
-                items.write(2, dtype)
-                found.set(control.call(at.VECTORCALL, "i64", make, items, 3, 0))
-                self.drop(steps)
-        self.drop(shape)
-        return found.get()
+        return sizes, strides, axes.get(), count.get()
 
     def tuple_of(self, view: Array, numbers: int) -> Value:
         """An array's sizes or strides as Python has them."""

@@ -181,6 +181,11 @@ class Road:
         name, emit = self._code()
         return builtin(name, emit, self._control.ctypes.data, self)
 
+    def control_for_tensors(self) -> int:
+        """Where its control block is; 0 before it reads PyTorch's tensors."""
+        opened = self._control is not None and self._control[at.TENSOR]
+        return int(self._control.ctypes.data) if opened else 0
+
     def _admit_torch(self) -> None:
         tensor, functions = sys.modules["torch"].Tensor, torch_functions()
         assert functions is not None

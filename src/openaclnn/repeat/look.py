@@ -135,9 +135,9 @@ class Look:
         with self.doubt.when_none():
             view.write(at.DENSELY, self.measure(view).to("i64"))
         with self.doubt.when_none():
-            self.expect_inside(item, view)
+            self.expect_inside(item + HANDLE, view)
 
-    def expect_inside(self, item: Value, view: Array) -> None:
+    def expect_inside(self, handle: Value, view: Array) -> None:
         """A tensor lies inside its storage, which may have been made shorter."""
         code, control = self.code, self.control
         shape, strides = (code.slots(view.read(own)) for own in (at.SHAPE_AT, at.STRIDES_AT))
@@ -146,7 +146,7 @@ class Look:
             beyond.set(beyond.get() + (shape.read(axis) - 1) * strides.read(axis))
         words = code.frame("i64", 2)
         for place, function in enumerate((at.STORAGE_SIZE, at.STORAGE_OFFSET)):
-            self.expect_success(control.call(function, "i32", item + HANDLE, words.at(place)))
+            self.expect_success(control.call(function, "i32", handle, words.at(place)))
         itemsize = (view.read(at.KIND) >> 40 & 0xFF) >> 3  # by DLPack's number of bits
         inside = (words.read(1) + beyond.get()) * itemsize <= words.read(0)
         self.doubt.expect(inside | view.read(at.SIZE).equals(0))

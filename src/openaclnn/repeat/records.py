@@ -21,7 +21,7 @@ from openaclnn.core.plan import (
     walks_alike,
 )
 from openaclnn.core.tensor import Scalar, Tensor
-from openaclnn.engines.cpu.control import MAX_ARGUMENTS
+from openaclnn.engines.cpu.control import MAX_ARGUMENTS, bound_kernel
 from openaclnn.engines.dispatch import Choice
 from openaclnn.repeat import slots as at
 from openaclnn.repeat.readers import described, numpy_is_readable, torch_functions
@@ -86,7 +86,12 @@ def record_of(
         results.LARGE, id(making), id(runner),
     ]  # fmt: skip
     constants: tuple[int, ...] = ()
-    if lead >= 0 and sized is None:
+    bound, units = bound_kernel(runner), 0
+    if bound is not None and len(bound.constants) <= at.MAX_CONSTANTS:
+        # Launched without the runner, which would be called with a tuple of Python's integers.
+        constants, units = bound.constants, bound.units
+        record += bound.kernel, bound.grain, *counts, -1
+    elif lead >= 0 and sized is None:
         constants = flat.constants
         kernel, (least, beyond) = flat.kernel, flat.counts
         if gathering[0]:
@@ -99,7 +104,7 @@ def record_of(
     if sized is not None:
         takes = at.BY_SHAPE if not laid else at.BY_CLASSES if plan.classes else at.BY_LAYOUT
     record += len(constants), len(operands), takes, axes, plan.class_axis, gathering[0]
-    record += len(made), _shapes(plan, made)
+    record += len(made), _shapes(plan, made), units
     taking = None if takes == at.BY_LAYOUT else sized
     source, free = _numbers(plan, flat if lead >= 0 else None, taking, names, options)
     record += source

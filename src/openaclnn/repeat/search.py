@@ -175,18 +175,23 @@ class Search(Look):
 
     def derive(self, differs: Doubt, record: Array) -> None:
         """The constants of a kind for other floats than it was remembered with, if it serves them."""
-        code, control = self.code, self.control
+        code = self.code
         numbers = code.frame("f64", at.MAX_DERIVED)
         with code.loop(0, record.read(at.DERIVED)) as index:
-            item = self.given.read(self.arrays + record.at(at.SOURCE).read(index))
-            is_float = code.slots(item).read(objects.OBJECT_TYPE).equals(control.read(at.FLOAT))
-            with code.either(is_float) as (floating, integer):
-                with floating:
-                    bits = code.slots(item).read(objects.FLOAT_VALUE)
-                    numbers.write(index, bits.bits_as("f64"))
-                with integer:  # its value was compared
-                    numbers.write(index, control.call(at.AS_INT64, "i64", item).to("f64"))
+            numbers.write(index, self.free_number(record.at(at.SOURCE).read(index)))
         with code.loop(0, record.read(at.CONSTANTS)) as index:
             self.derived.write(index, record.at(at.CONSTANT).read(index))
         serves = code.call(record.read(at.DERIVE), "i64", numbers, self.derived)
         differs.expect(serves.differs(0))
+
+    def free_number(self, index: Value) -> Value:
+        """An option as a float."""
+        code, control = self.code, self.control
+        item, found = self.given.read(self.arrays + index), code.variable(code.double(0.0))
+        is_float = code.slots(item).read(objects.OBJECT_TYPE).equals(control.read(at.FLOAT))
+        with code.either(is_float) as (floating, integer):
+            with floating:
+                found.set(code.slots(item).read(objects.FLOAT_VALUE).bits_as("f64"))
+            with integer:  # its value was compared
+                found.set(control.call(at.AS_INT64, "i64", item).to("f64"))
+        return found.get()

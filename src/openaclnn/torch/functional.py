@@ -94,20 +94,10 @@ def _l1_loss(
         return handle_torch_function(
             l1_loss, (input, target), input, target, size_average, reduce, reduction, weight
         )
-    if size_average is not None or reduce is not None:
-        reduction = legacy.legacy_get_string(size_average, reduce)
     if weight is not None:
         theirs: Any = torch_functional.l1_loss
-        return theirs(input, target, reduction=reduction, weight=weight)
-    parallel = parallel_for(input)
-    if parallel is not None:
-        return parallel.l1_loss(input, target, reduction=reduction)
-    if not _a_pair(input, target, reduction):
-        return torch_functional.l1_loss(input, target, reduction=reduction)
-    try:
-        return _computed(_L1, L1, input, target, reduction)
-    except UnservedError:
-        return torch_functional.l1_loss(input, target, reduction=reduction)
+        return theirs(input, target, size_average, reduce, reduction, weight=weight)
+    return _of_a_pair(_L1, L1, input, target, size_average, reduce, reduction)
 
 
 def smooth_l1_loss(
@@ -133,17 +123,26 @@ def _smooth_l1_loss(
         return handle_torch_function(
             smooth_l1_loss, (input, target), input, target, size_average, reduce, reduction, beta
         )
+    return _of_a_pair(_SMOOTH, SmoothL1, input, target, size_average, reduce, reduction, beta=beta)
+
+
+def _of_a_pair(
+    kernel: Kernel, formula: type[Formula], input: Any, target: Any, size_average: Any, reduce: Any,
+    reduction: str, **options: float,
+) -> Any:  # fmt: skip
+    """A loss between two tensors: over many devices, by our kernel, or PyTorch's."""
     if size_average is not None or reduce is not None:
         reduction = legacy.legacy_get_string(size_average, reduce)
-    parallel = parallel_for(input)
+    name, parallel = kernel.operator.python_name, parallel_for(input)
     if parallel is not None:
-        return parallel.smooth_l1_loss(input, target, reduction=reduction, beta=beta)
-    if beta < 0 or not _a_pair(input, target, reduction):
-        return torch_functional.smooth_l1_loss(input, target, reduction=reduction, beta=beta)
-    try:
-        return _computed(_SMOOTH, SmoothL1, input, target, reduction, beta)
-    except UnservedError:
-        return torch_functional.smooth_l1_loss(input, target, reduction=reduction, beta=beta)
+        return getattr(parallel, name)(input, target, reduction=reduction, **options)
+    # PyTorch refuses a negative beta.
+    if min(options.values(), default=0) >= 0 and _a_pair(input, target, reduction):
+        try:
+            return _computed(kernel, formula, input, target, reduction, *options.values())
+        except UnservedError:
+            pass
+    return getattr(torch_functional, name)(input, target, reduction=reduction, **options)
 
 
 def _computed(kernel: Kernel, formula: type[Formula], *arguments: Any) -> Any:
@@ -177,7 +176,7 @@ def _a_pair(input: torch.Tensor, target: torch.Tensor, reduction: str) -> bool:
             f"Using a target size ({target.size()}) that is different to the input size ({input.size()}). "
             "This will likely lead to incorrect results due to broadcasting. "
             "Please ensure they have the same size.",
-            stacklevel=3,
+            stacklevel=5,
         )
     return True
 

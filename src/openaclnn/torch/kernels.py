@@ -58,7 +58,7 @@ class Kernel:
         self.tensors = [n for n, p in enumerate(self.parameters) if p.is_tensor]
         self._several = operator.result_type is not None
         self._kinds: dict[Any, Layout] = {}
-        self._road = None if operator.output.in_place else Road(operator)
+        self.road = None if operator.output.in_place else Road(operator)
         products.listeners.append(self._kinds.clear)
         self.op: Any = None  # the operator of `torch.ops`, once `library` has defined it
         self.plain = _plain_function(operator)
@@ -142,9 +142,9 @@ def call({given}):
         if operator.output.in_place:
             call_plain(operator, given)
             return None
-        results = call_plain(operator, {**given, "out": None}, None, self._road)
-        if self._road is not None:
-            self._scope["_road"] = self._road.call  # open now, if it ever is
+        results = call_plain(operator, {**given, "out": None}, None, self.road)
+        if self.road is not None:
+            self._scope["_road"] = self.road.call  # open now, if it ever is
         several = results if self._several else (results,)
         shapes = made_by(operator, arguments) if None in several else ()
         first = next(own for own in several if own is not None)
@@ -175,6 +175,21 @@ def call({given}):
             made,
             self._several,
         )
+
+    def over(self, place: Any, *arguments: Any) -> Any:
+        """Into one place of the caller's, by the short road of this kernel."""
+        if double_among((*arguments, place)) or self.road is None:
+            return self.into(place, *arguments)
+        arrays = [arguments[n] for n in self.tensors]
+        options = [own for n, own in enumerate(arguments) if n not in self.tensors]
+        found = self.road.call(*arrays, place, *options, None)
+        if found is not NotImplemented:
+            return found
+        given = dict(zip(self.names, arguments, strict=True))
+        try:
+            return call_plain(self.operator, {**given, "out": place}, None, self.road)
+        except AclnnError as error:
+            raise in_torch_words(error) from None
 
     def into(self, places: Any, *arguments: Any) -> None:
         """Into the caller's memory, one place or a tuple of them: the plain call, or float64 copied there."""

@@ -28,13 +28,22 @@ class Layout:
 
     def run(self, arguments: tuple[Any, ...]) -> Any:
         """The results; None where the whole way has to say what is wrong."""
+        if not all(_lies_inside(own) for own in arguments if isinstance(own, torch.Tensor)):
+            return None
         made = [make() for make in self.makes]
         arrays = (*arguments, *made)
         addresses = tuple([arrays[place].data_ptr() for place in self.places])
         stream = 0 if self.index < 0 else torch._C._cuda_getCurrentRawStream(self.index)
         if 0 in addresses or self.runner(addresses, stream):
             return None
-        return made if self.several else made[0]
+        return tuple(made) if self.several else made[0]
+
+
+def _lies_inside(tensor: torch.Tensor) -> bool:
+    """Whether a tensor of at least one element is inside its storage, which may have been made shorter."""
+    last = sum((n - 1) * step for n, step in zip(tensor.shape, tensor.stride(), strict=True))
+    beyond = (tensor.storage_offset() + last + 1) * tensor.itemsize
+    return beyond <= tensor.untyped_storage().nbytes()
 
 
 def _maker_of(own: torch.Tensor) -> Callable[[], torch.Tensor]:

@@ -242,8 +242,7 @@ def ones_for(input: torch.Tensor, fresh: bool = False) -> torch.Tensor:
     classes = input.shape[1 if input.dim() > 1 else 0]
     if fresh or not (input.is_cpu or input.is_cuda):
         return torch.ones(classes, dtype=input.dtype, device=input.device)
-    key = classes, input.dtype, input.device
-    found = _kept.get(key)
+    found = kept_ones(input)
     if found is None:
         with torch.inference_mode(False):
             found = torch.ones(classes, dtype=input.dtype, device=input.device)
@@ -253,5 +252,10 @@ def ones_for(input: torch.Tensor, fresh: bool = False) -> torch.Tensor:
             torch.cuda.current_stream(input.device).synchronize()  # other streams will read it
         if len(_kept) >= _FEW:
             _kept.clear()
-        _kept[key] = found
+        _kept[classes, input.dtype, input.device] = found
     return found
+
+
+def kept_ones(input: torch.Tensor) -> torch.Tensor | None:
+    """Those that were made before."""
+    return _kept.get((input.shape[1 if input.dim() > 1 else 0], input.dtype, input.device))

@@ -1,11 +1,14 @@
 """PyTorch's own operators by our kernels, for models that nobody wants to edit.
 
-`enable` enters Python functions for the CPU and CUDA into PyTorch's dispatcher, below its own derivatives; each tries our
-kernel and hands to PyTorch's what that does not serve. `disable` takes them out again, which leaves what was there before.
+`enable` enters functions for the CPU and CUDA into PyTorch's dispatcher, below its own derivatives: in Python, and where
+`native` can, machine code above them, which serves calls of a kind that was seen before. Each tries our kernel and hands
+to PyTorch's what that does not serve. `disable` takes them out again, which leaves what was there before.
 """
 
 from __future__ import annotations
 
+import _thread
+import atexit
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -15,7 +18,9 @@ import torch
 
 from openaclnn.core.interface import REDUCTIONS
 from openaclnn.torch.kernels import KERNELS, Kernel, disturbed
-from openaclnn.torch.of_classes import ones_for
+from openaclnn.torch.native import Native, native_for
+from openaclnn.torch.of_classes import kept_ones, ones_for
+from openaclnn.torch.signatures import WEIGHT, Signature
 
 __all__ = ["OVERRIDES", "Served", "disable", "enable", "served", "use"]
 
@@ -45,7 +50,7 @@ def _elu(run: Run, x: Any, alpha: Any = 1, scale: Any = 1, input_scale: Any = 1)
 
 def _elu_(run: Run, x: Any, alpha: Any = 1, scale: Any = 1, input_scale: Any = 1) -> Any:
     found = run(x, x, float(alpha), float(scale), float(input_scale))
-    return x if found is None else found
+    return found if found is NotImplemented else x
 
 
 def _elu_backward(
@@ -83,31 +88,54 @@ def _likelihood_backward(
     return run(gradient, x, target, factors, REDUCTIONS[reduction], ignored, total)
 
 
-def _of(kernel: Kernel, function: Callable[..., Any]) -> tuple[Run, Run, Callable[..., Any]]:
-    return kernel.short, kernel.compute, function
+class Override(NamedTuple):
+    """What replaces an operator of PyTorch's: a kernel's short road, any means of it, what gives either PyTorch's
+    arguments, and how machine code does that."""
+
+    short: Run
+    compute: Run
+    own: Callable[..., Any]
+    kernel: Kernel
+    signature: Signature | None = None
+
+
+def _of(name: str, own: Callable[..., Any], kinds: str, order: tuple[int, ...]) -> Override:
+    kernel = KERNELS[name]
+    several = kernel.operator.result_type is not None
+    signature = Signature(kinds, order, len(kernel.tensors), 1 + several)
+    return Override(kernel.short, kernel.compute, own, kernel, signature)
 
 
 def _nowhere_short(*arguments: Any) -> Any:
     return NotImplemented
 
 
-OVERRIDES: dict[str, tuple[Run, Run, Callable[..., Any]]] = {
-    "elu": _of(KERNELS["elu"], _elu),
-    "elu_": (_nowhere_short, KERNELS["elu"].into, _elu_),
-    "elu_backward": _of(KERNELS["elu_backward"], _elu_backward),
-    "smooth_l1_loss": _of(KERNELS["smooth_l1_loss"], _smooth),
-    "smooth_l1_loss_backward": _of(KERNELS["smooth_l1_loss_backward"], _smooth_backward),
-    "nll_loss_forward": _of(KERNELS["nll_loss"], _likelihood),
-    "nll_loss_backward": _of(KERNELS["nll_loss_backward"], _likelihood_backward),
-    "nll_loss2d_forward": _of(KERNELS["nll_loss2d"], _likelihood),
-    "nll_loss2d_backward": _of(KERNELS["nll_loss2d_backward"], _likelihood_backward),
+_ELU = KERNELS["elu"]
+OVERRIDES: dict[str, Override] = {
+    "elu": _of("elu", _elu, "TSSS", (0, 1, 2, 3)),
+    "elu_": Override(_nowhere_short, _ELU.over, _elu_, _ELU, Signature("TSSS", (0, 1, 2, 3), 1, 0)),
+    "elu_backward": _of("elu_backward", _elu_backward, "TSSSBT", (0, 5, 1, 2, 3, 4)),
+    "smooth_l1_loss": _of("smooth_l1_loss", _smooth, "TTRF", (0, 1, 2, 3)),
+    "smooth_l1_loss_backward": _of(
+        "smooth_l1_loss_backward", _smooth_backward, "TTTRF", (0, 1, 2, 3, 4)
+    ),
+    "nll_loss_forward": _of("nll_loss", _likelihood, "TTWRI", (0, 1, 2, 3, 4)),
+    "nll_loss_backward": _of(
+        "nll_loss_backward", _likelihood_backward, "TTTWRIT", (0, 1, 2, 3, 6, 4, 5)
+    ),
+    "nll_loss2d_forward": _of("nll_loss2d", _likelihood, "TTWRI", (0, 1, 2, 3, 4)),
+    "nll_loss2d_backward": _of(
+        "nll_loss2d_backward", _likelihood_backward, "TTTWRIT", (0, 1, 2, 3, 6, 4, 5)
+    ),
 }
-"""The operators of `torch.ops.aten` that can be replaced, with what replaces them: the short road, any means, and what
-gives either PyTorch's arguments."""
+"""The operators of `torch.ops.aten` that can be replaced."""
 
 _libraries: dict[str, Any] = {}
-_counts: dict[str, list[Any]] = {}  # of each operator: calls, ours, reasons
+_natives: dict[str, list[Native]] = {}  # those of the libraries, as machine code
+_counts: dict[str, list[Any]] = {}  # of each operator, by the places
+_CALLS, _OURS, _REASONS = range(3)
 _originals: dict[tuple[str, str], Any] = {}
+_machine_code: dict[tuple[str, str], Native | None] = {}
 
 
 def enable(only: Iterable[str] | None = None, exclude: Iterable[str] = ()) -> None:
@@ -127,7 +155,15 @@ def enable(only: Iterable[str] | None = None, exclude: Iterable[str] = ()) -> No
 def disable() -> None:
     """Give PyTorch's operators back to PyTorch."""
     while _libraries:
-        _libraries.popitem()[1]._destroy()
+        name, library = _libraries.popitem()
+        for native in _natives.pop(name):
+            native.leave()
+            for place in (_CALLS, _OURS):
+                _counts[name][place] += native.served
+        library._destroy()
+
+
+atexit.register(disable)
 
 
 @contextmanager
@@ -146,17 +182,26 @@ def use(only: Iterable[str] | None = None, exclude: Iterable[str] = ()) -> Itera
 
 def served() -> dict[str, Served]:
     """What became of the calls since `enable`, by PyTorch's names; still there after `disable`."""
-    return {
-        name: Served(calls, ours, dict(reasons)) for name, (calls, ours, reasons) in _counts.items()
-    }
+    found = {}
+    for name, (calls, ours, reasons) in _counts.items():
+        short = sum(native.served for native in _natives.get(name, ()))
+        found[name] = Served(calls + short, ours + short, dict(reasons))
+    return found
 
 
 def _entered(name: str) -> Any:
     library: Any = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
+    _natives[name] = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that there was one before is the point
         for device in DEVICES if torch.cuda.is_available() else DEVICES[:1]:
-            library.impl(name, _tried(name, _original(name, device)), device)
+            original, attempt = _original(name, device), _attempt(name)
+            library.impl(name, _tried(attempt, original, device), device)
+            native = _native(name, device)
+            if native is not None:
+                below = torch.library.get_kernel(f"aten::{name}", device)
+                native.enter(_asked(attempt, native, OVERRIDES[name]), below)
+                _natives[name].append(native)
     return library
 
 
@@ -164,17 +209,27 @@ def _original(name: str, device: str) -> Any:
     """PyTorch's kernel, as it was before any of ours."""
     key = name, device
     if key not in _originals:
-        found: Any = torch.library.get_kernel(f"aten::{name}", device)
-        keys = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, device))
-        _originals[key] = lambda *arguments: found.call_boxed(keys, *arguments)
+        _originals[key] = torch.library.get_kernel(f"aten::{name}", device)
     return _originals[key]
 
 
-def _tried(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
-    count, (short, compute, own) = _counts[name], OVERRIDES[name]
+def _native(name: str, device: str) -> Native | None:
+    key = name, device
+    if key not in _machine_code:
+        own = OVERRIDES[name]
+        made = own.signature and native_for(
+            name, device, own.kernel.road, own.signature, _original(name, device)
+        )
+        _machine_code[key] = made
+    return _machine_code[key]
 
-    def tried(*arguments: Any, **more: Any) -> Any:
-        count[0] += 1
+
+def _attempt(name: str) -> Callable[..., Any]:
+    """Our kernel on PyTorch's arguments, or NotImplemented."""
+    count, (short, compute, own, *_) = _counts[name], OVERRIDES[name]
+
+    def attempt(*arguments: Any, **more: Any) -> Any:
+        count[_CALLS] += 1
         try:
             result = own(short, *arguments, **more)
             if result is NotImplemented:
@@ -183,11 +238,44 @@ def _tried(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
                 if disturbed() or torch.compiler.is_compiling():
                     raise DeclinedError("a compiler or a mode is at work")
                 result = own(compute, *arguments, **more)
-        except (DeclinedError, RuntimeError, IndexError) as reason:
-            said = str(reason)
-            count[2][said] = count[2].get(said, 0) + 1
-            return original(*arguments, **more)
-        count[1] += 1
+        except (DeclinedError, RuntimeError, IndexError, TypeError) as reason:
+            reasons, said = count[_REASONS], str(reason)
+            reasons[said] = reasons.get(said, 0) + 1
+            return NotImplemented
+        count[_OURS] += 1
+        return result
+
+    return attempt
+
+
+def _tried(attempt: Callable[..., Any], original: Any, device: str) -> Callable[..., Any]:
+    """A kernel for the dispatcher."""
+    keys = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, device))
+
+    def tried(*arguments: Any, **more: Any) -> Any:
+        result = attempt(*arguments, **more)
+        if result is NotImplemented:
+            return original.call_boxed(keys, *arguments, **more)
         return result
 
     return tried
+
+
+def _asked(attempt: Callable[..., Any], native: Native, own: Override) -> Callable[..., Any]:
+    """What machine code asks for calls that it does not serve; the next of the kind it may."""
+    assert own.signature is not None
+    weight, results = own.signature.kinds.find(WEIGHT), own.signature.results
+
+    def asked(*arguments: Any) -> Any:
+        try:
+            result = attempt(*arguments)
+        except KeyboardInterrupt:  # nothing can be raised through machine code
+            _thread.interrupt_main()
+            return NotImplemented
+        if result is NotImplemented:
+            return result
+        ones = weight > 0 and arguments[weight] is None
+        native.learn(kept_ones(arguments[weight - 2]) if ones else None)
+        return tuple(result) if results > 1 else result  # which machine code takes apart
+
+    return asked

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
 MAX_ARGUMENTS = 64  # of a kernel, besides its status word
 MAX_WORKERS = 255
 
@@ -27,3 +30,29 @@ BOUND_VALUES = 6
 
 # A kernel's argument block:
 STATUS, FIRST_ARGUMENT = 0, 1
+
+
+class Bound(NamedTuple):
+    """What a bound kernel's builtin relies on: its block, the function in Python, and what constants point into."""
+
+    words: Sequence[int]
+    run: Any
+    keep: Any
+
+
+class BoundKernel(NamedTuple):
+    """A kernel with its constants, and over how much it runs."""
+
+    kernel: int
+    units: int
+    grain: int
+    constants: tuple[int, ...]
+
+
+def bound_kernel(runner: Any) -> BoundKernel | None:
+    """What `pool.bind` was given; None for runners of other kinds."""
+    kept = getattr(getattr(runner, "__self__", None), "keep", None)
+    if not isinstance(kept, Bound):
+        return None
+    kernel, units, grain = kept.words[BOUND_KERNEL:BOUND_CONSTANTS]
+    return BoundKernel(kernel, units, grain, tuple(kept.words[BOUND_VALUES:]))

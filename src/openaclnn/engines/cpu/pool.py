@@ -203,4 +203,4 @@ def bind(
         return entry(kernel, count, grain, *constants, *addresses)
 
     own = array("q", (_CONTROL_AT, id(run), kernel, count, grain, len(constants), *constants))
-    return builtin("pool.bound", emit_bound, own.buffer_info()[0], (own, run, keep))
+    return builtin("pool.bound", emit_bound, own.buffer_info()[0], at.Bound(own, run, keep))

@@ -79,9 +79,12 @@ class Flow:
         """Call the function being written."""
         return self.value(self.builder.call(self.builder.function, [one.value for one in values]))
 
-    def leave(self, result: Value) -> None:
+    def leave(self, result: Value | None = None) -> None:
         """Return from the function."""
-        self.builder.ret(result.value)
+        if result is None:
+            self.builder.ret_void()
+        else:
+            self.builder.ret(result.value)
 
     # Control.
 

@@ -1,0 +1,243 @@
+"""The short road for C++: the same kinds and records, looked for by a function that is given PyTorch's C++ tensors and
+plain numbers, and makes C++ tensors. PyTorch's dispatcher calls it, by way of `openaclnn.torch.entries`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from openaclnn.engines.machine import objects
+from openaclnn.engines.machine.cache import compiled
+from openaclnn.engines.machine.code import Array, Code
+from openaclnn.engines.machine.kinds import signature
+from openaclnn.engines.machine.modes import is_standard, read_mode
+from openaclnn.engines.machine.values import Value
+from openaclnn.repeat import native_slots as block_at
+from openaclnn.repeat import slots as at
+from openaclnn.repeat.code import RoadCode
+from openaclnn.repeat.look import Doubt
+
+__all__ = ["native_road"]
+
+DTYPE_NUMBER = objects.HEADER_SLOTS  # where a dtype object of PyTorch's has its number
+
+
+def native_road() -> int:
+    """`core(block, words, results)`: 0 if the call was served, and C++ tensors made; the interpreter's lock is held."""
+    return compiled("road.native", _emit, signature("i64", "i64", "i64", "i64"))
+
+
+def _emit(code: Code, arguments: Sequence[Value]) -> None:
+    block, words, results = (code.slots(own) for own in arguments)
+    road = block.read(block_at.ROAD)
+    # No road yet, or another mode than IEEE 754's: the way through Python knows what to do.
+    with code.when(road.equals(0) | ~is_standard(read_mode(code))):
+        code.leave(code.integer(1))
+    NativeCode(code, block, code.slots(road), words, results).write_native()
+
+
+class NativeCode(RoadCode):
+    """The function being written. Arrays are handles of C++ tensors, 0 where there is none; options are an integer, the
+    bits of a float, or an object."""
+
+    def __init__(
+        self, code: Code, block: Array, control: Array, words: Array, results: Array
+    ) -> None:
+        super().__init__(code, control, words)
+        self.block, self.results = block, results
+
+    def write_native(self) -> None:
+        code, doubt = self.code, self.doubt
+        self.expect_nothing_chosen()
+        with code.loop(0, self.arrays) as index, doubt.when_none():
+            self.look_at_handle(self.given.read(index), self.view(index))
+        found = code.variable(code.integer(-1))
+        with doubt.when_none():
+            self.search(found)
+        doubt.expect(found.get() >= 0)
+        with doubt.when_none():
+            self.run(self.record(found.get()))
+        with doubt.when_none():
+            self.block.write(block_at.SERVED, self.block.read(block_at.SERVED) + 1)
+            code.leave(code.integer(0))
+        self.discard()
+        code.leave(code.integer(1))
+
+    def discard(self) -> None:
+        """Give back what was made."""
+        for index in range(block_at.MAX_RESULTS):
+            made = self.results.read(index)
+            with self.code.when(made.differs(0)):
+                self.block.call(block_at.DELETE, "i32", made)
+                self.results.write(index, 0)
+
+    def fail_without(self, item: Value) -> None:
+        with self.code.when(item.equals(0)):
+            self.control.call(at.CLEAR, None)
+            with self.code.when(self.keep.get().differs(0)):
+                self.drop(self.keep.get())
+            self.discard()
+            self.code.leave(self.code.integer(1))
+
+    # Tensors.
+
+    def look_at_handle(self, item: Value, view: Array) -> None:
+        for own in (at.LIBRARY, at.KIND, at.SIZE):
+            view.write(own, at.ABSENT)
+        with self.code.when(item.differs(0)):
+            self.look_at_tensor(item, view)
+            with self.doubt.when_none():
+                self.expect_inside(item, view)
+            with self.doubt.when_none():
+                self.doubt.expect(view.read(at.DATA).differs(0) & view.read(at.SIZE).differs(0))
+
+    def look_at_tensor(self, item: Value, view: Array) -> None:
+        code, block, doubt = self.code, self.block, self.doubt
+        doubt.expect(code.slots(item).read(0).differs(block.read(block_at.UNDEFINED)))
+        with doubt.when_none():
+            found, failed = code.frame("i64", len(block_at.READERS)), code.integer(0)
+            for place, function in enumerate(block_at.READERS):
+                found.write(place, 0)  # some write four bytes
+                status = block.call(function, "i32", item, found.at(place))
+                failed = failed | status.to("i64")
+            data, axes, sizes, strides, dtype, device, which = map(
+                found.read, range(len(block_at.READERS))
+            )
+            doubt.expect(failed.equals(0))
+            doubt.expect(
+                dtype.below(block_at.MAX_DTYPES) & device.equals(block.read(block_at.DEVICE_KIND))
+            )
+        with doubt.when_none():
+            word = block.at(block_at.DTYPES).read(dtype)
+            doubt.expect(word.differs(0))
+            index = device.equals(0).choose(0, which)
+            for own, value in (
+                (at.DATA, data), (at.DEVICE, block.read(block_at.DEVICE_WORD) + (index << 32)), (at.KIND, word + axes),
+                (at.SHAPE_AT, sizes), (at.STRIDES_AT, strides),
+            ):  # fmt: skip
+                view.write(own, value)
+            view.write(at.OFFSET, 0)
+            view.write(at.LIBRARY, at.TORCH)
+            view.write(at.WRITABLE, 1)
+            view.write(at.DENSELY, self.measure(view).to("i64"))
+
+    # Numbers.
+
+    def compare_option(self, differs: Doubt, record: Array, index: Value) -> None:
+        code = self.code
+        own = record.at(index * at.OPTION_SLOTS + at.FIRST_OPTION)
+        word, kind = self.given.read(self.arrays + index), self.option_type(index)
+        differs.expect(own.read(at.TYPE).equals(kind))
+        with differs.when_none(), code.either(kind.equals(0)) as (an_object, number):
+            with an_object:
+                differs.expect(word.equals(own.read(at.OBJECT)))
+            with number, code.when(word.differs(own.read(at.BITS))):
+                self.compare_other(differs, own, word, kind.equals(self.control.read(at.FLOAT)))
+
+    def compare_other(self, differs: Doubt, own: Array, word: Value, is_float: Value) -> None:
+        """Another number than a kind was remembered with."""
+        with self.code.either(is_float) as (floating, integer):
+            with floating:
+                self.moved.set(self.code.integer(1))
+                self.compare_number(differs, own, word.bits_as("f64"))
+            with integer:
+                differs.expect(own.read(at.FREE).differs(0))
+
+    def option_type(self, index: Value) -> Value:
+        return self.block.at(block_at.OPTION_TYPES).read(index)
+
+    def free_number(self, index: Value) -> Value:
+        return self.given.read(self.arrays + index).bits_as("f64")
+
+    def numbers(self, record: Array) -> tuple[Array, Value]:
+        """Which options a sized runner takes, and how many; the record may be another soon."""
+        found, count = self.code.frame("i64", at.MAX_DERIVED), record.read(at.DERIVED)
+        with self.code.loop(0, count) as index:
+            found.write(index, record.at(at.SOURCE).read(index))
+        return found, count
+
+    def hold(self, items: Array, count: Value) -> Value:
+        code, block = self.code, self.block
+        made = self.control.call(at.TUPLE_NEW, "i64", count)
+        self.fail_without(made)
+        with code.loop(0, count) as index:
+            option, item = items.read(index), code.variable(code.integer(0))
+            word = self.given.read(self.arrays + option)
+            is_float = self.option_type(option).equals(self.control.read(at.FLOAT))
+            with code.either(is_float) as (floating, integer):
+                with floating:
+                    item.set(block.call(block_at.FROM_DOUBLE, "i64", word.bits_as("f64")))
+                with integer:
+                    item.set(block.call(block_at.FROM_INT64, "i64", word))
+            self.control.call(at.TUPLE_SET, "i32", made, index, item.get())
+        return made
+
+    # Results.
+
+    def take_output(self, record: Array, library: Value) -> None:
+        """Autograd is above the dispatcher's kernels, and knows."""
+        self.expect_free(record)
+
+    def make_outputs(self, record: Array, lead: Array, library: Value, operands: Array) -> None:
+        code = self.code
+        many, how, shapes = (record.read(own) for own in (at.RESULTS, at.MAKE_DTYPE, at.SHAPES))
+        self.doubt.expect(many <= block_at.MAX_RESULTS)
+        with code.loop(0, many) as index, self.doubt.when_none():
+            result, mask = self.results.at(index), shapes >> index * at.RESULT_BITS
+            each = code.variable(how)
+            with code.when(many > 1):
+                each.set(code.slots(how).read(index + objects.TUPLE_ITEMS))
+            self.doubt.expect((mask >> at.WRITTEN_BIT & 1).differs(0))
+            with self.doubt.when_none():
+                self.make_output(record, lead, each.get(), mask, result)
+            with self.doubt.when_none():
+                view = self.view(self.last + index)
+                self.look_at_tensor(result.read(0), view)
+                with self.doubt.when_none():
+                    self.doubt.expect(view.read(at.DATA).differs(0))
+                    operands.write(index, view.read(at.DATA))
+
+    def make_output(
+        self, record: Array, lead: Array, how: Value, mask: Value, result: Array
+    ) -> None:
+        device = self.own(record, self.last).read(at.FIRST)
+        known = record.read(at.LEAD).equals(self.last)
+        with self.code.either(known) as (alone, beside):
+            with alone:
+                self.make_ready(self.code.slots(how), device, result)
+            with beside:
+                self.make_like(record, lead, how, mask, device, result)
+
+    def make_ready(self, call: Array, device: Value, result: Array) -> None:
+        """By a call that lies ready for Python: a function, a shape, strides and a dtype."""
+        code, items = self.code, call.at(objects.TUPLE_ITEMS)
+        self.doubt.expect(items.read(0).differs(self.block.read(block_at.KEPT)))
+        shape, strides = (code.slots(items.read(own)) for own in (1, 2))
+        axes = shape.read(objects.TUPLE_LENGTH)
+        sizes, steps = (code.frame("i64", at.MAX_AXES) for _ in range(2))
+        with code.loop(0, axes) as axis:
+            for own, numbers in ((sizes, shape), (steps, strides)):
+                number = numbers.read(axis + objects.TUPLE_ITEMS)
+                own.write(axis, self.control.call(at.AS_INT64, "i64", number))
+        self.make(axes, sizes, steps, items.read(3), device, result)
+
+    def make_like(
+        self, record: Array, lead: Array, dtype: Value, mask: Value, device: Value, result: Array
+    ) -> None:
+        """Row-major over axes of the lead's; large ones have memory that Python keeps."""
+        sizes, strides, axes, count = self.row_major(lead, mask)
+        item, most = self.own(record, self.last).read(at.ITEM), record.read(at.LARGE_FROM)
+        any_size = record.read(at.MAKE).equals(record.read(at.MAKE_LARGE))
+        self.doubt.expect(any_size | (count * item < most))
+        with self.doubt.when_none():
+            self.make(axes, sizes, strides, dtype, device, result)
+
+    def make(
+        self, axes: Value, shape: Array, strides: Array, dtype: Value, device: Value, result: Array
+    ) -> None:
+        number = self.code.slots(dtype).read(DTYPE_NUMBER) & 0xFF
+        kind, which = self.block.read(block_at.DEVICE_KIND), device >> 32
+        status = self.block.call(
+            block_at.EMPTY, "i32", axes, shape, strides, number.to("i32"), kind.to("i32"), which.to("i32"), result
+        )  # fmt: skip
+        self.doubt.expect(status.equals(0))

@@ -1,0 +1,27 @@
+"""Where the words lie that a kernel in PyTorch's dispatcher has of its own, one block for each operator and device.
+
+The first are those of an object that C++ counts references to; then comes what differs between operators and devices,
+functions and objects by address, and tables.
+"""
+
+from __future__ import annotations
+
+from openaclnn.repeat.slots import MAX_OPTIONS
+
+(
+    _TABLE, REFERENCES, WEAK_REFERENCES, _SPARE,
+    ROAD, SERVED, CORE, ORIGINAL, ORIGINAL_SELF, ASKED, BOXED, BOXED_SELF, DEVICE_KIND, DEVICE_WORD,
+    ENSURE, RELEASE, WRAP, COPY, DELETE, EMPTY, UNDEFINED, UNRAISABLE, FROM_DOUBLE, FROM_INT64, FROM_BOOL, VECTORCALL,
+    INCREF, DECREF, NONE, NOT_IMPLEMENTED, TRUE, FALSE, KEPT,
+    GET_DATA, GET_AXES, GET_SIZES, GET_STRIDES, GET_DTYPE, GET_DEVICE, GET_INDEX,
+    REDUCTIONS,
+) = range(41)  # fmt: skip
+READERS = range(GET_DATA, GET_INDEX + 1)
+OPTION_TYPES = REDUCTIONS + 3
+DTYPES = OPTION_TYPES + MAX_OPTIONS  # DLPack's word for each of PyTorch's
+MAX_DTYPES = 64
+ONES = DTYPES + MAX_DTYPES  # weights that change nothing: classes, dtype, device, tensor
+MAX_ONES, ONES_SLOTS = 16, 4
+BLOCK_SLOTS = ONES + MAX_ONES * ONES_SLOTS
+
+MAX_RESULTS = 2

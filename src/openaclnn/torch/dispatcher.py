@@ -1,0 +1,135 @@
+"""Machine code as a kernel of PyTorch's dispatcher: how it gets there, and out of it again.
+
+PyTorch's C interface for kernels knows no number of any kind (`Scalar`), which ELU has, so that a kernel is entered as C++
+enters its own. What lies where in C++'s objects is known for the versions named here; where anything is otherwise than
+expected, there is none, and kernels in Python have to do.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import importlib.util
+import platform
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from openaclnn.repeat.readers import torch_functions
+
+__all__ = ["Entered", "Functions", "address", "dtype_number", "entered", "functions", "is_theirs"]
+
+KNOWN = ((2, 11), (2, 12), (2, 13))
+"""Versions of PyTorch."""
+
+_WHERE = b"openaclnn"  # what PyTorch says of who entered a kernel; it keeps the address
+_READERS = ("data_ptr", "dim", "sizes", "strides", "dtype", "device_type", "device_index")
+
+
+class Entered(NamedTuple):
+    """A kernel in the dispatcher: what it is called with first, and its functions for arguments on a stack, for plain
+    arguments, and for plain arguments with integers that may be symbols."""
+
+    functor: int
+    boxed: int
+    unboxed: int
+    of_symbols: int
+
+
+def entered(kernel: Any) -> Entered:
+    """What PyTorch has, read from what `torch.library.get_kernel` gives."""
+    place = ctypes.c_void_p.from_address(id(kernel) + object.__basicsize__).value or 0
+    return Entered(*(ctypes.c_uint64 * 4).from_address(place))
+
+
+class _Function(ctypes.Structure):
+    """`torch::CppFunction`, for its library's key, with no signature, schema or text."""
+
+    _fields_ = (
+        ("key", ctypes.c_uint64),
+        ("kernel", ctypes.c_uint64 * 4),
+        ("tokens", ctypes.c_void_p),
+        ("signature", ctypes.c_uint64 * 2),
+        ("schema", ctypes.c_void_p),
+        ("text", ctypes.c_void_p),
+        ("length", ctypes.c_uint64),
+        ("short_text", ctypes.c_char * 16),
+    )
+
+
+class Functions(NamedTuple):
+    """Functions of PyTorch's by address: what makes a Python tensor of a C++ one, copies one, ends one, makes one, and the
+    tensor that is none; what reads one; and those that enter kernels, for ctypes."""
+
+    tensors: tuple[int, ...]
+    readers: tuple[int, ...]
+    open: Any
+    put: Any
+    close: Any
+
+    def enter(self, name: str, device: str, kernel: Entered) -> Any:
+        """Into the dispatcher, above what is there; what it returns leaves it."""
+        own, library = _Function(kernel=kernel), ctypes.c_void_p()
+        own.text = ctypes.addressof(own) + _Function.short_text.offset
+        self.open(b"aten", device.encode(), _WHERE, 0, ctypes.byref(library))
+        self.put(library, name.encode(), ctypes.byref(own), 0)
+        return functools.partial(self.close, library)
+
+
+@functools.cache
+def functions() -> Functions | None:
+    """None where machine code cannot be a kernel here."""
+    version = tuple(int(part) for part in torch.__version__.split(".")[:2])
+    known = version in KNOWN and platform.machine() in ("x86_64", "aarch64")
+    if not known or sys.platform != "linux" or importlib.util.find_spec("llvmlite") is None:
+        return None
+    if torch_functions() is None or dtype_number(torch.bfloat16) != 15:
+        return None
+    try:
+        folder = Path(torch.__path__[0]) / "lib"
+        cpu, python, core = (
+            ctypes.CDLL(str(folder / f"lib{name}.so"))
+            for name in ("torch_cpu", "torch_python", "c10")
+        )
+        readers = [getattr(cpu, f"aoti_torch_get_{what}") for what in _READERS]
+        tensors = (
+            python._Z16THPVariable_WrapRKN2at10TensorBaseE, cpu.aoti_torch_new_tensor_handle,
+            cpu.aoti_torch_delete_tensor_object, cpu.aoti_torch_empty_strided,
+            core._ZN3c1019UndefinedTensorImpl10_singletonE,
+        )  # fmt: skip
+        open_, close = cpu.aoti_torch_library_init_impl, cpu.aoti_torch_delete_library_object
+        put = cpu._ZNR5torch7Library5_implEPKcONS_11CppFunctionENS_17_RegisterOrVerifyE
+    except (AttributeError, OSError):
+        return None
+    text, pointer = ctypes.c_char_p, ctypes.c_void_p
+    open_.argtypes, close.argtypes = (text, text, text, ctypes.c_uint32, pointer), (pointer,)
+    put.argtypes, put.restype = (pointer, text, pointer, ctypes.c_int), pointer
+    addresses = tuple(map(address, tensors)), tuple(map(address, readers))
+    return Functions(*addresses, open_, put, close)
+
+
+def address(function: Any) -> int:
+    return ctypes.cast(function, ctypes.c_void_p).value or 0
+
+
+def dtype_number(dtype: torch.dtype) -> int:
+    """PyTorch's own number of a dtype, read where machine code reads it."""
+    return ctypes.c_byte.from_address(id(dtype) + object.__basicsize__).value
+
+
+class _Place(ctypes.Structure):
+    _fields_ = (
+        ("file", ctypes.c_char_p),
+        ("base", ctypes.c_void_p),
+        ("symbol", ctypes.c_char_p),
+        ("address", ctypes.c_void_p),
+    )
+
+
+def is_theirs(function: int) -> bool:
+    """Whether this is code of PyTorch's own libraries, which stays where it is."""
+    place, find = _Place(), ctypes.CDLL(None).dladdr
+    find.argtypes = (ctypes.c_void_p, ctypes.c_void_p)
+    return bool(find(function, ctypes.byref(place))) and b"libtorch" in place.file

@@ -1,0 +1,135 @@
+"""Our kernels for PyTorch's operators as machine code: the block of each, with what it calls and knows.
+
+A kernel in Python takes 2 to 3 us before its first line runs, as long as PyTorch's operators take in all.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from openaclnn.core import results
+from openaclnn.core.interface import REDUCTIONS
+from openaclnn.repeat import native_slots as at
+from openaclnn.repeat import slots
+from openaclnn.repeat.kinds import Road
+from openaclnn.repeat.readers import HANDLE, described
+from openaclnn.torch.dispatcher import (
+    Entered,
+    Functions,
+    address,
+    dtype_number,
+    entered,
+    functions,
+    is_theirs,
+)
+from openaclnn.torch.signatures import FLOAT, INTEGER, SCALAR, SYMBOL, Signature
+
+__all__ = ["Native", "native_for"]
+
+_MANY = 1 << 20  # references that nobody counts down to 0
+_KINDS = {"CPU": 0, "CUDA": 1}  # PyTorch's numbers
+_TYPES = {SCALAR: float, FLOAT: float, INTEGER: int, SYMBOL: int}
+_DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.uint8)
+
+
+def native_for(
+    name: str, device: str, road: Road | None, signature: Signature, original: Any
+) -> Native | None:
+    """None where a kernel in Python has to do."""
+    found, theirs = functions(), entered(original)
+    plain = theirs.unboxed or theirs.of_symbols
+    if found is None or road is None or (theirs.unboxed and theirs.of_symbols):
+        return None
+    if not is_theirs(theirs.boxed) or not is_theirs(plain):
+        return None
+    if theirs.of_symbols:
+        signature = signature._replace(kinds=signature.kinds.replace(INTEGER, SYMBOL))
+    return Native(found, name, device, road, signature, theirs)
+
+
+class Native:
+    """The machine code of one of PyTorch's operators on a device. It enters the dispatcher and leaves it; its block stays."""
+
+    def __init__(
+        self, found: Functions, name: str, device: str, road: Road, signature: Signature, original: Entered
+    ) -> None:  # fmt: skip
+        from openaclnn.repeat.native import native_road
+        from openaclnn.torch.entries import boxed_entry, native_entry
+
+        self._functions, self._name, self._device, self._road = found, name, device, road
+        self._block = block = (ctypes.c_int64 * at.BLOCK_SLOTS)()
+        # C++ may hold it to the very end.
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(block))
+        own, boxed = native_entry(name, signature), boxed_entry()
+        plain = (0, own) if SYMBOL in signature.kinds else (own, 0)
+        self._entered = Entered(ctypes.addressof(block), boxed, *plain)
+        self._ones: list[Any] = []
+        block[at.REFERENCES], block[at.WEAK_REFERENCES] = _MANY << 32 | _MANY, _MANY
+        block[at.CORE] = native_road()
+        block[at.ORIGINAL] = original.unboxed or original.of_symbols
+        block[at.ORIGINAL_SELF] = original.functor
+        self._write_functions()
+        for place, source in enumerate(signature.order[signature.arrays :]):
+            kind = _TYPES.get(signature.kinds[source])
+            block[at.OPTION_TYPES + place] = 0 if kind is None else id(kind)
+
+    def _write_functions(self) -> None:
+        block, api, kind = self._block, ctypes.pythonapi, _KINDS[self._device]
+        for where, function in (
+            (at.ENSURE, api.PyGILState_Ensure), (at.RELEASE, api.PyGILState_Release),
+            (at.UNRAISABLE, api.PyErr_WriteUnraisable), (at.FROM_DOUBLE, api.PyFloat_FromDouble),
+            (at.FROM_INT64, api.PyLong_FromLongLong), (at.FROM_BOOL, api.PyBool_FromLong),
+            (at.VECTORCALL, api.PyObject_Vectorcall), (at.INCREF, api.Py_IncRef), (at.DECREF, api.Py_DecRef),
+        ):  # fmt: skip
+            block[where] = address(function)
+        for where, held in (
+            (at.NONE, None), (at.NOT_IMPLEMENTED, NotImplemented), (at.TRUE, True), (at.FALSE, False),
+            (at.KEPT, results.empty_tensor),
+        ):  # fmt: skip
+            block[where] = id(held)
+        block[at.WRAP : at.UNDEFINED + 1] = list(self._functions.tensors)
+        block[at.GET_DATA : at.GET_INDEX + 1] = list(self._functions.readers)
+        block[at.REDUCTIONS : at.REDUCTIONS + len(REDUCTIONS)] = [id(own) for own in REDUCTIONS]
+        for dtype in _DTYPES:
+            probe = described(torch.empty((), dtype=dtype))
+            block[at.DTYPES + dtype_number(dtype)] = probe[slots.KIND]
+        # DLPack has its own numbers, with the same step from the CPU to CUDA.
+        block[at.DEVICE_KIND], block[at.DEVICE_WORD] = kind, probe[slots.DEVICE] + kind
+
+    def enter(self, asked: Callable[..., Any], below: Any) -> None:
+        """Above a kernel in Python, which serves arguments on a stack; `asked` is that for others."""
+        block, python = self._block, entered(below)
+        self._asked = asked
+        block[at.ASKED], block[at.SERVED] = id(asked), 0
+        block[at.BOXED], block[at.BOXED_SELF] = python.boxed, python.functor
+        self.learn(None)
+        self.leave = self._functions.enter(self._name, self._device, self._entered)
+
+    def learn(self, ones: Any) -> None:
+        """What may have come with a call: the short road, which opens with its first, and ones for so many classes."""
+        block, readers = self._block, self._functions.readers
+        block[at.ROAD] = self._road.control_for_tensors()
+        many = len(self._ones)
+        if ones is None or many == at.MAX_ONES or any(own is ones for own in self._ones):
+            return
+        self._ones.append(ones)  # for good: a call may be using them
+        dtype, index = (_read(readers[own - at.GET_DATA], ones) for own in (at.GET_DTYPE, at.GET_INDEX))  # fmt: skip
+        first = at.ONES + many * at.ONES_SLOTS
+        words = [len(ones), dtype, index, id(ones) + HANDLE]
+        block[first : first + at.ONES_SLOTS] = [*words]
+
+    @property
+    def served(self) -> int:
+        """Calls since it entered that took the short road."""
+        return self._block[at.SERVED]
+
+
+def _read(reader: int, tensor: Any) -> int:
+    """A word of a tensor's, as machine code finds it."""
+    word, kind = ctypes.c_int64(), ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+    kind(reader)(id(tensor) + HANDLE, ctypes.addressof(word))
+    return word.value
