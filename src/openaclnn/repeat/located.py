@@ -12,6 +12,7 @@ from typing import Any
 
 from openaclnn.core.declare import Operator
 from openaclnn.core.interface import Parameter
+from openaclnn.core.interop import as_tensor
 from openaclnn.engines.machine.code import Array, Code
 from openaclnn.engines.machine.values import Value
 from openaclnn.repeat import slots as at
@@ -52,14 +53,15 @@ class Locating(Road):
         """Let the next call like this one, which is of a kind, be located."""
         given, count = self._order(arguments), len(self._arrays)
         arrays, options = given[:count], given[count:]
-        library = self._library(arrays, options)
+        views = [None if array is None else as_tensor(array) for array in arrays]
+        library = self._library(arrays, views, options)
         if not library:
             return
         choice = kind.choice._replace(sized=lambda: kind.sized)
         # Nameless: no attribute may be another number.
         record, kept = record_of(
-            self._places(kind.plan), kind.plan, choice, arrays, options, [""] * len(options),
-            arrays[-1:], library,
+            self._places(kind.plan), kind.plan, choice, arrays, views, options, [""] * len(options),
+            library,
         )  # fmt: skip
         if record[at.LEAD] != count - 1:  # sizes are no part of it
             self._enter(record, (kind, kept), library)

@@ -64,7 +64,7 @@ class OneSize(Kind):
         super().__init__(operator, plan, device)
         operands = () if choice is None else plan.operands
         extents = tuple([(operand.low, operand.high) for operand in operands])
-        runner = None if choice is None else choice.runner
+        runner = None if choice is None else choice.prepare()
         self.work: Work = (runner, extents, covered_elements(plan))
 
 
@@ -188,7 +188,7 @@ def any_size(
     order = {place: number for number, place in enumerate(one.operands)}
     tensors = [arguments[place] for place in places]
     shape = tensors[-1].shape
-    found, lead = patterns_of(plan, [order.get(p, -1) for p in places], tensors, tensors[-1], 0)
+    found, lead = patterns_of(plan, [order.get(p, -1) for p in places], tensors, tensors[-1])
     if lead < 0 or not _SERVED.issuperset(pattern for pattern, _ in found):
         return None
     if plan.classes and 1 in shape[1:]:
