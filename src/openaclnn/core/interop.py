@@ -95,7 +95,16 @@ def storage_of(tensor: Any) -> Any:
 
 def check_recorder() -> None:
     """TypeError while somebody records PyTorch's operations in this thread, and would miss ours."""
-    recorder = _recorder(sys.modules["torch"])
+    asked, recorder = sys.modules["torch"]._C, ""
+    if asked._is_tracing():
+        recorder = "torch.jit.trace"
+    # A mode before dispatch has its key included; asking for those modes takes 2 us.
+    elif asked._len_torch_dispatch_stack() or asked._dispatch_tls_is_dispatch_key_included(
+        asked.DispatchKey.PreDispatch
+    ):
+        proxy = sys.modules.get("torch.fx.experimental.proxy_tensor")
+        if proxy is not None and proxy.get_proxy_mode() is not None:
+            recorder = "make_fx"
     if recorder:
         raise TypeError(f"a call outside graphs that record PyTorch alone, got one in {recorder}")
 
@@ -141,21 +150,6 @@ def _from_producer(value: Any) -> Tensor:
         return _from_cuda_interface(value)
     kind = type(value).__name__
     raise TypeError(f"an array (NumPy, DLPack or array interface), got {kind}")
-
-
-def _recorder(torch: Any) -> str:
-    """Who records PyTorch's operations in this thread; nobody as a rule."""
-    asked = torch._C
-    if asked._is_tracing():
-        return "torch.jit.trace"
-    # A mode before dispatch has its key included; asking for those modes takes 2 us.
-    if asked._len_torch_dispatch_stack() or asked._dispatch_tls_is_dispatch_key_included(
-        asked.DispatchKey.PreDispatch
-    ):
-        proxy = sys.modules.get("torch.fx.experimental.proxy_tensor")
-        if proxy is not None and proxy.get_proxy_mode() is not None:
-            return "make_fx"
-    return ""
 
 
 def _from_torch(value: Any) -> Tensor:

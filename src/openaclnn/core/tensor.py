@@ -224,22 +224,16 @@ def _hint(array: np.ndarray[Any, Any]) -> str:
 class Scalar:
     """One number with a dtype; `float32()` is the value an operator computes with."""
 
-    __slots__ = ("_key", "alive", "dtype", "value")
+    __slots__ = ("alive", "dtype", "key", "value")
     c_name = "aclScalar"
 
     def __init__(self, value: Any, dtype: DType) -> None:
         # Rounding to the declared type happens here, once, as a C program's own variable would.
         self.value = dtype.numpy.type(value)
         self.dtype = dtype
+        # What tells it from other scalars: by bytes 0.0 and -0.0 are two.
+        self.key: tuple[DType, bytes] = (dtype, self.value.tobytes())
         self.alive = True
-        self._key: tuple[DType, bytes] | None = None
-
-    @property
-    def key(self) -> tuple[DType, bytes]:
-        """What tells it from other scalars: by bytes 0.0 and -0.0 are two."""
-        if self._key is None:
-            self._key = (self.dtype, self.value.tobytes())
-        return self._key
 
     @classmethod
     def of(cls, value: Any) -> Scalar:
