@@ -11,6 +11,7 @@ import pytest
 
 import openaclnn
 from openaclnn.core.dtypes import FLOATS, float_of
+from openaclnn.core.interop import as_tensor
 from openaclnn.core.plan import collapse
 from openaclnn.core.tensor import Scalar, Tensor
 from openaclnn.engines.dispatch import choose_engine
@@ -103,7 +104,7 @@ def test_what_tells_a_tensor_s_dtype_and_device_is_as_pytorch_describes_it() -> 
         for shape in ((), (3,), (2, 3), (1,) * 8):
             tensor = torch.empty(shape, dtype=dtype)
             wanted = tuple(readers.described(tensor)[at.DEVICE : at.KIND + 1])
-            assert records._torch_words(tensor) == wanted
+            assert records._torch_words(as_tensor(tensor), tensor) == wanted
 
 
 def test_collapsed_axes_walk_the_same_elements() -> None:

@@ -57,6 +57,8 @@ def check_devices(call: Call) -> str:
 
 def check_output_layout(operator: str, name: str, tensor: Tensor) -> None:
     """Refuse an output two of whose elements share memory: which one would win is nobody's choice."""
+    if tensor.contiguous:
+        return
     axes = sorted(
         (abs(stride), size)
         for size, stride in zip(tensor.shape, tensor.strides, strict=True)
@@ -191,16 +193,15 @@ def _check_apart(plan: Plan, operands: Sequence[Operand], tensors: Sequence[Tens
     """Refuse the last of some operands if it shares memory with one before."""
     *before, output = operands
     target = tensors[len(before)]
-    start, stop = target.address + output.low, target.address + output.high
+    begin = target.address
+    start, stop = begin + output.low, begin + output.high
     for operand, source in zip(before, tensors, strict=False):
-        first, last = source.address + operand.low, source.address + operand.high
-        if last <= start or stop <= first or source.device != target.device:
+        own = source.address
+        if own + operand.high <= start or stop <= own + operand.low:
             continue
-        if (
-            output is plan.output
-            and source.address == target.address
-            and walks_alike(operand, output)
-        ):
+        if source.device != target.device:
+            continue
+        if output is plan.output and own == begin and walks_alike(operand, output):
             continue
         if target.device == "cpu":
             try:

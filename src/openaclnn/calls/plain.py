@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from openaclnn.calls.guard import check_devices, check_memory, check_output_layout, check_overlap
@@ -11,8 +12,8 @@ from openaclnn.core.call import AUTO, Call, bind_plain, product_of
 from openaclnn.core.declare import Operator
 from openaclnn.core.interface import REQUIRED, Kind
 from openaclnn.core.interop import (
+    address_of,
     allocate_like,
-    as_tensor,
     is_number,
     mark_written,
     stream_of,
@@ -20,7 +21,7 @@ from openaclnn.core.interop import (
 from openaclnn.core.oracle import stray_target
 from openaclnn.core.plan import Plan
 from openaclnn.core.tensor import Tensor
-from openaclnn.engines.dispatch import choose_engine
+from openaclnn.engines.dispatch import Choice, choose_engine
 from openaclnn.repeat.kinds import Road, nothing_chosen
 from openaclnn.runtime.device import device_named
 
@@ -30,7 +31,11 @@ __all__ = ["call_plain", "make_plain_function"]
 def call_plain(
     operator: Operator, arguments: Mapping[str, Any], product: Any = None, road: Road | None = None
 ) -> Any:
-    """Bind, check, plan and run one plain call; with a `road`, the next of its kind may take that."""
+    """Bind, check, plan and run one plain call.
+
+    With a `road` the next call of its kind may take that, and so may this one from there on: the road makes the outputs
+    that the caller did not give, and runs.
+    """
     if not rounding.is_standard():
         with rounding.standard():
             return call_plain(operator, arguments, product, road)
@@ -38,87 +43,102 @@ def call_plain(
     error = operator.first_violation(call)
     if error is not None:
         raise error
-    if operator.result_type is not None:
-        return _call_for_several(operator, call, arguments, road if product is None else None)
-    output = operator.output.name
-    finish: Callable[[Any], Any] | None = None
-    given = result = arguments[operator.output.python_name]
-    if call[output] is AUTO:
-        result, finish = allocate_like(_model(operator, arguments), *operator.result(call))
-        call.values[output] = as_tensor(result)
-        call.values[output].writable = True
-    else:
-        check_output_layout(operator.name, output, call.tensor(output))
-    device = check_devices(call)
+    device, fresh = _outline_outputs(operator, call)
     plan = operator.plan(call)
-    if not plan.empty:
-        tensors = plan_tensors(plan, call)
-        check_memory(plan, plan.operands, tensors)
-        if given is not None:
-            check_overlap(plan, tensors)
-        choice = choose_engine(plan, device)
-        if given is not None:
-            mark_written(result)
-        stream = stream_of(result)
-        if choice.runner(tuple([tensor.address for tensor in tensors]), stream):
-            error = stray_target(plan, tensors[plan.targets])
-            assert error is not None
-            raise error
-        if road is not None and product is None and nothing_chosen():
-            road.remember(plan, choice, arguments, result)
-        if stream == 0 and device != "cpu" and hasattr(result, "block_until_ready"):
-            device_named(device).drain(0)  # JAX reads results on streams of its own
-    return result if finish is None else finish(result)
+    choice = None if plan.empty else choose_engine(plan, device)
+    if choice is not None and not fresh:
+        _check_places(plan, call, given=True)
+    if choice is not None and road is not None and product is None and nothing_chosen():
+        result = road.make(plan, choice, arguments, call.values)
+        if result is not NotImplemented:
+            return result
+    results = _make_outputs(operator, call, arguments, fresh)
+    if choice is not None:
+        if fresh:
+            _check_places(plan, call, given=len(fresh) < len(results))
+        _run(plan, choice, call, [own for own, _ in results], fresh)
+    return _finished(operator, plan, results, fresh)
 
 
-def _call_for_several(
-    operator: Operator, call: Call, arguments: Mapping[str, Any], road: Road | None
-) -> Any:
-    """The same from planning on where there are several outputs. One that the plan does not write is None, unless the
-    caller gave it; the short road makes all the others.
-    """
-    model = _model(operator, arguments)
-    given = arguments["out"] or (None,) * len(operator.outputs)
-    results: list[Any] = []
-    for output, own, made in zip(operator.outputs, given, operator.results(call), strict=True):
-        finish: Callable[[Any], Any] | None = None
-        if own is not None:
-            check_output_layout(operator.name, output.name, call.tensor(output.name))
+def _outline_outputs(operator: Operator, call: Call) -> tuple[str, list[str]]:
+    """The device of a call, and the outputs that the caller did not give: these get shapes here, and memory later."""
+    values, fresh = call.values, []
+    for output in operator.outputs:
+        if values[output.name] is AUTO:
+            fresh.append(output.name)
         else:
-            own, finish = allocate_like(model, *made)
-            call.values[output.name] = as_tensor(own)
-            call.values[output.name].writable = True
-        results.append((output.name, own, finish))
+            check_output_layout(operator.name, output.name, values[output.name])
     device = check_devices(call)
-    plan = operator.plan(call)
-    written = {operand.parameter for operand in plan.outputs}
-    if not plan.empty:
-        tensors = plan_tensors(plan, call)
-        check_memory(plan, plan.operands, tensors)
+    if fresh:
+        for output, (shape, dtype) in zip(operator.outputs, operator.results(call), strict=True):
+            if output.name in fresh:
+                values[output.name] = Tensor(shape, dtype, device=device)
+    return device, fresh
+
+
+def _make_outputs(
+    operator: Operator, call: Call, arguments: Mapping[str, Any], fresh: Sequence[str]
+) -> list[tuple[Any, Callable[[Any], Any] | None]]:
+    """All outputs, those of the caller and fresh ones, and what makes each an array of the caller's library."""
+    given = arguments[operator.output.python_name]
+    if operator.result_type is None:
+        given = [given]
+    results = []
+    model = _model(operator, arguments) if fresh else None
+    for output, own in zip(operator.outputs, given or [None] * len(operator.outputs), strict=True):
+        finish: Callable[[Any], Any] | None = None
+        if output.name in fresh:
+            view = call.tensor(output.name)
+            own, finish = allocate_like(model, view.shape, view.dtype)
+            view.base, view.owner = address_of(own), own
+        results.append((own, finish))
+    return results
+
+
+def _check_places(plan: Plan, call: Call, given: bool) -> None:
+    """The rules of memory; only an output that the caller gave can lie over something."""
+    tensors = plan_tensors(plan, call)
+    check_memory(plan, plan.operands, tensors)
+    if given:
         check_overlap(plan, tensors)
-        choice = choose_engine(plan, device)
-        for own in given:
-            if own is not None:
-                mark_written(own)
-        first = results[0][1]
-        stream = stream_of(first)
-        if choice.runner(tuple([tensor.address for tensor in tensors]), stream):
-            error = stray_target(plan, tensors[plan.targets])
-            assert error is not None
-            raise error
-        if stream == 0 and device != "cpu" and hasattr(first, "block_until_ready"):
-            device_named(device).drain(0)  # JAX reads results on streams of its own
-        # Where tensors are empty, so may be what is not written.
-        told = plan.classes or len(written) == len(results)
-        if road is not None and arguments["out"] is None and told and nothing_chosen():
-            wanted = [own if name in written else None for name, own, _ in results]
-            road.remember(plan, choice, arguments, *wanted)
+
+
+def _run(
+    plan: Plan, choice: Choice, call: Call, results: Sequence[Any], fresh: Sequence[str]
+) -> None:
+    for output, own in zip(call.operator.outputs, results, strict=True):
+        if output.name not in fresh:
+            mark_written(own)
+    tensors, first = plan_tensors(plan, call), results[0]
+    stream = stream_of(first)
+    if choice.prepare()(tuple([tensor.address for tensor in tensors]), stream):
+        error = stray_target(plan, tensors[plan.targets])
+        assert error is not None
+        raise error
+    device = tensors[-1].device
+    if stream == 0 and device != "cpu" and hasattr(first, "block_until_ready"):
+        device_named(device).drain(0)  # JAX reads results on streams of its own
+
+
+def _finished(
+    operator: Operator,
+    plan: Plan,
+    results: Sequence[tuple[Any, Callable[[Any], Any] | None]],
+    fresh: Sequence[str],
+) -> Any:
+    """What the caller gets. Of several outputs one that the plan does not write is None, unless the caller gave it; the
+    short road makes them all.
+    """
+    if operator.result_type is None:
+        own, finish = results[0]
+        return own if finish is None else finish(own)
+    written = {operand.parameter for operand in plan.outputs}
     kept = []
-    for (name, own, finish), asked in zip(results, given, strict=True):
-        if asked is None and not call.tensor(name).empty:
+    for output, (own, finish) in zip(operator.outputs, results, strict=True):
+        if output.name in fresh and math.prod(own.shape):
             if plan.empty:
                 own[...] = 0  # nobody writes there, and old memory is nobody's business
-            elif name not in written:
+            elif output.name not in written:
                 own = None
         kept.append(own if own is None or finish is None else finish(own))
     return operator.result_type(*kept)

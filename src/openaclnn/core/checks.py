@@ -160,6 +160,8 @@ def rank_is(row: str, name: str, rank: int, status: int = INVALID) -> Check:
 def element_count_is(
     row: str, name: str, count: Callable[[Call], int], what: str, status: int = INVALID
 ) -> Check:
+    """As many elements as `what`, which stands for a number."""
+
     def broken_by(call: Call) -> Violation | None:
         tensor = call.values[name]
         if isinstance(tensor, Tensor) and tensor.size != count(call):
@@ -167,6 +169,16 @@ def element_count_is(
         return None
 
     return Check(row, status, f"{name} has {what} elements", broken_by)
+
+
+def one_element(row: str, name: str) -> Check:
+    def broken_by(call: Call) -> Violation | None:
+        tensor = call.values[name]
+        if isinstance(tensor, Tensor) and tensor.size != 1:
+            return Violation(name, "one element", f"{tensor.size}")
+        return None
+
+    return Check(row, INVALID, f"{name} has one element", broken_by)
 
 
 def shape_is(

@@ -18,6 +18,7 @@ from openaclnn.core.dtypes import DType, dtype_of_torch
 from openaclnn.core.tensor import Tensor, contiguous_strides, extent
 
 __all__ = [
+    "address_of",
     "allocate_like",
     "as_tensor",
     "check_recorder",
@@ -27,6 +28,7 @@ __all__ = [
     "storage_of",
     "stream_of",
     "to_numpy",
+    "torch_dtype",
     "torch_tensor_of",
     "view_memory",
 ]
@@ -93,7 +95,16 @@ def storage_of(tensor: Any) -> Any:
 
 def check_recorder() -> None:
     """TypeError while somebody records PyTorch's operations in this thread, and would miss ours."""
-    recorder = _recorder(sys.modules["torch"])
+    asked, recorder = sys.modules["torch"]._C, ""
+    if asked._is_tracing():
+        recorder = "torch.jit.trace"
+    # A mode before dispatch has its key included; asking for those modes takes 2 us.
+    elif asked._len_torch_dispatch_stack() or asked._dispatch_tls_is_dispatch_key_included(
+        asked.DispatchKey.PreDispatch
+    ):
+        proxy = sys.modules.get("torch.fx.experimental.proxy_tensor")
+        if proxy is not None and proxy.get_proxy_mode() is not None:
+            recorder = "make_fx"
     if recorder:
         raise TypeError(f"a call outside graphs that record PyTorch alone, got one in {recorder}")
 
@@ -121,14 +132,14 @@ def as_tensor(value: Any) -> Tensor:
 
 def _from_producer(value: Any) -> Tensor:
     """An array of another library, or something that pretends to be one."""
+    if _is_torch(value):
+        return _from_torch(value)
     if isinstance(value, np.ndarray):
         if hasattr(value, "_mask"):
             raise TypeError("an array without a mask (fill it first), got a masked array")
         return Tensor.from_numpy(value)
     if isinstance(value, Tensor):
         return value
-    if _is_torch(value):
-        return _from_torch(value)
     if hasattr(value, "__dlpack__"):
         # On a GPU the producer is told where we read: CuPy on its own current stream, which needs no waiting
         # (-1), anybody else on the default stream (1), which its work must then come before.
@@ -139,17 +150,6 @@ def _from_producer(value: Any) -> Tensor:
         return _from_cuda_interface(value)
     kind = type(value).__name__
     raise TypeError(f"an array (NumPy, DLPack or array interface), got {kind}")
-
-
-def _recorder(torch: Any) -> str:
-    """Who records PyTorch's operations in this thread; nobody as a rule."""
-    if torch._C._is_tracing():
-        return "torch.jit.trace"
-    if torch._C._len_torch_dispatch_stack() or torch._ops._len_torch_dispatch_stack_pre_dispatch():
-        proxy = sys.modules.get("torch.fx.experimental.proxy_tensor")
-        if proxy is not None and proxy.get_proxy_mode() is not None:
-            return "make_fx"
-    return ""
 
 
 def _from_torch(value: Any) -> Tensor:
@@ -165,9 +165,10 @@ def _from_torch(value: Any) -> Tensor:
     if fake is not None and isinstance(value, fake.FakeTensor):
         raise TypeError("a tensor with memory of its own, got a FakeTensor")
     try:
-        shape, strides = tuple(value.shape), tuple(value.stride())
-        storage, address = value.untyped_storage(), value.data_ptr()
+        shape, storage, address = tuple(value.shape), value.untyped_storage(), value.data_ptr()
         start, size = value.storage_offset() * dtype.itemsize, storage.nbytes()
+        # Along axes of one element, which do not matter, the row-major ones.
+        strides = None if value.is_contiguous() else value.stride()
     except (RuntimeError, NotImplementedError) as error:  # wrapped by vmap or grad, nested, opaque
         said = str(error).partition(".")[0]
         kind = type(value).__name__
@@ -176,8 +177,8 @@ def _from_torch(value: Any) -> Tensor:
         shape, dtype, strides, base=address, owner=_Held(storage, value),
         device="cpu" if value.is_cpu else device_name(value.device.type, value.device.index or 0),
     )  # fmt: skip
-    if not made.empty:
-        low, high = extent(made)
+    if 0 not in shape:
+        low, high = (0, value.nbytes) if strides is None else extent(made)
         if not address or start + low < 0 or start + high > size:
             kind = type(value).__name__
             lacks = f"whose view needs {start + high} bytes of {size}" if address else "without any"
@@ -205,13 +206,24 @@ def _from_cuda_interface(value: Any) -> Tensor:
     )
 
 
+def torch_dtype(dtype: DType) -> Any:
+    """The dtype as PyTorch has it."""
+    return getattr(sys.modules["torch"], dtype.torch_name)
+
+
+def address_of(array: Any) -> int:
+    """Where an array of our making begins."""
+    address: int = array.data_ptr() if _is_torch(array) else as_tensor(array).address
+    return address
+
+
 def allocate_like(value: Any, shape: tuple[int, ...], dtype: DType) -> tuple[Any, Any]:
     """A fresh array for a result beside `value`: what to compute into, and what makes it that kind."""
     if isinstance(value, np.ndarray):
         return results.empty(shape, dtype.numpy), None
     if _is_torch(value):
         torch = sys.modules["torch"]
-        kind = getattr(torch, dtype.torch_name)
+        kind = torch_dtype(dtype)
         if value.is_cpu:
             return results.empty_tensor(shape, contiguous_strides(shape), kind), None
         return torch.empty(shape, dtype=kind, device=value.device), None

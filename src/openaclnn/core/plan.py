@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from openaclnn.core.dtypes import DType
 from openaclnn.core.status import AclnnError, Status
-from openaclnn.core.tensor import Tensor, contiguous_strides, element_count, extent
+from openaclnn.core.tensor import Tensor, element_count, extent
 
 __all__ = [
     "ANY_COUNT", "Free", "Operand", "Plan", "broadcast_shapes", "class_plan", "elementwise_plan", "empty_plan",
@@ -131,6 +131,8 @@ def collapse(
 
     Returns the new shape, each operand's new strides, and the offset of its first visited element.
     """
+    if len(shape) == 1 and shape[0] > 1 and strides[-1][0] >= 0:
+        return tuple(shape), list(map(tuple, strides)), [0] * len(strides)
     axes: list[tuple[int, tuple[int, ...]]] = []  # the size, and each operand's stride
     offsets = [0] * len(strides)
     for size, steps in zip(shape, zip(*strides, strict=True), strict=True):
@@ -157,6 +159,8 @@ def collapse(
 
 def _one_stride(operator: str, name: str, tensor: Tensor) -> int:
     """The step through a tensor of C elements, whose documents ask for the count and not for one axis."""
+    if len(tensor.shape) == 1:
+        return _strides(tensor)[0]
     step, span = 0, 0
     for size, stride in zip(reversed(tensor.shape), reversed(tensor.strides), strict=True):
         if size == 1:
@@ -183,9 +187,10 @@ def elementwise_plan(
     shape = output[1].shape
     tensors = [*inputs, output]
     count = element_count(shape)
-    layouts = [(tensor.shape, tensor.strides) for _, tensor in tensors]
     # Where all lie row-major, as most do, there is nothing to collapse.
-    dense = count > 1 and layouts.count((shape, contiguous_strides(shape))) == len(layouts)
+    dense = count > 1
+    for _, tensor in tensors:
+        dense = dense and tensor.contiguous and tensor.shape == shape
     if dense:
         merged: tuple[int, ...] = (count,)
         *operands, last = [

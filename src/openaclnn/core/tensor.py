@@ -202,6 +202,8 @@ _readable = sys.implementation.name == "cpython" and _pointer_at(
 
 def extent(tensor: Tensor) -> tuple[int, int]:
     """The bytes that a view covers, from its first element on: the lowest, and the one behind the highest."""
+    if tensor.contiguous:
+        return 0, math.prod(tensor.shape) * tensor.dtype.itemsize
     low = high = 0
     for size, stride in zip(tensor.shape, tensor.strides, strict=True):
         if size == 0:

@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import partial
 from typing import Any, NamedTuple
 
 from openaclnn.core.plan import Plan
@@ -30,7 +31,7 @@ class Choice(NamedTuple):
     """The engine that serves a plan, and what was said of those before it."""
 
     engine: str
-    runner: Runner
+    prepare: Callable[[], Runner]  # makes what runs the plan
     flat: Any  # the plan's `cpu.forms.Flat`, or None
     reasons: tuple[str, ...]
     sized: Callable[[], Any] | None = None  # gives what runs the plan for other sizes too, or None
@@ -84,13 +85,12 @@ _package = functools.cache(importlib.import_module)
 def _abilities(name: str) -> tuple[Any, Any, Any]:
     """What only some engines have; None for what this one has not."""
     engine: Any = _package(ENGINES[name])
-    flat, sized, laid = (getattr(engine, own, None) for own in ("prepare_flat", "sized", "laid"))
-    return flat, sized, laid
+    offer, sized, laid = (getattr(engine, own, None) for own in ("offer", "sized", "laid"))
+    return offer, sized, laid
 
 
 def _objection(engine: Any, plan: Plan, device: str) -> str | None:
-    kind = device.partition(":")[0]
-    if kind not in engine.DEVICES:
+    if device not in engine.DEVICES and device.partition(":")[0] not in engine.DEVICES:
         return f"serves {' and '.join(engine.DEVICES)} memory, not {device}"
     reason: str | None = engine.unavailable() or engine.declines(plan)
     return reason
@@ -105,14 +105,11 @@ def choose_engine(plan: Plan, device: str) -> Choice:
         objection = _objection(engine, plan, device)
         if objection is None:
             reasons.append(f"{name}: serves it" + (", asked for by name" if asked else ""))
-            prepare_flat, sized, laid = _abilities(name)
-            if prepare_flat is not None:
-                runner, flat = prepare_flat(plan)
-            else:
-                runner, flat = engine.prepare(plan), None
+            offer, sized, laid = _abilities(name)
+            prepare, flat = offer(plan) if offer else (partial(engine.prepare, plan), None)
             return Choice(
-                name, runner, flat, tuple(reasons),
-                sized and functools.partial(sized, plan), laid and functools.partial(laid, plan),
+                name, prepare, flat, tuple(reasons),
+                sized and partial(sized, plan), laid and partial(laid, plan),
             )  # fmt: skip
         reasons.append(f"{name}: {objection}")
     raise AclnnError(

@@ -33,7 +33,9 @@ def at_home() -> Runtime | None:
     if sys.platform != "linux":
         return None
     for path in _candidates():
-        with suppress(OSError, AttributeError):
+        if path in _others:
+            continue
+        try:
             library = ctypes.CDLL(path, mode=_LOADED)  # finds what it was linked with, too
             return Runtime(
                 path,
@@ -41,7 +43,14 @@ def at_home() -> Runtime | None:
                 library.omp_get_max_threads,
                 library.omp_get_thread_num,
             )
+        except OSError:
+            continue
+        except AttributeError:
+            _others.add(path)
     return None
+
+
+_others: set[str] = set()  # libraries that have no OpenMP: asking all that are loaded takes 7 ms
 
 
 def _candidates() -> Iterator[str]:

@@ -50,7 +50,9 @@ CHECKS = (
     checks.same_dtype("2", "selfOrResult", "gradOutput"),
     checks.dtype_in("3", "gradOutput"),
     checks.scalar_castable("4", "alpha", "scale", "inputScale"),
-    checks.castable("5", "gradInput", lambda call: call.tensor("gradOutput").dtype, "gradOutput's"),
+    checks.castable(
+        "5", "gradInput", lambda call: call.tensor("gradOutput").dtype, "gradOutput's dtype"
+    ),
     checks.same_shape("6", "selfOrResult", "gradOutput"),
     checks.same_shape("7", "gradInput", "gradOutput"),
     checks.rank_at_most("8", "gradOutput"),

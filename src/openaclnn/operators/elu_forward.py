@@ -50,7 +50,7 @@ def head_of_checks(own: str, *outputs: str) -> tuple[Check, ...]:
 
 CHECKS = (
     *head_of_checks("self", "out"),
-    checks.castable("4", "out", lambda call: call.tensor("self").dtype, "self's"),
+    checks.castable("4", "out", lambda call: call.tensor("self").dtype, "self's dtype"),
     checks.same_shape("5", "out", "self"),
     checks.rank_at_most("6", "self"),
     checks.product_has_operator("7", Status.ACLNN_ERR_INNER_NULLPTR, ("self",)),

@@ -56,7 +56,9 @@ CHECKS = (
     checks.reduction_known("2", "reduction"),
     promotes("3", "gradOutput", "self"),
     promotes("4", *INPUTS),
-    checks.castable("5", "gradInput", lambda call: promoted_dtype(call, *INPUTS), "promoted dtype"),
+    checks.castable(
+        "5", "gradInput", lambda call: promoted_dtype(call, *INPUTS), "the promoted dtype"
+    ),
     checks.value_check("6", "the product supports the promoted dtype", _promoted_supported),
     checks.rank_at_most("7", "self", "target", "gradOutput", "gradInput"),
     checks.broadcastable("8", "self", "gradOutput"),

@@ -69,7 +69,7 @@ CHECKS = (
     checks.value_check("3", "a floating self for none beside a floating target; for mean, one of the two floating", _floating_enough),
     promotes("4", *INPUTS),
     checks.value_check("5", "the product supports the promoted dtype", _promoted_supported),
-    checks.castable("6", "out", lambda call: promoted_dtype(call, *INPUTS), "promoted dtype"),
+    checks.castable("6", "out", lambda call: promoted_dtype(call, *INPUTS), "the promoted dtype"),
     checks.rank_at_most("7", *INPUTS),
     checks.broadcastable("8", *INPUTS),
     checks.shape_is("9", "out", _result_shapes, "the broadcast one for none, else that of 0 dimensions"),

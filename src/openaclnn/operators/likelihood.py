@@ -9,7 +9,6 @@ import numpy as np
 
 from openaclnn.core import checks
 from openaclnn.core.call import Call
-from openaclnn.core.checks import INVALID
 from openaclnn.core.declare import Made
 from openaclnn.core.dtypes import FLOATS, INT32, INT64, UINT8
 from openaclnn.core.interface import REDUCTIONS, Kind, Parameter
@@ -75,7 +74,7 @@ def castable_outputs(row: str) -> tuple[Check, ...]:
     """The outputs' dtypes."""
     names = ("out", "totalWeightOut")
     return tuple(
-        checks.castable(row, name, lambda call: call.tensor("self").dtype, "self's")
+        checks.castable(row, name, lambda call: call.tensor("self").dtype, "self's dtype")
         for name in names
     )
 
@@ -92,10 +91,6 @@ def pixels_match(call: Call) -> Violation | None:
     if target != wanted:
         return Violation("target", f"shape {wanted}, dims 0, 2, 3 of self", f"shape {target}")
     return None
-
-
-def one_total(row: str, name: str, status: int = INVALID) -> Check:
-    return checks.element_count_is(row, name, lambda call: 1, "1", status)
 
 
 def results(call: Call) -> tuple[Made, Made]:
@@ -142,19 +137,20 @@ def gradient_of_self(call: Call) -> Made:
 
 def gradient_plan(call: Call, kernel: str) -> Plan:
     """The plan of a gradient."""
-    own, target, output = call.tensor("self"), call.tensor("target"), ("out", call.tensor("out"))
+    values, reduction = call.values, call.reduction
+    own, target, output = values["self"], values["target"], ("out", values["out"])
     if own.empty:
         return empty_plan(call.operator.name, output)
-    mean = call.reduction == "mean"
-    each = call.reduction == "none" and target.rank > 0
+    mean = reduction == "mean"
+    each = reduction == "none" and target.rank > 0
     inputs = [
         ("target", target, "positions"),
-        ("gradOutput", call.tensor("gradOutput"), "positions" if each else "single"),
-        ("weight", call.tensor("weight"), "classes"),
+        ("gradOutput", values["gradOutput"], "positions" if each else "single"),
+        ("weight", values["weight"], "classes"),
     ]
     total_given = mean and call.given("totalWeight")
     if total_given:
-        inputs.append(("totalWeight", call.tensor("totalWeight"), "single"))
+        inputs.append(("totalWeight", values["totalWeight"], "single"))
     return class_plan(
         call.operator.name,
         kernel,

@@ -31,7 +31,7 @@ CHECKS = (
     checks.same_dtype("2", "weight", "self"),
     checks.same_dtype("2", "gradOutput", "self"),
     checks.same_dtype("2", "totalWeight", "self"),
-    checks.castable("3", "out", lambda call: call.tensor("self").dtype, "self's"),
+    checks.castable("3", "out", lambda call: call.tensor("self").dtype, "self's dtype"),
     checks.dtype_in("4", "self"),
     checks.dtype_one_of("5", "target", TARGET_DTYPES),
     checks.reduction_known("6", "reduction"),
@@ -39,7 +39,7 @@ CHECKS = (
     checks.value_check("8", "target has at most 1 dimension", rank_at_most_one),
     checks.value_check("10", "target has the shape of self without classes", rows_match),
     checks.shape_is("11", "weight", likelihood.class_count, "(C,) of self"),
-    likelihood.one_total("12", "totalWeight"),
+    checks.one_element("12", "totalWeight"),
     checks.value_check(
         "13",
         "gradOutput has target's shape (none, rows) or one element",

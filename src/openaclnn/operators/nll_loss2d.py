@@ -54,7 +54,7 @@ CHECKS = (
     checks.value_check("11", "dims 0, 2, 3 of self are target's", likelihood.pixels_match),
     checks.element_count_is("12", "weight", lambda call: call.tensor("self").shape[1], "C"),
     checks.same_shape("13", "out", "self"),
-    checks.element_count_is("14", "totalWeight", lambda call: 1, "1"),
+    checks.one_element("14", "totalWeight"),
     checks.reduction_known("15", "reduction"),
     checks.product_has_operator("16", Status.ACLNN_ERR_INNER_NULLPTR, ("self",)),
 )

@@ -45,7 +45,7 @@ CHECKS = (
     checks.rank_is("10", "target", 3),
     checks.value_check("11", "dims 0, 2, 3 of self are target's", likelihood.pixels_match),
     checks.value_check("12", "out has target's shape (none) or one element", _out_fits),
-    likelihood.one_total("13", "totalWeightOut"),
+    checks.one_element("13", "totalWeightOut"),
     checks.product_has_operator("14", Status.ACLNN_ERR_INNER_NULLPTR, ("self",)),
 )
 

@@ -77,7 +77,7 @@ CHECKS = (
         "out has target's shape (none, rows) or one element",
         lambda call: per_row_or_one(call, "out"),
     ),
-    likelihood.one_total("13", "totalWeightOut"),
+    checks.one_element("13", "totalWeightOut"),
     checks.value_check("14", "there is a class, or no target", _classes_for_targets),
     checks.product_has_operator("15", Status.ACLNN_ERR_INNER_NULLPTR, ("self",)),
 )

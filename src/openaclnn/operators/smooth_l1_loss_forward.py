@@ -39,7 +39,7 @@ CHECKS = (
     checks.result_pointers("0"),
     checks.not_null("1", *INPUTS, "result"),
     checks.dtype_in("2", *INPUTS),
-    checks.castable("4", "result", lambda call: call.tensor("self").dtype, "promoted dtype"),
+    checks.castable("4", "result", lambda call: call.tensor("self").dtype, "the promoted dtype"),
     checks.reduction_known("5", "reduction"),
     checks.rank_at_most("6", *INPUTS),
     checks.broadcastable("7", *INPUTS),

@@ -25,6 +25,7 @@ from openaclnn.core import products
 from openaclnn.core.declare import Operator
 from openaclnn.core.interface import Parameter
 from openaclnn.core.plan import Plan
+from openaclnn.core.tensor import Tensor
 from openaclnn.engines import dispatch
 from openaclnn.engines.dispatch import Choice
 from openaclnn.repeat import slots as at
@@ -53,6 +54,8 @@ class Road:
         if declared.output.in_place:  # what is read and what is written, in one
             self._arrays.append(declared.output)
         self._names = [p.name for p in self._arrays]
+        self._outputs = [p.name for p in declared.outputs]
+        self._result_type = declared.result_type
         self._arrays_of = _getter([p.python_name for p in self._arrays])
         self._options = tuple([p.python_name for p in parameters if not p.is_tensor])
         self._options_of = _getter(self._options)
@@ -69,7 +72,8 @@ class Road:
         arrays_end = at.FIRST_ARRAY + all_arrays * at.ARRAY_SLOTS
         gap, options = at.FIRST_OPTION - arrays_end, len(self._options) * at.OPTION_SLOTS
         self._layout = struct.Struct(f"{arrays_end}q{max(gap, 0) * 8}x{options}q")
-        self.call: Callable[..., Any] = _no_road
+        self._builtin: Callable[..., Any] = _no_road
+        self.call = self._builtin
         products.listeners.append(self.forget)
 
     def _parameters(self, declared: Operator) -> list[Parameter]:
@@ -94,27 +98,46 @@ class Road:
             self._kept = [None] * at.MAX_KINDS
             self._next = 0
 
-    def remember(
-        self, plan: Plan, choice: Choice, arguments: Mapping[str, Any], *results: Any
-    ) -> None:
-        """Let the next call of this kind take the road, if it can: with several results, which it makes."""
+    def make(
+        self, plan: Plan, choice: Choice, arguments: Mapping[str, Any], values: Mapping[str, Any]
+    ) -> Any:
+        """Make a call, the first of its kind, and let the next one take the road: its result, or NotImplemented.
+
+        `values` has the arguments' views, and those of outputs that are yet to be made.
+        """
         arrays, options = self._arrays_of(arguments), self._options_of(arguments)
-        library = self._library([*arrays[:-1], *results], options)
+        views = [
+            None if array is None else values[name]
+            for array, name in zip(arrays[:-1], self._names, strict=False)
+        ]
+        written = [operand.parameter for operand in plan.outputs]
+        if len(written) < len(self._outputs) and not plan.classes:
+            return NotImplemented  # where tensors are empty, so may be what is not written
+        views += [values[name] if name in written else None for name in self._outputs]
+        library = self._library(arrays, views, options)
         if not library:
-            return
+            return NotImplemented
         record, kept = record_of(
-            self._places(plan), plan, choice, arrays, options, self._options, results, library
+            self._places(plan), plan, choice, arrays, views, options, self._options, library
         )
         self._enter(record, kept, library)
+        result = self._builtin(*arrays, *options, None)
+        if self._result_type is None or result is NotImplemented:
+            return result
+        return self._result_type._make(result)
 
-    def _library(self, arrays: Sequence[Any], options: Sequence[Any]) -> int:
+    def _library(
+        self, arrays: Sequence[Any], views: Sequence[Tensor | None], options: Sequence[Any]
+    ) -> int:
         """The arrays' library; 0 where a record cannot say what they and the options are."""
-        whole = [array for array in arrays if array is not None]
-        library = self._library_of(whole)
+        library = self._library_of([array for array in arrays if array is not None])
         plain = self.by_value.issuperset(map(type, options))
         if not (library and self._fits and plain and _compiler()):
             return 0
-        return library if max([len(array.shape) for array in whole]) <= at.MAX_AXES else 0
+        for view in views:
+            if view is not None and len(view.shape) > at.MAX_AXES:
+                return 0
+        return library
 
     def _library_of(self, arrays: Sequence[Any]) -> int:
         return library_of(arrays)
@@ -173,7 +196,7 @@ class Road:
         control[at.MORE] = self._more
         self._words = self._table.data
         self._control = control
-        self.call = self._callable()
+        self.call = self._builtin = self._callable()
 
     def _callable(self) -> Callable[..., Any]:
         from openaclnn.engines.machine.builtins import builtin

@@ -14,6 +14,7 @@ from typing import Any
 
 from openaclnn.core.declare import Operator
 from openaclnn.core.interface import Parameter
+from openaclnn.core.interop import as_tensor
 from openaclnn.core.tensor import Scalar, Tensor
 from openaclnn.engines.machine.code import Array, Code
 from openaclnn.engines.machine.values import Value
@@ -78,7 +79,8 @@ class Locating(Road):
         """Let the next call like this one, which is of a kind, be located; say no where that cannot be."""
         given, count = self._order(arguments), len(self._arrays)
         arrays, options = given[:count], given[count:]
-        library = self._library(arrays, options)
+        views = [None if array is None else as_tensor(array) for array in arrays]
+        library = self._library(arrays, views, options)
         if not library or library in kind.learned or not nothing_chosen():
             return False
         kind.learned.add(library)
@@ -87,8 +89,8 @@ class Locating(Road):
         choice = kind.choice._replace(sized=lambda: kind.sized)
         # Nameless: no attribute may be another number.
         record, kept = record_of(
-            self._places(kind.plan), kind.plan, choice, arrays, options, [""] * len(options),
-            arrays[-1:], library,
+            self._places(kind.plan), kind.plan, choice, arrays, views, options, [""] * len(options),
+            library,
         )  # fmt: skip
         if record[at.LEAD] == count - 1:  # sizes are part of it
             return False

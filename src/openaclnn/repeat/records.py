@@ -7,11 +7,14 @@ import math
 import struct
 import sys
 from collections.abc import Callable, Sequence
+from types import NoneType
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from openaclnn.core import results
+from openaclnn.core.dtypes import DType
+from openaclnn.core.interop import torch_dtype
 from openaclnn.core.plan import (
     ANY_COUNT,
     Free,
@@ -35,6 +38,7 @@ _WORD, _DOUBLE = struct.Struct("q"), struct.Struct("d")
 def library_of(arrays: Sequence[Any]) -> int:
     """The one library that all arrays given are of; 0 where machine code does not read them."""
     types = {*map(type, arrays)}
+    types.discard(NoneType)
     if types == {np.ndarray}:
         return at.NUMPY if numpy_is_readable() else 0
     torch = sys.modules.get("torch")
@@ -48,23 +52,26 @@ def record_of(
     plan: Plan,
     choice: Choice,
     arrays: Sequence[Any],
+    views: Sequence[Tensor | None],
     options: Sequence[Any],
     names: Sequence[str],
-    made: Sequence[Any],
     library: int,
 ) -> tuple[list[int], Any]:
-    """A kind's record, and what must live as long."""
-    operands, result = plan.operands, made[0]
-    whole = [*arrays[:-1], result]
+    """A kind's record, and what must live as long. The views are the arrays', then of all outputs but the first, None where
+    one is not written; an output that is yet to be made is no array.
+    """
+    operands, last = plan.operands, len(arrays) - 1
+    made, result = views[last:], views[last]
+    assert result is not None
     flat, sized, counts = choice.flat, None, ANY_COUNT
     if flat is not None and len(flat.constants) > at.MAX_CONSTANTS:
         flat = None
     if flat is not None and covered_elements(plan) >= flat.counts[1]:
         counts, flat = (flat.counts[1], ANY_COUNT[1]), None  # for a sized runner
-    patterns, lead = patterns_of(plan, places, whole, result, library)
+    patterns, lead = patterns_of(plan, places, views[: last + 1], result)
     # How what is not read lies is nobody's business.
-    laid = (at.LAID, True) in [
-        (pattern, place >= 0) for place, (pattern, _) in zip(places, patterns, strict=True)
+    laid = not plan.dense and at.LAID in [
+        pattern for place, (pattern, _) in zip(places, patterns, strict=True) if place >= 0
     ]
     gathering = _gathering(plan, flat) if laid and lead >= 0 else (0, 0)
     if lead >= 0 and laid and not gathering[0]:
@@ -77,12 +84,15 @@ def record_of(
     if sized is None and (not gathering[0] if laid else flat is None):
         lead = -1
     # Where a kernel serves any size, no runner is needed.
-    runner = sized or (choice.runner if lead < 0 else None)
+    runner = sized or (choice.prepare() if lead < 0 else None)
     fresh = arrays[-1] is None
-    make, large, making = _making(made, library, lead >= 0) if fresh else (None, None, None)
+    model = next(place for place, array in enumerate(arrays) if array is not None)
+    make = large = making = None
+    if fresh:
+        make, large, making = _making(made, arrays[model], library, lead >= 0)
     # In the order of `slots`, whose names say what each word is.
     record = [
-        0, library, 0, lead if lead >= 0 else len(arrays) - 1, fresh, id(make), id(large),
+        0, library, 0, lead if lead >= 0 else last, fresh, id(make), id(large),
         results.LARGE, id(making), id(runner),
     ]  # fmt: skip
     constants: tuple[int, ...] = ()
@@ -99,7 +109,8 @@ def record_of(
         record += kernel, flat.grain, least, beyond, flat.reciprocal
     else:
         record += 0, 0, *counts, -1
-    axes = len(whole[lead].shape) if plan.classes else 0
+    leading = views[lead if lead >= 0 else last]
+    axes = len(leading.shape) if plan.classes and leading is not None else 0
     takes = 0
     if sized is not None:
         takes = at.BY_SHAPE if not laid else at.BY_CLASSES if plan.classes else at.BY_LAYOUT
@@ -109,33 +120,39 @@ def record_of(
     source, free = _numbers(plan, flat if lead >= 0 else None, taking, names, options)
     record += source
     record += constants + (0,) * (at.MAX_CONSTANTS - len(constants))
-    for array, place, (pattern, mask) in zip(whole, places, patterns, strict=True):
-        if array is None:
+    for array, view, place, (pattern, mask) in zip(arrays, views, places, patterns, strict=False):
+        if view is None:
             record += _ABSENT
-        elif fresh and array is result:
-            device = _torch_words(array)[0] if library == at.TORCH else 0
-            item = plan.output.dtype.itemsize
-            record += device, 0, at.MISSING, place, 0, 0, item, 0, mask
+        elif array is None:  # the output, which is yet to be made
+            device = _torch_words(views[model], arrays[model])[0] if library == at.TORCH else 0
+            record += device, 0, at.MISSING, place, 0, 0, view.dtype.itemsize, 0, mask
             record += _NO_AXES
         else:
-            operand = operands[place] if place >= 0 else None
-            low, high = (0, 0) if operand is None else (operand.low, operand.high)
-            alike = not fresh and operand is not None and walks_alike(operand, plan.output)
             own = pattern if lead >= 0 else at.SAME
-            first, second, item, sides = _expected(array, library, own)
-            record += first, second, own, place, low, high, item, alike, mask
-            record += sides
+            low = high = 0
+            alike = False
+            if place >= 0:
+                operand = operands[place]
+                low, high = operand.low, operand.high
+                alike = not fresh and walks_alike(operand, plan.output)
+            if library == at.TORCH:
+                record += _torch_words(view, array)
+            else:
+                word = len(view.shape) if library == at.NUMPY else _descriptor_word(array)
+                record += id(array.dtype), word
+            record += own, place, low, high, view.dtype.itemsize, alike, mask
+            record += _NO_AXES if own in _ANY_SIDES else _sides(array, library)
     outputs = iter(enumerate(plan.more, len(plan.inputs) + 1))
-    for own_made in made[1:]:
-        if own_made is None:
+    for other in made[1:]:
+        if other is None:
             record += _ABSENT
         else:
             place, operand = next(outputs)
             mask = _axes(operand.role, plan.class_axis)
             record += 0, 0, at.MISSING, place, 0, 0, operand.dtype.itemsize, 0, mask
             record += _NO_AXES
-    for name, option in zip(names, options, strict=True):
-        kind, own_number = type(option), free.get(name, _FIXED)
+    for option, own_number in zip(options, free, strict=True):
+        kind = type(option)
         if kind is float:
             record += id(option), id(float), _bits(option), *own_number
         elif kind is int and -(2**63) <= option < 2**63:
@@ -144,7 +161,7 @@ def record_of(
             record += 0, id(Scalar), option.bits, at.FIXED, id(option.dtype), 0
         else:
             record += id(option), 0, 0, at.FIXED, 0, 0
-    dtypes = [array.dtype for array in whole if array is not None]
+    dtypes = [array.dtype for array in arrays if array is not None]
     return record, (make, large, making, runner, flat, dtypes, options)
 
 
@@ -203,69 +220,80 @@ class _Number(NamedTuple):
 _FIXED = _Number()
 
 
+_NO_SOURCE = (0,) * (2 + at.MAX_DERIVED)
+
+
 def _numbers(
     plan: Plan, flat: Any, sized: Any, names: Sequence[str], options: Sequence[Any]
-) -> tuple[list[int], dict[str, _Number]]:
+) -> tuple[Sequence[int], Sequence[_Number]]:
     """The function that derives constants from other numbers, how many it takes, and which options those are; a sized
-    runner takes its own. And those that may be others, by name: a float that is given as an integer is none.
+    runner takes its own. And whether each option may be another number.
     """
-    derive = 0
-    wanted: tuple[str, ...] = ()
-    free: dict[str, _Number] = {}
     if sized is not None:
-        wanted = tuple([own.option for own in plan.free])
-        free = {own.option: _free(own) for own in plan.free}
+        derive, wanted = 0, tuple([own.option for own in plan.free])
     elif flat is not None and flat.derive:
         derive, wanted = flat.derive, flat.derived_from
-        free = {own.option: _free(own) for own in plan.free if own.option in wanted}
+    else:
+        return _NO_SOURCE, (_FIXED,) * len(options)
+    places, free = _sources(tuple(names), wanted, plan.free, tuple(map(type, options)))
+    for place in places:
+        # Rounded to FLOAT by way of float64 it may be another.
+        if type(options[place]) is int and free[place] is _FIXED and abs(options[place]) > _EXACT:
+            places = ()
+    if not places:
+        return _NO_SOURCE, (_FIXED,) * len(options)
+    return (derive, len(places), *places, *(0,) * (at.MAX_DERIVED - len(places))), free
+
+
+@functools.lru_cache(maxsize=256)
+def _sources(
+    names: tuple[str, ...],
+    wanted: tuple[str, ...],
+    declared: tuple[Free, ...],
+    kinds: tuple[type, ...],
+) -> tuple[tuple[int, ...], tuple[_Number, ...]]:
+    """The options that numbers are taken from, none where there are too many; and each of all as it may be another: not a
+    float that is given as an integer.
+    """
     if len(wanted) > at.MAX_DERIVED or not {*wanted} <= {*names}:
-        return [0] * (2 + at.MAX_DERIVED), {}
-    kinds = {own.option: int for own in plan.free if own.whole}
-    for name, option in zip(names, options, strict=True):
-        if type(option) is not kinds.get(name, float):
-            if (
-                name in free and abs(option) > _EXACT
-            ):  # rounded to FLOAT by way of float64 it may be another
-                return [0] * (2 + at.MAX_DERIVED), {}
-            free.pop(name, None)
-    places = [names.index(name) for name in wanted]
-    return [derive, len(places), *places, *[0] * (at.MAX_DERIVED - len(places))], free
+        return (), (_FIXED,) * len(names)
+    bounds = {own.option: _free(own) for own in declared}
+    whole = {own.option for own in declared if own.whole}
+    free = [
+        bounds[name]
+        if name in wanted and name in bounds and kind is (int if name in whole else float)
+        else _FIXED
+        for name, kind in zip(names, kinds, strict=True)
+    ]
+    return tuple([names.index(name) for name in wanted]), tuple(free)
 
 
-@functools.cache
 def _free(own: Free) -> _Number:
     way = at.ANOTHER_BUT_ZERO if own.keeps_zero else at.ANOTHER
     return _Number(way, _bits(own.low), _bits(own.high))
 
 
-def _expected(array: Any, library: int, pattern: int) -> tuple[int, int, int, tuple[int, ...]]:
-    """The words of an array that must be the same again: what tells its dtype and device, itemsize, shape and strides."""
-    dtype = array.dtype
-    if library == at.NUMPY:
-        first, second = id(dtype), array.ndim
-    elif library == at.OURS:
-        first, second = id(dtype), _descriptor_word(array)
-    else:
-        first, second = _torch_words(array)
-    if pattern in _ANY_SIDES:
-        return first, second, dtype.itemsize, _NO_AXES
+_ANY_SIDES = (at.DENSE, at.ONE, at.SOME)  # patterns that no words of an array's shape belong to
+
+
+def _sides(array: Any, library: int) -> tuple[int, ...]:
+    """An array's shape and strides, as its library counts them."""
     strides = array.stride() if library == at.TORCH else array.strides
     pad = (0,) * (at.MAX_AXES - len(strides))
-    return first, second, dtype.itemsize, (*array.shape, *pad, *strides, *pad)
+    return *array.shape, *pad, *strides, *pad
 
 
-_ANY_SIDES = (at.DENSE, at.ONE, at.SOME)  # patterns that no words of an array's shape belong to
-_torch_kinds: dict[Any, tuple[int, int]] = {}
+_torch_kinds: dict[tuple[str, DType], tuple[int, int]] = {}
 
 
-def _torch_words(array: Any) -> tuple[int, int]:
+def _torch_words(view: Any, array: Any) -> tuple[int, int]:
     """DEVICE and KIND as PyTorch describes them; but for the number of axes they follow from device and dtype."""
-    key = array.device, array.dtype
+    key = view.device, view.dtype
     found = _torch_kinds.get(key)
     if found is None:
         device, kind = described(array)[at.DEVICE : at.KIND + 1]
         found = _torch_kinds[key] = device, kind - array.ndim
-    return found[0], found[1] + array.ndim
+    return found[0], found[1] + len(view.shape)
 
 
 def _descriptor_word(tensor: Tensor) -> int:
@@ -274,21 +302,10 @@ def _descriptor_word(tensor: Tensor) -> int:
     return tensor.rank | form | tensor.writable << at.WRITABLE_BIT
 
 
-def _is_one(array: Any, library: int) -> bool:
-    return bool((array.numel() if library == at.TORCH else array.size) == 1)
-
-
-def _is_dense(array: Any, library: int) -> bool:
-    if library == at.NUMPY:
-        return bool(array.flags.c_contiguous)
-    return bool(array.is_contiguous() if library == at.TORCH else array.contiguous)
-
-
 def patterns_of(
-    plan: Plan, places: Sequence[int], whole: Sequence[Any], result: Any, library: int
+    plan: Plan, places: Sequence[int], whole: Sequence[Tensor | None], result: Tensor
 ) -> tuple[list[tuple[int, int]], int]:
-    """How each array (library 0: each `Tensor`) lies relative to the output, where sizes need not be part of the kind,
-    and which input leads.
+    """How each array lies relative to the output, where sizes need not be part of the kind, and which input leads.
 
     The lead is an input of the output's shape, or of all inputs' where that is another (a sum, several outputs).
     Elementwise all others have that shape too, or one element; with a class axis they have what their roles say. -1 where it
@@ -311,65 +328,74 @@ def patterns_of(
         if apart and array is result:
             found.append((at.SAME, _axes(plan.output.role, plan.class_axis) & all_axes))
             continue
-        dense = _is_dense(array, library)
+        own, dense = array.shape, array.contiguous
         role = "full" if place < 0 else operands[place].role
-        if dense and role == "full" and array.shape == shape:
+        if dense and role == "full" and own == shape:
             found.append((at.DENSE, all_axes))
-        elif classes and role == "full" and array.shape == shape:
+        elif classes and role == "full" and own == shape:
             found.append((at.LAID, all_axes))
         elif classes and role in ("positions", "classes"):
             mask = _axes(role, plan.class_axis) & all_axes
-            if tuple(array.shape) != tuple(n for k, n in enumerate(shape) if mask >> k & 1):
+            if own != tuple([n for k, n in enumerate(shape) if mask >> k & 1]):
                 return same, -1
             found.append((at.SOME if dense else at.LAID, mask))
         elif place < 0 or (classes and role == "single"):
             found.append((at.SAME, 0))
-        elif not classes and _is_one(array, library) and len(array.shape) <= len(shape):
+        elif not classes and array.size == 1 and len(own) <= len(shape):
             found.append((at.ONE, 0))
-        elif not classes and len(array.shape) <= len(shape):
-            alike = zip(array.shape, shape[len(shape) - len(array.shape) :], strict=True)
-            found.append((at.LAID, sum(1 << k for k, (own, all) in enumerate(alike) if own == all)))
+        elif not classes and len(own) <= len(shape):
+            alike = zip(own, shape[len(shape) - len(own) :], strict=True)
+            found.append((at.LAID, sum(1 << k for k, (one, all) in enumerate(alike) if one == all)))
         else:
             return same, -1
-    full = [array is not None and array.shape == shape for array in whole]
-    lead = next(
-        (n for n, (kind, _) in enumerate(found[:-1]) if kind in (at.DENSE, at.LAID) and full[n]), -1
-    )
-    return (found, lead) if lead >= 0 else (same, -1)
+    for lead, ((kind, _), array) in enumerate(zip(found[:-1], whole, strict=False)):
+        if kind in (at.DENSE, at.LAID) and array is not None and array.shape == shape:
+            return found, lead
+    return same, -1
 
 
-def _whole_shape(plan: Plan, places: Sequence[int], whole: Sequence[Any]) -> tuple[int, ...] | None:
+def _whole_shape(
+    plan: Plan, places: Sequence[int], whole: Sequence[Tensor | None]
+) -> tuple[int, ...] | None:
     """The shape that a kernel runs over, of what it reads."""
-    read = [(plan.inputs[place].role, own) for place, own in zip(places[:-1], whole, strict=False) if place >= 0]  # fmt: skip
+    read = [
+        (plan.inputs[place].role, own.shape)
+        for place, own in zip(places[:-1], whole, strict=False)
+        if place >= 0 and own is not None
+    ]
     if plan.classes:
-        return next((tuple(own.shape) for role, own in read if role == "full"), None)
-    return broadcast_shapes(*[tuple(own.shape) for _, own in read]) if read else None
+        return next((shape for role, shape in read if role == "full"), None)
+    return broadcast_shapes(*[shape for _, shape in read]) if read else None
 
 
-def _making(made: Sequence[Any], library: int, any_size: bool) -> tuple[Any, Any, Any]:
-    """What makes a fresh output, small and large, and its last argument. Where shapes are known, calls that lie ready: a
-    function with its arguments, of several outputs a tuple of those.
+def _making(
+    made: Sequence[Tensor | None], model: Any, library: int, any_size: bool
+) -> tuple[Any, Any, Any]:
+    """What makes a fresh output beside a given array, small and large, and its last argument. Where shapes are known,
+    calls that lie ready: a function with its arguments. Of several outputs a tuple of those, None where one is not written.
     """
-    first = made[0]
+    each: tuple[Any, ...]
     if any_size:
-        dtypes = tuple([own if own is None else own.dtype for own in made])
-        last = dtypes[0] if len(dtypes) == 1 else dtypes
+        dtypes = [None if own is None else own.dtype for own in made]
         if library == at.NUMPY:
-            return np.empty, results.empty, last
-        make = _torch_maker(first.device)
-        return make, results.empty_tensor if first.is_cpu else make, last
-    calls = tuple([own if own is None else _ready(own, library) for own in made])
+            each = tuple([own and own.numpy for own in dtypes])
+            return np.empty, results.empty, each[0] if len(each) == 1 else each
+        each = tuple([own and torch_dtype(own) for own in dtypes])
+        make = _torch_maker(model.device)
+        large = results.empty_tensor if model.is_cpu else make
+        return make, large, each[0] if len(each) == 1 else each
+    calls = tuple([None if own is None else _ready(own, model, library) for own in made])
     return None, None, calls[0] if len(calls) == 1 else calls
 
 
-def _ready(own: Any, library: int) -> tuple[Any, ...]:
-    """What makes another like this, with its arguments."""
+def _ready(own: Tensor, model: Any, library: int) -> tuple[Any, ...]:
+    """What makes such an output, with its arguments."""
+    size = own.size * own.dtype.itemsize
     if library == at.NUMPY:
-        array = np.empty if own.nbytes < results.LARGE else results.empty
-        return array, own.shape, own.dtype
-    kept = own.is_cpu and own.nbytes >= results.LARGE_TENSOR
-    tensor = results.empty_tensor if kept else _torch_maker(own.device)
-    return tensor, tuple(own.shape), tuple(own.stride()), own.dtype
+        return np.empty if size < results.LARGE else results.empty, own.shape, own.dtype.numpy
+    kept = model.is_cpu and size >= results.LARGE_TENSOR
+    tensor = results.empty_tensor if kept else _torch_maker(model.device)
+    return tensor, own.shape, own.strides, torch_dtype(own.dtype)
 
 
 @functools.cache

@@ -66,7 +66,7 @@ class OneSize(Kind):
         super().__init__(operator, plan, device)
         operands = () if choice is None else plan.operands
         self._extents = tuple([(operand.low, operand.high) for operand in operands])
-        runner = None if choice is None else choice.runner
+        runner = None if choice is None else choice.prepare()
         self.work: Work = (runner, (), covered_elements(plan))
 
     def extents(self, shape: tuple[int, ...], count: int) -> Extents:
@@ -146,13 +146,13 @@ def any_size(
 ) -> AnySize | None:
     """The kind that a call is of, if sizes need not be part of it: not where there are several outputs."""
     plan, flat = one.plan, choice.flat
-    if plan.more or plan.reduction or (flat is None and choice.sized is None):
+    if plan.more or (flat is None and choice.sized is None):
         return None
     read = [own for own in operator.parameters if own.is_read]
     order = {operand.parameter: number for number, operand in enumerate(plan.inputs)}
     places = [*[order.get(own.name, -1) for own in read], len(plan.inputs)]
     tensors = [arguments[operator.places[own.name]] for own in (*read, operator.output)]
-    found, lead = patterns_of(plan, places, tensors, tensors[-1], 0)
+    found, lead = patterns_of(plan, places, tensors, tensors[-1])
     if lead < 0 or not _SERVED.issuperset(pattern for pattern, _ in found):
         return None
     if flat is not None and covered_elements(plan) >= flat.counts[1]:

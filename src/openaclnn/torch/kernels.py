@@ -170,7 +170,7 @@ def call({given}):
         if len(self._kinds) >= _KEPT:
             self._kinds.clear()
         self._kinds[key] = Layout(
-            choose_engine(plan, name).runner,
+            choose_engine(plan, name).prepare(),
             [order[operand.parameter] for operand in plan.operands],
             made,
             self._several,

@@ -67,18 +67,19 @@ def prepare(plan: Plan) -> Callable[[Sequence[int], int], int]:
     return kernel.runner(plan)
 
 
-def prepare_flat(plan: Plan) -> tuple[Callable[[Sequence[int], int], int], Any]:
-    """What runs the plan, and its kernel for row-major operands of any size; None where it has none."""
-    kernel = kernel_named(plan.kernel)
-    assert kernel is not None, plan.kernel
-    both = getattr(kernel, "runner_and_flat", None)
-    return (kernel.runner(plan), None) if both is None else both(plan)
+def offer(plan: Plan) -> tuple[Callable[[], Callable[[Sequence[int], int], int]], Any]:
+    """What makes `prepare`'s function, and the kernel for row-major operands of any size; None where there is none."""
+    kernel: Any = kernel_named(plan.kernel)
+    if plan.classes or not hasattr(kernel, "offer"):
+        return functools.partial(kernel.runner, plan), None
+    offered: tuple[Any, Any] = kernel.offer(plan)
+    return offered
 
 
 def sized(plan: Plan) -> Any:
     """What runs row-major operands of any size: a function of addresses, stream and shape; None where there is none."""
     find = getattr(kernel_named(plan.kernel), "sized", None)
-    return None if find is None else find(plan)
+    return None if find is None else _shared("sized", find, plan)
 
 
 def laid(plan: Plan) -> tuple[Any, int] | None:
@@ -88,8 +89,37 @@ def laid(plan: Plan) -> tuple[Any, int] | None:
     and the plan's free numbers; axes are in the output's order.
     """
     find = getattr(kernel_named(plan.kernel), "laid", None)
-    run = None if find is None or covered_elements(plan) > FEW else find(plan)
+    run = None if find is None or covered_elements(plan) > FEW else _shared("laid", find, plan)
     return run and (run, FEW)
+
+
+MOST_SHARED = 256
+_found: dict[tuple[Any, ...], Any] = {}
+
+
+def _shared(ability: str, find: Callable[[Plan], Any], plan: Plan) -> Any:
+    """What a kernel finds for plans of any sizes, once for those that differ in nothing else; it takes long to make."""
+    # Without classes, which of them are one element that stands for all.
+    operands = [
+        (own.parameter, own.dtype, own.role, bool(plan.classes) or any(own.strides))
+        for own in plan.operands
+    ]
+    # As text: -0.0 is another number than 0.0.
+    key = (
+        ability,
+        plan.kernel,
+        plan.compute,
+        plan.class_axis,
+        plan.reduction,
+        str(plan.numbers),
+        *operands,
+    )
+    found = _found.get(key)
+    if found is None:
+        if len(_found) >= MOST_SHARED:
+            _found.clear()
+        found = _found[key] = find(plan)
+    return found
 
 
 def variants() -> Iterator[Plan]:

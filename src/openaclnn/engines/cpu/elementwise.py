@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import product
 from typing import Any
@@ -70,18 +70,18 @@ class Elementwise:
             return sums.runner(plan, form_of(plan), lanes)
         return runner_of(plan, form_of(plan), lanes)
 
-    def runner_and_flat(self, plan: Plan) -> tuple[Runner, Flat | None]:
-        """The same, with the plan's kernel for any size."""
+    def offer(self, plan: Plan) -> tuple[Callable[[], Runner], Flat | None]:
+        """What makes the same, and the kernel for any size."""
         form = form_of(plan)
         if plan.reduction:
-            return sums.runner(plan, form), sums.flat(plan, form)
+            return partial(sums.runner, plan, form), sums.flat(plan, form)
         layout = tiles.arrange(plan)
         own = _signature(plan, layout)
         kernel, numbers = kernel_address(form, own), constants(form)
-        run = tiles.runner(plan, layout, kernel, numbers, keep=form)
+        prepare = partial(tiles.runner, plan, layout, kernel, numbers, form)
         reciprocal = form.names.index(plan.reciprocal) if plan.reciprocal else -1
         derived = () if form.derive is None else form.derive.numbers
-        return run, Flat(
+        return prepare, Flat(
             kernel, tiles.GRAIN, tuple(numbers), reciprocal, form.counts, form, derive_address(form),
             derived, partial(kernel_address, form, own._replace(single=())), gathering,
         )  # fmt: skip

@@ -56,7 +56,7 @@ def integer_of(code: Code, item: Value) -> Value:
     return code.call_symbol(_AS_INT64, "i64", item)
 
 
-_definitions: dict[str, _MethodDef] = {}
+_definitions: dict[str, int] = {}
 _create = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.py_object)(
     ("PyCFunction_NewEx", ctypes.pythonapi)
 )
@@ -66,6 +66,17 @@ def builtin(name: str, emit: Emit, control: int, keep: Any = None) -> Callable[.
     """The function that `emit(code, control block, arguments, number)` writes; it returns an object's address.
 
     It computes as IEEE 754 says, whatever the mode of its caller. `keep` lives as long as the function.
+    """
+    definition = _definitions.get(name)
+    if definition is None:
+        definition = _definitions[name] = _defined(name, emit)
+    made: Callable[..., Any] = _create(definition, _Block(control, keep), "openaclnn")
+    return made
+
+
+def _defined(name: str, emit: Emit) -> int:
+    """The address of a method definition, which is never freed: a function reads it when it ends, which may be after this
+    module's own end.
     """
 
     def whole(code: Code, arguments: Sequence[Value]) -> None:
@@ -78,14 +89,7 @@ def builtin(name: str, emit: Emit, control: int, keep: Any = None) -> Callable[.
             code.leave(result)
         emit(code, code.slots(integer_of(code, self)), code.slots(given), number)
 
-    if name not in _definitions:
-        llvm.add_symbol(_AS_INT64, address_of_function(ctypes.pythonapi.PyLong_AsLongLong))
-        code = cache.compiled(name, whole, ENTRY)
-        definition = _MethodDef(b"launch", code, _METH_FASTCALL, None)
-        # The function reads it when it ends, which may be after this module's own end.
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(definition))
-        _definitions[name] = definition
-    made: Callable[..., Any] = _create(
-        ctypes.byref(_definitions[name]), _Block(control, keep), "openaclnn"
-    )
-    return made
+    llvm.add_symbol(_AS_INT64, address_of_function(ctypes.pythonapi.PyLong_AsLongLong))
+    definition = _MethodDef(b"launch", cache.compiled(name, whole, ENTRY), _METH_FASTCALL, None)
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(definition))
+    return ctypes.addressof(definition)

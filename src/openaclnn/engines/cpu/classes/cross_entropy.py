@@ -178,8 +178,12 @@ def _block(plan: Plan, cut: Mapping[str, int]) -> tuple[Any, Any]:
 
 def _kernels(plan: Plan, short: bool, lanes: int = 0) -> tuple[int, int]:
     """The kernel that writes rows, and the one that leaves sums."""
-    dtype = plan.output.dtype.short
     target = "i64" if plan.inputs[plan.targets].dtype.itemsize == 8 else "i32"
+    return _compiled(plan.output.dtype.short, target, short, lanes)
+
+
+@functools.cache
+def _compiled(dtype: str, target: str, short: bool, lanes: int) -> tuple[int, int]:
     name = f"{dtype}.{target} x{lanes}"
     if short:
         few = emit_few_classes(dtype, target, SLOTS, lanes)

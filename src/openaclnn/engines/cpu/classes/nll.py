@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from typing import Any
 
 from openaclnn.core.dtypes import FLOATS, INT32, INT64, UINT8, DType
@@ -188,7 +189,13 @@ def _kernels(plan: Plan, by_comparing: bool, lanes: int = 0) -> tuple[int, int, 
     """The kernels that write, that leave sums, and that clear."""
     dtype, target = plan.output.dtype.short, TARGETS[plan.inputs[plan.targets].dtype.name]
     gradient = next(operand for operand in plan.inputs if operand.parameter == "gradOutput")
-    single = gradient.role == "single"
+    return _compiled(dtype, target, gradient.role == "single", by_comparing, lanes)
+
+
+@cache
+def _compiled(
+    dtype: str, target: str, single: bool, by_comparing: bool, lanes: int
+) -> tuple[int, int, int]:
     worker: Any = Select if by_comparing else scatter.Scatter
     kind = f"{dtype}.{target}.{'single' if single else 'each'}"
     write = compiled(

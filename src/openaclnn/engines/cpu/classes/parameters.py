@@ -61,8 +61,7 @@ def pack(
     words[: 3 + AXES] = plan.classes, plan.numbers["ignore_index"], math.prod(shape), *shape
     for number, operand in enumerate(plan.operands, FIRST_OPERAND):
         item, first = operand.dtype.itemsize, operands[operand.parameter]
-        words[first] = number
-        words[first + 1], words[first + 2] = operand.offset * item, operand.class_stride * item
+        words[first : first + 3] = number, operand.offset * item, operand.class_stride * item
         last = first + len(_OPERAND_FIELDS)
         words[last - len(operand.strides) : last] = [step * item for step in operand.strides]
     for name, value in others.items():
