@@ -28,8 +28,8 @@ class Executor:
     """A checked and planned call, with the arguments of phase one in C order: null tensors as None."""
 
     __slots__ = (
-        "__weakref__", "_located", "_tensors", "count", "found", "kind", "operator", "passed", "repeatable", "runner",
-        "shape", "spent", "turn",
+        "__weakref__", "_located", "_tensors", "found", "kind", "operator", "passed", "repeatable", "runner", "spent",
+        "turn", "work",
     )  # fmt: skip
     c_name = "aclOpExecutor"
 
@@ -43,7 +43,8 @@ class Executor:
     ) -> None:
         self.operator = operator
         self.kind = kind
-        self.runner, self.shape, self.count = work
+        self.work = work
+        self.runner = work[0]
         self.passed = arguments  # tensors and numbers, or arrays that were located
         self._tensors: list[Tensor] | None = None  # until somebody asks for them
         self._located = located  # where arrays lie that nobody has made tensors of
@@ -84,7 +85,8 @@ class Executor:
     @property
     def extents(self) -> Extents:
         """The bytes that each of the kernel's tensors covers."""
-        return self.kind.extents(self.shape, self.count)
+        _, shape, count, _ = self.work
+        return self.kind.extents(shape, count)
 
     @property
     def arguments(self) -> tuple[Any, ...]:
@@ -107,7 +109,7 @@ class Executor:
         """Let it run many times."""
         self.repeatable = True
         if self.runner is not None:
-            self.runner = self.kind.bound(self.runner, self.count)
+            self.runner = self.kind.bound(self.work)
 
     def take(self) -> None:
         """Use up one that is not repeatable, or refuse if somebody did before."""
@@ -254,7 +256,7 @@ def phase_two(
                 announce_write(operator.name, operator.parameters[place].name, written)
         here = queue.device.name == kind.device
         # On a GPU this only queues the work; on the host, waking the worker costs more than a small kernel.
-        at_once = executor.count <= _SMALL or kind.device != "cpu"
+        at_once = executor.work[2] <= _SMALL or kind.device != "cpu"
         if here and at_once and queue.launch_now(runner, found[0]):
             return
         queue.submit(_task(queue, runner, found, "" if here else kind.device))

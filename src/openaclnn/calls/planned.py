@@ -73,8 +73,8 @@ def locate(
     located = NotImplemented if road is None else road.locate(arguments)
     if located is NotImplemented:
         return None
-    [(kind, _)], shape, count, addresses, owners = located
-    work = kind.runner(shape, count), shape, count
+    [(kind, _)], shape, count, numbers, addresses, owners = located
+    work = kind.work(shape, count, numbers)
     if type(arguments[operator.output_place]) is Tensor:
         return kind, work, owners and (addresses, owners)
     held: list[Any] = [arguments]

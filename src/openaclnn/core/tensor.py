@@ -223,18 +223,21 @@ def _hint(array: np.ndarray[Any, Any]) -> str:
     return " (bfloat16 read from a .npy file: array.view(ml_dtypes.bfloat16))" if bare else ""
 
 
+_REAL = ("floating", "integer", "bool")
+
+
 class Scalar:
     """One number with a dtype; `float32()` is the value an operator computes with."""
 
-    __slots__ = ("alive", "bits", "dtype", "value")
+    __slots__ = ("alive", "dtype", "number", "value")
     c_name = "aclScalar"
 
     def __init__(self, value: Any, dtype: DType) -> None:
         # Rounding to the declared type happens here, once, as a C program's own variable would.
         self.value = dtype.numpy.type(value)
         self.dtype = dtype
-        # What tells it from other scalars of its dtype: 0.0 and -0.0 are two.
-        self.bits = int.from_bytes(self.value.tobytes(), "little", signed=True)
+        # The value converted to FLOAT; None where there is no such number.
+        self.number = self._converted() if dtype.kind in _REAL else None
         self.alive = True
 
     @classmethod
@@ -253,6 +256,9 @@ class Scalar:
 
     def float32(self) -> float:
         """The value converted to FLOAT, as a Python float."""
+        return self._converted() if self.number is None else self.number
+
+    def _converted(self) -> float:
         if self.dtype is DOUBLE:
             return float_of(self.value)
         if self.dtype in (FLOAT, FLOAT16, BFLOAT16):

@@ -138,8 +138,7 @@ class RoadCode(Geometry):
         """The options that a sized runner takes, and how many."""
         found, count = self.code.frame("i64", at.MAX_DERIVED), record.read(at.DERIVED)
         with self.code.loop(0, count) as index:
-            where = record.at(at.SOURCE).read(index)
-            found.write(index, self.given.read(self.arrays + where))
+            found.write(index, self.number(record.at(at.SOURCE).read(index)))
         return found, count
 
     def find_stream(self, place: Value, stream: Array) -> None:

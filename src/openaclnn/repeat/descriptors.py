@@ -19,7 +19,6 @@ from openaclnn.runtime.memory import Allocation
 
 __all__ = ["DescriptorCode", "descriptors_are_readable"]
 
-
 slots_of = functools.cache(objects.slots_of)
 
 
@@ -128,24 +127,27 @@ class DescriptorCode(RoadCode):
 
     def compare_option(self, differs: Doubt, record: Array, index: Value) -> None:
         code, item = self.code, self.given.read(self.arrays + index)
-        own, scalar = (
-            record.at(index * at.OPTION_SLOTS + at.FIRST_OPTION),
-            self.control.read(at.SCALAR),
-        )
-        with code.either(code.slots(item).read(objects.OBJECT_TYPE).equals(scalar)) as (
-            ours,
-            other,
-        ):
+        own = record.at(index * at.OPTION_SLOTS + at.FIRST_OPTION)
+        scalar = self.control.read(at.SCALAR)
+        is_scalar = code.slots(item).read(objects.OBJECT_TYPE).equals(scalar)
+        with code.either(is_scalar) as (ours, other):
             with ours:
                 found, at_name = code.slots(item), self.of_scalar
                 differs.expect(own.read(at.TYPE).equals(scalar))
                 differs.expect(self.is_true(found.read(at_name["alive"])))
                 differs.expect(found.read(at_name["dtype"]).equals(own.read(at.SCALAR_DTYPE)))
                 with differs.when_none():
-                    bits = self.whole(differs, found.read(at_name["bits"]))
-                    differs.expect(bits.equals(own.read(at.BITS)))
+                    self.compare_float(differs, own, found.read(at_name["number"]))
             with other:
                 super().compare_option(differs, record, index)
+
+    def number(self, index: Value) -> Value:
+        """Of a scalar its float."""
+        item = self.code.variable(super().number(index))
+        own = self.code.slots(item.get())
+        with self.code.when(own.read(objects.OBJECT_TYPE).equals(self.control.read(at.SCALAR))):
+            item.set(own.read(self.of_scalar["number"]))
+        return item.get()
 
     def expect_allocated(self, record: Array, index: Value, owner: Array) -> None:
         """An operand lies in an allocation where one is known by its address alone; what keeps the memory."""
@@ -163,6 +165,7 @@ class DescriptorCode(RoadCode):
                     self.expect_within(record, index, code.slots(block))
 
     def expect_within(self, record: Array, index: Value, block: Array) -> None:
+        """An operand lies in this allocation, which was not freed."""
         doubt, at_name = self.doubt, self.of_block
         doubt.expect(self.is_true(block.read(at_name["alive"])))
         with doubt.when_none():

@@ -29,7 +29,8 @@ __all__ = ["Locating"]
 
 class Locating(Road):
     """Of an operator: `call(*arrays, *attributes, None)` gives, in one tuple, the kind, the output's shape and number of
-    elements, all addresses, and of descriptors what keeps the memory, None where that is in doubt."""
+    elements, what its runner takes of other numbers, all addresses, and of descriptors what keeps the memory, None where
+    that is in doubt."""
 
     by_value = BY_VALUE | {bytes, Scalar}
 
@@ -84,12 +85,13 @@ class Locating(Road):
         if not library or library in kind.learned or not nothing_chosen():
             return False
         kind.learned.add(library)
+        if kind.attributes is None:
+            kind.attributes = options
         if library == at.OURS and sys.intern(kind.device) is not kind.device:
             return False  # another string may say the same
         choice = kind.choice._replace(sized=lambda: kind.sized)
-        # Nameless: no attribute may be another number.
         record, kept = record_of(
-            self._places(kind.plan), kind.plan, choice, arrays, views, options, [""] * len(options),
+            self._places(kind.plan), kind.plan, choice, arrays, views, kind.attributes, self._options,
             library,
         )  # fmt: skip
         if record[at.LEAD] == count - 1:  # sizes are part of it
@@ -118,6 +120,8 @@ class _Locating(DescriptorCode):
         with code.when(ours), code.loop(0, self.arrays) as index:  # their offsets count elements
             view, item = self.view(index), self.own(record, index).read(at.ITEM)
             view.write(at.OFFSET, view.read(at.OFFSET) * item)
+        native, constants = record.read(at.KERNEL).differs(0), record.read(at.CONSTANTS)
+        numbers = self.numbers(record)
         self.expect_free(record)
         with code.loop(0, self.arrays) as index:
             place = self.own(record, index).read(at.PLACE)
@@ -133,20 +137,31 @@ class _Locating(DescriptorCode):
             control.call(at.INCREF, None, keep)
             with code.when(owners.get().equals(control.read(at.NONE))):
                 control.call(at.INCREF, None, owners.get())
-            made = control.call(at.TUPLE_NEW, "i64", 5)
+            made = control.call(at.TUPLE_NEW, "i64", 6)
             with code.when(made.equals(0)):
                 for own in (keep, owners.get()):
                     self.drop(own)
             self.fail_without(made)
             self.result.set(made)
             control.call(at.TUPLE_SET, "i32", made, 0, keep)
-            control.call(at.TUPLE_SET, "i32", made, 4, owners.get())
+            control.call(at.TUPLE_SET, "i32", made, 5, owners.get())
         with self.doubt.when_none(), code.when(library.equals(at.TORCH)):
             self.expect_no_graph()
             # What autograd would not let be written is refused in phase one.
             self.expect_false(at.REQUIRES_GRAD, self.given.read(self.last))
         with self.doubt.when_none():
             size = control.call(at.FROM_INT64, "i64", lead.read(at.SIZE))
-            parts = (self.tuple_of(lead, at.SHAPE_AT), size, self.pack(operands, count))
+            shape, addresses = self.tuple_of(lead, at.SHAPE_AT), self.pack(operands, count)
+            parts = shape, size, self.other_numbers(native, constants, numbers), addresses
             for slot, item in enumerate(parts, 1):
                 control.call(at.TUPLE_SET, "i32", self.result.get(), slot, item)
+
+    def other_numbers(self, native: Value, constants: Value, numbers: tuple[Array, Value]) -> Value:
+        """A kernel's constants if they are others than the kind's, or the numbers that a sized runner takes."""
+        made = self.code.variable(self.code.integer(0))
+        with self.code.either(native) as (flat, sized):
+            with flat:
+                made.set(self.pack(self.derived, self.moved.get().differs(0).choose(constants, 0)))
+            with sized:
+                made.set(self.hold(*numbers))
+        return made.get()

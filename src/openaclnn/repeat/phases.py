@@ -44,7 +44,7 @@ def key_of(operator: Operator, arguments: tuple[Any, ...]) -> Hashable:
         elif kind is Scalar:
             if not value.alive:
                 return None
-            key += (value.dtype, value.bits)
+            key += (value.dtype, value.value.tobytes())  # 0.0 and -0.0 are two
         elif kind is float:
             key += (value, copysign(1.0, value))
         elif value is None or kind in (int, bool, str, bytes):

@@ -117,7 +117,8 @@ def record_of(
     record += len(constants), len(operands), takes, axes, plan.class_axis, gathering[0]
     record += len(made), _shapes(plan, made), units
     taking = None if takes == at.BY_LAYOUT else sized
-    source, free = _numbers(plan, flat if lead >= 0 else None, taking, names, options)
+    numbers = [own.number if type(own) is Scalar else own for own in options]
+    source, free = _numbers(plan, flat if lead >= 0 else None, taking, names, numbers)
     record += source
     record += constants + (0,) * (at.MAX_CONSTANTS - len(constants))
     for array, view, place, (pattern, mask) in zip(arrays, views, places, patterns, strict=False):
@@ -157,8 +158,8 @@ def record_of(
             record += id(option), id(float), _bits(option), *own_number
         elif kind is int and -(2**63) <= option < 2**63:
             record += id(option), id(int), option, own_number.way, 0, 0
-        elif kind is Scalar and option.bits.bit_length() < 64:
-            record += 0, id(Scalar), option.bits, at.FIXED, id(option.dtype), 0
+        elif kind is Scalar and option.number is not None:
+            record += id(option.dtype), id(Scalar), _bits(option.number), *own_number
         else:
             record += id(option), 0, 0, at.FIXED, 0, 0
     dtypes = [array.dtype for array in arrays if array is not None]

@@ -150,17 +150,25 @@ class Search(Look):
             is_float = kind.equals(control.read(at.FLOAT))
             with differs.when_none(), code.either(is_float) as (floating, integer):
                 with floating:
-                    bits = code.slots(item).read(objects.FLOAT_VALUE)
-                    other = bits.differs(own.read(at.BITS))
-                    self.moved.set(self.moved.get() | other.to("i64"))
-                    with code.when(other):
-                        self.compare_number(differs, own, bits.bits_as("f64"))
+                    self.compare_float(differs, own, item)
                 with integer:
                     value = control.call(at.AS_INT64, "i64", item)
                     differs.expect(value.equals(own.read(at.BITS)) | own.read(at.FREE).differs(0))
                     with code.when(value.equals(-1)):  # or too large for 64 bits
                         differs.expect(control.call(at.ERROR, "i64").equals(0))
                         control.call(at.CLEAR, None)
+
+    def number(self, index: Value) -> Value:
+        """The float or integer that an option is."""
+        return self.given.read(self.arrays + index)
+
+    def compare_float(self, differs: Doubt, own: Array, item: Value) -> None:
+        """A float of the same bits, or another number where it is free."""
+        bits = self.code.slots(item).read(objects.FLOAT_VALUE)
+        other = bits.differs(own.read(at.BITS))
+        self.moved.set(self.moved.get() | other.to("i64"))
+        with self.code.when(other):
+            self.compare_number(differs, own, bits.bits_as("f64"))
 
     def compare_number(self, differs: Doubt, own: Array, number: Value) -> None:
         """Another float than a kind was remembered with; NaN is within no bounds."""
@@ -187,7 +195,7 @@ class Search(Look):
     def free_number(self, index: Value) -> Value:
         """An option as a float."""
         code, control = self.code, self.control
-        item, found = self.given.read(self.arrays + index), code.variable(code.double(0.0))
+        item, found = self.number(index), code.variable(code.double(0.0))
         is_float = code.slots(item).read(objects.OBJECT_TYPE).equals(control.read(at.FLOAT))
         with code.either(is_float) as (floating, integer):
             with floating:

@@ -23,8 +23,9 @@ _ROLES = ("full", "positions", "classes", "single")
 _FLOAT, _WORD = struct.Struct("f"), struct.Struct("I")
 
 
-Work = tuple[Runner | None, tuple[int, ...], int]
-"""What runs a kind's kernel (None where there is nothing to do), over which shape, and how many elements that has."""
+Work = tuple[Runner | None, tuple[int, ...], int, tuple[Any, ...]]
+"""What runs a kind's kernel (None where there is nothing to do), over which shape, how many elements that has, and what
+belongs to other numbers than the kind's: a kernel's constants, or the numbers themselves."""
 
 
 class Kind:
@@ -54,9 +55,9 @@ class Kind:
         """The bytes of each operand, where the output has a shape of so many elements."""
         raise NotImplementedError
 
-    def bound(self, runner: Runner, count: int) -> Runner:
+    def bound(self, work: Work) -> Runner | None:
         """A runner that is worth making for many runs."""
-        return runner
+        return work[0]
 
 
 class OneSize(Kind):
@@ -67,7 +68,7 @@ class OneSize(Kind):
         operands = () if choice is None else plan.operands
         self._extents = tuple([(operand.low, operand.high) for operand in operands])
         runner = None if choice is None else choice.prepare()
-        self.work: Work = (runner, (), covered_elements(plan))
+        self.work: Work = (runner, (), covered_elements(plan), ())
 
     def extents(self, shape: tuple[int, ...], count: int) -> Extents:
         return self._extents
@@ -86,6 +87,9 @@ class AnySize(Kind):
         super().__init__(operator, plan, device)
         self.flat, self.sized, self.choice = flat, sized, choice
         self.learned: set[int] = set()  # libraries whose arrays can be located
+        self.attributes: tuple[Any, ...] | None = (
+            None  # of the first call, whose numbers the plan has
+        )
         self.class_axis = plan.class_axis
         # Of each operand: which of the output's counts it has, and its itemsize.
         self.reach = [
@@ -102,21 +106,23 @@ class AnySize(Kind):
         counts = (count, count // classes, classes, 1)
         return [(0, counts[role] * item) for role, item in self.reach]
 
-    def runner(self, shape: tuple[int, ...], count: int) -> Runner:
+    def work(self, shape: tuple[int, ...], count: int, numbers: tuple[Any, ...]) -> Work:
         """What runs the kernel over a shape of so many elements."""
-        return self._sized(shape) if self.flat is None else self._flat(count)
+        flat = self.flat
+        runner = self._sized(shape, numbers) if flat is None else self._flat(count, numbers)
+        return runner, shape, count, numbers
 
-    def _constants(self, count: int) -> tuple[int, ...]:
-        constants: tuple[int, ...] = self.flat.constants
+    def _constants(self, count: int, others: tuple[int, ...]) -> tuple[int, ...]:
+        constants: tuple[int, ...] = others or self.flat.constants
         where = self.flat.reciprocal
         if where < 0:
             return constants
         (share,) = _WORD.unpack(_FLOAT.pack(1.0 / count))
         return *constants[:where], share, *constants[where + 1 :]
 
-    def _flat(self, count: int) -> Runner:
+    def _flat(self, count: int, others: tuple[int, ...]) -> Runner:
         flat = self.flat
-        kernel, grain, constants = flat.kernel, flat.grain, self._constants(count)
+        kernel, grain, constants = flat.kernel, flat.grain, self._constants(count, others)
         launch = self._launch if count <= grain else self._pool.launch  # which starts the workers
 
         def run(addresses: Sequence[int], stream: int, keep: Any = flat) -> int:
@@ -125,17 +131,19 @@ class AnySize(Kind):
 
         return run
 
-    def bound(self, runner: Runner, count: int) -> Runner:
+    def bound(self, work: Work) -> Runner | None:
         flat = self.flat
+        runner, _, count, others = work
         if flat is None:
             return runner
-        return self._pool.bind(flat.kernel, count, flat.grain, *self._constants(count), keep=flat)
+        constants = self._constants(count, others)
+        return self._pool.bind(flat.kernel, count, flat.grain, *constants, keep=flat)
 
-    def _sized(self, shape: tuple[int, ...]) -> Runner:
+    def _sized(self, shape: tuple[int, ...], numbers: tuple[Any, ...]) -> Runner:
         sized = self.sized
 
         def run(addresses: Sequence[int], stream: int) -> int:
-            status: int = sized(addresses, stream, shape, ())
+            status: int = sized(addresses, stream, shape, numbers)
             return status
 
         return run

@@ -55,9 +55,9 @@ where there is a class axis, over some of the lead's axes (MASK)."""
 FIRST_OPTION = FIRST_ARRAY + MAX_ARRAYS * ARRAY_SLOTS
 
 # Of each option: the object that was given, its type where another object may say the same, its bits, and whether it may
-# be another number, within which bounds. Of a scalar of ours, which may end, no object, and its dtype for a bound.
+# be another number, within which bounds. Of a scalar of ours, which may end, its dtype for an object.
 OBJECT, TYPE, BITS, FREE, LEAST, MOST, OPTION_SLOTS = range(7)
-SCALAR_DTYPE = LEAST
+SCALAR_DTYPE = OBJECT
 FIXED, ANOTHER, ANOTHER_BUT_ZERO = range(3)
 """FREE: not; any number within the bounds; the same, but a zero stays one and others stay others."""
 RECORD_SLOTS = FIRST_OPTION + MAX_OPTIONS * OPTION_SLOTS
