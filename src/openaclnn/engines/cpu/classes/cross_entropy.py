@@ -35,6 +35,7 @@ from openaclnn.engines.cpu.classes.sized import (
     Sizing,
     at_least_one,
     laid_runner,
+    put_ignored,
     row_major,
     sized_runner,
 )
@@ -232,10 +233,6 @@ def _cut(problem: Problem, tile: Value, chunk: Value) -> Fitted:
     )
 
 
-def _put_ignored(problem: Problem, number: Value) -> None:
-    problem["ignore_index"] = number
-
-
 def _put_smoothing(problem: Problem, number: Value) -> None:
     problem.put_double("smoothing", number)
 
@@ -244,7 +241,7 @@ def _put_scale(problem: Problem, number: Value) -> None:
     problem.put_double("zloss_scale", number * 2.0)
 
 
-NUMBERS = ("i64", _put_ignored), ("f64", _put_smoothing), ("f64", _put_scale)
+NUMBERS = ("i64", put_ignored), ("f64", _put_smoothing), ("f64", _put_scale)
 SIZING = Sizing("cross_entropy", SLOTS, 2, _fit, NUMBERS)
 LAYING = Sizing("cross_entropy.laid", SLOTS, 0, _fit_laid, NUMBERS)
 

@@ -26,6 +26,7 @@ from openaclnn.engines.cpu.classes.sized import (
     Sizing,
     at_least_one,
     laid_runner,
+    put_ignored,
     row_major,
     sized_runner,
 )
@@ -126,10 +127,6 @@ def _cut(problem: Problem, tile: Value, each: bool) -> Fitted:
     return Fitted(short, (positions + tile - 1) // tile, grain, left=left)
 
 
-def _put_ignored(problem: Problem, number: Value) -> None:
-    problem["ignore_index"] = number
-
-
 def _put_smoothing(problem: Problem, number: Value) -> None:
     problem.put_double("smoothing", number)
 
@@ -138,7 +135,7 @@ def _put_scale(problem: Problem, number: Value) -> None:
     problem.put_double("zloss_scale", number)
 
 
-NUMBERS = ("i64", _put_ignored), ("f64", _put_smoothing), ("f64", _put_scale)
+NUMBERS = ("i64", put_ignored), ("f64", _put_smoothing), ("f64", _put_scale)
 
 
 def _sizing(each: bool) -> Sizing:

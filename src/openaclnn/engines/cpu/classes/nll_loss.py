@@ -21,6 +21,7 @@ from openaclnn.engines.cpu.classes.sized import (
     Problem,
     Sizing,
     laid_runner,
+    put_ignored,
     row_major,
     sized_runner,
 )
@@ -188,11 +189,7 @@ def _fit_laid(problem: Problem) -> Fitted:
     return Fitted(code.integer(0), blocks, grain, left=blocks * totals.STRIDE)
 
 
-def _put_ignored(problem: Problem, number: Value) -> None:
-    problem["ignore_index"] = number
-
-
-NUMBERS = (("i64", _put_ignored),)
+NUMBERS = (("i64", put_ignored),)
 SIZING = Sizing("nll_loss", SLOTS, IMAGES, _fit, NUMBERS)
 LAYING = Sizing("nll_loss.laid", SLOTS, 0, _fit_laid, NUMBERS)
 

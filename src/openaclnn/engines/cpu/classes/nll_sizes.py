@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from openaclnn.engines.cpu.classes import scatter, totals
 from openaclnn.engines.cpu.classes.parameters import fields, places
-from openaclnn.engines.cpu.classes.sized import Fitted, Problem, Sizing, at_least_one
+from openaclnn.engines.cpu.classes.sized import Fitted, Problem, Sizing, at_least_one, put_ignored
 from openaclnn.engines.machine.values import Value
 
 __all__ = [
@@ -107,11 +107,7 @@ def _sums_first(problem: Problem, pieces: Value, grain: Value) -> Value:
     return first.choose(totals.block_count(positions), 0)
 
 
-def _put_ignored(problem: Problem, number: Value) -> None:
-    problem["ignore_index"] = number
-
-
-NUMBERS = (("i64", _put_ignored),)
+NUMBERS = (("i64", put_ignored),)
 SIZING = Sizing("nll", SLOTS, 4, _fit, NUMBERS)
 ROWS = Sizing("nll.rows", SLOTS, 2, _fit_rows, NUMBERS)
 LAYING = Sizing("nll.laid", SLOTS, 0, _fit_laid, NUMBERS)

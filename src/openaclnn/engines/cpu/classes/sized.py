@@ -25,7 +25,8 @@ from openaclnn.engines.machine.objects import FLOAT_VALUE, OBJECT_TYPE, TUPLE_IT
 from openaclnn.engines.machine.values import Value
 
 __all__ = [
-    "IMAGES", "Fitted", "LaidRunner", "Problem", "Sizing", "at_least_one", "laid_runner", "row_major", "sized_runner",
+    "IMAGES", "Fitted", "LaidRunner", "Problem", "Sizing", "at_least_one", "laid_runner", "put_ignored", "row_major",
+    "sized_runner",
 ]  # fmt: skip
 
 LaidRunner = Callable[[Sequence[int], int, Sequence[int], Sequence[int], Sequence[float]], int]
@@ -72,6 +73,11 @@ class Problem:
 
 def at_least_one(number: Value) -> Value:
     return (number > 1).choose(number, 1)
+
+
+def put_ignored(problem: Problem, number: Value) -> None:
+    """The number of most: the target that counts for nothing."""
+    problem["ignore_index"] = number
 
 
 def row_major(plan: Plan, names: Mapping[str, str], slots: Mapping[str, int]) -> dict[int, int]:
