@@ -9,7 +9,7 @@ from openaclnn.engines.machine.code import Array, Code
 from openaclnn.engines.machine.objects import OBJECT_TYPE, TUPLE_ITEMS, TUPLE_LENGTH
 from openaclnn.engines.machine.values import Value
 
-__all__ = ["Launch", "emit_bound", "emit_entry", "grain_of_one"]
+__all__ = ["TINY", "Launch", "emit_bound", "emit_entry", "grain_of_one"]
 
 TINY = 64  # count <= grain / TINY is a tiny call
 BRIEF = 512  # elements, of a call that has one unit
