@@ -267,6 +267,26 @@ def test_a_repeatable_executor_with_several_outputs() -> None:
 
 
 @dtypes
+@pytest.mark.parametrize("count", [1, 4096, 4097, 28_672, 30_000, 32_768, 32_769, 70_001])
+def test_sums_have_one_order_whatever_the_size(dtype: DType, count: int) -> None:
+    """Blocks of 4096 elements in 16 sums, then block after block as NumPy adds up."""
+    rng = np.random.default_rng(4)
+    x, y = (rng.standard_normal(count).astype(dtype.numpy) for _ in range(2))
+    x32, y32 = x.astype(np.float32), y.astype(np.float32)
+    elements = np.zeros(-(-count // 4096) * 4096)
+    elements[:count] = openaclnn.smooth_l1_loss(x32, y32, reduction="none")
+    sums = elements.reshape(-1, 256, 16).sum(axis=1)
+    while sums.shape[1] > 1:
+        half = sums.shape[1] // 2
+        sums = sums[:, :half] + sums[:, half:]
+    total = sums[:, 0].sum()
+    for reduction, exact in (("sum", total), ("mean", total / count)):
+        with openaclnn.use_engine("cpu"):
+            own = openaclnn.smooth_l1_loss(x, y, reduction=reduction)
+        assert_same_bits(np.asarray(own), np.float32(exact).astype(dtype.numpy)[()])
+
+
+@dtypes
 def test_likelihoods_have_one_order_whatever_the_threads(dtype: DType) -> None:
     rng = np.random.default_rng(9)
     x = rng.normal(size=(2, 5, 100, 201)).astype(dtype.numpy)

@@ -34,24 +34,27 @@ DEFAULT = 256 << 20
 SHARE = 8
 """No more than one part in so many of the memory that the process may use."""
 
-_free: OrderedDict[int, list[np.ndarray[Any, Any]]] = OrderedDict()  # by size, the oldest first
+_free: OrderedDict[int, list[_Block]] = OrderedDict()  # by size, the oldest first
 _limit: list[int] = []  # empty until the first large result
 
 
-class _Lease:
-    """Lends a block to the arrays that view it, and takes it back with the last of them."""
+class _Block(np.ndarray[Any, Any]):
+    """Memory that is lent again and again. Not a plain array: NumPy's views of views would look through to one."""
 
-    __slots__ = ("__array_interface__", "__weakref__", "block")
+    __slots__ = ()
 
-    def __init__(self, block: np.ndarray[Any, Any]) -> None:
-        self.block = block
-        self.__array_interface__ = block.__array_interface__
+
+class _Lent(np.ndarray[Any, Any]):
+    """A block under the arrays that view it: with the last of them it goes, and the block is free again."""
+
+    __slots__ = ()
 
     def __del__(self) -> None:
-        _keep(self.block)
+        if isinstance(self.base, _Block):
+            _keep(self.base)
 
 
-def _keep(block: np.ndarray[Any, Any]) -> None:
+def _keep(block: _Block) -> None:
     # Single operations on built-in containers: other threads cannot come in between.
     most, size = _limit[0], block.nbytes
     if size > most:
@@ -76,7 +79,7 @@ def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
         size *= length
     if size < LARGE:
         return np.empty(shape, dtype)
-    return _lent(size).view(dtype).reshape(shape)
+    return np.ndarray(shape, dtype, buffer=_lent(size))
 
 
 def empty_tensor(shape: Sequence[int], strides: Sequence[int], dtype: Any) -> Any:
@@ -87,21 +90,21 @@ def empty_tensor(shape: Sequence[int], strides: Sequence[int], dtype: Any) -> An
         size *= length
     if size < LARGE_TENSOR:
         return torch.empty_strided(shape, strides, dtype=dtype, device="cpu")
-    memory = torch.from_numpy(_lent(size)).untyped_storage()
+    memory = torch.from_numpy(np.asarray(_lent(size))).untyped_storage()
     # Not a view of another tensor, which autograd would see in it.
     return torch.empty(0, dtype=dtype, device="cpu").set_(memory, 0, shape, strides)
 
 
-def _lent(size: int) -> np.ndarray[Any, Any]:
-    """So many bytes, which come back when nobody views them any more."""
+def _lent(size: int) -> _Lent:
+    """So many bytes, which come back when nobody views them any more. 2 us; a fresh MB costs 50 of page faults."""
     limit()
     try:
         block = _free[size].pop()
     except (KeyError, IndexError):
-        block = np.empty(size + LINE, np.uint8)
-        start = -block.ctypes.data % LINE
-        block = block[start : start + size]
-    return np.asarray(_Lease(block))
+        memory = np.empty(size + LINE, np.uint8)
+        start = -memory.ctypes.data % LINE
+        block = memory[start : start + size].view(_Block)
+    return block.view(_Lent)
 
 
 def limit() -> int:

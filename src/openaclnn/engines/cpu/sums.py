@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import functools
 import math
+import struct
+from array import array
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
@@ -24,8 +26,9 @@ from openaclnn.engines.cpu.forms import (
     derive_address,
     kernel_address,
 )
+from openaclnn.engines.cpu.launcher import TINY
 from openaclnn.engines.cpu.registry import Runner, SizedRunner
-from openaclnn.engines.cpu.sum_code import BLOCK, OWN, gathered_block, one_block, pairwise
+from openaclnn.engines.cpu.sum_code import BLOCK, FEW, OWN, few_blocks, gathered_block, pairwise
 
 __all__ = ["Filling", "flat", "runner", "sized", "write_one"]
 
@@ -41,22 +44,27 @@ def runner(plan: Plan, form: Form, lanes: int = 0) -> Runner:
     passed = len(own) + len(plan.inputs)
     pool.check_fit(OWN + passed)
     offsets = [operand.offset * operand.dtype.itemsize for operand in plan.inputs]
-    if blocks == 1 and not any(offsets) and plan.output.dtype is plan.compute:
+    if blocks <= FEW and not any(offsets) and plan.output.dtype is plan.compute:
         before = _before(plan, kernel, passed)
         return pool.bind(
-            one_block(plan.compute.short), count, tiles.GRAIN, *before, *own, keep=form
+            few_blocks(plan.compute.short), count, tiles.GRAIN, *before, *own, keep=form
         )
 
     def run(addresses: Sequence[int], stream: int = 0, keep: Form = form) -> int:
-        sums = np.empty(blocks)
+        memory = array("d", bytes(8 * blocks))
+        left, _ = memory.buffer_info()
         places = [address + offset for address, offset in zip(addresses, offsets, strict=False)]
         pool.launch(
-            sum_code.blocks(), blocks, tiles.GRAIN // BLOCK, kernel, passed, count, sums.ctypes.data, *own, *places
+            sum_code.blocks(), blocks, FEW, kernel, passed, count, left, *own, *places
         )  # fmt: skip
         divisor = count if plan.reduction == "mean" else 1
         with np.errstate(all="ignore"):
-            write_one(plan.output, addresses[-1], sums.sum() / divisor, plan.compute)
-        return 0
+            mean = np.frombuffer(memory).sum() / divisor
+        if plan.output.dtype is not plan.compute:
+            write_one(plan.output, addresses[-1], mean, plan.compute)
+            return 0
+        (bits,) = struct.unpack("q", struct.pack("d", mean))
+        return pool.launch(sum_code.stored(plan.compute.short), 1, TINY, bits, addresses[-1])
 
     return run
 
@@ -75,12 +83,12 @@ def _signature(plan: Plan, any_strides: bool = False) -> Signature:
 
 
 def _before(plan: Plan, kernel: int, passed: int) -> tuple[int, int, int, int]:
-    """What the kernel of one block takes before a form's constants."""
+    """What the kernel of few blocks takes before a form's constants."""
     return kernel, passed, plan.reduction == "mean", pairwise()
 
 
 def flat(plan: Plan, form: Form) -> Flat | None:
-    """The kernel for any of one block's sizes and any strides."""
+    """The kernel for few blocks of any size, and for one of any strides."""
     if plan.output.dtype is not plan.compute or form.table is not None:
         return None
     own, dtype, anyhow = constants(form), plan.compute.short, _signature(plan, any_strides=True)
@@ -88,13 +96,13 @@ def flat(plan: Plan, form: Form) -> Flat | None:
     before = _before(plan, kernel_address(form, signature), len(own) + len(plan.inputs))
     derived = () if form.derive is None else form.derive.numbers
     return Flat(
-        one_block(dtype), tiles.GRAIN, (*before, *own), -1, (1, BLOCK + 1), form, derive_address(form, OWN), derived,
+        few_blocks(dtype), tiles.GRAIN, (*before, *own), -1, (1, FEW * BLOCK + 1), form, derive_address(form, OWN), derived,
         functools.partial(kernel_address, form, anyhow), functools.partial(gathered_block, dtype),
     )  # fmt: skip
 
 
 def sized(plan: Plan, form_of: Callable[[Plan], Form]) -> SizedRunner:
-    """What runs more elements in a row than a block has, with any numbers."""
+    """What runs more elements in a row than few blocks have, with any numbers."""
     names = [own.option for own in plan.free]
 
     def run(
