@@ -64,6 +64,7 @@ class Road:
         gap, options = at.FIRST_OPTION - arrays_end, len(self._options) * at.OPTION_SLOTS
         self._layout = struct.Struct(f"{arrays_end}q{max(gap, 0) * 8}x{options}q")
         self.call: Callable[..., Any] = _no_road
+        self.without_objects = False  # whether callers that are not Python use it, too
         products.listeners.append(self.forget)
 
     def _parameters(self, declared: Operator) -> list[Parameter]:
@@ -93,7 +94,15 @@ class Road:
         if not library:
             return
         record, kept = record_of(
-            self._places(plan), plan, choice, arrays, options, self._options, results, library
+            self._places(plan),
+            plan,
+            choice,
+            arrays,
+            options,
+            self._options,
+            results,
+            library,
+            self.without_objects,
         )
         self._enter(record, kept, library)
 

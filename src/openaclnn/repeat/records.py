@@ -44,8 +44,9 @@ def record_of(
     names: Sequence[str],
     made: Sequence[Any],
     library: int,
+    without_objects: bool = False,
 ) -> tuple[list[int], Any]:
-    """A kind's record, and what must live as long."""
+    """A kind's record, and what must live as long; `without_objects`, one for callers that are not Python."""
     operands, result = plan.operands, made[0]
     whole = [*arrays[:-1], result]
     flat, sized = choice.flat, None
@@ -104,6 +105,7 @@ def record_of(
         len(made),
         units,
     )
+    record += _words(sized) if without_objects and takes == at.BY_SHAPE else (0, 0)
     taking = None if takes == at.BY_LAYOUT else sized
     source, free = _numbers(plan, flat if lead >= 0 else None, taking, names, options)
     record += source
@@ -134,6 +136,12 @@ def record_of(
             record += id(option), 0, 0, at.FIXED, 0, 0
     dtypes = [array.dtype for array in whole if array is not None]
     return record, (make, large, making, runner, flat, dtypes, options)
+
+
+def _words(sized: Any) -> tuple[int, int]:
+    from openaclnn.engines.cpu.classes.sized import without_objects
+
+    return without_objects(sized)
 
 
 _NO_AXES = (0,) * (2 * at.MAX_AXES)

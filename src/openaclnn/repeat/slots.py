@@ -26,9 +26,10 @@ ABSENT, NUMPY, TORCH = 0, 1, 2  # LIBRARY
 (
     KEEP, OWN_LIBRARY, LEAD, FRESH, MAKE, MAKE_LARGE, LARGE_FROM, MAKE_DTYPE, RUNNER, KERNEL, GRAIN,
     COUNT_FROM, COUNT_BELOW, RECIPROCAL, CONSTANTS, ADDRESSES, SIZED, LEAD_AXES, CLASS_AXIS, GATHERING, RESULTS, UNITS,
-    DERIVE, DERIVED, SOURCE,
-) = range(25)  # fmt: skip
+    WORDS, WORDS_BLOCK, DERIVE, DERIVED, SOURCE,
+) = range(27)  # fmt: skip
 # UNITS is what a kernel is run over; 0: as many as the lead has elements.
+# WORDS is what a sized runner is for callers that have no Python objects, given its block; 0: nothing.
 # DERIVED options, from SOURCE on, are the numbers that constants derive from, or that a sized runner takes.
 MAX_DERIVED = 4
 BY_SHAPE, BY_LAYOUT, BY_CLASSES = 1, 2, 3
