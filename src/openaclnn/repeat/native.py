@@ -50,14 +50,7 @@ class NativeCode(RoadCode):
     def write_native(self) -> None:
         code, doubt = self.code, self.doubt
         self.expect_nothing_chosen()
-        with code.loop(0, self.arrays) as index, doubt.when_none():
-            self.look(self.given.read(index), self.view(index))
-        found = code.variable(code.integer(-1))
-        with doubt.when_none():
-            self.search(found)
-        doubt.expect(found.get() >= 0)
-        with doubt.when_none():
-            self.run(self.record(found.get()))
+        self.serve()
         with doubt.when_none():
             self.block.write(block_at.SERVED, self.block.read(block_at.SERVED) + 1)
             code.leave(code.integer(0))
