@@ -50,6 +50,17 @@ class RoadCode(Geometry):
             # Another product or engine than the process's own: the full way knows what that means.
             doubt.expect(self.given.read(number - 1).equals(control.read(at.NONE)))
             self.expect_nothing_chosen()
+        self.serve()
+        with doubt.when_none():
+            code.leave(self.result.get())
+        with code.when(self.result.get().differs(0)):
+            self.drop(self.result.get())
+        control.call(at.INCREF, None, control.read(at.NOT_IMPLEMENTED))
+        code.leave(control.read(at.NOT_IMPLEMENTED))
+
+    def serve(self) -> None:
+        """Read the arrays, find the kind of call, run."""
+        code, doubt = self.code, self.doubt
         with code.loop(0, self.arrays) as index, doubt.when_none():
             self.look(index)
         found = code.variable(code.integer(-1))
@@ -58,12 +69,6 @@ class RoadCode(Geometry):
         doubt.expect(found.get() >= 0)
         with doubt.when_none():
             self.run(self.record(found.get()))
-        with doubt.when_none():
-            code.leave(self.result.get())
-        with code.when(self.result.get().differs(0)):
-            self.drop(self.result.get())
-        control.call(at.INCREF, None, control.read(at.NOT_IMPLEMENTED))
-        code.leave(control.read(at.NOT_IMPLEMENTED))
 
     def run(self, record: Array) -> None:
         """Records may change while Python code runs in between: what is needed of one is read before."""

@@ -72,6 +72,7 @@ class Road:
         arrays_end = at.FIRST_ARRAY + all_arrays * at.ARRAY_SLOTS
         gap, options = at.FIRST_OPTION - arrays_end, len(self._options) * at.OPTION_SLOTS
         self._layout = struct.Struct(f"{arrays_end}q{max(gap, 0) * 8}x{options}q")
+        self.without_objects = False  # whether callers that are not Python use it, too
         self._builtin: Callable[..., Any] = _no_road
         self.call = self._builtin
         products.listeners.append(self.forget)
@@ -118,8 +119,9 @@ class Road:
         if not library:
             return NotImplemented
         record, kept = record_of(
-            self._places(plan), plan, choice, arrays, views, options, self._options, library
-        )
+            self._places(plan), plan, choice, arrays, views, options, self._options, library,
+            self.without_objects,
+        )  # fmt: skip
         self._enter(record, kept, library)
         result = self._builtin(*arrays, *options, None)
         if self._result_type is None or result is NotImplemented:

@@ -45,18 +45,12 @@ class NativeCode(RoadCode):
     ) -> None:
         super().__init__(code, control, words)
         self.block, self.results = block, results
+        self.words, self.words_block = (code.variable(code.integer(0)) for _ in range(2))
 
     def write_native(self) -> None:
         code, doubt = self.code, self.doubt
         self.expect_nothing_chosen()
-        with code.loop(0, self.arrays) as index, doubt.when_none():
-            self.look_at_handle(self.given.read(index), self.view(index))
-        found = code.variable(code.integer(-1))
-        with doubt.when_none():
-            self.search(found)
-        doubt.expect(found.get() >= 0)
-        with doubt.when_none():
-            self.run(self.record(found.get()))
+        self.serve()
         with doubt.when_none():
             self.block.write(block_at.SERVED, self.block.read(block_at.SERVED) + 1)
             code.leave(code.integer(0))
@@ -81,7 +75,8 @@ class NativeCode(RoadCode):
 
     # Tensors.
 
-    def look_at_handle(self, item: Value, view: Array) -> None:
+    def look(self, index: Value) -> None:
+        item, view = self.given.read(index), self.view(index)
         for own in (at.LIBRARY, at.KIND, at.SIZE):
             view.write(own, at.ABSENT)
         with self.code.when(item.differs(0)):
@@ -150,11 +145,31 @@ class NativeCode(RoadCode):
         return self.given.read(self.arrays + index).bits_as("f64")
 
     def numbers(self, record: Array) -> tuple[Array, Value]:
-        """Which options a sized runner takes, and how many; the record may be another soon."""
+        """Which options a sized runner takes, and how many, and what runs it; the record may be another soon."""
+        self.words.set(record.read(at.WORDS))
+        self.words_block.set(record.read(at.WORDS_BLOCK))
         found, count = self.code.frame("i64", at.MAX_DERIVED), record.read(at.DERIVED)
         with self.code.loop(0, count) as index:
             found.write(index, record.at(at.SOURCE).read(index))
         return found, count
+
+    def call(
+        self, runner: Value, operands: Array, addresses: Value, stream: Array, sized: Value, lead: Array,
+        geometry: Array, numbers: tuple[Array, Value],
+    ) -> None:  # fmt: skip
+        """A runner that takes words is given those, if it has all that it needs."""
+        code, (sources, count) = self.code, numbers
+        status = code.variable(code.integer(-1))
+        with code.when(self.words.get().differs(0)):
+            given = code.frame("i64", at.MAX_DERIVED)
+            with code.loop(0, count) as index:
+                given.write(index, self.given.read(self.arrays + sources.read(index)))
+            shape, axes = lead.read(at.SHAPE_AT), self.axes(lead)
+            taken = (self.words_block.get(), operands, addresses, shape, axes, given, count)
+            status.set(code.call(self.words.get(), "i64", *taken))
+            self.doubt.expect(status.get() <= 0)  # else a target was out of range
+        with code.when(status.get() < 0):
+            super().call(runner, operands, addresses, stream, sized, lead, geometry, numbers)
 
     def hold(self, items: Array, count: Value) -> Value:
         code, block = self.code, self.block

@@ -56,9 +56,11 @@ def record_of(
     options: Sequence[Any],
     names: Sequence[str],
     library: int,
+    without_objects: bool = False,
 ) -> tuple[list[int], Any]:
     """A kind's record, and what must live as long. The views are the arrays', then of all outputs but the first, None where
-    one is not written; an output that is yet to be made is no array.
+    one is not written; an output that is yet to be made is no array. `without_objects`, callers that are not Python take the
+    road, too.
     """
     operands, last = plan.operands, len(arrays) - 1
     made, result = views[last:], views[last]
@@ -116,6 +118,7 @@ def record_of(
         takes = at.BY_SHAPE if not laid else at.BY_CLASSES if plan.classes else at.BY_LAYOUT
     record += len(constants), len(operands), takes, axes, plan.class_axis, gathering[0]
     record += len(made), _shapes(plan, made), units
+    record += _words(sized) if without_objects and takes == at.BY_SHAPE else (0, 0)
     taking = None if takes == at.BY_LAYOUT else sized
     numbers = [own.number if type(own) is Scalar else own for own in options]
     source, free = _numbers(plan, flat if lead >= 0 else None, taking, names, numbers)
@@ -164,6 +167,12 @@ def record_of(
             record += id(option), 0, 0, at.FIXED, 0, 0
     dtypes = [array.dtype for array in arrays if array is not None]
     return record, (make, large, making, runner, flat, dtypes, options)
+
+
+def _words(sized: Any) -> tuple[int, int]:
+    from openaclnn.engines.cpu.classes.sized import without_objects
+
+    return without_objects(sized)
 
 
 _NO_AXES = (0,) * (2 * at.MAX_AXES)

@@ -67,6 +67,7 @@ class Native:
         own, boxed = native_entry(name, signature), boxed_entry()
         plain = (0, own) if SYMBOL in signature.kinds else (own, 0)
         self._entered = Entered(ctypes.addressof(block), boxed, *plain)
+        road.without_objects = True
         self._ones: list[Any] = []
         block[at.REFERENCES], block[at.WEAK_REFERENCES] = _MANY << 32 | _MANY, _MANY
         block[at.CORE] = native_road()

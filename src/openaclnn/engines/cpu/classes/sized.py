@@ -20,13 +20,15 @@ from openaclnn.engines.cpu.classes.parameters import AXES, CLASS_STEP, FIRST_STE
 from openaclnn.engines.cpu.launcher import TINY, Launch
 from openaclnn.engines.cpu.registry import SizedRunner
 from openaclnn.engines.machine.builtins import Emit, address_of_function, builtin, integer_of
+from openaclnn.engines.machine.cache import compiled
 from openaclnn.engines.machine.code import Array, Code
+from openaclnn.engines.machine.kinds import signature
 from openaclnn.engines.machine.objects import FLOAT_VALUE, OBJECT_TYPE, TUPLE_ITEMS, TUPLE_LENGTH
 from openaclnn.engines.machine.values import Value
 
 __all__ = [
     "IMAGES", "Fitted", "LaidRunner", "Problem", "Sizing", "at_least_one", "laid_runner", "put_ignored", "row_major",
-    "sized_runner",
+    "sized_runner", "without_objects",
 ]  # fmt: skip
 
 LaidRunner = Callable[[Sequence[int], int, Sequence[int], Sequence[int], Sequence[float]], int]
@@ -157,11 +159,44 @@ def _made(
             template.buffer_info()[0],
         ),
     )  # fmt: skip
-    held = (own, template, fallback, keep)
+    held = _Held(sizing, own, template, fallback, keep)
     run: Callable[..., int] = builtin(
         f"{sizing.name}.sized", _emitter(sizing), own.buffer_info()[0], held
     )
     return run
+
+
+class _Held(NamedTuple):
+    """What a builtin relies on."""
+
+    sizing: Sizing
+    own: array[int]
+    template: array[int]
+    fallback: Any
+    keep: Any
+
+
+def without_objects(runner: Any) -> tuple[int, int]:
+    """A runner for row-major operands as a function for machine code, and its block; zeros for runners of other kinds.
+
+    `run(block, addresses, how many, shape, axes, numbers, how many)` returns the status word, or -1 where it has to be
+    called as a builtin. Numbers are integers, or the bits of floats.
+    """
+    held = getattr(getattr(runner, "__self__", None), "keep", None)
+    if not isinstance(held, _Held) or not held.sizing.axes:
+        return 0, 0
+    emit = functools.partial(_emit_without_objects, held.sizing)
+    function = compiled(f"{held.sizing.name}.words", emit, signature("i64", *["i64"] * 7))
+    return function, held.own.buffer_info()[0]
+
+
+def _emit_without_objects(sizing: Sizing, code: Code, arguments: Sequence[Value]) -> None:
+    own, *rest = arguments
+    given = _Words(code, *rest)
+    fits = given.axes > 1 if sizing.axes == IMAGES else given.axes.equals(sizing.axes)
+    with code.when(fits):
+        _run(code, sizing, code.slots(own), given, (), code.leave)
+    code.leave(code.integer(-1))
 
 
 def _number(sizing: Sizing) -> int:
@@ -192,42 +227,97 @@ def _emitter(sizing: Sizing) -> Emit:
             elif sizing.axes != IMAGES:
                 fits = length.equals(sizing.axes)
             with code.when(known & fits):
-                _run(code, sizing, own, *tuples)
+                addresses, shape, *steps, numbers = tuples
+                objects = _Objects(code, own, addresses, shape, numbers)
+
+                def leave(status: Value) -> None:
+                    code.leave(control.call(at.FROM_INT64, "i64", status))
+
+                _run(code, sizing, own, objects, steps, leave)
         code.leave(control.call(at.VECTORCALL, "i64", own.read(FALLBACK), given, number, 0))
 
     return emit
 
 
+class _Objects:
+    """A call's arguments as Python's objects: tuples of numbers."""
+
+    def __init__(
+        self, code: Code, own: Array, addresses: Array, shape: Array, numbers: Array
+    ) -> None:
+        self.code, self.own, self.shape = code, own, shape
+        self.addresses, self.numbers = addresses, numbers
+        self.operands, self.axes, self.count = (
+            one.read(TUPLE_LENGTH) for one in (addresses, shape, numbers)
+        )
+
+    def address(self, place: Value) -> Value:
+        return integer_of(self.code, self.addresses.read(place + TUPLE_ITEMS))
+
+    def size(self, axis: Value) -> Value:
+        return integer_of(self.code, self.shape.read(axis + TUPLE_ITEMS))
+
+    def number(self, index: int, kind: str) -> Value:
+        item = self.numbers.read(TUPLE_ITEMS + index)
+        return integer_of(self.code, item) if kind == "i64" else _float(self.code, self.own, item)
+
+    def without_memory(self) -> Value:
+        """What is returned where there is none."""
+        return self.own.call(NO_MEMORY, "i64")
+
+
+class _Words:
+    """The same as plain words."""
+
+    def __init__(
+        self, code: Code, addresses: Value, operands: Value, shape: Value, axes: Value, numbers: Value, count: Value
+    ) -> None:  # fmt: skip
+        self.code = code
+        self.addresses, self.shape, self.numbers = map(code.slots, (addresses, shape, numbers))
+        self.operands, self.axes, self.count = operands, axes, count
+
+    def address(self, place: Value) -> Value:
+        return self.addresses.read(place)
+
+    def size(self, axis: Value) -> Value:
+        return self.shape.read(axis)
+
+    def number(self, index: int, kind: str) -> Value:
+        word = self.numbers.read(index)
+        return word if kind == "i64" else word.bits_as("f64").to("f32").to("f64")
+
+    def without_memory(self) -> Value:
+        return self.code.integer(-1)
+
+
 def _run(
-    code: Code, sizing: Sizing, own: Array, addresses: Array, shape: Array, *more: Array
-) -> None:
-    """Return the status word, if all is there that it takes."""
-    *steps, numbers = more
+    code: Code, sizing: Sizing, own: Array, given: _Objects | _Words, steps: Sequence[Array],
+    leave: Callable[[Value], None],
+) -> None:  # fmt: skip
+    """Leave with the status word, if all is there that it takes."""
     control, count = code.slots(own.read(CONTROL)), len(sizing.slots)
     block, template = code.frame("i64", count), code.slots(own.read(TEMPLATE))
     with code.loop(0, code.integer(count)) as slot:
         block.write(slot, template.read(slot))
     first = 2 if sizing.axes == IMAGES else sizing.axes
-    sizes = [integer_of(code, shape.read(TUPLE_ITEMS + axis)) for axis in range(first)]
+    sizes = [given.size(code.integer(axis)) for axis in range(first)]
     if sizing.axes == IMAGES:
         pixels = code.variable(code.integer(1))
-        with code.loop(first, shape.read(TUPLE_LENGTH)) as axis:
-            pixels.set(pixels.get() * integer_of(code, shape.read(axis + TUPLE_ITEMS)))
+        with code.loop(first, given.axes) as axis:
+            pixels.set(pixels.get() * given.size(axis))
         sizes.append(pixels.get())
     problem = Problem(code, sizes, block, sizing.slots)
     if steps:
-        _lay(problem, own, block, shape, steps[0], addresses.read(TUPLE_LENGTH))
-    with code.when(numbers.read(TUPLE_LENGTH).equals(len(sizing.numbers))):
+        _lay(problem, own, block, given.shape, steps[0], given.operands)
+    with code.when(given.count.equals(len(sizing.numbers))):
         for index, (kind, put) in enumerate(sizing.numbers):
-            item = numbers.read(TUPLE_ITEMS + index)
-            put(problem, integer_of(code, item) if kind == "i64" else _float(code, own, item))
+            put(problem, given.number(index, kind))
     fitted = sizing.fit(problem)
     launch = Launch(code, control)
     launch.arguments.write(0, block.address())
     launch.arguments.write(1, 0)
-    with code.loop(0, addresses.read(TUPLE_LENGTH)) as place:
-        address = integer_of(code, addresses.read(place + TUPLE_ITEMS))
-        launch.arguments.write(place + 2, address)
+    with code.loop(0, given.operands) as place:
+        launch.arguments.write(place + 2, given.address(place))
     kernel = own.read(fitted.way + WAYS)
     with code.when(kernel.differs(0) & launch.ready(fitted.pieces, fitted.grain)):
         scratch = code.variable(code.integer(0))
@@ -245,14 +335,14 @@ def _run(
                 scratch.set(own.call(ALLOCATE, "i64", fitted.left))
                 launch.arguments.write(1, scratch.get())
                 with code.when(scratch.get().equals(0), likely=False):
-                    code.leave(own.call(NO_MEMORY, "i64"))
+                    code.leave(given.without_memory())
         status = launch.execute(kernel, fitted.pieces, fitted.grain)
         if fitted.left is not None:
             with code.when(fitted.left > 0):
                 launch.execute(own.read(FINISH), code.integer(1), code.integer(TINY))
         with code.when(scratch.get().differs(0)):
             own.call(RELEASE, None, scratch.get())
-        code.leave(control.call(at.FROM_INT64, "i64", status))
+        leave(status)
 
 
 def _lay(
