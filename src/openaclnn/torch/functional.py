@@ -137,7 +137,7 @@ def _of_a_pair(
     if parallel is not None:
         return getattr(parallel, name)(input, target, reduction=reduction, **options)
     # PyTorch refuses a negative beta.
-    if min(options.values(), default=0) >= 0 and _a_pair(input, target, reduction):
+    if options.get("beta", 0.0) >= 0 and _a_pair(input, target, reduction):
         try:
             return _computed(kernel, formula, input, target, reduction, *options.values())
         except UnservedError:
