@@ -121,7 +121,7 @@ def as_tensor(value: Any) -> Tensor:
     if type(value) is Tensor:
         return value
     try:
-        return _from_producer(value)
+        return _from_torch(value) if _is_torch(value) else _from_producer(value)
     except TypeError:
         raise
     except PRODUCER_ERRORS as error:
@@ -132,8 +132,6 @@ def as_tensor(value: Any) -> Tensor:
 
 def _from_producer(value: Any) -> Tensor:
     """An array of another library, or something that pretends to be one."""
-    if _is_torch(value):
-        return _from_torch(value)
     if isinstance(value, np.ndarray):
         if hasattr(value, "_mask"):
             raise TypeError("an array without a mask (fill it first), got a masked array")
