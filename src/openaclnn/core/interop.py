@@ -15,7 +15,7 @@ import numpy as np
 from openaclnn.core import results
 from openaclnn.core.dlpack import PRODUCER_ERRORS, device_name, from_dlpack
 from openaclnn.core.dtypes import DType, dtype_of_torch
-from openaclnn.core.tensor import Tensor, contiguous_strides, extent
+from openaclnn.core.tensor import Tensor, array_address, contiguous_strides, extent
 
 __all__ = [
     "address_of",
@@ -211,6 +211,8 @@ def torch_dtype(dtype: DType) -> Any:
 
 def address_of(array: Any) -> int:
     """Where an array of our making begins."""
+    if isinstance(array, np.ndarray):
+        return array_address(array)
     address: int = array.data_ptr() if _is_torch(array) else as_tensor(array).address
     return address
 
