@@ -47,15 +47,13 @@ def call_plain(
     plan = operator.plan(call)
     choice = None if plan.empty else choose_engine(plan, device)
     if choice is not None and not fresh:
-        _check_places(plan, call, given=True)
+        _check_places(plan, plan_tensors(plan, call), given=True)
     if choice is not None and road is not None and product is None and nothing_chosen():
         result = road.make(plan, choice, arguments, call.values)
         if result is not NotImplemented:
             return result
     results = _make_outputs(operator, call, arguments, fresh)
     if choice is not None:
-        if fresh:
-            _check_places(plan, call, given=len(fresh) < len(results))
         _run(plan, choice, call, [own for own, _ in results], fresh)
     return _finished(operator, plan, results, fresh)
 
@@ -95,9 +93,8 @@ def _make_outputs(
     return results
 
 
-def _check_places(plan: Plan, call: Call, given: bool) -> None:
+def _check_places(plan: Plan, tensors: Sequence[Tensor], given: bool) -> None:
     """The rules of memory; only an output that the caller gave can lie over something."""
-    tensors = plan_tensors(plan, call)
     check_memory(plan, plan.operands, tensors)
     if given:
         check_overlap(plan, tensors)
@@ -106,10 +103,13 @@ def _check_places(plan: Plan, call: Call, given: bool) -> None:
 def _run(
     plan: Plan, choice: Choice, call: Call, results: Sequence[Any], fresh: Sequence[str]
 ) -> None:
-    for output, own in zip(call.operator.outputs, results, strict=True):
-        if output.name not in fresh:
-            mark_written(own)
     tensors, first = plan_tensors(plan, call), results[0]
+    if fresh:
+        _check_places(plan, tensors, given=len(fresh) < len(results))
+    if len(fresh) < len(results):
+        for output, own in zip(call.operator.outputs, results, strict=True):
+            if output.name not in fresh:
+                mark_written(own)
     stream = stream_of(first)
     if choice.prepare()(tuple([tensor.address for tensor in tensors]), stream):
         error = stray_target(plan, tensors[plan.targets])

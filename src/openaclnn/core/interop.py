@@ -15,7 +15,7 @@ import numpy as np
 from openaclnn.core import results
 from openaclnn.core.dlpack import PRODUCER_ERRORS, device_name, from_dlpack
 from openaclnn.core.dtypes import DType, dtype_of_torch
-from openaclnn.core.tensor import Tensor, contiguous_strides, extent
+from openaclnn.core.tensor import Tensor, array_address, contiguous_strides, extent
 
 __all__ = [
     "address_of",
@@ -121,7 +121,7 @@ def as_tensor(value: Any) -> Tensor:
     if type(value) is Tensor:
         return value
     try:
-        return _from_producer(value)
+        return _from_torch(value) if _is_torch(value) else _from_producer(value)
     except TypeError:
         raise
     except PRODUCER_ERRORS as error:
@@ -132,8 +132,6 @@ def as_tensor(value: Any) -> Tensor:
 
 def _from_producer(value: Any) -> Tensor:
     """An array of another library, or something that pretends to be one."""
-    if _is_torch(value):
-        return _from_torch(value)
     if isinstance(value, np.ndarray):
         if hasattr(value, "_mask"):
             raise TypeError("an array without a mask (fill it first), got a masked array")
@@ -213,6 +211,8 @@ def torch_dtype(dtype: DType) -> Any:
 
 def address_of(array: Any) -> int:
     """Where an array of our making begins."""
+    if isinstance(array, np.ndarray):
+        return array_address(array)
     address: int = array.data_ptr() if _is_torch(array) else as_tensor(array).address
     return address
 

@@ -12,7 +12,9 @@ import numpy as np
 
 from openaclnn.core.dtypes import BFLOAT16, DOUBLE, FLOAT, FLOAT16, DType, dtype_of_numpy, float_of
 
-__all__ = ["Format", "Scalar", "Tensor", "contiguous_strides", "element_count", "extent"]
+__all__ = [
+    "Format", "Scalar", "Tensor", "array_address", "contiguous_strides", "element_count", "extent",
+]  # fmt: skip
 
 
 class Format(IntEnum):
@@ -145,11 +147,7 @@ class Tensor:
         made.dtype, made.format = dtype, _ND
         made.contiguous = strides is None or lies_row_major(shape, strides)
         made._strides, made.offset = strides, 0
-        # A proxy says that it is an array, but does not lie in memory like one.
-        if _readable and type(array) is np.ndarray:
-            made.base = _pointer_at(id(array) + _HEADER).value or 0
-        else:
-            made.base = _asked_address(array)
+        made.base = array_address(array)
         made.owner, made.writable = array, flags.writeable
         made.device, made.raw, made.block, made.alive = "cpu", False, None, True
         return made
@@ -184,6 +182,14 @@ class Tensor:
             f"Tensor({self.dtype}, shape={self.shape}, strides={self.strides}, offset={self.offset}, "
             f"device={self.device!r}, address={self.address:#x})"
         )
+
+
+def array_address(array: np.ndarray[Any, Any]) -> int:
+    """Where a NumPy array's first element lies."""
+    # A proxy says that it is an array, but does not lie in memory like one.
+    if _readable and type(array) is np.ndarray:
+        return _pointer_at(id(array) + _HEADER).value or 0
+    return _asked_address(array)
 
 
 def _asked_address(array: np.ndarray[Any, Any]) -> int:

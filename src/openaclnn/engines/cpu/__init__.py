@@ -98,22 +98,15 @@ _found: dict[tuple[Any, ...], Any] = {}
 
 
 def _shared(ability: str, find: Callable[[Plan], Any], plan: Plan) -> Any:
-    """What a kernel finds for plans of any sizes, once for those that differ in nothing else; it takes long to make."""
-    # Without classes, which of them are one element that stands for all.
-    operands = [
-        (own.parameter, own.dtype, own.role, bool(plan.classes) or any(own.strides))
-        for own in plan.operands
-    ]
+    """What a kernel finds for plans of any sizes, once for those that differ in nothing else; with a class axis it takes
+    long to make.
+    """
+    if not plan.classes:
+        return find(plan)
+    operands = [(own.parameter, own.dtype, own.role) for own in plan.operands]
     # As text: -0.0 is another number than 0.0.
-    key = (
-        ability,
-        plan.kernel,
-        plan.compute,
-        plan.class_axis,
-        plan.reduction,
-        str(plan.numbers),
-        *operands,
-    )
+    numbers = str(plan.numbers)
+    key = ability, plan.kernel, plan.compute, plan.class_axis, plan.reduction, numbers, *operands
     found = _found.get(key)
     if found is None:
         if len(_found) >= MOST_SHARED:
