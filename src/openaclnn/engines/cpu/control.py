@@ -17,10 +17,10 @@ KERNEL, ARGUMENTS, COUNT, STEP, PARTS = range(16, 21)  # the task
 # of threads is chosen.
 TEAM, TEAM_BODY, TEAM_SIZE = 21, 22, 23
 MASK, MASK_SLOTS = 24, 16  # the CPUs we may use
-TEAM_RANK = 40  # omp_get_thread_num
-EACH = 4  # parts for each thread: one lost up to a fifth
+TEAM_RANK, THREADS = 40, 41  # omp_get_thread_num; how many share the task
+EACH = 4  # parts for each thread at least, and less than twice as many: one lost up to a fifth
 TAKEN = 48  # which parts are
-WORKERS, WORKER_SLOTS = TAKEN + EACH * (MAX_WORKERS + 1), 24  # one block for each worker:
+WORKERS, WORKER_SLOTS = TAKEN + 2 * EACH * (MAX_WORKERS + 1), 24  # one block for each worker:
 # Its pthread, where the control block lies, its number (the caller's is 0), two semaphores.
 HANDLE, CONTROL, RANK, GO, DONE = 0, 1, 2, 8, 16
 

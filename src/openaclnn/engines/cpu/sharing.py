@@ -84,13 +84,14 @@ def _share(
 
 
 def _cut(control: Array, kernel: Value, block: Array, count: Value, threads: Value) -> None:
-    """Write the task down."""
-    parts = threads * at.EACH
-    step = (count + parts - 1) // parts
-    step = (step >= 512).choose((step + 63) & -64, step)
+    """Write the task down. Few units are cut finely: of 65, two at a time would keep 16 threads as long as 96."""
+    wanted = threads * at.EACH
+    few, many = count // wanted, (count + wanted - 1) // wanted
+    step = (many >= 512).choose((many + 63) & -64, (few > 1).choose(few, 1))
+    parts = (count + step - 1) // step
     task = (
         (at.KERNEL, kernel), (at.ARGUMENTS, block.address()), (at.COUNT, count), (at.STEP, step),
-        (at.PARTS, parts),
+        (at.PARTS, parts), (at.THREADS, threads),
     )  # fmt: skip
     for where, value in task:
         control.write(where, value)
@@ -116,12 +117,11 @@ def _take_parts(control: Array, rank: Value) -> None:
     """
     code = control.code
     parts, count, step = (control.read(own) for own in (at.PARTS, at.COUNT, at.STEP))
-    first = rank * at.EACH
+    first = rank * parts // control.read(at.THREADS)
     with code.loop(0, parts) as turn:
         part = (first + turn) % parts
         start, taken = part * step, control.at(part + at.TAKEN)
-        free = (start < count) & taken.read(0).equals(0)
-        with code.when(free), code.when(code.take_flag(taken, 0)):
+        with code.when(taken.read(0).equals(0)), code.when(code.take_flag(taken, 0)):
             stop = (start + step).least(count)
             control.call(at.KERNEL, None, control.read(at.ARGUMENTS), start, stop)
 

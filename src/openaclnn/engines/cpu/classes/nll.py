@@ -94,8 +94,8 @@ def _cut(images: int, pixels: int, column: int) -> tuple[int, int]:
 
 
 def _share_of(count: int, bounds: tuple[int, int]) -> int:
-    """A 64th of it, within bounds."""
-    return min(max(count >> 6, bounds[0]), bounds[1]) & -64
+    """A 64th of it, within bounds, which are multiples of 64, too."""
+    return min(max((count + 4095) >> 12 << 6, bounds[0]), bounds[1])
 
 
 def _pieces(plan: Plan) -> dict[str, int]:

@@ -23,7 +23,7 @@ PLACES = places(SLOTS, OPERANDS)
 ALONE = 1 << 15  # output elements that one thread does faster than two
 FEW = 8  # classes up to which comparing every plane beats clearing and scattering
 UNIT = 1 << 14  # positions of one piece of work: all planes of it are compared with cached targets
-# Where values are scattered: a 64th of the positions, between these.
+# Where values are scattered: a 64th of the positions, so that no thread of 16 has a part more, between these.
 SCATTERED = 1 << 12, 1 << 16
 # The same for what is cleared first. Long spans are cleared at 112 GB/s, 64 KB at 60, 4 KB at 24: past the caches
 # nothing is read first.
@@ -41,9 +41,10 @@ def _fit(problem: Problem) -> Fitted:
     dots = pixels.equals(1)
     by_comparing = (classes <= FEW) & (~dots | classes.equals(1))
     whole, apiece = size <= IN_CACHE, (images > 1) & (pixels * column <= IN_CACHE)
+    shares = ((count + 4095) >> 12 << 6 for count in (positions, size))
     share, span = (
-        ((count >> 6).least(most) > least).choose((count >> 6).least(most), least) & -64
-        for count, (least, most) in ((positions, SCATTERED), (size, SPAN))
+        (own > least).choose(own.least(most), least)
+        for own, (least, most) in zip(shares, (SCATTERED, SPAN), strict=True)
     )
     unit = whole.choose(positions, apiece.choose(pixels, share))
     unit = dots.choose(at_least_one(code.integer(IN_CACHE) // column), unit)
