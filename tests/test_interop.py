@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import sys
 from typing import Any
 
 import ml_dtypes
@@ -13,6 +14,7 @@ import torch
 import openaclnn
 from conftest import OPERATORS, assert_matches_oracle, assert_same_bits, each, plain, tensor_names
 from openaclnn.core.declare import Operator
+from openaclnn.core.dlpack import device_name
 from openaclnn.core.dtypes import FLOATS, DType
 from openaclnn.core.interop import as_tensor
 
@@ -232,3 +234,10 @@ def test_names_work_as_keywords() -> None:
         openaclnn.elu_backward(x)
     with pytest.raises(TypeError):
         openaclnn.elu_backward(x, x, alfa=1.0)
+
+
+def test_a_device_has_one_name() -> None:
+    """The short cut of two phases compares names by identity."""
+    names = {id(device_name(kind, index)) for kind, index in [("cuda", 0)] * 3}
+    assert len(names) == 1
+    assert sys.intern(device_name("cuda", 0)) is device_name("cuda", 0)

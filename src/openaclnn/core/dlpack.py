@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import sys
 from typing import Any
 
 from openaclnn.core.dtypes import (
@@ -71,8 +72,8 @@ MOST_AXES = 64  # that any library has
 
 
 def device_name(kind: str, index: int) -> str:
-    """A device as `Tensor` names it."""
-    return "cpu" if kind == "cpu" else f"{kind}:{index}"
+    """A device as `Tensor` names it, one string for each."""
+    return "cpu" if kind == "cpu" else sys.intern(f"{kind}:{index}")
 
 
 def from_dlpack(value: Any, stream: int) -> Tensor:

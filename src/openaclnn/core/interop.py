@@ -199,7 +199,7 @@ def _from_cuda_interface(value: Any) -> Tensor:
         None if strides is None else tuple(step // typed.itemsize for step in strides),
         base=address,
         owner=value,
-        device="cuda:0",
+        device=device_name("cuda", 0),
         writable=not read_only,
     )
 

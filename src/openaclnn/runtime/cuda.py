@@ -11,6 +11,7 @@ import threading
 import weakref
 from typing import Any
 
+from openaclnn.core.dlpack import device_name
 from openaclnn.core.status import AclError
 from openaclnn.runtime.errors import refuse
 
@@ -27,7 +28,7 @@ class CudaDevice:
     count = 1
 
     def __init__(self, index: int = 0) -> None:
-        self.name = f"cuda:{index}"
+        self.name = device_name("cuda", index)
         try:
             self._driver: Any = ctypes.CDLL("libcuda.so.1")
         except OSError as error:
