@@ -4,7 +4,7 @@ float64 by the reference, and PyTorch's dispatcher for everything else (what is 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -90,6 +90,10 @@ class Kernel:
             else f"None if {own} is None else ({own}.dtype, {own}.shape, {own}.stride(), {own}.device)"
             for n, own in zip(self.tensors, tensors, strict=True)
         ]
+        made = "result"
+        if self._several:
+            left = " or ".join(f"result[{n}] is None" for n in range(len(self.operator.outputs)))
+            made = f"_own.filled(result, ({given},)) if {left} else result"
         source = f"""
 def short({given}):
     return {road}
@@ -98,7 +102,7 @@ def compute({given}):
     try:
         result = {road}
         if result is not NotImplemented:
-            return result
+            return {made}
         if {double}:
             return _wide(_own.operator, ({given},))
         if {negated}:
@@ -146,15 +150,21 @@ def call({given}):
         if self.road is not None:
             self._scope["_road"] = self.road.call  # open now, if it ever is
         several = results if self._several else (results,)
-        shapes = made_by(operator, arguments) if None in several else ()
-        first = next(own for own in several if own is not None)
-        made = tuple(
-            first.new_zeros(shapes[n][0], dtype=shapes[n][1]) if own is None else own
-            for n, own in enumerate(several)
-        )
+        made = self.filled(several, arguments)
         if nothing_chosen() and all(own is not None for own in several):
             self._keep(given, made, key)
         return made if self._several else made[0]
+
+    def filled(self, several: Sequence[Any], arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Results with zeros for those that are not written: an operator of PyTorch's returns tensors."""
+        if all(own is not None for own in several):
+            return tuple(several)
+        shapes = made_by(self.operator, arguments)
+        first = next(own for own in several if own is not None)
+        return tuple([
+            first.new_zeros(shape, dtype=dtype) if own is None else own
+            for own, (shape, dtype) in zip(several, shapes, strict=True)
+        ])  # fmt: skip
 
     def _keep(self, given: dict[str, Any], made: tuple[Any, ...], key: Any) -> None:
         operator = self.operator

@@ -10,6 +10,7 @@ import struct
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -101,16 +102,27 @@ def flat(plan: Plan, form: Form) -> Flat | None:
     )  # fmt: skip
 
 
+MOST_RUNNERS = 64
+
+
 def sized(plan: Plan, form_of: Callable[[Plan], Form]) -> SizedRunner:
-    """What runs more elements in a row than few blocks have, with any numbers."""
+    """What runs more elements in a row than few blocks have, with any numbers; a size that comes again has its runner."""
     names = [own.option for own in plan.free]
+    known: dict[tuple[Any, ...], Runner] = {}
 
     def run(
         addresses: Sequence[int], stream: int, shape: Sequence[int], numbers: Sequence[float]
     ) -> int:
-        own = dict(zip(names, numbers, strict=True)) if numbers else {}
-        now = replace(plan, shape=(math.prod(shape),), numbers={**plan.numbers, **own})
-        return runner(now, form_of(now))(tuple(addresses), stream)
+        count = math.prod(shape)
+        key = (count, *numbers)
+        found = known.get(key)
+        if found is None:
+            own = dict(zip(names, numbers, strict=True)) if numbers else {}
+            now = replace(plan, shape=(count,), numbers={**plan.numbers, **own})
+            if len(known) >= MOST_RUNNERS:
+                known.clear()
+            found = known[key] = runner(now, form_of(now))
+        return found(tuple(addresses), stream)
 
     return run
 
