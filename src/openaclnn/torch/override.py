@@ -271,7 +271,8 @@ def _asked(attempt: Callable[..., Any], native: Native, own: Override) -> Callab
             result = attempt(*arguments)
         except KeyboardInterrupt:  # nothing can be raised through machine code
             _thread.interrupt_main()
-            return NotImplemented
+            # What may have been written over is not computed again.
+            return NotImplemented if results else arguments[0]
         if result is NotImplemented:
             return result
         ones = weight > 0 and arguments[weight] is None
