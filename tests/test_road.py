@@ -334,6 +334,16 @@ def test_a_target_out_of_range_is_refused_every_time(taken: list[bool]) -> None:
         with pytest.raises(AclnnError, match=r"9 at \(2,\)"):
             openaclnn.cross_entropy_loss_grad(gradient, log_prob, stray)
     assert taken == [False, True, False, False]
+    # No number of refusals pushes other kinds out.
+    arrays = [own.numpy() for own in (gradient, log_prob, target)]
+    openaclnn.cross_entropy_loss_grad(*arrays)
+    for _ in range(at.MAX_KINDS + 1):
+        with pytest.raises(AclnnError):
+            openaclnn.cross_entropy_loss_grad(gradient, log_prob, stray)
+    taken.clear()
+    openaclnn.cross_entropy_loss_grad(*arrays)
+    openaclnn.cross_entropy_loss_grad(gradient, log_prob, target)
+    assert taken == [True, True]
 
 
 def test_subclasses_and_parameters(taken: list[bool]) -> None:

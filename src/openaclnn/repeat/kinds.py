@@ -122,9 +122,14 @@ class Road:
             self._places(plan), plan, choice, arrays, views, options, self._options, library,
             self.without_objects,
         )  # fmt: skip
-        self._enter(record, kept, library)
+        number = self._enter(record, kept, library)
         result = self._builtin(*arrays, *options, None)
-        if self._result_type is None or result is NotImplemented:
+        if result is NotImplemented:
+            with self._lock:
+                # The next kind takes its place: what is refused may come again and again, and each time leaves a record.
+                self._next -= self._next == number
+            return result
+        if self._result_type is None:
             return result
         return self._result_type._make(result)
 
@@ -154,7 +159,8 @@ class Road:
             places = self._known_places[read] = [*before, len(read)]
         return places
 
-    def _enter(self, record: list[int], kept: Any, library: int) -> None:
+    def _enter(self, record: list[int], kept: Any, library: int) -> int:
+        """Let the road find a record; how many it was given."""
         if self._control is None:
             self._open()
         if library == at.TORCH and not self._control[at.TENSOR]:
@@ -169,6 +175,7 @@ class Road:
             self._kept[index] = held
             if self._next <= at.MAX_KINDS:
                 self._control[at.KINDS] = self._next
+            return self._next
 
     def _open(self) -> None:
         from openaclnn.engines.cpu import pool
