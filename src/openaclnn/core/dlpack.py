@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import sys
 from typing import Any
 
@@ -71,6 +72,7 @@ _READ_ONLY = 1
 MOST_AXES = 64  # that any library has
 
 
+@functools.cache
 def device_name(kind: str, index: int) -> str:
     """A device as `Tensor` names it, one string for each."""
     return "cpu" if kind == "cpu" else sys.intern(f"{kind}:{index}")
