@@ -11,7 +11,7 @@ from openaclnn.core.declare import Operator
 from openaclnn.core.plan import Plan, covered_elements, walks_alike
 from openaclnn.engines.dispatch import Choice, Runner
 from openaclnn.repeat import slots as at
-from openaclnn.repeat.records import patterns_of
+from openaclnn.repeat.patterns import patterns_of
 
 __all__ = ["AnySize", "Extents", "Kind", "OneSize", "Work", "any_size"]
 

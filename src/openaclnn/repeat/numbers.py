@@ -1,0 +1,87 @@
+"""Numbers in records: which of a call's options may be others in the next call of its kind, and what takes them."""
+
+from __future__ import annotations
+
+import functools
+import math
+import struct
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from openaclnn.core.plan import Free, Plan
+from openaclnn.repeat import slots as at
+
+__all__ = ["bits_of", "numbers_of"]
+
+_EXACT = 1 << 53  # integers up to it are floats
+_WORD, _DOUBLE = struct.Struct("q"), struct.Struct("d")
+
+
+def bits_of(number: float) -> int:
+    """A float as a slot holds it."""
+    bits: int = _WORD.unpack(_DOUBLE.pack(number))[0]
+    return bits
+
+
+class _Number(NamedTuple):
+    """Whether an option may be another number, and within which bounds, as slots hold them."""
+
+    way: int = at.FIXED
+    least: int = bits_of(-math.inf)
+    most: int = bits_of(math.inf)
+
+
+_FIXED = _Number()
+
+
+_NO_SOURCE = (0,) * (2 + at.MAX_DERIVED)
+
+
+def numbers_of(
+    plan: Plan, flat: Any, sized: Any, names: Sequence[str], options: Sequence[Any]
+) -> tuple[Sequence[int], Sequence[_Number]]:
+    """The function that derives constants from other numbers, how many it takes, and which options those are; a sized
+    runner takes its own. And whether each option may be another number.
+    """
+    if sized is not None:
+        derive, wanted = 0, tuple([own.option for own in plan.free])
+    elif flat is not None and flat.derive:
+        derive, wanted = flat.derive, flat.derived_from
+    else:
+        return _NO_SOURCE, (_FIXED,) * len(options)
+    places, free = _sources(tuple(names), wanted, plan.free, tuple(map(type, options)))
+    for place in places:
+        # Rounded to FLOAT by way of float64 it may be another.
+        if type(options[place]) is int and free[place] is _FIXED and abs(options[place]) > _EXACT:
+            places = ()
+    if not places:
+        return _NO_SOURCE, (_FIXED,) * len(options)
+    return (derive, len(places), *places, *(0,) * (at.MAX_DERIVED - len(places))), free
+
+
+@functools.lru_cache(maxsize=256)
+def _sources(
+    names: tuple[str, ...],
+    wanted: tuple[str, ...],
+    declared: tuple[Free, ...],
+    kinds: tuple[type, ...],
+) -> tuple[tuple[int, ...], tuple[_Number, ...]]:
+    """The options that numbers are taken from, none where there are too many; and each of all as it may be another: not a
+    float that is given as an integer.
+    """
+    if len(wanted) > at.MAX_DERIVED or not {*wanted} <= {*names}:
+        return (), (_FIXED,) * len(names)
+    bounds = {own.option: _free(own) for own in declared}
+    whole = {own.option for own in declared if own.whole}
+    free = [
+        bounds[name]
+        if name in wanted and name in bounds and kind is (int if name in whole else float)
+        else _FIXED
+        for name, kind in zip(names, kinds, strict=True)
+    ]
+    return tuple([names.index(name) for name in wanted]), tuple(free)
+
+
+def _free(own: Free) -> _Number:
+    way = at.ANOTHER_BUT_ZERO if own.keeps_zero else at.ANOTHER
+    return _Number(way, bits_of(own.low), bits_of(own.high))
