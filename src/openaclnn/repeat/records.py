@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from types import NoneType
 from typing import Any
 
 import numpy as np
@@ -27,7 +26,6 @@ __all__ = ["library_of", "record_of"]
 def library_of(arrays: Sequence[Any]) -> int:
     """The one library that all arrays given are of; 0 where machine code does not read them."""
     types = {*map(type, arrays)}
-    types.discard(NoneType)
     if types == {np.ndarray}:
         return at.NUMPY if numpy_is_readable() else 0
     torch = sys.modules.get("torch")

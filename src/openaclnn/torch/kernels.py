@@ -57,7 +57,7 @@ class Kernel:
         self.defaults = [p.default for p in self.parameters]
         self.tensors = [n for n, p in enumerate(self.parameters) if p.is_tensor]
         self._several = operator.result_type is not None
-        self._kinds: dict[Any, Layout] = {}
+        self._kinds: dict[Any, Layout | None] = {}  # None: made once, and the road may have it now
         self.road = None if operator.output.in_place else Road(operator)
         products.listeners.append(self._kinds.clear)
         self.op: Any = None  # the operator of `torch.ops`, once `library` has defined it
@@ -140,7 +140,9 @@ def call({given}):
             return self.op(*arguments)
 
     def whole(self, arguments: tuple[Any, ...], key: Any) -> Any:
-        """Bind, check, plan, run; and keep what the next call of this layout needs."""
+        """Bind, check, plan, run; and of a layout that comes again, which the short road does not serve, keep what the next
+        call needs.
+        """
         operator = self.operator
         given = dict(zip(self.names, arguments, strict=True))
         if operator.output.in_place:
@@ -152,7 +154,10 @@ def call({given}):
         several = results if self._several else (results,)
         made = self.filled(several, arguments)
         if nothing_chosen() and all(own is not None for own in several):
-            self._keep(given, made, key)
+            again = key in self._kinds
+            if len(self._kinds) >= _KEPT:
+                self._kinds.clear()
+            self._kinds[key] = self._layout(given, made) if again else None
         return made if self._several else made[0]
 
     def filled(self, several: Sequence[Any], arguments: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -166,20 +171,18 @@ def call({given}):
             for own, (shape, dtype) in zip(several, shapes, strict=True)
         ])  # fmt: skip
 
-    def _keep(self, given: dict[str, Any], made: tuple[Any, ...], key: Any) -> None:
+    def _layout(self, given: dict[str, Any], made: tuple[Any, ...]) -> Layout | None:
         operator = self.operator
         out = made if self._several else made[0]
         call = bind_plain(operator, {**given, "out": out}, products.current_product())
         plan = operator.plan(call)
         if plan.empty:
-            return
+            return None
         device = made[0].device
         name = "cpu" if device.type == "cpu" else f"{device.type}:{device.index}"
         order = {p.name: n for n, p in enumerate(self.parameters)}
         order |= {p.name: len(order) + n for n, p in enumerate(operator.outputs)}
-        if len(self._kinds) >= _KEPT:
-            self._kinds.clear()
-        self._kinds[key] = Layout(
+        return Layout(
             choose_engine(plan, name).prepare(),
             [order[operand.parameter] for operand in plan.operands],
             made,

@@ -55,9 +55,7 @@ def runner(plan: Plan, form: Form, lanes: int = 0) -> Runner:
         memory = array("d", bytes(8 * blocks))
         left, _ = memory.buffer_info()
         places = [address + offset for address, offset in zip(addresses, offsets, strict=False)]
-        pool.launch(
-            sum_code.blocks(), blocks, FEW, kernel, passed, count, left, *own, *places
-        )  # fmt: skip
+        pool.launch(sum_code.blocks(), blocks, FEW, kernel, passed, count, left, *own, *places)
         divisor = count if plan.reduction == "mean" else 1
         with np.errstate(all="ignore"):
             mean = np.frombuffer(memory).sum() / divisor

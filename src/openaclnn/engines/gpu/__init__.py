@@ -91,7 +91,7 @@ def prepare(plan: Plan) -> Callable[[Sequence[int], int], int]:
     assert maker is not None, declines(plan)
     if not (plan.more or plan.reduction):
         return _few(plan, maker.few(plan)) or maker.runner(plan)
-    # Calls with these have no short road that would keep the runner, which takes longer to make than small kernels.
+    # Not all calls with these have a short road that would keep the runner, which takes longer to make than small kernels.
     key = _signature(plan)
     found = _runners.get(key)
     if found is None:
