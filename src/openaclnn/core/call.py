@@ -139,9 +139,9 @@ _CONVERT: dict[Kind, Callable[[Parameter, Any], Any]] = {
 }  # fmt: skip
 
 
-_Slot = tuple[str, str, Parameter, Callable[[Parameter, Any], Any] | None, Any]
-"""How one parameter is bound: its C and Python names, itself, what converts it (None for tensors), and what the plain
-call takes None for. A bare tuple, since those unpack fastest."""
+_Slot = tuple[str, str, Parameter, Callable[[Parameter, Any], Any] | None, Any, bool]
+"""How one parameter is bound: its C and Python names, itself, what converts it (None for tensors), what the plain
+call takes None for, and whether it takes a bare number. A bare tuple, since those unpack fastest."""
 
 
 @functools.cache
@@ -152,6 +152,7 @@ def _slots(operator: Interface) -> tuple[_Slot, ...]:
             p.name, p.python_name if one or p.kind is not Kind.OUTPUT else p.field, p,
             None if p.is_tensor else _CONVERT[p.kind],
             AUTO if p.computed or (p.kind is Kind.OUTPUT and not p.in_place) else None,
+            p.weak and p.kind is Kind.TENSOR,
         )
         for p in operator.parameters
     )  # fmt: skip
@@ -214,7 +215,8 @@ def bind_arguments(
 ) -> Call:
     """Bind phase one's arguments, in C order; None stands for a null pointer."""
     values: dict[str, Any] = {}
-    for (name, _, parameter, convert, _), value in zip(_slots(operator), arguments, strict=True):
+    for slot, value in zip(_slots(operator), arguments, strict=True):
+        name, _, parameter, convert, _, _ = slot
         if convert is None:
             values[name] = None if value is None else _tensor(operator, parameter, value)
         else:
@@ -233,7 +235,7 @@ def bind_plain(operator: Interface, arguments: Mapping[str, Any], product: Produ
     numbers: dict[str, Any] = {}
     if operator.result_type is not None:
         arguments = spread(operator, arguments)
-    for name, python_name, parameter, convert, absent in _slots(operator):
+    for name, python_name, parameter, convert, absent, bare in _slots(operator):
         value = arguments[python_name]
         if convert is not None:
             try:
@@ -242,7 +244,7 @@ def bind_plain(operator: Interface, arguments: Mapping[str, Any], product: Produ
                 raise _unfit(operator, parameter, value, error) from None
         elif value is None:
             values[name] = absent
-        elif parameter.weak and parameter.kind is not _OUTPUT and is_number(value):
+        elif bare and type(value) is not np.ndarray and is_number(value):
             numbers[name] = value
             values[name] = None
         else:

@@ -152,16 +152,17 @@ def _from_producer(value: Any) -> Tensor:
 
 def _from_torch(value: Any) -> Tensor:
     check_recorder()
-    dtype = dtype_of_torch(value.dtype)
+    torch, dtype, on_host = sys.modules["torch"], dtype_of_torch(value.dtype), value.is_cpu
     if dtype is None:
         raise TypeError(f"a tensor of a dtype the interface has, got {value.dtype}")
-    if value.layout is not sys.modules["torch"].strided or value.is_meta:
+    if value.layout is not torch.strided or (not on_host and value.is_meta):
         raise TypeError(f"a strided tensor with data, got {value.layout} on {value.device}")
     if value.is_neg() or (dtype.kind == "complex" and value.is_conj()):
         raise TypeError("a tensor without a pending negation or conjugation, got a lazy view")
-    fake = sys.modules.get("torch._subclasses.fake_tensor")
-    if fake is not None and isinstance(value, fake.FakeTensor):
-        raise TypeError("a tensor with memory of its own, got a FakeTensor")
+    if type(value) is not torch.Tensor:
+        fake = sys.modules.get("torch._subclasses.fake_tensor")
+        if fake is not None and isinstance(value, fake.FakeTensor):
+            raise TypeError("a tensor with memory of its own, got a FakeTensor")
     try:
         shape, storage, address = tuple(value.shape), value.untyped_storage(), value.data_ptr()
         start, size = value.storage_offset() * dtype.itemsize, storage.nbytes()
@@ -171,10 +172,8 @@ def _from_torch(value: Any) -> Tensor:
         said = str(error).partition(".")[0]
         kind = type(value).__name__
         raise TypeError(f"a tensor with memory of its own, got a {kind}: {said}") from None
-    made = Tensor(
-        shape, dtype, strides, base=address, owner=_Held(storage, value),
-        device="cpu" if value.is_cpu else device_name(value.device.type, value.device.index or 0),
-    )  # fmt: skip
+    device = "cpu" if on_host else device_name(value.device.type, value.device.index or 0)
+    made = Tensor.view(shape, dtype, strides, address, _Held(storage, value), device)
     if 0 not in shape:
         low, high = (0, value.nbytes) if strides is None else extent(made)
         if not address or start + low < 0 or start + high > size:

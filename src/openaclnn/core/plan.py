@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from openaclnn.core.dtypes import DType
 from openaclnn.core.status import AclnnError, Status
@@ -42,7 +42,8 @@ class Operand:
     role: str = "full"  # "full", "positions", "classes" or "single": see class_plan
 
 
-class Free(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Free:
     """An option that may be another number in the next call of a kind: nothing else of the plan follows from it.
 
     A number outside of the bounds, which are inside, breaks a rule of the operator; NaN is never inside.
@@ -173,6 +174,14 @@ def _one_stride(operator: str, name: str, tensor: Tensor) -> int:
     return step
 
 
+def _all_row_major(tensors: Sequence[tuple[str, Tensor]], shape: tuple[int, ...]) -> bool:
+    """Whether all have this shape and lie row-major, as most do: then there is nothing to collapse."""
+    dense = True
+    for _, tensor in tensors:
+        dense = dense and tensor.contiguous and tensor.shape == shape
+    return dense
+
+
 def elementwise_plan(
     operator: str,
     kernel: str,
@@ -187,10 +196,7 @@ def elementwise_plan(
     shape = output[1].shape
     tensors = [*inputs, output]
     count = element_count(shape)
-    # Where all lie row-major, as most do, there is nothing to collapse.
-    dense = count > 1
-    for _, tensor in tensors:
-        dense = dense and tensor.contiguous and tensor.shape == shape
+    dense = count > 1 and _all_row_major(tensors, shape)
     if dense:
         merged: tuple[int, ...] = (count,)
         *operands, last = [
@@ -221,12 +227,20 @@ def reduced_plan(
     free: tuple[Free, ...] = (),
 ) -> Plan:
     """The plan that makes one element, a sum or a mean, of what an elementwise kernel computes over a shape."""
-    rows = [_stretched(tensor, shape) for _, tensor in inputs]
-    merged, strides, offsets = collapse(shape, [*rows, (0,) * len(shape)])
-    operands = [
-        Operand(name, tensor.dtype, own, 0, offset, *extent(tensor))
-        for (name, tensor), own, offset in zip(inputs, strides, offsets, strict=False)
-    ]
+    count = element_count(shape)
+    if count > 1 and _all_row_major(inputs, shape):
+        merged: tuple[int, ...] = (count,)
+        operands = [
+            Operand(name, tensor.dtype, (1,), 0, 0, 0, count * tensor.dtype.itemsize)
+            for name, tensor in inputs
+        ]
+    else:
+        rows = [_stretched(tensor, shape) for _, tensor in inputs]
+        merged, strides, offsets = collapse(shape, [*rows, (0,) * len(shape)])
+        operands = [
+            Operand(name, tensor.dtype, own, 0, offset, *extent(tensor))
+            for (name, tensor), own, offset in zip(inputs, strides, offsets, strict=False)
+        ]
     return Plan(
         operator, kernel, compute, merged, tuple(operands), single_operand(output, len(merged)), numbers,
         reduction=reduction, free=free,
@@ -264,28 +278,13 @@ def class_plan(
     Each operand has a role: "full" is of the whole shape, "positions" lacks the class axis, "classes" has
     the class axis alone, "single" is one element for all.
     """
-    positions = shape[:class_axis] + shape[class_axis + 1 :]
-    rows: list[Sequence[int]] = []
-    class_strides: list[int] = []
     tensors = [*inputs, *outputs]
-    for name, tensor, role in tensors:
-        strides = _strides(tensor)
-        if role == "full":
-            rows.append(strides[:class_axis] + strides[class_axis + 1 :])
-            class_strides.append(strides[class_axis])
-        elif role == "positions":
-            rows.append(strides)
-            class_strides.append(0)
-        else:
-            rows.append((0,) * len(positions))
-            class_strides.append(_one_stride(operator, name, tensor) if role == "classes" else 0)
-    merged, steps, offsets = collapse(positions, rows)
-    operands = [
-        Operand(name, tensor.dtype, own, class_stride, offset, *extent(tensor), role)
-        for (name, tensor, role), own, class_stride, offset in zip(
-            tensors, steps, class_strides, offsets, strict=True
-        )
-    ]
+    for _, tensor, _ in tensors:
+        if not tensor.contiguous:
+            merged, operands = _collapsed(operator, tensors, shape, class_axis)
+            break
+    else:
+        merged, operands = _row_major(tensors, shape, class_axis)
     first = len(inputs)
     return Plan(
         operator,
@@ -302,6 +301,68 @@ def class_plan(
         more=tuple(operands[first + 1 :]),
         reduction=reduction,
     )
+
+
+def _collapsed(
+    operator: str,
+    tensors: Sequence[tuple[str, Tensor, str]],
+    shape: tuple[int, ...],
+    class_axis: int,
+) -> tuple[tuple[int, ...], list[Operand]]:
+    """The positions of a class plan, merged, and how each operand is walked."""
+    positions = shape[:class_axis] + shape[class_axis + 1 :]
+    rows: list[Sequence[int]] = []
+    class_strides: list[int] = []
+    for name, tensor, role in tensors:
+        strides = _strides(tensor)
+        if role == "full":
+            rows.append(strides[:class_axis] + strides[class_axis + 1 :])
+            class_strides.append(strides[class_axis])
+        elif role == "positions":
+            rows.append(strides)
+            class_strides.append(0)
+        else:
+            rows.append((0,) * len(positions))
+            class_strides.append(_one_stride(operator, name, tensor) if role == "classes" else 0)
+    merged, steps, offsets = collapse(positions, rows)
+    return merged, [
+        Operand(name, tensor.dtype, own, class_stride, offset, *extent(tensor), role)
+        for (name, tensor, role), own, class_stride, offset in zip(
+            tensors, steps, class_strides, offsets, strict=True
+        )
+    ]
+
+
+def _row_major(
+    tensors: Sequence[tuple[str, Tensor, str]], shape: tuple[int, ...], class_axis: int
+) -> tuple[tuple[int, ...], list[Operand]]:
+    """The same where all lie row-major, as most do, and one is "full": axes before the classes are one, those behind too.
+
+    What `_collapsed` finds follows from three numbers there, in a third of its time.
+    """
+    classes = shape[class_axis]
+    before, behind = element_count(shape[:class_axis]), element_count(shape[class_axis + 1 :])
+    positions = before * behind
+    if classes == 1 or before == 1 or behind == 1:
+        merged: tuple[int, ...] = (positions,)
+        each: tuple[int, ...] = (0,) if positions == 1 else (1,)
+        full = (classes,) if behind == 1 < before else each
+    else:
+        merged, full, each = (before, behind), (classes * behind, 1), (behind, 1)
+    nowhere = (0,) * len(merged)
+    # Of each role: the strides, the classes' stride, and how many elements there are.
+    walks = {
+        "full": (full, behind if classes > 1 else 0, positions * classes),
+        "positions": (each, 0, positions),
+        "classes": (nowhere, int(classes > 1), classes),
+        "single": (nowhere, 0, 1),
+    }
+    operands = []
+    for name, tensor, role in tensors:
+        strides, class_stride, count = walks[role]
+        reach = count * tensor.dtype.itemsize
+        operands.append(Operand(name, tensor.dtype, strides, class_stride, 0, 0, reach, role))
+    return merged, operands
 
 
 def empty_plan(operator: str, output: tuple[str, Tensor]) -> Plan:

@@ -142,14 +142,28 @@ class Tensor:
                         f"strides that are whole elements of {itemsize} bytes, got {steps} bytes"
                     )
             strides = tuple([step // itemsize for step in steps])
-        made = _new(cls)  # as `__init__` does: its many arguments take longer than all else here
+        base = array_address(array)
+        return cls.view(shape, dtype, strides, base, array, "cpu", flags.writeable)
+
+    @classmethod
+    def view(
+        cls,
+        shape: tuple[int, ...],
+        dtype: DType,
+        strides: tuple[int, ...] | None,
+        base: int,
+        owner: Any,
+        device: str,
+        writable: bool = True,
+    ) -> Tensor:
+        """A view of an array, as `__init__` makes it: that has more arguments, which take longer than all else here."""
+        made = _new(cls)
         made.shape = made.storage_shape = shape
         made.dtype, made.format = dtype, _ND
         made.contiguous = strides is None or lies_row_major(shape, strides)
         made._strides, made.offset = strides, 0
-        made.base = array_address(array)
-        made.owner, made.writable = array, flags.writeable
-        made.device, made.raw, made.block, made.alive = "cpu", False, None, True
+        made.base, made.owner, made.writable = base, owner, writable
+        made.device, made.raw, made.block, made.alive = device, False, None, True
         return made
 
     @property
@@ -250,7 +264,10 @@ class Scalar:
     def of(cls, value: Any) -> Scalar:
         """The scalar for a Python or NumPy number; TypeError for anything else."""
         if type(value) is float:
-            return cls(value, DOUBLE)
+            made = _new(cls)
+            made.value, made.dtype, made.alive = np.float64(value), DOUBLE, True
+            made.number = float_of(value)
+            return made
         if isinstance(value, Scalar):
             return value
         if isinstance(value, int) and not -(2**63) <= value < 2**64:

@@ -54,6 +54,7 @@ class Road:
         if declared.output.in_place:  # what is read and what is written, in one
             self._arrays.append(declared.output)
         self._names = [p.name for p in self._arrays]
+        self._read = self._names[:-1]
         self._outputs = [p.name for p in declared.outputs]
         self._result_type = declared.result_type
         self._arrays_of = _getter([p.python_name for p in self._arrays])
@@ -95,7 +96,6 @@ class Road:
         with self._lock:
             if self._control is not None:
                 self._control[at.KINDS] = 0
-                self._table[:] = 0
             self._kept = [None] * at.MAX_KINDS
             self._next = 0
 
@@ -109,12 +109,15 @@ class Road:
         arrays, options = self._arrays_of(arguments), self._options_of(arguments)
         views = [
             None if array is None else values[name]
-            for array, name in zip(arrays[:-1], self._names, strict=False)
+            for array, name in zip(arrays, self._read, strict=False)
         ]
-        written = [operand.parameter for operand in plan.outputs]
-        if len(written) < len(self._outputs) and not plan.classes:
-            return NotImplemented  # where tensors are empty, so may be what is not written
-        views += [values[name] if name in written else None for name in self._outputs]
+        if self._more:
+            written = [operand.parameter for operand in plan.outputs]
+            if len(written) < len(self._outputs) and not plan.classes:
+                return NotImplemented  # where tensors are empty, so may be what is not written
+            views += [values[name] if name in written else None for name in self._outputs]
+        else:
+            views.append(values[self._outputs[0]])
         library = self._library(arrays, views, options)
         if not library:
             return NotImplemented
@@ -137,14 +140,12 @@ class Road:
         self, arrays: Sequence[Any], views: Sequence[Tensor | None], options: Sequence[Any]
     ) -> int:
         """The arrays' library; 0 where a record cannot say what they and the options are."""
-        library = self._library_of([array for array in arrays if array is not None])
-        plain = self.by_value.issuperset(map(type, options))
-        if not (library and self._fits and plain and _compiler()):
+        if not (self._fits and _compiler() and self.by_value.issuperset(map(type, options))):
             return 0
         for view in views:
             if view is not None and len(view.shape) > at.MAX_AXES:
                 return 0
-        return library
+        return self._library_of([array for array in arrays if array is not None])
 
     def _library_of(self, arrays: Sequence[Any]) -> int:
         return library_of(arrays)

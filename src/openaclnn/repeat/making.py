@@ -23,16 +23,17 @@ def making_of(
     """What makes a fresh output beside a given array, small and large, and its last argument. Where shapes are known,
     calls that lie ready: a function with its arguments. Of several outputs a tuple of those, None where one is not written.
     """
-    each: tuple[Any, ...]
     if any_size:
         dtypes = [None if own is None else own.dtype for own in made]
         if library == at.NUMPY:
-            each = tuple([own and own.numpy for own in dtypes])
-            return np.empty, results.empty, each[0] if len(each) == 1 else each
-        each = tuple([own and torch_dtype(own) for own in dtypes])
-        make = _torch_maker(model.device)
-        large = results.empty_tensor if model.is_cpu else make
-        return make, large, each[0] if len(each) == 1 else each
+            each = [own and own.numpy for own in dtypes]
+            make: Any = np.empty
+            large: Any = results.empty
+        else:
+            each = [own and torch_dtype(own) for own in dtypes]
+            make = _torch_maker(model.device)
+            large = results.empty_tensor if model.is_cpu else make
+        return make, large, each[0] if len(each) == 1 else tuple(each)
     calls = tuple([None if own is None else _ready(own, model, library) for own in made])
     return None, None, calls[0] if len(calls) == 1 else calls
 

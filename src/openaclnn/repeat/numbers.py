@@ -9,9 +9,11 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from openaclnn.core.plan import Free, Plan
+from openaclnn.core.tensor import Scalar
 from openaclnn.repeat import slots as at
+from openaclnn.repeat.work import Work
 
-__all__ = ["bits_of", "numbers_of"]
+__all__ = ["Number", "bits_of", "numbers_of"]
 
 _EXACT = 1 << 53  # integers up to it are floats
 _WORD, _DOUBLE = struct.Struct("q"), struct.Struct("d")
@@ -23,7 +25,7 @@ def bits_of(number: float) -> int:
     return bits
 
 
-class _Number(NamedTuple):
+class Number(NamedTuple):
     """Whether an option may be another number, and within which bounds, as slots hold them."""
 
     way: int = at.FIXED
@@ -31,32 +33,37 @@ class _Number(NamedTuple):
     most: int = bits_of(math.inf)
 
 
-_FIXED = _Number()
+_FIXED = Number()
 
 
 _NO_SOURCE = (0,) * (2 + at.MAX_DERIVED)
 
 
 def numbers_of(
-    plan: Plan, flat: Any, sized: Any, names: Sequence[str], options: Sequence[Any]
-) -> tuple[Sequence[int], Sequence[_Number]]:
+    plan: Plan, work: Work, names: tuple[str, ...], options: Sequence[Any]
+) -> tuple[Sequence[int], Sequence[Number]]:
     """The function that derives constants from other numbers, how many it takes, and which options those are; a sized
     runner takes its own. And whether each option may be another number.
     """
-    if sized is not None:
+    flat = work.flat
+    if work.takes in _TAKING_NUMBERS:
         derive, wanted = 0, tuple([own.option for own in plan.free])
     elif flat is not None and flat.derive:
         derive, wanted = flat.derive, flat.derived_from
     else:
         return _NO_SOURCE, (_FIXED,) * len(options)
-    places, free = _sources(tuple(names), wanted, plan.free, tuple(map(type, options)))
+    numbers: list[Any] = [own.number if type(own) is Scalar else own for own in options]
+    places, free = _sources(names, wanted, plan.free, tuple(map(type, numbers)))
     for place in places:
         # Rounded to FLOAT by way of float64 it may be another.
-        if type(options[place]) is int and free[place] is _FIXED and abs(options[place]) > _EXACT:
+        if type(numbers[place]) is int and free[place] is _FIXED and abs(numbers[place]) > _EXACT:
             places = ()
     if not places:
         return _NO_SOURCE, (_FIXED,) * len(options)
-    return (derive, len(places), *places, *(0,) * (at.MAX_DERIVED - len(places))), free
+    return (derive, len(places), *places, *_NO_SOURCE[2 + len(places) :]), free
+
+
+_TAKING_NUMBERS = (at.BY_SHAPE, at.BY_CLASSES)
 
 
 @functools.lru_cache(maxsize=256)
@@ -65,7 +72,7 @@ def _sources(
     wanted: tuple[str, ...],
     declared: tuple[Free, ...],
     kinds: tuple[type, ...],
-) -> tuple[tuple[int, ...], tuple[_Number, ...]]:
+) -> tuple[tuple[int, ...], tuple[Number, ...]]:
     """The options that numbers are taken from, none where there are too many; and each of all as it may be another: not a
     float that is given as an integer.
     """
@@ -82,6 +89,6 @@ def _sources(
     return tuple([names.index(name) for name in wanted]), tuple(free)
 
 
-def _free(own: Free) -> _Number:
+def _free(own: Free) -> Number:
     way = at.ANOTHER_BUT_ZERO if own.keeps_zero else at.ANOTHER
-    return _Number(way, bits_of(own.low), bits_of(own.high))
+    return Number(way, bits_of(own.low), bits_of(own.high))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from openaclnn.core.plan import Plan, broadcast_shapes
@@ -13,11 +13,12 @@ from openaclnn.repeat import slots as at
 __all__ = ["axes_of", "patterns_of", "shapes_of"]
 
 _ALL_AXES = (1 << at.MAX_AXES) - 1
+_Pattern = tuple[int, int]
 
 
 def shapes_of(plan: Plan, made: Sequence[Any]) -> int:
     """Which of the lead's axes each result has, in the bits of a slot; those that are None have none and are not written."""
-    found, outputs = 0, iter(plan.outputs)
+    found, outputs = 0, iter((plan.output, *plan.more))
     for place, own in enumerate(made):
         if own is not None:
             mask = axes_of(next(outputs).role, plan.class_axis) | 1 << at.WRITTEN_BIT
@@ -30,12 +31,12 @@ def axes_of(role: str, class_axis: int) -> int:
     if role == "full":
         return _ALL_AXES
     own = 1 << max(class_axis, 0)
-    return {"positions": _ALL_AXES & ~own, "classes": own}.get(role, 0)
+    return _ALL_AXES & ~own if role == "positions" else own if role == "classes" else 0
 
 
 def patterns_of(
     plan: Plan, places: Sequence[int], whole: Sequence[Tensor | None], result: Tensor
-) -> tuple[list[tuple[int, int]], int]:
+) -> tuple[list[_Pattern], int]:
     """How each array lies relative to the output, where sizes need not be part of the kind, and which input leads.
 
     The lead is an input of the output's shape, or of all inputs' where that is another (a sum, several outputs).
@@ -45,44 +46,73 @@ def patterns_of(
     if plan.dense and -1 not in places:
         return [(at.DENSE, 0)] * len(whole), 0
     same = [(at.SAME, 0)] * len(whole)
-    operands, classes = (*plan.inputs, plan.output), plan.classes
     apart = bool(plan.reduction or plan.more)
     shape = _whole_shape(plan, places, whole) if apart else result.shape
     if shape is None or math.prod(shape) == 1:
         return same, -1  # cannot tell one element from all
-    all_axes = (1 << len(shape)) - 1
-    found: list[tuple[int, int]] = []
+    found: list[_Pattern] = []
+    lead, last = -1, len(whole) - 1
+    pattern_of = _class_patterns(plan, shape) if plan.classes else _elementwise_patterns(shape)
     for place, array in zip(places, whole, strict=True):
         if array is None:
             found.append((at.MISSING, 0))
-            continue
-        if apart and array is result:
-            found.append((at.SAME, axes_of(plan.output.role, plan.class_axis) & all_axes))
-            continue
-        own, dense = array.shape, array.contiguous
-        role = "full" if place < 0 else operands[place].role
-        if dense and role == "full" and own == shape:
-            found.append((at.DENSE, all_axes))
-        elif classes and role == "full" and own == shape:
-            found.append((at.LAID, all_axes))
-        elif classes and role in ("positions", "classes"):
-            mask = axes_of(role, plan.class_axis) & all_axes
-            if own != tuple([n for k, n in enumerate(shape) if mask >> k & 1]):
-                return same, -1
-            found.append((at.SOME if dense else at.LAID, mask))
-        elif place < 0 or (classes and role == "single"):
-            found.append((at.SAME, 0))
-        elif not classes and array.size == 1 and len(own) <= len(shape):
-            found.append((at.ONE, 0))
-        elif not classes and len(own) <= len(shape):
-            alike = zip(own, shape[len(shape) - len(own) :], strict=True)
-            found.append((at.LAID, sum(1 << k for k, (one, all) in enumerate(alike) if one == all)))
+        elif apart and array is result:
+            mask = axes_of(plan.output.role, plan.class_axis)
+            found.append((at.SAME, mask & (1 << len(shape)) - 1))
         else:
-            return same, -1
-    for lead, ((kind, _), array) in enumerate(zip(found[:-1], whole, strict=False)):
-        if kind in (at.DENSE, at.LAID) and array is not None and array.shape == shape:
-            return found, lead
-    return same, -1
+            own = pattern_of(array, place)
+            if own is None:
+                return same, -1
+            here = len(found)
+            if lead < 0 and here < last and own[0] in _LEADING and array.shape == shape:
+                lead = here
+            found.append(own)
+    return (found, lead) if lead >= 0 else (same, -1)
+
+
+_LEADING = (at.DENSE, at.LAID)
+
+
+def _elementwise_patterns(shape: tuple[int, ...]) -> Callable[[Tensor, int], _Pattern | None]:
+    """What says how an array lies that stands at a place among the operands; -1 where no kernel reads it."""
+
+    def pattern_of(array: Tensor, place: int) -> _Pattern | None:
+        own = array.shape
+        if array.contiguous and own == shape:
+            return at.DENSE, (1 << len(shape)) - 1
+        if place < 0:
+            return at.SAME, 0
+        if len(own) > len(shape):
+            return None
+        if array.size == 1:
+            return at.ONE, 0
+        alike = zip(own, shape[len(shape) - len(own) :], strict=True)
+        return at.LAID, sum([1 << k for k, (one, all) in enumerate(alike) if one == all])
+
+    return pattern_of
+
+
+def _class_patterns(plan: Plan, shape: tuple[int, ...]) -> Callable[[Tensor, int], _Pattern | None]:
+    """The same with a class axis: what a role has of the shape, row-major or not."""
+    axis, operands = plan.class_axis, (*plan.inputs, plan.output)
+    wanted = {
+        "full": shape,
+        "positions": shape[:axis] + shape[axis + 1 :],
+        "classes": shape[axis : axis + 1],
+    }
+
+    def pattern_of(array: Tensor, place: int) -> _Pattern | None:
+        role = "full" if place < 0 else operands[place].role
+        if role == "single":
+            return at.SAME, 0
+        if array.shape != wanted[role]:
+            return (at.SAME, 0) if place < 0 else None
+        mask = axes_of(role, axis) & (1 << len(shape)) - 1
+        if not array.contiguous:
+            return at.LAID, mask
+        return at.DENSE if role == "full" else at.SOME, mask
+
+    return pattern_of
 
 
 def _whole_shape(

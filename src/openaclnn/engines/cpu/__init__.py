@@ -103,10 +103,12 @@ def _shared(ability: str, find: Callable[[Plan], Any], plan: Plan) -> Any:
     """
     if not plan.classes:
         return find(plan)
-    operands = [(own.parameter, own.dtype, own.role) for own in plan.operands]
+    operands = [told for own in plan.operands for told in (own.parameter, own.dtype, own.role)]
     # As text: -0.0 is another number than 0.0.
-    numbers = str(plan.numbers)
-    key = ability, plan.kernel, plan.compute, plan.class_axis, plan.reduction, numbers, *operands
+    numbers = [own.hex() if type(own) is float else own for own in plan.numbers.values()]
+    key = (
+        ability, plan.kernel, plan.compute, plan.class_axis, plan.reduction, *numbers, *operands,
+    )  # fmt: skip
     found = _found.get(key)
     if found is None:
         if len(_found) >= MOST_SHARED:

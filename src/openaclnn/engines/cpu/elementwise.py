@@ -15,8 +15,8 @@ from openaclnn.engines.cpu.forms import (
     Flat,
     Form,
     Signature,
+    code_of,
     constants,
-    derive_address,
     formula_form,
     kernel_address,
     plain_derivation,
@@ -32,10 +32,11 @@ __all__ = ["Elementwise", "plain_form"]
 def plain_form(plan: Plan) -> Form:
     """The formula as it is written."""
     formula = FORMULAS[plan.kernel]
-    form = formula_form(
-        formula, formula.numbers_of(plan.numbers), formula.switches_of(plan.numbers)
-    )
-    return form._replace(derive=plain_derivation(formula, plan.free))
+    numbers = plan.numbers
+    return formula_form(
+        formula, formula.numbers_of(numbers), formula.switches_of(numbers),
+        plain_derivation(formula, plan.free),
+    )  # fmt: skip
 
 
 def form_of(plan: Plan) -> Form:
@@ -76,14 +77,14 @@ class Elementwise:
         if plan.reduction:
             return partial(sums.runner, plan, form), sums.flat(plan, form)
         layout = tiles.arrange(plan)
-        own = _signature(plan, layout)
-        kernel, numbers = kernel_address(form, own), constants(form)
+        dtypes = [*[own.dtype for own in plan.inputs], plan.compute, plan.output.dtype]
+        kernel, derive, derived, dense = code_of(form, dtypes, layout.single)
+        numbers = constants(form)
         prepare = partial(tiles.runner, plan, layout, kernel, numbers, form)
         reciprocal = form.names.index(plan.reciprocal) if plan.reciprocal else -1
-        derived = () if form.derive is None else form.derive.numbers
         return prepare, Flat(
-            kernel, tiles.GRAIN, tuple(numbers), reciprocal, form.counts, form, derive_address(form),
-            derived, partial(kernel_address, form, own._replace(single=())), gathering,
+            kernel, tiles.GRAIN, numbers, reciprocal, form.counts, form, derive, derived,
+            partial(kernel_address, form, dense), gathering,
         )  # fmt: skip
 
     def sized(self, plan: Plan) -> SizedRunner | None:

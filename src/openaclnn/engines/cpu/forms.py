@@ -13,7 +13,7 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from openaclnn.core.dtypes import float_of
+from openaclnn.core.dtypes import DType, float_of
 from openaclnn.core.plan import ANY_COUNT, Free, Plan
 from openaclnn.engines.cpu import numerics
 from openaclnn.engines.cpu.words import HEAVY, Words
@@ -33,6 +33,7 @@ __all__ = [
     "Signature",
     "Site",
     "Tuned",
+    "code_of",
     "constants",
     "derive_address",
     "formula_form",
@@ -196,12 +197,15 @@ class Site:
 
 
 def formula_form(
-    formula: Formula, numbers: Mapping[str, float], switches: Mapping[str, bool] | None = None
+    formula: Formula,
+    numbers: Mapping[str, float],
+    switches: Mapping[str, bool] | None = None,
+    derive: Derive | None = None,
 ) -> Form:
     """A formula as it is: its function called with vectors, which write the code."""
-    name, write = _written(formula, tuple((switches or {}).items()))
-    ordered = tuple([numbers[name] for name in formula.numbers])
-    return Form(name, write, ordered, names=formula.numbers)
+    name, write = _written(formula, tuple(switches.items()) if switches else ())
+    names = formula.numbers
+    return Form(name, write, tuple([numbers[own] for own in names]), None, names, derive=derive)
 
 
 @functools.cache
@@ -251,35 +255,71 @@ def _compiled(form: Form, signature: Signature, wide: int) -> int:
     return cache.compiled(f"{form.name} {signature} x{wide}", emit)
 
 
-def constants(form: Form) -> list[int]:
+def constants(form: Form) -> tuple[int, ...]:
     """The numbers' bits, and the table's address, as the kernel's first arguments."""
     # A NaN's payload would survive the rounding to bfloat16 only by luck: all become the plain one.
-    values, count = form.numbers, len(form.numbers)
+    values = form.numbers
     if math.isnan(sum(values)):
         values = tuple([math.nan if math.isnan(value) else value for value in values])
+    floats, words = _structs(len(values))
     try:
-        packed = struct.pack(f"{count}f", *values)
+        packed = floats.pack(*values)
     except OverflowError:  # what FLOAT holds as infinite
-        packed = struct.pack(f"{count}f", *map(float_of, values))
-    bits = struct.unpack(f"{count}I", packed)
-    return list(bits) if form.table is None else [*bits, form.table.ctypes.data]
+        packed = floats.pack(*map(float_of, values))
+    bits: tuple[int, ...] = words.unpack(packed)
+    return bits if form.table is None else (*bits, form.table.ctypes.data)
 
 
-def plain_derivation(formula: Formula, free: Sequence[Free]) -> Derive | None:
+@functools.cache
+def _structs(count: int) -> tuple[struct.Struct, struct.Struct]:
+    """So many FLOATs, and their bits."""
+    return struct.Struct(f"{count}f"), struct.Struct(f"{count}I")
+
+
+def plain_derivation(formula: Formula, free: tuple[Free, ...]) -> Derive | None:
     """A plain form's own numbers, as they are given; None where some select other code."""
-    if not free or formula.name in TUNED or not {own.option for own in free} <= {*formula.numbers}:
+    if not free or formula.name in TUNED:
         return None
     return _as_given(formula.numbers, tuple([own.option for own in free]))
 
 
 @functools.cache
-def _as_given(numbers: tuple[str, ...], free: tuple[str, ...]) -> Derive:
+def _as_given(numbers: tuple[str, ...], free: tuple[str, ...]) -> Derive | None:
+    if not {*free} <= {*numbers}:
+        return None
     places = [numbers.index(name) for name in free]
 
     def write(code: Code, given: list[Value]) -> tuple[Value, dict[int, Value]]:
         return code.integer(0).equals(0), dict(zip(places, given, strict=True))
 
     return Derive(free, write)
+
+
+class FormCode(NamedTuple):
+    """What is compiled of a form for operands of some dtypes: it is the same whatever the form's numbers are."""
+
+    kernel: int
+    derive: int  # `derive_address`, and the plan's numbers that it takes
+    derived_from: tuple[str, ...]
+    dense: Signature  # of the kernel that takes no operand as one element for all
+
+
+def code_of(
+    form: Form, dtypes: Sequence[DType], single: tuple[int, ...], before: int = 0
+) -> FormCode:
+    """A form's code; the dtypes are those of the inputs, of the computation and of the output."""
+    key = form.name, form.derive, before, single, *dtypes
+    found = _codes.get(key)
+    if found is None:
+        *inputs, compute, output = [own.short for own in dtypes]
+        own = Signature(tuple(inputs), compute, output, single)
+        derived = () if form.derive is None else form.derive.numbers
+        kernel, derive = kernel_address(form, own), derive_address(form, before)
+        found = _codes[key] = FormCode(kernel, derive, derived, own._replace(single=()))
+    return found
+
+
+_codes: dict[tuple[Any, ...], FormCode] = {}
 
 
 def derive_address(form: Form, before: int = 0) -> int:

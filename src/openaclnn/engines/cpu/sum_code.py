@@ -46,6 +46,7 @@ def _emit_blocks(code: Code, arguments: Sequence[Value]) -> None:
         results.write(number, computed.total(start, (start + BLOCK).least(count)))
 
 
+@functools.cache
 def few_blocks(dtype: str) -> int:
     """The kernel over all of up to FEW blocks, which writes their sum or mean into the output."""
     return cache.compiled(f"sums.few.{dtype}", functools.partial(_emit_few, dtype=dtype))

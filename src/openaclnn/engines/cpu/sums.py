@@ -23,8 +23,8 @@ from openaclnn.engines.cpu.forms import (
     Flat,
     Form,
     Signature,
+    code_of,
     constants,
-    derive_address,
     kernel_address,
 )
 from openaclnn.engines.cpu.launcher import TINY
@@ -73,12 +73,17 @@ def _in_a_row(plan: Plan) -> bool:
     return len(plan.shape) == 1 and all(own.strides[0] in (0, 1) for own in plan.inputs)
 
 
-def _signature(plan: Plan, any_strides: bool = False) -> Signature:
-    """Of the flat kernel; with any strides nothing is one element for all."""
-    one = plan.shape[0] > 1 and not any_strides
-    single = tuple([at for at, own in enumerate(plan.inputs) if one and not own.strides[0]])
+def _signature(plan: Plan) -> Signature:
+    """Of the flat kernel."""
     dtypes = tuple([operand.dtype.short for operand in plan.inputs])
-    return Signature(dtypes, FLOAT.short, FLOAT.short, single)
+    return Signature(dtypes, FLOAT.short, FLOAT.short, _singles(plan))
+
+
+def _singles(plan: Plan) -> tuple[int, ...]:
+    """The inputs that are one element for all."""
+    if plan.shape[0] == 1:
+        return ()
+    return tuple([at for at, own in enumerate(plan.inputs) if not own.strides[0]])
 
 
 def _before(plan: Plan, kernel: int, passed: int) -> tuple[int, int, int, int]:
@@ -90,12 +95,13 @@ def flat(plan: Plan, form: Form) -> Flat | None:
     """The kernel for few blocks of any size, and for one of any strides."""
     if plan.output.dtype is not plan.compute or form.table is not None:
         return None
-    own, dtype, anyhow = constants(form), plan.compute.short, _signature(plan, any_strides=True)
-    signature = _signature(plan) if _in_a_row(plan) else anyhow
-    before = _before(plan, kernel_address(form, signature), len(own) + len(plan.inputs))
-    derived = () if form.derive is None else form.derive.numbers
+    own, dtype = constants(form), plan.compute.short
+    single = _singles(plan) if _in_a_row(plan) else ()
+    dtypes = [*[operand.dtype for operand in plan.inputs], FLOAT, FLOAT]
+    kernel, derive, derived, anyhow = code_of(form, dtypes, single, OWN)
+    before = _before(plan, kernel, len(own) + len(plan.inputs))
     return Flat(
-        few_blocks(dtype), tiles.GRAIN, (*before, *own), -1, (1, FEW * BLOCK + 1), form, derive_address(form, OWN), derived,
+        few_blocks(dtype), tiles.GRAIN, (*before, *own), -1, (1, FEW * BLOCK + 1), form, derive, derived,
         functools.partial(kernel_address, form, anyhow), functools.partial(gathered_block, dtype),
     )  # fmt: skip
 

@@ -65,13 +65,17 @@ def from_result(plan: Plan) -> Form | None:
         return None
     # Of two FLOATs the product is exact in float64, so that it is rounded once.
     slope = float_of(float_of(numbers["alpha"]) * float_of(numbers["scale"]))
-    form = formula_form(_FROM_RESULT, {"slope": slope, "scale": numbers["scale"]})
-    return form._replace(derive=Derive(NUMBERS, _derive_from_result))
+    return formula_form(
+        _FROM_RESULT, {"slope": slope, "scale": numbers["scale"]}, derive=_DERIVE_FROM_RESULT
+    )
 
 
 def _derive_from_result(code: Code, numbers: list[Value]) -> tuple[Value, dict[int, Value]]:
     alpha, scale, inner = numbers
     return inner.equals(1.0) & ~(alpha < 0.0), {0: alpha * scale, 1: scale}
+
+
+_DERIVE_FROM_RESULT = Derive(NUMBERS, _derive_from_result)
 
 
 class _Folded(NamedTuple):
@@ -96,7 +100,8 @@ def folded(plan: Plan) -> Form | None:
     numbers = plan.numbers
     if numbers["is_result"]:
         return None
-    alpha, scale, inner = [float(numbers[key]) for key in ("alpha", "scale", "input_scale")]
+    alpha, scale = float(numbers["alpha"]), float(numbers["scale"])
+    inner = float(numbers["input_scale"])
     product = alpha * scale * inner  # in float64: one rounding
     usable = math.isfinite(product) and math.isfinite(scale) and math.isfinite(inner)
     # A growing exponential must not overflow because of its multiplier, nor a falling one vanish: a
@@ -251,8 +256,10 @@ def _table(scalars: _Folded, dtype: str) -> Any:
 def as_written(plan: Plan) -> Form:
     """The plain form, for all that is left."""
     formula, numbers = FORMULAS["elu_backward"], plan.numbers
-    form = formula_form(formula, formula.numbers_of(numbers), formula.switches_of(numbers))
-    return form._replace(derive=_AS_WRITTEN[bool(numbers["is_result"])])
+    return formula_form(
+        formula, formula.numbers_of(numbers), formula.switches_of(numbers),
+        _AS_WRITTEN[bool(numbers["is_result"])],
+    )  # fmt: skip
 
 
 def _derive_as_written(is_result: bool) -> Derive:

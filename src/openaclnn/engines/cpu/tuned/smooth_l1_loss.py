@@ -63,8 +63,8 @@ def clamped(plan: Plan) -> Form | None:
     numbers = {"beta": beta, "inverse": inverse, "remnant": remnant, "mean_scale": scale}
     power_of_two = math.frexp(beta)[0] == 0.5
     chosen = _UNIT if beta == 1 else _EXACT if power_of_two else _CORRECTED
-    form = formula_form(chosen, numbers, {"scaled": bool(plan.reciprocal) or scale != 1})
-    return form._replace(derive=_DERIVE[chosen])
+    switches = {"scaled": bool(plan.reciprocal) or scale != 1}
+    return formula_form(chosen, numbers, switches, _DERIVE[chosen])
 
 
 def _derivation(chosen: Formula) -> Derive:
