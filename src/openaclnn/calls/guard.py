@@ -42,11 +42,11 @@ def _refuse(plan: Plan, parameter: str, expected: str, got: str, status: int) ->
 
 def check_devices(call: Call) -> str:
     """The memory that all tensors of a call lie in; mixing two is refused."""
-    device = ""
+    values, device = call.values, ""
     for parameter in call.operator.tensors:
-        own = call.values[parameter.name]
-        if isinstance(own, Tensor):
-            if device and own.device != device and not own.empty:
+        own = values[parameter.name]
+        if isinstance(own, Tensor) and own.device != device:
+            if device and not own.empty:
                 raise AclnnError(
                     Status.ACLNN_ERR_PARAM_INVALID, call.operator.name, parameter.name,
                     f"memory of {device}, like the tensors before it", own.device,

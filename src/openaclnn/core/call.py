@@ -139,9 +139,10 @@ _CONVERT: dict[Kind, Callable[[Parameter, Any], Any]] = {
 }  # fmt: skip
 
 
-_Slot = tuple[str, str, Parameter, Callable[[Parameter, Any], Any] | None, Any, bool]
+_Slot = tuple[str, str, Parameter, Callable[[Parameter, Any], Any] | None, Any, bool, bool]
 """How one parameter is bound: its C and Python names, itself, what converts it (None for tensors), what the plain
-call takes None for, and whether it takes a bare number. A bare tuple, since those unpack fastest."""
+call takes None for, whether it is a tensor that is read, and whether a bare number will do. A bare tuple, since those
+unpack fastest."""
 
 
 @functools.cache
@@ -152,7 +153,7 @@ def _slots(operator: Interface) -> tuple[_Slot, ...]:
             p.name, p.python_name if one or p.kind is not Kind.OUTPUT else p.field, p,
             None if p.is_tensor else _CONVERT[p.kind],
             AUTO if p.computed or (p.kind is Kind.OUTPUT and not p.in_place) else None,
-            p.weak and p.kind is Kind.TENSOR,
+            p.kind is Kind.TENSOR, p.weak,
         )
         for p in operator.parameters
     )  # fmt: skip
@@ -189,10 +190,7 @@ def _tensor(operator: Interface, parameter: Parameter, value: Any) -> Tensor:
     try:
         tensor = as_tensor(value)
     except TypeError as error:
-        expected, _, got = str(error).rpartition(", got ")
-        if hasattr(type(value), "c_name"):  # a handle, of another kind
-            expected, got = "an aclTensor", shown(value)
-        raise _refuse(operator, parameter, expected or "an array", got) from None
+        raise _no_tensor(operator, parameter, value, error) from None
     if not tensor.alive:
         raise _refuse(operator, parameter, "a live tensor", "a destroyed one")
     if parameter.kind is _OUTPUT:
@@ -206,6 +204,15 @@ def _tensor(operator: Interface, parameter: Parameter, value: Any) -> Tensor:
     return tensor
 
 
+def _no_tensor(
+    operator: Interface, parameter: Parameter, value: Any, error: TypeError
+) -> AclnnError:
+    expected, _, got = str(error).rpartition(", got ")
+    if hasattr(type(value), "c_name"):  # a handle, of another kind
+        expected, got = "an aclTensor", shown(value)
+    return _refuse(operator, parameter, expected or "an array", got)
+
+
 def bind_arguments(
     operator: Interface,
     arguments: Sequence[Any],
@@ -216,7 +223,7 @@ def bind_arguments(
     """Bind phase one's arguments, in C order; None stands for a null pointer."""
     values: dict[str, Any] = {}
     for slot, value in zip(_slots(operator), arguments, strict=True):
-        name, _, parameter, convert, _, _ = slot
+        name, _, parameter, convert = slot[:4]
         if convert is None:
             values[name] = None if value is None else _tensor(operator, parameter, value)
         else:
@@ -235,7 +242,7 @@ def bind_plain(operator: Interface, arguments: Mapping[str, Any], product: Produ
     numbers: dict[str, Any] = {}
     if operator.result_type is not None:
         arguments = spread(operator, arguments)
-    for name, python_name, parameter, convert, absent, bare in _slots(operator):
+    for name, python_name, parameter, convert, absent, read, weak in _slots(operator):
         value = arguments[python_name]
         if convert is not None:
             try:
@@ -244,19 +251,24 @@ def bind_plain(operator: Interface, arguments: Mapping[str, Any], product: Produ
                 raise _unfit(operator, parameter, value, error) from None
         elif value is None:
             values[name] = absent
-        elif bare and type(value) is not np.ndarray and is_number(value):
+        elif read and type(value) is np.ndarray:
+            try:
+                values[name] = Tensor.from_numpy(value)
+            except TypeError as error:
+                raise _no_tensor(operator, parameter, value, error) from None
+        elif read and weak and is_number(value):
             numbers[name] = value
             values[name] = None
         else:
             values[name] = _tensor(operator, parameter, value)
     if numbers:
-        weak = _weak_dtype(operator, values)
+        dtype = _weak_dtype(operator, values)
         for name, number in numbers.items():
             if isinstance(number, int) and not -_INT64_LIMIT <= number < 2 * _INT64_LIMIT:
                 expected = "an array, or a number of 64 bits (or a float)"
                 raise _refuse(operator, operator[name], expected, str(number))
             with np.errstate(over="ignore"):
-                values[name] = Tensor.from_numpy(np.asarray(number).astype(weak.numpy))
+                values[name] = Tensor.from_numpy(np.asarray(number).astype(dtype.numpy))
     return Call(operator, values, product)
 
 

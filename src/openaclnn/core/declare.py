@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from openaclnn.core.describe import describe
 from openaclnn.core.dtypes import DType
 from openaclnn.core.interface import Interface
 from openaclnn.core.oracle import reference_arguments, stray_target
-from openaclnn.core.outcome import Check, Outcome
+from openaclnn.core.outcome import Check, Outcome, Violation
 from openaclnn.core.plan import Plan
 from openaclnn.core.status import AclnnError
 from openaclnn.core.tensor import Tensor
@@ -64,6 +65,10 @@ class Operator(Interface):
     # What a product accepts without effect, as the reference is to see it.
     unheeded: Callable[[Call], dict[str, Any]] = lambda call: {}
 
+    @cached_property
+    def _rules(self) -> tuple[Callable[[Call], Violation | None], ...]:
+        return tuple(check.broken_by for check in self.checks)
+
     def run_checks(self, call: Call) -> list[Outcome]:
         """Make the checks in order, up to and including the first broken one."""
         outcomes = []
@@ -76,9 +81,10 @@ class Operator(Interface):
 
     def first_violation(self, call: Call) -> AclnnError | None:
         """The refusal that the first broken rule asks for, or None for a sound call."""
-        for check in self.checks:
-            violation = check.broken_by(call)
+        for broken_by in self._rules:
+            violation = broken_by(call)
             if violation is not None:
+                check = self.checks[self._rules.index(broken_by)]
                 error = AclnnError(check.status, self.name, *violation)
                 error.rule = f"{check.row}: {check.rule}"
                 return error

@@ -95,18 +95,26 @@ def storage_of(tensor: Any) -> Any:
 
 def check_recorder() -> None:
     """TypeError while somebody records PyTorch's operations in this thread, and would miss ours."""
-    asked, recorder = sys.modules["torch"]._C, ""
-    if asked._is_tracing():
+    recorder, (is_tracing, modes, is_included, key) = "", _asked()
+    if is_tracing():
         recorder = "torch.jit.trace"
     # A mode before dispatch has its key included; asking for those modes takes 2 us.
-    elif asked._len_torch_dispatch_stack() or asked._dispatch_tls_is_dispatch_key_included(
-        asked.DispatchKey.PreDispatch
-    ):
+    elif modes() or is_included(key):
         proxy = sys.modules.get("torch.fx.experimental.proxy_tensor")
         if proxy is not None and proxy.get_proxy_mode() is not None:
             recorder = "make_fx"
     if recorder:
         raise TypeError(f"a call outside graphs that record PyTorch alone, got one in {recorder}")
+
+
+@functools.cache
+def _asked() -> tuple[Any, Any, Any, Any]:
+    """What says whether somebody records."""
+    asked = sys.modules["torch"]._C
+    return (
+        asked._is_tracing, asked._len_torch_dispatch_stack,
+        asked._dispatch_tls_is_dispatch_key_included, asked.DispatchKey.PreDispatch,
+    )  # fmt: skip
 
 
 def _is_cupy(value: Any) -> bool:

@@ -385,4 +385,4 @@ def walks_alike(operand: Operand, output: Operand) -> bool:
 
 def covered_elements(plan: Plan) -> int:
     """How many elements the plan's output has."""
-    return element_count(plan.shape) * max(plan.classes, 1)
+    return math.prod(plan.shape) * (plan.classes or 1)

@@ -170,28 +170,29 @@ FREE = (
 
 
 def _plan(call: Call) -> Plan:
-    output = ("out", call.tensor("out"))
-    if call.tensor("logProb").empty:
+    values, reduction = call.values, call.reduction
+    own, output = values["logProb"], ("out", values["out"])
+    if own.empty:
         return empty_plan(call.operator.name, output)
-    per_loss = "positions" if call.reduction == "none" else "single"
+    per_loss = "positions" if reduction == "none" else "single"
     zloss = computes_zloss(call)
-    weighted = call.given("weightOptional")
-    grad_zloss = zloss and call.given("gradZlossOptional")
+    weighted = values["weightOptional"] is not None
+    grad_zloss = zloss and values["gradZlossOptional"] is not None
     inputs = [
-        ("target", call.tensor("target"), "positions"),
-        ("gradLoss", call.tensor("gradLoss"), per_loss),
-        ("logProb", call.tensor("logProb"), "full"),
+        ("target", values["target"], "positions"),
+        ("gradLoss", values["gradLoss"], per_loss),
+        ("logProb", own, "full"),
     ]
     if weighted:
-        inputs.append(("weightOptional", call.tensor("weightOptional"), "classes"))
+        inputs.append(("weightOptional", values["weightOptional"], "classes"))
     if zloss:
-        inputs.append(("lseForZlossOptional", call.tensor("lseForZlossOptional"), "positions"))
+        inputs.append(("lseForZlossOptional", values["lseForZlossOptional"], "positions"))
     if grad_zloss:
-        inputs.append(("gradZlossOptional", call.tensor("gradZlossOptional"), per_loss))
+        inputs.append(("gradZlossOptional", values["gradZlossOptional"], per_loss))
     return class_plan(
         call.operator.name,
         "cross_entropy_loss_grad",
-        call.tensor("logProb").dtype,
+        own.dtype,
         inputs,
         [(*output, "full")],
         output[1].shape,
@@ -199,7 +200,7 @@ def _plan(call: Call) -> Plan:
         targets=0,
         numbers={
             "ignore_index": call["ignoreIndex"],
-            "mean": call.reduction == "mean",
+            "mean": reduction == "mean",
             "weighted": weighted,
             "label_smoothing": float_of(call["labelSmoothing"]),
             "zloss_scale": float_of(call["lseSquareScaleForZloss"]) if zloss else 0.0,

@@ -55,7 +55,8 @@ def promotes(row: str, *which: str) -> Check:
 
 def broadcast_result(call: Call, inputs: tuple[str, ...]) -> Made:
     """The shape and dtype of an omitted output."""
-    shape = broadcast_shapes(*[call.tensor(name).shape for name in inputs])
+    values = call.values
+    shape = broadcast_shapes(*[values[name].shape for name in inputs])
     dtype = promoted_dtype(call, *inputs)
     assert shape is not None
     assert dtype is not None
@@ -67,20 +68,23 @@ def pairwise_plan(
     free: tuple[Free, ...] = (),
 ) -> Plan:  # fmt: skip
     """The plan over the broadcast shape; `mean` scales by one over its element count."""
-    written = call.tensor(output)
-    if any(call.tensor(name).empty for name in inputs):
-        return empty_plan(call.operator.name, (output, written))
+    values, name = call.values, call.operator.name
+    written = values[output]
+    count = element_count(written.shape)
+    if count == 0:  # as some input is
+        return empty_plan(name, (output, written))
     dtype = promoted_dtype(call, *inputs)
     assert dtype is not None
+    mean = call.reduction == "mean"
     return elementwise_plan(
-        call.operator.name,
+        name,
         kernel,
         dtype,
-        [(name, call.tensor(name)) for name in inputs],
+        [(each, values[each]) for each in inputs],
         (output, written),
-        {"mean_scale": mean_scale(call.reduction, element_count(written.shape)), **numbers},
-        reciprocal="mean_scale" if call.reduction == "mean" else "",
-        free=free,
+        {"mean_scale": float_of(1.0 / count) if mean else 1.0, **numbers},
+        "mean_scale" if mean else "",
+        free,
     )
 
 
@@ -115,11 +119,6 @@ def reduced(losses: np.ndarray[Any, Any], reduction: str, work: Any) -> np.ndarr
         return losses
     total = losses.sum(dtype=work)
     return np.asarray(total / work(losses.size) if reduction == "mean" else total)
-
-
-def mean_scale(reduction: str | None, count: int) -> float:
-    """1/count for mean, as FLOAT; 1 otherwise."""
-    return float_of(1.0 / count) if reduction == "mean" else 1.0
 
 
 def promoted_arrays(work: Any, *arrays: np.ndarray[Any, Any]) -> list[np.ndarray[Any, Any]]:

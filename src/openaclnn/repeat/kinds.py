@@ -145,14 +145,14 @@ class Road:
         for view in views:
             if view is not None and len(view.shape) > at.MAX_AXES:
                 return 0
-        return self._library_of([array for array in arrays if array is not None])
+        return self._library_of(arrays)
 
     def _library_of(self, arrays: Sequence[Any]) -> int:
         return library_of(arrays)
 
     def _places(self, plan: Plan) -> list[int]:
         """Where each of the call's arrays stands among the plan's operands; -1 for those it does not read."""
-        read = tuple([operand.parameter for operand in plan.inputs])
+        read = tuple(map(_parameter_of, plan.inputs))
         places = self._known_places.get(read)
         if places is None:
             order = {name: place for place, name in enumerate(read)}
@@ -237,6 +237,9 @@ class Road:
         from openaclnn.engines.cpu import pool
 
         pool.reconsider()
+
+
+_parameter_of = operator.attrgetter("parameter")
 
 
 def _getter(names: Sequence[str]) -> Callable[[Mapping[str, Any]], tuple[Any, ...]]:

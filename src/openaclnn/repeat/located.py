@@ -69,7 +69,7 @@ class Locating(Road):
         return declared.result_type is None and descriptors_are_readable()
 
     def _library_of(self, arrays: Sequence[Any]) -> int:
-        ours = {*map(type, arrays)} == {Tensor}
+        ours = {*map(type, arrays)} - {type(None)} == {Tensor}
         return at.OURS if ours else super()._library_of(arrays)
 
     def locate(self, arguments: Sequence[Any]) -> Any:

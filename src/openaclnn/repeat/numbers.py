@@ -52,11 +52,14 @@ def numbers_of(
         derive, wanted = flat.derive, flat.derived_from
     else:
         return _NO_SOURCE, (_FIXED,) * len(options)
-    numbers: list[Any] = [own.number if type(own) is Scalar else own for own in options]
-    places, free = _sources(names, wanted, plan.free, tuple(map(type, numbers)))
-    for place in places:
-        # Rounded to FLOAT by way of float64 it may be another.
-        if type(numbers[place]) is int and free[place] is _FIXED and abs(numbers[place]) > _EXACT:
+    kinds = tuple(map(type, options))
+    numbers: Sequence[Any] = options
+    if Scalar in kinds:
+        numbers = [own.number if type(own) is Scalar else own for own in options]
+        kinds = tuple(map(type, numbers))
+    places, free, whole = _sources(names, wanted, plan.free, kinds)
+    for place in whole:
+        if abs(numbers[place]) > _EXACT:  # rounded to FLOAT by way of float64 it may be another
             places = ()
     if not places:
         return _NO_SOURCE, (_FIXED,) * len(options)
@@ -72,21 +75,23 @@ def _sources(
     wanted: tuple[str, ...],
     declared: tuple[Free, ...],
     kinds: tuple[type, ...],
-) -> tuple[tuple[int, ...], tuple[Number, ...]]:
-    """The options that numbers are taken from, none where there are too many; and each of all as it may be another: not a
-    float that is given as an integer.
+) -> tuple[tuple[int, ...], tuple[Number, ...], tuple[int, ...]]:
+    """The options that numbers are taken from, none where there are too many; each of all as it may be another: not a
+    float that is given as an integer; and which those are.
     """
     if len(wanted) > at.MAX_DERIVED or not {*wanted} <= {*names}:
-        return (), (_FIXED,) * len(names)
+        return (), (_FIXED,) * len(names), ()
     bounds = {own.option: _free(own) for own in declared}
-    whole = {own.option for own in declared if own.whole}
+    integers = {own.option for own in declared if own.whole}
     free = [
         bounds[name]
-        if name in wanted and name in bounds and kind is (int if name in whole else float)
+        if name in wanted and name in bounds and kind is (int if name in integers else float)
         else _FIXED
         for name, kind in zip(names, kinds, strict=True)
     ]
-    return tuple([names.index(name) for name in wanted]), tuple(free)
+    places = tuple([names.index(name) for name in wanted])
+    given_whole = [place for place in places if kinds[place] is int and free[place] is _FIXED]
+    return places, tuple(free), tuple(given_whole)
 
 
 def _free(own: Free) -> Number:

@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from openaclnn.core.plan import Plan, broadcast_shapes
 from openaclnn.core.tensor import Tensor
 from openaclnn.repeat import slots as at
 
-__all__ = ["axes_of", "patterns_of", "shapes_of"]
+__all__ = ["Patterns", "axes_of", "patterns_of", "shapes_of"]
 
 _ALL_AXES = (1 << at.MAX_AXES) - 1
-_Pattern = tuple[int, int]
+_WRITTEN = 1 << at.WRITTEN_BIT
 
 
 def shapes_of(plan: Plan, made: Sequence[Any]) -> int:
     """Which of the lead's axes each result has, in the bits of a slot; those that are None have none and are not written."""
-    found, outputs = 0, iter((plan.output, *plan.more))
-    for place, own in enumerate(made):
-        if own is not None:
-            mask = axes_of(next(outputs).role, plan.class_axis) | 1 << at.WRITTEN_BIT
-            found |= mask << at.RESULT_BITS * place
+    found = axes_of(plan.output.role, plan.class_axis) | _WRITTEN
+    if len(made) > 1:
+        outputs = iter(plan.more)
+        for place, own in enumerate(made[1:], 1):
+            if own is not None:
+                mask = axes_of(next(outputs).role, plan.class_axis) | _WRITTEN
+                found |= mask << at.RESULT_BITS * place
     return found
 
 
@@ -34,85 +36,107 @@ def axes_of(role: str, class_axis: int) -> int:
     return _ALL_AXES & ~own if role == "positions" else own if role == "classes" else 0
 
 
+class Patterns(NamedTuple):
+    """How each array lies, with the axes that it has; which one leads, -1 where sizes are part of the kind; and whether some
+    array that is read is not row-major."""
+
+    each: Sequence[tuple[int, int]]
+    lead: int
+    laid: bool
+
+
 def patterns_of(
     plan: Plan, places: Sequence[int], whole: Sequence[Tensor | None], result: Tensor
-) -> tuple[list[_Pattern], int]:
-    """How each array lies relative to the output, where sizes need not be part of the kind, and which input leads.
+) -> Patterns:
+    """How each array lies relative to the output, where sizes need not be part of the kind.
 
     The lead is an input of the output's shape, or of all inputs' where that is another (a sum, several outputs).
-    Elementwise all others have that shape too, or one element; with a class axis they have what their roles say. -1 where it
-    is not so.
+    Elementwise all others have that shape too, or one element; with a class axis they have what their roles say.
     """
     if plan.dense and -1 not in places:
-        return [(at.DENSE, 0)] * len(whole), 0
-    same = [(at.SAME, 0)] * len(whole)
+        return Patterns([(at.DENSE, 0)] * len(whole), 0, False)
     apart = bool(plan.reduction or plan.more)
     shape = _whole_shape(plan, places, whole) if apart else result.shape
-    if shape is None or math.prod(shape) == 1:
-        return same, -1  # cannot tell one element from all
-    found: list[_Pattern] = []
-    lead, last = -1, len(whole) - 1
-    pattern_of = _class_patterns(plan, shape) if plan.classes else _elementwise_patterns(shape)
-    for place, array in zip(places, whole, strict=True):
-        if array is None:
-            found.append((at.MISSING, 0))
-        elif apart and array is result:
-            mask = axes_of(plan.output.role, plan.class_axis)
-            found.append((at.SAME, mask & (1 << len(shape)) - 1))
-        else:
-            own = pattern_of(array, place)
-            if own is None:
-                return same, -1
-            here = len(found)
-            if lead < 0 and here < last and own[0] in _LEADING and array.shape == shape:
-                lead = here
-            found.append(own)
-    return (found, lead) if lead >= 0 else (same, -1)
+    found: list[tuple[int, int]] | None = None
+    if shape is not None and math.prod(shape) != 1:  # cannot tell one element from all
+        given = whole
+        if apart:
+            given = [None if array is result else array for array in whole]
+        find = _class_patterns if plan.classes else _elementwise_patterns
+        found = find(plan, shape, places, given)
+    if found is not None and apart:
+        mask = axes_of(plan.output.role, plan.class_axis) & (1 << len(shape or ())) - 1
+        for place, array in enumerate(whole):
+            if array is result:
+                found[place] = at.SAME, mask
+    if found is not None:
+        for lead, array in enumerate(whole[:-1]):
+            if found[lead][0] in _LEADING and array is not None and array.shape == shape:
+                return Patterns(found, lead, _is_laid(places, found))
+    return Patterns([(at.SAME, 0)] * len(whole), -1, False)
 
 
 _LEADING = (at.DENSE, at.LAID)
+_MISSING, _SAME = (at.MISSING, 0), (at.SAME, 0)
 
 
-def _elementwise_patterns(shape: tuple[int, ...]) -> Callable[[Tensor, int], _Pattern | None]:
-    """What says how an array lies that stands at a place among the operands; -1 where no kernel reads it."""
+def _is_laid(places: Sequence[int], found: Sequence[tuple[int, int]]) -> bool:
+    """How arrays lie that no kernel reads is nobody's business."""
+    both = zip(places, found, strict=True)
+    return any(pattern == at.LAID and place >= 0 for place, (pattern, _) in both)
 
-    def pattern_of(array: Tensor, place: int) -> _Pattern | None:
-        own = array.shape
-        if array.contiguous and own == shape:
-            return at.DENSE, (1 << len(shape)) - 1
-        if place < 0:
-            return at.SAME, 0
-        if len(own) > len(shape):
+
+def _elementwise_patterns(
+    plan: Plan, shape: tuple[int, ...], places: Sequence[int], whole: Sequence[Tensor | None]
+) -> list[tuple[int, int]] | None:
+    """Row-major and of the shape, one element, or stretched along some axes; None where an array has too many axes."""
+    found, everything = [], (1 << len(shape)) - 1
+    for place, array in zip(places, whole, strict=True):
+        if array is None:
+            found.append(_MISSING)
+        elif array.contiguous and array.shape == shape:
+            found.append((at.DENSE, everything))
+        elif place < 0:
+            found.append(_SAME)
+        elif len(array.shape) > len(shape):
             return None
-        if array.size == 1:
-            return at.ONE, 0
-        alike = zip(own, shape[len(shape) - len(own) :], strict=True)
-        return at.LAID, sum([1 << k for k, (one, all) in enumerate(alike) if one == all])
+        elif array.size == 1:
+            found.append((at.ONE, 0))
+        else:
+            alike = zip(array.shape, shape[len(shape) - len(array.shape) :], strict=True)
+            mask = sum([1 << k for k, (one, all) in enumerate(alike) if one == all])
+            found.append((at.LAID, mask))
+    return found
 
-    return pattern_of
 
-
-def _class_patterns(plan: Plan, shape: tuple[int, ...]) -> Callable[[Tensor, int], _Pattern | None]:
-    """The same with a class axis: what a role has of the shape, row-major or not."""
-    axis, operands = plan.class_axis, (*plan.inputs, plan.output)
+def _class_patterns(
+    plan: Plan, shape: tuple[int, ...], places: Sequence[int], whole: Sequence[Tensor | None]
+) -> list[tuple[int, int]] | None:
+    """What a role has of the shape, row-major or not; None where an array has something else."""
+    axis, everything = plan.class_axis, (1 << len(shape)) - 1
+    # Of each role: its shape, and what it is where it is row-major, and where it is not.
+    positions, own = everything & ~(1 << axis), 1 << axis
     wanted = {
-        "full": shape,
-        "positions": shape[:axis] + shape[axis + 1 :],
-        "classes": shape[axis : axis + 1],
+        "full": (shape, (at.DENSE, everything), (at.LAID, everything)),
+        "positions": (shape[:axis] + shape[axis + 1 :], (at.SOME, positions), (at.LAID, positions)),
+        "classes": (shape[axis : axis + 1], (at.SOME, own), (at.LAID, own)),
     }
-
-    def pattern_of(array: Tensor, place: int) -> _Pattern | None:
+    operands, found = (*plan.inputs, plan.output), []
+    for place, array in zip(places, whole, strict=True):
         role = "full" if place < 0 else operands[place].role
-        if role == "single":
-            return at.SAME, 0
-        if array.shape != wanted[role]:
-            return (at.SAME, 0) if place < 0 else None
-        mask = axes_of(role, axis) & (1 << len(shape)) - 1
-        if not array.contiguous:
-            return at.LAID, mask
-        return at.DENSE if role == "full" else at.SOME, mask
-
-    return pattern_of
+        if array is None:
+            found.append(_MISSING)
+        elif role == "single":
+            found.append(_SAME)
+        else:
+            sides, dense, laid = wanted[role]
+            if array.shape == sides:
+                found.append(dense if array.contiguous else laid)
+            elif place < 0:
+                found.append(_SAME)
+            else:
+                return None
+    return found
 
 
 def _whole_shape(

@@ -10,7 +10,7 @@ import numpy as np
 
 from openaclnn.core import results
 from openaclnn.core.dtypes import DType
-from openaclnn.core.plan import Plan, walks_alike
+from openaclnn.core.plan import Operand, Plan, walks_alike
 from openaclnn.core.tensor import Scalar, Tensor
 from openaclnn.engines.dispatch import Choice
 from openaclnn.repeat import slots as at
@@ -24,8 +24,8 @@ __all__ = ["library_of", "record_of"]
 
 
 def library_of(arrays: Sequence[Any]) -> int:
-    """The one library that all arrays given are of; 0 where machine code does not read them."""
-    types = {*map(type, arrays)}
+    """The one library that all arrays are of, None aside; 0 where machine code does not read them."""
+    types = {*map(type, arrays)} - _NOTHING
     if types == _NUMPY:
         return at.NUMPY if numpy_is_readable() else 0
     torch = sys.modules.get("torch")
@@ -34,7 +34,7 @@ def library_of(arrays: Sequence[Any]) -> int:
     return 0
 
 
-_NUMPY = {np.ndarray}
+_NUMPY, _NOTHING = {np.ndarray}, {type(None)}
 
 
 def record_of(
@@ -55,8 +55,8 @@ def record_of(
     last = len(arrays) - 1
     made, result, fresh = views[last:], views[last], arrays[last] is None
     assert result is not None
-    patterns, lead = patterns_of(plan, places, views[: last + 1], result)
-    work = work_of(plan, choice, places, patterns, lead)
+    patterns = patterns_of(plan, places, views[: last + 1], result)
+    work = work_of(plan, choice, patterns)
     any_size, constants = work.lead >= 0, work.constants
     model = 0
     while arrays[model] is None:
@@ -75,17 +75,29 @@ def record_of(
         len(plan.inputs) + 1 + len(plan.more), work.takes, axes, plan.class_axis, work.gathering, len(made),
         shapes_of(plan, made), work.units, *words, *source, *constants, *_NO_CONSTANTS[len(constants) :],
     ]  # fmt: skip
-    for array, view, place, (pattern, mask) in zip(arrays, views, places, patterns, strict=False):
+    for array, view, place, (pattern, mask) in zip(
+        arrays, views, places, patterns.each, strict=False
+    ):
         if view is None:
             record += _ABSENT
-        elif array is None:  # the output, which is yet to be made
+            continue
+        if array is None:  # the output, which is yet to be made
             device = _torch_words(views[model], arrays[model])[0] if library == at.TORCH else 0
-            record += device, 0, at.MISSING, place, 0, 0, view.dtype.itemsize, 0, mask, *_NO_AXES
+            record += device, 0, at.MISSING, place, 0, 0, view.dtype.itemsize, 0, mask
+            record += _NO_AXES
+            continue
+        if library == at.NUMPY:
+            record += id(array.dtype), len(view.shape)
         else:
-            own = pattern if any_size else at.SAME
-            record += *_kind_words(array, view, library), own, place
-            record += *_reach(plan, place, fresh, view), mask
-            record += _NO_AXES if own in _ANY_SIDES else _sides(array, library)
+            record += _torch_words(view, array) if library == at.TORCH else _own_words(array)
+        alike = not fresh and place >= 0 and walks_alike(_operand(plan, place), plan.output)
+        if any_size and pattern != at.SAME:
+            record += pattern, place, 0, 0, view.dtype.itemsize, alike, mask
+            record += _NO_AXES
+        else:
+            low, high = _reach(plan, place)
+            record += at.SAME, place, low, high, view.dtype.itemsize, alike, mask
+            record += _sides(array, library)
     if len(made) > 1:
         record += _further_words(plan, made)
     for option, number in zip(options, free, strict=True):
@@ -97,7 +109,6 @@ def record_of(
 _NO_CONSTANTS = (0,) * at.MAX_CONSTANTS
 _NO_AXES = (0,) * (2 * at.MAX_AXES)
 _ABSENT = (0, 0, at.MISSING, -1, 0, 0, 0, 0, 0, *_NO_AXES)
-_ANY_SIDES = (at.DENSE, at.ONE, at.SOME)  # patterns that no words of an array's shape belong to
 
 
 def _words(sized: Any) -> tuple[int, int]:
@@ -107,21 +118,16 @@ def _words(sized: Any) -> tuple[int, int]:
     return without_objects(sized)
 
 
-def _kind_words(array: Any, view: Tensor, library: int) -> tuple[int, int]:
-    """FIRST and SECOND: dtype, device and number of axes as an array of the library says them."""
-    if library == at.TORCH:
-        return _torch_words(view, array)
-    return id(array.dtype), len(view.shape) if library == at.NUMPY else _descriptor_word(array)
+def _operand(plan: Plan, place: int) -> Operand:
+    return plan.inputs[place] if place < len(plan.inputs) else plan.output
 
 
-def _reach(plan: Plan, place: int, fresh: bool, view: Tensor) -> tuple[int, int, int, bool]:
-    """LOW, HIGH, ITEM and COINCIDES: where an operand lies, and whether a given output may be exactly there."""
-    item = view.dtype.itemsize
+def _reach(plan: Plan, place: int) -> tuple[int, int]:
+    """LOW and HIGH, which are read where shape and strides must be the very same alone."""
     if place < 0:
-        return 0, 0, item, False
-    inputs = plan.inputs
-    operand = inputs[place] if place < len(inputs) else plan.output
-    return operand.low, operand.high, item, not fresh and walks_alike(operand, plan.output)
+        return 0, 0
+    operand = _operand(plan, place)
+    return operand.low, operand.high
 
 
 def _further_words(plan: Plan, made: Sequence[Tensor | None]) -> list[int]:
@@ -170,7 +176,7 @@ def _torch_words(view: Any, array: Any) -> tuple[int, int]:
     return found[0], found[1] + len(view.shape)
 
 
-def _descriptor_word(tensor: Tensor) -> int:
-    """KIND of a descriptor of ours."""
+def _own_words(tensor: Tensor) -> tuple[int, int]:
+    """DEVICE and KIND of a descriptor of ours."""
     form = (tensor.format & at.FORMATS) << at.FORMAT_BIT
-    return tensor.rank | form | tensor.writable << at.WRITABLE_BIT
+    return id(tensor.dtype), tensor.rank | form | tensor.writable << at.WRITABLE_BIT

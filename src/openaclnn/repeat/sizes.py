@@ -160,7 +160,7 @@ def any_size(
     order = {operand.parameter: number for number, operand in enumerate(plan.inputs)}
     places = [*[order.get(own.name, -1) for own in read], len(plan.inputs)]
     tensors = [arguments[operator.places[own.name]] for own in (*read, operator.output)]
-    found, lead = patterns_of(plan, places, tensors, tensors[-1])
+    found, lead, _ = patterns_of(plan, places, tensors, tensors[-1])
     if lead < 0 or not _SERVED.issuperset(pattern for pattern, _ in found):
         return None
     if flat is not None and covered_elements(plan) >= flat.counts[1]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from openaclnn.core.plan import ANY_COUNT, Plan, covered_elements
 from openaclnn.engines.cpu.control import MAX_ARGUMENTS, bound_kernel
 from openaclnn.engines.dispatch import Choice
 from openaclnn.repeat import slots as at
+from openaclnn.repeat.patterns import Patterns
 
 __all__ = ["Work", "work_of"]
 
@@ -29,18 +29,17 @@ class Work(NamedTuple):
     flat: Any = None  # what the kernel's constants derive from
 
 
-def work_of(
-    plan: Plan, choice: Choice, places: Sequence[int], patterns: Sequence[tuple[int, int]], lead: int
-) -> Work:  # fmt: skip
-    """What runs a kind whose arrays lie in these patterns, which a lead goes with if sizes need not be part of it."""
+def work_of(plan: Plan, choice: Choice, patterns: Patterns) -> Work:
+    """What runs a kind whose arrays lie in these patterns."""
     flat: Any = choice.flat
+    lead = patterns.lead
     counts, count = ANY_COUNT, covered_elements(plan)
     if flat is not None and len(flat.constants) > at.MAX_CONSTANTS:
         flat = None
     elif flat is not None and count >= flat.counts[1]:
         flat, counts = None, (flat.counts[1], ANY_COUNT[1])  # for a sized runner
     work: Work | None = None
-    if lead >= 0 and not plan.dense and _is_laid(places, patterns):
+    if patterns.laid:
         work = _gathered(plan, flat, lead, count) or _laid(plan, choice, lead)
     elif lead >= 0 and flat is not None:
         work = Work(
@@ -50,14 +49,6 @@ def work_of(
         sized = choice.sized()
         work = sized and Work(lead, counts, takes=at.BY_SHAPE, runner=sized)
     return work or _one_size(choice, counts)
-
-
-def _is_laid(places: Sequence[int], patterns: Sequence[tuple[int, int]]) -> bool:
-    """Whether some array that is read is not row-major; how others lie is nobody's business."""
-    for place, (pattern, _) in zip(places, patterns, strict=True):
-        if pattern == at.LAID and place >= 0:
-            return True
-    return False
 
 
 def _gathered(plan: Plan, flat: Any, lead: int, count: int) -> Work | None:

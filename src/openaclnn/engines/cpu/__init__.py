@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import importlib
 import importlib.util
+import operator
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -93,6 +94,7 @@ def laid(plan: Plan) -> tuple[Any, int] | None:
     return run and (run, FEW)
 
 
+_told = operator.attrgetter("parameter", "dtype", "role")
 MOST_SHARED = 256
 _found: dict[tuple[Any, ...], Any] = {}
 
@@ -103,11 +105,10 @@ def _shared(ability: str, find: Callable[[Plan], Any], plan: Plan) -> Any:
     """
     if not plan.classes:
         return find(plan)
-    operands = [told for own in plan.operands for told in (own.parameter, own.dtype, own.role)]
-    # As text: -0.0 is another number than 0.0.
-    numbers = [own.hex() if type(own) is float else own for own in plan.numbers.values()]
+    # Numbers as text: -0.0 is another than 0.0.
     key = (
-        ability, plan.kernel, plan.compute, plan.class_axis, plan.reduction, *numbers, *operands,
+        ability, plan.kernel, plan.compute, plan.class_axis, plan.reduction, *map(repr, plan.numbers.values()),
+        *map(_told, plan.operands),
     )  # fmt: skip
     found = _found.get(key)
     if found is None:
