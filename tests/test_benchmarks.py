@@ -840,6 +840,9 @@ def test_what_is_new_was_not_seen_before(operator: Operator) -> None:
     kinds = all_problems("kinds in turn")[:8]
     told = {(each.variant, each.dtype, each.layout) for each in kinds}
     assert len(told) == 8
+    rows = list(changing("kinds in a row").sequence(Turn(operator, FLOAT, "cpu", CHECKED + 64)))
+    assert len({id(each) for each in rows[:8]}) == 8  # what is checked
+    assert [rows.index(each) for each in rows[CHECKED:]] == [n for n in range(8) for _ in range(8)]
     assert {each.dtype for each in kinds} == set(FLOATS)
     if not hasattr(operator.workloads, "WHOLE"):  # no input has a loss's shape
         same, other = all_problems("in place")[:2]
@@ -863,6 +866,40 @@ def test_calls_are_looked_at_before_they_are_timed() -> None:
             contender.warm_up()
         for own, out in zip(problems[CHECKED:], before, strict=True):
             np.testing.assert_array_equal(own.out, out)
+
+
+def test_the_first_of_a_kind_goes_the_full_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every call that is timed, and none of those that are no first ones; the kernels were there before."""
+    operator = first_of("elementwise")
+    scope = getattr(openaclnn, operator.python_name).__globals__
+    whole, made = scope["_call"], []
+    monkeypatch.setitem(scope, "_call", lambda *given: made.append(given) or whole(*given))
+    for name, expected in (("first of a kind", 8), ("kinds in turn", 0)):
+        turn = Turn(operator, FLOAT, "cpu", CHECKED + 16)
+        for _, contender in sequences(changing(name), turn, ["cpu"], load_torch()):
+            for _ in range(CHECKED):
+                contender.call()
+            assert contender.warm_up is not None
+            for _ in range(2):
+                for _ in range(8):
+                    contender.warm_up()
+                made.clear()
+                for _ in range(8):
+                    contender.call()
+                assert len(made) == (expected if contender.ours else 0), contender.name
+
+
+def test_kinds_are_compared_with_the_same_kinds() -> None:
+    """In turn with each in a row, not with one of them; and what changes with what does not."""
+    rows = [
+        {"operator": "one", "contender": "cpu", "dtype": dtype, "regime": regime, "median_us": time, "of_same": None}
+        for regime, dtype, time in (
+            ("same", "FLOAT", 2.0), ("new sizes", "FLOAT", 3.0), ("kinds in a row", "all", 5.0), ("kinds in turn", "all", 6.0),
+            ("first of a kind", "all", 100.0), ("new sizes", "FLOAT16", 4.0),
+        )
+    ]  # fmt: skip
+    relate(rows)
+    assert [row["of_same"] for row in rows] == [1.0, 1.5, 1.0, 1.2, 20.0, None]
 
 
 def test_wrong_sequences_are_refused(

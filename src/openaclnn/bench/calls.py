@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from openaclnn.bench.changes import CHANGES, CallRegime, Turn
+from openaclnn.bench.changes import CHANGES, KINDS, CallRegime, Turn
 from openaclnn.bench.contenders import Contender, first_line
 from openaclnn.bench.machine import OtherLoad
 from openaclnn.bench.measure import Clock, Timing, interleave, paired_ratio
@@ -72,6 +72,7 @@ def run_calls(
     threads: int,
 ) -> list[dict[str, Any]]:
     """Check and time one case: a row for each contender."""
+    inner = min(inner, KINDS) if case.regime.forgotten else inner * case.regime.times
     turn = Turn(case.operator, case.dtype, device, CHECKED + rounds * inner)
     contenders: list[Contender] = []
     faults: dict[str, str] = {}
@@ -143,13 +144,15 @@ def _row(
 
 
 def relate(rows: Sequence[dict[str, Any]]) -> None:
-    """Enter how many times as long as `same` each contender took, where the run has both."""
-    base: dict[tuple[str, ...], float] = {}
-    for row in rows:
-        if row["regime"] == CHANGES[0].name and "median_us" in row:
-            for dtype in (row["dtype"], "all"):
-                base.setdefault((row["operator"], row["contender"], dtype), row["median_us"])
-    for row in rows:
-        usual = base.get((row["operator"], row["contender"], row["dtype"]))
-        if usual is not None and "median_us" in row:
-            row["of_same"] = row["median_us"] / usual
+    """Enter how many times as long as calls that do not change each contender took, where the run has both."""
+
+    def told(row: dict[str, Any], regime: str) -> tuple[str, ...]:
+        return row["operator"], row["contender"], row["dtype"], regime
+
+    beside = {regime.name: regime.beside for regime in CHANGES}
+    timed = [row for row in rows if "median_us" in row]
+    usual = {told(row, row["regime"]): row["median_us"] for row in timed}
+    for row in timed:
+        compared = usual.get(told(row, beside[row["regime"]]))
+        if compared is not None:
+            row["of_same"] = row["median_us"] / compared

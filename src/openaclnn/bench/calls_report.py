@@ -18,7 +18,8 @@ TEXT = """Medians per call on small problems, each contender with calls of its o
 training costs beside its arithmetic. What the calls of a sample take is looked at before the clock starts, so that it is in a cache, as it
 is after the operation that made it. Ours is called on NumPy's arrays and on PyTorch's tensors, and `x torch` compares the latter
 with PyTorch on the same tensors. `of same` is the time over that of calls which never
-change, of the first of ours in the line. An empty cell: no such call, or none that was right.
+change, of the first of ours in the line; where there are eight kinds, over that of the same eight, each in a row. An empty cell: no
+such call, or none that was right.
 """
 WAYS = (ARRAYS, ARRAYS + INTO, ARRAYS + TWO_PHASE, TENSORS, TENSORS + INTO, TENSORS + TWO_PHASE)
 

@@ -19,10 +19,14 @@ from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import FLOATS, DType
 from openaclnn.core.interface import Kind
 
-__all__ = ["ALLOCATING", "CHANGES", "INTO", "KINDS", "TWO_PHASE", "CallRegime", "Turn"]
+__all__ = ["ALLOCATING", "CHANGES", "CHECKED", "INTO", "KINDS", "TWO_PHASE", "CallRegime", "Turn"]
 
 ALLOCATING, INTO, TWO_PHASE = "", " out=", " two-phase"  # ways to call, as contenders' names end
 KINDS = 8
+IN_A_ROW = 8  # calls of each kind, where kinds do not take turns
+CHECKED = (
+    2 * KINDS
+)  # calls of a sequence that are not timed: each kind as it is first seen, and again
 MIDDLE = 250  # for `small_shape`: about the mean of the new sizes
 WIDE = 60  # and for layouts with gaps, which take more memory
 STEPS = 16  # strides of the last axis in the new layouts
@@ -166,7 +170,7 @@ def _with_gaps(array: Any, number: int) -> Any:
     return view
 
 
-def _kinds(turn: Turn) -> Iterator[Problem]:
+def _eight(turn: Turn) -> list[Problem]:
     """Eight kinds: variants and dtypes, then, where those are fewer, again with operands that lie otherwise."""
     families = itertools.product(
         ("contiguous", "transposed", "sliced"), turn.operator.workloads.VARIANTS, FLOATS
@@ -176,8 +180,19 @@ def _kinds(turn: Turn) -> Iterator[Problem]:
         build(turn.operator, variant, dtype, shape, layout, turn.device)
         for layout, variant, dtype in families
     )
-    kinds = list(itertools.islice((each for each in made if each is not None), KINDS))
-    yield from itertools.islice(itertools.cycle(kinds), turn.count)
+    return list(itertools.islice((each for each in made if each is not None), KINDS))
+
+
+def _kinds_in_turn(turn: Turn) -> Iterator[Problem]:
+    yield from itertools.islice(itertools.cycle(_eight(turn)), turn.count)
+
+
+def _kinds_in_a_row(turn: Turn) -> Iterator[Problem]:
+    """The same calls as in turn, in another order; those that are checked are each kind's."""
+    kinds = _eight(turn)
+    yield from itertools.islice(itertools.cycle(kinds), min(turn.count, CHECKED))
+    rows = itertools.chain.from_iterable([kind] * IN_A_ROW for kind in itertools.cycle(kinds))
+    yield from itertools.islice(rows, max(turn.count - CHECKED, 0))
 
 
 def _refused(turn: Turn) -> Iterator[Problem]:
@@ -209,6 +224,9 @@ class CallRegime:
     ways: tuple[str, ...] = (ALLOCATING, INTO)
     refused: bool = False
     mixed: bool = False  # of all variants and dtypes
+    times: int = 1  # a sample has so many times the calls of other regimes'
+    forgotten: bool = False  # before a sample the short road forgets all kinds
+    beside: str = "same"  # the regime that it is compared with
 
 
 CHANGES = (
@@ -217,10 +235,33 @@ CHANGES = (
     CallRegime("new numbers", "every number of the call another one, each call", _new_numbers),
     CallRegime("in place", "`out=` is an input", _in_place, (INTO,)),
     CallRegime("new layout", "strides that were not seen before, each call", _new_layout),
-    CallRegime("kinds in turn", "eight kinds of calls one after the other", _kinds, mixed=True),
+    CallRegime(
+        "kinds in a row",
+        "eight kinds of calls, each eight times in a row",
+        _kinds_in_a_row,
+        mixed=True,
+        times=KINDS,
+        beside="kinds in a row",
+    ),
+    CallRegime(
+        "kinds in turn",
+        "the same eight, one after the other",
+        _kinds_in_turn,
+        mixed=True,
+        times=KINDS,
+        beside="kinds in a row",
+    ),
+    CallRegime(
+        "first of a kind",
+        "the full way: a kind that the short road has forgotten, its kernel compiled; the same eight",
+        _kinds_in_turn,
+        mixed=True,
+        forgotten=True,
+        beside="kinds in a row",
+    ),
     CallRegime("refusal", "an array of the wrong shape", _refused, (ALLOCATING,), refused=True),
     CallRegime(
         "two-phase", "both phases and the wait, a new size each call", _new_sizes, (TWO_PHASE,)
     ),
 )
-"""The regimes, `same` first: the others are compared with it."""
+"""The regimes, each after the one that it is compared with."""

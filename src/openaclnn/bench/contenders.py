@@ -20,7 +20,7 @@ from openaclnn.core.status import AclnnError
 from openaclnn.engines.dispatch import ENGINES, choose_engine, use_engine
 
 __all__ = [
-    "COPY", "Contender", "build_contenders", "engine_states", "first_line", "must_be_asked",
+    "COPY", "Contender", "build_contenders", "engine_states", "first_line", "forget_kinds", "must_be_asked",
     "no_call", "phase_arguments", "plain_call",
 ]  # fmt: skip
 
@@ -117,6 +117,12 @@ def plain_call(operator: Operator, arguments: Arguments, **out: Any) -> Callable
     names = tuple([p.python_name for p in keywords if p.python_name in given])
     function = getattr(openaclnn, operator.python_name)
     return _written(len(ordered), names)(function, *ordered, *[given[name] for name in names])
+
+
+def forget_kinds(operator: Operator) -> Callable[[], Any]:
+    """What makes the short road of an operator's plain calls forget its kinds; engines keep what they compiled."""
+    forget: Callable[[], Any] = getattr(openaclnn, operator.python_name).road.forget
+    return forget
 
 
 @functools.cache

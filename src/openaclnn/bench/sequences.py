@@ -16,10 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from openaclnn.bench.changes import ALLOCATING, INTO, KINDS, TWO_PHASE, CallRegime, Turn
+from openaclnn.bench.changes import ALLOCATING, CHECKED, INTO, TWO_PHASE, CallRegime, Turn
 from openaclnn.bench.contenders import (
     Contender,
     first_line,
+    forget_kinds,
     must_be_asked,
     no_call,
     phase_arguments,
@@ -32,9 +33,6 @@ from openaclnn.engines.dispatch import choose_engine, use_engine
 __all__ = ["ARRAYS", "CHECKED", "PEER", "TENSORS", "sequences"]
 
 ARRAYS, TENSORS, PEER = ", arrays", ", tensors", "torch"  # in contenders' names, before the way
-CHECKED = (
-    2 * KINDS
-)  # calls of a sequence that are not timed: each kind as it is first seen, and again
 Call = Callable[[], Any]
 
 
@@ -59,18 +57,19 @@ def sequences(
         except AclnnError as error:
             yield problems, Contender(name, no_call, True, engine, unavailable=str(error))
             continue
-        given = [_in_torch(own, torch) for own in problems] if library == TENSORS else problems
+        given = _all_in_torch(problems, torch) if library == TENSORS else problems
         calls = [_own_call(problem, way) for problem in given]
         asked = must_be_asked(problems[0], engine)
+        forget = forget_kinds(turn.operator) if regime.forgotten else None
         yield problems, _contender(
-            name, given, calls, AclnnError if regime.refused else None,
+            name, given, calls, AclnnError if regime.refused else None, forget,
             ours=True, engine=engine, writes_out=way != ALLOCATING, asked=asked,
         )  # fmt: skip
     for way in regime.ways if torch is not None else ():
         name = PEER + way
         problems = list(regime.sequence(replace(turn, of=max(len(entries), 1))))  # as large as ours
         try:
-            given = [_in_torch(problem, torch) for problem in problems]
+            given = _all_in_torch(problems, torch)
             peers = [_peer_calls(problem, torch).get(name) for problem in given]
         except Exception as error:  # whatever torch objects to is a line in the table
             yield problems, Contender(name, no_call, unavailable=first_line(error))
@@ -78,7 +77,7 @@ def sequences(
         calls = [call for call in peers if call is not None]
         if len(calls) == len(problems):  # else PyTorch has no such way
             refusal = Exception if regime.refused else None
-            yield problems, _contender(name, given, calls, refusal, writes_out=way == INTO)
+            yield problems, _contender(name, given, calls, refusal, None, writes_out=way == INTO)
 
 
 def _contender(
@@ -86,15 +85,18 @@ def _contender(
     given: Sequence[Problem],
     calls: Sequence[Call],
     refusal: type[Exception] | None,
+    forget: Call | None,
     **options: Any,
 ) -> Contender:
-    """One that makes the calls in turn; with `refusal`, each must raise that."""
+    """One that makes the calls in turn; with `refusal`, each must raise that. With `forget`, no call of warming up is
+    remembered."""
     ahead = [functools.partial(_look_at, *each) for each in zip(given, calls, strict=True)]
     if refusal is not None:
         calls = [functools.partial(_refused, call, refusal) for call in calls]
     # There is a call of warming up for each that is timed after it.
     again, look_ahead = _in_turn(cycle(calls[:CHECKED])), _in_turn(ahead[CHECKED:])
-    return Contender(name, _in_turn(calls), warm_up=lambda: (look_ahead(), again()), **options)
+    steps = [look_ahead, again, *([] if forget is None else [forget])]
+    return Contender(name, _in_turn(calls), warm_up=lambda: [step() for step in steps], **options)
 
 
 def _look_at(problem: Problem, call: Call) -> None:
@@ -107,10 +109,14 @@ def _look_at(problem: Problem, call: Call) -> None:
             value.count_nonzero()
 
 
-def _in_torch(problem: Problem, torch: Any) -> Problem:
-    """The same on PyTorch's tensors."""
-    arguments, out = problem.for_torch(torch)
-    return replace(problem, arguments=arguments, out=out)
+def _all_in_torch(problems: Sequence[Problem], torch: Any) -> list[Problem]:
+    """The same on PyTorch's tensors; a problem that comes again is the same again."""
+    known: dict[int, Problem] = {}
+    for problem in problems:
+        if id(problem) not in known:
+            arguments, out = problem.for_torch(torch)
+            known[id(problem)] = replace(problem, arguments=arguments, out=out)
+    return [known[id(problem)] for problem in problems]
 
 
 def _own_call(problem: Problem, way: str) -> Call:

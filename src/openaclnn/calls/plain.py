@@ -169,7 +169,8 @@ def make_plain_function(operator: Operator) -> Callable[..., Any]:
     scope: dict[str, Any] = {"_call": call_plain, "_operator": operator}
     if operator.output.in_place:
         arrays.append(operator.output.python_name)
-    scope |= {"_road": Road(operator), "_tuple": tuple.__new__, "_type": operator.result_type}
+    road = Road(operator)
+    scope |= {"_road": road, "_tuple": tuple.__new__, "_type": operator.result_type}
     result = "result" if operator.result_type is None else "_tuple(_type, result)"
     source = f"""
 def {operator.signature()}:
@@ -182,7 +183,7 @@ def {operator.signature()}:
     function: Callable[..., Any] = scope[operator.python_name]
     function.__module__ = "openaclnn"
     function.__doc__ = _docstring(operator)
-    function.operator = operator  # type: ignore[attr-defined]
+    function.operator, function.road = operator, road  # type: ignore[attr-defined]
     return function
 
 
