@@ -12,7 +12,7 @@ import pytest
 import openaclnn
 from openaclnn.core.dtypes import FLOATS, float_of
 from openaclnn.core.interop import as_tensor
-from openaclnn.core.plan import collapse
+from openaclnn.core.plan import _collapsed, _row_major, collapse
 from openaclnn.core.tensor import Scalar, Tensor
 from openaclnn.engines.dispatch import choose_engine
 from openaclnn.repeat import readers, records
@@ -118,6 +118,45 @@ def test_collapsed_axes_walk_the_same_elements() -> None:
         merged, steps, offsets = collapse(shape, strides)
         assert len(merged) >= 1
         assert sorted(_places(shape, strides, [0, 0, 0])) == sorted(_places(merged, steps, offsets))
+
+
+def test_row_major_positions_are_what_collapsing_finds() -> None:
+    """Whatever axes there are before the classes and behind them, for every role."""
+    random = np.random.default_rng(3)
+    for _ in range(300):
+        shape = tuple(int(size) for size in random.integers(1, 4, random.integers(1, 6)))
+        axis = int(random.integers(len(shape)))
+        sides = {
+            "full": shape, "positions": shape[:axis] + shape[axis + 1 :], "classes": (1, shape[axis]), "single": (1,),
+        }  # fmt: skip
+        roles = ["full", *random.choice(list(sides), 4)]
+        tensors = [(str(n), Tensor(sides[role], FLOATS[0]), role) for n, role in enumerate(roles)]
+        wanted = _collapsed("aclnn", tensors, shape, axis)
+        assert _row_major(tensors, shape, axis) == wanted, (shape, axis, roles)
+
+
+def test_kernels_for_any_size_are_found_again_by_all_that_they_follow_from() -> None:
+    """Not by the count, which `mean` divides by; but -0.0 is another number than 0.0."""
+
+    def flat(count: int, **options: Any) -> Any:
+        x = np.ones(count, options.pop("dtype", np.float32))
+        function = openaclnn.elu_backward if "alpha" in options else openaclnn.l1_loss_backward
+        arrays = (x, x) if "alpha" in options else (x, x, x)
+        plan = openaclnn.explain(function, *arrays, **options).plan
+        assert plan is not None
+        return choose_engine(plan, "cpu").flat
+
+    assert flat(5) is flat(7)
+    assert flat(5) is not flat(5, reduction="sum")
+    assert flat(5) is not flat(5, dtype=np.float16)
+    assert flat(5, alpha=0.0) is flat(6, alpha=0.0)
+    assert flat(5, alpha=0.0).constants != flat(5, alpha=-0.0).constants
+    for _ in range(
+        2
+    ):  # the runner of a plan has its own count, even where the kernel was found before
+        x, one = np.array([3.0, -2.0, 1.0]).astype(np.float32), np.ones((3, 2), np.float32)[:, 0]
+        out = openaclnn.l1_loss_backward(one, x, np.zeros_like(x))
+        np.testing.assert_array_equal(out, np.float32([1, -1, 1]) * np.float32(1 / 3))
 
 
 def _places(shape: Any, strides: Any, offsets: Any) -> list[tuple[int, ...]]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import product
+from operator import attrgetter
 from typing import Any
 
 from openaclnn.core.dtypes import FLOAT16, FLOATS, DType
-from openaclnn.core.plan import Operand, Plan
+from openaclnn.core.plan import Operand, Plan, covered_elements
 from openaclnn.engines.cpu import sums, tiles
 from openaclnn.engines.cpu.forms import (
     TUNED,
@@ -49,6 +50,8 @@ def form_of(plan: Plan) -> Form:
 
 
 _SERVED = frozenset(FLOATS)
+MOST_FLATS = 256
+_dtype_of = attrgetter("dtype")
 
 
 class Elementwise:
@@ -56,6 +59,7 @@ class Elementwise:
 
     def __init__(self, formula: Formula) -> None:
         self.formula = formula
+        self._flats: dict[tuple[Any, ...], Flat | None] = {}  # by all that they follow from
 
     def declines(self, plan: Plan) -> str | None:
         """Why it does not serve a plan; None if it does."""
@@ -67,25 +71,37 @@ class Elementwise:
 
     def runner(self, plan: Plan, lanes: int = 0) -> Runner:
         """What runs a plan."""
-        if plan.reduction:
-            return sums.runner(plan, form_of(plan), lanes)
-        return runner_of(plan, form_of(plan), lanes)
+        return self._runner(plan, None, lanes)
 
     def offer(self, plan: Plan) -> tuple[Callable[[], Runner], Flat | None]:
         """What makes the same, and the kernel for any size."""
-        form = form_of(plan)
-        if plan.reduction:
-            return partial(sums.runner, plan, form), sums.flat(plan, form)
-        layout = tiles.arrange(plan)
-        dtypes = [*[own.dtype for own in plan.inputs], plan.compute, plan.output.dtype]
-        kernel, derive, derived, dense = code_of(form, dtypes, layout.single)
-        numbers = constants(form)
-        prepare = partial(tiles.runner, plan, layout, kernel, numbers, form)
-        reciprocal = form.names.index(plan.reciprocal) if plan.reciprocal else -1
-        return prepare, Flat(
-            kernel, tiles.GRAIN, numbers, reciprocal, form.counts, form, derive, derived,
-            partial(kernel_address, form, dense), gathering,
+        single = sums.singles(plan) if plan.reduction else tiles.arrange(plan).single
+        numbers, reciprocal = plan.numbers, plan.reciprocal
+        if reciprocal:  # whoever takes a kernel for any size computes it of the size
+            numbers = {**numbers, reciprocal: None}
+        # Numbers as text: -0.0 is another than 0.0.
+        key = (
+            plan.compute, plan.output.dtype, plan.reduction, reciprocal, plan.free, single, repr(numbers),
+            *map(_dtype_of, plan.inputs),
         )  # fmt: skip
+        flat = self._flats.get(key)
+        if flat is not None:
+            least, beyond = flat.keep.counts
+            if least <= covered_elements(plan) < beyond:
+                form = None if reciprocal else flat.keep
+                return partial(self._runner, plan, form), flat
+        form = form_of(plan)
+        flat = sums.flat(plan, form, single) if plan.reduction else _flat(plan, form, single)
+        if form.table is None:  # which is large
+            if len(self._flats) >= MOST_FLATS:
+                self._flats.clear()
+            self._flats[key] = flat
+        return partial(self._runner, plan, form), flat
+
+    def _runner(self, plan: Plan, form: Form | None, lanes: int = 0) -> Runner:
+        """What runs a plan by a form, which is found if it is not known."""
+        run = sums.runner if plan.reduction else runner_of
+        return run(plan, form_of(plan) if form is None else form, lanes)
 
     def sized(self, plan: Plan) -> SizedRunner | None:
         """What adds up more row-major elements than a flat kernel does."""
@@ -116,6 +132,17 @@ class Elementwise:
         inputs = tuple(Operand("x", dtype, (step,)) for step in steps)
         output = Operand("out", dtype, (1,))
         return Plan("", self.formula.name, dtype, (count,), inputs, output, numbers)
+
+
+def _flat(plan: Plan, form: Form, single: tuple[int, ...]) -> Flat:
+    """The kernel for any size; of operands that are one value for all elements, these."""
+    dtypes = [*[own.dtype for own in plan.inputs], plan.compute, plan.output.dtype]
+    kernel, derive, derived, dense = code_of(form, dtypes, single)
+    reciprocal = form.names.index(plan.reciprocal) if plan.reciprocal else -1
+    return Flat(
+        kernel, tiles.GRAIN, constants(form), reciprocal, form.counts, form, derive, derived,
+        partial(kernel_address, form, dense), gathering,
+    )  # fmt: skip
 
 
 def runner_of(plan: Plan, form: Form, lanes: int = 0) -> Runner:

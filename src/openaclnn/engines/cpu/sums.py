@@ -31,7 +31,7 @@ from openaclnn.engines.cpu.launcher import TINY
 from openaclnn.engines.cpu.registry import Runner, SizedRunner
 from openaclnn.engines.cpu.sum_code import BLOCK, FEW, OWN, few_blocks, gathered_block, pairwise
 
-__all__ = ["Filling", "flat", "runner", "sized", "write_one"]
+__all__ = ["Filling", "flat", "runner", "singles", "sized", "write_one"]
 
 SLAB = 1 << 18  # elements that are computed before they are added up where they have to be gathered
 
@@ -76,12 +76,12 @@ def _in_a_row(plan: Plan) -> bool:
 def _signature(plan: Plan) -> Signature:
     """Of the flat kernel."""
     dtypes = tuple([operand.dtype.short for operand in plan.inputs])
-    return Signature(dtypes, FLOAT.short, FLOAT.short, _singles(plan))
+    return Signature(dtypes, FLOAT.short, FLOAT.short, singles(plan))
 
 
-def _singles(plan: Plan) -> tuple[int, ...]:
-    """The inputs that are one element for all."""
-    if plan.shape[0] == 1:
+def singles(plan: Plan) -> tuple[int, ...]:
+    """The inputs that a flat kernel takes as one element for all; with other strides it takes none so."""
+    if plan.shape[0] == 1 or not _in_a_row(plan):
         return ()
     return tuple([at for at, own in enumerate(plan.inputs) if not own.strides[0]])
 
@@ -91,12 +91,11 @@ def _before(plan: Plan, kernel: int, passed: int) -> tuple[int, int, int, int]:
     return kernel, passed, plan.reduction == "mean", pairwise()
 
 
-def flat(plan: Plan, form: Form) -> Flat | None:
+def flat(plan: Plan, form: Form, single: tuple[int, ...]) -> Flat | None:
     """The kernel for few blocks of any size, and for one of any strides."""
     if plan.output.dtype is not plan.compute or form.table is not None:
         return None
     own, dtype = constants(form), plan.compute.short
-    single = _singles(plan) if _in_a_row(plan) else ()
     dtypes = [*[operand.dtype for operand in plan.inputs], FLOAT, FLOAT]
     kernel, derive, derived, anyhow = code_of(form, dtypes, single, OWN)
     before = _before(plan, kernel, len(own) + len(plan.inputs))
