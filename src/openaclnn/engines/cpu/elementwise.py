@@ -7,7 +7,7 @@ from functools import partial
 from itertools import product
 from typing import Any
 
-from openaclnn.core.dtypes import FLOAT16, FLOATS, DType
+from openaclnn.core.dtypes import FLOAT, FLOAT16, FLOATS, DType
 from openaclnn.core.plan import Operand, Plan
 from openaclnn.engines.cpu import sums, tiles
 from openaclnn.engines.cpu.forms import (
@@ -19,12 +19,13 @@ from openaclnn.engines.cpu.forms import (
     derive_address,
     formula_form,
     kernel_address,
+    past_from,
     plain_derivation,
 )
 from openaclnn.engines.cpu.gathered import gathering
 from openaclnn.engines.cpu.registry import Runner, SizedRunner
 from openaclnn.engines.formulas import FORMULAS, Formula
-from openaclnn.engines.machine.host import machine
+from openaclnn.engines.machine.host import last_cache, machine
 
 __all__ = ["Elementwise", "plain_form"]
 
@@ -77,12 +78,13 @@ class Elementwise:
             return partial(sums.runner, plan, form), sums.flat(plan, form)
         layout = tiles.arrange(plan)
         own = _signature(plan, layout)
-        kernel, numbers = kernel_address(form, own), constants(form)
+        past, counts = _past(plan, layout, own, form)
+        kernel, numbers = kernel_address(form, own, past=past), constants(form)
         prepare = partial(tiles.runner, plan, layout, kernel, numbers, form)
         reciprocal = form.names.index(plan.reciprocal) if plan.reciprocal else -1
         derived = () if form.derive is None else form.derive.numbers
         return prepare, Flat(
-            kernel, tiles.GRAIN, tuple(numbers), reciprocal, form.counts, form, derive_address(form),
+            kernel, tiles.GRAIN, tuple(numbers), reciprocal, counts, form, derive_address(form),
             derived, partial(kernel_address, form, own._replace(single=())), gathering,
         )  # fmt: skip
 
@@ -99,10 +101,11 @@ class Elementwise:
         ]
         plain = [dict.fromkeys(self.formula.numbers, 1.0) | own for own in switches]
         examples = [own for form in TUNED.get(self.formula.name, ()) for own in form.examples]
+        sizes = 2, tiles.GRAIN, last_cache()  # so many results go past the caches
         for dtype in FLOATS:
             for numbers in [*plain, *examples]:
                 for steps in ([1] * count, [0] + [1] * (count - 1)):
-                    for size in (2, tiles.GRAIN):
+                    for size in sizes if dtype is FLOAT else sizes[:2]:
                         yield self._dense(dtype, numbers, size, steps)
             # A strided and a transposed geometry bring in the driver and the copies.
             turned = Operand("x", dtype, (1, 64))
@@ -120,8 +123,20 @@ class Elementwise:
 def runner_of(plan: Plan, form: Form, lanes: int = 0) -> Runner:
     """What runs a plan by a form."""
     layout = tiles.arrange(plan)
-    kernel = kernel_address(form, _signature(plan, layout), lanes)
+    own = _signature(plan, layout)
+    kernel = kernel_address(form, own, lanes, _past(plan, layout, own, form)[0])
     return tiles.runner(plan, layout, kernel, constants(form), keep=form)
+
+
+def _past(
+    plan: Plan, layout: tiles.Form, own: Signature, form: Form
+) -> tuple[bool, tuple[int, int]]:
+    """Whether a plan's results go past the caches, and for how many elements that is so."""
+    least, beyond = form.counts
+    limit = past_from(own)
+    if layout.flat and plan.shape[0] >= limit:
+        return True, (max(least, limit), beyond)
+    return False, (least, min(beyond, limit))
 
 
 def _signature(plan: Plan, layout: tiles.Form) -> Signature:
