@@ -15,6 +15,7 @@ from openaclnn.engines.gpu import (
     reduced,
     reductions,
     rows,
+    sized_logits,
     tiles,
 )
 from openaclnn.engines.gpu.queues import SizedRunner
@@ -46,8 +47,10 @@ CLASS_KERNELS: dict[str, Maker] = {
     "nll_loss2d_backward": Maker(pixels.runner, pixels.sized, laid_pixels, few=pixels.few),
     "nll_loss_backward": Maker(pixels.runner, pixels.sized_rows, laid_pixels),
     "cross_entropy_loss_grad": Maker(rows.runner, rows.sized, laid_rows, few=rows.few),
-    "cross_entropy_loss": Maker(logits.runner, _of_no_size, reduces=True),
-    "cross_entropy_logits": Maker(logits.runner, _of_no_size, reduces=True),
+    "cross_entropy_loss": Maker(logits.runner, sized_logits.sized, sized_logits.laid, reduces=True),
+    "cross_entropy_logits": Maker(
+        logits.runner, sized_logits.sized, sized_logits.laid, reduces=True
+    ),
     "cross_entropy_logits_pixels": Maker(logit_pixels.losses, _of_no_size, reduces=True),
     "cross_entropy_logits_grad": Maker(rows.runner, rows.sized, laid_rows, few=rows.few),
     "cross_entropy_logits_grad_pixels": Maker(logit_pixels.gradients, _of_no_size),
