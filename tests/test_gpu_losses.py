@@ -36,6 +36,7 @@ if MODE:
     from openaclnn.engines.gpu import logits, native, runners, scratch
     from openaclnn.operators.logits import CROSS_ENTROPY, CROSS_ENTROPY_GRAD
     from openaclnn.operators.workloads.logits import cases, grad_of
+    from test_gpu_sized import anyhow
 
     loss_of, gradient_of = (
         make_plain_function(operator) for operator in (CROSS_ENTROPY, CROSS_ENTROPY_GRAD)
@@ -394,6 +395,34 @@ if MODE == "interpret":
                 same_bits(offered[0], plan, addresses, outputs, *strides_of(plan), free_of(plan))
         assert offered[0]((), 0, (1, 2, 3), (), ()) == 1, "more axes than rows have"
 
+    @pytest.mark.parametrize("name", SUMMED)
+    def test_sums_of_any_strides_have_the_bits_of_their_own_plan(name: str) -> None:
+        """One kind's function for all: elements anyhow, in a row after all, and one for all."""
+        operator, draw = openaclnn.find_operator(name), np.random.default_rng(2)
+        pattern, variant = operator.workloads.PATTERN, next(iter(operator.workloads.VARIANTS))
+        for reduction in ("mean", "sum") + ("none",) * bool(operator.result_type):
+            options = operator.plain_defaults | {"reduction": reduction}
+            first = operator.workloads.make(draw, FLOAT, SIZES[pattern][0][0], variant)
+            offered = gpu.laid(bound(operator, options | first | {"reduction": reduction})[0])
+            assert offered is not None
+            for turn, (shape, _) in enumerate((*SIZES[pattern], SIZES[pattern][0])):
+                given = options | operator.workloads.make(draw, FLOAT, shape, variant)
+                given |= {"reduction": reduction}
+                arrays = [key for key, own in given.items() if isinstance(own, np.ndarray)]
+                for place, key in enumerate(arrays):
+                    given[key] = anyhow(given[key], draw if turn % 2 else np.random.default_rng(turn), False)  # fmt: skip
+                    if pattern == "elementwise" and turn == 4 and place:
+                        given[key] = given[key][:1, :1]
+                plan, addresses, outputs = bound(operator, given)
+                sizes, strides = strides_of(plan)
+                if pattern == "elementwise":
+                    strides = tuple(step for own in plan.operands for step in own.strides)
+                    same_bits(offered[0], plan, addresses, outputs, plan.shape, strides)
+                else:
+                    same_bits(offered[0], plan, addresses, outputs, sizes, strides, ())
+            more = ((),) if plan.classes else ()
+            assert offered[0]((), 0, (2,) * 6, (), *more) == 1, "more axes than a kernel takes"
+
     def test_empty_tensors_have_a_loss() -> None:
         empty = np.zeros((0, 3), np.float32)
         assert np.isnan(openaclnn.l1_loss(empty, empty))
@@ -593,6 +622,64 @@ if MODE == "compile":
                 with contextlib.suppress(ZeroDivisionError):  # Python's
                     run(places, 5, own, *more[: int(strided)], ())
             assert driver.by_driver == []
+
+    @pytest.mark.parametrize("name", SUMMED)
+    def test_the_builtin_of_strided_sums_launches_what_python_would(
+        name: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        operator, draw = openaclnn.find_operator(name), np.random.default_rng(7)
+        pattern, of_classes = (
+            operator.workloads.PATTERN,
+            operator.workloads.PATTERN != "elementwise",
+        )
+        for reduction in ("mean", "sum") + ("none",) * bool(operator.result_type):
+            driver, natively = Pretended(monkeypatch), 0
+            plan = planned(operator, SIZES[pattern][0][0], reduction, FLOAT, 1)[0]
+            offered = gpu.laid(plan)
+            assert offered is not None
+            for turn in range(120):
+                axes = int(draw.integers(1, 6)) if turn % 3 else 1 + of_classes
+                axes = min(axes, 5 - of_classes)
+                sizes = tuple(draw.integers(1, 1 + (5, 9, 200)[turn % 3], axes).tolist())
+                steps = draw.integers(-9, 1 << 14, axes * len(plan.operands)) >> draw.integers(
+                    0, 14
+                )
+                steps = np.minimum(steps, 1) if turn % 6 == 0 else steps
+                steps = np.ones_like(steps) if turn % 12 == 0 else steps
+                off = 4 * (draw.random(len(plan.operands)) < 0.05)
+                places = tuple([((2 + k) << 20) + int(by) for k, by in enumerate(off)])
+                numbers = (((turn,) if turn % 2 else ()),) if of_classes else ()
+                call = places, 5 + turn, sizes, tuple(steps.tolist()), *numbers
+                natively += driver.alike(offered[0], call, reduction)[1]
+            assert natively > 60
+
+    @pytest.mark.usefixtures("on_host_memory")
+    @pytest.mark.parametrize("name", SUMMED)
+    def test_losses_of_any_layout_reach_the_driver(
+        name: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The road merges axes as plans do: the kernels get the same strides."""
+        operator, draw = openaclnn.find_operator(name), np.random.default_rng(4)
+        driver, rank = Pretended(monkeypatch), len(SIZES[operator.workloads.PATTERN][0][0])
+        variant, natively = next(iter(operator.workloads.VARIANTS)), 0
+        for _ in range(30):
+            shape = tuple(int(own) for own in draw.integers(2, 12, rank))
+            given = operator.plain_defaults | operator.workloads.make(draw, FLOAT, shape, variant)
+            given |= {"reduction": "mean"}
+            for key, own in given.items():
+                if isinstance(own, np.ndarray):
+                    given[key] = anyhow(own, draw, False)
+            getattr(openaclnn, name)(**given)
+            got = [(which, words[-12:]) for which, _, _, words in driver.by_driver or driver.by_python]  # fmt: skip
+            natively += bool(driver.by_driver)
+            driver.launched()
+            plan, addresses, _ = bound(operator, given)
+            gpu._runners.clear()
+            assert gpu.prepare(plan)(addresses, 0) == 0
+            expected = [(which, words[-12:]) for which, _, _, words in driver.by_driver or driver.by_python]  # fmt: skip
+            driver.launched()
+            assert [own[1] for own in got[:1]] == [own[1] for own in expected[:1]]
+        assert natively > 20
 
     @pytest.mark.usefixtures("on_host_memory")
     def test_logits_of_a_kind_reach_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from openaclnn.core.plan import Plan
@@ -27,6 +28,11 @@ PARTS = 1024  # at most, each of a program of its own
 BLOCK = 1024  # elements of a program at once
 FLOAT64_BYTES = 8
 NLL_SUMS = 2  # of losses and of weights
+FEW, AXES = (
+    1 << 16,
+    5,
+)  # up to so many elements, one kernel takes so many axes whatever their strides
+NLL_AXES = 3  # of positions
 
 SUMMED = '''
 def summed_{name}(
@@ -101,13 +107,16 @@ def lies_in_a_row(plan: Plan) -> bool:
     return len(plan.shape) == 1 and all(own.strides[0] in (0, 1) for own in plan.inputs)
 
 
-def add_family(plan: Plan, form: Form, flat: bool) -> Family:
-    """The kernel that adds up what a form gives."""
-    one = flat and math.prod(plan.shape) > 1
-    single = tuple(one and not own.strides[0] for own in plan.inputs)
-    *inputs, _ = _slots(plan, flat)
+def single_of(count: int, steps: Sequence[int]) -> tuple[bool, ...]:
+    """Which inputs are one element for all, of those that lie in a row."""
+    return tuple(count > 1 and not step for step in steps)
+
+
+def add_family(plan: Plan, form: Form, axes: int = 0, single: tuple[bool, ...] = ()) -> Family:
+    """The kernel that adds up what a form gives, over so many axes; 0: all elements lie in a row, or are one."""
+    *inputs, _ = _slots(plan, wide=not axes)
     return Family(
-        summed_kernel(form.formula, 0 if flat else len(plan.shape), single),
+        summed_kernel(form.formula, axes, single or (False,) * len(inputs)),
         (*inputs, _sums(plan)), (*form.switches, *precision(plan)), fused=False, overlapped=True,
     )  # fmt: skip
 
@@ -123,6 +132,12 @@ def _sums(plan: Plan) -> Slot:
     return Slot(len(plan.operands), "float64")
 
 
+def padded(missing: int, shape: Sequence[int], strides: Sequence[Sequence[int]]) -> tuple[int, ...]:
+    """Sizes and each input's strides, behind so many axes of one element."""
+    steps = [step for own in strides for step in (*(0,) * missing, *own)]
+    return (*(1,) * missing, *shape, *steps)
+
+
 def add_sizes(count: int, numbers: tuple[float, ...], geometry: tuple[int, ...] = ()) -> Sizes:
     parts = parts_of(count)
     return parts, (count, parts, *numbers, *geometry), (BLOCK,), 4
@@ -135,11 +150,16 @@ def finish_sizes(plan: Plan, count: int) -> Sizes:
 
 def runner(plan: Plan) -> Runner:
     """What queues the sum or mean of a formula over a plan's shape."""
-    count, form, flat = math.prod(plan.shape), form_of(plan), lies_in_a_row(plan)
-    strides = (*plan.shape, *[stride for own in plan.inputs for stride in own.strides])
-    add = Launch(
-        add_family(plan, form, flat), *add_sizes(count, form.numbers, () if flat else strides)
-    )
+    count, form = math.prod(plan.shape), form_of(plan)
+    if lies_in_a_row(plan):
+        single = single_of(count, [own.strides[0] for own in plan.inputs])
+        add = Launch(add_family(plan, form, single=single), *add_sizes(count, form.numbers))
+    else:
+        # One kernel serves few elements whatever their axes; to many, missing ones would cost time.
+        missing = max(0, AXES - len(plan.shape)) if count <= FEW else 0
+        geometry = padded(missing, plan.shape, [own.strides for own in plan.inputs])
+        family = add_family(plan, form, len(plan.shape) + missing)
+        add = Launch(family, *add_sizes(count, form.numbers, geometry))
     finish = Launch(finish_family(plan), *finish_sizes(plan, count))
     return runner_of([add, finish], parts_of(count) * FLOAT64_BYTES)
 
@@ -180,7 +200,7 @@ def nll_finish_sizes(count: int) -> Sizes:
 
 def nll_runner(plan: Plan) -> Runner:
     """What queues the negative log-likelihood: each position's, or the sum or mean, and the total weight."""
-    shape = (1,) * (3 - len(plan.shape)) + plan.shape
+    shape = (1,) * (NLL_AXES - len(plan.shape)) + plan.shape
     strides = tuple(
         stride_of(plan.operands[place], axis) for place in (0, 1, 3) for axis in (-3, -2, -1)
     )
