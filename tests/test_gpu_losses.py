@@ -33,7 +33,7 @@ if MODE:
     from openaclnn.core.products import current_product
     from openaclnn.core.tensor import Tensor
     from openaclnn.engines import gpu
-    from openaclnn.engines.gpu import logits, native, runners, scratch
+    from openaclnn.engines.gpu import logits, native, reduced, reductions, runners, scratch
     from openaclnn.operators.logits import CROSS_ENTROPY, CROSS_ENTROPY_GRAD
     from openaclnn.operators.workloads.logits import cases, grad_of
     from test_gpu_sized import anyhow
@@ -395,6 +395,30 @@ if MODE == "interpret":
                 same_bits(offered[0], plan, addresses, outputs, *strides_of(plan), free_of(plan))
         assert offered[0]((), 0, (1, 2, 3), (), ()) == 1, "more axes than rows have"
 
+    @pytest.mark.parametrize("name", SUMMED[:2])
+    def test_sums_of_elements_that_begin_anywhere(
+        name: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Equally far from a vector's bounds they have a kernel of their own, which reads nothing else."""
+        operator, draw = openaclnn.find_operator(name), np.random.default_rng(3)
+        for module in (reductions, reduced):
+            monkeypatch.setattr(module, "FEW", 0)
+        monkeypatch.setattr(reductions, "PARTS", 3)
+        for dtype, off, apart, count in (
+            (FLOAT, 1, 0, 5000), (FLOAT, 3, 0, 2), (BFLOAT16, 7, 0, 1017), (BFLOAT16, 1, 0, 1016), (FLOAT, 1, 1, 900),
+            (BFLOAT16, 2, 0, 3071), (FLOAT, 2, 0, 9000),
+        ):  # fmt: skip
+            given = operator.workloads.make(draw, dtype, (count,), "mean")
+            for place, (key, own) in enumerate(given.items()):
+                if isinstance(own, np.ndarray):
+                    memory = np.full(count + 64, np.nan, dtype.numpy)
+                    by = (-memory.ctypes.data // dtype.itemsize) % 8 + 16 + off + apart * place
+                    given[key] = memory[by:][:count]
+                    given[key][...] = own
+            plan, addresses, outputs = bound(operator, given)
+            same_bits(gpu.sized(plan), plan, addresses, outputs, (count,), ())
+            assert_matches_oracle(operator, given, outputs[0])
+
     @pytest.mark.parametrize("name", SUMMED)
     def test_sums_of_any_strides_have_the_bits_of_their_own_plan(name: str) -> None:
         """One kind's function for all: elements anyhow, in a row after all, and one for all."""
@@ -511,8 +535,9 @@ if MODE == "compile":
             assert text.count("ld.global.v4") >= least[0]
             assert text.count("st.global.v4") >= least[1]
 
-    def test_sums_are_read_by_whole_vectors() -> None:
-        """Of any number of elements."""
+    @pytest.mark.parametrize("off", [0, 4])
+    def test_sums_are_read_by_whole_vectors(off: int) -> None:
+        """Of any number of elements, that begin on a vector's bounds or equally far from them."""
         from openaclnn.core.plan import Operand
         from openaclnn.engines.gpu import variants
 
@@ -521,10 +546,9 @@ if MODE == "compile":
         plan = Plan("", "l1_loss", FLOAT, (100_003,), inputs, output, {}, reduction="mean")
         gpu._runners.clear()
         variants._known.clear()
-        assert gpu.prepare(plan)([1 << 21, 1 << 22, 1 << 23], 0) == 0
-        (text,) = (
-            own.binary.asm["ptx"] for own in variants._known.values() if "entry summed" in own.binary.asm["ptx"]
-        )  # fmt: skip
+        assert gpu.prepare(plan)([(1 << 21) + off, (1 << 22) + off, 1 << 23], 0) == 0
+        texts = [own.binary.asm["ptx"] for own in variants._known.values()]
+        (text,) = (own for own in texts if "entry summed" in own or "entry shifted" in own)
         assert text.count("ld.global.v4") >= 2
 
     def test_all_options_compile() -> None:
@@ -561,6 +585,7 @@ if MODE == "compile":
                 most = 40 if turn % 8 else 4000
                 shape = tuple(int(own) for own in draw.integers(1, most, len(shape)))
                 off = [4 * bool(draw.random() < 0.05) for _ in addresses]
+                off = [4 * (turn % 16 // 8 + 1)] * len(off) if turn % 8 in (0, 3) else off
                 places = tuple([((2 + k) << 20) + by for k, by in enumerate(off)])
                 call = places, 5 + turn, shape, several[turn % len(several)] if turn % 3 else ()
                 python_of(run)(*call)

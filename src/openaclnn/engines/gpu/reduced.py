@@ -8,11 +8,12 @@ from typing import Any
 
 from openaclnn.core.plan import Plan
 from openaclnn.engines.gpu import scratch
-from openaclnn.engines.gpu.fitting import NOTHING, Fitting, can_be_fitted
-from openaclnn.engines.gpu.launch import Family, Launched, Sizes
+from openaclnn.engines.gpu.fitting import ALIKE, ANYWHERE, NOTHING, Fitting, can_be_fitted
+from openaclnn.engines.gpu.launch import VECTOR_BYTES, Family, Launched, Sizes, anywhere
 from openaclnn.engines.gpu.operands import INT32_LIMIT, ignored
 from openaclnn.engines.gpu.queues import Queue, SizedRunner, queue_of, remembered
 from openaclnn.engines.gpu.reductions import (
+    FEW,
     FLOAT64_BYTES,
     NLL_SUMS,
     PARTS,
@@ -20,12 +21,14 @@ from openaclnn.engines.gpu.reductions import (
     add_sizes,
     finish_family,
     finish_sizes,
+    in_a_row,
     lies_in_a_row,
     nll_family,
     nll_finish_family,
     nll_finish_sizes,
     nll_sizes,
     parts_of,
+    shifted_family,
     single_of,
 )
 from openaclnn.engines.gpu.tuned import TUNED, form_of
@@ -60,12 +63,35 @@ def _sized(plan: Plan) -> SizedRunner:
     # Of each number of the formula: which of the call's it is, or -1.
     takes = form.formula.numbers
     sources = [names.index(name) if name in names else -1 for name in takes]
-    facts = plan.reduction == "mean", len(takes), *sources
+    facts = plan.reduction == "mean", FEW, len(takes), *sources
     single = single_of(math.prod(plan.shape), [own.strides[0] for own in plan.inputs])
-    families = add_family(plan, form, single=single), finish_family(plan)
+    family, together = add_family(plan, form, single=single), in_a_row(plan, single)
+    wide = [place for place, one in enumerate(single) if not one]
+    _, first, second = made((2,), ())
+    launched: Launched = {
+        ADD: (family, first), ANYWHERE: (anywhere(family), first),
+        **({ALIKE: (shifted_family(plan, form, single), first)} if together else {}),
+        FINISH: (finish_family(plan), second),
+    }  # fmt: skip
     own_numbers = {name: plan.numbers[name] for name in names}
-    launched = launched_of(families, made((2,), ()))
-    return queued(families, 1, fitting_of("SumFit", plan, launched, own_numbers, 0, facts), made)
+    fitting = fitting_of("SumFit", plan, launched, own_numbers, 0, facts)
+    queues = {name: queue_of(own, fitting.ready(name)) for name, (own, _) in launched.items()}
+
+    def lying(addresses: Sequence[int], count: int) -> str:
+        """Which launch takes the addresses."""
+        offsets = {addresses[place] % VECTOR_BYTES for place in wide}
+        if offsets <= {0}:
+            return ADD
+        return ALIKE if together and len(offsets) == 1 and count > FEW else ANYWHERE
+
+    def run(
+        addresses: Sequence[int], stream: int, shape: Sequence[int], numbers: Sequence[Any]
+    ) -> int:
+        parts, first, second = made(shape, numbers)
+        add = queues[lying(addresses, math.prod(shape))]
+        return run_both(addresses, stream, parts, (add, first), (queues[FINISH], second))
+
+    return fitting.function(run)
 
 
 def sized_nll(plan: Plan) -> SizedRunner | None:

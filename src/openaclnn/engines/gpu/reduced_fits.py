@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import operator
 
-from openaclnn.engines.gpu.fit_code import ADDRESSES, FACTS, Fit, Step
+from openaclnn.engines.gpu.fit_code import ADDRESSES, FACTS, MASKS, Fit, Step
 from openaclnn.engines.gpu.fits import blocks, names_of, word
 from openaclnn.engines.gpu.launch import VECTOR_BYTES
 from openaclnn.engines.gpu.operands import INT32_LIMIT
@@ -50,10 +50,12 @@ class SumFit(ReducedFit):
     """Of a formula over row-major operands."""
 
     name = "summed"
-    MEAN, NUMBERS, SOURCES = range(3)  # facts
+    MEAN, FEW, NUMBERS, SOURCES = range(4)  # facts
+    ANYWHERE, ALIKE = 1, 2  # ways
 
     def fit(self, shape: Array, axes: Value) -> None:
         code, count = self.code, self.product(shape, axes)
+        self.many = code.variable((count > self.fact(self.FEW)).to("i64"))
         parts = self.fit_parts(count, 1)
         self.sums.numbers.write(0, count)
         self.sums.numbers.write(1, parts)
@@ -63,6 +65,20 @@ class SumFit(ReducedFit):
             with code.when(source >= 0):
                 number = self.numbers.read(source).bits_as("f64").to("f32")
                 self.sums.numbers.write(index + 2, word(number))
+
+    def align(self, step: Step, astray: Value) -> None:
+        """Many that begin equally far from a vector's bounds have a kernel of their own."""
+        code = self.code
+        with code.when(astray.differs(0)):
+            least, most = code.variable(code.integer(VECTOR_BYTES)), code.variable(code.integer(0))
+            with code.loop(0, step.pointers) as index:
+                mask = step.block.at(MASKS).read(index)
+                with code.when(mask.differs(0)):
+                    off = step.values.read(index) & mask
+                    least.set(least.get().least(off))
+                    most.set((off > most.get()).choose(off, most.get()))
+            alike = least.get().equals(most.get()) & self.many.get().differs(0)
+            step.way.set(alike.choose(self.ALIKE, code.integer(self.ANYWHERE)))
 
 
 class NllFit(ReducedFit):

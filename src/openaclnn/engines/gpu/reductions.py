@@ -10,7 +10,7 @@ from typing import Any
 from openaclnn.core.plan import Plan
 from openaclnn.engines.formulas import Formula
 from openaclnn.engines.gpu.formulas import TRITON_TYPES, Names, compiled, precision, widen
-from openaclnn.engines.gpu.launch import Family, Launch, Sizes, Slot, next_power_of_two
+from openaclnn.engines.gpu.launch import Family, Launch, Sizes, Slot, anywhere, next_power_of_two
 from openaclnn.engines.gpu.operands import ignored, pointer_type, stride_of
 from openaclnn.engines.gpu.reduction_kernel import (
     fill_one,
@@ -28,10 +28,8 @@ PARTS = 1024  # at most, each of a program of its own
 BLOCK = 1024  # elements of a program at once
 FLOAT64_BYTES = 8
 NLL_SUMS = 2  # of losses and of weights
-FEW, AXES = (
-    1 << 16,
-    5,
-)  # up to so many elements, one kernel takes so many axes whatever their strides
+FEW = 1 << 16  # elements for which one kernel takes AXES axes, whatever their strides
+AXES = 5
 NLL_AXES = 3  # of positions
 
 SUMMED = '''
@@ -56,17 +54,52 @@ def summed_{name}(
     tl.store(sums + part, tl.sum(total))
 
 
+{block}'''
+
+SHIFTED = '''
+def shifted_{name}(
+    {pointers}sums, count, parts, {numbers}
+    OVERLAPPED: tl.constexpr, {constants}BLOCK: tl.constexpr,
+):
+    """The same where all that lie in a row begin equally far from a vector's bounds: blocks begin at those before."""
+    let_next_start(OVERLAPPED)
+    part = tl.program_id(0)
+    ITEMSIZE: tl.constexpr = {lead}.dtype.element_ty.primitive_bitwidth // 8
+    head = ({lead}.to(tl.int64) % 16) // ITEMSIZE
+{moved}
+    total = tl.zeros([BLOCK], tl.float64)
+    end = head + count
+    whole = end // BLOCK * BLOCK
+    first = tl.where(part == 0, parts, part)
+    for start in range(first.to(tl.int64) * BLOCK, whole, parts * BLOCK):
+        index = start + tl.arange(0, BLOCK)
+        total += summed_block({pointers}index, None, {numbers}{known})
+    if part == 0:
+        for start in range(0, end, tl.maximum(whole, BLOCK)):  # the first block and the last, if that is another
+            index = start + tl.arange(0, BLOCK)
+            inside = (index >= head) & (index < end)
+            last = summed_block({pointers}index, inside, {numbers}{known})
+            total += tl.where(inside, last, 0.0)
+    tl.store(sums + part, tl.sum(total))
+
+
+{block}'''
+
+SUMMED_BLOCK = """
 def summed_block({pointers}index, inside, {numbers}{sizes}{strides}{constants}):
 {places}
 {reads}
     result = {call}
     return result.to(tl.float64)
-'''
+""".lstrip()
 
 
 @functools.cache
-def summed_kernel(formula: Formula, axes: int, single: tuple[bool, ...]) -> Any:
-    """The kernel of a formula over so many axes; 0: all operands lie in a row. `single` ones are one element."""
+def summed_kernel(
+    formula: Formula, axes: int, single: tuple[bool, ...], shifted: bool = False
+) -> Any:
+    """The kernel of a formula over so many axes; 0: all operands lie in a row. `single` ones are one element, and `shifted` is
+    for others that begin equally far from a vector's bounds."""
     names = Names(formula)
     known = [*names.switches, "COMPUTE", "PRECISE"]
     sizes = [f"size_{axis}" for axis in range(axes)]
@@ -80,11 +113,15 @@ def summed_kernel(formula: Formula, axes: int, single: tuple[bool, ...]) -> Any:
         place = " + ".join(f"at_{axis} * stride_{own}_{axis}" for axis in range(axes)) or "index"
         read = f"tl.load(from_{own})" if one else f"tl.load(from_{own} + {place}, inside)"
         reads.append(f"    value_{own} = widen({read}, COMPUTE)")
-    text = SUMMED.format(
-        name=formula.name, pointers=listed(names.pointers), numbers=listed(names.numbers), sizes=listed(sizes),
-        strides=listed(strides), constants=constants(known), known=listed(known), places="\n".join(places),
-        reads="\n".join(reads), call=names.call(),
-    )  # fmt: skip
+    in_a_row = [name for name, one in zip(names.pointers, single, strict=True) if not one]
+    moved = [f"    {name} = tl.multiple_of({name} - head, 16)" for name in in_a_row]
+    words = {
+        "name": formula.name, "pointers": listed(names.pointers), "numbers": listed(names.numbers),
+        "sizes": listed(sizes), "strides": listed(strides), "constants": constants(known), "known": listed(known),
+        "places": "\n".join(places), "reads": "\n".join(reads), "call": names.call(), "moved": "\n".join(moved),
+        "lead": in_a_row[0] if in_a_row else "",
+    }  # fmt: skip
+    text = (SHIFTED if shifted else SUMMED).format(block=SUMMED_BLOCK.format(**words), **words)
     scope = {"formula": compiled(formula), "widen": widen, "let_next_start": let_next_start}
     return define(text, scope, do_not_specialize=["count", "parts", *sizes, *strides])
 
@@ -114,11 +151,26 @@ def single_of(count: int, steps: Sequence[int]) -> tuple[bool, ...]:
 
 def add_family(plan: Plan, form: Form, axes: int = 0, single: tuple[bool, ...] = ()) -> Family:
     """The kernel that adds up what a form gives, over so many axes; 0: all elements lie in a row, or are one."""
-    *inputs, _ = _slots(plan, wide=not axes)
+    *inputs, _ = _slots(plan, wide=False)
+    single = single or (False,) * len(inputs)
     return Family(
-        summed_kernel(form.formula, axes, single or (False,) * len(inputs)),
-        (*inputs, _sums(plan)), (*form.switches, *precision(plan)), fused=False, overlapped=True,
+        summed_kernel(form.formula, axes, single),
+        (*(slot._replace(wide=not (axes or one)) for slot, one in zip(inputs, single, strict=True)), _sums(plan)), (*form.switches, *precision(plan)), fused=False, overlapped=True,
     )  # fmt: skip
+
+
+def shifted_family(plan: Plan, form: Form, single: tuple[bool, ...]) -> Family:
+    """The kernel for elements in a row that begin equally far from a vector's bounds."""
+    return anywhere(add_family(plan, form, single=single))._replace(
+        kernel=summed_kernel(form.formula, 0, single, shifted=True)
+    )
+
+
+def in_a_row(plan: Plan, single: tuple[bool, ...]) -> tuple[int, ...]:
+    """Which inputs may be read by whole vectors that begin alike; none where those of elements have other sizes."""
+    places = [place for place, one in enumerate(single) if not one]
+    sizes = {plan.inputs[place].dtype.itemsize for place in places}
+    return tuple(places) if len(sizes) == 1 else ()
 
 
 def finish_family(plan: Plan) -> Family:
@@ -153,7 +205,11 @@ def runner(plan: Plan) -> Runner:
     count, form = math.prod(plan.shape), form_of(plan)
     if lies_in_a_row(plan):
         single = single_of(count, [own.strides[0] for own in plan.inputs])
-        add = Launch(add_family(plan, form, single=single), *add_sizes(count, form.numbers))
+        sizes, together = add_sizes(count, form.numbers), in_a_row(plan, single)
+        add = Launch(add_family(plan, form, single=single), *sizes)
+        if together and count > FEW:
+            shifted = Launch(shifted_family(plan, form, single), *sizes)
+            add = add._replace(shifted=shifted, together=together)
     else:
         # One kernel serves few elements whatever their axes; to many, missing ones would cost time.
         missing = max(0, AXES - len(plan.shape)) if count <= FEW else 0
