@@ -85,6 +85,58 @@ def test_losses(name: str, dtype: DType) -> None:
         assert_matches_oracle(operator, given, got)
 
 
+def drawn_loss(operator: Any, dtype: DType, draw: Any, turn: int, large: bool) -> dict[str, Any]:
+    """Arguments of a loss: sizes and numbers that come up once."""
+    work, most = operator.workloads, (2000, 3000, 40) if large else (40, 300, 6)
+    sizes = {"elementwise": most[:2], "rows": most[:2], "pixels": (most[2],) * 4}[work.PATTERN]
+    shape = tuple(int(own) for own in draw.integers(2, sizes))
+    names = [*work.VARIANTS]
+    given = work.make(draw, dtype, shape, names[turn % 3 % len(names)])
+    given |= {own: 1 + turn % 2 for own in ("ignore_index",) if own in operator.signature()}
+    given |= {own: 0.5 + turn / 64 for own in ("beta",) if own in operator.signature()}
+    if "lse_square_scale_for_zloss" in operator.signature():
+        given |= {"lse_square_scale_for_zloss": turn / 64 + 0.01, "return_zloss": turn % 2 == 0}
+    return given
+
+
+def turned(value: torch.Tensor, draw: Any) -> torch.Tensor:
+    """The same with its axes in another order in memory, and gaps."""
+    if value.ndim == 0:
+        return value
+    order = draw.permutation(value.ndim).tolist()
+    steps = [int(own) for own in draw.integers(1, 3, value.ndim)]
+    memory = value.new_zeros([value.shape[axis] * steps[axis] for axis in order])
+    view = memory[tuple(slice(None, None, steps[axis]) for axis in order)]
+    view = view.permute(*np.argsort(order).tolist())
+    view.copy_(value)
+    return view
+
+
+@dtypes
+@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("lying", ["dense", "large", "shifted", "anyhow"])
+def test_losses_of_any_size_numbers_and_layout(name: str, dtype: DType, lying: str) -> None:
+    """The short road gives the full way's bits, and what the oracle says."""
+    operator, draw = openaclnn.find_operator(name), np.random.default_rng(len(name))
+    call = getattr(openaclnn, name)
+    for turn in range(8 if lying == "large" else 24):
+        given = drawn_loss(operator, dtype, draw, turn, lying in ("large", "shifted") and turn < 8)
+        moved = {key: to_device(own) for key, own in given.items()}
+        for key, own in moved.items():
+            if isinstance(own, torch.Tensor) and lying == "anyhow":
+                moved[key] = turned(own, draw)
+            elif isinstance(own, torch.Tensor) and lying == "shifted" and own.numel() > 1:
+                moved[key] = own.new_zeros(own.numel() + 1)[1:].view(own.shape).copy_(own)
+        got = call(**moved)
+        with openaclnn.use_engine("triton"):
+            expected = call(**moved)
+        for own, known in zip(each(got), each(expected), strict=True):
+            bits, others = (one.reshape(-1).view(torch.uint8) for one in (own, known))
+            assert torch.equal(bits, others) or own.isnan().any(), (turn, own, known)
+        if turn % 4 == 0:
+            assert_matches_oracle(operator, given, to_host(got, dtype))
+
+
 def test_confident_rows_keep_their_digits() -> None:
     for classes, gap in itertools.product((2, 40, 5000, 50257), (3.0, 20.0, 60.0)):
         place = np.array([0, 1, classes // 2, classes - 1])

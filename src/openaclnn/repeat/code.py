@@ -15,6 +15,7 @@ from openaclnn.engines.machine.values import Value
 from openaclnn.repeat import slots as at
 from openaclnn.repeat.geometry import Geometry
 from openaclnn.repeat.look import LOW_HALF
+from openaclnn.repeat.readers import HANDLE
 
 __all__ = ["RoadCode", "emit_road"]
 
@@ -175,12 +176,21 @@ class RoadCode(Geometry):
         with self.doubt.when_none(), code.when(library.equals(at.TORCH)):
             self.expect_false(at.REQUIRES_GRAD, item)
             with self.doubt.when_none():
-                told = self.ask(at.WRITTEN, item)
-                self.fail_without(told)
-                self.drop(told)
+                self.count_write(item)
         with self.doubt.when_none():
             self.control.call(at.INCREF, None, item)
             self.result.set(item)
+
+    def count_write(self, item: Value) -> None:
+        """Tell autograd that a tensor is written."""
+        # C++ raises an exception for those whose changes are not counted, which no frame of ours may meet.
+        with self.code.either(self.is_so(at.IS_INFERENCE, item)) as (uncounted, counted):
+            with uncounted:
+                told = self.ask(at.WRITTEN, item)
+                self.fail_without(told)
+                self.drop(told)
+            with counted:
+                self.control.call(at.COUNT_WRITE, None, item + HANDLE)
 
     def make_outputs(self, record: Array, lead: Array, library: Value, operands: Array) -> None:
         """Fresh outputs, and their addresses among the operands; several are a tuple, None where one is not written."""

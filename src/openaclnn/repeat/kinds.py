@@ -223,13 +223,11 @@ class Road:
         assert functions is not None
         increment = sys.modules["torch"].autograd.graph.increment_version
         # The block has their addresses alone.
-        self._asked = (tensor.is_neg, tensor.requires_grad.__get__, increment)
+        self._asked = (tensor.requires_grad.__get__, increment)
         control = self._control
         control[at.FROM_PYTHON], control[at.CURRENT_STREAM] = functions[:2]
         control[at.STORAGE_SIZE : at.GRAPH_KEYS + 1] = functions[2:]
-        for where, function in zip(
-            (at.IS_NEGATED, at.REQUIRES_GRAD, at.WRITTEN), self._asked, strict=True
-        ):
+        for where, function in zip((at.REQUIRES_GRAD, at.WRITTEN), self._asked, strict=True):
             control[where] = id(function)
         control[at.PARAMETER] = id(sys.modules["torch"].nn.Parameter)
         control[at.TENSOR] = id(tensor)

@@ -128,7 +128,7 @@ class Look:
         control = self.control
         self.expect_success(control.call(at.FROM_PYTHON, "i32", item, view))
         with self.doubt.when_none():
-            self.expect_false(at.IS_NEGATED, item)
+            self.doubt.expect(~self.is_so(at.IS_NEGATED, item))
         view.write(at.LIBRARY, at.TORCH)
         view.write(at.WRITABLE, 1)
         self.doubt.expect(view.read(at.STRIDES_AT).differs(0))
@@ -150,6 +150,11 @@ class Look:
         itemsize = (view.read(at.KIND) >> 40 & 0xFF) >> 3  # by DLPack's number of bits
         inside = (words.read(1) + beyond.get()) * itemsize <= words.read(0)
         self.doubt.expect(inside | view.read(at.SIZE).equals(0))
+
+    def is_so(self, function: int, item: Value) -> Value:
+        """What one of PyTorch's C++ functions says of a tensor."""
+        said = self.control.call(function, "i32", item + HANDLE)
+        return (said & 0xFF).differs(0)
 
     def expect_false(self, function: int, item: Value) -> None:
         """What one of PyTorch's functions says of a tensor."""

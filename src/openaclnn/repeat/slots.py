@@ -11,9 +11,10 @@ MAX_KINDS = 32  # a training loop has a handful; the oldest makes room
 (
     FROM_PYTHON, CURRENT_STREAM, CLEAR, TUPLE_NEW, TUPLE_SET, FROM_INT64, VECTORCALL, GET_VARIABLE,
     AS_INT64, INCREF, DECREF, NOT_IMPLEMENTED, NONE, FALSE, NDARRAY, TENSOR, PARAMETER, FLOAT,
-    IS_NEGATED, REQUIRES_GRAD, WRITTEN, PRODUCT, ENGINE, POOL, TABLE, KINDS, ARRAYS, OPTIONS, ERROR,
-    STORAGE_SIZE, STORAGE_OFFSET, KEY_IS_INCLUDED, GRAPH_KEYS, MORE, TRUE, TUPLE, DESCRIPTOR, SCALAR, CONTROL_SLOTS,
-) = range(39)  # fmt: skip
+    REQUIRES_GRAD, WRITTEN, PRODUCT, ENGINE, POOL, TABLE, KINDS, ARRAYS, OPTIONS, ERROR,
+    STORAGE_SIZE, STORAGE_OFFSET, IS_NEGATED, IS_INFERENCE, COUNT_WRITE, KEY_IS_INCLUDED, GRAPH_KEYS, MORE, TRUE, TUPLE,
+    DESCRIPTOR, SCALAR, CONTROL_SLOTS,
+) = range(41)  # fmt: skip
 # Of ARRAYS arguments the last is the output; MORE outputs, which the road makes, follow it in records and views.
 
 # What is read of an array: the first six as a DLTensor has them (data, device, axes and dtype, shape, strides,
