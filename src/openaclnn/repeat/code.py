@@ -5,6 +5,7 @@ Whatever is not as a kind wants it gives NotImplemented, and the call takes the 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from openaclnn.engines.cpu import gathered
@@ -22,7 +23,7 @@ HOST = 1  # DLPack's number for the CPU
 
 
 def emit_road(code: Code, control: Array, given: Array, number: Value) -> None:
-    """The builtin `road(*arrays, *options, product)`, the output last of the arrays."""
+    """The builtin `road(*arrays, *options, product)`, outputs last of the arrays, or one tuple of several for all of them."""
     RoadCode(code, control, given).write(number)
 
 
@@ -43,13 +44,23 @@ class _Making(NamedTuple):
 class RoadCode(Geometry):
     """The function being written."""
 
+    def __init__(self, code: Code, control: Array, given: Array) -> None:
+        super().__init__(code, control, given)
+        self.out = code.variable(code.integer(0))  # the output, or what stands for several
+
     def write(self, number: Value) -> None:
         code, control, doubt = self.code, self.control, self.doubt
-        doubt.expect(number.equals(self.arrays + self.options + 1))
+        alone = number.equals(self.arrays + self.options + 1)
+        together = number.equals(self.inputs + self.options + 2) & ~alone
+        doubt.expect(alone | together)
         with doubt.when_none():
             # Another product or engine than the process's own: the full way knows what that means.
             doubt.expect(self.given.read(number - 1).equals(control.read(at.NONE)))
+            self.out.set(self.given.read(self.inputs))
             self.expect_nothing_chosen()
+        places = self.widen(together)
+        with doubt.when_none(), code.when(together):
+            self.spread(places)
         self.serve()
         with doubt.when_none():
             code.leave(self.result.get())
@@ -57,6 +68,19 @@ class RoadCode(Geometry):
             self.drop(self.result.get())
         control.call(at.INCREF, None, control.read(at.NOT_IMPLEMENTED))
         code.leave(control.read(at.NOT_IMPLEMENTED))
+
+    def spread(self, places: Array) -> None:
+        """Outputs from the tuple that has them all, if there is one."""
+        code, control, doubt = self.code, self.control, self.doubt
+        out = code.slots(self.out.get())
+        with code.when(self.out.get().differs(self.absent)):
+            kind = out.read(objects.OBJECT_TYPE)
+            one, other = (kind.equals(control.read(own)) for own in (at.TUPLE, at.RESULT_TYPE))
+            doubt.expect(one | other)
+            with doubt.when_none():
+                doubt.expect(out.read(objects.TUPLE_LENGTH).equals(self.outputs))
+            with doubt.when_none(), code.loop(0, self.outputs) as index:
+                places.write(index, out.read(index + objects.TUPLE_ITEMS))
 
     def serve(self) -> None:
         """Read the arrays, find the kind of call, run."""
@@ -82,14 +106,13 @@ class RoadCode(Geometry):
         lead, numbers = self.view(record.read(at.LEAD)), self.numbers(record)
         units, elements = record.read(at.UNITS), lead.read(at.SIZE)
         count = units.equals(0).choose(elements, units)
-        output = self.own(record, self.last).read(at.PLACE)
         launch = Launch(code, code.slots(control.read(at.POOL)))
         moved = self.moved.get().differs(0)
         # What gathers elements takes their geometry first, then what the kernel takes.
         gathering = record.read(at.GATHERING)
         laid = gathering.differs(0) | sized.equals(at.BY_LAYOUT) | sized.equals(at.BY_CLASSES)
         own_record = code.frame("i64", at.FIRST_OPTION)
-        with code.when(laid), code.loop(0, self.all * at.ARRAY_SLOTS + at.FIRST_ARRAY) as index:
+        with code.when(laid), code.loop(0, self.arrays * at.ARRAY_SLOTS + at.FIRST_ARRAY) as index:
             own_record.write(index, record.read(index))
         arguments = launch.arguments.at(gathering.differs(0).to("i64"))
         with code.loop(0, constants) as index:
@@ -99,23 +122,25 @@ class RoadCode(Geometry):
             share = (code.double(1.0) / elements.to("f64")).to("f32").bits_as("i32").unsigned("i64")
             arguments.write(record.read(at.RECIPROCAL), share)
         operands = arguments.at(constants)
-        with code.loop(0, self.last) as index:
+        with code.loop(0, self.arrays) as index:
             place = self.own(record, index).read(at.PLACE)
-            with code.when(place >= 0):
+            with code.when((place >= 0) & self.is_given(index)):
                 operands.write(place, self.address(self.view(index)))
         stream = code.frame("i64", 1)
         stream.write(0, 0)
-        device = self.own(record, self.last).read(at.FIRST)
+        device = self.own(record, self.inputs).read(at.FIRST)
         with code.when(library.equals(at.TORCH)):
             self.expect_no_graph()
             self.find_stream(device, stream)
-        with doubt.when_none(), code.when(fresh.equals(0)):
-            self.take_output(record, library)
-        with doubt.when_none(), code.when(fresh.differs(0)):
-            self.make_outputs(record, lead, library, operands.at(output))
         with doubt.when_none():
-            with code.when(fresh.equals(0)):
-                operands.write(output, self.address(self.view(self.last)))
+            self.expect_free(record)
+        with doubt.when_none():
+            self.expect_untracked(library)
+        with doubt.when_none(), code.when(fresh.differs(0)):
+            self.make_outputs(record, lead, library, operands)
+        with doubt.when_none():
+            self.take_outputs(fresh, library)
+        with doubt.when_none():
             entry = code.variable(kernel)
             geometry = code.frame("i64", gathered.GEOMETRY_SLOTS)
             with code.when(laid):
@@ -152,66 +177,98 @@ class RoadCode(Geometry):
             status = self.control.call(at.CURRENT_STREAM, "i32", device, which, stream)
             self.expect_success(status)
 
+    def each_given(self, visit: Callable[[Value], None]) -> None:
+        """What is to be done for each of the outputs that the caller gave."""
+        code = self.code
+        with (
+            code.loop(self.inputs, self.arrays) as index,
+            self.doubt.when_none(),
+            code.when(self.is_given(index)),
+        ):
+            visit(index)
+
     def expect_free(self, record: Array) -> None:
-        """That the output given is writable, and apart from what is read, or the very elements that are read."""
-        code, view, own = self.code, self.view(self.last), self.own(record, self.last)
-        self.doubt.expect(view.read(at.WRITABLE).differs(0))
-        with code.when(own.read(at.PATTERN).equals(at.LAID)):
-            self.expect_apart(record)
-        low, high = self.span(own, view)
-        with self.doubt.when_none(), code.loop(0, self.last) as index:
-            theirs, seen = self.own(record, index), self.view(index)
-            with code.when(theirs.read(at.PLACE) >= 0):
+        """That outputs given are writable, and apart from what is read and from each other; the first may be the very
+        elements that are read.
+        """
+
+        def visit(index: Value) -> None:
+            own, view = self.own(record, index), self.view(index)
+            self.doubt.expect(view.read(at.WRITABLE).differs(0))
+            with self.code.when(own.read(at.PATTERN).equals(at.LAID)):
+                self.expect_scattered(own, view)
+            with self.code.when(own.read(at.PLACE) >= 0):
+                self.expect_apart(record, index)
+
+        self.each_given(visit)
+
+    def expect_apart(self, record: Array, index: Value) -> None:
+        """That an output shares no memory with an operand before it."""
+        code, view = self.code, self.view(index)
+        low, high = self.span(self.own(record, index), view)
+        with self.doubt.when_none(), code.loop(0, index) as before:
+            theirs, seen = self.own(record, before), self.view(before)
+            with code.when((theirs.read(at.PLACE) >= 0) & self.is_given(before)):
                 first, beyond = self.span(theirs, seen)
                 apart = ~(first.below(high) & low.below(beyond))
-                begin = self.address(seen).equals(self.address(view))
-                self.doubt.expect(apart | begin & self.coincides(record, index))
+                begin = self.address(seen).equals(self.address(view)) & index.equals(self.inputs)
+                self.doubt.expect(apart | begin & self.coincides(record, before))
 
-    def take_output(self, record: Array, library: Value) -> None:
-        """The output given. Autograd is told that it is written; what it would not let be written is left to the full way."""
-        code = self.code
-        self.expect_free(record)
-        item = self.given.read(self.last)
-        with self.doubt.when_none(), code.when(library.equals(at.TORCH)):
-            self.expect_false(at.REQUIRES_GRAD, item)
-            with self.doubt.when_none():
-                told = self.ask(at.WRITTEN, item)
-                self.fail_without(told)
-                self.drop(told)
-        with self.doubt.when_none():
-            self.control.call(at.INCREF, None, item)
-            self.result.set(item)
+    def expect_untracked(self, library: Value) -> None:
+        """What autograd would not let be written is left to the full way."""
+        with self.code.when(library.equals(at.TORCH)):
+            self.each_given(
+                lambda index: self.expect_false(at.REQUIRES_GRAD, self.given.read(index))
+            )
+
+    def take_outputs(self, fresh: Value, library: Value) -> None:
+        """Autograd is told what is written; where nothing was made, what was given for outputs is the result."""
+
+        def tell(index: Value) -> None:
+            told = self.ask(at.WRITTEN, self.given.read(index))
+            self.fail_without(told)
+            self.drop(told)
+
+        with self.code.when(library.equals(at.TORCH)):
+            self.each_given(tell)
+        with self.code.when(fresh.equals(0)):
+            self.control.call(at.INCREF, None, self.out.get())
+            self.result.set(self.out.get())
 
     def make_outputs(self, record: Array, lead: Array, library: Value, operands: Array) -> None:
-        """Fresh outputs, and their addresses among the operands; several are a tuple, None where one is not written."""
+        """Fresh outputs, and their addresses among the operands; several are a tuple, with those that were given, and None where
+        one is neither given nor written.
+        """
         code, control, doubt = self.code, self.control, self.doubt
         many, how = record.read(at.RESULTS), record.read(at.MAKE_DTYPE)
-        known, shapes = record.read(at.LEAD).equals(self.last), record.read(at.SHAPES)
+        known, shapes = record.read(at.LEAD).equals(self.inputs), record.read(at.SHAPES)
         make, large, large_from = (
             record.read(own) for own in (at.MAKE, at.MAKE_LARGE, at.LARGE_FROM)
         )
-        item = self.own(record, self.last).read(at.ITEM)
+        item = self.own(record, self.inputs).read(at.ITEM)
+        places = code.frame("i64", at.MAX_RESULTS)
+        with code.loop(0, many) as index:
+            places.write(index, self.own(record, self.inputs + index).read(at.PLACE))
         making = _Making(make, large, large_from, item, lead, library, known)
         with code.either(many.equals(1)) as (one, several):
             with one:
                 self.result.set(self.made(making, how, shapes))
                 self.fail_without(self.result.get())
-                self.place(self.result.get(), self.view(self.last), library, operands)
+                operand = operands.at(places.read(0))
+                self.place(self.result.get(), self.view(self.inputs), library, operand)
             with several:
                 self.result.set(control.call(at.TUPLE_NEW, "i64", many))
                 self.fail_without(self.result.get())
-                written = code.variable(code.integer(0))
                 with code.loop(0, many) as index, doubt.when_none():
                     mask = shapes >> index * at.RESULT_BITS
-                    own = code.variable(control.read(at.NONE))
-                    with code.either((mask >> at.WRITTEN_BIT & 1).differs(0)) as (made, left):
+                    own = code.variable(self.given.read(self.inputs + index))
+                    with code.either((mask >> at.MADE_BIT & 1).differs(0)) as (made, left):
                         with made:
                             each = code.slots(how).read(index + objects.TUPLE_ITEMS)
                             own.set(self.made(making, each, mask))
                             self.fail_without(own.get())
-                            view, operand = self.view(self.last + index), operands.at(written.get())
-                            self.place(own.get(), view, library, operand)
-                            written.set(written.get() + 1)
+                            operand = operands.at(places.read(index))
+                            self.place(own.get(), self.view(self.inputs + index), library, operand)
                         with left:
                             control.call(at.INCREF, None, own.get())
                     control.call(at.TUPLE_SET, "i32", self.result.get(), index, own.get())

@@ -152,15 +152,20 @@ class AnySize(Kind):
 def any_size(
     operator: Operator, arguments: Sequence[Any], one: OneSize, choice: Choice
 ) -> AnySize | None:
-    """The kind that a call is of, if sizes need not be part of it: not where there are several outputs."""
+    """The kind that a call is of, if sizes need not be part of it."""
     plan, flat = one.plan, choice.flat
-    if plan.more or (flat is None and choice.sized is None):
+    if flat is None and choice.sized is None:
         return None
+    if plan.classes == 1 and plan.output.role == "positions":
+        return None  # which may lie over what is read, as it may not beside other classes
     read = [own for own in operator.parameters if own.is_read]
     order = {operand.parameter: number for number, operand in enumerate(plan.inputs)}
-    places = [*[order.get(own.name, -1) for own in read], len(plan.inputs)]
-    tensors = [arguments[operator.places[own.name]] for own in (*read, operator.output)]
-    found, lead = patterns_of(plan, places, tensors, tensors[-1])
+    ends = (*plan.outputs, *plan.spared)
+    written = {operand.parameter: number for number, operand in enumerate(ends, len(plan.inputs))}
+    places = [order.get(own.name, -1) for own in read]
+    places += [written.get(own.name, -1) for own in operator.outputs]
+    tensors = [arguments[operator.places[own.name]] for own in (*read, *operator.outputs)]
+    found, lead = patterns_of(plan, places, tensors)
     if lead < 0 or not _SERVED.issuperset(pattern for pattern, _ in found):
         return None
     if flat is not None and covered_elements(plan) >= flat.counts[1]:
