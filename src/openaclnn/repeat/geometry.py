@@ -72,7 +72,7 @@ class Geometry(Search):
     def expect_scattered(self, own: Array, view: Array) -> None:
         """That no two elements of an output with gaps share memory: each axis steps over all that shorter steps reach."""
         code, axes = self.code, self.axes(view)
-        reach, above = code.variable(own.read(at.ITEM)), code.variable(code.integer(0))
+        reach, above = code.variable(own.read(at.ITEM)), code.variable(code.integer(-1))
         with code.loop(0, axes):
             least, room = code.variable(code.integer(-1)), code.variable(code.integer(0))
             with code.loop(0, axes) as axis:
@@ -81,7 +81,7 @@ class Geometry(Search):
                 with code.when(length.differs(1) & (step > above.get()) & better):
                     least.set(step)
                     room.set((length - 1) * step)
-            with code.when(least.get() > 0):
+            with code.when(least.get() >= 0):
                 self.doubt.expect(least.get() >= reach.get())
                 reach.set(reach.get() + room.get())
                 above.set(least.get())
