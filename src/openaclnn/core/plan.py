@@ -315,9 +315,12 @@ def empty_plan(operator: str, output: tuple[str, Tensor]) -> Plan:
 
 
 def walks_alike(operand: Operand, output: Operand) -> bool:
-    """Whether each element is read exactly where its output element is written, if both begin at one address."""
+    """Whether each element is read exactly where its output element is written, if both begin at one address. One for each
+    position is never where classes are, not even where there is one class: the next call may have more.
+    """
     return (
         operand.role == "full"
+        and output.role != "positions"
         and operand.dtype.itemsize == output.dtype.itemsize
         and operand.strides == output.strides
         and operand.class_stride == output.class_stride

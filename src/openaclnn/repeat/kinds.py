@@ -104,7 +104,11 @@ class Road:
         `values` has the arguments' views, and those of outputs that are yet to be made.
         """
         given, options = self._arrays_of(arguments), self._options_of(arguments)
-        arrays = given if self._result_type is None else (*given[:-1], *self._spread(given[-1]))
+        arrays = given
+        if self._result_type is not None:
+            *read, out = given
+            outputs = (None,) * len(self._outputs) if out is None else tuple(out)
+            given, arrays = (*read, outputs), (*read, *outputs)
         written = [operand.parameter for operand in plan.outputs]
         if len(written) < len(self._outputs) and not plan.classes:
             return NotImplemented  # where tensors are empty, so may be what is not written
@@ -129,10 +133,6 @@ class Road:
         if self._result_type is None:
             return result
         return self._result_type._make(result)
-
-    def _spread(self, out: Any) -> Sequence[Any]:
-        """Several outputs, each as it was given."""
-        return (None,) * len(self._outputs) if out is None else tuple(out)
 
     def _library(
         self, arrays: Sequence[Any], views: Sequence[Tensor | None], options: Sequence[Any]

@@ -115,8 +115,6 @@ def record_of(
     source, free = numbers_of(plan, flat if lead >= 0 else None, taking, names, numbers)
     record += source
     record += constants + (0,) * (at.MAX_CONSTANTS - len(constants))
-    # One class alone may lie just as its positions do; the next call may have more.
-    in_place = arrays[first] is not None and (lead < 0 or plan.output.role != "positions")
     for array, view, place, (pattern, mask) in zip(arrays, views, places, patterns, strict=True):
         if place >= len(operands):
             place = -1
@@ -133,7 +131,7 @@ def record_of(
             if place >= 0:
                 operand = operands[place]
                 low, high = operand.low, operand.high
-                alike = in_place and walks_alike(operand, plan.output)
+                alike = arrays[first] is not None and walks_alike(operand, plan.output)
             if library == at.TORCH:
                 record += _torch_words(view, array)
             else:

@@ -156,8 +156,6 @@ def any_size(
     plan, flat = one.plan, choice.flat
     if flat is None and choice.sized is None:
         return None
-    if plan.classes == 1 and plan.output.role == "positions":
-        return None  # which may lie over what is read, as it may not beside other classes
     read = [own for own in operator.parameters if own.is_read]
     order = {operand.parameter: number for number, operand in enumerate(plan.inputs)}
     ends = (*plan.outputs, *plan.spared)
