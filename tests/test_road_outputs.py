@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -117,6 +118,33 @@ def test_some_outputs_may_be_given_and_others_made(
                         assert data_of(mine) == data_of(wanted)
                     elif place is None:
                         assert mine is None
+
+
+@libraries
+@names
+def test_a_stray_target_is_refused_and_nothing_is_lost(
+    operator: Operator, convert: Any, taken: list[bool]
+) -> None:
+    made = problem(operator, 6, reduction="none")
+    own, out = converted(convert, made), tuple(map(convert, empty(operator, made)))
+    call = plain(operator)
+    for _ in range(2):
+        call(**own, out=out)
+    own["target"][-1] = 99
+    for _ in range(2):
+        with pytest.raises(AclnnError, match="class indices"):
+            call(**own, out=out)
+    assert taken == [False, True, False, False]
+    own["target"][-1] = 0
+    counted = (out, *out, *[value for value in own.values() if not isinstance(value, str)], None)
+    before = [sys.getrefcount(value) for value in counted]
+    for which in (out, (*out[:-1], None), (None, *out[1:])):
+        for _ in range(300):
+            call(**own, out=which)
+    lost = [sys.getrefcount(value) - old for value, old in zip(counted, before, strict=True)]
+    del which
+    assert max(map(abs, lost[:-1])) <= 2
+    assert abs(lost[-1]) < 200
 
 
 @names

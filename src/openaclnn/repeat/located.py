@@ -28,7 +28,7 @@ __all__ = ["Locating"]
 
 
 class Locating(Road):
-    """Of an operator: `call(*arrays, *attributes, None)` gives, in one tuple, the kind, the output's shape and number of
+    """Of an operator: `call(*arrays, *attributes, None)` gives, in one tuple, the kind, the lead's shape and number of
     elements, what its runner takes of other numbers, all addresses, and of descriptors what keeps the memory, None where
     that is in doubt."""
 

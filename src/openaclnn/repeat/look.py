@@ -204,6 +204,29 @@ class Look:
 
     # Python's objects.
 
+    def tuple_of(self, view: Array, numbers: int) -> Value:
+        """An array's sizes or strides as Python has them."""
+        axes = view.read(at.KIND) & LOW_HALF
+        return self.pack(self.code.slots(view.read(numbers)), axes)
+
+    def pack(self, numbers: Array, count: Value) -> Value:
+        """Integers as a tuple."""
+        made = self.control.call(at.TUPLE_NEW, "i64", count)
+        self.fail_without(made)
+        with self.code.loop(0, count) as index:
+            number = self.control.call(at.FROM_INT64, "i64", numbers.read(index))
+            self.control.call(at.TUPLE_SET, "i32", made, index, number)
+        return made
+
+    def hold(self, items: Array, count: Value) -> Value:
+        """Objects as a tuple."""
+        made = self.control.call(at.TUPLE_NEW, "i64", count)
+        self.fail_without(made)
+        with self.code.loop(0, count) as index:
+            self.control.call(at.INCREF, None, items.read(index))
+            self.control.call(at.TUPLE_SET, "i32", made, index, items.read(index))
+        return made
+
     def drop(self, item: Value) -> None:
         self.control.call(at.DECREF, None, item)
 

@@ -52,7 +52,7 @@ class Kind:
         return replace(plan, inputs=inputs, output=output, more=tuple(more))
 
     def extents(self, shape: tuple[int, ...], count: int) -> Extents:
-        """The bytes of each operand, where the output has a shape of so many elements."""
+        """The bytes of each operand, where the kernel runs over a shape of so many elements."""
         raise NotImplementedError
 
     def bound(self, work: Work) -> Runner | None:
@@ -75,7 +75,7 @@ class OneSize(Kind):
 
 
 class AnySize(Kind):
-    """A kind whose sizes are arguments: all tensors are row-major, and the output has more than one element.
+    """A kind whose sizes are arguments: all tensors are row-major, and some have more than one element.
 
     `single` are the operands of one element.
     """
@@ -91,7 +91,7 @@ class AnySize(Kind):
             None  # of the first call, whose numbers the plan has
         )
         self.class_axis = plan.class_axis
-        # Of each operand: which of the output's counts it has, and its itemsize.
+        # Of each operand: which of the counts it has, and its itemsize.
         self.reach = [
             (_ROLES.index("single" if place in single else operand.role), operand.dtype.itemsize)
             for place, operand in enumerate(plan.operands)
