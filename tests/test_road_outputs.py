@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import sys
 from collections.abc import Callable, Iterator
@@ -23,13 +24,14 @@ from conftest import (
     plain,
     read_back,
 )
+from openaclnn import acl, aclnn
 from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import FLOAT, FLOATS, DType
 from openaclnn.core.status import AclnnError
 from test_road import counted_roads, road_of
 from test_road_layouts import SHAPES, as_it_lies, spread
 from test_road_losses import NUMBERS, data_of, libraries
-from test_two_phase_kinds import both, forget, in_c_order
+from test_two_phase_kinds import anew, both, descriptor, forget, in_c_order, phase_one
 from test_two_phase_kinds import full_ways as full_ways
 
 SEVERAL = [op for op in APART if op.result_type is not None]
@@ -276,6 +278,71 @@ def test_two_phases_of_any_size(
                     == (np.full_like(own, FILL) if wanted is None else wanted).tobytes()
                 )
         assert len(full_ways) == 1, options
+
+
+@names
+def test_descriptors_of_outputs_keep_the_rules_of_memory(
+    operator: Operator, full_ways: list[str], stream: Any
+) -> None:
+    """Wherever one of them lies: as if nothing were known, in the phase that says so."""
+    memory = Memory(operator, np.asarray, 1)
+    _, address = device_tensor(memory.whole)
+    _, tight = device_tensor(np.zeros(1, np.float32))
+    given = {
+        name: device_tensor(own)[0] if isinstance(own, np.ndarray) else own
+        for name, own in memory.given.items()
+    }
+    name = next(own for own, value in memory.made.items() if np.ndim(value) > 1)
+    given[name] = descriptor(memory.made[name].shape, address)
+
+    def outcome(starts: list[int], base: int = address, which: int = -1) -> tuple[int, str]:
+        out = [
+            descriptor(shape, base if number == which else address, start)
+            for number, (shape, start) in enumerate(zip(memory.shapes, starts, strict=True))
+        ]
+        return both(operator, in_c_order(operator, given, out), stream)
+
+    sound, refused = memory.starts[1:-1], 0
+    for number, other in itertools.product(range(len(sound)), [*memory.starts, 4]):
+        starts = [*sound[:number], other, *sound[number + 1 :]]
+        wanted = anew(outcome, starts)
+        refused += wanted[0] != 0
+        assert outcome(sound) == (0, "")
+        full_ways.clear()
+        assert outcome(starts) == wanted
+        assert outcome(starts) == wanted
+        assert not full_ways
+    assert refused > len(sound) ** 2
+    for base, number in itertools.product((tight, 0, 64), range(len(sound))):
+        starts = [start * (place != number) for place, start in enumerate(sound)]
+        wanted = anew(outcome, starts, base, number)
+        assert outcome(sound) == (0, "")
+        assert outcome(starts, base, number) == wanted
+        assert wanted[0] != 0 or base == tight
+
+
+def test_a_located_executor_has_its_outputs_when_asked(full_ways: list[str], stream: Any) -> None:
+    operator = openaclnn.find_operator("nll_loss")
+    made = problem(operator, 6, reduction="none")
+    out = empty(operator, made)
+    for _ in range(3):
+        status, _, executor = phase_one(operator, in_c_order(operator, made, out))
+        assert status == 0
+    assert executor.located
+    assert aclnn.aclSetAclOpExecutorRepeatable(executor) == 0
+    assert aclnn.aclnnNLLLoss(None, 0, executor, stream) == 0
+    assert acl.aclrtSynchronizeStream(stream) == 0
+    expected = plain(operator)(**made)
+    assert data_of(tuple(out)) == data_of(expected)
+    first, second = executor.outputs
+    assert (first.owner is out[0], second.owner is out[1]) == (True, True)
+    _, address = device_tensor(np.zeros_like(out[0]))
+    assert aclnn.aclSetTensorAddr(executor, operator.output_place, first, address) == 0
+    out[0][...] = out[1][...] = FILL
+    assert aclnn.aclnnNLLLoss(None, 0, executor, stream) == 0
+    assert acl.aclrtSynchronizeStream(stream) == 0
+    assert data_of((read_back(address, out[0]), out[1])) == data_of(expected)
+    assert bool((out[0] == FILL).all())
 
 
 @pytest.mark.parametrize("phases", [1, 2], ids=["plain", "two-phase"])
