@@ -16,9 +16,12 @@ import pytest
 import torch
 
 import openaclnn
-from conftest import assert_matches_oracle, each
+from conftest import assert_matches_oracle, each, places_for
+from openaclnn import acl, aclnn
 from openaclnn.calls.plain import make_plain_function
+from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import FLOATS, DType
+from openaclnn.core.interface import Kind
 from openaclnn.engines import gpu
 from openaclnn.engines.gpu import logits
 from openaclnn.operators.logits import CROSS_ENTROPY, CROSS_ENTROPY_GRAD
@@ -135,6 +138,47 @@ def test_losses_of_any_size_numbers_and_layout(name: str, dtype: DType, lying: s
             assert torch.equal(bits, others) or own.isnan().any(), (turn, own, known)
         if turn % 4 == 0:
             assert_matches_oracle(operator, given, to_host(got, dtype))
+
+
+@dtypes
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+@pytest.mark.parametrize("name", ["nll_loss", "nll_loss2d", "cross_entropy_loss"])
+def test_given_outputs_of_any_size(name: str, reduction: str, dtype: DType) -> None:
+    """Into `out=` and in two phases: the bits of the outputs that the call makes itself, one way after the other."""
+    operator = openaclnn.find_operator(name)
+    for size in (6, 40, 200, 31):
+        shape = (2, 3, size, 3) if operator.workloads.PATTERN == "pixels" else (size, 5)
+        variant = next(iter(operator.workloads.VARIANTS))
+        given = operator.workloads.make(np.random.default_rng(size), dtype, shape, variant)
+        given["reduction"] = reduction
+        moved = {key: to_device(value) for key, value in given.items()}
+        expected = getattr(openaclnn, name)(**moved)
+        places = [np.full_like(own, 0.1875) for own in places_for(operator, given)]
+        for write in (_into, _in_two_phases):
+            out = tuple(map(to_device, places))
+            write(operator, moved, out)
+            for own, wanted, before in zip(out, expected, places, strict=True):
+                known = to_device(before) if wanted is None else wanted
+                assert torch.equal(own, known), (write.__name__, size)
+
+
+def _into(operator: Operator, given: dict[str, Any], out: tuple[Any, ...]) -> None:
+    got = getattr(openaclnn, operator.python_name)(**given, out=out)
+    assert all(own is place for own, place in zip(got, out, strict=True))
+
+
+def _in_two_phases(operator: Operator, given: dict[str, Any], out: tuple[Any, ...]) -> None:
+    values, outputs = operator.plain_defaults | given, iter(out)
+    passed = []
+    for own in operator.parameters:
+        value = next(outputs) if own.kind is Kind.OUTPUT else values[own.python_name]
+        number = own.choices and own.kind is Kind.INT64
+        passed.append(own.choices.index(value) if number else value)
+    status, size, executor = getattr(aclnn, f"{operator.name}GetWorkspaceSize")(*passed)
+    assert status == 0, aclnn.aclGetRecentErrMsg()
+    assert getattr(aclnn, operator.name)(None, size, executor, None) == 0
+    assert acl.aclrtSynchronizeStream(None) == 0
+    torch.cuda.synchronize()
 
 
 def test_confident_rows_keep_their_digits() -> None:

@@ -15,13 +15,13 @@ __all__ = ["axes_of", "patterns_of", "shapes_of"]
 _ALL_AXES = (1 << at.MAX_AXES) - 1
 
 
-def shapes_of(plan: Plan, made: Sequence[Any]) -> int:
-    """Which of the lead's axes each result has, in the bits of a slot; those that are None have none and are not written."""
-    found, outputs = 0, iter(plan.outputs)
-    for place, own in enumerate(made):
+def shapes_of(plan: Plan, places: Sequence[int], made: Sequence[Any]) -> int:
+    """Which of the lead's axes each result has that is made, in the bits of a slot; those that are None are not."""
+    found, operands = 0, plan.operands
+    for number, (place, own) in enumerate(zip(places, made, strict=True)):
         if own is not None:
-            mask = axes_of(next(outputs).role, plan.class_axis) | 1 << at.WRITTEN_BIT
-            found |= mask << at.RESULT_BITS * place
+            mask = axes_of(operands[place].role, plan.class_axis) | 1 << at.MADE_BIT
+            found |= mask << at.RESULT_BITS * number
     return found
 
 
@@ -34,7 +34,7 @@ def axes_of(role: str, class_axis: int) -> int:
 
 
 def patterns_of(
-    plan: Plan, places: Sequence[int], whole: Sequence[Tensor | None], result: Tensor
+    plan: Plan, places: Sequence[int], whole: Sequence[Tensor | None]
 ) -> tuple[list[tuple[int, int]], int]:
     """How each array lies relative to the output, where sizes need not be part of the kind, and which input leads.
 
@@ -45,9 +45,12 @@ def patterns_of(
     if plan.dense and -1 not in places:
         return [(at.DENSE, 0)] * len(whole), 0
     same = [(at.SAME, 0)] * len(whole)
-    operands, classes = (*plan.inputs, plan.output), plan.classes
+    operands, classes = (*plan.operands, *plan.spared), plan.classes
+    inputs = places.index(len(plan.inputs))  # the first output is behind them
+    result = whole[inputs]
+    assert result is not None
     apart = bool(plan.reduction or plan.more)
-    shape = _whole_shape(plan, places, whole) if apart else result.shape
+    shape = _whole_shape(plan, places[:inputs], whole) if apart else result.shape
     if shape is None or math.prod(shape) == 1:
         return same, -1  # cannot tell one element from all
     all_axes = (1 << len(shape)) - 1
@@ -56,12 +59,11 @@ def patterns_of(
         if array is None:
             found.append((at.MISSING, 0))
             continue
-        if apart and array is result:
-            found.append((at.SAME, axes_of(plan.output.role, plan.class_axis) & all_axes))
-            continue
         own, dense = array.shape, array.contiguous
         role = "full" if place < 0 else operands[place].role
-        if dense and role == "full" and own == shape:
+        if role == "single":
+            found.append((at.SAME, 0))
+        elif dense and role == "full" and own == shape:
             found.append((at.DENSE, all_axes))
         elif classes and role == "full" and own == shape:
             found.append((at.LAID, all_axes))
@@ -70,7 +72,7 @@ def patterns_of(
             if own != tuple([n for k, n in enumerate(shape) if mask >> k & 1]):
                 return same, -1
             found.append((at.SOME if dense else at.LAID, mask))
-        elif place < 0 or (classes and role == "single"):
+        elif place < 0:
             found.append((at.SAME, 0))
         elif not classes and array.size == 1 and len(own) <= len(shape):
             found.append((at.ONE, 0))
@@ -79,7 +81,7 @@ def patterns_of(
             found.append((at.LAID, sum(1 << k for k, (one, all) in enumerate(alike) if one == all)))
         else:
             return same, -1
-    for lead, ((kind, _), array) in enumerate(zip(found[:-1], whole, strict=False)):
+    for lead, ((kind, _), array) in enumerate(zip(found[:inputs], whole, strict=False)):
         if kind in (at.DENSE, at.LAID) and array is not None and array.shape == shape:
             return found, lead
     return same, -1
@@ -91,7 +93,7 @@ def _whole_shape(
     """The shape that a kernel runs over, of what it reads."""
     read = [
         (plan.inputs[place].role, own.shape)
-        for place, own in zip(places[:-1], whole, strict=False)
+        for place, own in zip(places, whole, strict=False)
         if place >= 0 and own is not None
     ]
     if plan.classes:

@@ -17,7 +17,7 @@ from openaclnn.engines.dispatch import Choice
 from openaclnn.repeat import slots as at
 from openaclnn.repeat.making import making_of
 from openaclnn.repeat.numbers import bits_of, numbers_of
-from openaclnn.repeat.patterns import axes_of, patterns_of, shapes_of
+from openaclnn.repeat.patterns import patterns_of, shapes_of
 from openaclnn.repeat.readers import described, numpy_is_readable, torch_functions
 
 __all__ = ["library_of", "record_of"]
@@ -45,22 +45,26 @@ def record_of(
     library: int,
     without_objects: bool = False,
 ) -> tuple[list[int], Any]:
-    """A kind's record, and what must live as long. The views are the arrays', then of all outputs but the first, None where
-    one is not written; an output that is yet to be made is no array. `without_objects`, callers that are not Python take the
+    """A kind's record, and what must live as long. The views are the arrays'; an output that is yet to be made has a view and
+    is no array, one that is neither given nor written has no view. `without_objects`, callers that are not Python take the
     road, too.
     """
-    operands, last = plan.operands, len(arrays) - 1
-    made, result = views[last:], views[last]
-    assert result is not None
+    operands, first = plan.operands, places.index(len(plan.inputs))
+    made = [
+        view if array is None else None
+        for array, view in zip(arrays[first:], views[first:], strict=True)
+    ]
     flat, sized, counts = choice.flat, None, ANY_COUNT
     if flat is not None and len(flat.constants) > at.MAX_CONSTANTS:
         flat = None
     if flat is not None and covered_elements(plan) >= flat.counts[1]:
         counts, flat = (flat.counts[1], ANY_COUNT[1]), None  # for a sized runner
-    patterns, lead = patterns_of(plan, places, views[: last + 1], result)
+    patterns, lead = patterns_of(plan, places, views)
     # How what is not read lies is nobody's business.
     laid = not plan.dense and at.LAID in [
-        pattern for place, (pattern, _) in zip(places, patterns, strict=True) if place >= 0
+        pattern
+        for place, (pattern, _) in zip(places, patterns, strict=True)
+        if 0 <= place < len(operands)
     ]
     gathering = _gathering(plan, flat) if laid and lead >= 0 else (0, 0)
     if lead >= 0 and laid and not gathering[0]:
@@ -74,14 +78,14 @@ def record_of(
         lead = -1
     # Where a kernel serves any size, no runner is needed.
     runner = sized or (choice.prepare() if lead < 0 else None)
-    fresh = arrays[-1] is None
+    fresh = any(own is not None for own in made)
     model = next(place for place, array in enumerate(arrays) if array is not None)
     make = large = making = None
     if fresh:
         make, large, making = making_of(made, arrays[model], library, lead >= 0)
     # In the order of `slots`, whose names say what each word is.
     record = [
-        0, library, 0, lead if lead >= 0 else last, fresh, id(make), id(large),
+        0, library, 0, lead if lead >= 0 else first, fresh, id(make), id(large),
         results.LARGE, id(making), id(runner),
     ]  # fmt: skip
     constants: tuple[int, ...] = ()
@@ -98,20 +102,22 @@ def record_of(
         record += kernel, flat.grain, least, beyond, flat.reciprocal
     else:
         record += 0, 0, *counts, -1
-    leading = views[lead if lead >= 0 else last]
+    leading = views[lead if lead >= 0 else first]
     axes = len(leading.shape) if plan.classes and leading is not None else 0
     takes = 0
     if sized is not None:
         takes = at.BY_SHAPE if not laid else at.BY_CLASSES if plan.classes else at.BY_LAYOUT
     record += len(constants), len(operands), takes, axes, plan.class_axis, gathering[0]
-    record += len(made), shapes_of(plan, made), units
+    record += len(made), shapes_of(plan, places[first:], made), units
     record += _words(sized) if without_objects and takes == at.BY_SHAPE else (0, 0)
     taking = None if takes == at.BY_LAYOUT else sized
     numbers = [own.number if type(own) is Scalar else own for own in options]
     source, free = numbers_of(plan, flat if lead >= 0 else None, taking, names, numbers)
     record += source
     record += constants + (0,) * (at.MAX_CONSTANTS - len(constants))
-    for array, view, place, (pattern, mask) in zip(arrays, views, places, patterns, strict=False):
+    for array, view, place, (pattern, mask) in zip(arrays, views, places, patterns, strict=True):
+        if place >= len(operands):
+            place = -1
         if view is None:
             record += _ABSENT
         elif array is None:  # the output, which is yet to be made
@@ -125,7 +131,7 @@ def record_of(
             if place >= 0:
                 operand = operands[place]
                 low, high = operand.low, operand.high
-                alike = not fresh and walks_alike(operand, plan.output)
+                alike = arrays[first] is not None and walks_alike(operand, plan.output)
             if library == at.TORCH:
                 record += _torch_words(view, array)
             else:
@@ -133,15 +139,6 @@ def record_of(
                 record += id(array.dtype), word
             record += own, place, low, high, view.dtype.itemsize, alike, mask
             record += _NO_AXES if own in _ANY_SIDES else _sides(array, library)
-    outputs = iter(enumerate(plan.more, len(plan.inputs) + 1))
-    for other in made[1:]:
-        if other is None:
-            record += _ABSENT
-        else:
-            place, operand = next(outputs)
-            mask = axes_of(operand.role, plan.class_axis)
-            record += 0, 0, at.MISSING, place, 0, 0, operand.dtype.itemsize, 0, mask
-            record += _NO_AXES
     for option, own_number in zip(options, free, strict=True):
         kind = type(option)
         if kind is float:
