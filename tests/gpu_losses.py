@@ -16,9 +16,12 @@ import pytest
 import torch
 
 import openaclnn
-from conftest import assert_matches_oracle, each
+from conftest import assert_matches_oracle, each, places_for
+from openaclnn import acl, aclnn
 from openaclnn.calls.plain import make_plain_function
+from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import FLOATS, DType
+from openaclnn.core.interface import Kind
 from openaclnn.engines import gpu
 from openaclnn.engines.gpu import logits
 from openaclnn.operators.logits import CROSS_ENTROPY, CROSS_ENTROPY_GRAD
@@ -83,6 +86,99 @@ def test_losses(name: str, dtype: DType) -> None:
     for given in operator.workloads.cases(np.random.default_rng(7), dtype):
         got = on_device(getattr(openaclnn, name), given, dtype)
         assert_matches_oracle(operator, given, got)
+
+
+def drawn_loss(operator: Any, dtype: DType, draw: Any, turn: int, large: bool) -> dict[str, Any]:
+    """Arguments of a loss: sizes and numbers that come up once."""
+    work, most = operator.workloads, (2000, 3000, 40) if large else (40, 300, 6)
+    sizes = {"elementwise": most[:2], "rows": most[:2], "pixels": (most[2],) * 4}[work.PATTERN]
+    shape = tuple(int(own) for own in draw.integers(2, sizes))
+    names = [*work.VARIANTS]
+    given = work.make(draw, dtype, shape, names[turn % 3 % len(names)])
+    given |= {own: 1 + turn % 2 for own in ("ignore_index",) if own in operator.signature()}
+    given |= {own: 0.5 + turn / 64 for own in ("beta",) if own in operator.signature()}
+    if "lse_square_scale_for_zloss" in operator.signature():
+        given |= {"lse_square_scale_for_zloss": turn / 64 + 0.01, "return_zloss": turn % 2 == 0}
+    return given
+
+
+def turned(value: torch.Tensor, draw: Any) -> torch.Tensor:
+    """The same with its axes in another order in memory, and gaps."""
+    if value.ndim == 0:
+        return value
+    order = draw.permutation(value.ndim).tolist()
+    steps = [int(own) for own in draw.integers(1, 3, value.ndim)]
+    memory = value.new_zeros([value.shape[axis] * steps[axis] for axis in order])
+    view = memory[tuple(slice(None, None, steps[axis]) for axis in order)]
+    view = view.permute(*np.argsort(order).tolist())
+    view.copy_(value)
+    return view
+
+
+@dtypes
+@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("lying", ["dense", "large", "shifted", "anyhow"])
+def test_losses_of_any_size_numbers_and_layout(name: str, dtype: DType, lying: str) -> None:
+    """The short road gives the full way's bits, and what the oracle says."""
+    operator, draw = openaclnn.find_operator(name), np.random.default_rng(len(name))
+    call = getattr(openaclnn, name)
+    for turn in range(8 if lying == "large" else 24):
+        given = drawn_loss(operator, dtype, draw, turn, lying in ("large", "shifted") and turn < 8)
+        moved = {key: to_device(own) for key, own in given.items()}
+        for key, own in moved.items():
+            if isinstance(own, torch.Tensor) and lying == "anyhow":
+                moved[key] = turned(own, draw)
+            elif isinstance(own, torch.Tensor) and lying == "shifted" and own.numel() > 1:
+                moved[key] = own.new_zeros(own.numel() + 1)[1:].view(own.shape).copy_(own)
+        got = call(**moved)
+        with openaclnn.use_engine("triton"):
+            expected = call(**moved)
+        for own, known in zip(each(got), each(expected), strict=True):
+            bits, others = (one.reshape(-1).view(torch.uint8) for one in (own, known))
+            assert torch.equal(bits, others) or own.isnan().any(), (turn, own, known)
+        if turn % 4 == 0:
+            assert_matches_oracle(operator, given, to_host(got, dtype))
+
+
+@dtypes
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+@pytest.mark.parametrize("name", ["nll_loss", "nll_loss2d", "cross_entropy_loss"])
+def test_given_outputs_of_any_size(name: str, reduction: str, dtype: DType) -> None:
+    """Into `out=` and in two phases: the bits of the outputs that the call makes itself, one way after the other."""
+    operator = openaclnn.find_operator(name)
+    for size in (6, 40, 200, 31):
+        shape = (2, 3, size, 3) if operator.workloads.PATTERN == "pixels" else (size, 5)
+        variant = next(iter(operator.workloads.VARIANTS))
+        given = operator.workloads.make(np.random.default_rng(size), dtype, shape, variant)
+        given["reduction"] = reduction
+        moved = {key: to_device(value) for key, value in given.items()}
+        expected = getattr(openaclnn, name)(**moved)
+        places = [np.full_like(own, 0.1875) for own in places_for(operator, given)]
+        for write in (_into, _in_two_phases):
+            out = tuple(map(to_device, places))
+            write(operator, moved, out)
+            for own, wanted, before in zip(out, expected, places, strict=True):
+                known = to_device(before) if wanted is None else wanted
+                assert torch.equal(own, known), (write.__name__, size)
+
+
+def _into(operator: Operator, given: dict[str, Any], out: tuple[Any, ...]) -> None:
+    got = getattr(openaclnn, operator.python_name)(**given, out=out)
+    assert all(own is place for own, place in zip(got, out, strict=True))
+
+
+def _in_two_phases(operator: Operator, given: dict[str, Any], out: tuple[Any, ...]) -> None:
+    values, outputs = operator.plain_defaults | given, iter(out)
+    passed = []
+    for own in operator.parameters:
+        value = next(outputs) if own.kind is Kind.OUTPUT else values[own.python_name]
+        number = own.choices and own.kind is Kind.INT64
+        passed.append(own.choices.index(value) if number else value)
+    status, size, executor = getattr(aclnn, f"{operator.name}GetWorkspaceSize")(*passed)
+    assert status == 0, aclnn.aclGetRecentErrMsg()
+    assert getattr(aclnn, operator.name)(None, size, executor, None) == 0
+    assert acl.aclrtSynchronizeStream(None) == 0
+    torch.cuda.synchronize()
 
 
 def test_confident_rows_keep_their_digits() -> None:

@@ -279,6 +279,8 @@ def test_layouts_keep_the_numbers_and_change_the_strides() -> None:
 
 def test_turns_rotate_and_are_taken_round_by_round() -> None:
     class Recorder:
+        warm_seconds = 0.0
+
         def __init__(self) -> None:
             self.order: list[str] = []
 

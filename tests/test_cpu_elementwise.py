@@ -12,7 +12,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from openaclnn.calls.plain import plan_tensors
+from openaclnn.calls.plain import make_plain_function, plan_tensors
 from openaclnn.core.call import bind_plain
 from openaclnn.core.dtypes import FLOAT, FLOATS, dtype_of_numpy
 from openaclnn.core.interop import as_tensor
@@ -497,3 +497,47 @@ def test_machine_facts() -> None:
     assert dtype_of_numpy(F32) is FLOAT
     assert as_tensor(np.ones(1, F32)).dtype is FLOAT
     assert cache.machine_key().startswith("openaclnn|")
+
+
+@pytest.fixture
+def small_caches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Caches of 4 KB: with two inputs, 341 results and more go past them."""
+    monkeypatch.setattr(forms, "last_cache", lambda: 1 << 12)
+
+
+def arguments_of(name: str, count: int) -> dict[str, Any]:
+    rng = np.random.default_rng(3)
+    parameters = find_operator(name).parameters
+    arrays = [own.python_name for own in parameters if own.is_tensor and own.python_name != "out"]
+    return {own: rng.standard_normal(count).astype(F32) for own in arrays}
+
+
+@pytest.mark.parametrize("name", [ELU, L1, SMOOTH])
+def test_many_results_go_past_the_caches_and_are_the_same(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory = np.zeros(4 * 1100, np.uint8)
+    line = -memory.ctypes.data % 64
+    for count, shift in [(341, 4), (400, 60), (1000, 0), (1000, 12), (1000, 2)]:
+        given = arguments_of(name, count)
+        wanted = run(name, np.empty(count, F32), **given)
+        start, stop = line + shift, line + shift + 4 * count
+        memory[:] = 7
+        out = memory[start:stop].view(F32)  # its start need not be a multiple of 4
+        with monkeypatch.context() as patch:
+            patch.setattr(forms, "last_cache", lambda: 1 << 12)
+            patch.setattr(forms, "_addresses", {})
+            run(name, out, **given)
+            assert [past for *_, past in forms._addresses] == [not machine().neon]
+        assert out.tobytes() == wanted.tobytes()
+        assert set(memory[:start]) | set(memory[stop:]) == {7}
+
+
+def test_a_road_has_a_kernel_for_few_results_and_one_for_many(small_caches: None) -> None:
+    call = make_plain_function(find_operator(ELU))
+    for count in (340, 341, 340, 10, 2000, 341, 5):
+        given = arguments_of(ELU, count)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(forms, "last_cache", lambda: 1 << 30)
+            wanted = run(ELU, np.empty(count, F32), **given)
+        assert call(**given).tobytes() == wanted.tobytes()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -32,9 +33,10 @@ if MODE:
     from openaclnn.core.products import current_product
     from openaclnn.core.tensor import Tensor
     from openaclnn.engines import gpu
-    from openaclnn.engines.gpu import native, runners, scratch
+    from openaclnn.engines.gpu import logits, native, reduced, reductions, runners, scratch
     from openaclnn.operators.logits import CROSS_ENTROPY, CROSS_ENTROPY_GRAD
     from openaclnn.operators.workloads.logits import cases, grad_of
+    from test_gpu_sized import anyhow
 
     loss_of, gradient_of = (
         make_plain_function(operator) for operator in (CROSS_ENTROPY, CROSS_ENTROPY_GRAD)
@@ -64,6 +66,46 @@ if MODE:
         assert [own.option for own in plan.free] == free
         addresses = tuple(call.tensor(own.parameter).address for own in plan.operands)
         return plan, addresses, (outputs, given), (number,) * len(free)
+
+    WHOLE = openaclnn.find_operator("cross_entropy_loss")
+
+    def logit_cases(
+        shape: tuple[int, int], dtype: DType, every: int = 1
+    ) -> Iterator[tuple[Any, dict[str, Any]]]:
+        """Cross entropy from logits in each of its kinds, for training and as the interface has it."""
+        rng = np.random.default_rng(shape[0])
+        yield from ((CROSS_ENTROPY, own) for own in [*cases(rng, dtype, shape)][::every])
+        kinds = product(("none", "mean", "sum"), (0.0, 0.25), (0.0, 0.125), (False, True))
+        for number, (reduction, smoothing, scale, returned) in enumerate(kinds):
+            weight = (0.5 + rng.random(shape[1])).astype(np.float32)
+            given = {
+                "input": rng.normal(size=shape).astype(dtype.numpy), "target": rng.integers(0, shape[1], shape[0]),
+                "weight": weight if number % 3 else None, "reduction": reduction, "ignore_index": 1,
+                "label_smoothing": smoothing, "lse_square_scale_for_zloss": scale, "return_zloss": returned,
+            }  # fmt: skip
+            if number % every == 0:
+                yield WHOLE, given
+
+    def bound(operator: Any, given: dict[str, Any]) -> tuple[Plan, tuple[int, ...], list[Any]]:
+        """A plain call's plan, its addresses and its outputs."""
+        call = bind_plain(operator, operator.plain_defaults | given, current_product())
+        call, outputs = with_outputs(operator, call)
+        plan = operator.plan(call)
+        return plan, tuple(call.tensor(own.parameter).address for own in plan.operands), outputs
+
+    def numbered(operator: Any, given: dict[str, Any], number: int) -> dict[str, Any]:
+        """With numbers of its own, where a kind may have others."""
+        return given if operator is CROSS_ENTROPY else given | {"ignore_index": number}
+
+    def free_of(plan: Plan) -> tuple[Any, ...]:
+        """The plan's free numbers, in order."""
+        names = ("ignore_index", "label_smoothing", "zloss_scale")[: len(plan.free)]
+        return tuple(plan.numbers[name] for name in names)
+
+    def strides_of(plan: Plan) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The axes' sizes, and every operand's strides along them."""
+        own = [step for each in plan.operands for step in (*each.strides, each.class_stride)]
+        return (*plan.shape, plan.classes), tuple(own)
 
     def with_outputs(operator: Any, call: Any) -> tuple[Any, list[Any]]:
         outputs = [np.zeros(size, kind.numpy) for size, kind in operator.results(call)]
@@ -308,6 +350,103 @@ if MODE == "interpret":
                 assert run(addresses, 0, shape, numbers) == 0
                 assert [own.tobytes() for own in outputs] == expected
 
+    def same_bits(run: Any, plan: Plan, addresses: Any, outputs: Any, *more: Any) -> None:
+        """From a runner of any size as from the plan's own."""
+        gpu._runners.clear()
+        found = []
+        for each, given in ((gpu.prepare(plan), ()), (run, more)):
+            for own in outputs:
+                own[...] = 7
+            assert each(addresses, 0, *given) == 0
+            found.append([own.tobytes() for own in outputs])
+        assert found[0] == found[1]
+
+    @pytest.mark.parametrize("few", [True, False])
+    def test_logits_of_any_size_have_the_bits_of_their_own_plan(
+        few: bool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """And with any numbers; with what is chosen for few elements and for many."""
+        monkeypatch.setattr(logits, "FEW", logits.FEW if few else 0)
+        for number, shape in enumerate([(9, 7), (1, 40), (40, 1), (130, 4), (3, 300), (2, 1029)]):
+            dtype = (FLOAT, BFLOAT16)[number % 2]
+            several = zip(
+                logit_cases((5, 6), dtype, 11), logit_cases(shape, dtype, 11), strict=True
+            )
+            for (operator, first), (_, given) in several:
+                run = gpu.sized(bound(operator, first)[0])
+                plan, addresses, outputs = bound(operator, numbered(operator, given, number))
+                same_bits(run, plan, addresses, outputs, shape, free_of(plan))
+
+    @pytest.mark.parametrize("layout", LAYOUTS)
+    def test_logits_of_any_strides_have_the_bits_of_their_own_plan(layout: str) -> None:
+        for number, shape in enumerate([(9, 7), (1, 40), (7, 1), (3, 300), (2, 1029)]):
+            for operator, given in logit_cases(shape, FLOAT, 19):
+                turned = {
+                    name: laid_out(own, layout)[0]
+                    if isinstance(own, np.ndarray) and own.ndim
+                    else own
+                    for name, own in given.items()
+                }
+                plan, addresses, outputs = bound(operator, numbered(operator, turned, number))
+                if any(own.offset for own in plan.operands):
+                    continue  # backwards: the full way
+                offered = gpu.laid(bound(operator, given)[0])
+                assert offered is not None
+                same_bits(offered[0], plan, addresses, outputs, *strides_of(plan), free_of(plan))
+        assert offered[0]((), 0, (1, 2, 3), (), ()) == 1, "more axes than rows have"
+
+    @pytest.mark.parametrize("name", SUMMED[:2])
+    def test_sums_of_elements_that_begin_anywhere(
+        name: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Equally far from a vector's bounds they have a kernel of their own, which reads nothing else."""
+        operator, draw = openaclnn.find_operator(name), np.random.default_rng(3)
+        for module in (reductions, reduced):
+            monkeypatch.setattr(module, "FEW", 0)
+        monkeypatch.setattr(reductions, "PARTS", 3)
+        for dtype, off, apart, count in (
+            (FLOAT, 1, 0, 5000), (FLOAT, 3, 0, 2), (BFLOAT16, 7, 0, 1017), (BFLOAT16, 1, 0, 1016), (FLOAT, 1, 1, 900),
+            (BFLOAT16, 2, 0, 3071), (FLOAT, 2, 0, 9000),
+        ):  # fmt: skip
+            given = operator.workloads.make(draw, dtype, (count,), "mean")
+            for place, (key, own) in enumerate(given.items()):
+                if isinstance(own, np.ndarray):
+                    memory = np.full(count + 64, np.nan, dtype.numpy)
+                    by = (-memory.ctypes.data // dtype.itemsize) % 8 + 16 + off + apart * place
+                    given[key] = memory[by:][:count]
+                    given[key][...] = own
+            plan, addresses, outputs = bound(operator, given)
+            same_bits(gpu.sized(plan), plan, addresses, outputs, (count,), ())
+            assert_matches_oracle(operator, given, outputs[0])
+
+    @pytest.mark.parametrize("name", SUMMED)
+    def test_sums_of_any_strides_have_the_bits_of_their_own_plan(name: str) -> None:
+        """One kind's function for all: elements anyhow, in a row after all, and one for all."""
+        operator, draw = openaclnn.find_operator(name), np.random.default_rng(2)
+        pattern, variant = operator.workloads.PATTERN, next(iter(operator.workloads.VARIANTS))
+        for reduction in ("mean", "sum") + ("none",) * bool(operator.result_type):
+            options = operator.plain_defaults | {"reduction": reduction}
+            first = operator.workloads.make(draw, FLOAT, SIZES[pattern][0][0], variant)
+            offered = gpu.laid(bound(operator, options | first | {"reduction": reduction})[0])
+            assert offered is not None
+            for turn, (shape, _) in enumerate((*SIZES[pattern], SIZES[pattern][0])):
+                given = options | operator.workloads.make(draw, FLOAT, shape, variant)
+                given |= {"reduction": reduction}
+                arrays = [key for key, own in given.items() if isinstance(own, np.ndarray)]
+                for place, key in enumerate(arrays):
+                    given[key] = anyhow(given[key], draw if turn % 2 else np.random.default_rng(turn), False)  # fmt: skip
+                    if pattern == "elementwise" and turn == 4 and place:
+                        given[key] = given[key][:1, :1]
+                plan, addresses, outputs = bound(operator, given)
+                sizes, strides = strides_of(plan)
+                if pattern == "elementwise":
+                    strides = tuple(step for own in plan.operands for step in own.strides)
+                    same_bits(offered[0], plan, addresses, outputs, plan.shape, strides)
+                else:
+                    same_bits(offered[0], plan, addresses, outputs, sizes, strides, ())
+            more = ((),) if plan.classes else ()
+            assert offered[0]((), 0, (2,) * 6, (), *more) == 1, "more axes than a kernel takes"
+
     def test_empty_tensors_have_a_loss() -> None:
         empty = np.zeros((0, 3), np.float32)
         assert np.isnan(openaclnn.l1_loss(empty, empty))
@@ -333,6 +472,8 @@ if MODE == "interpret":
 
 
 if MODE == "compile":
+    import contextlib
+
     from test_gpu_kernels import H200, driver
     from test_gpu_sized import NUMBERS, Pretended, on_host_memory, python_of  # noqa: F401
 
@@ -394,8 +535,9 @@ if MODE == "compile":
             assert text.count("ld.global.v4") >= least[0]
             assert text.count("st.global.v4") >= least[1]
 
-    def test_sums_are_read_by_whole_vectors() -> None:
-        """Of any number of elements."""
+    @pytest.mark.parametrize("off", [0, 4])
+    def test_sums_are_read_by_whole_vectors(off: int) -> None:
+        """Of any number of elements, that begin on a vector's bounds or equally far from them."""
         from openaclnn.core.plan import Operand
         from openaclnn.engines.gpu import variants
 
@@ -404,10 +546,9 @@ if MODE == "compile":
         plan = Plan("", "l1_loss", FLOAT, (100_003,), inputs, output, {}, reduction="mean")
         gpu._runners.clear()
         variants._known.clear()
-        assert gpu.prepare(plan)([1 << 21, 1 << 22, 1 << 23], 0) == 0
-        (text,) = (
-            own.binary.asm["ptx"] for own in variants._known.values() if "entry summed" in own.binary.asm["ptx"]
-        )  # fmt: skip
+        assert gpu.prepare(plan)([(1 << 21) + off, (1 << 22) + off, 1 << 23], 0) == 0
+        texts = [own.binary.asm["ptx"] for own in variants._known.values()]
+        (text,) = (own for own in texts if "entry summed" in own or "entry shifted" in own)
         assert text.count("ld.global.v4") >= 2
 
     def test_all_options_compile() -> None:
@@ -444,6 +585,7 @@ if MODE == "compile":
                 most = 40 if turn % 8 else 4000
                 shape = tuple(int(own) for own in draw.integers(1, most, len(shape)))
                 off = [4 * bool(draw.random() < 0.05) for _ in addresses]
+                off = [4 * (turn % 16 // 8 + 1)] * len(off) if turn % 8 in (0, 3) else off
                 places = tuple([((2 + k) << 20) + by for k, by in enumerate(off)])
                 call = places, 5 + turn, shape, several[turn % len(several)] if turn % 3 else ()
                 python_of(run)(*call)
@@ -452,6 +594,140 @@ if MODE == "compile":
                 natively += bool(driver.by_driver)
                 assert driver.launched() == expected, call
             assert natively > 60
+
+    def drawn_rows(draw: Any, turn: int) -> tuple[int, int]:
+        """Of all magnitudes, some of them round."""
+        sizes = [int(2 ** draw.uniform(0, most)) for most in ((12, 17) if turn % 3 else (8, 7))]
+        rows, classes = (own + -own % 16 if draw.random() < 0.4 else own for own in sizes)
+        return rows, classes
+
+    @pytest.mark.parametrize("strided", [False, True])
+    def test_the_builtin_of_logits_launches_what_python_would(
+        strided: bool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Three or four kernels: grid, stream and every parameter of each."""
+        draw, several = np.random.default_rng(5), NUMBERS["cross_entropy_loss_grad"]
+        for dtype in (FLOAT, BFLOAT16):
+            for operator, given in logit_cases((5, 6), dtype, 3):
+                driver, natively = Pretended(monkeypatch), 0
+                plan = bound(operator, given)[0]
+                offered = gpu.laid(plan)
+                assert offered is not None
+                run = offered[0] if strided else gpu.sized(plan)
+                for turn in range(60):
+                    off = 2 * draw.integers(0, 8, len(plan.operands)) * (turn % 4 == 3)
+                    places = tuple([((2 + k) << 20) + int(by) for k, by in enumerate(off)])
+                    shape, more = drawn_rows(draw, turn), ()
+                    if strided:
+                        shape = (shape[0] % 40 + 1, shape[1] % 1700 + 1)
+                        steps = draw.integers(-5, 1 << 14, 2 * len(plan.operands)) >> draw.integers(0, 14)  # fmt: skip
+                        more = (tuple(steps.tolist()),)
+                    numbers = tuple(
+                        number if not own.keeps_zero or given.get(own.option) else 0.0
+                        for own, number in zip(
+                            plan.free, several[turn % len(several)], strict=False
+                        )
+                    )
+                    call = places, 5 + turn, shape, *more, numbers if turn % 3 else ()
+                    status, by_itself = driver.alike(run, call, str(given))
+                    assert status == 0
+                    natively += by_itself
+                assert natively > 20, given
+
+    def test_sizes_of_logits_that_no_builtin_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+        for strided, shape in product((False, True), ((0, 5), (5, 0), (1 << 40, 3), (3, 1 << 40))):
+            driver = Pretended(monkeypatch)
+            plan = bound(WHOLE, next(own for _, own in [*logit_cases((5, 6), FLOAT)][-1:]))[0]
+            offered = gpu.laid(plan)
+            assert offered is not None
+            run, more = offered[0] if strided else gpu.sized(plan), ((1,) * 2 * len(plan.operands),)
+            assert run is not None
+            places = tuple((2 + k) << 20 for k in range(len(plan.operands)))
+            for own in ((4, 4), shape):
+                with contextlib.suppress(ZeroDivisionError):  # Python's
+                    run(places, 5, own, *more[: int(strided)], ())
+            assert driver.by_driver == []
+
+    @pytest.mark.parametrize("name", SUMMED)
+    def test_the_builtin_of_strided_sums_launches_what_python_would(
+        name: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        operator, draw = openaclnn.find_operator(name), np.random.default_rng(7)
+        pattern, of_classes = (
+            operator.workloads.PATTERN,
+            operator.workloads.PATTERN != "elementwise",
+        )
+        for reduction in ("mean", "sum") + ("none",) * bool(operator.result_type):
+            driver, natively = Pretended(monkeypatch), 0
+            plan = planned(operator, SIZES[pattern][0][0], reduction, FLOAT, 1)[0]
+            offered = gpu.laid(plan)
+            assert offered is not None
+            for turn in range(120):
+                axes = int(draw.integers(1, 6)) if turn % 3 else 1 + of_classes
+                axes = min(axes, 5 - of_classes)
+                sizes = tuple(draw.integers(1, 1 + (5, 9, 200)[turn % 3], axes).tolist())
+                steps = draw.integers(-9, 1 << 14, axes * len(plan.operands)) >> draw.integers(
+                    0, 14
+                )
+                steps = np.minimum(steps, 1) if turn % 6 == 0 else steps
+                steps = np.ones_like(steps) if turn % 12 == 0 else steps
+                off = 4 * (draw.random(len(plan.operands)) < 0.05)
+                places = tuple([((2 + k) << 20) + int(by) for k, by in enumerate(off)])
+                numbers = (((turn,) if turn % 2 else ()),) if of_classes else ()
+                call = places, 5 + turn, sizes, tuple(steps.tolist()), *numbers
+                natively += driver.alike(offered[0], call, reduction)[1]
+            assert natively > 60
+
+    @pytest.mark.usefixtures("on_host_memory")
+    @pytest.mark.parametrize("name", SUMMED)
+    def test_losses_of_any_layout_reach_the_driver(
+        name: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The road merges axes as plans do: the kernels get the same strides."""
+        operator, draw = openaclnn.find_operator(name), np.random.default_rng(4)
+        driver, rank = Pretended(monkeypatch), len(SIZES[operator.workloads.PATTERN][0][0])
+        variant, natively = next(iter(operator.workloads.VARIANTS)), 0
+        for _ in range(30):
+            shape = tuple(int(own) for own in draw.integers(2, 12, rank))
+            given = operator.plain_defaults | operator.workloads.make(draw, FLOAT, shape, variant)
+            given |= {"reduction": "mean"}
+            for key, own in given.items():
+                if isinstance(own, np.ndarray):
+                    given[key] = anyhow(own, draw, False)
+            getattr(openaclnn, name)(**given)
+            got = [(which, words[-12:]) for which, _, _, words in driver.by_driver or driver.by_python]  # fmt: skip
+            natively += bool(driver.by_driver)
+            driver.launched()
+            plan, addresses, _ = bound(operator, given)
+            gpu._runners.clear()
+            assert gpu.prepare(plan)(addresses, 0) == 0
+            expected = [(which, words[-12:]) for which, _, _, words in driver.by_driver or driver.by_python]  # fmt: skip
+            driver.launched()
+            assert [own[1] for own in got[:1]] == [own[1] for own in expected[:1]]
+        assert natively > 20
+
+    @pytest.mark.usefixtures("on_host_memory")
+    def test_logits_of_a_kind_reach_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+        """Any size and, of few elements, any strides: from the short road, which makes two results or four."""
+        draw, driver, natively = np.random.default_rng(6), Pretended(monkeypatch), 0
+        for turn in range(40):
+            shape = tuple(int(own) for own in draw.integers(2, 40, 2))
+            given = {
+                "input": draw.normal(size=shape).astype(np.float32), "target": draw.integers(0, shape[1], shape[0]),
+                "label_smoothing": 0.01 * (turn + 1), "ignore_index": turn, "return_zloss": turn % 2 == 1,
+            }  # fmt: skip
+            if turn % 4 > 1:
+                given["input"] = np.repeat(given["input"], 2, axis=turn % 3 and 1)[
+                    (slice(None), slice(None, None, 2)) if turn % 3 else (slice(None, None, 2),)
+                ]
+            results = openaclnn.cross_entropy_loss(**given)
+            launched = driver.by_driver or driver.by_python
+            assert len(launched) == 4
+            natively += bool(driver.by_driver)
+            written = [word for _, _, _, words in launched for word in words[:10]]
+            assert all(own.ctypes.data in written for own in results if own is not None)
+            driver.launched()
+        assert natively > 25
 
     @pytest.mark.usefixtures("on_host_memory")
     @pytest.mark.parametrize("name", SUMMED)

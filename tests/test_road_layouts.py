@@ -338,3 +338,16 @@ def test_what_is_written_over_its_input_takes_the_road(operator: Operator, conve
         version = tracked._version
         function(tracked)
     assert tracked._version == version + 1
+
+
+def test_an_output_whose_elements_share_memory_is_refused() -> None:
+    """Though outputs with gaps are known: one element for all, one for a row, rows that lie over each other."""
+    x, memory = (np.linspace(-1, 1, 80, dtype=np.float32) for _ in range(2))
+    for _ in range(2):
+        openaclnn.elu(x.reshape(8, 10)[:, ::2], out=memory.reshape(8, 10)[:, ::2])
+    before = memory.copy()
+    for steps in ((0, 0), (40, 0), (0, 8), (8, 8), (16, 8)):
+        out = np.lib.stride_tricks.as_strided(memory, (8, 5), steps)
+        with pytest.raises(openaclnn.AclnnError, match="whose elements lie apart"):
+            openaclnn.elu(x.reshape(8, 10)[:, ::2], out=out)
+    np.testing.assert_array_equal(memory, before)

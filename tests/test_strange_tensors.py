@@ -261,6 +261,19 @@ def test_autograd_hears_of_what_is_written() -> None:
             loss.backward()
 
 
+def test_what_was_made_in_inference_mode_is_written() -> None:
+    """Autograd counts no changes of it, and C++ would raise an exception if asked to."""
+    gradient, x = torch.ones(4), torch.ones(4)
+    with torch.inference_mode():
+        out = torch.zeros(4)
+    for _ in range(3):
+        openaclnn.elu_backward(gradient, x, out=torch.empty(4))
+        with torch.inference_mode():
+            assert openaclnn.elu_backward(gradient, x, out=out) is out
+        assert (out == 1).all()
+        openaclnn.elu_backward(gradient, x, out=out)
+
+
 def test_a_leaf_that_requires_grad_is_not_written() -> None:
     gradient, x = torch.ones(4), torch.ones(4)
     leaf = torch.zeros(4, requires_grad=True)

@@ -3,17 +3,22 @@
  *   cc -O2 benchmarks/c/round_trip.c $(openaclnn-config --cflags --libs) -o round_trip && ./round_trip
  *
  * Prints the median and the best of seven runs, in microseconds per call, on four elements of FLOAT; the round trips also
- * with a shape in every round that was not seen before, to 60 x 60, beside one of 30 x 30 that stays. */
+ * with a shape in every round that was not seen before, to 60 x 60, beside one of 30 x 30 that stays, and those of losses
+ * with several outputs, of 4 classes and a new number of rows in every round, to 500. */
 #define _POSIX_C_SOURCE 200809L
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
 #include "acl/acl.h"
+#include "aclnnop/aclnn_cross_entropy_loss.h"
 #include "aclnnop/aclnn_elu_backward.h"
+#include "aclnnop/aclnn_nll_loss.h"
 
 #define RUNS 7
 #define ROUNDS 500
+#define CLASSES 4
+#define LOSS_RUNS 50 /* rounds of a measurement of losses; RUNS of them and the warm-up make fewer than ROUNDS */
 #define SIDE 60 /* SIDE * SIDE shapes: more than a measurement of ROUNDS makes, warm-up included */
 #define CHECK(call)                                                                     \
     do {                                                                                \
@@ -30,7 +35,11 @@ static aclTensor *gradOutput, *self, *gradInput;
 static aclScalar *one;
 static aclOpExecutor *repeatable;
 static aclTensor *shaped[SIDE * SIDE][3], *staying[3];
-static int next_shape;
+static int next_shape, next_rows;
+
+/* A loss's arguments over some rows. */
+enum { INPUT, TARGET, EACH_CLASS, LOSS, TOTAL, LIKE_INPUT, LIKE_TARGET, KINDS };
+static aclTensor *rows[ROUNDS][KINDS];
 
 static double now(void)
 {
@@ -81,6 +90,31 @@ static void prepare_shapes(void)
     }
 }
 
+static void *zeros(size_t size)
+{
+    void *data = NULL;
+    CHECK(aclrtMalloc(&data, size, ACL_MEM_MALLOC_HUGE_FIRST));
+    CHECK(aclrtMemset(data, size, 0, size));
+    return data;
+}
+
+/* Numbers of rows in no order: 211 shares no factor with ROUNDS. */
+static void prepare_rows(void)
+{
+    void *data[KINDS];
+    for (int which = 0; which < KINDS; which++) data[which] = zeros(ROUNDS * CLASSES * sizeof(int64_t));
+    for (int i = 0; i < ROUNDS; i++) {
+        const int64_t sizes[2] = {1 + (int64_t)i * 211 % ROUNDS, CLASSES};
+        const int axes[KINDS] = {2, 1, 1, 0, 0, 2, 1};
+        for (int which = 0; which < KINDS; which++) {
+            const int64_t *shape = which == EACH_CLASS ? sizes + 1 : sizes;
+            const aclDataType dtype = which == TARGET ? ACL_INT64 : ACL_FLOAT;
+            rows[i][which] = aclCreateTensor(
+                shape, axes[which], dtype, NULL, 0, ACL_FORMAT_ND, shape, axes[which], data[which]);
+        }
+    }
+}
+
 static aclTensor *tensor(void)
 {
     const float values[4] = {-2, -1, 0, 1};
@@ -120,6 +154,35 @@ static void round_trip_of(aclTensor **tensors)
 static void same_shape(void) { round_trip_of(staying); }
 static void new_shape(void) { round_trip_of(shaped[next_shape++]); }
 
+static void nll(void)
+{
+    uint64_t size = 0;
+    aclOpExecutor *executor = NULL;
+    aclTensor **own = rows[next_rows++];
+    CHECK(aclnnNLLLossGetWorkspaceSize(
+        own[INPUT], own[TARGET], own[EACH_CLASS], 1, -100, own[LOSS], own[TOTAL], &size, &executor));
+    CHECK(aclnnNLLLoss(NULL, size, executor, stream));
+    CHECK(aclrtSynchronizeStream(stream));
+}
+
+static void cross_entropy(void)
+{
+    uint64_t size = 0;
+    aclOpExecutor *executor = NULL;
+    aclTensor **own = rows[next_rows++];
+    CHECK(aclnnCrossEntropyLossGetWorkspaceSize(
+        own[INPUT], own[TARGET], NULL, "mean", -100, 0, 1, true, own[LOSS], own[LIKE_INPUT], own[TOTAL],
+        own[LIKE_TARGET], &size, &executor));
+    CHECK(aclnnCrossEntropyLoss(NULL, size, executor, stream));
+    CHECK(aclrtSynchronizeStream(stream));
+}
+
+static void measure_loss(const char *title, void (*body)(void))
+{
+    next_rows = 0;
+    measure(title, body, LOSS_RUNS);
+}
+
 static void again(void) { CHECK(aclnnEluBackward(NULL, 0, repeatable, stream)); }
 
 static void again_and_wait(void)
@@ -147,6 +210,7 @@ int main(void)
     repeatable = phase_one();
     CHECK(aclSetAclOpExecutorRepeatable(repeatable));
     prepare_shapes();
+    prepare_rows();
 
     measure("a function that does nothing", nothing, 5000);
     measure("synchronise an idle stream", synchronize, 5000);
@@ -155,6 +219,8 @@ int main(void)
     measure("phase one + phase two + synchronise", round_trip, 2000);
     measure("the same, 30 x 30", same_shape, ROUNDS);
     measure("the same, a new shape each round", new_shape, ROUNDS);
+    measure_loss("NLL loss, a new number of rows each round", nll);
+    measure_loss("cross entropy, the same", cross_entropy);
     measure("repeatable executor: phase two", again, 2000);
     measure("repeatable executor: phase two + synchronise", again_and_wait, 2000);
     return 0;

@@ -1,6 +1,7 @@
 """Timing: contenders take turns round by round in one process, in an order that rotates.
 
-Before a sample a contender runs once untimed if that is cheap, so that it is timed warm. Nothing rests in between: on x86-64
+Before a sample a contender runs untimed if that is cheap, so that it is timed warm: on a CPU for some milliseconds, since one call does not
+bring back what others drove out of sixteen cores' caches, on a GPU once. Nothing rests in between: on x86-64
 OpenMP's threads spin for milliseconds after each of PyTorch's operators, and whoever is next meets them, as in training.
 A GPU is still at that run when its clock starts: the host is ahead of it, as in training, unless it is what a call waits for.
 """
@@ -41,6 +42,8 @@ def nothing() -> None:
 class Clock(Protocol):
     """What times `inner` calls as one sample, right after what is done before."""
 
+    warm_seconds: float  # how long calls that are cheap run before a sample, and once at least
+
     def sample(
         self, call: Callable[[], Any], inner: int, before: Callable[[], Any] = nothing
     ) -> Sample: ...
@@ -48,6 +51,8 @@ class Clock(Protocol):
 
 class CpuClock:
     """Wall time."""
+
+    warm_seconds = 4e-3
 
     def sample(
         self, call: Callable[[], Any], inner: int, before: Callable[[], Any] = nothing
@@ -62,6 +67,8 @@ class CpuClock:
 
 class CudaClock:
     """CUDA events on torch's current stream; the host's share is wall time before the synchronisation."""
+
+    warm_seconds = 0.0
 
     def __init__(self, torch: Any) -> None:
         self.torch = torch
@@ -170,7 +177,8 @@ def _calibrated(
             once = max(clock.sample(contender.call, 5).seconds, 1e-9)
     inner = min(max(1, math.ceil(sample_seconds / once)), MAXIMUM_INNER)
     turns = min(rounds, max(MINIMUM_ROUNDS, int(budget_seconds / (once * inner))))
-    return Timing(inner, turns, int(once < CHEAP_SECONDS))
+    warm_up = max(1, min(round(clock.warm_seconds / once), MAXIMUM_INNER))
+    return Timing(inner, turns, warm_up if once < CHEAP_SECONDS else 0)
 
 
 def paired_ratio(peer: Timing, own: Timing) -> float | None:

@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from openaclnn.calls.guard import Found, announce_write, check_memory, check_overlap, find_memory
+from openaclnn.calls.guard import Found, announce_writes, check_memory, check_overlap, find_memory
 from openaclnn.calls.planned import locate, planned
 from openaclnn.core.declare import Operator
 from openaclnn.core.interop import as_tensor
@@ -250,10 +250,7 @@ def phase_two(
             return
         # Descriptors may be destroyed or re-addressed once this returns, so addresses are taken now.
         found = executor.found or _checked(executor)
-        for place in operator.output_places:
-            written = executor.passed[place]
-            if written is not None:
-                announce_write(operator.name, operator.parameters[place].name, written)
+        announce_writes(operator, executor.passed)
         here = queue.device.name == kind.device
         # On a GPU this only queues the work; on the host, waking the worker costs more than a small kernel.
         at_once = executor.work[2] <= _SMALL or kind.device != "cpu"

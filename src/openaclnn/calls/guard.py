@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from openaclnn.core.call import Call
+from openaclnn.core.interface import Interface
 from openaclnn.core.interop import (
     check_recorder,
     is_tracked_leaf,
@@ -25,7 +26,7 @@ from openaclnn.core.tensor import Tensor
 from openaclnn.runtime.memory import find_allocation
 
 __all__ = [
-    "Found", "announce_write", "check_devices", "check_memory", "check_output_layout", "check_overlap", "find_memory",
+    "Found", "announce_writes", "check_devices", "check_memory", "check_output_layout", "check_overlap", "find_memory",
 ]  # fmt: skip
 
 Found = tuple[tuple[int, ...], list[Any]]
@@ -130,24 +131,31 @@ def _apart(addresses: Sequence[int], extents: Sequence[tuple[int, int]], first: 
     return True
 
 
-def announce_write(operator: str, name: str, output: Any) -> None:
-    """Phase two writes a tensor or an array: what PyTorch would not let be written is refused, and autograd is told of the
-    rest."""
-    if type(output) is np.ndarray:
+def announce_writes(operator: Interface, arguments: Sequence[Any]) -> None:
+    """Phase two writes the outputs, tensors or arrays: what PyTorch would not let be written is refused, and autograd is told
+    of the rest."""
+    written = []
+    for place in operator.output_places:
+        output = arguments[place]
+        if type(output) is Tensor:
+            output = torch_tensor_of(output)
+        if output is not None and type(output) is not np.ndarray:
+            written.append((place, output))
+    if not written:
         return
-    written = torch_tensor_of(output) if type(output) is Tensor else output
-    if written is None:
-        return
-    expected, got = "a tensor that autograd lets be written (or torch.no_grad())", ""
-    if is_tracked_leaf(written):
-        got = "a leaf that requires grad"
+    place, expected, got = written[0][0], "", ""
     try:
         check_recorder()
     except TypeError as error:
         expected, _, got = str(error).rpartition(", got ")
+    for own, output in written:
+        if not got and is_tracked_leaf(output):
+            expected = "a tensor that autograd lets be written (or torch.no_grad())"
+            place, got = own, "a leaf that requires grad"
     if got:
-        raise AclnnError(Status.ACLNN_ERR_PARAM_INVALID, operator, name, expected, got)
-    mark_written(written)
+        name = operator.parameters[place].name
+        raise AclnnError(Status.ACLNN_ERR_PARAM_INVALID, operator.name, name, expected, got)
+    mark_written(*[output for _, output in written])
 
 
 def check_memory(plan: Plan, operands: Sequence[Operand], tensors: Sequence[Tensor]) -> list[Any]:

@@ -86,9 +86,10 @@ def locate(
 
 def _learn(operator: Operator, one: OneSize, choice: Choice, arguments: tuple[Any, ...]) -> bool:
     """Let calls of a call's kind be located from now on, if they can be: descriptors here, arrays when they come again."""
+    from openaclnn.repeat.descriptors import descriptors_are_readable
     from openaclnn.repeat.located import Locating
 
-    kind = any_size(operator, arguments, one, choice) if Locating.serves(operator) else None
+    kind = any_size(operator, arguments, one, choice) if descriptors_are_readable() else None
     if kind is None:
         return False
     road = _locating.get(operator.name)

@@ -70,10 +70,14 @@ def is_tracked_leaf(value: Any) -> bool:
     return bool(value.is_leaf and sys.modules["torch"].is_grad_enabled())
 
 
-def mark_written(value: Any) -> None:
-    """Tell autograd that a tensor is written behind its back, so that a backward pass that saved it says so."""
-    if _is_torch(value):
-        sys.modules["torch"].autograd.graph.increment_version(value)
+def mark_written(*values: Any) -> None:
+    """Tell autograd that tensors are written behind its back, so that a backward pass that saved one says so."""
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        tell = torch.autograd.graph.increment_version
+        for value in values:
+            if isinstance(value, torch.Tensor):
+                tell(value)
 
 
 class _Held(NamedTuple):

@@ -77,6 +77,7 @@ class Plan:
     workspace: int = 0
     free: tuple[Free, ...] = ()
     more: tuple[Operand, ...] = ()  # outputs after the first
+    spared: tuple[Operand, ...] = ()  # outputs that this call does not write
     reduction: str = ""  # "sum", "mean": of what is computed at each element or position
 
     @property
@@ -272,11 +273,12 @@ def class_plan(
     numbers: Mapping[str, Any],
     free: tuple[Free, ...] = (),
     reduction: str = "",
+    spared: Sequence[tuple[str, Tensor, str]] = (),
 ) -> Plan:
     """The plan of a kernel with a class axis.
 
     Each operand has a role: "full" is of the whole shape, "positions" lacks the class axis, "classes" has
-    the class axis alone, "single" is one element for all.
+    the class axis alone, "single" is one element for all. So has an output that is not written.
     """
     tensors = [*inputs, *outputs]
     for _, tensor, _ in tensors:
@@ -299,6 +301,7 @@ def class_plan(
         class_axis=class_axis,
         free=free,
         more=tuple(operands[first + 1 :]),
+        spared=tuple([Operand(name, own.dtype, (), role=role) for name, own, role in spared]),
         reduction=reduction,
     )
 
@@ -373,9 +376,12 @@ def empty_plan(operator: str, output: tuple[str, Tensor]) -> Plan:
 
 
 def walks_alike(operand: Operand, output: Operand) -> bool:
-    """Whether each element is read exactly where its output element is written, if both begin at one address."""
+    """Whether each element is read exactly where its output element is written, if both begin at one address. One for each
+    position is never where classes are, not even where there is one class: the next call may have more.
+    """
     return (
         operand.role == "full"
+        and output.role != "positions"
         and operand.dtype.itemsize == output.dtype.itemsize
         and operand.strides == output.strides
         and operand.class_stride == output.class_stride

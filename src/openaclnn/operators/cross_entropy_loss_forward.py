@@ -127,12 +127,13 @@ def _plan(call: Call) -> Plan:
     if weighted:
         inputs.append(("weightOptional", call.tensor("weightOptional"), "classes"))
     zloss = computes_zloss(call)
+    outputs = [(name, call.tensor(name), role) for name, role in zip(OUTPUTS, roles, strict=True)]
     return class_plan(
         call.operator.name,
         "cross_entropy_loss",
         own.dtype,
         inputs,
-        [(name, call.tensor(name), role) for name, role in zip(names, roles, strict=False)],
+        outputs[: len(names)],
         own.shape,
         class_axis=1,
         targets=0,
@@ -144,6 +145,7 @@ def _plan(call: Call) -> Plan:
             "return_zloss": returned,
         },
         free=FREE if call.product.is_default else (),
+        spared=outputs[len(names) :],
         reduction="" if whole else str(reduction),
     )
 

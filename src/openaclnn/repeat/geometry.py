@@ -52,9 +52,9 @@ class Geometry(Search):
         return low.get(), high.get()
 
     def coincides(self, record: Array, index: Value) -> Value:
-        """Whether an input's elements are where the output's are, if both begin at one address."""
+        """Whether an input's elements are where the first output's are, if both begin at one address."""
         code, own, view = self.code, self.own(record, index), self.view(index)
-        target, output = self.own(record, self.last), self.view(self.last)
+        target, output = self.own(record, self.inputs), self.view(self.inputs)
         answer = code.variable(own.read(at.COINCIDES))
         laid = own.read(at.PATTERN).equals(at.LAID) | target.read(at.PATTERN).equals(at.LAID)
         with code.when(laid):
@@ -69,11 +69,10 @@ class Geometry(Search):
                 answer.set(answer.get() & same.to("i64"))
         return answer.get().differs(0)
 
-    def expect_apart(self, record: Array) -> None:
+    def expect_scattered(self, own: Array, view: Array) -> None:
         """That no two elements of an output with gaps share memory: each axis steps over all that shorter steps reach."""
-        code, own, view = self.code, self.own(record, self.last), self.view(self.last)
-        axes = self.axes(view)
-        reach, above = code.variable(own.read(at.ITEM)), code.variable(code.integer(0))
+        code, axes = self.code, self.axes(view)
+        reach, above = code.variable(own.read(at.ITEM)), code.variable(code.integer(-1))
         with code.loop(0, axes):
             least, room = code.variable(code.integer(-1)), code.variable(code.integer(0))
             with code.loop(0, axes) as axis:
@@ -82,7 +81,7 @@ class Geometry(Search):
                 with code.when(length.differs(1) & (step > above.get()) & better):
                     least.set(step)
                     room.set((length - 1) * step)
-            with code.when(least.get() > 0):
+            with code.when(least.get() >= 0):
                 self.doubt.expect(least.get() >= reach.get())
                 reach.set(reach.get() + room.get())
                 above.set(least.get())
@@ -97,7 +96,7 @@ class Geometry(Search):
         """The call's axes and every operand's steps along them: the output's longest step first, merged."""
         code = self.code
         axes, sizes = code.variable(code.integer(0)), geometry.at(gathered.SIZES)
-        with code.loop(0, self.all) as index:
+        with code.loop(0, self.arrays) as index:
             own = self.own(record, index)
             with code.when(own.read(at.PLACE) >= 0):
                 geometry.at(gathered.ITEMS).write(own.read(at.PLACE), own.read(at.ITEM))
@@ -134,10 +133,11 @@ class Geometry(Search):
         geometry.write(gathered.AXES, merged.get() + 1)
 
     def expect_forwards(self, record: Array) -> None:
-        """No step of the output goes backwards: positions are summed in the order of its memory."""
-        own, view = self.own(record, self.last), self.view(self.last)
-        with self.code.loop(0, self.axes(view)) as axis:
-            self.doubt.expect(self.step(own, view, axis) >= 0)
+        """No step of an output goes backwards: positions are summed in the order of its memory."""
+        with self.code.loop(self.inputs, self.arrays) as index:
+            own, view = self.own(record, index), self.view(index)
+            with self.code.loop(0, self.axes(view)) as axis:
+                self.doubt.expect(self.step(own, view, axis) >= 0)
 
     def steps(self, geometry: Array, place: Value) -> Array:
         return geometry.at(place * gathered.MAX_AXES + gathered.STEPS)
@@ -178,7 +178,7 @@ class Geometry(Search):
         """An axis of the lead's at a place of its own: its length, and every operand's step along it."""
         code = self.code
         geometry.at(gathered.SIZES).write(where, self.length(lead, axis))
-        with code.loop(0, self.all) as index:
+        with code.loop(0, self.arrays) as index:
             own, view = self.own(record, index), self.view(index)
             with code.when(own.read(at.PLACE) >= 0):
                 steps = self.steps(geometry, own.read(at.PLACE))

@@ -53,24 +53,24 @@ class Road:
         self._arrays = [p for p in parameters if p.is_tensor]
         if declared.output.in_place:  # what is read and what is written, in one
             self._arrays.append(declared.output)
-        self._names = [p.name for p in self._arrays]
-        self._read = self._names[:-1]
-        self._outputs = [p.name for p in declared.outputs]
-        self._result_type = declared.result_type
         self._arrays_of = _getter([p.python_name for p in self._arrays])
+        # Of several outputs a plain call has the first alone, for all.
+        self._arrays += [p for p in declared.outputs if p not in self._arrays]
+        self._names = [p.name for p in self._arrays]
+        self._outputs = [p.name for p in declared.outputs]
+        self._inputs = len(self._arrays) - len(self._outputs)
+        self._result_type = declared.result_type
         self._options = tuple([p.python_name for p in parameters if not p.is_tensor])
         self._options_of = _getter(self._options)
-        self._more = self._made_besides(declared)
-        all_arrays = len(self._arrays) + self._more
         room = at.MAX_ARRAYS, at.MAX_OPTIONS, at.MAX_RESULTS
-        taken = all_arrays, len(self._options), 1 + self._more
+        taken = len(self._arrays), len(self._options), len(self._outputs)
         self._fits = all(own <= most for own, most in zip(taken, room, strict=True))
-        self._known_places: dict[tuple[str, ...], list[int]] = {}
+        self._known_places: dict[tuple[tuple[str, ...], ...], list[int]] = {}
         self._control: Any = None
         self._kept: list[Any] = [None] * at.MAX_KINDS  # what each record relies on
         self._next = 0
         self._lock = threading.RLock()  # a finaliser may come in between
-        arrays_end = at.FIRST_ARRAY + all_arrays * at.ARRAY_SLOTS
+        arrays_end = at.FIRST_ARRAY + len(self._arrays) * at.ARRAY_SLOTS
         gap, options = at.FIRST_OPTION - arrays_end, len(self._options) * at.OPTION_SLOTS
         self._layout = struct.Struct(f"{arrays_end}q{max(gap, 0) * 8}x{options}q")
         self.without_objects = False  # whether callers that are not Python use it, too
@@ -80,10 +80,6 @@ class Road:
 
     def _parameters(self, declared: Operator) -> list[Parameter]:
         return [p for group in declared.plain_parameters for p in group]
-
-    def _made_besides(self, declared: Operator) -> int:
-        """How many outputs are no argument of their own."""
-        return len(declared.outputs) - 1
 
     def _code(self) -> tuple[str, Any]:
         """The name of the builtin, and what writes it."""
@@ -106,18 +102,19 @@ class Road:
 
         `values` has the arguments' views, and those of outputs that are yet to be made.
         """
-        arrays, options = self._arrays_of(arguments), self._options_of(arguments)
+        given, options = self._arrays_of(arguments), self._options_of(arguments)
+        arrays = given
+        if self._result_type is not None:
+            *read, out = given
+            outputs = (None,) * len(self._outputs) if out is None else tuple(out)
+            given, arrays = (*read, outputs), (*read, *outputs)
+        written = tuple(map(_parameter_of, plan.outputs))
+        if len(written) < len(self._outputs) and not plan.classes:
+            return NotImplemented  # where tensors are empty, so may be what is not written
         views = [
-            None if array is None else values[name]
-            for array, name in zip(arrays, self._read, strict=False)
+            None if array is None and name not in written else values[name]
+            for array, name in zip(arrays, self._names, strict=True)
         ]
-        if self._more:
-            written = [operand.parameter for operand in plan.outputs]
-            if len(written) < len(self._outputs) and not plan.classes:
-                return NotImplemented  # where tensors are empty, so may be what is not written
-            views += [values[name] if name in written else None for name in self._outputs]
-        else:
-            views.append(values[self._outputs[0]])
         library = self._library(arrays, views, options)
         if not library:
             return NotImplemented
@@ -126,7 +123,7 @@ class Road:
             self.without_objects,
         )  # fmt: skip
         number = self._enter(record, kept, library)
-        result = self._builtin(*arrays, *options, None)
+        result = self._builtin(*given, *options, None)
         if result is NotImplemented:
             with self._lock:
                 # The next kind takes its place: what is refused may come again and again, and each time leaves a record.
@@ -151,13 +148,18 @@ class Road:
         return library_of(arrays)
 
     def _places(self, plan: Plan) -> list[int]:
-        """Where each of the call's arrays stands among the plan's operands; -1 for those it does not read."""
+        """Where each of the call's arrays stands among the plan's operands, those last that are not written; -1 for what it does
+        not read.
+        """
         read = tuple(map(_parameter_of, plan.inputs))
-        places = self._known_places.get(read)
+        written = tuple(map(_parameter_of, (*plan.outputs, *plan.spared)))
+        places = self._known_places.get((read, written))
         if places is None:
             order = {name: place for place, name in enumerate(read)}
-            before = [order.get(name, -1) for name in self._names[:-1]]
-            places = self._known_places[read] = [*before, len(read)]
+            ends = {name: place for place, name in enumerate(written, len(read))}
+            places = [order.get(name, -1) for name in self._names[: self._inputs]]
+            places += [ends.get(name, -1) for name in self._outputs]
+            self._known_places[read, written] = places
         return places
 
     def _enter(self, record: list[int], kept: Any, library: int) -> int:
@@ -203,7 +205,7 @@ class Road:
         control[at.POOL] = pool.control_address()
         control[at.TABLE] = self._table.ctypes.data
         control[at.ARRAYS], control[at.OPTIONS] = len(self._arrays), len(self._options)
-        control[at.MORE] = self._more
+        control[at.OUTPUTS], control[at.RESULT_TYPE] = len(self._outputs), id(self._result_type)
         self._words = self._table.data
         self._control = control
         self.call = self._builtin = self._callable()
@@ -224,13 +226,11 @@ class Road:
         assert functions is not None
         increment = sys.modules["torch"].autograd.graph.increment_version
         # The block has their addresses alone.
-        self._asked = (tensor.is_neg, tensor.requires_grad.__get__, increment)
+        self._asked = (tensor.requires_grad.__get__, increment)
         control = self._control
         control[at.FROM_PYTHON], control[at.CURRENT_STREAM] = functions[:2]
         control[at.STORAGE_SIZE : at.GRAPH_KEYS + 1] = functions[2:]
-        for where, function in zip(
-            (at.IS_NEGATED, at.REQUIRES_GRAD, at.WRITTEN), self._asked, strict=True
-        ):
+        for where, function in zip((at.REQUIRES_GRAD, at.WRITTEN), self._asked, strict=True):
             control[where] = id(function)
         control[at.PARAMETER] = id(sys.modules["torch"].nn.Parameter)
         control[at.TENSOR] = id(tensor)

@@ -19,7 +19,7 @@ from openaclnn.core.tensor import Scalar, Tensor
 from openaclnn.engines.machine.code import Array, Code
 from openaclnn.engines.machine.values import Value
 from openaclnn.repeat import slots as at
-from openaclnn.repeat.descriptors import DescriptorCode, descriptors_are_readable
+from openaclnn.repeat.descriptors import DescriptorCode
 from openaclnn.repeat.kinds import BY_VALUE, Road, nothing_chosen
 from openaclnn.repeat.records import record_of
 from openaclnn.repeat.sizes import AnySize
@@ -28,7 +28,7 @@ __all__ = ["Locating"]
 
 
 class Locating(Road):
-    """Of an operator: `call(*arrays, *attributes, None)` gives, in one tuple, the kind, the output's shape and number of
+    """Of an operator: `call(*arrays, *attributes, None)` gives, in one tuple, the kind, the lead's shape and number of
     elements, what its runner takes of other numbers, all addresses, and of descriptors what keeps the memory, None where
     that is in doubt."""
 
@@ -45,9 +45,6 @@ class Locating(Road):
         places = (*declared.input_places, *declared.output_places)
         return [*[own[place] for place in places], *[p for p in own if not p.is_tensor]]
 
-    def _made_besides(self, declared: Operator) -> int:
-        return 0
-
     def _code(self) -> tuple[str, Any]:
         return "locating", emit_locating
 
@@ -62,11 +59,6 @@ class Locating(Road):
         """A program's only call makes no machine code for the next."""
         self.call = super()._callable()
         return self.call(*arguments)
-
-    @staticmethod
-    def serves(declared: Operator) -> bool:
-        """Whether each of an operator's arrays stands for itself: one output."""
-        return declared.result_type is None and descriptors_are_readable()
 
     def _library_of(self, arrays: Sequence[Any]) -> int:
         ours = {*map(type, arrays)} - {type(None)} == {Tensor}
@@ -94,7 +86,7 @@ class Locating(Road):
             self._places(kind.plan), kind.plan, choice, arrays, views, kind.attributes, self._options,
             library,
         )  # fmt: skip
-        if record[at.LEAD] == count - 1:  # sizes are part of it
+        if record[at.LEAD] == self._inputs:  # sizes are part of it
             return False
         if library == at.OURS:
             record[at.HOME] = id(kind.device)
@@ -103,7 +95,7 @@ class Locating(Road):
 
 
 def emit_locating(code: Code, control: Array, given: Array, number: Value) -> None:
-    """The builtin `locate(*arrays, *attributes, None)`, the output last of the arrays."""
+    """The builtin `locate(*arrays, *attributes, None)`, the outputs last of the arrays."""
     _Locating(code, control, given).write(number)
 
 
@@ -147,8 +139,8 @@ class _Locating(DescriptorCode):
             control.call(at.TUPLE_SET, "i32", made, 5, owners.get())
         with self.doubt.when_none(), code.when(library.equals(at.TORCH)):
             self.expect_no_graph()
-            # What autograd would not let be written is refused in phase one.
-            self.expect_false(at.REQUIRES_GRAD, self.given.read(self.last))
+        with self.doubt.when_none():
+            self.expect_untracked(library)  # else it is refused in phase one
         with self.doubt.when_none():
             size = control.call(at.FROM_INT64, "i64", lead.read(at.SIZE))
             shape, addresses = self.tuple_of(lead, at.SHAPE_AT), self.pack(operands, count)

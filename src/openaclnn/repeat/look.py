@@ -38,10 +38,29 @@ class Look:
     def __init__(self, code: Code, control: Array, given: Array) -> None:
         self.code, self.control, self.given = code, control, given
         self.arrays, self.options = control.read(at.ARRAYS), control.read(at.OPTIONS)
-        self.last, self.all = self.arrays - 1, self.arrays + control.read(at.MORE)
+        self.outputs = control.read(at.OUTPUTS)
+        self.inputs = self.arrays - self.outputs  # the outputs follow them
+        self.absent = control.read(at.NONE)  # in the place of an array
         self.views = code.frame("i64", at.MAX_ARRAYS * at.VIEW_SLOTS)
+        self.wide = code.frame("i64", at.MAX_ARRAYS + at.MAX_OPTIONS)
         self.doubt = Doubt(code)
         self.result, self.keep = (code.variable(code.integer(0)) for _ in range(2))
+
+    def widen(self, wanted: Value) -> Array:
+        """Where it is wanted, arguments in which each output has a place of its own, instead of one for several; the places."""
+        code, given, wide = self.code, self.given, self.wide
+        with code.when(wanted):
+            with code.loop(0, self.inputs) as index:
+                wide.write(index, given.read(index))
+            with code.loop(self.inputs, self.arrays) as index:
+                wide.write(index, self.absent)
+            with code.loop(0, self.options) as index:
+                wide.write(self.arrays + index, given.read(self.inputs + 1 + index))
+        self.given = code.slots(wanted.choose(wide.address(), given.address()))
+        return self.given.at(self.inputs)
+
+    def is_given(self, index: Value) -> Value:
+        return self.given.read(index).differs(self.absent)
 
     def expect_nothing_chosen(self) -> None:
         """No `use_product` and no `use_engine` block around the call."""
@@ -71,7 +90,7 @@ class Look:
         item, view = self.given.read(index), self.view(index)
         for own in (at.LIBRARY, at.KIND, at.SIZE):  # without axes: nobody asks for their lengths
             view.write(own, at.ABSENT)
-        with code.when(item.differs(control.read(at.NONE))):
+        with code.when(item.differs(self.absent)):
             kind = code.slots(item).read(objects.OBJECT_TYPE)
             with code.either(kind.equals(control.read(at.NDARRAY))) as (numpy, other):
                 with numpy:
@@ -128,7 +147,7 @@ class Look:
         control = self.control
         self.expect_success(control.call(at.FROM_PYTHON, "i32", item, view))
         with self.doubt.when_none():
-            self.expect_false(at.IS_NEGATED, item)
+            self.doubt.expect(~self.is_so(at.IS_NEGATED, item))
         view.write(at.LIBRARY, at.TORCH)
         view.write(at.WRITABLE, 1)
         self.doubt.expect(view.read(at.STRIDES_AT).differs(0))
@@ -150,6 +169,11 @@ class Look:
         itemsize = (view.read(at.KIND) >> 40 & 0xFF) >> 3  # by DLPack's number of bits
         inside = (words.read(1) + beyond.get()) * itemsize <= words.read(0)
         self.doubt.expect(inside | view.read(at.SIZE).equals(0))
+
+    def is_so(self, function: int, item: Value) -> Value:
+        """What one of PyTorch's C++ functions says of a tensor."""
+        said = self.control.call(function, "i32", item + HANDLE)
+        return (said & 0xFF).differs(0)
 
     def expect_false(self, function: int, item: Value) -> None:
         """What one of PyTorch's functions says of a tensor."""
@@ -184,6 +208,29 @@ class Look:
         return astray.get().equals(0)
 
     # Python's objects.
+
+    def tuple_of(self, view: Array, numbers: int) -> Value:
+        """An array's sizes or strides as Python has them."""
+        axes = view.read(at.KIND) & LOW_HALF
+        return self.pack(self.code.slots(view.read(numbers)), axes)
+
+    def pack(self, numbers: Array, count: Value) -> Value:
+        """Integers as a tuple."""
+        made = self.control.call(at.TUPLE_NEW, "i64", count)
+        self.fail_without(made)
+        with self.code.loop(0, count) as index:
+            number = self.control.call(at.FROM_INT64, "i64", numbers.read(index))
+            self.control.call(at.TUPLE_SET, "i32", made, index, number)
+        return made
+
+    def hold(self, items: Array, count: Value) -> Value:
+        """Objects as a tuple."""
+        made = self.control.call(at.TUPLE_NEW, "i64", count)
+        self.fail_without(made)
+        with self.code.loop(0, count) as index:
+            self.control.call(at.INCREF, None, items.read(index))
+            self.control.call(at.TUPLE_SET, "i32", made, index, items.read(index))
+        return made
 
     def drop(self, item: Value) -> None:
         self.control.call(at.DECREF, None, item)

@@ -44,12 +44,13 @@ class NativeCode(RoadCode):
         self, code: Code, block: Array, control: Array, words: Array, results: Array
     ) -> None:
         super().__init__(code, control, words)
-        self.block, self.results = block, results
+        self.block, self.results, self.absent = block, results, code.integer(0)
         self.words, self.words_block = (code.variable(code.integer(0)) for _ in range(2))
 
     def write_native(self) -> None:
         code, doubt = self.code, self.doubt
         self.expect_nothing_chosen()
+        self.widen(self.outputs > 1)  # the road makes several
         self.serve()
         with doubt.when_none():
             self.block.write(block_at.SERVED, self.block.read(block_at.SERVED) + 1)
@@ -79,7 +80,7 @@ class NativeCode(RoadCode):
         item, view = self.given.read(index), self.view(index)
         for own in (at.LIBRARY, at.KIND, at.SIZE):
             view.write(own, at.ABSENT)
-        with self.code.when(item.differs(0)):
+        with self.code.when(item.differs(self.absent)):
             self.look_at_tensor(item, view)
             with self.doubt.when_none():
                 self.expect_inside(item, view)
@@ -189,34 +190,37 @@ class NativeCode(RoadCode):
 
     # Results.
 
-    def take_output(self, record: Array, library: Value) -> None:
+    def expect_untracked(self, library: Value) -> None:
         """Autograd is above the dispatcher's kernels, and knows."""
-        self.expect_free(record)
+
+    def take_outputs(self, fresh: Value, library: Value) -> None:
+        """Whoever gave an output has it."""
 
     def make_outputs(self, record: Array, lead: Array, library: Value, operands: Array) -> None:
         code = self.code
         many, how, shapes = (record.read(own) for own in (at.RESULTS, at.MAKE_DTYPE, at.SHAPES))
+        first = self.own(record, self.inputs).read(at.PLACE)
         self.doubt.expect(many <= block_at.MAX_RESULTS)
         with code.loop(0, many) as index, self.doubt.when_none():
             result, mask = self.results.at(index), shapes >> index * at.RESULT_BITS
             each = code.variable(how)
             with code.when(many > 1):
                 each.set(code.slots(how).read(index + objects.TUPLE_ITEMS))
-            self.doubt.expect((mask >> at.WRITTEN_BIT & 1).differs(0))
+            self.doubt.expect((mask >> at.MADE_BIT & 1).differs(0))
             with self.doubt.when_none():
                 self.make_output(record, lead, each.get(), mask, result)
             with self.doubt.when_none():
-                view = self.view(self.last + index)
+                view = self.view(self.inputs + index)
                 self.look_at_tensor(result.read(0), view)
                 with self.doubt.when_none():
                     self.doubt.expect(view.read(at.DATA).differs(0))
-                    operands.write(index, view.read(at.DATA))
+                    operands.write(first + index, view.read(at.DATA))
 
     def make_output(
         self, record: Array, lead: Array, how: Value, mask: Value, result: Array
     ) -> None:
-        device = self.own(record, self.last).read(at.FIRST)
-        known = record.read(at.LEAD).equals(self.last)
+        device = self.own(record, self.inputs).read(at.FIRST)
+        known = record.read(at.LEAD).equals(self.inputs)
         with self.code.either(known) as (alone, beside):
             with alone:
                 self.make_ready(self.code.slots(how), device, result)
@@ -241,7 +245,7 @@ class NativeCode(RoadCode):
     ) -> None:
         """Row-major over axes of the lead's; large ones have memory that Python keeps."""
         sizes, strides, axes, count = self.row_major(lead, mask)
-        item, most = self.own(record, self.last).read(at.ITEM), record.read(at.LARGE_FROM)
+        item, most = self.own(record, self.inputs).read(at.ITEM), record.read(at.LARGE_FROM)
         any_size = record.read(at.MAKE).equals(record.read(at.MAKE_LARGE))
         self.doubt.expect(any_size | (count * item < most))
         with self.doubt.when_none():

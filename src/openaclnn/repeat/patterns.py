@@ -13,18 +13,16 @@ from openaclnn.repeat import slots as at
 __all__ = ["Patterns", "axes_of", "patterns_of", "shapes_of"]
 
 _ALL_AXES = (1 << at.MAX_AXES) - 1
-_WRITTEN = 1 << at.WRITTEN_BIT
 
 
-def shapes_of(plan: Plan, made: Sequence[Any]) -> int:
-    """Which of the lead's axes each result has, in the bits of a slot; those that are None have none and are not written."""
-    found = axes_of(plan.output.role, plan.class_axis) | _WRITTEN
-    if len(made) > 1:
-        outputs = iter(plan.more)
-        for place, own in enumerate(made[1:], 1):
-            if own is not None:
-                mask = axes_of(next(outputs).role, plan.class_axis) | _WRITTEN
-                found |= mask << at.RESULT_BITS * place
+def shapes_of(plan: Plan, places: Sequence[int], made: Sequence[Any]) -> int:
+    """Which of the lead's axes each result has that is made, in the bits of a slot; those that are None are not."""
+    found, inputs = 0, len(plan.inputs)
+    for number, (place, own) in enumerate(zip(places, made, strict=True)):
+        if own is not None:
+            operand = plan.output if place == inputs else plan.more[place - inputs - 1]
+            mask = axes_of(operand.role, plan.class_axis) | 1 << at.MADE_BIT
+            found |= mask << at.RESULT_BITS * number
     return found
 
 
@@ -45,9 +43,7 @@ class Patterns(NamedTuple):
     laid: bool
 
 
-def patterns_of(
-    plan: Plan, places: Sequence[int], whole: Sequence[Tensor | None], result: Tensor
-) -> Patterns:
+def patterns_of(plan: Plan, places: Sequence[int], whole: Sequence[Tensor | None]) -> Patterns:
     """How each array lies relative to the output, where sizes need not be part of the kind.
 
     The lead is an input of the output's shape, or of all inputs' where that is another (a sum, several outputs).
@@ -55,51 +51,51 @@ def patterns_of(
     """
     if plan.dense and -1 not in places:
         return Patterns([(at.DENSE, 0)] * len(whole), 0, False)
-    apart = bool(plan.reduction or plan.more)
-    shape = _whole_shape(plan, places, whole) if apart else result.shape
-    found: list[tuple[int, int]] | None = None
-    if shape is not None and math.prod(shape) != 1:  # cannot tell one element from all
-        given = whole
-        if apart:
-            given = [None if array is result else array for array in whole]
+    inputs = places.index(len(plan.inputs))  # the first output is behind them
+    result = whole[inputs]
+    assert result is not None
+    apart = plan.reduction or plan.more
+    shape = _whole_shape(plan, places[:inputs], whole) if apart else result.shape
+    if shape is not None and math.prod(shape) != 1:  # else one element cannot be told from all
         find = _class_patterns if plan.classes else _elementwise_patterns
-        found = find(plan, shape, places, given)
-    if found is not None and apart:
-        mask = axes_of(plan.output.role, plan.class_axis) & (1 << len(shape or ())) - 1
-        for place, array in enumerate(whole):
-            if array is result:
-                found[place] = at.SAME, mask
-    if found is not None:
-        for lead, array in enumerate(whole[:-1]):
-            if found[lead][0] in _LEADING and array is not None and array.shape == shape:
-                return Patterns(found, lead, _is_laid(places, found))
-    return Patterns([(at.SAME, 0)] * len(whole), -1, False)
+        found = find(plan, shape, places, whole)
+        for lead, (pattern, _) in enumerate(found[:inputs]):
+            array = whole[lead]
+            if pattern in _LEADING and array is not None and array.shape == shape:
+                return Patterns(found, lead, _is_laid(plan, places, found))
+    return Patterns([_SAME] * len(whole), -1, False)
 
 
 _LEADING = (at.DENSE, at.LAID)
 _MISSING, _SAME = (at.MISSING, 0), (at.SAME, 0)
 
 
-def _is_laid(places: Sequence[int], found: Sequence[tuple[int, int]]) -> bool:
-    """How arrays lie that no kernel reads is nobody's business."""
-    both = zip(places, found, strict=True)
-    return any(pattern == at.LAID and place >= 0 for place, (pattern, _) in both)
+def _is_laid(plan: Plan, places: Sequence[int], found: Sequence[tuple[int, int]]) -> bool:
+    """How arrays lie that no kernel reads or writes is nobody's business."""
+    operands = len(plan.inputs) + 1 + len(plan.more)
+    for place, (pattern, _) in zip(places, found, strict=True):
+        if pattern == at.LAID and 0 <= place < operands:
+            return True
+    return False
 
 
 def _elementwise_patterns(
     plan: Plan, shape: tuple[int, ...], places: Sequence[int], whole: Sequence[Tensor | None]
-) -> list[tuple[int, int]] | None:
-    """Row-major and of the shape, one element, or stretched along some axes; None where an array has too many axes."""
+) -> list[tuple[int, int]]:
+    """Row-major and of the shape, one element, or stretched along some axes; nothing where an array has too many axes."""
     found, everything = [], (1 << len(shape)) - 1
+    sum_at = len(plan.inputs) if plan.reduction else -1
     for place, array in zip(places, whole, strict=True):
         if array is None:
             found.append(_MISSING)
+        elif place >= 0 and place == sum_at:
+            found.append(_SAME)
         elif array.contiguous and array.shape == shape:
             found.append((at.DENSE, everything))
         elif place < 0:
             found.append(_SAME)
         elif len(array.shape) > len(shape):
-            return None
+            return []
         elif array.size == 1:
             found.append((at.ONE, 0))
         else:
@@ -111,8 +107,8 @@ def _elementwise_patterns(
 
 def _class_patterns(
     plan: Plan, shape: tuple[int, ...], places: Sequence[int], whole: Sequence[Tensor | None]
-) -> list[tuple[int, int]] | None:
-    """What a role has of the shape, row-major or not; None where an array has something else."""
+) -> list[tuple[int, int]]:
+    """What a role has of the shape, row-major or not; nothing where an array has something else."""
     axis, everything = plan.class_axis, (1 << len(shape)) - 1
     # Of each role: its shape, and what it is where it is row-major, and where it is not.
     positions, own = everything & ~(1 << axis), 1 << axis
@@ -121,7 +117,7 @@ def _class_patterns(
         "positions": (shape[:axis] + shape[axis + 1 :], (at.SOME, positions), (at.LAID, positions)),
         "classes": (shape[axis : axis + 1], (at.SOME, own), (at.LAID, own)),
     }
-    operands, found = (*plan.inputs, plan.output), []
+    operands, found = (*plan.operands, *plan.spared), []
     for place, array in zip(places, whole, strict=True):
         role = "full" if place < 0 else operands[place].role
         if array is None:
@@ -135,7 +131,7 @@ def _class_patterns(
             elif place < 0:
                 found.append(_SAME)
             else:
-                return None
+                return []
     return found
 
 
@@ -145,7 +141,7 @@ def _whole_shape(
     """The shape that a kernel runs over, of what it reads."""
     read = [
         (plan.inputs[place].role, own.shape)
-        for place, own in zip(places[:-1], whole, strict=False)
+        for place, own in zip(places, whole, strict=False)
         if place >= 0 and own is not None
     ]
     if plan.classes:

@@ -39,13 +39,17 @@ class _Exchange(ctypes.Structure):
 
 class TorchFunctions(NamedTuple):
     """Functions of PyTorch's by address: what describes a tensor, names the current stream, says how long a tensor's
-    storage is and where in it the tensor begins, and whether a dispatch key is included in this thread; and the keys
-    that are while a graph is made."""
+    storage is and where in it the tensor begins, whether it waits for its negation, whether autograd does not count its
+    changes, what counts one, and whether a dispatch key is included in this thread; and the keys that are while a graph
+    is made."""
 
     from_python: int
     current_stream: int
     storage_size: int
     storage_offset: int
+    is_negated: int
+    is_inference: int
+    count_write: int
     key_is_included: int
     graph_keys: int  # 16 bits each
 
@@ -63,11 +67,15 @@ def torch_functions() -> TorchFunctions | None:
     if found.major != 1 or not found.from_python or not found.current_stream:
         return None
     asking = _asking()
-    return asking and TorchFunctions(found.from_python, found.current_stream, *asking)
+    if asking is None:
+        return None
+    return TorchFunctions(found.from_python, found.current_stream, *asking)
 
 
-def _asking() -> tuple[int, int, int, int] | None:
-    """What DLPack does not tell, from PyTorch's C interface for compiled programs and its dispatcher."""
+def _asking() -> tuple[int, ...] | None:
+    """What DLPack does not tell, from PyTorch's C interface for compiled programs, its operators and its dispatcher.
+
+    Methods of Python's tensors would take 0.1 us for each answer, and 0.4 to count a change."""
     torch = sys.modules["torch"]
     probes = torch.empty(3)[1:], torch.nn.Parameter(torch.empty(1))
     if any(_handle_at(id(probe) + HANDLE).value != probe._cdata for probe in probes):
@@ -79,13 +87,15 @@ def _asking() -> tuple[int, int, int, int] | None:
         )
         functions = (
             compiled.aoti_torch_get_storage_size, compiled.aoti_torch_get_storage_offset,
+            compiled._ZN2at6native6is_negERKNS_6TensorE, compiled._ZN2at6native12is_inferenceERKNS_6TensorE,
+            compiled._ZN5torch8autograd4impl12bump_versionERKN2at6TensorE,
             core._ZN3c104impl28tls_is_dispatch_key_includedENS_11DispatchKeyE,
         )  # fmt: skip
         keys = [int(torch._C._dispatch_key_parse(name)) for name in GRAPH_KEYS]
     except (AttributeError, OSError, RuntimeError):
         return None
-    size, offset, included = (ctypes.cast(own, ctypes.c_void_p).value or 0 for own in functions)
-    return size, offset, included, sum(key << 16 * place for place, key in enumerate(keys))
+    found = [ctypes.cast(own, ctypes.c_void_p).value or 0 for own in functions]
+    return *found, sum(key << 16 * place for place, key in enumerate(keys))
 
 
 _handle_at = ctypes.c_void_p.from_address

@@ -10,13 +10,13 @@ import numpy as np
 
 from openaclnn.core import results
 from openaclnn.core.dtypes import DType
-from openaclnn.core.plan import Operand, Plan, walks_alike
+from openaclnn.core.plan import Plan, walks_alike
 from openaclnn.core.tensor import Scalar, Tensor
 from openaclnn.engines.dispatch import Choice
 from openaclnn.repeat import slots as at
 from openaclnn.repeat.making import making_of
 from openaclnn.repeat.numbers import Number, bits_of, numbers_of
-from openaclnn.repeat.patterns import axes_of, patterns_of, shapes_of
+from openaclnn.repeat.patterns import patterns_of, shapes_of
 from openaclnn.repeat.readers import described, numpy_is_readable, torch_functions
 from openaclnn.repeat.work import work_of
 
@@ -48,14 +48,17 @@ def record_of(
     library: int,
     without_objects: bool = False,
 ) -> tuple[list[int], Any]:
-    """A kind's record, and what must live as long. The views are the arrays', then of all outputs but the first, None where
-    one is not written; an output that is yet to be made is no array. `without_objects`, callers that are not Python take the
+    """A kind's record, and what must live as long. The views are the arrays'; an output that is yet to be made has a view and
+    is no array, one that is neither given nor written has no view. `without_objects`, callers that are not Python take the
     road, too.
     """
-    last = len(arrays) - 1
-    made, result, fresh = views[last:], views[last], arrays[last] is None
-    assert result is not None
-    patterns = patterns_of(plan, places, views[: last + 1], result)
+    operands, first = plan.operands, places.index(len(plan.inputs))
+    made = [
+        view if array is None else None
+        for array, view in zip(arrays[first:], views[first:], strict=True)
+    ]
+    fresh = made.count(None) < len(made)
+    patterns = patterns_of(plan, places, views)
     work = work_of(plan, choice, patterns)
     any_size, constants = work.lead >= 0, work.constants
     model = 0
@@ -66,18 +69,21 @@ def record_of(
         make, large, making = making_of(made, arrays[model], library, any_size)
     words = _words(work.runner) if without_objects and work.takes == at.BY_SHAPE else (0, 0)
     source, free = numbers_of(plan, work, names, options)
-    leading = views[work.lead] if any_size else result
+    leading = views[work.lead if any_size else first]
     axes = len(leading.shape) if plan.classes and leading is not None else 0
     # In the order of `slots`, whose names say what each word is.
     record = [
-        0, library, 0, work.lead if any_size else last, fresh, id(make), id(large), results.LARGE, id(making),
+        0, library, 0, work.lead if any_size else first, fresh, id(make), id(large), results.LARGE, id(making),
         id(work.runner), work.kernel, work.grain, *work.counts, work.reciprocal, len(constants),
-        len(plan.inputs) + 1 + len(plan.more), work.takes, axes, plan.class_axis, work.gathering, len(made),
-        shapes_of(plan, made), work.units, *words, *source, *constants, *_NO_CONSTANTS[len(constants) :],
+        len(operands), work.takes, axes, plan.class_axis, work.gathering, len(made),
+        shapes_of(plan, places[first:], made), work.units, *words, *source, *constants, *_NO_CONSTANTS[len(constants) :],
     ]  # fmt: skip
+    into = arrays[first] is not None
     for array, view, place, (pattern, mask) in zip(
-        arrays, views, places, patterns.each, strict=False
+        arrays, views, places, patterns.each, strict=True
     ):
+        if place >= len(operands):
+            place = -1
         if view is None:
             record += _ABSENT
             continue
@@ -90,16 +96,14 @@ def record_of(
             record += id(array.dtype), len(view.shape)
         else:
             record += _torch_words(view, array) if library == at.TORCH else _own_words(array)
-        alike = not fresh and place >= 0 and walks_alike(_operand(plan, place), plan.output)
+        alike = into and place >= 0 and walks_alike(operands[place], plan.output)
         if any_size and pattern != at.SAME:
             record += pattern, place, 0, 0, view.dtype.itemsize, alike, mask
             record += _NO_AXES
         else:
-            low, high = _reach(plan, place)
+            low, high = (operands[place].low, operands[place].high) if place >= 0 else (0, 0)
             record += at.SAME, place, low, high, view.dtype.itemsize, alike, mask
             record += _sides(array, library)
-    if len(made) > 1:
-        record += _further_words(plan, made)
     for option, number in zip(options, free, strict=True):
         record += _option_words(option, number)
     dtypes = [array.dtype for array in arrays if array is not None]
@@ -116,32 +120,6 @@ def _words(sized: Any) -> tuple[int, int]:
     from openaclnn.engines.cpu.classes.sized import without_objects
 
     return without_objects(sized)
-
-
-def _operand(plan: Plan, place: int) -> Operand:
-    return plan.inputs[place] if place < len(plan.inputs) else plan.output
-
-
-def _reach(plan: Plan, place: int) -> tuple[int, int]:
-    """LOW and HIGH, which are read where shape and strides must be the very same alone."""
-    if place < 0:
-        return 0, 0
-    operand = _operand(plan, place)
-    return operand.low, operand.high
-
-
-def _further_words(plan: Plan, made: Sequence[Tensor | None]) -> list[int]:
-    """The words of the outputs after the first."""
-    words: list[int] = []
-    outputs = iter(enumerate(plan.more, len(plan.inputs) + 1))
-    for other in made[1:]:
-        if other is None:
-            words += _ABSENT
-        else:
-            place, operand = next(outputs)
-            mask = axes_of(operand.role, plan.class_axis)
-            words += 0, 0, at.MISSING, place, 0, 0, operand.dtype.itemsize, 0, mask, *_NO_AXES
-    return words
 
 
 def _option_words(option: Any, number: Number) -> tuple[int, ...]:

@@ -52,7 +52,7 @@ class Kind:
         return replace(plan, inputs=inputs, output=output, more=tuple(more))
 
     def extents(self, shape: tuple[int, ...], count: int) -> Extents:
-        """The bytes of each operand, where the output has a shape of so many elements."""
+        """The bytes of each operand, where the kernel runs over a shape of so many elements."""
         raise NotImplementedError
 
     def bound(self, work: Work) -> Runner | None:
@@ -75,7 +75,7 @@ class OneSize(Kind):
 
 
 class AnySize(Kind):
-    """A kind whose sizes are arguments: all tensors are row-major, and the output has more than one element.
+    """A kind whose sizes are arguments: all tensors are row-major, and some have more than one element.
 
     `single` are the operands of one element.
     """
@@ -91,7 +91,7 @@ class AnySize(Kind):
             None  # of the first call, whose numbers the plan has
         )
         self.class_axis = plan.class_axis
-        # Of each operand: which of the output's counts it has, and its itemsize.
+        # Of each operand: which of the counts it has, and its itemsize.
         self.reach = [
             (_ROLES.index("single" if place in single else operand.role), operand.dtype.itemsize)
             for place, operand in enumerate(plan.operands)
@@ -152,15 +152,18 @@ class AnySize(Kind):
 def any_size(
     operator: Operator, arguments: Sequence[Any], one: OneSize, choice: Choice
 ) -> AnySize | None:
-    """The kind that a call is of, if sizes need not be part of it: not where there are several outputs."""
+    """The kind that a call is of, if sizes need not be part of it."""
     plan, flat = one.plan, choice.flat
-    if plan.more or (flat is None and choice.sized is None):
+    if flat is None and choice.sized is None:
         return None
     read = [own for own in operator.parameters if own.is_read]
     order = {operand.parameter: number for number, operand in enumerate(plan.inputs)}
-    places = [*[order.get(own.name, -1) for own in read], len(plan.inputs)]
-    tensors = [arguments[operator.places[own.name]] for own in (*read, operator.output)]
-    found, lead, _ = patterns_of(plan, places, tensors, tensors[-1])
+    ends = (*plan.outputs, *plan.spared)
+    written = {operand.parameter: number for number, operand in enumerate(ends, len(plan.inputs))}
+    places = [order.get(own.name, -1) for own in read]
+    places += [written.get(own.name, -1) for own in operator.outputs]
+    tensors = [arguments[operator.places[own.name]] for own in (*read, *operator.outputs)]
+    found, lead, _ = patterns_of(plan, places, tensors)
     if lead < 0 or not _SERVED.issuperset(pattern for pattern, _ in found):
         return None
     if flat is not None and covered_elements(plan) >= flat.counts[1]:

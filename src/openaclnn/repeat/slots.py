@@ -11,10 +11,11 @@ MAX_KINDS = 32  # a training loop has a handful; the oldest makes room
 (
     FROM_PYTHON, CURRENT_STREAM, CLEAR, TUPLE_NEW, TUPLE_SET, FROM_INT64, VECTORCALL, GET_VARIABLE,
     AS_INT64, INCREF, DECREF, NOT_IMPLEMENTED, NONE, FALSE, NDARRAY, TENSOR, PARAMETER, FLOAT,
-    IS_NEGATED, REQUIRES_GRAD, WRITTEN, PRODUCT, ENGINE, POOL, TABLE, KINDS, ARRAYS, OPTIONS, ERROR,
-    STORAGE_SIZE, STORAGE_OFFSET, KEY_IS_INCLUDED, GRAPH_KEYS, MORE, TRUE, TUPLE, DESCRIPTOR, SCALAR, CONTROL_SLOTS,
-) = range(39)  # fmt: skip
-# Of ARRAYS arguments the last is the output; MORE outputs, which the road makes, follow it in records and views.
+    REQUIRES_GRAD, WRITTEN, PRODUCT, ENGINE, POOL, TABLE, KINDS, ARRAYS, OPTIONS, ERROR,
+    STORAGE_SIZE, STORAGE_OFFSET, IS_NEGATED, IS_INFERENCE, COUNT_WRITE, KEY_IS_INCLUDED, GRAPH_KEYS, OUTPUTS, TRUE, TUPLE,
+    RESULT_TYPE, DESCRIPTOR, SCALAR, CONTROL_SLOTS,
+) = range(42)  # fmt: skip
+# Of ARRAYS the last are the OUTPUTS. A plain call has one argument for several: None, a tuple or a RESULT_TYPE.
 
 # What is read of an array: the first six as a DLTensor has them (data, device, axes and dtype, shape, strides,
 # offset), of a NumPy array data, dtype object, axes, shape, strides, 0; of a descriptor of ours base, dtype object, axes
@@ -32,10 +33,11 @@ ABSENT, NUMPY, TORCH, OURS = 0, 1, 2, 3  # LIBRARY
     UNITS, WORDS, WORDS_BLOCK, DERIVE, DERIVED, SOURCE,
 ) = range(29)  # fmt: skip
 # HOME is the name of the device that descriptors of ours are on.
-# SHAPES has RESULT_BITS for each of the results: which of the lead's axes it has; not written, it is None.
+# SHAPES has RESULT_BITS for each of the results: which of the lead's axes it has, and whether the road makes it. FRESH: it
+# makes one at least.
 # UNITS is what a kernel is run over; 0: as many as the lead has elements.
 # WORDS is what a sized runner is for callers that have no Python objects, given its block; 0: nothing.
-RESULT_BITS, WRITTEN_BIT, MAX_RESULTS = 16, MAX_AXES, 4
+RESULT_BITS, MADE_BIT, MAX_RESULTS = 16, MAX_AXES, 4
 # DERIVED options, from SOURCE on, are the numbers that constants derive from, or that a sized runner takes.
 MAX_DERIVED = 4
 BY_SHAPE, BY_LAYOUT, BY_CLASSES = 1, 2, 3

@@ -8,7 +8,7 @@ from itertools import product
 from operator import attrgetter
 from typing import Any
 
-from openaclnn.core.dtypes import FLOAT16, FLOATS, DType
+from openaclnn.core.dtypes import FLOAT, FLOAT16, FLOATS, DType
 from openaclnn.core.plan import Operand, Plan, covered_elements
 from openaclnn.engines.cpu import sums, tiles
 from openaclnn.engines.cpu.forms import (
@@ -16,16 +16,17 @@ from openaclnn.engines.cpu.forms import (
     Flat,
     Form,
     Signature,
-    code_of,
     constants,
+    derive_address,
     formula_form,
     kernel_address,
+    past_from,
     plain_derivation,
 )
 from openaclnn.engines.cpu.gathered import gathering
 from openaclnn.engines.cpu.registry import Runner, SizedRunner
 from openaclnn.engines.formulas import FORMULAS, Formula
-from openaclnn.engines.machine.host import machine
+from openaclnn.engines.machine.host import last_cache, machine
 
 __all__ = ["Elementwise", "plain_form"]
 
@@ -86,12 +87,13 @@ class Elementwise:
         )  # fmt: skip
         flat = self._flats.get(key)
         if flat is not None:
-            least, beyond = flat.keep.counts
+            # A sum of more elements than its kernel takes has that form, too.
+            least, beyond = flat.keep.counts if plan.reduction else flat.counts
             if least <= covered_elements(plan) < beyond:
                 form = None if reciprocal else flat.keep
                 return partial(self._runner, plan, form), flat
         form = form_of(plan)
-        flat = sums.flat(plan, form, single) if plan.reduction else _flat(plan, form, single)
+        flat = sums.flat(plan, form, single) if plan.reduction else _flat(plan, form)
         if form.table is None:  # which is large
             if len(self._flats) >= MOST_FLATS:
                 self._flats.clear()
@@ -116,10 +118,11 @@ class Elementwise:
         ]
         plain = [dict.fromkeys(self.formula.numbers, 1.0) | own for own in switches]
         examples = [own for form in TUNED.get(self.formula.name, ()) for own in form.examples]
+        sizes = 2, tiles.GRAIN, last_cache()  # so many results go past the caches
         for dtype in FLOATS:
             for numbers in [*plain, *examples]:
                 for steps in ([1] * count, [0] + [1] * (count - 1)):
-                    for size in (2, tiles.GRAIN):
+                    for size in sizes if dtype is FLOAT else sizes[:2]:
                         yield self._dense(dtype, numbers, size, steps)
             # A strided and a transposed geometry bring in the driver and the copies.
             turned = Operand("x", dtype, (1, 64))
@@ -134,22 +137,36 @@ class Elementwise:
         return Plan("", self.formula.name, dtype, (count,), inputs, output, numbers)
 
 
-def _flat(plan: Plan, form: Form, single: tuple[int, ...]) -> Flat:
-    """The kernel for any size; of operands that are one value for all elements, these."""
-    dtypes = [*[own.dtype for own in plan.inputs], plan.compute, plan.output.dtype]
-    kernel, derive, derived, dense = code_of(form, dtypes, single)
+def _flat(plan: Plan, form: Form) -> Flat:
+    """The kernel for any size."""
+    layout = tiles.arrange(plan)
+    own = _signature(plan, layout)
+    past, counts = _past(plan, layout, own, form)
     reciprocal = form.names.index(plan.reciprocal) if plan.reciprocal else -1
+    derived = () if form.derive is None else form.derive.numbers
     return Flat(
-        kernel, tiles.GRAIN, constants(form), reciprocal, form.counts, form, derive, derived,
-        partial(kernel_address, form, dense), gathering,
+        kernel_address(form, own, past=past), tiles.GRAIN, constants(form), reciprocal, counts, form,
+        derive_address(form), derived, partial(kernel_address, form, own._replace(single=())), gathering,
     )  # fmt: skip
 
 
 def runner_of(plan: Plan, form: Form, lanes: int = 0) -> Runner:
     """What runs a plan by a form."""
     layout = tiles.arrange(plan)
-    kernel = kernel_address(form, _signature(plan, layout), lanes)
+    own = _signature(plan, layout)
+    kernel = kernel_address(form, own, lanes, _past(plan, layout, own, form)[0])
     return tiles.runner(plan, layout, kernel, constants(form), keep=form)
+
+
+def _past(
+    plan: Plan, layout: tiles.Form, own: Signature, form: Form
+) -> tuple[bool, tuple[int, int]]:
+    """Whether a plan's results go past the caches, and for how many elements that is so."""
+    least, beyond = form.counts
+    limit = past_from(own)
+    if layout.flat and plan.shape[0] >= limit:
+        return True, (max(least, limit), beyond)
+    return False, (least, min(beyond, limit))
 
 
 def _signature(plan: Plan, layout: tiles.Form) -> Signature:

@@ -23,8 +23,8 @@ from openaclnn.engines.cpu.forms import (
     Flat,
     Form,
     Signature,
-    code_of,
     constants,
+    derive_address,
     kernel_address,
 )
 from openaclnn.engines.cpu.launcher import TINY
@@ -96,11 +96,12 @@ def flat(plan: Plan, form: Form, single: tuple[int, ...]) -> Flat | None:
     if plan.output.dtype is not plan.compute or form.table is not None:
         return None
     own, dtype = constants(form), plan.compute.short
-    dtypes = [*[operand.dtype for operand in plan.inputs], FLOAT, FLOAT]
-    kernel, derive, derived, anyhow = code_of(form, dtypes, single, OWN)
+    anyhow = Signature(tuple([each.dtype.short for each in plan.inputs]), FLOAT.short, FLOAT.short)
+    kernel = kernel_address(form, anyhow._replace(single=single))
     before = _before(plan, kernel, len(own) + len(plan.inputs))
+    derived = () if form.derive is None else form.derive.numbers
     return Flat(
-        few_blocks(dtype), tiles.GRAIN, (*before, *own), -1, (1, FEW * BLOCK + 1), form, derive, derived,
+        few_blocks(dtype), tiles.GRAIN, (*before, *own), -1, (1, FEW * BLOCK + 1), form, derive_address(form, OWN), derived,
         functools.partial(kernel_address, form, anyhow), functools.partial(gathered_block, dtype),
     )  # fmt: skip
 

@@ -3,11 +3,11 @@
 `kernels.py` knows every kernel by its name. `launch.py` says what a launch is, `variants.py` compiles it,
 `steps.py` and `runners.py` (with `native.py`, which calls the driver straight) queue it on a device's
 stream; `queues.py` has launches of any size, and `fitting.py` (with `fitted.py`, `fit_code.py`, `fits.py`,
-`class_fits.py`, `strided_fits.py`, `reduced_fits.py`) makes builtins of them.
+`class_fits.py`, `logit_fits.py`, `strided_fits.py`, `reduced_fits.py`) makes builtins of them.
 `elementwise.py` (with `tiles.py` for any strides) makes kernels of formulas, whose source `language.py`
 and `words.py` turn into Triton's; `tuned.py` has faster forms. `rows.py`, `pixels.py`, `logits.py` and `logit_pixels.py` hold one
-access pattern with classes each, `strided.py` few elements of any strides, `sums.py` what `mean` divides by; `reductions.py` adds
-up all elements, `reduced.py` of any number.
+access pattern with classes each, `sized_logits.py` logits of any size, `strided.py` few elements of any strides, `sums.py` what
+`mean` divides by; `reductions.py` adds up all elements, `reduced.py` of any number, `strided_sums.py` of any strides.
 Importing this package imports neither Triton nor torch.
 """
 

@@ -34,6 +34,7 @@ HEADER = FACTS + MAX_FACTS
 POINTERS, VALUES, ENTERED, PLACES = range(4)
 MASKS, TEMPLATE = PLACES + MAX_POINTERS, PLACES + 2 * MAX_POINTERS
 MAX_VALUES, MAX_WAYS, MAX_HIDDEN = 48, 55, 4
+MAX_SCRATCH = 4  # addresses behind those of a call
 WAYS = TEMPLATE + MAX_VALUES
 FUNCTION, KEY, CONFIG = range(3)  # FUNCTION: 0 until it is compiled
 WAY_SLOTS = CONFIG + CONFIG_SLOTS
@@ -145,7 +146,7 @@ class Fit(Entry):
         self.summed = code.variable(control.read(SUMMED))
         # Not 0: the sums are finished by a launch, and lie so many bytes behind their parts; the other kernel launches.
         self.finished, self.replaced = (code.variable(code.integer(0)) for _ in range(2))
-        self.addresses = code.frame("i64", MAX_POINTERS + 2)  # the last two are of scratch memory
+        self.addresses = code.frame("i64", MAX_POINTERS + MAX_SCRATCH)
         self.numbers = code.frame("i64", MAX_NUMBERS)
         self.scratch = code.variable(code.integer(0))  # bytes
 
@@ -199,16 +200,20 @@ class Fit(Entry):
     def each_step(self) -> Iterator[Step]:
         """Those that a call has, in order."""
         code, wanted = self.code, self.code.frame("i64", STEPS)
-        replaced = self.replaced.get().differs(0)
-        for place, has in (
-            (SUMS, self.summed.get()), (FINISH, self.finished.get()), (OTHER, replaced.to("i64")),
-            (MAIN, (~replaced).to("i64")),
-        ):  # fmt: skip
+        for place, has in self.wanted().items():
             wanted.write(place, has)
         with code.loop(SUMS, code.integer(SUMS + STEPS)) as turn:
             index = turn & STEPS - 1  # the first comes last
             with code.when(wanted.read(index).differs(0)):
                 yield self.step(index)
+
+    def wanted(self) -> dict[int, Value]:
+        """Which steps a call has: not 0."""
+        replaced = self.replaced.get().differs(0)
+        return {
+            SUMS: self.summed.get(), FINISH: self.finished.get(), OTHER: replaced.to("i64"),
+            MAIN: (~replaced).to("i64"),
+        }  # fmt: skip
 
     def fact(self, index: int) -> Value:
         return self.control.read(FACTS + index)
@@ -246,15 +251,19 @@ class Fit(Entry):
         """A number as FLOAT."""
         return self.numbers.read(index).bits_as("f64").to("f32")
 
+    def share_out(self, memory: Value, addresses: Array) -> None:
+        """Where in scratch memory launches find what others leave."""
+        addresses.write(0, memory)
+        addresses.write(1, memory + self.finished.get())
+
     def run(self, stream: Value) -> None:
         """All launches; sums first, in scratch memory that is given back as soon as they are queued."""
         code, control = self.code, self.control
         memory = code.variable(code.integer(0))
         with self.when_summed():
             memory.set(self.take_memory(self.scratch.get(), stream))
-            begin, count = integer_of(code, memory.get()), control.read(ADDRESSES)
-            self.addresses.write(count, begin)
-            self.addresses.write(count + 1, begin + self.finished.get())
+            own = self.addresses.at(control.read(ADDRESSES))
+            self.share_out(integer_of(code, memory.get()), own)
             with self.each_step() as step:
                 step.point(self.addresses)
         queue = integer_of(code, stream)

@@ -18,7 +18,8 @@ from openaclnn.engines.gpu.sums import ADD, FINISH
 from openaclnn.engines.gpu.tuned import CHOICES, TUNED, Form, as_float
 
 __all__ = [
-    "ALIGNED", "ALIKE", "ANYWHERE", "MAIN", "OTHER", "Fitting", "can_be_fitted", "class_fitting", "flat_fitting", "tiled_fitting",
+    "ALIGNED", "ALIKE", "ANYWHERE", "MAIN", "OTHER", "Fitting", "can_be_fitted", "class_fitting", "flat_fitting", "key_maker",
+    "tiled_fitting",
 ]  # fmt: skip
 
 
@@ -179,16 +180,16 @@ def class_fitting(
         else:
             bits = fit.other_bits if name == OTHER else fit.bits
             places = class_fits.places_of(bits)
-            key_of = _keys(places, class_fits.ASTRAY, name, family, constants, warps)
+            key_of = key_maker(places, class_fits.ASTRAY, name != MAIN, family, constants, warps)
             ready[name] = made.ready_by(step, key_of, own)
     return Fitting(made, ready)
 
 
-def _keys(
-    places: Mapping[str, int], last: int, name: str, family: Family, some: tuple[Any, ...], some_warps: int,
+def key_maker(
+    places: Mapping[str, int], last: int, off: bool, family: Family, some: tuple[Any, ...], some_warps: int,
 ) -> Callable[[tuple[Any, ...], int, int], int | None]:  # fmt: skip
     """What makes a kernel's key of constants that have their places in it, addresses' bits last; other constants must be as in
-    these."""
+    these. `off` for kernels that take no address as aligned."""
     names = family.kernel.arg_names[-len(some) :]
     fixed = [
         (own, expected)
@@ -198,7 +199,7 @@ def _keys(
 
     def key_of(constants: tuple[Any, ...], warps: int, astray: int) -> int | None:
         found = dict(zip(names, constants, strict=True))
-        found |= {"warps": warps, "anywhere": name != MAIN}
+        found |= {"warps": warps, "anywhere": off}
         if any(found[own] != expected for own, expected in fixed):
             return None
         return sum(int(found[own]) << at for own, at in places.items()) | astray << last

@@ -15,6 +15,8 @@ from openaclnn.engines.gpu import (
     reduced,
     reductions,
     rows,
+    sized_logits,
+    strided_sums,
     tiles,
 )
 from openaclnn.engines.gpu.queues import SizedRunner
@@ -38,16 +40,20 @@ def _of_no_size(plan: Plan) -> None:
     """Each size has launches of its own."""
 
 
-SUMMED = Maker(reductions.runner, reduced.sized, reduces=True)
+SUMMED = Maker(reductions.runner, reduced.sized, strided_sums.laid, reduces=True)
 FILLING = Maker(reductions.filling, _of_no_size)
 ELEMENTWISE = Maker(elementwise.runner, elementwise.sized, tiles.laid, few=elementwise.few)
 CLASS_KERNELS: dict[str, Maker] = {
-    "nll_loss": Maker(reductions.nll_runner, reduced.sized_nll, reduces=True),
+    "nll_loss": Maker(
+        reductions.nll_runner, reduced.sized_nll, strided_sums.laid_nll, reduces=True
+    ),
     "nll_loss2d_backward": Maker(pixels.runner, pixels.sized, laid_pixels, few=pixels.few),
     "nll_loss_backward": Maker(pixels.runner, pixels.sized_rows, laid_pixels),
     "cross_entropy_loss_grad": Maker(rows.runner, rows.sized, laid_rows, few=rows.few),
-    "cross_entropy_loss": Maker(logits.runner, _of_no_size, reduces=True),
-    "cross_entropy_logits": Maker(logits.runner, _of_no_size, reduces=True),
+    "cross_entropy_loss": Maker(logits.runner, sized_logits.sized, sized_logits.laid, reduces=True),
+    "cross_entropy_logits": Maker(
+        logits.runner, sized_logits.sized, sized_logits.laid, reduces=True
+    ),
     "cross_entropy_logits_pixels": Maker(logit_pixels.losses, _of_no_size, reduces=True),
     "cross_entropy_logits_grad": Maker(rows.runner, rows.sized, laid_rows, few=rows.few),
     "cross_entropy_logits_grad_pixels": Maker(logit_pixels.gradients, _of_no_size),

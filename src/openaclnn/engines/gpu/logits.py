@@ -4,6 +4,7 @@ programs, then finished by few; for log-probabilities they are read again.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from openaclnn.core.plan import Plan
@@ -11,7 +12,9 @@ from openaclnn.engines.gpu.launch import (
     VECTOR_BYTES,
     Family,
     Launch,
+    Sizes,
     Slot,
+    anywhere,
     next_power_of_two,
     power_of_two_divisor,
 )
@@ -23,7 +26,6 @@ from openaclnn.engines.gpu.logit_kernel import (
 )
 from openaclnn.engines.gpu.operands import (
     ignored,
-    operand_of,
     pointer_type,
     slots_of,
     step_of,
@@ -33,13 +35,32 @@ from openaclnn.engines.gpu.runners import runner_of
 from openaclnn.engines.gpu.steps import Runner
 from openaclnn.engines.gpu.tuned import as_float
 
-WEIGHT = "weightOptional"
+WEIGHT, WRITTEN = "weightOptional", "logProbOut"
+SIDES = "topOut", "restOut"
+RESULTS = "lossOut", *SIDES, "zlossOut", "lseForZlossOut"  # of each row
+WIDE = 1024  # classes that a program reads at once
 TURNS = 4  # blocks that a program reads before it computes
 PROGRAMS = 512  # that keep a device busy: long rows are shared out where there are fewer
 FINISHED = 128  # rows that one program finishes
+SCRATCH = (
+    "float64",
+    "float32",
+    "float32",
+    "float32",
+)  # what scratch memory is of, see `Logits.families`
 SUMS = 4  # of a block of finished rows, float64
 PARTS = 4  # numbers of a row's part, float32
 LONG = 16  # vectors: shorter rows are mostly edges
+
+# Elements for which short rows have one of few tiles, so that no size compiles anything.
+FEW = 1 << 16
+FEW_CLASSES = (32, 128, WIDE)
+FEW_TILE = 8, 128, 4  # of log-probabilities: rows, classes, warps
+LEAST_BLOCK, MOST_BLOCK = 128, 1024  # sums that are added up at once
+
+READ, FINISH, TOTAL, LOG_PROB = "read", "finish", "total", "log_prob"
+"""The launches by their names, in order; TOTAL where losses are added up, LOG_PROB where log-probabilities are written."""
+UNIT_AT = 2  # among the constants of READ and LOG_PROB
 
 
 class Tile(NamedTuple):
@@ -51,118 +72,226 @@ class Tile(NamedTuple):
     warps: int
 
 
+def is_few(rows: int, classes: int) -> bool:
+    """Whether sizes choose little."""
+    return classes <= WIDE and rows * classes <= FEW
+
+
 def tile_of(itemsize: int, rows: int, classes: int) -> Tile:
     """A long row by as many threads as read 16 bytes each four times in a turn; short rows together."""
-    wide = 1024
-    if classes > wide:
+    if classes > WIDE:
         # BF16 of 4096 x 128256, 8192 x 32000 and 16384 x 50257: 0.53, 0.58 and 0.53 of a copy's time; 2048 on 8 warps took
         # 0.54, 0.65 and 0.75. FLOAT 0.49, all alike.
-        return Tile(1, wide, TURNS, 8 if itemsize >= 4 else 4)
-    across = next_power_of_two(classes)
-    tall = min(wide // across, next_power_of_two(rows))
+        return Tile(1, WIDE, TURNS, 8 if itemsize >= 4 else 4)
+    if is_few(rows, classes):
+        across = next(own for own in FEW_CLASSES if classes <= own)
+        tall = WIDE // across
+    else:
+        across = next_power_of_two(classes)
+        tall = min(WIDE // across, next_power_of_two(rows))
     return Tile(tall, across, 1, max(1, min(8, tall * across // 128)))
+
+
+class Cut(NamedTuple):
+    """How rows are read: in so many parts each, of so many turns; `vector` for long rows that begin anywhere."""
+
+    tile: Tile
+    vector: int
+    unit: int
+    splits: int
+    spans: int
+
+
+def cut_of(itemsize: int, rows: int, classes: int, row_stride: int, class_stride: int) -> Cut:
+    tile, few = tile_of(itemsize, rows, classes), is_few(rows, classes)
+    vector = VECTOR_BYTES // itemsize
+    if few or class_stride != 1 or tile.rows > 1 or classes < LONG * vector:
+        vector = 0
+    choosing = not (few or vector) and class_stride == 1
+    unit = power_of_two_divisor(row_stride, classes) if choosing else 1
+    turn = tile.classes * tile.turns
+    splits = 1 if tile.rows > 1 else max(1, min(PROGRAMS // rows, -(-classes // turn)))
+    spans = -(-classes // (splits * turn))
+    return Cut(tile, vector, unit, -(-classes // (spans * turn)), spans)
+
+
+class Steps(NamedTuple):
+    """Strides along rows; `by_class` ones, and the weights', along classes."""
+
+    target: int
+    row: int
+    by_class: int
+    weight: int
+    results: tuple[int, ...]  # of RESULTS
+    written_row: int
+    written_by_class: int
+
+
+Last = tuple[int, float, float]
+"""The ignored class, how much is smoothed, the z-loss's factor."""
+
+NUMBERS = "ignore_index", "label_smoothing", "zloss_scale"
+
+
+def last_of(ignore_index: int, label_smoothing: float, zloss_scale: float) -> Last:
+    return ignored(ignore_index), as_float(label_smoothing), as_float(zloss_scale)
+
+
+class Memory(NamedTuple):
+    """Where scratch memory has parts of rows, what is largest of each and the rest, behind sums of blocks; and its size."""
+
+    parts: int
+    tops: int
+    rests: int
+    size: int
+
+
+class Logits:
+    """The launches of a plan, whatever its sizes."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan, self.itemsize = plan, plan.inputs[1].dtype.itemsize
+        self.each, self.whole = not plan.reduction, plan.kernel == "cross_entropy_loss"
+
+    def families(self, scratch: Sequence[Slot]) -> dict[str, Family]:
+        """With scratch memory for sums of blocks, parts of rows, and what training has among its outputs: each row's largest
+        logit, and the rest."""
+        plan, numbers = self.plan, self.plan.numbers
+        sums, parts, *sides = scratch
+        smooths, squares = (
+            as_float(numbers[name]) != 0 for name in ("label_smoothing", "zloss_scale")
+        )
+        target, x, weight = slots_of(plan, {"target": False, "input": True, WEIGHT: False})
+        assert x is not None
+        slots = {
+            own.parameter: Slot(place, pointer_type(own), own.offset * own.dtype.itemsize)
+            for place, own in enumerate(plan.outputs, len(plan.inputs))
+        }
+        top, rest = sides if self.whole else [slots[name] for name in SIDES]
+        out, square, lse = (slots.get(own) for own in ("lossOut", "zlossOut", "lseForZlossOut"))
+        finished = (out, top, rest, square) if self.each else (None, top, rest, None)
+        found = {
+            READ: Family(
+                logit_sums, (x, weight if smooths else None, parts), (smooths,), overlapped=True
+            ),
+            FINISH: Family(
+                logit_losses,
+                (
+                    target, x._replace(wide=False), weight, parts, *finished, lse,
+                    None if self.each else sums,
+                ),
+                (self.whole, self.each, smooths, squares), overlapped=True, follows=True,
+            ),
+        }  # fmt: skip
+        if not self.each:
+            found[TOTAL] = Family(
+                logit_loss, (sums, out, square), (plan.reduction == "mean", squares), overlapped=True, follows=True
+            )  # fmt: skip
+        if self.whole:
+            written = slots[WRITTEN]._replace(wide=True)
+            found[LOG_PROB] = Family(
+                log_probabilities, (x, top, rest, written), overlapped=True, follows=True
+            )
+        return found
+
+    def memory(self, rows: int, splits: int) -> Memory:
+        parts = 0 if self.each else -(-rows // FINISHED) * SUMS * 8
+        tops = parts + rows * splits * PARTS * 4
+        rests = tops + rows * 4
+        return Memory(parts, tops, rests, rests + rows * 4 if self.whole else tops)
+
+    def sizes(
+        self, rows: int, classes: int, steps: Steps, last: Last
+    ) -> tuple[dict[str, Sizes], Memory]:
+        """Of each launch, in order, and the memory between them."""
+        cut = cut_of(self.itemsize, rows, classes, steps.row, steps.by_class)
+        tile, unit, finished = cut.tile, cut.unit, -(-rows // FINISHED)
+        found: dict[str, Sizes] = {
+            READ: (
+                -(-rows // tile.rows) * cut.splits,
+                (
+                    rows, classes // unit, steps.row // unit, steps.by_class, steps.weight, cut.splits,
+                    cut.spans,
+                ),
+                (
+                    step_of(steps.by_class), step_of(steps.weight), unit, cut.vector, tile.turns, tile.rows,
+                    tile.classes,
+                ),
+                tile.warps,
+            ),
+            FINISH: (
+                finished,
+                (
+                    rows, classes, steps.row, steps.by_class, steps.target, steps.weight, *steps.results,
+                    cut.splits, *last,
+                ),
+                (FINISHED,),
+                4,
+            ),
+        }  # fmt: skip
+        if not self.each:
+            block = max(LEAST_BLOCK, min(next_power_of_two(finished), MOST_BLOCK))
+            found[TOTAL] = 1, (finished,), (block,), 4
+        if self.whole:
+            found[LOG_PROB] = _written(rows, classes, steps)
+        return found, self.memory(rows, cut.splits)
+
+
+def _written(rows: int, classes: int, steps: Steps) -> Sizes:
+    """Of the launch that writes log-probabilities."""
+    along = steps.by_class, steps.written_by_class
+    if is_few(rows, classes):
+        tall, wide, warps = FEW_TILE
+    else:
+        wide = min(next_power_of_two(classes), WIDE)
+        tall = min(WIDE // wide, next_power_of_two(rows))
+        warps = max(1, min(4, tall * wide // 128))
+    choosing = along == (1, 1) and not is_few(rows, classes)
+    unit = power_of_two_divisor(steps.row, steps.written_row, classes) if choosing else 1
+    blocks = -(-classes // wide)
+    return (
+        -(-rows // tall) * blocks,
+        (rows, classes // unit, blocks, steps.row // unit, along[0], steps.written_row // unit, along[1]),
+        (*map(step_of, along), unit, tall, wide),
+        warps,
+    )  # fmt: skip
+
+
+def has_vectors(name: str, sizes: Sizes) -> bool:
+    """Whether a launch reads and writes whole vectors where addresses are aligned."""
+    return name in (READ, LOG_PROB) and sizes[2][UNIT_AT] > 1
+
+
+def _steps_of(plan: Plan) -> Steps:
+    operands = {own.parameter: own for own in plan.operands}
+    along = {name: stride_of(own, -1) for name, own in operands.items()}
+    x, weight, written = (operands.get(own) for own in ("input", WEIGHT, WRITTEN))
+    # A row of one class is no step long: as good as 1.
+    by_class = [own.class_stride if own and plan.classes > 1 else 1 for own in (x, written)]
+    results = tuple(along.get(name, own) for name, own in usual_steps(plan).items())
+    return Steps(
+        along["target"], along["input"], by_class[0], weight.class_stride if weight else 0, results,
+        along.get(WRITTEN, 0), by_class[1],
+    )  # fmt: skip
+
+
+def usual_steps(plan: Plan) -> dict[str, int]:
+    """Strides of results of a row that are no operands: in scratch memory, or nowhere."""
+    names = [own.parameter for own in plan.outputs]
+    return {name: int(WRITTEN in names and name in SIDES) for name in RESULTS}
 
 
 def runner(plan: Plan) -> Runner:
     """What queues the plan on a stream."""
-    numbers, (rows,), classes = plan.numbers, plan.shape, plan.classes
-    own, weight = plan.inputs[1], operand_of(plan, WEIGHT)
-    smooths, squares = (as_float(numbers[name]) != 0 for name in ("label_smoothing", "zloss_scale"))
-    item = own.dtype.itemsize
-    row_stride, class_stride = own.strides[0], own.class_stride if classes > 1 else 1
-    weight_stride = weight.class_stride if weight else 0
-    tile = tile_of(item, rows, classes)
-    vector = VECTOR_BYTES // item if class_stride == 1 and tile.rows == 1 else 0
-    vector = vector if classes >= LONG * VECTOR_BYTES // item else 0
-    unit = 1 if vector or class_stride != 1 else power_of_two_divisor(row_stride, classes)
-    turn = tile.classes * tile.turns
-    splits = 1 if tile.rows > 1 else max(1, min(PROGRAMS // rows, -(-classes // turn)))
-    spans = -(-classes // (splits * turn))
-    splits = -(-classes // (spans * turn))
-
-    finished = -(-rows // FINISHED)
-    whole = plan.kernel == "cross_entropy_loss"
-    # Scratch memory: sums of blocks of rows, parts of rows, then what training has among its outputs.
-    each, scratch = not plan.reduction, len(plan.operands)
-    sums = Slot(scratch, "float64")
-    first = 0 if each else finished * SUMS * 8
-    parts = Slot(scratch, "float32", first)
-    sides = first + rows * splits * PARTS * 4
-    target, values, weights = slots_of(plan, {"target": False, "input": unit > 1, WEIGHT: False})
-    assert values is not None
-    slots, steps = _outputs(plan)
-    out = slots["lossOut"]
-    top, rest = slots.get("topOut"), slots.get("restOut")
-    if whole:
-        top, rest = (Slot(scratch, "float32", sides + number * rows * 4) for number in range(2))
-        steps |= {"topOut": 1, "restOut": 1}
-    add = Launch(
-        Family(logit_sums, (values, weights if smooths else None, parts), (smooths,), overlapped=True),
-        -(-rows // tile.rows) * splits,
-        (rows, classes // unit, row_stride // unit, class_stride, weight_stride, splits, spans),
-        (step_of(class_stride), step_of(weight_stride), unit, vector, tile.turns, tile.rows, tile.classes),
-        tile.warps,
-    )  # fmt: skip
-    square, lse = slots.get("zlossOut"), slots.get("lseForZlossOut")
-    finish = Launch(
-        Family(
-            logit_losses,
-            (
-                target, values._replace(wide=False), weights, parts, out if each else None, top, rest,
-                square if each else None, lse, None if each else sums,
-            ),
-            (whole, each, smooths, squares),
-            overlapped=True,
-            follows=True,
-        ),
-        finished,
-        (
-            rows, classes, row_stride, class_stride, stride_of(plan.inputs[0], -1), weight_stride,
-            *(steps.get(name, 0) for name in ("lossOut", "topOut", "restOut", "zlossOut", "lseForZlossOut")),
-            splits, ignored(numbers["ignore_index"]), as_float(numbers["label_smoothing"]),
-            as_float(numbers["zloss_scale"]),
-        ),
-        (FINISHED,),
-        4,
-    )  # fmt: skip
-    launches = [add, finish]
-    if not each:
-        mean, block = plan.reduction == "mean", min(next_power_of_two(finished), 1024)
-        family = Family(
-            logit_loss, (sums, out, square), (mean, squares), overlapped=True, follows=True
-        )
-        launches.append(Launch(family, 1, (finished,), (block,), 4))
-    if whole:
-        assert top is not None
-        assert rest is not None
-        launches.append(_log_prob(plan, values, top, rest, slots["logProbOut"]))
-    return runner_of(launches, sides + (2 * rows * 4 if whole else 0))
-
-
-def _outputs(plan: Plan) -> tuple[dict[str, Slot], dict[str, int]]:
-    """The outputs' slots, and their strides along rows, by name."""
-    slots = {
-        own.parameter: Slot(place, pointer_type(own), own.offset * own.dtype.itemsize)
-        for place, own in enumerate(plan.outputs, len(plan.inputs))
-    }
-    return slots, {own.parameter: stride_of(own, -1) for own in plan.outputs}
-
-
-def _log_prob(plan: Plan, values: Slot, top: Slot, rest: Slot, out: Slot) -> Launch:
-    """The launch that writes log-probabilities, after those before."""
-    own, (rows,), classes = plan.inputs[1], plan.shape, plan.classes
-    written = next(operand for operand in plan.outputs if operand.parameter == "logProbOut")
-    strides = own.strides[0], own.class_stride, written.strides[0], written.class_stride
-    steps = [1 if classes == 1 else stride for stride in strides[1::2]]
-    unit = 1 if steps != [1, 1] else power_of_two_divisor(strides[0], strides[2], classes)
-    wide = min(next_power_of_two(classes), 1024)
-    tall = min(1024 // wide, next_power_of_two(rows))
-    blocks = -(-classes // wide)
-    slots = values._replace(wide=unit > 1), top, rest, out._replace(wide=unit > 1)
-    return Launch(
-        Family(log_probabilities, slots, overlapped=True, follows=True),
-        -(-rows // tall) * blocks,
-        (rows, classes // unit, blocks, strides[0] // unit, strides[1], strides[2] // unit, strides[3]),
-        (step_of(steps[0]), step_of(steps[1]), unit, tall, wide),
-        max(1, min(4, tall * wide // 128)),
-    )  # fmt: skip
+    kernels, (rows,) = Logits(plan), plan.shape
+    last = last_of(*(plan.numbers[name] for name in NUMBERS))
+    sizes, memory = kernels.sizes(rows, plan.classes, _steps_of(plan), last)
+    shifts = 0, memory.parts, memory.tops, memory.rests
+    families = kernels.families(
+        [Slot(len(plan.operands), *own) for own in zip(SCRATCH, shifts, strict=True)]
+    )
+    launches = [
+        Launch(families[name] if has_vectors(name, own) else anywhere(families[name]), *own)
+        for name, own in sizes.items()
+    ]
+    return runner_of(launches, memory.size)

@@ -118,7 +118,7 @@ def remembered(plan: Plan, make: Callable[[Plan], Made], strided: bool = False) 
 
 def lies_row_major(plan: Plan, images: int, pixels: int) -> bool:
     """Whether the operands of a plan with classes lie as those of a row-major output of (images, classes, pixels)."""
-    classes, operands = plan.classes, (*plan.inputs, plan.output)
+    classes, operands = plan.classes, plan.operands
     steps = {  # along images, pixels and classes
         "full": (classes * pixels, 1, pixels),
         "positions": (pixels, 1, 0),

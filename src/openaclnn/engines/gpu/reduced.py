@@ -8,11 +8,12 @@ from typing import Any
 
 from openaclnn.core.plan import Plan
 from openaclnn.engines.gpu import scratch
-from openaclnn.engines.gpu.fitting import NOTHING, Fitting, can_be_fitted
-from openaclnn.engines.gpu.launch import Family, Sizes
+from openaclnn.engines.gpu.fitting import ALIKE, ANYWHERE, NOTHING, Fitting, can_be_fitted
+from openaclnn.engines.gpu.launch import VECTOR_BYTES, Family, Launched, Sizes, anywhere
 from openaclnn.engines.gpu.operands import INT32_LIMIT, ignored
-from openaclnn.engines.gpu.queues import SizedRunner, queue_of, remembered
+from openaclnn.engines.gpu.queues import Queue, SizedRunner, queue_of, remembered
 from openaclnn.engines.gpu.reductions import (
+    FEW,
     FLOAT64_BYTES,
     NLL_SUMS,
     PARTS,
@@ -20,17 +21,23 @@ from openaclnn.engines.gpu.reductions import (
     add_sizes,
     finish_family,
     finish_sizes,
+    in_a_row,
     lies_in_a_row,
     nll_family,
     nll_finish_family,
     nll_finish_sizes,
     nll_sizes,
     parts_of,
+    shifted_family,
+    single_of,
 )
 from openaclnn.engines.gpu.tuned import TUNED, form_of
 
-__all__ = ["sized", "sized_nll"]
+__all__ = [
+    "ADD", "FINISH", "NOT_SERVED", "Made", "fitting_of", "launched_of", "nll_numbers", "queued", "run_both", "sized", "sized_nll",
+]  # fmt: skip
 
+NOT_SERVED = 1
 ADD, FINISH = "add", "finish"
 Made = tuple[int, Sizes, Sizes]
 """Parts, and what sizes decide of the launches that add up and that finish."""
@@ -56,11 +63,35 @@ def _sized(plan: Plan) -> SizedRunner:
     # Of each number of the formula: which of the call's it is, or -1.
     takes = form.formula.numbers
     sources = [names.index(name) if name in names else -1 for name in takes]
-    facts = plan.reduction == "mean", len(takes), *sources
-    families = add_family(plan, form, flat=True), finish_family(plan)
+    facts = plan.reduction == "mean", FEW, len(takes), *sources
+    single = single_of(math.prod(plan.shape), [own.strides[0] for own in plan.inputs])
+    family, together = add_family(plan, form, single=single), in_a_row(plan, single)
+    wide = [place for place, one in enumerate(single) if not one]
+    _, first, second = made((2,), ())
+    launched: Launched = {
+        ADD: (family, first), ANYWHERE: (anywhere(family), first),
+        **({ALIKE: (shifted_family(plan, form, single), first)} if together else {}),
+        FINISH: (finish_family(plan), second),
+    }  # fmt: skip
     own_numbers = {name: plan.numbers[name] for name in names}
-    fitting = _fitting("SumFit", plan, families, made((2,), ()), own_numbers, 0, facts)
-    return _queued(plan, families, 1, fitting, made)
+    fitting = fitting_of("SumFit", plan, launched, own_numbers, 0, facts)
+    queues = {name: queue_of(own, fitting.ready(name)) for name, (own, _) in launched.items()}
+
+    def lying(addresses: Sequence[int], count: int) -> str:
+        """Which launch takes the addresses."""
+        offsets = {addresses[place] % VECTOR_BYTES for place in wide}
+        if offsets <= {0}:
+            return ADD
+        return ALIKE if together and len(offsets) == 1 and count > FEW else ANYWHERE
+
+    def run(
+        addresses: Sequence[int], stream: int, shape: Sequence[int], numbers: Sequence[Any]
+    ) -> int:
+        parts, first, second = made(shape, numbers)
+        add = queues[lying(addresses, math.prod(shape))]
+        return run_both(addresses, stream, parts, (add, first), (queues[FINISH], second))
+
+    return fitting.function(run)
 
 
 def sized_nll(plan: Plan) -> SizedRunner | None:
@@ -84,50 +115,66 @@ def _sized_nll(plan: Plan) -> SizedRunner:
         return parts_of(count), add, nll_finish_sizes(count)
 
     families = nll_family(plan), nll_finish_family(plan)
-    first = {"ignore_index": min(ignored(own), INT32_LIMIT)}
-    fitting = _fitting("NllFit", plan, families, made((2, 2), ()), first, 1, (each,))
-    return _queued(plan, families, NLL_SUMS, fitting, made)
+    launched = launched_of(families, made((2, 2), ()))
+    fitting = fitting_of("NllFit", plan, launched, nll_numbers(plan), 1, (each,))
+    return queued(families, NLL_SUMS, fitting, made)
 
 
-def _queued(
-    plan: Plan, families: tuple[Family, Family], sums: int, fitting: Fitting,
-    made: Callable[[Sequence[int], Sequence[Any]], Made],
-) -> SizedRunner:  # fmt: skip
-    """Both launches, with scratch memory for so many sums of each part in between."""
+def nll_numbers(plan: Plan) -> dict[str, int]:
+    """The plan's own, as builtins take them."""
+    return {"ignore_index": min(ignored(plan.numbers["ignore_index"]), INT32_LIMIT)}
+
+
+def queued(
+    families: tuple[Family, Family], sums: int, fitting: Fitting, made: Callable[..., Made | None]
+) -> Callable[..., int]:
+    """Both launches, each part of which has so many sums; `made` is told what a call has beside addresses and stream; None: it is not served."""
     add, finish = (
         queue_of(own, fitting.ready(name))
         for own, name in zip(families, (ADD, FINISH), strict=True)
     )
 
-    def run(
-        addresses: Sequence[int], stream: int, shape: Sequence[int], numbers: Sequence[Any]
-    ) -> int:
-        parts, first, second = made(shape, numbers)
-        memory = scratch.allocate(sums * parts * FLOAT64_BYTES, stream)
-        try:
-            given = (*addresses, memory, 0)
-            add(given, stream, *first)
-            finish(given, stream, *second)
-        finally:
-            scratch.release(memory)
-        return 0
+    def run(addresses: Sequence[int], stream: int, *given: Any) -> int:
+        found = made(*given)
+        if found is None:
+            return NOT_SERVED
+        parts, first, second = found
+        return run_both(addresses, stream, sums * parts, (add, first), (finish, second))
 
     return fitting.function(run)
 
 
-def _fitting(
-    pattern: str, plan: Plan, families: tuple[Family, Family], example: Made,
-    numbers: Mapping[str, Any], whole: int, facts: Sequence[int],
+def run_both(
+    addresses: Sequence[int], stream: int, sums: int, add: tuple[Queue, Sizes], finish: tuple[Queue, Sizes]
+) -> int:  # fmt: skip
+    """Two launches, with scratch memory for so many sums in between."""
+    memory = scratch.allocate(sums * FLOAT64_BYTES, stream)
+    try:
+        for queue, sizes in (add, finish):
+            queue((*addresses, memory, 0), stream, *sizes)
+    finally:
+        scratch.release(memory)
+    return 0
+
+
+def launched_of(families: tuple[Family, Family], example: Made) -> Launched:
+    """Both launches at some size."""
+    return dict(zip((ADD, FINISH), zip(families, example[1:], strict=True), strict=True))
+
+
+def fitting_of(
+    pattern: str, plan: Plan, launched: Launched, numbers: Mapping[str, Any], whole: int, facts: Sequence[int]
 ) -> Fitting:  # fmt: skip
-    """The builtin; `example` has the numbers that no size decides, of which the first `whole` of the call's are integers."""
+    """The builtin of launches, which have the numbers that no size decides; the first `whole` of the call's are integers.
+
+    ADD may be done by other kernels, whose numbers are the first of its own: each has a way, in their order.
+    """
     if not can_be_fitted():
         return NOTHING
     from openaclnn.engines.gpu import fit_code, fitted, reduced_fits
 
-    _, *sizes = example
     if not all(
-        fitted.takes(own.slots, len(size[1]), [*numbers])
-        for own, size in zip(families, sizes, strict=True)
+        fitted.takes(family.slots, len(sizes[1]), [*numbers]) for family, sizes in launched.values()
     ):
         return NOTHING
     made = fitted.Fitted(getattr(reduced_fits, pattern), len(plan.operands), facts)
@@ -136,9 +183,10 @@ def _fitting(
     # What finishes is told apart by the power of two that covers the parts.
     powers = {((1 << power,), 4): power for power in range(PARTS.bit_length())}
     ready = {}
-    for name, step, family, (_, own, constants, warps) in zip(
-        (ADD, FINISH), (fit_code.SUMS, fit_code.MAIN), families, sizes, strict=True
-    ):
-        made.take_step(step, family.slots, own)
-        ready[name] = made.ready(step, powers if name == FINISH else {(constants, warps): 0}, own)
+    for way, (name, (family, (_, own, constants, warps))) in enumerate(launched.items()):
+        step = fit_code.MAIN if name == FINISH else fit_code.SUMS
+        if name in (ADD, FINISH):
+            made.take_step(step, family.slots, own)
+        ways = powers if name == FINISH else {(constants, warps): way}
+        ready[name] = made.ready(step, ways, own)
     return Fitting(made, ready)

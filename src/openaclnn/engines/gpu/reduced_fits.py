@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from openaclnn.engines.gpu.fit_code import FACTS, Fit
+import functools
+import operator
+
+from openaclnn.engines.gpu.fit_code import ADDRESSES, FACTS, MASKS, Fit, Step
 from openaclnn.engines.gpu.fits import blocks, names_of, word
+from openaclnn.engines.gpu.launch import VECTOR_BYTES
 from openaclnn.engines.gpu.operands import INT32_LIMIT
 from openaclnn.engines.gpu.reduction_kernel import nll_losses
-from openaclnn.engines.gpu.reductions import BLOCK, FLOAT64_BYTES, NLL_SUMS, PARTS
-from openaclnn.engines.machine.code import Array
+from openaclnn.engines.gpu.reductions import AXES, BLOCK, FLOAT64_BYTES, NLL_AXES, NLL_SUMS, PARTS
+from openaclnn.engines.gpu.strided_fits import StridedFit
+from openaclnn.engines.machine.code import Array, Code
 from openaclnn.engines.machine.values import Value
 
-__all__ = ["NllFit", "SumFit"]
+__all__ = ["NllFit", "StridedNllFit", "StridedSumFit", "SumFit"]
 
 
 class ReducedFit(Fit):
@@ -45,10 +50,12 @@ class SumFit(ReducedFit):
     """Of a formula over row-major operands."""
 
     name = "summed"
-    MEAN, NUMBERS, SOURCES = range(3)  # facts
+    MEAN, FEW, NUMBERS, SOURCES = range(4)  # facts
+    ANYWHERE, ALIKE = 1, 2  # ways
 
     def fit(self, shape: Array, axes: Value) -> None:
         code, count = self.code, self.product(shape, axes)
+        self.many = code.variable((count > self.fact(self.FEW)).to("i64"))
         parts = self.fit_parts(count, 1)
         self.sums.numbers.write(0, count)
         self.sums.numbers.write(1, parts)
@@ -58,6 +65,20 @@ class SumFit(ReducedFit):
             with code.when(source >= 0):
                 number = self.numbers.read(source).bits_as("f64").to("f32")
                 self.sums.numbers.write(index + 2, word(number))
+
+    def align(self, step: Step, astray: Value) -> None:
+        """Many that begin equally far from a vector's bounds have a kernel of their own."""
+        code = self.code
+        with code.when(astray.differs(0)):
+            least, most = code.variable(code.integer(VECTOR_BYTES)), code.variable(code.integer(0))
+            with code.loop(0, step.pointers) as index:
+                mask = step.block.at(MASKS).read(index)
+                with code.when(mask.differs(0)):
+                    off = step.values.read(index) & mask
+                    least.set(least.get().least(off))
+                    most.set((off > most.get()).choose(off, most.get()))
+            alike = least.get().equals(most.get()) & self.many.get().differs(0)
+            step.way.set(alike.choose(self.ALIKE, code.integer(self.ANYWHERE)))
 
 
 class NllFit(ReducedFit):
@@ -86,3 +107,74 @@ class NllFit(ReducedFit):
                     "ignore_index": (number < -1).choose(-1, number), "parts": parts,
                 },
             )  # fmt: skip
+
+
+class StridedSumFit(ReducedFit, StridedFit):
+    """Of a formula over few elements of any strides; those that lie in a row after all have a kernel of their own."""
+
+    name, depth, more = "summed.strided", AXES, ("strides",)
+    MEAN, FEW, GEOMETRY = range(
+        3
+    )  # facts; the last is where sizes and strides begin among the numbers
+
+    def __init__(self, code: Code, control: Array) -> None:
+        super().__init__(code, control)
+        self.flat = code.variable(code.integer(0))
+
+    def fit(self, shape: Array, axes: Value) -> None:
+        code, sums = self.code, self.sums
+        sizes = self.sizes(shape, axes, self.fact(self.FEW))
+        count = functools.reduce(operator.mul, sizes)
+        parts = self.fit_parts(count, 1)
+        sums.numbers.write(0, count)
+        sums.numbers.write(1, parts)
+        self.main.numbers.write(1, self.fact(self.MEAN).differs(0).choose(count, 1))
+        inputs, apart = self.control.read(ADDRESSES) - 1, code.variable(code.integer(0))
+        with code.loop(0, inputs) as operand:
+            step = self.steps(operand).read(self.depth - 1)
+            apart.set(apart.get() | (step - 1))
+            # One element for all has yet another kernel.
+            self.expect((axes > 1) | step.differs(0))
+        self.flat.set((axes.equals(1) & apart.get().equals(0)).to("i64"))
+        sums.way.set(self.flat.get())
+        with code.when(self.flat.get().equals(0)):
+            geometry = sums.numbers.at(self.fact(self.GEOMETRY))
+            for axis, size in enumerate(sizes):
+                geometry.write(axis, size)
+            with code.loop(0, inputs * self.depth) as index:
+                geometry.write(index + self.depth, self.table.read(index))
+
+    def align(self, step: Step, astray: Value) -> None:
+        with (
+            self.code.when(self.flat.get().differs(0)),
+            self.code.loop(0, self.control.read(ADDRESSES) - 1) as index,
+        ):
+            self.mark(self.addresses.read(index) & VECTOR_BYTES - 1)
+
+
+class StridedNllFit(ReducedFit, StridedFit):
+    """Of the negative log-likelihood over few elements that lie anyhow."""
+
+    name, depth, more = "summed.nll.strided", NLL_AXES + 1, ("strides", "numbers")
+    FEW = 0  # facts
+
+    def fit(self, shape: Array, axes: Value) -> None:
+        first, second, third, classes = self.sizes(shape, axes, self.fact(self.FEW))
+        number = self.numbers.read(0)
+        self.expect((axes > 1) & (number < INT32_LIMIT))
+        count = first * second * third
+        parts = self.fit_parts(count, NLL_SUMS)
+        target, values, weight, out = (self.steps(place) for place in range(4))
+        along = {
+            f"{name}_{axis}": own.read(place)
+            for name, own in (("target", target), ("values", values), ("out", out))
+            for place, axis in enumerate(("first", "second", "third"))
+        }
+        self.sums.put(
+            names_of(nll_losses, "count"),
+            {
+                "count": count, "second_size": second, "third_size": third, **along,
+                "class_stride": values.read(NLL_AXES), "weight_stride": weight.read(NLL_AXES), "classes": classes,
+                "ignore_index": (number < -1).choose(-1, number), "parts": parts,
+            },
+        )  # fmt: skip

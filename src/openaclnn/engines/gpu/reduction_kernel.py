@@ -1,7 +1,8 @@
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator"
 """Sums and means over all elements or positions: programs leave float64 sums of their parts, one more adds those up.
 
-Which elements a part has depends on the shape alone, so that the same call gives the same bits.
+Which elements a part has depends on the shape, and of many elements on how far they begin from a vector's bounds, as views do that start
+one element in: the same call gives the same bits.
 """
 
 from __future__ import annotations

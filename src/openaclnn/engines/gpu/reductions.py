@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from openaclnn.core.plan import Plan
 from openaclnn.engines.formulas import Formula
 from openaclnn.engines.gpu.formulas import TRITON_TYPES, Names, compiled, precision, widen
-from openaclnn.engines.gpu.launch import Family, Launch, Sizes, Slot, next_power_of_two
+from openaclnn.engines.gpu.launch import Family, Launch, Sizes, Slot, anywhere, next_power_of_two
 from openaclnn.engines.gpu.operands import ignored, pointer_type, stride_of
 from openaclnn.engines.gpu.reduction_kernel import (
     fill_one,
@@ -27,6 +28,9 @@ PARTS = 1024  # at most, each of a program of its own
 BLOCK = 1024  # elements of a program at once
 FLOAT64_BYTES = 8
 NLL_SUMS = 2  # of losses and of weights
+FEW = 1 << 16  # elements for which one kernel takes AXES axes, whatever their strides
+AXES = 5
+NLL_AXES = 3  # of positions
 
 SUMMED = '''
 def summed_{name}(
@@ -50,17 +54,52 @@ def summed_{name}(
     tl.store(sums + part, tl.sum(total))
 
 
+{block}'''
+
+SHIFTED = '''
+def shifted_{name}(
+    {pointers}sums, count, parts, {numbers}
+    OVERLAPPED: tl.constexpr, {constants}BLOCK: tl.constexpr,
+):
+    """The same where all that lie in a row begin equally far from a vector's bounds: blocks begin at those before."""
+    let_next_start(OVERLAPPED)
+    part = tl.program_id(0)
+    ITEMSIZE: tl.constexpr = {lead}.dtype.element_ty.primitive_bitwidth // 8
+    head = ({lead}.to(tl.int64) % 16) // ITEMSIZE
+{moved}
+    total = tl.zeros([BLOCK], tl.float64)
+    end = head + count
+    whole = end // BLOCK * BLOCK
+    first = tl.where(part == 0, parts, part)
+    for start in range(first.to(tl.int64) * BLOCK, whole, parts * BLOCK):
+        index = start + tl.arange(0, BLOCK)
+        total += summed_block({pointers}index, None, {numbers}{known})
+    if part == 0:
+        for start in range(0, end, tl.maximum(whole, BLOCK)):  # the first block and the last, if that is another
+            index = start + tl.arange(0, BLOCK)
+            inside = (index >= head) & (index < end)
+            last = summed_block({pointers}index, inside, {numbers}{known})
+            total += tl.where(inside, last, 0.0)
+    tl.store(sums + part, tl.sum(total))
+
+
+{block}'''
+
+SUMMED_BLOCK = """
 def summed_block({pointers}index, inside, {numbers}{sizes}{strides}{constants}):
 {places}
 {reads}
     result = {call}
     return result.to(tl.float64)
-'''
+""".lstrip()
 
 
 @functools.cache
-def summed_kernel(formula: Formula, axes: int, single: tuple[bool, ...]) -> Any:
-    """The kernel of a formula over so many axes; 0: all operands lie in a row. `single` ones are one element."""
+def summed_kernel(
+    formula: Formula, axes: int, single: tuple[bool, ...], shifted: bool = False
+) -> Any:
+    """The kernel of a formula over so many axes; 0: all operands lie in a row. `single` ones are one element, and `shifted` is
+    for others that begin equally far from a vector's bounds."""
     names = Names(formula)
     known = [*names.switches, "COMPUTE", "PRECISE"]
     sizes = [f"size_{axis}" for axis in range(axes)]
@@ -74,11 +113,15 @@ def summed_kernel(formula: Formula, axes: int, single: tuple[bool, ...]) -> Any:
         place = " + ".join(f"at_{axis} * stride_{own}_{axis}" for axis in range(axes)) or "index"
         read = f"tl.load(from_{own})" if one else f"tl.load(from_{own} + {place}, inside)"
         reads.append(f"    value_{own} = widen({read}, COMPUTE)")
-    text = SUMMED.format(
-        name=formula.name, pointers=listed(names.pointers), numbers=listed(names.numbers), sizes=listed(sizes),
-        strides=listed(strides), constants=constants(known), known=listed(known), places="\n".join(places),
-        reads="\n".join(reads), call=names.call(),
-    )  # fmt: skip
+    in_a_row = [name for name, one in zip(names.pointers, single, strict=True) if not one]
+    moved = [f"    {name} = tl.multiple_of({name} - head, 16)" for name in in_a_row]
+    words = {
+        "name": formula.name, "pointers": listed(names.pointers), "numbers": listed(names.numbers),
+        "sizes": listed(sizes), "strides": listed(strides), "constants": constants(known), "known": listed(known),
+        "places": "\n".join(places), "reads": "\n".join(reads), "call": names.call(), "moved": "\n".join(moved),
+        "lead": in_a_row[0] if in_a_row else "",
+    }  # fmt: skip
+    text = (SHIFTED if shifted else SUMMED).format(block=SUMMED_BLOCK.format(**words), **words)
     scope = {"formula": compiled(formula), "widen": widen, "let_next_start": let_next_start}
     return define(text, scope, do_not_specialize=["count", "parts", *sizes, *strides])
 
@@ -101,15 +144,33 @@ def lies_in_a_row(plan: Plan) -> bool:
     return len(plan.shape) == 1 and all(own.strides[0] in (0, 1) for own in plan.inputs)
 
 
-def add_family(plan: Plan, form: Form, flat: bool) -> Family:
-    """The kernel that adds up what a form gives."""
-    one = flat and math.prod(plan.shape) > 1
-    single = tuple(one and not own.strides[0] for own in plan.inputs)
-    *inputs, _ = _slots(plan, flat)
+def single_of(count: int, steps: Sequence[int]) -> tuple[bool, ...]:
+    """Which inputs are one element for all, of those that lie in a row."""
+    return tuple(count > 1 and not step for step in steps)
+
+
+def add_family(plan: Plan, form: Form, axes: int = 0, single: tuple[bool, ...] = ()) -> Family:
+    """The kernel that adds up what a form gives, over so many axes; 0: all elements lie in a row, or are one."""
+    *inputs, _ = _slots(plan, wide=False)
+    single = single or (False,) * len(inputs)
     return Family(
-        summed_kernel(form.formula, 0 if flat else len(plan.shape), single),
-        (*inputs, _sums(plan)), (*form.switches, *precision(plan)), fused=False, overlapped=True,
+        summed_kernel(form.formula, axes, single),
+        (*(slot._replace(wide=not (axes or one)) for slot, one in zip(inputs, single, strict=True)), _sums(plan)), (*form.switches, *precision(plan)), fused=False, overlapped=True,
     )  # fmt: skip
+
+
+def shifted_family(plan: Plan, form: Form, single: tuple[bool, ...]) -> Family:
+    """The kernel for elements in a row that begin equally far from a vector's bounds."""
+    return anywhere(add_family(plan, form, single=single))._replace(
+        kernel=summed_kernel(form.formula, 0, single, shifted=True)
+    )
+
+
+def in_a_row(plan: Plan, single: tuple[bool, ...]) -> tuple[int, ...]:
+    """Which inputs may be read by whole vectors that begin alike; none where those of elements have other sizes."""
+    places = [place for place, one in enumerate(single) if not one]
+    sizes = {plan.inputs[place].dtype.itemsize for place in places}
+    return tuple(places) if len(sizes) == 1 else ()
 
 
 def finish_family(plan: Plan) -> Family:
@@ -121,6 +182,12 @@ def finish_family(plan: Plan) -> Family:
 def _sums(plan: Plan) -> Slot:
     """Where the parts' sums are, behind all operands."""
     return Slot(len(plan.operands), "float64")
+
+
+def padded(missing: int, shape: Sequence[int], strides: Sequence[Sequence[int]]) -> tuple[int, ...]:
+    """Sizes and each input's strides, behind so many axes of one element."""
+    steps = [step for own in strides for step in (*(0,) * missing, *own)]
+    return (*(1,) * missing, *shape, *steps)
 
 
 def add_sizes(count: int, numbers: tuple[float, ...], geometry: tuple[int, ...] = ()) -> Sizes:
@@ -135,11 +202,20 @@ def finish_sizes(plan: Plan, count: int) -> Sizes:
 
 def runner(plan: Plan) -> Runner:
     """What queues the sum or mean of a formula over a plan's shape."""
-    count, form, flat = math.prod(plan.shape), form_of(plan), lies_in_a_row(plan)
-    strides = (*plan.shape, *[stride for own in plan.inputs for stride in own.strides])
-    add = Launch(
-        add_family(plan, form, flat), *add_sizes(count, form.numbers, () if flat else strides)
-    )
+    count, form = math.prod(plan.shape), form_of(plan)
+    if lies_in_a_row(plan):
+        single = single_of(count, [own.strides[0] for own in plan.inputs])
+        sizes, together = add_sizes(count, form.numbers), in_a_row(plan, single)
+        add = Launch(add_family(plan, form, single=single), *sizes)
+        if together and count > FEW:
+            shifted = Launch(shifted_family(plan, form, single), *sizes)
+            add = add._replace(shifted=shifted, together=together)
+    else:
+        # One kernel serves few elements whatever their axes; to many, missing ones would cost time.
+        missing = max(0, AXES - len(plan.shape)) if count <= FEW else 0
+        geometry = padded(missing, plan.shape, [own.strides for own in plan.inputs])
+        family = add_family(plan, form, len(plan.shape) + missing)
+        add = Launch(family, *add_sizes(count, form.numbers, geometry))
     finish = Launch(finish_family(plan), *finish_sizes(plan, count))
     return runner_of([add, finish], parts_of(count) * FLOAT64_BYTES)
 
@@ -180,7 +256,7 @@ def nll_finish_sizes(count: int) -> Sizes:
 
 def nll_runner(plan: Plan) -> Runner:
     """What queues the negative log-likelihood: each position's, or the sum or mean, and the total weight."""
-    shape = (1,) * (3 - len(plan.shape)) + plan.shape
+    shape = (1,) * (NLL_AXES - len(plan.shape)) + plan.shape
     strides = tuple(
         stride_of(plan.operands[place], axis) for place in (0, 1, 3) for axis in (-3, -2, -1)
     )

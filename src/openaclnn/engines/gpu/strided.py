@@ -15,7 +15,7 @@ from openaclnn.engines.gpu.operands import ignored
 from openaclnn.engines.gpu.queues import queue_of, remembered
 from openaclnn.engines.gpu.sums import strided_with_sums, sums_launched, sums_slot
 
-__all__ = ["laid_pixels", "laid_rows"]
+__all__ = ["NOT_SERVED", "LaidClassRunner", "laid_pixels", "laid_rows", "serves", "table_of"]
 
 LaidClassRunner = Callable[[Sequence[int], int, Sequence[int], Sequence[int], Sequence[Any]], int]
 """Of addresses, a stream, the sizes of the positions' axes and, last, of the classes, each operand's strides along them one
@@ -25,19 +25,19 @@ ANY_STEP = 2  # a stride known at run time only
 NOT_SERVED = 1
 
 
-def _serves(plan: Plan, axes: int, few: int) -> bool:
+def serves(plan: Plan, axes: int, few: int) -> bool:
     """Whether a kernel that takes so many axes has few elements to do, from where their addresses say."""
     offsets = any(own.offset for own in plan.operands)
     return len(plan.shape) <= axes and covered_elements(plan) <= few and not offsets
 
 
-def _table(strides: Sequence[int], axes: int) -> list[Sequence[int]]:
+def table_of(strides: Sequence[int], axes: int) -> list[Sequence[int]]:
     return [strides[at : at + axes] for at in range(0, len(strides), axes)]
 
 
 def laid_rows(plan: Plan) -> tuple[LaidClassRunner, int] | None:
     """What queues cross entropy's gradients over rows, and up to how many elements."""
-    return (remembered(plan, _laid_rows), rows.FEW) if _serves(plan, 1, rows.FEW) else None
+    return (remembered(plan, _laid_rows), rows.FEW) if serves(plan, 1, rows.FEW) else None
 
 
 def _laid_rows(plan: Plan) -> LaidClassRunner:
@@ -73,7 +73,7 @@ def _laid_rows(plan: Plan) -> LaidClassRunner:
     ) -> int:  # fmt: skip
         if len(sizes) != 2:
             return NOT_SERVED
-        (count, classes), table = sizes, _table(strides, 2)
+        (count, classes), table = sizes, table_of(strides, 2)
         last = rows.last_numbers(*numbers) if numbers else own
         weight_step = 0 if weight is None else table[weight][1]
         steps = [0 if place is None else table[place][0] for place in along_rows]
@@ -95,7 +95,7 @@ def _laid_rows(plan: Plan) -> LaidClassRunner:
 
 def laid_pixels(plan: Plan) -> tuple[LaidClassRunner, int] | None:
     """What queues NLL's gradient over images or rows, and up to how many elements."""
-    return (remembered(plan, _laid_pixels), pixels.FEW) if _serves(plan, 3, pixels.FEW) else None
+    return (remembered(plan, _laid_pixels), pixels.FEW) if serves(plan, 3, pixels.FEW) else None
 
 
 def _laid_pixels(plan: Plan) -> LaidClassRunner:
@@ -136,7 +136,7 @@ def _laid_pixels(plan: Plan) -> LaidClassRunner:
             return NOT_SERVED
         (ignore_index,) = numbers or own
         *shape, classes = *(1,) * missing, *sizes
-        table = [(*(0,) * missing, *steps) for steps in _table(strides, len(sizes))]
+        table = [(*(0,) * missing, *steps) for steps in table_of(strides, len(sizes))]
         target, gradient, weight, out = *table[:3], table[-1]
         steps = (*target[:3], *gradient[:3], *out, weight[3])
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import functools
+import os
 from typing import NamedTuple
 
 import llvmlite.binding as llvm
 
-__all__ = ["Machine", "machine"]
+__all__ = ["Machine", "last_cache", "machine"]
 
 
 class Machine(NamedTuple):
@@ -30,3 +31,14 @@ def machine() -> Machine:
     if features.get("avx512f"):
         return Machine(16, 32, False, half, fma)
     return Machine(8 if features.get("avx2") else 4, 16, False, half, fma)
+
+
+_USUAL_CACHE = 1 << 25  # bytes, where the system does not say
+
+
+@functools.cache
+def last_cache() -> int:
+    """Bytes of the largest cache, which all cores share."""
+    names = [f"SC_LEVEL{level}_CACHE_SIZE" for level in (3, 2)]
+    sizes = [os.sysconf(name) for name in names if name in getattr(os, "sysconf_names", {})]
+    return next((size for size in sizes if size > 0), _USUAL_CACHE)

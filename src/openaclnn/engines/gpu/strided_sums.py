@@ -1,0 +1,119 @@
+"""Sums over few elements or positions of any strides: one compiled kernel serves all, as `strided.py` has it for gradients."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from openaclnn.core.plan import Plan, covered_elements
+from openaclnn.engines.gpu.launch import Launched
+from openaclnn.engines.gpu.queues import Queue, queue_of, remembered
+from openaclnn.engines.gpu.reduced import (
+    ADD,
+    FINISH,
+    NOT_SERVED,
+    Made,
+    fitting_of,
+    launched_of,
+    nll_numbers,
+    queued,
+    run_both,
+)
+from openaclnn.engines.gpu.reductions import (
+    AXES,
+    FEW,
+    NLL_AXES,
+    NLL_SUMS,
+    add_family,
+    add_sizes,
+    finish_family,
+    finish_sizes,
+    nll_family,
+    nll_finish_family,
+    nll_finish_sizes,
+    nll_sizes,
+    padded,
+    parts_of,
+    single_of,
+)
+from openaclnn.engines.gpu.strided import LaidClassRunner, serves, table_of
+from openaclnn.engines.gpu.tiles import LaidRunner
+from openaclnn.engines.gpu.tuned import form_of
+
+__all__ = ["laid", "laid_nll"]
+
+FLAT = "flat"  # beside ADD: what adds up elements that lie in a row after all
+
+
+def laid(plan: Plan) -> tuple[LaidRunner, int] | None:
+    """What queues the sum or mean of a formula, and up to how many elements. Not 0: it does not serve so many axes."""
+    offsets = any(own.offset for own in plan.inputs)
+    if offsets or covered_elements(plan) > FEW:
+        return None
+    return remembered(plan, _laid, strided=True), FEW
+
+
+def _laid(plan: Plan) -> LaidRunner:
+    form, inputs = form_of(plan), len(plan.inputs)
+    finish, numbers = finish_family(plan), form.numbers
+    launched: Launched = {
+        ADD: (add_family(plan, form, AXES), add_sizes(2, numbers, (0,) * (AXES * (1 + inputs)))),
+        FLAT: (add_family(plan, form), add_sizes(2, numbers)),
+        FINISH: (finish, finish_sizes(plan, 2)),
+    }
+    facts = plan.reduction == "mean", FEW, 2 + len(numbers)
+    fitting = fitting_of("StridedSumFit", plan, launched, {}, 0, facts)
+    queues = {name: queue_of(own, fitting.ready(name)) for name, (own, _) in launched.items()}
+
+    @functools.cache
+    def queue_flat(single: tuple[bool, ...]) -> Queue:
+        return queue_of(add_family(plan, form, single=single)) if any(single) else queues[FLAT]
+
+    def run(
+        addresses: Sequence[int], stream: int, sizes: Sequence[int], strides: Sequence[int]
+    ) -> int:
+        axes, count = len(sizes), math.prod(sizes)
+        if axes > AXES:
+            return NOT_SERVED
+        table = table_of(strides, axes)[:inputs]
+        steps = [own[0] for own in table]
+        if axes == 1 and {*steps} <= {0, 1}:  # the bits are those of elements in a row
+            add = queue_flat(single_of(count, steps)), add_sizes(count, numbers)
+        else:
+            geometry = padded(AXES - axes, sizes, table)
+            add = queues[ADD], add_sizes(count, numbers, geometry)
+        last = queues[FINISH], finish_sizes(plan, count)
+        return run_both(addresses, stream, parts_of(count), add, last)
+
+    return fitting.function(run)
+
+
+def laid_nll(plan: Plan) -> tuple[LaidClassRunner, int] | None:
+    """What queues the negative log-likelihood, and up to how many elements."""
+    served = plan.class_axis == 1 and serves(plan, NLL_AXES, FEW)
+    return (remembered(plan, _laid_nll), FEW) if served else None
+
+
+def _laid_nll(plan: Plan) -> LaidClassRunner:
+    own = plan.numbers["ignore_index"]
+
+    def made(sizes: Sequence[int], strides: Sequence[int], numbers: Sequence[Any]) -> Made | None:
+        missing = NLL_AXES + 1 - len(sizes)
+        if missing < 0:
+            return None
+        *shape, classes = *(1,) * missing, *sizes
+        table = [(*(0,) * missing, *steps) for steps in table_of(strides, len(sizes))]
+        along = tuple([step for place in (0, 1, 3) for step in table[place][:NLL_AXES]])
+        by_class = table[1][NLL_AXES], table[2][NLL_AXES]
+        count, ignore_index = math.prod(shape), numbers[0] if numbers else own
+        add = nll_sizes(tuple(shape), along, by_class, classes, ignore_index)
+        return parts_of(count), add, nll_finish_sizes(count)
+
+    families = nll_family(plan), nll_finish_family(plan)
+    some = made((2, 2), (0,) * (2 * len(plan.operands)), ())
+    assert some is not None
+    launched = launched_of(families, some)
+    fitting = fitting_of("StridedNllFit", plan, launched, nll_numbers(plan), 1, (FEW,))
+    return queued(families, NLL_SUMS, fitting, made)

@@ -1,0 +1,414 @@
+"""The short road of operators with several outputs that a caller gives: each is written where it may be, and nothing else."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import openaclnn
+from conftest import (
+    APART,
+    assert_matches_oracle,
+    device_tensor,
+    laid_out,
+    places_for,
+    plain,
+    read_back,
+)
+from openaclnn import acl, aclnn
+from openaclnn.core.declare import Operator
+from openaclnn.core.dtypes import FLOAT, FLOATS, DType
+from openaclnn.core.status import AclnnError
+from test_road import counted_roads, road_of
+from test_road_layouts import SHAPES, as_it_lies, spread
+from test_road_losses import NUMBERS, data_of, libraries
+from test_two_phase_kinds import anew, both, descriptor, forget, in_c_order, phase_one
+from test_two_phase_kinds import full_ways as full_ways
+
+SEVERAL = [op for op in APART if op.result_type is not None]
+names = pytest.mark.parametrize("operator", SEVERAL, ids=lambda op: op.python_name)
+FILL = 0.1875  # in every dtype, and no result
+LAYOUTS = ("contiguous", "contiguous", "transposed", "sliced", "reversed")
+
+
+@pytest.fixture
+def taken() -> Iterator[list[bool]]:
+    """Whether each call from here on took the road; nothing is known at first."""
+    with counted_roads(SEVERAL) as counted:
+        yield counted
+
+
+def problem(operator: Operator, size: int, dtype: DType = FLOAT, **options: Any) -> dict[str, Any]:
+    shape = (2, 3, size, 3) if operator.workloads.PATTERN == "pixels" else (size, 5)
+    variant = next(iter(operator.workloads.VARIANTS))
+    made: dict[str, Any] = operator.workloads.make(
+        np.random.default_rng(size), dtype, shape, variant
+    )
+    return made | options | {"target": np.maximum(made["target"], 0)}
+
+
+def empty(operator: Operator, made: dict[str, Any]) -> list[Any]:
+    """Memory for each of the outputs, those too that are not written."""
+    return [np.full_like(own, FILL) for own in places_for(operator, made)]
+
+
+def converted(convert: Callable[[Any], Any], made: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: convert(own) if isinstance(own, np.ndarray) else own for name, own in made.items()
+    }
+
+
+def options_of(operator: Operator) -> Iterator[dict[str, Any]]:
+    """What decides which outputs are written, and of which shape."""
+    for reduction in ("mean", "none"):
+        yield {"reduction": reduction}
+        if "return_zloss" in operator.signature():
+            yield {"reduction": reduction, "return_zloss": True}
+
+
+@libraries
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@names
+def test_outputs_of_any_size_are_written_on_the_road(
+    operator: Operator, dtype: DType, convert: Any, taken: list[bool]
+) -> None:
+    for options in options_of(operator):
+        road_of(operator).forget()
+        for number, size in enumerate((6, 9, 200, 31)):
+            made = problem(operator, size, dtype, **options)
+            out, own = tuple(map(convert, empty(operator, made))), converted(convert, made)
+            with openaclnn.use_engine("cpu"):
+                expected = plain(operator)(**own)
+            taken.clear()
+            got = plain(operator)(**own, out=out if number % 2 else operator.result_type(*out))
+            assert taken == [number > 0]
+            assert type(got) is operator.result_type
+            for mine, place, wanted in zip(got, out, expected, strict=True):
+                assert mine is place
+                if wanted is None:
+                    assert bool((mine == FILL).all())
+                else:
+                    assert data_of(mine) == data_of(wanted)
+
+
+@libraries
+@names
+def test_some_outputs_may_be_given_and_others_made(
+    operator: Operator, convert: Any, taken: list[bool]
+) -> None:
+    for options in options_of(operator):
+        for which in range(1, 1 << len(operator.outputs)):
+            for number, size in enumerate((6, 9)):
+                made = problem(operator, size, **options)
+                own, places = converted(convert, made), map(convert, empty(operator, made))
+                out = tuple([place if which >> k & 1 else None for k, place in enumerate(places)])
+                expected = plain(operator)(**own)
+                got = plain(operator)(**own, out=out)
+                assert taken[-1] == (number > 0)
+                for mine, place, wanted in zip(got, out, expected, strict=True):
+                    assert mine is place or place is None
+                    if wanted is not None:
+                        assert data_of(mine) == data_of(wanted)
+                    elif place is None:
+                        assert mine is None
+
+
+@libraries
+@names
+def test_a_stray_target_is_refused_and_nothing_is_lost(
+    operator: Operator, convert: Any, taken: list[bool]
+) -> None:
+    made = problem(operator, 6, reduction="none")
+    own, out = converted(convert, made), tuple(map(convert, empty(operator, made)))
+    call = plain(operator)
+    for _ in range(2):
+        call(**own, out=out)
+    own["target"][-1] = 99
+    for _ in range(2):
+        with pytest.raises(AclnnError, match="class indices"):
+            call(**own, out=out)
+    assert taken == [False, True, False, False]
+    own["target"][-1] = 0
+    counted = (out, *out, *[value for value in own.values() if not isinstance(value, str)], None)
+    before = [sys.getrefcount(value) for value in counted]
+    for which in (out, (*out[:-1], None), (None, *out[1:])):
+        for _ in range(300):
+            call(**own, out=which)
+    lost = [sys.getrefcount(value) - old for value, old in zip(counted, before, strict=True)]
+    del which
+    assert max(map(abs, lost[:-1])) <= 2
+    assert abs(lost[-1]) < 200
+
+
+@names
+def test_what_is_no_tuple_takes_the_full_way(operator: Operator, taken: list[bool]) -> None:
+    made = problem(operator, 6, reduction="none")
+    expected = plain(operator)(**made)
+    for out in (tuple(empty(operator, made)), empty(operator, made), empty(operator, made)):
+        got = plain(operator)(**made, out=out)
+        assert data_of(got[0]) == data_of(expected[0])
+    assert taken == [False] * 4
+    for wrong in (tuple(empty(operator, made)[:-1]), expected[0], (), "outputs"):
+        with pytest.raises(AclnnError, match=f"{len(operator.outputs)} arrays"):
+            plain(operator)(**made, out=wrong)
+
+
+class Memory:
+    """Where a call's input and its outputs lie, with room between them: all in one, so that they may lie over each other. Their
+    elements are `step` apart.
+    """
+
+    def __init__(self, operator: Operator, convert: Callable[[Any], Any], step: int) -> None:
+        self.convert, self.step = convert, step
+        options = [*options_of(operator)][-1]
+        self.made = problem(operator, 7, **options)
+        name = next(own for own, value in self.made.items() if np.ndim(value) > 1)
+        shapes = [self.made[name].shape, *[own.shape for own in empty(operator, self.made)]]
+        self.starts = [0]
+        for shape in shapes:
+            self.starts.append(self.starts[-1] + (math.prod(shape) + 3) * step)
+        self.whole = np.full(self.starts[-1], FILL, np.float32)
+        self.at(0, shapes[0])[...] = self.made[name]
+        self.shapes = shapes[1:]
+        self.given = converted(convert, self.made) | {name: convert(self.at(0, shapes[0]))}
+        self.sound = [
+            convert(self.at(start, shape))
+            for start, shape in zip(self.starts[1:], self.shapes, strict=False)
+        ]
+
+    def at(self, start: int, shape: tuple[int, ...]) -> Any:
+        return self.whole[start : start + math.prod(shape) * self.step : self.step].reshape(shape)
+
+    def faults(self) -> Iterator[list[Any]]:
+        """Outputs, one of which is no good."""
+        for number, shape in enumerate(self.shapes):
+            for own in self.faulty(number, shape):
+                yield [*self.sound[:number], own, *self.sound[number + 1 :]]
+
+    def faulty(self, number: int, shape: tuple[int, ...]) -> Iterator[Any]:
+        convert = self.convert
+        others = [start for place, start in enumerate(self.starts[:-1]) if place != number + 1]
+        for start in others:
+            if start + math.prod(shape) * self.step <= self.whole.size:
+                yield convert(self.at(start, shape))
+        yield convert(np.full((*shape, 1), FILL, np.float32))
+        yield convert(np.full([n + 1 for n in shape] or [2], FILL, np.float32))
+        for dtype in (np.float64, np.int32, np.bool_):
+            yield convert(np.zeros(shape, dtype))
+        for steps in ((0,) * len(shape), (4,) * len(shape)):
+            yield convert(np.lib.stride_tricks.as_strided(self.at(0, shape), shape, steps))
+            yield convert(np.lib.stride_tricks.as_strided(np.zeros(99, np.float32), shape, steps))
+        if convert is np.asarray:
+            frozen = np.zeros(shape, np.float32)
+            frozen.flags.writeable = False
+            yield frozen
+        else:
+            yield torch.zeros(shape, requires_grad=True)
+
+
+@libraries
+@pytest.mark.parametrize("step", [1, 2], ids=["row-major", "with gaps"])
+@pytest.mark.parametrize("phases", [1, 2], ids=["plain", "two-phase"])
+@names
+def test_what_is_wrong_with_an_output_is_told_alike(
+    operator: Operator, phases: int, step: int, convert: Any, taken: list[bool]
+) -> None:
+    """After sound calls as if there had been none; nobody's memory is written."""
+    memory = Memory(operator, convert, step)
+
+    def outcome(out: list[Any]) -> tuple[Any, Any]:
+        """What is wrong, and what was computed if nothing is."""
+        if phases == 2:
+            status, message = both(operator, in_c_order(operator, memory.given, out))
+            return status and message, None if status else data_of(tuple(out))
+        try:
+            return 0, data_of(plain(operator)(**memory.given, out=tuple(out)))
+        except AclnnError as error:
+            return error.args, None
+
+    refused = 0
+    for out in memory.faults():
+        forget()
+        road_of(operator).forget()
+        cold = outcome(out)
+        for _ in range(2):
+            assert not outcome(memory.sound)[0]
+        assert phases == 2 or taken[-1]
+        before = memory.whole.tobytes()
+        assert outcome(out) == cold
+        if cold[0]:
+            refused += 1
+            assert memory.whole.tobytes() == before
+    assert refused > 4 * len(memory.shapes)
+
+
+@pytest.mark.parametrize(
+    "convert", [np.asarray, as_it_lies, None], ids=["numpy", "torch", "descriptors"]
+)
+@names
+def test_two_phases_of_any_size(
+    operator: Operator, convert: Any, full_ways: list[str], stream: Any
+) -> None:
+    for options in options_of(operator):
+        forget()
+        full_ways.clear()
+        for size in (6, 9, 200, 31, 5):
+            made = problem(operator, size, **options)
+            expected = plain(operator)(**made)
+            arrays, places = in_c_order(operator, made, empty(operator, made)), []
+            for place in (*operator.input_places, *operator.output_places):
+                own, address = arrays[place], 0
+                if own is not None:
+                    arrays[place], address = (convert(own), 0) if convert else device_tensor(own)
+                places.append((own, address))
+            assert both(operator, arrays, stream) == (0, "")
+            for (own, address), wanted in zip(places[-len(expected) :], expected, strict=True):
+                got = read_back(address, own) if address else own
+                assert (
+                    got.tobytes()
+                    == (np.full_like(own, FILL) if wanted is None else wanted).tobytes()
+                )
+        assert len(full_ways) == 1, options
+
+
+@names
+def test_descriptors_of_outputs_keep_the_rules_of_memory(
+    operator: Operator, full_ways: list[str], stream: Any
+) -> None:
+    """Wherever one of them lies: as if nothing were known, in the phase that says so."""
+    memory = Memory(operator, np.asarray, 1)
+    _, address = device_tensor(memory.whole)
+    _, tight = device_tensor(np.zeros(1, np.float32))
+    given = {
+        name: device_tensor(own)[0] if isinstance(own, np.ndarray) else own
+        for name, own in memory.given.items()
+    }
+    name = next(own for own, value in memory.made.items() if np.ndim(value) > 1)
+    given[name] = descriptor(memory.made[name].shape, address)
+
+    def outcome(starts: list[int], base: int = address, which: int = -1) -> tuple[int, str]:
+        out = [
+            descriptor(shape, base if number == which else address, start)
+            for number, (shape, start) in enumerate(zip(memory.shapes, starts, strict=True))
+        ]
+        return both(operator, in_c_order(operator, given, out), stream)
+
+    sound, refused = memory.starts[1:-1], 0
+    for number, other in itertools.product(range(len(sound)), [*memory.starts, 4]):
+        starts = [*sound[:number], other, *sound[number + 1 :]]
+        wanted = anew(outcome, starts)
+        refused += wanted[0] != 0
+        assert outcome(sound) == (0, "")
+        full_ways.clear()
+        assert outcome(starts) == wanted
+        assert outcome(starts) == wanted
+        assert not full_ways
+    assert refused > len(sound) ** 2
+    for base, number in itertools.product((tight, 0, 64), range(len(sound))):
+        starts = [start * (place != number) for place, start in enumerate(sound)]
+        wanted = anew(outcome, starts, base, number)
+        assert outcome(sound) == (0, "")
+        assert outcome(starts, base, number) == wanted
+        assert wanted[0] != 0 or base == tight
+
+
+def test_a_located_executor_has_its_outputs_when_asked(full_ways: list[str], stream: Any) -> None:
+    operator = openaclnn.find_operator("nll_loss")
+    made = problem(operator, 6, reduction="none")
+    out = empty(operator, made)
+    for _ in range(3):
+        status, _, executor = phase_one(operator, in_c_order(operator, made, out))
+        assert status == 0
+    assert executor.located
+    assert aclnn.aclSetAclOpExecutorRepeatable(executor) == 0
+    assert aclnn.aclnnNLLLoss(None, 0, executor, stream) == 0
+    assert acl.aclrtSynchronizeStream(stream) == 0
+    expected = plain(operator)(**made)
+    assert data_of(tuple(out)) == data_of(expected)
+    first, second = executor.outputs
+    assert (first.owner is out[0], second.owner is out[1]) == (True, True)
+    _, address = device_tensor(np.zeros_like(out[0]))
+    assert aclnn.aclSetTensorAddr(executor, operator.output_place, first, address) == 0
+    out[0][...] = out[1][...] = FILL
+    assert aclnn.aclnnNLLLoss(None, 0, executor, stream) == 0
+    assert acl.aclrtSynchronizeStream(stream) == 0
+    assert data_of((read_back(address, out[0]), out[1])) == data_of(expected)
+    assert bool((out[0] == FILL).all())
+
+
+@pytest.mark.parametrize("phases", [1, 2], ids=["plain", "two-phase"])
+def test_losses_are_not_written_over_one_class(phases: int) -> None:
+    """It lies just as its positions do; in the next call of its kind there may be more."""
+    operator = openaclnn.find_operator("nll_loss")
+
+    def outcome(classes: int, over: bool) -> str:
+        x = -np.arange(1, 6 * classes + 1, dtype=np.float32).reshape(6, classes)
+        made = {"self": x, "target": np.zeros(6, np.int64), "weight": np.ones(classes, np.float32)}
+        out = [x.reshape(-1)[:6] if over else np.empty(6, np.float32), np.zeros((), np.float32)]
+        if phases == 2:
+            return both(operator, in_c_order(operator, made | {"reduction": "none"}, out))[1]
+        try:
+            plain(operator)(**made, reduction="none", out=tuple(out))
+        except AclnnError as error:
+            return str(error)
+        return ""
+
+    for classes in (1, 3, 1, 1, 2, 1, 4):
+        for over in (True, False):
+            assert ("partial overlap" in outcome(classes, over)) == over
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_sequences_of_calls_with_given_outputs(data: st.DataObject) -> None:
+    """Sizes, numbers, layouts, dtypes of the outputs, some given, in one phase or two: the full way's bits, the oracle's numbers."""
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
+    operator = data.draw(st.sampled_from(SEVERAL))
+    dtype, convert = (data.draw(st.sampled_from(one)) for one in (FLOATS, [np.asarray, as_it_lies]))
+    fixed = data.draw(st.sampled_from([*options_of(operator)]))
+    numbers = [name for name in NUMBERS if name in operator.signature()]
+    lies, phases = data.draw(st.booleans()), data.draw(st.sampled_from([1, 2]))
+    for _ in range(4):  # calls of one kind mostly
+        shape = data.draw(st.sampled_from(SHAPES[operator.workloads.PATTERN]))
+        variant = next(iter(operator.workloads.VARIANTS))
+        made = operator.workloads.make(rng, dtype, shape, variant) | fixed
+        made |= {name: data.draw(st.sampled_from(NUMBERS[name])) for name in numbers}
+        made["target"] = np.maximum(made["target"], 0)
+        if lies:
+            made = {name: spread(data, name, values) for name, values in made.items()}
+        arrays = [own for own in made.values() if isinstance(own, np.ndarray)]
+        layouts = LAYOUTS if convert is np.asarray else LAYOUTS[:-1]
+        out, beneath = [], []
+        for own in empty(operator, made):
+            layout = data.draw(st.sampled_from(layouts)) if lies else "contiguous"
+            view, whole = laid_out(own, layout)
+            out.append(view)
+            beneath.append((view, whole, whole.copy()))
+        backwards = min([step for own in (*arrays, *out) for step in own.strides], default=0) < 0
+        own_convert = np.asarray if backwards else convert
+        own = converted(own_convert, made)
+        with np.errstate(all="ignore"), openaclnn.use_engine("cpu"):
+            expected = plain(operator)(**converted(np.asarray, made))
+        places = list(map(own_convert, out))
+        with np.errstate(all="ignore"):
+            if phases == 2:
+                assert both(operator, in_c_order(operator, own, places)) == (0, "")
+                got = out
+            else:
+                kept = [place if data.draw(st.booleans()) else None for place in places]
+                got = plain(operator)(**own, out=tuple(kept))
+            for mine, wanted in zip(got, expected, strict=True):
+                assert wanted is None or data_of(mine) == data_of(wanted)
+            assert_matches_oracle(operator, made, expected)
+        for view, whole, outside in beneath:
+            view[...] = FILL
+            assert whole.tobytes() == outside.tobytes()
