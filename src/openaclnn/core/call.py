@@ -12,7 +12,7 @@ import numpy as np
 from openaclnn.core.dlpack import PRODUCER_ERRORS
 from openaclnn.core.dtypes import FLOAT, DType, float_of, promote
 from openaclnn.core.interface import REQUIRED, Interface, Kind, Parameter
-from openaclnn.core.interop import as_tensor, is_number, is_tracked_leaf
+from openaclnn.core.interop import as_tensor, is_number, is_tracked_leaf, viewers
 from openaclnn.core.products import PRODUCTS, Product, current_product, find_product
 from openaclnn.core.status import AclnnError, Status, shown
 from openaclnn.core.tensor import Scalar, Tensor
@@ -190,7 +190,10 @@ def _tensor(operator: Interface, parameter: Parameter, value: Any) -> Tensor:
     try:
         tensor = as_tensor(value)
     except TypeError as error:
-        raise _no_tensor(operator, parameter, value, error) from None
+        expected, _, got = str(error).rpartition(", got ")
+        if hasattr(type(value), "c_name"):  # a handle, of another kind
+            expected, got = "an aclTensor", shown(value)
+        raise _refuse(operator, parameter, expected or "an array", got) from None
     if not tensor.alive:
         raise _refuse(operator, parameter, "a live tensor", "a destroyed one")
     if parameter.kind is _OUTPUT:
@@ -202,15 +205,6 @@ def _tensor(operator: Interface, parameter: Parameter, value: Any) -> Tensor:
             expected = "a tensor that autograd lets be written (or torch.no_grad())"
             raise _refuse(operator, parameter, expected, "a leaf that requires grad")
     return tensor
-
-
-def _no_tensor(
-    operator: Interface, parameter: Parameter, value: Any, error: TypeError
-) -> AclnnError:
-    expected, _, got = str(error).rpartition(", got ")
-    if hasattr(type(value), "c_name"):  # a handle, of another kind
-        expected, got = "an aclTensor", shown(value)
-    return _refuse(operator, parameter, expected or "an array", got)
 
 
 def bind_arguments(
@@ -251,11 +245,11 @@ def bind_plain(operator: Interface, arguments: Mapping[str, Any], product: Produ
                 raise _unfit(operator, parameter, value, error) from None
         elif value is None:
             values[name] = absent
-        elif read and type(value) is np.ndarray:
+        elif read and type(value) in viewers:
             try:
-                values[name] = Tensor.from_numpy(value)
-            except TypeError as error:
-                raise _no_tensor(operator, parameter, value, error) from None
+                values[name] = viewers[type(value)](value)
+            except UNFIT:
+                values[name] = _tensor(operator, parameter, value)  # says what is wrong
         elif read and weak and is_number(value):
             numbers[name] = value
             values[name] = None

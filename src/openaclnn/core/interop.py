@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import sys
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,6 +32,7 @@ __all__ = [
     "torch_dtype",
     "torch_tensor_of",
     "view_memory",
+    "viewers",
 ]
 
 
@@ -133,13 +135,20 @@ def as_tensor(value: Any) -> Tensor:
     if type(value) is Tensor:
         return value
     try:
-        return _from_torch(value) if _is_torch(value) else _from_producer(value)
+        if not _is_torch(value):
+            return _from_producer(value)
+        viewers.setdefault(sys.modules["torch"].Tensor, _from_torch)
+        return _from_torch(value)
     except TypeError:
         raise
     except PRODUCER_ERRORS as error:
         raise TypeError(
             f"an array that can be read, got a {type(value).__name__}: {error}"
         ) from None
+
+
+viewers: dict[type, Callable[[Any], Tensor]] = {np.ndarray: Tensor.from_numpy}
+"""What `as_tensor` comes to for arrays of just these types; PyTorch's, once there was one. Errors are left to that."""
 
 
 def _from_producer(value: Any) -> Tensor:

@@ -35,8 +35,8 @@ def axes_of(role: str, class_axis: int) -> int:
 
 
 class Patterns(NamedTuple):
-    """How each array lies, with the axes that it has; which one leads, -1 where sizes are part of the kind; and whether some
-    array that is read is not row-major."""
+    """How each array lies, with the axes that it has; which one leads, -1 where sizes are part of the kind; and whether one
+    that a kernel reads or writes is not row-major: how others lie is nobody's business."""
 
     each: Sequence[tuple[int, int]]
     lead: int
@@ -58,11 +58,11 @@ def patterns_of(plan: Plan, places: Sequence[int], whole: Sequence[Tensor | None
     shape = _whole_shape(plan, places[:inputs], whole) if apart else result.shape
     if shape is not None and math.prod(shape) != 1:  # else one element cannot be told from all
         find = _class_patterns if plan.classes else _elementwise_patterns
-        found = find(plan, shape, places, whole)
+        found, laid = find(plan, shape, places, whole)
         for lead, (pattern, _) in enumerate(found[:inputs]):
             array = whole[lead]
             if pattern in _LEADING and array is not None and array.shape == shape:
-                return Patterns(found, lead, _is_laid(plan, places, found))
+                return Patterns(found, lead, laid)
     return Patterns([_SAME] * len(whole), -1, False)
 
 
@@ -70,20 +70,11 @@ _LEADING = (at.DENSE, at.LAID)
 _MISSING, _SAME = (at.MISSING, 0), (at.SAME, 0)
 
 
-def _is_laid(plan: Plan, places: Sequence[int], found: Sequence[tuple[int, int]]) -> bool:
-    """How arrays lie that no kernel reads or writes is nobody's business."""
-    operands = len(plan.inputs) + 1 + len(plan.more)
-    for place, (pattern, _) in zip(places, found, strict=True):
-        if pattern == at.LAID and 0 <= place < operands:
-            return True
-    return False
-
-
 def _elementwise_patterns(
     plan: Plan, shape: tuple[int, ...], places: Sequence[int], whole: Sequence[Tensor | None]
-) -> list[tuple[int, int]]:
+) -> tuple[list[tuple[int, int]], bool]:
     """Row-major and of the shape, one element, or stretched along some axes; nothing where an array has too many axes."""
-    found, everything = [], (1 << len(shape)) - 1
+    found, laid, everything = [], False, (1 << len(shape)) - 1
     sum_at = len(plan.inputs) if plan.reduction else -1
     for place, array in zip(places, whole, strict=True):
         if array is None:
@@ -95,19 +86,20 @@ def _elementwise_patterns(
         elif place < 0:
             found.append(_SAME)
         elif len(array.shape) > len(shape):
-            return []
+            return [], False
         elif array.size == 1:
             found.append((at.ONE, 0))
         else:
             alike = zip(array.shape, shape[len(shape) - len(array.shape) :], strict=True)
             mask = sum([1 << k for k, (one, all) in enumerate(alike) if one == all])
             found.append((at.LAID, mask))
-    return found
+            laid = True
+    return found, laid
 
 
 def _class_patterns(
     plan: Plan, shape: tuple[int, ...], places: Sequence[int], whole: Sequence[Tensor | None]
-) -> list[tuple[int, int]]:
+) -> tuple[list[tuple[int, int]], bool]:
     """What a role has of the shape, row-major or not; nothing where an array has something else."""
     axis, everything = plan.class_axis, (1 << len(shape)) - 1
     # Of each role: its shape, and what it is where it is row-major, and where it is not.
@@ -117,7 +109,8 @@ def _class_patterns(
         "positions": (shape[:axis] + shape[axis + 1 :], (at.SOME, positions), (at.LAID, positions)),
         "classes": (shape[axis : axis + 1], (at.SOME, own), (at.LAID, own)),
     }
-    operands, found = (*plan.operands, *plan.spared), []
+    operands, found, laid = (*plan.operands, *plan.spared), [], False
+    written = len(operands) - len(plan.spared)
     for place, array in zip(places, whole, strict=True):
         role = "full" if place < 0 else operands[place].role
         if array is None:
@@ -125,14 +118,17 @@ def _class_patterns(
         elif role == "single":
             found.append(_SAME)
         else:
-            sides, dense, laid = wanted[role]
-            if array.shape == sides:
-                found.append(dense if array.contiguous else laid)
-            elif place < 0:
+            sides, dense, anyhow = wanted[role]
+            if array.shape != sides:
+                if place >= 0:
+                    return [], False
                 found.append(_SAME)
+            elif array.contiguous:
+                found.append(dense)
             else:
-                return []
-    return found
+                found.append(anyhow)
+                laid = laid or 0 <= place < written
+    return found, laid
 
 
 def _whole_shape(
