@@ -248,7 +248,12 @@ def _compiled(form: Form, signature: Signature, wide: int) -> int:
         code.lanes = wide
         form.write(Site(code, arguments, form, signature))
 
-    return cache.compiled(f"{form.name} {signature} x{wide}", emit)
+    return cache.compiled(f"{form.name} {signature} x{wide}", emit, few=_few)
+
+
+def _few(code: Code, arguments: Sequence[Value]) -> Value:
+    _, start, stop = arguments
+    return stop - start <= cache.FEW
 
 
 def constants(form: Form) -> list[int]:
