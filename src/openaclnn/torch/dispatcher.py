@@ -59,7 +59,7 @@ class _Function(ctypes.Structure):
 
 
 class Functions(NamedTuple):
-    """Functions of PyTorch's by address: what makes a Python tensor of a C++ one, copies one, ends one, makes one, and the
+    """Functions of PyTorch's by address: what makes a Python tensor of a C++ one, copies one, ends one, makes one, clears one, and the
     tensor that is none; and those that enter kernels, for ctypes."""
 
     tensors: tuple[int, ...]
@@ -93,7 +93,7 @@ def functions() -> Functions | None:
         )
         tensors = (
             python._Z16THPVariable_WrapRKN2at10TensorBaseE, cpu.aoti_torch_new_tensor_handle,
-            cpu.aoti_torch_delete_tensor_object, cpu.aoti_torch_empty_strided,
+            cpu.aoti_torch_delete_tensor_object, cpu.aoti_torch_empty_strided, cpu.aoti_torch_zero_,
             core._ZN3c1019UndefinedTensorImpl10_singletonE,
         )  # fmt: skip
         open_, close = cpu.aoti_torch_library_init_impl, cpu.aoti_torch_delete_library_object

@@ -88,7 +88,7 @@ class _Entry:
             status.set(block.call(at.CORE, "i64", block, words, self.results))
         if alone is not None:
             with code.when(alone & status.get().equals(0)):
-                self.clear_second()
+                self.clear_second(status)
         with code.when(status.get().differs(0)):
             self.ask(status)
         block.call(at.RELEASE, None, state)
@@ -170,22 +170,30 @@ class _Entry:
         return ones.get()
 
     def each_for_itself(self, plain: Variable) -> Value:
-        """Whether each position has a loss of its own: then the second result is 0, unless there is no axis of positions.
-        Off the CPU Python sees to that."""
+        """Whether each position has a loss of its own: then the second result is 0, unless there is no axis of positions."""
         kinds = self.own.kinds
         alone, target = (
             self.given[kinds.index(REDUCTION)].equals(0),
             self.tensor(kinds.index(WEIGHT) - 1),
         )
-        here = target.axes.differs(0) & self.block.read(at.DEVICE_KIND).equals(0)
-        self.expect(plain, here | ~alone)
+        self.expect(plain, target.axes.differs(0) | ~alone)
         return alone
 
-    def clear_second(self) -> None:
-        """A fresh tensor of one element."""
-        second = NativeTensor(self.code, self.results.read(1), self.where)
-        bits = self.block.at(at.DTYPES).read(second.dtype) >> 40 & 0xFF  # DLPack's
-        self.code.clear(second.data(bits >> 3), bits >> 3)
+    def clear_second(self, status: Variable) -> None:
+        """A fresh tensor of one element; on a GPU by PyTorch, in its turn on the stream."""
+        code, block = self.code, self.block
+        with code.either(block.read(at.DEVICE_KIND).equals(0)) as (host, other):
+            with host:
+                second = NativeTensor(code, self.results.read(1), self.where)
+                bits = block.at(at.DTYPES).read(second.dtype) >> 40 & 0xFF  # DLPack's
+                code.clear(second.data(bits >> 3), bits >> 3)
+            with other:
+                failed = block.call(at.ZERO, "i32", self.results.read(1)).to("i64")
+                with code.when(failed.differs(0), likely=False):
+                    status.set(failed)
+                    for index in range(self.own.results):
+                        block.call(at.DELETE, "i32", self.results.read(index))
+                        self.results.write(index, 0)
 
     def tensor(self, place: int) -> NativeTensor:
         return NativeTensor(self.code, self.given[place], self.where)
