@@ -449,7 +449,7 @@ def test_the_list_names_the_cases_of_all_sections_as_they_can_be_pasted(capsys: 
     assert all(line[::2] == ["--section", "--only"] for line in lines)
     assert tuple(dict.fromkeys(line[1] for line in lines)) == SECTIONS
     for operator in measured():
-        for section in set(SECTIONS) - {"training"}:
+        for section in set(SECTIONS) - {"training", "overrides"}:
             assert any(line[1] == section and operator.python_name in line[3] for line in lines)
     for step in all_steps("cpu"):
         assert ["--section", "training", "--only", step.title] in lines
@@ -1076,3 +1076,31 @@ def test_steps_of_training_are_checked_and_timed(
     again = run(replace(settings, only=(steps[-1],), dtypes=(FLOAT,)))
     [row] = find_wrong(again)
     assert "off float64" in row["note"]
+
+
+def test_pytorchs_operators_are_timed_replaced_and_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch")
+    override = importlib.import_module("openaclnn.torch.override")
+    settings = Settings(sections=("overrides",), dtypes=(FLOAT,), rounds=1, budget_seconds=0.001)
+    cases = choose(settings)["overrides"]
+    assert list(dict.fromkeys(case.name for case in cases)) == list(override.OVERRIDES)
+    found = run(settings)
+    assert [row["operator"] for row in found["overrides"] if row["ours"]] == [c.name for c in cases]
+    assert all(row["status"] == "ok" for row in found["overrides"])
+    assert all(row["ratios"]["torch"] > 0 for row in found["overrides"] if row["ours"])
+    assert not override._libraries  # PyTorch has its own again
+    text, lines = markdown([found]), sheet([found]).splitlines()
+    assert all(f"| {case.name} | {case.variant} |" in text for case in cases)
+    assert len(lines) == 1 + 2 * len(cases)
+    assert any("replaced" in str(table.title) for table in console_tables(found))
+    assert len(merged([found, found])[0]["overrides"]) == 2 * len(cases)
+
+    name, own = next(iter(override.OVERRIDES.items()))
+    for wrong, says in (
+        (lambda run, *given: own.own(run, *given) * 1.01, "off float64"),
+        (lambda run, *given: override._nowhere_short()[0], "PyTorch's served"),
+    ):
+        monkeypatch.setitem(override.OVERRIDES, name, own._replace(own=wrong))
+        monkeypatch.setattr(override, "_native", lambda *_: None)
+        [row] = find_wrong(run(replace(settings, only=(cases[0].title,))))
+        assert says in row["note"]

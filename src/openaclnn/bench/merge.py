@@ -18,6 +18,7 @@ _KEYS = {
     "rows": ("operator", "regime", "variant", "dtype", "threads", "contender"),
     "calls": ("operator", "regime", "variant", "dtype", "contender"),
     "training": ("operator", "regime", "dtype", "threads", "contender"),
+    "overrides": ("operator", "variant", "dtype", "threads", "contender"),
     "first_calls": ("operator", "contender", "cache"),
     "memory": ("operator", "contender"),
 }

@@ -23,6 +23,7 @@ from openaclnn.bench.cells import (
     threads_of,
 )
 from openaclnn.bench.merge import merged, narrowed
+from openaclnn.bench.overrides_report import TITLE, overrides_markdown
 from openaclnn.bench.report import disturbed
 from openaclnn.bench.summary import closest, counts, short_tables
 from openaclnn.bench.training_report import training_markdown
@@ -124,6 +125,8 @@ def _in_short(results: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield "Calls that change", calls_markdown(results["calls"])
     if results["training"]:
         yield "Forward and backward", training_markdown(results["training"])
+    if results["overrides"]:
+        yield TITLE, overrides_markdown(results["overrides"])
     if results["first_calls"]:
         yield "First call in a fresh process", _first_call_table(results)
     if results["memory"]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Any
 
 from rich import box
@@ -20,6 +20,7 @@ from openaclnn.bench.cells import (
     ratio_to,
     threads_of,
 )
+from openaclnn.bench.overrides_report import overrides_tables
 from openaclnn.bench.summary import short_tables
 from openaclnn.bench.training_report import training_tables
 
@@ -32,7 +33,8 @@ def find_wrong(results: dict[str, Any]) -> list[Row]:
 
 
 def _timed(results: dict[str, Any]) -> list[Row]:
-    return [*results["rows"], *results["calls"], *results.get("training", ())]
+    more = (results.get(section, ()) for section in ("training", "overrides"))
+    return [*results["rows"], *results["calls"], *chain.from_iterable(more)]
 
 
 def disturbed(results: dict[str, Any]) -> str:
@@ -72,6 +74,7 @@ def console_tables(results: dict[str, Any]) -> list[Table]:
         table.caption_justify = "left"
         tables.append(table)
     tables += calls_tables(results["calls"]) + training_tables(results.get("training", ()))
+    tables += overrides_tables(results.get("overrides", ()))
     return tables + _short_tables(results["rows"])
 
 

@@ -16,6 +16,7 @@ from openaclnn.bench.contenders import COPY, engine_states
 from openaclnn.bench.first_call import first_calls, peak_memory
 from openaclnn.bench.machine import describe_machine, set_threads, versions
 from openaclnn.bench.measure import CpuClock, CudaClock
+from openaclnn.bench.overrides import OverrideCase, run_override
 from openaclnn.bench.problems import load_torch
 from openaclnn.bench.selection import SelectionError, Settings, choose
 from openaclnn.bench.teams import describe_threads
@@ -63,6 +64,7 @@ def run(settings: Settings, progress: Progress | None = None) -> dict[str, Any]:
         "rows": [],
         "calls": [],
         "training": [],
+        "overrides": [],
         "first_calls": [],
         "memory": [],
     }
@@ -77,7 +79,9 @@ def run(settings: Settings, progress: Progress | None = None) -> dict[str, Any]:
         results["calls"] += _run_calls(each, settings, engines, torch)
     relate(results["calls"])
     for step in follow(chosen["training"] if torch is not None else [], "training"):
-        results["training"] += _run_step(step, settings, torch)
+        results["training"] += _by_threads(run_step, step, settings, torch)
+    for each in follow(chosen["overrides"] if torch is not None else [], "operators replaced"):
+        results["overrides"] += _by_threads(run_override, each, settings, torch)
     set_threads(max(settings.threads, default=None), torch)
     sides = [*engines, *(["torch"] if torch is not None else [])]
     for spec, name in follow(list(product(chosen["first-call"], sides)), "first calls"):
@@ -90,13 +94,15 @@ def run(settings: Settings, progress: Progress | None = None) -> dict[str, Any]:
     return results
 
 
-def _run_step(case: TrainingCase, settings: Settings, torch: Any) -> list[dict[str, Any]]:
-    """A training step, by each number of threads."""
+def _by_threads(
+    run_one: Callable[..., list[dict[str, Any]]], case: TrainingCase | OverrideCase, settings: Settings, torch: Any
+) -> list[dict[str, Any]]:  # fmt: skip
+    """A case's rows, by each number of threads."""
     clock = CpuClock() if settings.device == "cpu" else CudaClock(torch)
     rows = []
     for count in settings.threads or (None,):
         threads = set_threads(count, torch)
-        rows += run_step(
+        rows += run_one(
             case, settings.device, torch, clock, settings.rounds, settings.budget_seconds, threads
         )
     return rows

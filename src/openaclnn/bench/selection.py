@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from openaclnn.bench.calls import all_calls
+from openaclnn.bench.overrides import all_overrides
 from openaclnn.bench.problems import build, measured
 from openaclnn.bench.regimes import REGIMES, Regime, shrink
 from openaclnn.bench.training import all_steps
@@ -17,7 +18,7 @@ __all__ = [
     "SECTIONS", "Case", "SelectionError", "Settings", "choose", "matching", "select", "title_of",
 ]  # fmt: skip
 
-SECTIONS = ("speed", "calls", "training", "first-call", "memory")
+SECTIONS = ("speed", "calls", "training", "overrides", "first-call", "memory")
 _PROBE = 1 << 8  # elements of a problem that shows whether an operator takes a layout
 
 
@@ -126,6 +127,9 @@ def choose(settings: Settings) -> dict[str, list[Any]]:
         elif section == "training":
             steps = all_steps(settings.device, settings.dtypes) if settings.use_torch else []
             found[section] = matching(steps, settings.only)
+        elif section == "overrides":
+            replaced = all_overrides(settings.dtypes) if settings.use_torch else []
+            found[section] = matching(replaced, settings.only)
         else:
             found[section] = matching(list(_process_specs(section, settings)), settings.only)
     if not any(found.values()):

@@ -35,7 +35,7 @@ def sheet(reports: Iterable[dict[str, Any]]) -> str:
     lines.writeheader()
     for results in reports:
         where = results["machine"].get("gpu") or results["machine"]["cpu"]
-        for row in results["rows"]:
+        for row in (*results["rows"], *results.get("overrides", ())):
             known = {name: _told(row.get(name)) for name in _ABOUT}
             ratios = {f"x {peer}": _told(row["ratios"].get(peer)) for peer in PEERS}
             lines.writerow(

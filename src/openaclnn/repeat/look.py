@@ -159,21 +159,29 @@ class Look:
     def expect_inside(self, handle: Value, view: Array) -> None:
         """A tensor lies inside its storage, which may have been made shorter."""
         code, control = self.code, self.control
-        shape, strides = (code.slots(view.read(own)) for own in (at.SHAPE_AT, at.STRIDES_AT))
-        beyond = code.variable(code.integer(1))
-        with code.loop(0, view.read(at.KIND) & LOW_HALF) as axis:
-            beyond.set(beyond.get() + (shape.read(axis) - 1) * strides.read(axis))
         words = code.frame("i64", 2)
         for place, function in enumerate((at.STORAGE_SIZE, at.STORAGE_OFFSET)):
             self.expect_success(control.call(function, "i32", handle, words.at(place)))
-        itemsize = (view.read(at.KIND) >> 40 & 0xFF) >> 3  # by DLPack's number of bits
-        inside = (words.read(1) + beyond.get()) * itemsize <= words.read(0)
+        item_size = self.item_size(view.read(at.KIND))
+        inside = (words.read(1) + self.reach(view)) * item_size <= words.read(0)
         self.doubt.expect(inside | view.read(at.SIZE).equals(0))
 
     def is_so(self, function: int, item: Value) -> Value:
         """What one of PyTorch's C++ functions says of a tensor."""
         said = self.control.call(function, "i32", item + HANDLE)
         return (said & 0xFF).differs(0)
+
+    def item_size(self, kind: Value) -> Value:
+        """By DLPack's number of bits."""
+        return (kind >> 40 & 0xFF) >> 3
+
+    def reach(self, view: Array) -> Value:
+        """Elements from a tensor's first to beyond its last, by strides that count elements."""
+        code, beyond = self.code, self.code.variable(self.code.integer(1))
+        shape, strides = (code.slots(view.read(own)) for own in (at.SHAPE_AT, at.STRIDES_AT))
+        with code.loop(0, view.read(at.KIND) & LOW_HALF) as axis:
+            beyond.set(beyond.get() + (shape.read(axis) - 1) * strides.read(axis))
+        return beyond.get()
 
     def expect_false(self, function: int, item: Value) -> None:
         """What one of PyTorch's functions says of a tensor."""

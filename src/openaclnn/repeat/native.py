@@ -4,6 +4,7 @@ plain numbers, and makes C++ tensors. PyTorch's dispatcher calls it, by way of `
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 from openaclnn.engines.machine import objects
@@ -16,24 +17,83 @@ from openaclnn.repeat import native_slots as block_at
 from openaclnn.repeat import slots as at
 from openaclnn.repeat.code import RoadCode
 from openaclnn.repeat.look import Doubt
+from openaclnn.repeat.tensors import INLINE_AXES, TensorWords
 
-__all__ = ["native_road"]
+__all__ = ["NativeTensor", "native_road"]
 
 DTYPE_NUMBER = objects.HEADER_SLOTS  # where a dtype object of PyTorch's has its number
 
 
-def native_road() -> int:
+def native_road(where: TensorWords) -> int:
     """`core(block, words, results)`: 0 if the call was served, and C++ tensors made; the interpreter's lock is held."""
-    return compiled("road.native", _emit, signature("i64", "i64", "i64", "i64"))
+    emit = functools.partial(_emit, where)
+    return compiled("road.native", emit, signature("i64", "i64", "i64", "i64"))
 
 
-def _emit(code: Code, arguments: Sequence[Value]) -> None:
+def _emit(where: TensorWords, code: Code, arguments: Sequence[Value]) -> None:
     block, words, results = (code.slots(own) for own in arguments)
     road = block.read(block_at.ROAD)
     # No road yet, or another mode than IEEE 754's: the way through Python knows what to do.
     with code.when(road.equals(0) | ~is_standard(read_mode(code))):
         code.leave(code.integer(1))
-    NativeCode(code, block, code.slots(road), words, results).write_native()
+    NativeCode(code, block, code.slots(road), words, results, where).write_native()
+
+
+class NativeTensor:
+    """A C++ tensor as its words tell it. Every tensor has the first of them; the others of one that is not `plain` mean something else."""
+
+    def __init__(self, code: Code, handle: Value, where: TensorWords) -> None:
+        self.code, self.where = code, where
+        self.slots = code.slots(code.slots(handle).read(0))
+        self.storage = code.slots(self.slots.read(where.storage))
+
+    @property
+    def axes(self) -> Value:
+        return self.slots.read(self.where.axes)
+
+    def sides(self) -> tuple[Value, Value]:
+        """Addresses of the sizes and of the strides."""
+        slots, where, apart = self.slots, self.where, self.axes > INLINE_AXES
+        first = slots.read(where.sizes)
+        sizes = apart.choose(first, slots.address(where.sizes))
+        return sizes, apart.choose(first + self.axes * 8, slots.address(where.strides))
+
+    @property
+    def dtype(self) -> Value:
+        return self.slots.read(self.where.device_and_dtype) & 0xFFFF
+
+    @property
+    def device(self) -> Value:
+        return self.slots.read(self.where.device_and_dtype) >> 16 & 0xFF
+
+    @property
+    def index(self) -> Value:
+        """Of its device; there is one CPU, whatever it is said to be."""
+        found = self.slots.read(self.where.device_and_dtype) >> 24 & 0xFF
+        return self.device.equals(0).choose(0, found)
+
+    def expect_plain(self, doubt: Doubt, block: Array) -> None:
+        """That it is memory and nothing else."""
+        where = self.where
+        doubt.expect(self.slots.read(0).equals(block.read(block_at.TENSOR_TABLE)))
+        doubt.expect((self.slots.read(where.keys) & where.strange_keys).equals(0))
+        doubt.expect(self.slots.read(where.storage).differs(0))
+        with doubt.when_none():
+            doubt.expect(self.storage.read(0).equals(block.read(block_at.STORAGE_TABLE)))
+            doubt.expect((self.storage.read(where.flags) & where.strange_flags).equals(0))
+            doubt.expect(self.storage.read(where.data).differs(0))
+
+    def data(self, item: Value) -> Value:
+        """The address of its first element, of so many bytes."""
+        return self.storage.read(self.where.data) + self.offset * item
+
+    @property
+    def offset(self) -> Value:
+        return self.slots.read(self.where.offset)
+
+    @property
+    def storage_bytes(self) -> Value:
+        return self.storage.read(self.where.size)
 
 
 class NativeCode(RoadCode):
@@ -41,10 +101,11 @@ class NativeCode(RoadCode):
     bits of a float, or an object."""
 
     def __init__(
-        self, code: Code, block: Array, control: Array, words: Array, results: Array
-    ) -> None:
+        self, code: Code, block: Array, control: Array, words: Array, results: Array, where: TensorWords
+    ) -> None:  # fmt: skip
         super().__init__(code, control, words)
-        self.block, self.results, self.absent = block, results, code.integer(0)
+        self.block, self.results, self.where = block, results, where
+        self.absent = code.integer(0)
         self.words, self.words_block = (code.variable(code.integer(0)) for _ in range(2))
 
     def write_native(self) -> None:
@@ -83,32 +144,21 @@ class NativeCode(RoadCode):
         with self.code.when(item.differs(self.absent)):
             self.look_at_tensor(item, view)
             with self.doubt.when_none():
-                self.expect_inside(item, view)
-            with self.doubt.when_none():
-                self.doubt.expect(view.read(at.DATA).differs(0) & view.read(at.SIZE).differs(0))
+                self.doubt.expect(view.read(at.SIZE).differs(0))
 
     def look_at_tensor(self, item: Value, view: Array) -> None:
         code, block, doubt = self.code, self.block, self.doubt
-        doubt.expect(code.slots(item).read(0).differs(block.read(block_at.UNDEFINED)))
+        tensor = NativeTensor(code, item, self.where)
+        tensor.expect_plain(doubt, block)
         with doubt.when_none():
-            found, failed = code.frame("i64", len(block_at.READERS)), code.integer(0)
-            for place, function in enumerate(block_at.READERS):
-                found.write(place, 0)  # some write four bytes
-                status = block.call(function, "i32", item, found.at(place))
-                failed = failed | status.to("i64")
-            data, axes, sizes, strides, dtype, device, which = map(
-                found.read, range(len(block_at.READERS))
-            )
-            doubt.expect(failed.equals(0))
-            doubt.expect(
-                dtype.below(block_at.MAX_DTYPES) & device.equals(block.read(block_at.DEVICE_KIND))
-            )
+            doubt.expect(tensor.dtype.below(block_at.MAX_DTYPES))
+            doubt.expect(tensor.device.equals(block.read(block_at.DEVICE_KIND)))
         with doubt.when_none():
-            word = block.at(block_at.DTYPES).read(dtype)
+            word, (sizes, strides) = block.at(block_at.DTYPES).read(tensor.dtype), tensor.sides()
             doubt.expect(word.differs(0))
-            index = device.equals(0).choose(0, which)
+            item_size, device = self.item_size(word), block.read(block_at.DEVICE_WORD)
             for own, value in (
-                (at.DATA, data), (at.DEVICE, block.read(block_at.DEVICE_WORD) + (index << 32)), (at.KIND, word + axes),
+                (at.DATA, tensor.data(item_size)), (at.DEVICE, device + (tensor.index << 32)), (at.KIND, word + tensor.axes),
                 (at.SHAPE_AT, sizes), (at.STRIDES_AT, strides),
             ):  # fmt: skip
                 view.write(own, value)
@@ -116,6 +166,16 @@ class NativeCode(RoadCode):
             view.write(at.LIBRARY, at.TORCH)
             view.write(at.WRITABLE, 1)
             view.write(at.DENSELY, self.measure(view).to("i64"))
+        with doubt.when_none():
+            self.expect_within(tensor, view, item_size)
+
+    def expect_within(self, tensor: NativeTensor, view: Array, item_size: Value) -> None:
+        """It lies inside its storage, which may have been made shorter."""
+        code, beyond = self.code, self.code.variable(view.read(at.SIZE))
+        with code.when(view.read(at.DENSELY).equals(0)):
+            beyond.set(self.reach(view))
+        inside = (tensor.offset + beyond.get()) * item_size <= tensor.storage_bytes
+        self.doubt.expect(inside | view.read(at.SIZE).equals(0))
 
     # Numbers.
 
@@ -213,7 +273,6 @@ class NativeCode(RoadCode):
                 view = self.view(self.inputs + index)
                 self.look_at_tensor(result.read(0), view)
                 with self.doubt.when_none():
-                    self.doubt.expect(view.read(at.DATA).differs(0))
                     operands.write(first + index, view.read(at.DATA))
 
     def make_output(

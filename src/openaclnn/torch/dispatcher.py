@@ -25,7 +25,6 @@ KNOWN = ((2, 11), (2, 13))
 """Versions of PyTorch that this was tried with, on x86-64."""
 
 _WHERE = b"openaclnn"  # what PyTorch says of who entered a kernel; it keeps the address
-_READERS = ("data_ptr", "dim", "sizes", "strides", "dtype", "device_type", "device_index")
 
 
 class Entered(NamedTuple):
@@ -60,11 +59,10 @@ class _Function(ctypes.Structure):
 
 
 class Functions(NamedTuple):
-    """Functions of PyTorch's by address: what makes a Python tensor of a C++ one, copies one, ends one, makes one, and the
-    tensor that is none; what reads one; and those that enter kernels, for ctypes."""
+    """Functions of PyTorch's by address: what makes a Python tensor of a C++ one, copies one, ends one, makes one, clears one, and the
+    tensor that is none; and those that enter kernels, for ctypes."""
 
     tensors: tuple[int, ...]
-    readers: tuple[int, ...]
     open: Any
     put: Any
     close: Any
@@ -93,10 +91,9 @@ def functions() -> Functions | None:
             ctypes.CDLL(str(folder / f"lib{name}.so"))
             for name in ("torch_cpu", "torch_python", "c10")
         )
-        readers = [getattr(cpu, f"aoti_torch_get_{what}") for what in _READERS]
         tensors = (
             python._Z16THPVariable_WrapRKN2at10TensorBaseE, cpu.aoti_torch_new_tensor_handle,
-            cpu.aoti_torch_delete_tensor_object, cpu.aoti_torch_empty_strided,
+            cpu.aoti_torch_delete_tensor_object, cpu.aoti_torch_empty_strided, cpu.aoti_torch_zero_,
             core._ZN3c1019UndefinedTensorImpl10_singletonE,
         )  # fmt: skip
         open_, close = cpu.aoti_torch_library_init_impl, cpu.aoti_torch_delete_library_object
@@ -106,8 +103,7 @@ def functions() -> Functions | None:
     text, pointer = ctypes.c_char_p, ctypes.c_void_p
     open_.argtypes, close.argtypes = (text, text, text, ctypes.c_uint32, pointer), (pointer,)
     put.argtypes, put.restype = (pointer, text, pointer, ctypes.c_int), pointer
-    addresses = tuple(map(address, tensors)), tuple(map(address, readers))
-    return Functions(*addresses, open_, put, close)
+    return Functions(tuple(map(address, tensors)), open_, put, close)
 
 
 def address(function: Any) -> int:

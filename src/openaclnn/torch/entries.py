@@ -16,7 +16,9 @@ from openaclnn.engines.machine.foreign import entry, hand_on
 from openaclnn.engines.machine.kinds import signature
 from openaclnn.engines.machine.values import Value, Variable
 from openaclnn.repeat import native_slots as at
+from openaclnn.repeat.native import NativeTensor
 from openaclnn.repeat.readers import HANDLE
+from openaclnn.repeat.tensors import TensorWords
 from openaclnn.torch.signatures import (
     BOOL,
     FLOAT,
@@ -37,15 +39,15 @@ IS_DOUBLE, IS_INTEGER = 0, 1
 LEAST_NUMBER = -(1 << 62)
 
 
-def native_entry(name: str, own: Signature) -> int:
+def native_entry(name: str, own: Signature, where: TensorWords) -> int:
     """`result kernel(self, keys, arguments)`, self being a block of `native`."""
     kinds = ["i64", "i64", *["f64" if kind == FLOAT else "i64" for kind in own.kinds]]
 
     def in_place(code: Code, arguments: Sequence[Value]) -> None:
-        _Entry(code, None, own, arguments).write()
+        _Entry(code, None, own, where, arguments).write()
 
     def emit(code: Code, room: Array, arguments: Sequence[Value]) -> None:
-        _Entry(code, room, own, arguments).write()
+        _Entry(code, room, own, where, arguments).write()
 
     full = f"{name}.{own.kinds}.native"
     if not own.results:
@@ -67,9 +69,9 @@ class _Entry:
     """The function being written."""
 
     def __init__(
-        self, code: Code, room: Array | None, own: Signature, arguments: Sequence[Value]
-    ) -> None:
-        self.code, self.room, self.own = code, room, own
+        self, code: Code, room: Array | None, own: Signature, where: TensorWords, arguments: Sequence[Value]
+    ) -> None:  # fmt: skip
+        self.code, self.room, self.own, self.where = code, room, own, where
         self.block, self.keys, self.given = code.slots(arguments[0]), arguments[1], arguments[2:]
         self.results = code.frame("i64", at.MAX_RESULTS)
 
@@ -86,7 +88,7 @@ class _Entry:
             status.set(block.call(at.CORE, "i64", block, words, self.results))
         if alone is not None:
             with code.when(alone & status.get().equals(0)):
-                self.clear_second()
+                self.clear_second(status)
         with code.when(status.get().differs(0)):
             self.ask(status)
         block.call(at.RELEASE, None, state)
@@ -154,41 +156,47 @@ class _Entry:
     def ones(self) -> Value:
         """The handle of a weight for each class that changes nothing, if Python has made one; else 0."""
         code, block = self.code, self.block
-        tensor = self.given[self.own.kinds.index(WEIGHT) - 2]  # it comes before the target and this
-        asked = (at.GET_AXES, at.GET_SIZES, at.GET_DTYPE, at.GET_INDEX)
-        found, failed = code.frame("i64", len(asked)), code.integer(0)
-        for place, function in enumerate(asked):
-            found.write(place, 0)
-            failed = failed | block.call(function, "i32", tensor, found.at(place)).to("i64")
-        ones = code.variable(code.integer(0))
-        axes = found.read(0)
-        with code.when(failed.equals(0) & (axes > 0)):
-            classes = code.slots(found.read(1)).read((axes > 1).to("i64"))
-            with code.loop(0, code.integer(at.MAX_ONES)) as index:
+        tensor = self.tensor(
+            self.own.kinds.index(WEIGHT) - 2
+        )  # it comes before the target and this
+        ones, axes = code.variable(code.integer(0)), tensor.axes
+        with code.when(axes > 0):
+            classes = code.slots(tensor.sides()[0]).read((axes > 1).to("i64"))
+            with code.loop(0, block.read(at.MANY_ONES)) as index, code.when(ones.get().equals(0)):
                 kept = block.at(index * at.ONES_SLOTS + at.ONES)
-                same = kept.read(0).equals(classes) & kept.read(1).equals(found.read(2))
-                with code.when(same & kept.read(2).equals(found.read(3))):
+                same = kept.read(0).equals(classes) & kept.read(1).equals(tensor.dtype)
+                with code.when(same & kept.read(2).equals(tensor.index)):
                     ones.set(kept.read(3))
         return ones.get()
 
     def each_for_itself(self, plain: Variable) -> Value:
-        """Whether each position has a loss of its own: then the second result is 0, unless there is no axis of positions.
-        Off the CPU Python sees to that."""
-        code, block, kinds = self.code, self.block, self.own.kinds
-        alone, axes = self.given[kinds.index(REDUCTION)].equals(0), code.frame("i64", 1)
-        status = block.call(at.GET_AXES, "i32", self.given[kinds.index(WEIGHT) - 1], axes)
-        here = status.equals(0) & axes.read(0).differs(0) & block.read(at.DEVICE_KIND).equals(0)
-        self.expect(plain, here | ~alone)
+        """Whether each position has a loss of its own: then the second result is 0, unless there is no axis of positions."""
+        kinds = self.own.kinds
+        alone, target = (
+            self.given[kinds.index(REDUCTION)].equals(0),
+            self.tensor(kinds.index(WEIGHT) - 1),
+        )
+        self.expect(plain, target.axes.differs(0) | ~alone)
         return alone
 
-    def clear_second(self) -> None:
-        code, block, handle = self.code, self.block, self.results.read(1)
-        data, dtype = code.frame("i64", 1), code.frame("i64", 1)
-        dtype.write(0, 0)
-        block.call(at.GET_DATA, "i32", handle, data)
-        block.call(at.GET_DTYPE, "i32", handle, dtype)
-        bits = block.at(at.DTYPES).read(dtype.read(0)) >> 40 & 0xFF  # DLPack's
-        code.clear(data.read(0), bits >> 3)
+    def clear_second(self, status: Variable) -> None:
+        """A fresh tensor of one element; on a GPU by PyTorch, in its turn on the stream."""
+        code, block = self.code, self.block
+        with code.either(block.read(at.DEVICE_KIND).equals(0)) as (host, other):
+            with host:
+                second = NativeTensor(code, self.results.read(1), self.where)
+                bits = block.at(at.DTYPES).read(second.dtype) >> 40 & 0xFF  # DLPack's
+                code.clear(second.data(bits >> 3), bits >> 3)
+            with other:
+                failed = block.call(at.ZERO, "i32", self.results.read(1)).to("i64")
+                with code.when(failed.differs(0), likely=False):
+                    status.set(failed)
+                    for index in range(self.own.results):
+                        block.call(at.DELETE, "i32", self.results.read(index))
+                        self.results.write(index, 0)
+
+    def tensor(self, place: int) -> NativeTensor:
+        return NativeTensor(self.code, self.given[place], self.where)
 
     # By way of Python.
 

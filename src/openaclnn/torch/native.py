@@ -17,6 +17,7 @@ from openaclnn.repeat import native_slots as at
 from openaclnn.repeat import slots
 from openaclnn.repeat.kinds import Road
 from openaclnn.repeat.readers import HANDLE, described
+from openaclnn.repeat.tensors import TensorWords, tensor_words
 from openaclnn.torch.dispatcher import (
     Entered,
     Functions,
@@ -40,22 +41,22 @@ def native_for(
     name: str, device: str, road: Road | None, signature: Signature, original: Any
 ) -> Native | None:
     """None where a kernel in Python has to do."""
-    found, theirs = functions(), entered(original)
+    found, where, theirs = functions(), tensor_words(), entered(original)
     plain = theirs.unboxed or theirs.of_symbols
-    if found is None or road is None or (theirs.unboxed and theirs.of_symbols):
+    if found is None or where is None or road is None or (theirs.unboxed and theirs.of_symbols):
         return None
     if not is_theirs(theirs.boxed) or not is_theirs(plain):
         return None
     if theirs.of_symbols:
         signature = signature._replace(kinds=signature.kinds.replace(INTEGER, SYMBOL))
-    return Native(found, name, device, road, signature, theirs)
+    return Native(found, where, name, device, road, signature, theirs)
 
 
 class Native:
     """The machine code of one of PyTorch's operators on a device. It enters the dispatcher and leaves it; its block stays."""
 
     def __init__(
-        self, found: Functions, name: str, device: str, road: Road, signature: Signature, original: Entered
+        self, found: Functions, where: TensorWords, name: str, device: str, road: Road, signature: Signature, original: Entered
     ) -> None:  # fmt: skip
         from openaclnn.repeat.native import native_road
         from openaclnn.torch.entries import boxed_entry, native_entry
@@ -64,13 +65,14 @@ class Native:
         self._block = block = (ctypes.c_int64 * at.BLOCK_SLOTS)()
         # C++ may hold it to the very end.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(block))
-        own, boxed = native_entry(name, signature), boxed_entry()
+        own, boxed = native_entry(name, signature, where), boxed_entry()
         plain = (0, own) if SYMBOL in signature.kinds else (own, 0)
         self._entered = Entered(ctypes.addressof(block), boxed, *plain)
         road.without_objects = True
         self._ones: list[Any] = []
         block[at.REFERENCES], block[at.WEAK_REFERENCES] = _MANY << 32 | _MANY, _MANY
-        block[at.CORE] = native_road()
+        block[at.CORE] = native_road(where)
+        block[at.TENSOR_TABLE], block[at.STORAGE_TABLE] = where.table, where.storage_table
         block[at.ORIGINAL] = original.unboxed or original.of_symbols
         block[at.ORIGINAL_SELF] = original.functor
         self._write_functions()
@@ -93,7 +95,6 @@ class Native:
         ):  # fmt: skip
             block[where] = id(held)
         block[at.WRAP : at.UNDEFINED + 1] = list(self._functions.tensors)
-        block[at.GET_DATA : at.GET_INDEX + 1] = list(self._functions.readers)
         block[at.REDUCTIONS : at.REDUCTIONS + len(REDUCTIONS)] = [id(own) for own in REDUCTIONS]
         for dtype in _DTYPES:
             probe = described(torch.empty((), dtype=dtype))
@@ -112,25 +113,18 @@ class Native:
 
     def learn(self, ones: Any) -> None:
         """What may have come with a call: the short road, which opens with its first, and ones for so many classes."""
-        block, readers = self._block, self._functions.readers
+        block = self._block
         block[at.ROAD] = self._road.control_for_tensors()
         many = len(self._ones)
         if ones is None or many == at.MAX_ONES or any(own is ones for own in self._ones):
             return
         self._ones.append(ones)  # for good: a call may be using them
-        dtype, index = (_read(readers[own - at.GET_DATA], ones) for own in (at.GET_DTYPE, at.GET_INDEX))  # fmt: skip
-        first = at.ONES + many * at.ONES_SLOTS
-        words = [len(ones), dtype, index, id(ones) + HANDLE]
-        block[first : first + at.ONES_SLOTS] = [*words]
+        first, index = at.ONES + many * at.ONES_SLOTS, ones.device.index or 0
+        words = [len(ones), dtype_number(ones.dtype), index, id(ones) + HANDLE]
+        block[first : first + at.ONES_SLOTS] = words
+        block[at.MANY_ONES] = many + 1
 
     @property
     def served(self) -> int:
         """Calls since it entered that took the short road."""
         return self._block[at.SERVED]
-
-
-def _read(reader: int, tensor: Any) -> int:
-    """A word of a tensor's, as machine code finds it."""
-    word, kind = ctypes.c_int64(), ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
-    kind(reader)(id(tensor) + HANDLE, ctypes.addressof(word))
-    return word.value

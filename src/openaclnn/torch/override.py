@@ -96,7 +96,7 @@ class Override(NamedTuple):
     compute: Run
     own: Callable[..., Any]
     kernel: Kernel
-    signature: Signature | None = None
+    signature: Signature
 
 
 def _of(name: str, own: Callable[..., Any], kinds: str, order: tuple[int, ...]) -> Override:
@@ -217,10 +217,9 @@ def _native(name: str, device: str) -> Native | None:
     key = name, device
     if key not in _machine_code:
         own = OVERRIDES[name]
-        made = own.signature and native_for(
+        _machine_code[key] = native_for(
             name, device, own.kernel.road, own.signature, _original(name, device)
         )
-        _machine_code[key] = made
     return _machine_code[key]
 
 
@@ -263,7 +262,6 @@ def _tried(attempt: Callable[..., Any], original: Any, device: str) -> Callable[
 
 def _asked(attempt: Callable[..., Any], native: Native, own: Override) -> Callable[..., Any]:
     """What machine code asks for calls that it does not serve; the next of the kind it may."""
-    assert own.signature is not None
     weight, results = own.signature.kinds.find(WEIGHT), own.signature.results
 
     def asked(*arguments: Any) -> Any:

@@ -299,7 +299,13 @@ def _compiled(form: Form, signature: Signature, wide: int, past: bool) -> int:
         code.lanes = wide
         form.write(Site(code, arguments, form, signature, past))
 
-    return cache.compiled(f"{form.name} {signature} x{wide}{' past' * past}", emit)
+    name = f"{form.name} {signature} x{wide}{' past' * past}"
+    return cache.compiled(name, emit, few=None if past else _few)
+
+
+def _few(code: Code, arguments: Sequence[Value]) -> Value:
+    _, start, stop = arguments
+    return stop - start <= cache.FEW
 
 
 def constants(form: Form) -> tuple[int, ...]:

@@ -24,10 +24,11 @@ from openaclnn.core.folders import cache_folder
 from openaclnn.core.version import __version__
 from openaclnn.engines.machine.apart import run_apart
 from openaclnn.engines.machine.code import Code
+from openaclnn.engines.machine.host import machine
 from openaclnn.engines.machine.kinds import I64, PTR, VOID
 from openaclnn.engines.machine.values import Value
 
-__all__ = ["KERNEL", "Emit", "compiled", "machine_key"]
+__all__ = ["FEW", "KERNEL", "Emit", "Few", "compiled", "machine_key"]
 
 KERNEL = ir.FunctionType(VOID, [PTR, I64, I64])
 """void kernel(int64_t *arguments, int64_t start, int64_t stop): what `pool.launch` runs."""
@@ -35,6 +36,15 @@ KERNEL = ir.FunctionType(VOID, [PTR, I64, I64])
 Emit = Callable[
     [Code, Sequence[Value]], None
 ]  # of the function under construction, and its arguments
+
+Few = Callable[[Code, Sequence[Value]], Value]  # whether a call of it is one of few elements
+
+FEW = 512
+"""Elements of a call that is better off with vectors of 256 bits where 512 can be had: a processor that was given wider ones runs
+slower for a while, which takes a tenth to a quarter of such a call. From some thousand elements on the wider ones gain more."""
+
+_NARROW_LANES = 8
+_NARROW = 'noinline "prefer-vector-width"="256" "min-legal-vector-width"="256"'
 
 _lock = threading.Lock()
 _addresses: dict[str, int] = {}
@@ -72,25 +82,59 @@ def machine_key() -> str:
     return "|".join(parts)
 
 
-def compiled(name: str, emit: Emit, signature: Any = KERNEL) -> int:
-    """The address of the function that `emit(code, arguments)` writes; `name` must tell it from all others."""
+def compiled(name: str, emit: Emit, signature: Any = KERNEL, few: Few | None = None) -> int:
+    """The address of the function that `emit(code, arguments)` writes; `name` must tell it from all others. `few` tells calls
+    of few elements."""
     address = _addresses.get(name)
     if address is None:
-        address = run_apart(functools.partial(_found_or_built, name, emit, signature))
+        address = run_apart(functools.partial(_found_or_built, name, emit, signature, few))
     return address
 
 
-def _found_or_built(name: str, emit: Emit, signature: Any) -> int:
+def _found_or_built(name: str, emit: Emit, signature: Any, few: Few | None) -> int:
     with _lock:
         if name not in _addresses:
-            _addresses[name] = _build(name, emit, signature)
+            _addresses[name] = _build(name, emit, signature, few)
         return _addresses[name]
 
 
-def _build(name: str, emit: Emit, signature: Any) -> int:
+def _build(name: str, emit: Emit, signature: Any, few: Few | None) -> int:
     module = ir.Module(name)
     module.triple = llvm.get_process_triple()
-    function = ir.Function(module, signature, "kernel")
+    if few is None or machine().lanes <= _NARROW_LANES:
+        _write_function(module, "kernel", emit, signature)
+        source = str(module)
+    else:
+        source = _of_two_widths(module, emit, signature, few)
+    key = hashlib.sha256(f"{machine_key()}\n{source}".encode()).hexdigest()
+    path = cache_folder() / f"{key[:40]}.o"
+    code = _read(path)
+    if code is None:
+        code = _compile(source)
+        _write(path, code)
+    return _load(code)
+
+
+def _of_two_widths(module: Any, emit: Emit, signature: Any, few: Few) -> str:
+    """The function twice, with the same operations on the same lanes, and so the same bits: LLVM is told that registers have 256
+    bits in one of them."""
+    wide = _write_function(module, "wide", emit, signature)
+    narrow = ir.Function(module, signature, "narrow")
+
+    def choose(code: Code, arguments: Sequence[Value]) -> None:
+        with code.when(few(code, arguments)):
+            code.take_place(narrow)
+        code.take_place(wide)
+
+    _write_function(module, "kernel", choose, signature)
+    text = str(wide)
+    wide.attributes.add("noinline")
+    same = text.replace('@"wide"', '@"narrow"').replace("nounwind", f"nounwind {_NARROW}", 1)
+    return str(module).replace(str(narrow), same)
+
+
+def _write_function(module: Any, name: str, emit: Emit, signature: Any) -> Any:
+    function = ir.Function(module, signature, name)
     function.attributes.add("nounwind")
     builder = ir.IRBuilder(function.append_basic_block("entry"))
     # Three parts: the frame's slots, what is done once before everything else, and the body.
@@ -102,14 +146,7 @@ def _build(name: str, emit: Emit, signature: Any) -> int:
         builder.ret_void()
     builder.position_at_end(once)
     builder.branch(body)
-    source = str(module)
-    key = hashlib.sha256(f"{machine_key()}\n{source}".encode()).hexdigest()
-    path = cache_folder() / f"{key[:40]}.o"
-    code = _read(path)
-    if code is None:
-        code = _compile(source)
-        _write(path, code)
-    return _load(code)
+    return function
 
 
 def _compile(source: str) -> bytes:

@@ -79,6 +79,11 @@ class Flow:
         """Call the function being written."""
         return self.value(self.builder.call(self.builder.function, [one.value for one in values]))
 
+    def take_place(self, function: Any) -> None:
+        """Let another function of this one's kind, which returns nothing, do its work."""
+        self.builder.call(function, self.builder.function.args, tail="musttail")
+        self.builder.ret_void()
+
     def leave(self, result: Value | None = None) -> None:
         """Return from the function."""
         if result is None:

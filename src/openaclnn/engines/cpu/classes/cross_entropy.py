@@ -20,6 +20,7 @@ from openaclnn.engines.cpu.classes.one_row import emit_one_row
 from openaclnn.engines.cpu.classes.parameters import (
     Parameters,
     double,
+    few,
     fields,
     objection,
     pack,
@@ -187,10 +188,10 @@ def _kernels(plan: Plan, short: bool, lanes: int = 0) -> tuple[int, int]:
 def _compiled(dtype: str, target: str, short: bool, lanes: int) -> tuple[int, int]:
     name = f"{dtype}.{target} x{lanes}"
     if short:
-        few = emit_few_classes(dtype, target, SLOTS, lanes)
-        write = compiled(f"cross_entropy.few.{name}", few)
+        emit = emit_few_classes(dtype, target, SLOTS, lanes)
+        write = compiled(f"cross_entropy.few.{name}", emit, few=few)
     else:
-        write = compiled(f"cross_entropy.{name}", emit_rows(dtype, target, lanes))
+        write = compiled(f"cross_entropy.{name}", emit_rows(dtype, target, lanes), few=few)
     sums = compiled(f"totals.cross_entropy.{target}", totals.emit_totals(target, "f32", SLOTS))
     return write, sums
 

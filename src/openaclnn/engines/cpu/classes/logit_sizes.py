@@ -18,6 +18,7 @@ from openaclnn.engines.cpu.classes.logits import (
     kind_of,
     staged_rows,
 )
+from openaclnn.engines.cpu.classes.parameters import few
 from openaclnn.engines.cpu.classes.short_logits import emit_short_rows
 from openaclnn.engines.cpu.classes.sized import (
     Fitted,
@@ -56,7 +57,7 @@ class CrossEntropyLoss(CrossEntropy):
         if short:
             dtype, target, each = kind_of(plan)
             name = f"{WHOLE}.short.{dtype}.{target}.{each} {lanes}"
-            write = compiled(name, emit_short_rows(dtype, target, each, lanes))
+            write = compiled(name, emit_short_rows(dtype, target, each, lanes), few=few)
         return write, finish
 
     def _compiling(self, plan: Plan) -> Callable[[tuple[int, ...]], tuple[int, ...]]:

@@ -16,7 +16,7 @@ from openaclnn.core.plan import Operand, Plan
 from openaclnn.engines.cpu import in_turn, numerics, pool
 from openaclnn.engines.cpu.classes.chunks import CHUNK, Chunks, Rows
 from openaclnn.engines.cpu.classes.doubles import log1p_64
-from openaclnn.engines.cpu.classes.parameters import Parameters, double, fields, pack, places
+from openaclnn.engines.cpu.classes.parameters import Parameters, double, few, fields, pack, places
 from openaclnn.engines.cpu.classes.targets import Targets
 from openaclnn.engines.cpu.classes.tile import Tile
 from openaclnn.engines.cpu.registry import Runner
@@ -276,7 +276,7 @@ class CrossEntropy:
         """The kernel over rows, and the one that adds up what it leaves."""
         dtype, target, each = kind_of(plan)
         kind = f"{dtype}.{target}.{'each' if each else 'sum'} {lanes}"
-        write = compiled(f"{self.name}.{kind}", self.emits(dtype, target, each, lanes))
+        write = compiled(f"{self.name}.{kind}", self.emits(dtype, target, each, lanes), few=few)
         return write, 0 if each else compiled(f"logits.reduction.{dtype}", emit_reduction(dtype))
 
     def variants(self) -> Iterator[Plan]:

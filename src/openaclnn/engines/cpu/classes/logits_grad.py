@@ -20,6 +20,7 @@ from openaclnn.engines.cpu.classes.logit_numbers import RowNumbers, TileNumbers
 from openaclnn.engines.cpu.classes.parameters import (
     Parameters,
     double,
+    few,
     fields,
     objection,
     pack,
@@ -212,7 +213,8 @@ class CrossEntropyLogitsGrad:
         """The kernel that writes rows, and the one that leaves sums."""
         dtype = plan.output.dtype.short
         target = "i64" if plan.inputs[plan.targets].dtype.itemsize == 8 else "i32"
-        write = compiled(f"{self.name}.{dtype}.{target} {lanes}", self.emits(dtype, target, lanes))
+        name = f"{self.name}.{dtype}.{target} {lanes}"
+        write = compiled(name, self.emits(dtype, target, lanes), few=few)
         sums = compiled(f"totals.logits_grad.{target}", totals.emit_totals(target, "f32", SLOTS))
         return write, sums
 

@@ -24,7 +24,7 @@ from openaclnn.engines.cpu.classes.nll_sizes import (
     SPAN,
     UNIT,
 )
-from openaclnn.engines.cpu.classes.parameters import AXES, Parameters, objection, pack
+from openaclnn.engines.cpu.classes.parameters import AXES, Parameters, few, objection, pack
 from openaclnn.engines.cpu.classes.passes import Passes, runner_of
 from openaclnn.engines.cpu.classes.pieces import emit_pieces
 from openaclnn.engines.cpu.classes.select import Select
@@ -201,6 +201,7 @@ def _compiled(
     write = compiled(
         f"nll.{worker.__name__}.{kind} x{lanes}",
         emit_pieces(worker, dtype, target, single, SLOTS, single_gradient(dtype, target), lanes),
+        few=few,
     )
     sums = compiled(f"totals.nll.{dtype}.{target}", totals.emit_totals(target, dtype, SLOTS))
     return write, sums, compiled("nll.clear", scatter.emit_clear(SLOTS))

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from openaclnn.core.dtypes import FLOAT16
 from openaclnn.core.plan import Plan
+from openaclnn.engines.machine.cache import FEW
 from openaclnn.engines.machine.code import Code
 from openaclnn.engines.machine.host import machine
 from openaclnn.engines.machine.values import Value
@@ -20,6 +21,7 @@ FIRST_ARGUMENT = 1  # slot 0 of a launch is its status word
 FIRST_OPERAND = 3  # after the parameter block and the scratch memory
 AXES = 3  # positions have at most this many axes; missing ones have size 1
 
+_COMMON = {"classes": 0, "positions": 2}  # slots that every block has
 _OPERAND_FIELDS = ("at", "offset", "class_step", *(f"step{axis}" for axis in range(AXES)))
 OFFSET, CLASS_STEP, FIRST_STEP = 1, 2, 3  # among an operand's fields
 
@@ -73,6 +75,12 @@ def double(number: float) -> int:
     """A FLOAT64 as a slot holds it."""
     bits: int = struct.unpack("q", struct.pack("d", number))[0]
     return bits
+
+
+def few(code: Code, arguments: Sequence[Value]) -> Value:
+    """Whether a kernel is called for few elements."""
+    parameters = Parameters(code, arguments[0], _COMMON)
+    return parameters["positions"] * parameters["classes"] <= FEW
 
 
 class Parameters:

@@ -40,6 +40,7 @@ CONTROL, FALLBACK, FLOAT, ALLOCATE, RELEASE, NO_MEMORY, TEMPLATE, SUMS, CLEAR, F
     11
 )
 MAX_WAYS = 2
+ROOM = 256  # bytes of scratch memory in the frame, which no call has to allocate
 OPERANDS = WAYS + MAX_WAYS  # of any strides: the first of each one's slots, and its itemsize
 
 
@@ -331,7 +332,8 @@ def _run(
             with code.when(fitted.spans > 0):
                 launch.execute(own.read(CLEAR), fitted.spans, code.integer(1))
         if fitted.left is not None:
-            with code.when(fitted.left > 0):
+            launch.arguments.write(1, code.frame("i64", ROOM // 8).address())
+            with code.when(fitted.left > ROOM):
                 scratch.set(own.call(ALLOCATE, "i64", fitted.left))
                 launch.arguments.write(1, scratch.get())
                 with code.when(scratch.get().equals(0), likely=False):
