@@ -89,8 +89,9 @@ class Geometry(Search):
         # Steps that are the same were counted once: then two axes lie over each other.
         total = code.variable(own.read(at.ITEM))
         with code.loop(0, axes) as axis:
-            step = self.step(own, view, axis).size()
-            total.set(total.get() + (self.length(view, axis) - 1) * step)
+            step, length = self.step(own, view, axis).size(), self.length(view, axis)
+            total.set(total.get() + (length - 1) * step)
+            self.doubt.expect(step.differs(0) | length.equals(1))
         self.doubt.expect(total.get().equals(reach.get()))
 
     def lay(self, record: Array, lead: Array, geometry: Array) -> None:
