@@ -173,7 +173,7 @@ class RoadCode(Geometry):
         self.expect_free(record)
         item = self.given.read(self.last)
         with self.doubt.when_none(), code.when(library.equals(at.TORCH)):
-            self.expect_false(at.REQUIRES_GRAD, item)
+            self.expect_no_leaf(item)
             with self.doubt.when_none():
                 told = self.ask(at.WRITTEN, item)
                 self.fail_without(told)
@@ -283,9 +283,15 @@ class RoadCode(Geometry):
         made = self.control.call(at.TUPLE_NEW, "i64", count)
         self.fail_without(made)
         with self.code.loop(0, count) as index:
-            number = self.control.call(at.FROM_INT64, "i64", numbers.read(index))
-            self.control.call(at.TUPLE_SET, "i32", made, index, number)
+            self.put(made, index, self.control.call(at.FROM_INT64, "i64", numbers.read(index)))
         return made
+
+    def put(self, made: Value, index: Value, item: Value) -> None:
+        """An object into a tuple, which has it from then on; memory may have been too short for one."""
+        with self.code.when(item.equals(0)):
+            self.drop(made)
+        self.fail_without(item)
+        self.control.call(at.TUPLE_SET, "i32", made, index, item)
 
     def hold(self, items: Array, count: Value) -> Value:
         """Objects as a tuple."""
@@ -305,6 +311,7 @@ class RoadCode(Geometry):
         items, count = code.frame("i64", 5), code.variable(code.integer(2))
         items.write(0, self.pack(operands, addresses))
         items.write(1, control.call(at.FROM_INT64, "i64", stream.read(0)))
+        self.fail_without(items.read(1))
         with code.when(sized.equals(at.BY_SHAPE)):
             items.write(2, self.tuple_of(lead, at.SHAPE_AT))
             items.write(3, self.hold(*numbers))

@@ -148,9 +148,10 @@ class _Locating(DescriptorCode):
         with self.doubt.when_none(), code.when(library.equals(at.TORCH)):
             self.expect_no_graph()
             # What autograd would not let be written is refused in phase one.
-            self.expect_false(at.REQUIRES_GRAD, self.given.read(self.last))
+            self.expect_no_leaf(self.given.read(self.last))
         with self.doubt.when_none():
             size = control.call(at.FROM_INT64, "i64", lead.read(at.SIZE))
+            self.fail_without(size)
             shape, addresses = self.tuple_of(lead, at.SHAPE_AT), self.pack(operands, count)
             parts = shape, size, self.other_numbers(native, constants, numbers), addresses
             for slot, item in enumerate(parts, 1):

@@ -39,14 +39,16 @@ class _Exchange(ctypes.Structure):
 
 class TorchFunctions(NamedTuple):
     """Functions of PyTorch's by address: what describes a tensor, names the current stream, says how long a tensor's
-    storage is and where in it the tensor begins, and whether a dispatch key is included in this thread; and the keys
-    that are while a graph is made."""
+    storage is and where in it the tensor begins, whether a dispatch key is included in this thread, whether a tensor waits
+    for its negation and whether autograd tracks one; and the keys that are included while a graph is made."""
 
     from_python: int
     current_stream: int
     storage_size: int
     storage_offset: int
     key_is_included: int
+    is_negated: int
+    requires_grad: int
     graph_keys: int  # 16 bits each
 
 
@@ -63,10 +65,12 @@ def torch_functions() -> TorchFunctions | None:
     if found.major != 1 or not found.from_python or not found.current_stream:
         return None
     asking = _asking()
-    return asking and TorchFunctions(found.from_python, found.current_stream, *asking)
+    if asking is None:
+        return None
+    return TorchFunctions(found.from_python, found.current_stream, *asking)
 
 
-def _asking() -> tuple[int, int, int, int] | None:
+def _asking() -> tuple[int, ...] | None:
     """What DLPack does not tell, from PyTorch's C interface for compiled programs and its dispatcher."""
     torch = sys.modules["torch"]
     probes = torch.empty(3)[1:], torch.nn.Parameter(torch.empty(1))
@@ -80,12 +84,13 @@ def _asking() -> tuple[int, int, int, int] | None:
         functions = (
             compiled.aoti_torch_get_storage_size, compiled.aoti_torch_get_storage_offset,
             core._ZN3c104impl28tls_is_dispatch_key_includedENS_11DispatchKeyE,
+            compiled._ZN2at6native6is_negERKNS_6TensorE, core._ZNK3c1010TensorImpl13requires_gradEv,
         )  # fmt: skip
         keys = [int(torch._C._dispatch_key_parse(name)) for name in GRAPH_KEYS]
     except (AttributeError, OSError, RuntimeError):
         return None
-    size, offset, included = (ctypes.cast(own, ctypes.c_void_p).value or 0 for own in functions)
-    return size, offset, included, sum(key << 16 * place for place, key in enumerate(keys))
+    addresses = [ctypes.cast(own, ctypes.c_void_p).value or 0 for own in functions]
+    return *addresses, sum(key << 16 * place for place, key in enumerate(keys))
 
 
 _handle_at = ctypes.c_void_p.from_address
