@@ -6,7 +6,14 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from openaclnn.calls.guard import Found, announce_writes, check_memory, check_overlap, find_memory
+from openaclnn.calls.guard import (
+    Found,
+    announce_writes,
+    check_memory,
+    check_overlap,
+    check_storages,
+    find_memory,
+)
 from openaclnn.calls.planned import locate, planned
 from openaclnn.core.declare import Operator
 from openaclnn.core.interop import as_tensor
@@ -250,23 +257,26 @@ def phase_two(
             return
         # Descriptors may be destroyed or re-addressed once this returns, so addresses are taken now.
         found = executor.found or _checked(executor)
+        check_storages(operator, kind.operands, found[1])
         announce_writes(operator, executor.passed)
         here = queue.device.name == kind.device
         # On a GPU this only queues the work; on the host, waking the worker costs more than a small kernel.
         at_once = executor.work[2] <= _SMALL or kind.device != "cpu"
         if here and at_once and queue.launch_now(runner, found[0]):
             return
-        queue.submit(_task(queue, runner, found, "" if here else kind.device))
+        queue.submit(_task(queue, runner, executor, found, "" if here else kind.device))
     except AclFailure as failure:
         raise AclnnError(
             Status.ACLNN_ERR_RUNTIME_ERROR, operator.name, "stream", "a live stream", str(failure)
         ) from failure
 
 
-def _task(queue: Stream, runner: Runner, found: Found, elsewhere: str) -> Callable[[], None]:
-    """A kernel in its turn, which has all it needs."""
+def _task(
+    queue: Stream, runner: Runner, executor: Executor, found: Found, elsewhere: str
+) -> Callable[[], None]:
+    """A kernel in its turn, which has all it needs, and keeps the executor's arrays where they are."""
 
-    def task() -> None:
+    def task(keep: Executor = executor) -> None:
         if elsewhere:
             _run_elsewhere(queue, runner, found[0], elsewhere)
         else:

@@ -14,6 +14,7 @@ import numpy as np
 from openaclnn.core.call import Call
 from openaclnn.core.interface import Interface
 from openaclnn.core.interop import (
+    Held,
     check_recorder,
     is_tracked_leaf,
     mark_written,
@@ -26,7 +27,8 @@ from openaclnn.core.tensor import Tensor
 from openaclnn.runtime.memory import find_allocation
 
 __all__ = [
-    "Found", "announce_writes", "check_devices", "check_memory", "check_output_layout", "check_overlap", "find_memory",
+    "Found", "announce_writes", "check_devices", "check_memory", "check_output_layout", "check_overlap", "check_storages",
+    "find_memory",
 ]  # fmt: skip
 
 Found = tuple[tuple[int, ...], list[Any]]
@@ -129,6 +131,16 @@ def _apart(addresses: Sequence[int], extents: Sequence[tuple[int, int]], first: 
             if source + low < stop and start < source + high:
                 return False
     return True
+
+
+def check_storages(operator: Interface, places: Sequence[int], owners: Sequence[Any]) -> None:
+    """Refuse a PyTorch tensor whose storage was resized since phase one."""
+    for place, owner in zip(places, owners, strict=True):
+        if type(owner) is Held and not owner.stays():
+            raise AclnnError(
+                Status.ACLNN_ERR_PARAM_INVALID, operator.name, operator.parameters[place].name,
+                "a tensor with the memory of phase one", "one whose storage was resized",
+            )  # fmt: skip
 
 
 def announce_writes(operator: Interface, arguments: Sequence[Any]) -> None:

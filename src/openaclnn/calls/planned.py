@@ -11,9 +11,9 @@ from openaclnn.calls.guard import Found, check_devices, check_output_layout
 from openaclnn.core import rounding
 from openaclnn.core.call import bind_arguments
 from openaclnn.core.declare import Operator
-from openaclnn.core.interop import as_tensor, is_tracked_leaf, storage_of
+from openaclnn.core.interop import as_tensor, held, is_tracked_leaf
 from openaclnn.core.products import current_product
-from openaclnn.core.tensor import Tensor
+from openaclnn.core.tensor import Tensor, pinned
 from openaclnn.engines.dispatch import Choice, choose_engine
 from openaclnn.repeat.phases import find, key_of, remember
 from openaclnn.repeat.sizes import AnySize, Kind, OneSize, Work, any_size
@@ -77,11 +77,8 @@ def locate(
     work = kind.work(shape, count, numbers)
     if type(arguments[operator.output_place]) is Tensor:
         return kind, work, owners and (addresses, owners)
-    held: list[Any] = [arguments]
-    # A tensor's memory may be exchanged.
-    if not isinstance(arguments[operator.output_place], np.ndarray):
-        held += [storage_of(arguments[place]) for place in kind.operands]
-    return kind, work, (addresses, held)
+    hold = pinned if type(arguments[operator.output_place]) is np.ndarray else held
+    return kind, work, (addresses, [hold(arguments[place]) for place in kind.operands])
 
 
 def _learn(operator: Operator, one: OneSize, choice: Choice, arguments: tuple[Any, ...]) -> bool:

@@ -19,14 +19,15 @@ from openaclnn.core.dtypes import DType, dtype_of_torch
 from openaclnn.core.tensor import Tensor, array_address, contiguous_strides, extent
 
 __all__ = [
+    "Held",
     "address_of",
     "allocate_like",
     "as_tensor",
     "check_recorder",
+    "held",
     "is_number",
     "is_tracked_leaf",
     "mark_written",
-    "storage_of",
     "stream_of",
     "to_numpy",
     "torch_dtype",
@@ -82,21 +83,30 @@ def mark_written(*values: Any) -> None:
                 tell(value)
 
 
-class _Held(NamedTuple):
-    """What a view of a PyTorch tensor keeps: its storage, which stays where it is if `.data` is replaced, and itself."""
+class Held(NamedTuple):
+    """What a view of a PyTorch tensor keeps: its storage, which stays if `.data` is replaced, and itself; and where the
+    storage's memory was, and how much, since `resize_` of a storage may change that."""
 
     storage: Any
     tensor: Any
+    start: int
+    size: int
+
+    def stays(self) -> bool:
+        """Whether the storage has its memory still."""
+        storage = self.storage
+        return bool(storage.data_ptr() == self.start and storage.nbytes() == self.size)
 
 
 def torch_tensor_of(tensor: Tensor) -> Any:
     """The PyTorch tensor that this is a view of, or None."""
-    return tensor.owner.tensor if type(tensor.owner) is _Held else None
+    return tensor.owner.tensor if type(tensor.owner) is Held else None
 
 
-def storage_of(tensor: Any) -> Any:
+def held(tensor: Any) -> Held:
     """What holds the memory of a PyTorch tensor."""
-    return tensor.untyped_storage()
+    storage = tensor.untyped_storage()
+    return Held(storage, tensor, storage.data_ptr(), storage.nbytes())
 
 
 def check_recorder() -> None:
@@ -194,7 +204,8 @@ def _from_torch(value: Any) -> Tensor:
         kind = type(value).__name__
         raise TypeError(f"a tensor with memory of its own, got a {kind}: {said}") from None
     device = "cpu" if on_host else device_name(value.device.type, value.device.index or 0)
-    made = Tensor.view(shape, dtype, strides, address, _Held(storage, value), device)
+    held = Held(storage, value, address - start, size)
+    made = Tensor.view(shape, dtype, strides, address, held, device)
     if 0 not in shape:
         low, high = (0, value.nbytes) if strides is None else extent(made)
         if not address or start + low < 0 or start + high > size:

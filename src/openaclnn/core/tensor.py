@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import math
 import sys
+import weakref
 from enum import IntEnum
 from typing import Any
 
@@ -13,7 +14,7 @@ import numpy as np
 from openaclnn.core.dtypes import BFLOAT16, DOUBLE, FLOAT, FLOAT16, DType, dtype_of_numpy, float_of
 
 __all__ = [
-    "Format", "Scalar", "Tensor", "array_address", "contiguous_strides", "element_count", "extent",
+    "Format", "Scalar", "Tensor", "array_address", "contiguous_strides", "element_count", "extent", "pinned",
 ]  # fmt: skip
 
 
@@ -84,12 +85,12 @@ class Tensor:
     Strides and offset count elements. The tensor never owns the memory; `owner` only keeps a Python
     object alive while the view is in use. `raw` marks memory known by its address alone, which the
     runtime checks against its allocations before a kernel may touch it; `block` is a weak reference to the one
-    where it was last found.
+    where it was last found. `pin` is what keeps a NumPy array where it is.
     """
 
     __slots__ = (
-        "_strides", "alive", "base", "block", "contiguous", "device", "dtype", "format", "offset", "owner", "raw", "shape",
-        "storage_shape", "writable",
+        "_strides", "alive", "base", "block", "contiguous", "device", "dtype", "format", "offset", "owner", "pin", "raw",
+        "shape", "storage_shape", "writable",
     )  # fmt: skip
     c_name = "aclTensor"
 
@@ -121,6 +122,7 @@ class Tensor:
         self.device = device
         self.raw = raw
         self.block: Any = None
+        self.pin: Any = None
         self.writable = writable
         self.alive = True
 
@@ -142,8 +144,11 @@ class Tensor:
                         f"strides that are whole elements of {itemsize} bytes, got {steps} bytes"
                     )
             strides = tuple([step // itemsize for step in steps])
+        owner, pin = pinned(array)
         base = array_address(array)
-        return cls.view(shape, dtype, strides, base, array, "cpu", flags.writeable)
+        made = cls.view(shape, dtype, strides, base, owner, "cpu", flags.writeable)
+        made.pin = pin
+        return made
 
     @classmethod
     def view(
@@ -162,7 +167,7 @@ class Tensor:
         made.dtype, made.format = dtype, _ND
         made.contiguous = strides is None or lies_row_major(shape, strides)
         made._strides, made.offset = strides, 0
-        made.base, made.owner, made.writable = base, owner, writable
+        made.base, made.owner, made.pin, made.writable = base, owner, None, writable
         made.device, made.raw, made.block, made.alive = device, False, None, True
         return made
 
@@ -196,6 +201,14 @@ class Tensor:
             f"Tensor({self.dtype}, shape={self.shape}, strides={self.strides}, offset={self.offset}, "
             f"device={self.device!r}, address={self.address:#x})"
         )
+
+
+def pinned(array: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], Any]:
+    """An array, and what keeps it where it is: NumPy gives no other memory to an array that has a weak reference."""
+    try:
+        return array, weakref.ref(array)
+    except TypeError:  # a proxy, which keeps nothing alive
+        return array.view(), None
 
 
 def array_address(array: np.ndarray[Any, Any]) -> int:

@@ -150,6 +150,7 @@ class RoadCode(Outputs):
         items, count = code.frame("i64", 5), code.variable(code.integer(2))
         items.write(0, self.pack(operands, addresses))
         items.write(1, control.call(at.FROM_INT64, "i64", stream.read(0)))
+        self.fail_without(items.read(1))
         with code.when(sized.equals(at.BY_SHAPE)):
             items.write(2, self.tuple_of(lead, at.SHAPE_AT))
             items.write(3, self.hold(*numbers))

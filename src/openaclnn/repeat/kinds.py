@@ -173,7 +173,8 @@ class Road:
         with self._lock:
             index = self._next % at.MAX_KINDS
             self._next += 1
-            # In one step, as others may be reading; and before what the old record relies on may go.
+            # In one step, as others may be reading; both are held meanwhile, since a signal's handler may raise here.
+            self._kept[index] = held, self._kept[index]
             self._layout.pack_into(self._words, index * _SLOT * at.RECORD_SLOTS, *record)
             self._kept[index] = held
             if self._next <= at.MAX_KINDS:
@@ -224,14 +225,12 @@ class Road:
     def _admit_torch(self) -> None:
         tensor, functions = sys.modules["torch"].Tensor, torch_functions()
         assert functions is not None
-        increment = sys.modules["torch"].autograd.graph.increment_version
-        # The block has their addresses alone.
-        self._asked = (tensor.requires_grad.__get__, increment)
+        # The block has its address alone.
+        self._increment = sys.modules["torch"].autograd.graph.increment_version
         control = self._control
         control[at.FROM_PYTHON], control[at.CURRENT_STREAM] = functions[:2]
         control[at.STORAGE_SIZE : at.GRAPH_KEYS + 1] = functions[2:]
-        for where, function in zip((at.REQUIRES_GRAD, at.WRITTEN), self._asked, strict=True):
-            control[where] = id(function)
+        control[at.WRITTEN] = id(self._increment)
         control[at.PARAMETER] = id(sys.modules["torch"].nn.Parameter)
         control[at.TENSOR] = id(tensor)
         from openaclnn.engines.cpu import pool

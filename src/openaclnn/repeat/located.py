@@ -143,6 +143,7 @@ class _Locating(DescriptorCode):
             self.expect_untracked(library)  # else it is refused in phase one
         with self.doubt.when_none():
             size = control.call(at.FROM_INT64, "i64", lead.read(at.SIZE))
+            self.fail_without(size)
             shape, addresses = self.tuple_of(lead, at.SHAPE_AT), self.pack(operands, count)
             parts = shape, size, self.other_numbers(native, constants, numbers), addresses
             for slot, item in enumerate(parts, 1):

@@ -147,7 +147,7 @@ class Look:
         control = self.control
         self.expect_success(control.call(at.FROM_PYTHON, "i32", item, view))
         with self.doubt.when_none():
-            self.doubt.expect(~self.is_so(at.IS_NEGATED, item))
+            self.doubt.expect(~self.is_so(at.IS_NEGATED, item + HANDLE))
         view.write(at.LIBRARY, at.TORCH)
         view.write(at.WRITABLE, 1)
         self.doubt.expect(view.read(at.STRIDES_AT).differs(0))
@@ -166,9 +166,9 @@ class Look:
         inside = (words.read(1) + self.reach(view)) * item_size <= words.read(0)
         self.doubt.expect(inside | view.read(at.SIZE).equals(0))
 
-    def is_so(self, function: int, item: Value) -> Value:
-        """What one of PyTorch's C++ functions says of a tensor."""
-        said = self.control.call(function, "i32", item + HANDLE)
+    def is_so(self, function: int, place: Value) -> Value:
+        """What one of PyTorch's C++ functions says of a tensor. Python's would let modes run, which may change what was read."""
+        said = self.control.call(function, "i32", place)
         return (said & 0xFF).differs(0)
 
     def item_size(self, kind: Value) -> Value:
@@ -183,15 +183,10 @@ class Look:
             beyond.set(beyond.get() + (shape.read(axis) - 1) * strides.read(axis))
         return beyond.get()
 
-    def expect_false(self, function: int, item: Value) -> None:
-        """What one of PyTorch's functions says of a tensor."""
-        said = self.ask(function, item)
-        self.doubt.expect(said.equals(self.control.read(at.FALSE)))
-        with self.code.either(said.differs(0)) as (answered, raised):
-            with answered:
-                self.drop(said)
-            with raised:
-                self.control.call(at.CLEAR, None)
+    def expect_no_leaf(self, item: Value) -> None:
+        """Autograd would not let a tensor be written that it tracks."""
+        tracked = self.is_so(at.REQUIRES_GRAD, self.code.slots(item + HANDLE).read(0))
+        self.doubt.expect(~tracked)
 
     def ask(self, function: int, item: Value) -> Value:
         one = self.code.frame("i64", 1)
@@ -227,9 +222,15 @@ class Look:
         made = self.control.call(at.TUPLE_NEW, "i64", count)
         self.fail_without(made)
         with self.code.loop(0, count) as index:
-            number = self.control.call(at.FROM_INT64, "i64", numbers.read(index))
-            self.control.call(at.TUPLE_SET, "i32", made, index, number)
+            self.put(made, index, self.control.call(at.FROM_INT64, "i64", numbers.read(index)))
         return made
+
+    def put(self, made: Value, index: Value, item: Value) -> None:
+        """An object into a tuple, which has it from then on; memory may have been too short for one."""
+        with self.code.when(item.equals(0)):
+            self.drop(made)
+        self.fail_without(item)
+        self.control.call(at.TUPLE_SET, "i32", made, index, item)
 
     def hold(self, items: Array, count: Value) -> Value:
         """Objects as a tuple."""

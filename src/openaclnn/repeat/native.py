@@ -245,7 +245,7 @@ class NativeCode(RoadCode):
                     item.set(block.call(block_at.FROM_DOUBLE, "i64", word.bits_as("f64")))
                 with integer:
                     item.set(block.call(block_at.FROM_INT64, "i64", word))
-            self.control.call(at.TUPLE_SET, "i32", made, index, item.get())
+            self.put(made, index, item.get())
         return made
 
     # Results.

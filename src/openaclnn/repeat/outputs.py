@@ -89,9 +89,7 @@ class Outputs(Geometry):
     def expect_untracked(self, library: Value) -> None:
         """What autograd would not let be written is left to the full way."""
         with self.code.when(library.equals(at.TORCH)):
-            self.each_given(
-                lambda index: self.expect_false(at.REQUIRES_GRAD, self.given.read(index))
-            )
+            self.each_given(lambda index: self.expect_no_leaf(self.given.read(index)))
 
     def take_outputs(self, fresh: Value, library: Value) -> None:
         """Autograd is told what is written; where nothing was made, what was given for outputs is the result."""
@@ -105,7 +103,7 @@ class Outputs(Geometry):
     def count_write(self, item: Value) -> None:
         """Tell autograd that a tensor is written."""
         # C++ raises an exception for those whose changes are not counted, which no frame of ours may meet.
-        with self.code.either(self.is_so(at.IS_INFERENCE, item)) as (uncounted, counted):
+        with self.code.either(self.is_so(at.IS_INFERENCE, item + HANDLE)) as (uncounted, counted):
             with uncounted:
                 told = self.ask(at.WRITTEN, item)
                 self.fail_without(told)

@@ -40,8 +40,8 @@ class _Exchange(ctypes.Structure):
 class TorchFunctions(NamedTuple):
     """Functions of PyTorch's by address: what describes a tensor, names the current stream, says how long a tensor's
     storage is and where in it the tensor begins, whether it waits for its negation, whether autograd does not count its
-    changes, what counts one, and whether a dispatch key is included in this thread; and the keys that are while a graph
-    is made."""
+    changes, what counts one, whether a dispatch key is included in this thread, and whether autograd tracks a tensor; and
+    the keys that are included while a graph is made."""
 
     from_python: int
     current_stream: int
@@ -51,6 +51,7 @@ class TorchFunctions(NamedTuple):
     is_inference: int
     count_write: int
     key_is_included: int
+    requires_grad: int
     graph_keys: int  # 16 bits each
 
 
@@ -90,6 +91,7 @@ def _asking() -> tuple[int, ...] | None:
             compiled._ZN2at6native6is_negERKNS_6TensorE, compiled._ZN2at6native12is_inferenceERKNS_6TensorE,
             compiled._ZN5torch8autograd4impl12bump_versionERKN2at6TensorE,
             core._ZN3c104impl28tls_is_dispatch_key_includedENS_11DispatchKeyE,
+            core._ZNK3c1010TensorImpl13requires_gradEv,
         )  # fmt: skip
         keys = [int(torch._C._dispatch_key_parse(name)) for name in GRAPH_KEYS]
     except (AttributeError, OSError, RuntimeError):

@@ -11,7 +11,7 @@ import numpy as np
 
 from openaclnn.core.dtypes import dtype_of_code
 from openaclnn.core.status import Status, shown
-from openaclnn.core.tensor import Tensor, contiguous_strides
+from openaclnn.core.tensor import Tensor, contiguous_strides, pinned
 from openaclnn.runtime import context as contexts
 from openaclnn.runtime.errors import (
     INT32,
@@ -109,7 +109,8 @@ def _place(tensor: Tensor, data: Any, argument: str) -> None:
         got = f"elements {low} to {end} of {tensor.dtype}"
         raise refuse(INVALID, argument, f"a view within its {data.nbytes} bytes", got)
     tensor.base = data.__array_interface__["data"][0]
-    tensor.owner, tensor.raw, tensor.writable = data, False, bool(data.flags.writeable)
+    tensor.owner, tensor.pin = pinned(data)
+    tensor.raw, tensor.writable = False, bool(data.flags.writeable)
     tensor.device = "cpu"
 
 

@@ -201,24 +201,51 @@ class _Entry:
     # By way of Python.
 
     def ask(self, status: Variable) -> None:
+        """The function in Python, if there is memory for its arguments."""
         code, block, own = self.code, self.block, self.own
-        items = code.frame("i64", len(own.kinds))
+        items, missing = code.frame("i64", len(own.kinds)), code.integer(0)
         for place, (kind, value) in enumerate(zip(own.kinds, self.given, strict=True)):
             items.write(place, self.made(kind, value))
-        found = block.call(at.VECTORCALL, "i64", block.read(at.ASKED), items, len(own.kinds), 0)
+            missing = missing | items.read(place).equals(0).to("i64")
+        found = code.variable(code.integer(0))
+        with code.when(missing.equals(0)):
+            asked = block.read(at.ASKED)
+            found.set(block.call(at.VECTORCALL, "i64", asked, items, len(own.kinds), 0))
         for place in range(len(own.kinds)):
             block.call(at.DECREF, None, items.read(place))
-        with code.either(found.equals(0)) as (raised, answered):
+        with code.either(found.get().equals(0)) as (raised, answered):
             with raised:
-                block.call(at.UNRAISABLE, None, block.read(at.ASKED))
+                self.raise_later()
+                if not own.results:  # what may have been written over is not computed again
+                    status.set(missing)
             with answered:
-                with code.when(found.differs(block.read(at.NOT_IMPLEMENTED))):
-                    status.set(code.integer(0))
-                    for index in range(own.results):
-                        item = code.slots(found).read(objects.TUPLE_ITEMS + index) if own.results > 1 else found  # fmt: skip
-                        copied = block.call(at.COPY, "i32", item + HANDLE, self.results.at(index))
-                        status.set(status.get() | copied.to("i64"))
-                block.call(at.DECREF, None, found)
+                self.take(found.get(), status)
+
+    def take(self, found: Value, status: Variable) -> None:
+        """What Python answered, if it is more than that it does not serve the call."""
+        code, block, own = self.code, self.block, self.own
+        with code.when(found.differs(block.read(at.NOT_IMPLEMENTED))):
+            status.set(code.integer(0))
+            for index in range(own.results):
+                item = code.slots(found).read(objects.TUPLE_ITEMS + index) if own.results > 1 else found  # fmt: skip
+                copied = block.call(at.COPY, "i32", item + HANDLE, self.results.at(index))
+                status.set(status.get() | copied.to("i64"))
+        block.call(at.DECREF, None, found)
+
+    def raise_later(self) -> None:
+        """What Python raised is raised where Python runs next in this thread: no exception passes through C++'s frames."""
+        code, block, error = self.code, self.block, self.code.frame("i64", 3)
+        for function in (at.FETCH, at.NORMALIZE):
+            block.call(function, None, *[error.at(place) for place in range(3)])
+        later = block.call(at.VECTORCALL, "i64", block.read(at.LATER), error.at(1), 1, 0)
+        with code.when(
+            later.equals(0)
+        ):  # another signal, or no memory: an instance without arguments has to do
+            block.call(at.CLEAR, None)
+        kind = later.equals(0).choose(error.read(0), later)
+        block.call(at.SET_LATER, "i32", block.call(at.THREAD, "i64"), kind)
+        for own in (later, *[error.read(place) for place in range(3)]):
+            block.call(at.DECREF, None, own)
 
     def made(self, kind: str, value: Value) -> Value:
         """An argument as Python has it, owned."""

@@ -84,14 +84,16 @@ class Native:
         block, api, kind = self._block, ctypes.pythonapi, _KINDS[self._device]
         for where, function in (
             (at.ENSURE, api.PyGILState_Ensure), (at.RELEASE, api.PyGILState_Release),
-            (at.UNRAISABLE, api.PyErr_WriteUnraisable), (at.FROM_DOUBLE, api.PyFloat_FromDouble),
+            (at.CLEAR, api.PyErr_Clear), (at.FROM_DOUBLE, api.PyFloat_FromDouble),
             (at.FROM_INT64, api.PyLong_FromLongLong), (at.FROM_BOOL, api.PyBool_FromLong),
             (at.VECTORCALL, api.PyObject_Vectorcall), (at.INCREF, api.Py_IncRef), (at.DECREF, api.Py_DecRef),
+            (at.FETCH, api.PyErr_Fetch), (at.NORMALIZE, api.PyErr_NormalizeException),
+            (at.SET_LATER, api.PyThreadState_SetAsyncExc), (at.THREAD, api.PyThread_get_thread_ident),
         ):  # fmt: skip
             block[where] = address(function)
         for where, held in (
             (at.NONE, None), (at.NOT_IMPLEMENTED, NotImplemented), (at.TRUE, True), (at.FALSE, False),
-            (at.KEPT, results.empty_tensor),
+            (at.KEPT, results.empty_tensor), (at.LATER, _class_of),
         ):  # fmt: skip
             block[where] = id(held)
         block[at.WRAP : at.UNDEFINED + 1] = list(self._functions.tensors)
@@ -128,3 +130,8 @@ class Native:
     def served(self) -> int:
         """Calls since it entered that took the short road."""
         return self._block[at.SERVED]
+
+
+def _class_of(error: BaseException) -> type[BaseException]:
+    """A class that has this one instance: what a thread is told to raise is a class."""
+    return type(type(error).__name__, (BaseException,), {"__new__": lambda kind: error})

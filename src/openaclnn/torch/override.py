@@ -7,7 +7,6 @@ to PyTorch's what that does not serve. `disable` takes them out again, which lea
 
 from __future__ import annotations
 
-import _thread
 import atexit
 import warnings
 from collections.abc import Callable, Iterable, Iterator
@@ -265,12 +264,7 @@ def _asked(attempt: Callable[..., Any], native: Native, own: Override) -> Callab
     weight, results = own.signature.kinds.find(WEIGHT), own.signature.results
 
     def asked(*arguments: Any) -> Any:
-        try:
-            result = attempt(*arguments)
-        except KeyboardInterrupt:  # nothing can be raised through machine code
-            _thread.interrupt_main()
-            # What may have been written over is not computed again.
-            return NotImplemented if results else arguments[0]
+        result = attempt(*arguments)
         if result is NotImplemented:
             return result
         ones = weight > 0 and arguments[weight] is None

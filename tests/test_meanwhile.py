@@ -1,0 +1,217 @@
+"""What happens in the middle of a call or between its phases: modes that run code, signals, memory that is taken away or short."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import sys
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as theirs
+from torch.overrides import TorchFunctionMode
+
+import openaclnn
+from attack.scarce import Scarce
+from conftest import OPERATORS, plain
+from openaclnn import AclnnError, acl, aclnn
+from openaclnn.core.declare import Operator
+from openaclnn.core.tensor import Tensor
+from openaclnn.repeat import slots as at
+from openaclnn.repeat.kinds import Road
+from openaclnn.torch import kernels, use
+from test_road import counted_roads, road_of
+from test_torch_override import has_natives
+
+ELU = openaclnn.find_operator("elu_backward")
+
+
+@pytest.fixture(scope="module")
+def scarce(tmp_path_factory: pytest.TempPathFactory) -> Scarce:
+    return Scarce(tmp_path_factory.mktemp("scarce"))
+
+
+def values(result: Any) -> Any:
+    """Of a call's first result."""
+    own = result[0] if isinstance(result, tuple) else result
+    return np.array(own.numpy() if isinstance(own, torch.Tensor) else own)
+
+
+class Taking(TorchFunctionMode):
+    """Takes a tensor's memory away whenever PyTorch is asked for anything from Python."""
+
+    def __init__(self, tensor: Any) -> None:
+        super().__init__()
+        self.storage, self.asked = tensor.untyped_storage(), 0
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.asked += 1
+        self.storage.resize_(0)
+        return func(*args, **(kwargs or {}))
+
+
+def test_no_mode_runs_while_the_road_reads_tensors() -> None:
+    x, out = torch.randn(50), torch.empty(50)
+    with counted_roads([ELU]) as taken:
+        openaclnn.elu_backward(x, x, out=out)
+        known, taken[:] = out.clone(), []
+        with Taking(x) as mode:
+            openaclnn.elu_backward(x, x, out=out)
+    assert (mode.asked, taken) == (0, [True])
+    assert torch.equal(out, known)
+
+
+def phase_one(x: Any, out: Any) -> Any:
+    status, _, executor = aclnn.aclnnEluBackwardGetWorkspaceSize(x, 1.0, 1.0, 1.0, False, x, out)
+    assert status == 0
+    return executor
+
+
+def phase_two(executor: Any) -> int:
+    status: int = aclnn.aclnnEluBackward(None, 0, executor, None)
+    assert acl.aclrtSynchronizeStream(None) == 0
+    return status
+
+
+STRIDES = pytest.mark.parametrize("step", [1, 2], ids=["dense", "strided"])
+
+
+@STRIDES
+@pytest.mark.parametrize("size", [0, 16, 4096])
+def test_a_storage_that_is_resized_between_the_phases(step: int, size: int) -> None:
+    for _ in range(3):  # by the full way, and where the kind is known
+        x, out = torch.ones(200)[::step], torch.zeros(200)[::step]
+        executor = phase_one(x, out)
+        out.untyped_storage().resize_(size)
+        assert phase_two(executor) == 161002
+        assert "gradInput: expected a tensor with the memory of phase one" in (
+            aclnn.aclGetRecentErrMsg() or ""
+        )
+
+
+@STRIDES
+def test_an_array_is_not_resized_between_the_phases(step: int) -> None:
+    for _ in range(3):
+        x, out = np.ones(200, np.float32)[::step], np.zeros(200 // step, np.float32)
+        executor = phase_one(x, out)
+        with pytest.raises(ValueError, match="cannot resize"):
+            out.resize(2, refcheck=False)
+        assert phase_two(executor) == 0
+        assert (out == 1).all()
+
+
+def test_an_array_is_not_resized_while_a_descriptor_has_it() -> None:
+    array = np.zeros(200, np.float32)
+    tensor = acl.aclCreateTensor((200,), acl.ACL_FLOAT, (1,), 0, acl.ACL_FORMAT_ND, (200,), array)
+    with pytest.raises(ValueError, match="cannot resize"):
+        array.resize(2, refcheck=False)
+    assert acl.aclDestroyTensor(tensor) == 0
+
+
+def test_a_proxy_s_array_lives_as_long_as_its_descriptor() -> None:
+    array = np.full(3000, 7, np.float32)
+    known = weakref.ref(array)
+    tensor = Tensor.from_numpy(weakref.proxy(array))
+    del array
+    gc.collect()
+    assert known() is not None
+    del tensor
+    assert known() is None
+
+
+def stopped_at(function: Callable[..., Any], line: int) -> Callable[..., Any]:
+    """A tracer that raises, as the handler of a signal may, at a line of a function."""
+
+    def trace(frame: Any, event: str, _: Any) -> Any:
+        if frame.f_code is not function.__code__:  # type: ignore[attr-defined]
+            return None
+        if event == "line" and frame.f_lineno == function.__code__.co_firstlineno + line:  # type: ignore[attr-defined]
+            raise InterruptedError
+        return trace
+
+    return trace
+
+
+def held_by(kept: Any) -> Iterator[int]:
+    """The addresses of what is kept, and of what that is made of."""
+    yield id(kept)
+    if isinstance(kept, (list, tuple)):
+        for own in kept:
+            yield from held_by(own)
+
+
+@pytest.mark.parametrize("line", range(24))
+def test_a_record_never_outlives_what_it_relies_on(line: int) -> None:
+    """Wherever a signal's handler raises while a kind is remembered."""
+    road, x = road_of(ELU), np.ones(9, np.float32)
+    openaclnn.elu_backward(x, x)
+    for dtype in (np.float32, np.float16):
+        road.forget()
+        openaclnn.elu_backward(x, x)
+        sys.settrace(stopped_at(Road._enter, line))
+        try:
+            openaclnn.elu_backward(x.astype(dtype), x.astype(dtype), out=np.ones(9, np.float32))
+        except InterruptedError:
+            pass
+        finally:
+            sys.settrace(None)
+        openaclnn.elu_backward(x, x, alpha=2)
+        held = {own for kept in road._kept for own in held_by(kept)}
+        for record in road._table[: road._control[at.KINDS]]:
+            assert not record[at.KEEP] or int(record[at.KEEP]) in held
+    road.forget()
+
+
+class Unlucky(Exception):  # noqa: N818
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+
+
+@has_natives
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, Unlucky])
+def test_what_is_raised_below_pytorch_reaches_the_caller(
+    kind: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With its arguments; and what was written over already is not written over again."""
+    x, error = torch.tensor([[-1.0, 2.0], [0.5, -3.0]]), kind(7)
+    known, done = theirs.elu(x), kernels.call_plain
+
+    def interrupted(*arguments: Any) -> Any:
+        done(*arguments)
+        raise error
+
+    monkeypatch.setattr(kernels, "call_plain", interrupted)
+    with use():
+        for function in (theirs.elu, theirs.elu_):
+            kernels.KERNELS["elu"].road.forget()
+            with pytest.raises(kind) as raised:
+                function(x)
+            assert raised.value is error
+    assert torch.equal(x, known)
+
+
+# Where PyTorch cannot have a Python object for a tensor, it ends the process by itself: no calls of its own functions here.
+@pytest.mark.parametrize("convert", [np.asarray, torch.from_numpy], ids=["arrays", "tensors"])
+@pytest.mark.parametrize("operator", OPERATORS, ids=lambda op: op.python_name)
+def test_memory_is_short_for_an_object(operator: Operator, convert: Any, scarce: Scarce) -> None:
+    """At each allocation of a call in turn: it raises or gives what it gives, and the next one is as ever."""
+    given = {
+        name: convert(value.copy()) if isinstance(value, np.ndarray) else value
+        for name, value in operator.samples[0].arrays().items()
+    }
+    call = functools.partial(plain(operator), **given)
+    known = values(call())
+    if operator.output.in_place:
+        return
+    for number in range(14):
+        try:
+            with scarce.at(number):
+                got = call()
+        except (MemoryError, RuntimeError, AclnnError, SystemError):
+            continue
+        np.testing.assert_array_equal(values(got), known)
+    np.testing.assert_array_equal(values(call()), known)
