@@ -144,9 +144,9 @@ def check_storages(operator: Interface, places: Sequence[int], owners: Sequence[
 
 
 def announce_writes(operator: Interface, arguments: Sequence[Any]) -> None:
-    """Phase two writes the outputs, tensors or arrays: what PyTorch would not let be written is refused, and autograd is told
-    of the rest."""
-    written = []
+    """Phase two writes the outputs, tensors of ours or arrays: what PyTorch would not let be written is refused, and autograd
+    is told of the rest."""
+    written = []  # of PyTorch's
     for place in operator.output_places:
         output = arguments[place]
         if type(output) is Tensor:
@@ -161,7 +161,7 @@ def announce_writes(operator: Interface, arguments: Sequence[Any]) -> None:
     except TypeError as error:
         expected, _, got = str(error).rpartition(", got ")
     for own, output in written:
-        if not got and is_tracked_leaf(output):
+        if output.requires_grad and not got and is_tracked_leaf(output):
             expected = "a tensor that autograd lets be written (or torch.no_grad())"
             place, got = own, "a leaf that requires grad"
     if got:
