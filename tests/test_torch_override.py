@@ -11,7 +11,9 @@ import torch
 import torch.nn.functional as theirs
 
 import openaclnn
+from openaclnn.repeat import tensors
 from openaclnn.torch import disable, dispatcher, enable, override, served, use
+from openaclnn.torch import native as native_room
 from openaclnn.torch.dispatcher import functions
 from openaclnn.torch.override import OVERRIDES
 
@@ -265,3 +267,62 @@ def test_where_nothing_is_known_of_pytorch_kernels_are_pythons(
             assert served()["elu"].ours == 1
     finally:
         functions.cache_clear()
+
+
+class Marked(torch.Tensor):
+    """A class of its own that is memory all the same."""
+
+
+def strange(x: Any) -> dict[str, Any]:
+    """The same elements, or others, in tensors that machine code must look at twice."""
+    short = torch.randn(12)
+    view = short[2:8]
+    with torch.inference_mode():
+        inferred = x.clone()
+    return {
+        "plain": x, "no axis": x[0, 0], "empty": x[:0], "one": x[:1, :1], "a copy yet to be made": torch._lazy_clone(x),
+        "negated": torch.complex(x, -x).conj().imag, "a class": x.clone().as_subclass(Marked), "inferred": inferred,
+        "seven axes": x.reshape(1, 2, 1, 3, 1, 1, 2).clone(), "seven axes, turned": x.reshape(1, 2, 1, 3, 1, 1, 2).transpose(1, 6),
+        "the first CPU": x.to("cpu:0"), "turned": x.t(), "with gaps": view[::2], "stretched": x[:1].expand(5, 4), "leaf": x.clone().requires_grad_(),
+    }  # fmt: skip
+
+
+def test_tensors_that_are_not_just_memory() -> None:
+    x = torch.randn(3, 4)
+    with use():
+        for _ in range(3):  # a kind is learnt, then machine code sees it
+            for what, own in strange(x).items():
+                before = own.detach().clone()
+                got, known = theirs.elu(own, 1.3), theirs.elu(before.double(), 1.3).float()
+                assert torch.allclose(got, known, rtol=1e-6), what
+                assert torch.equal(own, before), what
+
+
+def test_what_is_written_over_is_nobody_elses() -> None:
+    x = torch.randn(3, 4)
+    with use():
+        for _ in range(3):
+            own = x.clone()
+            copy = torch._lazy_clone(own)
+            theirs.elu_(copy)
+            assert torch.equal(own, x)  # its memory was shared until then
+            assert torch.allclose(copy, theirs.elu(x))
+            with pytest.raises(RuntimeError, match="leaf Variable"):
+                theirs.elu_(x.clone().requires_grad_())
+            stretched = x[:1].expand(3, 4)
+            with pytest.raises(RuntimeError):
+                theirs.elu_(stretched)
+
+
+@has_natives
+def test_words_of_tensors_that_are_elsewhere_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = tensors.tensor_words()
+    assert found is not None
+    assert all(
+        not tensors._holds(found._replace(**{name: getattr(found, name) - 1}))
+        for name in ("strides", "offset", "device_and_dtype", "data", "size")
+    )
+    for name in ("strange_keys", "strange_flags"):
+        assert not tensors._holds(found._replace(**{name: 0}))
+    monkeypatch.setattr(native_room, "tensor_words", lambda: None)
+    assert native_room.native_for("elu", "CPU", OVERRIDES["elu"].kernel.road, OVERRIDES["elu"].signature, override._original("elu", "CPU")) is None  # fmt: skip

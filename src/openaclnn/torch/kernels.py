@@ -11,16 +11,12 @@ import torch
 
 import openaclnn
 from openaclnn.calls.plain import call_plain, make_plain_function
-from openaclnn.core import products, rounding
-from openaclnn.core.call import bind_plain
 from openaclnn.core.declare import Operator
 from openaclnn.core.interface import REQUIRED
 from openaclnn.core.status import AclnnError
-from openaclnn.engines.dispatch import choose_engine
 from openaclnn.operators import registry
 from openaclnn.operators.logits import CROSS_ENTROPY, CROSS_ENTROPY_GRAD
-from openaclnn.repeat.kinds import Road, nothing_chosen
-from openaclnn.torch.layouts import Layout
+from openaclnn.repeat.kinds import Road
 from openaclnn.torch.schema import arguments_of, double_among, made_by
 from openaclnn.torch.wide import in_float64
 from openaclnn.torch.words import in_torch_words
@@ -29,8 +25,6 @@ __all__ = ["KERNELS", "Kernel", "disturbed"]
 
 PLAIN = frozenset((torch.Tensor, torch.nn.Parameter))
 """Classes of tensors that are memory and nothing else, unless somebody wraps them in this thread."""
-
-_KEPT = 256  # kinds of calls of an operator
 
 _included = torch._C._dispatch_tls_local_include_set
 _is_tracing = torch._C._is_tracing
@@ -57,9 +51,7 @@ class Kernel:
         self.defaults = [p.default for p in self.parameters]
         self.tensors = [n for n, p in enumerate(self.parameters) if p.is_tensor]
         self._several = operator.result_type is not None
-        self._kinds: dict[Any, Layout | None] = {}  # None: made once, and the road may have it now
         self.road = None if operator.output.in_place else Road(operator)
-        products.listeners.append(self._kinds.clear)
         self.op: Any = None  # the operator of `torch.ops`, once `library` has defined it
         self.plain = _plain_function(operator)
         self._scope: dict[str, Any] = {}
@@ -84,12 +76,6 @@ class Kernel:
             else f"({own} is not None and {own}.is_neg())"
             for n, own in zip(self.tensors, tensors, strict=True)
         )
-        layouts = [
-            f"{own}.dtype, {own}.shape, {own}.stride(), {own}.device"
-            if self.defaults[n] is REQUIRED
-            else f"None if {own} is None else ({own}.dtype, {own}.shape, {own}.stride(), {own}.device)"
-            for n, own in zip(self.tensors, tensors, strict=True)
-        ]
         made = "result"
         if self._several:
             left = " or ".join(f"result[{n}] is None" for n in range(len(self.operator.outputs)))
@@ -107,13 +93,7 @@ def compute({given}):
             return _wide(_own.operator, ({given},))
         if {negated}:
             return _own.compute(*_resolved(({given},)))
-        key = ({", ".join([*layouts, *options])},)
-        kind = _kinds.get(key)
-        if kind is not None and _nothing_chosen() and _is_standard():
-            result = kind.run(({given},))
-            if result is not None:
-                return result
-        return _own.whole(({given},), key)
+        return _own.whole(({given},))
     except _error as error:
         raise _translated(error) from None
 
@@ -125,8 +105,7 @@ def call({given}):
         self._scope |= {
             "_own": self, "_road": _no_road, "_double": torch.float64, "_plain": PLAIN,
             "_plain_or_none": PLAIN | {type(None)}, "_included": _included, "_error": AclnnError, "_wide": in_float64,
-            "_translated": in_torch_words, "_resolved": _resolved, "_kinds": self._kinds,
-            "_nothing_chosen": nothing_chosen, "_is_standard": rounding.is_standard,
+            "_translated": in_torch_words, "_resolved": _resolved,
         }  # fmt: skip
         exec(source, self._scope)
         return tuple([self._scope[name] for name in ("short", "compute", "call")])
@@ -139,10 +118,8 @@ def call({given}):
                     return self.op(*arguments)
             return self.op(*arguments)
 
-    def whole(self, arguments: tuple[Any, ...], key: Any) -> Any:
-        """Bind, check, plan, run; and of a layout that comes again, which the short road does not serve, keep what the next
-        call needs.
-        """
+    def whole(self, arguments: tuple[Any, ...]) -> Any:
+        """Bind, check, plan, run; the next call of the kind takes the short road."""
         operator = self.operator
         given = dict(zip(self.names, arguments, strict=True))
         if operator.output.in_place:
@@ -151,14 +128,7 @@ def call({given}):
         results = call_plain(operator, {**given, "out": None}, None, self.road)
         if self.road is not None:
             self._scope["_road"] = self.road.call  # open now, if it ever is
-        several = results if self._several else (results,)
-        made = self.filled(several, arguments)
-        if nothing_chosen() and all(own is not None for own in several):
-            again = key in self._kinds
-            if len(self._kinds) >= _KEPT:
-                self._kinds.clear()
-            self._kinds[key] = self._layout(given, made) if again else None
-        return made if self._several else made[0]
+        return self.filled(results, arguments) if self._several else results
 
     def filled(self, several: Sequence[Any], arguments: tuple[Any, ...]) -> tuple[Any, ...]:
         """Results with zeros for those that are not written: an operator of PyTorch's returns tensors."""
@@ -170,24 +140,6 @@ def call({given}):
             first.new_zeros(shape, dtype=dtype) if own is None else own
             for own, (shape, dtype) in zip(several, shapes, strict=True)
         ])  # fmt: skip
-
-    def _layout(self, given: dict[str, Any], made: tuple[Any, ...]) -> Layout | None:
-        operator = self.operator
-        out = made if self._several else made[0]
-        call = bind_plain(operator, {**given, "out": out}, products.current_product())
-        plan = operator.plan(call)
-        if plan.empty:
-            return None
-        device = made[0].device
-        name = "cpu" if device.type == "cpu" else f"{device.type}:{device.index}"
-        order = {p.name: n for n, p in enumerate(self.parameters)}
-        order |= {p.name: len(order) + n for n, p in enumerate(operator.outputs)}
-        return Layout(
-            choose_engine(plan, name).prepare(),
-            [order[operand.parameter] for operand in plan.operands],
-            made,
-            self._several,
-        )
 
     def over(self, place: Any, *arguments: Any) -> Any:
         """Into one place of the caller's, by the short road of this kernel."""

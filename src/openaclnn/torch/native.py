@@ -41,9 +41,12 @@ def native_for(
     name: str, device: str, road: Road | None, signature: Signature, original: Any
 ) -> Native | None:
     """None where a kernel in Python has to do."""
-    found, where, theirs = functions(), tensor_words(), entered(original)
+    found, theirs = functions(), entered(original)
     plain = theirs.unboxed or theirs.of_symbols
-    if found is None or where is None or road is None or (theirs.unboxed and theirs.of_symbols):
+    if found is None or road is None or (theirs.unboxed and theirs.of_symbols):
+        return None
+    where = tensor_words()
+    if where is None:
         return None
     if not is_theirs(theirs.boxed) or not is_theirs(plain):
         return None
