@@ -16,6 +16,7 @@ def test_through_python(seed: int) -> None:
     assert not fault, fault
     for kind in ("right", "refused", "again", "two phases"):
         assert counts[kind] > 10, counts
+    assert counts["overridden"] > 3, counts
 
 
 def test_through_c(tmp_path: Path) -> None:

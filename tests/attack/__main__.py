@@ -29,12 +29,14 @@ def one_round(seed: int, steps: int) -> int:
     import torch
 
     from attack.calls import Attack, beside
+    from attack.scarce import Scarce
 
     faulthandler.enable()
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     np.seterr(all="ignore")
-    attack, step = Attack(seed), -1
+    with tempfile.TemporaryDirectory() as folder:
+        attack, step = Attack(seed, scarce=Scarce(Path(folder))), -1
     try:
         for step in range(steps):
             os.pwrite(PLACE, f"step {step:9d}\n".encode(), 0) if PLACE >= 0 else None

@@ -219,6 +219,7 @@ def _fake(tensor: Any) -> Any:
 
 HONEST: dict[str, Maker] = {
     "numpy": lambda rng, a: a,
+    "owner": lambda rng, a: np.array(a),
     "frozen": _frozen,
     "subclass": lambda rng, a: a.view(Sub),
     "torch": lambda rng, a: as_torch(a),

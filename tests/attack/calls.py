@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import inspect
 import os
 import signal
 import threading
 from collections import Counter
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 import ml_dtypes
@@ -15,18 +19,21 @@ import torch
 
 import openaclnn
 from attack.arrays import HONEST, Memory, Sub, as_torch, dressed
+from attack.overridden import draw_overridden
+from attack.scarce import Scarce
 from conftest import assert_matches_oracle
 from openaclnn import acl, aclnn
 from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import FLOATS, DType
 from openaclnn.core.status import AclError, Status
 from openaclnn.testing.goldens import places_of
+from openaclnn.torch import enable, served
 
 Array = np.ndarray[Any, Any]
 STATUSES = {int(one) for one in Status} - {0}
 DOCUMENTED = STATUSES | {int(one) for one in AclError} | {0}
 ODD: list[Any] = [
-    "avg", "", 7, -1, 2.5, None, b"mean", True, [], {}, object, np.float32(2), np.int64(1), float("nan"), 2**64,
+    "avg", "", 7, -1, -0.0, Fraction(1, 3), Decimal("0.3"), np.float16(0.5), np.array(0.5), 2**63 - 1, 2.5, None, b"mean", True, [], {}, object, np.float32(2), np.int64(1), float("nan"), 2**64,
     -(2**63) - 1, 1j, np.ones(2), "1.0", float("inf"), torch.tensor(1.0), np.bool_(True), 1e39, 10**400,
     torch.ones(2), torch.ones(1).to_sparse(),
 ]  # fmt: skip
@@ -59,7 +66,8 @@ def sound(rng: np.random.Generator, operator: Operator) -> dict[str, Any]:
 class Attack:
     """One attacker: its own random numbers, the objects of its last call, and what it counted."""
 
-    def __init__(self, seed: int, alone: bool = True) -> None:
+    def __init__(self, seed: int, alone: bool = True, scarce: Scarce | None = None) -> None:
+        self.scarce = scarce
         self.rng = np.random.default_rng(seed)
         self.alone = alone  # no other thread: forks and signals are possible
         self.counts: Counter[str] = Counter()
@@ -73,7 +81,11 @@ class Attack:
             self.interrupted()
         elif self.last is not None and draw < 0.375 and self.alone:
             self.forked()
-        elif draw < 0.5:
+        elif self.last is not None and draw < 0.41 and self.alone and self.scarce:
+            self.short_of_memory(self.scarce)
+        elif draw < 0.45:
+            self.overridden()
+        elif draw < 0.57:
             self.two_phases()
         else:
             self.plain_call(*self.drawn())
@@ -204,6 +216,8 @@ class Attack:
         first = getattr(aclnn, f"{operator.name}GetWorkspaceSize")
         status, _, executor = first(*arguments)
         self.status(status)
+        for _ in range(int(rng.integers(0, 3))):  # what programs do in between
+            change(rng, dict(enumerate(arguments)), int(rng.integers(len(arguments))))
         if rng.random() < 0.2 and executor is not None:
             self.status(aclnn.aclSetAclOpExecutorRepeatable(executor))
         for _ in range(int(rng.integers(0, 3))):
@@ -221,6 +235,38 @@ class Attack:
             raise Fault(f"status {status}")
         if status in (561000, 500000):
             raise Fault(f"a fault of ours: {aclnn.aclGetRecentErrMsg()}")
+
+    def overridden(self) -> None:
+        """PyTorch's own functions, which ours are in the place of from then on."""
+        if not served():
+            enable()
+        got, known, room = draw_overridden(self.rng)
+        for own, exact in zip(got, known, strict=True):
+            if own.shape != exact.shape or not torch.allclose(
+                own.double(), exact, atol=room, rtol=room, equal_nan=True
+            ):
+                raise Fault(f"{own} in PyTorch's place, {exact} by PyTorch")
+        self.counts["overridden"] += 1
+
+    def short_of_memory(self, scarce: Scarce) -> None:
+        """The last call again, on the road alone, with too little memory for one of Python's objects: NumPy does not stand
+        that everywhere."""
+        assert self.last is not None
+        operator, made, memory = self.last
+        function = getattr(openaclnn, operator.python_name)
+        whole = inspect.signature(function).bind(**made)
+        whole.apply_defaults()
+        road = function.__globals__["_road"]
+        given = *road._arrays_of(whole.arguments), *road._options_of(whole.arguments), None
+        if operator.output.in_place or road.call(*given) is NotImplemented:
+            return
+        for number in range(20):
+            try:
+                with scarce.at(number):
+                    road.call(*given)
+            except (MemoryError, RuntimeError, SystemError):
+                self.counts["short of memory"] += 1
+        self.plain_call(operator, made, memory)
 
     def interrupted(self) -> None:
         """Signals whose handler raises, while the last call is repeated."""
@@ -284,7 +330,7 @@ def written_by(operator: Operator, made: dict[str, Any]) -> list[Any]:
 def phase_one(operator: Operator, made: dict[str, Any]) -> list[Any]:
     """A plain call's arguments in C order."""
     out = made.get("out")
-    several = out if isinstance(out, tuple) else (out,) * len(operator.outputs)
+    several = out if type(out) is tuple else (out,) * len(operator.outputs)
     places = dict(zip((p.name for p in operator.outputs), several, strict=True))
     apart = {name: own for name, own in places.items() if not operator[name].in_place}
     return [
@@ -295,7 +341,7 @@ def phase_one(operator: Operator, made: dict[str, Any]) -> list[Any]:
 
 def change(rng: np.random.Generator, made: dict[Any, Any], name: Any) -> None:
     """Something that programs do between two calls."""
-    value, draw = made[name], int(rng.integers(6))
+    value, draw = made[name], int(rng.integers(7))
     if type(value) is tuple:
         each = dict(enumerate(value))
         change(rng, each, draw % len(each))
@@ -331,6 +377,9 @@ def change(rng: np.random.Generator, made: dict[Any, Any], name: Any) -> None:
             made[name] = np.array(value[..., ::-1] if value.ndim else value)
         elif draw == 5:
             made[name] = HONEST["frozen"](rng, value)
+        elif draw == 6:
+            with contextlib.suppress(ValueError):  # it is not its own, or in use
+                value.resize(int(rng.integers(1, 9)), refcheck=False)
     elif type(value) is float:
         made[name] = value * 2
     elif draw == 0 and name != "out":
