@@ -16,7 +16,7 @@ from openaclnn.repeat.readers import HANDLE
 __all__ = ["INLINE_AXES", "TensorWords", "tensor_words"]
 
 INLINE_AXES = 5  # more have memory of their own, whose address is in the place of the first
-_TENSOR_SLOTS, _STORAGE_SLOTS = 22, 8
+_SEARCHED, _STORAGE_SLOTS = 20, 8
 _FLAGS = (1 << 56) - 1  # seven truth values, a byte each
 
 _SIZES, _STRIDES, _OFFSET = (3, 5, 7), (1009, 1013, 1019), 1021
@@ -47,14 +47,13 @@ def tensor_words() -> TensorWords | None:
     """None where tensors do not look as expected."""
     torch = sys.modules["torch"]
     probe = torch.empty(20000, dtype=torch.bfloat16).as_strided(_SIZES, _STRIDES, _OFFSET)
-    words, memory = _tensor(probe), probe.untyped_storage()
+    words, memory = _tensor(probe, _SEARCHED), probe.untyped_storage()
     storage = _words(memory._cdata, _STORAGE_SLOTS)
-    keys = torch._C._dispatch_keys(probe).raw_repr()
     try:
         axes = words.index(len(_SIZES))
         found = TensorWords(
             words[0], storage[0], words.index(memory._cdata), axes, axes + 1, axes + 1 + INLINE_AXES,
-            words.index(_OFFSET), words.index(_OFFSET) + 2, words.index(keys), ~_plain_keys(),
+            words.index(_OFFSET), words.index(_OFFSET) + 2, words.index(_OFFSET) + 3, ~_plain_keys(),
             storage.index(memory.data_ptr()), storage.index(memory.nbytes()),
             storage.index(memory.nbytes()) + 1, _FLAGS & ~0xFF00,  # whether it may grow: nobody's business
         )  # fmt: skip
@@ -89,15 +88,16 @@ def _holds(found: TensorWords) -> bool:
 
 def _known(tensor: Any) -> tuple[Any, ...]:
     number = ctypes.c_byte.from_address(id(tensor.dtype) + object.__basicsize__).value
+    keys = sys.modules["torch"]._C._dispatch_keys(tensor).raw_repr()
     return (
-        tuple(tensor.shape), tensor.stride(), tensor.storage_offset(), 0xFF << 24 | number,
+        tuple(tensor.shape), tensor.stride(), tensor.storage_offset(), 0xFF << 24 | number, keys,
         tensor.untyped_storage().data_ptr(), tensor.untyped_storage().nbytes(),
     )  # fmt: skip
 
 
 def _told(found: TensorWords, tensor: Any) -> tuple[Any, ...]:
     """What the words say, as machine code reads them; () of a tensor that is not plain."""
-    words = _tensor(tensor)
+    words = _tensor(tensor, found.keys + 1)
     if words[0] != found.table or words[found.keys] & found.strange_keys:
         return ()
     storage, axes = _words(words[found.storage], _STORAGE_SLOTS), words[found.axes]
@@ -109,12 +109,12 @@ def _told(found: TensorWords, tensor: Any) -> tuple[Any, ...]:
         sides = apart[:axes], apart[axes:]
     return (
         *map(tuple, sides), words[found.offset], words[found.device_and_dtype] & 0xFFFFFFFF,
-        storage[found.data], storage[found.size],
+        words[found.keys], storage[found.data], storage[found.size],
     )  # fmt: skip
 
 
-def _tensor(tensor: Any) -> list[int]:
-    return _words(ctypes.c_uint64.from_address(id(tensor) + HANDLE).value, _TENSOR_SLOTS)
+def _tensor(tensor: Any, count: int) -> list[int]:
+    return _words(ctypes.c_uint64.from_address(id(tensor) + HANDLE).value, count)
 
 
 def _words(address: int, count: int) -> list[int]:

@@ -239,23 +239,26 @@ _kept: dict[Any, torch.Tensor] = {}
 
 def ones_for(input: torch.Tensor, fresh: bool = False) -> torch.Tensor:
     """A weight for each class that changes nothing; one for all calls with as many classes, unless it must be fresh."""
+    found = None if fresh else kept_ones(input)
+    return _new_ones(input, fresh) if found is None else found
+
+
+def _new_ones(input: torch.Tensor, fresh: bool) -> torch.Tensor:
     classes = input.shape[1 if input.dim() > 1 else 0]
     if fresh or not (input.is_cpu or input.is_cuda):
         return torch.ones(classes, dtype=input.dtype, device=input.device)
-    found = kept_ones(input)
-    if found is None:
-        with torch.inference_mode(False):
-            found = torch.ones(classes, dtype=input.dtype, device=input.device)
-        if input.is_cuda:
-            if torch.cuda.is_current_stream_capturing():
-                return found  # the graph's memory is its own
-            torch.cuda.current_stream(input.device).synchronize()  # other streams will read it
-        if len(_kept) >= _FEW:
-            _kept.clear()
-        _kept[classes, input.dtype, input.device] = found
+    with torch.inference_mode(False):
+        found = torch.ones(classes, dtype=input.dtype, device=input.device)
+    if input.is_cuda:
+        if torch.cuda.is_current_stream_capturing():
+            return found  # the graph's memory is its own
+        torch.cuda.current_stream(input.device).synchronize()  # other streams will read it
+    if len(_kept) >= _FEW:
+        _kept.clear()
+    _kept[classes, input.dtype, input.device] = found
     return found
 
 
 def kept_ones(input: torch.Tensor) -> torch.Tensor | None:
     """Those that were made before."""
-    return _kept.get((input.shape[1 if input.dim() > 1 else 0], input.dtype, input.device))
+    return _kept.get((input.size(1 if input.dim() > 1 else 0), input.dtype, input.device))
