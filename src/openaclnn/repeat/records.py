@@ -78,32 +78,9 @@ def record_of(
         len(operands), work.takes, axes, plan.class_axis, work.gathering, len(made),
         shapes_of(plan, places[first:], made), work.units, *words, *source, *constants, *_NO_CONSTANTS[len(constants) :],
     ]  # fmt: skip
-    into = arrays[first] is not None
-    for array, view, place, (pattern, mask) in zip(
-        arrays, views, places, patterns.each, strict=True
-    ):
-        if place >= len(operands):
-            place = -1
-        if view is None:
-            record += _ABSENT
-            continue
-        if array is None:  # the output, which is yet to be made
-            device = _torch_words(views[model], arrays[model])[0] if library == at.TORCH else 0
-            record += device, 0, at.MISSING, place, 0, 0, view.dtype.itemsize, 0, mask
-            record += _NO_AXES
-            continue
-        if library == at.NUMPY:
-            record += id(array.dtype), len(view.shape)
-        else:
-            record += _torch_words(view, array) if library == at.TORCH else _own_words(array)
-        alike = into and place >= 0 and walks_alike(operands[place], plan.output)
-        if any_size and pattern != at.SAME:
-            record += pattern, place, 0, 0, view.dtype.itemsize, alike, mask
-            record += _NO_AXES
-        else:
-            low, high = (operands[place].low, operands[place].high) if place >= 0 else (0, 0)
-            record += at.SAME, place, low, high, view.dtype.itemsize, alike, mask
-            record += _sides(array, library)
+    if not any_size:
+        patterns = patterns._replace(each=[(at.SAME, mask) for _, mask in patterns.each])
+    record += _array_words(plan, places, patterns.each, arrays, views, library, model)
     for option, number in zip(options, free, strict=True):
         record += _option_words(option, number)
     dtypes = [array.dtype for array in arrays if array is not None]
@@ -120,6 +97,48 @@ def _words(sized: Any) -> tuple[int, int]:
     from openaclnn.engines.cpu.classes.sized import without_objects
 
     return without_objects(sized)
+
+
+def _array_words(
+    plan: Plan,
+    places: Sequence[int],
+    patterns: Sequence[tuple[int, int]],
+    arrays: Sequence[Any],
+    views: Sequence[Tensor | None],
+    library: int,
+    model: int,
+) -> list[int]:
+    """What each array must be like. An output that is yet to be made will be on the model's device; where shape and strides
+    must be the very same, they are here, with the bytes that they cover.
+    """
+    words: list[int] = []
+    operands = plan.operands
+    into = arrays[places.index(len(plan.inputs))] is not None
+    for array, view, place, (pattern, mask) in zip(arrays, views, places, patterns, strict=True):
+        if place >= len(operands):  # not written
+            place = -1
+        if view is None:
+            words += _ABSENT
+            continue
+        item = view.dtype.itemsize
+        if array is None:
+            device = _torch_words(views[model], arrays[model])[0] if library == at.TORCH else 0
+            words += device, 0, at.MISSING, place, 0, 0, item, 0, mask
+            words += _NO_AXES
+            continue
+        if library == at.NUMPY:
+            words += id(array.dtype), len(view.shape)
+        else:
+            words += _torch_words(view, array) if library == at.TORCH else _own_words(array)
+        alike = into and place >= 0 and walks_alike(operands[place], plan.output)
+        if pattern != at.SAME:
+            words += pattern, place, 0, 0, item, alike, mask
+            words += _NO_AXES
+        else:
+            low, high = (operands[place].low, operands[place].high) if place >= 0 else (0, 0)
+            words += at.SAME, place, low, high, item, alike, mask
+            words += _sides(array, library)
+    return words
 
 
 def _option_words(option: Any, number: Number) -> tuple[int, ...]:
