@@ -47,7 +47,7 @@ if MODE:
     SUMMED = ("l1_loss", "smooth_l1_loss", "nll_loss", "nll_loss2d")
     SIZES: dict[str, list[tuple[tuple[int, ...], float]]] = {
         "elementwise": [((3, 5), 0.7), ((2,), 0.5), ((1024,), 2), ((2, 3, 1000), 1.0), ((3, 1), 0.3)],
-        "rows": [((5, 3), -100), ((1, 4), 1), ((7, 1), 0), ((1030, 3), 2)],
+        "rows": [((5, 3), -100), ((1, 4), 1), ((7, 1), 0), ((1030, 3), 2), ((2049, 2), 1)],
         "pixels": [((2, 3, 4, 5), 1), ((1, 3, 2, 2), -7), ((9, 2, 1, 1), 0), ((2, 1, 30, 40), -1)],
     }  # fmt: skip
     """Shapes of a pattern, each with a number of the call's."""
@@ -403,6 +403,7 @@ if MODE == "interpret":
         operator, draw = openaclnn.find_operator(name), np.random.default_rng(3)
         for module in (reductions, reduced):
             monkeypatch.setattr(module, "FEW", 0)
+        monkeypatch.setattr(reductions, "ALONE", 0)
         monkeypatch.setattr(reductions, "PARTS", 3)
         for dtype, off, apart, count in (
             (FLOAT, 1, 0, 5000), (FLOAT, 3, 0, 2), (BFLOAT16, 7, 0, 1017), (BFLOAT16, 1, 0, 1016), (FLOAT, 1, 1, 900),
@@ -566,6 +567,20 @@ if MODE == "compile":
             ):
                 addresses = [(2 + place) << 20 for place in range(len(plan.operands))]
                 assert gpu.prepare(plan)(addresses, 0) == 0
+
+    @pytest.mark.parametrize("name", SUMMED[:3])
+    def test_few_are_added_up_and_finished_by_one_program(name: str) -> None:
+        from openaclnn.engines.gpu import variants
+
+        operator = openaclnn.find_operator(name)
+        rank = len(SIZES[operator.workloads.PATTERN][0][0])
+        for count, reduction, launches in ((reductions.ALONE, "mean", 1), (2, "sum", 1), (reductions.ALONE + 1, "mean", 2)):  # fmt: skip
+            plan = planned(operator, (count, 1)[:rank], reduction, BFLOAT16, 1)[0]
+            gpu._runners.clear()
+            variants._known.clear()
+            addresses = [(2 + place) << 20 for place in range(len(plan.operands))]
+            assert gpu.prepare(plan)(addresses, 0) == 0
+            assert len(variants._known) == launches
 
     @pytest.mark.parametrize("name", SUMMED)
     def test_the_builtin_of_sums_launches_what_python_would(
@@ -732,8 +747,9 @@ if MODE == "compile":
     @pytest.mark.usefixtures("on_host_memory")
     @pytest.mark.parametrize("name", SUMMED)
     def test_losses_of_a_kind_reach_the_driver(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        """From the short road, which makes the results, to the launches: two of each call."""
+        """From the short road, which makes the results, to the launch that adds up and finishes: it needs no memory."""
         operator, draw = openaclnn.find_operator(name), np.random.default_rng(4)
+        monkeypatch.setattr(scratch, "_allocator", lambda: (None, None))
         driver, rank = Pretended(monkeypatch), len(SIZES[operator.workloads.PATTERN][0][0])
         variant, natively = next(iter(operator.workloads.VARIANTS)), 0
         for turn in range(20):
@@ -742,7 +758,7 @@ if MODE == "compile":
             given |= {own: 1 + turn % 3 for own in ("ignore_index",) if own in operator.signature()}
             given |= {own: 0.5 + turn for own in ("beta",) if own in operator.signature()}
             result = getattr(openaclnn, name)(**given)
-            assert len(driver.by_python) + len(driver.by_driver) == 2
+            assert len(driver.by_python) + len(driver.by_driver) == 1
             written = [words[:5] for _, _, _, words in driver.by_python or driver.by_driver]
             addresses = [own.ctypes.data for own in (result if operator.result_type else (result,))]
             assert all(any(at in words for words in written) for at in addresses)
