@@ -618,6 +618,8 @@ if MODE == "compile":
             for turn in range(120):
                 most = 40 if turn % 8 else 4000
                 shape = tuple(int(own) for own in draw.integers(1, most, len(shape)))
+                if turn % 30 > 25:  # one program's, and one more
+                    shape = (reductions.ALONE + turn % 2, 1, 1, 1)[: len(shape)]
                 off = [4 * bool(draw.random() < 0.05) for _ in addresses]
                 off = [4 * (turn % 16 // 8 + 1)] * len(off) if turn % 8 in (0, 3) else off
                 places = tuple([((2 + k) << 20) + by for k, by in enumerate(off)])

@@ -1,6 +1,6 @@
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator"
-"""Sums and means over all elements or positions: programs leave float64 sums of their parts, one more adds those up. Of few, one
-program does both.
+"""Sums and means over all elements or positions: programs leave float64 sums of their parts, one more adds those up. Of
+few, one program does both.
 
 Which elements a part has depends on the shape, and of many elements on how far they begin from a vector's bounds, as views do that start
 one element in: the same call gives the same bits.

@@ -55,18 +55,13 @@ def laid(plan: Plan) -> tuple[LaidRunner, int] | None:
 def _laid(plan: Plan) -> LaidRunner:
     form, inputs = form_of(plan), len(plan.inputs)
     numbers = form.numbers
-    some = add_sizes(2, numbers, (0,) * (AXES * (1 + inputs)))
+    flat, anyhow = (add_sizes(2, numbers, (0,) * axes) for axes in (0, AXES * (1 + inputs)))
     launched: Summing = {
-        **{
-            key: own
-            for what, alone in ((ADD, False), (ALONE, True))
-            for key, own in (
-                ((what, ANYHOW), (add_family(plan, form, AXES, alone=alone), some)),
-                ((what, FLAT), (add_family(plan, form, alone=alone), add_sizes(2, numbers))),
-            )
-        },
+        (ADD, ANYHOW): (add_family(plan, form, AXES), anyhow), (ADD, FLAT): (add_family(plan, form), flat),
+        (ALONE, ANYHOW): (add_family(plan, form, AXES, alone=True), anyhow),
+        (ALONE, FLAT): (add_family(plan, form, alone=True), flat),
         (FINISH, FLAT): (finish_family(plan), finish_sizes(plan, 2)),
-    }
+    }  # fmt: skip
     facts = plan.reduction == "mean", FEW, 2 + len(numbers)
     fitting = fitting_of("StridedSumFit", plan, launched, {}, 0, facts)
     queues = {name: queue_of(own, fitting.ready(name)) for name, (own, _) in launched.items()}
