@@ -39,8 +39,9 @@ WAYS = TEMPLATE + MAX_VALUES
 FUNCTION, KEY, CONFIG = range(3)  # FUNCTION: 0 until it is compiled
 WAY_SLOTS = CONFIG + CONFIG_SLOTS
 STEP_SLOTS = WAYS + MAX_WAYS * WAY_SLOTS
-# A kernel; the sums it needs; of many parts, what finishes them; and another kernel in the first one's place.
-MAIN, SUMS, FINISH, OTHER, STEPS = range(5)
+# A kernel; the sums it needs; of many parts, what finishes them; what does all of that at once; and another kernel in the first
+# one's place.
+MAIN, SUMS, FINISH, AT_ONCE, OTHER, STEPS = range(6)
 FORMS = HEADER + STEPS * STEP_SLOTS  # what more a fit has
 
 _ONE_ROW = 1 << 32  # of a grid, whose second number is in the upper half
@@ -139,7 +140,7 @@ class Fit(Entry):
         super().__init__(code, control)
         self.frame = code.frame("i64", STEPS * CALL_SLOTS)
         steps = [self.step(index) for index in range(STEPS)]
-        self.main, self.sums, self.finish, self.other = steps
+        self.main, self.sums, self.finish, self.at_once, self.other = steps
         for step in steps:
             step.way.set(0)
             step.key.set(0)
@@ -200,10 +201,11 @@ class Fit(Entry):
     def each_step(self) -> Iterator[Step]:
         """Those that a call has, in order."""
         code, wanted = self.code, self.code.frame("i64", STEPS)
-        for place, has in self.wanted().items():
-            wanted.write(place, has)
+        has = self.wanted()
+        for place in range(STEPS):
+            wanted.write(place, has.get(place, 0))
         with code.loop(SUMS, code.integer(SUMS + STEPS)) as turn:
-            index = turn & STEPS - 1  # the first comes last
+            index = (turn < STEPS).choose(turn, MAIN)  # the first comes last
             with code.when(wanted.read(index).differs(0)):
                 yield self.step(index)
 

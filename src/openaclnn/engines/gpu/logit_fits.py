@@ -12,7 +12,6 @@ from openaclnn.engines.gpu.logit_kernel import log_probabilities, logit_losses, 
 from openaclnn.engines.gpu.logits import (
     FEW,
     FEW_CLASSES,
-    FEW_TILE,
     FINISH,
     FINISHED,
     LEAST_BLOCK,
@@ -23,12 +22,14 @@ from openaclnn.engines.gpu.logits import (
     PROGRAMS,
     READ,
     SCRATCH,
+    SHORT,
     SUMS,
     TOTAL,
     TURNS,
     WIDE,
 )
 from openaclnn.engines.gpu.operands import INT32_LIMIT
+from openaclnn.engines.gpu.short_logit_kernel import short_rows
 from openaclnn.engines.gpu.strided_fits import StridedFit
 from openaclnn.engines.machine.code import Array, Code
 from openaclnn.engines.machine.values import Value
@@ -36,7 +37,7 @@ from openaclnn.engines.machine.values import Value
 __all__ = ["KEYS", "STEP_OF", "LogitFit", "StridedLogitFit"]
 
 STEP_OF = {
-    READ: fit_code.SUMS, FINISH: fit_code.FINISH, TOTAL: fit_code.OTHER, LOG_PROB: fit_code.MAIN,
+    READ: fit_code.SUMS, FINISH: fit_code.FINISH, SHORT: fit_code.AT_ONCE, TOTAL: fit_code.OTHER, LOG_PROB: fit_code.MAIN,
 }  # fmt: skip
 """The step of each launch: their order is that of steps."""
 
@@ -46,6 +47,7 @@ KEYS: Mapping[str, Mapping[str, int]] = {
         "CLASSES": 11, "warps": 4,
     },
     FINISH: {},
+    SHORT: {"ROWS": 11, "CLASSES": 11},
     TOTAL: {"BLOCK": 12},
     LOG_PROB: {
         "anywhere": 1, "CLASS_STEP": 2, "OUT_STEP": 2, "UNIT": 5, "ROWS": 11, "CLASSES": 11, "warps": 4,
@@ -62,6 +64,7 @@ class AnyLogitFit(ClassFit):
     def __init__(self, code: Code, control: Array) -> None:
         super().__init__(code, control)
         self.places = [code.variable(code.integer(0)) for _ in SCRATCH]
+        self.few = code.variable(code.integer(0))
 
     def fit_rows(
         self, rows: Value, classes: Value, row: Value, by_class: Value, weight: Value,
@@ -70,26 +73,60 @@ class AnyLogitFit(ClassFit):
         """All launches, by the strides of logits, along classes of weights, and of log-probabilities."""
         # A row of one class has other strides.
         self.expect((classes > 1) & (classes < INT32_LIMIT) & (rows > 0) & (rows < INT32_LIMIT))
-        with self.when_fit():
-            few = (classes <= WIDE) & (rows * classes <= FEW)
-            for step in (self.sums, self.finish, self.other, self.main):
-                step.begin()
-            splits = self.fit_read(rows, classes, few, row, by_class, weight)
-            self.fit_finish(rows, classes, splits, row, by_class, weight)
-            self.fit_total(rows)
-            self.fit_written(rows, classes, few, row, by_class, *written)
+        few = (classes <= WIDE) & (rows * classes <= FEW)
+        self.few.set(few.to("i64"))
+        with self.when_fit(), self.code.either(few) as (short, long):
+            with short:
+                self.fit_short(rows, classes, row, by_class, weight, *written)
+            with long:
+                for step in (self.sums, self.finish, self.main):
+                    step.begin()
+                splits = self.fit_read(rows, classes, row, by_class, weight)
+                self.fit_finish(rows, classes, splits, row, by_class, weight)
+                self.fit_total(blocks(rows, FINISHED))
+                self.fit_written(rows, classes, row, by_class, *written)
+
+    def fit_short(
+        self, rows: Value, classes: Value, row: Value, by_class: Value, weight: Value, out_row: Value, out_class: Value,
+    ) -> None:  # fmt: skip
+        """What does all for a few short rows, but for adding up: what `Logits.short_sizes` says."""
+        code, step = self.code, self.at_once
+        wide = code.integer(FEW_CLASSES[-1])
+        for own in FEW_CLASSES[-2::-1]:
+            wide = (classes <= own).choose(own, wide)
+        tall = code.integer(WIDE) // wide
+        programs, each = blocks(rows, tall), self.fact(self.EACH).differs(0)
+        step.begin()
+        step.programs.set(programs)
+        step.put(
+            names_of(short_rows, "rows"),
+            {
+                "rows": rows, "classes": classes, "row_stride": row, "class_stride": by_class, "weight_stride": weight,
+                "log_prob_row": out_row, "log_prob_class": out_class, **self.last(),
+            },
+        )  # fmt: skip
+        self.choose_of(step, SHORT, {"ROWS": tall, "CLASSES": wide})
+        self.summed.set(each.choose(0, self.summed.get()))
+        self.scratch.set(programs * (SUMS * 8))
+        self.fit_total(programs)
+
+    def last(self) -> dict[str, Value]:
+        """Numbers of the call's."""
+        return {
+            "ignore_index": self.ignored(), "smoothing": word(self.single(1)), "zloss_scale": word(self.single(2)),
+        }  # fmt: skip
 
     def fit_read(
-        self, rows: Value, classes: Value, few: Value, row: Value, by_class: Value, weight: Value
+        self, rows: Value, classes: Value, row: Value, by_class: Value, weight: Value
     ) -> Value:
         """What reads the rows, each in as many parts as are returned."""
         code = self.code
         in_line = by_class.equals(1)
-        tall, wide, turns, warps = self.tile(rows, classes, few)
+        tall, wide, turns, warps = self.tile(rows, classes)
         vector = self.fact(self.VECTOR)
-        by_vectors = ~few & in_line & tall.equals(1) & (classes >= vector * LONG)
+        by_vectors = in_line & tall.equals(1) & (classes >= vector * LONG)
         vector = by_vectors.choose(vector, 0)
-        unit = (few | by_vectors | ~in_line).choose(1, power_of_two(row | classes))
+        unit = (by_vectors | ~in_line).choose(1, power_of_two(row | classes))
         turn = wide * turns
         splits = (code.integer(PROGRAMS) // rows).least(blocks(classes, turn))
         splits = ((splits < 1) | (tall > 1)).choose(1, splits)
@@ -130,20 +167,15 @@ class AnyLogitFit(ClassFit):
             names_of(logit_losses, "rows"),
             {
                 "rows": rows, "classes": classes, "row_stride": row, "class_stride": by_class,
-                "weight_stride": weight, "splits": splits, "ignore_index": self.ignored(),
-                "smoothing": word(self.single(1)), "zloss_scale": word(self.single(2)),
+                "weight_stride": weight, "splits": splits, **self.last(),
             },
         )  # fmt: skip
 
-    def tile(self, rows: Value, classes: Value, few: Value) -> tuple[Value, Value, Value, Value]:
+    def tile(self, rows: Value, classes: Value) -> tuple[Value, Value, Value, Value]:
         """What `logits.tile_of` says."""
         code, long = self.code, classes > WIDE
-        wide = code.integer(FEW_CLASSES[-1])
-        for own in FEW_CLASSES[-2::-1]:
-            wide = (classes <= own).choose(own, wide)
-        wide = few.choose(wide, self.power(classes, WIDE))
-        most = code.integer(WIDE) // wide
-        tall = few.choose(most, self.power(rows, WIDE).least(most))
+        wide = self.power(classes, WIDE)
+        tall = self.power(rows, WIDE).least(code.integer(WIDE) // wide)
         warps = _clamped(tall * wide // 128, 8)
         narrow = self.fact(self.ITEM) < 4
         return (
@@ -157,27 +189,24 @@ class AnyLogitFit(ClassFit):
         for place, own in enumerate(self.places):
             addresses.write(place, memory + own.get())
 
-    def fit_total(self, rows: Value) -> None:
-        """What adds up the losses of blocks of rows."""
-        finished = blocks(rows, FINISHED)
+    def fit_total(self, finished: Value) -> None:
+        """What adds up the losses of so many blocks of rows."""
         block = self.power(finished, MOST_BLOCK)
+        self.other.begin()
         self.other.programs.set(self.code.integer(1))
         self.other.numbers.write(0, finished)
         self.choose_of(self.other, TOTAL, {"BLOCK": (block < LEAST_BLOCK).choose(LEAST_BLOCK, block)})  # fmt: skip
 
     def fit_written(
-        self, rows: Value, classes: Value, few: Value, row: Value, by_class: Value, out_row: Value, out_class: Value,
+        self, rows: Value, classes: Value, row: Value, by_class: Value, out_row: Value, out_class: Value,
     ) -> None:  # fmt: skip
         """What writes log-probabilities."""
         code = self.code
         wide = self.power(classes, WIDE)
         tall = self.power(rows, WIDE).least(code.integer(WIDE) // wide)
-        own = tall, wide, _clamped(tall * wide // 128, 4)
-        tall, wide, warps = (
-            few.choose(ours, usual) for ours, usual in zip(FEW_TILE, own, strict=True)
-        )
+        warps = _clamped(tall * wide // 128, 4)
         in_line = by_class.equals(1) & out_class.equals(1)
-        unit = (few | ~in_line).choose(1, power_of_two(row | out_row | classes))
+        unit = (~in_line).choose(1, power_of_two(row | out_row | classes))
         across = blocks(classes, wide)
         programs = blocks(rows, tall) * across
         self.expect(programs < INT32_LIMIT)
@@ -210,10 +239,11 @@ class AnyLogitFit(ClassFit):
         step.key.set(key | (key & 1).differs(0).choose(0, astray) << ASTRAY)
 
     def wanted(self) -> dict[int, Value]:
-        always, each = self.code.integer(1), self.fact(self.EACH)
+        few, each = self.few.get(), self.fact(self.EACH)
+        long = few.equals(0).to("i64")
         return {
-            fit_code.SUMS: always, fit_code.FINISH: always, fit_code.OTHER: each.equals(0).to("i64"),
-            fit_code.MAIN: self.fact(self.WHOLE),
+            fit_code.SUMS: long, fit_code.FINISH: long, fit_code.AT_ONCE: few, fit_code.OTHER: each.equals(0).to("i64"),
+            fit_code.MAIN: long & self.fact(self.WHOLE),
         }  # fmt: skip
 
 
@@ -241,14 +271,16 @@ class StridedLogitFit(AnyLogitFit, StridedFit):
         row, by_class = (self.steps(1).read(axis) for axis in range(2))
         written = self.along(self.fact(self.WRITTEN), 0), self.along(self.fact(self.WRITTEN), 1)
         self.fit_rows(rows, classes, row, by_class, self.along(self.fact(self.WEIGHT), 1), written)
+        # Both kernels that finish rows have these numbers in the same places.
+        finish = self.step(self.few.get().differs(0).choose(fit_code.AT_ONCE, self.code.integer(fit_code.FINISH)))  # fmt: skip
         names = names_of(logit_losses, "rows")
-        self.finish.put(names, {"target_stride": self.steps(0).read(0)})
+        finish.put(names, {"target_stride": self.steps(0).read(0)})
         for place in range(
             5
         ):  # of a row's results; the fit's words say where they are among the operands, or -1
             operand = self.control.read(FORMS + place)
             with self.code.when(operand >= 0):
-                self.finish.numbers.write(names.index("out_stride") + place, self.steps(operand).read(0))  # fmt: skip
+                finish.numbers.write(names.index("out_stride") + place, self.steps(operand).read(0))
 
     def along(self, operand: Value, axis: int) -> Value:
         """An operand's stride along rows or classes; 0 where there is none."""

@@ -89,6 +89,16 @@ def _read(
     return values, spread, weights
 
 
+@triton.jit
+def joined_lanes(top, others, lanes):
+    """The largest logit of each row, and what the others add."""
+    known = tl.where(top != top, NOTHING, top)  # NaN is among the others
+    highest = tl.max(known, 1)
+    lowered = _power(top - _finite(highest)[:, None])
+    largest = tl.argmax(known, 1)[:, None] == lanes
+    return highest, tl.sum(others * lowered + tl.where(largest, 0.0, lowered), 1)
+
+
 @triton.jit(do_not_specialize=list(range(3, 10)))
 def logit_sums(
     x, weight, parts,
@@ -158,11 +168,7 @@ def logit_sums(
                 weight_stride, SMOOTHED, CLASS_STEP, WEIGHT_STEP,
             )  # fmt: skip
             top, others = _joined_four(top, others, values, second, third, fourth)
-    known = tl.where(top != top, NOTHING, top)  # NaN is among the others
-    highest = tl.max(known, 1)
-    lowered = _power(top - _finite(highest)[:, None])
-    largest = tl.argmax(known, 1)[:, None] == lanes
-    total = tl.sum(others * lowered + tl.where(largest, 0.0, lowered), 1)
+    highest, total = joined_lanes(top, others, lanes)
     place = row * splits + part
     number = rows.to(tl.int64) * splits
     tl.store(parts + place, highest, row < rows)
@@ -182,14 +188,53 @@ def _log1p(x):
 
 
 @triton.jit
+def is_endless(value):
+    """Whether a logit is infinite, or NaN."""
+    return ((value == float("inf")) | (value != value)).to(tl.int32)
+
+
+@triton.jit
+def beside_infinity(others, high, endless):
+    """What the formula has beside an infinite logit: nothing, or NaN where there are several such, or NaN."""
+    return tl.where(high == float("inf"), tl.where(endless > 1, float("nan"), 0.0), others)
+
+
+@triton.jit
 def _infinite_others(own, others, high, classes, class_stride, inside):
-    """What the formula has beside an infinite logit: nothing, or NaN where another one is infinite or NaN."""
-    found = tl.zeros(high.shape, tl.int32)
+    endless = tl.zeros(high.shape, tl.int32)
     for _ in range(classes):
-        value = tl.load(own, inside, other=0).to(tl.float32)
+        endless += is_endless(tl.load(own, inside, other=0).to(tl.float32))
         own += class_stride
-        found += ((value == float("inf")) | (value != value)).to(tl.int32)
-    return tl.where(high == float("inf"), tl.where(found > 1, float("nan"), 0.0), others)
+    return beside_infinity(others, high, endless)
+
+
+@triton.jit
+def row_ends(high, others, count, WHOLE: tl.constexpr):
+    """A row's largest logit, and the logarithm of what all add beside it: as float64."""
+    if WHOLE:
+        others = tl.where((high == NOTHING) & (count > 1), float("nan"), others)
+        rest = _log1p(others.to(tl.float64))
+        top = high.to(tl.float64)
+    else:
+        rest = _log1p(others.to(tl.float64)) + (high - high).to(tl.float64)
+        top = tl.where(rest != rest, rest, high.to(tl.float64))
+    return top, rest
+
+
+@triton.jit
+def weight_of(weight, indices, counted, weight_stride):
+    own_weight = tl.full(indices.shape, 1.0, tl.float64)
+    if weight is not None:
+        own_weight = tl.load(weight + indices * weight_stride, counted, other=0).to(tl.float64)
+    return own_weight
+
+
+@triton.jit
+def smoothed(loss, top, rest, first, spread, weights, count, smoothing):
+    """The loss with some of every class's: `spread` sums weight * (x - first), `weights` the weights."""
+    share = tl.full(loss.shape, smoothing, tl.float64)
+    spread = ((top - first) + rest) * weights - spread
+    return loss * (1.0 - share) + share / count.to(tl.float64) * spread
 
 
 @triton.jit
@@ -200,6 +245,30 @@ def store_sums(sums, loss, square, own_weight, counted):
     tl.store(place + 1, tl.sum(square))
     tl.store(place + 2, tl.sum(tl.where(counted, own_weight, 0.0)))
     tl.store(place + 3, tl.sum(counted.to(tl.int32)).to(tl.float64))
+
+
+@triton.jit
+def store_rows(
+    out, tops, rests, squares, lses, sums, row, inside, out_stride, top_stride, rest_stride, square_stride, lse_stride,
+    loss, top, rest, own_weight, counted, zloss_scale, EACH: tl.constexpr, SQUARED: tl.constexpr,
+):  # fmt: skip
+    """What is known of rows, and their losses or the sums of these."""
+    if tops is not None:
+        tl.store(tops + row * top_stride, top.to(tl.float32), inside)
+        tl.store(rests + row * rest_stride, rest.to(tl.float32), inside)
+    loss = tl.where(counted, loss, 0.0)
+    lse = top + rest
+    square = tl.zeros(loss.shape, tl.float64)
+    if SQUARED:
+        square = tl.where(counted, tl.full(loss.shape, zloss_scale, tl.float64) * lse * lse, 0.0)
+    if lses is not None:
+        tl.store(lses + row * lse_stride, lse.to(tl.float32), inside)
+    if EACH:
+        tl.store(out + row * out_stride, (loss + square).to(tl.float32), inside)
+        if squares is not None:
+            tl.store(squares + row * square_stride, square.to(tl.float32), inside)
+    else:
+        store_sums(sums, loss, square, own_weight, counted)
 
 
 @triton.jit(do_not_specialize=list(range(10, 23)))
@@ -219,9 +288,7 @@ def logit_losses(
     counted = inside & is_counted(indices, count, ignore_index)
     own = x + row * row_stride
     picked = tl.load(own + indices * class_stride, counted, other=0).to(tl.float64)
-    own_weight = tl.full([ROWS], 1.0, tl.float64)
-    if weight is not None:
-        own_weight = tl.load(weight + indices * weight_stride, counted, other=0).to(tl.float64)
+    own_weight = weight_of(weight, indices, counted, weight_stride)
     await_sums(OVERLAPPED)
     number = rows.to(tl.int64) * splits
     place = parts + row * splits
@@ -237,15 +304,7 @@ def logit_losses(
     if WHOLE:
         if tl.max((high == float("inf")).to(tl.int32), 0) > 0:
             others = _infinite_others(own, others, high, classes, class_stride, inside)
-        others = tl.where((high == NOTHING) & (count > 1), float("nan"), others)
-        rest = _log1p(others.to(tl.float64))
-        top = high.to(tl.float64)
-    else:
-        rest = _log1p(others.to(tl.float64)) + (high - high).to(tl.float64)
-        top = tl.where(rest != rest, rest, high.to(tl.float64))
-    tl.store(tops + row * top_stride, top.to(tl.float32), inside)
-    tl.store(rests + row * rest_stride, rest.to(tl.float32), inside)
-
+    top, rest = row_ends(high, others, count, WHOLE)
     loss = -(own_weight * ((picked - top) - rest))
     if SMOOTHED:
         first = _near(tl.load(own, inside, other=0).to(tl.float32)).to(tl.float64)
@@ -256,22 +315,11 @@ def logit_losses(
             weights += tl.load(place + 3 * number + part, inside, other=0).to(tl.float64)
         if weight is None:
             weights = tl.full([ROWS], 1.0, tl.float64) * count.to(tl.float64)
-        share = tl.full([ROWS], smoothing, tl.float64)
-        spread = ((top - first) + rest) * weights - spread
-        loss = loss * (1.0 - share) + share / count.to(tl.float64) * spread
-    loss = tl.where(counted, loss, 0.0)
-    square = tl.zeros([ROWS], tl.float64)
-    if SQUARED:
-        lse = top + rest
-        square = tl.where(counted, tl.full([ROWS], zloss_scale, tl.float64) * lse * lse, 0.0)
-    if lses is not None:
-        tl.store(lses + row * lse_stride, (top + rest).to(tl.float32), inside)
-    if EACH:
-        tl.store(out + row * out_stride, (loss + square).to(tl.float32), inside)
-        if squares is not None:
-            tl.store(squares + row * square_stride, square.to(tl.float32), inside)
-    else:
-        store_sums(sums, loss, square, own_weight, counted)
+        loss = smoothed(loss, top, rest, first, spread, weights, count, smoothing)
+    store_rows(
+        out, tops, rests, squares, lses, sums, row, inside, out_stride, top_stride, rest_stride, square_stride, lse_stride,
+        loss, top, rest, own_weight, counted, zloss_scale, EACH, SQUARED,
+    )  # fmt: skip
 
 
 @triton.jit(do_not_specialize=[3])

@@ -1,5 +1,5 @@
 """How cross entropy from logits, for training and as aclnnCrossEntropyLoss, is launched: rows are read once by many
-programs, then finished by few; for log-probabilities they are read again.
+programs, then finished by few; for log-probabilities they are read again. A few short rows are all done by one launch.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from openaclnn.engines.gpu.operands import (
     stride_of,
 )
 from openaclnn.engines.gpu.runners import runner_of
+from openaclnn.engines.gpu.short_logit_kernel import short_rows
 from openaclnn.engines.gpu.steps import Runner
 from openaclnn.engines.gpu.tuned import as_float
 
@@ -52,14 +53,15 @@ SUMS = 4  # of a block of finished rows, float64
 PARTS = 4  # numbers of a row's part, float32
 LONG = 16  # vectors: shorter rows are mostly edges
 
-# Elements for which short rows have one of few tiles, so that no size compiles anything.
+# Elements of short rows that one launch does, with one of few tiles, so that no size compiles anything.
 FEW = 1 << 16
 FEW_CLASSES = (32, 128, WIDE)
-FEW_TILE = 8, 128, 4  # of log-probabilities: rows, classes, warps
+FEW_WARPS = 8
 LEAST_BLOCK, MOST_BLOCK = 128, 1024  # sums that are added up at once
 
-READ, FINISH, TOTAL, LOG_PROB = "read", "finish", "total", "log_prob"
-"""The launches by their names, in order; TOTAL where losses are added up, LOG_PROB where log-probabilities are written."""
+READ, FINISH, SHORT, TOTAL, LOG_PROB = "read", "finish", "short", "total", "log_prob"
+"""The launches by their names, in order; TOTAL where losses are added up, LOG_PROB where log-probabilities are written. SHORT stands
+for all others but TOTAL."""
 UNIT_AT = 2  # among the constants of READ and LOG_PROB
 
 
@@ -73,7 +75,7 @@ class Tile(NamedTuple):
 
 
 def is_few(rows: int, classes: int) -> bool:
-    """Whether sizes choose little."""
+    """Whether rows are short, and few."""
     return classes <= WIDE and rows * classes <= FEW
 
 
@@ -83,12 +85,8 @@ def tile_of(itemsize: int, rows: int, classes: int) -> Tile:
         # BF16 of 4096 x 128256, 8192 x 32000 and 16384 x 50257: 0.53, 0.58 and 0.53 of a copy's time; 2048 on 8 warps took
         # 0.54, 0.65 and 0.75. FLOAT 0.49, all alike.
         return Tile(1, WIDE, TURNS, 8 if itemsize >= 4 else 4)
-    if is_few(rows, classes):
-        across = next(own for own in FEW_CLASSES if classes <= own)
-        tall = WIDE // across
-    else:
-        across = next_power_of_two(classes)
-        tall = min(WIDE // across, next_power_of_two(rows))
+    across = next_power_of_two(classes)
+    tall = min(WIDE // across, next_power_of_two(rows))
     return Tile(tall, across, 1, max(1, min(8, tall * across // 128)))
 
 
@@ -103,11 +101,10 @@ class Cut(NamedTuple):
 
 
 def cut_of(itemsize: int, rows: int, classes: int, row_stride: int, class_stride: int) -> Cut:
-    tile, few = tile_of(itemsize, rows, classes), is_few(rows, classes)
-    vector = VECTOR_BYTES // itemsize
-    if few or class_stride != 1 or tile.rows > 1 or classes < LONG * vector:
+    tile, vector = tile_of(itemsize, rows, classes), VECTOR_BYTES // itemsize
+    if class_stride != 1 or tile.rows > 1 or classes < LONG * vector:
         vector = 0
-    choosing = not (few or vector) and class_stride == 1
+    choosing = not vector and class_stride == 1
     unit = power_of_two_divisor(row_stride, classes) if choosing else 1
     turn = tile.classes * tile.turns
     splits = 1 if tile.rows > 1 else max(1, min(PROGRAMS // rows, -(-classes // turn)))
@@ -182,6 +179,14 @@ class Logits:
                 ),
                 (self.whole, self.each, smooths, squares), overlapped=True, follows=True,
             ),
+            SHORT: Family(
+                short_rows,
+                (
+                    target, x._replace(wide=False), weight, finished[0], *((None, None) if self.whole else (top, rest)),
+                    finished[3], lse, None if self.each else sums, slots.get(WRITTEN),
+                ),
+                (self.whole, self.each, smooths, squares), overlapped=True,
+            ),
         }  # fmt: skip
         if not self.each:
             found[TOTAL] = Family(
@@ -195,15 +200,21 @@ class Logits:
         return found
 
     def memory(self, rows: int, splits: int) -> Memory:
-        parts = 0 if self.each else -(-rows // FINISHED) * SUMS * 8
+        parts = self.sums(-(-rows // FINISHED))
         tops = parts + rows * splits * PARTS * 4
         rests = tops + rows * 4
         return Memory(parts, tops, rests, rests + rows * 4 if self.whole else tops)
+
+    def sums(self, blocks: int) -> int:
+        """Bytes of the sums that blocks of rows leave."""
+        return 0 if self.each else blocks * SUMS * 8
 
     def sizes(
         self, rows: int, classes: int, steps: Steps, last: Last
     ) -> tuple[dict[str, Sizes], Memory]:
         """Of each launch, in order, and the memory between them."""
+        if is_few(rows, classes):
+            return self.short_sizes(rows, classes, steps, last)
         cut = cut_of(self.itemsize, rows, classes, steps.row, steps.by_class)
         tile, unit, finished = cut.tile, cut.unit, -(-rows // FINISHED)
         found: dict[str, Sizes] = {
@@ -230,23 +241,41 @@ class Logits:
             ),
         }  # fmt: skip
         if not self.each:
-            block = max(LEAST_BLOCK, min(next_power_of_two(finished), MOST_BLOCK))
-            found[TOTAL] = 1, (finished,), (block,), 4
+            found[TOTAL] = _total(finished)
         if self.whole:
             found[LOG_PROB] = _written(rows, classes, steps)
         return found, self.memory(rows, cut.splits)
+
+    def short_sizes(
+        self, rows: int, classes: int, steps: Steps, last: Last
+    ) -> tuple[dict[str, Sizes], Memory]:
+        """The same of a few short rows."""
+        across = next(own for own in FEW_CLASSES if classes <= own)
+        tall = WIDE // across
+        blocks = -(-rows // tall)
+        numbers = (
+            rows, classes, steps.row, steps.by_class, steps.target, steps.weight, *steps.results, steps.written_row,
+            steps.written_by_class, *last,
+        )  # fmt: skip
+        found: dict[str, Sizes] = {SHORT: (blocks, numbers, (tall, across), FEW_WARPS)}
+        if not self.each:
+            found[TOTAL] = _total(blocks)
+        size = self.sums(blocks)
+        return found, Memory(size, size, size, size)
+
+
+def _total(blocks: int) -> Sizes:
+    """Of the launch that adds up the sums of blocks of rows."""
+    return 1, (blocks,), (max(LEAST_BLOCK, min(next_power_of_two(blocks), MOST_BLOCK)),), 4
 
 
 def _written(rows: int, classes: int, steps: Steps) -> Sizes:
     """Of the launch that writes log-probabilities."""
     along = steps.by_class, steps.written_by_class
-    if is_few(rows, classes):
-        tall, wide, warps = FEW_TILE
-    else:
-        wide = min(next_power_of_two(classes), WIDE)
-        tall = min(WIDE // wide, next_power_of_two(rows))
-        warps = max(1, min(4, tall * wide // 128))
-    choosing = along == (1, 1) and not is_few(rows, classes)
+    wide = min(next_power_of_two(classes), WIDE)
+    tall = min(WIDE // wide, next_power_of_two(rows))
+    warps = max(1, min(4, tall * wide // 128))
+    choosing = along == (1, 1)
     unit = power_of_two_divisor(steps.row, steps.written_row, classes) if choosing else 1
     blocks = -(-classes // wide)
     return (

@@ -8,8 +8,8 @@ from typing import Any
 
 from openaclnn.core.plan import Plan
 from openaclnn.engines.gpu import scratch
-from openaclnn.engines.gpu.fitting import ALIKE, ANYWHERE, NOTHING, Fitting, can_be_fitted
-from openaclnn.engines.gpu.launch import VECTOR_BYTES, Family, Launched, Sizes, anywhere
+from openaclnn.engines.gpu.fitting import ALIGNED, ALIKE, ANYWHERE, NOTHING, Fitting, can_be_fitted
+from openaclnn.engines.gpu.launch import VECTOR_BYTES, Family, Sizes, anywhere
 from openaclnn.engines.gpu.operands import INT32_LIMIT, ignored
 from openaclnn.engines.gpu.queues import Queue, SizedRunner, queue_of, remembered
 from openaclnn.engines.gpu.reductions import (
@@ -22,6 +22,7 @@ from openaclnn.engines.gpu.reductions import (
     finish_family,
     finish_sizes,
     in_a_row,
+    is_alone,
     lies_in_a_row,
     nll_family,
     nll_finish_family,
@@ -34,13 +35,22 @@ from openaclnn.engines.gpu.reductions import (
 from openaclnn.engines.gpu.tuned import TUNED, form_of
 
 __all__ = [
-    "ADD", "FINISH", "NOT_SERVED", "Made", "fitting_of", "launched_of", "nll_numbers", "queued", "run_both", "sized", "sized_nll",
+    "ADD", "ALONE", "FINISH", "NOT_SERVED", "Made", "Summing", "adding", "fitting_of", "nll_queued", "run_all",
+    "sized", "sized_nll",
 ]  # fmt: skip
 
 NOT_SERVED = 1
-ADD, FINISH = "add", "finish"
+ADD, ALONE, FINISH = "add", "alone", "finish"
+"""What a launch does: add up parts; add up and finish; finish."""
+Summing = Mapping[tuple[str, str], tuple[Family, Sizes]]
+"""Launches by what they do and how elements lie: each one's kernel, and what some sizes decide of it."""
 Made = tuple[int, Sizes, Sizes]
-"""Parts, and what sizes decide of the launches that add up and that finish."""
+"""How many are added up, and what sizes decide of the launches that add up and that finish."""
+
+
+def adding(count: int) -> str:
+    """What the first launch does with so many."""
+    return ALONE if is_alone(count) else ADD
 
 
 def sized(plan: Plan) -> SizedRunner | None:
@@ -58,20 +68,22 @@ def _sized(plan: Plan) -> SizedRunner:
         count, own = math.prod(shape), form.numbers
         if numbers:
             own = form_of(plan, {**plan.numbers, **dict(zip(names, numbers, strict=True))}).numbers
-        return parts_of(count), add_sizes(count, own), finish_sizes(plan, count)
+        return count, add_sizes(count, own), finish_sizes(plan, count)
 
     # Of each number of the formula: which of the call's it is, or -1.
     takes = form.formula.numbers
     sources = [names.index(name) if name in names else -1 for name in takes]
     facts = plan.reduction == "mean", FEW, len(takes), *sources
     single = single_of(math.prod(plan.shape), [own.strides[0] for own in plan.inputs])
-    family, together = add_family(plan, form, single=single), in_a_row(plan, single)
+    family, alone = (add_family(plan, form, single=single, alone=own) for own in (False, True))
+    together = in_a_row(plan, single)
     wide = [place for place, one in enumerate(single) if not one]
     _, first, second = made((2,), ())
-    launched: Launched = {
-        ADD: (family, first), ANYWHERE: (anywhere(family), first),
-        **({ALIKE: (shifted_family(plan, form, single), first)} if together else {}),
-        FINISH: (finish_family(plan), second),
+    launched: Summing = {
+        (ADD, ALIGNED): (family, first), (ADD, ANYWHERE): (anywhere(family), first),
+        **({(ADD, ALIKE): (shifted_family(plan, form, single), first)} if together else {}),
+        (ALONE, ALIGNED): (alone, first), (ALONE, ANYWHERE): (anywhere(alone), first),
+        (FINISH, ALIGNED): (finish_family(plan), second),
     }  # fmt: skip
     own_numbers = {name: plan.numbers[name] for name in names}
     fitting = fitting_of("SumFit", plan, launched, own_numbers, 0, facts)
@@ -81,15 +93,15 @@ def _sized(plan: Plan) -> SizedRunner:
         """Which launch takes the addresses."""
         offsets = {addresses[place] % VECTOR_BYTES for place in wide}
         if offsets <= {0}:
-            return ADD
+            return ALIGNED
         return ALIKE if together and len(offsets) == 1 and count > FEW else ANYWHERE
 
     def run(
         addresses: Sequence[int], stream: int, shape: Sequence[int], numbers: Sequence[Any]
     ) -> int:
-        parts, first, second = made(shape, numbers)
-        add = queues[lying(addresses, math.prod(shape))]
-        return run_both(addresses, stream, parts, (add, first), (queues[FINISH], second))
+        count, *sizes = made(shape, numbers)
+        add = queues[adding(count), lying(addresses, count)]
+        return run_all(addresses, stream, count, 1, (add, queues[FINISH, ALIGNED]), sizes)
 
     return fitting.function(run)
 
@@ -112,62 +124,60 @@ def _sized_nll(plan: Plan) -> SizedRunner:
             strides = (0, pixels, 1, 0, classes * pixels, 1, 0, each * pixels, each)
         ignore_index = numbers[0] if numbers else own
         add = nll_sizes((1, *second), strides, (pixels, 1), classes, ignore_index)
-        return parts_of(count), add, nll_finish_sizes(count)
+        return count, add, nll_finish_sizes(count)
 
-    families = nll_family(plan), nll_finish_family(plan)
-    launched = launched_of(families, made((2, 2), ()))
-    fitting = fitting_of("NllFit", plan, launched, nll_numbers(plan), 1, (each,))
-    return queued(families, NLL_SUMS, fitting, made)
+    return nll_queued(plan, "NllFit", (each,), made, made((2, 2), ()))
 
 
-def nll_numbers(plan: Plan) -> dict[str, int]:
-    """The plan's own, as builtins take them."""
-    return {"ignore_index": min(ignored(plan.numbers["ignore_index"]), INT32_LIMIT)}
-
-
-def queued(
-    families: tuple[Family, Family], sums: int, fitting: Fitting, made: Callable[..., Made | None]
+def nll_queued(
+    plan: Plan, pattern: str, facts: Sequence[int], made: Callable[..., Made | None], some: Made
 ) -> Callable[..., int]:
-    """Both launches, each part of which has so many sums; `made` is told what a call has beside addresses and stream; None: it is not served."""
-    add, finish = (
-        queue_of(own, fitting.ready(name))
-        for own, name in zip(families, (ADD, FINISH), strict=True)
-    )
+    """The negative log-likelihood; `made` is told what a call has beside addresses and stream; None: it is not served."""
+    _, first, second = some
+    launched: Summing = {
+        (ADD, ANYWHERE): (nll_family(plan), first), (ALONE, ANYWHERE): (nll_family(plan, alone=True), first),
+        (FINISH, ANYWHERE): (nll_finish_family(plan), second),
+    }  # fmt: skip
+    number = min(ignored(plan.numbers["ignore_index"]), INT32_LIMIT)
+    fitting = fitting_of(pattern, plan, launched, {"ignore_index": number}, 1, facts)
+    queues = {
+        what: queue_of(own, fitting.ready((what, lying)))
+        for (what, lying), (own, _) in launched.items()
+    }
 
     def run(addresses: Sequence[int], stream: int, *given: Any) -> int:
         found = made(*given)
         if found is None:
             return NOT_SERVED
-        parts, first, second = found
-        return run_both(addresses, stream, sums * parts, (add, first), (finish, second))
+        count, *sizes = found
+        both = queues[adding(count)], queues[FINISH]
+        return run_all(addresses, stream, count, NLL_SUMS, both, sizes)
 
     return fitting.function(run)
 
 
-def run_both(
-    addresses: Sequence[int], stream: int, sums: int, add: tuple[Queue, Sizes], finish: tuple[Queue, Sizes]
+def run_all(
+    addresses: Sequence[int], stream: int, count: int, sums: int, queues: tuple[Queue, Queue], sizes: Sequence[Sizes]
 ) -> int:  # fmt: skip
-    """Two launches, with scratch memory for so many sums in between."""
-    memory = scratch.allocate(sums * FLOAT64_BYTES, stream)
+    """The launch that adds up so many and, unless it is alone, the one that finishes, with so many sums of each part in between."""
+    if is_alone(count):
+        queues[0]((*addresses, 0), stream, *sizes[0])
+        return 0
+    memory = scratch.allocate(sums * parts_of(count) * FLOAT64_BYTES, stream)
     try:
-        for queue, sizes in (add, finish):
-            queue((*addresses, memory, 0), stream, *sizes)
+        for queue, own in zip(queues, sizes, strict=True):
+            queue((*addresses, memory, 0), stream, *own)
     finally:
         scratch.release(memory)
     return 0
 
 
-def launched_of(families: tuple[Family, Family], example: Made) -> Launched:
-    """Both launches at some size."""
-    return dict(zip((ADD, FINISH), zip(families, example[1:], strict=True), strict=True))
-
-
 def fitting_of(
-    pattern: str, plan: Plan, launched: Launched, numbers: Mapping[str, Any], whole: int, facts: Sequence[int]
+    pattern: str, plan: Plan, launched: Summing, numbers: Mapping[str, Any], whole: int, facts: Sequence[int]
 ) -> Fitting:  # fmt: skip
     """The builtin of launches, which have the numbers that no size decides; the first `whole` of the call's are integers.
 
-    ADD may be done by other kernels, whose numbers are the first of its own: each has a way, in their order.
+    What adds up may be several kernels, whose numbers are the first of the first one's own: each has a way, in their order.
     """
     if not can_be_fitted():
         return NOTHING
@@ -180,13 +190,15 @@ def fitting_of(
     made = fitted.Fitted(getattr(reduced_fits, pattern), len(plan.operands), facts)
     made.take_numbers([*numbers.values()], whole)
     made.take_sums(*scratch.functions())
+    steps = {ADD: fit_code.SUMS, ALONE: fit_code.OTHER, FINISH: fit_code.MAIN}
     # What finishes is told apart by the power of two that covers the parts.
     powers = {((1 << power,), 4): power for power in range(PARTS.bit_length())}
-    ready = {}
-    for way, (name, (family, (_, own, constants, warps))) in enumerate(launched.items()):
-        step = fit_code.MAIN if name == FINISH else fit_code.SUMS
-        if name in (ADD, FINISH):
+    ready, seen = {}, dict.fromkeys(steps, 0)
+    for name, (family, (_, own, constants, warps)) in launched.items():
+        what, _ = name
+        step, way = steps[what], seen[what]
+        if way == 0:
             made.take_step(step, family.slots, own)
-        ways = powers if name == FINISH else {(constants, warps): way}
-        ready[name] = made.ready(step, ways, own)
+        seen[what] = way + 1
+        ready[name] = made.ready(step, powers if what == FINISH else {(constants, warps): way}, own)
     return Fitting(made, ready)

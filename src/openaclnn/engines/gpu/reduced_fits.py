@@ -5,12 +5,21 @@ from __future__ import annotations
 import functools
 import operator
 
+from openaclnn.engines.gpu import fit_code
 from openaclnn.engines.gpu.fit_code import ADDRESSES, FACTS, MASKS, Fit, Step
 from openaclnn.engines.gpu.fits import blocks, names_of, word
 from openaclnn.engines.gpu.launch import VECTOR_BYTES
 from openaclnn.engines.gpu.operands import INT32_LIMIT
 from openaclnn.engines.gpu.reduction_kernel import nll_losses
-from openaclnn.engines.gpu.reductions import AXES, BLOCK, FLOAT64_BYTES, NLL_AXES, NLL_SUMS, PARTS
+from openaclnn.engines.gpu.reductions import (
+    ALONE,
+    AXES,
+    BLOCK,
+    FLOAT64_BYTES,
+    NLL_AXES,
+    NLL_SUMS,
+    PARTS,
+)
 from openaclnn.engines.gpu.strided_fits import StridedFit
 from openaclnn.engines.machine.code import Array, Code
 from openaclnn.engines.machine.values import Value
@@ -19,24 +28,27 @@ __all__ = ["NllFit", "StridedNllFit", "StridedSumFit", "SumFit"]
 
 
 class ReducedFit(Fit):
-    """Two launches: one adds up, in parts, and one finishes."""
+    """Two launches: one adds up, in parts, and one finishes; of few elements the other does both, and needs no memory."""
 
-    def fit_parts(self, count: Value, sums: int) -> Value:
-        """In how many parts so many are added up, each of which leaves so many sums."""
-        code = self.code
+    def fit_parts(self, count: Value, sums: int) -> tuple[Step, Value]:
+        """What adds up so many, and in how many parts, each of which leaves so many sums."""
+        code, alone = self.code, count <= ALONE
         self.expect((count > 0) & (count < INT32_LIMIT))
-        parts = blocks(count, BLOCK).least(PARTS)
+        self.replaced.set(alone.to("i64"))
+        self.summed.set(alone.choose(0, self.summed.get()))
+        parts = alone.choose(1, blocks(count, BLOCK).least(PARTS))
         way, covered = code.integer(0), 1
         while covered < PARTS:
             way, covered = way + (parts > covered).to("i64"), 2 * covered
         self.scratch.set(parts * (sums * FLOAT64_BYTES))
-        for step in (self.sums, self.main):
+        add = self.step(alone.choose(fit_code.OTHER, code.integer(fit_code.SUMS)))
+        for step in (add, self.main):
             step.begin()
-        self.sums.programs.set(parts)
+        add.programs.set(parts)
         self.main.programs.set(code.integer(1))
         self.main.way.set(way)
         self.main.numbers.write(0, parts)
-        return parts
+        return add, parts
 
     def product(self, shape: Array, axes: Value, first: int = 0) -> Value:
         """Of the sizes from one on."""
@@ -56,15 +68,15 @@ class SumFit(ReducedFit):
     def fit(self, shape: Array, axes: Value) -> None:
         code, count = self.code, self.product(shape, axes)
         self.many = code.variable((count > self.fact(self.FEW)).to("i64"))
-        parts = self.fit_parts(count, 1)
-        self.sums.numbers.write(0, count)
-        self.sums.numbers.write(1, parts)
+        add, parts = self.fit_parts(count, 1)
+        add.numbers.write(0, count)
+        add.numbers.write(1, parts)
         self.main.numbers.write(1, self.fact(self.MEAN).differs(0).choose(count, 1))
         with code.loop(0, self.fact(self.NUMBERS)) as index:
             source = self.control.at(FACTS + self.SOURCES).read(index)
             with code.when(source >= 0):
                 number = self.numbers.read(source).bits_as("f64").to("f32")
-                self.sums.numbers.write(index + 2, word(number))
+                add.numbers.write(index + 2, word(number))
 
     def align(self, step: Step, astray: Value) -> None:
         """Many that begin equally far from a vector's bounds have a kernel of their own."""
@@ -95,9 +107,9 @@ class NllFit(ReducedFit):
             count = images * pixels
             # What a pixel's step is counts as well; sizes below are products of these.
             self.expect((count * classes < INT32_LIMIT) & (number < INT32_LIMIT))
-            parts, each = self.fit_parts(count, NLL_SUMS), self.fact(self.EACH)
+            (add, parts), each = self.fit_parts(count, NLL_SUMS), self.fact(self.EACH)
             rows = pixels.equals(1)
-            self.sums.put(
+            add.put(
                 names_of(nll_losses, "count"),
                 {
                     "count": count, "second_size": rows.choose(1, images), "third_size": rows.choose(count, pixels),
@@ -122,12 +134,12 @@ class StridedSumFit(ReducedFit, StridedFit):
         self.flat = code.variable(code.integer(0))
 
     def fit(self, shape: Array, axes: Value) -> None:
-        code, sums = self.code, self.sums
+        code = self.code
         sizes = self.sizes(shape, axes, self.fact(self.FEW))
         count = functools.reduce(operator.mul, sizes)
-        parts = self.fit_parts(count, 1)
-        sums.numbers.write(0, count)
-        sums.numbers.write(1, parts)
+        add, parts = self.fit_parts(count, 1)
+        add.numbers.write(0, count)
+        add.numbers.write(1, parts)
         self.main.numbers.write(1, self.fact(self.MEAN).differs(0).choose(count, 1))
         inputs, apart = self.control.read(ADDRESSES) - 1, code.variable(code.integer(0))
         with code.loop(0, inputs) as operand:
@@ -136,9 +148,9 @@ class StridedSumFit(ReducedFit, StridedFit):
             # One element for all has yet another kernel.
             self.expect((axes > 1) | step.differs(0))
         self.flat.set((axes.equals(1) & apart.get().equals(0)).to("i64"))
-        sums.way.set(self.flat.get())
+        add.way.set(self.flat.get())
         with code.when(self.flat.get().equals(0)):
-            geometry = sums.numbers.at(self.fact(self.GEOMETRY))
+            geometry = add.numbers.at(self.fact(self.GEOMETRY))
             for axis, size in enumerate(sizes):
                 geometry.write(axis, size)
             with code.loop(0, inputs * self.depth) as index:
@@ -163,14 +175,14 @@ class StridedNllFit(ReducedFit, StridedFit):
         number = self.numbers.read(0)
         self.expect((axes > 1) & (number < INT32_LIMIT))
         count = first * second * third
-        parts = self.fit_parts(count, NLL_SUMS)
+        add, parts = self.fit_parts(count, NLL_SUMS)
         target, values, weight, out = (self.steps(place) for place in range(4))
         along = {
             f"{name}_{axis}": own.read(place)
             for name, own in (("target", target), ("values", values), ("out", out))
             for place, axis in enumerate(("first", "second", "third"))
         }
-        self.sums.put(
+        add.put(
             names_of(nll_losses, "count"),
             {
                 "count": count, "second_size": second, "third_size": third, **along,

@@ -1,5 +1,6 @@
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator"
-"""Sums and means over all elements or positions: programs leave float64 sums of their parts, one more adds those up.
+"""Sums and means over all elements or positions: programs leave float64 sums of their parts, one more adds those up. Of
+few, one program does both.
 
 Which elements a part has depends on the shape, and of many elements on how far they begin from a vector's bounds, as views do that start
 one element in: the same call gives the same bits.
@@ -13,6 +14,25 @@ import triton.language as tl
 from openaclnn.engines.gpu.sum_kernel import await_sums, is_counted, let_next_start
 
 
+@triton.jit
+def store_result(out, total, divisor, COMPUTE: tl.constexpr):
+    """A sum over all, or their mean."""
+    tl.store(out, (total / divisor).to(tl.float32).to(COMPUTE))
+
+
+@triton.jit
+def store_sum(
+    sums, part, total, count, ALONE: tl.constexpr, MEAN: tl.constexpr, COMPUTE: tl.constexpr
+):
+    """A part's sum into its place or, of the only part (ALONE), the result into `sums`, which is the output."""
+    if not ALONE:
+        tl.store(sums + part, total)
+    elif MEAN:
+        store_result(sums, total, count.to(tl.float64), COMPUTE)
+    else:
+        store_result(sums, total, 1.0, COMPUTE)
+
+
 @triton.jit(do_not_specialize=[2, 3])
 def finish_reduction(
     sums, out, parts, divisor, OVERLAPPED: tl.constexpr, COMPUTE: tl.constexpr, BLOCK: tl.constexpr
@@ -20,7 +40,7 @@ def finish_reduction(
     lanes = tl.arange(0, BLOCK)
     await_sums(OVERLAPPED)
     total = tl.sum(tl.load(sums + lanes, lanes < parts, other=0))
-    tl.store(out, (total / divisor.to(tl.float64)).to(tl.float32).to(COMPUTE))
+    store_result(out, total, divisor.to(tl.float64), COMPUTE)
 
 
 @triton.jit
@@ -34,9 +54,11 @@ def nll_losses(
     count, second_size, third_size, target_first, target_second, target_third,
     values_first, values_second, values_third, out_first, out_second, out_third,
     class_stride, weight_stride, classes, ignore_index, parts,
-    OVERLAPPED: tl.constexpr, EACH: tl.constexpr, BLOCK: tl.constexpr,
+    OVERLAPPED: tl.constexpr, ALONE: tl.constexpr, EACH: tl.constexpr, MEAN: tl.constexpr, COMPUTE: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """One part of the sums of losses and of weights, and each position's loss where that is asked for."""
+    """One part of the sums of losses and of weights, and each position's loss where that is asked for; of the only part (ALONE),
+    the loss and, in the place of sums, the total weight."""
     let_next_start(OVERLAPPED)
     part = tl.program_id(0)
     lanes = tl.arange(0, BLOCK)
@@ -61,8 +83,24 @@ def nll_losses(
         if EACH:
             place = first * out_first + second * out_second + third * out_third
             tl.store(out + place, loss.to(tl.float32), inside)
-    tl.store(sums + part, tl.sum(losses))
-    tl.store(sums + parts + part, tl.sum(total))
+    if ALONE:
+        store_nll(out, sums, tl.sum(losses), tl.sum(total), EACH, MEAN, COMPUTE)
+    else:
+        tl.store(sums + part, tl.sum(losses))
+        tl.store(sums + parts + part, tl.sum(total))
+
+
+@triton.jit
+def store_nll(
+    out, total, loss, weight, EACH: tl.constexpr, MEAN: tl.constexpr, COMPUTE: tl.constexpr
+):
+    """The total weight and, unless each position's loss was asked for, the sum of all or their mean."""
+    if not EACH:
+        if MEAN:
+            store_result(out, loss, weight, COMPUTE)
+        else:
+            store_result(out, loss, 1.0, COMPUTE)
+    store_result(total, weight, 1.0, COMPUTE)
 
 
 @triton.jit(do_not_specialize=[3])
@@ -75,8 +113,4 @@ def finish_nll(
     await_sums(OVERLAPPED)
     loss = tl.sum(tl.load(sums + lanes, lanes < parts, other=0))
     weight = tl.sum(tl.load(sums + parts + lanes, lanes < parts, other=0))
-    if not EACH:
-        if MEAN:
-            loss = loss / weight
-        tl.store(out, loss.to(tl.float32).to(COMPUTE))
-    tl.store(total, weight.to(tl.float32).to(COMPUTE))
+    store_nll(out, total, loss, weight, EACH, MEAN, COMPUTE)

@@ -17,6 +17,7 @@ from openaclnn.engines.gpu.reduction_kernel import (
     finish_nll,
     finish_reduction,
     nll_losses,
+    store_sum,
 )
 from openaclnn.engines.gpu.runners import runner_of
 from openaclnn.engines.gpu.source import constants, define, listed
@@ -26,6 +27,8 @@ from openaclnn.engines.gpu.tuned import Form, form_of
 
 PARTS = 1024  # at most, each of a program of its own
 BLOCK = 1024  # elements of a program at once
+# Elements or positions that one program adds up and finishes, in less time than one more launch takes.
+ALONE = 2 * BLOCK
 FLOAT64_BYTES = 8
 NLL_SUMS = 2  # of losses and of weights
 FEW = 1 << 16  # elements for which one kernel takes AXES axes, whatever their strides
@@ -35,7 +38,7 @@ NLL_AXES = 3  # of positions
 SUMMED = '''
 def summed_{name}(
     {pointers}sums, count, parts, {numbers}{sizes}{strides}
-    OVERLAPPED: tl.constexpr, {constants}BLOCK: tl.constexpr,
+    OVERLAPPED: tl.constexpr, ALONE: tl.constexpr, MEAN: tl.constexpr, {constants}BLOCK: tl.constexpr,
 ):
     """One part of the sum; part p takes every block whose number is p modulo `parts`."""
     let_next_start(OVERLAPPED)
@@ -51,7 +54,7 @@ def summed_{name}(
         inside = index < count
         last = summed_block({pointers}index, inside, {numbers}{sizes}{strides}{known})
         total += tl.where(inside, last, 0.0)
-    tl.store(sums + part, tl.sum(total))
+    store_sum(sums, part, tl.sum(total), count, ALONE, MEAN, COMPUTE)
 
 
 {block}'''
@@ -59,7 +62,7 @@ def summed_{name}(
 SHIFTED = '''
 def shifted_{name}(
     {pointers}sums, count, parts, {numbers}
-    OVERLAPPED: tl.constexpr, {constants}BLOCK: tl.constexpr,
+    OVERLAPPED: tl.constexpr, ALONE: tl.constexpr, MEAN: tl.constexpr, {constants}BLOCK: tl.constexpr,
 ):
     """The same where all that lie in a row begin equally far from a vector's bounds: blocks begin at those before."""
     let_next_start(OVERLAPPED)
@@ -80,7 +83,7 @@ def shifted_{name}(
             inside = (index >= head) & (index < end)
             last = summed_block({pointers}index, inside, {numbers}{known})
             total += tl.where(inside, last, 0.0)
-    tl.store(sums + part, tl.sum(total))
+    store_sum(sums, part, tl.sum(total), count, ALONE, MEAN, COMPUTE)
 
 
 {block}'''
@@ -122,7 +125,12 @@ def summed_kernel(
         "lead": in_a_row[0] if in_a_row else "",
     }  # fmt: skip
     text = (SHIFTED if shifted else SUMMED).format(block=SUMMED_BLOCK.format(**words), **words)
-    scope = {"formula": compiled(formula), "widen": widen, "let_next_start": let_next_start}
+    scope = {
+        "formula": compiled(formula),
+        "widen": widen,
+        "let_next_start": let_next_start,
+        "store_sum": store_sum,
+    }
     return define(text, scope, do_not_specialize=["count", "parts", *sizes, *strides])
 
 
@@ -134,9 +142,14 @@ def _slots(plan: Plan, wide: bool) -> list[Slot]:
     ]  # fmt: skip
 
 
+def is_alone(count: int) -> bool:
+    """Whether so many elements or positions are added up by one program, which finishes, too."""
+    return count <= ALONE
+
+
 def parts_of(count: int) -> int:
     """In how many parts so many elements or positions are added up."""
-    return min(-(-count // BLOCK), PARTS)
+    return 1 if is_alone(count) else min(-(-count // BLOCK), PARTS)
 
 
 def lies_in_a_row(plan: Plan) -> bool:
@@ -149,13 +162,17 @@ def single_of(count: int, steps: Sequence[int]) -> tuple[bool, ...]:
     return tuple(count > 1 and not step for step in steps)
 
 
-def add_family(plan: Plan, form: Form, axes: int = 0, single: tuple[bool, ...] = ()) -> Family:
-    """The kernel that adds up what a form gives, over so many axes; 0: all elements lie in a row, or are one."""
-    *inputs, _ = _slots(plan, wide=False)
+def add_family(
+    plan: Plan, form: Form, axes: int = 0, single: tuple[bool, ...] = (), alone: bool = False
+) -> Family:
+    """The kernel that adds up what a form gives, over so many axes; 0: all elements lie in a row, or are one. `alone`: there is one
+    part, and it finishes."""
+    *inputs, out = _slots(plan, wide=False)
     single = single or (False,) * len(inputs)
+    own = [slot._replace(wide=not (axes or one)) for slot, one in zip(inputs, single, strict=True)]
     return Family(
-        summed_kernel(form.formula, axes, single),
-        (*(slot._replace(wide=not (axes or one)) for slot, one in zip(inputs, single, strict=True)), _sums(plan)), (*form.switches, *precision(plan)), fused=False, overlapped=True,
+        summed_kernel(form.formula, axes, single), (*own, out if alone else _sums(plan)),
+        (alone, alone and plan.reduction == "mean", *form.switches, *precision(plan)), fused=False, overlapped=not alone,
     )  # fmt: skip
 
 
@@ -203,29 +220,32 @@ def finish_sizes(plan: Plan, count: int) -> Sizes:
 def runner(plan: Plan) -> Runner:
     """What queues the sum or mean of a formula over a plan's shape."""
     count, form = math.prod(plan.shape), form_of(plan)
+    alone = is_alone(count)
     if lies_in_a_row(plan):
         single = single_of(count, [own.strides[0] for own in plan.inputs])
         sizes, together = add_sizes(count, form.numbers), in_a_row(plan, single)
-        add = Launch(add_family(plan, form, single=single), *sizes)
-        if together and count > FEW:
+        add = Launch(add_family(plan, form, single=single, alone=alone), *sizes)
+        if together and count > FEW and not alone:
             shifted = Launch(shifted_family(plan, form, single), *sizes)
             add = add._replace(shifted=shifted, together=together)
     else:
         # One kernel serves few elements whatever their axes; to many, missing ones would cost time.
         missing = max(0, AXES - len(plan.shape)) if count <= FEW else 0
         geometry = padded(missing, plan.shape, [own.strides for own in plan.inputs])
-        family = add_family(plan, form, len(plan.shape) + missing)
+        family = add_family(plan, form, len(plan.shape) + missing, alone=alone)
         add = Launch(family, *add_sizes(count, form.numbers, geometry))
+    if alone:
+        return runner_of([add])
     finish = Launch(finish_family(plan), *finish_sizes(plan, count))
     return runner_of([add, finish], parts_of(count) * FLOAT64_BYTES)
 
 
-def nll_family(plan: Plan) -> Family:
-    """The kernel that adds up positions' losses and weights, and writes them if each counts."""
-    target, values, weight, out, _ = _slots(plan, wide=False)
-    each = not plan.reduction
-    slots = target, values, weight, out if each else None, _sums(plan)
-    return Family(nll_losses, slots, (each,), overlapped=True)
+def nll_family(plan: Plan, alone: bool = False) -> Family:
+    """The kernel that adds up positions' losses and weights, and writes them if each counts; `alone`, it finishes, too."""
+    target, values, weight, out, total = _slots(plan, wide=False)
+    each, *known = nll_finish_family(plan).constants
+    slots = target, values, weight, out if each or alone else None, total if alone else _sums(plan)
+    return Family(nll_losses, slots, (alone, each, *known), overlapped=not alone)
 
 
 def nll_finish_family(plan: Plan) -> Family:
@@ -257,14 +277,17 @@ def nll_finish_sizes(count: int) -> Sizes:
 def nll_runner(plan: Plan) -> Runner:
     """What queues the negative log-likelihood: each position's, or the sum or mean, and the total weight."""
     shape = (1,) * (NLL_AXES - len(plan.shape)) + plan.shape
+    count = math.prod(shape)
     strides = tuple(
         stride_of(plan.operands[place], axis) for place in (0, 1, 3) for axis in (-3, -2, -1)
     )
     along = plan.inputs[1].class_stride, plan.inputs[2].class_stride
     sizes = nll_sizes(shape, strides, along, plan.classes, plan.numbers["ignore_index"])
+    if is_alone(count):
+        return runner_of([Launch(nll_family(plan, alone=True), *sizes)])
     add = Launch(nll_family(plan), *sizes)
-    finish = Launch(nll_finish_family(plan), *nll_finish_sizes(math.prod(shape)))
-    return runner_of([add, finish], NLL_SUMS * parts_of(math.prod(shape)) * FLOAT64_BYTES)
+    finish = Launch(nll_finish_family(plan), *nll_finish_sizes(count))
+    return runner_of([add, finish], NLL_SUMS * parts_of(count) * FLOAT64_BYTES)
 
 
 def filling(plan: Plan) -> Runner:

@@ -15,6 +15,7 @@ from openaclnn.engines.gpu.logits import (
     RESULTS,
     SCRATCH,
     WEIGHT,
+    WIDE,
     WRITTEN,
     Last,
     Logits,
@@ -118,13 +119,14 @@ def _launching(
     ) -> int:  # fmt: skip
         last = last_of(*numbers) if numbers else own
         several, memory = kernels.sizes(rows, classes, steps, last)
-        begin = scratch.allocate(memory.size, stream)
+        begin = scratch.allocate(memory.size, stream) if memory.size else 0
         try:
             places = begin, *(begin + at for at in memory[:-1])
             for name, sizes in several.items():
                 queues[name, has_vectors(name, sizes)]((*addresses, *places, 0), stream, *sizes)
         finally:
-            scratch.release(begin)
+            if begin:
+                scratch.release(begin)
         return 0
 
     return launch, fitting
@@ -138,7 +140,8 @@ def _fitting(
         return NOTHING
     from openaclnn.engines.gpu import class_fits, fitted, logit_fits
 
-    example, _ = kernels.sizes(2, 2, some, own)
+    # Short rows and long ones: together all launches that there are.
+    example = {**kernels.sizes(2, 2, some, own)[0], **kernels.sizes(2, 2 * WIDE, some, own)[0]}
     if not all(
         fitted.takes(families[name].slots, len(sizes[1]), NUMBERS)
         for name, sizes in example.items()

@@ -8,34 +8,30 @@ from collections.abc import Sequence
 from typing import Any
 
 from openaclnn.core.plan import Plan, covered_elements
-from openaclnn.engines.gpu.launch import Launched
 from openaclnn.engines.gpu.queues import Queue, queue_of, remembered
 from openaclnn.engines.gpu.reduced import (
     ADD,
+    ALONE,
     FINISH,
     NOT_SERVED,
     Made,
+    Summing,
+    adding,
     fitting_of,
-    launched_of,
-    nll_numbers,
-    queued,
-    run_both,
+    nll_queued,
+    run_all,
 )
 from openaclnn.engines.gpu.reductions import (
     AXES,
     FEW,
     NLL_AXES,
-    NLL_SUMS,
     add_family,
     add_sizes,
     finish_family,
     finish_sizes,
-    nll_family,
-    nll_finish_family,
     nll_finish_sizes,
     nll_sizes,
     padded,
-    parts_of,
     single_of,
 )
 from openaclnn.engines.gpu.strided import LaidClassRunner, serves, table_of
@@ -44,7 +40,8 @@ from openaclnn.engines.gpu.tuned import form_of
 
 __all__ = ["laid", "laid_nll"]
 
-FLAT = "flat"  # beside ADD: what adds up elements that lie in a row after all
+ANYHOW, FLAT = "anyhow", "flat"
+"""How elements lie: with any strides; in a row after all."""
 
 
 def laid(plan: Plan) -> tuple[LaidRunner, int] | None:
@@ -57,19 +54,23 @@ def laid(plan: Plan) -> tuple[LaidRunner, int] | None:
 
 def _laid(plan: Plan) -> LaidRunner:
     form, inputs = form_of(plan), len(plan.inputs)
-    finish, numbers = finish_family(plan), form.numbers
-    launched: Launched = {
-        ADD: (add_family(plan, form, AXES), add_sizes(2, numbers, (0,) * (AXES * (1 + inputs)))),
-        FLAT: (add_family(plan, form), add_sizes(2, numbers)),
-        FINISH: (finish, finish_sizes(plan, 2)),
-    }
+    numbers = form.numbers
+    flat, anyhow = (add_sizes(2, numbers, (0,) * axes) for axes in (0, AXES * (1 + inputs)))
+    launched: Summing = {
+        (ADD, ANYHOW): (add_family(plan, form, AXES), anyhow), (ADD, FLAT): (add_family(plan, form), flat),
+        (ALONE, ANYHOW): (add_family(plan, form, AXES, alone=True), anyhow),
+        (ALONE, FLAT): (add_family(plan, form, alone=True), flat),
+        (FINISH, FLAT): (finish_family(plan), finish_sizes(plan, 2)),
+    }  # fmt: skip
     facts = plan.reduction == "mean", FEW, 2 + len(numbers)
     fitting = fitting_of("StridedSumFit", plan, launched, {}, 0, facts)
     queues = {name: queue_of(own, fitting.ready(name)) for name, (own, _) in launched.items()}
 
     @functools.cache
-    def queue_flat(single: tuple[bool, ...]) -> Queue:
-        return queue_of(add_family(plan, form, single=single)) if any(single) else queues[FLAT]
+    def queue_flat(what: str, single: tuple[bool, ...]) -> Queue:
+        if not any(single):
+            return queues[what, FLAT]
+        return queue_of(add_family(plan, form, single=single, alone=what == ALONE))
 
     def run(
         addresses: Sequence[int], stream: int, sizes: Sequence[int], strides: Sequence[int]
@@ -78,14 +79,14 @@ def _laid(plan: Plan) -> LaidRunner:
         if axes > AXES:
             return NOT_SERVED
         table = table_of(strides, axes)[:inputs]
-        steps = [own[0] for own in table]
+        steps, what = [own[0] for own in table], adding(count)
         if axes == 1 and {*steps} <= {0, 1}:  # the bits are those of elements in a row
-            add = queue_flat(single_of(count, steps)), add_sizes(count, numbers)
+            add, first = queue_flat(what, single_of(count, steps)), add_sizes(count, numbers)
         else:
-            geometry = padded(AXES - axes, sizes, table)
-            add = queues[ADD], add_sizes(count, numbers, geometry)
-        last = queues[FINISH], finish_sizes(plan, count)
-        return run_both(addresses, stream, parts_of(count), add, last)
+            add = queues[what, ANYHOW]
+            first = add_sizes(count, numbers, padded(AXES - axes, sizes, table))
+        both = add, queues[FINISH, FLAT]
+        return run_all(addresses, stream, count, 1, both, (first, finish_sizes(plan, count)))
 
     return fitting.function(run)
 
@@ -109,11 +110,8 @@ def _laid_nll(plan: Plan) -> LaidClassRunner:
         by_class = table[1][NLL_AXES], table[2][NLL_AXES]
         count, ignore_index = math.prod(shape), numbers[0] if numbers else own
         add = nll_sizes(tuple(shape), along, by_class, classes, ignore_index)
-        return parts_of(count), add, nll_finish_sizes(count)
+        return count, add, nll_finish_sizes(count)
 
-    families = nll_family(plan), nll_finish_family(plan)
     some = made((2, 2), (0,) * (2 * len(plan.operands)), ())
     assert some is not None
-    launched = launched_of(families, some)
-    fitting = fitting_of("StridedNllFit", plan, launched, nll_numbers(plan), 1, (FEW,))
-    return queued(families, NLL_SUMS, fitting, made)
+    return nll_queued(plan, "StridedNllFit", (FEW,), made, some)
