@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import triton.language as tl
 import triton.runtime.interpreter as interpreter
+from triton.language.semantic import TritonSemantic
 
 import openaclnn
 from openaclnn.engines import dispatch, gpu
@@ -59,6 +60,44 @@ def _patched(function: Any) -> Any:
     return SimpleNamespace(restore=lambda: None)
 
 
+def _typed(kind: Any, element: Any, shape: Any) -> None:
+    """Every value makes a type, of few that there are: those that are alike share what they know."""
+    sizes = tuple([getattr(size, "value", size) for size in shape])
+    known = _types.get((element.name, sizes))
+    if known is None:
+        _make_type(kind, element, shape)
+        kind.shape = _shapes.setdefault(sizes, kind.shape)
+        known = _types[element.name, sizes] = vars(kind)
+    kind.__dict__ = known
+
+
+def _made(tensor: Any, handle: Any, kind: Any) -> None:
+    """A value has its shape from its type."""
+    known = vars(kind).get("of_a_value")
+    if known is None:
+        _make_tensor(tensor, handle, kind)
+        kind.of_a_value = tensor.shape, tensor.numel, tensor.dtype
+        return
+    tensor.handle, tensor.type = handle, kind
+    tensor.shape, tensor.numel, tensor.dtype = known
+
+
+def _stretched(own: Any, left: Any, right: Any) -> Any:
+    """Most values that meet have one shape, or none."""
+    shape, other = (getattr(value.type, "shape", None) for value in (left, right))
+    if shape is other:
+        return left, right
+    return _stretch(own, left, right)
+
+
+_types: dict[tuple[str, tuple[int, ...]], dict[str, Any]] = {}
+_shapes: dict[tuple[int, ...], Any] = {}
+_make_type, _make_tensor = tl.block_type.__init__, tl.tensor.__init__
+_stretch = TritonSemantic.broadcast_impl_value
+
+tl.block_type.__init__ = _typed
+tl.tensor.__init__ = _made
+TritonSemantic.broadcast_impl_value = _stretched
 interpreter._convert_float = _rounded
 interpreter.InterpreterBuilder.create_log = _logarithm
 interpreter._patch_lang_tensor = _indexed

@@ -26,10 +26,9 @@ PARTS = ("src", "tests", "benchmarks", "tools", "docs", "examples")
 
 
 def lay(project: Path, files: list[str]) -> None:
-    """A copy of the project with some files more and the guide's line."""
+    """A copy of the project with some files more and the guide's line; what Python compiled of the others is theirs, too."""
     for part in PARTS:
-        rest = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(PROJECT / part, project / part, ignore=rest)
+        shutil.copytree(PROJECT / part, project / part)
     for path in PROJECT.iterdir():
         if path.suffix in (".md", ".toml") or path.name == "Makefile":
             shutil.copy(path, project)

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as theirs
-from torch._dynamo import compiled_autograd
 from torch.autograd import forward_ad
 from torch.overrides import TorchFunctionMode
 
@@ -372,6 +371,8 @@ def test_derivatives_in_forward_mode_and_twice(name: str) -> None:
 @pytest.mark.filterwarnings("ignore")  # PyTorch's own
 def test_backward_passes_that_pytorch_compiles() -> None:
     """Numbers are part of what is compiled: another alpha is another pass."""
+    from torch._dynamo import compiled_autograd  # not where every test's process would load it: 3 s
+
     x = torch.randn(5, 4, requires_grad=True)
 
     def gradient(alpha: float) -> Any:

@@ -135,10 +135,11 @@ def _apart(addresses: Sequence[int], extents: Sequence[tuple[int, int]], first: 
 
 def check_storages(operator: Interface, places: Sequence[int], owners: Sequence[Any]) -> None:
     """Refuse a PyTorch tensor whose storage was resized since phase one."""
-    for place, owner in zip(places, owners, strict=True):
+    for number, owner in enumerate(owners):
         if type(owner) is Held and not owner.stays():
+            name = operator.parameters[places[number]].name
             raise AclnnError(
-                Status.ACLNN_ERR_PARAM_INVALID, operator.name, operator.parameters[place].name,
+                Status.ACLNN_ERR_PARAM_INVALID, operator.name, name,
                 "a tensor with the memory of phase one", "one whose storage was resized",
             )  # fmt: skip
 

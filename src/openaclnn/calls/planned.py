@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from typing import TYPE_CHECKING, Any
+from weakref import ref
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from openaclnn.core.call import bind_arguments
 from openaclnn.core.declare import Operator
 from openaclnn.core.interop import as_tensor, held, is_tracked_leaf
 from openaclnn.core.products import current_product
-from openaclnn.core.tensor import Tensor, pinned
+from openaclnn.core.tensor import Tensor
 from openaclnn.engines.dispatch import Choice, choose_engine
 from openaclnn.repeat.phases import find, key_of, remember
 from openaclnn.repeat.sizes import AnySize, Kind, OneSize, Work, any_size
@@ -77,7 +78,8 @@ def locate(
     work = kind.work(shape, count, numbers)
     if type(arguments[operator.output_place]) is Tensor:
         return kind, work, owners and (addresses, owners)
-    hold = pinned if type(arguments[operator.output_place]) is np.ndarray else held
+    # The executor has the arrays; of NumPy's a weak reference keeps each where it is.
+    hold = ref if type(arguments[operator.output_place]) is np.ndarray else held
     return kind, work, (addresses, [hold(arguments[place]) for place in kind.operands])
 
 
