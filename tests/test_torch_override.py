@@ -257,7 +257,7 @@ def test_threads_share_machine_code() -> None:
 def test_where_nothing_is_known_of_pytorch_kernels_are_pythons(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(dispatcher, "KNOWN", ())
+    monkeypatch.setattr(dispatcher, "KNOWN", {})
     monkeypatch.setattr(override, "_machine_code", {})
     functions.cache_clear()
     try:

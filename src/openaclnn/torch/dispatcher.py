@@ -21,8 +21,11 @@ from openaclnn.repeat.readers import torch_functions
 
 __all__ = ["Entered", "Functions", "address", "dtype_number", "entered", "functions", "is_theirs"]
 
-KNOWN = ((2, 11), (2, 13))
-"""Versions of PyTorch that this was tried with, on x86-64."""
+KNOWN: dict[str, tuple[tuple[int, int], ...]] = {
+    "x86_64": ((2, 11), (2, 13)),
+    "aarch64": ((2, 13),),
+}
+"""Versions of PyTorch that this was tried with, on each machine."""
 
 _WHERE = b"openaclnn"  # what PyTorch says of who entered a kernel; it keeps the address
 
@@ -80,7 +83,7 @@ class Functions(NamedTuple):
 def functions() -> Functions | None:
     """None where machine code cannot be a kernel here."""
     version = tuple(int(part) for part in torch.__version__.split(".")[:2])
-    known = version in KNOWN and platform.machine() == "x86_64"
+    known = version in KNOWN.get(platform.machine(), ())
     if not known or sys.platform != "linux" or importlib.util.find_spec("llvmlite") is None:
         return None
     if torch_functions() is None or dtype_number(torch.bfloat16) != 15:

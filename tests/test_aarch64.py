@@ -1,0 +1,79 @@
+"""Machine code for AArch64, written and read on any machine: by a process that takes itself for one."""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("llvmlite")
+
+ELSEWHERE = """
+import json, sys
+import llvmlite.binding as llvm
+
+class Features(dict):
+    def flatten(self):
+        return ""
+
+llvm.initialize_all_targets()
+llvm.initialize_all_asmprinters()
+llvm.get_process_triple = lambda: "aarch64-unknown-linux-gnu"
+llvm.get_host_cpu_name = lambda: sys.argv[1]
+llvm.get_host_cpu_features = Features
+
+from openaclnn.engines.cpu.forms import Signature, formula_form, kernel_address
+from openaclnn.engines.formulas import FORMULAS
+from openaclnn.engines.machine import cache
+from openaclnn.engines.machine.foreign import entry, hand_on
+
+texts = []
+target = cache._target()
+target.emit_object = target.emit_assembly
+cache._read = cache._write = lambda *given: None
+cache._load = lambda text: texts.append(text) or len(texts)
+
+def emit(code, room, arguments):
+    with code.when(arguments[0].equals(0)):
+        room.write(0, arguments[1])
+        code.leave()
+    hand_on(code, arguments[1], arguments)
+
+entry("foreign", ["i64", "i64", "f64"], emit)
+found = {"foreign": texts[-1]}
+for name, formula in FORMULAS.items():
+    form = formula_form(formula, dict.fromkeys(formula.numbers, 1.0), dict.fromkeys(formula.switches, False))
+    for dtype in ("f32", "f16", "bf16"):
+        count = len(texts)
+        kernel_address(form, Signature((dtype,) * len(formula.values), dtype, dtype))
+        found[f"{name} {dtype}"] = texts[count]
+print(json.dumps(found))
+"""
+
+
+@functools.cache
+def assembly(cpu: str) -> dict[str, str]:
+    """Of every formula in three dtypes, and of a function that C++ calls."""
+    done = subprocess.run([sys.executable, "-c", ELSEWHERE, cpu], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, str] = json.loads(done.stdout)
+    return found
+
+
+@pytest.mark.parametrize("cpu", ["cortex-a72", "neoverse-v2"])
+def test_formulas_are_vector_code_that_calls_nothing(cpu: str) -> None:
+    for name, text in assembly(cpu).items():
+        assert not re.findall(r"^\s+blr?\s.*", text, re.MULTILINE), name
+        if name != "foreign":
+            assert re.search(r"^\s+f\w+\s+v\d+\.(4s|8h)", text, re.MULTILINE), name
+
+
+def test_results_for_cpp_lie_where_its_caller_has_room() -> None:
+    """The room's address has a register of its own, and a call that is handed on is a jump."""
+    text = assembly("neoverse-v2")["foreign"]
+    assert re.search(r"^\s+str\s+x1, \[x8\]", text, re.MULTILINE), text
+    assert re.search(r"^\s+br\s+x1\b", text, re.MULTILINE), text
