@@ -475,6 +475,8 @@ def test_a_cancelled_thread_leaves_first(tmp_path: Path) -> None:
 
 
 STACKS = """
+#include <alloca.h>
+
 static void *little(void *unused)
 {
     (void)unused;
@@ -483,12 +485,21 @@ static void *little(void *unused)
     return NULL;
 }
 
+static size_t taken;
+
+static void *deep(void *unused) /* the least stack that a C library gives may be 128 KiB */
+{
+    volatile char *below = alloca(taken);
+    below[0] = 1;
+    return little(unused);
+}
+
 static void on(size_t size, void *(*work)(void *))
 {
     pthread_attr_t attributes;
     pthread_t thread;
     pthread_attr_init(&attributes);
-    pthread_attr_setstacksize(&attributes, size);
+    if (pthread_attr_setstacksize(&attributes, size)) exit(7);
     if (pthread_create(&thread, &attributes, work, NULL) || pthread_join(thread, NULL)) exit(8);
 }
 
@@ -501,8 +512,7 @@ static void *first(void *unused)
 
 int main(void)
 {
-    on(24 << 10, little); /* first: the C library gives old stacks away again */
-    on(64 << 10, little);
+    for (taken = 96 << 10; taken; taken = taken > 64 << 10 ? 64 << 10 : 0) on(128 << 10, deep);
     on(128 << 10, first);
     on(128 << 10, both);
     printf("done\\n");
