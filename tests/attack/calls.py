@@ -172,7 +172,10 @@ class Attack:
         self.compare(operator, exact, got, plan)
 
     def compare(self, operator: Operator, exact: dict[str, Any], got: Any, plan: Any) -> None:
-        written, compute = {operand.parameter for operand in plan.outputs}, plan.compute
+        written, compute = (
+            {operand.parameter: operand.role for operand in plan.outputs},
+            plan.compute,
+        )
         several = got if operator.result_type is not None else (got,)
         results = []
         for parameter, own in zip(operator.outputs, several, strict=True):
@@ -181,7 +184,9 @@ class Attack:
                 return
             # What the caller gave stays there whether it is computed or not.
             if values is not None and (parameter.name in written or not values.size):
-                results.append(values)
+                # One element for all may have any axes.
+                alone = written.get(parameter.name) == "single"
+                results.append(values.reshape(()) if alone else values)
         # Two different roundings to 16 bits have no bound in the comparison.
         if all(
             compute.itemsize == 4 or r.itemsize == 4 or compute.numpy == r.dtype for r in results
