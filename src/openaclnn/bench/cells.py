@@ -1,4 +1,4 @@
-"""What the tables of results share: their cells, their notes, their Markdown."""
+"""What the tables of results share: their cells, their notes, their forms for the terminal and for the page."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Any
 
+from rich import box
+from rich.table import Table
+
 __all__ = [
     "PEERS", "Row", "by_operator", "case_of", "duration", "markdown_table", "name_of", "notes",
-    "number", "peers_of", "ratio_to", "size", "threads_of",
+    "number", "peers_of", "ratio_to", "size", "terminal_table", "threads_of",
 ]  # fmt: skip
 
 Row = dict[str, Any]
@@ -88,3 +91,21 @@ def markdown_table(headings: Sequence[str], left: int, lines: Iterable[Sequence[
     rows = [headings, rule, *lines]
     escaped = ([cell.replace("|", "\\|") for cell in cells] for cells in rows)
     return "\n".join("| " + " | ".join(cells) + " |" for cells in escaped) + "\n"
+
+
+def terminal_table(
+    title: str,
+    headings: Sequence[str],
+    left: int,
+    lines: Iterable[Sequence[str]],
+    rows: Sequence[Row],
+) -> Table:
+    """The same for the terminal, with the notes of the rows that the lines tell of."""
+    table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left")
+    for place, heading in enumerate(headings):
+        table.add_column(heading, justify="left" if place < left else "right", no_wrap=True)
+    for line in lines:
+        table.add_row(*line)
+    table.caption = "\n".join(notes(rows)) or None
+    table.caption_justify = "left"
+    return table

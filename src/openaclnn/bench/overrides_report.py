@@ -5,10 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from rich import box
 from rich.table import Table
 
-from openaclnn.bench.cells import Row, case_of, duration, markdown_table, notes, number
+from openaclnn.bench.cells import (
+    Row,
+    case_of,
+    duration,
+    markdown_table,
+    notes,
+    number,
+    terminal_table,
+)
 from openaclnn.bench.overrides import OURS, THEIRS
 
 __all__ = ["TITLE", "overrides_markdown", "overrides_tables"]
@@ -25,16 +32,7 @@ LEFT = 4
 
 def overrides_tables(rows: Sequence[Row]) -> list[Table]:
     """One table, if there is something in it."""
-    if not rows:
-        return []
-    table = Table(title=TITLE, box=box.SIMPLE_HEAD, title_justify="left")
-    for place, heading in enumerate(HEADINGS):
-        table.add_column(heading, justify="left" if place < LEFT else "right", no_wrap=True)
-    for line in _lines(rows):
-        table.add_row(*line)
-    table.caption = "\n".join(notes(rows)) or None
-    table.caption_justify = "left"
-    return [table]
+    return [terminal_table(TITLE, HEADINGS, LEFT, _lines(rows), rows)] if rows else []
 
 
 def overrides_markdown(rows: Sequence[Row]) -> str:

@@ -5,10 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from rich import box
 from rich.table import Table
 
-from openaclnn.bench.cells import Row, duration, markdown_table, notes, number, size
+from openaclnn.bench.cells import (
+    Row,
+    duration,
+    markdown_table,
+    notes,
+    number,
+    size,
+    terminal_table,
+)
 from openaclnn.bench.training import OURS, PEERS
 
 __all__ = ["training_markdown", "training_tables"]
@@ -23,15 +30,8 @@ def training_tables(rows: Sequence[Row]) -> list[Table]:
     """One table, if there is something in it."""
     if not rows:
         return []
-    table = Table(title="Forward and backward", box=box.SIMPLE_HEAD, title_justify="left")
     headings, left = _headings(rows)
-    for number_of, heading in enumerate(headings):
-        table.add_column(heading, justify="left" if number_of < left else "right", no_wrap=True)
-    for line in _lines(rows):
-        table.add_row(*line)
-    table.caption = "\n".join(notes(rows)) or None
-    table.caption_justify = "left"
-    return [table]
+    return [terminal_table("Forward and backward", headings, left, _lines(rows), rows)]
 
 
 def training_markdown(rows: Sequence[Row]) -> str:

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from openaclnn.engines.cpu.control import FIRST_ARGUMENT, MAX_ARGUMENTS, STATUS
 from openaclnn.engines.machine import cache
 from openaclnn.engines.machine.code import Array, Code
+from openaclnn.engines.machine.host import LINE
 from openaclnn.engines.machine.values import Value
 
 __all__ = ["driver"]
 
-LINE = 64  # bytes of a cache line
 BUFFERED = 1 << 16  # bytes of a tile's copies: four operands of 4096 FLOATs fit into the cache
 SCRATCH = BUFFERED + MAX_ARGUMENTS * LINE  # each operand's copy begins a line
 

@@ -21,7 +21,7 @@ from openaclnn.engines.formulas import Formula
 from openaclnn.engines.formulas.probe import words_of
 from openaclnn.engines.machine import cache
 from openaclnn.engines.machine.code import Code
-from openaclnn.engines.machine.host import last_cache, machine
+from openaclnn.engines.machine.host import LINE, last_cache, machine
 from openaclnn.engines.machine.kinds import SIZE, signature
 from openaclnn.engines.machine.values import Shape, Value
 
@@ -43,7 +43,6 @@ __all__ = [
 
 
 DERIVE = signature("i64", "i64", "i64")
-LINE = 64  # bytes of a cache line
 PAST_STREAMS = 4  # vectors a turn: more take longer where lines are written whole
 
 

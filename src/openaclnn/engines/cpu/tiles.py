@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 
 from openaclnn.core.plan import Operand, Plan
 from openaclnn.engines.cpu import copies, pool
-from openaclnn.engines.cpu.driver import BUFFERED, DENSE, LINE, PACKED, SINGLE, driver
+from openaclnn.engines.cpu.driver import BUFFERED, DENSE, PACKED, SINGLE, driver
+from openaclnn.engines.machine.host import LINE
 
 __all__ = ["Form", "arrange", "is_shifted", "runner"]
 

@@ -20,7 +20,7 @@ from openaclnn.engines.gpu.reductions import (
     NLL_SUMS,
     PARTS,
 )
-from openaclnn.engines.gpu.strided_fits import StridedFit
+from openaclnn.engines.gpu.strided_fits import StridedFit, along
 from openaclnn.engines.machine.code import Array, Code
 from openaclnn.engines.machine.values import Value
 
@@ -177,15 +177,11 @@ class StridedNllFit(ReducedFit, StridedFit):
         count = first * second * third
         add, parts = self.fit_parts(count, NLL_SUMS)
         target, values, weight, out = (self.steps(place) for place in range(4))
-        along = {
-            f"{name}_{axis}": own.read(place)
-            for name, own in (("target", target), ("values", values), ("out", out))
-            for place, axis in enumerate(("first", "second", "third"))
-        }
+        steps = along(("first", "second", "third"), target=target, values=values, out=out)
         add.put(
             names_of(nll_losses, "count"),
             {
-                "count": count, "second_size": second, "third_size": third, **along,
+                "count": count, "second_size": second, "third_size": third, **steps,
                 "class_stride": values.read(NLL_AXES), "weight_stride": weight.read(NLL_AXES), "classes": classes,
                 "ignore_index": (number < -1).choose(-1, number), "parts": parts,
             },

@@ -4,6 +4,8 @@ say in Python.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from openaclnn.engines.gpu.class_fits import AnyRowFit, ClassFit
 from openaclnn.engines.gpu.fit_code import ADDRESSES, FORMS, Fit
 from openaclnn.engines.gpu.fits import blocks, names_of, word
@@ -17,7 +19,7 @@ from openaclnn.engines.machine.code import Array
 from openaclnn.engines.machine.objects import TUPLE_ITEMS, TUPLE_LENGTH
 from openaclnn.engines.machine.values import Value
 
-__all__ = ["StridedPixelFit", "StridedRowFit", "TileFit"]
+__all__ = ["StridedFit", "StridedPixelFit", "StridedRowFit", "TileFit", "along"]
 
 
 class StridedFit(Fit):
@@ -60,6 +62,15 @@ class StridedFit(Fit):
             total = (total * size).least(limit + 1)
         self.expect(total <= limit)
         return several
+
+
+def along(axes: Sequence[str], **operands: Array) -> dict[str, Value]:
+    """Operands' strides along axes, under the names that kernels have for them."""
+    return {
+        f"{name}_{axis}": steps.read(place)
+        for name, steps in operands.items()
+        for place, axis in enumerate(axes)
+    }
 
 
 class TileFit(StridedFit):
@@ -158,11 +169,7 @@ class StridedPixelFit(ClassFit, StridedFit):
         chunks = blocks(classes, self.fact(self.CHUNK))
         main.programs.set(first * second * chunks * across)
         target, gradient, weight = (self.steps(place) for place in range(3))
-        steps = {
-            f"{name}_{axis}": own.read(place)
-            for name, own in (("target", target), ("gradient", gradient), ("out", out))
-            for place, axis in enumerate(("first", "second", "pixel"))
-        }
+        steps = along(("first", "second", "pixel"), target=target, gradient=gradient, out=out)
         main.put(
             names_of(nll_loss2d_backward, "pixels"),
             {

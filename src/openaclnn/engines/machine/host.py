@@ -8,7 +8,9 @@ from typing import NamedTuple
 
 import llvmlite.binding as llvm
 
-__all__ = ["Machine", "last_cache", "machine"]
+__all__ = ["LINE", "Machine", "last_cache", "machine"]
+
+LINE = 64  # bytes of a cache line
 
 
 class Machine(NamedTuple):

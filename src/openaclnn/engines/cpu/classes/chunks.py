@@ -15,14 +15,13 @@ from openaclnn.engines.cpu.classes.doubles import exp64
 from openaclnn.engines.cpu.classes.parameters import Parameters
 from openaclnn.engines.cpu.exponential import Exp
 from openaclnn.engines.machine.code import Array, Code
-from openaclnn.engines.machine.host import machine
+from openaclnn.engines.machine.host import LINE, machine
 from openaclnn.engines.machine.kinds import SIZE
 from openaclnn.engines.machine.values import Shape, Value
 
 __all__ = ["CHUNK", "Chunks", "Rows", "added", "larger"]
 
 CHUNK = 2048  # classes
-LINE = 64  # bytes
 INFINITY = float("inf")
 
 

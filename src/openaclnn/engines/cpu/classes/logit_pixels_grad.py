@@ -20,7 +20,6 @@ from openaclnn.engines.cpu.classes.logits_grad import SLOTS, CrossEntropyLogitsG
 from openaclnn.engines.cpu.classes.parameters import AXES, Parameters, objection
 from openaclnn.engines.cpu.classes.pixel_groups import (
     CHUNK,
-    LINE,
     Chunk,
     Group,
     Groups,
@@ -33,7 +32,7 @@ from openaclnn.engines.cpu.exponential import Exp
 from openaclnn.engines.cpu.registry import KERNELS
 from openaclnn.engines.machine.cache import Emit
 from openaclnn.engines.machine.code import Array, Code
-from openaclnn.engines.machine.host import machine
+from openaclnn.engines.machine.host import LINE, machine
 from openaclnn.engines.machine.values import Shape, Value
 
 NAME = "cross_entropy_logits_grad_pixels"

@@ -14,7 +14,7 @@ from openaclnn.engines.cpu.classes.parameters import Parameters
 from openaclnn.engines.cpu.classes.targets import Targets
 from openaclnn.engines.cpu.classes.turned import Turned
 from openaclnn.engines.machine.code import Array, Code
-from openaclnn.engines.machine.host import machine
+from openaclnn.engines.machine.host import LINE, machine
 from openaclnn.engines.machine.kinds import SIZE
 from openaclnn.engines.machine.values import Shape, Value
 
@@ -22,7 +22,6 @@ __all__ = ["Chunk", "Group", "Groups", "Pixels", "unit_of"]
 
 CHUNK = 160  # classes that are read at once: 40 KB of 64 pixels
 PIECE = 1 << 16  # elements of one piece of work
-LINE = 64  # bytes
 
 
 def unit_of(classes: int) -> int:
