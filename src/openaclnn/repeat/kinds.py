@@ -29,6 +29,7 @@ from openaclnn.core.tensor import Tensor
 from openaclnn.engines import dispatch
 from openaclnn.engines.dispatch import Choice
 from openaclnn.repeat import slots as at
+from openaclnn.repeat.patterns import places_of
 from openaclnn.repeat.readers import numpy_is_readable, torch_functions
 from openaclnn.repeat.records import library_of, record_of
 
@@ -148,17 +149,12 @@ class Road:
         return library_of(arrays)
 
     def _places(self, plan: Plan) -> list[int]:
-        """Where each of the call's arrays stands among the plan's operands, those last that are not written; -1 for what it does
-        not read.
-        """
+        """`places_of` the call's arrays, once for plans of the same operands."""
         read = tuple(map(_parameter_of, plan.inputs))
         written = tuple(map(_parameter_of, (*plan.outputs, *plan.spared)))
         places = self._known_places.get((read, written))
         if places is None:
-            order = {name: place for place, name in enumerate(read)}
-            ends = {name: place for place, name in enumerate(written, len(read))}
-            places = [order.get(name, -1) for name in self._names[: self._inputs]]
-            places += [ends.get(name, -1) for name in self._outputs]
+            places = places_of(plan, self._names[: self._inputs], self._outputs)
             self._known_places[read, written] = places
         return places
 

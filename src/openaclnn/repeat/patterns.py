@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from openaclnn.core.plan import Plan, broadcast_shapes
 from openaclnn.core.tensor import Tensor
 from openaclnn.repeat import slots as at
 
-__all__ = ["Patterns", "axes_of", "patterns_of", "shapes_of"]
+__all__ = ["Patterns", "axes_of", "patterns_of", "places_of", "shapes_of"]
 
 _ALL_AXES = (1 << at.MAX_AXES) - 1
 
@@ -24,6 +24,20 @@ def shapes_of(plan: Plan, places: Sequence[int], made: Sequence[Any]) -> int:
             mask = axes_of(operand.role, plan.class_axis) | 1 << at.MADE_BIT
             found |= mask << at.RESULT_BITS * number
     return found
+
+
+def places_of(plan: Plan, inputs: Iterable[str], outputs: Iterable[str]) -> list[int]:
+    """Where arrays of these names stand among a plan's operands, those last that it does not write; -1 for what it does not
+    read.
+    """
+    first = len(plan.inputs)
+    read = {operand.parameter: place for place, operand in enumerate(plan.inputs)}
+    ends = (*plan.outputs, *plan.spared)
+    written = {operand.parameter: place for place, operand in enumerate(ends, first)}
+    return [
+        *[read.get(name, -1) for name in inputs],
+        *[written.get(name, -1) for name in outputs],
+    ]
 
 
 def axes_of(role: str, class_axis: int) -> int:

@@ -11,7 +11,7 @@ from openaclnn.core.declare import Operator
 from openaclnn.core.plan import Plan, covered_elements, walks_alike
 from openaclnn.engines.dispatch import Choice, Runner
 from openaclnn.repeat import slots as at
-from openaclnn.repeat.patterns import patterns_of
+from openaclnn.repeat.patterns import patterns_of, places_of
 
 __all__ = ["AnySize", "Extents", "Kind", "OneSize", "Work", "any_size"]
 
@@ -157,11 +157,7 @@ def any_size(
     if flat is None and choice.sized is None:
         return None
     read = [own for own in operator.parameters if own.is_read]
-    order = {operand.parameter: number for number, operand in enumerate(plan.inputs)}
-    ends = (*plan.outputs, *plan.spared)
-    written = {operand.parameter: number for number, operand in enumerate(ends, len(plan.inputs))}
-    places = [order.get(own.name, -1) for own in read]
-    places += [written.get(own.name, -1) for own in operator.outputs]
+    places = places_of(plan, [own.name for own in read], [own.name for own in operator.outputs])
     tensors = [arguments[operator.places[own.name]] for own in (*read, *operator.outputs)]
     found, lead, _ = patterns_of(plan, places, tensors)
     if lead < 0 or not _SERVED.issuperset(pattern for pattern, _ in found):

@@ -21,7 +21,6 @@ FIRST_ARGUMENT = 1  # slot 0 of a launch is its status word
 FIRST_OPERAND = 3  # after the parameter block and the scratch memory
 AXES = 3  # positions have at most this many axes; missing ones have size 1
 
-_COMMON = {"classes": 0, "positions": 2}  # slots that every block has
 _OPERAND_FIELDS = ("at", "offset", "class_step", *(f"step{axis}" for axis in range(AXES)))
 OFFSET, CLASS_STEP, FIRST_STEP = 1, 2, 3  # among an operand's fields
 
@@ -79,7 +78,7 @@ def double(number: float) -> int:
 
 def few(code: Code, arguments: Sequence[Value]) -> Value:
     """Whether a kernel is called for few elements."""
-    parameters = Parameters(code, arguments[0], _COMMON)
+    parameters = Parameters(code, arguments[0], fields((), ()))  # what every block has
     return parameters["positions"] * parameters["classes"] <= FEW
 
 
