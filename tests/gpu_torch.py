@@ -99,8 +99,9 @@ def test_the_override(name: str, dtype: torch.dtype) -> None:
     assert name == "l1" or sum(own.ours for own in report.values()) >= 2, report
 
 
-def test_memory_is_the_gradient_and_little_more() -> None:
-    logits = torch.randn(4096, 8192, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
+def test_memory_is_the_gradient_and_little_more(dtype: torch.dtype) -> None:
+    logits = torch.randn(4096, 8192, device="cuda", dtype=dtype, requires_grad=True)
     target = torch.randint(0, 8192, (4096,), device="cuda")
     loss = nn.CrossEntropyLoss()
     loss(logits, target).backward()
@@ -130,3 +131,112 @@ def test_targets_are_looked_at_when_asked() -> None:
         check_targets(False)
     wide = x.double().requires_grad_()
     assert torch.autograd.gradcheck(lambda x: functional.elu(x), (wide,))
+
+
+AHEAD = (
+    (4100, 2050),
+    (2100, 4096),
+    (1700, 5001),
+    (1030, 8192),
+    (530, 16000),
+    (300, 30522),
+    (270, 32000),
+)
+
+
+def step(x: Any, target: Any, factor: float = 1.0, **options: Any) -> tuple[Any, Any]:
+    """The loss, and the gradient of some times it."""
+    own = x.detach().clone().requires_grad_()
+    loss = functional.cross_entropy(own, target, **options)
+    (loss * factor).backward()
+    return loss.detach(), own.grad
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+@pytest.mark.parametrize("shape", AHEAD, ids=str)
+def test_a_gradient_written_ahead_is_the_one_asked_for(
+    shape: tuple[int, int], reduction: str
+) -> None:
+    """Whatever the loss is multiplied with, and whatever it was before."""
+    torch.manual_seed(1)
+    x = 3 * torch.randn(shape, device="cuda")
+    target = torch.randint(0, shape[1], shape[:1], device="cuda")
+    target[::7] = -100
+    wide = x.double().requires_grad_()
+    loss = theirs.cross_entropy(wide, target, reduction=reduction)
+    (unit,) = torch.autograd.grad(loss, wide)
+    known: dict[float, Any] = {}
+    for factor in (1.0, 1.0, 0.25, 0.25, 0.25, 65536.0, 1.0, 0.25, 1.0, 1.0):
+        found, gradient = step(x, target, factor, reduction=reduction)
+        torch.testing.assert_close(found.double(), loss.detach(), rtol=1e-6, atol=0)
+        torch.testing.assert_close(gradient.double(), unit * factor, rtol=2e-5, atol=1e-9 * factor)
+        assert torch.equal(gradient, known.setdefault(factor, gradient))
+        assert (gradient[::7] == 0).all()
+
+
+def test_gradients_written_ahead_are_handed_out_once() -> None:
+    x = torch.randn(530, 16000, device="cuda", requires_grad=True)
+    target = torch.randint(0, 16000, (530,), device="cuda")
+    loss = functional.cross_entropy(x, target)
+    assert type(loss.grad_fn).__name__ == "CrossEntropyAheadBackward"
+    first, second = (torch.autograd.grad(loss, x, retain_graph=True)[0] for _ in range(2))
+    assert torch.equal(first, second)
+    assert first.data_ptr() != second.data_ptr()
+    (third,) = torch.autograd.grad(loss, x, create_graph=True)
+    assert third.requires_grad
+    torch.testing.assert_close(third, first, rtol=1e-5, atol=1e-12)
+    third.sum().backward()
+    assert torch.isfinite(x.grad).all()
+    assert torch.equal(first, second)
+
+
+def test_gradients_written_ahead_in_a_graph() -> None:
+    x = torch.randn(530, 16000, device="cuda", requires_grad=True)
+    target = torch.randint(0, 16000, (530,), device="cuda")
+    factor = torch.ones((), device="cuda")
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            torch.autograd.grad(functional.cross_entropy(x, target) * factor, x)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        (found,) = torch.autograd.grad(functional.cross_entropy(x, target) * factor, x)
+    for value in (1.0, 3.0, 3.0, 3.0, 1.0):
+        factor.fill_(value)
+        found.zero_()
+        graph.replay()
+        expected = torch.autograd.grad(functional.cross_entropy(x, target) * value, x)[0]
+        assert torch.equal(found, expected)
+
+
+def test_losses_of_two_streams_at_once() -> None:
+    x = [torch.randn(530, 16000, device="cuda", requires_grad=True) for _ in range(2)]
+    target = torch.randint(0, 16000, (530,), device="cuda")
+    known = [step(own, target, factor)[1] for own, factor in zip(x, (1.0, 0.5), strict=True)]
+    streams = [torch.cuda.Stream() for _ in range(2)]
+    torch.cuda.synchronize()
+    for _ in range(20):
+        found = []
+        for own, factor, stream in zip(x, (1.0, 0.5), streams, strict=True):
+            with torch.cuda.stream(stream):
+                found.append(
+                    torch.autograd.grad(functional.cross_entropy(own, target) * factor, own)[0]
+                )
+        torch.cuda.synchronize()
+        assert all(map(torch.equal, found, known))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_gradients_are_written_ahead_under_autocast(dtype: torch.dtype) -> None:
+    x = torch.randn(530, 16000, device="cuda").to(dtype).requires_grad_()
+    target = torch.randint(0, 16000, (530,), device="cuda")
+    with torch.autocast("cuda", torch.float16):
+        loss, known = functional.cross_entropy(x, target), theirs.cross_entropy(x, target)
+    assert loss.dtype is known.dtype is torch.float32
+    assert "Ahead" in type(loss.grad_fn).__name__
+    found, expected = (torch.autograd.grad(own * 1024, x)[0] for own in (loss, known))
+    assert found.dtype is dtype
+    torch.testing.assert_close(
+        found, expected, rtol=1e-2 if dtype is not torch.float32 else 1e-4, atol=1e-7
+    )

@@ -10,9 +10,17 @@ from torch.nn import functional as torch_functional
 from torch.overrides import handle_torch_function, has_torch_function_variadic
 
 from openaclnn.core.interface import REDUCTIONS
+from openaclnn.torch.ahead import LEAST, loss_ahead
 from openaclnn.torch.direct import CrossEntropy, CrossEntropyOverLogits, Likelihood
 from openaclnn.torch.kernels import KERNELS
-from openaclnn.torch.roads import is_ours, is_tracked, may_be_short, needs_dispatcher, parallel_for
+from openaclnn.torch.roads import (
+    is_cast_alone,
+    is_ours,
+    is_tracked,
+    may_be_short,
+    needs_dispatcher,
+    parallel_for,
+)
 from openaclnn.torch.words import UnservedError
 
 __all__ = ["check_targets", "cross_entropy", "nll_loss", "ones_for"]
@@ -111,6 +119,10 @@ def cross_entropy(
         and _may_be_short(input, target, weight)
     ):
         options = reduction, ignore_index, label_smoothing, zloss_scale
+        if input.is_cuda and input.numel() >= LEAST:
+            found = loss_ahead(input, target, weight, options)
+            if found is not None:
+                return found
         made = _LOGITS.short(input, target, weight, *options)
         if made is not NotImplemented:
             if is_tracked(input):
@@ -152,6 +164,10 @@ def _cross_entropy(
             rows = rows.long()
         options = reduction, ignore_index, label_smoothing, zloss_scale
         try:
+            if own.numel() >= LEAST and is_cast_alone(own):
+                loss = loss_ahead(own.float(), rows, factors, options)
+                if loss is not None:
+                    return loss
             if needs_dispatcher():
                 loss = _LOGITS.op(own, rows, factors, *options)[0]
             else:

@@ -14,7 +14,15 @@ from torch.overrides import has_torch_function_variadic
 
 from openaclnn.torch.kernels import PLAIN, disturbed
 
-__all__ = ["FLOATS", "is_ours", "is_tracked", "may_be_short", "needs_dispatcher", "parallel_for"]
+__all__ = [
+    "FLOATS",
+    "is_cast_alone",
+    "is_ours",
+    "is_tracked",
+    "may_be_short",
+    "needs_dispatcher",
+    "parallel_for",
+]
 
 FLOATS = frozenset((torch.float32, torch.float16, torch.bfloat16, torch.float64))
 
@@ -39,6 +47,13 @@ may_be_short._torchdynamo_inline = lambda *tensors: False  # type: ignore[attr-d
 
 def needs_dispatcher() -> bool:
     return _is_compiling() or disturbed() or _any_autocast()
+
+
+def is_cast_alone(tensor: Any) -> bool:
+    """Whether nothing is between caller and kernels but autocast on CUDA, which makes FLOAT of what losses take."""
+    narrow = tensor.dtype in FLOATS and tensor.dtype is not torch.float64
+    cast = tensor.is_cuda and torch.is_autocast_enabled("cuda") and narrow
+    return cast and not (_is_compiling() or disturbed())
 
 
 def parallel_for(tensor: Any) -> Any:

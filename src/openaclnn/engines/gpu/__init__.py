@@ -7,7 +7,8 @@ stream; `queues.py` has launches of any size, and `fitting.py` (with `fitted.py`
 `elementwise.py` (with `tiles.py` for any strides) makes kernels of formulas, whose source `language.py`
 and `words.py` turn into Triton's; `tuned.py` has faster forms. `rows.py`, `pixels.py`, `logits.py` and `logit_pixels.py` hold one
 access pattern with classes each, `sized_logits.py` logits of any size, `strided.py` few elements of any strides, `sums.py` what
-`mean` divides by; `reductions.py` adds up all elements, `reduced.py` of any number, `strided_sums.py` of any strides.
+`mean` divides by; `ahead.py` has cross entropy from logits with its gradient in one go; `reductions.py` adds up all elements,
+`reduced.py` of any number, `strided_sums.py` of any strides.
 Importing this package imports neither Triton nor torch.
 """
 

@@ -19,12 +19,12 @@ NOTHING = tl.constexpr(float("-inf"))
 
 
 @triton.jit
-def _power(x):
+def power(x):
     return tl.exp2(x * LOG2_E)
 
 
 @triton.jit
-def _finite(top):
+def finite(top):
     """What is subtracted before powers: where all are minus infinity, any finite number gives 0."""
     return tl.where(top == NOTHING, 0.0, top)
 
@@ -33,8 +33,8 @@ def _finite(top):
 def _joined(top, others, more):
     """One more logit for each lane."""
     high, low = maximum(top, more), minimum(top, more)
-    shift = _finite(high)
-    return high, others * _power(top - shift) + _power(low - shift)
+    shift = finite(high)
+    return high, others * power(top - shift) + power(low - shift)
 
 
 @triton.jit
@@ -43,9 +43,9 @@ def _joined_four(top, others, first, second, third, fourth):
     b, high = minimum(high, second), maximum(high, second)
     c, high = minimum(high, third), maximum(high, third)
     d, high = minimum(high, fourth), maximum(high, fourth)
-    shift = _finite(high)
-    powers = (_power(a - shift) + _power(b - shift)) + (_power(c - shift) + _power(d - shift))
-    return high, others * _power(top - shift) + powers
+    shift = finite(high)
+    powers = (power(a - shift) + power(b - shift)) + (power(c - shift) + power(d - shift))
+    return high, others * power(top - shift) + powers
 
 
 @triton.jit
@@ -94,7 +94,7 @@ def joined_lanes(top, others, lanes):
     """The largest logit of each row, and what the others add."""
     known = tl.where(top != top, NOTHING, top)  # NaN is among the others
     highest = tl.max(known, 1)
-    lowered = _power(top - _finite(highest)[:, None])
+    lowered = power(top - finite(highest)[:, None])
     largest = tl.argmax(known, 1)[:, None] == lanes
     return highest, tl.sum(others * lowered + tl.where(largest, 0.0, lowered), 1)
 
@@ -297,9 +297,9 @@ def logit_losses(
     for part in range(1, splits):
         more = tl.load(place + part, inside, other=NOTHING)
         above, low = maximum(high, more), minimum(high, more)
-        shift = _finite(above)
-        others = others * _power(high - shift) + _power(low - shift)
-        others += tl.load(place + number + part, inside, other=0) * _power(more - shift)
+        shift = finite(above)
+        others = others * power(high - shift) + power(low - shift)
+        others += tl.load(place + number + part, inside, other=0) * power(more - shift)
         high = above
     if WHOLE:
         if tl.max((high == float("inf")).to(tl.int32), 0) > 0:

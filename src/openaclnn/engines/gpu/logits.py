@@ -189,9 +189,7 @@ class Logits:
             ),
         }  # fmt: skip
         if not self.each:
-            found[TOTAL] = Family(
-                logit_loss, (sums, out, square), (plan.reduction == "mean", squares), overlapped=True, follows=True
-            )  # fmt: skip
+            found[TOTAL] = total_loss(sums, out, plan.reduction == "mean", square, squares)
         if self.whole:
             written = slots[WRITTEN]._replace(wide=True)
             found[LOG_PROB] = Family(
@@ -241,7 +239,7 @@ class Logits:
             ),
         }  # fmt: skip
         if not self.each:
-            found[TOTAL] = _total(finished)
+            found[TOTAL] = total_sizes(finished)
         if self.whole:
             found[LOG_PROB] = _written(rows, classes, steps)
         return found, self.memory(rows, cut.splits)
@@ -259,13 +257,20 @@ class Logits:
         )  # fmt: skip
         found: dict[str, Sizes] = {SHORT: (blocks, numbers, (tall, across), FEW_WARPS)}
         if not self.each:
-            found[TOTAL] = _total(blocks)
+            found[TOTAL] = total_sizes(blocks)
         size = self.sums(blocks)
         return found, Memory(size, size, size, size)
 
 
-def _total(blocks: int) -> Sizes:
-    """Of the launch that adds up the sums of blocks of rows."""
+def total_loss(
+    sums: Slot, out: Slot | None, mean: bool, square: Slot | None = None, squared: bool = False
+) -> Family:
+    """The launch that adds up the sums of blocks of rows."""
+    return Family(logit_loss, (sums, out, square), (mean, squared), overlapped=True, follows=True)
+
+
+def total_sizes(blocks: int) -> Sizes:
+    """Its sizes."""
     return 1, (blocks,), (max(LEAST_BLOCK, min(next_power_of_two(blocks), MOST_BLOCK)),), 4
 
 

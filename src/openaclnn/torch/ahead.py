@@ -1,0 +1,120 @@
+"""Cross entropy of long rows on a GPU, FLOAT: the gradient is written while the logits are read for the loss.
+
+It is written for the gradient of the loss that the last backward pass on the device was given, once two in a row were the same:
+1, or the factor by which losses are scaled or averaged, as a rule. Backward looks, on the device, whether it is given that one,
+and writes the gradient anew if not. So results are those of a loss and a gradient after it, bit for bit, and
+what differs is the time: logits are read once, not twice.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from openaclnn.engines import gpu
+from openaclnn.engines.dispatch import current_engine
+from openaclnn.torch.direct import CrossEntropy
+from openaclnn.torch.kernels import PLAIN, disturbed
+from openaclnn.torch.roads import is_tracked
+
+__all__ = ["LEAST", "loss_ahead"]
+
+LEAST = 1 << 23  # elements: fewer are in the device's cache still when they are read again
+
+_INDICES = {torch.int64: "int64", torch.int32: "int32"}
+_memories: dict[torch.device, torch.Tensor] = {}
+
+
+def loss_ahead(input: Any, target: Any, weight: Any, options: tuple[Any, ...]) -> Any:
+    """The loss, which autograd knows; None where it is not computed so."""
+    reduction, ignored, *others = options
+    if (
+        weight is not None
+        or reduction not in ("mean", "sum")
+        or others != [0.0, 0.0]
+        or type(ignored) is not int
+        or not (is_tracked(input) and _fits(input, target))
+        or current_engine() not in (None, "triton")
+        or gpu.unavailable() is not None
+    ):
+        return None
+    from openaclnn.engines.gpu import ahead
+
+    rows, classes = input.shape
+    if not ahead.serves(rows, classes):
+        return None
+    memory = _memory(input.device, ahead)
+    if memory is None:
+        return None
+    kind = rows, classes, _INDICES[target.dtype], reduction == "mean", ignored
+    loss, expected = input.new_empty(()), input.new_empty(ahead.EXPECTED)
+    top, rest, parts = (input.new_empty(own) for own in (rows, rows, 2 * rows))
+    gradient = torch.empty_like(input, requires_grad=False)
+    places = input, target, loss, top, rest, parts, memory, expected, gradient
+    ahead.loss_runner(*kind)([own.data_ptr() for own in places], _stream(input.device))
+    made = (loss, top, rest), target, weight, options
+    return CrossEntropyAhead.apply(input, (made, kind, parts, expected, memory, gradient))
+
+
+def _stream(device: torch.device) -> int:
+    current: int = torch._C._cuda_getCurrentRawStream(device.index)
+    return current
+
+
+def _fits(input: Any, target: Any) -> bool:
+    """Whether both are plain memory that lies row by row, and nobody stands between."""
+    return (
+        type(input) in PLAIN
+        and type(target) is torch.Tensor
+        and input.dtype is torch.float32
+        and target.dtype in _INDICES
+        and input.dim() == 2
+        and target.shape == input.shape[:1]
+        and target.device == input.device
+        and input.is_contiguous()
+        and target.is_contiguous()
+        and input.data_ptr() % 16 == 0
+        and not (input.is_neg() or target.is_neg() or disturbed())
+    )
+
+
+def _memory(device: torch.device, ahead: Any) -> torch.Tensor | None:
+    """What backward passes leave for the next loss: first that they were given 1. None while a graph is captured that would have
+    it for its own."""
+    found = _memories.get(device)
+    if found is None and not torch.cuda.is_current_stream_capturing():
+        with torch.inference_mode(False):
+            found = torch.ones(ahead.MEMORY, device=device)
+        torch.cuda.current_stream(device).synchronize()  # other streams will read it
+        _memories[device] = found
+    return found
+
+
+class CrossEntropyAhead(CrossEntropy):
+    """With a gradient that is written already, if it is the right one."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any, own: Any) -> Any:
+        made, *ctx.ahead = own
+        return CrossEntropy.forward(ctx, x, made)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        if torch.is_grad_enabled() or not _is_plain(gradient):
+            return CrossEntropy.backward(ctx, gradient)
+        from openaclnn.engines.gpu import ahead
+
+        x, target, _ = ctx.saved_tensors
+        kind, parts, expected, memory, found = ctx.ahead
+        if found is None:  # it was handed out before: in other memory nothing is written yet
+            found, expected = torch.empty_like(x), expected.clone()
+            expected[ahead.SURE] = 0
+        ctx.ahead[-1] = None
+        places = gradient, x, target, parts, expected, memory, found
+        ahead.gradient_runner(*kind)([own.data_ptr() for own in places], _stream(x.device))
+        return found, None
+
+
+def _is_plain(gradient: Any) -> bool:
+    return type(gradient) is torch.Tensor and not (gradient.is_neg() or disturbed())

@@ -1,0 +1,256 @@
+"""Cross entropy with its gradient in one go, without a GPU: interpreted on host memory, and compiled for an H200; see `test_gpu_kernels.py`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gpu_process import run_in_a_process_of_its_own
+
+if sys.platform != "linux":
+    pytest.skip("Triton has wheels for Linux alone", allow_module_level=True)
+
+MODE = os.environ.get("OPENACLNN_GPU_TESTS", "")
+if MODE == "interpret":
+    from interpreted import on_the_interpreter  # noqa: F401
+
+if MODE:
+    import torch
+
+    from openaclnn.engines.gpu import ahead
+    from openaclnn.operators.logits import reference, reference_grad
+    from openaclnn.torch import ahead as torch_ahead
+
+    ROWS = 5
+    nan, inf = np.nan, np.inf
+
+if not MODE:
+
+    @pytest.mark.parametrize("mode", ["interpret", "compile"])
+    def test_in_a_process_of_its_own(mode: str) -> None:
+        run_in_a_process_of_its_own(__file__, mode)
+
+
+if MODE == "interpret":
+
+    class Step:
+        """Loss and gradient of some logits, in memory that tells what was written."""
+
+        def __init__(self, classes: int, indices: type, reduction: str, ignored: int = 7) -> None:
+            rng = np.random.default_rng(classes)
+            self.x = rng.normal(0, 3, (ROWS, classes)).astype(np.float32)
+            self.target = rng.integers(0, classes, ROWS).astype(indices)
+            self.target[2] = ignored
+            self.options = {"reduction": reduction, "ignore_index": ignored}
+            self.kind = ROWS, classes, np.dtype(indices).name, reduction == "mean", ignored
+            self.loss, self.memory = np.zeros((), np.float32), np.ones(ahead.MEMORY, np.float32)
+            self.top, self.rest = np.zeros((2, ROWS), np.float32)
+            self.parts = np.zeros((2, ROWS), np.float32)
+            self.expected = np.zeros(ahead.EXPECTED, np.float32)
+            self.out = np.full_like(self.x, 7)
+
+        def forward(self) -> None:
+            self.out[:] = 7
+            run(
+                ahead.loss_runner, self.kind, self.x, self.target, self.loss, self.top, self.rest, self.parts,
+                self.memory, self.expected, self.out,
+            )  # fmt: skip
+
+        def backward(self, gradient: float) -> None:
+            own = np.array(gradient, np.float32)
+            run(
+                ahead.gradient_runner, self.kind, own, self.x, self.target, self.parts, self.expected, self.memory,
+                self.out,
+            )  # fmt: skip
+
+        def known(self, gradient: float) -> Any:
+            """The gradient that the reference makes of the same numbers."""
+            own = np.array(gradient, np.float32)
+            with np.errstate(all="ignore"):
+                _, top, rest = reference(self.x, self.target, **self.options)
+                return reference_grad(own, self.x, top, rest, self.target, **self.options)
+
+        def assert_right(self, gradient: float) -> None:
+            known = self.known(gradient)
+            np.testing.assert_allclose(self.out, known, rtol=1e-5, atol=1e-37)
+
+    def run(maker: Any, kind: tuple[Any, ...], *places: Any) -> None:
+        assert maker(*kind)([own.ctypes.data for own in places], 0) == 0
+
+    @pytest.mark.parametrize("reduction", ["mean", "sum"])
+    @pytest.mark.parametrize(
+        ("classes", "indices"), [(1029, np.int64), (4097, np.int64), (8192, np.int32), (16000, np.int64), (30522, np.int64)]
+    )  # fmt: skip
+    def test_a_step_is_what_the_formulas_say(classes: int, indices: type, reduction: str) -> None:
+        own = Step(classes, indices, reduction)
+        own.forward()
+        loss, top, rest = reference(own.x, own.target, **own.options)
+        np.testing.assert_allclose(own.loss, loss, rtol=1e-6)
+        np.testing.assert_array_equal(own.top, top)
+        np.testing.assert_allclose(own.rest, rest, rtol=1e-5)
+        own.backward(1.0)
+        own.assert_right(1.0)
+
+    def test_what_is_expected_is_what_was_given_twice() -> None:
+        own = Step(5000, np.int64, "mean")
+        # What is given, whether forward has written, and whether backward has.
+        turns = [
+            (1.0, True, False), (0.25, True, True), (0.25, False, True), (0.25, True, False), (1.0, True, True),
+            (0.25, False, True), (1.0, False, True), (1.0, False, True), (1.0, True, False), (nan, True, True),
+            (nan, False, True), (nan, False, True),
+        ]  # fmt: skip
+        seen: dict[str, Any] = {}
+        for given, ahead_of_it, late in turns:
+            own.forward()
+            assert bool((own.out != 7).all()) == ahead_of_it, given
+            before = own.out.copy()
+            own.out[0, 0] = 9
+            own.backward(given)
+            assert (own.out[0, 0] != 9) == late, given
+            if not late:
+                own.out[:] = before
+            own.assert_right(given)
+            assert np.array_equal(
+                own.out, seen.setdefault(str(given), own.out.copy()), equal_nan=True
+            )
+
+    def test_strange_logits() -> None:
+        own = Step(4100, np.int64, "sum")
+        own.x[0] = -inf
+        own.x[0, :3] = 5.0  # three that are the largest, all others masked
+        own.target[0] = 1
+        own.x[1, 17] = nan
+        own.x[2] = nan  # ignored
+        own.x[3] = -inf
+        own.x[4, 4099] = inf
+        own.forward()
+        with np.errstate(all="ignore"):
+            _, top, rest = reference(own.x, own.target, **own.options)
+        np.testing.assert_array_equal(own.top, top.astype(np.float32))
+        np.testing.assert_allclose(own.rest, rest, rtol=1e-6)
+        own.backward(1.0)
+        own.assert_right(1.0)
+        assert (own.out[2] == 0).all()
+        assert np.isfinite(own.out[0]).all()
+
+    def test_a_probability_near_one_keeps_its_digits() -> None:
+        own = Step(4100, np.int64, "sum")
+        own.x[:] = -20
+        own.x[np.arange(ROWS), own.target] = 20
+        own.x[1, own.target[1]] = -20  # all alike
+        own.forward()
+        own.backward(1.0)
+        own.assert_right(1.0)
+
+    def test_targets_that_are_no_classes_count_for_nothing() -> None:
+        own = Step(4099, np.int64, "mean")
+        own.target[:] = [-3, 4099, 7, 1 << 40, 5]
+        own.forward()
+        assert own.expected[2] == 1
+        own.backward(1.0)
+        assert (own.out[:4] == 0).all()
+        own.assert_right(1.0)
+        own.target[:] = 7  # none counts
+        own.forward()
+        assert np.isnan(own.loss)
+        own.backward(1.0)
+        own.assert_right(1.0)
+
+    @pytest.fixture
+    def on_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+        """PyTorch's tensors on the CPU for those of a device."""
+        monkeypatch.setattr(torch_ahead.gpu, "unavailable", lambda: None)
+        monkeypatch.setattr(torch_ahead, "current_engine", lambda: None)
+        monkeypatch.setattr(torch_ahead, "_stream", lambda device: 0)
+        monkeypatch.setitem(torch_ahead._memories, torch.device("cpu"), torch.ones(ahead.MEMORY))
+
+    def losses(x: Any, target: Any, *, reduction: str = "mean", **more: Any) -> Any:
+        options = reduction, more.pop("ignored", -100), *more.values()
+        return torch_ahead.loss_ahead(x, target, None, (*options, 0.0, 0.0)[:4])
+
+    @pytest.mark.parametrize("reduction", ["mean", "sum"])
+    def test_autograd_gets_the_gradient_it_asks_for(on_the_host: None, reduction: str) -> None:
+        torch.manual_seed(0)
+        x, target = torch.randn(6, 1200, requires_grad=True), torch.randint(0, 1200, (6,))
+        target[1] = 3
+        wide = x.detach().double().requires_grad_()
+        known = torch.nn.functional.cross_entropy(wide, target, ignore_index=3, reduction=reduction)
+        (unit,) = torch.autograd.grad(known, wide)
+        for factor in (1.0, 1.0, 0.5, 0.5, 0.5, 1.0):
+            loss = losses(x, target, reduction=reduction, ignored=3)
+            torch.testing.assert_close(loss.double(), known, rtol=1e-6, atol=0)
+            first, second = (
+                torch.autograd.grad(loss * factor, x, retain_graph=True)[0] for _ in range(2)
+            )
+            assert torch.equal(first, second)
+            assert first.data_ptr() != second.data_ptr()
+            torch.testing.assert_close(first.double(), unit * factor, rtol=1e-5, atol=1e-9)
+        (differentiable,) = torch.autograd.grad(loss, x, create_graph=True)
+        torch.testing.assert_close(differentiable.double(), unit, rtol=1e-5, atol=1e-9)
+        differentiable.square().sum().backward()
+        assert torch.isfinite(x.grad).all()
+
+    def test_what_is_changed_after_the_loss_is_noticed(on_the_host: None) -> None:
+        leaf, target = torch.randn(3, 1100, requires_grad=True), torch.randint(0, 1100, (3,))
+        x = leaf * 1
+        loss = losses(x, target)
+        x.zero_()
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            loss.backward()
+
+    def test_what_is_left_to_two_kernels(
+        on_the_host: None, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        x, target = torch.randn(3, 1100, requires_grad=True), torch.randint(0, 1100, (3,))
+        assert losses(x, target) is not None
+        assert losses(x, target.int()) is not None
+        assert losses(x.detach(), target) is None
+        assert losses(x, target, reduction="none") is None
+        assert losses(x, target, smoothing=0.1) is None
+        assert losses(x, target, smoothing=0.0, scale=0.1) is None
+        assert losses(x.bfloat16(), target) is None
+        assert losses(x[:, 1:], target) is None
+        assert losses(x[:, :1000].contiguous(), target) is None
+        assert losses(x, target[:2]) is None
+        assert torch_ahead.loss_ahead(x, target, torch.ones(1100), ("mean", -100, 0.0, 0.0)) is None
+        with torch.no_grad():
+            assert losses(x, target) is None
+        monkeypatch.setattr(torch_ahead, "current_engine", lambda: "numpy")
+        assert losses(x, target) is None
+
+
+if MODE == "compile":
+    from openaclnn.engines.gpu import native, runners, scratch, variants
+    from test_gpu_kernels import H200, driver
+
+    @pytest.fixture(autouse=True)
+    def device(monkeypatch: pytest.MonkeyPatch) -> None:
+        driver.set_active(H200())
+        monkeypatch.setattr(runners, "device_library", lambda: None)
+        monkeypatch.setattr(native, "driver", lambda: None)
+        monkeypatch.setattr(
+            scratch, "_allocator", lambda: (lambda size, stream: 1 << 20, lambda at: None)
+        )
+
+    @pytest.mark.parametrize("classes", [8192, 16000, 32000, 30522])
+    @pytest.mark.parametrize("maker", [ahead.loss_runner, ahead.gradient_runner])
+    def test_rows_are_read_once_by_vectors_and_held(maker: Any, classes: int) -> None:
+        variants._known.clear()
+        addresses = [1 << power for power in range(30, 39 if maker is ahead.loss_runner else 37)]
+        assert maker(64, classes, "int64", True, -100)(addresses, 0) == 0
+        texts = [own.binary.asm["ptx"] for own in variants._known.values()]
+        code = next(
+            own for own in texts if "entry loss_ahead" in own or "entry gradient_late" in own
+        )
+        (unit, held, lanes), warps = ahead.tile(classes)
+        each = min(unit, 4)
+        if maker is ahead.gradient_runner:
+            held, lanes, warps = 1, ahead.WIDE, 4
+        width = {1: ".b32", 2: ".v2.b32", 4: ".v4.b32"}[each]
+        for word in ("ld.global", "st.global"):
+            found = [line for line in code.splitlines() if word in line and width in line]
+            assert len(found) >= held * lanes // (warps * 32 * each)
