@@ -40,13 +40,13 @@ if MODE == "interpret":
     class Step:
         """Loss and gradient of some logits, in memory that tells what was written."""
 
-        def __init__(self, classes: int, indices: type, reduction: str, ignored: int = 7) -> None:
+        def __init__(self, classes: int, reduction: str, ignored: int = 7) -> None:
             rng = np.random.default_rng(classes)
             self.x = rng.normal(0, 3, (ROWS, classes)).astype(np.float32)
-            self.target = rng.integers(0, classes, ROWS).astype(indices)
+            self.target = rng.integers(0, classes, ROWS)
             self.target[2] = ignored
             self.options = {"reduction": reduction, "ignore_index": ignored}
-            self.kind = ROWS, classes, np.dtype(indices).name, reduction == "mean", ignored
+            self.kind = ROWS, classes, reduction == "mean", ignored
             self.loss, self.memory = np.zeros((), np.float32), np.ones(ahead.MEMORY, np.float32)
             self.top, self.rest = np.zeros((2, ROWS), np.float32)
             self.parts = np.zeros((2, ROWS), np.float32)
@@ -82,11 +82,9 @@ if MODE == "interpret":
         assert maker(*kind)([own.ctypes.data for own in places], 0) == 0
 
     @pytest.mark.parametrize("reduction", ["mean", "sum"])
-    @pytest.mark.parametrize(
-        ("classes", "indices"), [(1029, np.int64), (4097, np.int64), (8192, np.int32), (16000, np.int64), (30522, np.int64)]
-    )  # fmt: skip
-    def test_a_step_is_what_the_formulas_say(classes: int, indices: type, reduction: str) -> None:
-        own = Step(classes, indices, reduction)
+    @pytest.mark.parametrize("classes", [1029, 4097, 8192, 16000, 30522])
+    def test_a_step_is_what_the_formulas_say(classes: int, reduction: str) -> None:
+        own = Step(classes, reduction)
         own.forward()
         loss, top, rest = reference(own.x, own.target, **own.options)
         np.testing.assert_allclose(own.loss, loss, rtol=1e-6)
@@ -96,7 +94,7 @@ if MODE == "interpret":
         own.assert_right(1.0)
 
     def test_what_is_expected_is_what_was_given_twice() -> None:
-        own = Step(5000, np.int64, "mean")
+        own = Step(5000, "mean")
         # What is given, whether forward has written, and whether backward has.
         turns = [
             (1.0, True, False), (0.25, True, True), (0.25, False, True), (0.25, True, False), (1.0, True, True),
@@ -119,7 +117,7 @@ if MODE == "interpret":
             )
 
     def test_strange_logits() -> None:
-        own = Step(4100, np.int64, "sum")
+        own = Step(4100, "sum")
         own.x[0] = -inf
         own.x[0, :3] = 5.0  # three that are the largest, all others masked
         own.target[0] = 1
@@ -138,7 +136,7 @@ if MODE == "interpret":
         assert np.isfinite(own.out[0]).all()
 
     def test_a_probability_near_one_keeps_its_digits() -> None:
-        own = Step(4100, np.int64, "sum")
+        own = Step(4100, "sum")
         own.x[:] = -20
         own.x[np.arange(ROWS), own.target] = 20
         own.x[1, own.target[1]] = -20  # all alike
@@ -147,7 +145,7 @@ if MODE == "interpret":
         own.assert_right(1.0)
 
     def test_targets_that_are_no_classes_count_for_nothing() -> None:
-        own = Step(4099, np.int64, "mean")
+        own = Step(4099, "mean")
         own.target[:] = [-3, 4099, 7, 1 << 40, 5]
         own.forward()
         assert own.expected[2] == 1
@@ -207,7 +205,7 @@ if MODE == "interpret":
     ) -> None:
         x, target = torch.randn(3, 1100, requires_grad=True), torch.randint(0, 1100, (3,))
         assert losses(x, target) is not None
-        assert losses(x, target.int()) is not None
+        assert losses(x, target.int()) is None
         assert losses(x.detach(), target) is None
         assert losses(x, target, reduction="none") is None
         assert losses(x, target, smoothing=0.1) is None
@@ -241,7 +239,7 @@ if MODE == "compile":
     def test_rows_are_read_once_by_vectors_and_held(maker: Any, classes: int) -> None:
         variants._known.clear()
         addresses = [1 << power for power in range(30, 39 if maker is ahead.loss_runner else 37)]
-        assert maker(64, classes, "int64", True, -100)(addresses, 0) == 0
+        assert maker(64, classes, True, -100)(addresses, 0) == 0
         texts = [own.binary.asm["ptx"] for own in variants._known.values()]
         code = next(
             own for own in texts if "entry loss_ahead" in own or "entry gradient_late" in own

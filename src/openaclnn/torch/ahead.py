@@ -22,7 +22,6 @@ __all__ = ["LEAST", "loss_ahead"]
 
 LEAST = 1 << 23  # elements: fewer are in the device's cache still when they are read again
 
-_INDICES = {torch.int64: "int64", torch.int32: "int32"}
 _memories: dict[torch.device, torch.Tensor] = {}
 
 
@@ -47,7 +46,7 @@ def loss_ahead(input: Any, target: Any, weight: Any, options: tuple[Any, ...]) -
     memory = _memory(input.device, ahead)
     if memory is None:
         return None
-    kind = rows, classes, _INDICES[target.dtype], reduction == "mean", ignored
+    kind = rows, classes, reduction == "mean", ignored
     loss, expected = input.new_empty(()), input.new_empty(ahead.EXPECTED)
     top, rest, parts = (input.new_empty(own) for own in (rows, rows, 2 * rows))
     gradient = torch.empty_like(input, requires_grad=False)
@@ -68,7 +67,7 @@ def _fits(input: Any, target: Any) -> bool:
         type(input) in PLAIN
         and type(target) is torch.Tensor
         and input.dtype is torch.float32
-        and target.dtype in _INDICES
+        and target.dtype is torch.int64
         and input.dim() == 2
         and target.shape == input.shape[:1]
         and target.device == input.device

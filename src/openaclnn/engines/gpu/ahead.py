@@ -39,11 +39,11 @@ def tile(classes: int) -> tuple[tuple[int, int, int], int]:
 
 
 @functools.lru_cache(64)
-def loss_runner(rows: int, classes: int, indices: str, mean: bool, ignore_index: int) -> Runner:
+def loss_runner(rows: int, classes: int, mean: bool, ignore_index: int) -> Runner:
     """What queues it, of addresses: logits, targets, loss, the largest logit of each row and the logarithm of the rest, two FLOATs
     a row for the gradient, what is remembered, what is expected, gradient."""
     x, target, loss, top, rest, parts, memory, expected, out = (
-        Slot(place, indices if place == 1 else "float32", wide=place in (0, 8))
+        Slot(place, "int64" if place == 1 else "float32", wide=place in (0, 8))
         for place in range(9)
     )
     blocks = -(-rows // FINISHED)
@@ -69,10 +69,10 @@ def loss_runner(rows: int, classes: int, indices: str, mean: bool, ignore_index:
 
 
 @functools.lru_cache(64)
-def gradient_runner(rows: int, classes: int, indices: str, mean: bool, ignore_index: int) -> Runner:
+def gradient_runner(rows: int, classes: int, mean: bool, ignore_index: int) -> Runner:
     """The same of: the loss's gradient, logits, targets, the two FLOATs a row, what is expected, what is remembered, gradient."""
     slots = [
-        Slot(place, indices if place == 2 else "float32", wide=place in (1, 6))
+        Slot(place, "int64" if place == 2 else "float32", wide=place in (1, 6))
         for place in range(7)
     ]
     unit, blocks, last = power_of_two_divisor(classes), -(-classes // WIDE), ignored(ignore_index)
