@@ -142,6 +142,18 @@ def test_choosing_a_product() -> None:
     assert find_product("910B").tag == "a2"
 
 
+def test_chips_are_products() -> None:
+    """What `npu-smi` prints is what its reader types."""
+    for name, tag in {
+        "910B3": "a2", "Ascend910B2C": "a2", "ascend910b4-1": "a2", "Ascend910_9392": "a3", "910C": "a3", "310P3": "310p",
+        "Ascend310B4": "310b", "910A": "910",
+    }.items():  # fmt: skip
+        assert find_product(name).tag == tag, name
+    for name in ("910d", "9103", "910b3x9", "ascend", "910b-", "b3"):
+        with pytest.raises(ValueError, match="known products: default, 950, a3"):
+            find_product(name)
+
+
 def test_environment_variable() -> None:
     program = (
         "import numpy, ml_dtypes, openaclnn\n"

@@ -267,6 +267,40 @@ def test_wrong_use_raises_what_pytorch_raises(name: str) -> None:
     assert type(caught.value) is type(known.value)
 
 
+@pytest.mark.parametrize("name", ["nll_loss", "cross_entropy"])
+def test_weights_that_should_learn_are_refused(name: str) -> None:
+    """Neither PyTorch nor we have their gradient; a call that was made before must ask as well."""
+    loss, weight = getattr(functional, name), torch.ones(5)
+    known = [loss(X, TARGET, weight) for _ in range(2)]
+    weight.requires_grad_()
+    with pytest.raises(RuntimeError, match="not differentiable with respect to argument 'weight'"):
+        loss(X, TARGET, weight)
+    with torch.no_grad():
+        assert loss(X, TARGET, weight).equal(known[0])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+def test_tensors_without_data_have_shapes(dtype: torch.dtype) -> None:
+    """A model on the meta device goes forward and backward, as those do that are only asked for their sizes."""
+    for reduction in ("none", "mean"):
+        x = torch.empty(4, 5, dtype=dtype, device="meta", requires_grad=True)
+        images = x.reshape(1, 5, 2, 2)
+        target, ones = TARGET.to("meta"), torch.ones(5, dtype=dtype, device="meta")
+        for loss in (
+            functional.elu(x),
+            functional.elu(x * 1, inplace=True),
+            functional.l1_loss(x, x.detach(), reduction=reduction),
+            functional.smooth_l1_loss(x, x.detach(), reduction=reduction),
+            functional.nll_loss(x, target, ones, reduction=reduction),
+            functional.nll_loss(images, target.reshape(1, 2, 2), reduction=reduction),
+            functional.cross_entropy(x, target, ones, reduction=reduction, zloss_scale=0.1),
+            functional.cross_entropy(images, target.reshape(1, 2, 2), reduction=reduction),
+        ):
+            assert (loss.device, loss.dtype) == (x.device, dtype)
+            (gradient,) = torch.autograd.grad(loss.sum(), x)
+            assert (gradient.device, gradient.shape, gradient.dtype) == (x.device, x.shape, dtype)
+
+
 def test_transforms_and_autocast() -> None:
     x, target = torch.randn(3, 4, 5), torch.tensor([0, 1, 2, 3])
     loss = lambda x: functional.cross_entropy(functional.elu(x), target)  # noqa: E731

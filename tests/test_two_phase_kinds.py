@@ -217,6 +217,7 @@ def test_memory_of_other_sizes_is_checked(known: Any, full_ways: list[str]) -> N
     for bad, why in (
         (descriptor((8, 16), address), "a view inside its allocation"),
         (descriptor((8, 8), address, 32), "a view inside its allocation"),
+        (descriptor((8, 8), address, 1 << 20), "got one of its bytes 4194304 to 4194560"),
         (descriptor((8, 8), address - 64), "device memory from aclrtMalloc"),
         (descriptor((8, 8), 64), "unknown memory"),
         (descriptor((8, 8), host), "host memory"),

@@ -267,7 +267,11 @@ def phase_two(
         queue.submit(_task(queue, runner, executor, found, "" if here else kind.device))
     except AclFailure as failure:
         raise AclnnError(
-            Status.ACLNN_ERR_RUNTIME_ERROR, operator.name, "stream", "a live stream", str(failure)
+            Status.ACLNN_ERR_RUNTIME_ERROR,
+            operator.name,
+            failure.argument,
+            failure.expected,
+            failure.got,
         ) from failure
 
 

@@ -24,7 +24,7 @@ from openaclnn.core.interop import (
 from openaclnn.core.plan import Operand, Plan, walks_alike
 from openaclnn.core.status import AclnnError, Status
 from openaclnn.core.tensor import Tensor
-from openaclnn.runtime.memory import find_allocation
+from openaclnn.runtime.memory import Allocation, find_allocation
 
 __all__ = [
     "Found", "announce_writes", "check_devices", "check_memory", "check_output_layout", "check_overlap", "check_storages",
@@ -187,19 +187,31 @@ def check_memory(plan: Plan, operands: Sequence[Operand], tensors: Sequence[Tens
         first, last = address + operand.low, address + operand.high
         found = find_allocation(first)
         if found is None or found.kind != "device":
-            kind = "unknown memory" if found is None else "host memory"
-            raise _refuse(
-                plan, name, "device memory from aclrtMalloc", f"{kind} at {first:#x}",
-                Status.ACLNN_ERR_PARAM_INVALID,
-            )  # fmt: skip
+            raise _stray(plan, name, tensor.base, first, last)
         if last > found.address + found.size:
-            raise _refuse(
-                plan, name, f"a view inside its allocation of {found.size} bytes",
-                f"one that ends {last - found.address} bytes after its start",
-                Status.ACLNN_ERR_PARAM_INVALID,
-            )  # fmt: skip
+            raise _outside(plan, name, found, first, last)
         owners.append(found)
     return owners
+
+
+def _stray(plan: Plan, name: str, base: int, first: int, last: int) -> AclnnError:
+    """A view whose first byte is in no device memory: it left its allocation, or never was in one."""
+    held = find_allocation(base)
+    if held is not None and held.kind == "device":
+        return _outside(plan, name, held, first, last)
+    kind = "unknown memory, or freed since," if held is None else "host memory"
+    return _refuse(
+        plan, name, "device memory from aclrtMalloc", f"{kind} at {base:#x}",
+        Status.ACLNN_ERR_PARAM_INVALID,
+    )  # fmt: skip
+
+
+def _outside(plan: Plan, name: str, held: Allocation, first: int, last: int) -> AclnnError:
+    return _refuse(
+        plan, name, f"a view inside its allocation of {held.size} bytes",
+        f"one of its bytes {first - held.address} to {last - held.address}",
+        Status.ACLNN_ERR_PARAM_INVALID,
+    )  # fmt: skip
 
 
 def check_overlap(plan: Plan, tensors: Sequence[Tensor]) -> None:

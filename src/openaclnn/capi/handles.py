@@ -19,13 +19,13 @@ _REMEMBERED = 1024
 class Unknown:
     """Stands for a handle that is not in the table; the runtime refuses it by its type."""
 
-    __slots__ = ("handle",)
+    __slots__ = ("fate", "handle")
 
-    def __init__(self, handle: int) -> None:
-        self.handle = handle
+    def __init__(self, handle: int, fate: str = "is unknown or already destroyed") -> None:
+        self.handle, self.fate = handle, fate
 
     def __repr__(self) -> str:
-        return f"{self.handle:#x}, which is unknown or already destroyed"
+        return f"{self.handle:#x}, which {self.fate}"
 
 
 # Messages say "got a <type>": this one should tell the reader what happened.
@@ -71,7 +71,9 @@ class HandleTable:
         if not handle:
             return None
         found = self.objects.get(handle)
-        return Unknown(handle) if found is None else found
+        if found is not None:
+            return found
+        return Unknown(handle, "has run already") if handle in self._retired else Unknown(handle)
 
     def forget(self, handle: int) -> None:
         """The handle is dead from now on."""

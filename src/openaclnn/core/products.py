@@ -7,6 +7,7 @@ documents say about it: dtypes, missing operators, options without effect.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -41,7 +42,12 @@ class Product:
 PRODUCTS: tuple[Product, ...] = (
     Product("default", "openaclnn (everything the documents describe)", soc="OpenAclnn"),
     Product("950", "Ascend 950PR / 950DT", ("950pr", "950dt", "ascend950"), soc="Ascend950"),
-    Product("a3", "Atlas A3 training / inference", ("910_93", "ascend910_93"), soc="Ascend910_93"),
+    Product(
+        "a3",
+        "Atlas A3 training / inference",
+        ("910_93", "910c", "ascend910_93"),
+        soc="Ascend910_93",
+    ),
     Product("a2", "Atlas A2 training / inference", ("910b", "ascend910b"), soc="Ascend910B"),
     Product("310b", "Atlas 200I/500 A2 inference", ("ascend310b",), False, "Ascend310B"),
     Product("310p", "Atlas inference series", ("ascend310p",), False, "Ascend310P"),
@@ -53,12 +59,17 @@ FAMILIES: tuple[Product, ...] = tuple(p for p in PRODUCTS if not p.is_default)
 """The product families, newest first, without the default profile."""
 
 _BY_NAME = {name: product for product in PRODUCTS for name in (product.tag, *product.names)}
+_CHIP = re.compile(r"(?:ascend)?(910_93|910b|310b|310p)[0-9]{1,2}[a-z]?(?:-[0-9])?")
 
 
 def find_product(name: str) -> Product:
-    """The product by tag or other name, in any case; ValueError lists the known tags."""
+    """The product by tag or other name, or as its chip calls itself (910B3, Ascend310P3), in any case; ValueError lists the
+    known tags.
+    """
+    asked = name.strip().lower()
+    chip = _CHIP.fullmatch(asked)
     try:
-        return _BY_NAME[name.strip().lower()]
+        return _BY_NAME[chip[1] if chip else asked]
     except KeyError:
         known = ", ".join(product.tag for product in PRODUCTS)
         raise ValueError(f"unknown product {name!r}; known products: {known}") from None

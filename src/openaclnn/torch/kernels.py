@@ -64,18 +64,21 @@ class Kernel:
         given = ", ".join(self.names)
         tensors = [self.names[n] for n in self.tensors]
         options = [own for own in self.names if own not in tensors]
-        double = " or ".join(f"({own} is not None and {own}.dtype is _double)" for own in tensors)
         strange = " or ".join(
             f"type({self.names[n]}) not in _plain{'' if self.defaults[n] is REQUIRED else '_or_none'}"
             for n in self.tensors
         )
         road = f"_road({', '.join([*tensors, 'None', *options, 'None'])})"
-        negated = " or ".join(
-            f"{own}.is_neg()"
+        has = {
+            self.names[n]: ""
             if self.defaults[n] is REQUIRED
-            else f"({own} is not None and {own}.is_neg())"
-            for n, own in zip(self.tensors, tensors, strict=True)
-        )
+            else f"{self.names[n]} is not None and "
+            for n in self.tensors
+        }
+        bare, double, negated = (
+            " or ".join(f"({has[own]}{own}.{asked})" for own in tensors)
+            for asked in ("is_meta", "dtype is _double", "is_neg()")
+        )  # without data there are shapes, which the dispatcher knows
         made = "result"
         if self._several:
             left = " or ".join(f"result[{n}] is None" for n in range(len(self.operator.outputs)))
@@ -89,6 +92,8 @@ def compute({given}):
         result = {road}
         if result is not NotImplemented:
             return {made}
+        if {bare}:
+            return _own.dispatched({given})
         if {double}:
             return _wide(_own.operator, ({given},))
         if {negated}:

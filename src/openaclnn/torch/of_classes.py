@@ -209,8 +209,9 @@ _INDICES = frozenset((torch.int64, torch.uint8))
 
 
 def _may_be_short(input: Any, target: Any, weight: Any) -> bool:
-    """The same as for any loss; and class indices are of PyTorch's dtypes, and not to be looked at."""
-    return may_be_short(input, target, weight) and target.dtype in _INDICES and not _checked
+    """The same as for any loss; and class indices are of PyTorch's dtypes, and not to be looked at, and weights do not learn."""
+    quick = may_be_short(input, target, weight) and target.dtype in _INDICES and not _checked
+    return quick and (weight is None or not is_tracked(weight))
 
 
 def _fits(input: Any, target: Any, weight: Any, reduction: str) -> bool:
@@ -227,6 +228,7 @@ def _fits(input: Any, target: Any, weight: Any, reduction: str) -> bool:
         fits = rank == 1 and target.dim() == 0 and shape[0] > 0
     if weight is not None and fits:
         fits = weight.shape == (shape[1 if rank > 1 else 0],) and weight.device == input.device
+        fits = fits and not is_tracked(weight)  # no gradient of the weights; PyTorch says so
     return fits and reduction in REDUCTIONS
 
 
