@@ -20,7 +20,7 @@ from openaclnn.torch.roads import is_tracked
 
 __all__ = ["LEAST", "loss_ahead"]
 
-LEAST = 1 << 23  # elements: fewer are in the device's cache still when they are read again
+LEAST = 1 << 25  # elements: what fewer take is less than what a step costs on the host
 
 _memories: dict[torch.device, torch.Tensor] = {}
 
@@ -47,13 +47,11 @@ def loss_ahead(input: Any, target: Any, weight: Any, options: tuple[Any, ...]) -
     if memory is None:
         return None
     kind = rows, classes, reduction == "mean", ignored
-    loss, expected = input.new_empty(()), input.new_empty(ahead.EXPECTED)
-    top, rest, parts = (input.new_empty(own) for own in (rows, rows, 2 * rows))
+    loss, kept = input.new_empty(()), input.new_empty(ahead.kept(rows))
     gradient = torch.empty_like(input, requires_grad=False)
-    places = input, target, loss, top, rest, parts, memory, expected, gradient
+    places = input, target, loss, kept, memory, gradient
     ahead.loss_runner(*kind)([own.data_ptr() for own in places], _stream(input.device))
-    made = (loss, top, rest), target, weight, options
-    return CrossEntropyAhead.apply(input, (made, kind, parts, expected, memory, gradient))
+    return CrossEntropyAhead.apply(input, (loss, target, options, kind, kept, memory, gradient))
 
 
 def _stream(device: torch.device) -> int:
@@ -95,22 +93,24 @@ class CrossEntropyAhead(CrossEntropy):
 
     @staticmethod
     def forward(ctx: Any, x: Any, own: Any) -> Any:
-        made, *ctx.ahead = own
-        return CrossEntropy.forward(ctx, x, made)
+        loss, target, ctx.options, *ctx.ahead = own
+        ctx.save_for_backward(x, target, None)
+        return loss
 
     @staticmethod
     def backward(ctx: Any, gradient: Any) -> Any:
+        kind, kept, memory, found = ctx.ahead
         if torch.is_grad_enabled() or not _is_plain(gradient):
+            ctx.sides = kept[: 2 * kind[0]].split(kind[0])
             return CrossEntropy.backward(ctx, gradient)
         from openaclnn.engines.gpu import ahead
 
         x, target, _ = ctx.saved_tensors
-        kind, parts, expected, memory, found = ctx.ahead
         if found is None:  # it was handed out before: in other memory nothing is written yet
-            found, expected = torch.empty_like(x), expected.clone()
-            expected[ahead.SURE] = 0
+            found, kept = torch.empty_like(x), kept.clone()
+            kept[ahead.sure_at(kind[0])] = 0
         ctx.ahead[-1] = None
-        places = gradient, x, target, parts, expected, memory, found
+        places = gradient, x, target, kept, memory, found
         ahead.gradient_runner(*kind)([own.data_ptr() for own in places], _stream(x.device))
         return found, None
 

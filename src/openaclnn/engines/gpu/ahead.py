@@ -12,10 +12,21 @@ from openaclnn.engines.gpu.operands import INT32_LIMIT, ignored
 from openaclnn.engines.gpu.runners import runner_of
 from openaclnn.engines.gpu.steps import Runner
 
-__all__ = ["EXPECTED", "MEMORY", "SURE", "gradient_runner", "loss_runner", "serves", "tile"]
+__all__ = ["MEMORY", "gradient_runner", "kept", "loss_runner", "serves", "sure_at", "tile"]
 
-EXPECTED, MEMORY = 3, 2  # FLOATs
-SURE = 1  # the one among those that is expected which says whether a gradient is written ahead
+MEMORY = 2  # FLOATs that are remembered
+
+
+def kept(rows: int) -> int:
+    """FLOATs between loss and gradient: of each row the largest logit and the logarithm of the rest, and two that the gradient is
+    made of; and three that are expected."""
+    return 4 * rows + 3
+
+
+def sure_at(rows: int) -> int:
+    """Which of them says whether a gradient was written ahead."""
+    return 4 * rows + 1
+
 
 # By the most classes: how many times a lane holds one, and warps, with four lanes in each thread. A step took 1.12 times as long as a
 # copy with 5120 classes, 1.10 with 16000, 1.08 with 32000 (loss and gradient one after the other 1.75, 1.51 and 1.52); where half
@@ -40,15 +51,14 @@ def tile(classes: int) -> tuple[tuple[int, int, int], int]:
 
 @functools.lru_cache(64)
 def loss_runner(rows: int, classes: int, mean: bool, ignore_index: int) -> Runner:
-    """What queues it, of addresses: logits, targets, loss, the largest logit of each row and the logarithm of the rest, two FLOATs
-    a row for the gradient, what is remembered, what is expected, gradient."""
-    x, target, loss, top, rest, parts, memory, expected, out = (
-        Slot(place, "int64" if place == 1 else "float32", wide=place in (0, 8))
-        for place in range(9)
+    """What queues it, of addresses: logits, targets, loss, what is kept, what is remembered, gradient."""
+    x, target, loss, top, memory, out = (
+        Slot(place, "int64" if place == 1 else "float32", wide=place in (0, 5))
+        for place in range(6)
     )
-    blocks = -(-rows // FINISHED)
-    sums = Slot(9, "float64")
-    last = ignored(ignore_index)
+    rest, parts, expected = (top._replace(shift=rows * own * 4) for own in (1, 2, 4))
+    sums = Slot(6, "float64")
+    blocks, last = -(-rows // FINISHED), ignored(ignore_index)
     constants, warps = tile(classes)
     finish = Family(
         logit_losses, (target, x._replace(wide=False), None, parts, None, top, rest, None, None, sums),
@@ -61,7 +71,6 @@ def loss_runner(rows: int, classes: int, mean: bool, ignore_index: int) -> Runne
             Family(loss_ahead, (x, target, expected, parts, out), (mean,)),
             rows, (rows, classes // constants[0], last), constants, warps,
         ),
-        _at_targets(expected, x, target, parts, expected, out, rows, classes, mean, last),
         Launch(finish, blocks, numbers, (FINISHED,), 4),
         Launch(total_loss(sums, loss, mean), *total_sizes(blocks)),
     )  # fmt: skip
@@ -70,28 +79,21 @@ def loss_runner(rows: int, classes: int, mean: bool, ignore_index: int) -> Runne
 
 @functools.lru_cache(64)
 def gradient_runner(rows: int, classes: int, mean: bool, ignore_index: int) -> Runner:
-    """The same of: the loss's gradient, logits, targets, the two FLOATs a row, what is expected, what is remembered, gradient."""
-    slots = [
-        Slot(place, "int64" if place == 2 else "float32", wide=place in (1, 6))
-        for place in range(7)
-    ]
+    """The same of: the loss's gradient, logits, targets, what is kept, what is remembered, gradient."""
+    gradient, x, target, top, memory, out = (
+        Slot(place, "int64" if place == 2 else "float32", wide=place in (1, 5))
+        for place in range(6)
+    )
+    parts, expected = (top._replace(shift=rows * own * 4) for own in (2, 4))
     unit, blocks, last = power_of_two_divisor(classes), -(-classes // WIDE), ignored(ignore_index)
     programs = min(rows * blocks, PROGRAMS)
-    numbers = rows, classes // unit, last, blocks, programs
-    gradient, x, target, parts, expected, _, out = slots
-    return runner_of(
-        [
-            Launch(
-                Family(gradient_late, tuple(slots), (mean,)), programs, numbers, (unit, WIDE), 4
-            ),
-            _at_targets(gradient, x, target, parts, expected, out, rows, classes, mean, last),
-        ]
+    late = Family(gradient_late, (gradient, x, target, parts, expected, memory, out), (mean,))
+    own = Family(
+        at_targets,
+        (gradient, x._replace(wide=False), target, parts, expected, out._replace(wide=False)), (mean,),
+    )  # fmt: skip
+    launches = (
+        Launch(late, programs, (rows, classes // unit, last, blocks, programs), (unit, WIDE), 4),
+        Launch(own, -(-rows // FINISHED), (rows, classes, last), (FINISHED,), 4),
     )
-
-
-def _at_targets(
-    gradient: Slot, x: Slot, target: Slot, parts: Slot, expected: Slot, out: Slot, rows: int, classes: int, mean: bool, last: int,
-) -> Launch:  # fmt: skip
-    slots = gradient, x._replace(wide=False), target, parts, expected, out._replace(wide=False)
-    family = Family(at_targets, slots, (mean,))
-    return Launch(family, -(-rows // FINISHED), (rows, classes, last), (FINISHED,), 4)
+    return runner_of(launches)
