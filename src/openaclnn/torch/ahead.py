@@ -20,7 +20,7 @@ from openaclnn.torch.roads import is_tracked
 
 __all__ = ["LEAST", "loss_ahead"]
 
-LEAST = 1 << 25  # elements: what fewer take is less than what a step costs on the host
+LEAST = 1 << 26  # elements: what fewer take is less than what a step costs on the host
 
 _memories: dict[torch.device, torch.Tensor] = {}
 
