@@ -14,6 +14,7 @@ import openaclnn
 from openaclnn.repeat import tensors
 from openaclnn.torch import disable, dispatcher, enable, override, served, use
 from openaclnn.torch import native as native_room
+from openaclnn.torch.composites import COMPOSITES
 from openaclnn.torch.dispatcher import functions
 from openaclnn.torch.override import OVERRIDES
 
@@ -55,7 +56,7 @@ def test_a_model_that_nobody_edits(dtype: torch.dtype) -> None:
         unit = torch.finfo(dtype).eps * exact.abs().max()
         assert own.dtype is other.dtype
         assert (apart <= allowed.max() + unit).all()
-    assert report.keys() == OVERRIDES.keys()
+    assert report.keys() == OVERRIDES.keys() | COMPOSITES.keys()
     assert all(own.ours == own.calls > 0 for own in report.values()), report
     assert run(x)[0].equal(known[0])
     assert served() == report
@@ -117,6 +118,102 @@ def test_it_steps_aside_for_compilers_and_modes() -> None:
         assert torch.equal(torch.vmap(theirs.elu)(x), theirs.elu(x))
     assert any("elu" in str(node.target) for node in seen[0].graph.nodes)
     torch.testing.assert_close(made(x), known)
+
+
+def both(x: Any, target: Any, **options: Any) -> tuple[Any, Any]:
+    """PyTorch's cross entropy, and its gradient."""
+    own = x.detach().requires_grad_()
+    loss = theirs.cross_entropy(own, target, **options)
+    return loss.detach(), torch.autograd.grad(loss.sum(), own)[0]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+def test_cross_entropy_is_one_operator(dtype: torch.dtype) -> None:
+    """With every option, rows, images and one position."""
+    torch.manual_seed(0)
+    x, target = torch.randn(6, 7).to(dtype), torch.tensor([0, 1, -100, 6, 2, 2])
+    images, pixels = torch.randn(2, 7, 3, 4).to(dtype), torch.randint(0, 7, (2, 3, 4))
+    weight = torch.rand(7).to(dtype)
+    cases: list[tuple[Any, Any, dict[str, Any]]] = [
+        (x, target, {}), (x, target, {"reduction": "none", "weight": weight}), (x[0], target[0], {}),
+        (x, target, {"label_smoothing": 0.1, "reduction": "sum"}), (images, pixels, {"ignore_index": 3}),
+        (images.transpose(2, 3), pixels.transpose(1, 2), {"weight": weight, "reduction": "none"}), (x, target.clamp(min=0).byte(), {}),
+    ]  # fmt: skip
+    for own, classes, options in cases:
+        known = both(own, classes, **options)
+        wide = {k: v.double() if isinstance(v, torch.Tensor) else v for k, v in options.items()}
+        exact = both(own.double(), classes, **wide)
+        with use(only=["cross_entropy_loss"]):
+            found = both(own, classes, **options)
+            assert served() == {"cross_entropy_loss": (1, 1, {})}
+        for mine, its, right in zip(found, known, exact, strict=True):
+            assert (mine.dtype, mine.shape) == (its.dtype, its.shape)
+            off, allowed = ((each.double() - right).abs().max() for each in (mine, its))
+            assert off <= allowed + torch.finfo(dtype).eps * right.abs().max()
+
+
+def test_cross_entropy_that_is_pytorchs() -> None:
+    """Taken apart as ever, with PyTorch's derivatives and PyTorch's words."""
+    x, target = torch.randn(4, 5, requires_grad=True), torch.tensor([0, 1, 2, 4])
+    shares = torch.softmax(torch.randn(4, 5), 1)
+    known = both(x, shares), both(x.double(), target)
+    enable()
+    for own, other in zip((both(x, shares), both(x.double(), target)), known, strict=True):
+        assert all(map(torch.equal, own, other))
+    with pytest.raises(IndexError, match="Target 9 is out of bounds"):
+        theirs.cross_entropy(x, torch.tensor([0, 1, 2, 9]))
+    with pytest.raises(RuntimeError, match="Long"):
+        theirs.cross_entropy(x, target.int())
+    with pytest.raises(ValueError, match="batch_size"):
+        theirs.cross_entropy(x, target[:3])
+    assert theirs.cross_entropy(x.to("meta"), target.to("meta")).shape == ()
+    assert served()["cross_entropy_loss"].ours == 0
+    assert theirs.cross_entropy(torch.empty(0, 5), target[:0]).isnan()
+    disable()
+    assert "NllLoss" in type(theirs.cross_entropy(x, target).grad_fn).__name__
+
+
+@pytest.mark.filterwarnings(
+    "ignore::DeprecationWarning"
+)  # of PyTorch's derivatives in forward mode
+def test_cross_entropy_in_transforms_and_compilers() -> None:
+    x, target = torch.randn(4, 5), torch.tensor([0, 1, 2, 4])
+    entropy = theirs.cross_entropy
+    known = both(x, target)
+
+    def twice(x: Any) -> Any:
+        (first,) = torch.autograd.grad(entropy(x, target), x, create_graph=True)
+        return torch.autograd.grad(first.square().sum(), x)[0]
+
+    again = twice(x.clone().requires_grad_())
+    batches = torch.vmap(entropy)(x.reshape(2, 2, 5), target.reshape(2, 2))
+    with use():
+        made = torch.compile(lambda x: entropy(x, target), fullgraph=True, backend="aot_eager")
+        own = x.clone().requires_grad_()
+        loss = made(own)
+        torch.testing.assert_close((loss.detach(), torch.autograd.grad(loss, own)[0]), known)
+        torch.testing.assert_close(twice(x.clone().requires_grad_()), again)
+        torch.testing.assert_close(
+            torch.vmap(entropy)(x.reshape(2, 2, 5), target.reshape(2, 2)), batches
+        )
+        torch.testing.assert_close(torch.func.grad(entropy)(x, target), known[1])
+        graph = torch.fx.experimental.proxy_tensor.make_fx(lambda x, y: entropy(x, y))(x, target)
+        assert "nll_loss_forward" in graph.code
+        with torch._subclasses.FakeTensorMode() as fake:
+            assert entropy(fake.from_tensor(x), fake.from_tensor(target)).shape == ()
+        with torch.inference_mode():
+            torch.testing.assert_close(entropy(x, target), known[0])
+        with torch.autocast("cpu", torch.bfloat16):
+            assert entropy(x.bfloat16(), target).dtype is torch.float32
+        _, derivative = torch.func.jvp(lambda x: entropy(x, target), (x,), (torch.ones_like(x),))
+        torch.testing.assert_close(derivative, known[1].sum(), atol=1e-6, rtol=1e-5)
+        exported = torch.export.export(Entropy(), (x, target))
+        torch.testing.assert_close(exported.module()(x, target), known[0])
+
+
+class Entropy(torch.nn.Module):
+    def forward(self, x: Any, target: Any) -> Any:
+        return theirs.cross_entropy(x, target)
 
 
 def native(name: str) -> Any:

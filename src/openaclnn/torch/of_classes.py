@@ -23,7 +23,9 @@ from openaclnn.torch.roads import (
 )
 from openaclnn.torch.words import UnservedError
 
-__all__ = ["check_targets", "cross_entropy", "nll_loss", "ones_for"]
+__all__ = [
+    "INDICES", "check_targets", "cross_entropy", "cross_entropy_by_kernels", "nll_loss", "ones_for",
+]  # fmt: skip
 
 _ROWS = KERNELS["nll_loss"], KERNELS["nll_loss_backward"]
 _PIXELS = KERNELS["nll_loss2d"], KERNELS["nll_loss2d_backward"]
@@ -112,25 +114,40 @@ def cross_entropy(
     Logits and two numbers a row are kept for backward. `zloss_scale` adds that many times the square of the log-sum-exp;
     `inplace` lets the gradient be written into the logits' memory, whose values are gone then.
     """
-    if (
-        not inplace
-        and size_average is None
-        and reduce is None
-        and _may_be_short(input, target, weight)
-    ):
-        options = reduction, ignore_index, label_smoothing, zloss_scale
-        if input.is_cuda and input.numel() >= LEAST:
-            found = loss_ahead(input, target, weight, options)
-            if found is not None:
-                return found
-        made = _LOGITS.short(input, target, weight, *options)
-        if made is not NotImplemented:
-            if is_tracked(input):
-                return CrossEntropy.apply(input, (made, target, weight, options))
-            return made[0]
+    if not inplace and size_average is None and reduce is None:
+        found = _quick(
+            input, target, weight, (reduction, ignore_index, label_smoothing, zloss_scale)
+        )
+        if found is not None:
+            return found
     return _cross_entropy(
         input, target, weight, size_average, ignore_index, reduce, reduction, label_smoothing, zloss_scale, inplace
     )  # fmt: skip
+
+
+def cross_entropy_by_kernels(
+    input: Any, target: Any, weight: Any, reduction: str, ignore_index: int, label_smoothing: float
+) -> Any:  # fmt: skip
+    """The same of plain tensors; None where PyTorch has to compute it, or to say what is wrong."""
+    options = reduction, ignore_index, label_smoothing, 0.0
+    found = _quick(input, target, weight, options)
+    return _by_kernels(input, target, weight, options, False) if found is None else found
+
+
+def _quick(input: Any, target: Any, weight: Any, options: tuple[Any, ...]) -> Any:
+    """The loss where nobody looks on and calls of its kind were made before, or its gradient comes with it; else None."""
+    if not _may_be_short(input, target, weight):
+        return None
+    if input.is_cuda and input.numel() >= LEAST:
+        found = loss_ahead(input, target, weight, options)
+        if found is not None:
+            return found
+    made = _LOGITS.short(input, target, weight, *options)
+    if made is NotImplemented:
+        return None
+    if is_tracked(input):
+        return CrossEntropy.apply(input, (made, target, weight, options))
+    return made[0]
 
 
 def _cross_entropy(
@@ -152,33 +169,10 @@ def _cross_entropy(
             input, target, weight, ignore_index=ignore_index, reduction=reduction,
             label_smoothing=label_smoothing, zloss_scale=zloss_scale,
         )  # fmt: skip
-    own, rows, rank = input, target, input.dim()
-    if 0.0 <= label_smoothing <= 1.0 and _fits(input, target, weight, reduction):
-        _see_targets(target, input.shape[1 if rank > 1 else 0], ignore_index)
-        if rank == 1:
-            own, rows = input.unsqueeze(0), target.unsqueeze(0)
-        elif rank > 2:
-            own, rows = _images(input, target)
-        factors = weight if weight is None or weight.dtype is torch.float32 else weight.float()
-        if rows.dtype is torch.uint8:
-            rows = rows.long()
-        options = reduction, ignore_index, label_smoothing, zloss_scale
-        try:
-            if own.numel() >= LEAST and is_cast_alone(own):
-                loss = loss_ahead(own.float(), rows, factors, options)
-                if loss is not None:
-                    return loss
-            if needs_dispatcher():
-                loss = _LOGITS.op(own, rows, factors, *options)[0]
-            else:
-                made = _LOGITS.call(own, rows, factors, *options)
-                loss = made[0]
-                if is_tracked(input):
-                    formula = CrossEntropyOverLogits if inplace else CrossEntropy
-                    loss = formula.apply(own, (made, rows, factors, options))
-            return loss.reshape(target.shape) if reduction == "none" and own is not input else loss
-        except UnservedError:
-            pass
+    options = reduction, ignore_index, label_smoothing, zloss_scale
+    found = _by_kernels(input, target, weight, options, inplace)
+    if found is not None:
+        return found
     if zloss_scale:
         raise RuntimeError(
             "zloss_scale: the z-loss is for floating logits and class indices on the CPU or CUDA, not in forward mode; "
@@ -188,6 +182,40 @@ def _cross_entropy(
         input, target, weight, ignore_index=ignore_index, reduction=reduction,
         label_smoothing=label_smoothing,
     )  # fmt: skip
+
+
+def _by_kernels(
+    input: Any, target: Any, weight: Any, options: tuple[Any, ...], inplace: bool
+) -> Any:  # fmt: skip
+    """The loss of what the kernels take, None of what they do not."""
+    reduction, ignore_index, label_smoothing, _ = options
+    if not (0.0 <= label_smoothing <= 1.0 and _fits(input, target, weight, reduction)):
+        return None
+    own, rows, rank = input, target, input.dim()
+    _see_targets(target, input.shape[1 if rank > 1 else 0], ignore_index)
+    if rank == 1:
+        own, rows = input.unsqueeze(0), target.unsqueeze(0)
+    elif rank > 2:
+        own, rows = _images(input, target)
+    factors = weight if weight is None or weight.dtype is torch.float32 else weight.float()
+    if rows.dtype is torch.uint8:
+        rows = rows.long()
+    try:
+        if own.numel() >= LEAST and is_cast_alone(own):
+            loss = loss_ahead(own.float(), rows, factors, options)
+            if loss is not None:
+                return loss
+        if needs_dispatcher():
+            loss = _LOGITS.op(own, rows, factors, *options)[0]
+        else:
+            made = _LOGITS.call(own, rows, factors, *options)
+            loss = made[0]
+            if is_tracked(input):
+                formula = CrossEntropyOverLogits if inplace else CrossEntropy
+                loss = formula.apply(own, (made, rows, factors, options))
+    except UnservedError:
+        return None
+    return loss.reshape(target.shape) if reduction == "none" and own is not input else loss
 
 
 # A GPU has a thread for each pixel or two, which walks all classes: few of them would take long over many.
@@ -205,12 +233,12 @@ def _images(input: torch.Tensor, target: torch.Tensor) -> tuple[torch.Tensor, to
     return input.flatten(2), target.flatten(1)
 
 
-_INDICES = frozenset((torch.int64, torch.uint8))
+INDICES = frozenset((torch.int64, torch.uint8))
 
 
 def _may_be_short(input: Any, target: Any, weight: Any) -> bool:
     """The same as for any loss; and class indices are of PyTorch's dtypes, and not to be looked at, and weights do not learn."""
-    quick = may_be_short(input, target, weight) and target.dtype in _INDICES and not _checked
+    quick = may_be_short(input, target, weight) and target.dtype in INDICES and not _checked
     return quick and (weight is None or not is_tracked(weight))
 
 
@@ -218,7 +246,7 @@ def _fits(input: Any, target: Any, weight: Any, reduction: str) -> bool:
     """Whether the kernels take these shapes and dtypes; PyTorch has the others, or words for them."""
     shape = input.shape
     rank = len(shape)
-    if not (is_ours(input) and target.dtype in _INDICES and target.device == input.device):
+    if not (is_ours(input) and target.dtype in INDICES and target.device == input.device):
         return False
     if rank == 2:
         fits = target.dim() == 1 and target.shape[0] == shape[0] and shape[1] > 0

@@ -11,14 +11,16 @@ import atexit
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 
 from openaclnn.core.interface import REDUCTIONS
+from openaclnn.torch.composites import COMPOSITES, composite_key, taken_apart
 from openaclnn.torch.kernels import KERNELS, Kernel, disturbed
 from openaclnn.torch.native import Native, native_for
-from openaclnn.torch.of_classes import kept_ones, ones_for
+from openaclnn.torch.of_classes import INDICES, kept_ones, ones_for
 from openaclnn.torch.signatures import WEIGHT, Signature
 
 __all__ = ["OVERRIDES", "Served", "disable", "enable", "served", "use"]
@@ -71,6 +73,8 @@ def _smooth_backward(run: Run, gradient: Any, x: Any, y: Any, reduction: int, be
 def _likelihood(run: Run, x: Any, target: Any, weight: Any, reduction: int, ignored: int) -> Any:
     if not x.numel():
         raise DeclinedError("no elements")
+    if target.dtype not in INDICES:
+        raise DeclinedError(f"targets of {target.dtype}")
     how = REDUCTIONS[reduction]
     made = run(x, target, ones_for(x) if weight is None else weight, how, ignored)
     if made is not NotImplemented and how == "none" and target.dim():
@@ -138,17 +142,18 @@ _machine_code: dict[tuple[str, str], Native | None] = {}
 
 
 def enable(only: Iterable[str] | None = None, exclude: Iterable[str] = ()) -> None:
-    """Replace PyTorch's operators, all of `OVERRIDES` or those named, on the CPU and CUDA; counts start anew."""
-    named = list(OVERRIDES) if only is None else list(only)
+    """Replace PyTorch's operators, all that can be or those named, on the CPU and CUDA; counts start anew."""
+    known = *OVERRIDES, *COMPOSITES
+    named = known if only is None else list(only)
     for name in (*named, *exclude):
-        if name not in OVERRIDES:
-            raise ValueError(f"{name!r} is none of {', '.join(OVERRIDES)}")
+        if name not in known:
+            raise ValueError(f"{name!r} is none of {', '.join(known)}")
     disable()
     _counts.clear()
     for name in named:
         if name not in set(exclude):
             _counts[name] = [0, 0, {}]
-            _libraries[name] = _entered(name)
+            _libraries[name] = _entered(name) if name in OVERRIDES else _entered_above(name)
 
 
 def disable() -> None:
@@ -204,6 +209,21 @@ def _entered(name: str) -> Any:
     return library
 
 
+def _entered_above(name: str) -> Any:
+    """The same of an operator that PyTorch makes of others."""
+    library: Any = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
+    _natives[name] = []
+    attempt, apart = _attempt(name), taken_apart(name)
+
+    def tried(*arguments: Any, **more: Any) -> Any:
+        result = attempt(*arguments, **more)
+        return apart(*arguments, **more) if result is NotImplemented else result
+
+    for device in DEVICES if torch.cuda.is_available() else DEVICES[:1]:
+        library.impl(name, tried, composite_key(device))
+    return library
+
+
 def _original(name: str, device: str) -> Any:
     """PyTorch's kernel, as it was before any of ours."""
     key = name, device
@@ -224,18 +244,19 @@ def _native(name: str, device: str) -> Native | None:
 
 def _attempt(name: str) -> Callable[..., Any]:
     """Our kernel on PyTorch's arguments, or NotImplemented."""
-    count, (short, compute, own, *_) = _counts[name], OVERRIDES[name]
+    count = _counts[name]
+    compute, short = _computing(name)
 
     def attempt(*arguments: Any, **more: Any) -> Any:
         count[_CALLS] += 1
         try:
-            result = own(short, *arguments, **more)
+            result = short(*arguments, **more)
             if result is NotImplemented:
                 if arguments[0].dtype not in SERVED_DTYPES:
                     raise DeclinedError(str(arguments[0].dtype))
                 if disturbed() or torch.compiler.is_compiling():
                     raise DeclinedError("a compiler or a mode is at work")
-                result = own(compute, *arguments, **more)
+                result = compute(*arguments, **more)
         except (DeclinedError, RuntimeError, IndexError, TypeError) as reason:
             reasons, said = count[_REASONS], str(reason)
             reasons[said] = reasons.get(said, 0) + 1
@@ -244,6 +265,14 @@ def _attempt(name: str) -> Callable[..., Any]:
         return result
 
     return attempt
+
+
+def _computing(name: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """By any means, and by the short road alone, where it is one of ours that decides."""
+    if name in COMPOSITES:
+        return COMPOSITES[name], _nowhere_short
+    own = OVERRIDES[name]
+    return partial(own.own, own.compute), partial(own.own, own.short)
 
 
 def _tried(attempt: Callable[..., Any], original: Any, device: str) -> Callable[..., Any]:

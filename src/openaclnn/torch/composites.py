@@ -1,0 +1,44 @@
+"""PyTorch's cross entropy by our kernels. PyTorch makes it of two operators, log-softmax and the likelihood, above its derivatives; so ours
+stands there, too, and brings its own. What it does not serve PyTorch takes apart as ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from openaclnn.core.interface import REDUCTIONS
+from openaclnn.torch.kernels import PLAIN
+from openaclnn.torch.of_classes import cross_entropy_by_kernels
+
+__all__ = ["COMPOSITES", "composite_key", "taken_apart"]
+
+
+def _cross_entropy_loss(
+    input: Any, target: Any, weight: Any = None, reduction: int = 1, ignore_index: int = -100, label_smoothing: float = 0.0,
+) -> Any:  # fmt: skip
+    if any(type(own) not in PLAIN for own in (input, target, weight) if own is not None):
+        raise TypeError("a tensor of a class of its own")
+    how = REDUCTIONS[reduction]
+    found = cross_entropy_by_kernels(input, target, weight, how, ignore_index, label_smoothing)
+    if found is None:
+        raise TypeError("probabilities of classes, or other arguments of PyTorch's own")
+    return found
+
+
+COMPOSITES: dict[str, Callable[..., Any]] = {"cross_entropy_loss": _cross_entropy_loss}
+"""The operators of `torch.ops.aten` that are made of others, and what replaces them."""
+
+
+def composite_key(device: str) -> str:
+    """Where the dispatcher has them: above derivatives."""
+    return f"Autograd{device}"
+
+
+def taken_apart(name: str) -> Callable[..., Any]:
+    """The operator as PyTorch makes it of others."""
+    whole: Any = getattr(torch.ops.aten, name).default
+    apart: Callable[..., Any] = whole.decompose
+    return apart
