@@ -395,3 +395,15 @@ def test_the_cache_is_cleared_of_what_is_ours(
     assert main(["cache", "everything"]) == 2
     monkeypatch.setenv("OPENACLNN_CACHE_DIR", str(tmp_path / "none"))
     assert main(["cache", "clear"]) == 0
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "cp1252"])
+def test_an_encoding_without_frames_prints_the_rest(encoding: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "openaclnn", "list"], capture_output=True, check=False,
+        env=os.environ | {"PYTHONIOENCODING": encoding},
+    )  # fmt: skip
+    lines = done.stdout.decode(encoding).splitlines()
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert set(lines[1]) == {"?"}
+    assert len(lines) == 2 + len(OPERATORS)
