@@ -92,6 +92,16 @@ def test_a_failing_compiler_is_quoted(tmp_path, monkeypatch, capsys):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_folder_that_cannot_be_is_one_sentence(monkeypatch, capsys):
+    pytest.importorskip("cffi")
+    for folder in ("/dev/null", "/tmp/" + 300 * "x"):
+        monkeypatch.setenv("OPENACLNN_CACHE_DIR", folder)
+        assert config.main(["--libs"]) == 1
+        told = capsys.readouterr().err
+        assert told.startswith(f"openaclnn-config: cannot write to {folder}: ")
+        assert told.endswith("; set OPENACLNN_CACHE_DIR\n")
+
+
 def test_each_library_has_its_own_name():
     for name in LIBRARIES:
         path = installed().library(name)

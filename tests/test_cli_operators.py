@@ -395,3 +395,29 @@ def test_the_cache_is_cleared_of_what_is_ours(
     assert main(["cache", "everything"]) == 2
     monkeypatch.setenv("OPENACLNN_CACHE_DIR", str(tmp_path / "none"))
     assert main(["cache", "clear"]) == 0
+
+
+def test_a_cache_that_cannot_be_written_is_told(
+    tmp_path: Path, capsys: Any, monkeypatch: Any
+) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    monkeypatch.setenv("OPENACLNN_CACHE_DIR", str(file / "below" / "it"))
+    assert main(["warmup"]) == 1
+    why = f"{file} cannot be written; set OPENACLNN_CACHE_DIR"
+    assert capsys.readouterr().err == f"openaclnn: nothing can be kept: {why}\n"
+    main(["doctor", "--json"])
+    (row,) = (row for row in json.loads(capsys.readouterr().out) if row["part"] == "cache")
+    assert (row["state"], row["about"]) == ("missing", why)
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "cp1252"])
+def test_an_encoding_without_frames_prints_the_rest(encoding: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "openaclnn", "list"], capture_output=True, check=False,
+        env=os.environ | {"PYTHONIOENCODING": encoding},
+    )  # fmt: skip
+    lines = done.stdout.decode(encoding).splitlines()
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert set(lines[1]) == {"?"}
+    assert len(lines) == 2 + len(OPERATORS)

@@ -19,6 +19,7 @@ import openaclnn
 from attack.scarce import Scarce
 from conftest import OPERATORS, plain
 from openaclnn import AclnnError, acl, aclnn
+from openaclnn.calls import plain as plain_calls
 from openaclnn.core.declare import Operator
 from openaclnn.core.tensor import Tensor
 from openaclnn.repeat import slots as at
@@ -215,3 +216,22 @@ def test_memory_is_short_for_an_object(operator: Operator, convert: Any, scarce:
             continue
         np.testing.assert_array_equal(values(got), known)
     np.testing.assert_array_equal(values(call()), known)
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_stray_target_that_another_thread_mends_is_refused(monkeypatch: Any, again: bool) -> None:
+    """The kernel has seen it, and who asks which it was finds none."""
+    logits, target = np.zeros((3, 4), np.float32), np.array([0, 1, 2])
+    if again:
+        openaclnn.cross_entropy_loss(logits, target)
+    target[1] = 4
+    asked = plain_calls.stray_target
+
+    def late(plan: Any, tensor: Any) -> Any:
+        target[1] = 0
+        return asked(plan, tensor)
+
+    monkeypatch.setattr(plain_calls, "stray_target", late)
+    with pytest.raises(AclnnError, match=r"target: expected an array that no thread changes"):
+        openaclnn.cross_entropy_loss(logits, target)
+    openaclnn.cross_entropy_loss(logits, target)

@@ -20,6 +20,7 @@ from openaclnn.core.interop import (
 )
 from openaclnn.core.oracle import stray_target
 from openaclnn.core.plan import Plan
+from openaclnn.core.status import AclnnError, Status
 from openaclnn.core.tensor import Tensor
 from openaclnn.engines.dispatch import Choice, choose_engine
 from openaclnn.repeat.kinds import Road, nothing_chosen
@@ -112,12 +113,18 @@ def _run(
                 mark_written(own)
     stream = stream_of(first)
     if choice.prepare()(tuple([tensor.address for tensor in tensors]), stream):
-        error = stray_target(plan, tensors[plan.targets])
-        assert error is not None
-        raise error
+        raise stray_target(plan, tensors[plan.targets]) or _mended_since(plan)
     device = tensors[-1].device
     if stream == 0 and device != "cpu" and hasattr(first, "block_until_ready"):
         device_named(device).drain(0)  # JAX reads results on streams of its own
+
+
+def _mended_since(plan: Plan) -> AclnnError:
+    """The refusal of a class index that the kernel saw and that another thread has written over."""
+    return AclnnError(
+        Status.ACLNN_ERR_PARAM_INVALID, plan.operator, plan.inputs[plan.targets].parameter,
+        "an array that no thread changes during the call", "class indices out of range that are in range now",
+    )  # fmt: skip
 
 
 def _finished(

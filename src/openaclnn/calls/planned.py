@@ -16,6 +16,7 @@ from openaclnn.core.interop import as_tensor, held, is_tracked_leaf
 from openaclnn.core.products import current_product
 from openaclnn.core.tensor import Tensor
 from openaclnn.engines.dispatch import Choice, choose_engine
+from openaclnn.engines.machine import unusable
 from openaclnn.repeat.phases import find, key_of, remember
 from openaclnn.repeat.sizes import AnySize, Kind, OneSize, Work, any_size
 
@@ -85,6 +86,8 @@ def locate(
 
 def _learn(operator: Operator, one: OneSize, choice: Choice, arguments: tuple[Any, ...]) -> bool:
     """Let calls of a call's kind be located from now on, if they can be: descriptors here, arrays when they come again."""
+    if unusable() is not None:
+        return False
     from openaclnn.repeat.descriptors import descriptors_are_readable
     from openaclnn.repeat.located import Locating
 

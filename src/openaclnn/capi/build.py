@@ -122,9 +122,9 @@ def installation(cache: Path | None = None) -> Installation:
     toolchain = find_toolchain()
     folder = cache or writable_folder()
     target = folder / _key(toolchain)
-    if target.is_dir():
-        return Installation(target)
     try:
+        if target.is_dir():
+            return Installation(target)
         folder.mkdir(parents=True, exist_ok=True)
         work = Path(tempfile.mkdtemp(prefix="building-", dir=folder))
     except OSError as error:

@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from openaclnn.cli.say import command_options, say, say_json, table
-from openaclnn.core.folders import cache_folder
+from openaclnn.core.folders import cache_folder, why_unwritable
 from openaclnn.core.version import __version__
 
 __all__ = ["cache", "doctor"]
@@ -109,9 +109,9 @@ def _libraries() -> list[Line]:
 def _cache_row() -> Line:
     folder = cache_folder()
     size, count = _size(folder)
-    writable = os.access(folder if folder.exists() else folder.parent, os.W_OK)
-    why = None if writable or not folder.exists() else f"{folder} cannot be written; set OPENACLNN_CACHE_DIR"  # fmt: skip
-    return _line("cache", str(folder), why, f"{count} files, {size / 1e6:.1f} MB")
+    return _line(
+        "cache", str(folder), why_unwritable(folder), f"{count} files, {size / 1e6:.1f} MB"
+    )
 
 
 def _size(folder: Path) -> tuple[int, int]:

@@ -19,11 +19,16 @@ __all__ = [
 
 
 def say(text: str, error: bool = False) -> None:
-    """Print a line or more; once the reader of a pipe is gone, the rest goes nowhere and the work goes on."""
+    """Print a line or more; once the reader of a pipe is gone, the rest goes nowhere and the work goes on.
+
+    What the stream's encoding lacks is a question mark: frames of tables are no reason to say nothing.
+    """
+    stream = sys.stderr if error else sys.stdout
     try:
         click.echo(text, err=error)
+    except UnicodeEncodeError:
+        click.echo(text.encode(stream.encoding, "replace").decode(stream.encoding), err=error)
     except BrokenPipeError:
-        stream = sys.stderr if error else sys.stdout
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 

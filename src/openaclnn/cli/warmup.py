@@ -8,17 +8,22 @@ from rich.console import Console
 from rich.progress import Progress
 
 from openaclnn.cli.say import say, say_json
-from openaclnn.core.folders import cache_folder
+from openaclnn.core.folders import cache_folder, why_unwritable
 from openaclnn.engines import cpu
 
 __all__ = ["run_warmup"]
 
 
 def run_warmup(as_json: bool = False) -> int:
-    """Compile with a progress bar; returns 1 where the CPU engine cannot be used, and says why."""
-    reason = cpu.unavailable()
-    if reason is not None:
-        say(f"openaclnn: the CPU engine cannot be used: {reason}", error=True)
+    """Compile with a progress bar; returns 1 where the CPU engine cannot be used or nothing can be kept, and says why."""
+    reason, full = cpu.unavailable(), why_unwritable(cache_folder())
+    if reason is not None or full is not None:
+        told = (
+            f"nothing can be kept: {full}"
+            if reason is None
+            else f"the CPU engine cannot be used: {reason}"
+        )
+        say(f"openaclnn: {told}", error=True)
         return 1
     started = time.perf_counter()
     console = Console(stderr=True)

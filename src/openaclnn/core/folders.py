@@ -6,7 +6,7 @@ import os
 import sys
 from pathlib import Path
 
-__all__ = ["cache_folder"]
+__all__ = ["cache_folder", "why_unwritable"]
 
 
 def cache_folder() -> Path:
@@ -21,3 +21,13 @@ def cache_folder() -> Path:
     else:
         base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     return Path(os.path.expanduser(base)).absolute() / "openaclnn"
+
+
+def why_unwritable(folder: Path) -> str | None:
+    """Why nothing can be kept in a folder, or None; it need not exist yet."""
+    place = folder
+    while not os.path.lexists(place):
+        place = place.parent
+    if place.is_dir() and os.access(place, os.W_OK | os.X_OK):
+        return None
+    return f"{place} cannot be written; set OPENACLNN_CACHE_DIR"

@@ -10,8 +10,6 @@ Beyond, shapes and strides must be the very same.
 from __future__ import annotations
 
 import ctypes
-import functools
-import importlib.util
 import operator
 import struct
 import sys
@@ -28,6 +26,7 @@ from openaclnn.core.plan import Plan
 from openaclnn.core.tensor import Tensor
 from openaclnn.engines import dispatch
 from openaclnn.engines.dispatch import Choice
+from openaclnn.engines.machine import unusable
 from openaclnn.repeat import slots as at
 from openaclnn.repeat.patterns import places_of
 from openaclnn.repeat.readers import numpy_is_readable, torch_functions
@@ -138,7 +137,7 @@ class Road:
         self, arrays: Sequence[Any], views: Sequence[Tensor | None], options: Sequence[Any]
     ) -> int:
         """The arrays' library; 0 where a record cannot say what they and the options are."""
-        if not (self._fits and _compiler() and self.by_value.issuperset(map(type, options))):
+        if not (self._fits and unusable() is None and self.by_value.issuperset(map(type, options))):
             return 0
         for view in views:
             if view is not None and len(view.shape) > at.MAX_AXES:
@@ -251,8 +250,3 @@ def nothing_chosen() -> bool:
 
 def _no_road(*arguments: Any) -> Any:
     return NotImplemented
-
-
-@functools.cache
-def _compiler() -> bool:
-    return importlib.util.find_spec("llvmlite") is not None

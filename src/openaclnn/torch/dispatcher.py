@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import importlib.util
 import platform
 import sys
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from openaclnn.engines.machine import unusable
 from openaclnn.repeat.readers import torch_functions
 
 __all__ = ["Entered", "Functions", "address", "dtype_number", "entered", "functions", "is_theirs"]
@@ -84,7 +84,7 @@ def functions() -> Functions | None:
     """None where machine code cannot be a kernel here."""
     version = tuple(int(part) for part in torch.__version__.split(".")[:2])
     known = version in KNOWN.get(platform.machine(), ())
-    if not known or sys.platform != "linux" or importlib.util.find_spec("llvmlite") is None:
+    if not known or sys.platform != "linux" or unusable() is not None:
         return None
     if torch_functions() is None or dtype_number(torch.bfloat16) != 15:
         return None

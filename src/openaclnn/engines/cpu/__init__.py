@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import importlib
-import importlib.util
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 from openaclnn.core.plan import Plan, covered_elements
 from openaclnn.engines.cpu.registry import KERNELS, Kernel
 from openaclnn.engines.formulas import FORMULAS
+from openaclnn.engines.machine import unusable
 
 DEVICES = ("cpu",)
 FEW = (
@@ -26,8 +26,9 @@ FEW = (
 @functools.cache
 def unavailable() -> str | None:
     """Why this engine cannot be used on this machine; None if it can."""
-    if importlib.util.find_spec("llvmlite") is None:
-        return "llvmlite, the compiler it writes code with, is not installed"
+    reason = unusable()
+    if reason is not None:
+        return reason
     from openaclnn.engines.machine.host import machine
 
     return None if machine().fma else "this CPU has no fused multiply-add"
