@@ -22,7 +22,7 @@ import pytest
 import openaclnn
 from openaclnn import bench, cli
 from openaclnn.bench import machine
-from openaclnn.bench.calls import all_calls, relate, run_calls
+from openaclnn.bench.calls import all_calls, find_fault, relate, run_calls
 from openaclnn.bench.cases import run_case
 from openaclnn.bench.changes import CHANGES, CallRegime, Turn
 from openaclnn.bench.contenders import COPY, Contender, build_contenders, engine_states
@@ -44,7 +44,7 @@ from openaclnn.bench.selection import (
     matching,
     select,
 )
-from openaclnn.bench.sequences import CHECKED, sequences
+from openaclnn.bench.sequences import sequences
 from openaclnn.bench.sheet import sheet
 from openaclnn.bench.summary import closest, counts, same_kind, short_tables
 from openaclnn.bench.teams import team_of
@@ -760,13 +760,54 @@ def changing(name: str) -> CallRegime:
     return next(each for each in CHANGES if each.name == name)
 
 
-CALLED = [operator for operator in measured() if not hasattr(operator.workloads, "TRAINED")]
-"""Calls of the forwards change as those of the gradients do."""
+OPERATORS = openaclnn.registry()
+CALLED = [
+    first_of("elementwise"),
+    next(operator for operator in OPERATORS if operator.result_type is not None),
+    next(operator for operator in OPERATORS if operator.output.in_place),
+]
+"""One output, several, and the input itself: those that are timed here."""
+
+
+def has(operator: Operator, regime: CallRegime) -> bool:
+    """Whether an operator has such calls, by what is declared."""
+    if regime.name == "new numbers":
+        return bool(numbers_of(operator))
+    if regime.name == "refusal":
+        return len(operator.input_places) > 1  # any shape is as good for one
+    if regime.name == "in place":
+        return operator.result_type is None and not hasattr(operator.workloads, "WHOLE")
+    return True
+
+
+def test_every_operator_is_called_in_every_regime() -> None:
+    found = {(case.operator.name, case.regime.name) for case in all_calls((FLOAT,))}
+    expected = {(op.name, each.name) for op in OPERATORS for each in CHANGES if has(op, each)}
+    assert found == expected
+
+
+@pytest.mark.parametrize("operator", OPERATORS, ids=lambda operator: operator.python_name)
+def test_every_way_to_call_an_operator_is_right(operator: Operator) -> None:
+    """Ours and PyTorch's; a sequence has a call of each kind, or two that differ."""
+    torch = load_torch()
+    for regime in (each for each in CHANGES if has(operator, each)):
+        turn = Turn(operator, FLOAT, "cpu", 8 if regime.mixed else 2)
+        ways = {
+            name
+            for way in regime.ways_of(operator)
+            for name in (f", arrays{way}", f", tensors{way}")
+        }
+        for problems, contender in sequences(regime, turn, ["numpy"], torch):
+            assert not contender.unavailable
+            assert not find_fault(regime, problems, contender, torch), (regime, contender.name)
+            ways -= {contender.name.removeprefix("numpy")}
+        assert torch is None or not ways
+        assert torch is None or not contender.ours  # PyTorch's is last, beside each
 
 
 @pytest.fixture(scope="module")
 def calls() -> dict[str, Any]:
-    only = tuple(operator.python_name for operator in CALLED)
+    only = tuple(f"{operator.python_name} " for operator in CALLED)
     return run(replace(SETTINGS, rounds=1, sections=("calls",), dtypes=(FLOAT,), only=only))
 
 
@@ -777,18 +818,12 @@ def test_calls_that_change_are_checked_and_timed(calls: dict[str, Any]) -> None:
     assert not find_wrong(calls)
     for operator in CALLED:
         own = [row for row in rows if row["operator"] == operator.python_name]
-        regimes = {regime.name for regime in CHANGES}
-        if not numbers_of(operator):
-            regimes -= {"new numbers"}
-        if len(operator.input_places) == 1:  # any shape is as good
-            regimes -= {"refusal"}
-        if hasattr(operator.workloads, "WHOLE"):  # no input has a loss's shape
-            regimes -= {"in place"}
-        assert {row["regime"] for row in own} == regimes
-        for regime in (each for each in CHANGES if each.name in {row["regime"] for row in own}):
+        regimes = [regime for regime in CHANGES if has(operator, regime)]
+        assert {row["regime"] for row in own} == {regime.name for regime in regimes}
+        for regime in regimes:
             here = [row for row in own if row["regime"] == regime.name and row["ours"]]
             assert all(row["status"] == "ok" for row in here), here
-            arrays = {f"numpy, arrays{way}" for way in regime.ways}
+            arrays = {f"numpy, arrays{way}" for way in regime.ways_of(operator)}
             assert {row["contender"] for row in here if "arrays" in row["contender"]} == arrays
             assert all(row.keys() >= TIME_FIELDS for row in here)
             assert all(row["of_same"] for row in here)
@@ -797,10 +832,7 @@ def test_calls_that_change_are_checked_and_timed(calls: dict[str, Any]) -> None:
 def test_torch_makes_the_same_calls_where_it_can(calls: dict[str, Any]) -> None:
     pytest.importorskip("torch", reason="PyTorch's contenders need PyTorch")
     for row in calls["calls"]:
-        if row["regime"] == "two-phase":
-            assert row["ours"]
-            assert not row["ratios"]
-        elif row["ours"] and row["contender"].endswith(", tensors"):
+        if row["ours"] and row["contender"].endswith((", tensors", ", tensors two-phase")):
             assert "torch" in row["ratios"], row
     peers = [row for row in calls["calls"] if not row["ours"]]
     assert {row["contender"] for row in peers} == {"torch", "torch out="}
@@ -819,7 +851,7 @@ def test_without_torch_calls_are_made_on_arrays_alone() -> None:
     assert all(row["of_same"] is None and row["rounds"] == 1 for row in rows)
 
 
-@pytest.mark.parametrize("operator", measured(), ids=lambda operator: operator.python_name)
+@pytest.mark.parametrize("operator", OPERATORS, ids=lambda operator: operator.python_name)
 def test_what_is_new_was_not_seen_before(operator: Operator) -> None:
     def all_problems(name: str) -> list[Any]:
         turns = [Turn(operator, FLOAT, "cpu", 20, own, 3) for own in range(3)]
@@ -842,11 +874,11 @@ def test_what_is_new_was_not_seen_before(operator: Operator) -> None:
     kinds = all_problems("kinds in turn")[:8]
     told = {(each.variant, each.dtype, each.layout) for each in kinds}
     assert len(told) == 8
-    rows = list(changing("kinds in a row").sequence(Turn(operator, FLOAT, "cpu", CHECKED + 64)))
-    assert len({id(each) for each in rows[:8]}) == 8  # what is checked
-    assert [rows.index(each) for each in rows[CHECKED:]] == [n for n in range(8) for _ in range(8)]
+    rows = list(changing("kinds in a row").sequence(Turn(operator, FLOAT, "cpu", 16 + 64)))
+    assert len({id(each) for each in rows[:8]}) == 8  # what is checked, twice
+    assert [rows.index(each) for each in rows[16:]] == [n for n in range(8) for _ in range(8)]
     assert {each.dtype for each in kinds} == set(FLOATS)
-    if not hasattr(operator.workloads, "WHOLE"):  # no input has a loss's shape
+    if has(operator, changing("in place")):
         same, other = all_problems("in place")[:2]
         assert any(same.out is value for value in same.arguments.values())
         assert not np.shares_memory(same.out, other.out)
@@ -858,15 +890,16 @@ def test_what_is_new_was_not_seen_before(operator: Operator) -> None:
 
 def test_calls_are_looked_at_before_they_are_timed() -> None:
     """As many as are warmed up for; nothing is made of them, and nothing changes."""
-    turn = Turn(first_of("elementwise"), FLOAT, "cpu", CHECKED + 2)
-    for problems, contender in sequences(changing("new sizes"), turn, ["cpu"], load_torch()):
-        before = [np.copy(own.out) for own in problems[CHECKED:]]
+    regime = changing("new sizes")
+    turn = Turn(first_of("elementwise"), FLOAT, "cpu", regime.checked + 2)
+    for problems, contender in sequences(regime, turn, ["cpu"], load_torch()):
+        before = [np.copy(own.out) for own in problems[regime.checked :]]
         assert contender.warm_up is not None
         for _ in range(2):
             contender.warm_up()
         with pytest.raises(StopIteration):
             contender.warm_up()
-        for own, out in zip(problems[CHECKED:], before, strict=True):
+        for own, out in zip(problems[regime.checked :], before, strict=True):
             np.testing.assert_array_equal(own.out, out)
 
 
@@ -877,9 +910,9 @@ def test_the_first_of_a_kind_goes_the_full_way(monkeypatch: pytest.MonkeyPatch) 
     whole, made = scope["_call"], []
     monkeypatch.setitem(scope, "_call", lambda *given: made.append(given) or whole(*given))
     for name, expected in (("first of a kind", 8), ("kinds in turn", 0)):
-        turn = Turn(operator, FLOAT, "cpu", CHECKED + 16)
+        turn = Turn(operator, FLOAT, "cpu", 32)
         for _, contender in sequences(changing(name), turn, ["cpu"], load_torch()):
-            for _ in range(CHECKED):
+            for _ in range(changing(name).checked):
                 contender.call()
             assert contender.warm_up is not None
             for _ in range(2):
@@ -913,7 +946,7 @@ def test_wrong_sequences_are_refused(
     def late(problem: Any, *_: Any) -> Any:
         made.append(problem)
         right = openaclnn.find_operator(problem.operator.name).oracle(**problem.arguments)
-        wrong = right * 2 if len(made) % 20 == CHECKED else right
+        wrong = right * 2 if len(made) % 12 == changing("same").checked else right
         return lambda: wrong.astype(problem.dtype.numpy)
 
     monkeypatch.setattr("openaclnn.bench.sequences._own_call", late)
@@ -935,7 +968,7 @@ def test_calls_that_change_have_tables(calls: dict[str, Any]) -> None:
     assert "### Calls that change" in text
     lines = [line for line in text.splitlines() if "| two-phase |" in line]
     assert len(lines) == len(CALLED)
-    assert all("|  |" in line for line in lines)  # PyTorch has no such call: empty, not zero
+    assert all("|  |" in line for line in lines)  # no such call: empty, not zero
     assert len(console_tables(calls)) == len(CALLED)
     timed = calls["calls"][0]
     spoiled = timed | {"status": "unavailable", "note": "it | failed"}
@@ -949,7 +982,7 @@ def test_the_engine_that_calls_get_by_themselves_is_not_asked_for() -> None:
     names = [name for name, objection in engine_states("cpu").items() if not objection]
     asked = {each.name: each.asked for each in build_contenders(problem, names) if each.ours}
     assert [asked[name] for name in names] == [False, *[True] * (len(names) - 1)]
-    turn = Turn(problem.operator, FLOAT, "cpu", CHECKED)
+    turn = Turn(problem.operator, FLOAT, "cpu", 8)
     found = [each for _, each in sequences(changing("same"), turn, names, None)]
     assert [each.asked for each in found] == [each.engine != names[0] for each in found]
 

@@ -152,14 +152,42 @@ def test_a_stray_target_is_refused_and_nothing_is_lost(
 
 
 @names
+def test_a_list_of_outputs_is_as_good_as_a_tuple(operator: Operator, taken: list[bool]) -> None:
+    for number, size in enumerate((6, 9, 31)):
+        made = problem(operator, size, reduction="none")
+        expected, out = plain(operator)(**made), empty(operator, made)
+        taken.clear()
+        got = plain(operator)(**made, out=out)
+        assert taken[-1:] == [number > 0]
+        assert type(got) is operator.result_type
+        assert all(mine is place for mine, place in zip(got, out, strict=True))
+        assert data_of(got[0]) == data_of(expected[0])
+
+
+@names
 def test_what_is_no_tuple_takes_the_full_way(operator: Operator, taken: list[bool]) -> None:
     made = problem(operator, 6, reduction="none")
     expected = plain(operator)(**made)
-    for out in (tuple(empty(operator, made)), empty(operator, made), empty(operator, made)):
+
+    class Outputs(list[Any]):
+        """Somebody's own list."""
+
+    for out in (
+        tuple(empty(operator, made)),
+        Outputs(empty(operator, made)),
+        Outputs(empty(operator, made)),
+    ):
         got = plain(operator)(**made, out=out)
         assert data_of(got[0]) == data_of(expected[0])
     assert taken == [False] * 4
-    for wrong in (tuple(empty(operator, made)[:-1]), expected[0], (), "outputs"):
+    for wrong in (
+        tuple(empty(operator, made)[:-1]),
+        empty(operator, made)[:-1],
+        expected[0],
+        (),
+        [],
+        "outputs",
+    ):
         with pytest.raises(AclnnError, match=f"{len(operator.outputs)} arrays"):
             plain(operator)(**made, out=wrong)
 

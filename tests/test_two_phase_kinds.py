@@ -34,6 +34,7 @@ from openaclnn.core import products
 from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import FLOAT, FLOATS
 from openaclnn.core.interface import Kind
+from openaclnn.core.tensor import Tensor
 from openaclnn.operators.workloads.mistakes import Mistake
 from openaclnn.repeat import descriptors
 from openaclnn.runtime import memory
@@ -140,6 +141,65 @@ def test_other_sizes_have_the_bits_of_the_full_way(
         # Where a form serves some counts only, each range is a kind.
         assert len(full_ways) <= 2
         assert_matches_oracle(operator, problems[0][0], problems[0][1])
+
+
+FEW = {
+    "elementwise": [(1,), (), (1, 1, 1), (0,), (3, 0), (5, 4)],
+    "rows": [(1, 1), (1, 4), (0, 4), (5, 4)],
+    "pixels": [(1, 1, 1, 1), (0, 2, 3, 3), (2, 3, 2, 3)],
+}
+
+
+@pytest.mark.parametrize(
+    "convert", [np.asarray, torch.from_numpy, Tensor.from_numpy], ids=["arrays", "tensors", "ours"]
+)
+@every
+def test_calls_of_one_size_are_located_when_they_come_again(
+    operator: Operator, convert: Any, full_ways: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One element, none, and axes that lie otherwise; at other addresses and with other values each time."""
+    asked = []
+    monkeypatch.setattr(phases, "planned", lambda *own: asked.append(own) or planned.planned(*own))
+    rng = np.random.default_rng(3)
+    for shape in FEW[operator.workloads.PATTERN]:
+        for variant in operator.workloads.VARIANTS:
+            forget()
+            for number in range(4):
+                made = operator.workloads.make(rng, FLOAT, shape, variant)
+                made = {
+                    name: laid_out(own, "transposed")[0] if isinstance(own, np.ndarray) else own
+                    for name, own in made.items()
+                }
+                given = {n: convert(v) if isinstance(v, np.ndarray) else v for n, v in made.items()}
+                places = list(places_for(operator, made))
+                outputs: Any = list(map(convert, places))
+                asked.clear()
+                out = outputs[0] if operator.result_type is None else outputs
+                assert both(operator, in_c_order(operator, given, out)) == (0, "")
+                assert not (asked and number > 1), (shape, variant)
+                expected, exact = plain(operator)(**made), operator.oracle(**made)
+                if operator.result_type is None:
+                    expected, exact = (expected,), (exact,)
+                written = [place for place, own in enumerate(exact) if own is not None]
+                for place in written:
+                    assert_same_bits(places[place], expected[place])
+            assert_matches_oracle(operator, made, tuple([places[place] for place in written]))
+
+
+@pytest.mark.parametrize("convert", [np.asarray, torch.from_numpy], ids=["arrays", "tensors"])
+def test_overlap_where_strides_are_part_of_the_kind(convert: Any, full_ways: list[str]) -> None:
+    """Apart, in place and interleaved; half over each other is refused, however often the kind was seen."""
+    for _ in range(4):
+        for start, wanted in ((20, 0), (0, 0), (1, 0), (2, 161002)):
+            values = np.linspace(-1, 1, 40, dtype=np.float32)
+            x, out = values[:20:2], values[start : start + 20 : 2]
+            expected = openaclnn.elu_backward(x.copy(), x.copy()) if not wanted else out.copy()
+            status, message = both(
+                ELU, elu_on(convert(values)[:20:2], convert(values)[start : start + 20 : 2])
+            )
+            assert (status, "partial overlap" in message) == (wanted, wanted != 0)
+            np.testing.assert_array_equal(out, expected)
+    assert len(full_ways) == 1
 
 
 def test_a_mean_follows_the_size(full_ways: list[str]) -> None:
@@ -324,8 +384,8 @@ def test_shapes_that_are_not_of_the_kind(known: Any, full_ways: list[str]) -> No
         for arguments in (
             elu_on(x, out), elu_on(x, pair((3, 4))[1]), elu_on(pair((3, 4))[0], out),
         ):  # fmt: skip
-            found = both(ELU, arguments, known)
-            assert anew(both, ELU, arguments, known) == found
+            found = [both(ELU, arguments, known) for _ in range(3)]
+            assert [anew(both, ELU, arguments, known)] * 3 == found
     gone, out = pair((3, 4))
     assert acl.aclDestroyTensor(gone) == 0
     assert both(ELU, elu_on(gone, out), known)[0] == 161002

@@ -10,19 +10,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from openaclnn.bench.changes import CHANGES, KINDS, CallRegime, Turn
 from openaclnn.bench.contenders import Contender, first_line
 from openaclnn.bench.machine import OtherLoad
 from openaclnn.bench.measure import Clock, Timing, interleave, paired_ratio
-from openaclnn.bench.problems import Problem, measured
-from openaclnn.bench.sequences import CHECKED, PEER, sequences
-from openaclnn.bench.verify import disagreement, status_of
+from openaclnn.bench.problems import Problem
+from openaclnn.bench.sequences import PEER, sequences
+from openaclnn.bench.verify import expected_of, fault_of, status_of
 from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import FLOAT, DType
+from openaclnn.operators import registry
 
-__all__ = ["CallCase", "all_calls", "relate", "run_calls"]
+__all__ = ["CallCase", "all_calls", "find_fault", "relate", "run_calls"]
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,7 @@ def all_calls(dtypes: Sequence[DType]) -> list[CallCase]:
     """The cases of these dtypes, where the operator has such calls."""
     cases = [
         CallCase(operator, dtype, regime)
-        for operator in measured()
+        for operator in registry()
         for regime in CHANGES
         for dtype in ((FLOAT,) if regime.mixed else dtypes)
     ]
@@ -73,7 +72,7 @@ def run_calls(
 ) -> list[dict[str, Any]]:
     """Check and time one case: a row for each contender."""
     inner = min(inner, KINDS) if case.regime.forgotten else inner * case.regime.times
-    turn = Turn(case.operator, case.dtype, device, CHECKED + rounds * inner)
+    turn = Turn(case.operator, case.dtype, device, case.regime.checked + rounds * inner)
     contenders: list[Contender] = []
     faults: dict[str, str] = {}
     shape: tuple[int, ...] = ()
@@ -81,7 +80,7 @@ def run_calls(
         shape = problems[0].shape
         try:
             if not contender.unavailable:
-                faults[contender.name] = _fault(case.regime, problems, contender, torch)
+                faults[contender.name] = find_fault(case.regime, problems, contender, torch)
         except Exception as error:  # PyTorch may object; from ours it is as wrong as a wrong number
             if contender.ours:
                 faults[contender.name] = first_line(error)
@@ -97,26 +96,20 @@ def run_calls(
     ]
 
 
-def _fault(
+def find_fault(
     regime: CallRegime, problems: Sequence[Problem], contender: Contender, torch: Any
 ) -> str:
     """What is wrong with the first calls of a sequence, which are all made; "" if nothing is."""
-    fault = ""
-    for problem in problems[:CHECKED]:
-        expected = None
-        if not regime.refused:
-            with np.errstate(over="ignore"):
-                expected = problem.oracle().astype(problem.dtype.numpy)
-            if not any(problem.out is value for value in problem.arguments.values()):
-                problem.out[...] = np.nan  # so that a gap shows
-        with contender.chosen():
-            result = contender.call()
-        if expected is not None:
-            got = problem.out if contender.writes_out else result
-            slack = 1.0 if contender.ours else 4.0
-            found = disagreement(got, expected, problem.dtype, torch, slack)
-            if found and not fault:
-                fault = f"{found} of the float64 oracle, shape {problem.shape}"
+    fault, known = "", dict[int, Any]()
+    for problem in problems[: regime.checked]:
+        if regime.refused:
+            with contender.chosen():
+                contender.call()
+            continue
+        if id(problem) not in known or not problem.apart:
+            known[id(problem)] = expected_of(problem)
+        found = fault_of(problem, contender, known[id(problem)], torch)
+        fault = fault or (found and f"{found}, shape {problem.shape}")
     return fault
 
 

@@ -17,7 +17,7 @@ __all__ = ["calls_markdown", "calls_tables"]
 TEXT = """Medians per call on small problems, each contender with calls of its own that were prepared before: what a step of
 training costs beside its arithmetic. What the calls of a sample take is looked at before the clock starts, so that it is in a cache, as it
 is after the operation that made it. Ours is called on NumPy's arrays and on PyTorch's tensors, and `x torch` compares the latter
-with PyTorch on the same tensors. `of same` is the time over that of calls which never
+with PyTorch on the same tensors: both phases and their wait with PyTorch's call, on a GPU and a wait. `of same` is the time over that of calls which never
 change, of the first of ours in the line; where there are eight kinds, over that of the same eight, each in a row. An empty cell: no
 such call, or none that was right.
 """
@@ -88,8 +88,9 @@ def _lines(rows: Sequence[Row]) -> Iterator[list[str]]:
 
 
 def _beside(timed: dict[str, Row], engine: str, peer: str) -> float | None:
-    """Ours beside PyTorch's way of the same kind, on tensors."""
-    own = timed.get(engine + TENSORS + peer.removeprefix(PEER))
+    """Ours beside PyTorch's way of the same kind, on tensors; both phases beside either, where they are alone."""
+    way = peer.removeprefix(PEER)
+    own = timed.get(engine + TENSORS + way) or timed.get(engine + TENSORS + TWO_PHASE)
     return None if own is None else own["ratios"].get(peer)
 
 

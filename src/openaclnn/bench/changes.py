@@ -19,14 +19,11 @@ from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import FLOATS, DType
 from openaclnn.core.interface import Kind
 
-__all__ = ["ALLOCATING", "CHANGES", "CHECKED", "INTO", "KINDS", "TWO_PHASE", "CallRegime", "Turn"]
+__all__ = ["ALLOCATING", "CHANGES", "INTO", "KINDS", "TWO_PHASE", "CallRegime", "Turn"]
 
 ALLOCATING, INTO, TWO_PHASE = "", " out=", " two-phase"  # ways to call, as contenders' names end
 KINDS = 8
 IN_A_ROW = 8  # calls of each kind, where kinds do not take turns
-CHECKED = (
-    2 * KINDS
-)  # calls of a sequence that are not timed: each kind as it is first seen, and again
 MIDDLE = 250  # for `small_shape`: about the mean of the new sizes
 WIDE = 60  # and for layouts with gaps, which take more memory
 STEPS = 16  # strides of the last axis in the new layouts
@@ -130,30 +127,38 @@ def _integral(array: Any) -> bool:
 
 
 def _in_place(turn: Turn) -> Iterator[Problem]:
-    """The output is the last input of its shape and dtype; every call has arrays of its own, since it overwrites one."""
+    """The output is the last input of its shape and dtype, of several outputs the first; every call has arrays of its own, since
+    it overwrites one."""
     for _ in range(turn.count):
         problem = turn.middle()
+        first, *others = problem.outputs_of(problem.out)
         fitting = [
             value
             for value in problem.arguments.values()
-            if is_array(value)
-            and (value.shape, value.dtype) == (problem.out.shape, problem.out.dtype)
+            if is_array(value) and (value.shape, value.dtype) == (first.shape, first.dtype)
         ]
         if not fitting:
             return
-        yield replace(problem, out=fitting[-1])
+        yield replace(problem, out=(fitting[-1], *others) if others else fitting[-1])
 
 
 def _new_layout(turn: Turn) -> Iterator[Problem]:
-    """Operands of two axes and more with gaps along both of the last; every second call has one row for all, if it may."""
+    """Operands of two axes and more with gaps along both of the last, or vectors where there are no others; every second call has
+    one row for all, if it may."""
     shape = small_shape(turn.operator, WIDE)
     rows = turn.problem(shape, layout="broadcast") if len(shape) == 2 else None
     layouts = ("contiguous", "contiguous" if rows is None else "broadcast")
     for place, number in enumerate(turn.fresh()):
 
         def change(given: Arguments, read: list[str], number: int = number) -> Arguments:
+            step, behind = 1 + number % STEPS, 1 + number // STEPS
             wide = [name for name in read if given[name].ndim >= 2]
-            return given | {name: _with_gaps(given[name], number) for name in wide}
+            gaps = {name: _with_gaps(given[name], step, behind) for name in wide}
+            if not gaps:
+                first, *others = [name for name in read if math.prod(given[name].shape) > 1]
+                gaps = {name: _with_gaps(given[name], behind) for name in others}
+                gaps[first] = _with_gaps(given[first], step)
+            return given | gaps
 
         problem = turn.problem(shape, layout=layouts[place % 2], change=change)
         if problem is None:
@@ -161,9 +166,8 @@ def _new_layout(turn: Turn) -> Iterator[Problem]:
         yield problem
 
 
-def _with_gaps(array: Any, number: int) -> Any:
+def _with_gaps(array: Any, step: int, behind: int = 0) -> Any:
     """The array in larger memory: a step along the last axis, and more behind each row."""
-    step, behind = 1 + number % STEPS, 1 + number // STEPS
     length = array.shape[-1] * step
     view = empty_like(array, (*array.shape[:-1], length + behind))[..., :length:step]
     view[...] = array
@@ -190,9 +194,8 @@ def _kinds_in_turn(turn: Turn) -> Iterator[Problem]:
 def _kinds_in_a_row(turn: Turn) -> Iterator[Problem]:
     """The same calls as in turn, in another order; those that are checked are each kind's."""
     kinds = _eight(turn)
-    yield from itertools.islice(itertools.cycle(kinds), min(turn.count, CHECKED))
     rows = itertools.chain.from_iterable([kind] * IN_A_ROW for kind in itertools.cycle(kinds))
-    yield from itertools.islice(rows, max(turn.count - CHECKED, 0))
+    yield from itertools.islice(itertools.chain(kinds, kinds, rows), turn.count)
 
 
 def _refused(turn: Turn) -> Iterator[Problem]:
@@ -227,6 +230,23 @@ class CallRegime:
     times: int = 1  # a sample has so many times the calls of other regimes'
     forgotten: bool = False  # before a sample the short road forgets all kinds
     beside: str = "same"  # the regime that it is compared with
+    waits: bool = False  # calls wait until the work is done, PyTorch's too
+
+    @property
+    def checked(self) -> int:
+        """The first calls of a sequence, which are not timed: of several kinds each as it is first seen, and again."""
+        return 2 * KINDS if self.mixed else KINDS
+
+    def ways_of(self, operator: Operator) -> tuple[str, ...]:
+        """An operator that writes over its input has no `out=`: its plain call is one."""
+        if not operator.output.in_place:
+            return self.ways
+        return tuple(dict.fromkeys([ALLOCATING if way == INTO else way for way in self.ways]))
+
+    def peers_of(self, operator: Operator) -> tuple[str, ...]:
+        """PyTorch's ways beside ours: one phase beside two."""
+        alone = tuple([way for way in self.ways_of(operator) if way != TWO_PHASE])
+        return alone or (ALLOCATING, INTO)
 
 
 CHANGES = (
@@ -261,7 +281,11 @@ CHANGES = (
     ),
     CallRegime("refusal", "an array of the wrong shape", _refused, (ALLOCATING,), refused=True),
     CallRegime(
-        "two-phase", "both phases and the wait, a new size each call", _new_sizes, (TWO_PHASE,)
+        "two-phase",
+        "both phases and the wait, a new size each call; PyTorch's call and the wait",
+        _new_sizes,
+        (TWO_PHASE,),
+        waits=True,
     ),
 )
 """The regimes, each after the one that it is compared with."""

@@ -139,8 +139,9 @@ def _written(positional: int, names: tuple[str, ...]) -> Callable[..., Callable[
 
 def phase_arguments(problem: Problem) -> list[Any]:
     """The arguments of phase one, in C order."""
+    outputs = iter(problem.outputs_of(problem.out))
     return [
-        problem.out
+        next(outputs)
         if p.kind is Kind.OUTPUT
         else problem.arguments.get(p.python_name, None if p.is_tensor else p.default)
         for p in problem.operator.parameters

@@ -26,6 +26,7 @@ SAMPLE_SECONDS = 1e-3  # a sample repeats its call until it lasts this long
 CHEAP_SECONDS = 10e-3  # calls below this are warmed up before each sample
 MINIMUM_ROUNDS = 3
 MAXIMUM_INNER = 20_000
+WARM_CALLS = 16  # at most, where calls are counted
 
 
 class Sample(NamedTuple):
@@ -130,11 +131,11 @@ def interleave(
 ) -> dict[str, Timing]:
     """Time contenders against each other; `budget_seconds` bounds what one slow contender may take.
 
-    With `inner`, every sample is this many calls, after as many to warm up: contenders whose calls are counted have
-    none to calibrate with.
+    With `inner`, every sample is this many calls, after as many to warm up, or some: contenders whose calls are counted
+    have none to calibrate with.
     """
     timings = {
-        each.name: Timing(inner, rounds, inner)
+        each.name: Timing(inner, rounds, min(inner, WARM_CALLS))
         if inner
         else _calibrated(each, clock, rounds, budget_seconds, sample_seconds)
         for each in contenders

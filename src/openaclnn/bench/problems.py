@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +28,8 @@ _BLOCK = 1 << 22
 Arguments = dict[str, Any]
 Change = Callable[[Arguments, list[str]], Arguments]
 """Other arguments of these, which are the caller's own; with the names of those that the plan reads."""
+Layout = Callable[[Arguments, list[str]], Arguments | None]
+"""The same, or None where they cannot lie so."""
 
 
 class TiledGenerator(np.random.Generator):
@@ -42,7 +44,10 @@ class TiledGenerator(np.random.Generator):
 
 @dataclass(frozen=True)
 class Problem:
-    """Arguments of the plain call (NumPy arrays on the CPU, torch tensors on a GPU), a place for the result, the plan."""
+    """Arguments of the plain call (NumPy arrays on the CPU, torch tensors on a GPU), a place for the result, the plan.
+
+    Of several outputs `out` is a tuple, as the plain call takes it; where an operator writes over its input, it is that.
+    """
 
     operator: Operator
     variant: str
@@ -63,14 +68,28 @@ class Problem:
         """Like `moved`, with what lies between elements that do not lie side by side: memory moves whole lines."""
         return bytes_moved(self.plan, LINE_BYTES[self.device])
 
-    def oracle(self) -> np.ndarray[Any, Any]:
-        """The float64 result."""
+    def outputs_of(self, result: Any) -> tuple[Any, ...]:
+        """Each output of a result, or of what `out=` takes."""
+        return (result,) if self.operator.result_type is None else tuple(result)
+
+    @property
+    def fresh(self) -> list[Any]:
+        """The outputs that are no inputs."""
+        inputs = [id(value) for value in self.arguments.values()]
+        return [own for own in self.outputs_of(self.out) if id(own) not in inputs]
+
+    @property
+    def apart(self) -> bool:
+        """Whether a run leaves the inputs as they are."""
+        return len(self.fresh) == len(self.operator.outputs)
+
+    def oracle(self) -> tuple[np.ndarray[Any, Any] | None, ...]:
+        """The float64 results; None for what the call does not write."""
         host = {
             name: value.cpu() if hasattr(value, "cpu") else value
             for name, value in self.arguments.items()
         }
-        found: np.ndarray[Any, Any] = self.operator.oracle(**host)
-        return found
+        return self.outputs_of(self.operator.oracle(**host))
 
     def for_torch(self, torch: Any) -> tuple[dict[str, Any], Any]:
         """The same memory as torch tensors: the arguments, and the place for the result."""
@@ -78,12 +97,13 @@ class Problem:
             name: to_torch(torch, value) if is_array(value) else value
             for name, value in self.arguments.items()
         }
-        return arguments, to_torch(torch, self.out)
+        outputs = [to_torch(torch, own) for own in self.outputs_of(self.out)]
+        return arguments, _as_out(self.operator, outputs)
 
 
 def measured() -> list[Operator]:
-    """The operators to measure: those with one output and kernels of their own for any size. One that writes over its
-    input has another problem at every run; its kernel is that of the operator beside it."""
+    """The operators whose kernels are measured: those with one output and kernels of their own for any size. One that
+    writes over its input has another problem at every run; its kernel is that of the operator beside it."""
     return [
         operator
         for operator in registry()
@@ -112,17 +132,33 @@ def build(
             name: to_torch(torch, value).to(device) if is_array(value) else value
             for name, value in made.items()
         }
-    _, plan = _planned(operator, made, "contiguous")
-    read = {operator[operand.parameter].python_name for operand in plan.inputs}
-    names = [name for name in made if name in read]
-    arguments = _LAYOUTS[layout](made, names)
-    if change is not None:
-        arguments = change(arguments, names)
+    arguments = made
+    if layout != "contiguous" or change is not None:
+        names = _read(operator, variant, made)
+        laid = _LAYOUTS[layout](made, names)
+        if laid is None:
+            return None
+        arguments = laid if change is None else change(laid, names)
     try:
         out, plan = _planned(operator, arguments, layout)
     except AclnnError:
+        if arguments is made:
+            raise
         return None
     return Problem(operator, variant, dtype, shape, layout, device, arguments, out, plan)
+
+
+_known_reads: dict[tuple[str, str], list[str]] = {}
+
+
+def _read(operator: Operator, variant: str, made: Arguments) -> list[str]:
+    """The arguments that the plan of a variant reads, at any size."""
+    key = operator.name, variant
+    if key not in _known_reads:
+        _, plan = _planned(operator, made, "contiguous")
+        read = {operator[operand.parameter].python_name for operand in plan.inputs}
+        _known_reads[key] = [name for name in made if name in read]
+    return _known_reads[key]
 
 
 def _planned(operator: Operator, arguments: Arguments, layout: str) -> tuple[Any, Plan]:
@@ -131,16 +167,25 @@ def _planned(operator: Operator, arguments: Arguments, layout: str) -> tuple[Any
     error = operator.first_violation(call)
     if error is not None:
         raise error
-    shape, dtype = operator.result(call)
+    if operator.output.in_place:
+        return arguments[operator.output.python_name], operator.plan(call)
+    outputs = []
     model = next(value for value in arguments.values() if is_array(value))
-    if isinstance(model, np.ndarray):
-        out = np.zeros(shape, dtype.numpy)
-    else:
-        out = model.new_zeros(shape, dtype=getattr(load_torch(), dtype.torch_name))
-    if layout == "shifted":
-        out = _one_in(out)
-    call.values[operator.output.name] = as_tensor(out)
-    return out, operator.plan(call)
+    for output, (shape, dtype) in zip(operator.outputs, operator.results(call), strict=True):
+        if isinstance(model, np.ndarray):
+            own = np.zeros(shape, dtype.numpy)
+        else:
+            own = model.new_zeros(shape, dtype=getattr(load_torch(), dtype.torch_name))
+        if layout == "shifted":
+            own = _one_in(own)
+        outputs.append(own)
+        call.values[output.name] = as_tensor(own)
+    return _as_out(operator, outputs), operator.plan(call)
+
+
+def _as_out(operator: Operator, outputs: Sequence[Any]) -> Any:
+    """Outputs as `out=` takes them."""
+    return outputs[0] if operator.result_type is None else tuple(outputs)
 
 
 LINE_BYTES = {"cpu": 64, "cuda": 32}
@@ -164,10 +209,17 @@ def _contiguous(made: Arguments, read: list[str]) -> Arguments:
     return made
 
 
-def _transposed(made: Arguments, read: list[str]) -> Arguments:
+def _wide(made: Arguments, read: list[str]) -> list[str]:
+    """The operands of two axes or more."""
+    return [name for name in read if made[name].ndim >= 2]
+
+
+def _transposed(made: Arguments, read: list[str]) -> Arguments | None:
     """The last operand of two axes or more lies with its last two axes swapped in memory."""
-    name = [name for name in read if made[name].ndim >= 2][-1]
-    array = made[name]
+    wide = _wide(made, read)
+    if not wide:
+        return None
+    name, array = wide[-1], made[wide[-1]]
     view = empty_like(array, (*array.shape[:-2], array.shape[-1], array.shape[-2]))
     view = view.swapaxes(-1, -2)
     view[...] = array
@@ -196,19 +248,22 @@ def _one_in(array: Any) -> Any:
     return view
 
 
-def _broadcast(made: Arguments, read: list[str]) -> Arguments:
+def _broadcast(made: Arguments, read: list[str]) -> Arguments | None:
     """The last operand is one row, stretched over the others."""
-    name = [name for name in read if made[name].ndim >= 2][-1]
-    return made | {name: made[name][:1]}
+    rows = _wide(made, read)[-1:]
+    return made | {name: made[name][:1] for name in rows} if rows else None
 
 
-def _outer(made: Arguments, read: list[str]) -> Arguments:
+def _outer(made: Arguments, read: list[str]) -> Arguments | None:
     """Of the last two operands one is a column and one is a row: their pairs are an outer product."""
-    *columns, row = [name for name in read if made[name].ndim >= 2][-2:]
+    wide = _wide(made, read)[-2:]
+    if not wide:
+        return None
+    *columns, row = wide
     return made | {name: made[name][:, :1] for name in columns} | {row: made[row][:1]}
 
 
-_LAYOUTS: dict[str, Change] = {
+_LAYOUTS: dict[str, Layout] = {
     "contiguous": _contiguous,
     "transposed": _transposed,
     "sliced": _sliced,

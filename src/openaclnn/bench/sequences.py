@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from openaclnn.bench.changes import ALLOCATING, CHECKED, INTO, TWO_PHASE, CallRegime, Turn
+from openaclnn.bench.changes import ALLOCATING, INTO, TWO_PHASE, CallRegime, Turn
 from openaclnn.bench.contenders import (
     Contender,
     first_line,
@@ -30,7 +30,7 @@ from openaclnn.bench.problems import Problem, is_array
 from openaclnn.core.status import AclnnError
 from openaclnn.engines.dispatch import choose_engine, use_engine
 
-__all__ = ["ARRAYS", "CHECKED", "PEER", "TENSORS", "sequences"]
+__all__ = ["ARRAYS", "PEER", "TENSORS", "sequences"]
 
 ARRAYS, TENSORS, PEER = ", arrays", ", tensors", "torch"  # in contenders' names, before the way
 Call = Callable[[], Any]
@@ -45,8 +45,8 @@ def sequences(
     entries = [
         (engine, library, way)
         for engine in engines
-        for way in regime.ways
-        for library in (libraries[:1] if way == TWO_PHASE else libraries)
+        for way in regime.ways_of(turn.operator)
+        for library in libraries
     ]
     for own, (engine, library, way) in enumerate(entries):
         problems = list(regime.sequence(replace(turn, own=own, of=len(entries))))
@@ -62,50 +62,65 @@ def sequences(
         asked = must_be_asked(problems[0], engine)
         forget = forget_kinds(turn.operator) if regime.forgotten else None
         yield problems, _contender(
-            name, given, calls, AclnnError if regime.refused else None, forget,
+            name, given, calls, regime.checked, AclnnError if regime.refused else None, forget,
             ours=True, engine=engine, writes_out=way != ALLOCATING, asked=asked,
         )  # fmt: skip
-    for way in regime.ways if torch is not None else ():
+    for way in regime.peers_of(turn.operator) if torch is not None else ():
         name = PEER + way
         problems = list(regime.sequence(replace(turn, of=max(len(entries), 1))))  # as large as ours
         try:
             given = _all_in_torch(problems, torch)
-            peers = [_peer_calls(problem, torch).get(name) for problem in given]
+            peers = [_peer_calls(problem, torch, regime.waits).get(name) for problem in given]
         except Exception as error:  # whatever torch objects to is a line in the table
             yield problems, Contender(name, no_call, unavailable=first_line(error))
             continue
         calls = [call for call in peers if call is not None]
         if len(calls) == len(problems):  # else PyTorch has no such way
             refusal = Exception if regime.refused else None
-            yield problems, _contender(name, given, calls, refusal, None, writes_out=way == INTO)
+            yield (
+                problems,
+                _contender(
+                    name, given, calls, regime.checked, refusal, None, writes_out=way == INTO
+                ),
+            )
 
 
 def _contender(
     name: str,
     given: Sequence[Problem],
     calls: Sequence[Call],
+    checked: int,
     refusal: type[Exception] | None,
     forget: Call | None,
     **options: Any,
 ) -> Contender:
     """One that makes the calls in turn; with `refusal`, each must raise that. With `forget`, no call of warming up is
     remembered."""
-    ahead = [functools.partial(_look_at, *each) for each in zip(given, calls, strict=True)]
+    known = {id(problem) for problem in given[:checked]}
+    ahead = [
+        functools.partial(_look_at, _arrays_of(problem), call)
+        for problem, call in zip(given[checked:], calls[checked:], strict=True)
+        if id(problem) not in known
+    ]
     if refusal is not None:
         calls = [functools.partial(_refused, call, refusal) for call in calls]
-    # There is a call of warming up for each that is timed after it.
-    again, look_ahead = _in_turn(cycle(calls[:CHECKED])), _in_turn(ahead[CHECKED:])
-    steps = [look_ahead, again, *([] if forget is None else [forget])]
+    # There is a call of warming up for each that is timed after it; those that come again are warm by being made.
+    steps = [*([_in_turn(ahead)] if ahead else []), _in_turn(cycle(calls[:checked]))]
+    steps += [] if forget is None else [forget]
     return Contender(name, _in_turn(calls), warm_up=lambda: [step() for step in steps], **options)
 
 
-def _look_at(problem: Problem, call: Call) -> None:
+def _arrays_of(problem: Problem) -> list[Any]:
+    return [value for value in (*problem.arguments.values(), *problem.fresh) if is_array(value)]
+
+
+def _look_at(arrays: Sequence[Any], call: Call) -> None:
     """What a call takes comes into the processor's caches: its objects, and the elements of arrays on the host."""
     gc.get_referents(*[cell.cell_contents for cell in getattr(call, "__closure__", None) or ()])
-    for value in (*problem.arguments.values(), problem.out):
+    for value in arrays:
         if isinstance(value, np.ndarray):
             np.count_nonzero(value)
-        elif is_array(value) and value.data_ptr() and not value.is_cuda:
+        elif value.data_ptr() and not value.is_cuda:
             value.count_nonzero()
 
 
@@ -126,11 +141,21 @@ def _own_call(problem: Problem, way: str) -> Call:
     return plain_call(problem.operator, problem.arguments, **out)
 
 
-def _peer_calls(problem: Problem, torch: Any) -> dict[str, Call]:
+def _peer_calls(problem: Problem, torch: Any, waits: bool) -> dict[str, Call]:
+    """PyTorch's calls by name; on the host they have waited when they return."""
     peers: dict[str, Call] = problem.operator.workloads.torch_peers(
         torch, problem.arguments, problem.out
     )
-    return peers
+    if not waits or problem.device == "cpu":
+        return peers
+    wait = torch.cuda.current_stream().synchronize
+    return {name: functools.partial(_waited, call, wait) for name, call in peers.items()}
+
+
+def _waited(call: Call, wait: Call) -> Any:
+    result = call()
+    wait()
+    return result
 
 
 def _both_phases(problem: Problem) -> Call:

@@ -18,11 +18,12 @@ from openaclnn.bench.problems import Problem, build, to_torch
 from openaclnn.bench.regimes import shrink
 from openaclnn.core.dtypes import FLOAT, DType
 
-__all__ = ["ORACLE_LIMIT", "disagreement", "find_faults", "status_of"]
+__all__ = ["ORACLE_LIMIT", "disagreement", "expected_of", "fault_of", "find_faults", "status_of"]
 
 ORACLE_LIMIT = 1 << 20  # elements that the float64 reference computes in about a tenth of a second
 _CHUNK = 1 << 20  # elements that stay in the caches while they are compared
 Factory = Callable[[Problem], list[Contender]]
+Results = tuple[Any, ...]  # an operator's outputs
 
 
 def find_faults(
@@ -43,12 +44,12 @@ def find_faults(
     right = [each for each in usable if each.name not in faults]
     right.sort(key=lambda each: each.ours)  # stable: torch's come first
     if right:
-        expected = last = _keep(_result(problem, right[0]))
+        expected = last = _keep(_results(problem, right[0]))
         found = ""
         for each in right[1:]:
-            got = _result(problem, each)
+            got = _results(problem, each)
             if not _alike(got, last, torch):  # ways of one engine mostly are
-                found = disagreement(got, expected, problem.dtype, torch, slack=4)
+                found = _first_fault(got, expected, problem.dtype, torch, slack=4)
                 last = _keep(got)
             if found:
                 faults[each.name] = f"{found} of {right[0].name}"
@@ -63,36 +64,56 @@ def status_of(fault: str, timed: object) -> str:
 
 
 def _against_oracle(problem: Problem, usable: list[Contender], torch: Any) -> dict[str, str]:
+    expected = expected_of(problem)
+    found = {each.name: fault_of(problem, each, expected, torch) for each in usable}
+    return {name: fault for name, fault in found.items() if fault}
+
+
+def expected_of(problem: Problem) -> Results:
+    """The oracle's results as the problem's dtype has them."""
     with np.errstate(over="ignore"):
-        expected = problem.oracle().astype(problem.dtype.numpy)
-    faults = {}
-    for each in usable:
-        # PyTorch rounds between the steps of a composite; its own error is no fault of the comparison.
-        slack = 1.0 if each.ours else 4.0
-        found = disagreement(_result(problem, each), expected, problem.dtype, torch, slack)
+        return tuple(
+            [None if own is None else own.astype(problem.dtype.numpy) for own in problem.oracle()]
+        )
+
+
+def fault_of(problem: Problem, contender: Contender, expected: Results, torch: Any) -> str:
+    """What is wrong with a contender's result beside the float64 oracle's; "" if nothing is."""
+    # PyTorch rounds between the steps of a composite; its own error is no fault of the comparison.
+    slack = 1.0 if contender.ours else 4.0
+    found = _first_fault(_results(problem, contender), expected, problem.dtype, torch, slack)
+    return found and f"{found} of the float64 oracle"
+
+
+def _first_fault(got: Results, expected: Results, dtype: DType, torch: Any, slack: float) -> str:
+    """How the first output that differs does; those that are not expected are nobody's business."""
+    for place, own in enumerate(expected):
+        found = "" if own is None else disagreement(got[place], own, dtype, torch, slack)
         if found:
-            faults[each.name] = f"{found} of the float64 oracle"
-    return faults
+            return found
+    return ""
 
 
-def _result(problem: Problem, contender: Contender) -> Any:
-    """What a contender computes; `out` is filled with NaN first, so that a gap shows."""
-    problem.out[...] = math.nan
+def _results(problem: Problem, contender: Contender) -> Results:
+    """What a contender computes; places for results are filled with NaN first, so that a gap shows."""
+    for own in problem.fresh:
+        own[...] = math.nan
     with contender.chosen():
         result = contender.call()
-    return problem.out if contender.writes_out else result
+    return problem.outputs_of(problem.out if contender.writes_out else result)
 
 
-def _alike(one: Any, other: Any, torch: Any) -> bool:
+def _alike(some: Results, others: Results, torch: Any) -> bool:
     """Whether all numbers are the same; NaN never is."""
+    pairs = zip(some, others, strict=True)
     if torch is None:
-        return bool(np.array_equal(one, other))
-    return bool(torch.equal(to_torch(torch, one), to_torch(torch, other)))
+        return all(np.array_equal(one, other) for one, other in pairs)
+    return all(torch.equal(to_torch(torch, one), to_torch(torch, other)) for one, other in pairs)
 
 
-def _keep(result: Any) -> Any:
-    """A copy that later contenders cannot overwrite."""
-    return result.copy() if isinstance(result, np.ndarray) else result.clone()
+def _keep(results: Results) -> Results:
+    """Copies that later contenders cannot overwrite."""
+    return tuple([own.copy() if isinstance(own, np.ndarray) else own.clone() for own in results])
 
 
 def disagreement(got: Any, expected: Any, dtype: DType, torch: Any, slack: float = 1.0) -> str:

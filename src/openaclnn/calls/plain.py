@@ -178,11 +178,18 @@ def make_plain_function(operator: Operator) -> Callable[..., Any]:
         arrays.append(operator.output.python_name)
     road = Road(operator)
     scope |= {"_road": road, "_tuple": tuple.__new__, "_type": operator.result_type}
-    result = "result" if operator.result_type is None else "_tuple(_type, result)"
+    result, again = "result", ""
+    if operator.result_type is not None:
+        # A list may change while the call runs: what it has now is taken.
+        result = "_tuple(_type, result)"
+        passed = ", ".join(f"{p.python_name}={p.python_name}" for p in parameters[:-1])
+        again = f"return {operator.python_name}({passed}, out=tuple(out), product=product)"
+        again = f"if type(out) is list: {again}"
     source = f"""
 def {operator.signature()}:
     result = _road.call({", ".join([*arrays, *options])}, product)
     if result is NotImplemented:
+        {again}
         return _call(_operator, {{{given}}}, product, _road)
     return {result}
 """

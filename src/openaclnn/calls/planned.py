@@ -15,10 +15,10 @@ from openaclnn.core.declare import Operator
 from openaclnn.core.interop import as_tensor, held, is_tracked_leaf
 from openaclnn.core.products import current_product
 from openaclnn.core.tensor import Tensor
-from openaclnn.engines.dispatch import Choice, choose_engine
+from openaclnn.engines.dispatch import choose_engine
 from openaclnn.engines.machine import unusable
 from openaclnn.repeat.phases import find, key_of, remember
-from openaclnn.repeat.sizes import AnySize, Kind, OneSize, Work, any_size
+from openaclnn.repeat.sizes import Kind, OneSize, Work, any_size
 
 if TYPE_CHECKING:
     from openaclnn.repeat.located import Locating
@@ -41,12 +41,13 @@ def planned(
             located = locate(operator, arguments)
             if located is not None:
                 kind, work, _ = located
-                _locating[operator.name].learn(kind, given)
+                _learn(operator, kind, given)
                 return kind, work, arguments
             key = key_of(operator, arguments)
         known = None if key is None else find(key)
         if known is not None:
-            return known, known.work, arguments
+            _learn(operator, known, given)
+            return known, known.only, arguments
     call = bind_arguments(operator, arguments, current_product(), workspace_size, executor)
     error = operator.first_violation(call)
     if error is not None:
@@ -58,9 +59,11 @@ def planned(
     plan = operator.plan(call)
     choice = None if plan.empty else choose_engine(plan, device)
     one = OneSize(operator, plan, device, choice)
-    if key is not None and not (choice and _learn(operator, one, choice, arguments)):
-        remember(key, one)
-    return one, one.work, tuple(call.values.values())
+    if key is not None:
+        other_sizes = choice and unusable() is None and any_size(operator, arguments, one, choice)
+        if not (other_sizes and _learn(operator, other_sizes, arguments)):
+            remember(key, one)
+    return one, one.only, tuple(call.values.values())
 
 
 _locating: dict[str, Locating] = {}
@@ -68,7 +71,7 @@ _locating: dict[str, Locating] = {}
 
 def locate(
     operator: Operator, arguments: tuple[Any, ...]
-) -> tuple[AnySize, Work, Found | None] | None:
+) -> tuple[Kind, Work, Found | None] | None:
     """The same for a call of a kind that was seen before, of arrays, tensors or descriptors, and where those lie; None
     where rules of memory may be broken, of descriptors alone."""
     road = _locating.get(operator.name)
@@ -77,6 +80,8 @@ def locate(
         return None
     [(kind, _)], shape, count, numbers, addresses, owners = located
     work = kind.work(shape, count, numbers)
+    if work[0] is None:  # nothing is read or written
+        addresses = ()
     if type(arguments[operator.output_place]) is Tensor:
         return kind, work, owners and (addresses, owners)
     # The executor has the arrays; of NumPy's a weak reference keeps each where it is.
@@ -84,18 +89,15 @@ def locate(
     return kind, work, (addresses, [hold(arguments[place]) for place in kind.operands])
 
 
-def _learn(operator: Operator, one: OneSize, choice: Choice, arguments: tuple[Any, ...]) -> bool:
-    """Let calls of a call's kind be located from now on, if they can be: descriptors here, arrays when they come again."""
+def _learn(operator: Operator, kind: Kind, arguments: tuple[Any, ...]) -> bool:
+    """Let calls of a call's kind be located from now on, if they can be: of any size at once, of one size and arrays when
+    they come again."""
     if unusable() is not None:
-        return False
-    from openaclnn.repeat.descriptors import descriptors_are_readable
-    from openaclnn.repeat.located import Locating
-
-    kind = any_size(operator, arguments, one, choice) if descriptors_are_readable() else None
-    if kind is None:
         return False
     road = _locating.get(operator.name)
     if road is None:
+        from openaclnn.repeat.located import Locating
+
         road = _locating[operator.name] = Locating(operator)
     return road.learn(kind, arguments)
 

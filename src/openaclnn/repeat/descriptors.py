@@ -104,7 +104,8 @@ class DescriptorCode(RoadCode):
                 with code.loop(0, axes) as behind:
                     axis = axes - 1 - behind
                     own.write(axis, step.get())
-                    step.set(step.get() * sides.read(axis))
+                    length = sides.read(axis)
+                    step.set(step.get() * length.equals(0).choose(1, length))
             with given:
                 self.doubt.expect(self.is_tuple(strides))
                 with self.doubt.when_none():

@@ -19,10 +19,10 @@ from openaclnn.core.tensor import Scalar, Tensor
 from openaclnn.engines.machine.code import Array, Code
 from openaclnn.engines.machine.values import Value
 from openaclnn.repeat import slots as at
-from openaclnn.repeat.descriptors import DescriptorCode
+from openaclnn.repeat.descriptors import DescriptorCode, descriptors_are_readable
 from openaclnn.repeat.kinds import BY_VALUE, Road, nothing_chosen
 from openaclnn.repeat.records import record_of
-from openaclnn.repeat.sizes import AnySize
+from openaclnn.repeat.sizes import Kind
 
 __all__ = ["Locating"]
 
@@ -68,25 +68,29 @@ class Locating(Road):
         """Of phase one's arguments, in C order; NotImplemented where nothing is known of them."""
         return self.call(*self._order(arguments), None)
 
-    def learn(self, kind: AnySize, arguments: Sequence[Any]) -> bool:
-        """Let the next call like this one, which is of a kind, be located; say no where that cannot be."""
+    def learn(self, kind: Kind, arguments: Sequence[Any]) -> bool:
+        """Let the next call like this one, which is of a kind, be located; say no where that cannot be, or was tried."""
         given, count = self._order(arguments), len(self._arrays)
         arrays, options = given[:count], given[count:]
+        types = frozenset(map(type, arrays))
+        if types in kind.learned or not nothing_chosen():
+            return False
+        kind.learned.add(types)
+        if not descriptors_are_readable():
+            return False
         views = [None if array is None else as_tensor(array) for array in arrays]
         library = self._library(arrays, views, options)
-        if not library or library in kind.learned or not nothing_chosen():
+        if not library:
             return False
-        kind.learned.add(library)
         if kind.attributes is None:
             kind.attributes = options
         if library == at.OURS and sys.intern(kind.device) is not kind.device:
             return False  # another string may say the same
-        choice = kind.choice._replace(sized=lambda: kind.sized)
         record, kept = record_of(
-            self._places(kind.plan), kind.plan, choice, arrays, views, kind.attributes, self._options,
-            library,
+            self._places(kind.plan), kind.plan, kind.choice, arrays, views, kind.attributes, self._options,
+            library, any_size=kind.any_size,
         )  # fmt: skip
-        if record[at.LEAD] == self._inputs:  # sizes are part of it
+        if kind.any_size and record[at.LEAD] == self._inputs:  # sizes are part of it
             return False
         if library == at.OURS:
             record[at.HOME] = id(kind.device)

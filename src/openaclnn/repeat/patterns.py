@@ -10,7 +10,7 @@ from openaclnn.core.plan import Plan, broadcast_shapes
 from openaclnn.core.tensor import Tensor
 from openaclnn.repeat import slots as at
 
-__all__ = ["Patterns", "axes_of", "patterns_of", "places_of", "shapes_of"]
+__all__ = ["Patterns", "axes_of", "fixed_patterns", "patterns_of", "places_of", "shapes_of"]
 
 _ALL_AXES = (1 << at.MAX_AXES) - 1
 
@@ -77,6 +77,11 @@ def patterns_of(plan: Plan, places: Sequence[int], whole: Sequence[Tensor | None
             array = whole[lead]
             if pattern in _LEADING and array is not None and array.shape == shape:
                 return Patterns(found, lead, laid)
+    return fixed_patterns(whole)
+
+
+def fixed_patterns(whole: Sequence[Tensor | None]) -> Patterns:
+    """Sizes and strides are part of the kind."""
     return Patterns([_SAME] * len(whole), -1, False)
 
 

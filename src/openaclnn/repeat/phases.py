@@ -1,6 +1,6 @@
 """What phase one found out about a call, for the next one like it: the very same but for addresses.
 
-`located.py` has the calls whose sizes need not be the same.
+`located.py` has the calls whose sizes need not be the same, and those of these that come a third time.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from openaclnn.engines.dispatch import Choice
 from openaclnn.repeat import slots as at
 from openaclnn.repeat.making import making_of
 from openaclnn.repeat.numbers import Number, bits_of, numbers_of
-from openaclnn.repeat.patterns import patterns_of, shapes_of
+from openaclnn.repeat.patterns import fixed_patterns, patterns_of, shapes_of
 from openaclnn.repeat.readers import described, numpy_is_readable, torch_functions
 from openaclnn.repeat.work import work_of
 
@@ -47,10 +47,11 @@ def record_of(
     names: tuple[str, ...],
     library: int,
     without_objects: bool = False,
+    any_size: bool = True,
 ) -> tuple[list[int], Any]:
     """A kind's record, and what must live as long. The views are the arrays'; an output that is yet to be made has a view and
     is no array, one that is neither given nor written has no view. `without_objects`, callers that are not Python take the
-    road, too.
+    road, too. Without `any_size`, sizes and strides are part of the kind in any case.
     """
     operands, first = plan.operands, places.index(len(plan.inputs))
     made = [
@@ -58,7 +59,7 @@ def record_of(
         for array, view in zip(arrays[first:], views[first:], strict=True)
     ]
     fresh = made.count(None) < len(made)
-    patterns = patterns_of(plan, places, views)
+    patterns = patterns_of(plan, places, views) if any_size else fixed_patterns(views)
     work = work_of(plan, choice, patterns)
     any_size, constants = work.lead >= 0, work.constants
     model = 0

@@ -31,6 +31,9 @@ belongs to other numbers than the kind's: a kernel's constants, or the numbers t
 class Kind:
     """What is the same for all calls of a kind."""
 
+    any_size: bool  # else sizes and strides are the very same, too
+    choice: Choice
+
     def __init__(self, operator: Operator, plan: Plan, device: str) -> None:
         operands = () if plan.empty else plan.operands
         self.plan = plan  # of the first call
@@ -39,6 +42,9 @@ class Kind:
         self.operands = tuple([operator.places[operand.parameter] for operand in operands])
         # Which inputs may be exactly the output.
         self.alike = tuple([walks_alike(operand, plan.output) for operand in plan.inputs])
+        self.learned: set[frozenset[type]] = set()  # types of arrays that were tried to be located
+        # Of the first call, whose numbers the plan has.
+        self.attributes: tuple[Any, ...] | None = None
 
     def reached_plan(self, extents: Extents) -> Plan:
         """The plan, right in the memory that it reaches; its geometry is that of the first call."""
@@ -55,20 +61,32 @@ class Kind:
         """The bytes of each operand, where the kernel runs over a shape of so many elements."""
         raise NotImplementedError
 
+    def work(self, shape: tuple[int, ...], count: int, numbers: tuple[Any, ...]) -> Work:
+        """What runs the kernel over a shape of so many elements."""
+        raise NotImplementedError
+
     def bound(self, work: Work) -> Runner | None:
         """A runner that is worth making for many runs."""
         return work[0]
 
 
 class OneSize(Kind):
-    """A kind with sizes."""
+    """A kind with sizes; `choice` is None where there is nothing to do."""
+
+    any_size = False
 
     def __init__(self, operator: Operator, plan: Plan, device: str, choice: Choice | None) -> None:
         super().__init__(operator, plan, device)
         operands = () if choice is None else plan.operands
         self._extents = tuple([(operand.low, operand.high) for operand in operands])
-        runner = None if choice is None else choice.prepare()
-        self.work: Work = (runner, (), covered_elements(plan), ())
+        runner: Any = None if choice is None else choice.prepare()
+        self.only: Work = (runner, (), covered_elements(plan), ())
+        self.choice = (choice or Choice("", lambda: runner, None, ()))._replace(
+            prepare=lambda: runner
+        )
+
+    def work(self, shape: tuple[int, ...], count: int, numbers: tuple[Any, ...]) -> Work:
+        return self.only
 
     def extents(self, shape: tuple[int, ...], count: int) -> Extents:
         return self._extents
@@ -80,16 +98,14 @@ class AnySize(Kind):
     `single` are the operands of one element.
     """
 
+    any_size = True
+
     def __init__(
         self, operator: Operator, plan: Plan, device: str, choice: Choice, flat: Any, sized: Any,
         single: Collection[int],
     ) -> None:  # fmt: skip
         super().__init__(operator, plan, device)
-        self.flat, self.sized, self.choice = flat, sized, choice
-        self.learned: set[int] = set()  # libraries whose arrays can be located
-        self.attributes: tuple[Any, ...] | None = (
-            None  # of the first call, whose numbers the plan has
-        )
+        self.flat, self.sized, self.choice = flat, sized, choice._replace(sized=lambda: sized)
         self.class_axis = plan.class_axis
         # Of each operand: which of the counts it has, and its itemsize.
         self.reach = [
@@ -107,7 +123,6 @@ class AnySize(Kind):
         return [(0, counts[role] * item) for role, item in self.reach]
 
     def work(self, shape: tuple[int, ...], count: int, numbers: tuple[Any, ...]) -> Work:
-        """What runs the kernel over a shape of so many elements."""
         flat = self.flat
         runner = self._sized(shape, numbers) if flat is None else self._flat(count, numbers)
         return runner, shape, count, numbers

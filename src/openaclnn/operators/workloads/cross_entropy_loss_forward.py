@@ -56,16 +56,24 @@ def cases(rng: np.random.Generator, dtype: DType) -> Iterator[dict[str, Any]]:
 
 
 def torch_peers(torch: Any, given: Mapping[str, Any], out: Any) -> dict[str, Callable[[], Any]]:
-    """PyTorch's function, and the log-probabilities that ours writes beside."""
-    functional = torch.nn.functional
+    """PyTorch's function, the eager term for the z-loss, and the log-probabilities that ours writes beside."""
+    functional, x, target = torch.nn.functional, given["input"], given["target"]
     options = {
         "reduction": given["reduction"],
         "label_smoothing": given.get("label_smoothing", 0.0),
+        "ignore_index": given.get("ignore_index", -100),
     }
+    scale = given.get("lse_square_scale_for_zloss", 0.0)
+
+    def zloss() -> Any:
+        counted = target != options["ignore_index"]
+        losses = scale * torch.logsumexp(x, 1).square() * counted
+        reduced = {"mean": lambda: losses.sum() / counted.sum(), "sum": losses.sum}
+        return reduced.get(given["reduction"], lambda: losses)()
 
     def both() -> Any:
-        loss = functional.cross_entropy(given["input"], given["target"], **options)
-        return loss, functional.log_softmax(given["input"], 1)
+        loss = functional.cross_entropy(x, target, **options)
+        return loss + zloss() if scale else loss, functional.log_softmax(x, 1)
 
     return {"torch": both}
 

@@ -53,13 +53,27 @@ def loss_cases(
             }
 
 
-def forward_peers(aten: Any, given: Mapping[str, Any]) -> dict[str, Callable[[], Any]]:
-    """aten's own operator, which gives the total weight too, unless it reduces nothing."""
+def forward_peers(
+    torch: Any, aten: Any, given: Mapping[str, Any], out: Any
+) -> dict[str, Callable[[], Any]]:
+    """aten's own operator, allocating and writing into `out`; it gives the total weight too, unless it reduces nothing."""
     target, weight, ignored = given["target"], given["weight"], given.get("ignore_index", -100)
     arguments = given["self"], target, weight, REDUCTIONS.index(given["reduction"]), ignored
+    loss, total = out
+
+    def into() -> Any:
+        return aten.output(*arguments, output=loss, total_weight=total)
+
     if given["reduction"] != "none":
-        return {"torch": lambda: aten(*arguments)}
-    return {"torch": lambda: (aten(*arguments)[0], weight[target[target != ignored]].sum())}
+        return {"torch": lambda: aten(*arguments), "torch out=": into}
+
+    def counted() -> Any:
+        return weight[target[target != ignored]]
+
+    return {
+        "torch": lambda: (aten(*arguments)[0], counted().sum()),
+        "torch out=": lambda: (into(), torch.sum(counted(), 0, out=total)),
+    }
 
 
 def forward_formula(torch: Any, given: Mapping[str, Any]) -> Any:

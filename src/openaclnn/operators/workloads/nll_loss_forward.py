@@ -44,7 +44,7 @@ def cases(rng: np.random.Generator, dtype: DType) -> Iterator[dict[str, Any]]:
 
 def torch_peers(torch: Any, given: Mapping[str, Any], out: Any) -> dict[str, Callable[[], Any]]:
     """aten's own operator."""
-    return forward_peers(torch.ops.aten.nll_loss_forward, given)
+    return forward_peers(torch, torch.ops.aten.nll_loss_forward, given, out)
 
 
 torch_formula = forward_formula
