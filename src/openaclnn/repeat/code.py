@@ -60,17 +60,16 @@ class RoadCode(Outputs):
 
     def run(self, record: Array) -> None:
         """Records may change while Python code runs in between: what is needed of one is read before."""
-        code, control, doubt = self.code, self.control, self.doubt
+        code, doubt = self.code, self.doubt
         keep, kernel, runner = (record.read(own) for own in (at.KEEP, at.KERNEL, at.RUNNER))
-        control.call(at.INCREF, None, keep)
-        self.keep.set(keep)
+        self.hold_kind(keep)
         fresh, library = record.read(at.FRESH), record.read(at.OWN_LIBRARY)
         grain, constants = record.read(at.GRAIN), record.read(at.CONSTANTS)
         addresses, sized = record.read(at.ADDRESSES), record.read(at.SIZED)
         lead, numbers = self.view(record.read(at.LEAD)), self.numbers(record)
         units, elements = record.read(at.UNITS), lead.read(at.SIZE)
         count = units.equals(0).choose(elements, units)
-        launch = Launch(code, code.slots(control.read(at.POOL)))
+        launch = self.launch()
         moved = self.moved.get().differs(0)
         # What gathers elements takes their geometry first, then what the kernel takes.
         gathering = record.read(at.GATHERING)
@@ -126,7 +125,18 @@ class RoadCode(Outputs):
                         doubt.expect(status.equals(0))
                 with called:
                     self.call(runner, operands, addresses, stream, sized, lead, geometry, numbers)
+        self.leave_kind(keep)
+
+    def hold_kind(self, keep: Value) -> None:
+        """What a record relies on, while it runs."""
+        self.control.call(at.INCREF, None, keep)
+        self.keep.set(keep)
+
+    def leave_kind(self, keep: Value) -> None:
         self.drop(keep)
+
+    def launch(self) -> Launch:
+        return Launch(self.code, self.code.slots(self.control.read(at.POOL)))
 
     def numbers(self, record: Array) -> tuple[Array, Value]:
         """The options that a sized runner takes, and how many."""

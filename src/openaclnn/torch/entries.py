@@ -79,7 +79,6 @@ class _Entry:
         code, block = self.code, self.block
         for index in range(at.MAX_RESULTS):
             self.results.write(index, 0)
-        state = block.call(at.ENSURE, "i32")
         status, plain = code.variable(code.integer(1)), code.variable(code.integer(1))
         words = code.frame("i64", len(self.own.order) + 1)
         self.write_words(words, plain)
@@ -90,8 +89,9 @@ class _Entry:
             with code.when(alone & status.get().equals(0)):
                 self.clear_second(status)
         with code.when(status.get().differs(0)):
+            state = block.call(at.ENSURE, "i32")
             self.ask(status)
-        block.call(at.RELEASE, None, state)
+            block.call(at.RELEASE, None, state)
         with code.when(status.get().equals(0)):
             if self.room is None:
                 code.leave(self.given[0])

@@ -24,6 +24,7 @@ from openaclnn.engines.machine.cache import compiled
 from openaclnn.engines.machine.code import Array, Code
 from openaclnn.engines.machine.kinds import signature
 from openaclnn.engines.machine.objects import FLOAT_VALUE, OBJECT_TYPE, TUPLE_ITEMS, TUPLE_LENGTH
+from openaclnn.engines.machine.shared import publish
 from openaclnn.engines.machine.values import Value
 
 __all__ = [
@@ -149,7 +150,7 @@ def _made(
         pool.ensure_started()
         way, write, *others = kernels(tuple(shape))
         own[SUMS : SUMS + len(others)] = array("q", others)
-        own[WAYS + way] = write
+        publish(own.buffer_info()[0] + own.itemsize * (WAYS + way), write)
         given = [tuple(one) for one in (*more, ())[: _number(sizing) - 3]]
         return run(tuple(addresses), stream, tuple(shape), *given)
 
@@ -243,6 +244,8 @@ def _emitter(sizing: Sizing) -> Emit:
 class _Objects:
     """A call's arguments as Python's objects: tuples of numbers."""
 
+    locked = True  # the interpreter is
+
     def __init__(
         self, code: Code, own: Array, addresses: Array, shape: Array, numbers: Array
     ) -> None:
@@ -268,7 +271,9 @@ class _Objects:
 
 
 class _Words:
-    """The same as plain words."""
+    """The same as plain words, from callers that do not hold the interpreter's lock."""
+
+    locked = False
 
     def __init__(
         self, code: Code, addresses: Value, operands: Value, shape: Value, axes: Value, numbers: Value, count: Value
@@ -314,12 +319,12 @@ def _run(
         for index, (kind, put) in enumerate(sizing.numbers):
             put(problem, given.number(index, kind))
     fitted = sizing.fit(problem)
-    launch = Launch(code, control)
+    launch = Launch(code, control, given.locked)
     launch.arguments.write(0, block.address())
     launch.arguments.write(1, 0)
     with code.loop(0, given.operands) as place:
         launch.arguments.write(place + 2, given.address(place))
-    kernel = own.read(fitted.way + WAYS)
+    kernel = code.read_shared(own, fitted.way + WAYS)  # what it takes besides was written before it
     with code.when(kernel.differs(0) & launch.ready(fitted.pieces, fitted.grain)):
         scratch = code.variable(code.integer(0))
         if fitted.sum_blocks is not None:
