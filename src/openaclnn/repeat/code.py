@@ -74,9 +74,7 @@ class RoadCode(Outputs):
         # What gathers elements takes their geometry first, then what the kernel takes.
         gathering = record.read(at.GATHERING)
         laid = gathering.differs(0) | sized.equals(at.BY_LAYOUT) | sized.equals(at.BY_CLASSES)
-        own_record = code.frame("i64", at.FIRST_OPTION)
-        with code.when(laid), code.loop(0, self.arrays * at.ARRAY_SLOTS + at.FIRST_ARRAY) as index:
-            own_record.write(index, record.read(index))
+        own_record = self.kept_record(record, laid)
         arguments = launch.arguments.at(gathering.differs(0).to("i64"))
         with code.loop(0, constants) as index:
             own, other = record.at(at.CONSTANT).read(index), self.derived.read(index)
@@ -131,6 +129,14 @@ class RoadCode(Outputs):
         """What a record relies on, while it runs."""
         self.control.call(at.INCREF, None, keep)
         self.keep.set(keep)
+
+    def kept_record(self, record: Array, wanted: Value) -> Array:
+        """What the record says of arrays, where it will be asked again."""
+        code, own = self.code, self.code.frame("i64", at.FIRST_OPTION)
+        count = self.arrays * at.ARRAY_SLOTS + at.FIRST_ARRAY
+        with code.when(wanted), code.loop(0, count) as index:
+            own.write(index, record.read(index))
+        return own
 
     def leave_kind(self, keep: Value) -> None:
         self.drop(keep)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import NamedTuple
 
 from openaclnn.engines.cpu.launcher import Launch
 from openaclnn.engines.machine import objects
@@ -25,24 +26,33 @@ from openaclnn.repeat.look import Doubt
 from openaclnn.repeat.published import arrive, depart
 from openaclnn.repeat.tensors import INLINE_AXES, TensorWords
 
-__all__ = ["NativeTensor", "native_road"]
+__all__ = ["Arguments", "NativeTensor", "native_road"]
 
 DTYPE_NUMBER = objects.HEADER_SLOTS  # where a dtype object of PyTorch's has its number
 
 
-def native_road(where: TensorWords) -> int:
+class Arguments(NamedTuple):
+    """How many there are: arrays that are read, outputs, options. Each has a word, in this order."""
+
+    inputs: int
+    outputs: int
+    options: int
+
+
+def native_road(where: TensorWords, many: Arguments) -> int:
     """`core(block, words, results)`: 0 if the call was served, and C++ tensors made."""
-    emit = functools.partial(_emit, where)
-    return compiled("road.native", emit, signature("i64", "i64", "i64", "i64"))
+    emit = functools.partial(_emit, where, many)
+    name = ".".join(map(str, ("road.native", *many)))
+    return compiled(name, emit, signature("i64", "i64", "i64", "i64"))
 
 
-def _emit(where: TensorWords, code: Code, arguments: Sequence[Value]) -> None:
+def _emit(where: TensorWords, many: Arguments, code: Code, arguments: Sequence[Value]) -> None:
     block, words, results = (code.slots(own) for own in arguments)
     road = block.read(block_at.ROAD)
     # No road yet, or another mode than IEEE 754's: the way through Python knows what to do.
     with code.when(road.equals(0) | ~is_standard(read_mode(code))):
         code.leave(code.integer(1))
-    NativeCode(code, block, code.slots(road), words, results, where).write_native()
+    NativeCode(code, block, code.slots(road), words, results, where, many).write_native()
 
 
 class NativeTensor:
@@ -107,9 +117,11 @@ class NativeCode(RoadCode):
     bits of a float, or an object."""
 
     def __init__(
-        self, code: Code, block: Array, control: Array, words: Array, results: Array, where: TensorWords
+        self, code: Code, block: Array, control: Array, words: Array, results: Array, where: TensorWords, many: Arguments
     ) -> None:  # fmt: skip
         super().__init__(code, control, words)
+        self.inputs, self.outputs, self.options = map(code.integer, many)
+        self.arrays = code.integer(many.inputs + many.outputs)
         self.block, self.results, self.where = block, results, where
         self.absent = code.integer(0)
         self.words, self.words_block = (code.variable(code.integer(0)) for _ in range(2))
@@ -119,7 +131,6 @@ class NativeCode(RoadCode):
     def write_native(self) -> None:
         code, doubt = self.code, self.doubt
         self.expect_nothing_chosen()
-        self.widen(self.outputs > 1)  # the road makes several
         self.turn = arrive(code, self.readers)
         self.list = code.slots(code.read_shared(code.slots(self.block.read(block_at.RECORDS)), 0))
         self.serve()
@@ -170,6 +181,9 @@ class NativeCode(RoadCode):
     def leave_kind(self, keep: Value) -> None:
         """The same."""
 
+    def kept_record(self, record: Array, wanted: Value) -> Array:
+        return record
+
     def launch(self) -> Launch:
         return Launch(self.code, self.code.slots(self.control.read(at.POOL)), locked=False)
 
@@ -212,6 +226,18 @@ class NativeCode(RoadCode):
             view.write(at.DENSELY, self.measure(view).to("i64"))
         with doubt.when_none():
             self.expect_within(tensor, view, item_size)
+
+    def look_at_made(self, tensor: NativeTensor, view: Array) -> None:
+        """The same for a tensor that was just made: nothing can be strange about it but that it has no memory."""
+        word, (sizes, strides) = self.block.at(block_at.DTYPES).read(tensor.dtype), tensor.sides()
+        data = tensor.data(self.item_size(word))
+        for own, value in (
+            (at.DATA, data), (at.KIND, word + tensor.axes), (at.SHAPE_AT, sizes), (at.STRIDES_AT, strides),
+        ):  # fmt: skip
+            view.write(own, value)
+        view.write(at.LIBRARY, at.TORCH)
+        view.write(at.OFFSET, 0)
+        self.doubt.expect(data.differs(0))
 
     def expect_within(self, tensor: NativeTensor, view: Array, item_size: Value) -> None:
         """It lies inside its storage, which may have been made shorter."""
@@ -315,9 +341,8 @@ class NativeCode(RoadCode):
                 self.make_output(record, lead, each.get(), mask, result)
             with self.doubt.when_none():
                 view = self.view(self.inputs + index)
-                self.look_at_tensor(result.read(0), view)
-                with self.doubt.when_none():
-                    operands.write(first + index, view.read(at.DATA))
+                self.look_at_made(NativeTensor(code, result.read(0), self.where), view)
+                operands.write(first + index, view.read(at.DATA))
 
     def make_output(
         self, record: Array, lead: Array, how: Value, mask: Value, result: Array

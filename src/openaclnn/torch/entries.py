@@ -80,7 +80,7 @@ class _Entry:
         for index in range(at.MAX_RESULTS):
             self.results.write(index, 0)
         status, plain = code.variable(code.integer(1)), code.variable(code.integer(1))
-        words = code.frame("i64", len(self.own.order) + 1)
+        words = code.frame("i64", sum(self.own.words))
         self.write_words(words, plain)
         alone = self.each_for_itself(plain) if self.own.results > 1 else None
         with code.when(plain.get().differs(0)):
@@ -103,9 +103,11 @@ class _Entry:
 
     def write_words(self, words: Array, plain: Variable) -> None:
         """The road's arguments: its arrays, the output if one is given, its options."""
-        words.write(self.own.arrays, 0 if self.own.results else self.given[0])
+        inputs, outputs, _ = self.own.words
+        for place in range(outputs):
+            words.write(inputs + place, 0 if self.own.results else self.given[0])
         for place, source in enumerate(self.own.order):
-            where = place + (place >= self.own.arrays)
+            where = place + outputs * (place >= inputs)
             words.write(where, self.word(self.own.kinds[source], self.given[source], plain))
 
     def word(self, kind: str, value: Value, plain: Variable) -> Value:

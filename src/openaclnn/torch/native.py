@@ -62,7 +62,7 @@ class Native:
     def __init__(
         self, found: Functions, where: TensorWords, name: str, device: str, road: Road, signature: Signature, original: Entered
     ) -> None:  # fmt: skip
-        from openaclnn.repeat.native import native_road
+        from openaclnn.repeat.native import Arguments, native_road
         from openaclnn.repeat.published import Readers
         from openaclnn.torch.entries import boxed_entry, native_entry
 
@@ -79,7 +79,7 @@ class Native:
         self._readers = Readers(self._slot(at.COUNT))
         records.admit(self._readers)
         block[at.REFERENCES], block[at.WEAK_REFERENCES] = _MANY << 32 | _MANY, _MANY
-        block[at.CORE] = native_road(where)
+        block[at.CORE] = native_road(where, Arguments(*signature.words))
         block[at.TENSOR_TABLE], block[at.STORAGE_TABLE] = where.table, where.storage_table
         block[at.ORIGINAL] = original.unboxed or original.of_symbols
         block[at.ORIGINAL_SELF] = original.functor
