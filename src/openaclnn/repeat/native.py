@@ -296,7 +296,9 @@ class NativeCode(RoadCode):
             with code.loop(0, count) as index:
                 given.write(index, self.given.read(self.arrays + sources.read(index)))
             shape, axes = lead.read(at.SHAPE_AT), self.axes(lead)
-            taken = (self.words_block.get(), operands, addresses, shape, axes, given, count)
+            taken = (
+                self.words_block.get(), operands, addresses, shape, axes, given, count, stream.read(0),
+            )  # fmt: skip
             status.set(code.call(self.words.get(), "i64", *taken))
             self.doubt.expect(status.get() <= 0)  # else a target was out of range
         with code.when(status.get() < 0), self.locked():

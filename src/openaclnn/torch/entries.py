@@ -172,14 +172,16 @@ class _Entry:
         return ones.get()
 
     def each_for_itself(self, plain: Variable) -> Value:
-        """Whether each position has a loss of its own: then the second result is 0, unless there is no axis of positions."""
+        """Whether each position has a loss of its own: then the second result is 0, unless there is no axis of positions. Of pixels on
+        a GPU PyTorch leaves it as it was allocated.
+        """
         kinds = self.own.kinds
-        alone, target = (
+        alone, axes = (
             self.given[kinds.index(REDUCTION)].equals(0),
-            self.tensor(kinds.index(WEIGHT) - 1),
+            self.tensor(kinds.index(WEIGHT) - 1).axes,
         )
-        self.expect(plain, target.axes.differs(0) | ~alone)
-        return alone
+        self.expect(plain, axes.differs(0) | ~alone)
+        return alone & (axes.equals(1) | self.block.read(at.DEVICE_KIND).equals(0))
 
     def clear_second(self, status: Variable) -> None:
         """A fresh tensor of one element; on a GPU by PyTorch, in its turn on the stream."""

@@ -29,7 +29,7 @@ from openaclnn.engines.machine.values import Value
 
 __all__ = [
     "IMAGES", "Fitted", "LaidRunner", "Problem", "Sizing", "at_least_one", "laid_runner", "put_ignored", "row_major",
-    "sized_runner", "without_objects",
+    "sized_runner",
 ]  # fmt: skip
 
 LaidRunner = Callable[[Sequence[int], int, Sequence[int], Sequence[int], Sequence[float]], int]
@@ -177,23 +177,21 @@ class _Held(NamedTuple):
     fallback: Any
     keep: Any
 
+    def without_objects(self) -> tuple[int, int]:
+        """A runner for row-major operands as a function for machine code, and its block; 0 for a function where there is none.
 
-def without_objects(runner: Any) -> tuple[int, int]:
-    """A runner for row-major operands as a function for machine code, and its block; zeros for runners of other kinds.
-
-    `run(block, addresses, how many, shape, axes, numbers, how many)` returns the status word, or -1 where it has to be
-    called as a builtin. Numbers are integers, or the bits of floats.
-    """
-    held = getattr(getattr(runner, "__self__", None), "keep", None)
-    if not isinstance(held, _Held) or not held.sizing.axes:
-        return 0, 0
-    emit = functools.partial(_emit_without_objects, held.sizing)
-    function = compiled(f"{held.sizing.name}.words", emit, signature("i64", *["i64"] * 7))
-    return function, held.own.buffer_info()[0]
+        `run(block, addresses, how many, shape, axes, numbers, how many, stream)` returns the status word, or -1 where it has to be
+        called as a builtin. Numbers are integers, or the bits of floats.
+        """
+        if not self.sizing.axes:
+            return 0, 0
+        emit = functools.partial(_emit_without_objects, self.sizing)
+        function = compiled(f"{self.sizing.name}.words", emit, signature("i64", *["i64"] * 8))
+        return function, self.own.buffer_info()[0]
 
 
 def _emit_without_objects(sizing: Sizing, code: Code, arguments: Sequence[Value]) -> None:
-    own, *rest = arguments
+    own, *rest, _ = arguments
     given = _Words(code, *rest)
     fits = given.axes > 1 if sizing.axes == IMAGES else given.axes.equals(sizing.axes)
     with code.when(fits):
