@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as theirs
 
 from openaclnn.torch import check_targets, functional, nn, served, use
+from test_torch_unlocked import STEPS, computes_alone
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 by_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -130,3 +131,23 @@ def test_targets_are_looked_at_when_asked() -> None:
         check_targets(False)
     wide = x.double().requires_grad_()
     assert torch.autograd.gradcheck(lambda x: functional.elu(x), (wide,))
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_a_backward_pass_computes_while_another_thread_has_the_lock(name: str) -> None:
+    """Autograd has a thread of its own for a GPU; it launches without Python."""
+    start, step = STEPS[name]
+    computes_alone(name, start.cuda(), step)
+
+
+def test_losses_of_pixels_that_nobody_adds_up_are_one_launch() -> None:
+    x, target = torch.randn(1, 4, 2, 2, device="cuda"), torch.zeros(1, 2, 2, dtype=torch.int64, device="cuda")  # fmt: skip
+    with use():
+        for _ in range(3):
+            theirs.nll_loss(x, target, reduction="none")
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as seen:
+            got = theirs.nll_loss(x, target, reduction="none")
+            torch.cuda.synchronize()
+    assert torch.equal(got, -x[:, 0])
+    names = [own.name for own in seen.events() if own.device_type.name == "CUDA"]
+    assert len(names) == 1, names
