@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import struct
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -438,7 +439,7 @@ if MODE == "compile":
     from conftest import plain
     from openaclnn.core import products
     from openaclnn.engines import dispatch
-    from openaclnn.engines.gpu import native, scratch, variants
+    from openaclnn.engines.gpu import fit_code, native, scratch, variants
     from openaclnn.engines.gpu.launch import Launch
     from openaclnn.engines.gpu.variants import Variant
     from openaclnn.engines.machine.builtins import address_of_function
@@ -618,7 +619,7 @@ if MODE == "compile":
         def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
             from test_gpu_native import LAUNCH
 
-            self.code = 0
+            self.code = self.in_words = 0
             self.kernels: list[Any] = []  # each with its parameters' kinds
             self.by_python: list[Any] = []
             self.by_driver: list[Any] = []
@@ -680,7 +681,36 @@ if MODE == "compile":
             assert run(*call) == status
             by_itself = bool(self.by_driver)
             assert self.launched() == expected, (variant, call)
+            if in_words(run, *call):
+                self.in_words += 1
+                assert self.launched() == expected, (variant, call)
+            assert not self.by_driver
             return status, by_itself
+
+    WORDS = ctypes.CFUNCTYPE(
+        ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64,
+        ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64,
+    )  # fmt: skip
+
+    def in_words(run: Any, addresses: Any, stream: int, shape: Any, *more: Any) -> bool:
+        """Whether a builtin's function for callers without Python's objects launches; numbers are as a road has them."""
+        function, block = run.__self__.keep.without_objects()
+        if not function:
+            return False
+        (numbers,) = more
+        whole = ctypes.c_int64.from_address(block + 8 * fit_code.WHOLE).value
+        words = [
+            int(own) if whole >> place & 1 else struct.unpack("q", struct.pack("d", own))[0]
+            for place, own in enumerate(numbers)
+        ]
+        if not all(-(2**63) <= own < 2**63 for own in words):
+            return False
+        given = [(ctypes.c_int64 * len(own))(*own) for own in (addresses, shape, words)]
+        status = WORDS(function)(
+            block, given[0], len(addresses), given[1], len(shape), given[2], len(words), stream
+        )
+        assert status in (0, -1)
+        return bool(status == 0)
 
     def python_of(run: Any) -> Any:
         """What a builtin falls back to."""
@@ -716,6 +746,8 @@ if MODE == "compile":
                     assert status == 0
                     natively += by_itself
                 assert natively > 50, variant
+                if not run.__self__.keep._block[fit_code.SUMMED]:  # no memory is taken
+                    assert driver.in_words >= natively, variant
 
     def drawn_size(draw: Any, pattern: str) -> tuple[int, ...]:
         """Of all magnitudes, some of them round."""
@@ -761,8 +793,6 @@ if MODE == "compile":
                 assert natively > 50, variant
 
     def test_more_kernels_than_a_builtin_has_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
-        from openaclnn.engines.gpu import fit_code
-
         operator = next(own for own in GRADIENTS if own.workloads.PATTERN == "pixels")
         driver = Pretended(monkeypatch)
         monkeypatch.setattr(fit_code, "MAX_WAYS", 2)

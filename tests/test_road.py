@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import gc
 import os
@@ -647,14 +648,12 @@ NUMBERS = [
 def both_ways(function: Any, *arrays: Any, **options: Any) -> Any:
     """The same bits, or the same refusal, from the road if it serves the call and from the full way."""
     results: list[Any] = []
-    for _ in range(2):
-        try:
-            results.append(function(*arrays, **options))
-        except AclnnError as error:
-            results.append(str(error))
-        if len(results) == 1:
-            token = dispatch.engine_variable.set("cpu")
-    dispatch.engine_variable.reset(token)
+    for way in (contextlib.nullcontext(), dispatch.use_engine("cpu")):
+        with way:
+            try:
+                results.append(function(*arrays, **options))
+            except AclnnError as error:
+                results.append(str(error))
     plain_bits = [
         result
         if isinstance(result, str)

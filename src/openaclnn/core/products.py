@@ -14,6 +14,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache, cached_property
 
+from openaclnn.core.chosen import choosing
 from openaclnn.core.dtypes import BFLOAT16, FLOATS, DType
 
 __all__ = ["FAMILIES", "PRODUCTS", "Product", "current_product", "find_product", "use_product"]
@@ -117,8 +118,5 @@ def current_product() -> Product:
 def use_product(name: str) -> Iterator[Product]:
     """Check calls in this block against another profile: `with openaclnn.use_product("910b"): ...`"""
     product = find_product(name)
-    token = product_variable.set(product)
-    try:
+    with choosing(product_variable, product):
         yield product
-    finally:
-        product_variable.reset(token)

@@ -11,6 +11,7 @@ from contextvars import ContextVar
 from functools import partial
 from typing import Any, NamedTuple
 
+from openaclnn.core.chosen import choosing
 from openaclnn.core.plan import Plan
 from openaclnn.core.status import AclnnError, Status
 
@@ -71,11 +72,8 @@ def current_engine() -> str | None:
 @contextmanager
 def use_engine(name: str) -> Iterator[None]:
     """Run calls in this block on one engine: `with openaclnn.use_engine("numpy"): ...`"""
-    token = engine_variable.set(_known(name))
-    try:
+    with choosing(engine_variable, _known(name)):
         yield
-    finally:
-        engine_variable.reset(token)
 
 
 _package = functools.cache(importlib.import_module)

@@ -60,24 +60,21 @@ class RoadCode(Outputs):
 
     def run(self, record: Array) -> None:
         """Records may change while Python code runs in between: what is needed of one is read before."""
-        code, control, doubt = self.code, self.control, self.doubt
+        code, doubt = self.code, self.doubt
         keep, kernel, runner = (record.read(own) for own in (at.KEEP, at.KERNEL, at.RUNNER))
-        control.call(at.INCREF, None, keep)
-        self.keep.set(keep)
+        self.hold_kind(keep)
         fresh, library = record.read(at.FRESH), record.read(at.OWN_LIBRARY)
         grain, constants = record.read(at.GRAIN), record.read(at.CONSTANTS)
         addresses, sized = record.read(at.ADDRESSES), record.read(at.SIZED)
         lead, numbers = self.view(record.read(at.LEAD)), self.numbers(record)
         units, elements = record.read(at.UNITS), lead.read(at.SIZE)
         count = units.equals(0).choose(elements, units)
-        launch = Launch(code, code.slots(control.read(at.POOL)))
+        launch = self.launch()
         moved = self.moved.get().differs(0)
         # What gathers elements takes their geometry first, then what the kernel takes.
         gathering = record.read(at.GATHERING)
         laid = gathering.differs(0) | sized.equals(at.BY_LAYOUT) | sized.equals(at.BY_CLASSES)
-        own_record = code.frame("i64", at.FIRST_OPTION)
-        with code.when(laid), code.loop(0, self.arrays * at.ARRAY_SLOTS + at.FIRST_ARRAY) as index:
-            own_record.write(index, record.read(index))
+        own_record = self.kept_record(record, laid)
         arguments = launch.arguments.at(gathering.differs(0).to("i64"))
         with code.loop(0, constants) as index:
             own, other = record.at(at.CONSTANT).read(index), self.derived.read(index)
@@ -126,7 +123,26 @@ class RoadCode(Outputs):
                         doubt.expect(status.equals(0))
                 with called:
                     self.call(runner, operands, addresses, stream, sized, lead, geometry, numbers)
+        self.leave_kind(keep)
+
+    def hold_kind(self, keep: Value) -> None:
+        """What a record relies on, while it runs."""
+        self.control.call(at.INCREF, None, keep)
+        self.keep.set(keep)
+
+    def kept_record(self, record: Array, wanted: Value) -> Array:
+        """What the record says of arrays, where it will be asked again."""
+        code, own = self.code, self.code.frame("i64", at.FIRST_OPTION)
+        count = self.arrays * at.ARRAY_SLOTS + at.FIRST_ARRAY
+        with code.when(wanted), code.loop(0, count) as index:
+            own.write(index, record.read(index))
+        return own
+
+    def leave_kind(self, keep: Value) -> None:
         self.drop(keep)
+
+    def launch(self) -> Launch:
+        return Launch(self.code, self.code.slots(self.control.read(at.POOL)))
 
     def numbers(self, record: Array) -> tuple[Array, Value]:
         """The options that a sized runner takes, and how many."""

@@ -15,11 +15,11 @@ import struct
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from openaclnn.core import products
+from openaclnn.core import chosen, products
 from openaclnn.core.declare import Operator
 from openaclnn.core.interface import Parameter
 from openaclnn.core.plan import Plan
@@ -31,6 +31,9 @@ from openaclnn.repeat import slots as at
 from openaclnn.repeat.patterns import places_of
 from openaclnn.repeat.readers import numpy_is_readable, torch_functions
 from openaclnn.repeat.records import library_of, record_of
+
+if TYPE_CHECKING:
+    from openaclnn.repeat.published import Published
 
 __all__ = ["Road", "nothing_chosen"]
 
@@ -73,7 +76,9 @@ class Road:
         arrays_end = at.FIRST_ARRAY + len(self._arrays) * at.ARRAY_SLOTS
         gap, options = at.FIRST_OPTION - arrays_end, len(self._options) * at.OPTION_SLOTS
         self._layout = struct.Struct(f"{arrays_end}q{max(gap, 0) * 8}x{options}q")
-        self.without_objects = False  # whether callers that are not Python use it, too
+        self._published: Published | None = (
+            None  # the same for callers that are not Python, if there are any
+        )
         self._builtin: Callable[..., Any] = _no_road
         self.call = self._builtin
         products.listeners.append(self.forget)
@@ -94,6 +99,8 @@ class Road:
                 self._control[at.KINDS] = 0
             self._kept = [None] * at.MAX_KINDS
             self._next = 0
+            if self._published is not None:
+                self._published.forget()
 
     def make(
         self, plan: Plan, choice: Choice, arguments: Mapping[str, Any], values: Mapping[str, Any]
@@ -120,7 +127,7 @@ class Road:
             return NotImplemented
         record, kept = record_of(
             self._places(plan), plan, choice, arrays, views, options, self._options, library,
-            self.without_objects,
+            self._published is not None,
         )  # fmt: skip
         number = self._enter(record, kept, library)
         result = self._builtin(*given, *options, None)
@@ -174,6 +181,8 @@ class Road:
             self._kept[index] = held
             if self._next <= at.MAX_KINDS:
                 self._control[at.KINDS] = self._next
+            if self._published is not None:
+                self._published.enter(index, self._table[index].tobytes(), held)
             return self._next
 
     def _open(self) -> None:
@@ -195,6 +204,7 @@ class Road:
             (at.PRODUCT, products.product_variable), (at.ENGINE, dispatch.engine_variable),
         ):  # fmt: skip
             control[where] = id(held)
+        control[at.CHOSEN], control[at.CHOSEN_NOWHERE] = chosen.references_at(), chosen.REFERENCES
         if numpy_is_readable():
             control[at.NDARRAY] = id(np.ndarray)
         self._table = np.zeros((at.MAX_KINDS, at.RECORD_SLOTS), np.int64)
@@ -211,6 +221,16 @@ class Road:
 
         name, emit = self._code()
         return builtin(name, emit, self._control.ctypes.data, self)
+
+    def published(self) -> Published:
+        """Its records for callers that are not Python; those that there are they do not know."""
+        from openaclnn.repeat.published import Published
+
+        with self._lock:
+            if self._published is None:
+                self.forget()
+                self._published = Published()
+        return self._published
 
     def control_for_tensors(self) -> int:
         """Where its control block is; 0 before it reads PyTorch's tensors."""

@@ -63,7 +63,13 @@ class Look:
         return self.given.read(index).differs(self.absent)
 
     def expect_nothing_chosen(self) -> None:
-        """No `use_product` and no `use_engine` block around the call."""
+        """No `use_product` and no `use_engine` block around the call; the context is asked if there is one at all."""
+        control = self.control
+        references = self.code.slots(control.read(at.CHOSEN)).read(0) & LOW_HALF
+        with self.code.when(references > control.read(at.CHOSEN_NOWHERE), likely=False):
+            self.ask_context()
+
+    def ask_context(self) -> None:
         code, control, none = self.code, self.control, self.control.read(at.NONE)
         for variable in (at.PRODUCT, at.ENGINE):
             place = code.frame("i64", 1)

@@ -1,12 +1,18 @@
 """The short road for C++: the same kinds and records, looked for by a function that is given PyTorch's C++ tensors and
 plain numbers, and makes C++ tensors. PyTorch's dispatcher calls it, by way of `openaclnn.torch.entries`.
+
+It does without the interpreter's lock: what it reads never changes (`published.py`), or is this call's own. It takes the lock for
+a runner that is a function of Python's, and for a context that may have something chosen.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
 
+from openaclnn.engines.cpu.launcher import Launch
 from openaclnn.engines.machine import objects
 from openaclnn.engines.machine.cache import compiled
 from openaclnn.engines.machine.code import Array, Code
@@ -17,26 +23,36 @@ from openaclnn.repeat import native_slots as block_at
 from openaclnn.repeat import slots as at
 from openaclnn.repeat.code import RoadCode
 from openaclnn.repeat.look import Doubt
+from openaclnn.repeat.published import arrive, depart
 from openaclnn.repeat.tensors import INLINE_AXES, TensorWords
 
-__all__ = ["NativeTensor", "native_road"]
+__all__ = ["Arguments", "NativeTensor", "native_road"]
 
 DTYPE_NUMBER = objects.HEADER_SLOTS  # where a dtype object of PyTorch's has its number
 
 
-def native_road(where: TensorWords) -> int:
-    """`core(block, words, results)`: 0 if the call was served, and C++ tensors made; the interpreter's lock is held."""
-    emit = functools.partial(_emit, where)
-    return compiled("road.native", emit, signature("i64", "i64", "i64", "i64"))
+class Arguments(NamedTuple):
+    """How many there are: arrays that are read, outputs, options. Each has a word, in this order."""
+
+    inputs: int
+    outputs: int
+    options: int
 
 
-def _emit(where: TensorWords, code: Code, arguments: Sequence[Value]) -> None:
+def native_road(where: TensorWords, many: Arguments) -> int:
+    """`core(block, words, results)`: 0 if the call was served, and C++ tensors made."""
+    emit = functools.partial(_emit, where, many)
+    name = ".".join(map(str, ("road.native", *many)))
+    return compiled(name, emit, signature("i64", "i64", "i64", "i64"))
+
+
+def _emit(where: TensorWords, many: Arguments, code: Code, arguments: Sequence[Value]) -> None:
     block, words, results = (code.slots(own) for own in arguments)
     road = block.read(block_at.ROAD)
     # No road yet, or another mode than IEEE 754's: the way through Python knows what to do.
     with code.when(road.equals(0) | ~is_standard(read_mode(code))):
         code.leave(code.integer(1))
-    NativeCode(code, block, code.slots(road), words, results, where).write_native()
+    NativeCode(code, block, code.slots(road), words, results, where, many).write_native()
 
 
 class NativeTensor:
@@ -101,39 +117,81 @@ class NativeCode(RoadCode):
     bits of a float, or an object."""
 
     def __init__(
-        self, code: Code, block: Array, control: Array, words: Array, results: Array, where: TensorWords
+        self, code: Code, block: Array, control: Array, words: Array, results: Array, where: TensorWords, many: Arguments
     ) -> None:  # fmt: skip
         super().__init__(code, control, words)
+        self.inputs, self.outputs, self.options = map(code.integer, many)
+        self.arrays = code.integer(many.inputs + many.outputs)
         self.block, self.results, self.where = block, results, where
         self.absent = code.integer(0)
         self.words, self.words_block = (code.variable(code.integer(0)) for _ in range(2))
+        self.state = code.variable(code.integer(0))  # what the lock is given back with
+        self.readers = block.at(block_at.COUNT)
 
     def write_native(self) -> None:
         code, doubt = self.code, self.doubt
         self.expect_nothing_chosen()
-        self.widen(self.outputs > 1)  # the road makes several
+        self.turn = arrive(code, self.readers)
+        self.list = code.slots(code.read_shared(code.slots(self.block.read(block_at.RECORDS)), 0))
         self.serve()
         with doubt.when_none():
-            self.block.write(block_at.SERVED, self.block.read(block_at.SERVED) + 1)
+            depart(code, self.readers, self.turn, served=True)
             code.leave(code.integer(0))
-        self.discard()
-        code.leave(code.integer(1))
+        self.leave_unserved()
 
-    def discard(self) -> None:
+    def leave_unserved(self) -> None:
         """Give back what was made."""
+        depart(self.code, self.readers, self.turn, served=False)
         for index in range(block_at.MAX_RESULTS):
             made = self.results.read(index)
             with self.code.when(made.differs(0)):
                 self.block.call(block_at.DELETE, "i32", made)
                 self.results.write(index, 0)
+        self.code.leave(self.code.integer(1))
 
     def fail_without(self, item: Value) -> None:
-        with self.code.when(item.equals(0)):
+        """The lock is held, since something was asked of Python."""
+        with self.code.when(item.equals(0), likely=False):
             self.control.call(at.CLEAR, None)
-            with self.code.when(self.keep.get().differs(0)):
-                self.drop(self.keep.get())
-            self.discard()
-            self.code.leave(self.code.integer(1))
+            self.block.call(block_at.RELEASE, None, self.state.get().to("i32"))
+            self.leave_unserved()
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """With the interpreter's lock."""
+        self.state.set(self.block.call(block_at.ENSURE, "i32").to("i64"))
+        yield
+        self.block.call(block_at.RELEASE, None, self.state.get().to("i32"))
+
+    def ask_context(self) -> None:
+        with self.locked():
+            super().ask_context()
+
+    # Records.
+
+    def kinds(self) -> Value:
+        return self.list.read(0)
+
+    def record(self, index: Value) -> Array:
+        return self.code.slots(self.list.read(index + 1))
+
+    def hold_kind(self, keep: Value) -> None:
+        """It is, as long as we are counted."""
+
+    def leave_kind(self, keep: Value) -> None:
+        """The same."""
+
+    def kept_record(self, record: Array, wanted: Value) -> Array:
+        return record
+
+    def launch(self) -> Launch:
+        return Launch(self.code, self.code.slots(self.control.read(at.POOL)), locked=False)
+
+    def find_stream(self, place: Value, stream: Array) -> None:
+        with self.code.when(self.block.read(block_at.STREAM).differs(0)):
+            which = (place >> 32).to("i32")
+            failed = self.block.call(block_at.STREAM, "i32", which, stream)
+            self.doubt.expect(failed.equals(0))
 
     # Tensors.
 
@@ -168,6 +226,18 @@ class NativeCode(RoadCode):
             view.write(at.DENSELY, self.measure(view).to("i64"))
         with doubt.when_none():
             self.expect_within(tensor, view, item_size)
+
+    def look_at_made(self, tensor: NativeTensor, view: Array) -> None:
+        """The same for a tensor that was just made: nothing can be strange about it but that it has no memory."""
+        word, (sizes, strides) = self.block.at(block_at.DTYPES).read(tensor.dtype), tensor.sides()
+        data = tensor.data(self.item_size(word))
+        for own, value in (
+            (at.DATA, data), (at.KIND, word + tensor.axes), (at.SHAPE_AT, sizes), (at.STRIDES_AT, strides),
+        ):  # fmt: skip
+            view.write(own, value)
+        view.write(at.LIBRARY, at.TORCH)
+        view.write(at.OFFSET, 0)
+        self.doubt.expect(data.differs(0))
 
     def expect_within(self, tensor: NativeTensor, view: Array, item_size: Value) -> None:
         """It lies inside its storage, which may have been made shorter."""
@@ -226,10 +296,12 @@ class NativeCode(RoadCode):
             with code.loop(0, count) as index:
                 given.write(index, self.given.read(self.arrays + sources.read(index)))
             shape, axes = lead.read(at.SHAPE_AT), self.axes(lead)
-            taken = (self.words_block.get(), operands, addresses, shape, axes, given, count)
+            taken = (
+                self.words_block.get(), operands, addresses, shape, axes, given, count, stream.read(0),
+            )  # fmt: skip
             status.set(code.call(self.words.get(), "i64", *taken))
             self.doubt.expect(status.get() <= 0)  # else a target was out of range
-        with code.when(status.get() < 0):
+        with code.when(status.get() < 0), self.locked():
             super().call(runner, operands, addresses, stream, sized, lead, geometry, numbers)
 
     def hold(self, items: Array, count: Value) -> Value:
@@ -271,9 +343,8 @@ class NativeCode(RoadCode):
                 self.make_output(record, lead, each.get(), mask, result)
             with self.doubt.when_none():
                 view = self.view(self.inputs + index)
-                self.look_at_tensor(result.read(0), view)
-                with self.doubt.when_none():
-                    operands.write(first + index, view.read(at.DATA))
+                self.look_at_made(NativeTensor(code, result.read(0), self.where), view)
+                operands.write(first + index, view.read(at.DATA))
 
     def make_output(
         self, record: Array, lead: Array, how: Value, mask: Value, result: Array
@@ -293,7 +364,7 @@ class NativeCode(RoadCode):
         shape, strides = (code.slots(items.read(own)) for own in (1, 2))
         axes = shape.read(objects.TUPLE_LENGTH)
         sizes, steps = (code.frame("i64", at.MAX_AXES) for _ in range(2))
-        with code.loop(0, axes) as axis:
+        with self.locked(), code.loop(0, axes) as axis:
             for own, numbers in ((sizes, shape), (steps, strides)):
                 number = numbers.read(axis + objects.TUPLE_ITEMS)
                 own.write(axis, self.control.call(at.AS_INT64, "i64", number))

@@ -22,13 +22,16 @@ class Search(Look):
         self.moved = code.variable(code.integer(0))
         self.derived = code.frame("i64", at.MAX_CONSTANTS)
 
+    def kinds(self) -> Value:
+        return self.control.read(at.KINDS)
+
     def record(self, index: Value) -> Array:
         return self.code.slots(self.control.read(at.TABLE)).at(index * at.RECORD_SLOTS)
 
     def search(self, found: Variable) -> None:
         """The first kind that the call is of."""
         code, differs = self.code, Doubt(self.code)
-        with code.loop(0, self.control.read(at.KINDS)) as kind, code.when(found.get() < 0):
+        with code.loop(0, self.kinds()) as kind, code.when(found.get() < 0):
             record = self.record(kind)
             differs.reset()
             self.moved.set(code.integer(0))

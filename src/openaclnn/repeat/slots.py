@@ -13,8 +13,8 @@ MAX_KINDS = 32  # a training loop has a handful; the oldest makes room
     AS_INT64, INCREF, DECREF, NOT_IMPLEMENTED, NONE, FALSE, NDARRAY, TENSOR, PARAMETER, FLOAT,
     WRITTEN, PRODUCT, ENGINE, POOL, TABLE, KINDS, ARRAYS, OPTIONS, ERROR,
     STORAGE_SIZE, STORAGE_OFFSET, IS_NEGATED, IS_INFERENCE, COUNT_WRITE, KEY_IS_INCLUDED, REQUIRES_GRAD, GRAPH_KEYS,
-    OUTPUTS, TRUE, TUPLE, RESULT_TYPE, DESCRIPTOR, SCALAR, CONTROL_SLOTS,
-) = range(42)  # fmt: skip
+    OUTPUTS, TRUE, TUPLE, RESULT_TYPE, DESCRIPTOR, SCALAR, CHOSEN, CHOSEN_NOWHERE, CONTROL_SLOTS,
+) = range(44)  # fmt: skip
 # Of ARRAYS the last are the OUTPUTS. A plain call has one argument for several: None, a tuple or a RESULT_TYPE.
 
 # What is read of an array: the first six as a DLTensor has them (data, device, axes and dtype, shape, strides,

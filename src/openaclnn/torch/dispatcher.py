@@ -19,7 +19,9 @@ import torch
 from openaclnn.engines.machine import unusable
 from openaclnn.repeat.readers import torch_functions
 
-__all__ = ["Entered", "Functions", "address", "dtype_number", "entered", "functions", "is_theirs"]
+__all__ = [
+    "Entered", "Functions", "address", "dtype_number", "entered", "functions", "is_theirs", "stream_function",
+]  # fmt: skip
 
 KNOWN: dict[str, tuple[tuple[int, int], ...]] = {
     "x86_64": ((2, 11), (2, 13)),
@@ -107,6 +109,18 @@ def functions() -> Functions | None:
     open_.argtypes, close.argtypes = (text, text, text, ctypes.c_uint32, pointer), (pointer,)
     put.argtypes, put.restype = (pointer, text, pointer, ctypes.c_int), pointer
     return Functions(tuple(map(address, tensors)), open_, put, close)
+
+
+@functools.cache
+def stream_function(device: str) -> int | None:
+    """What names a device's current stream, and raises nothing: 0 where there are no streams, None where it is missing."""
+    if device == "CPU":
+        return 0
+    try:
+        library = ctypes.CDLL(str(Path(torch.__path__[0]) / "lib" / "libtorch_cuda.so"))
+        return address(library.aoti_torch_get_current_cuda_stream)
+    except (AttributeError, OSError):
+        return None
 
 
 def address(function: Any) -> int:

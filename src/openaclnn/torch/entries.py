@@ -79,9 +79,8 @@ class _Entry:
         code, block = self.code, self.block
         for index in range(at.MAX_RESULTS):
             self.results.write(index, 0)
-        state = block.call(at.ENSURE, "i32")
         status, plain = code.variable(code.integer(1)), code.variable(code.integer(1))
-        words = code.frame("i64", len(self.own.order) + 1)
+        words = code.frame("i64", sum(self.own.words))
         self.write_words(words, plain)
         alone = self.each_for_itself(plain) if self.own.results > 1 else None
         with code.when(plain.get().differs(0)):
@@ -90,8 +89,9 @@ class _Entry:
             with code.when(alone & status.get().equals(0)):
                 self.clear_second(status)
         with code.when(status.get().differs(0)):
+            state = block.call(at.ENSURE, "i32")
             self.ask(status)
-        block.call(at.RELEASE, None, state)
+            block.call(at.RELEASE, None, state)
         with code.when(status.get().equals(0)):
             if self.room is None:
                 code.leave(self.given[0])
@@ -103,9 +103,11 @@ class _Entry:
 
     def write_words(self, words: Array, plain: Variable) -> None:
         """The road's arguments: its arrays, the output if one is given, its options."""
-        words.write(self.own.arrays, 0 if self.own.results else self.given[0])
+        inputs, outputs, _ = self.own.words
+        for place in range(outputs):
+            words.write(inputs + place, 0 if self.own.results else self.given[0])
         for place, source in enumerate(self.own.order):
-            where = place + (place >= self.own.arrays)
+            where = place + outputs * (place >= inputs)
             words.write(where, self.word(self.own.kinds[source], self.given[source], plain))
 
     def word(self, kind: str, value: Value, plain: Variable) -> Value:
@@ -170,14 +172,16 @@ class _Entry:
         return ones.get()
 
     def each_for_itself(self, plain: Variable) -> Value:
-        """Whether each position has a loss of its own: then the second result is 0, unless there is no axis of positions."""
+        """Whether each position has a loss of its own: then the second result is 0, unless there is no axis of positions. Of pixels on
+        a GPU PyTorch leaves it as it was allocated.
+        """
         kinds = self.own.kinds
-        alone, target = (
+        alone, axes = (
             self.given[kinds.index(REDUCTION)].equals(0),
-            self.tensor(kinds.index(WEIGHT) - 1),
+            self.tensor(kinds.index(WEIGHT) - 1).axes,
         )
-        self.expect(plain, target.axes.differs(0) | ~alone)
-        return alone
+        self.expect(plain, axes.differs(0) | ~alone)
+        return alone & (axes.equals(1) | self.block.read(at.DEVICE_KIND).equals(0))
 
     def clear_second(self, status: Variable) -> None:
         """A fresh tensor of one element; on a GPU by PyTorch, in its turn on the stream."""

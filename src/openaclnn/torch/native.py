@@ -26,6 +26,7 @@ from openaclnn.torch.dispatcher import (
     entered,
     functions,
     is_theirs,
+    stream_function,
 )
 from openaclnn.torch.signatures import FLOAT, INTEGER, SCALAR, SYMBOL, Signature
 
@@ -46,7 +47,7 @@ def native_for(
     if found is None or road is None or (theirs.unboxed and theirs.of_symbols):
         return None
     where = tensor_words()
-    if where is None:
+    if where is None or stream_function(device) is None:
         return None
     if not is_theirs(theirs.boxed) or not is_theirs(plain):
         return None
@@ -61,7 +62,8 @@ class Native:
     def __init__(
         self, found: Functions, where: TensorWords, name: str, device: str, road: Road, signature: Signature, original: Entered
     ) -> None:  # fmt: skip
-        from openaclnn.repeat.native import native_road
+        from openaclnn.repeat.native import Arguments, native_road
+        from openaclnn.repeat.published import Readers
         from openaclnn.torch.entries import boxed_entry, native_entry
 
         self._functions, self._name, self._device, self._road = found, name, device, road
@@ -71,10 +73,13 @@ class Native:
         own, boxed = native_entry(name, signature, where), boxed_entry()
         plain = (0, own) if SYMBOL in signature.kinds else (own, 0)
         self._entered = Entered(ctypes.addressof(block), boxed, *plain)
-        road.without_objects = True
         self._ones: list[Any] = []
+        records = road.published()
+        block[at.RECORDS] = records.address
+        self._readers = Readers(self._slot(at.COUNT))
+        records.admit(self._readers)
         block[at.REFERENCES], block[at.WEAK_REFERENCES] = _MANY << 32 | _MANY, _MANY
-        block[at.CORE] = native_road(where)
+        block[at.CORE] = native_road(where, Arguments(*signature.words))
         block[at.TENSOR_TABLE], block[at.STORAGE_TABLE] = where.table, where.storage_table
         block[at.ORIGINAL] = original.unboxed or original.of_symbols
         block[at.ORIGINAL_SELF] = original.functor
@@ -106,20 +111,23 @@ class Native:
             block[at.DTYPES + dtype_number(dtype)] = probe[slots.KIND]
         # DLPack has its own numbers, with the same step from the CPU to CUDA.
         block[at.DEVICE_KIND], block[at.DEVICE_WORD] = kind, probe[slots.DEVICE] + kind
+        block[at.STREAM] = stream_function(self._device) or 0
 
     def enter(self, asked: Callable[..., Any], below: Any) -> None:
         """Above a kernel in Python, which serves arguments on a stack; `asked` is that for others."""
         block, python = self._block, entered(below)
         self._asked = asked
-        block[at.ASKED], block[at.SERVED] = id(asked), 0
+        block[at.ASKED], self._served_before = id(asked), self._readers.served
         block[at.BOXED], block[at.BOXED_SELF] = python.boxed, python.functor
         self.learn(None)
         self.leave = self._functions.enter(self._name, self._device, self._entered)
 
     def learn(self, ones: Any) -> None:
         """What may have come with a call: the short road, which opens with its first, and ones for so many classes."""
+        from openaclnn.engines.machine.shared import publish
+
         block = self._block
-        block[at.ROAD] = self._road.control_for_tensors()
+        publish(self._slot(at.ROAD), self._road.control_for_tensors())
         many = len(self._ones)
         if ones is None or many == at.MAX_ONES or any(own is ones for own in self._ones):
             return
@@ -127,12 +135,15 @@ class Native:
         first, index = at.ONES + many * at.ONES_SLOTS, ones.device.index or 0
         words = [len(ones), dtype_number(ones.dtype), index, id(ones) + HANDLE]
         block[first : first + at.ONES_SLOTS] = words
-        block[at.MANY_ONES] = many + 1
+        publish(self._slot(at.MANY_ONES), many + 1)
+
+    def _slot(self, place: int) -> int:
+        return ctypes.addressof(self._block) + ctypes.sizeof(ctypes.c_int64) * place
 
     @property
     def served(self) -> int:
         """Calls since it entered that took the short road."""
-        return self._block[at.SERVED]
+        return self._readers.served - self._served_before
 
 
 def _class_of(error: BaseException) -> type[BaseException]:

@@ -77,7 +77,9 @@ def _likelihood(run: Run, x: Any, target: Any, weight: Any, reduction: int, igno
         raise DeclinedError(f"targets of {target.dtype}")
     how = REDUCTIONS[reduction]
     made = run(x, target, ones_for(x) if weight is None else weight, how, ignored)
-    if made is not NotImplemented and how == "none" and target.dim():
+    # Of pixels on a GPU PyTorch leaves the second as it was allocated: nobody pays to clear it.
+    cleared = target.dim() == 1 or not x.is_cuda
+    if made is not NotImplemented and how == "none" and target.dim() and cleared:
         made[1].zero_()
     return made
 

@@ -29,3 +29,8 @@ class Signature(NamedTuple):
     order: tuple[int, ...]
     arrays: int
     results: int
+
+    @property
+    def words(self) -> tuple[int, int, int]:
+        """Arrays that are read, outputs and options, as the short road takes them."""
+        return self.arrays, max(self.results, 1), len(self.order) - self.arrays

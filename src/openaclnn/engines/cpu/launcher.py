@@ -56,10 +56,10 @@ def emit_bound(code: Code, own: Array, given: Array, number: Value) -> None:
 
 
 class Launch:
-    """A launch being written: its argument block is filled, then it runs."""
+    """A launch being written: its argument block is filled, then it runs. `locked`: the interpreter's lock is held."""
 
-    def __init__(self, code: Code, control: Array) -> None:
-        self.code, self.control = code, control
+    def __init__(self, code: Code, control: Array, locked: bool = True) -> None:
+        self.code, self.control, self.locked = code, control, locked
         self.block = code.frame("i64", at.FIRST_ARGUMENT + at.MAX_ARGUMENTS)
         self.block.write(at.STATUS, 0)
         self.arguments = self.block.at(at.FIRST_ARGUMENT)
@@ -71,6 +71,9 @@ class Launch:
     def execute(self, kernel: Value, count: Value, grain: Value) -> Value:
         """Run a kernel; its status word."""
         code, control = self.code, self.control
+        if not self.locked:
+            sharing.run(control, kernel, self.block, count, grain)
+            return self.block.read(at.STATUS)
         # A tiny call keeps the interpreter's lock: with a busy second thread, giving it away costs 5 ms.
         with code.either(count * TINY <= grain) as (tiny, longer):
             with tiny:

@@ -176,16 +176,20 @@ class Fit(Entry):
                     with code.loop(0, count) as index:
                         item = addresses.read(index + TUPLE_ITEMS)
                         self.addresses.write(index, integer_of(code, item))
-                    self.fit(shape.at(TUPLE_ITEMS), axes)
-                with self.when_fit(), self.each_step() as step:
-                    self.align(step, step.point(self.addresses))
-                    step.search()
-                    chosen = step.chosen()
-                    self.expect(chosen.read(FUNCTION).differs(0))
-                    self.expect(chosen.read(KEY).equals(step.key.get()))
+                    self.fit_all(shape.at(TUPLE_ITEMS), axes)
         with self.when_fit():
             self.run(given.read(1))
         code.leave(control.call(VECTORCALL, "i64", control.read(FALLBACK), given, number, 0))
+
+    def fit_all(self, shape: Array, axes: Value) -> None:
+        """The kernels that launch, if all are there."""
+        self.fit(shape, axes)
+        with self.when_fit(), self.each_step() as step:
+            self.align(step, step.point(self.addresses))
+            step.search()
+            chosen = step.chosen()
+            self.expect(self.code.read_shared(chosen, FUNCTION).differs(0))
+            self.expect(chosen.read(KEY).equals(step.key.get()))
 
     def align(self, step: Step, astray: Value) -> None:
         """What becomes of a launch with addresses off a vector's bounds, which have a bit each."""
@@ -258,6 +262,11 @@ class Fit(Entry):
         addresses.write(0, memory)
         addresses.write(1, memory + self.finished.get())
 
+    def start(self, queue: Value) -> None:
+        """All launches, as long as none fails."""
+        with self.each_step() as step, self.when_fit():
+            self.mark(step.start(self.control, queue))
+
     def run(self, stream: Value) -> None:
         """All launches; sums first, in scratch memory that is given back as soon as they are queued."""
         code, control = self.code, self.control
@@ -271,8 +280,7 @@ class Fit(Entry):
         queue = integer_of(code, stream)
         # A full queue makes the driver wait, perhaps for a host function that needs the interpreter.
         saved = control.call(SAVE, "i64")
-        with self.each_step() as step, self.when_fit():
-            self.mark(step.start(control, queue))
+        self.start(queue)
         control.call(RESTORE, None, saved)
         with code.when(memory.get().differs(0)):
             self.give_back(memory.get())

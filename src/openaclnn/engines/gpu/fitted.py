@@ -17,11 +17,13 @@ from typing import Any
 from openaclnn.engines.gpu import fit_code as at
 from openaclnn.engines.gpu import native
 from openaclnn.engines.gpu.fit_code import Fit
+from openaclnn.engines.gpu.fit_words import words_of
 from openaclnn.engines.gpu.launch import Slot
 from openaclnn.engines.gpu.native_code import MAX_POINTERS
 from openaclnn.engines.gpu.queues import Ready, SizedRunner
 from openaclnn.engines.machine.builtins import Emit, address_of_function, builtin
 from openaclnn.engines.machine.code import Array, Code
+from openaclnn.engines.machine.shared import publish
 from openaclnn.engines.machine.values import Value
 
 __all__ = ["Fitted", "takes"]
@@ -93,7 +95,10 @@ class Fitted:
                 return
             place = begin + way * at.WAY_SLOTS
             native.write_config(self._block, place + at.CONFIG, kernel, 1, self._attribute)
-            self._block[place + at.FUNCTION] = kernel.function  # last: this makes it ready
+            block = self._block
+            publish(
+                block.buffer_info()[0] + block.itemsize * (place + at.FUNCTION), kernel.function
+            )  # last: this makes it ready
 
         return enter
 
@@ -126,6 +131,10 @@ class Fitted:
             f"gpu.{self._fit.name}", _emitter(self._fit), self._block.buffer_info()[0], self
         )
         return made
+
+    def without_objects(self) -> tuple[int, int]:
+        """The same as a function for machine code, and its block; 0 for a function where there is none."""
+        return words_of(self._fit), self._block.buffer_info()[0]
 
 
 def takes(slots: Sequence[Slot | None], values: int, numbers: Sequence[str]) -> bool:

@@ -24,11 +24,12 @@ from openaclnn.engines.machine.cache import compiled
 from openaclnn.engines.machine.code import Array, Code
 from openaclnn.engines.machine.kinds import signature
 from openaclnn.engines.machine.objects import FLOAT_VALUE, OBJECT_TYPE, TUPLE_ITEMS, TUPLE_LENGTH
+from openaclnn.engines.machine.shared import publish
 from openaclnn.engines.machine.values import Value
 
 __all__ = [
     "IMAGES", "Fitted", "LaidRunner", "Problem", "Sizing", "at_least_one", "laid_runner", "put_ignored", "row_major",
-    "sized_runner", "without_objects",
+    "sized_runner",
 ]  # fmt: skip
 
 LaidRunner = Callable[[Sequence[int], int, Sequence[int], Sequence[int], Sequence[float]], int]
@@ -149,7 +150,7 @@ def _made(
         pool.ensure_started()
         way, write, *others = kernels(tuple(shape))
         own[SUMS : SUMS + len(others)] = array("q", others)
-        own[WAYS + way] = write
+        publish(own.buffer_info()[0] + own.itemsize * (WAYS + way), write)
         given = [tuple(one) for one in (*more, ())[: _number(sizing) - 3]]
         return run(tuple(addresses), stream, tuple(shape), *given)
 
@@ -176,23 +177,21 @@ class _Held(NamedTuple):
     fallback: Any
     keep: Any
 
+    def without_objects(self) -> tuple[int, int]:
+        """A runner for row-major operands as a function for machine code, and its block; 0 for a function where there is none.
 
-def without_objects(runner: Any) -> tuple[int, int]:
-    """A runner for row-major operands as a function for machine code, and its block; zeros for runners of other kinds.
-
-    `run(block, addresses, how many, shape, axes, numbers, how many)` returns the status word, or -1 where it has to be
-    called as a builtin. Numbers are integers, or the bits of floats.
-    """
-    held = getattr(getattr(runner, "__self__", None), "keep", None)
-    if not isinstance(held, _Held) or not held.sizing.axes:
-        return 0, 0
-    emit = functools.partial(_emit_without_objects, held.sizing)
-    function = compiled(f"{held.sizing.name}.words", emit, signature("i64", *["i64"] * 7))
-    return function, held.own.buffer_info()[0]
+        `run(block, addresses, how many, shape, axes, numbers, how many, stream)` returns the status word, or -1 where it has to be
+        called as a builtin. Numbers are integers, or the bits of floats.
+        """
+        if not self.sizing.axes:
+            return 0, 0
+        emit = functools.partial(_emit_without_objects, self.sizing)
+        function = compiled(f"{self.sizing.name}.words", emit, signature("i64", *["i64"] * 8))
+        return function, self.own.buffer_info()[0]
 
 
 def _emit_without_objects(sizing: Sizing, code: Code, arguments: Sequence[Value]) -> None:
-    own, *rest = arguments
+    own, *rest, _ = arguments
     given = _Words(code, *rest)
     fits = given.axes > 1 if sizing.axes == IMAGES else given.axes.equals(sizing.axes)
     with code.when(fits):
@@ -243,6 +242,8 @@ def _emitter(sizing: Sizing) -> Emit:
 class _Objects:
     """A call's arguments as Python's objects: tuples of numbers."""
 
+    locked = True  # the interpreter is
+
     def __init__(
         self, code: Code, own: Array, addresses: Array, shape: Array, numbers: Array
     ) -> None:
@@ -268,7 +269,9 @@ class _Objects:
 
 
 class _Words:
-    """The same as plain words."""
+    """The same as plain words, from callers that do not hold the interpreter's lock."""
+
+    locked = False
 
     def __init__(
         self, code: Code, addresses: Value, operands: Value, shape: Value, axes: Value, numbers: Value, count: Value
@@ -314,12 +317,12 @@ def _run(
         for index, (kind, put) in enumerate(sizing.numbers):
             put(problem, given.number(index, kind))
     fitted = sizing.fit(problem)
-    launch = Launch(code, control)
+    launch = Launch(code, control, given.locked)
     launch.arguments.write(0, block.address())
     launch.arguments.write(1, 0)
     with code.loop(0, given.operands) as place:
         launch.arguments.write(place + 2, given.address(place))
-    kernel = own.read(fitted.way + WAYS)
+    kernel = code.read_shared(own, fitted.way + WAYS)  # what it takes besides was written before it
     with code.when(kernel.differs(0) & launch.ready(fitted.pieces, fitted.grain)):
         scratch = code.variable(code.integer(0))
         if fitted.sum_blocks is not None:

@@ -1,0 +1,212 @@
+"""Machine code in PyTorch's dispatcher works while another thread has the interpreter's lock, and reads nothing that is gone."""
+
+from __future__ import annotations
+
+import contextvars
+import ctypes
+import sys
+import threading
+import time
+import weakref
+from array import array
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as theirs
+
+import openaclnn
+from openaclnn.core import chosen
+from openaclnn.torch import disable, enable, override, served, use
+from openaclnn.torch.dispatcher import functions
+from openaclnn.torch.kernels import KERNELS
+
+pytestmark = pytest.mark.skipif(functions() is None, reason="kernels are Python's here")
+
+LINKS = 1000
+
+
+@pytest.fixture(autouse=True)
+def clean() -> Iterator[None]:
+    yield
+    disable()
+
+
+def count(name: str) -> int:
+    """Calls that machine code served."""
+    return sum(int(own.served) for own in override._natives[name])
+
+
+def chain(x: Any, step: Callable[[Any], Any]) -> Any:
+    """A graph whose derivative is many operators of PyTorch's, run in one call that gives the interpreter's lock away."""
+    value = x
+    for _ in range(LINKS):
+        value = step(value)
+    return value
+
+
+def of_classes(shape: tuple[int, ...], *positions: int) -> tuple[Any, Callable[[Any], Any]]:
+    return torch.randn(shape), lambda x: theirs.nll_loss(
+        x, torch.zeros(positions, dtype=torch.int64, device=x.device)
+    ).expand(shape)
+
+
+STEPS: dict[str, tuple[Any, Callable[[Any], Any]]] = {
+    "elu_backward": (torch.linspace(-1, 1, 16), theirs.elu),
+    "smooth_l1_loss_backward": (torch.linspace(-1, 1, 16), lambda x: theirs.smooth_l1_loss(x, torch.zeros_like(x)).expand(16)),
+    "nll_loss_backward": of_classes((2, 8), 2),
+    "nll_loss2d_backward": of_classes((1, 4, 2, 2), 1, 2, 2),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_a_thread_computes_while_another_has_the_lock(name: str) -> None:
+    computes_alone(name, *STEPS[name])
+
+
+def computes_alone(name: str, start: Any, step: Callable[[Any], Any]) -> None:
+    """A thread's derivative of a chain is computed by machine code to its end while this thread keeps the lock."""
+    x = start.clone().requires_grad_()
+    expected = torch.autograd.grad(chain(x, step).sum(), x)[0]
+    began, sleep = threading.Event(), ctypes.PyDLL(None).usleep  # which keeps the lock
+    found = []
+
+    def work() -> None:
+        began.set()
+        # What the graph has are Python's objects, too: letting go of them takes the lock.
+        found.append(torch.autograd.grad(value, x, retain_graph=True)[0])
+
+    interval = sys.getswitchinterval()
+    with use():
+        for _ in range(2):  # kinds are learnt
+            torch.autograd.grad(chain(x, step).sum(), x)
+        value = chain(x, step).sum()
+        before = count(name)
+        thread = threading.Thread(target=work)
+        thread.start()
+        began.wait()
+        try:
+            sys.setswitchinterval(1000)  # from here on, who has the lock keeps it
+            until = time.monotonic() + 20
+            while count(name) < before + LINKS and time.monotonic() < until:
+                if count(name) == before:
+                    time.sleep(0)  # it has not begun
+                else:
+                    sleep(1000)
+            alone = count(name) - before
+        finally:
+            sys.setswitchinterval(interval)
+        thread.join()
+    assert alone == LINKS
+    torch.testing.assert_close(found[0], expected)
+
+
+def test_what_is_chosen_in_a_context_that_outlives_its_block() -> None:
+    x = torch.randn(16)
+
+    def references() -> int:
+        return ctypes.c_uint32.from_address(chosen.references_at()).value
+
+    with use():
+        for _ in range(2):
+            theirs.elu(x)
+        assert references() == chosen.REFERENCES
+        with openaclnn.use_engine("numpy"), openaclnn.use_product("910b"):
+            copied = contextvars.copy_context()
+        assert references() > chosen.REFERENCES
+        before = count("elu")
+        copied.run(theirs.elu, x)
+        assert count("elu") == before
+        theirs.elu(x)
+        assert count("elu") == before + 1
+        del copied
+        assert references() == chosen.REFERENCES
+
+
+def test_kinds_come_and_go_beside_threads() -> None:
+    """More kinds than a road keeps, a configuration that forgets them all, and PyTorch's own kernels back in between."""
+    x = torch.linspace(-2, 2, 16).requires_grad_()
+    values = [theirs.elu(x, alpha).sum() for alpha in (0.5, 1.0, 2.0)]
+    expected = [torch.autograd.grad(own, x, retain_graph=True)[0] for own in values]
+    ended = threading.Event()
+
+    def work() -> int:
+        rounds = 0
+        while not ended.is_set():
+            for own, known in zip(values, expected, strict=True):
+                torch.testing.assert_close(torch.autograd.grad(own, x, retain_graph=True)[0], known)
+            rounds += 1
+        return rounds
+
+    road = KERNELS["elu_backward"].road
+    assert road is not None
+    with ThreadPoolExecutor(3) as pool:
+        enable()
+        workers = [pool.submit(work) for _ in range(3)]
+        try:
+            for number in range(60):
+                layout = torch.randn(3 + number, 2)[:, 0]  # with gaps
+                y = layout.requires_grad_()
+                torch.autograd.grad(theirs.elu(y, 1 + number).sum(), y)
+                if number % 7 == 0:
+                    road.forget()
+                if number % 20 == 0:
+                    enable()
+        finally:
+            ended.set()
+        assert all(own.result() > 0 for own in workers)
+    torch.autograd.grad(theirs.elu(y, 0.1).sum(), y)
+    for _ in range(3):
+        road.forget()
+    assert len(road.published()._lists) == 1  # nobody reads any more
+
+
+def test_many_calls_leave_nothing_behind() -> None:
+    x, target = torch.randn(2, 8), torch.tensor([1, 3])
+    with use():
+        for _ in range(100):
+            theirs.nll_loss(x, target)
+        road = KERNELS["nll_loss"].road
+        assert road is not None
+        lists, blocks = len(road.published()._lists), sys.getallocatedblocks()
+        for _ in range(20_000):
+            theirs.nll_loss(x, target)
+        assert len(road.published()._lists) == lists
+        assert sys.getallocatedblocks() < blocks + 500
+        assert served()["nll_loss_forward"].ours == 20_100
+
+
+def test_a_list_lives_as_long_as_somebody_may_read_it() -> None:
+    from openaclnn.repeat.published import Published, Readers
+
+    class Held:
+        pass
+
+    words = array("q", [0, 0])
+    readers, published = Readers(words.buffer_info()[0]), Published()
+    published.admit(readers)
+
+    def enter() -> Any:
+        held = Held()
+        published.enter(0, bytes(16), held)
+        return weakref.ref(held)
+
+    first = enter()
+    turn = words[1]
+    words[0] += turn  # somebody comes, and finds the first
+    second = enter()
+    for _ in range(5):
+        later = words[1]
+        words[0] += later  # others come and go all the time
+        third = enter()
+        words[0] -= later
+    assert first() is not None
+    assert third() is not None
+    words[0] -= turn
+    for _ in range(3):
+        last = enter()
+    assert (first(), second(), third()) == (None, None, None)
+    assert last() is not None
+    assert len(published._lists) == 1
