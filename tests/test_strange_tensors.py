@@ -16,7 +16,7 @@ import pytest
 import torch
 
 import openaclnn
-from openaclnn import acl, aclnn
+from openaclnn import AclnnError, acl, aclnn
 
 
 def fake() -> Any:
@@ -191,6 +191,35 @@ def test_a_view_past_its_storage_is_refused(sizes: tuple[int, ...], dtype: Any) 
                 ):
                     with pytest.raises(openaclnn.AclnnError, match="inside memory of its own"):
                         openaclnn.elu_backward(good, **arguments)
+
+
+class Vain(np.ndarray):
+    """Says that it is larger than it is."""
+
+    shape = property(lambda self: (1 << 20,))  # type: ignore[assignment]
+    strides = property(lambda self: (4,))  # type: ignore[assignment]
+
+
+class VainTensor(torch.Tensor):
+    shape = property(lambda self: torch.Size((1 << 20,)))  # type: ignore[assignment]
+
+
+def test_a_class_that_says_it_is_larger_is_not_believed() -> None:
+    """Its memory is not: what was behind it was read, and written."""
+    array, tensor = np.ones(4, np.float32), torch.ones(4)
+    large = np.ones(1 << 20, np.float32)
+    assert openaclnn.elu(array.view(Vain)).shape == (4,)
+    assert openaclnn.inplace_elu(array.view(Vain)) is not None
+    with pytest.raises(AclnnError, match=r"out: expected shape \(1048576,\)"):
+        openaclnn.elu(large, out=array.view(Vain))
+    vain = tensor.as_subclass(VainTensor)
+    for call in (
+        lambda: openaclnn.elu(vain),
+        lambda: openaclnn.inplace_elu(vain),
+        lambda: openaclnn.elu(torch.from_numpy(large), out=vain),
+    ):
+        with pytest.raises(AclnnError, match="inside memory of its own, got a VainTensor"):
+            call()
 
 
 def test_wrapped_tensors_are_refused() -> None:
