@@ -266,6 +266,12 @@ def test_odd_products_and_numbers_are_refused_with_all_four_words() -> None:
     x = np.ones(3, np.float32)
     with pytest.raises(openaclnn.AclnnError, match=r"product: expected one of default, .*, got 5"):
         openaclnn.elu_backward(x, x, product=5)
+    for odd in (b"910b", bytearray(b"910b")):
+        with pytest.raises(openaclnn.AclnnError, match=r"product: expected one of .*910b"):
+            openaclnn.elu_backward(x, x, product=odd)  # type: ignore[arg-type]
+    pretender = types.SimpleNamespace(__array_interface__=x[:1].__array_interface__)
+    with pytest.raises(openaclnn.AclnnError, match=r"beta: expected a number, got SimpleNamespace"):
+        openaclnn.smooth_l1_loss(x, x, beta=pretender)
     with pytest.raises(openaclnn.AclnnError, match=r"product: expected one of .*, got 'abacus'"):
         openaclnn.elu_backward(x, x, product="abacus")
     with pytest.raises(openaclnn.AclnnError, match=f"alpha: expected .*64 bits.*, got {2**64}"):
