@@ -16,7 +16,7 @@ import pytest
 import torch
 
 import openaclnn
-from openaclnn import acl, aclnn
+from openaclnn import AclnnError, acl, aclnn
 
 
 def fake() -> Any:
@@ -193,6 +193,35 @@ def test_a_view_past_its_storage_is_refused(sizes: tuple[int, ...], dtype: Any) 
                         openaclnn.elu_backward(good, **arguments)
 
 
+class Vain(np.ndarray):
+    """Says that it is larger than it is."""
+
+    shape = property(lambda self: (1 << 20,))  # type: ignore[assignment]
+    strides = property(lambda self: (4,))  # type: ignore[assignment]
+
+
+class VainTensor(torch.Tensor):
+    shape = property(lambda self: torch.Size((1 << 20,)))  # type: ignore[assignment]
+
+
+def test_a_class_that_says_it_is_larger_is_not_believed() -> None:
+    """Its memory is not: what was behind it was read, and written."""
+    array, tensor = np.ones(4, np.float32), torch.ones(4)
+    large = np.ones(1 << 20, np.float32)
+    assert openaclnn.elu(array.view(Vain)).shape == (4,)
+    assert openaclnn.inplace_elu(array.view(Vain)) is not None
+    with pytest.raises(AclnnError, match=r"out: expected shape \(1048576,\)"):
+        openaclnn.elu(large, out=array.view(Vain))
+    vain = tensor.as_subclass(VainTensor)
+    for call in (
+        lambda: openaclnn.elu(vain),
+        lambda: openaclnn.inplace_elu(vain),
+        lambda: openaclnn.elu(torch.from_numpy(large), out=vain),
+    ):
+        with pytest.raises(AclnnError, match="inside memory of its own, got a VainTensor"):
+            call()
+
+
 def test_wrapped_tensors_are_refused() -> None:
     seen = []
 
@@ -237,6 +266,12 @@ def test_odd_products_and_numbers_are_refused_with_all_four_words() -> None:
     x = np.ones(3, np.float32)
     with pytest.raises(openaclnn.AclnnError, match=r"product: expected one of default, .*, got 5"):
         openaclnn.elu_backward(x, x, product=5)
+    for odd in (b"910b", bytearray(b"910b")):
+        with pytest.raises(openaclnn.AclnnError, match=r"product: expected one of .*910b"):
+            openaclnn.elu_backward(x, x, product=odd)  # type: ignore[arg-type]
+    pretender = types.SimpleNamespace(__array_interface__=x[:1].__array_interface__)
+    with pytest.raises(openaclnn.AclnnError, match=r"beta: expected a number, got SimpleNamespace"):
+        openaclnn.smooth_l1_loss(x, x, beta=pretender)
     with pytest.raises(openaclnn.AclnnError, match=r"product: expected one of .*, got 'abacus'"):
         openaclnn.elu_backward(x, x, product="abacus")
     with pytest.raises(openaclnn.AclnnError, match=f"alpha: expected .*64 bits.*, got {2**64}"):

@@ -115,7 +115,7 @@ def _float(parameter: Parameter, value: Any) -> float:
     if isinstance(value, (str, bytes)):
         raise TypeError(f"a number, got {value!r}")
     with np.errstate(over="ignore"):
-        return float(np.float32(value))
+        return float(np.float32(float(value)))  # an array interface is not asked for numbers
 
 
 def _name(parameter: Parameter, value: Any) -> Any:
@@ -305,7 +305,7 @@ def product_of(operator: Interface, product: str | Product | None) -> Product:
         return product
     try:
         return find_product(product)
-    except (AttributeError, ValueError):
+    except (AttributeError, TypeError, ValueError):
         known = ", ".join(each.tag for each in PRODUCTS)
         raise AclnnError(
             Status.ACLNN_ERR_PARAM_INVALID,

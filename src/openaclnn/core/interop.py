@@ -169,7 +169,7 @@ def _from_producer(value: Any) -> Tensor:
     if isinstance(value, np.ndarray):
         if hasattr(value, "_mask"):
             raise TypeError("an array without a mask (fill it first), got a masked array")
-        return Tensor.from_numpy(value)
+        return Tensor.from_numpy(np.asarray(value))  # NumPy's word: a class may say otherwise
     if isinstance(value, Tensor):
         return value
     if hasattr(value, "__dlpack__"):
@@ -210,7 +210,8 @@ def _from_torch(value: Any) -> Tensor:
     owner = Held(storage, value, address - start, size)
     made = Tensor.view(shape, dtype, strides, address, owner, device)
     if 0 not in shape:
-        low, high = (0, value.nbytes) if strides is None else extent(made)
+        whole = strides is None and type(value) is torch.Tensor  # a class may say anything
+        low, high = (0, value.nbytes) if whole else extent(made)
         if not address or start + low < 0 or start + high > size:
             kind = type(value).__name__
             lacks = f"whose view needs {start + high} bytes of {size}" if address else "without any"
