@@ -83,13 +83,13 @@ def locate(
         addresses = ()
     if type(arguments[operator.output_place]) is Tensor:
         return kind, work, owners and (addresses, owners)
-    # The executor has the arrays; of NumPy's a weak reference keeps each where it is.
-    arrays = [arguments[place] for place in kind.operands]
     if owners is not None:
+        tensors = [arguments[place] for place in kind.operands]
         outputs = [arguments[place] for place in operator.output_places]
-        return kind, work, (addresses, road.standing(arrays, outputs, owners))
+        return kind, work, (addresses, road.standing(tensors, outputs, owners))
+    # The executor has the arrays; of NumPy's a weak reference keeps each where it is.
     hold = ref if type(arguments[operator.output_place]) is np.ndarray else held
-    return kind, work, (addresses, [*map(hold, arrays)])
+    return kind, work, (addresses, [hold(arguments[place]) for place in kind.operands])
 
 
 def _learn(operator: Operator, kind: Kind, arguments: tuple[Any, ...]) -> bool:
