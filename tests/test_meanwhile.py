@@ -19,9 +19,11 @@ import openaclnn
 from attack.scarce import Scarce
 from conftest import OPERATORS, plain
 from openaclnn import AclnnError, acl, aclnn
+from openaclnn.calls import executor, planned
 from openaclnn.calls import plain as plain_calls
 from openaclnn.core.declare import Operator
 from openaclnn.core.tensor import Tensor
+from openaclnn.repeat import located
 from openaclnn.repeat import slots as at
 from openaclnn.repeat.kinds import Road
 from openaclnn.torch import kernels, use
@@ -92,6 +94,75 @@ def test_a_storage_that_is_resized_between_the_phases(step: int, size: int) -> N
         assert "gradInput: expected a tensor with the memory of phase one" in (
             aclnn.aclGetRecentErrMsg() or ""
         )
+
+
+@pytest.fixture(params=[True, False], ids=["read", "asked"])
+def looks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Who looked at tensors between the phases in Python; storages are read by machine code, or it is not known where they have what."""
+    made: list[str] = []
+    for name in ("check_storages", "announce_writes"):
+        looked = getattr(executor, name)
+        counted = functools.partial(
+            lambda own, look, *given: made.append(own) or look(*given), name, looked
+        )
+        monkeypatch.setattr(executor, name, counted)
+    monkeypatch.setattr(planned, "_locating", {})
+    if not request.param:
+        monkeypatch.setattr(located, "tensor_words", lambda: None)
+    for _ in range(3):
+        x, out = torch.ones(200), torch.zeros(200)
+        assert phase_two(phase_one(x, out)) == 0
+    assert out._version == 1
+    assert bool((out == 1).all())
+    assert len(made) == (4 if request.param else 6)  # the third is located, and nobody asks
+    made.clear()
+    return made
+
+
+def test_a_tensor_gets_other_memory_between_the_phases(looks: list[str]) -> None:
+    """The work is over the memory of phase one, as long as that is there."""
+    x, out = torch.ones(200), torch.zeros(200)
+    storage, replacement, prepared = (
+        out.untyped_storage(),
+        torch.full((200,), 7.0),
+        phase_one(x, out),
+    )
+    out.data, x.data = replacement, torch.zeros(3)
+    assert phase_two(prepared) == 0
+    assert bool((torch.empty(0).set_(storage, 0, (200,)) == 1).all())
+    assert bool((out == 7).all())
+    assert looks == ["check_storages", "announce_writes"]
+    prepared = phase_one(torch.ones(200), out)
+    replacement.untyped_storage().resize_(8)
+    out.data = torch.zeros(200)
+    assert phase_two(prepared) == 161002
+    other, prepared = torch.zeros(200), phase_one(torch.ones(200), out)
+    torch.utils.swap_tensors(out, other)
+    assert phase_two(prepared) == 0
+    assert (bool((other == 1).all()), bool((out == 0).all())) == (True, True)
+
+
+def test_memory_that_comes_back_between_the_phases_will_do(looks: list[str]) -> None:
+    x, out = torch.ones(200), torch.zeros(200)
+    for _ in range(8):
+        storage, start, prepared = out.untyped_storage(), out.data_ptr(), phase_one(x, out)
+        storage.resize_(8)
+        storage.resize_(800)
+        same = out.data_ptr() == start  # the allocator may give the very same
+        assert phase_two(prepared) == (0 if same else 161002)
+
+
+def test_a_leaf_is_not_written_once_gradients_are_recorded(looks: list[str]) -> None:
+    x, out = torch.ones(200), torch.zeros(200)
+    prepared = phase_one(x, out)
+    out.requires_grad_()
+    assert phase_two(prepared) == 161002
+    assert "a leaf that requires grad" in (aclnn.aclGetRecentErrMsg() or "")
+    assert (out._version, float(out.detach().sum())) == (0, 0)
+    prepared = phase_one(x, out.detach())
+    with torch.no_grad():
+        assert phase_two(prepared) == 0
+    assert out._version == 1
 
 
 @STRIDES

@@ -24,6 +24,7 @@ from openaclnn.core.interop import (
 from openaclnn.core.plan import Operand, Plan, walks_alike
 from openaclnn.core.status import AclnnError, Status
 from openaclnn.core.tensor import Tensor
+from openaclnn.repeat.standing import Standing
 from openaclnn.runtime.memory import Allocation, find_allocation
 
 __all__ = [
@@ -31,7 +32,7 @@ __all__ = [
     "find_memory",
 ]  # fmt: skip
 
-Found = tuple[tuple[int, ...], list[Any]]
+Found = tuple[tuple[int, ...], Sequence[Any]]
 """Where a kernel's tensors lie, and what keeps that memory alive until the kernel is done."""
 
 # Views up to this size are searched exactly; larger ones with a doubtful layout are refused.
@@ -135,6 +136,8 @@ def _apart(addresses: Sequence[int], extents: Sequence[tuple[int, int]], first: 
 
 def check_storages(operator: Interface, places: Sequence[int], owners: Sequence[Any]) -> None:
     """Refuse a PyTorch tensor whose storage was resized since phase one."""
+    if type(owners) is Standing:
+        owners = owners.held()
     for number, owner in enumerate(owners):
         if type(owner) is Held and not owner.stays():
             name = operator.parameters[places[number]].name

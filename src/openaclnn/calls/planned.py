@@ -76,7 +76,7 @@ def locate(
     where rules of memory may be broken, of descriptors alone."""
     road = _locating.get(operator.name)
     located = NotImplemented if road is None else road.locate(arguments)
-    if located is NotImplemented:
+    if road is None or located is NotImplemented:
         return None
     [(kind, _)], shape, count, numbers, addresses, owners = located
     work = kind.work(shape, count, numbers)
@@ -84,6 +84,10 @@ def locate(
         addresses = ()
     if type(arguments[operator.output_place]) is Tensor:
         return kind, work, owners and (addresses, owners)
+    if owners is not None:
+        tensors = [arguments[place] for place in kind.operands]
+        outputs = [arguments[place] for place in operator.output_places]
+        return kind, work, (addresses, road.standing(tensors, outputs, owners))
     # The executor has the arrays; of NumPy's a weak reference keeps each where it is.
     hold = ref if type(arguments[operator.output_place]) is np.ndarray else held
     return kind, work, (addresses, [hold(arguments[place]) for place in kind.operands])

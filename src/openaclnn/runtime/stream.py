@@ -124,7 +124,12 @@ class Stream:
 
         -1 waits without limit, 0 only looks; a timeout is a failure with code 507046.
         """
-        if self._error is None and timeout_ms == -1 and self.idle:
+        if self._error is None and timeout_ms == -1 and self._completed == self._submitted:
+            if (
+                self._native > 0
+            ):  # asking the device whether it is busy takes as long as waiting for little
+                self._drain_or_fail()
+                self.raise_failure()
             return
         if timeout_ms < -1:
             code = AclError.ACL_ERROR_RT_PARAM_INVALID
