@@ -273,6 +273,20 @@ def test_machine_code_and_python_give_the_same_bits(
             assert torch.equal(own, expected)
 
 
+def test_the_total_weight_beside_losses_that_nobody_adds_up_is_pytorchs() -> None:
+    x, target = torch.randn(3, 4), torch.tensor([1, 0, 3])
+    images, pixels = torch.randn(1, 4, 2, 2), torch.zeros(1, 2, 2, dtype=torch.int64)
+    cases = [
+        (torch.ops.aten.nll_loss_forward, (x, target, None, 0, -100)), (torch.ops.aten.nll_loss_forward, (x[0], target[0], None, 0, -100)),
+        (torch.ops.aten.nll_loss2d_forward, (images, pixels, torch.rand(4), 0, -100)),
+    ]  # fmt: skip
+    known = [function(*given)[1] for function, given in cases]
+    with use():
+        for _ in range(3):
+            for (function, given), expected in zip(cases, known, strict=True):
+                assert torch.equal(function(*given)[1], expected)
+
+
 @has_natives
 def test_machine_code_reads_numbers_as_pytorch_hands_them_over() -> None:
     x = torch.linspace(-3, 3, 16)
