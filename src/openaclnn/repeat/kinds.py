@@ -13,10 +13,10 @@ import ctypes
 import functools
 import importlib.util
 import operator
-import struct
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from struct import Struct
 from typing import Any
 
 import numpy as np
@@ -58,6 +58,7 @@ class Road:
         # Of several outputs a plain call has the first alone, for all.
         self._arrays += [p for p in declared.outputs if p not in self._arrays]
         self._names = [p.name for p in self._arrays]
+        self._views_of = _getter(self._names)
         self._outputs = [p.name for p in declared.outputs]
         self._inputs = len(self._arrays) - len(self._outputs)
         self._result_type = declared.result_type
@@ -71,9 +72,6 @@ class Road:
         self._kept: list[Any] = [None] * at.MAX_KINDS  # what each record relies on
         self._next = 0
         self._lock = threading.RLock()  # a finaliser may come in between
-        arrays_end = at.FIRST_ARRAY + len(self._arrays) * at.ARRAY_SLOTS
-        gap, options = at.FIRST_OPTION - arrays_end, len(self._options) * at.OPTION_SLOTS
-        self._layout = struct.Struct(f"{arrays_end}q{max(gap, 0) * 8}x{options}q")
         self.without_objects = False  # whether callers that are not Python use it, too
         self._builtin: Callable[..., Any] = _no_road
         self.call = self._builtin
@@ -109,21 +107,22 @@ class Road:
             *read, out = given
             outputs = (None,) * len(self._outputs) if out is None else tuple(out)
             given, arrays = (*read, outputs), (*read, *outputs)
-        written = tuple(map(_parameter_of, plan.outputs))
-        if len(written) < len(self._outputs) and not plan.classes:
-            return NotImplemented  # where tensors are empty, so may be what is not written
-        views = [
-            None if array is None and name not in written else values[name]
-            for array, name in zip(arrays, self._names, strict=True)
-        ]
+        views = [view if type(view) is Tensor else None for view in self._views_of(values)]
+        if len(plan.more) + 1 < len(self._outputs):
+            if not plan.classes:
+                return NotImplemented  # where tensors are empty, so may be what is not written
+            written = [*map(_parameter_of, plan.outputs)]
+            for place in range(self._inputs, len(views)):
+                if arrays[place] is None and self._names[place] not in written:
+                    views[place] = None
         library = self._library(arrays, views, options)
         if not library:
             return NotImplemented
-        record, kept = record_of(
+        layout, record, kept = record_of(
             self._places(plan), plan, choice, arrays, views, options, self._options, library,
             self.without_objects,
         )  # fmt: skip
-        number = self._enter(record, kept, library)
+        number = self._enter(layout, record, kept, library)
         result = self._builtin(*given, *options, None)
         if result is NotImplemented:
             with self._lock:
@@ -158,7 +157,7 @@ class Road:
             self._known_places[read, written] = places
         return places
 
-    def _enter(self, record: list[int], kept: Any, library: int) -> int:
+    def _enter(self, layout: Struct, record: list[int], kept: Any, library: int) -> int:
         """Let the road find a record; how many it was given."""
         if self._control is None:
             self._open()
@@ -171,7 +170,7 @@ class Road:
             self._next += 1
             # In one step, as others may be reading; both are held meanwhile, since a signal's handler may raise here.
             self._kept[index] = held, self._kept[index]
-            self._layout.pack_into(self._words, index * _SLOT * at.RECORD_SLOTS, *record)
+            layout.pack_into(self._words, index * _SLOT * at.RECORD_SLOTS, *record)
             self._kept[index] = held
             if self._next <= at.MAX_KINDS:
                 self._control[at.KINDS] = self._next

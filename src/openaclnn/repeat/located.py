@@ -82,7 +82,7 @@ class Locating(Road):
         if library == at.OURS and sys.intern(kind.device) is not kind.device:
             return False  # another string may say the same
         choice = kind.choice._replace(sized=lambda: kind.sized)
-        record, kept = record_of(
+        layout, record, kept = record_of(
             self._places(kind.plan), kind.plan, choice, arrays, views, kind.attributes, self._options,
             library,
         )  # fmt: skip
@@ -90,7 +90,7 @@ class Locating(Road):
             return False
         if library == at.OURS:
             record[at.HOME] = id(kind.device)
-        self._enter(record, (kind, kept), library)
+        self._enter(layout, record, (kind, kept), library)
         return True
 
 
