@@ -181,19 +181,23 @@ def _one_stride(operator: str, name: str, tensor: Tensor) -> int:
     return step
 
 
-def _in_a_row(tensors: Sequence[tuple[str, Tensor]], shape: tuple[int, ...]) -> list[int] | None:
-    """Each tensor's step where all have this shape and lie row-major, or have one element for all: then there is nothing to
-    collapse, as in most calls. None where one lies otherwise.
+def _in_a_row(
+    tensors: Sequence[tuple[str, Tensor]], shape: tuple[int, ...], count: int
+) -> tuple[list[Operand], bool] | None:
+    """How tensors are walked that have this shape and lie row-major, or have one element for all of it, and whether none is
+    of one: there is nothing to collapse, as in most calls. None where one lies otherwise.
     """
-    steps = []
-    for _, tensor in tensors:
+    operands, dense = [], True
+    for name, tensor in tensors:
+        dtype = tensor.dtype
         if tensor.shape == shape and tensor.contiguous:
-            steps.append(1)
+            operands.append(Operand(name, dtype, (1,), 0, 0, 0, count * dtype.itemsize))
         elif tensor.size == 1:
-            steps.append(0)
+            operands.append(Operand(name, dtype, (0,), 0, 0, 0, dtype.itemsize))
+            dense = False
         else:
             return None
-    return steps
+    return operands, dense
 
 
 def _walked(
@@ -201,17 +205,12 @@ def _walked(
     shape: tuple[int, ...],
     behind: Sequence[Sequence[int]] = (),
 ) -> tuple[tuple[int, ...], list[Operand], bool]:
-    """A shape with merged axes, how tensors that stretch over it are walked, and whether all are dense. `behind` are strides of
-    an operand after them."""
+    """A shape with merged axes, how tensors that stretch over it are walked, and whether all are known to be dense. `behind` are
+    strides of an operand after them."""
     count = element_count(shape)
-    steps = _in_a_row(tensors, shape) if count > 1 else None
-    if steps is not None:
-        sizes = 1, count
-        flat = [
-            Operand(name, own.dtype, (step,), 0, 0, 0, sizes[step] * own.dtype.itemsize)
-            for (name, own), step in zip(tensors, steps, strict=True)
-        ]
-        return (count,), flat, 0 not in steps
+    flat = _in_a_row(tensors, shape, count) if count > 1 else None
+    if flat is not None:
+        return (count,), *flat
     rows = [_stretched(tensor, shape) for _, tensor in tensors]
     merged, strides, offsets = collapse(shape, [*rows, *behind])
     operands = [

@@ -64,7 +64,7 @@ class Elementwise:
 
     def declines(self, plan: Plan) -> str | None:
         """Why it does not serve a plan; None if it does."""
-        dtypes = {operand.dtype for operand in (*plan.inputs, plan.output)}
+        dtypes = {plan.output.dtype, *map(_dtype_of, plan.inputs)}
         if not _SERVED.issuperset(dtypes):
             return "integer, DOUBLE and COMPLEX operands are served by NumPy"
         lacks_half = FLOAT16 in dtypes and not machine().half
