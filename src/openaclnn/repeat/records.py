@@ -50,11 +50,11 @@ def record_of(
     library: int,
     without_objects: bool = False,
 ) -> tuple[struct.Struct, list[Any], Any]:
-    """A kind's record: where its words lie, these, and what must live as long. The views are the arrays'; an output that is yet to be made has a view and
-    is no array, one that is neither given nor written has no view. `without_objects`, callers that are not Python take the
-    road, too.
+    """A kind's record: where its words lie, the words, and what must live as long. The views are the arrays'; an output that is
+    yet to be made has a view and is no array, one that is neither given nor written has no view. `without_objects`, callers
+    that are not Python take the road, too.
     """
-    first, operands = places.index(len(plan.inputs)), plan.operands
+    first = places.index(len(plan.inputs))
     made = [
         view if array is None else None
         for array, view in zip(arrays[first:], views[first:], strict=True)
@@ -79,7 +79,7 @@ def record_of(
     record = [
         0, library, 0, lead, fresh, id(make), id(large), results.LARGE, id(making),
         id(work.runner), work.kernel, work.grain, *work.counts, work.reciprocal, len(constants),
-        len(operands), work.takes, axes, plan.class_axis, work.gathering, len(made),
+        len(plan.inputs) + 1 + len(plan.more), work.takes, axes, plan.class_axis, work.gathering, len(made),
         shapes_of(plan, places[first:], made), work.units, *native, *source, *constants,
     ]  # fmt: skip
     rows = _array_rows(plan, places, each, arrays, views, library, model)
