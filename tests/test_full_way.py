@@ -12,8 +12,17 @@ import pytest
 import openaclnn
 from openaclnn.core.dtypes import FLOATS, float_of
 from openaclnn.core.interop import as_tensor
-from openaclnn.core.plan import _collapsed, _row_major, collapse
-from openaclnn.core.tensor import Scalar, Tensor
+from openaclnn.core.plan import (
+    Operand,
+    Plan,
+    _collapsed,
+    _row_major,
+    _stretched,
+    _walked,
+    collapse,
+)
+from openaclnn.core.tensor import Scalar, Tensor, extent
+from openaclnn.engines.cpu import tiles
 from openaclnn.engines.dispatch import choose_engine
 from openaclnn.repeat import readers, records
 from openaclnn.repeat import slots as at
@@ -133,6 +142,62 @@ def test_row_major_positions_are_what_collapsing_finds() -> None:
         tensors = [(str(n), Tensor(sides[role], FLOATS[0]), role) for n, role in enumerate(roles)]
         wanted = _collapsed("aclnn", tensors, shape, axis)
         assert _row_major(tensors, shape, axis) == wanted, (shape, axis, roles)
+
+
+def test_tensors_in_a_row_are_walked_as_collapsing_finds() -> None:
+    """Row-major ones of the shape beside those of one element, with any axes of one."""
+    random = np.random.default_rng(4)
+    for _ in range(300):
+        shape = tuple(int(size) for size in random.integers(1, 4, random.integers(1, 6)))
+        ones = [(), (1,), (1,) * len(shape)]
+        sides = [ones[kind] if kind < 3 else shape for kind in random.integers(0, 6, 2)]
+        tensors = [(str(n), Tensor(own, FLOATS[n])) for n, own in enumerate([*sides, shape])]
+        merged, strides, offsets = collapse(shape, [_stretched(own, shape) for _, own in tensors])
+        found, operands, dense = _walked(tensors, shape)
+        assert found == merged
+        assert [(own.strides, own.offset) for own in operands] == [
+            *zip(strides, offsets, strict=True)
+        ]
+        reach = [(own.low, own.high) for own in operands]
+        assert reach == [extent(own) for _, own in tensors]
+        assert dense == (np.prod(shape) > 1 and sides == [shape, shape])
+
+
+def test_single_values_are_told_without_cutting_a_plan() -> None:
+    """As `arrange` has them where there is nothing to cut; else a kernel takes none so."""
+    random = np.random.default_rng(5)
+    seen = set()
+    for _ in range(300):
+        shape = tuple(int(size) for size in random.integers(1, 4, random.integers(1, 3)))
+        operands = [
+            Operand(
+                "x", FLOATS[0], tuple(int(step) for step in random.choice([0, 1, 1, 3], len(shape)))
+            )
+            for _ in range(3)
+        ]
+        plan = Plan("", "", FLOATS[0], shape, tuple(operands[:2]), operands[2], {})
+        form = tiles.arrange(plan)
+        assert tiles.singles(plan) == (form.single if form.flat else ())
+        seen.add(tiles.singles(plan))
+    assert seen == {(), (0,), (1,), (0, 1)}
+
+
+def test_a_record_has_every_word_in_its_slot() -> None:
+    """Zeros that are not packed are zeros, and floats lie as their bits."""
+    layout = records._layout(2, (at.SHAPE, at.ARRAY_SLOTS), (True, False))
+    words: list[Any] = [1] * (at.CONSTANT + 2 + at.SHAPE + at.ARRAY_SLOTS + 2 * at.OPTION_SLOTS)
+    words[at.OPTION_SLOTS * -2 + at.BITS] = 1.5
+    room = np.full(at.RECORD_SLOTS, 7, np.int64)
+    layout.pack_into(room.data, 0, *words)
+    wanted = np.zeros(at.RECORD_SLOTS, np.int64)
+    second, options = at.FIRST_ARRAY + at.ARRAY_SLOTS, at.FIRST_OPTION + 2 * at.OPTION_SLOTS
+    wanted[: at.CONSTANT + 2] = 1
+    wanted[at.FIRST_ARRAY : at.FIRST_ARRAY + at.SHAPE] = 1
+    wanted[second : second + at.ARRAY_SLOTS] = 1
+    wanted[at.FIRST_OPTION : options] = 1
+    wanted[at.FIRST_OPTION + at.BITS] = np.float64(1.5).view(np.int64)
+    wanted[options:] = 7  # beyond what an operator has
+    np.testing.assert_array_equal(room, wanted)
 
 
 def test_kernels_for_any_size_are_found_again_by_all_that_they_follow_from() -> None:

@@ -71,7 +71,7 @@ def _outline_outputs(operator: Operator, call: Call) -> tuple[str, list[str]]:
     if fresh:
         for output, (shape, dtype) in zip(operator.outputs, operator.results(call), strict=True):
             if output.name in fresh:
-                values[output.name] = Tensor(shape, dtype, device=device)
+                values[output.name] = Tensor.view(shape, dtype, None, 0, None, device)
     return device, fresh
 
 

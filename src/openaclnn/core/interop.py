@@ -207,7 +207,7 @@ def _from_torch(value: Any) -> Tensor:
         kind = type(value).__name__
         raise TypeError(f"a tensor with memory of its own, got a {kind}: {said}") from None
     device = "cpu" if on_host else device_name(value.device.type, value.device.index or 0)
-    owner = Held(storage, value, address - start, size)
+    owner = _new_held(Held, (storage, value, address - start, size))
     made = Tensor.view(shape, dtype, strides, address, owner, device)
     if 0 not in shape:
         whole = strides is None and type(value) is torch.Tensor  # a class may say anything

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from openaclnn.core.dtypes import DType
@@ -96,9 +97,9 @@ class Plan:
 
 def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...] | None:
     """The common shape by the interface's rules (right-aligned, 1 stretches, 0 only with 0 and 1), or None."""
-    first = shapes[0]
-    if shapes.count(first) == len(shapes):
-        return first
+    distinct = {*shapes} - _ONE
+    if len(distinct) == 1:
+        return distinct.pop()
     rank = max(map(len, shapes))
     result = [1] * rank
     for shape in shapes:
@@ -108,6 +109,9 @@ def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...] | None:
                     return None
                 result[axis] = size
     return tuple(result)
+
+
+_ONE = {(), (1,)}  # shapes that stretch to whatever there is beside them
 
 
 def _stretched(tensor: Tensor, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -146,8 +150,10 @@ def collapse(
         axes.append((size, steps))
     if not axes:  # one element: kernels always have an axis to walk
         return (1,), [(0,)] * len(strides), offsets
-    if len(axes) > 1:
-        axes.sort(key=lambda axis: [-abs(step) for step in reversed(axis[1])])
+    for (_, one), (_, next_one) in pairwise(axes):
+        if one[-1] <= next_one[-1]:  # else they are in order
+            axes.sort(key=lambda axis: [-abs(step) for step in reversed(axis[1])])
+            break
     merged = axes[:1]
     for size, steps in axes[1:]:
         length, before = merged[-1]
@@ -175,12 +181,43 @@ def _one_stride(operator: str, name: str, tensor: Tensor) -> int:
     return step
 
 
-def _all_row_major(tensors: Sequence[tuple[str, Tensor]], shape: tuple[int, ...]) -> bool:
-    """Whether all have this shape and lie row-major, as most do: then there is nothing to collapse."""
-    dense = True
-    for _, tensor in tensors:
-        dense = dense and tensor.contiguous and tensor.shape == shape
-    return dense
+def _in_a_row(
+    tensors: Sequence[tuple[str, Tensor]], shape: tuple[int, ...], count: int
+) -> tuple[list[Operand], bool] | None:
+    """How tensors are walked that have this shape and lie row-major, or have one element for all of it, and whether none is
+    of one: there is nothing to collapse, as in most calls. None where one lies otherwise.
+    """
+    operands, dense = [], True
+    for name, tensor in tensors:
+        dtype = tensor.dtype
+        if tensor.shape == shape and tensor.contiguous:
+            operands.append(Operand(name, dtype, (1,), 0, 0, 0, count * dtype.itemsize))
+        elif tensor.size == 1:
+            operands.append(Operand(name, dtype, (0,), 0, 0, 0, dtype.itemsize))
+            dense = False
+        else:
+            return None
+    return operands, dense
+
+
+def _walked(
+    tensors: Sequence[tuple[str, Tensor]],
+    shape: tuple[int, ...],
+    behind: Sequence[Sequence[int]] = (),
+) -> tuple[tuple[int, ...], list[Operand], bool]:
+    """A shape with merged axes, how tensors that stretch over it are walked, and whether all are known to be dense. `behind` are
+    strides of an operand after them."""
+    count = element_count(shape)
+    flat = _in_a_row(tensors, shape, count) if count > 1 else None
+    if flat is not None:
+        return (count,), *flat
+    rows = [_stretched(tensor, shape) for _, tensor in tensors]
+    merged, strides, offsets = collapse(shape, [*rows, *behind])
+    operands = [
+        Operand(name, own.dtype, walk, 0, offset, *extent(own))
+        for (name, own), walk, offset in zip(tensors, strides, offsets, strict=False)
+    ]
+    return merged, operands, False
 
 
 def elementwise_plan(
@@ -194,22 +231,7 @@ def elementwise_plan(
     free: tuple[Free, ...] = (),
 ) -> Plan:
     """The plan of an elementwise kernel over the output's shape; inputs are stretched to it."""
-    shape = output[1].shape
-    tensors = [*inputs, output]
-    count = element_count(shape)
-    dense = count > 1 and _all_row_major(tensors, shape)
-    if dense:
-        merged: tuple[int, ...] = (count,)
-        *operands, last = [
-            Operand(name, tensor.dtype, (1,), 0, 0, 0, count * tensor.dtype.itemsize)
-            for name, tensor in tensors
-        ]
-    else:
-        merged, strides, offsets = collapse(shape, [_stretched(t, shape) for _, t in tensors])
-        *operands, last = [
-            Operand(name, tensor.dtype, own, 0, offset, *extent(tensor))
-            for (name, tensor), own, offset in zip(tensors, strides, offsets, strict=True)
-        ]
+    merged, (*operands, last), dense = _walked([*inputs, output], output[1].shape)
     return Plan(
         operator, kernel, compute, merged, tuple(operands), last, numbers,
         reciprocal=reciprocal, dense=dense, free=free,
@@ -228,20 +250,7 @@ def reduced_plan(
     free: tuple[Free, ...] = (),
 ) -> Plan:
     """The plan that makes one element, a sum or a mean, of what an elementwise kernel computes over a shape."""
-    count = element_count(shape)
-    if count > 1 and _all_row_major(inputs, shape):
-        merged: tuple[int, ...] = (count,)
-        operands = [
-            Operand(name, tensor.dtype, (1,), 0, 0, 0, count * tensor.dtype.itemsize)
-            for name, tensor in inputs
-        ]
-    else:
-        rows = [_stretched(tensor, shape) for _, tensor in inputs]
-        merged, strides, offsets = collapse(shape, [*rows, (0,) * len(shape)])
-        operands = [
-            Operand(name, tensor.dtype, own, 0, offset, *extent(tensor))
-            for (name, tensor), own, offset in zip(inputs, strides, offsets, strict=False)
-        ]
+    merged, operands, _ = _walked(inputs, shape, [(0,) * len(shape)])
     return Plan(
         operator, kernel, compute, merged, tuple(operands), single_operand(output, len(merged)), numbers,
         reduction=reduction, free=free,

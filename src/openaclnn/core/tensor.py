@@ -144,11 +144,13 @@ class Tensor:
                         f"strides that are whole elements of {itemsize} bytes, got {steps} bytes"
                     )
             strides = tuple([step // itemsize for step in steps])
-        owner, pin = pinned(array)
-        base = array_address(array)
-        made = cls.view(shape, dtype, strides, base, owner, "cpu", flags.writeable)
-        made.pin = pin
-        return made
+        if _readable and type(array) is np.ndarray:  # as the two functions below say
+            owner, pin = array, weakref.ref(array)
+            base = _pointer_at(id(array) + _HEADER).value or 0
+        else:
+            owner, pin = pinned(array)
+            base = array_address(array)
+        return cls.view(shape, dtype, strides, base, owner, "cpu", flags.writeable, pin)
 
     @classmethod
     def view(
@@ -160,6 +162,7 @@ class Tensor:
         owner: Any,
         device: str,
         writable: bool = True,
+        pin: Any = None,
     ) -> Tensor:
         """A view of an array, as `__init__` makes it: that has more arguments, which take longer than all else here."""
         made = _new(cls)
@@ -167,7 +170,7 @@ class Tensor:
         made.dtype, made.format = dtype, _ND
         made.contiguous = strides is None or lies_row_major(shape, strides)
         made._strides, made.offset = strides, 0
-        made.base, made.owner, made.pin, made.writable = base, owner, None, writable
+        made.base, made.owner, made.pin, made.writable = base, owner, pin, writable
         made.device, made.raw, made.block, made.alive = device, False, None, True
         return made
 

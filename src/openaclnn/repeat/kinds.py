@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import ctypes
 import operator
-import struct
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from struct import Struct
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -60,6 +60,7 @@ class Road:
         # Of several outputs a plain call has the first alone, for all.
         self._arrays += [p for p in declared.outputs if p not in self._arrays]
         self._names = [p.name for p in self._arrays]
+        self._views_of = _getter(self._names)
         self._outputs = [p.name for p in declared.outputs]
         self._inputs = len(self._arrays) - len(self._outputs)
         self._result_type = declared.result_type
@@ -73,9 +74,6 @@ class Road:
         self._kept: list[Any] = [None] * at.MAX_KINDS  # what each record relies on
         self._next = 0
         self._lock = threading.RLock()  # a finaliser may come in between
-        arrays_end = at.FIRST_ARRAY + len(self._arrays) * at.ARRAY_SLOTS
-        gap, options = at.FIRST_OPTION - arrays_end, len(self._options) * at.OPTION_SLOTS
-        self._layout = struct.Struct(f"{arrays_end}q{max(gap, 0) * 8}x{options}q")
         self._published: Published | None = (
             None  # the same for callers that are not Python, if there are any
         )
@@ -97,6 +95,7 @@ class Road:
         with self._lock:
             if self._control is not None:
                 self._control[at.KINDS] = 0
+                self._table[:] = 0  # a place that is passed over later has no kind
             self._kept = [None] * at.MAX_KINDS
             self._next = 0
             if self._published is not None:
@@ -115,21 +114,22 @@ class Road:
             *read, out = given
             outputs = (None,) * len(self._outputs) if out is None else tuple(out)
             given, arrays = (*read, outputs), (*read, *outputs)
-        written = tuple(map(_parameter_of, plan.outputs))
-        if len(written) < len(self._outputs) and not plan.classes:
-            return NotImplemented  # where tensors are empty, so may be what is not written
-        views = [
-            None if array is None and name not in written else values[name]
-            for array, name in zip(arrays, self._names, strict=True)
-        ]
+        views = [view if type(view) is Tensor else None for view in self._views_of(values)]
+        if len(plan.more) + 1 < len(self._outputs):
+            if not plan.classes:
+                return NotImplemented  # where tensors are empty, so may be what is not written
+            written = [*map(_parameter_of, plan.outputs)]
+            for place in range(self._inputs, len(views)):
+                if arrays[place] is None and self._names[place] not in written:
+                    views[place] = None
         library = self._library(arrays, views, options)
         if not library:
             return NotImplemented
-        record, kept = record_of(
+        layout, record, kept = record_of(
             self._places(plan), plan, choice, arrays, views, options, self._options, library,
             self._published is not None,
         )  # fmt: skip
-        number = self._enter(record, kept, library)
+        number = self._enter(layout, record, kept, library)
         result = self._builtin(*given, *options, None)
         if result is NotImplemented:
             with self._lock:
@@ -164,7 +164,7 @@ class Road:
             self._known_places[read, written] = places
         return places
 
-    def _enter(self, record: list[int], kept: Any, library: int) -> int:
+    def _enter(self, layout: Struct, record: list[int], kept: Any, library: int) -> int:
         """Let the road find a record; how many it was given."""
         if self._control is None:
             self._open()
@@ -177,7 +177,7 @@ class Road:
             self._next += 1
             # In one step, as others may be reading; both are held meanwhile, since a signal's handler may raise here.
             self._kept[index] = held, self._kept[index]
-            self._layout.pack_into(self._words, index * _SLOT * at.RECORD_SLOTS, *record)
+            layout.pack_into(self._words, index * _SLOT * at.RECORD_SLOTS, *record)
             self._kept[index] = held
             if self._next <= at.MAX_KINDS:
                 self._control[at.KINDS] = self._next

@@ -104,7 +104,7 @@ class Locating(Road):
             kind.attributes = options
         if library == at.OURS and sys.intern(kind.device) is not kind.device:
             return False  # another string may say the same
-        record, kept = record_of(
+        layout, record, kept = record_of(
             self._places(kind.plan), kind.plan, kind.choice, arrays, views, kind.attributes, self._options,
             library, any_size=kind.any_size,
         )  # fmt: skip
@@ -112,7 +112,7 @@ class Locating(Road):
             return False
         if library == at.OURS:
             record[at.HOME] = id(kind.device)
-        self._enter(record, (kind, kept), library)
+        self._enter(layout, record, (kind, kept), library)
         return True
 
 

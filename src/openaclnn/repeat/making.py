@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from openaclnn.core import results
+from openaclnn.core.dtypes import DType
 from openaclnn.core.interop import torch_dtype
 from openaclnn.core.tensor import Tensor
 from openaclnn.repeat import slots as at
@@ -24,18 +25,24 @@ def making_of(
     calls that lie ready: a function with its arguments. Of several outputs a tuple of those, None where one is not written.
     """
     if any_size:
-        dtypes = [None if own is None else own.dtype for own in made]
-        if library == at.NUMPY:
-            each = [own and own.numpy for own in dtypes]
-            make: Any = np.empty
-            large: Any = results.empty
-        else:
-            each = [own and torch_dtype(own) for own in dtypes]
-            make = _torch_maker(model.device)
-            large = results.empty_tensor if model.is_cpu else make
-        return make, large, each[0] if len(each) == 1 else tuple(each)
-    calls = tuple([None if own is None else _ready(own, model, library) for own in made])
+        dtypes = tuple([own and own.dtype for own in made])
+        return _for_any_size(dtypes, None if library == at.NUMPY else model.device)
+    calls = tuple([own and _ready(own, model, library) for own in made])
     return None, None, calls[0] if len(calls) == 1 else calls
+
+
+@functools.lru_cache(maxsize=64)
+def _for_any_size(dtypes: tuple[DType | None, ...], device: Any) -> tuple[Any, Any, Any]:
+    """The same for shapes that a call will have: NumPy's arrays, or PyTorch's tensors on a device."""
+    if device is None:
+        each = [own and own.numpy for own in dtypes]
+        make: Any = np.empty
+        large: Any = results.empty
+    else:
+        each = [own and torch_dtype(own) for own in dtypes]
+        make = _torch_maker(device)
+        large = results.empty_tensor if device.type == "cpu" else make
+    return make, large, each[0] if len(each) == 1 else tuple(each)
 
 
 def _ready(own: Tensor, model: Any, library: int) -> tuple[Any, ...]:

@@ -13,7 +13,7 @@ from openaclnn.core.tensor import Scalar
 from openaclnn.repeat import slots as at
 from openaclnn.repeat.work import Work
 
-__all__ = ["Number", "bits_of", "numbers_of"]
+__all__ = ["Number", "numbers_of"]
 
 _EXACT = 1 << 53  # integers up to it are floats
 _WORD, _DOUBLE = struct.Struct("q"), struct.Struct("d")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterable, Sequence
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from openaclnn.core.plan import Plan, broadcast_shapes
@@ -18,8 +20,9 @@ _ALL_AXES = (1 << at.MAX_AXES) - 1
 def shapes_of(plan: Plan, places: Sequence[int], made: Sequence[Any]) -> int:
     """Which of the lead's axes each result has that is made, in the bits of a slot; those that are None are not."""
     found, inputs = 0, len(plan.inputs)
-    for number, (place, own) in enumerate(zip(places, made, strict=True)):
+    for number, own in enumerate(made):
         if own is not None:
+            place = places[number]
             operand = plan.output if place == inputs else plan.more[place - inputs - 1]
             mask = axes_of(operand.role, plan.class_axis) | 1 << at.MADE_BIT
             found |= mask << at.RESULT_BITS * number
@@ -120,34 +123,45 @@ def _class_patterns(
     plan: Plan, shape: tuple[int, ...], places: Sequence[int], whole: Sequence[Tensor | None]
 ) -> tuple[list[tuple[int, int]], bool]:
     """What a role has of the shape, row-major or not; nothing where an array has something else."""
-    axis, everything = plan.class_axis, (1 << len(shape)) - 1
-    # Of each role: its shape, and what it is where it is row-major, and where it is not.
-    positions, own = everything & ~(1 << axis), 1 << axis
-    wanted = {
-        "full": (shape, (at.DENSE, everything), (at.LAID, everything)),
-        "positions": (shape[:axis] + shape[axis + 1 :], (at.SOME, positions), (at.LAID, positions)),
-        "classes": (shape[axis : axis + 1], (at.SOME, own), (at.LAID, own)),
+    axis = plan.class_axis
+    sides = {
+        "full": shape,
+        "positions": shape[:axis] + shape[axis + 1 :],
+        "classes": shape[axis : axis + 1],
     }
-    operands, found, laid = (*plan.operands, *plan.spared), [], False
-    written = len(operands) - len(plan.spared)
+    ways = _ways(len(shape), axis)
+    operands, found, laid = plan.operands, [], False
+    # Of what is no operand, at -1, shape and dtype matter at most.
+    roles = [*map(_role_of, operands), *map(_role_of, plan.spared), "full"]
     for place, array in zip(places, whole, strict=True):
-        role = "full" if place < 0 else operands[place].role
         if array is None:
             found.append(_MISSING)
-        elif role == "single":
+            continue
+        role = roles[place]
+        if role == "single":
+            found.append(_SAME)
+            continue
+        if array.shape == sides[role]:
+            found.append(ways[role, array.contiguous])
+            laid = laid or (not array.contiguous and 0 <= place < len(operands))
+        elif place < 0:
             found.append(_SAME)
         else:
-            sides, dense, anyhow = wanted[role]
-            if array.shape != sides:
-                if place >= 0:
-                    return [], False
-                found.append(_SAME)
-            elif array.contiguous:
-                found.append(dense)
-            else:
-                found.append(anyhow)
-                laid = laid or 0 <= place < written
+            return [], False
     return found, laid
+
+
+_role_of = attrgetter("role")
+
+
+@functools.cache
+def _ways(axes: int, class_axis: int) -> dict[tuple[str, bool], tuple[int, int]]:
+    """What an array of a role is, where it is row-major and where it is not."""
+    ways = {}
+    for role, dense in (("full", at.DENSE), ("positions", at.SOME), ("classes", at.SOME)):
+        mask = axes_of(role, class_axis) & (1 << axes) - 1
+        ways[role, True], ways[role, False] = (dense, mask), (at.LAID, mask)
+    return ways
 
 
 def _whole_shape(

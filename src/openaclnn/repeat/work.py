@@ -8,7 +8,6 @@ from openaclnn.core.plan import ANY_COUNT, Plan, covered_elements
 from openaclnn.engines.cpu.control import MAX_ARGUMENTS, bound_kernel
 from openaclnn.engines.dispatch import Choice
 from openaclnn.repeat import slots as at
-from openaclnn.repeat.patterns import Patterns
 
 __all__ = ["Work", "work_of"]
 
@@ -29,17 +28,16 @@ class Work(NamedTuple):
     flat: Any = None  # what the kernel's constants derive from
 
 
-def work_of(plan: Plan, choice: Choice, patterns: Patterns) -> Work:
-    """What runs a kind whose arrays lie in these patterns."""
+def work_of(plan: Plan, choice: Choice, lead: int, laid: bool) -> Work:
+    """What runs a kind whose sizes are read of this argument, or are part of it (-1); one of its operands may be not row-major."""
     flat: Any = choice.flat
-    lead = patterns.lead
     counts, count = ANY_COUNT, covered_elements(plan)
     if flat is not None and len(flat.constants) > at.MAX_CONSTANTS:
         flat = None
     elif flat is not None and count >= flat.counts[1]:
         flat, counts = None, (flat.counts[1], ANY_COUNT[1])  # for a sized runner
     work: Work | None = None
-    if patterns.laid:
+    if laid:
         work = _gathered(plan, flat, lead, count) or _laid(plan, choice, lead)
     elif lead >= 0 and flat is not None:
         work = Work(

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from openaclnn.core.plan import Plan, covered_elements
-from openaclnn.engines.cpu.registry import KERNELS, Kernel
+from openaclnn.engines.cpu.registry import KERNELS, Kernel, exactly
 from openaclnn.engines.formulas import FORMULAS
 from openaclnn.engines.machine import unusable
 
@@ -106,9 +106,8 @@ def _shared(ability: str, find: Callable[[Plan], Any], plan: Plan) -> Any:
     """
     if not plan.classes:
         return find(plan)
-    # Numbers as text: -0.0 is another than 0.0.
     key = (
-        ability, plan.kernel, plan.compute, plan.class_axis, plan.reduction, *map(repr, plan.numbers.values()),
+        ability, plan.kernel, plan.compute, plan.class_axis, plan.reduction, exactly(plan.numbers),
         *map(_told, plan.operands),
     )  # fmt: skip
     found = _found.get(key)

@@ -24,7 +24,7 @@ from openaclnn.engines.cpu.forms import (
     plain_derivation,
 )
 from openaclnn.engines.cpu.gathered import gathering
-from openaclnn.engines.cpu.registry import Runner, SizedRunner
+from openaclnn.engines.cpu.registry import Runner, SizedRunner, exactly
 from openaclnn.engines.formulas import FORMULAS, Formula
 from openaclnn.engines.machine.host import last_cache, machine
 
@@ -64,7 +64,7 @@ class Elementwise:
 
     def declines(self, plan: Plan) -> str | None:
         """Why it does not serve a plan; None if it does."""
-        dtypes = {operand.dtype for operand in (*plan.inputs, plan.output)}
+        dtypes = {plan.output.dtype, *map(_dtype_of, plan.inputs)}
         if not _SERVED.issuperset(dtypes):
             return "integer, DOUBLE and COMPLEX operands are served by NumPy"
         lacks_half = FLOAT16 in dtypes and not machine().half
@@ -76,13 +76,12 @@ class Elementwise:
 
     def offer(self, plan: Plan) -> tuple[Callable[[], Runner], Flat | None]:
         """What makes the same, and the kernel for any size."""
-        single = sums.singles(plan) if plan.reduction else tiles.arrange(plan).single
+        single = tiles.singles(plan)
         numbers, reciprocal = plan.numbers, plan.reciprocal
         if reciprocal:  # whoever takes a kernel for any size computes it of the size
             numbers = {**numbers, reciprocal: None}
-        # Numbers as text: -0.0 is another than 0.0.
         key = (
-            plan.compute, plan.output.dtype, plan.reduction, reciprocal, plan.free, single, repr(numbers),
+            plan.compute, plan.output.dtype, plan.reduction, reciprocal, plan.free, single, exactly(numbers),
             *map(_dtype_of, plan.inputs),
         )  # fmt: skip
         flat = self._flats.get(key)
@@ -93,7 +92,7 @@ class Elementwise:
                 form = None if reciprocal else flat.keep
                 return partial(self._runner, plan, form), flat
         form = form_of(plan)
-        flat = sums.flat(plan, form, single) if plan.reduction else _flat(plan, form)
+        flat = (sums.flat if plan.reduction else _flat)(plan, form, single)
         if form.table is None:  # which is large
             if len(self._flats) >= MOST_FLATS:
                 self._flats.clear()
@@ -137,10 +136,10 @@ class Elementwise:
         return Plan("", self.formula.name, dtype, (count,), inputs, output, numbers)
 
 
-def _flat(plan: Plan, form: Form) -> Flat:
+def _flat(plan: Plan, form: Form, single: tuple[int, ...]) -> Flat:
     """The kernel for any size."""
     layout = tiles.arrange(plan)
-    own = _signature(plan, layout)
+    own = _signature(plan, single)
     past, counts = _past(plan, layout, own, form)
     reciprocal = form.names.index(plan.reciprocal) if plan.reciprocal else -1
     derived = () if form.derive is None else form.derive.numbers
@@ -153,7 +152,7 @@ def _flat(plan: Plan, form: Form) -> Flat:
 def runner_of(plan: Plan, form: Form, lanes: int = 0) -> Runner:
     """What runs a plan by a form."""
     layout = tiles.arrange(plan)
-    own = _signature(plan, layout)
+    own = _signature(plan, layout.single)
     kernel = kernel_address(form, own, lanes, _past(plan, layout, own, form)[0])
     return tiles.runner(plan, layout, kernel, constants(form), keep=form)
 
@@ -169,6 +168,6 @@ def _past(
     return False, (least, min(beyond, limit))
 
 
-def _signature(plan: Plan, layout: tiles.Form) -> Signature:
+def _signature(plan: Plan, single: tuple[int, ...]) -> Signature:
     dtypes = tuple([operand.dtype.short for operand in plan.inputs])
-    return Signature(dtypes, plan.compute.short, plan.output.dtype.short, layout.single)
+    return Signature(dtypes, plan.compute.short, plan.output.dtype.short, single)

@@ -31,7 +31,7 @@ from openaclnn.engines.cpu.launcher import TINY
 from openaclnn.engines.cpu.registry import Runner, SizedRunner
 from openaclnn.engines.cpu.sum_code import BLOCK, FEW, OWN, few_blocks, gathered_block, pairwise
 
-__all__ = ["Filling", "flat", "runner", "singles", "sized", "write_one"]
+__all__ = ["Filling", "flat", "runner", "sized", "write_one"]
 
 SLAB = 1 << 18  # elements that are computed before they are added up where they have to be gathered
 
@@ -76,14 +76,7 @@ def _in_a_row(plan: Plan) -> bool:
 def _signature(plan: Plan) -> Signature:
     """Of the flat kernel."""
     dtypes = tuple([operand.dtype.short for operand in plan.inputs])
-    return Signature(dtypes, FLOAT.short, FLOAT.short, singles(plan))
-
-
-def singles(plan: Plan) -> tuple[int, ...]:
-    """The inputs that a flat kernel takes as one element for all; with other strides it takes none so."""
-    if plan.shape[0] == 1 or not _in_a_row(plan):
-        return ()
-    return tuple([at for at, own in enumerate(plan.inputs) if not own.strides[0]])
+    return Signature(dtypes, FLOAT.short, FLOAT.short, tiles.singles(plan))
 
 
 def _before(plan: Plan, kernel: int, passed: int) -> tuple[int, int, int, int]:

@@ -16,7 +16,7 @@ from openaclnn.engines.cpu import copies, pool
 from openaclnn.engines.cpu.driver import BUFFERED, DENSE, PACKED, SINGLE, driver
 from openaclnn.engines.machine.host import LINE
 
-__all__ = ["Form", "arrange", "is_shifted", "runner"]
+__all__ = ["Form", "arrange", "is_shifted", "runner", "singles"]
 
 GRAIN = 1 << 15  # elements that one thread does sooner than two: waking a worker takes 15 to 40 us
 TILE = 4096  # elements of a buffered tile, or fewer where many operands share the buffers
@@ -38,6 +38,17 @@ class Form(NamedTuple):
 _ALL_DENSE = Form(True, ())
 _FLAT = frozenset((0, 1))  # steps along the only axis that a flat kernel takes
 _MODES = {0: SINGLE, 1: DENSE}
+
+
+def singles(plan: Plan) -> tuple[int, ...]:
+    """The inputs that one flat kernel takes as one value for all elements; none where a plan has to be cut."""
+    if plan.dense or len(plan.shape) > 1 or plan.shape[0] == 1:
+        return ()
+    steps = [operand.strides[0] for operand in plan.inputs]
+    in_a_row = plan.reduction or plan.output.strides[0] == 1
+    if 0 not in steps or not (in_a_row and _FLAT.issuperset(steps)):
+        return ()
+    return tuple([index for index, step in enumerate(steps) if step == 0])
 
 
 def arrange(plan: Plan) -> Form:
