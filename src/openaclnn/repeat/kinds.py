@@ -91,6 +91,8 @@ class Road:
         with self._lock:
             if self._control is not None:
                 self._control[at.KINDS] = 0
+                # No words are left that a record cut short by a signal's handler would show again.
+                self._table[: self._next + 1] = 0
             self._kept = [None] * at.MAX_KINDS
             self._next = 0
 
