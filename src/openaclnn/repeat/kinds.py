@@ -95,7 +95,8 @@ class Road:
         with self._lock:
             if self._control is not None:
                 self._control[at.KINDS] = 0
-                self._table[:] = 0  # a place that is passed over later has no kind
+                # No words are left that a record cut short by a signal's handler would show again.
+                self._table[: self._next + 1] = 0
             self._kept = [None] * at.MAX_KINDS
             self._next = 0
             if self._published is not None:
