@@ -59,10 +59,9 @@ def forward_peers(
     """aten's own operator, allocating and writing into `out`; it gives the total weight too, unless it reduces nothing."""
     target, weight, ignored = given["target"], given["weight"], given.get("ignore_index", -100)
     arguments = given["self"], target, weight, REDUCTIONS.index(given["reduction"]), ignored
-    loss, total = out
 
     def into() -> Any:
-        return aten.output(*arguments, output=loss, total_weight=total)
+        return aten.output(*arguments, output=out[0], total_weight=out[1])
 
     if given["reduction"] != "none":
         return {"torch": lambda: aten(*arguments), "torch out=": into}
@@ -72,7 +71,7 @@ def forward_peers(
 
     return {
         "torch": lambda: (aten(*arguments)[0], counted().sum()),
-        "torch out=": lambda: (into(), torch.sum(counted(), 0, out=total)),
+        "torch out=": lambda: (into()[0], torch.sum(counted(), 0, out=out[1])),
     }
 
 
