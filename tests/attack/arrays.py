@@ -87,6 +87,18 @@ class Sub(np.ndarray):
     """A subclass that adds nothing."""
 
 
+class Vain(np.ndarray):
+    """Says that it is larger than it is."""
+
+    shape = property(lambda self: tuple([1000 * n for n in np.asarray(self).shape]))  # type: ignore[assignment]
+
+
+class VainTensor(torch.Tensor):
+    """The same of PyTorch's."""
+
+    shape = property(lambda self: torch.Size([1000 * n for n in self.size()]))  # type: ignore[assignment]
+
+
 class Producer:
     """DLPack alone, from an honest array."""
 
@@ -272,6 +284,8 @@ STRANGE: dict[str, Maker] = {
     "negated": _quiet(lambda t: torch._neg_view(t.float())),
     "mkldnn": _quiet(lambda t: t.float().contiguous().to_mkldnn() if t.dim() else t),
     "shortened": _shortened,
+    "vain": lambda rng, a: a.view(Vain),
+    "vain tensor": _quiet(lambda t: t.as_subclass(VainTensor)),
 }
 
 

@@ -238,8 +238,12 @@ INDICES = frozenset((torch.int64, torch.uint8))
 
 def _may_be_short(input: Any, target: Any, weight: Any) -> bool:
     """The same as for any loss; and class indices are of PyTorch's dtypes, and not to be looked at, and weights do not learn."""
-    quick = may_be_short(input, target, weight) and target.dtype in INDICES and not _checked
-    return quick and (weight is None or not is_tracked(weight))
+    return (
+        may_be_short(input, target, weight)
+        and target.dtype in INDICES
+        and not _checked
+        and (weight is None or not weight.requires_grad)
+    )
 
 
 def _fits(input: Any, target: Any, weight: Any, reduction: str) -> bool:
