@@ -97,7 +97,8 @@ def test_the_override(name: str, dtype: torch.dtype) -> None:
         report = served()
     for own, other in zip(got, known, strict=True):
         torch.testing.assert_close(own, other, rtol=2e-2, atol=2e-2)
-    assert name == "l1" or sum(own.ours for own in report.values()) >= 2, report
+    fewest = 1 if "entropy" in name else 2  # its derivative is our own
+    assert name == "l1" or sum(own.ours for own in report.values()) >= fewest, report
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
@@ -242,6 +243,7 @@ def test_a_backward_pass_computes_while_another_thread_has_the_lock(name: str) -
     computes_alone(name, start.cuda(), step)
 
 
+@pytest.mark.filterwarnings("ignore:.*Profiler clears events")
 def test_losses_of_pixels_that_nobody_adds_up_are_one_launch() -> None:
     x, target = torch.randn(1, 4, 2, 2, device="cuda"), torch.zeros(1, 2, 2, dtype=torch.int64, device="cuda")  # fmt: skip
     with use():
