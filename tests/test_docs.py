@@ -51,9 +51,12 @@ def test_readme_has_the_support_table() -> None:
     assert page == with_support_table(page), "run: make format"
 
 
-def test_commands_of_the_benchmarks_can_be_pasted() -> None:
+@pytest.mark.parametrize(
+    "name", ["benchmarks", "benchmarks-x86", "benchmarks-calls", "benchmarks-arm"]
+)
+def test_commands_of_the_benchmarks_can_be_pasted(name: str) -> None:
     """Also those of older pages: `python -m benchmarks` is the same command."""
-    page = (PROJECT / "docs" / "benchmarks.md").read_text()
+    page = (PROJECT / "docs" / f"{name}.md").read_text()
     sections = [re.findall(r"^- command: `(.*)`$", part, re.M) for part in page.split("\n## ")]
     assert all(sections[1:])
     for line in (command for commands in sections for command in commands):
