@@ -382,7 +382,7 @@ def test_malformed_atk(tmp_path: Path) -> None:
     )  # fmt: skip
     assert [result.verdict for result in found] == ["malformed"] * 10 + ["passed"]
     assert found[5].place == "cases.json, case 5"
-    assert found[5].why == "inputs, gradLoss: unknown dtype 'fp99'"
+    assert found[5].why.startswith("inputs, gradLoss: unknown dtype 'fp99'; known: FLOAT, ")
     for text in ("", "{}", "[1", "\xff"):
         (tmp_path / "x.json").write_bytes(text.encode("latin-1"))
         with pytest.raises(FileError):

@@ -115,7 +115,7 @@ def headline_table(results: dict[str, Any]) -> Table:
             own["ratios"].get("torch out="),
         ]
         table.add_row(
-            f"{operator} ({case[0]})", case[2], threads_of(own), duration(own["median_us"]),
+            f"{operator} ({case[0]}){' !' * own['disturbed']}", case[2], threads_of(own), duration(own["median_us"]),
             number(own["gbps"], 1), number(own["of_copy"]), *(number(value, 1) for value in times),
         )  # fmt: skip
     return table

@@ -141,7 +141,12 @@ def dtype_of_name(name: str) -> DType:
     try:
         return _BY_NAME[name.upper()]
     except KeyError:
-        raise KeyError(f"unknown dtype {name!r}; known: {', '.join(sorted(_BY_NAME))}") from None
+        from difflib import get_close_matches
+
+        near = get_close_matches(name.upper(), _BY_NAME)
+        known = near or [dtype.name for dtype in DTYPES if dtype.numpy_name]
+        kind = "nearest" if near else "known"
+        raise KeyError(f"unknown dtype {name!r}; {kind}: {', '.join(known)}") from None
 
 
 def dtype_of_numpy(dtype: np.dtype[Any]) -> DType | None:

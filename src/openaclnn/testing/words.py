@@ -19,8 +19,8 @@ def dtype_named(name: str) -> DType:
     """A dtype by the name that a list gives it; ValueError where there is none of that name."""
     try:
         return dtype_of_name(_SHORT.get(name.strip().lower(), name.strip()))
-    except KeyError:
-        raise ValueError(f"unknown dtype {name!r}") from None
+    except KeyError as error:
+        raise ValueError(str(error.args[0]).replace(repr(name.strip()), repr(name))) from None
 
 
 def number_of(value: Any) -> float:
