@@ -167,7 +167,9 @@ def test_calls_of_one_size_are_located_when_they_come_again(
             for number in range(4):
                 made = operator.workloads.make(rng, FLOAT, shape, variant)
                 made = {
-                    name: laid_out(own, "transposed")[0] if isinstance(own, np.ndarray) else own
+                    name: laid_out(np.asarray(own), "transposed")[0]
+                    if isinstance(own, (np.ndarray, np.generic))
+                    else own
                     for name, own in made.items()
                 }
                 given = {n: convert(v) if isinstance(v, np.ndarray) else v for n, v in made.items()}

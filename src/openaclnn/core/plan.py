@@ -97,9 +97,9 @@ class Plan:
 
 def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...] | None:
     """The common shape by the interface's rules (right-aligned, 1 stretches, 0 only with 0 and 1), or None."""
-    distinct = {*shapes} - _ONE
-    if len(distinct) == 1:
-        return distinct.pop()
+    wide = [shape for shape in shapes if shape not in _ONE]
+    if wide and wide.count(wide[0]) == len(wide):
+        return wide[0]
     rank = max(map(len, shapes))
     result = [1] * rank
     for shape in shapes:
@@ -111,7 +111,7 @@ def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...] | None:
     return tuple(result)
 
 
-_ONE = {(), (1,)}  # shapes that stretch to whatever there is beside them
+_ONE = (), (1,)  # shapes that stretch to whatever there is beside them
 
 
 def _stretched(tensor: Tensor, shape: tuple[int, ...]) -> tuple[int, ...]:
