@@ -79,7 +79,7 @@ if MODE == "interpret":
         assert maker(*kind)([own.ctypes.data for own in places], 0) == 0
 
     @pytest.mark.parametrize("reduction", ["mean", "sum"])
-    @pytest.mark.parametrize("classes", [1029, 4097, 8192, 16000, 30522])
+    @pytest.mark.parametrize("classes", [1029, 4097, 30522])
     def test_a_step_is_what_the_formulas_say(classes: int, reduction: str) -> None:
         own = Step(classes, reduction)
         own.forward()
@@ -230,8 +230,10 @@ if MODE == "compile":
             scratch, "_allocator", lambda: (lambda size, stream: 1 << 20, lambda at: None)
         )
 
-    @pytest.mark.parametrize("classes", [8192, 16000, 32000, 30522])
-    @pytest.mark.parametrize("maker", [ahead.loss_runner, ahead.gradient_runner])
+    @pytest.mark.parametrize(
+        ("maker", "classes"),
+        [(ahead.loss_runner, 32000), (ahead.loss_runner, 30522), (ahead.gradient_runner, 32000)],
+    )
     def test_rows_are_read_once_by_vectors_and_held(maker: Any, classes: int) -> None:
         variants._known.clear()
         addresses = [1 << power for power in range(30, 36)]
