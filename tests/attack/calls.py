@@ -328,7 +328,7 @@ class Attack:
 def written_by(operator: Operator, made: dict[str, Any]) -> list[Any]:
     """What a call may write of what it was given."""
     out = made[operator.output.python_name]
-    given = out if isinstance(out, tuple) else (out,)
+    given = out if type(out) is tuple else (out,)
     return [own for own in given if own is not None]
 
 
