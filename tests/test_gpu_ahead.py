@@ -96,7 +96,7 @@ if MODE == "interpret":
         turns = [
             (1.0, True, False), (0.25, True, True), (0.25, False, True), (0.25, True, False), (1.0, True, True),
             (0.25, False, True), (1.0, False, True), (1.0, False, True), (1.0, True, False), (nan, True, True),
-            (nan, False, True), (nan, False, True),
+            (nan, False, True), (nan, True, False), (0.0, True, True), (0.0, False, True), (-0.0, True, True),
         ]  # fmt: skip
         seen: dict[str, Any] = {}
         for given, ahead_of_it, late in turns:

@@ -105,7 +105,10 @@ def gradient_late(
 ):  # fmt: skip
     """Nothing, if the gradient is the one that was expected; else all rows, in blocks of classes. What it was is remembered."""
     given = tl.load(gradient)
-    same = given == tl.load(expected + GRADIENT)
+    # By its bits: the gradient of -0 is not that of 0.
+    same = given.to(tl.int32, bitcast=True) == tl.load(expected + GRADIENT).to(
+        tl.int32, bitcast=True
+    )
     first = tl.program_id(0)
     if first == 0:
         tl.store(memory + GRADIENT, given)
