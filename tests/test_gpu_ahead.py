@@ -159,7 +159,6 @@ if MODE == "interpret":
         """PyTorch's tensors on the CPU for those of a device."""
         monkeypatch.setattr(torch_ahead.gpu, "unavailable", lambda: None)
         monkeypatch.setattr(torch_ahead, "current_engine", lambda: None)
-        monkeypatch.setattr(torch_ahead, "_stream", lambda device: 0)
         monkeypatch.setitem(torch_ahead._memories, torch.device("cpu"), torch.ones(ahead.MEMORY))
 
     def losses(x: Any, target: Any, *, reduction: str = "mean", **more: Any) -> Any:

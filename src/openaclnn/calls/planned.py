@@ -60,7 +60,7 @@ def planned(
     choice = None if plan.empty else choose_engine(plan, device)
     one = OneSize(operator, plan, device, choice)
     if key is not None:
-        other_sizes = choice and unusable() is None and any_size(operator, arguments, one, choice)
+        other_sizes = choice and any_size(operator, arguments, one, choice)
         if not (other_sizes and _learn(operator, other_sizes, arguments)):
             remember(key, one)
     return one, one.only, tuple(call.values.values())

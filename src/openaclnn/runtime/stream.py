@@ -125,9 +125,8 @@ class Stream:
         -1 waits without limit, 0 only looks; a timeout is a failure with code 507046.
         """
         if self._error is None and timeout_ms == -1 and self._completed == self._submitted:
-            if (
-                self._native > 0
-            ):  # asking the device whether it is busy takes as long as waiting for little
+            # Asking the device whether it is busy takes as long as waiting for little.
+            if self._native > 0:
                 self._drain_or_fail()
                 self.raise_failure()
             return

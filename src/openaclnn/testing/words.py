@@ -20,7 +20,7 @@ def dtype_named(name: str) -> DType:
     try:
         return dtype_of_name(_SHORT.get(name.strip().lower(), name.strip()))
     except KeyError as error:
-        raise ValueError(str(error.args[0]).replace(repr(name.strip()), repr(name))) from None
+        raise ValueError(error.args[0]) from None
 
 
 def number_of(value: Any) -> float:

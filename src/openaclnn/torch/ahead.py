@@ -2,8 +2,8 @@
 
 It is written for the gradient of the loss that the last backward pass on the device was given, once two in a row were the same:
 1, or the factor by which losses are scaled or averaged, as a rule. Backward looks, on the device, whether it is given that one,
-and writes the gradient anew if not. So results are those of a loss and a gradient after it, bit for bit, and
-what differs is the time: logits are read once, not twice.
+and writes the gradient anew if not, in the same steps: which of the two it was shows in the time alone, for which logits are
+read once or twice.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from openaclnn.core.interop import stream_of
 from openaclnn.engines import gpu
 from openaclnn.engines.dispatch import current_engine
 from openaclnn.torch.direct import CrossEntropy
@@ -50,13 +51,8 @@ def loss_ahead(input: Any, target: Any, weight: Any, options: tuple[Any, ...]) -
     loss, kept = input.new_empty(()), input.new_empty(ahead.kept(rows))
     gradient = torch.empty_like(input, requires_grad=False)
     places = input, target, loss, kept, memory, gradient
-    ahead.loss_runner(*kind)([own.data_ptr() for own in places], _stream(input.device))
+    ahead.loss_runner(*kind)([own.data_ptr() for own in places], stream_of(input))
     return CrossEntropyAhead.apply(input, (loss, target, options, kind, kept, memory, gradient))
-
-
-def _stream(device: torch.device) -> int:
-    current: int = torch._C._cuda_getCurrentRawStream(device.index)
-    return current
 
 
 def _fits(input: Any, target: Any) -> bool:
@@ -111,7 +107,7 @@ class CrossEntropyAhead(CrossEntropy):
             kept[ahead.sure_at(kind[0])] = 0
         ctx.ahead[-1] = None
         places = gradient, x, target, kept, memory, found
-        ahead.gradient_runner(*kind)([own.data_ptr() for own in places], _stream(x.device))
+        ahead.gradient_runner(*kind)([own.data_ptr() for own in places], stream_of(x))
         return found, None
 
 

@@ -195,12 +195,16 @@ def served() -> dict[str, Served]:
     return found
 
 
+def _devices() -> tuple[str, ...]:
+    return DEVICES if torch.cuda.is_available() else DEVICES[:1]
+
+
 def _entered(name: str) -> Any:
     library: Any = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
     _natives[name] = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that there was one before is the point
-        for device in DEVICES if torch.cuda.is_available() else DEVICES[:1]:
+        for device in _devices():
             original, attempt = _original(name, device), _attempt(name)
             library.impl(name, _tried(attempt, original, device), device)
             native = _native(name, device)
@@ -221,7 +225,7 @@ def _entered_above(name: str) -> Any:
         result = attempt(*arguments, **more)
         return apart(*arguments, **more) if result is NotImplemented else result
 
-    for device in DEVICES if torch.cuda.is_available() else DEVICES[:1]:
+    for device in _devices():
         library.impl(name, tried, composite_key(device))
     return library
 

@@ -19,7 +19,7 @@ NOTHING = tl.constexpr(float("-inf"))
 
 
 @triton.jit
-def power(x):
+def _power(x):
     return tl.exp2(x * LOG2_E)
 
 
@@ -34,7 +34,7 @@ def _joined(top, others, more):
     """One more logit for each lane."""
     high, low = maximum(top, more), minimum(top, more)
     shift = finite(high)
-    return high, others * power(top - shift) + power(low - shift)
+    return high, others * _power(top - shift) + _power(low - shift)
 
 
 @triton.jit
@@ -44,8 +44,8 @@ def _joined_four(top, others, first, second, third, fourth):
     c, high = minimum(high, third), maximum(high, third)
     d, high = minimum(high, fourth), maximum(high, fourth)
     shift = finite(high)
-    powers = (power(a - shift) + power(b - shift)) + (power(c - shift) + power(d - shift))
-    return high, others * power(top - shift) + powers
+    powers = (_power(a - shift) + _power(b - shift)) + (_power(c - shift) + _power(d - shift))
+    return high, others * _power(top - shift) + powers
 
 
 @triton.jit
@@ -94,7 +94,7 @@ def joined_lanes(top, others, lanes):
     """The largest logit of each row, and what the others add."""
     known = tl.where(top != top, NOTHING, top)  # NaN is among the others
     highest = tl.max(known, 1)
-    lowered = power(top - finite(highest)[:, None])
+    lowered = _power(top - finite(highest)[:, None])
     largest = tl.argmax(known, 1)[:, None] == lanes
     return highest, tl.sum(others * lowered + tl.where(largest, 0.0, lowered), 1)
 
@@ -298,8 +298,8 @@ def logit_losses(
         more = tl.load(place + part, inside, other=NOTHING)
         above, low = maximum(high, more), minimum(high, more)
         shift = finite(above)
-        others = others * power(high - shift) + power(low - shift)
-        others += tl.load(place + number + part, inside, other=0) * power(more - shift)
+        others = others * _power(high - shift) + _power(low - shift)
+        others += tl.load(place + number + part, inside, other=0) * _power(more - shift)
         high = above
     if WHOLE:
         if tl.max((high == float("inf")).to(tl.int32), 0) > 0:
