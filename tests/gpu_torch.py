@@ -135,35 +135,47 @@ def test_targets_are_looked_at_when_asked() -> None:
     assert torch.autograd.gradcheck(lambda x: functional.elu(x), (wide,))
 
 
-AHEAD = (33000, 2050), (16400, 4096), (13500, 5001), (4200, 16000), (2200, 30522), (2100, 32000)
+AHEAD = [
+    (torch.float32, (33000, 2050)), (torch.float32, (16400, 4096)), (torch.float32, (13500, 5001)), (torch.float32, (4200, 16000)),
+    (torch.float32, (2200, 30522)), (torch.float32, (2100, 32000)), (torch.float32, (1400, 50257)), (torch.float32, (560, 128256)),
+    (torch.float32, (300, 250001)), (torch.bfloat16, (65537, 2056)), (torch.bfloat16, (16400, 8192)), (torch.bfloat16, (8400, 16000)),
+    (torch.bfloat16, (4200, 32000)), (torch.bfloat16, (1100, 128256)), (torch.float16, (4200, 32000)), (torch.float16, (2700, 50304)),
+]  # fmt: skip
 
 
 def step(x: Any, target: Any, factor: float = 1.0, **options: Any) -> tuple[Any, Any]:
     """The loss, and the gradient of some times it."""
     own = x.detach().clone().requires_grad_()
     loss = functional.cross_entropy(own, target, **options)
+    assert "Ahead" in type(loss.grad_fn).__name__
     (loss * factor).backward()
     return loss.detach(), own.grad
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
-@pytest.mark.parametrize("shape", AHEAD, ids=str)
+@pytest.mark.parametrize(("dtype", "shape"), AHEAD, ids=str)
 def test_a_gradient_written_ahead_is_the_one_asked_for(
-    shape: tuple[int, int], reduction: str
+    dtype: torch.dtype, shape: tuple[int, int], reduction: str
 ) -> None:
     """Whatever the loss is multiplied with, and whatever it was before."""
     torch.manual_seed(1)
-    x = 3 * torch.randn(shape, device="cuda")
+    x = (3 * torch.randn(shape, device="cuda")).to(dtype)
     target = torch.randint(0, shape[1], shape[:1], device="cuda")
     target[::7] = -100
     wide = x.double().requires_grad_()
+    if dtype is torch.float16 and reduction == "sum":
+        target[500:] = -100  # the loss of all is more than FLOAT16 can say
     loss = theirs.cross_entropy(wide, target, reduction=reduction)
     (unit,) = torch.autograd.grad(loss, wide)
+    exact, close = (1e-6, 2e-5) if dtype is torch.float32 else (torch.finfo(dtype).eps,) * 2
+    least = 6e-8 if dtype is torch.float16 else 1e-9
     known: dict[float, Any] = {}
-    for factor in (1.0, 1.0, 0.25, 0.25, 0.25, 65536.0, 1.0, 0.25, 1.0, 1.0):
+    for factor in (1.0, 1.0, 0.25, 0.25, 0.25, 16.0, 1.0, 0.25, 1.0, 1.0):
         found, gradient = step(x, target, factor, reduction=reduction)
-        torch.testing.assert_close(found.double(), loss.detach(), rtol=1e-6, atol=0)
-        torch.testing.assert_close(gradient.double(), unit * factor, rtol=2e-5, atol=1e-9 * factor)
+        torch.testing.assert_close(found.double(), loss.detach(), rtol=exact, atol=0)
+        torch.testing.assert_close(
+            gradient.double(), unit * factor, rtol=close, atol=least * max(factor, 1)
+        )
         assert torch.equal(gradient, known.setdefault(factor, gradient))
         assert (gradient[::7] == 0).all()
 

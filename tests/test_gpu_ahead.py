@@ -6,6 +6,7 @@ import os
 import sys
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -27,6 +28,7 @@ if MODE:
 
     ROWS = 5
     nan, inf = np.nan, np.inf
+    TINY = {"float32": 1e-37, "bfloat16": 1e-37, "float16": 1e-7}
 
 if not MODE:
 
@@ -40,16 +42,18 @@ if MODE == "interpret":
     class Step:
         """Loss and gradient of some logits, in memory that tells what was written."""
 
-        def __init__(self, classes: int, reduction: str, ignored: int = 7) -> None:
+        def __init__(
+            self, classes: int, reduction: str, ignored: int = 7, dtype: Any = np.float32
+        ) -> None:
             rng = np.random.default_rng(classes)
-            self.x = rng.normal(0, 3, (ROWS, classes)).astype(np.float32)
+            self.x = rng.normal(0, 3, (ROWS, classes)).astype(dtype)
             self.target = rng.integers(0, classes, ROWS)
             self.target[2] = ignored
             self.options = {"reduction": reduction, "ignore_index": ignored}
-            self.kind = ROWS, classes, reduction == "mean", ignored
-            self.loss, self.memory = np.zeros((), np.float32), np.ones(ahead.MEMORY, np.float32)
+            self.kind = np.dtype(dtype).name, ROWS, classes, reduction == "mean", ignored
+            self.loss, self.memory = np.zeros((), dtype), np.ones(ahead.MEMORY, np.float32)
             self.kept = np.zeros(ahead.kept(ROWS), np.float32)
-            self.top, self.rest, *_ = self.kept[:-3].reshape(4, ROWS)
+            self.top, self.rest, *_ = self.kept[:-4].reshape(4, ROWS)
             self.out = np.full_like(self.x, 7)
 
         def forward(self) -> None:
@@ -59,7 +63,7 @@ if MODE == "interpret":
             )  # fmt: skip
 
         def backward(self, gradient: float) -> None:
-            own = np.array(gradient, np.float32)
+            own = np.array(gradient, self.x.dtype)
             run(
                 ahead.gradient_runner, self.kind, own, self.x, self.target, self.kept, self.memory, self.out
             )  # fmt: skip
@@ -68,23 +72,34 @@ if MODE == "interpret":
             """The gradient that the reference makes of the same numbers."""
             own = np.array(gradient, np.float32)
             with np.errstate(all="ignore"):
-                _, top, rest = reference(self.x, self.target, **self.options)
-                return reference_grad(own, self.x, top, rest, self.target, **self.options)
+                wide = self.x.astype(np.float64)
+                _, top, rest = reference(wide, self.target, **self.options)
+                return reference_grad(own, wide, top, rest, self.target, **self.options)
 
         def assert_right(self, gradient: float) -> None:
             known = self.known(gradient)
-            np.testing.assert_allclose(self.out, known, rtol=1e-5, atol=1e-37)
+            close = 1e-5 if self.x.dtype == np.float32 else float(ml_dtypes.finfo(self.x.dtype).eps)
+            np.testing.assert_allclose(
+                self.out.astype(np.float64), known, rtol=close, atol=TINY[self.x.dtype.name]
+            )
 
     def run(maker: Any, kind: tuple[Any, ...], *places: Any) -> None:
         assert maker(*kind)([own.ctypes.data for own in places], 0) == 0
 
+    SIXTEEN = ml_dtypes.bfloat16, np.float16
+
     @pytest.mark.parametrize("reduction", ["mean", "sum"])
-    @pytest.mark.parametrize("classes", [1029, 4097, 30522])
-    def test_a_step_is_what_the_formulas_say(classes: int, reduction: str) -> None:
-        own = Step(classes, reduction)
+    @pytest.mark.parametrize(
+        ("classes", "dtype"),
+        [(1029, np.float32), (4097, np.float32), (30522, np.float32), (32771, np.float32), (131073, np.float32)]
+        + [(classes, dtype) for classes in (1032, 16384, 50304) for dtype in SIXTEEN],
+    )  # fmt: skip
+    def test_a_step_is_what_the_formulas_say(classes: int, dtype: Any, reduction: str) -> None:
+        own = Step(classes, reduction, dtype=dtype)
         own.forward()
-        loss, top, rest = reference(own.x, own.target, **own.options)
-        np.testing.assert_allclose(own.loss, loss, rtol=1e-6)
+        loss, top, rest = reference(own.x.astype(np.float64), own.target, **own.options)
+        close = 1e-6 if dtype is np.float32 else float(ml_dtypes.finfo(dtype).eps)
+        np.testing.assert_allclose(own.loss.astype(np.float64), loss, rtol=close)
         np.testing.assert_array_equal(own.top, top)
         np.testing.assert_allclose(own.rest, rest, rtol=1e-5)
         own.backward(1.0)
@@ -112,15 +127,16 @@ if MODE == "interpret":
                 own.out, seen.setdefault(str(given), own.out.copy()), equal_nan=True
             )
 
-    def test_strange_logits() -> None:
-        own = Step(4100, "sum")
+    @pytest.mark.parametrize("classes", [4100, 33000])  # in one piece, and in five
+    def test_strange_logits(classes: int) -> None:
+        own = Step(classes, "sum")
         own.x[0] = -inf
-        own.x[0, :3] = 5.0  # three that are the largest, all others masked
-        own.target[0] = 1
+        own.x[0, [0, 2, classes - 1]] = 5.0  # three that are the largest, all others masked
+        own.target[0] = 2
         own.x[1, 17] = nan
         own.x[2] = nan  # ignored
         own.x[3] = -inf
-        own.x[4, 4099] = inf
+        own.x[4, classes - 1] = inf
         own.forward()
         with np.errstate(all="ignore"):
             _, top, rest = reference(own.x, own.target, **own.options)
@@ -130,6 +146,28 @@ if MODE == "interpret":
         own.assert_right(1.0)
         assert (own.out[2] == 0).all()
         assert np.isfinite(own.out[0]).all()
+
+    @pytest.mark.parametrize("start", [0, 8000, 26000])
+    def test_a_piece_of_nothing_but_nan(start: int) -> None:
+        own = Step(33000, "mean")
+        own.x[1, start : start + 7000] = nan
+        own.forward()
+        assert np.isnan(own.loss)
+        own.backward(1.0)
+        own.assert_right(1.0)
+        assert np.isnan(own.out[1]).all()
+
+    def test_what_was_written_ahead_has_the_bits_of_what_is_written_late() -> None:
+        for classes, dtype in ((33000, np.float32), (16392, ml_dtypes.bfloat16)):
+            own = Step(classes, "mean", dtype=dtype)
+            own.forward()
+            own.backward(1.0)
+            ahead_of_it = own.out.copy()
+            own.memory[1] = 0  # not sure
+            own.forward()
+            assert (own.out == 7).all()
+            own.backward(1.0)
+            assert own.out.tobytes() == ahead_of_it.tobytes()
 
     def test_a_probability_near_one_keeps_its_digits() -> None:
         own = Step(4100, "sum")
@@ -144,7 +182,7 @@ if MODE == "interpret":
         own = Step(4099, "mean")
         own.target[:] = [-3, 4099, 7, 1 << 40, 5]
         own.forward()
-        assert own.kept[-1] == 1
+        assert own.kept[-2] == 1
         own.backward(1.0)
         assert (own.out[:4] == 0).all()
         own.assert_right(1.0)
@@ -205,7 +243,9 @@ if MODE == "interpret":
         assert losses(x, target, reduction="none") is None
         assert losses(x, target, smoothing=0.1) is None
         assert losses(x, target, smoothing=0.0, scale=0.1) is None
-        assert losses(x.bfloat16(), target) is None
+        assert losses(x.bfloat16(), target) is None  # of an odd number of vectors
+        assert losses(x[:, :1096].bfloat16(), target % 1096) is not None
+        assert losses(x.double(), target) is None
         assert losses(x[:, 1:], target) is None
         assert losses(x[:, :1000].contiguous(), target) is None
         assert losses(x, target[:2]) is None
@@ -218,25 +258,42 @@ if MODE == "interpret":
 
 if MODE == "compile":
     from openaclnn.engines.gpu import variants
+    from openaclnn.engines.gpu.launch import power_of_two_divisor
     from test_gpu_losses import device  # noqa: F401
 
     @pytest.mark.parametrize(
-        ("maker", "classes"),
-        [(ahead.loss_runner, 32000), (ahead.loss_runner, 30522), (ahead.gradient_runner, 32000)],
-    )
-    def test_rows_are_read_once_by_vectors_and_held(maker: Any, classes: int) -> None:
+        ("maker", "dtype", "classes"),
+        [
+            (ahead.loss_runner, "float32", 32000), (ahead.loss_runner, "float32", 30522), (ahead.gradient_runner, "float32", 32000),
+            (ahead.loss_runner, "float32", 128256), (ahead.loss_runner, "bfloat16", 32000), (ahead.loss_runner, "float16", 8192),
+            (ahead.gradient_runner, "bfloat16", 32000),
+        ],
+    )  # fmt: skip
+    def test_rows_are_read_once_by_vectors_and_held(
+        maker: Any, dtype: str, classes: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(variants, "_start_together", lambda *own: lambda *given: None)
         variants._known.clear()
         addresses = [1 << power for power in range(30, 36)]
-        assert maker(64, classes, True, -100)(addresses, 0) == 0
+        assert maker(dtype, 64, classes, True, -100)(addresses, 0) == 0
         texts = [own.binary.asm["ptx"] for own in variants._known.values()]
         code = next(
             own for own in texts if "entry loss_ahead" in own or "entry gradient_late" in own
         )
-        (unit, held, lanes), warps = ahead.tile(classes)
-        each = min(unit, 4)
+        itemsize = 4 if dtype == "float32" else 2
+        tile = ahead.tile_of(itemsize, classes)
+        held = tile.held * tile.lanes // (tile.warps * 32)
         if maker is ahead.gradient_runner:
-            held, lanes, warps = 1, ahead.WIDE, 4
-        width = {1: ".b32", 2: ".v2.b32", 4: ".v4.b32"}[each]
+            held = ahead.WIDE // (4 * 32)
+        assert ("barrier.cluster" in code) == (tile.pieces > 1 and maker is ahead.loss_runner)
+        each = min(power_of_two_divisor(classes), 16 // itemsize)
+        width = {4: ".b32", 8: ".v2.b32", 16: ".v4.b32"}[each * itemsize]
         for word in ("ld.global", "st.global"):
             found = [line for line in code.splitlines() if word in line and width in line]
-            assert len(found) >= held * lanes // (warps * 32 * each)
+            assert len(found) >= held // each
+
+    def test_programs_wait_for_each_other_by_the_driver_or_not_at_all() -> None:
+        with pytest.raises(RuntimeError, match="wait for each other"):
+            ahead.loss_runner("float32", 64, 40000, True, -100)([1 << 30] * 6, 0)
+        assert not ahead.serves(4, 64, 40000)  # which is why nobody asks
+        assert ahead.serves(4, 64, 32000)

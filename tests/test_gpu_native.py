@@ -7,6 +7,7 @@ import gc
 import importlib
 import pkgutil
 import struct
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ import pytest
 pytest.importorskip("llvmlite")
 
 from openaclnn.engines import gpu
+from openaclnn.engines.gpu import native
 from openaclnn.engines.gpu.native import Builtin, Kernel
 from openaclnn.engines.machine.builtins import address_of_function
 
@@ -42,16 +44,18 @@ class Driver:
         self.launched.append(
             {
                 "function": function, "grid": config[0:7], "stream": words[4], "extra": extra,
-                "attributes": [(attribute[0], attribute[2])] if attributes else [],
+                "attributes": [(attribute[0], attribute[2])] if attributes else [], "sides": attribute[2:5] if attributes else [],
                 "words": [ctypes.c_uint64.from_address(parameters[n]).value for n in range(6)],
             }
         )  # fmt: skip
         return self.code
 
 
-def kernel(function: int, overlaps: bool = False) -> tuple[Kernel, int, tuple[int | float, ...]]:
+def kernel(
+    function: int, overlaps: bool = False, cluster: int = 1
+) -> tuple[Kernel, int, tuple[int | float, ...]]:
     """A kernel with its programs and numbers: what a launch is filled with."""
-    own = Kernel(function, 128, 4096, ("i32", "i64", "fp32"), 1, overlaps)
+    own = Kernel(function, 128, 4096, ("i32", "i64", "fp32"), 1, overlaps, cluster)
     return own, 70_000, (-5, 1 << 40, 0.5)
 
 
@@ -99,6 +103,30 @@ def test_launches_go_in_order_each_with_its_own(driver: Driver) -> None:
     assert (first["function"], first["words"][:2]) == (0x5000, [16, 48 + 32])
     assert (second["function"], second["words"][:2]) == (0x6000, [65, 32])
     assert (first["attributes"], second["attributes"]) == ([], [(6, 1)])
+
+
+def test_programs_that_wait_for_each_other_are_a_cluster(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From Python the first time, by the builtin from then on."""
+    made, run = entry(driver, [POINTERS, POINTERS], [])
+    made.fill(0, *kernel(0x5000, cluster=5))
+    made.fill(1, *kernel(0x6000, overlaps=True))
+    assert run((16, 32, 48), 9) == 0
+    own, programs, numbers = kernel(0x5000, cluster=5)
+    typed = LAUNCH.__dict__["_argtypes_"]
+    by_python = SimpleNamespace(
+        cuLaunchKernelEx=lambda *given: driver._function(*map(ctypes.cast, given, typed))
+    )
+    monkeypatch.setattr(native, "driver", lambda: by_python)
+    own.launch(programs, 9, (16, 80), numbers)
+    first, second, third = driver.launched
+    assert (first["attributes"], first["sides"]) == ([(4, 5)], [5, 1, 1])
+    assert second["attributes"] == [(6, 1)]
+    assert third == first
+    driver.code = 912
+    with pytest.raises(RuntimeError, match="no 5 programs at once: error 912"):
+        own.launch(programs, 9, (16, 80), numbers)
 
 
 def test_what_it_is_not_ready_for_falls_back(driver: Driver) -> None:

@@ -1,4 +1,4 @@
-"""Cross entropy of long rows on a GPU, FLOAT: the gradient is written while the logits are read for the loss.
+"""Cross entropy of long rows on a GPU: the gradient is written while the logits are read for the loss.
 
 It is written for the gradient of the loss that the last backward pass on the device was given, once two in a row were the same:
 1, or the factor by which losses are scaled or averaged, as a rule. Backward looks, on the device, whether it is given that one,
@@ -21,8 +21,13 @@ from openaclnn.torch.roads import is_tracked
 
 __all__ = ["LEAST", "loss_ahead"]
 
-LEAST = 1 << 26  # elements: what fewer take is less than what a step costs on the host
+LEAST = 1 << 28  # bytes: what fewer take is less than what a step costs on the host
 
+_NAMES = {
+    torch.float32: "float32",
+    torch.bfloat16: "bfloat16",
+    torch.float16: "float16",
+}
 _memories: dict[torch.device, torch.Tensor] = {}
 
 
@@ -42,13 +47,13 @@ def loss_ahead(input: Any, target: Any, weight: Any, options: tuple[Any, ...]) -
     from openaclnn.engines.gpu import ahead
 
     rows, classes = input.shape
-    if not ahead.serves(rows, classes):
+    if not ahead.serves(input.element_size(), rows, classes):
         return None
     memory = _memory(input.device, ahead)
     if memory is None:
         return None
-    kind = rows, classes, reduction == "mean", ignored
-    loss, kept = input.new_empty(()), input.new_empty(ahead.kept(rows))
+    kind = _NAMES[input.dtype], rows, classes, reduction == "mean", ignored
+    loss, kept = input.new_empty(()), input.new_empty(ahead.kept(rows), dtype=torch.float32)
     gradient = torch.empty_like(input, requires_grad=False)
     places = input, target, loss, kept, memory, gradient
     ahead.loss_runner(*kind)([own.data_ptr() for own in places], stream_of(input))
@@ -60,7 +65,7 @@ def _fits(input: Any, target: Any) -> bool:
     return (
         type(input) in PLAIN
         and type(target) is torch.Tensor
-        and input.dtype is torch.float32
+        and input.dtype in _NAMES
         and target.dtype is torch.int64
         and input.dim() == 2
         and target.shape == input.shape[:1]
@@ -97,14 +102,15 @@ class CrossEntropyAhead(CrossEntropy):
     def backward(ctx: Any, gradient: Any) -> Any:
         kind, kept, memory, found = ctx.ahead
         if torch.is_grad_enabled() or not _is_plain(gradient):
-            ctx.sides = kept[: 2 * kind[0]].split(kind[0])
+            rows = kind[1]
+            ctx.sides = kept[: 2 * rows].split(rows)
             return CrossEntropy.backward(ctx, gradient)
         from openaclnn.engines.gpu import ahead
 
         x, target, _ = ctx.saved_tensors
         if found is None:  # it was handed out before: in other memory nothing is written yet
             found, kept = torch.empty_like(x), kept.clone()
-            kept[ahead.sure_at(kind[0])] = 0
+            kept[ahead.sure_at(kind[1])] = 0
         ctx.ahead[-1] = None
         places = gradient, x, target, kept, memory, found
         ahead.gradient_runner(*kind)([own.data_ptr() for own in places], stream_of(x))

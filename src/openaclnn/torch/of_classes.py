@@ -138,7 +138,7 @@ def _quick(input: Any, target: Any, weight: Any, options: tuple[Any, ...]) -> An
     """The loss where nobody looks on and calls of its kind were made before, or its gradient comes with it; else None."""
     if not _may_be_short(input, target, weight):
         return None
-    if input.is_cuda and input.numel() >= LEAST:
+    if input.is_cuda and input.nbytes >= LEAST:
         found = loss_ahead(input, target, weight, options)
         if found is not None:
             return found
@@ -201,7 +201,7 @@ def _by_kernels(
     if rows.dtype is torch.uint8:
         rows = rows.long()
     try:
-        if own.numel() >= LEAST and is_cast_alone(own):
+        if 4 * own.numel() >= LEAST and is_cast_alone(own):
             loss = loss_ahead(own.float(), rows, factors, options)
             if loss is not None:
                 return loss

@@ -1,6 +1,7 @@
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator"
 """Cross entropy from logits with its gradient in one go: a program holds a whole row in its registers, so that logits are
-read once and the gradient is written once, where loss and gradient one after the other read logits twice.
+read once and the gradient is written once, where loss and gradient one after the other read logits twice. A row that is too long
+for one program is held in pieces by several, which run at once (a cluster) and tell each other what their pieces come to.
 
 The gradient is that for one gradient of the loss, which is not known yet: the one that the last backward pass was given.
 `expect` notes it for all programs; where backward gets another, `gradient_late` writes the gradient anew, in the same steps.
@@ -10,17 +11,39 @@ from __future__ import annotations
 
 import triton
 import triton.language as tl
+from triton import knobs
 
 from openaclnn.engines.gpu.logit_kernel import finite
 from openaclnn.engines.gpu.sum_kernel import is_counted
 from openaclnn.engines.gpu.words import LOG2_E
 
-GRADIENT, SURE, COUNTED = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)
-"""What is expected, three FLOATs: the loss's gradient, 1 if it was the same twice, and how many rows count."""
+GRADIENT, SURE = tl.constexpr(0), tl.constexpr(1)
+COUNTED, SHARE = tl.constexpr(2), tl.constexpr(3)
+"""What is expected, four FLOATs: the loss's gradient, 1 if it was the same twice, how many rows count, and each one's share of that
+gradient."""
+
+ROUND = tl.constexpr(
+    32
+)  # classes: pieces of a row are multiples of it, so that each begins as aligned as its row
+
+ALONE = tl.constexpr(knobs.runtime.interpret)
+"""Interpreted programs run one after the other and cannot wait: they run twice, and find what all left the first time."""
+
+
+@triton.jit
+def _share(gradient, total, MEAN: tl.constexpr):
+    """A row's share of the loss's gradient."""
+    if MEAN:
+        gradient = tl.div_rn(gradient, total)
+    return gradient
 
 
 @triton.jit(do_not_specialize=[3, 4, 5])
-def expect(target, memory, expected, rows, classes, ignore_index, BLOCK: tl.constexpr):
+def expect(
+    target, memory, expected,
+    rows, classes, ignore_index,
+    MEAN: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """What the last backward pass left in memory, and the number of rows that count."""
     lanes = tl.arange(0, BLOCK)
     counted = tl.zeros([BLOCK], tl.int32)
@@ -28,9 +51,11 @@ def expect(target, memory, expected, rows, classes, ignore_index, BLOCK: tl.cons
         row = start + lanes
         indices = tl.load(target + row, row < rows, other=0).to(tl.int64)
         counted += ((row < rows) & is_counted(indices, classes, ignore_index)).to(tl.int32)
-    tl.store(expected + GRADIENT, tl.load(memory + GRADIENT))
+    gradient, total = tl.load(memory + GRADIENT), tl.sum(counted).to(tl.float32)
+    tl.store(expected + GRADIENT, gradient)
     tl.store(expected + SURE, tl.load(memory + SURE))
-    tl.store(expected + COUNTED, tl.sum(counted).to(tl.float32))
+    tl.store(expected + COUNTED, total)
+    tl.store(expected + SHARE, _share(gradient, total, MEAN))
 
 
 @triton.jit
@@ -49,52 +74,104 @@ def _powers(values, top):
 
 
 @triton.jit
-def _factor(gradient, total, top, others, MEAN: tl.constexpr):
-    """What exp(x - top) is multiplied with. A row with NaN or an infinite largest logit has no probabilities."""
-    share = gradient
-    if MEAN:
-        share = tl.div_rn(gradient, total)
-    return tl.div_rn(share, 1.0 + others) + (top - top)
+def _factor(share, top, others):
+    """What exp(x - top) is multiplied with. A row with NaN or an infinite largest logit has no probabilities.
+
+    The quotient is made better by its remainder, without a branch: what follows it would have to wait.
+    """
+    whole = 1.0 + others
+    found = share / whole
+    found = tl.fma(tl.fma(-found, whole, share), 1.0 / whole, found)
+    return found + (top - top)
 
 
 @triton.jit
-def _write(powers, factor, at, mask, out, counted):
+def _write(values, top, factor, at, mask, out, counted):
     """The gradient of a row but for its target."""
     if counted:
-        tl.store(out + at, powers * factor, mask)
+        powers, scale = _powers(values, top)
+        tl.store(out + at, powers * (factor * scale), mask)
     else:  # whatever is in it
         tl.store(out + at, tl.zeros(at.shape, tl.float32), mask)
 
 
-@triton.jit(do_not_specialize=[5, 6, 7])
-def loss_ahead(
-    x, target, expected, parts, out,
-    rows, classes, ignore_index,
-    MEAN: tl.constexpr, UNIT: tl.constexpr, HELD: tl.constexpr, LANES: tl.constexpr,
-):  # fmt: skip
-    """A row: its largest logit and what the others add, as `logit_sums` leaves them, and its gradient if one is expected.
+@triton.jit
+def _added(sums, counts, more_sums, more_counts):
+    return sums + more_sums, counts + more_counts
 
-    All is asked for before anything is computed: a program has its multiprocessor to itself, and nothing hides what it waits for.
+
+@triton.jit
+def _sums(values, flags):
+    """Of both at once, so that threads wait for each other once; interpreted, that would take seconds for each program."""
+    if ALONE:
+        return tl.sum(values), tl.sum(flags.to(tl.int32))
+    else:
+        return tl.reduce((tl.ravel(values), tl.ravel(flags.to(tl.int32))), 0, _added)
+
+
+@triton.jit
+def _met():
+    """Nothing but 0, when all programs of the cluster are here; what they wrote before can be read."""
+    zero = tl.program_id(0) * 0
+    if not ALONE:
+        zero = tl.inline_asm_elementwise(
+            "barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned; mov.b32 $0, $1;",
+            "=r,r", [zero], dtype=tl.int32, is_pure=False, pack=1,
+        )  # fmt: skip
+    return zero
+
+
+@triton.jit
+def _of_all(top, others, pieces, own, PIECES: tl.constexpr, WIDTH: tl.constexpr):
+    """A row's largest logit and what its others add, from those of its pieces, in their order. Both of a piece are one word."""
+    low, high = top.to(tl.uint32, bitcast=True), others.to(tl.uint32, bitcast=True)
+    tl.store(pieces + own, (low.to(tl.uint64) | (high.to(tl.uint64) << 32)).to(tl.int64))
+    each = tl.arange(0, WIDTH)
+    words = tl.load(pieces + each + _met(), each < PIECES, other=0, volatile=True)
+    tops = (words & 0xFFFFFFFF).to(tl.uint32).to(tl.float32, bitcast=True)
+    tops = tl.where(each < PIECES, tops, float("-inf"))
+    rests = ((words >> 32) & 0xFFFFFFFF).to(tl.uint32).to(tl.float32, bitcast=True)
+    top = tl.max(tops)
+    has_it = each == tl.argmax(tops, 0)
+    powers = tl.exp2((tops - finite(top)) * LOG2_E)
+    return top, tl.sum(tl.where(has_it, rests, (1.0 + rests) * powers))
+
+
+@triton.jit(do_not_specialize=[6, 7, 8, 9])
+def loss_ahead(
+    x, target, expected, parts, pieces, out,
+    rows, classes, ignore_index, each,
+    UNIT: tl.constexpr, HELD: tl.constexpr, LANES: tl.constexpr, PIECES: tl.constexpr, WIDTH: tl.constexpr,
+):  # fmt: skip
+    """A row, or its piece: the largest logit and what the others add, as `logit_sums` leaves them, and the gradient if one is
+    expected.
+
+    All is asked for before anything is computed: few programs share a multiprocessor, and little hides what they wait for.
     """
-    row = tl.program_id(0).to(tl.int64)
+    row = (tl.program_id(0) // PIECES).to(tl.int64)
+    own = tl.program_id(0) % PIECES
+    start = own * each * ROUND
     count = classes.to(tl.int64) * UNIT
-    at, inside = _places(classes * UNIT, HELD, LANES)
-    values = tl.load(x + row * count + at, inside, other=float("-inf"))
+    held = classes * UNIT
+    if PIECES > 1:
+        held = tl.minimum(classes * UNIT - start, each * ROUND)
+    at, inside = _places(held, HELD, LANES)
+    values = tl.load(x + row * count + start + at, inside, other=float("-inf")).to(tl.float32)
     index = tl.load(target + row).to(tl.int64)
-    sure, gradient = tl.load(expected + SURE), tl.load(expected + GRADIENT)
-    total = tl.load(expected + COUNTED)
+    sure, share = tl.load(expected + SURE), tl.load(expected + SHARE)
     top = tl.max(values)
     largest = values == top
     powers, scale = _powers(values, top)
     # The largest one's own 1 is never added, beside which the digits of small ones would be lost; but that of its equals is.
-    others = tl.sum(tl.where(largest, 0.0, powers)) * scale
-    others += tl.maximum(tl.sum(largest.to(tl.int32)) - 1, 0).to(tl.float32)
-    tl.store(parts + row, top)
-    tl.store(parts + rows.to(tl.int64) + row, others)
-    factor = _factor(gradient, total, top, others, MEAN) * scale
+    others, equals = _sums(tl.where(largest, 0.0, powers), largest)
+    others = others * scale + tl.maximum(equals - 1, 0).to(tl.float32)
+    if PIECES > 1:
+        top, others = _of_all(top, others, pieces + row * PIECES, own, PIECES, WIDTH)
+    tl.store(parts + row, top, own == 0)
+    tl.store(parts + rows.to(tl.int64) + row, others, own == 0)
     counted = is_counted(index, count, ignore_index)
-    wanted = at < classes * (sure != 0).to(tl.int32) * UNIT
-    _write(powers, factor, at, wanted, out + row * count, counted)
+    wanted = at < held * (sure != 0).to(tl.int32)
+    _write(values, top, _factor(share, top, others), at, wanted, out + row * count + start, counted)
 
 
 @triton.jit(do_not_specialize=[7, 8, 9, 10, 11])
@@ -104,7 +181,7 @@ def gradient_late(
     MEAN: tl.constexpr, UNIT: tl.constexpr, CLASSES: tl.constexpr,
 ):  # fmt: skip
     """Nothing, if the gradient is the one that was expected; else all rows, in blocks of classes. What it was is remembered."""
-    given = tl.load(gradient)
+    given = tl.load(gradient).to(tl.float32)
     # By its bits: the gradient of -0 is not that of 0.
     same = given.to(tl.int32, bitcast=True) == tl.load(expected + GRADIENT).to(
         tl.int32, bitcast=True
@@ -115,19 +192,17 @@ def gradient_late(
         tl.store(memory + SURE, same.to(tl.float32))
     if (same & (tl.load(expected + SURE) != 0)) == 0:
         count = classes.to(tl.int64) * UNIT
-        total = tl.load(expected + COUNTED)
+        share = _share(given, tl.load(expected + COUNTED), MEAN)
         for block in range(first, rows * blocks, programs):
             row = block // blocks
             at = (block % blocks) * CLASSES + tl.arange(0, CLASSES)
             inside = at < classes * UNIT
-            values = tl.load(x + row * count + at, inside, other=float("-inf"))
+            values = tl.load(x + row * count + at, inside, other=float("-inf")).to(tl.float32)
             index = tl.load(target + row).to(tl.int64)
             top = tl.load(parts + row)
-            powers, scale = _powers(values, top)
             others = tl.load(parts + rows.to(tl.int64) + row)
-            factor = _factor(given, total, top, others, MEAN) * scale
             counted = is_counted(index, count, ignore_index)
-            _write(powers, factor, at, inside, out + row * count, counted)
+            _write(values, top, _factor(share, top, others), at, inside, out + row * count, counted)
 
 
 @triton.jit(do_not_specialize=[6, 7, 8])
@@ -144,10 +219,11 @@ def at_targets(
     indices = tl.load(target + row, inside, other=0).to(tl.int64)
     counted = inside & is_counted(indices, classes, ignore_index)
     place = row * classes + indices
-    there = tl.load(x + place, counted, other=0)
+    there = tl.load(x + place, counted, other=0).to(tl.float32)
     top = tl.load(parts + row, inside, other=0)
     others = tl.load(parts + rows.to(tl.int64) + row, inside, other=0)
-    factor = _factor(tl.load(gradient), tl.load(expected + COUNTED), top, others, MEAN)
+    share = _share(tl.load(gradient).to(tl.float32), tl.load(expected + COUNTED), MEAN)
+    factor = _factor(share, top, others)
     powers, scale = _powers(there, top)
     less = tl.where(there == top, -others, powers * scale - (1.0 + others))
     tl.store(out + place, less * factor, counted)

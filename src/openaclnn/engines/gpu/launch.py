@@ -64,6 +64,7 @@ class Launch(NamedTuple):
     shifted: Launch | None = None
     together: tuple[int, ...] = ()
     ragged: bool = False
+    cluster: int = 1  # programs that run at once, and may wait for each other
 
 
 def power_of_two_divisor(*numbers: int) -> int:

@@ -18,6 +18,8 @@ from openaclnn.engines.gpu.native_code import (
     CONFIG,
     CONFIG_ATTRIBUTE_COUNT,
     CONFIG_ATTRIBUTES,
+    CONFIG_SLOTS,
+    CONFIG_STREAM,
     FUNCTION,
     HEADER,
     MASKS,
@@ -38,7 +40,8 @@ from openaclnn.engines.machine.builtins import address_of_function, builtin
 
 __all__ = ["Builtin", "Kernel", "driver", "functions", "word", "write_attribute", "write_config"]
 
-_OVERLAP_ATTRIBUTE = (6, 1)  # programmatic stream serialisation: allowed
+_OVERLAP = (6, 1)  # programmatic stream serialisation: allowed
+_CLUSTER = 4  # then its three sides, 32 bits each
 ATTRIBUTE_SLOTS = 9
 _HEADER, _GRID = struct.Struct(f"={RELEASE + 1}q"), struct.Struct("=7I")
 _FLOATS = ("fp32", "f32")
@@ -65,9 +68,10 @@ class Kernel(NamedTuple):
     kinds: tuple[str, ...]  # of the numbers
     hidden: int  # pointers to scratch memory, null where there is none
     overlaps: bool
+    cluster: int = 1  # programs that run at once; those of a cluster do not overlap
 
     @classmethod
-    def of(cls, found: Any, pointers: int, numbers: int) -> Kernel | None:
+    def of(cls, found: Any, pointers: int, numbers: int, cluster: int = 1) -> Kernel | None:
         """Of a kernel that Triton compiled; None where its parameters are not what we take them for."""
         metadata = found.metadata
         plain = (
@@ -88,7 +92,7 @@ class Kernel(NamedTuple):
             return None
         return cls(
             found.function, 32 * metadata.num_warps, metadata.shared, tuple(kept), hidden,
-            bool(getattr(metadata, "launch_pdl", False)),
+            bool(getattr(metadata, "launch_pdl", False)), cluster,
         )  # fmt: skip
 
     def words(self, numbers: Sequence[int | float]) -> list[int]:
@@ -105,6 +109,26 @@ class Kernel(NamedTuple):
         """Which of the numbers are FLOAT; the others are integers."""
         return [kind in _FLOATS for kind in self.kinds]
 
+    def launch(
+        self, programs: int, stream: int, pointers: Sequence[int], numbers: Sequence[int | float]
+    ) -> None:
+        """By Python, once; see `Builtin` for what is done again and again."""
+        block = array("q", bytes(8 * (CONFIG_SLOTS + ATTRIBUTE_SLOTS)))
+        write_config(block, 0, self, programs, write_attribute(block, CONFIG_SLOTS, self))
+        block[CONFIG_STREAM] = stream
+        values = array("Q", [*pointers, *(own % (1 << 64) for own in self.words(numbers))])
+        first = values.buffer_info()[0]
+        places = array("Q", range(first, first + 8 * len(values), 8))
+        failed = driver().cuLaunchKernelEx(
+            *map(
+                ctypes.c_void_p, (block.buffer_info()[0], self.function, places.buffer_info()[0], 0)
+            )
+        )
+        if failed:
+            raise RuntimeError(
+                f"the CUDA driver launches no {self.cluster} programs at once: error {failed}"
+            )
+
 
 def word(number: int | float) -> int:
     """A parameter as the low bytes of an int64."""
@@ -113,9 +137,11 @@ def word(number: int | float) -> int:
     return int(number)
 
 
-def write_attribute(block: array[int], at: int) -> int:
-    """What a launch says that may start while the one before it ends, into a block; its address."""
-    block[at], block[at + 1] = _OVERLAP_ATTRIBUTE
+def write_attribute(block: array[int], at: int, kernel: Kernel | None = None) -> int:
+    """What a launch says that may start while the one before it ends, or of a cluster, into a block; its address."""
+    cluster = 1 if kernel is None else kernel.cluster
+    block[at], block[at + 1] = _OVERLAP if cluster == 1 else (_CLUSTER, cluster + (1 << 32))
+    block[at + 2] = int(cluster > 1)
     return block.buffer_info()[0] + 8 * at
 
 
@@ -123,7 +149,7 @@ def write_config(block: array[int], at: int, kernel: Kernel, programs: int, attr
     """A kernel's CUlaunchConfig but for the stream."""
     _GRID.pack_into(block, 8 * at, programs, 1, 1, kernel.threads, 1, 1, kernel.shared)
     block[at + CONFIG_ATTRIBUTES] = attribute
-    block[at + CONFIG_ATTRIBUTE_COUNT] = int(kernel.overlaps)
+    block[at + CONFIG_ATTRIBUTE_COUNT] = int(kernel.overlaps or kernel.cluster > 1)
 
 
 def _parameter_sizes(function: int) -> list[int]:
@@ -169,12 +195,12 @@ class Builtin:
         launch: int = 0,
         scratch: tuple[int, Any, Any] | None = None,
     ) -> None:
-        attribute = HEADER + STRIDE * len(launches)
-        words = array("q", bytes(8 * (attribute + ATTRIBUTE_SLOTS)))
+        attributes = HEADER + STRIDE * len(launches)
+        words = array("q", bytes(8 * (attributes + ATTRIBUTE_SLOTS * len(launches))))
         self._held = fallback, scratch
         known = functions()
         last = 0
-        for begin, pointers in zip(range(HEADER, attribute, STRIDE), launches, strict=True):
+        for begin, pointers in zip(range(HEADER, attributes, STRIDE), launches, strict=True):
             words[begin + POINTERS] = len(pointers)
             for at, (place, shift, aligned) in enumerate(pointers, begin):
                 words[at + PLACES], words[at + SHIFTS] = place, shift
@@ -188,7 +214,7 @@ class Builtin:
         )  # fmt: skip
         self._block = words
         self._address: int = words.buffer_info()[0]
-        self._attribute = write_attribute(words, attribute)
+        self._attributes = attributes
 
     def function(self) -> Callable[[Sequence[int], int], int]:
         """The builtin itself, which keeps this object."""
@@ -207,7 +233,8 @@ class Builtin:
         """From now on, launch this kernel for addresses that are aligned."""
         block, begin = self._block, HEADER + index * STRIDE
         pointers, values = block[begin + POINTERS], kernel.words(numbers)
-        write_config(block, begin + CONFIG, kernel, programs, self._attribute)
+        attribute = write_attribute(block, self._attributes + index * ATTRIBUTE_SLOTS, kernel)
+        write_config(block, begin + CONFIG, kernel, programs, attribute)
         block[begin + PARAMETERS] = pointers + len(values)
         for place, value in enumerate(values, begin + VALUES + pointers):
             block[place] = value

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from openaclnn.engines.gpu.launch import Launch
 from openaclnn.engines.gpu.operands import INT32_LIMIT
 
-__all__ = ["Pointer", "Start", "Variant", "kinds_of", "variant_of"]
+__all__ = ["Pointer", "Start", "Variant", "has_clusters", "kinds_of", "variant_of"]
 
 Start = Callable[..., None]  # of programs, a stream, and the kernel's pointers and numbers
 
@@ -55,12 +55,31 @@ class Pointer:
     def copy_(self, source: Any) -> None: ...
 
 
+def _is_hopper() -> bool:
+    """Whether the current device is one, or a later one."""
+    from triton.runtime import driver
+
+    return int(driver.active.get_current_target().arch) >= 90
+
+
 def _overlapping() -> bool:
     """Whether a kernel may start on the current device while the one before it ends."""
     from triton.language.extra import cuda
-    from triton.runtime import driver
 
-    return hasattr(cuda, "gdc_wait") and int(driver.active.get_current_target().arch) >= 90
+    return hasattr(cuda, "gdc_wait") and _is_hopper()
+
+
+def has_clusters() -> bool:
+    """Whether programs may wait for each other on the current device."""
+    import triton
+
+    if triton.knobs.runtime.interpret:
+        return True
+    try:
+        from openaclnn.engines.gpu.native import driver
+    except ImportError:  # no llvmlite
+        return False
+    return driver() is not None and _is_hopper()
 
 
 def kinds_of(numbers: Sequence[int | float]) -> tuple[bool, ...]:
@@ -91,7 +110,7 @@ def variant_of(launch: Launch, offsets: Sequence[int], device: int) -> Variant:
     )
     key = (
         id(family.kernel), types, kinds_of(launch.numbers), family.constants, launch.constants,
-        launch.warps, family.fused, family.overlapped, family.follows, device,
+        launch.warps, family.fused, family.overlapped, family.follows, launch.cluster, device,
     )  # fmt: skip
     found = _known.get(key)
     if found is None:
@@ -119,17 +138,39 @@ def _compiled(launch: Launch, types: Sequence[tuple[str, bool] | None]) -> Varia
     # `run` is a property that loads the binary onto the current device; `function` is set by it.
     known = found.run, found.function, found.packed_metadata, constants
     arguments = len(types) + len(launch.numbers)
-    start = _bare_start(*known, arguments) or _start(*known)
     pointers = len(types) - types.count(None)
-    return Variant(start, _native(found, pointers, len(launch.numbers)), found)
+    native = _native(found, pointers, launch)
+    if launch.cluster > 1:
+        start = _start_together(native, types)
+    else:
+        start = _bare_start(*known, arguments) or _start(*known)
+    return Variant(start, native, found)
 
 
-def _native(found: Any, pointers: int, numbers: int) -> Any:
+def _native(found: Any, pointers: int, launch: Launch) -> Any:
     try:
         from openaclnn.engines.gpu.native import Kernel, driver
     except ImportError:  # no llvmlite
         return None
-    return None if driver() is None else Kernel.of(found, pointers, numbers)
+    if driver() is None:
+        return None
+    return Kernel.of(found, pointers, len(launch.numbers), launch.cluster)
+
+
+def _start_together(native: Any, types: Sequence[Any]) -> Start:
+    """By the driver alone: Triton's launcher knows no clusters of programs that are each a program of their own."""
+    if native is None:
+        raise RuntimeError(
+            "a kernel whose programs wait for each other cannot be launched by Triton's launcher"
+        )
+    given = [place for place, own in enumerate(types) if own is not None]
+
+    def start(programs: int, stream: int, *arguments: Any) -> None:
+        native.launch(
+            programs, stream, [arguments[place] for place in given], arguments[len(types) :]
+        )
+
+    return start
 
 
 def _start(run: Any, function: Any, metadata: Any, constants: tuple[Any, ...]) -> Start:
