@@ -29,9 +29,10 @@ QUICK, SLOW = 30.0, 45.0  # yardsticks
 
 @dataclass
 class Machine:
-    """Runs cases as it is told: of each the attempts in turn, as (yardstick, disturbed); then the last one again. A run takes a second."""
+    """Runs cases as it is told: of each the attempts in turn, as (yardstick, disturbed); then the last one again. A run takes a second. From the attempt in `wrong` on a case is wrong."""
 
     told: dict[str, list[tuple[float, bool]]]
+    wrong: dict[str, int] = field(default_factory=dict)
     now: float = 0.0
     log: list[str] = field(default_factory=list)
     labels: list[str] = field(default_factory=list)
@@ -42,7 +43,8 @@ class Machine:
         attempt = self.log.count(case) - 1
         steps, noisy = self.told[case][min(attempt, len(self.told[case]) - 1)]
         # Each attempt's contender is quicker than that of the one before: nobody may look at that.
-        row = {"case": case, "attempt": attempt, "median_us": 1.0 / (1 + attempt)}
+        status = "ok" if attempt < self.wrong.get(case, 99) else "WRONG"
+        row = {"case": case, "attempt": attempt, "status": status, "median_us": 1.0 / (1 + attempt)}
         return [row | {"yardstick_us": steps, "disturbed": noisy, "n": n} for n in range(2)]
 
     def follow(self, items: Sequence[Any], label: str) -> Iterator[Any]:
@@ -97,6 +99,15 @@ def test_the_attempt_is_chosen_by_the_yardstick_and_the_mark_alone() -> None:
         "slow or disturbed": (2, 1 + AGAIN, True),
         "disturbed": (1, 1 + AGAIN, True),
     }
+
+
+def test_a_wrong_result_is_told_whatever_the_machine_did() -> None:
+    told = {"good": [(QUICK, False)], "at once": [(SLOW, True), (QUICK, False)]}
+    told["later"] = [(SLOW, False), (SLOW, True), (QUICK, False)]
+    machine = Machine(told, wrong={"at once": 0, "later": 1})
+    rows = machine.rows()
+    assert kept(rows) == {"good": (0, 1, False), "at once": (0, 1, True), "later": (1, 2, True)}
+    assert [row["status"] for row in rows[::2]] == ["ok", "WRONG", "WRONG"]
 
 
 def test_a_quicker_yardstick_later_makes_what_came_before_slow() -> None:

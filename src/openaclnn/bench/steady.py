@@ -1,7 +1,8 @@
 """A machine whose speed changes: each round of a case times a yardstick too, and a case that met a slow machine is timed again later.
 
 Cores run at two speeds, 1.5 to 1.7 apart, for seconds at a time. Of the attempts at a case that one is kept during which other
-processes took no cores and the yardstick was the quickest: the contenders' own times have no say in it.
+processes took no cores and the yardstick was the quickest: the contenders' own times have no say in it. One that found a wrong result
+is always kept.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def taken_out(timings: dict[str, Timing]) -> float:
 class Steady:
     """Runs cases, and those again that met a slow machine; knows the quickest yardstick of the run.
 
-    A case's rows have `yardstick_us` and `disturbed`. `seconds` bounds what timing again may take in a section; None is as
+    A case's rows have `status`, `yardstick_us` and `disturbed`. `seconds` bounds what timing again may take in a section; None is as
     long as the section took.
     """
 
@@ -92,11 +93,12 @@ class Steady:
         return rows
 
     def _unsteady(self, rows: Sequence[Row]) -> bool:
-        disturbed, worst = _faults(rows)
-        return disturbed or worst > TOLERATED * self.quickest
+        right, disturbed, worst = _faults(rows)
+        return right and (disturbed or worst > TOLERATED * self.quickest)
 
 
-def _faults(rows: Sequence[Row]) -> tuple[bool, float]:
-    """What attempts are compared by: a disturbed one is worse than any slow one."""
+def _faults(rows: Sequence[Row]) -> tuple[bool, bool, float]:
+    """What attempts are compared by; the least is kept. A wrong result is told before all, and a disturbed attempt is worse than any slow one."""
+    right = all(row["status"] != "WRONG" for row in rows)
     disturbed = any(row["disturbed"] for row in rows)
-    return disturbed, max((row["yardstick_us"] for row in rows), default=0.0)
+    return right, disturbed, max((row["yardstick_us"] for row in rows), default=0.0)
