@@ -22,7 +22,7 @@ import pytest
 import openaclnn
 from openaclnn import bench, cli
 from openaclnn.bench import machine
-from openaclnn.bench.calls import all_calls, find_fault, relate, run_calls
+from openaclnn.bench.calls import all_calls, find_fault, run_calls
 from openaclnn.bench.cases import run_case
 from openaclnn.bench.changes import CHANGES, CallRegime, Turn
 from openaclnn.bench.contenders import COPY, Contender, build_contenders, engine_states
@@ -61,7 +61,7 @@ TINY: dict[str, tuple[Regime, ...]] = {
     "pixels": (Regime("tiny", (2, 3, 4, 5), "a test", two_phase=True),),
 }
 SETTINGS = Settings(
-    rounds=2, budget_seconds=0.01, sections=("speed",), regimes=TINY, engines=("numpy",),
+    rounds=2, budget_seconds=0.01, again_seconds=0, sections=("speed",), regimes=TINY, engines=("numpy",),
     command="a test",
 )  # fmt: skip
 ROW_FIELDS = {
@@ -579,7 +579,8 @@ def test_reports_render(results: dict[str, Any], tmp_path: Path, capsys: Any) ->
     assert "5 ms !" in text
     assert r"it \| failed" in text
     assert "FLOAT !" in text
-    assert disturbed(given).startswith(f"{len(measured())} of {2 * len(measured())} cases")
+    [noise] = disturbed(given)
+    assert noise.startswith(f"{len(measured())} of {2 * len(measured())} cases (!)")
     short = len(short_tables(given["rows"]))
     assert len(console_tables(given)) == len(measured()) + short
     source, target = tmp_path / "results.json", tmp_path / "benchmarks.md"
@@ -847,8 +848,7 @@ def test_without_torch_calls_are_made_on_arrays_alone() -> None:
     ]
     rows = run_calls(case, "cpu", ["numpy"], None, CpuClock(), 1, 2, 1)
     assert [row["contender"] for row in rows] == ["numpy, arrays", "numpy, arrays out="]
-    relate(rows)  # without `same` there is nothing to compare with
-    assert all(row["of_same"] is None and row["rounds"] == 1 for row in rows)
+    assert all(row["of_same"] > 0 and row["rounds"] == 1 for row in rows)
 
 
 @pytest.mark.parametrize("operator", OPERATORS, ids=lambda operator: operator.python_name)
@@ -922,19 +922,6 @@ def test_the_first_of_a_kind_goes_the_full_way(monkeypatch: pytest.MonkeyPatch) 
                 for _ in range(8):
                     contender.call()
                 assert len(made) == (expected if contender.ours else 0), contender.name
-
-
-def test_kinds_are_compared_with_the_same_kinds() -> None:
-    """In turn with each in a row, not with one of them; and what changes with what does not."""
-    rows = [
-        {"operator": "one", "contender": "cpu", "dtype": dtype, "regime": regime, "median_us": time, "of_same": None}
-        for regime, dtype, time in (
-            ("same", "FLOAT", 2.0), ("new sizes", "FLOAT", 3.0), ("kinds in a row", "all", 5.0), ("kinds in turn", "all", 6.0),
-            ("first of a kind", "all", 100.0), ("new sizes", "FLOAT16", 4.0),
-        )
-    ]  # fmt: skip
-    relate(rows)
-    assert [row["of_same"] for row in rows] == [1.0, 1.5, 1.0, 1.2, 20.0, None]
 
 
 def test_wrong_sequences_are_refused(
@@ -1114,13 +1101,16 @@ def test_steps_of_training_are_checked_and_timed(
 def test_pytorchs_operators_are_timed_replaced_and_not(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torch")
     override = importlib.import_module("openaclnn.torch.override")
-    settings = Settings(sections=("overrides",), dtypes=(FLOAT,), rounds=1, budget_seconds=0.001)
+    settings = Settings(
+        sections=("overrides",), dtypes=(FLOAT,), rounds=1, budget_seconds=0.001, again_seconds=0
+    )
     cases = choose(settings)["overrides"]
     assert list(dict.fromkeys(case.name for case in cases)) == list(override.OVERRIDES)
     found = run(settings)
     assert [row["operator"] for row in found["overrides"] if row["ours"]] == [c.name for c in cases]
     assert all(row["status"] == "ok" for row in found["overrides"])
     assert all(row["ratios"]["torch"] > 0 for row in found["overrides"] if row["ours"])
+    assert all(row["yardstick_us"] > 0 for row in found["overrides"])
     assert not override._libraries  # PyTorch has its own again
     text, lines = markdown([found]), sheet([found]).splitlines()
     assert all(f"| {case.name} | {case.variant} |" in text for case in cases)

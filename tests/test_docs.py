@@ -98,13 +98,14 @@ def test_the_table_of_small_calls_has_a_line_an_operator() -> None:
 
 | operator | calls | dtype | engine | tensors | torch | x torch |
 | --- | --- | --- | --- | ---: | ---: | ---: |
-| one | same | FLOAT | triton | 6 us | 7 us | 1.2 |
+| one | same | FLOAT ! ~ | triton | 6 us | 7 us | 1.2 |
+| one | same | FLOAT16 | triton | 9 us | 9 us | 1 |
 | two | same | FLOAT | triton | 8 us |  |  |
 """
     assert calls_table(page).splitlines()[:1] + calls_table(page).splitlines()[2:] == [
         "| small calls, FLOAT | A, 4 cores: NumPy arrays | A, 4 cores: PyTorch's tensors |"
         " A, 4 cores: PyTorch itself | G: PyTorch's tensors | G: PyTorch itself |",
-        "| one | 1 us / 2 us ! | 3 us ! | 4 us / 5 us ! | 6 us | 7 us |",
+        "| one | 1 us / 2 us ! | 3 us ! | 4 us / 5 us ! | 6 us ! ~ | 7 us ! ~ |",
         "| two | - | - | - | 8 us | - |",
     ]
 

@@ -17,12 +17,12 @@ def calls_table(page: str) -> str:
     """Markdown, a line an operator: on each machine ours and PyTorch's, allocating and into `out=`."""
     cells: dict[str, dict[str, str]] = {}
     for machine, row in _rows(page):
-        if row["calls"] == KIND and row["dtype"].startswith("FLOAT"):
-            mark = " !" if row["dtype"].endswith("!") else ""
+        dtype, *marks = row["dtype"].split()
+        if row["calls"] == KIND and dtype == "FLOAT":
             for name, title in WAYS.items():
                 if name in row:
                     own = cells.setdefault(row["operator"], {})
-                    own[f"{machine}: {title}"] = _both(row, name) + mark
+                    own[f"{machine}: {title}"] = " ".join([_both(row, name), *marks])
     headings = list(dict.fromkeys(heading for own in cells.values() for heading in own))
     lines = [["small calls, FLOAT", *headings], ["---"] * (len(headings) + 1)]
     for operator, own in cells.items():

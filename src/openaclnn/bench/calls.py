@@ -1,27 +1,30 @@
 """Calls that change: of each contender's sequence of prepared calls the first are checked, the rest are timed.
 
 Before a sample those that were checked are made again, so that code is warm and what is timed is new; the arrays of those that
-are timed are looked at.
+are timed are looked at. Calls that do not change are timed in the same rounds, since the machine may have another speed in others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
-from openaclnn.bench.changes import CHANGES, KINDS, CallRegime, Turn
+from openaclnn.bench.changes import CHANGES, CallRegime, Turn
 from openaclnn.bench.contenders import Contender, first_line
 from openaclnn.bench.machine import OtherLoad
 from openaclnn.bench.measure import Clock, Timing, interleave, paired_ratio
 from openaclnn.bench.problems import Problem
-from openaclnn.bench.sequences import PEER, sequences
+from openaclnn.bench.sequences import PEER, Made, own_sequences, sequences
+from openaclnn.bench.steady import taken_out, yardstick
 from openaclnn.bench.verify import expected_of, fault_of, status_of
 from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import FLOAT, DType
 from openaclnn.operators import registry
 
-__all__ = ["CallCase", "all_calls", "find_fault", "relate", "run_calls"]
+__all__ = ["CallCase", "all_calls", "find_fault", "run_calls"]
+
+BESIDE = ", beside"  # ends the names of contenders that a case is compared with
 
 
 @dataclass(frozen=True)
@@ -70,30 +73,60 @@ def run_calls(
     inner: int,
     threads: int,
 ) -> list[dict[str, Any]]:
-    """Check and time one case: a row for each contender."""
-    inner = min(inner, KINDS) if case.regime.forgotten else inner * case.regime.times
-    turn = Turn(case.operator, case.dtype, device, case.regime.checked + rounds * inner)
-    contenders: list[Contender] = []
-    faults: dict[str, str] = {}
-    shape: tuple[int, ...] = ()
-    for problems, contender in sequences(case.regime, turn, engines, torch):
-        shape = problems[0].shape
-        try:
-            if not contender.unavailable:
-                faults[contender.name] = find_fault(case.regime, problems, contender, torch)
-        except Exception as error:  # PyTorch may object; from ours it is as wrong as a wrong number
-            if contender.ours:
-                faults[contender.name] = first_line(error)
-            else:
-                contender = replace(contender, unavailable=first_line(error))
-        contenders.append(contender)
-    timed = [c for c in contenders if not c.unavailable and not (c.ours and faults[c.name])]
+    """Check and time one case, in turn with the calls that it is compared with: a row for each contender."""
+
+    def checked(regime: CallRegime, make: Callable[..., Made], ending: str = "") -> Iterator[_Made]:
+        calls = regime.calls(inner)
+        turn = Turn(case.operator, case.dtype, device, regime.checked + rounds * calls)
+        for problems, contender in make(regime, turn, engines, torch):
+            named = replace(contender, name=contender.name + ending, calls=calls)
+            yield _checked(regime, problems, named, torch)
+
+    # Ticks of 10 ms count the work of others, and a case is timed for some: what is made and checked before it counts, too.
     with OtherLoad() as load:
-        timings = interleave(timed, clock, rounds, inner=inner)
-    noise = {"others_cores": load.cores, "disturbed": load.disturbs(threads), "threads": threads}
-    return [
-        _row(case, shape, each, faults.get(each.name, ""), timings) | noise for each in contenders
-    ]
+        made = list(checked(case.regime, sequences))
+        usual = _usual(case.regime)
+        beside = [] if usual is None else checked(usual, own_sequences, BESIDE)
+        timed = [each.contender for each in (*made, *beside) if each.sound]
+        timings = interleave([*timed, yardstick()], clock, rounds)
+    common = {
+        "shape": list(made[0].shape) if made else [], "threads": threads, "others_cores": load.cores,
+        "disturbed": load.disturbs(threads), "yardstick_us": taken_out(timings),
+    }  # fmt: skip
+    return [_row(case, each, timings) | common for each in made]
+
+
+def _usual(regime: CallRegime) -> CallRegime | None:
+    """What a regime is compared with, called in the same ways; None for one that others are compared with."""
+    found = next(each for each in CHANGES if each.name == regime.beside)
+    return None if found.name == regime.name else replace(found, ways=regime.ways)
+
+
+class _Made(NamedTuple):
+    """A contender, whose first calls have been made."""
+
+    shape: tuple[int, ...]
+    contender: Contender
+    fault: str
+
+    @property
+    def sound(self) -> bool:
+        """Whether it is timed: PyTorch's even where it is inexact."""
+        return not self.contender.unavailable and not (self.contender.ours and self.fault)
+
+
+def _checked(
+    regime: CallRegime, problems: Sequence[Problem], contender: Contender, torch: Any
+) -> _Made:
+    fault, shape = "", problems[0].shape
+    try:
+        if not contender.unavailable:
+            fault = find_fault(regime, problems, contender, torch)
+    except Exception as error:  # PyTorch may object; from ours it is as wrong as a wrong number
+        if not contender.ours:
+            return _Made(shape, replace(contender, unavailable=first_line(error)), "")
+        fault = first_line(error)
+    return _Made(shape, contender, fault)
 
 
 def find_fault(
@@ -113,17 +146,12 @@ def find_fault(
     return fault
 
 
-def _row(
-    case: CallCase,
-    shape: Sequence[int],
-    contender: Contender,
-    fault: str,
-    timings: dict[str, Timing],
-) -> dict[str, Any]:
+def _row(case: CallCase, made: _Made, timings: dict[str, Timing]) -> dict[str, Any]:
+    contender, fault = made.contender, made.fault
     own = timings.get(contender.name)
     row: dict[str, Any] = {
         "operator": case.operator.python_name, "variant": case.variant,
-        "regime": case.regime.name, "reason": case.regime.reason, "shape": list(shape),
+        "regime": case.regime.name, "reason": case.regime.reason,
         "dtype": case.dtype_name, "contender": contender.name, "ours": contender.ours,
         "engine": contender.engine, "note": fault or contender.unavailable,
         "status": status_of(fault, own),
@@ -131,21 +159,10 @@ def _row(
     }  # fmt: skip
     if own is not None:
         row |= own.summary()
-        peers = [name for name in timings if name.startswith(PEER) and contender.ours]
+    if own is not None and contender.ours:
+        peers = [name for name in timings if name.startswith(PEER)]
         row["ratios"] = {name: paired_ratio(timings[name], own) for name in peers}
+        itself = case.regime.beside == case.regime.name
+        usual = own if itself else timings.get(contender.name + BESIDE)
+        row["of_same"] = None if usual is None else paired_ratio(own, usual)
     return row
-
-
-def relate(rows: Sequence[dict[str, Any]]) -> None:
-    """Enter how many times as long as calls that do not change each contender took, where the run has both."""
-
-    def told(row: dict[str, Any], regime: str) -> tuple[str, ...]:
-        return row["operator"], row["contender"], row["dtype"], regime
-
-    beside = {regime.name: regime.beside for regime in CHANGES}
-    timed = [row for row in rows if "median_us" in row]
-    usual = {told(row, row["regime"]): row["median_us"] for row in timed}
-    for row in timed:
-        compared = usual.get(told(row, beside[row["regime"]]))
-        if compared is not None:
-            row["of_same"] = row["median_us"] / compared

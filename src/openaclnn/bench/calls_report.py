@@ -8,7 +8,7 @@ from itertools import groupby
 from rich import box
 from rich.table import Table
 
-from openaclnn.bench.cells import Row, duration, markdown_table, notes, number
+from openaclnn.bench.cells import Row, duration, markdown_table, marks, notes, number
 from openaclnn.bench.changes import ALLOCATING, CHANGES, INTO, TWO_PHASE
 from openaclnn.bench.sequences import ARRAYS, PEER, TENSORS
 
@@ -18,7 +18,8 @@ TEXT = """Medians per call on small problems, each contender with calls of its o
 training costs beside its arithmetic. What the calls of a sample take is looked at before the clock starts, so that it is in a cache, as it
 is after the operation that made it. Ours is called on NumPy's arrays and on PyTorch's tensors, and `x torch` compares the latter
 with PyTorch on the same tensors: both phases and their wait with PyTorch's call, on a GPU and a wait. `of same` is the time over that of calls which never
-change, of the first of ours in the line; where there are eight kinds, over that of the same eight, each in a row. An empty cell: no
+change, of the first of ours in the line; where there are eight kinds, over that of the same eight, each in a row. It too is a median
+over rounds: the calls that a line is compared with were timed in the rounds of that line. What is new in a call is new to the attempt at its case. An empty cell: no
 such call, or none that was right.
 """
 WAYS = (ARRAYS, ARRAYS + INTO, ARRAYS + TWO_PHASE, TENSORS, TENSORS + INTO, TENSORS + TWO_PHASE)
@@ -74,14 +75,13 @@ def _lines(rows: Sequence[Row]) -> Iterator[list[str]]:
     ways, peers = _ways(rows), _peers(rows)
     for key, group in groupby(rows, key=lambda row: (row["operator"], row["regime"], row["dtype"])):
         members = list(group)
-        mark = " !" if members[0]["disturbed"] else ""
         timed = {row["contender"]: row for row in members if "median_us" in row}
         for engine in dict.fromkeys(row["engine"] for row in members if row["ours"]):
             ours = [timed.get(engine + way) for way in ways]
             ratios = (_beside(timed, engine, peer) for peer in peers)
             usual = next((row["of_same"] for row in ours if row is not None), None)
             yield [
-                *key[:2], key[2] + mark, engine,
+                *key[:2], key[2] + marks(members[0]), engine,
                 *(_time(row) for row in (*ours, *map(timed.get, peers))),
                 *(_filled(value) for value in (*ratios, usual)),
             ]  # fmt: skip

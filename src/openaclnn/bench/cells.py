@@ -10,13 +10,13 @@ from rich import box
 from rich.table import Table
 
 __all__ = [
-    "PEERS", "Row", "by_operator", "case_of", "duration", "markdown_table", "name_of", "notes",
+    "PEERS", "Row", "by_operator", "case_of", "duration", "markdown_table", "marks", "name_of", "notes",
     "number", "peers_of", "ratio_to", "size", "terminal_table", "threads_of",
 ]  # fmt: skip
 
 Row = dict[str, Any]
 PEERS = ("torch", "torch out=", "torch.compile", "torch.compile ops")
-INEXACT = "†"
+INEXACT, SLOW = "†", "~"
 
 
 def name_of(results: dict[str, Any]) -> str:
@@ -53,9 +53,14 @@ def threads_of(row: Row) -> str:
 
 
 def case_of(row: Row) -> tuple[str, ...]:
-    """What was computed; a mark where other processes disturbed it."""
-    mark = " !" if row["disturbed"] else ""
-    return row["variant"], row["regime"], size(row["shape"]), row["dtype"] + mark
+    """What was computed, with its marks."""
+    return row["variant"], row["regime"], size(row["shape"]), row["dtype"] + marks(row)
+
+
+def marks(row: Row) -> str:
+    """The signs of what went on beside a case; sections without a yardstick, and older results, tell of no slow machine."""
+    signs = {"!": row["disturbed"], SLOW: row.get("slow", False)}
+    return "".join(f" {sign}" for sign, shown in signs.items() if shown)
 
 
 def peers_of(rows: Iterable[Row]) -> list[str]:

@@ -237,6 +237,10 @@ class CallRegime:
         """The first calls of a sequence, which are not timed: of several kinds each as it is first seen, and again."""
         return 2 * KINDS if self.mixed else KINDS
 
+    def calls(self, usual: int) -> int:
+        """How many calls a sample has, where most regimes' have `usual`."""
+        return min(usual, KINDS) if self.forgotten else usual * self.times
+
     def ways_of(self, operator: Operator) -> tuple[str, ...]:
         """An operator that writes over its input has no `out=`: its plain call is one."""
         if not operator.output.in_place:

@@ -40,6 +40,7 @@ class Contender:
     unavailable: str = ""
     asked: bool = True  # the engine must be asked for by name
     warm_up: Callable[[], Any] | None = None  # before a sample, where it is not the call itself
+    calls: int = 0  # of a sample, where they are counted; else as many as last long enough
 
     def chosen(self) -> AbstractContextManager[None]:
         """The engine's choice, entered before the clock starts; none where calls get that engine by themselves.

@@ -126,17 +126,15 @@ def interleave(
     clock: Clock,
     rounds: int,
     budget_seconds: float = 0.5,
-    inner: int = 0,
     sample_seconds: float = SAMPLE_SECONDS,
 ) -> dict[str, Timing]:
     """Time contenders against each other; `budget_seconds` bounds what one slow contender may take.
 
-    With `inner`, every sample is this many calls, after as many to warm up, or some: contenders whose calls are counted
-    have none to calibrate with.
+    A contender whose calls are counted has none to calibrate with: each sample is its `calls`, after as many to warm up, or some.
     """
     timings = {
-        each.name: Timing(inner, rounds, min(inner, WARM_CALLS))
-        if inner
+        each.name: Timing(each.calls, rounds, min(each.calls, WARM_CALLS))
+        if each.calls
         else _calibrated(each, clock, rounds, budget_seconds, sample_seconds)
         for each in contenders
     }

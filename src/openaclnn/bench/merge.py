@@ -6,7 +6,6 @@ import shlex
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from openaclnn.bench.calls import relate
 from openaclnn.bench.cells import Row
 
 __all__ = ["command_of", "merged", "narrowed"]
@@ -73,7 +72,6 @@ def _together(group: Sequence[dict[str, Any]]) -> dict[str, Any]:
             ],
             keys,
         )
-    relate(whole["calls"])
     return whole
 
 

@@ -19,6 +19,7 @@ from openaclnn.bench.contenders import Contender
 from openaclnn.bench.machine import OtherLoad
 from openaclnn.bench.measure import Clock, interleave, paired_ratio
 from openaclnn.bench.problems import load_torch, to_torch
+from openaclnn.bench.steady import taken_out, yardstick
 from openaclnn.bench.verify import status_of
 from openaclnn.core.dtypes import FLOATS, DType
 from openaclnn.core.interface import REDUCTIONS
@@ -89,12 +90,13 @@ def run_override(
     def call() -> Any:
         return function(*given)
 
-    fault = _fault(case, function, given, torch)
-    sides = [Contender(THEIRS, call)]
-    if not fault:
-        sides.append(_Replaced(OURS, call, True, replace=lambda: use(only=[case.name])))
     with OtherLoad() as load:
-        timings = interleave(sides, clock, rounds, budget)
+        fault = _fault(case, function, given, torch)
+        sides = [Contender(THEIRS, call)]
+        if not fault:
+            sides.append(_Replaced(OURS, call, True, replace=lambda: use(only=[case.name])))
+        timings = interleave([*sides, yardstick()], clock, rounds, budget)
+    steps = taken_out(timings)
     rows = []
     for name in (OURS, THEIRS):
         found, ours = timings.get(name), name == OURS
@@ -103,7 +105,7 @@ def run_override(
             "shape": list(case.shape), "dtype": case.dtype.name, "contender": name, "ours": ours,
             "status": status_of(fault if ours else "", found), "note": fault if ours else "",
             "threads": threads if device == "cpu" else None, "disturbed": load.disturbs(threads),
-            "ratios": {},
+            "yardstick_us": steps, "ratios": {},
         }  # fmt: skip
         if found is not None:
             row |= found.summary()

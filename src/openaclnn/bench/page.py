@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from openaclnn.bench.calls_report import calls_markdown
 from openaclnn.bench.cells import (
     INEXACT,
+    SLOW,
     Row,
     by_operator,
     case_of,
@@ -25,6 +26,7 @@ from openaclnn.bench.cells import (
 from openaclnn.bench.merge import merged, narrowed
 from openaclnn.bench.overrides_report import TITLE, overrides_markdown
 from openaclnn.bench.report import disturbed
+from openaclnn.bench.steady import AGAIN, TOLERATED
 from openaclnn.bench.summary import closest, counts, short_tables
 from openaclnn.bench.training_report import training_markdown
 
@@ -45,6 +47,11 @@ round size beside it, both ours into `out=` and timed in the same rounds. `torch
 
 Results are checked before they are timed, against the float64 reference. A `!` marks a case during which other processes took cores from
 the benchmark: do not trust its ratios. A `{INEXACT}` marks a comparison with a result of PyTorch's that failed the check that ours passed.
+
+Some machines change their speed. In every round of calls that change and of replaced operators a yardstick is timed too, a fixed loop
+in Python. A case whose yardstick took more than {TOLERATED} times what it took at best in the run, or that had a `!`, was timed again later, up to {AGAIN} times (and all
+of them in no more time than the first attempts took, or `--again` allows). Of its attempts the one without a `!` and with the quickest
+yardstick is told, whatever was measured in it. A `{SLOW}` marks a case that stayed slow: compare what was timed in it, not its times with those of others.
 
 Short tables count every variant and dtype, allocating and into `out=`, beside PyTorch's way of the same kind.
 """
@@ -91,7 +98,7 @@ def _preface(results: dict[str, Any]) -> str:
     listed = ", ".join(f"{name} {version}" for name, version in versions.items())
     facts = ", ".join(f"{name} {value}" for name, value in machine.items() if value is not None)
     engines = "; ".join(f"{name}: {state}" for name, state in results["engines"].items())
-    copied, noise = results["copy_gbps"], disturbed(results)
+    copied = results["copy_gbps"]
     return "\n".join(
         [
             f"- machine: {facts}",
@@ -99,7 +106,7 @@ def _preface(results: dict[str, Any]) -> str:
             f"- versions: {listed}",
             f"- engines: {engines}",
             *([f"- fastest copy: {number(copied, 1)} GB/s, read and written bytes together"] if copied else []),
-            *([f"- **{noise}**"] if noise else []),
+            *(f"- **{noise}**" for noise in disturbed(results)),
             f"- date: {', '.join(results['dates'])}",
             _commands(results["commands"]),
         ]

@@ -10,6 +10,7 @@ from rich.table import Table
 
 from openaclnn.bench.calls_report import calls_tables
 from openaclnn.bench.cells import (
+    SLOW,
     Row,
     by_operator,
     case_of,
@@ -37,16 +38,22 @@ def _timed(results: dict[str, Any]) -> list[Row]:
     return [*results["rows"], *results["calls"], *chain.from_iterable(more)]
 
 
-def disturbed(results: dict[str, Any]) -> str:
-    """How much of a result was timed beside other work; "" if none was."""
-    cases = {
-        (row["operator"], *case_of(row), row["threads"]): row["disturbed"]
-        for row in _timed(results)
+def disturbed(results: dict[str, Any]) -> list[str]:
+    """How much of a result was timed beside other work, and how much on a machine that was slow; nothing of what there was none."""
+    told = {
+        "disturbed": "cases (!) were timed while other processes ran",
+        "slow": f"cases ({SLOW}) were timed while the machine was slow",
     }
-    count = sum(cases.values())
-    return (
-        f"{count} of {len(cases)} cases (!) were timed while other processes ran" if count else ""
-    )
+    found = []
+    for name, what in told.items():
+        cases = {
+            (row["operator"], *case_of(row), row["threads"]): row[name]
+            for row in _timed(results)
+            if name in row
+        }
+        if any(cases.values()):
+            found.append(f"{sum(cases.values())} of {len(cases)} {what}")
+    return found
 
 
 def console_tables(results: dict[str, Any]) -> list[Table]:

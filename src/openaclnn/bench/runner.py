@@ -5,12 +5,12 @@ from __future__ import annotations
 import datetime
 import gc
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from itertools import product
 from typing import Any
 
 import openaclnn
-from openaclnn.bench.calls import CallCase, relate, run_calls
+from openaclnn.bench.calls import CallCase, run_calls
 from openaclnn.bench.cases import run_case
 from openaclnn.bench.contenders import COPY, engine_states
 from openaclnn.bench.first_call import first_calls, peak_memory
@@ -19,6 +19,7 @@ from openaclnn.bench.measure import CpuClock, CudaClock
 from openaclnn.bench.overrides import OverrideCase, run_override
 from openaclnn.bench.problems import load_torch
 from openaclnn.bench.selection import SelectionError, Settings, choose
+from openaclnn.bench.steady import Progress, Steady
 from openaclnn.bench.teams import describe_threads
 from openaclnn.bench.training import TrainingCase, run_step
 
@@ -28,9 +29,6 @@ BESIDE, ALONE = "beside PyTorch", "alone"
 
 PER_TURN = 8  # calls of a sample where calls change
 QUICK_ROUNDS = 3  # there, in a quick run
-
-
-Progress = Callable[[Sequence[Any], str], Iterator[Any]]
 
 
 def run(settings: Settings, progress: Progress | None = None) -> dict[str, Any]:
@@ -75,13 +73,20 @@ def run(settings: Settings, progress: Progress | None = None) -> dict[str, Any]:
         (row["gbps"] for row in results["rows"] if row["contender"] == COPY and row["gbps"]),
         default=None,
     )
-    for each in follow(chosen["calls"], "calls that change"):
-        results["calls"] += _run_calls(each, settings, engines, torch)
-    relate(results["calls"])
+    steady = Steady(follow, settings.again_seconds)
+    results["calls"] = steady.rows(
+        chosen["calls"],
+        lambda case: _run_calls(case, settings, engines, torch),
+        "calls that change",
+    )
     for step in follow(chosen["training"] if torch is not None else [], "training"):
         results["training"] += _by_threads(run_step, step, settings, torch)
-    for each in follow(chosen["overrides"] if torch is not None else [], "operators replaced"):
-        results["overrides"] += _by_threads(run_override, each, settings, torch)
+    results["overrides"] = steady.rows(
+        chosen["overrides"] if torch is not None else [],
+        lambda case: _by_threads(run_override, case, settings, torch),
+        "operators replaced",
+    )
+    steady.mark([*results["calls"], *results["overrides"]])
     set_threads(max(settings.threads, default=None), torch)
     sides = [*engines, *(["torch"] if torch is not None else [])]
     for spec, name in follow(list(product(chosen["first-call"], sides)), "first calls"):

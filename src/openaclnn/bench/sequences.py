@@ -11,7 +11,7 @@ import functools
 import gc
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import cycle
+from itertools import chain, cycle
 from typing import Any
 
 import numpy as np
@@ -30,24 +30,36 @@ from openaclnn.bench.problems import Problem, is_array
 from openaclnn.core.status import AclnnError
 from openaclnn.engines.dispatch import choose_engine, use_engine
 
-__all__ = ["ARRAYS", "PEER", "TENSORS", "sequences"]
+__all__ = ["ARRAYS", "PEER", "TENSORS", "Made", "own_sequences", "sequences"]
 
 ARRAYS, TENSORS, PEER = ", arrays", ", tensors", "torch"  # in contenders' names, before the way
 Call = Callable[[], Any]
+Made = Iterator[tuple[list[Problem], Contender]]
 
 
-def sequences(
+def sequences(regime: CallRegime, turn: Turn, engines: Sequence[str], torch: Any) -> Made:
+    """Each contender with the problems of its calls: ours, then PyTorch's."""
+    ours = own_sequences(regime, turn, engines, torch)
+    return chain(ours, _peer_sequences(regime, turn, engines, torch))
+
+
+def _entries(
     regime: CallRegime, turn: Turn, engines: Sequence[str], torch: Any
-) -> Iterator[tuple[list[Problem], Contender]]:
-    """Each contender with the problems of its calls."""
+) -> list[tuple[str, str, str]]:
+    """Ours by engine, library and way."""
     arrays = [ARRAYS] if turn.device == "cpu" else []
     libraries = [*arrays, *([TENSORS] if torch is not None else [])]
-    entries = [
+    return [
         (engine, library, way)
         for engine in engines
         for way in regime.ways_of(turn.operator)
         for library in libraries
     ]
+
+
+def own_sequences(regime: CallRegime, turn: Turn, engines: Sequence[str], torch: Any) -> Made:
+    """Ours with the problems of their calls."""
+    entries = _entries(regime, turn, engines, torch)
     for own, (engine, library, way) in enumerate(entries):
         problems = list(regime.sequence(replace(turn, own=own, of=len(entries))))
         name = f"{engine}{library}{way}"
@@ -65,9 +77,14 @@ def sequences(
             name, given, calls, regime.checked, AclnnError if regime.refused else None, forget,
             ours=True, engine=engine, writes_out=way != ALLOCATING, asked=asked,
         )  # fmt: skip
+
+
+def _peer_sequences(regime: CallRegime, turn: Turn, engines: Sequence[str], torch: Any) -> Made:
+    """PyTorch's, of problems as large as ours."""
+    count = max(len(_entries(regime, turn, engines, torch)), 1)
     for way in regime.peers_of(turn.operator) if torch is not None else ():
         name = PEER + way
-        problems = list(regime.sequence(replace(turn, of=max(len(entries), 1))))  # as large as ours
+        problems = list(regime.sequence(replace(turn, of=count)))
         try:
             given = _all_in_torch(problems, torch)
             peers = [_peer_calls(problem, torch, regime.waits).get(name) for problem in given]

@@ -85,6 +85,10 @@ def _counts(context: Any, parameter: Any, text: str | None) -> tuple[int, ...]:
 )  # fmt: skip
 @click.option("--rounds", type=click.IntRange(1), help="Rounds of turns; default: 15, quick: 7.")
 @click.option(
+    "--again", type=click.FloatRange(0), metavar="SECONDS",
+    help="How long calls that met a slow machine may be timed again; default: as long as their section took, quick: not at all.",
+)  # fmt: skip
+@click.option(
     "--section", "sections", multiple=True, type=click.Choice(SECTIONS),
     help="May be repeated; default: all, quick: speed and calls.",
 )  # fmt: skip
@@ -106,7 +110,7 @@ def _counts(context: Any, parameter: Any, text: str | None) -> tuple[int, ...]:
 @click.pass_context
 def bench(
     context: click.Context, quick: bool, headline: bool, only: tuple[str, ...], dtypes: Any, engines: Any,
-    device: str, threads: Any, alone: bool, rounds: int | None, sections: Any, listed: bool,
+    device: str, threads: Any, alone: bool, rounds: int | None, again: float | None, sections: Any, listed: bool,
     sources: tuple[Path, ...], json_file: str | None, plots: Path | None, html: Path | None,
     page: Path | None, table: Path | None,
 ) -> int:  # fmt: skip
@@ -126,7 +130,7 @@ def bench(
         device=device, quick=quick or headline, headline=headline, only=only, dtypes=dtypes, engines=engines,
         threads=threads, rounds=rounds or (5 if headline else 7 if quick else 15),
         sections=sections or (("speed",) if headline else ("speed", "calls") if quick else SECTIONS),
-        use_torch=not alone, command=command_of(context.obj),
+        again_seconds=0.0 if again is None and quick else again, use_torch=not alone, command=command_of(context.obj),
     )  # fmt: skip
     if device != "cpu" and (alone or threads):
         raise SelectionError(
@@ -234,8 +238,8 @@ def _show(reports: Sequence[dict[str, Any]], headline: bool) -> None:
     for results in reports:
         for table in [headline_table(results)] if headline else console_tables(results):
             say(rendered(table, 150))
-        if disturbed(results):
-            say(disturbed(results), error=True)
+        for noise in disturbed(results):
+            say(noise, error=True)
 
 
 def _wrong(reports: Sequence[dict[str, Any]]) -> int:
