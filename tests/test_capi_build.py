@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -237,11 +238,16 @@ def test_pkg_config_finds_it(tmp_path):
     assert run_program(tmp_path / "program") == ANSWER
 
 
-def test_the_wheel_needs_nothing_of_the_sources(tmp_path):
-    """The package elsewhere, as installed: the library finds that one."""
+@pytest.mark.parametrize("packed", [False, True], ids=["folder", "archive"])
+def test_the_wheel_needs_nothing_of_the_sources(tmp_path, packed):
+    """The package elsewhere, as installed, or in an archive: the library finds that one."""
     pytest.importorskip("cffi")
     package = tmp_path / "site"
     shutil.copytree(os.path.dirname(openaclnn.__file__), package / "openaclnn")
+    if packed:
+        archive = shutil.make_archive(str(package), "zip", package)
+        shutil.rmtree(package)
+        package = Path(archive)
     code = (
         f"import sys; sys.path.insert(0, {str(package)!r})\n"
         "from openaclnn.capi.config import main; main(['--cflags', '--libs'])"
@@ -253,7 +259,7 @@ def test_the_wheel_needs_nothing_of_the_sources(tmp_path):
     ).stdout.split()  # fmt: skip
     subprocess.run(["cc", str(ELU), *flags, "-o", str(tmp_path / "program")], check=True)
     assert run_program(tmp_path / "program") == ANSWER
-    shutil.rmtree(package)
+    package.unlink() if packed else shutil.rmtree(package)
     done = subprocess.run(
         [tmp_path / "program"], capture_output=True, text=True, check=False, env={}
     )
@@ -335,11 +341,33 @@ def suppressions():
     return {"LSAN_OPTIONS": f"suppressions={path}:print_suppressions=0"}
 
 
-@pytest.mark.parametrize("sanitizer", ["address", "undefined"])
+@pytest.mark.parametrize("sanitizer", ["address", "undefined", "address,undefined"])
 def test_an_example_under_a_sanitizer(tmp_path, sanitizer):
     program = sanitized(ELU.with_name("strided_views.c"), tmp_path / "program", sanitizer)
     output = run_program(program, **suppressions())
     assert output.endswith("strides: 6 2 of 2\n")
+
+
+DELETED = """
+#include "aclnn/acl_meta.h"
+#include <iostream>
+int main() {
+    const int64_t shape[1] = {4};
+    int64_t *found;
+    uint64_t count;
+    aclTensor *tensor = aclCreateTensor(shape, 1, ACL_FLOAT, nullptr, 0, ACL_FORMAT_ND, shape, 1, nullptr);
+    aclGetViewShape(tensor, &found, &count);
+    std::cout << found[0] << std::endl;
+    delete[] found;
+    return aclDestroyTensor(tensor);
+}
+"""
+
+
+def test_cpp_deletes_under_sanitizers_what_c_frees(tmp_path):
+    (tmp_path / "deleted.cpp").write_text(DELETED)
+    program = sanitized(tmp_path / "deleted.cpp", tmp_path / "program", "address,undefined")
+    assert run_program(program, **suppressions()) == "4\n"
 
 
 LEAKY = """

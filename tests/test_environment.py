@@ -132,3 +132,20 @@ openaclnn.set_result_memory(1 << 40)
 print(results.limit() <= 1 << 27)
 """
     assert script(bounded) == ["True"]
+
+
+def test_a_python_without_its_lock_is_refused() -> None:
+    body = """
+import sys
+for locked in (True, False):
+    sys._is_gil_enabled = lambda: locked
+    for name in [name for name in sys.modules if name.startswith("openaclnn")]:
+        del sys.modules[name]
+    try:
+        import openaclnn.testing
+        print("imported")
+    except ImportError as error:
+        print(error)
+"""
+    says = "openaclnn needs the interpreter's lock, and this free-threaded Python runs without it; start it with PYTHON_GIL=1 or -X gil=1"
+    assert script(body) == ["imported", says]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import re
 import subprocess
 import sys
 import tomllib
@@ -265,6 +266,50 @@ def test_wrong_use_raises_what_pytorch_raises(name: str) -> None:
     with pytest.raises(type(known.value)) as caught:
         getattr(functional, function)(*arguments, **options)
     assert type(caught.value) is type(known.value)
+
+
+SOUND: dict[str, dict[str, Any]] = {
+    "elu": {"input": X, "alpha": 0.5},
+    "l1_loss": {"input": X, "target": X + 1},
+    "smooth_l1_loss": {"input": X, "target": X + 1, "beta": 0.5},
+    "nll_loss": {"input": X, "target": TARGET, "weight": torch.ones(5), "ignore_index": 1},
+    "cross_entropy": {"input": X, "target": TARGET, "weight": torch.ones(5), "ignore_index": 1, "label_smoothing": 0.1},
+}  # fmt: skip
+NO_TENSORS = ([[1.0, 2.0]], "mean", X.numpy(), 1.5, object())
+
+
+@pytest.mark.parametrize("name", SOUND)
+@pytest.mark.parametrize("wrong", NO_TENSORS, ids=lambda own: type(own).__name__)
+def test_wrong_types_are_refused_in_pytorchs_words(name: str, wrong: Any) -> None:
+    """Before a call of the kind was made and after, when the short road would have it."""
+    ours, other, sound = getattr(functional, name), getattr(theirs, name), SOUND[name]
+    for _ in range(2):
+        for parameter in sound:
+            if isinstance(wrong, float) and parameter in ("alpha", "beta", "label_smoothing"):
+                continue
+            given = sound | {parameter: wrong}
+            with pytest.raises(Exception) as known:  # noqa: PT011
+                other(**given)
+            with pytest.raises(type(known.value), match=f"^{re.escape(str(known.value))}$"):
+                ours(**given)
+        for _ in range(2):
+            torch.testing.assert_close(ours(**sound), other(**sound))
+
+
+def test_the_options_that_pytorch_has_not_are_refused_as_its_own_are() -> None:
+    told = "zlossScale: expected a number, got list"
+    with pytest.raises(TypeError, match=told):
+        functional.cross_entropy(X, TARGET, zloss_scale=[1.0])  # type: ignore[arg-type]
+    for more in ({"zloss_scale": 0.5}, {"inplace": True}):
+        with pytest.raises(TypeError, match=r"'input' .* must be Tensor, not list"):
+            functional.cross_entropy([1.0], TARGET, **more)  # type: ignore[arg-type]
+
+
+def test_what_pytorch_takes_beside_memory_and_numbers_is_its_business() -> None:
+    one = torch.tensor(0.5)
+    assert functional.elu(X, one).equal(theirs.elu(X, one))  # type: ignore[arg-type]
+    sparse = X.to_sparse()
+    assert functional.l1_loss(X, sparse).equal(theirs.l1_loss(X, sparse))
 
 
 @pytest.mark.parametrize("name", ["nll_loss", "cross_entropy"])

@@ -9,6 +9,7 @@ its C names, `openaclnn.acl` the runtime. Importing this loads NumPy and nothing
 
 from openaclnn.calls.explain import explain
 from openaclnn.calls.plain import make_plain_function as _make_plain_function
+from openaclnn.core.lock import check as _check_lock
 from openaclnn.core.products import use_product
 from openaclnn.core.results import clear_results, set_result_memory
 from openaclnn.core.status import AclnnError, Status
@@ -18,6 +19,7 @@ from openaclnn.engines.dispatch import use_engine
 from openaclnn.engines.threads import get_num_threads, set_num_threads, use_threads_of
 from openaclnn.operators import find_operator, registry, support_table
 
+_check_lock()
 for _operator in registry():
     globals()[_operator.python_name] = _make_plain_function(_operator)
     if _operator.result_type is not None:

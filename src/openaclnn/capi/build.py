@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import importlib.metadata
+import importlib.resources
 import io
 import json
 import os
@@ -17,6 +18,7 @@ import platform
 import shutil
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,7 +36,7 @@ LIBRARIES = ("ascendcl", "acl_rt", "nnopbase", "opapi", "opapi_nn", "opapi_math"
 
 CORE = "openaclnn_core"
 _MODULE = "_openaclnn_core"
-_OWN_C = tuple(Path(__file__).with_name(name) for name in ("start.c", "fork.c", "crossing.c"))
+_OWN_C = ("arrays.c", "start.c", "fork.c", "crossing.c")
 
 
 @dataclass(frozen=True)
@@ -108,9 +110,8 @@ def _baked(toolchain: Toolchain) -> dict[str, str]:
 def _key(toolchain: Toolchain) -> str:
     parts = [
         __version__, sys.version, platform.machine(), importlib.metadata.version("cffi"),
-        glue.cffi_declarations(), glue.stub_source(), _own_c(),
+        glue.cffi_declarations(), glue.stub_source(), _texts(_OWN_C), _texts(("build.py", "packages.py")),
         json.dumps([header_files(), _baked(toolchain), toolchain.compiler, toolchain.link]),
-        *(Path(__file__).with_name(name).read_text() for name in ("build.py", "packages.py")),
     ]  # fmt: skip
     digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
     return f"{__version__}-{sys.implementation.cache_tag}-{digest}"
@@ -185,13 +186,15 @@ def _emit_core(source: Path, toolchain: Toolchain) -> None:
     defines = "".join(
         f"#define {name} {_c_string(value)}\n" for name, value in _baked(toolchain).items()
     )
-    ffi.set_source(_MODULE, f"#define _GNU_SOURCE\n{defines}{_own_c()}")
+    ffi.set_source(_MODULE, f"#define _GNU_SOURCE\n{defines}{_texts(_OWN_C)}")
     with contextlib.redirect_stdout(io.StringIO()):  # cffi announces what it writes
         ffi.emit_c_code(str(source / f"{CORE}.c"))
 
 
-def _own_c() -> str:
-    return "\n".join(path.read_text(encoding="utf-8") for path in _OWN_C)
+def _texts(names: Sequence[str]) -> str:
+    """Files of this folder, which may lie in an archive."""
+    folder = importlib.resources.files("openaclnn.capi")
+    return "\n".join((folder / name).read_text(encoding="utf-8") for name in names)
 
 
 def _c_string(text: str) -> str:

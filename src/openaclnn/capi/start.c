@@ -27,17 +27,6 @@ static void openaclnn_in_parent(void);
 static void openaclnn_in_child(void);
 static int openaclnn_hear_of_forks(void);
 
-/* Memory that a C++ caller may delete[] and a C caller may free. */
-static void *openaclnn_new(size_t size)
-{
-    void *(*allocate)(size_t) = NULL;
-    /* std::terminate tells a C++ program; sanitizers bring a new[] of their own to C programs too. */
-    if (dlsym(RTLD_DEFAULT, "_ZSt9terminatev") != NULL) {
-        *(void **)&allocate = dlsym(RTLD_DEFAULT, "_Znam");
-    }
-    return allocate != NULL ? allocate(size) : malloc(size);
-}
-
 static void openaclnn_set_state(int state)
 {
     __atomic_store_n(&openaclnn_state, state, __ATOMIC_RELEASE);
@@ -164,10 +153,13 @@ static void *openaclnn_connect(void *failed)
     if (openaclnn_run(OPENACLNN_FIND_PACKAGES, names) != 0) {
         *(int *)failed = 1;
     } else {
-        /* Before Python 3.12 cffi locks its start with the version tag of this type and aborts where
-         * somebody (PyTorch, say) has made the interpreter give it one. Taken back, and nobody can give
-         * it anew while we hold the GIL, which cffi does not need to be free since Python runs already. */
+#if PY_VERSION_HEX < 0x030C0000
+        /* cffi locks its start with the version tag of this type and aborts where somebody (PyTorch, say)
+         * has made the interpreter give it one. Taken back, and nobody can give it anew while we hold the
+         * GIL, which cffi does not need to be free since Python runs already. Later Pythons assert that
+         * nobody modifies a type of theirs, and cffi has another lock there. */
         PyType_Modified(&PyCapsule_Type);
+#endif
         if (cffi_start_python() != 0 || Py_AtExit(openaclnn_ended) != 0
             || openaclnn_hear_of_forks() != 0) {
             *(int *)failed = 1;

@@ -23,7 +23,15 @@ from openaclnn.torch.direct import L1, Elu, EluInPlace, SmoothL1
 from openaclnn.torch.gradients import Formula
 from openaclnn.torch.kernels import KERNELS, Kernel
 from openaclnn.torch.of_classes import check_targets, cross_entropy, nll_loss
-from openaclnn.torch.roads import is_ours, is_tracked, may_be_short, needs_dispatcher, parallel_for
+from openaclnn.torch.roads import (
+    is_memory,
+    is_number,
+    is_ours,
+    is_tracked,
+    may_be_short,
+    needs_dispatcher,
+    parallel_for,
+)
 from openaclnn.torch.words import UnservedError
 
 __all__ = ["check_targets", "cross_entropy", "elu", "l1_loss", "nll_loss", "smooth_l1_loss"]
@@ -48,7 +56,8 @@ def _elu(input: torch.Tensor, alpha: float, inplace: bool) -> Any:
     spread = (
         parallel_for(input) is not None
     )  # the operator has a rule then; PyTorch's in place has its own
-    if not is_ours(input) or input.dim() > MAX_AXES or (spread and inplace):
+    own = is_ours(input) and is_number(alpha) and input.dim() <= MAX_AXES
+    if not own or (spread and inplace):
         return torch_functional.elu(input, alpha, inplace)
     if inplace:
         return _elu_in_place(input, alpha)
@@ -136,8 +145,8 @@ def _of_a_pair(
     name, parallel = kernel.operator.python_name, parallel_for(input)
     if parallel is not None:
         return getattr(parallel, name)(input, target, reduction=reduction, **options)
-    # PyTorch refuses a negative beta.
-    if options.get("beta", 0.0) >= 0 and _a_pair(input, target, reduction):
+    beta = options.get("beta", 0.0)  # PyTorch refuses a negative one
+    if is_number(beta) and beta >= 0 and _a_pair(input, target, reduction):
         try:
             return _computed(kernel, formula, input, target, reduction, *options.values())
         except UnservedError:
@@ -162,6 +171,7 @@ def _a_pair(input: torch.Tensor, target: torch.Tensor, reduction: str) -> bool:
     """Whether the kernels take these two. Other shapes than one are no good idea, which PyTorch says by a warning."""
     if not (
         is_ours(input)
+        and is_memory(target)
         and target.dtype is input.dtype
         and target.device == input.device
         and reduction in REDUCTIONS

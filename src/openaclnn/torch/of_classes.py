@@ -12,9 +12,11 @@ from torch.overrides import handle_torch_function, has_torch_function_variadic
 from openaclnn.core.interface import REDUCTIONS
 from openaclnn.torch.ahead import LEAST, loss_ahead
 from openaclnn.torch.direct import CrossEntropy, CrossEntropyOverLogits, Likelihood
-from openaclnn.torch.kernels import KERNELS
+from openaclnn.torch.kernels import KERNELS, PLAIN
 from openaclnn.torch.roads import (
     is_cast_alone,
+    is_memory,
+    is_number,
     is_ours,
     is_tracked,
     may_be_short,
@@ -43,8 +45,10 @@ def nll_loss(
     reduction: str = "mean",
 ) -> Any:
     """`torch.nn.functional.nll_loss` by our kernels: (C,), (N, C) or (N, C, d1, ...)."""
-    of_rank = _BY_RANK.get(input.dim()) if size_average is None and reduce is None else None
-    if of_rank is not None and _may_be_short(input, target, weight):
+    of_rank = None
+    if size_average is None and reduce is None and _may_be_short(input, target, weight):
+        of_rank = _BY_RANK.get(input.dim())
+    if of_rank is not None:
         kernel, backward = of_rank
         factors = ones_for(input) if weight is None else weight
         options = reduction, ignore_index
@@ -70,8 +74,9 @@ def _nll_loss(
         return parallel.nll_loss(
             input, target, weight, ignore_index=ignore_index, reduction=reduction
         )
-    own, indices, rank = input, target, input.dim()
-    if _fits(input, target, weight, reduction) and (weight is None or weight.dtype is input.dtype):
+    fits = isinstance(ignore_index, int) and _fits(input, target, weight, reduction)
+    if fits and (weight is None or weight.dtype is input.dtype):
+        own, indices, rank = input, target, input.dim()
         _see_targets(target, input.shape[1 if rank > 1 else 0], ignore_index)
         if rank > 2 and rank != 4:
             own = input.reshape(input.shape[0], input.shape[1], 1, -1)
@@ -161,7 +166,7 @@ def _cross_entropy(
         )  # fmt: skip
     if size_average is not None or reduce is not None:
         reduction = legacy.legacy_get_string(size_average, reduce)
-    if inplace and input.is_leaf and is_tracked(input):
+    if inplace and is_memory(input) and input.is_leaf and is_tracked(input):
         raise RuntimeError("inplace: a leaf that requires grad keeps its values, got one as input")
     parallel = parallel_for(input)
     if parallel is not None:  # the gradient is in memory of its own, whatever `inplace` allows
@@ -173,15 +178,16 @@ def _cross_entropy(
     found = _by_kernels(input, target, weight, options, inplace)
     if found is not None:
         return found
+    theirs = torch_functional.cross_entropy(
+        input, target, weight, ignore_index=ignore_index, reduction=reduction,
+        label_smoothing=label_smoothing,
+    )  # fmt: skip
     if zloss_scale:
         raise RuntimeError(
             "zloss_scale: the z-loss is for floating logits and class indices on the CPU or CUDA, not in forward mode; "
             f"got {input.dtype} {tuple(input.shape)} and {target.dtype} {tuple(target.shape)} on {input.device}"
         )
-    return torch_functional.cross_entropy(
-        input, target, weight, ignore_index=ignore_index, reduction=reduction,
-        label_smoothing=label_smoothing,
-    )  # fmt: skip
+    return theirs
 
 
 def _by_kernels(
@@ -189,7 +195,8 @@ def _by_kernels(
 ) -> Any:  # fmt: skip
     """The loss of what the kernels take, None of what they do not."""
     reduction, ignore_index, label_smoothing, _ = options
-    if not (0.0 <= label_smoothing <= 1.0 and _fits(input, target, weight, reduction)):
+    numbers = isinstance(ignore_index, int) and is_number(label_smoothing)
+    if not (numbers and 0.0 <= label_smoothing <= 1.0 and _fits(input, target, weight, reduction)):
         return None
     own, rows, rank = input, target, input.dim()
     _see_targets(target, input.shape[1 if rank > 1 else 0], ignore_index)
@@ -237,21 +244,25 @@ INDICES = frozenset((torch.int64, torch.uint8))
 
 
 def _may_be_short(input: Any, target: Any, weight: Any) -> bool:
-    """The same as for any loss; and class indices are of PyTorch's dtypes, and not to be looked at, and weights do not learn."""
+    """The same as for any loss; and all are tensors, class indices of PyTorch's dtypes, and not to be looked at, and weights do not learn."""
     return (
         may_be_short(input, target, weight)
+        and type(input) in PLAIN
+        and type(target) in PLAIN
         and target.dtype in INDICES
         and not _checked
-        and (weight is None or not weight.requires_grad)
+        and (weight is None or (type(weight) in PLAIN and not weight.requires_grad))
     )
 
 
 def _fits(input: Any, target: Any, weight: Any, reduction: str) -> bool:
     """Whether the kernels take these shapes and dtypes; PyTorch has the others, or words for them."""
+    if not (is_ours(input) and is_memory(target) and (weight is None or is_memory(weight))):
+        return False
+    if not (target.dtype in INDICES and target.device == input.device):
+        return False
     shape = input.shape
     rank = len(shape)
-    if not (is_ours(input) and target.dtype in INDICES and target.device == input.device):
-        return False
     if rank == 2:
         fits = target.dim() == 1 and target.shape[0] == shape[0] and shape[1] > 0
     elif rank > 2:

@@ -17,6 +17,8 @@ from openaclnn.torch.kernels import PLAIN, disturbed
 __all__ = [
     "FLOATS",
     "is_cast_alone",
+    "is_memory",
+    "is_number",
     "is_ours",
     "is_tracked",
     "may_be_short",
@@ -71,9 +73,21 @@ def is_tracked(tensor: Any) -> bool:
     return tensor.requires_grad and _grad_enabled()
 
 
+def is_memory(value: Any) -> bool:
+    """Whether this is a tensor of strides; PyTorch has words for what is none, and kernels for other layouts."""
+    return isinstance(value, torch.Tensor) and value.layout is torch.strided
+
+
+def is_number(value: Any) -> bool:
+    """Whether this is a number of Python's. PyTorch takes more, tensors of one element say, and refuses the rest."""
+    return isinstance(value, (int, float))
+
+
 def is_ours(tensor: Any) -> bool:
     """Whether the kernels have this dtype and device; without data, shapes at least. Derivatives in forward mode are
     PyTorch's.
     """
+    if not is_memory(tensor):
+        return False
     has_kernels = tensor.dtype in FLOATS and (tensor.is_cpu or tensor.is_cuda or tensor.is_meta)
     return has_kernels and forward_ad._current_level < 0

@@ -19,4 +19,6 @@ def in_torch_words(error: AclnnError) -> Exception:
         return IndexError(
             f"Target {error.got.partition(' ')[0]} is out of bounds. ({error.args[0]})"
         )
+    if error.expected in ("a number", "an integer"):
+        return TypeError(error.args[0])
     return RuntimeError(error.args[0])
