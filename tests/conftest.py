@@ -44,7 +44,7 @@ CPU_ENGINES = [
 
 
 LONGEST = (
-    "test_gpu_kernels.py", "test_sixth_operator.py", "test_cpu_elementwise.py", "test_gpu_sized.py", "test_benchmarks.py",
+    "test_gpu_kernels.py", "test_new_operator.py", "test_cpu_elementwise.py", "test_gpu_sized.py", "test_benchmarks.py",
     "test_properties.py", "test_operators.py", "test_torch_parallel.py", "test_cli_operators.py", "test_explorer_page.py",
     "test_gpu_losses.py", "test_attack.py",
 )  # fmt: skip

@@ -189,6 +189,18 @@ def test_architecture_names_every_part() -> None:
         assert path.name in text, f"docs/architecture.md does not mention {path.name}"
 
 
+@pytest.mark.parametrize("name", ["architecture", "calls"])
+def test_files_named_on_the_pages_about_the_inside_exist(name: str) -> None:
+    """By their place or by their name alone, in the package or beside it."""
+    folders = [PROJECT / part for part in ("src", "tests", "tools")]
+    there = [str(path) for folder in folders for path in folder.rglob("*.[cp]*")]
+    text = (PROJECT / "docs" / f"{name}.md").read_text()
+    named = set(re.findall(r"`([\w/]+\.(?:py|c))`", text))
+    assert len(named) > 10
+    lost = {each for each in named if not any(path.endswith(f"/{each}") for path in there)}
+    assert lost == set()
+
+
 def test_demo_and_commands(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["demo"]) == 0
     shown = capsys.readouterr().out

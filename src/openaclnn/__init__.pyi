@@ -24,23 +24,6 @@ Number = float | np.number[Any] | Scalar
 
 __version__: str
 
-def cross_entropy_loss_grad(
-    grad_loss: ArrayLike,
-    log_prob: ArrayLike,
-    target: ArrayLike,
-    *,
-    weight: ArrayLike | None = None,
-    grad_zloss: ArrayLike | None = None,
-    lse_for_zloss: ArrayLike | None = None,
-    reduction: str | int = 'mean',
-    ignore_index: int = -100,
-    label_smoothing: float = 0.0,
-    lse_square_scale_for_zloss: float = 0.0,
-    out: Any = None,
-    product: str | None = None,
-) -> Any:
-    """Gradient of the cross entropy loss, with class weights, label smoothing and z-loss."""
-
 class CrossEntropyLossResult(NamedTuple):
     loss: Any
     log_prob: Any
@@ -62,6 +45,34 @@ def cross_entropy_loss(
 ) -> CrossEntropyLossResult:
     """Cross entropy of logits, with class weights, label smoothing and z-loss; and the log-probabilities."""
 
+def cross_entropy_loss_grad(
+    grad_loss: ArrayLike,
+    log_prob: ArrayLike,
+    target: ArrayLike,
+    *,
+    weight: ArrayLike | None = None,
+    grad_zloss: ArrayLike | None = None,
+    lse_for_zloss: ArrayLike | None = None,
+    reduction: str | int = 'mean',
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+    lse_square_scale_for_zloss: float = 0.0,
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """Gradient of the cross entropy loss, with class weights, label smoothing and z-loss."""
+
+def elu(
+    self: ArrayLike,
+    *,
+    alpha: Number = 1.0,
+    scale: Number = 1.0,
+    input_scale: Number = 1.0,
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """The exponential linear unit."""
+
 def elu_backward(
     grad_output: ArrayLike,
     self_or_result: ArrayLike,
@@ -75,17 +86,6 @@ def elu_backward(
 ) -> Any:
     """Gradient of the ELU activation with respect to its input."""
 
-def elu(
-    self: ArrayLike,
-    *,
-    alpha: Number = 1.0,
-    scale: Number = 1.0,
-    input_scale: Number = 1.0,
-    out: Any = None,
-    product: str | None = None,
-) -> Any:
-    """The exponential linear unit."""
-
 def inplace_elu(
     self_ref: Any,
     *,
@@ -95,17 +95,6 @@ def inplace_elu(
     product: str | None = None,
 ) -> Any:
     """The exponential linear unit, written over its input."""
-
-def l1_loss_backward(
-    grad_output: ArrayLike,
-    self: ArrayLike,
-    target: ArrayLike,
-    *,
-    reduction: str | int = 'mean',
-    out: Any = None,
-    product: str | None = None,
-) -> Any:
-    """Gradient of the mean absolute error with respect to the predictions."""
 
 def l1_loss(
     self: ArrayLike,
@@ -117,19 +106,16 @@ def l1_loss(
 ) -> Any:
     """The absolute error: of each element, their mean or their sum."""
 
-def nll_loss2d_backward(
+def l1_loss_backward(
     grad_output: ArrayLike,
     self: ArrayLike,
     target: ArrayLike,
-    weight: ArrayLike,
     *,
     reduction: str | int = 'mean',
-    ignore_index: int = -100,
-    total_weight: ArrayLike | None = None,
     out: Any = None,
     product: str | None = None,
 ) -> Any:
-    """Gradient of the per-pixel negative log-likelihood loss with respect to the log-probabilities."""
+    """Gradient of the mean absolute error with respect to the predictions."""
 
 class NLLLossResult(NamedTuple):
     out: Any
@@ -147,20 +133,6 @@ def nll_loss(
 ) -> NLLLossResult:
     """The negative log-likelihood loss: of each row, their mean or their sum; and the total weight."""
 
-def nll_loss_backward(
-    grad_output: ArrayLike,
-    self: ArrayLike,
-    target: ArrayLike,
-    weight: ArrayLike,
-    *,
-    reduction: str | int = 'mean',
-    ignore_index: int = -100,
-    total_weight: ArrayLike | None = None,
-    out: Any = None,
-    product: str | None = None,
-) -> Any:
-    """Gradient of the negative log-likelihood loss with respect to the log-probabilities."""
-
 class NLLLoss2dResult(NamedTuple):
     out: Any
     total_weight: Any
@@ -177,17 +149,33 @@ def nll_loss2d(
 ) -> NLLLoss2dResult:
     """The negative log-likelihood loss per pixel: of each, their mean or their sum; and the total weight."""
 
-def smooth_l1_loss_backward(
-    grad_out: ArrayLike,
+def nll_loss2d_backward(
+    grad_output: ArrayLike,
     self: ArrayLike,
     target: ArrayLike,
+    weight: ArrayLike,
     *,
     reduction: str | int = 'mean',
-    beta: float = 1.0,
+    ignore_index: int = -100,
+    total_weight: ArrayLike | None = None,
     out: Any = None,
     product: str | None = None,
 ) -> Any:
-    """Gradient of the smooth L1 (Huber-like) loss with respect to the predictions."""
+    """Gradient of the per-pixel negative log-likelihood loss with respect to the log-probabilities."""
+
+def nll_loss_backward(
+    grad_output: ArrayLike,
+    self: ArrayLike,
+    target: ArrayLike,
+    weight: ArrayLike,
+    *,
+    reduction: str | int = 'mean',
+    ignore_index: int = -100,
+    total_weight: ArrayLike | None = None,
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """Gradient of the negative log-likelihood loss with respect to the log-probabilities."""
 
 def smooth_l1_loss(
     self: ArrayLike,
@@ -199,3 +187,15 @@ def smooth_l1_loss(
     product: str | None = None,
 ) -> Any:
     """The smooth L1 (Huber-like) loss: of each element, their mean or their sum."""
+
+def smooth_l1_loss_backward(
+    grad_out: ArrayLike,
+    self: ArrayLike,
+    target: ArrayLike,
+    *,
+    reduction: str | int = 'mean',
+    beta: float = 1.0,
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """Gradient of the smooth L1 (Huber-like) loss with respect to the predictions."""

@@ -21,26 +21,6 @@ def AclSetDynamicOutputTensorAddr(executor: Any, irIndex: int, relativeIndex: in
 def aclSetDynamicTensorAddr(executor: Any, irIndex: int, relativeIndex: int, tensors: Any, addr: Any, /) -> int: ...
 def AclSetDynamicTensorAddr(executor: Any, irIndex: int, relativeIndex: int, tensors: Any, addr: Any, /) -> int: ...
 
-def aclnnCrossEntropyLossGradGetWorkspaceSize(
-    gradLoss: Any,
-    logProb: Any,
-    target: Any,
-    weightOptional: Any,
-    gradZlossOptional: Any,
-    lseForZlossOptional: Any,
-    reductionOptional: Any,
-    ignoreIndex: Any,
-    labelSmoothing: Any,
-    lseSquareScaleForZloss: Any,
-    out: Any,
-    workspaceSize: Any = ...,
-    executor: Any = ...,
-    /,
-) -> tuple[int, int, Executor | None]: ...
-def aclnnCrossEntropyLossGrad(
-    workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
-) -> int: ...
-
 def aclnnCrossEntropyLossGetWorkspaceSize(
     input: Any,
     target: Any,
@@ -62,19 +42,23 @@ def aclnnCrossEntropyLoss(
     workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
 ) -> int: ...
 
-def aclnnEluBackwardGetWorkspaceSize(
-    gradOutput: Any,
-    alpha: Any,
-    scale: Any,
-    inputScale: Any,
-    isResult: Any,
-    selfOrResult: Any,
-    gradInput: Any,
+def aclnnCrossEntropyLossGradGetWorkspaceSize(
+    gradLoss: Any,
+    logProb: Any,
+    target: Any,
+    weightOptional: Any,
+    gradZlossOptional: Any,
+    lseForZlossOptional: Any,
+    reductionOptional: Any,
+    ignoreIndex: Any,
+    labelSmoothing: Any,
+    lseSquareScaleForZloss: Any,
+    out: Any,
     workspaceSize: Any = ...,
     executor: Any = ...,
     /,
 ) -> tuple[int, int, Executor | None]: ...
-def aclnnEluBackward(
+def aclnnCrossEntropyLossGrad(
     workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
 ) -> int: ...
 
@@ -92,6 +76,22 @@ def aclnnElu(
     workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
 ) -> int: ...
 
+def aclnnEluBackwardGetWorkspaceSize(
+    gradOutput: Any,
+    alpha: Any,
+    scale: Any,
+    inputScale: Any,
+    isResult: Any,
+    selfOrResult: Any,
+    gradInput: Any,
+    workspaceSize: Any = ...,
+    executor: Any = ...,
+    /,
+) -> tuple[int, int, Executor | None]: ...
+def aclnnEluBackward(
+    workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
+) -> int: ...
+
 def aclnnInplaceEluGetWorkspaceSize(
     selfRef: Any,
     alpha: Any,
@@ -102,6 +102,19 @@ def aclnnInplaceEluGetWorkspaceSize(
     /,
 ) -> tuple[int, int, Executor | None]: ...
 def aclnnInplaceElu(
+    workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
+) -> int: ...
+
+def aclnnL1LossGetWorkspaceSize(
+    self: Any,
+    target: Any,
+    reduction: Any,
+    out: Any,
+    workspaceSize: Any = ...,
+    executor: Any = ...,
+    /,
+) -> tuple[int, int, Executor | None]: ...
+def aclnnL1Loss(
     workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
 ) -> int: ...
 
@@ -119,16 +132,35 @@ def aclnnL1LossBackward(
     workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
 ) -> int: ...
 
-def aclnnL1LossGetWorkspaceSize(
+def aclnnNLLLossGetWorkspaceSize(
     self: Any,
     target: Any,
+    weight: Any,
     reduction: Any,
+    ignoreIndex: Any,
     out: Any,
+    totalWeightOut: Any,
     workspaceSize: Any = ...,
     executor: Any = ...,
     /,
 ) -> tuple[int, int, Executor | None]: ...
-def aclnnL1Loss(
+def aclnnNLLLoss(
+    workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
+) -> int: ...
+
+def aclnnNLLLoss2dGetWorkspaceSize(
+    self: Any,
+    target: Any,
+    weight: Any,
+    reduction: Any,
+    ignoreIndex: Any,
+    out: Any,
+    totalWeightOut: Any,
+    workspaceSize: Any = ...,
+    executor: Any = ...,
+    /,
+) -> tuple[int, int, Executor | None]: ...
+def aclnnNLLLoss2d(
     workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
 ) -> int: ...
 
@@ -149,22 +181,6 @@ def aclnnNLLLoss2dBackward(
     workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
 ) -> int: ...
 
-def aclnnNLLLossGetWorkspaceSize(
-    self: Any,
-    target: Any,
-    weight: Any,
-    reduction: Any,
-    ignoreIndex: Any,
-    out: Any,
-    totalWeightOut: Any,
-    workspaceSize: Any = ...,
-    executor: Any = ...,
-    /,
-) -> tuple[int, int, Executor | None]: ...
-def aclnnNLLLoss(
-    workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
-) -> int: ...
-
 def aclnnNLLLossBackwardGetWorkspaceSize(
     gradOutput: Any,
     self: Any,
@@ -182,19 +198,17 @@ def aclnnNLLLossBackward(
     workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
 ) -> int: ...
 
-def aclnnNLLLoss2dGetWorkspaceSize(
+def aclnnSmoothL1LossGetWorkspaceSize(
     self: Any,
     target: Any,
-    weight: Any,
     reduction: Any,
-    ignoreIndex: Any,
-    out: Any,
-    totalWeightOut: Any,
+    beta: Any,
+    result: Any,
     workspaceSize: Any = ...,
     executor: Any = ...,
     /,
 ) -> tuple[int, int, Executor | None]: ...
-def aclnnNLLLoss2d(
+def aclnnSmoothL1Loss(
     workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
 ) -> int: ...
 
@@ -210,19 +224,5 @@ def aclnnSmoothL1LossBackwardGetWorkspaceSize(
     /,
 ) -> tuple[int, int, Executor | None]: ...
 def aclnnSmoothL1LossBackward(
-    workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
-) -> int: ...
-
-def aclnnSmoothL1LossGetWorkspaceSize(
-    self: Any,
-    target: Any,
-    reduction: Any,
-    beta: Any,
-    result: Any,
-    workspaceSize: Any = ...,
-    executor: Any = ...,
-    /,
-) -> tuple[int, int, Executor | None]: ...
-def aclnnSmoothL1Loss(
     workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
 ) -> int: ...

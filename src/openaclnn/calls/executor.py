@@ -63,7 +63,7 @@ class Executor:
 
     @property
     def located(self) -> bool:
-        """Whether its arguments are still arrays of others, of which nobody made tensors."""
+        """Whether its arguments are still the caller's arrays, of which no descriptors were made."""
         return self._located is not None
 
     @property
@@ -173,7 +173,7 @@ def phase_one(
 
 
 def _look_early(executor: Executor) -> None:
-    """At the memory, in phase one: what can be said already is said where the caller can see it."""
+    """Look at the memory in phase one already, so that a broken rule is told where the caller can see it."""
     noticed, tensors, extents = memory.notices(), executor.tensors, executor.extents
     found = find_memory(tensors, extents, executor.kind.alike)
     if found is not None:
@@ -187,11 +187,14 @@ def _look_early(executor: Executor) -> None:
 
 
 _watched: set[weakref.ref[Executor]] = set()
-"""Executors that rely on what they found."""
+"""Executors whose `found` holds until `forget`."""
 
 
 def _rely(executor: Executor, found: Found, noticed: int) -> None:
-    """What was found holds until something changes; also since the looking, when so much had been noticed."""
+    """Let an executor rely on the memory that was found, until `forget`.
+
+    `noticed` is the count of changes from before the looking: one that came meanwhile counts too.
+    """
     executor.found = found
     _watched.add(weakref.ref(executor, _watched.discard))
     if memory.notices() != noticed:
@@ -199,7 +202,7 @@ def _rely(executor: Executor, found: Found, noticed: int) -> None:
 
 
 def forget() -> None:
-    """Memory was freed, or a descriptor changed: executors are checked anew."""
+    """Memory was freed, or a descriptor changed: executors look at their memory again before they run."""
     for mark in _watched.copy():
         _watched.discard(mark)
         executor = mark()
@@ -225,7 +228,7 @@ def _checked(executor: Executor) -> Found:
 
 
 def _run_elsewhere(queue: Stream, runner: Runner, addresses: Sequence[int], name: str) -> None:
-    """A kernel whose memory is not of the stream's device: it starts and ends in its turn."""
+    """Run a kernel whose memory is on another device than the stream, which waits for it."""
     queue.drain()
     device = device_named(name)
     device.enter()
@@ -281,7 +284,7 @@ def phase_two(
 def _task(
     queue: Stream, runner: Runner, executor: Executor, found: Found, elsewhere: str
 ) -> Callable[[], None]:
-    """A kernel in its turn, which has all it needs, and keeps the executor's arrays where they are."""
+    """What the stream runs in its turn; until then it holds the executor, and so the arrays."""
 
     def task(keep: Executor = executor) -> None:
         if elsewhere:

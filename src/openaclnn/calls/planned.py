@@ -1,4 +1,4 @@
-"""Phase one's answer: bound, checked, planned and given an engine once for a kind of call, then looked up."""
+"""What phase one finds out about a kind of call: bound, checked, planned and given an engine once, then looked up."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = ["locate", "planned"]
 def planned(
     operator: Operator, arguments: tuple[Any, ...], workspace_size: bool, executor: bool
 ) -> tuple[Kind, Work, tuple[Any, ...]]:
-    """Bind, check and plan, or find it done; with the arguments as tensors and plain numbers."""
+    """Bind, check and plan, or find that done for such a call before; and the arguments as tensors and plain numbers."""
     if not rounding.is_standard():
         with rounding.standard():
             return planned(operator, arguments, workspace_size, executor)
@@ -72,8 +72,9 @@ _locating: dict[str, Locating] = {}
 def locate(
     operator: Operator, arguments: tuple[Any, ...]
 ) -> tuple[Kind, Work, Found | None] | None:
-    """The same for a call of a kind that was seen before, of arrays, tensors or descriptors, and where those lie; None
-    where rules of memory may be broken, of descriptors alone."""
+    """The kind and work of a call whose kind machine code knows, and where its arrays, tensors or descriptors lie (None where
+    descriptors may break a rule of memory); None where it does not know the call.
+    """
     road = _locating.get(operator.name)
     located = NotImplemented if road is None else road.locate(arguments)
     if road is None or located is NotImplemented:
@@ -94,8 +95,7 @@ def locate(
 
 
 def _learn(operator: Operator, kind: Kind, arguments: tuple[Any, ...]) -> bool:
-    """Let calls of a call's kind be located from now on, if they can be: of any size at once, of one size and arrays when
-    they come again."""
+    """Let machine code locate the next calls of this kind, if it can."""
     if unusable() is not None:
         return False
     road = _locating.get(operator.name)

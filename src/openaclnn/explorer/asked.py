@@ -86,10 +86,10 @@ def read_asked(held: Any) -> Asked:
     numbers: dict[str, Any] = {}
     for parameter in operator.parameters:
         if parameter.is_tensor:
-            value = given.get(parameter.name, LEFT_OUT if may_be_left_out(operator, parameter) else None)  # fmt: skip
+            value = given.get(parameter.name, LEFT_OUT if may_be_left_out(parameter) else None)  # fmt: skip
             if value != LEFT_OUT:
                 tensors[parameter.name] = None if value is None else _tensor(parameter, value)
-            elif not may_be_left_out(operator, parameter):
+            elif not may_be_left_out(parameter):
                 raise Refused(400, f"{parameter.name} cannot be left out", parameter.name, "mode")
         else:
             default = None if parameter.default is REQUIRED else parameter.default
@@ -97,7 +97,7 @@ def read_asked(held: Any) -> Asked:
     return Asked(operator, product, tensors, numbers, seed)
 
 
-def may_be_left_out(operator: Operator, parameter: Parameter) -> bool:
+def may_be_left_out(parameter: Parameter) -> bool:
     """An output that is not read before, or what the plain call computes."""
     return parameter.computed or not parameter.is_read
 

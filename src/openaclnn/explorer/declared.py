@@ -44,7 +44,7 @@ def _operator(operator: Operator) -> dict[str, Any]:
         "formula": operator.formula,
         "prototypes": operator.prototypes(),
         "products": [p.tag for p in PRODUCTS if operator.supported_on(p)],
-        "parameters": [_parameter(operator, each) for each in operator.parameters],
+        "parameters": [_parameter(each) for each in operator.parameters],
         "samples": [
             {"title": each.title, "arguments": _arguments(operator, each)}
             for each in operator.samples
@@ -52,7 +52,7 @@ def _operator(operator: Operator) -> dict[str, Any]:
     }
 
 
-def _parameter(operator: Operator, parameter: Parameter) -> dict[str, Any]:
+def _parameter(parameter: Parameter) -> dict[str, Any]:
     return {
         "name": parameter.name,
         "kind": "tensor" if parameter.is_tensor else parameter.kind.name.lower(),
@@ -64,7 +64,7 @@ def _parameter(operator: Operator, parameter: Parameter) -> dict[str, Any]:
         "choices": parameter.choices,
         "written": parameter.kind is Kind.OUTPUT,
         "read": parameter.is_read,
-        "left_out": parameter.is_tensor and may_be_left_out(operator, parameter),
+        "left_out": parameter.is_tensor and may_be_left_out(parameter),
     }
 
 

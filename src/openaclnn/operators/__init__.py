@@ -1,21 +1,21 @@
-"""The operators. One import line declares each family; who needs the filled registry imports it from here."""
+"""The operators. Each is declared by one import line; who needs the filled registry imports it from here."""
 
 from openaclnn.core.declare import find_operator, registry
 from openaclnn.core.describe import SupportTable
 from openaclnn.operators import (  # noqa: F401
     cross_entropy_loss,
-    cross_entropy_loss_forward,
+    cross_entropy_loss_grad,
     elu,
-    elu_forward,
+    elu_backward,
     inplace_elu,
     l1_loss,
-    l1_loss_forward,
+    l1_loss_backward,
     nll_loss,
     nll_loss2d,
-    nll_loss2d_forward,
-    nll_loss_forward,
+    nll_loss2d_backward,
+    nll_loss_backward,
     smooth_l1_loss,
-    smooth_l1_loss_forward,
+    smooth_l1_loss_backward,
 )
 
 __all__ = ["find_operator", "registry", "support_table"]

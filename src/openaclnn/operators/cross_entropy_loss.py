@@ -1,7 +1,8 @@
-"""aclnnCrossEntropyLossGrad: the gradient of cross entropy from log-probabilities."""
+"""aclnnCrossEntropyLoss: cross entropy from logits, with the log-probabilities that its gradient takes."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -9,90 +10,54 @@ import numpy as np
 from openaclnn.core import checks
 from openaclnn.core.call import Call
 from openaclnn.core.checks import INVALID, TILING
-from openaclnn.core.declare import Operator, Sample, register
-from openaclnn.core.dtypes import FLOAT, FLOATS, INT32, INT64, DType, float_of
+from openaclnn.core.declare import Made, Operator, Sample, register
+from openaclnn.core.dtypes import FLOAT, FLOATS, INT32, INT64, float_of
 from openaclnn.core.interface import REDUCTIONS, Kind, Parameter
 from openaclnn.core.outcome import Check, Violation
-from openaclnn.core.plan import Free, Plan, class_plan, empty_plan
+from openaclnn.core.plan import Free, Plan, class_plan, empty_plan, filling_plan
 from openaclnn.core.status import Status
 
-SAME_DTYPE = ("logProb", "gradZlossOptional", "lseForZlossOptional", "out")
-TENSORS = ("gradLoss", "logProb", "target", "weightOptional", *SAME_DTYPE[1:])
+OUTPUTS = ("lossOut", "logProbOut", "zlossOut", "lseForZlossOut")
+TENSORS = ("input", "target", "weightOptional", *OUTPUTS)
+CONST = "const aclTensor *"
 
 PARAMETERS = (
+    Parameter("input", Kind.TENSOR, "logits", "(N, C)", FLOATS),
     Parameter(
-        "gradLoss", Kind.TENSOR, "gradient of the loss", "(N,) for none, else one element", FLOATS
-    ),
-    Parameter("logProb", Kind.TENSOR, "log-softmax of the forward's input", "(N, C)", FLOATS),
-    Parameter(
-        "target",
-        Kind.TENSOR,
-        "class of each row, in [0, C), or ignoreIndex",
-        "(N,)",
-        (INT64, INT32),
+        "target", Kind.TENSOR, "class of each row, in [0, C), or ignoreIndex", "(N,)", (INT64, INT32),
         weak=False,
     ),
     Parameter(
-        "weightOptional",
-        Kind.TENSOR,
-        "factor of each class; ones if absent",
-        "(C,)",
-        (FLOAT,),
-        default=None,
-        optional=True,
-        weak=False,
+        "weightOptional", Kind.TENSOR, "factor of each class; ones if absent", "(C,)", (FLOAT,), default=None,
+        optional=True, weak=False,
     ),
     Parameter(
-        "gradZlossOptional",
-        Kind.TENSOR,
-        "gradient of the z-loss",
-        "(N,) for none, else one element",
-        FLOATS,
-        default=None,
-        optional=True,
-    ),
-    Parameter(
-        "lseForZlossOptional",
-        Kind.TENSOR,
-        "log-sum-exp of each row; needed for z-loss",
-        "(N,)",
-        FLOATS,
-        default=None,
-        optional=True,
-    ),
-    Parameter(
-        "reductionOptional",
-        Kind.CSTRING,
-        '"none", "mean" or "sum"; null means "mean"',
-        default="mean",
-        optional=True,
-        choices=REDUCTIONS,
+        "reductionOptional", Kind.CSTRING, '"none", "mean" or "sum"; null means "mean"', default="mean",
+        optional=True, choices=REDUCTIONS,
     ),
     Parameter("ignoreIndex", Kind.INT64, "target value that counts for nothing", default=-100),
     Parameter("labelSmoothing", Kind.DOUBLE, "in [0, 1]", default=0.0),
     Parameter("lseSquareScaleForZloss", Kind.DOUBLE, "factor of the z-loss; 0: none", default=0.0),
     Parameter(
-        "out",
-        Kind.OUTPUT,
-        "gradient of the forward's input",
-        "(N, C)",
-        FLOATS,
-        c_type="const aclTensor *",
+        "returnZloss", Kind.BOOL, "whether zlossOut and lseForZlossOut are written", default=False
     ),
-)
+    Parameter(
+        "lossOut", Kind.OUTPUT, "the loss, z-loss included", "(N,) for none, else one element", FLOATS,
+        c_type=CONST,
+    ),
+    Parameter("logProbOut", Kind.OUTPUT, "log-softmax of input", "(N, C)", FLOATS, c_type=CONST),
+    Parameter(
+        "zlossOut", Kind.OUTPUT, "the z-loss alone", "(N,) for none, else one element", FLOATS, c_type=CONST
+    ),
+    Parameter(
+        "lseForZlossOut", Kind.OUTPUT, "log-sum-exp of each row", "(N,)", FLOATS, c_type=CONST
+    ),
+)  # fmt: skip
 
 
 def computes_zloss(call: Call) -> bool:
     """The product families accept the z-loss arguments without effect; we compute what is documented."""
     return call.product.is_default and float_of(call["lseSquareScaleForZloss"]) != 0
-
-
-def _zloss_has_lse(call: Call) -> Violation | None:
-    if computes_zloss(call) and call["lseForZlossOptional"] is None:
-        return Violation(
-            "lseForZlossOptional", "a tensor when lseSquareScaleForZloss is not 0", "null"
-        )
-    return None
 
 
 def target_dtype(call: Call) -> Violation | None:
@@ -114,51 +79,53 @@ def smoothing_in_range(call: Call) -> Violation | None:
     return None
 
 
+def _has_classes(call: Call) -> Violation | None:
+    if call.tensor("input").shape[1] == 0:
+        return Violation("input", "a class at least", f"shape {call.tensor('input').shape}")
+    return None
+
+
 def _rows(call: Call) -> tuple[tuple[int, ...], ...]:
-    return ((call.tensor("logProb").shape[0],),)
+    return ((call.tensor("input").shape[0],),)
 
 
 def _per_loss(call: Call) -> tuple[tuple[int, ...], ...]:
-    return _rows(call) if call.reduction == "none" else ((), (1,))
+    return _rows(call) if call.reduction == "none" else ((1,), ())
 
 
 CHECKS: tuple[Check, ...] = (
-    checks.not_null("1", "gradLoss", "logProb", "target", "out"),
+    checks.not_null("1", "input", "target", *OUTPUTS),
     checks.result_pointers("2", "executor", "workspaceSize"),
-    checks.value_check(
-        "2",
-        "lseForZlossOptional is given for z-loss",
-        _zloss_has_lse,
-        Status.ACLNN_ERR_PARAM_NULLPTR,
-    ),
-    checks.dtype_in("3", "gradLoss"),
-    *(checks.same_dtype("3", name, "gradLoss") for name in SAME_DTYPE),
+    checks.dtype_in("3", "input"),
+    *(checks.same_dtype("3", name, "input") for name in OUTPUTS),
     checks.value_check("3", "target has a dtype of the product", target_dtype, INVALID),
     checks.dtype_one_of("3", "weightOptional", (FLOAT,)),
     checks.format_is_nd("3", *TENSORS),
     checks.product_has_operator("4", Status.ACLNN_ERR_INNER_FIND_KERNEL_ERROR),
     checks.reduction_known("6", "reductionOptional", TILING),
     checks.value_check("6", "labelSmoothing is in [0, 1]", smoothing_in_range, TILING),
-    checks.rank_is("6", "logProb", 2, TILING),
-    checks.shape_is("6", "gradLoss", _per_loss, "(N,) for none, one element otherwise", TILING),
-    checks.shape_is("6", "target", _rows, "(N,) of logProb", TILING),
+    checks.rank_is("6", "input", 2, TILING),
+    checks.value_check("6", "input has a class", _has_classes, TILING),
+    checks.shape_is("6", "target", _rows, "(N,) of input", TILING),
     checks.shape_is(
-        "6",
-        "weightOptional",
-        lambda c: ((c.tensor("logProb").shape[1],),),
-        "(C,) of logProb",
-        TILING,
+        "6", "weightOptional", lambda c: ((c.tensor("input").shape[1],),), "(C,) of input", TILING
     ),
-    checks.shape_is(
-        "6", "gradZlossOptional", _per_loss, "(N,) for none, one element otherwise", TILING
-    ),
-    checks.shape_is("6", "lseForZlossOptional", _rows, "(N,) of logProb", TILING),
-    checks.same_shape("6", "out", "logProb", TILING),
+    checks.shape_is("6", "lossOut", _per_loss, "(N,) for none, one element otherwise", TILING),
+    checks.same_shape("6", "logProbOut", "input", TILING),
+    checks.shape_is("6", "zlossOut", _per_loss, "(N,) for none, one element otherwise", TILING),
+    checks.shape_is("6", "lseForZlossOut", _rows, "(N,) of input", TILING),
 )
 
 
-def _result(call: Call) -> tuple[tuple[int, ...], DType]:
-    return call.tensor("logProb").shape, call.tensor("logProb").dtype
+def _returns_zloss(call: Call) -> bool:
+    """The product families leave these outputs alone; we compute what is documented."""
+    return bool(call.product.is_default and call["returnZloss"])
+
+
+def _results(call: Call) -> tuple[Made, ...]:
+    shape, dtype = call.tensor("input").shape, call.tensor("input").dtype
+    loss = (shape[:1] if call.reduction == "none" else (), dtype)
+    return loss, (shape, dtype), loss, (shape[:1], dtype)
 
 
 # Smoothing is computed by other code than none is, and a z-loss reads more operands.
@@ -170,194 +137,134 @@ FREE = (
 
 
 def _plan(call: Call) -> Plan:
-    values, reduction = call.values, call.reduction
-    own, output = values["logProb"], ("out", values["out"])
+    own, reduction, returned = call.tensor("input"), call.reduction, _returns_zloss(call)
+    names = OUTPUTS if returned else OUTPUTS[:2]
+    whole = reduction == "none"
     if own.empty:
-        return empty_plan(call.operator.name, output)
-    per_loss = "positions" if reduction == "none" else "single"
-    zloss = computes_zloss(call)
-    weighted = values["weightOptional"] is not None
-    grad_zloss = zloss and values["gradZlossOptional"] is not None
-    inputs = [
-        ("target", values["target"], "positions"),
-        ("gradLoss", values["gradLoss"], per_loss),
-        ("logProb", own, "full"),
-    ]
+        if whole:
+            return empty_plan(call.operator.name, ("lossOut", call.tensor("lossOut")))
+        number = math.nan if reduction == "mean" else 0.0
+        losses = [(name, call.tensor(name), number) for name in names[::2]]
+        return filling_plan(call.operator.name, *losses)
+    per_loss = "positions" if whole else "single"
+    roles = (per_loss, "full", per_loss, "positions")
+    inputs = [("target", call.tensor("target"), "positions"), ("input", own, "full")]
+    weighted = call.given("weightOptional")
     if weighted:
-        inputs.append(("weightOptional", values["weightOptional"], "classes"))
-    if zloss:
-        inputs.append(("lseForZlossOptional", values["lseForZlossOptional"], "positions"))
-    if grad_zloss:
-        inputs.append(("gradZlossOptional", values["gradZlossOptional"], per_loss))
+        inputs.append(("weightOptional", call.tensor("weightOptional"), "classes"))
+    zloss = computes_zloss(call)
+    outputs = [(name, call.tensor(name), role) for name, role in zip(OUTPUTS, roles, strict=True)]
     return class_plan(
         call.operator.name,
-        "cross_entropy_loss_grad",
+        "cross_entropy_loss",
         own.dtype,
         inputs,
-        [(*output, "full")],
-        output[1].shape,
+        outputs[: len(names)],
+        own.shape,
         class_axis=1,
         targets=0,
         numbers={
             "ignore_index": call["ignoreIndex"],
-            "mean": reduction == "mean",
             "weighted": weighted,
             "label_smoothing": float_of(call["labelSmoothing"]),
             "zloss_scale": float_of(call["lseSquareScaleForZloss"]) if zloss else 0.0,
-            "grad_zloss_given": grad_zloss,
+            "return_zloss": returned,
         },
-        # Product families have rules of their own for smoothing, and no z-loss.
         free=FREE if call.product.is_default else (),
+        spared=outputs[len(names) :],
+        reduction="" if whole else str(reduction),
     )
 
 
-# Forward, p = exp(logProb), m = 1 where the row is not ignored, W = sum of w[t] * m:
-#   loss = (1 - ls) * sum(-w[t] * logProb[t] * m) / W + (ls / C) * sum(-sum_j(w_j * logProb_j) * m) / W
-# (W is 1 without mean). With respect to the logits, d logProb_k / d x_j = [j == k] - p_j, so each of the
-# two terms gives p_j * (sum of its factors) - its factor at j. The z-loss scale * lse^2 has the gradient
-# 2 * scale * lse * p_j, and its mean divides by the number of rows that count, not by their weights.
+# The log-sum-exp of a row is its largest value plus log(1 + the sum of the other classes' powers): what others
+# have left of the probability is all that tells it from 1. The loss has the z-loss in it, as its gradient does.
 def reference(
-    grad_loss: np.ndarray[Any, Any],
-    log_prob: np.ndarray[Any, Any],
+    input: np.ndarray[Any, Any],
     target: np.ndarray[Any, Any],
     weight: np.ndarray[Any, Any] | None = None,
-    grad_zloss: np.ndarray[Any, Any] | None = None,
-    lse_for_zloss: np.ndarray[Any, Any] | None = None,
     reduction: str = "mean",
     ignore_index: int = -100,
     label_smoothing: float = 0.0,
     lse_square_scale_for_zloss: float = 0.0,
+    return_zloss: bool = False,
     work: Any = np.float64,
-) -> np.ndarray[Any, Any]:
+) -> tuple[np.ndarray[Any, Any] | None, ...]:
     """The document's formulas, step by step, in float64 (or in `work`); an out-of-range target is ignored."""
-    rows, classes = log_prob.shape
-    gradient = np.asarray(grad_loss).astype(work)
-    if reduction != "none":
-        gradient = gradient.reshape(())
+    x, (rows, classes) = input.astype(work), input.shape
     factors = np.ones(classes, work) if weight is None else weight.astype(work)
     indices = target.astype(np.int64)
     counted = (indices != ignore_index) & (indices >= 0) & (indices < classes)
-    mask = counted.astype(work)
-    target_weight = np.zeros(rows, work)
-    target_weight[counted] = factors[indices[counted]]
-    smoothing = work(label_smoothing)
+    safe = np.where(counted, indices, 0)
+    smoothing, scale = work(label_smoothing), work(lse_square_scale_for_zloss)
+
+    def reduced(losses: np.ndarray[Any, Any], divisor: Any) -> np.ndarray[Any, Any]:
+        masked = np.where(counted, losses, work(0))
+        if reduction == "none":
+            return masked
+        total = masked.sum(dtype=work)
+        return np.asarray(total / divisor if reduction == "mean" else total)
+
     with np.errstate(all="ignore"):
-        total = (target_weight * mask).sum(dtype=work) if reduction == "mean" else work(1)
-        smooth_loss_grad = gradient / total * smoothing / work(classes)
-        loss_out_grad = gradient * (work(1) - smoothing) / total * mask
-        nll_grad = loss_out_grad * target_weight
-        probability = np.exp(log_prob.astype(work))
-        at_target = np.zeros((rows, classes), work)
-        at_target[np.nonzero(counted)[0], indices[counted]] = nll_grad[counted]
-        first = probability * nll_grad[:, None] - at_target
-        smooth_rows = np.broadcast_to(smooth_loss_grad * mask, (rows,))
-        smooth = smooth_rows[:, None] * factors[None, :]
-        second = probability * smooth.sum(axis=1, dtype=work)[:, None] - smooth
-        out = first + second
-        if lse_square_scale_for_zloss != 0:
-            zloss_grad = gradient
-            if grad_zloss is not None:
-                own = np.asarray(grad_zloss).astype(work)
-                zloss_grad = gradient + (own if reduction == "none" else own.reshape(()))
-            if reduction == "mean":
-                zloss_grad = zloss_grad / mask.sum(dtype=work)
-            assert lse_for_zloss is not None
-            lse_grad = work(2) * work(lse_square_scale_for_zloss) * lse_for_zloss.astype(work)
-            out = out + probability * (lse_grad * mask * zloss_grad)[:, None]
-    return np.asarray(out)
+        at_top = np.arange(classes) == x.argmax(axis=1)[:, None]
+        top = x.max(axis=1, keepdims=True)
+        others = np.where(at_top, work(0), np.exp(x - top)).sum(axis=1, keepdims=True, dtype=work)
+        rest = np.log1p(others)
+        log_prob, lse = (x - top) - rest, (top + rest)[:, 0]
+        own = np.where(counted, factors[safe], work(0))
+        total = own.sum(dtype=work)
+        loss = reduced(-(factors[safe] * log_prob[np.arange(rows), safe]), total)
+        if smoothing != 0:
+            every = reduced(-(factors * log_prob).sum(axis=1, dtype=work), total)
+            loss = (work(1) - smoothing) * loss + smoothing / work(classes) * every
+        zloss = reduced(scale * lse * lse, counted.sum(dtype=work))
+        if scale != 0:
+            loss = loss + zloss
+    loss = np.asarray(loss)
+    return (loss, log_prob, zloss, lse) if return_zloss else (loss, log_prob, None, None)
 
 
-_LOGITS = np.array([[1.0, 2, 3], [1, 1, 1], [0, 5, -5]])
-_LOG_PROB = _LOGITS - np.log(np.exp(_LOGITS).sum(axis=1, keepdims=True))
-_ROWS = {"log_prob": (FLOAT, _LOG_PROB.tolist()), "target": (INT64, [2, 0, 1])}
-_WEIGHT = {"weight": (FLOAT, [1, 2, 0.5])}
+_ROWS = {
+    "input": (FLOAT, [[5, 0, 3, 3, 7], [9, 3, 5, 2, 4]]),
+    "target": (INT64, [0, 0]),
+}
+_LOG_PROB = [
+    [-2.1594609351280933, -7.159460935128093, -4.159460935128093, -4.159460935128093, -0.15946093512809342],
+    [-0.02804719434752256, -6.028047194347523, -4.028047194347523, -7.028047194347523, -5.028047194347523],
+]  # fmt: skip
+_CONFIDENT = {"input": (FLOAT, [[0, -64], [0, 32]]), "target": (INT64, [0, 1])}
 
 register(
     Operator(
-        name="aclnnCrossEntropyLossGrad",
-        summary="Gradient of the cross entropy loss, with class weights, label smoothing and z-loss.",
+        name="aclnnCrossEntropyLoss",
+        summary="Cross entropy of logits, with class weights, label smoothing and z-loss; and the log-probabilities.",
         formula=(
-            "nll_i = gradLoss * (1 - ls) / W * m_i * w[t_i];  s_i = gradLoss * ls / (C * W) * m_i\n"
-            "out_ij = exp(logProb_ij) * (nll_i + s_i * sum(w)) - s_i * w_j - (nll_i if j == t_i)\n"
-            "W = sum(w[t_i] * m_i) for mean, 1 otherwise;  m_i = 0 where t_i is ignoreIndex\n"
-            "z-loss adds exp(logProb_ij) * 2 * scale * lse_i * m_i * (gradLoss + gradZloss) / (sum(m) for mean)"
+            "lse = log(sum over c of exp(input[n, c])); logProbOut = input - lse; m = 1 unless ignored\n"
+            "l = -weight[t] * logProbOut[n, t] * m, t = target[n]; s = -(sum over c of weight[c] * logProbOut[n, c]) * m\n"
+            "lossOut = (1 - labelSmoothing) * l + labelSmoothing / C * s + zlossOut; zlossOut = lseSquareScaleForZloss * lse^2 * m\n"
+            "mean divides the sum of l and s by the sum of weight[t] * m, that of the z-loss by the sum of m"
         ),
         parameters=PARAMETERS,
         families=frozenset({"950", "a3", "a2"}),
         checks=CHECKS,
-        result=_result,
+        result=_results,
         plan=_plan,
         reference=reference,
-        unheeded=lambda call: {} if computes_zloss(call) else {"lse_square_scale_for_zloss": 0.0},
         generated=True,
         samples=(
+            Sample("document", _ROWS, (1.093754064737808, _LOG_PROB)),
             Sample(
-                "document, as intended",
-                {
-                    "grad_loss": (FLOAT, 0.1),
-                    "log_prob": (FLOAT, [[-0.2] * 3] * 2),
-                    "target": (INT64, [0, 0]),
-                    "weight": (FLOAT, [1, 1, 1]),
-                },
-                [[-0.009063462346100909, 0.04093653765389909, 0.04093653765389909]] * 2,
+                "smoothed, with z-loss",
+                {**_ROWS, "return_zloss": True, "lse_square_scale_for_zloss": 0.5, "label_smoothing": 0.1},
+                (34.5746333209856, _LOG_PROB, 33.19087925624785, [7.159460935128093, 9.028047194347522]),
             ),
             Sample(
-                "mean",
-                {**_ROWS, "grad_loss": (FLOAT, 2)},
-                [
-                    [0.060020382114, 0.163152314037, -0.223172696150],
-                    [-0.444444444444, 0.222222222222, 0.222222222222],
-                    [0.004461699411, -0.004491762105, 0.000030062694],
-                ],
-            ),
-            Sample(
-                "mean, weights, class 0 ignored",
-                {**_ROWS, **_WEIGHT, "grad_loss": (FLOAT, 2), "ignore_index": 0},
-                [
-                    [0.036012229268, 0.097891388422, -0.133903617690],
-                    [0, 0, 0],
-                    [0.010708078587, -0.010780229053, 0.000072150466],
-                ],
-            ),
-            Sample(
-                "none, weights",
-                {**_ROWS, **_WEIGHT, "grad_loss": (FLOAT, [1, 2, 3]), "reduction": "none"},
-                [
-                    [0.045015286585, 0.122364235527, -0.167379522113],
-                    [-1.333333333333, 0.666666666667, 0.666666666667],
-                    [0.040155294700, -0.040425858947, 0.000270564247],
-                ],
-            ),
-            Sample(
-                "sum, weights, smoothing",
-                {
-                    **_ROWS,
-                    **_WEIGHT,
-                    "grad_loss": (FLOAT, 1),
-                    "reduction": "sum",
-                    "label_smoothing": 0.1,
-                },
-                [
-                    [0.017683991463, 0.072012800264, -0.089696791728],
-                    [-0.594444444444, 0.272222222222, 0.322222222222],
-                    [-0.020505947527, 0.037086183948, -0.016580236421],
-                ],
-            ),
-            Sample(
-                "mean, weights, smoothing, class 1 ignored",
-                {
-                    **_ROWS,
-                    **_WEIGHT,
-                    "grad_loss": (FLOAT, 1),
-                    "ignore_index": 1,
-                    "label_smoothing": 0.1,
-                },
-                [
-                    [0.011789327642, 0.048008533510, -0.059797861152],
-                    [-0.396296296296, 0.181481481481, 0.214814814815],
-                    [0, 0, 0],
-                ],
+                "probabilities near 1",
+                {**_CONFIDENT, "reduction": "none"},
+                (
+                    [1.603810890548638e-28, 1.2664165549094015e-14],
+                    [[-1.603810890548638e-28, -64.0], [-32.00000000000001266, -1.2664165549094015e-14]],
+                ),
             ),
         ),
     )
-)
+)  # fmt: skip

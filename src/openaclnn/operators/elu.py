@@ -1,177 +1,167 @@
-"""aclnnEluBackward: the gradient of ELU with respect to its input."""
+"""aclnnElu: the exponential linear unit; what `inplace_elu.py` has in common with it stands here too."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
 from openaclnn.core import checks
 from openaclnn.core.call import Call
-from openaclnn.core.declare import Operator, Sample, register
-from openaclnn.core.dtypes import FLOAT, FLOATS, DType
+from openaclnn.core.declare import Made, Operator, Sample, register
+from openaclnn.core.dtypes import DOUBLE, FLOAT, FLOATS
 from openaclnn.core.interface import Kind, Parameter
-from openaclnn.core.outcome import Violation
+from openaclnn.core.outcome import Check
 from openaclnn.core.plan import Free, Plan, elementwise_plan, empty_plan
 from openaclnn.core.status import Status
-from openaclnn.engines.formulas.elu import elu_backward
+from openaclnn.engines.formulas.elu import elu
 
-PARAMETERS = (
-    Parameter(
-        "gradOutput", Kind.TENSOR, "gradient of the ELU's output", "0 to 8 dimensions", FLOATS
-    ),
-    Parameter("alpha", Kind.SCALAR, "slope of the negative branch; >= 0 if isResult", default=1.0),
+DTYPES = (*FLOATS, DOUBLE)
+FAMILIES = frozenset({"950", "a3", "a2", "310p", "910"})
+SUMMARY = "The exponential linear unit"
+FORMULA = (
+    "{out} = scale * x                                     if x > 0\n"
+    "{out} = alpha * scale * (exp(x * inputScale) - 1)     if x <= 0;   x = {self}\n"
+    "an alpha or inputScale that is infinite or NaN stands for its limit: -alpha * scale for every x <= 0"
+)
+SCALARS = (
+    Parameter("alpha", Kind.SCALAR, "slope of the negative branch", default=1.0),
     Parameter("scale", Kind.SCALAR, "factor of both branches", default=1.0),
     Parameter("inputScale", Kind.SCALAR, "factor inside the exponential", default=1.0),
-    Parameter(
-        "isResult",
-        Kind.BOOL,
-        "whether selfOrResult is the ELU's output instead of its input",
-        default=False,
-    ),
-    Parameter(
-        "selfOrResult", Kind.TENSOR, "the ELU's input, or its output", "that of gradOutput", FLOATS
-    ),
-    Parameter(
-        "gradInput", Kind.OUTPUT, "gradient of the ELU's input", "that of gradOutput", FLOATS
-    ),
+)
+
+PARAMETERS = (
+    Parameter("self", Kind.TENSOR, "what the unit is applied to", "0 to 8 dimensions", DTYPES),
+    *SCALARS,
+    Parameter("out", Kind.OUTPUT, "the result", "that of self", FLOATS),
 )
 
 
-def _alpha_not_negative(call: Call) -> Violation | None:
-    if call.values["isResult"] and call["alpha"].float32() < 0:  # NaN and -0 pass
-        return Violation("alpha", ">= 0 when isResult is true", str(call["alpha"].float32()))
-    return None
-
-
-CHECKS = (
-    checks.result_pointers("0"),
-    checks.not_null("1", "gradOutput", "alpha", "scale", "inputScale", "selfOrResult", "gradInput"),
-    checks.same_dtype("2", "selfOrResult", "gradOutput"),
-    checks.dtype_in("3", "gradOutput"),
-    checks.scalar_castable("4", "alpha", "scale", "inputScale"),
-    checks.castable(
-        "5", "gradInput", lambda call: call.tensor("gradOutput").dtype, "gradOutput's dtype"
-    ),
-    checks.same_shape("6", "selfOrResult", "gradOutput"),
-    checks.same_shape("7", "gradInput", "gradOutput"),
-    checks.rank_at_most("8", "gradOutput"),
-    checks.value_check("9", "alpha >= 0 if isResult", _alpha_not_negative),
-    checks.product_has_operator("10", Status.ACLNN_ERR_INNER_NULLPTR, ("gradOutput",)),
-)
-
-
-def _result(call: Call) -> tuple[tuple[int, ...], DType]:
-    gradient = call.tensor("gradOutput")
-    return gradient.shape, gradient.dtype
-
-
-FREE = (Free("alpha"), Free("scale"), Free("input_scale"))
-FREE_FROM_RESULT = (Free("alpha", low=0.0), *FREE[1:])
-
-
-def _plan(call: Call) -> Plan:
-    values = call.values
-    gradient, output = values["gradOutput"], ("gradInput", values["gradInput"])
-    if gradient.empty:
-        return empty_plan(call.operator.name, output)
-    return elementwise_plan(
-        call.operator.name,
-        elu_backward.name,
-        gradient.dtype,
-        [("gradOutput", gradient), ("selfOrResult", values["selfOrResult"])],
-        output,
-        {
-            "alpha": values["alpha"].float32(),
-            "scale": values["scale"].float32(),
-            "input_scale": values["inputScale"].float32(),
-            "is_result": values["isResult"],
-        },
-        free=FREE_FROM_RESULT if values["isResult"] else FREE,
+def head_of_checks(own: str, *outputs: str) -> tuple[Check, ...]:
+    """The rows up to the scalars'."""
+    return (
+        checks.result_pointers("0"),
+        checks.not_null("1", own, "alpha", "scale", "inputScale", *outputs),
+        checks.dtype_in("2", own, more=(DOUBLE,)),
+        checks.scalar_castable("3", "scale", "alpha", "inputScale"),
     )
 
 
-# Forward: y = scale * x for x > 0, alpha * scale * (exp(x * inputScale) - 1) for x <= 0.
-# Its derivative is scale, or alpha * scale * inputScale * exp(x * inputScale); by the forward's own
-# formula the latter is inputScale * (y + alpha * scale), which needs the output alone.
-# NaN is not <= 0 and takes the positive branch: it does not propagate.
+CHECKS = (
+    *head_of_checks("self", "out"),
+    checks.castable("4", "out", lambda call: call.tensor("self").dtype, "self's dtype"),
+    checks.same_shape("5", "out", "self"),
+    checks.rank_at_most("6", "self"),
+    checks.product_has_operator("7", Status.ACLNN_ERR_INNER_NULLPTR, ("self",)),
+)
+
+
+def _result(call: Call) -> Made:
+    return call.tensor("self").shape, call.tensor("self").dtype
+
+
+# Where alpha or inputScale is infinite other code serves, so that no call may come to it with other numbers.
+LARGEST = float(np.finfo(np.float32).max)
+FREE = (
+    Free("alpha", low=-LARGEST, high=LARGEST),
+    Free("scale"),
+    Free("input_scale", low=-LARGEST, high=LARGEST),
+)
+
+
+def plan_of(call: Call, own: str, output: str) -> Plan:
+    """The plan from one tensor to another, which may be the same."""
+    values = call.values
+    tensor, written = values[own], (output, values[output])
+    if tensor.empty:
+        return empty_plan(call.operator.name, written)
+    alpha, input_scale = values["alpha"].float32(), values["inputScale"].float32()
+    limit = not (math.isfinite(alpha) and math.isfinite(input_scale))
+    return elementwise_plan(
+        call.operator.name,
+        elu.name,
+        tensor.dtype,
+        [(own, tensor)],
+        written,
+        {
+            "alpha": alpha,
+            "scale": values["scale"].float32(),
+            "input_scale": input_scale,
+            "limit": limit,
+        },
+        free=() if limit else FREE,
+    )
+
+
+def _plan(call: Call) -> Plan:
+    return plan_of(call, "self", "out")
+
+
+# exp(c) - 1 is written as such: near 0 the difference would lose every digit. NaN is not > 0, and stays NaN.
+# Where alpha or inputScale has no finite value, the negative branch is its limit for x far below 0.
+def formula(
+    x: np.ndarray[Any, Any], alpha: float, scale: float, input_scale: float, work: Any
+) -> np.ndarray[Any, Any]:
+    """The document's formula in float64 (or in `work`)."""
+    values = x.astype(work)
+    a, s, c = work(alpha), work(scale), work(input_scale)
+    with np.errstate(all="ignore"):
+        if not (math.isfinite(alpha) and math.isfinite(input_scale)):
+            return np.asarray(np.where(values > 0, values, -a) * s)
+        negative = (a * s) * np.expm1(values * c)
+        return np.asarray(np.where(values > 0, values * s, negative))
+
+
 def reference(
-    grad_output: np.ndarray[Any, Any],
-    self_or_result: np.ndarray[Any, Any],
+    self: np.ndarray[Any, Any],
     alpha: float = 1.0,
     scale: float = 1.0,
     input_scale: float = 1.0,
-    is_result: bool = False,
     work: Any = np.float64,
 ) -> np.ndarray[Any, Any]:
     """The document's formula in float64 (or in `work`)."""
-    gradient, x = grad_output.astype(work), self_or_result.astype(work)
-    a, s, c = work(alpha), work(scale), work(input_scale)
-    with np.errstate(all="ignore"):
-        if is_result:
-            negative = gradient * c * (x + a * s)
-        else:
-            negative = gradient * c * (a * s) * np.exp(x * c)
-        return np.asarray(np.where(x <= 0, negative, gradient * s))
+    return formula(self, alpha, scale, input_scale, work)
+
+
+def samples_of(own: str) -> tuple[Sample, ...]:
+    """Known answers, with the input under its name."""
+    return (
+        Sample(
+            "document",
+            {own: (FLOAT, [[-2, -1], [0, 1]])},
+            [[-0.8646647167633873, -0.6321205588285577], [0.0, 1.0]],
+        ),
+        Sample(
+            "three scalars",
+            {own: (FLOAT, [-2, -0.5, 0, 1.5]), "alpha": 1.5, "scale": 2.0, "input_scale": 0.5},
+            [-1.896361676485673, -0.6635976507857854, 0.0, 3.0],
+        ),
+        Sample(
+            "near 0",
+            {own: (FLOAT, [-(2.0**-10), -(2.0**-20), -(2.0**-60)])},
+            [-0.0009760858180243378, -9.536738616593138e-07, -8.673617379884035e-19],
+        ),
+        Sample(
+            "the limit",
+            {own: (FLOAT, [-1, 0, 2]), "alpha": 3.0, "scale": 0.5, "input_scale": math.inf},
+            [-1.5, -1.5, 1.0],
+            exact=True,
+        ),
+    )
 
 
 register(
     Operator(
-        name="aclnnEluBackward",
-        summary="Gradient of the ELU activation with respect to its input.",
-        formula=(
-            "gradInput = gradOutput * scale                                          if x > 0\n"
-            "gradInput = gradOutput * inputScale * (x + alpha * scale)               if x <= 0, isResult\n"
-            "gradInput = gradOutput * inputScale * alpha * scale * exp(x * inputScale)   if x <= 0"
-        ),
+        name="aclnnElu",
+        summary=f"{SUMMARY}.",
+        formula=FORMULA.format(out="out", self="self"),
         parameters=PARAMETERS,
-        families=frozenset({"950", "a3", "a2", "310p", "910"}),
+        families=FAMILIES,
         checks=CHECKS,
         result=_result,
         plan=_plan,
         reference=reference,
-        samples=(
-            Sample(
-                "document",
-                {
-                    "grad_output": (FLOAT, [[-2, -1], [0, 1]]),
-                    "self_or_result": (FLOAT, [[-2, -1], [0, 1]]),
-                    "is_result": True,
-                },
-                [[2.0, -0.0], [0.0, 1.0]],
-                exact=True,
-            ),
-            Sample(
-                "document data, from the input",
-                {
-                    "grad_output": (FLOAT, [[-2, -1], [0, 1]]),
-                    "self_or_result": (FLOAT, [[-2, -1], [0, 1]]),
-                },
-                [[-0.2706705664732254, -0.36787944117144233], [0.0, 1.0]],
-            ),
-            Sample(
-                "three scalars",
-                {
-                    "grad_output": (FLOAT, [1, 2, 3, 4]),
-                    "self_or_result": (FLOAT, [-2, -0.5, 0, 1.5]),
-                    "alpha": 1.5,
-                    "scale": 2.0,
-                    "input_scale": 0.5,
-                },
-                [0.5518191617571635, 2.3364023492142145, 4.5, 8.0],
-            ),
-            Sample(
-                "three scalars, from the result",
-                {
-                    "grad_output": (FLOAT, [1, 2, 3, 4]),
-                    "self_or_result": (FLOAT, [-1.896361676485673, -0.6635976507857854, 0, 3]),
-                    "alpha": 1.5,
-                    "scale": 2.0,
-                    "input_scale": 0.5,
-                    "is_result": True,
-                },
-                [0.5518191617571635, 2.3364023492142145, 4.5, 8.0],
-            ),
-        ),
+        samples=samples_of("self"),
     )
 )

@@ -12,7 +12,7 @@ from openaclnn.core.declare import Made, Operator, register
 from openaclnn.core.interface import Kind, Parameter
 from openaclnn.core.plan import Plan
 from openaclnn.core.status import Status
-from openaclnn.operators.elu_forward import (
+from openaclnn.operators.elu import (
     DTYPES,
     FAMILIES,
     FORMULA,

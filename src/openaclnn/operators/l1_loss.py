@@ -1,4 +1,4 @@
-"""aclnnL1LossBackward: the gradient of the absolute difference."""
+"""aclnnL1Loss: the absolute difference."""
 
 from __future__ import annotations
 
@@ -8,105 +8,105 @@ import numpy as np
 
 from openaclnn.core import checks
 from openaclnn.core.call import Call
-from openaclnn.core.declare import Operator, Sample, register
-from openaclnn.core.dtypes import FLOAT, FLOATS, DType
-from openaclnn.core.interface import REDUCTIONS, Kind, Parameter
+from openaclnn.core.declare import Made, Operator, Sample, register
+from openaclnn.core.dtypes import FLOAT, FLOATS, INT64
+from openaclnn.core.interface import Kind, Parameter
 from openaclnn.core.outcome import Violation
 from openaclnn.core.plan import Plan
 from openaclnn.core.status import Status
-from openaclnn.engines.formulas.l1_loss import l1_loss_backward
+from openaclnn.engines.formulas.l1_loss import l1_loss
 from openaclnn.operators.pairwise import (
-    broadcast_result,
-    pairwise_plan,
+    REDUCTION,
+    loss_plan,
+    loss_result,
     promoted_arrays,
     promoted_dtype,
     promotes,
+    reduced,
 )
 
-INPUTS = ("gradOutput", "self", "target")
+INPUTS = ("self", "target")
+DTYPES = (*FLOATS, INT64)
 
 PARAMETERS = (
+    Parameter("self", Kind.TENSOR, "predictions", "broadcasts with target", DTYPES),
+    Parameter("target", Kind.TENSOR, "what was to be predicted", "broadcasts with self", DTYPES),
+    REDUCTION,
     Parameter(
-        "gradOutput", Kind.TENSOR, "gradient of the loss", "broadcasts with self, target", FLOATS
+        "out", Kind.OUTPUT, "the loss", "the broadcast shape for none, else 0 dimensions", DTYPES
     ),
-    Parameter("self", Kind.TENSOR, "predictions", "broadcasts with the others", FLOATS),
-    Parameter(
-        "target", Kind.TENSOR, "what was to be predicted", "broadcasts with the others", FLOATS
-    ),
-    Parameter("reduction", Kind.INT64, "0 none, 1 mean, 2 sum", default="mean", choices=REDUCTIONS),
-    Parameter("gradInput", Kind.OUTPUT, "gradient of self", "the broadcast shape", FLOATS),
 )
+
+
+def _floating_enough(call: Call) -> Violation | None:
+    own, target = (call.tensor(name).dtype for name in INPUTS)
+    if own.kind == "floating":
+        return None
+    if call.reduction == "none" and target.kind == "floating":
+        expected = f"a floating dtype like target's, {target}, for reduction none"
+        return Violation("self", expected, own.name)
+    if call.reduction == "mean" and target.kind != "floating":
+        return Violation("self, target", "a floating dtype for reduction mean", f"{own}, {target}")
+    return None
 
 
 def _promoted_supported(call: Call) -> Violation | None:
     dtype = promoted_dtype(call, *INPUTS)
-    if dtype not in call.product.floats:
-        listed = checks.names(call.product.floats)
-        return Violation(
-            ", ".join(INPUTS),
-            f"a promoted dtype in {listed} (product {call.product.tag})",
-            str(dtype),
-        )
+    allowed = (*call.product.floats, INT64)
+    if dtype not in allowed:
+        expected = f"a promoted dtype in {checks.names(allowed)} (product {call.product.tag})"
+        return Violation(", ".join(INPUTS), expected, str(dtype))
     return None
+
+
+def _result_shapes(call: Call) -> tuple[tuple[int, ...], ...]:
+    return (loss_result(call, INPUTS)[0],)
 
 
 CHECKS = (
     checks.result_pointers("0"),
-    checks.not_null("1", *INPUTS, "gradInput"),
+    checks.not_null("1", *INPUTS, "out"),
     checks.reduction_known("2", "reduction"),
-    promotes("3", "gradOutput", "self"),
+    checks.value_check("3", "a floating self for none beside a floating target; for mean, one of the two floating", _floating_enough),
     promotes("4", *INPUTS),
-    checks.castable(
-        "5", "gradInput", lambda call: promoted_dtype(call, *INPUTS), "the promoted dtype"
-    ),
-    checks.value_check("6", "the product supports the promoted dtype", _promoted_supported),
-    checks.rank_at_most("7", "self", "target", "gradOutput", "gradInput"),
-    checks.broadcastable("8", "self", "gradOutput"),
-    checks.broadcastable("9", "self", "gradOutput", "target"),
-    checks.output_shape("10", "gradInput", INPUTS),
-    checks.product_has_operator("11", Status.ACLNN_ERR_INNER_NULLPTR, INPUTS),
-)
+    checks.value_check("5", "the product supports the promoted dtype", _promoted_supported),
+    checks.castable("6", "out", lambda call: promoted_dtype(call, *INPUTS), "the promoted dtype"),
+    checks.rank_at_most("7", *INPUTS),
+    checks.broadcastable("8", *INPUTS),
+    checks.shape_is("9", "out", _result_shapes, "the broadcast one for none, else that of 0 dimensions"),
+    checks.product_has_operator("10", Status.ACLNN_ERR_INNER_NULLPTR, INPUTS),
+)  # fmt: skip
 
 
-def _result(call: Call) -> tuple[tuple[int, ...], DType]:
-    return broadcast_result(call, INPUTS)
+def _result(call: Call) -> Made:
+    return loss_result(call, INPUTS)
 
 
 def _plan(call: Call) -> Plan:
-    return pairwise_plan(call, l1_loss_backward.name, INPUTS, "gradInput", {})
+    return loss_plan(call, l1_loss.name, INPUTS, "out", {})
 
 
-# Forward: |self - target|; its derivative is the sign of the difference. The sign comes from two
-# comparisons, not from a subtraction: Inf against Inf and NaN give 0, and 0 * gradient follows IEEE.
 def reference(
-    grad_output: np.ndarray[Any, Any],
     self: np.ndarray[Any, Any],
     target: np.ndarray[Any, Any],
     reduction: str = "mean",
     work: Any = np.float64,
 ) -> np.ndarray[Any, Any]:
-    """The formula in float64 (or in `work`)."""
-    gradient, x, y = promoted_arrays(work, grad_output, self, target)
-    count = np.broadcast(gradient, x, y).size
+    """The document's formula in float64 (or in `work`)."""
+    x, y = promoted_arrays(work, self, target)
     with np.errstate(all="ignore"):
-        scaled = gradient * work(1.0 / max(count, 1)) if reduction == "mean" else gradient
-        return np.asarray(((x > y).astype(work) - (x < y).astype(work)) * scaled)
+        return reduced(np.abs(x - y), reduction, work)
 
 
-_SQUARE = {
-    "self": (FLOAT, [[1, 5], [3, 3]]),
-    "target": (FLOAT, [3, 3]),
-    "grad_output": (FLOAT, [2]),
-}
-_OUTER = {"self": (FLOAT, [[1], [4]]), "target": (FLOAT, [[2, 4, 0]]), "grad_output": (FLOAT, 6)}
+_PAIRS = {"self": (FLOAT, [[0, 1], [2, 3]]), "target": (FLOAT, [[1, 1], [1, 1]])}
+_OUTER = {"self": (FLOAT, [[1], [4]]), "target": (FLOAT, [[2, 4, 0.5]])}
 
 register(
     Operator(
-        name="aclnnL1LossBackward",
-        summary="Gradient of the mean absolute error with respect to the predictions.",
+        name="aclnnL1Loss",
+        summary="The absolute error: of each element, their mean or their sum.",
         formula=(
-            "gradInput = sign(self - target) * gradOutput * k\n"
-            "k = 1 / (number of output elements) for mean, 1 for none and sum; sign is 0 for ties and NaN"
+            "l = |self - target|\nout = l for none, sum(l) / (number of elements) for mean, sum(l) for sum"
         ),
         parameters=PARAMETERS,
         families=frozenset({"950", "a3", "a2", "310p", "910"}),
@@ -115,21 +115,10 @@ register(
         plan=_plan,
         reference=reference,
         samples=(
-            Sample(
-                "document",
-                {
-                    "grad_output": (FLOAT, [[0, 1], [2, 3]]),
-                    "self": (FLOAT, [[0, 1], [2, 3]]),
-                    "target": (FLOAT, [[1, 1], [1, 1]]),
-                    "reduction": "mean",
-                },
-                [[-0.0, 0.0], [0.5, 0.75]],
-                exact=True,
-            ),
-            Sample("row target", {**_SQUARE, "reduction": "none"}, [[-2, 2], [0, 0]]),
-            Sample("row target, mean", {**_SQUARE, "reduction": "mean"}, [[-0.5, 0.5], [0, 0]]),
-            Sample("outer", {**_OUTER, "reduction": "none"}, [[-6, -6, 6], [6, 0, 6]]),
-            Sample("outer, mean", {**_OUTER, "reduction": "mean"}, [[-1, -1, 1], [1, 0, 1]]),
+            Sample("document", _PAIRS, 1.0, exact=True),
+            Sample("none", {**_PAIRS, "reduction": "none"}, [[1, 0], [1, 2]], exact=True),
+            Sample("outer, sum", {**_OUTER, "reduction": "sum"}, 10.0, exact=True),
+            Sample("outer, mean", {**_OUTER, "reduction": "mean"}, 1.6666666666666667),
         ),
     )
 )

@@ -1,4 +1,4 @@
-"""aclnnNLLLossBackward: the gradient of the negative log-likelihood of a class per row."""
+"""aclnnNLLLoss: the negative log-likelihood of a class per row."""
 
 from __future__ import annotations
 
@@ -9,29 +9,62 @@ import numpy as np
 from openaclnn.core import checks
 from openaclnn.core.call import Call
 from openaclnn.core.declare import Operator, Sample, register
-from openaclnn.core.dtypes import FLOAT, INT64
-from openaclnn.core.plan import Plan
+from openaclnn.core.dtypes import FLOAT, INT32, INT64
+from openaclnn.core.outcome import Violation
 from openaclnn.core.status import Status
-from openaclnn.operators import likelihood, nll_loss2d
+from openaclnn.operators import likelihood
 from openaclnn.operators.likelihood import TARGET_DTYPES
-from openaclnn.operators.nll_loss_forward import (
-    per_row_or_one,
-    rank_at_most_one,
-    rank_one_or_two,
-    rows_match,
+
+PARAMETERS = likelihood.parameters(
+    "(N, C) or (C,)", "(N,), or 0 dimensions", "(N,) for none and rows, else one element"
 )
 
-PARAMETERS = likelihood.gradient_parameters(
-    "(N, C) or (C,)", "(N,), or 0 dimensions", "(N,) for none and rows, else one element", "(C,)"
-)
+
+def rank_one_or_two(call: Call) -> Violation | None:
+    if call.tensor("self").rank not in (1, 2):
+        return Violation("self", "1 or 2 dimensions", f"shape {call.tensor('self').shape}")
+    return None
+
+
+def rank_at_most_one(call: Call) -> Violation | None:
+    if call.tensor("target").rank > 1:
+        return Violation("target", "at most 1 dimension", f"shape {call.tensor('target').shape}")
+    return None
+
+
+def rows_match(call: Call) -> Violation | None:
+    wanted = call.tensor("self").shape[:-1]
+    if call.tensor("target").shape != wanted:
+        got = f"shape {call.tensor('target').shape}"
+        return Violation("target", f"shape {wanted}, that of self without its classes", got)
+    return None
+
+
+def per_row_or_one(call: Call, name: str) -> Violation | None:
+    """(N,) for none with rows, else one element of at most one dimension."""
+    if not call.given(name):
+        return None
+    shape, rows = call.tensor(name).shape, call.tensor("target").shape
+    if call.reduction == "none" and rows:
+        if shape != rows:
+            expected = f"shape {rows}, the shape of target, for reduction none"
+            return Violation(name, expected, f"shape {shape}")
+    elif shape not in ((), (1,)):
+        return Violation(name, "one element, of 0 or 1 dimensions", f"shape {shape}")
+    return None
+
+
+def _classes_for_targets(call: Call) -> Violation | None:
+    if call.tensor("self").shape[-1] == 0 and not call.tensor("target").empty:
+        return Violation("self", "a class at least, as target is not empty", "none")
+    return None
+
 
 CHECKS = (
     checks.result_pointers("0"),
-    checks.not_null("1", "gradOutput", "self", "target", "weight", "totalWeight", "out"),
+    checks.not_null("1", "self", "target", "weight", "out", "totalWeightOut"),
     checks.same_dtype("2", "weight", "self"),
-    checks.same_dtype("2", "gradOutput", "self"),
-    checks.same_dtype("2", "totalWeight", "self"),
-    checks.castable("3", "out", lambda call: call.tensor("self").dtype, "self's dtype"),
+    *likelihood.castable_outputs("3"),
     checks.dtype_in("4", "self"),
     checks.dtype_one_of("5", "target", TARGET_DTYPES),
     checks.reduction_known("6", "reduction"),
@@ -39,102 +72,64 @@ CHECKS = (
     checks.value_check("8", "target has at most 1 dimension", rank_at_most_one),
     checks.value_check("10", "target has the shape of self without classes", rows_match),
     checks.shape_is("11", "weight", likelihood.class_count, "(C,) of self"),
-    checks.one_element("12", "totalWeight"),
     checks.value_check(
-        "13",
-        "gradOutput has target's shape (none, rows) or one element",
-        lambda call: per_row_or_one(call, "gradOutput"),
+        "12",
+        "out has target's shape (none, rows) or one element",
+        lambda call: per_row_or_one(call, "out"),
     ),
-    checks.same_shape("14", "out", "self"),
+    checks.one_element("13", "totalWeightOut"),
+    checks.value_check("14", "there is a class, or no target", _classes_for_targets),
     checks.product_has_operator("15", Status.ACLNN_ERR_INNER_NULLPTR, ("self",)),
 )
 
 
-def _plan(call: Call) -> Plan:
-    return likelihood.gradient_plan(call, "nll_loss_backward")
-
-
-# The loss of a row is -weight[t] * self[n, t], 0 where t is ignored; mean divides their sum by the total weight.
 def reference(
-    grad_output: np.ndarray[Any, Any],
     self: np.ndarray[Any, Any],
     target: np.ndarray[Any, Any],
     weight: np.ndarray[Any, Any],
     reduction: str = "mean",
     ignore_index: int = -100,
-    total_weight: np.ndarray[Any, Any] | None = None,
     work: Any = np.float64,
-) -> np.ndarray[Any, Any]:
-    """The formula in float64 (or in `work`); rows are pixels of an image of one column."""
-    pixels = (*target.reshape(-1).shape, 1, 1)
-    gradient = np.asarray(grad_output)
-    found = nll_loss2d.reference(
-        gradient.reshape(pixels if reduction == "none" else gradient.shape),
-        self.reshape(pixels[0], self.shape[-1], 1, 1),
-        target.reshape(pixels),
-        weight,
-        reduction,
-        ignore_index,
-        total_weight,
-        work,
-    )
-    return found.reshape(self.shape)
+) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """The document's formula in float64 (or in `work`)."""
+    return likelihood.reference(self, target, weight, reduction, ignore_index, work)
 
 
 _ROWS = {
-    "self": (FLOAT, [[0, 0, 0], [0, 0, 0]]),
-    "target": (INT64, [1, 0]),
+    "self": (FLOAT, [[-1, -2, -3], [-4, -5, -6], [-7, -8, -9]]),
+    "target": (INT64, [2, 0, 1]),
     "weight": (FLOAT, [0.5, 1, 2]),
 }
 
 register(
     Operator(
-        name="aclnnNLLLossBackward",
-        summary="Gradient of the negative log-likelihood loss with respect to the log-probabilities.",
-        formula=(
-            "out[n, t] = -gradOutput * weight[t] / (totalWeight for mean, 1 otherwise), t = target[n]\n"
-            "out is 0 for every other class, and where target is ignoreIndex"
-        ),
+        name="aclnnNLLLoss",
+        summary="The negative log-likelihood loss: of each row, their mean or their sum; and the total weight.",
+        formula=likelihood.FORMULA,
         parameters=PARAMETERS,
-        families=frozenset({"950", "a3", "a2", "910"}),
+        families=frozenset({"950", "a3", "a2", "310p", "910"}),
         checks=CHECKS,
-        result=likelihood.gradient_of_self,
-        plan=_plan,
+        result=likelihood.results,
+        plan=likelihood.loss_plan,
         reference=reference,
         samples=(
             Sample(
                 "document",
                 {
-                    "grad_output": (FLOAT, [3.1, 6.5]),
                     "self": (FLOAT, [[0, 1, 2], [3, 4, 5]]),
-                    "target": (INT64, [0, 2]),
+                    "target": (INT32, [0, 2]),
                     "weight": (FLOAT, [1.1, 1.2, 1.3]),
                     "reduction": "none",
-                    "total_weight": (FLOAT, [0]),
                 },
-                [[-3.41, 0, 0], [0, 0, -8.45]],
+                ([-0.0, -6.5], 2.4),
             ),
+            Sample("mean", _ROWS, (16 / 3.5, 3.5)),
+            Sample("sum, one class ignored", {**_ROWS, "reduction": "sum", "ignore_index": 1}, (8.0, 2.5), exact=True),
             Sample(
-                "mean, its total computed",
-                {**_ROWS, "grad_output": (FLOAT, 3)},
-                [[0, -2, 0], [-1, 0, 0]],
-            ),
-            Sample(
-                "sum, one class ignored",
-                {**_ROWS, "grad_output": (FLOAT, [3]), "reduction": "sum", "ignore_index": 1},
-                [[0, 0, 0], [-1.5, 0, 0]],
-            ),
-            Sample(
-                "one row",
-                {
-                    "grad_output": (FLOAT, 3),
-                    "self": (FLOAT, [0, 0, 0]),
-                    "target": (INT64, 2),
-                    "weight": (FLOAT, [0.5, 1, 2]),
-                    "total_weight": (FLOAT, 4),
-                },
-                [0, 0, -1.5],
+                "one row, whose weight cancels",
+                {"self": (FLOAT, [-0.75, -1.5]), "target": (INT64, 1), "weight": (FLOAT, [1, 0.1])},
+                (1.5, 0.1),
             ),
         ),
     )
-)
+)  # fmt: skip

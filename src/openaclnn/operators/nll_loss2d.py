@@ -1,4 +1,4 @@
-"""aclnnNLLLoss2dBackward: the gradient of the negative log-likelihood of a class per pixel."""
+"""aclnnNLLLoss2d: the negative log-likelihood of a class per pixel."""
 
 from __future__ import annotations
 
@@ -9,166 +9,94 @@ import numpy as np
 from openaclnn.core import checks
 from openaclnn.core.call import Call
 from openaclnn.core.declare import Operator, Sample, register
-from openaclnn.core.dtypes import FLOAT, INT64
+from openaclnn.core.dtypes import FLOAT, INT32, INT64
 from openaclnn.core.outcome import Violation
-from openaclnn.core.plan import Plan
 from openaclnn.core.status import Status
 from openaclnn.operators import likelihood
 from openaclnn.operators.likelihood import TARGET_DTYPES
 
-PARAMETERS = likelihood.gradient_parameters(
-    "(N, C, H, W)", "(N, H, W)", "(N, H, W) for none, else one element", "C elements", "aclTensor *"
+PARAMETERS = likelihood.parameters(
+    "(N, C, H, W)", "(N, H, W)", "(N, H, W) for none, else one element"
 )
 
 
-def _gradient_shape(call: Call) -> Violation | None:
-    gradient, target = call.tensor("gradOutput"), call.tensor("target")
-    if call.reduction == "none":
-        if gradient.shape != target.shape:
-            return Violation(
-                "gradOutput",
-                f"shape {target.shape}, the shape of target, for reduction none",
-                f"shape {gradient.shape}",
-            )
-    elif gradient.rank > 1 or gradient.size != 1:
-        return Violation(
-            "gradOutput",
-            "one element, 0-d or 1-d, unless reduction is none",
-            f"shape {gradient.shape}",
-        )
+def _out_fits(call: Call) -> Violation | None:
+    if not call.given("out"):
+        return None
+    out, target = call.tensor("out"), call.tensor("target")
+    if call.reduction == "none" and out.shape != target.shape:
+        expected = f"shape {target.shape}, the shape of target, for reduction none"
+        return Violation("out", expected, f"shape {out.shape}")
+    if call.reduction != "none" and out.size != 1:
+        return Violation("out", "one element unless reduction is none", f"shape {out.shape}")
     return None
 
 
 CHECKS = (
     checks.result_pointers("0"),
-    checks.not_null("1", "gradOutput", "self", "target", "weight", "out", "totalWeight"),
+    checks.not_null("1", "self", "target", "weight", "out", "totalWeightOut"),
     checks.dtype_in("2", "self"),
-    checks.same_dtype("3", "gradOutput", "self"),
-    checks.same_dtype("4", "weight", "self"),
-    checks.same_dtype("5", "out", "self"),
-    checks.same_dtype("6", "totalWeight", "self"),
-    checks.dtype_one_of("7", "target", TARGET_DTYPES),
-    checks.value_check("8", "gradOutput has target's shape (none) or one element", _gradient_shape),
-    checks.rank_is("9", "self", 4),
+    checks.same_dtype("3", "weight", "self"),
+    *likelihood.castable_outputs("4"),
+    checks.dtype_one_of("5", "target", TARGET_DTYPES),
+    checks.reduction_known("6", "reduction"),
+    checks.rank_is("7", "self", 4),
+    checks.shape_is("8", "weight", likelihood.class_count, "(C,) of self"),
     checks.rank_is("10", "target", 3),
     checks.value_check("11", "dims 0, 2, 3 of self are target's", likelihood.pixels_match),
-    checks.element_count_is("12", "weight", lambda call: call.tensor("self").shape[1], "C"),
-    checks.same_shape("13", "out", "self"),
-    checks.one_element("14", "totalWeight"),
-    checks.reduction_known("15", "reduction"),
-    checks.product_has_operator("16", Status.ACLNN_ERR_INNER_NULLPTR, ("self",)),
+    checks.value_check("12", "out has target's shape (none) or one element", _out_fits),
+    checks.one_element("13", "totalWeightOut"),
+    checks.product_has_operator("14", Status.ACLNN_ERR_INNER_NULLPTR, ("self",)),
 )
 
 
-def _plan(call: Call) -> Plan:
-    return likelihood.gradient_plan(call, "nll_loss2d_backward")
-
-
-# Forward: the loss of a pixel is -weight[t] * self[n, t, h, w], 0 where t is ignored; mean divides
-# their sum by the total weight. So only the target's class of each pixel has a gradient.
 def reference(
-    grad_output: np.ndarray[Any, Any],
     self: np.ndarray[Any, Any],
     target: np.ndarray[Any, Any],
     weight: np.ndarray[Any, Any],
     reduction: str = "mean",
     ignore_index: int = -100,
-    total_weight: np.ndarray[Any, Any] | None = None,
     work: Any = np.float64,
-) -> np.ndarray[Any, Any]:
-    """The formula in float64 (or in `work`); an out-of-range target leaves its pixel's column 0."""
-    classes = self.shape[1]
-    indices, factors = target.astype(np.int64), weight.astype(work).reshape(-1)
-    counted = (indices != ignore_index) & (indices >= 0) & (indices < classes)
-    gradient = np.asarray(grad_output).astype(work)
-    with np.errstate(all="ignore"):
-        if reduction != "none":
-            gradient = gradient.reshape(())
-        if reduction == "mean":
-            if total_weight is None:
-                total = factors[indices[counted]].sum(dtype=work)
-            else:
-                total = np.asarray(total_weight).astype(work).reshape(())
-            gradient = gradient / total
-        gradient = np.broadcast_to(gradient, target.shape)
-        out = np.zeros(self.shape, work)
-        n, h, w = np.nonzero(counted)
-        out[n, indices[counted], h, w] = -(gradient[counted] * factors[indices[counted]])
-    return out
+) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """The document's formula in float64 (or in `work`)."""
+    return likelihood.reference(self, target, weight, reduction, ignore_index, work)
 
 
 _PIXELS = {
-    "self": (FLOAT, [[[[0.0, 0.0], [0.0, 0.0]]] * 3]),
+    "self": (FLOAT, [[[[-1, -2], [-3, -4]], [[-5, -6], [-7, -8]], [[-0.5, -1.5], [-2.5, -3.5]]]]),
     "target": (INT64, [[[0, 2], [1, 2]]]),
     "weight": (FLOAT, [0.5, 1, 2]),
 }
 
 register(
     Operator(
-        name="aclnnNLLLoss2dBackward",
-        summary="Gradient of the per-pixel negative log-likelihood loss with respect to the log-probabilities.",
-        formula=(
-            "out[n, t, h, w] = -gradOutput * weight[t] / (totalWeight for mean, 1 otherwise), "
-            "t = target[n, h, w]\n"
-            "out is 0 for every other class, and where target is ignoreIndex"
-        ),
+        name="aclnnNLLLoss2d",
+        summary="The negative log-likelihood loss per pixel: of each, their mean or their sum; and the total weight.",
+        formula=likelihood.FORMULA,
         parameters=PARAMETERS,
-        families=frozenset({"950", "a3", "a2", "910"}),
+        families=frozenset({"950", "a3", "a2", "310p", "910"}),
         checks=CHECKS,
-        result=likelihood.gradient_of_self,
-        plan=_plan,
+        result=likelihood.results,
+        plan=likelihood.loss_plan,
         reference=reference,
         samples=(
             Sample(
-                "document",
+                "document, whose fifth class is out of range and ignored here",
                 {
-                    "grad_output": (FLOAT, [[[2.7]], [[2.6]], [[2.5]]]),
                     "self": (
                         FLOAT,
-                        [
-                            [[[round(4.1 + 0.1 * (5 * n + c), 1)]] for c in range(5)]
-                            for n in range(3)
-                        ],
+                        [[[[0.1, 1.1], [2.1, 3.1], [4.1, 5.1]], [[6.1, 7.1], [8.1, 9.1], [10.1, 11.1]]]],
                     ),
-                    "target": (INT64, [[[2]], [[3]], [[1]]]),
-                    "weight": (FLOAT, [1, 1, 1, 1, 1]),
+                    "target": (INT32, [[[1, 0], [1, 1], [2, 1]]]),
+                    "weight": (FLOAT, [1.1, 1.2]),
                     "reduction": "none",
-                    "ignore_index": -100,
-                    "total_weight": (FLOAT, [1]),
-                },
-                [
-                    [[[0]], [[0]], [[-2.700000047683716]], [[0]], [[0]]],
-                    [[[0]], [[0]], [[0]], [[-2.5999999046325684]], [[0]]],
-                    [[[0]], [[-2.5]], [[0]], [[0]], [[0]]],
-                ],
-                exact=True,
-            ),
-            Sample(
-                "none",
-                {**_PIXELS, "grad_output": (FLOAT, [[[1, 2], [3, 4]]]), "reduction": "none"},
-                [[[[-0.5, 0], [0, 0]], [[0, 0], [-3, 0]], [[0, -4], [0, -8]]]],
-            ),
-            Sample(
-                "mean, one class ignored",
-                {
-                    **_PIXELS,
-                    "grad_output": (FLOAT, [3]),
                     "ignore_index": 2,
-                    "total_weight": (FLOAT, [1.5]),
                 },
-                [[[[-1, 0], [0, 0]], [[0, 0], [-2, 0]], [[0, 0], [0, 0]]]],
+                ([[[-7.32, -1.21], [-9.72, -10.92], [0, -13.32]]], 5.9),
             ),
-            Sample(
-                "sum ignores the total weight",
-                {
-                    **_PIXELS,
-                    "grad_output": (FLOAT, [3]),
-                    "reduction": "sum",
-                    "ignore_index": 2,
-                    "total_weight": (FLOAT, [7]),
-                },
-                [[[[-1.5, 0], [0, 0]], [[0, 0], [-3, 0]], [[0, 0], [0, 0]]]],
-            ),
+            Sample("none", {**_PIXELS, "reduction": "none"}, ([[[0.5, 3], [7, 7]]], 5.5), exact=True),
+            Sample("mean, one class ignored", {**_PIXELS, "ignore_index": 2}, (5.0, 1.5), exact=True),
+            Sample("sum", {**_PIXELS, "reduction": "sum"}, (17.5, 5.5), exact=True),
         ),
     )
-)
+)  # fmt: skip

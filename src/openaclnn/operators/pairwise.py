@@ -11,7 +11,8 @@ import numpy as np
 from openaclnn.core.call import Call
 from openaclnn.core.checks import INVALID
 from openaclnn.core.declare import Made
-from openaclnn.core.dtypes import DType, dtype_of_numpy, float_of, promote
+from openaclnn.core.dtypes import FLOATS, DType, dtype_of_numpy, float_of, promote
+from openaclnn.core.interface import REDUCTIONS, Kind, Parameter
 from openaclnn.core.outcome import Check, Violation
 from openaclnn.core.plan import (
     Free,
@@ -23,6 +24,10 @@ from openaclnn.core.plan import (
     reduced_plan,
 )
 from openaclnn.core.tensor import element_count
+
+REDUCTION = Parameter(
+    "reduction", Kind.INT64, "0 none, 1 mean, 2 sum", default="mean", choices=REDUCTIONS
+)
 
 
 def promoted_dtype(call: Call, *names: str) -> DType | None:
@@ -63,16 +68,31 @@ def broadcast_result(call: Call, inputs: tuple[str, ...]) -> Made:
     return shape, dtype
 
 
-def pairwise_plan(
-    call: Call, kernel: str, inputs: tuple[str, ...], output: str, numbers: Mapping[str, Any],
+def gradient_parameters(gradient: str, *options: Parameter) -> tuple[Parameter, ...]:
+    """What gradients of these losses take; the gradient of the loss has a name of its own in each."""
+    others = "broadcasts with the others"
+    return (
+        Parameter(
+            gradient, Kind.TENSOR, "gradient of the loss", "broadcasts with self, target", FLOATS
+        ),
+        Parameter("self", Kind.TENSOR, "predictions", others, FLOATS),
+        Parameter("target", Kind.TENSOR, "what was to be predicted", others, FLOATS),
+        REDUCTION,
+        *options,
+        Parameter("gradInput", Kind.OUTPUT, "gradient of self", "the broadcast shape", FLOATS),
+    )
+
+
+def gradient_plan(
+    call: Call, kernel: str, inputs: tuple[str, ...], numbers: Mapping[str, Any],
     free: tuple[Free, ...] = (),
 ) -> Plan:  # fmt: skip
-    """The plan over the broadcast shape; `mean` scales by one over its element count."""
+    """The plan of a gradient over the broadcast shape; `mean` scales by one over its element count."""
     values, name = call.values, call.operator.name
-    written = values[output]
+    written = values["gradInput"]
     count = element_count(written.shape)
     if count == 0:  # as some input is
-        return empty_plan(name, (output, written))
+        return empty_plan(name, ("gradInput", written))
     dtype = promoted_dtype(call, *inputs)
     assert dtype is not None
     mean = call.reduction == "mean"
@@ -81,7 +101,7 @@ def pairwise_plan(
         kernel,
         dtype,
         [(each, values[each]) for each in inputs],
-        (output, written),
+        ("gradInput", written),
         {"mean_scale": float_of(1.0 / count) if mean else 1.0, **numbers},
         "mean_scale" if mean else "",
         free,

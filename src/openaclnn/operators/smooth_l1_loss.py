@@ -1,4 +1,4 @@
-"""aclnnSmoothL1LossBackward: the gradient of the smooth absolute difference."""
+"""aclnnSmoothL1Loss: the absolute difference, with a parabola where it is small."""
 
 from __future__ import annotations
 
@@ -8,33 +8,26 @@ import numpy as np
 
 from openaclnn.core import checks
 from openaclnn.core.call import Call
-from openaclnn.core.declare import Operator, Sample, register
-from openaclnn.core.dtypes import FLOAT, FLOATS, DType
-from openaclnn.core.interface import REDUCTIONS, Kind, Parameter
+from openaclnn.core.declare import Made, Operator, Sample, register
+from openaclnn.core.dtypes import FLOAT, FLOATS
+from openaclnn.core.interface import Kind, Parameter
 from openaclnn.core.outcome import Violation
 from openaclnn.core.plan import Free, Plan
 from openaclnn.core.status import Status
-from openaclnn.engines.formulas.smooth_l1_loss import smooth_l1_loss_backward
-from openaclnn.operators.pairwise import (
-    broadcast_result,
-    pairwise_plan,
-    promoted_arrays,
-)
+from openaclnn.engines.formulas.smooth_l1_loss import smooth_l1_loss
+from openaclnn.operators.pairwise import REDUCTION, loss_plan, loss_result, promoted_arrays, reduced
 
-INPUTS = ("gradOut", "self", "target")
+INPUTS = ("self", "target")
 BETA = Parameter("beta", Kind.FLOAT, "where the loss turns linear, >= 0", default=1.0)
 
 PARAMETERS = (
-    Parameter(
-        "gradOut", Kind.TENSOR, "gradient of the loss", "broadcasts with self, target", FLOATS
-    ),
-    Parameter("self", Kind.TENSOR, "predictions", "broadcasts with the others", FLOATS),
-    Parameter(
-        "target", Kind.TENSOR, "what was to be predicted", "broadcasts with the others", FLOATS
-    ),
-    Parameter("reduction", Kind.INT64, "0 none, 1 mean, 2 sum", default="mean", choices=REDUCTIONS),
+    Parameter("self", Kind.TENSOR, "predictions", "broadcasts with target", FLOATS),
+    Parameter("target", Kind.TENSOR, "what was to be predicted", "broadcasts with self", FLOATS),
+    REDUCTION,
     BETA,
-    Parameter("gradInput", Kind.OUTPUT, "gradient of self", "the broadcast shape", FLOATS),
+    Parameter(
+        "result", Kind.OUTPUT, "the loss", "the broadcast shape for none, else one element", FLOATS
+    ),
 )
 
 
@@ -44,69 +37,61 @@ def beta_not_negative(call: Call) -> Violation | None:
     return None
 
 
-# The promotion of three listed types always exists, is listed and converts to the listed output, so
-# the document's rows 6 to 8 cannot fail after row 2 and are not repeated here.
+def _result_shapes(call: Call) -> tuple[tuple[int, ...], ...]:
+    return (loss_result(call, INPUTS)[0],) if call.reduction == "none" else ((1,), ())
+
+
+# Two of the three listed types always have a listed common type, which converts to every floating output.
 CHECKS = (
     checks.result_pointers("0"),
-    checks.not_null("1", *INPUTS, "gradInput"),
-    checks.dtype_in("2", *INPUTS, "gradInput"),
-    checks.rank_at_most("3", *INPUTS),
-    checks.reduction_known("4", "reduction"),
-    checks.value_check("5", "beta >= 0", beta_not_negative),
-    checks.broadcastable("9", "gradOut", "self"),
-    checks.broadcastable("9", *INPUTS),
-    checks.output_shape("10", "gradInput", INPUTS),
+    checks.not_null("1", *INPUTS, "result"),
+    checks.dtype_in("2", *INPUTS),
+    checks.castable("4", "result", lambda call: call.tensor("self").dtype, "the promoted dtype"),
+    checks.reduction_known("5", "reduction"),
+    checks.rank_at_most("6", *INPUTS),
+    checks.broadcastable("7", *INPUTS),
+    checks.shape_is("8", "result", _result_shapes, "the broadcast one for none, else one element"),
+    checks.value_check("10", "beta >= 0", beta_not_negative),
     checks.product_has_operator("11", Status.ACLNN_ERR_INNER_NULLPTR, INPUTS),
 )
 
 
-def _result(call: Call) -> tuple[tuple[int, ...], DType]:
-    return broadcast_result(call, INPUTS)
+def _result(call: Call) -> Made:
+    return loss_result(call, INPUTS)
 
 
 FREE = (Free("beta", low=0.0),)
 
 
 def _plan(call: Call) -> Plan:
-    return pairwise_plan(
-        call, smooth_l1_loss_backward.name, INPUTS, "gradInput", {"beta": call["beta"]}, FREE
-    )
+    return loss_plan(call, smooth_l1_loss.name, INPUTS, "result", {"beta": call["beta"]}, FREE)
 
 
-# Forward, d = self - target: d*d / (2 beta) for |d| < beta, |d| - beta/2 beyond. Its derivative is
-# d / beta inside and sign(d) from the tie on; beta = 0 leaves the plain sign, with sign(0) = 0.
+# No difference is smaller than a beta of 0, which leaves the plain absolute difference.
 def reference(
-    grad_out: np.ndarray[Any, Any],
     self: np.ndarray[Any, Any],
     target: np.ndarray[Any, Any],
     reduction: str = "mean",
     beta: float = 1.0,
     work: Any = np.float64,
 ) -> np.ndarray[Any, Any]:
-    """The formula in float64 (or in `work`)."""
-    gradient, x, y = promoted_arrays(work, grad_out, self, target)
-    count = np.broadcast(gradient, x, y).size
+    """The document's formula in float64 (or in `work`)."""
+    x, y = promoted_arrays(work, self, target)
     with np.errstate(all="ignore"):
-        difference = x - y
-        inside = np.abs(difference) < work(beta)
-        slope = np.where(inside, difference / work(beta), np.sign(difference))
-        scaled = slope * gradient
-        return np.asarray(scaled * work(1.0 / max(count, 1)) if reduction == "mean" else scaled)
+        size, b = np.abs(x - y), work(beta)
+        losses = np.where(size < b, work(0.5) * size * size / b, size - work(0.5) * b)
+        return reduced(losses, reduction, work)
 
 
-_LINE = {
-    "grad_out": (FLOAT, [1, 2, 3, 4, 5]),
-    "self": (FLOAT, [-3, -0.5, 0, 0.5, 2]),
-    "target": (FLOAT, [0, 0, 0, 0, 0]),
-}
+_LINE = {"self": (FLOAT, [-3, -0.5, 0, 0.25, 2]), "target": (FLOAT, [0, 0, 0, 0, 0])}
 
 register(
     Operator(
-        name="aclnnSmoothL1LossBackward",
-        summary="Gradient of the smooth L1 (Huber-like) loss with respect to the predictions.",
+        name="aclnnSmoothL1Loss",
+        summary="The smooth L1 (Huber-like) loss: of each element, their mean or their sum.",
         formula=(
-            "d = self - target; u = d / beta if |d| < beta, sign(d) otherwise\n"
-            "gradInput = u * gradOut * k;  k = 1 / (number of output elements) for mean, 1 otherwise"
+            "d = |self - target|; l = d * d / (2 * beta) if d < beta, d - beta / 2 otherwise\n"
+            "result = l for none, sum(l) / (number of elements) for mean, sum(l) for sum"
         ),
         parameters=PARAMETERS,
         families=frozenset({"950", "a3", "a2", "310p", "910"}),
@@ -118,27 +103,21 @@ register(
             Sample(
                 "document",
                 {
-                    "grad_out": (FLOAT, [[1, 1]] * 4),
-                    "self": (FLOAT, [[0, 1], [2, 3], [4, 5], [6, 7]]),
-                    "target": (FLOAT, [[1, 1]] * 4),
+                    "self": (FLOAT, np.ones((2, 2, 7, 7)).tolist()),
+                    "target": (FLOAT, np.ones((2, 2, 7, 7)).tolist()),
                     "reduction": "none",
                 },
-                [[-1, 0], [1, 1], [1, 1], [1, 1]],
+                np.zeros((2, 2, 7, 7)).tolist(),
                 exact=True,
             ),
-            Sample("beta 0.5", {**_LINE, "reduction": "none", "beta": 0.5}, [-1, -2, 0, 4, 5]),
-            Sample("beta 2", {**_LINE, "reduction": "none", "beta": 2.0}, [-1, -0.5, 0, 1, 5]),
-            Sample("beta 0", {**_LINE, "reduction": "none", "beta": 0.0}, [-1, -2, 0, 4, 5]),
-            Sample("one gradient, mean", {**_LINE, "grad_out": (FLOAT, 10)}, [-2, -1, 0, 1, 2]),
             Sample(
-                "broadcast, mean over the broadcast count",
-                {
-                    "grad_out": (FLOAT, 6),
-                    "self": (FLOAT, [0, 1, 4]),
-                    "target": (FLOAT, [[0.5], [2]]),
-                },
-                [[-0.5, 0.5, 1], [-1, -1, 1]],
+                "beta 0.5",
+                {**_LINE, "reduction": "none", "beta": 0.5},
+                [2.75, 0.25, 0, 0.0625, 1.75],
+                exact=True,
             ),
+            Sample("beta 0, sum", {**_LINE, "reduction": "sum", "beta": 0.0}, 5.75, exact=True),
+            Sample("beta 1, mean", _LINE, 0.83125),
         ),
     )
 )

@@ -54,7 +54,7 @@ class _Announcing(Outputs):
         self.code.leave(self.control.read(what))
 
     def expect_unchanged(self, item: Value, words: Array) -> None:
-        """That a tensor has the storage that it had, and that the memory."""
+        """That a tensor still has the storage of phase one, and that storage its memory."""
         code, control, doubt = self.code, self.control, self.doubt
         known = [control.call(at.AS_INT64, "i64", words.read(place)) for place in range(3)]
         storage = storage_of(code, control, item)

@@ -18,7 +18,7 @@ HOST = 1  # DLPack's number for the CPU
 
 
 def emit_road(code: Code, control: Array, given: Array, number: Value) -> None:
-    """The builtin `road(*arrays, *options, product)`, outputs last of the arrays, or one tuple of several for all of them."""
+    """The builtin `road(*arrays, *options, product)`. Outputs are the last of the arrays; several may be one tuple."""
     RoadCode(code, control, given).write(number)
 
 
@@ -59,7 +59,7 @@ class RoadCode(Outputs):
             self.run(self.record(found.get()))
 
     def run(self, record: Array) -> None:
-        """Records may change while Python code runs in between: what is needed of one is read before."""
+        """Run the kernel of a record. It may change while Python code runs in between: what is needed of it is read before."""
         code, doubt = self.code, self.doubt
         keep, kernel, runner = (record.read(own) for own in (at.KEEP, at.KERNEL, at.RUNNER))
         self.hold_kind(keep)
@@ -126,12 +126,12 @@ class RoadCode(Outputs):
         self.leave_kind(keep)
 
     def hold_kind(self, keep: Value) -> None:
-        """What a record relies on, while it runs."""
+        """Keep alive what a record relies on while its kernel runs."""
         self.control.call(at.INCREF, None, keep)
         self.keep.set(keep)
 
     def kept_record(self, record: Array, wanted: Value) -> Array:
-        """What the record says of arrays, where it will be asked again."""
+        """A copy of what the record says of arrays, if that is `wanted` after Python code may have run."""
         code, own = self.code, self.code.frame("i64", at.FIRST_OPTION)
         count = self.arrays * at.ARRAY_SLOTS + at.FIRST_ARRAY
         with code.when(wanted), code.loop(0, count) as index:
@@ -161,7 +161,7 @@ class RoadCode(Outputs):
         self, runner: Value, operands: Array, addresses: Value, stream: Array, sized: Value, lead: Array,
         geometry: Array, numbers: tuple[Array, Value],
     ) -> None:  # fmt: skip
-        """`runner(addresses, stream)`, with what it takes besides if it serves any size; what it raises is raised."""
+        """`runner(addresses, stream)`, and what it takes besides if it serves any size (`slots.SIZED`); what it raises is raised."""
         code, control = self.code, self.control
         items, count = code.frame("i64", 5), code.variable(code.integer(2))
         items.write(0, self.pack(operands, addresses))

@@ -23,7 +23,7 @@ slots_of = functools.cache(objects.slots_of)
 
 
 def descriptors_are_readable() -> bool:
-    """Whether it is known where descriptors have what."""
+    """Whether a probe found the slots of descriptors."""
     return all(slots_of(kind) is not None for kind in (Tensor, Scalar, Allocation))
 
 
@@ -39,7 +39,7 @@ class DescriptorCode(RoadCode):
         self.sides = code.frame("i64", at.MAX_ARRAYS * 2 * at.MAX_AXES)  # shapes and strides
 
     def whole(self, differs: Doubt, item: Value) -> Value:
-        """What a Python integer says, if it has 64 bits."""
+        """A Python integer as a word; one of more than 64 bits makes a difference."""
         control, value = self.control, self.control.call(at.AS_INT64, "i64", item)
         with self.code.when(value.equals(-1)):
             differs.expect(control.call(at.ERROR, "i64").equals(0))
@@ -54,7 +54,7 @@ class DescriptorCode(RoadCode):
         return kind.equals(self.control.read(at.TUPLE))
 
     def expect_memory(self, view: Array) -> None:
-        """A descriptor may get its address later."""
+        """As for arrays; but a descriptor may get its address later."""
         with self.code.when(view.read(at.LIBRARY).differs(at.OURS)):
             super().expect_memory(view)
 
@@ -143,7 +143,7 @@ class DescriptorCode(RoadCode):
                 super().compare_option(differs, record, index)
 
     def number(self, index: Value) -> Value:
-        """Of a scalar its float."""
+        """The float or integer that an option is; of a scalar its float."""
         item = self.code.variable(super().number(index))
         own = self.code.slots(item.get())
         with self.code.when(own.read(objects.OBJECT_TYPE).equals(self.control.read(at.SCALAR))):
@@ -151,7 +151,7 @@ class DescriptorCode(RoadCode):
         return item.get()
 
     def expect_allocated(self, record: Array, index: Value, owner: Array) -> None:
-        """An operand lies in an allocation where one is known by its address alone; what keeps the memory."""
+        """Write down what owns an operand's memory. One that is known by its address alone must lie in an allocation."""
         code, doubt, at_name = self.code, self.doubt, self.of_tensor
         tensor, none = code.slots(self.given.read(index)), self.control.read(at.NONE)
         owner.write(0, tensor.read(at_name["owner"]))
@@ -166,7 +166,7 @@ class DescriptorCode(RoadCode):
                     self.expect_within(record, index, code.slots(block))
 
     def expect_within(self, record: Array, index: Value, block: Array) -> None:
-        """An operand lies in this allocation, which was not freed."""
+        """That an operand lies in this allocation, which was not freed."""
         doubt, at_name = self.doubt, self.of_block
         doubt.expect(self.is_true(block.read(at_name["alive"])))
         with doubt.when_none():

@@ -52,7 +52,7 @@ class Geometry(Search):
         return low.get(), high.get()
 
     def coincides(self, record: Array, index: Value) -> Value:
-        """Whether an input's elements are where the first output's are, if both begin at one address."""
+        """Whether an input has its elements where the first output has them, given that both begin at one address."""
         code, own, view = self.code, self.own(record, index), self.view(index)
         target, output = self.own(record, self.inputs), self.view(self.inputs)
         answer = code.variable(own.read(at.COINCIDES))
@@ -145,7 +145,7 @@ class Geometry(Search):
     def insert(
         self, record: Array, lead: Array, geometry: Array, axis: Value, count: Value
     ) -> None:
-        """An axis of the lead's among those that were found before, the longest step first."""
+        """Put an axis of the lead among those that were found before, which are sorted: the longest step first."""
         code, sizes = self.code, geometry.at(gathered.SIZES)
         self.enter(record, lead, geometry, axis, count)
         where = code.variable(count)
@@ -175,7 +175,7 @@ class Geometry(Search):
         return shorter.get().differs(0)
 
     def enter(self, record: Array, lead: Array, geometry: Array, axis: Value, where: Value) -> None:
-        """An axis of the lead's at a place of its own: its length, and every operand's step along it."""
+        """Write an axis of the lead down at a place: its length, and every operand's step along it."""
         code = self.code
         geometry.at(gathered.SIZES).write(where, self.length(lead, axis))
         with code.loop(0, self.arrays) as index:
@@ -188,7 +188,7 @@ class Geometry(Search):
                     steps.write(where, self.step(own, view, mine))
 
     def own_axis(self, record: Array, own: Array, fewer: Value, axis: Value) -> Value:
-        """Which of an array's axes an axis of the lead's is; negative where it has none."""
+        """Which of an array's own axes corresponds to an axis of the lead; negative where none does."""
         code, mask = self.code, own.read(at.MASK)
         before = code.variable(code.integer(0))
         with code.loop(0, axis) as other:
@@ -198,7 +198,7 @@ class Geometry(Search):
 
 
 def _swap(words: Array, index: Value) -> None:
-    """A word and the next."""
+    """Swap a word with the next."""
     first, second = words.read(index), words.read(index + 1)
     words.write(index, second)
     words.write(index + 1, first)

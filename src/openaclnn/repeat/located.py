@@ -32,9 +32,14 @@ __all__ = ["Locating"]
 
 
 class Locating(Road):
-    """Of an operator: `call(*arrays, *attributes, None)` gives, in one tuple, the kind, the lead's shape and number of
-    elements, what its runner takes of other numbers, all addresses, and of descriptors what keeps the memory, None where
-    that is in doubt; of tensors three words for each operand, its storage's address and what that has."""
+    """The road of an operator's phase one: `call(*arrays, *attributes, None)` finds the kind and gives a tuple of six:
+
+    - the kind; the lead's shape, and its number of elements;
+    - the numbers that its runner takes, where they are others than the kind's;
+    - the addresses of all operands;
+    - of descriptors the owners of their memory, None where a rule of memory may be broken; of tensors three words for each operand: the
+      address of its storage, and the address and size of its memory.
+    """
 
     by_value = BY_VALUE | {bytes, Scalar}
 
@@ -66,7 +71,7 @@ class Locating(Road):
             self._announce = builtin("announcing", emit_announcing, control.ctypes.data, self)
 
     def standing(self, tensors: Sequence[Any], outputs: Sequence[Any], words: Any) -> Standing:
-        """Of located tensors, by the words that were found of them."""
+        """What phase two asks of located tensors; `words` are those that `call` gave."""
         storages = [tensor.untyped_storage() for tensor in tensors]
         return _new_standing(Standing, (storages, self._announce, (words, *tensors, *outputs)))
 
@@ -74,7 +79,7 @@ class Locating(Road):
         return self._begin
 
     def _begin(self, *arguments: Any) -> Any:
-        """A program's only call makes no machine code for the next."""
+        """The first call: a program that makes no second one need not wait for the machine code."""
         self.call = super()._callable()
         return self.call(*arguments)
 
@@ -83,11 +88,11 @@ class Locating(Road):
         return at.OURS if ours else super()._library_of(arrays)
 
     def locate(self, arguments: Sequence[Any]) -> Any:
-        """Of phase one's arguments, in C order; NotImplemented where nothing is known of them."""
+        """What `call` gives for phase one's arguments, in C order; NotImplemented where nothing is known of them."""
         return self.call(*self._order(arguments), None)
 
     def learn(self, kind: Kind, arguments: Sequence[Any]) -> bool:
-        """Let the next call like this one, which is of a kind, be located; say no where that cannot be, or was tried."""
+        """Let the next call of this kind be located; False where that cannot be, or was tried with such arguments before."""
         given, count = self._order(arguments), len(self._arrays)
         arrays, options = given[:count], given[count:]
         types = frozenset(map(type, arrays))
@@ -128,7 +133,7 @@ class _Locating(DescriptorCode):
     """The function being written."""
 
     def run(self, record: Array) -> None:
-        """What the record keeps, the shape and the addresses; records may change while Python code runs."""
+        """Make the tuple. The record may change while Python code runs: what is needed of it is read before."""
         code, control = self.code, self.control
         keep, count, library = (record.read(own) for own in (at.KEEP, at.ADDRESSES, at.OWN_LIBRARY))
         lead, operands = self.view(record.read(at.LEAD)), code.frame("i64", at.MAX_ARRAYS)
@@ -181,7 +186,7 @@ class _Locating(DescriptorCode):
                 control.call(at.TUPLE_SET, "i32", self.result.get(), slot, item)
 
     def expect_storage(self, item: Value, into: Array) -> None:
-        """A tensor's storage, which has its memory where storages have it."""
+        """Write down a tensor's storage, which must be a plain one, with the address and size of its memory."""
         code, control = self.code, self.control
         storage = storage_of(code, control, item)
         self.doubt.expect(storage.differs(0))

@@ -56,7 +56,7 @@ def _emit(where: TensorWords, many: Arguments, code: Code, arguments: Sequence[V
 
 
 class NativeTensor:
-    """A C++ tensor as its words tell it. Every tensor has the first of them; the others of one that is not `plain` mean something else."""
+    """A C++ tensor, read from its words. Until `expect_plain`, only the first word may be relied on."""
 
     def __init__(self, code: Code, handle: Value, where: TensorWords) -> None:
         self.code, self.where = code, where
@@ -84,7 +84,7 @@ class NativeTensor:
 
     @property
     def index(self) -> Value:
-        """Of its device; there is one CPU, whatever it is said to be."""
+        """Which device of its kind it is on; there is one CPU, whatever it is said to be."""
         found = self.slots.read(self.where.device_and_dtype) >> 24 & 0xFF
         return self.device.equals(0).choose(0, found)
 
@@ -100,7 +100,7 @@ class NativeTensor:
             doubt.expect(self.storage.read(where.data).differs(0))
 
     def data(self, item: Value) -> Value:
-        """The address of its first element, of so many bytes."""
+        """The address of its first element; elements have `item` bytes."""
         return self.storage.read(self.where.data) + self.offset * item
 
     @property
@@ -150,7 +150,7 @@ class NativeCode(RoadCode):
         self.code.leave(self.code.integer(1))
 
     def fail_without(self, item: Value) -> None:
-        """The lock is held, since something was asked of Python."""
+        """Leave unserved where Python gave nothing. The lock is held, since Python was asked."""
         with self.code.when(item.equals(0), likely=False):
             self.control.call(at.CLEAR, None)
             self.block.call(block_at.RELEASE, None, self.state.get().to("i32"))
@@ -176,10 +176,10 @@ class NativeCode(RoadCode):
         return self.code.slots(self.list.read(index + 1))
 
     def hold_kind(self, keep: Value) -> None:
-        """It is, as long as we are counted."""
+        """Nothing to do: while this reader is counted, its list is kept."""
 
     def leave_kind(self, keep: Value) -> None:
-        """The same."""
+        """Nothing to do."""
 
     def kept_record(self, record: Array, wanted: Value) -> Array:
         return record

@@ -16,17 +16,15 @@ __all__ = ["Outputs"]
 
 
 class _Making(NamedTuple):
-    """What makes outputs, read of a record before any is made: functions for small and for large ones, from how many bytes on,
-    an element's size, the lead and its library, and whether outputs have one shape only.
-    """
+    """What makes outputs, read from a record before any is made: making one runs Python code, which may change the record."""
 
-    make: Value
-    large: Value
-    large_from: Value
-    item: Value
+    make: Value  # the function for small outputs
+    large: Value  # and for those
+    large_from: Value  # of so many bytes and more
+    item: Value  # bytes of an element
     lead: Array
     library: Value
-    known: Value
+    known: Value  # whether sizes are part of the kind, so that outputs have one shape only
 
 
 class Outputs(Geometry):
@@ -37,7 +35,7 @@ class Outputs(Geometry):
         self.out = code.variable(code.integer(0))  # the output, or what stands for several
 
     def spread(self, places: Array) -> None:
-        """Outputs from the tuple that has them all, if there is one."""
+        """Take the outputs out of the tuple that has them all, if there is one."""
         code, control, doubt = self.code, self.control, self.doubt
         out = code.slots(self.out.get())
         with code.when(self.out.get().differs(self.absent)):
@@ -50,7 +48,7 @@ class Outputs(Geometry):
                 places.write(index, out.read(index + objects.TUPLE_ITEMS))
 
     def each_given(self, visit: Callable[[Value], None]) -> None:
-        """What is to be done for each of the outputs that the caller gave."""
+        """Write code that visits each of the outputs that the caller gave."""
         code = self.code
         with (
             code.loop(self.inputs, self.arrays) as index,
@@ -60,8 +58,8 @@ class Outputs(Geometry):
             visit(index)
 
     def expect_free(self, record: Array) -> None:
-        """That outputs given are writable, and apart from what is read and from each other; the first may be the very
-        elements that are read.
+        """That given outputs are writable, and share no memory with what is read or with each other; the first may be
+        exactly the elements of an input.
         """
 
         def visit(index: Value) -> None:
@@ -112,8 +110,8 @@ class Outputs(Geometry):
                 self.control.call(at.COUNT_WRITE, None, item + HANDLE)
 
     def make_outputs(self, record: Array, lead: Array, library: Value, operands: Array) -> None:
-        """Fresh outputs, and their addresses among the operands; several are a tuple, with those that were given, and None where
-        one is neither given nor written.
+        """Make fresh outputs, and enter their addresses among the operands. Several are a tuple, which has those that were given too,
+        and None for one that is neither given nor written.
         """
         code, control, doubt = self.code, self.control, self.doubt
         many, how = record.read(at.RESULTS), record.read(at.MAKE_DTYPE)
@@ -150,7 +148,7 @@ class Outputs(Geometry):
                     control.call(at.TUPLE_SET, "i32", self.result.get(), index, own.get())
 
     def made(self, making: _Making, how: Value, mask: Value) -> Value:
-        """An output: of a kind that has one shape only, or of some of the lead's axes."""
+        """A fresh output, of the one shape that the kind has, or with some of the lead's axes."""
         found = self.code.variable(self.code.integer(0))
         with self.code.either(making.known) as (alone, beside):
             with alone:
@@ -160,19 +158,19 @@ class Outputs(Geometry):
         return found.get()
 
     def place(self, made: Value, view: Array, library: Value, operands: Array) -> None:
-        """The address of a fresh output as an operand."""
+        """Enter the address of a fresh output as an operand."""
         self.look_at_fresh(made, view, library)
         with self.doubt.when_none():
             operands.write(0, self.address(view))
 
     def made_again(self, call: Array) -> Value:
-        """An output of a kind that has one shape only: a tuple has the function that makes it, and its arguments."""
+        """An output of the one shape that the kind has: `call` is a tuple of the function that makes it and its arguments."""
         count = call.read(objects.TUPLE_LENGTH) - 1
         make, arguments = call.read(objects.TUPLE_ITEMS), call.at(objects.TUPLE_ITEMS + 1)
         return self.control.call(at.VECTORCALL, "i64", make, arguments, count, 0)
 
     def made_like(self, making: _Making, dtype: Value, mask: Value) -> Value:
-        """`make(shape, dtype)` of NumPy's, `make(shape, strides, dtype)` of PyTorch's, row-major over axes of the lead's."""
+        """A row-major output with some of the lead's axes, by `make(shape, dtype)` of NumPy or `make(shape, strides, dtype)` of PyTorch."""
         code, control = self.code, self.control
         sizes, strides, axes, count = self.row_major(making.lead, mask)
         make = (count * making.item >= making.large_from).choose(making.large, making.make)

@@ -1,8 +1,11 @@
 """A road's records for readers that do not hold the interpreter's lock.
 
-What they read never changes: a list of copies, replaced as a whole by another. What it had lives on until every reader that
-may have found it has left. Each has a word that counts it, in one of two turns; a turn that nobody is in any more, at some time
-after the list was replaced, has no reader of it, and those that come meanwhile get the other turn.
+What they read never changes: a list of copies of the records. A new record makes another list, whose address replaces the one in force,
+and the old list is kept until no reader can be reading it.
+
+That is told by counting. Readers are counted as they come and go, in one of two turns, and the turn that newcomers get changes with each look. Those who may have
+found the old list are in one turn or the other; so once each of the two was seen empty since the list was replaced, they have all left, although there may be
+newcomers at all times.
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ _SERVED_BIT = 2 * _TURN_BITS
 
 
 def arrive(code: Code, place: Array) -> Value:
-    """Count a reader before it reads; what it takes to leave."""
+    """Count a reader before it reads; gives what `depart` takes."""
     turn = place.read(1)
     code.add_shared(place, 0, turn)
     return turn
@@ -36,7 +39,7 @@ def depart(code: Code, place: Array, turn: Value, served: bool) -> None:
 
 
 class Readers:
-    """A place where readers come in: two slots, the word and what the next is counted by."""
+    """A place where readers come in: two slots, the word that counts, and what the next reader adds to it."""
 
     def __init__(self, address: int) -> None:
         self._slots = (ctypes.c_uint64 * 2).from_address(address)
@@ -47,14 +50,14 @@ class Readers:
         return self._slots[0] >> _SERVED_BIT
 
     def left(self) -> set[int]:
-        """The turns that nobody is in; the next reader has the other turn."""
+        """The turns that nobody is in; from now on readers come in the other turn than before."""
         word = self._slots[0]
         self._slots[1] ^= 1 | 1 << _TURN_BITS
         return {turn for turn in range(2) if not word >> turn * _TURN_BITS & _TURN}
 
 
 class _List:
-    """Records, with what they rely on, and the turns that were seen empty since another list is in force."""
+    """Records, with what they rely on, and the turns that were seen empty since another list took its place."""
 
     def __init__(self, records: Mapping[int, tuple[array[int], Any]]) -> None:
         self.records = records
@@ -75,28 +78,28 @@ class Published:
 
     @property
     def address(self) -> int:
-        """Where the address of the list is: how many records there are, and the address of each."""
+        """Where the address of the list in force is. A list is its length, then the address of each record."""
         return self._place.buffer_info()[0]
 
     def admit(self, readers: Readers) -> None:
         self._readers.append(readers)
 
     def enter(self, index: int, record: bytes, held: Any) -> None:
-        """A record, in the place of what has its index."""
+        """Publish a record in the place of the one of its index."""
         self._replace({**self._lists[-1].records, index: (array("q", record), held)})
 
     def forget(self) -> None:
         self._replace({})
 
     def _replace(self, records: Mapping[int, tuple[array[int], Any]]) -> None:
-        """A finaliser may do the same in the middle of this, or a signal's handler raise: each list is held before it is found."""
+        """A finaliser may do the same in the middle of this, or a signal's handler raise: so a list is held before readers can find it."""
         made = _List(records)
         self._lists.append(made)
         publish(self.address, made.address)
         self._let_go()
 
     def _let_go(self) -> None:
-        """What nobody can be reading any more."""
+        """Drop the lists that nobody can be reading any more."""
         now = self._place[0]
         places = range(len(self._readers))
         empty = {(place, turn) for place in places for turn in self._readers[place].left()}

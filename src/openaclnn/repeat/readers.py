@@ -38,21 +38,18 @@ class _Exchange(ctypes.Structure):
 
 
 class TorchFunctions(NamedTuple):
-    """Functions of PyTorch's by address: what describes a tensor, names the current stream, says how long a tensor's
-    storage is and where in it the tensor begins, whether it waits for its negation, whether autograd does not count its
-    changes, what counts one, whether a dispatch key is included in this thread, and whether autograd tracks a tensor; and
-    the keys that are included while a graph is made."""
+    """Functions of PyTorch's by address."""
 
-    from_python: int
+    from_python: int  # describes a tensor
     current_stream: int
     storage_size: int
-    storage_offset: int
-    is_negated: int
-    is_inference: int
-    count_write: int
-    key_is_included: int
+    storage_offset: int  # where in its storage a tensor begins
+    is_negated: int  # whether it waits for its negation
+    is_inference: int  # whether autograd does not count its changes
+    count_write: int  # counts one
+    key_is_included: int  # of the dispatcher, in this thread
     requires_grad: int
-    graph_keys: int  # 16 bits each
+    graph_keys: int  # no function: the keys that are included while a graph is made, 16 bits each
 
 
 @functools.cache

@@ -1,4 +1,4 @@
-"""The second part of the short road's code: of which kind a call is."""
+"""The second part of the short road's code: compares what was read of a call with the records, for the kind that it is of."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ class Search(Look):
                 axis.set(axis.get() + 1)
 
     def compare_laid(self, differs: Doubt, record: Array, own: Array, view: Array) -> None:
-        """Anyhow but row-major, up to so many elements."""
+        """Not row-major, with any strides, up to so many elements."""
         code, count = self.code, self.view(record.read(at.LEAD)).read(at.SIZE)
         differs.expect(count >= record.read(at.COUNT_FROM))
         differs.expect(count < record.read(at.COUNT_BELOW))

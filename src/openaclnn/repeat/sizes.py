@@ -1,4 +1,4 @@
-"""What a kind of two-phase call comes to: its work, of one size (`OneSize`) or of any (`AnySize`)."""
+"""What an executor runs: the work of a kind of two-phase call, of one size (`OneSize`) or of any (`AnySize`)."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Kind:
         self.attributes: tuple[Any, ...] | None = None
 
     def reached_plan(self, extents: Extents) -> Plan:
-        """The plan, right in the memory that it reaches; its geometry is that of the first call."""
+        """The plan with these extents, which are right for this call; the rest of its geometry is that of the first."""
         plan = self.plan
         operands = [
             replace(operand, low=low, high=high)
@@ -71,7 +71,7 @@ class Kind:
 
 
 class OneSize(Kind):
-    """A kind with sizes; `choice` is None where there is nothing to do."""
+    """A kind whose sizes and strides are part of it; `choice` is None where there is nothing to compute."""
 
     any_size = False
 

@@ -11,19 +11,22 @@ __all__ = ["Standing"]
 
 
 class Standing(NamedTuple):
-    """What phase two asks of located tensors: their storages, which stay if `.data` is replaced, and what tells whether all is as in
-    phase one, and autograd that outputs are written; `given` is what it takes, first where each storage is, and had what."""
+    """What phase two asks of located tensors."""
 
-    storages: list[Any]
-    announce: Callable[..., Any]
-    given: tuple[Any, ...]
+    storages: list[Any]  # held, since a tensor may get another (`.data`) in between
+    announce: Callable[
+        ..., Any
+    ]  # `announcing.py`: is all as in phase one? then tells autograd of writes
+    given: tuple[
+        Any, ...
+    ]  # what that takes: the words of each storage in phase one, the operands, the outputs
 
     def announced(self) -> bool:
-        """Whether every tensor has its storage still, and that its memory, and autograd was told; else nothing was."""
+        """Whether every tensor still has its storage, and that its memory. If so, autograd was told of the writes; if not, it was not."""
         return self.announce(*self.given) is None
 
     def held(self) -> list[Held]:
-        """The storages with what they had, for whoever looks closer."""
+        """The storages with the memory that they had in phase one, for whoever looks closer."""
         words, *tensors = self.given
         return [
             Held(storage, tensor, *words[3 * place + 1 : 3 * place + 3])

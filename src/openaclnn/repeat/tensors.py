@@ -1,7 +1,8 @@
 """Where a C++ tensor of PyTorch's has its words, for machine code that reads them itself.
 
-Asking PyTorch's C functions takes nine calls for each tensor, a third of what a call of few elements takes in all. Nothing says where the
-words are: tensors that are known are searched for what they must have, and where that is not found once and in its place, nobody reads.
+Asking PyTorch's C functions takes nine calls for each tensor, a third of what a call of few elements takes in all. Nothing documents where the
+words are. So the memory of a tensor whose sizes, strides and offset are known is searched for these; unless each is found, and other tensors bear it out, no
+tensor is read.
 """
 
 from __future__ import annotations
@@ -23,23 +24,26 @@ _SIZES, _STRIDES, _OFFSET = (3, 5, 7), (1009, 1013, 1019), 1021
 
 
 class TensorWords(NamedTuple):
-    """Slots of a tensor and of its storage, and what they have in a tensor that is plain memory: the tables of their classes'
-    functions, and bits that no set of keys and no word of flags may have (a wrapper's, a copy's that is yet to be made)."""
+    """Which slots of a tensor and of its storage have what, and what these must have in a tensor that is plain memory."""
 
-    table: int
+    table: (
+        int  # the first word of a plain tensor, and of a plain storage: the functions of its class
+    )
     storage_table: int
-    storage: int
+    storage: int  # from here on slots of a tensor
     axes: int
     sizes: int
     strides: int
     offset: int
     device_and_dtype: int
     keys: int
-    strange_keys: int
-    data: int
+    strange_keys: int  # bits that a plain tensor's keys have not: a wrapper's, say
+    data: int  # from here on slots of a storage
     size: int
     flags: int
-    strange_flags: int
+    strange_flags: (
+        int  # bits that a plain storage's flags have not: a copy that is yet to be made, say
+    )
 
 
 @functools.cache
@@ -63,7 +67,7 @@ def tensor_words() -> TensorWords | None:
 
 
 def _plain_keys() -> int:
-    """All that tensors have which are memory and nothing else."""
+    """The dispatch keys of tensors that are memory and nothing else."""
     kinds: Any = sys.modules["torch"]._C
     found = 0
     for name in (
@@ -74,7 +78,7 @@ def _plain_keys() -> int:
 
 
 def _holds(found: TensorWords) -> bool:
-    """Whether other tensors, plain and strange, are as their words say."""
+    """Whether what was found is true of other tensors, plain and strange."""
     torch = sys.modules["torch"]
     with torch.inference_mode():
         inferred = torch.empty(3)

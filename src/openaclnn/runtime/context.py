@@ -16,7 +16,7 @@ from openaclnn.runtime.stream import Stream
 __all__ = [
     "MAX_STREAMS", "Context", "DeviceState", "create_context", "current", "default_context",
     "default_stream", "destroy_context", "required", "reset_all", "reset_device", "set_current", "set_device",
-    "sys_param", "working_context",
+    "working_context",
 ]  # fmt: skip
 
 MAX_STREAMS = 1984
@@ -207,10 +207,3 @@ def destroy_context(context: Context) -> None:
 def set_current(context: Context) -> None:
     """Make a context the calling thread's."""
     _current.context = context
-
-
-def sys_param(option: int) -> int | None:
-    """A system parameter as an operator sees it: the context's, else the process's, else None."""
-    context = current()
-    value = None if context is None else context.params.get(option)
-    return process_params.get(option) if value is None else value

@@ -97,8 +97,8 @@ def create(path: Path, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array | 
     return np.memmap(path, dtype, "w+", shape=shape)
 
 
-def write_array(path: Path, array: Array, key: str = "output") -> None:
-    """Write an array by the file's kind; what holds several holds it under `key`."""
+def write_array(path: Path, array: Array) -> None:
+    """Write an array by the file's kind; what holds several holds it as "output"."""
     suffix = path.suffix.lower()
     array = np.require(array, requirements="C")
     bare = array.view(np.dtype("V2")) if array.dtype == BFLOAT16.numpy else array
@@ -106,11 +106,11 @@ def write_array(path: Path, array: Array, key: str = "output") -> None:
         if suffix == ".npy":
             np.save(path, bare, allow_pickle=False)
         elif suffix == ".npz":
-            np.savez(path, **{key: bare})  # type: ignore[arg-type]
+            np.savez(path, output=bare)
         elif suffix in RAW:
             array.tofile(path)
         elif suffix == ".safetensors":
-            path.write_bytes(safetensors_bytes(array, key))
+            path.write_bytes(safetensors_bytes(array, "output"))
         elif suffix in (".pt", ".pth"):
             write_torch(path, array)
         else:

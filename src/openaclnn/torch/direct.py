@@ -16,11 +16,7 @@ from openaclnn.torch.kernels import KERNELS, Kernel
 
 __all__ = ["CrossEntropy", "CrossEntropyOverLogits", "Elu", "EluInPlace", "L1", "Likelihood", "SmoothL1"]  # fmt: skip
 
-_elu_backward, _l1_backward = KERNELS["elu_backward"], KERNELS["l1_loss_backward"]
-_smooth_backward, _logits_grad = (
-    KERNELS["smooth_l1_loss_backward"],
-    KERNELS["cross_entropy_logits_grad"],
-)
+_elu_backward, _logits_grad = KERNELS["elu_backward"], KERNELS["cross_entropy_logits_grad"]
 
 
 class Elu(Formula):
@@ -53,32 +49,27 @@ class EluInPlace(Formula):
         return gradient_by(_elu_backward, gradient, result, ctx.alpha, 1.0, 1.0, True), None
 
 
-class L1(Formula):
-    @staticmethod
-    def forward(ctx: Any, x: Any, y: Any, own: Any) -> Any:
-        made, ctx.reduction = own
-        ctx.save_for_backward(x, y)
-        return made
+def _of_a_pair(kernel: Kernel) -> type[Formula]:
+    """A loss between two tensors, by its gradient's kernel."""
 
-    @staticmethod
-    def backward(ctx: Any, gradient: Any) -> Any:
-        x, y = ctx.saved_tensors
-        found = gradient_by(_l1_backward, gradient, x, y, ctx.reduction)
-        return found, -found if ctx.needs_input_grad[1] else None, None
+    class Loss(Formula):
+        @staticmethod
+        def forward(ctx: Any, x: Any, y: Any, own: Any) -> Any:
+            made, ctx.options = own
+            ctx.save_for_backward(x, y)
+            return made
+
+        @staticmethod
+        def backward(ctx: Any, gradient: Any) -> Any:
+            x, y = ctx.saved_tensors
+            found = gradient_by(kernel, gradient, x, y, *ctx.options)
+            return found, -found if ctx.needs_input_grad[1] else None, None
+
+    return Loss
 
 
-class SmoothL1(Formula):
-    @staticmethod
-    def forward(ctx: Any, x: Any, y: Any, own: Any) -> Any:
-        made, *ctx.options = own
-        ctx.save_for_backward(x, y)
-        return made
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Any) -> Any:
-        x, y = ctx.saved_tensors
-        found = gradient_by(_smooth_backward, gradient, x, y, *ctx.options)
-        return found, -found if ctx.needs_input_grad[1] else None, None
+L1 = _of_a_pair(KERNELS["l1_loss_backward"])
+SmoothL1 = _of_a_pair(KERNELS["smooth_l1_loss_backward"])
 
 
 class Likelihood(Formula):

@@ -33,13 +33,12 @@ _WHERE = b"openaclnn"  # what PyTorch says of who entered a kernel; it keeps the
 
 
 class Entered(NamedTuple):
-    """A kernel in the dispatcher: what it is called with first, and its functions for arguments on a stack, for plain
-    arguments, and for plain arguments with integers that may be symbols."""
+    """A kernel in the dispatcher, by addresses."""
 
-    functor: int
-    boxed: int
-    unboxed: int
-    of_symbols: int
+    functor: int  # what its functions are called with first
+    boxed: int  # takes arguments on a stack
+    unboxed: int  # takes plain arguments
+    of_symbols: int  # the same, with integers that may be symbols
 
 
 def entered(kernel: Any) -> Entered:
@@ -64,10 +63,11 @@ class _Function(ctypes.Structure):
 
 
 class Functions(NamedTuple):
-    """Functions of PyTorch's by address: what makes a Python tensor of a C++ one, copies one, ends one, makes one, clears one, and the
-    tensor that is none; and those that enter kernels, for ctypes."""
+    """Functions of PyTorch's."""
 
+    # By address: what makes a Python tensor of a C++ one, copies one, ends one, makes one, clears one; and the tensor that is none.
     tensors: tuple[int, ...]
+    # For ctypes: what opens a library of kernels, puts one in, and takes all of it out.
     open: Any
     put: Any
     close: Any

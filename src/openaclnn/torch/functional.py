@@ -23,6 +23,7 @@ from openaclnn.torch.direct import L1, Elu, EluInPlace, SmoothL1
 from openaclnn.torch.gradients import Formula
 from openaclnn.torch.kernels import KERNELS, Kernel
 from openaclnn.torch.of_classes import check_targets, cross_entropy, nll_loss
+from openaclnn.torch.refusals import UnservedError
 from openaclnn.torch.roads import (
     is_memory,
     is_number,
@@ -32,7 +33,6 @@ from openaclnn.torch.roads import (
     needs_dispatcher,
     parallel_for,
 )
-from openaclnn.torch.words import UnservedError
 
 __all__ = ["check_targets", "cross_entropy", "elu", "l1_loss", "nll_loss", "smooth_l1_loss"]
 
@@ -163,7 +163,7 @@ def _computed(kernel: Kernel, formula: type[Formula], *arguments: Any) -> Any:
 def _attached(formula: type[Formula], made: Any, input: Any, target: Any, *options: Any) -> Any:
     """A loss that was computed, for autograd if that wants to know."""
     if is_tracked(input) or is_tracked(target):
-        return formula.apply(input, target, (made, *options))
+        return formula.apply(input, target, (made, options))
     return made
 
 

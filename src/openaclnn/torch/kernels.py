@@ -17,9 +17,9 @@ from openaclnn.core.status import AclnnError
 from openaclnn.operators import registry
 from openaclnn.operators.logits import CROSS_ENTROPY, CROSS_ENTROPY_GRAD
 from openaclnn.repeat.kinds import Road
+from openaclnn.torch.refusals import in_torch_words
 from openaclnn.torch.schema import arguments_of, double_among, made_by
 from openaclnn.torch.wide import in_float64
-from openaclnn.torch.words import in_torch_words
 
 __all__ = ["KERNELS", "Kernel", "disturbed"]
 

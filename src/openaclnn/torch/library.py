@@ -17,8 +17,8 @@ from openaclnn.core.declare import Operator
 from openaclnn.core.status import AclnnError
 from openaclnn.torch.gradients import FORMULAS
 from openaclnn.torch.kernels import KERNELS, Kernel
+from openaclnn.torch.refusals import in_torch_words
 from openaclnn.torch.schema import made_by, out_schema, schema
-from openaclnn.torch.words import in_torch_words
 
 __all__ = ["define"]
 
@@ -40,7 +40,7 @@ def define(kernel: Kernel) -> None:
     LIBRARY.impl(name, full(_differentiable(kernel)), "Autograd")
     torch.library.register_fake(f"openaclnn::{name}", full(_fake(operator)), lib=LIBRARY)
     if not operator.output.in_place:
-        torch.library.register_vmap(f"openaclnn::{name}", _batched(kernel, full), lib=LIBRARY)
+        torch.library.register_vmap(f"openaclnn::{name}", _batched(kernel), lib=LIBRARY)
         LIBRARY.define(out_schema(operator), tags=(torch.Tag.pt2_compliant_tag,))
         writes = _writing(kernel)
         for device in DEVICES:
@@ -159,7 +159,7 @@ def _cast(kernel: Kernel, device: str) -> Callable[..., Any]:
     return cast
 
 
-def _batched(kernel: Kernel, full: Any) -> Callable[..., Any]:
+def _batched(kernel: Kernel) -> Callable[..., Any]:
     """One call for each of a batch; elements that know nothing of each other need one call in all."""
     alone = not _reduces(kernel.operator)
 

@@ -13,6 +13,7 @@ from openaclnn.core.interface import REDUCTIONS
 from openaclnn.torch.ahead import LEAST, loss_ahead
 from openaclnn.torch.direct import CrossEntropy, CrossEntropyOverLogits, Likelihood
 from openaclnn.torch.kernels import KERNELS, PLAIN
+from openaclnn.torch.refusals import UnservedError
 from openaclnn.torch.roads import (
     is_cast_alone,
     is_memory,
@@ -23,7 +24,6 @@ from openaclnn.torch.roads import (
     needs_dispatcher,
     parallel_for,
 )
-from openaclnn.torch.words import UnservedError
 
 __all__ = [
     "INDICES", "check_targets", "cross_entropy", "cross_entropy_by_kernels", "nll_loss", "ones_for",

@@ -94,14 +94,13 @@ def _likelihood_backward(
 
 
 class Override(NamedTuple):
-    """What replaces an operator of PyTorch's: a kernel's short road, any means of it, what gives either PyTorch's
-    arguments, and how machine code does that."""
+    """What replaces an operator of PyTorch's."""
 
-    short: Run
-    compute: Run
-    own: Callable[..., Any]
+    short: Run  # the kernel's short road alone
+    compute: Run  # the kernel by any means
+    own: Callable[..., Any]  # calls either of the two with PyTorch's arguments
     kernel: Kernel
-    signature: Signature
+    signature: Signature  # how machine code does what `own` does
 
 
 def _of(name: str, own: Callable[..., Any], kinds: str, order: tuple[int, ...]) -> Override:

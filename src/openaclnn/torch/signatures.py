@@ -17,18 +17,17 @@ __all__ = [
 ]
 
 TENSOR, WEIGHT, SCALAR, FLOAT, INTEGER, SYMBOL, BOOL, REDUCTION = "TWSFIYBR"
-"""Kinds: a tensor; one that may be missing, a weight for each class of the tensor two before it; a number of any kind; a
-double, an integer, one that may be a symbol, a truth value, a reduction."""
+"""Kinds of arguments. WEIGHT: a tensor that may be missing, with a weight for each class of the tensor two before it. SCALAR: a number of any kind.
+SYMBOL: an integer that may be a symbol."""
 
 
 class Signature(NamedTuple):
-    """An operator's arguments by kind; which of them the short road takes, arrays first, with their number; and how many
-    results it makes. None: it writes over its first argument, and returns that."""
+    """The arguments of an operator of PyTorch's, and what the short road takes of them."""
 
-    kinds: str
-    order: tuple[int, ...]
-    arrays: int
-    results: int
+    kinds: str  # of all arguments
+    order: tuple[int, ...]  # those that the road takes, arrays first
+    arrays: int  # how many of these are arrays
+    results: int  # 0: it writes over its first argument, and returns that
 
     @property
     def words(self) -> tuple[int, int, int]:

@@ -12,9 +12,9 @@ import torch
 
 from openaclnn.core.declare import Operator
 from openaclnn.core.status import AclnnError
+from openaclnn.torch.refusals import in_torch_words
 from openaclnn.torch.schema import arguments_of, made_by
 from openaclnn.torch.wide_formulas import WIDE
-from openaclnn.torch.words import in_torch_words
 
 __all__ = ["by_reference", "in_float64"]
 

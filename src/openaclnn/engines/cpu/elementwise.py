@@ -158,7 +158,7 @@ def runner_of(plan: Plan, form: Form, lanes: int = 0) -> Runner:
 
 
 def _past(
-    plan: Plan, layout: tiles.Form, own: Signature, form: Form
+    plan: Plan, layout: tiles.Arrangement, own: Signature, form: Form
 ) -> tuple[bool, tuple[int, int]]:
     """Whether a plan's results go past the caches, and for how many elements that is so."""
     least, beyond = form.counts

@@ -19,7 +19,7 @@ out of range. Without numbers, those of the plan hold."""
 
 
 def exactly(numbers: Mapping[str, Any]) -> bytes:
-    """A plan's numbers to tell them from others by: -0.0 is another than 0.0. As text they take three times as long."""
+    """A plan's numbers as a key, in which -0.0 is another than 0.0. (As text that takes three times as long.)"""
     return marshal.dumps(tuple(numbers.values()), _BARE)
 
 

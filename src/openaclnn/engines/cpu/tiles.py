@@ -16,14 +16,14 @@ from openaclnn.engines.cpu import copies, pool
 from openaclnn.engines.cpu.driver import BUFFERED, DENSE, PACKED, SINGLE, driver
 from openaclnn.engines.machine.host import LINE
 
-__all__ = ["Form", "arrange", "is_shifted", "runner", "singles"]
+__all__ = ["Arrangement", "arrange", "is_shifted", "runner", "singles"]
 
 GRAIN = 1 << 15  # elements that one thread does sooner than two: waking a worker takes 15 to 40 us
 TILE = 4096  # elements of a buffered tile, or fewer where many operands share the buffers
 NARROW = 16  # fewer columns than this are not worth a row of their own
 
 
-class Form(NamedTuple):
+class Arrangement(NamedTuple):
     """How a plan is cut."""
 
     flat: bool  # one row, nothing to cut
@@ -35,7 +35,7 @@ class Form(NamedTuple):
     columns: int = 1
 
 
-_ALL_DENSE = Form(True, ())
+_ALL_DENSE = Arrangement(True, ())
 _FLAT = frozenset((0, 1))  # steps along the only axis that a flat kernel takes
 _MODES = {0: SINGLE, 1: DENSE}
 
@@ -51,7 +51,7 @@ def singles(plan: Plan) -> tuple[int, ...]:
     return tuple([index for index, step in enumerate(steps) if step == 0])
 
 
-def arrange(plan: Plan) -> Form:
+def arrange(plan: Plan) -> Arrangement:
     """Choose modes and tile sizes."""
     if plan.dense:
         return _ALL_DENSE
@@ -62,7 +62,7 @@ def arrange(plan: Plan) -> Form:
     if len(shape) == 1 and inner[-1] == 1 and _FLAT.issuperset(inner):
         if 0 not in inner:
             return _ALL_DENSE
-        return Form(True, tuple([index for index, step in enumerate(inner) if step == 0]))
+        return Arrangement(True, tuple([index for index, step in enumerate(inner) if step == 0]))
     merged = width < NARROW and len(shape) > 1
     modes = []
     for operand, step in zip(operands, inner, strict=True):
@@ -84,7 +84,7 @@ def arrange(plan: Plan) -> Form:
     columns = min(width, size // rows)
     depth = shape[row_axis] if len(shape) > 1 else 1
     rows = min(depth, max(rows, size // columns))
-    return Form(False, single, tuple(modes), merged, row_axis, rows, columns)
+    return Arrangement(False, single, tuple(modes), merged, row_axis, rows, columns)
 
 
 def _rows(plan: Plan, packed: Sequence[Any]) -> tuple[int, int]:
@@ -102,29 +102,29 @@ def _rows(plan: Plan, packed: Sequence[Any]) -> tuple[int, int]:
 
 
 def runner(
-    plan: Plan, form: Form, kernel: int, constants: Sequence[int], keep: Any
+    plan: Plan, layout: Arrangement, kernel: int, constants: Sequence[int], keep: Any
 ) -> Callable[[Sequence[int], int], int]:
     """Run a flat kernel over a plan."""
     operands = (*plan.inputs, plan.output)
     pool.check_fit(max(1, len(constants)) + len(operands))  # the driver's block is one argument
-    if form.flat:
+    if layout.flat:
         run = pool.bind(kernel, plan.shape[0], GRAIN, *constants, keep=keep)
         return _shifted(run, operands) if is_shifted(plan) else run
     shape = plan.shape if len(plan.shape) > 1 else (1, *plan.shape)
-    others = [axis for axis in range(len(shape) - 1) if axis != form.row_axis]
-    row_tiles = -(-shape[form.row_axis] // form.rows)
-    column_tiles = -(-shape[-1] // form.columns)
+    others = [axis for axis in range(len(shape) - 1) if axis != layout.row_axis]
+    row_tiles = -(-shape[layout.row_axis] // layout.rows)
+    column_tiles = -(-shape[-1] // layout.columns)
     block = [
-        kernel, len(operands), len(constants), len(others), shape[form.row_axis], shape[-1],
-        form.rows, form.columns, row_tiles, column_tiles, int(form.merged), 0, *constants,
+        kernel, len(operands), len(constants), len(others), shape[layout.row_axis], shape[-1],
+        layout.rows, layout.columns, row_tiles, column_tiles, int(layout.merged), 0, *constants,
     ]  # fmt: skip
     tables: list[int] = []
-    size = form.rows * form.columns
+    size = layout.rows * layout.columns
     buffer = 0
-    for index, (operand, mode) in enumerate(zip(operands, form.modes, strict=True)):
+    for index, (operand, mode) in enumerate(zip(operands, layout.modes, strict=True)):
         item = operand.dtype.itemsize
         strides = operand.strides if len(plan.shape) > 1 else (0, *operand.strides)
-        row_step, step = strides[form.row_axis] * item, strides[-1] * item
+        row_step, step = strides[layout.row_axis] * item, strides[-1] * item
         copy = copies.copier(item, index == len(operands) - 1) if mode == PACKED else 0
         block += item, mode, row_step, step, operand.offset * item, copy, buffer, 0
         if mode == PACKED:

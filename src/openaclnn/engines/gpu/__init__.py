@@ -1,14 +1,9 @@
 """The Triton engine: kernels for plans whose memory lies on a CUDA device.
 
-`kernels.py` knows every kernel by its name. `launch.py` says what a launch is, `variants.py` compiles it,
-`steps.py` and `runners.py` (with `native.py`, which calls the driver straight) queue it on a device's
-stream; `queues.py` has launches of any size, and `fitting.py` (with `fitted.py`, `fit_code.py`, `fits.py`,
-`class_fits.py`, `logit_fits.py`, `strided_fits.py`, `reduced_fits.py`) makes builtins of them.
-`elementwise.py` (with `tiles.py` for any strides) makes kernels of formulas, whose source `language.py`
-and `words.py` turn into Triton's; `tuned.py` has faster forms. `rows.py`, `pixels.py`, `logits.py` and `logit_pixels.py` hold one
-access pattern with classes each, `sized_logits.py` logits of any size, `strided.py` few elements of any strides, `sums.py` what
-`mean` divides by; `ahead.py` has cross entropy from logits with its gradient in one go; `reductions.py` adds up all elements,
-`reduced.py` of any number, `strided_sums.py` of any strides.
+A kernel is in a file `*_kernel.py`; the file without that says how it is launched: with how many programs, which numbers, which constants
+(`launch.py`). `variants.py` compiles it, `steps.py` and `runners.py` queue the launches of a plan, and `native.py` makes one builtin of these, which calls the
+CUDA driver. For calls of any size there is the same twice: in Python (`queues.py`, and `sized` or `laid` beside each kernel), and as machine code
+that computes the same words (`fitting.py`, `fitted.py`, `*fits.py`). `kernels.py` has all by the kernel's name; docs/architecture.md lists the files.
 Importing this package imports neither Triton nor torch.
 """
 

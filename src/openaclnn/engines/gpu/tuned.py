@@ -116,7 +116,7 @@ def _inverse_beta(numbers: Mapping[str, float]) -> dict[str, float]:
     return {"inverse_beta": 1 / numbers["beta"], "shrinks": numbers["beta"] > 1}
 
 
-def _has_inverse(compute: DType, numbers: Mapping[str, float]) -> bool:
+def _has_inverse(numbers: Mapping[str, float]) -> bool:
     return 2.0**-100 < numbers["beta"] < 2.0**100
 
 
@@ -131,7 +131,7 @@ def _write_choice(code: Any, exact: Any, beta: Any) -> tuple[Any, list[Any]]:
 
 
 def _is_power_of_two(compute: DType, numbers: Mapping[str, float]) -> bool:
-    return math.frexp(numbers["beta"])[0] == 0.5 and _has_inverse(compute, numbers)
+    return math.frexp(numbers["beta"])[0] == 0.5 and _has_inverse(numbers)
 
 
 # The same bits in a third of the instructions, since the product is exact. An outer product of 16-bit
@@ -149,7 +149,7 @@ def smooth_l1_clamped(
 
 @tuned(
     "smooth_l1_loss_backward",
-    when=lambda compute, numbers: compute is not FLOAT and _has_inverse(compute, numbers),
+    when=lambda compute, numbers: compute is not FLOAT and _has_inverse(numbers),
     numbers=_inverse_beta,
 )
 def smooth_l1_product(

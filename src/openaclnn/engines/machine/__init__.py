@@ -1,7 +1,7 @@
-"""Machine code made at run time, through llvmlite: written word by word, compiled once, called as builtins.
+"""Machine code made at run time, through llvmlite: written in a small language of its own, compiled once, called as builtins.
 
-The CPU engine's kernels, the GPU engine's launches and the short way of repeated calls are made with this. Its
-modules import llvmlite, so whoever can do without imports them when they are needed.
+The CPU engine's kernels, the GPU engine's launches and the short road of repeated calls are made with this. Its modules import llvmlite, so
+they are imported where they are needed and not before.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from openaclnn.core.dtypes import INT64, DType
-from openaclnn.operators.workloads import elu_forward
-from openaclnn.operators.workloads.elu_forward import (
+from openaclnn.operators.workloads import elu
+from openaclnn.operators.workloads.elu import (
     PATTERN,
     VARIANTS,
     WRONG_SCALARS,
@@ -29,11 +29,11 @@ def make(
     rng: np.random.Generator, dtype: DType, shape: tuple[int, ...], variant: str
 ) -> dict[str, Any]:
     """Normal activations."""
-    return _renamed(elu_forward.make(rng, dtype, shape, variant))
+    return _renamed(elu.make(rng, dtype, shape, variant))
 
 
 def cases(rng: np.random.Generator, dtype: DType) -> Iterator[dict[str, Any]]:
-    yield from map(_renamed, elu_forward.cases(rng, dtype))
+    yield from map(_renamed, elu.cases(rng, dtype))
 
 
 def torch_peers(torch: Any, given: Mapping[str, Any], out: Any) -> dict[str, Callable[[], Any]]:

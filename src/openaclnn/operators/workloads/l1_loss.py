@@ -1,4 +1,4 @@
-"""Workloads of aclnnL1LossBackward."""
+"""Workloads of aclnnL1Loss."""
 
 from __future__ import annotations
 
@@ -7,71 +7,58 @@ from typing import Any
 
 import numpy as np
 
-from openaclnn.core.dtypes import DOUBLE, INT64, UINT16, UINT32, DType
+from openaclnn.core.dtypes import BOOL, DOUBLE, FLOAT16, INT32, INT64, UINT16, DType
 from openaclnn.core.interface import REDUCTIONS
-from openaclnn.operators.workloads.kernel import KernelForm
 from openaclnn.operators.workloads.mistakes import INVALID, NINE, POINTERS, Mistake, nulls, t
-from openaclnn.operators.workloads.pairwise import (
-    PAIR_VARIANTS,
-    element_scale,
-    pair_maker,
-    pairwise_cases,
-)
+from openaclnn.operators.workloads.pairwise import LOSS_VARIANTS, loss_cases, loss_maker
 
 PATTERN = "elementwise"
-KERNEL = KernelForm("l1_loss_grad", ("gradOutput", "self", "target"))
-VARIANTS = PAIR_VARIANTS
-make = pair_maker("grad_output")
+TRAINED = "l1_loss"
+VARIANTS = LOSS_VARIANTS
+WHOLE = {"reduction": "none"}
+make = loss_maker
 
 
 def cases(rng: np.random.Generator, dtype: DType) -> Iterator[dict[str, Any]]:
     for reduction in REDUCTIONS:
-        yield from pairwise_cases(rng, dtype, "grad_output", {"reduction": reduction})
+        yield from loss_cases(rng, dtype, {"reduction": reduction})
 
 
 def torch_peers(torch: Any, given: Mapping[str, Any], out: Any) -> dict[str, Callable[[], Any]]:
-    """PyTorch has no such operator: the expression its autograd evaluates, allocating and into `out`."""
-    gradient, x, y = given["grad_output"], given["self"], given["target"]
-    scale = element_scale(given)
-
-    def into() -> Any:
-        torch.sub(x, y, out=out)
-        torch.sign(out, out=out)
-        return torch.mul(out, gradient * scale if scale != 1 else gradient, out=out)
-
-    return {
-        "torch": lambda: torch.sign(x - y) * (gradient * scale if scale != 1 else gradient),
-        "torch out=": into,
-    }
+    """aten's own operator."""
+    arguments = given["self"], given["target"], REDUCTIONS.index(given["reduction"])
+    return {"torch": lambda: torch.ops.aten.l1_loss(*arguments)}
 
 
 def torch_formula(torch: Any, given: Mapping[str, Any]) -> Any:
     """The formula as an expression."""
-    gradient, x, y = (given[name].float() for name in ("grad_output", "self", "target"))
-    sign = (x > y).float() - (x < y).float()
-    return (sign * (gradient * element_scale(given))).to(given["self"].dtype)
+    losses = (given["self"].float() - given["target"].float()).abs()
+    reduced = {"none": losses, "mean": losses.mean(), "sum": losses.sum()}[given["reduction"]]
+    return reduced.to(given["self"].dtype)
 
 
 def sound() -> dict[str, Any]:
-    return {
-        "gradOutput": t((2, 3)), "self": t((2, 3)), "target": t((2, 3)), "reduction": 0,
-        "gradInput": t((2, 3)),
-    }  # fmt: skip
+    return {"self": t((2, 3)), "target": t((2, 3)), "reduction": 1, "out": t(())}
 
 
 MISTAKES = [
     *POINTERS,
-    *nulls("1", "gradOutput", "self", "target", "gradInput"),
+    *nulls("1", "self", "target", "out"),
     Mistake("2", INVALID, "reduction", {"reduction": 3}),
-    Mistake("3", INVALID, "self", {"self": t((2, 3), UINT16)}),
-    Mistake("4", INVALID, "target", {"target": t((2, 3), UINT32)}),
-    Mistake("5", INVALID, "gradInput", {"gradInput": t((2, 3), INT64)}),
-    Mistake("6", INVALID, "gradOutput, self, target", {"self": t((2, 3), DOUBLE)}),
+    Mistake("3", INVALID, "self", {"self": t((2, 3), INT64), "target": t((2, 3)), "reduction": 0}),
+    Mistake(
+        "3",
+        INVALID,
+        "self, target",
+        {"self": t((2, 3), INT64), "target": t((2, 3), INT32), "reduction": 1},
+    ),
+    Mistake("4", INVALID, "target", {"target": t((2, 3), UINT16)}),
+    Mistake("5", INVALID, "self, target", {"self": t((2, 3), DOUBLE)}),
+    Mistake("6", INVALID, "out", {"out": t((), INT64)}),
+    Mistake("6", INVALID, "out", {"out": t((), BOOL)}),
     Mistake("7", INVALID, "self", {"self": t(NINE)}),
     Mistake("7", INVALID, "target", {"target": t(NINE)}),
-    Mistake("7", INVALID, "gradOutput", {"gradOutput": t(NINE)}),
-    Mistake("7", INVALID, "gradInput", {"gradInput": t(NINE)}),
-    Mistake("8", INVALID, "gradOutput", {"gradOutput": t((5, 3))}),
-    Mistake("9", INVALID, "target", {"target": t((4, 3))}),
-    Mistake("10", INVALID, "gradInput", {"gradInput": t((3,))}),
+    Mistake("8", INVALID, "target", {"target": t((4, 3))}),
+    Mistake("9", INVALID, "out", {"out": t((1,))}),
+    Mistake("9", INVALID, "out", {"out": t((2, 1), FLOAT16), "reduction": 0}),
 ]

@@ -22,6 +22,14 @@ def loss_arguments(
     }
 
 
+def patches(rng: np.random.Generator, shape: tuple[int, ...], patch: int) -> Any:
+    """Classes of pixels, the same over patches of some width."""
+    batch, classes, height, width = shape
+    coarse = rng.integers(0, classes, (batch, -(-height // patch), -(-width // patch)))
+    whole = coarse.repeat(patch, axis=1).repeat(patch, axis=2)
+    return np.ascontiguousarray(whole[:, :height, :width])
+
+
 LOG_PROBABILITIES = {"self": (-np.inf, 0.0)}
 """The domain of what the losses read."""
 

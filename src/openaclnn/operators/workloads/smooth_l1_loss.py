@@ -1,4 +1,4 @@
-"""Workloads of aclnnSmoothL1LossBackward."""
+"""Workloads of aclnnSmoothL1Loss."""
 
 from __future__ import annotations
 
@@ -7,75 +7,61 @@ from typing import Any
 
 import numpy as np
 
-from openaclnn.core.dtypes import DOUBLE, INT32, UINT8, DType
+from openaclnn.core.dtypes import DOUBLE, INT32, INT64, DType
 from openaclnn.core.interface import REDUCTIONS
 from openaclnn.operators.workloads.kernel import KernelForm
 from openaclnn.operators.workloads.mistakes import INVALID, NINE, POINTERS, Mistake, nulls, t
-from openaclnn.operators.workloads.pairwise import (
-    PAIR_VARIANTS,
-    element_scale,
-    pair_maker,
-    pairwise_cases,
-)
+from openaclnn.operators.workloads.pairwise import LOSS_VARIANTS, loss_cases, loss_maker
 
 PATTERN = "elementwise"
-KERNEL = KernelForm("smooth_l1_loss_grad_v2", ("self", "target", "gradOut"), {"sigma": "beta"})
-VARIANTS = PAIR_VARIANTS
-make = pair_maker("grad_out")
+TRAINED = "smooth_l1_loss"
+KERNEL = KernelForm("smooth_l1_loss_v2", ("self", "target"), {"sigma": "beta"})
+VARIANTS = LOSS_VARIANTS
+WHOLE = {"reduction": "none"}
+make = loss_maker
 
 
 def cases(rng: np.random.Generator, dtype: DType) -> Iterator[dict[str, Any]]:
-    for reduction, beta in (("none", 1.0), ("mean", 0.7), ("sum", 0.0)):
-        yield from pairwise_cases(rng, dtype, "grad_out", {"reduction": reduction, "beta": beta})
+    for reduction in REDUCTIONS:
+        for beta in (1.0, 0.5, 0.0):
+            yield from loss_cases(rng, dtype, {"reduction": reduction, "beta": beta})
 
 
 def torch_peers(torch: Any, given: Mapping[str, Any], out: Any) -> dict[str, Callable[[], Any]]:
-    """aten's own operator, allocating and writing into `out`."""
-    arguments = (
-        given["grad_out"],
-        given["self"],
-        given["target"],
-        REDUCTIONS.index(given["reduction"]),
-        given.get("beta", 1.0),
-    )
-    aten = torch.ops.aten.smooth_l1_loss_backward
-    return {
-        "torch": lambda: aten(*arguments),
-        "torch out=": lambda: aten.grad_input(*arguments, grad_input=out),
-    }
+    """aten's own operator, allocating and writing into `out`, which it does not take as it is for a sum."""
+    reduction = REDUCTIONS.index(given["reduction"])
+    arguments = given["self"], given["target"], reduction, given.get("beta", 1.0)
+    aten = torch.ops.aten.smooth_l1_loss
+    peers = {"torch": lambda: aten(*arguments)}
+    if reduction == 0:
+        peers["torch out="] = lambda: aten.out(*arguments, out=out)
+    return peers
 
 
 def torch_formula(torch: Any, given: Mapping[str, Any]) -> Any:
     """The formula as an expression."""
-    gradient, x, y = (given[name].float() for name in ("grad_out", "self", "target"))
-    beta = given.get("beta", 1.0)
-    difference = x - y
-    slope = torch.where(difference.abs() < beta, difference / beta, torch.sign(difference))
-    return (slope * gradient * element_scale(given)).to(given["self"].dtype)
+    size, beta = (given["self"].float() - given["target"].float()).abs(), given.get("beta", 1.0)
+    losses = torch.where(size < beta, 0.5 * size * (size / beta), size - 0.5 * beta)
+    reduced = {"none": losses, "mean": losses.mean(), "sum": losses.sum()}[given["reduction"]]
+    return reduced.to(given["self"].dtype)
 
 
 def sound() -> dict[str, Any]:
-    return {
-        "gradOut": t((2, 3)), "self": t((2, 3)), "target": t((2, 3)), "reduction": 0, "beta": 1.0,
-        "gradInput": t((2, 3)),
-    }  # fmt: skip
+    return {"self": t((2, 3)), "target": t((2, 3)), "reduction": 1, "beta": 1.0, "result": t((1,))}
 
 
 MISTAKES = [
     *POINTERS,
-    *nulls("1", "gradOut", "self", "target", "gradInput"),
-    Mistake("2", INVALID, "gradOut", {"gradOut": t((2, 3), DOUBLE)}),
-    Mistake("2", INVALID, "self", {"self": t((2, 3), INT32)}),
-    Mistake("2", INVALID, "target", {"target": t((2, 3), UINT8)}),
-    Mistake("2", INVALID, "gradInput", {"gradInput": t((2, 3), DOUBLE)}),
-    Mistake("3", INVALID, "gradOut", {"gradOut": t(NINE)}),
-    Mistake("3", INVALID, "self", {"self": t(NINE)}),
-    Mistake("3", INVALID, "target", {"target": t(NINE)}),
-    Mistake("4", INVALID, "reduction", {"reduction": 3}),
-    Mistake("4", INVALID, "reduction", {"reduction": -1}),
-    Mistake("5", INVALID, "beta", {"beta": -0.1}),
-    Mistake("5", INVALID, "beta", {"beta": float("nan")}),
-    Mistake("9", INVALID, "self", {"self": t((4, 3))}),
-    Mistake("9", INVALID, "target", {"target": t((0, 3))}),
-    Mistake("10", INVALID, "gradInput", {"gradInput": t((1, 2, 3))}),
+    *nulls("1", "self", "target", "result"),
+    Mistake("2", INVALID, "self", {"self": t((2, 3), DOUBLE)}),
+    Mistake("2", INVALID, "target", {"target": t((2, 3), INT64)}),
+    Mistake("4", INVALID, "result", {"result": t((1,), INT32)}),
+    Mistake("5", INVALID, "reduction", {"reduction": 3}),
+    Mistake("6", INVALID, "self", {"self": t(NINE)}),
+    Mistake("6", INVALID, "target", {"target": t(NINE)}),
+    Mistake("7", INVALID, "target", {"target": t((4, 3))}),
+    Mistake("8", INVALID, "result", {"result": t((2,))}),
+    Mistake("8", INVALID, "result", {"result": t((1,)), "reduction": 0}),
+    Mistake("10", INVALID, "beta", {"beta": -0.5}),
+    Mistake("10", INVALID, "beta", {"beta": float("nan")}),
 ]

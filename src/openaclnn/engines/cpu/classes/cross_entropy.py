@@ -1,4 +1,4 @@
-"""The cross entropy gradient: see the formula and its derivation in `operators/cross_entropy_loss.py`.
+"""The cross entropy gradient: see the formula and its derivation in `operators/cross_entropy_loss_grad.py`.
 
 A row is factor * exp(logProb) - smooth * weight, and nll less at its target. A row's numbers and its
 target's element are computed in FLOAT64, the rest in FLOAT.

@@ -1,4 +1,4 @@
-"""The gradient of the negative log-likelihood of a class per pixel: see `operators/nll_loss2d.py`."""
+"""The gradient of the negative log-likelihood of a class per pixel: see `operators/nll_loss2d_backward.py`."""
 
 from __future__ import annotations
 

@@ -27,16 +27,15 @@ class Stretch(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """How the work is cut: rows of a piece, whether they are copied together first, classes of a piece and pieces of a row,
-    pieces in all, and those that one thread does faster than two; and whether what is written goes past the caches."""
+    """How the work is cut into pieces: some rows times some classes."""
 
-    tile: int
-    staged: bool
-    chunk: int
-    chunks: int
-    pieces: int
-    grain: int
-    past: bool = False
+    tile: int  # rows of a piece
+    staged: bool  # whether they are copied together first
+    chunk: int  # classes of a piece
+    chunks: int  # pieces of a row
+    pieces: int  # in all
+    grain: int  # pieces that one thread does faster than two
+    past: bool = False  # whether what is written goes past the caches
 
 
 def cut_rows(positions: int, classes: int, here: bool, together: int = 1) -> Cut:

@@ -1,4 +1,4 @@
-"""The guide of CONTRIBUTING.md is true: what it lists, laid into a copy of the project, makes a sixth operator.
+"""The guide of CONTRIBUTING.md is true: what it lists, laid into a copy of the project, makes a new operator.
 
 Nothing but what the guide lists is laid: a step that it forgets fails here.
 """
@@ -19,7 +19,7 @@ import pytest
 from test_capi_tools import STANDARDS, STRICT
 
 PROJECT = Path(__file__).parent.parent
-GIVEN = PROJECT / "tests" / "sixth_operator"
+GIVEN = PROJECT / "tests" / "new_operator"
 GUIDE = (PROJECT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 FILES = re.findall(r"^\d\. \*\*`(src/\S+\.py)`\*\*", GUIDE, re.M)
 PARTS = ("src", "tests", "benchmarks", "tools", "docs", "examples")
@@ -68,8 +68,8 @@ class Copy:
 
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Copy:
-    """The project with a sixth operator, after the generating half of `make format`."""
-    folder = tmp_path_factory.mktemp("sixth")
+    """The project with a new operator, after the generating half of `make format`."""
+    folder = tmp_path_factory.mktemp("new")
     lay(folder, FILES)
     made = Copy(folder)
     recipe = re.search(r"^format:.*\n((?:\t.*\n)+)", (folder / "Makefile").read_text(), re.M)
@@ -174,7 +174,7 @@ def test_compiled_c_calls_it(copy: Copy) -> None:
         pytest.skip("no C compiler")
     ask = "import sys; from openaclnn.capi.config import main; sys.exit(main(sys.argv[1:]))"
     flags = copy.python("-c", ask, "--cflags", "--libs").split()
-    source, library = copy.folder / "sixth.c", copy.folder / "sixth.so"
+    source, library = copy.folder / "new.c", copy.folder / "new.so"
     source.write_text(PROGRAM)
     support = f"-I{copy.folder / 'examples' / 'c'}"
     command = [*STANDARDS[".c"], *STRICT, "-shared", "-fPIC", str(source), support, *flags]
@@ -253,9 +253,9 @@ def test_a_missing_formula_is_told(tmp_path: Path) -> None:
 
 def test_a_missing_table_of_mistakes_is_told(tmp_path: Path) -> None:
     lay(tmp_path, FILES)
-    path = tmp_path / "src/openaclnn/operators/workloads/sigmoid.py"
+    path = tmp_path / "src/openaclnn/operators/workloads/sigmoid_backward.py"
     path.write_text(path.read_text().partition("\n\ndef sound()")[0])
     done = Copy(tmp_path).run("-m", "pytest", "-x", "-k", "sigmoid", "tests/test_checks.py")
     assert done.returncode == 1
-    place = "operators/workloads/sigmoid.py wants sound(), MISTAKES"
+    place = "operators/workloads/sigmoid_backward.py wants sound(), MISTAKES"
     assert f"aclnnSigmoidBackward has no table of mistakes: {place}" in done.stdout

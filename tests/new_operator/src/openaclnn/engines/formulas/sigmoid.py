@@ -1,4 +1,4 @@
-"""The sigmoid's gradient; `operators/sigmoid.py` has its derivation."""
+"""The sigmoid's gradient; `operators/sigmoid_backward.py` has its derivation."""
 
 from __future__ import annotations
 

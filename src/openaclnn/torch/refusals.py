@@ -1,4 +1,4 @@
-"""Refusals in PyTorch's exception types."""
+"""Our refusals as PyTorch's exceptions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class UnservedError(RuntimeError):
 
 
 def in_torch_words(error: AclnnError) -> Exception:
-    """A refusal by PyTorch's exception types."""
+    """What PyTorch would raise."""
     if error.status == Status.ACLNN_ERR_INNER_FIND_KERNEL_ERROR:
         return UnservedError(error.args[0])
     if error.expected.startswith("class indices"):

@@ -1,0 +1,231 @@
+"""Workloads of aclnnCrossEntropyLossGrad."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from openaclnn.core.dtypes import BFLOAT16, DOUBLE, FLOAT, FLOAT16, INT64, UINT8, DType
+from openaclnn.core.interface import REDUCTIONS
+from openaclnn.core.tensor import Format
+from openaclnn.operators.workloads.kernel import KernelForm
+from openaclnn.operators.workloads.mistakes import INVALID, NULL, TILING, Mistake, nulls, t
+
+PATTERN = "rows"
+KERNEL = KernelForm(
+    "cross_entropy_loss_grad",
+    ("gradLoss", "logProb", "target", "weightOptional", "gradZlossOptional", "lseForZlossOptional"),
+)
+COMPOSITE = True  # autograd runs two operators for it
+DOMAINS = {"log_prob": (-np.inf, 0.0)}
+VARIANTS: dict[str, dict[str, Any]] = {
+    "mean": {"reduction": "mean"},
+    "none": {"reduction": "none"},
+    "mean, weight": {"reduction": "mean", "weighted": True},
+    "mean, smoothing": {"reduction": "mean", "label_smoothing": 0.1},
+    "mean, z-loss": {"reduction": "mean", "lse_square_scale_for_zloss": 1e-4},
+}
+
+
+def make(
+    rng: np.random.Generator, dtype: DType, shape: tuple[int, ...], variant: str
+) -> dict[str, Any]:
+    """Log-probabilities of normal logits, one row in sixteen ignored."""
+    given = dict(VARIANTS[variant])
+    rows, classes = shape
+    logits = rng.standard_normal(shape, np.float32)
+    shift = np.log(np.exp(logits).sum(axis=1, keepdims=True, dtype=np.float64)).astype(np.float32)
+    logits -= shift
+    target = rng.integers(0, classes, rows)
+    target[15::16] = -100
+    if given.pop("weighted", False):
+        given["weight"] = (0.5 + rng.random(classes)).astype(np.float32)
+    if "lse_square_scale_for_zloss" in given:
+        given["lse_for_zloss"] = shift[:, 0].astype(dtype.numpy)
+    own = (rows,) if given["reduction"] == "none" else ()
+    return {
+        "grad_loss": np.asarray(0.5 + rng.random(own)).astype(dtype.numpy),
+        "log_prob": logits.astype(dtype.numpy),
+        "target": target,
+        **given,
+    }
+
+
+def settle(given: Mapping[str, Any], chosen: frozenset[str]) -> dict[str, Any]:
+    """Drawn log-probabilities are those of logits, unless they were asked for by name."""
+    if "log_prob" in chosen:
+        return {}
+    logits = given["log_prob"].astype(np.float64)
+    top = logits.max(axis=1, keepdims=True, initial=-np.inf)
+    shift = top + np.log(np.exp(logits - top).sum(axis=1, keepdims=True))
+    settled = {"log_prob": (logits - shift).astype(given["log_prob"].dtype)}
+    if "lse_for_zloss" in given and "lse_for_zloss" not in chosen:
+        settled["lse_for_zloss"] = shift[:, 0].astype(given["log_prob"].dtype)
+    return settled
+
+
+def unread(numbers: Mapping[str, Any]) -> tuple[str, ...]:
+    """Tensors that lists carry along and that nothing reads, by the call's other arguments."""
+    scale = numbers.get("lseSquareScaleForZloss") or 0
+    return () if scale else ("gradZlossOptional", "lseForZlossOptional")
+
+
+def cases(rng: np.random.Generator, dtype: DType) -> Iterator[dict[str, Any]]:
+    rows, classes = 9, 13
+    logits = 2 * rng.normal(size=(rows, classes))
+    lse = np.log(np.exp(logits).sum(axis=1))
+    for number, reduction in enumerate(REDUCTIONS * 4):
+        ignored = (-100, 4, -1, 0)[number // 3]
+        target = rng.integers(0, classes, rows)
+        target[rng.random(rows) < 0.3] = ignored
+        shape = (rows,) if reduction == "none" else ((), (1,))[number % 2]
+        case: dict[str, Any] = {
+            "grad_loss": np.asarray(1 + rng.random(shape)).astype(dtype.numpy),
+            "log_prob": (logits - lse[:, None]).astype(dtype.numpy),
+            "target": target.astype((np.int64, np.int32)[number % 2]),
+            "reduction": reduction,
+            "ignore_index": ignored,
+        }
+        if number >= 3:
+            case["weight"] = (0.5 + rng.random(classes)).astype(np.float32)
+        if number >= 6:
+            case["label_smoothing"] = 0.1
+        if number >= 9:
+            case["lse_square_scale_for_zloss"] = 0.25
+            case["lse_for_zloss"] = lse.astype(dtype.numpy)
+            case["grad_zloss"] = np.asarray(rng.normal(size=shape)).astype(dtype.numpy)
+        yield case
+
+
+def _statistics(torch: Any, given: Mapping[str, Any]) -> tuple[Any, Any, Any]:
+    """Weights in the log-probabilities' dtype (aten wants that), which rows count, and their total weight."""
+    log_prob, target = given["log_prob"], given["target"]
+    weight = given.get("weight")
+    counted = target != given.get("ignore_index", -100)
+    safe = torch.where(counted, target, 0)
+    each = torch.ones_like(target, dtype=torch.float32) if weight is None else weight[safe]
+    total = (each.double() * counted).sum()
+    own = None if weight is None else weight.to(log_prob.dtype)
+    return own, counted, total
+
+
+def torch_peers(torch: Any, given: Mapping[str, Any], out: Any) -> dict[str, Callable[[], Any]]:
+    """The two aten operators that autograd runs, and the eager terms for smoothing and z-loss."""
+    aten = torch.ops.aten
+    log_prob, target, gradient = given["log_prob"], given["target"], given["grad_loss"]
+    weight, counted, total = _statistics(torch, given)
+    total_weight = total.to(log_prob.dtype)
+    ignored = given.get("ignore_index", -100)
+    reduction = REDUCTIONS.index(given["reduction"])
+    smoothing = given.get("label_smoothing", 0.0)
+    zloss = given.get("lse_square_scale_for_zloss", 0.0)
+    scaled = gradient * (1 - smoothing)
+    if given["reduction"] != "none":
+        scaled = scaled.reshape(())
+
+    def gradient_of_log_prob() -> Any:
+        picked = aten.nll_loss_backward(
+            scaled, log_prob, target, weight, reduction, ignored, total_weight
+        )
+        if smoothing:
+            divisor = total if given["reduction"] == "mean" else 1.0
+            rows = (gradient * smoothing / log_prob.shape[1] / divisor * counted).to(log_prob.dtype)
+            picked -= rows[:, None] * weight if weight is not None else rows[:, None]
+        return picked
+
+    def add_zloss(result: Any) -> Any:
+        if not zloss:
+            return result
+        divisor = counted.sum() if given["reduction"] == "mean" else 1
+        rows = 2 * zloss * given["lse_for_zloss"].float() * counted * gradient.float() / divisor
+        return result.add_(torch.exp(log_prob) * rows.to(log_prob.dtype)[:, None])
+
+    def allocating() -> Any:
+        result = aten._log_softmax_backward_data(
+            gradient_of_log_prob(), log_prob, 1, log_prob.dtype
+        )
+        return add_zloss(result)
+
+    peers: dict[str, Callable[[], Any]] = {"torch": allocating}
+    if not smoothing and not zloss:
+        picked = torch.empty_like(log_prob, memory_format=torch.contiguous_format)
+
+        def into() -> Any:
+            aten.nll_loss_backward.grad_input(
+                scaled,
+                log_prob,
+                target,
+                weight,
+                reduction,
+                ignored,
+                total_weight,
+                grad_input=picked,
+            )
+            return aten._log_softmax_backward_data.out(picked, log_prob, 1, log_prob.dtype, out=out)
+
+        peers["torch out="] = into
+    return peers
+
+
+def torch_formula(torch: Any, given: Mapping[str, Any]) -> Any:
+    """The formula as an expression."""
+    log_prob, target = given["log_prob"].float(), given["target"]
+    gradient = given["grad_loss"].float()
+    weight, classes = given.get("weight"), log_prob.shape[1]
+    counted = target != given.get("ignore_index", -100)
+    safe = torch.where(counted, target, 0)
+    own = torch.ones_like(gradient.expand(safe.shape)) if weight is None else weight[safe]
+    each = own * counted
+    total = each.sum() if given["reduction"] == "mean" else 1.0
+    smoothing = given.get("label_smoothing", 0.0)
+    nll = gradient * (1 - smoothing) / total * each
+    factor = nll
+    hit = torch.arange(classes, device=target.device)[None, :] == safe[:, None]
+    result = -torch.where(hit, nll[:, None], 0.0)
+    if smoothing:
+        smooth = gradient * smoothing / classes / total * counted
+        weights = torch.ones(classes, device=target.device) if weight is None else weight
+        factor = factor + smooth * weights.sum()
+        result = result - smooth[:, None] * weights
+    if given.get("lse_square_scale_for_zloss", 0.0):
+        divisor = counted.sum() if given["reduction"] == "mean" else 1
+        scale = 2 * given["lse_square_scale_for_zloss"]
+        factor = factor + scale * given["lse_for_zloss"].float() * counted * gradient / divisor
+    return (torch.exp(log_prob) * factor[:, None] + result).to(given["log_prob"].dtype)
+
+
+def sound() -> dict[str, Any]:
+    return {
+        "gradLoss": t(()), "logProb": t((4, 5)), "target": t((4,), INT64), "weightOptional": t((5,)),
+        "gradZlossOptional": t(()), "lseForZlossOptional": t((4,)), "reductionOptional": "mean",
+        "ignoreIndex": -100, "labelSmoothing": 0.0, "lseSquareScaleForZloss": 0.5, "out": t((4, 5)),
+    }  # fmt: skip
+
+
+MISTAKES = [
+    *nulls("1", "gradLoss", "logProb", "target", "out"),
+    Mistake("2", NULL, "executor", {}, (True, False)),
+    Mistake("2", NULL, "workspaceSize", {}, (False, True)),
+    Mistake("2", NULL, "lseForZlossOptional", {"lseForZlossOptional": None}),
+    Mistake("3", INVALID, "gradLoss", {"gradLoss": t((), DOUBLE)}),
+    Mistake("3", INVALID, "logProb", {"logProb": t((4, 5), FLOAT16)}),
+    Mistake("3", INVALID, "gradZlossOptional", {"gradZlossOptional": t((), FLOAT16)}),
+    Mistake("3", INVALID, "lseForZlossOptional", {"lseForZlossOptional": t((4,), BFLOAT16)}),
+    Mistake("3", INVALID, "out", {"out": t((4, 5), FLOAT16)}),
+    Mistake("3", INVALID, "target", {"target": t((4,), UINT8)}),
+    Mistake("3", INVALID, "weightOptional", {"weightOptional": t((5,), FLOAT16)}),
+    Mistake("3", INVALID, "logProb", {"logProb": t((4, 5), FLOAT, Format.ACL_FORMAT_NCHW)}),
+    Mistake("3", INVALID, "out", {"out": t((4, 5), FLOAT, Format.ACL_FORMAT_NCHW)}),
+    Mistake("6", TILING, "reductionOptional", {"reductionOptional": "Mean"}),
+    Mistake("6", TILING, "labelSmoothing", {"labelSmoothing": 1.5}),
+    Mistake("6", TILING, "labelSmoothing", {"labelSmoothing": float("nan")}),
+    Mistake("6", TILING, "logProb", {"logProb": t((4, 5, 1))}),
+    Mistake("6", TILING, "gradLoss", {"gradLoss": t((4,))}),
+    Mistake("6", TILING, "target", {"target": t((5,), INT64)}),
+    Mistake("6", TILING, "weightOptional", {"weightOptional": t((4,))}),
+    Mistake("6", TILING, "gradZlossOptional", {"gradZlossOptional": t((4,))}),
+    Mistake("6", TILING, "lseForZlossOptional", {"lseForZlossOptional": t((5,))}),
+    Mistake("6", TILING, "out", {"out": t((4, 4))}),
+]
