@@ -32,7 +32,7 @@ from openaclnn.core.products import current_product
 from openaclnn.engines import cpu
 from openaclnn.engines import numpy as numpy_engine
 from openaclnn.engines.cpu import pool
-from openaclnn.engines.cpu.classes import cross_entropy, logits
+from openaclnn.engines.cpu.classes import cross_entropy, logits, nll_sizes
 from openaclnn.engines.cpu.registry import KERNELS, Runner
 from openaclnn.operators import find_operator
 
@@ -220,6 +220,20 @@ def test_pixel_classes_and_widths_give_numpys_bits(dtype: DType, reduction: str)
         for width in (1, 3, 8, 15, 16, 31, 32, 33, 70):
             case = pixels(dtype, (2, count, 2, width), seed=width, reduction=reduction)
             assert_same_bits(result(NLL, case, dtype), expected(NLL, case, dtype))
+
+
+@DTYPES
+@pytest.mark.parametrize("cache", [0, 1 << 40])
+def test_large_planes_give_numpys_bits_compared_or_scattered(
+    dtype: DType, cache: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nll_sizes, "last_cache", lambda: cache)
+    for count in (nll_sizes.FEW + 1, 21, nll_sizes.SOME + 1, nll_sizes.MANY + 1):
+        case = pixels(dtype, (1, count, 64, 65), seed=count, reduction="none", ignore_index=3)
+        case["target"] = np.abs(case["target"]) % count
+        wanted = expected(NLL, case, dtype)
+        assert_same_bits(result(NLL, case, dtype), wanted)
+        assert_same_bits(openaclnn.nll_loss2d_backward(**case), wanted)
 
 
 @DTYPES

@@ -15,6 +15,7 @@ from openaclnn.engines.cpu.classes.nll_sizes import (
     FEW,
     IN_CACHE,
     LAYING,
+    MANY,
     OPERANDS,
     PLACES,
     ROWS,
@@ -23,6 +24,7 @@ from openaclnn.engines.cpu.classes.nll_sizes import (
     SLOTS,
     SPAN,
     UNIT,
+    compares,
 )
 from openaclnn.engines.cpu.classes.parameters import AXES, Parameters, few, objection, pack
 from openaclnn.engines.cpu.classes.passes import Passes, runner_of
@@ -120,7 +122,8 @@ class NllLoss2d:
         numbers = plan.numbers
         positions = element_count(plan.shape)
         size = positions * plan.classes * plan.output.dtype.itemsize
-        by_comparing = _side_by_side(plan) and plan.classes <= FEW
+        item = plan.output.dtype.itemsize
+        by_comparing = _side_by_side(plan) and compares(item, plan.classes, plan.shape[-1], size)
         way = {"unit": UNIT, "clear": scatter.LEAVE} if by_comparing else _pieces(plan)
         span = _share_of(size, SPAN)
         block = _block(plan, {"bytes": size, "span": span, **way})
@@ -140,11 +143,14 @@ class NllLoss2d:
         """What runs row-major operands of any (N, C, H, W)."""
 
         def kernels(shape: tuple[int, ...]) -> tuple[int, int, int, int]:
-            _, classes, height, width = shape
-            by_comparing = classes <= FEW and (height * width != 1 or classes == 1)
+            images, classes, height, width = shape
+            pixels = height * width
+            by_comparing = compares(item, classes, pixels, images * classes * pixels * item)
+            by_comparing = by_comparing and (pixels != 1 or classes == 1)
             return int(by_comparing), *_kernels(plan, by_comparing)
 
-        fixed = {SLOTS["out.step2"]: plan.output.dtype.itemsize}
+        item = plan.output.dtype.itemsize
+        fixed = {SLOTS["out.step2"]: item}
         return sized_runner(SIZING, _template(plan, fixed), kernels, None)
 
     def laid(self, plan: Plan) -> LaidRunner:
@@ -158,7 +164,7 @@ class NllLoss2d:
     def variants(self) -> Iterator[Plan]:
         for dtype in FLOATS:
             for target in (INT64, INT32, UINT8):
-                for classes in (FEW, FEW + 1):
+                for classes in (FEW, MANY + 1):
                     for single in (False, True):
                         yield _example(dtype, target, classes, single)
 
