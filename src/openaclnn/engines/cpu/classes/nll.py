@@ -12,6 +12,7 @@ from openaclnn.core.tensor import element_count
 from openaclnn.engines.cpu.classes import scatter, totals
 from openaclnn.engines.cpu.classes.nll_sizes import (
     ALONE,
+    COMPARED,
     FEW,
     IN_CACHE,
     LAYING,
@@ -121,10 +122,11 @@ class NllLoss2d:
     def runner(self, plan: Plan, lanes: int = 0) -> Runner:
         numbers = plan.numbers
         positions = element_count(plan.shape)
-        size = positions * plan.classes * plan.output.dtype.itemsize
         item = plan.output.dtype.itemsize
+        size = positions * plan.classes * item
         by_comparing = _side_by_side(plan) and compares(item, plan.classes, plan.shape[-1], size)
-        way = {"unit": UNIT, "clear": scatter.LEAVE} if by_comparing else _pieces(plan)
+        whole = {"unit": _share_of(positions, COMPARED), "clear": scatter.LEAVE}
+        way = whole if by_comparing else _pieces(plan)
         span = _share_of(size, SPAN)
         block = _block(plan, {"bytes": size, "span": span, **way})
         write, sums, clear = _kernels(plan, by_comparing, lanes)
@@ -146,7 +148,6 @@ class NllLoss2d:
             images, classes, height, width = shape
             pixels = height * width
             by_comparing = compares(item, classes, pixels, images * classes * pixels * item)
-            by_comparing = by_comparing and (pixels != 1 or classes == 1)
             return int(by_comparing), *_kernels(plan, by_comparing)
 
         item = plan.output.dtype.itemsize

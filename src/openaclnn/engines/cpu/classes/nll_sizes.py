@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from openaclnn.engines.cpu.classes import scatter, totals
 from openaclnn.engines.cpu.classes.parameters import fields, places
 from openaclnn.engines.cpu.classes.sized import Fitted, Problem, Sizing, at_least_one, put_ignored
@@ -9,8 +11,8 @@ from openaclnn.engines.machine.host import last_cache, machine
 from openaclnn.engines.machine.values import Value
 
 __all__ = [
-    "ALONE", "FEW", "IN_CACHE", "LAYING", "MANY", "OPERANDS", "PLACES", "ROWS", "SCATTERED", "SIZING", "SLOTS", "SPAN", "UNIT",
-    "compares",
+    "ALONE", "COMPARED", "FEW", "IN_CACHE", "LAYING", "MANY", "OPERANDS", "PLACES", "ROWS", "SCATTERED", "SIZING", "SLOTS", "SPAN",
+    "UNIT", "compares",
 ]  # fmt: skip
 
 OPERANDS = {
@@ -24,12 +26,10 @@ PLACES = places(SLOTS, OPERANDS)
 
 ALONE = 1 << 15  # output elements that one thread does faster than two
 FEW = 8  # classes up to which comparing every plane beats clearing and scattering
-# With vectors of 512 bits it does so of planes of AREA pixels and more, up to MANY classes where all of them leave the caches, of FLOAT up to SOME in any case.
-# On two such cores 21 classes of (8, 512, 512) random targets take 12 ms in FLOAT and 7 in BFLOAT16 (by scattering 23 and 14), in patches 12 and 7 (15 and 8), 150
-# classes of (2, 512, 512) 21 and 12 (31 and 17; 26 and 12). In caches 16 bits in patches, or 200 classes, would take up to twice as long.
-_WIDE = machine().lanes >= 16
-SOME, MANY, AREA = 32 if _WIDE else FEW, 256 if _WIDE else FEW, 1 << 12
+MANY = 1 << 10  # the same of outputs that leave the caches
+VECTOR = 32  # bytes of an element for each lane that FLOATs have, from which on that is so
 UNIT = 1 << 14  # positions of one piece of work: all planes of it are compared with cached targets
+COMPARED = 1 << 11, UNIT  # a 64th of the positions, between these
 # Where values are scattered: a 64th of the positions, so that no thread of 16 has a part more, between these.
 SCATTERED = 1 << 12, 1 << 16
 # The same for what is cleared first. Long spans are cleared at 112 GB/s, 64 KB at 60, 4 KB at 24: past the caches
@@ -38,11 +38,20 @@ SPAN = 1 << 18, 1 << 22
 IN_CACHE = 1 << 19  # bytes that are still in a core's cache when their values are scattered
 
 
-def compares(item: int, classes: int, pixels: int, size: int) -> bool:
-    """Whether every plane, of so many pixels, is compared with the targets; outputs have so many bytes in an element and in all."""
-    if pixels < AREA:
-        return classes <= FEW
-    return classes <= (MANY if size > last_cache() else SOME if item >= 4 else FEW)
+def compares(item: Any, classes: Any, pixels: Any, size: Any) -> Any:
+    """Whether every plane, of so many pixels, is compared with the targets; outputs have so many bytes in an element and in all.
+
+    Of numbers and of code's values alike: what compiles a kernel and what calls it go by one rule.
+
+    In caches, clearing is cheap, and so are patches of one class: comparing 21 planes takes 1.3 to 2.5 times as long there, and gains a fifth
+    where targets are random. From half of the last cache on it gains in both, by 1.0 to 1.5 and 1.3 to 3 on a Xeon core with vectors of
+    512 bits, whatever the size of planes and the number of classes. With 256 bits FLOAT gains as much, but 16-bit elements in patches
+    lose a tenth to a third.
+    """
+    wide = item * machine().lanes >= VECTOR
+    many = wide & (size > last_cache() // 2) & (classes <= MANY)
+    # Images of one pixel are the pixels of one image that has its classes side by side.
+    return ((classes <= FEW) | many) & ((pixels > 1) | (classes <= 1))
 
 
 def _fit(problem: Problem) -> Fitted:
@@ -51,21 +60,16 @@ def _fit(problem: Problem) -> Fitted:
     item, pixels = problem["out.step2"], height * width
     positions, column = images * pixels, classes * item
     size = positions * column
-    # Images of one pixel are the pixels of one image that has its classes side by side.
-    dots = pixels.equals(1)
-    in_caches = (item >= 4).choose(code.integer(SOME), FEW)
-    most = (size > last_cache()).choose(code.integer(MANY), in_caches)
-    most = (pixels >= AREA).choose(most, FEW)
-    by_comparing = (classes <= most) & (~dots | classes.equals(1))
+    dots, by_comparing = pixels.equals(1), compares(item, classes, pixels, size)
     whole, apiece = size <= IN_CACHE, (images > 1) & (pixels * column <= IN_CACHE)
-    shares = ((count + 4095) >> 12 << 6 for count in (positions, size))
-    share, span = (
+    shares = ((count + 4095) >> 12 << 6 for count in (positions, positions, size))
+    compared, share, span = (
         (own > least).choose(own.least(most), least)
-        for own, (least, most) in zip(shares, (SCATTERED, SPAN), strict=True)
+        for own, (least, most) in zip(shares, (COMPARED, SCATTERED, SPAN), strict=True)
     )
     unit = whole.choose(positions, apiece.choose(pixels, share))
     unit = dots.choose(at_least_one(code.integer(IN_CACHE) // column), unit)
-    unit = by_comparing.choose(UNIT, unit)
+    unit = by_comparing.choose(compared, unit)
     leaves = ~by_comparing & ~dots & ~whole & ~apiece
     spans = ~by_comparing & ~leaves
     for name, value in (
