@@ -32,7 +32,7 @@ from openaclnn.core.products import current_product
 from openaclnn.engines import cpu
 from openaclnn.engines import numpy as numpy_engine
 from openaclnn.engines.cpu import pool
-from openaclnn.engines.cpu.classes import cross_entropy, logits
+from openaclnn.engines.cpu.classes import cross_entropy, logits, nll, nll_sizes
 from openaclnn.engines.cpu.registry import KERNELS, Runner
 from openaclnn.operators import find_operator
 
@@ -220,6 +220,28 @@ def test_pixel_classes_and_widths_give_numpys_bits(dtype: DType, reduction: str)
         for width in (1, 3, 8, 15, 16, 31, 32, 33, 70):
             case = pixels(dtype, (2, count, 2, width), seed=width, reduction=reduction)
             assert_same_bits(result(NLL, case, dtype), expected(NLL, case, dtype))
+
+
+@DTYPES
+@pytest.mark.parametrize("cache", [0, 1 << 20, 1 << 40])
+def test_planes_give_numpys_bits_compared_or_scattered(
+    dtype: DType, cache: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As outputs leave the caches or fit into them, by plans and at any size: code for other caches has its own name."""
+    monkeypatch.setattr(nll_sizes, "last_cache", lambda: cache)
+    monkeypatch.setattr(nll, "SIZING", nll_sizes.SIZING._replace(name=f"nll of {cache}"))
+    kernel = KERNELS[nll.NAME]
+    for count, width in ((nll_sizes.FEW + 1, 65), (21, 65), (nll_sizes.MANY, 3), (nll_sizes.MANY + 1, 3), (21, 1)):  # fmt: skip
+        for height in (1, 64):
+            shape = (2, count, height, width)
+            case = pixels(dtype, shape, seed=count, ignore_index=3)
+            case["target"] = np.abs(case["target"]) % count
+            wanted, out = expected(NLL, case, dtype), fresh(shape, dtype.numpy)
+            plan, addresses = planned(NLL, out, case)
+            for run, more in (kernel.runner(plan), ()), (kernel.sized(plan), (shape, ())):
+                out[...] = 7
+                assert run(tuple(addresses), 0, *more) == 0
+                assert_same_bits(out, wanted)
 
 
 @DTYPES

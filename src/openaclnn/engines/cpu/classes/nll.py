@@ -12,9 +12,11 @@ from openaclnn.core.tensor import element_count
 from openaclnn.engines.cpu.classes import scatter, totals
 from openaclnn.engines.cpu.classes.nll_sizes import (
     ALONE,
+    COMPARED,
     FEW,
     IN_CACHE,
     LAYING,
+    MANY,
     OPERANDS,
     PLACES,
     ROWS,
@@ -23,6 +25,7 @@ from openaclnn.engines.cpu.classes.nll_sizes import (
     SLOTS,
     SPAN,
     UNIT,
+    compares,
 )
 from openaclnn.engines.cpu.classes.parameters import AXES, Parameters, few, objection, pack
 from openaclnn.engines.cpu.classes.passes import Passes, runner_of
@@ -119,9 +122,11 @@ class NllLoss2d:
     def runner(self, plan: Plan, lanes: int = 0) -> Runner:
         numbers = plan.numbers
         positions = element_count(plan.shape)
-        size = positions * plan.classes * plan.output.dtype.itemsize
-        by_comparing = _side_by_side(plan) and plan.classes <= FEW
-        way = {"unit": UNIT, "clear": scatter.LEAVE} if by_comparing else _pieces(plan)
+        item = plan.output.dtype.itemsize
+        size = positions * plan.classes * item
+        by_comparing = _side_by_side(plan) and compares(item, plan.classes, plan.shape[-1], size)
+        whole = {"unit": _share_of(positions, COMPARED), "clear": scatter.LEAVE}
+        way = whole if by_comparing else _pieces(plan)
         span = _share_of(size, SPAN)
         block = _block(plan, {"bytes": size, "span": span, **way})
         write, sums, clear = _kernels(plan, by_comparing, lanes)
@@ -140,11 +145,13 @@ class NllLoss2d:
         """What runs row-major operands of any (N, C, H, W)."""
 
         def kernels(shape: tuple[int, ...]) -> tuple[int, int, int, int]:
-            _, classes, height, width = shape
-            by_comparing = classes <= FEW and (height * width != 1 or classes == 1)
+            images, classes, height, width = shape
+            pixels = height * width
+            by_comparing = compares(item, classes, pixels, images * classes * pixels * item)
             return int(by_comparing), *_kernels(plan, by_comparing)
 
-        fixed = {SLOTS["out.step2"]: plan.output.dtype.itemsize}
+        item = plan.output.dtype.itemsize
+        fixed = {SLOTS["out.step2"]: item}
         return sized_runner(SIZING, _template(plan, fixed), kernels, None)
 
     def laid(self, plan: Plan) -> LaidRunner:
@@ -158,7 +165,7 @@ class NllLoss2d:
     def variants(self) -> Iterator[Plan]:
         for dtype in FLOATS:
             for target in (INT64, INT32, UINT8):
-                for classes in (FEW, FEW + 1):
+                for classes in (FEW, MANY + 1):
                     for single in (False, True):
                         yield _example(dtype, target, classes, single)
 

@@ -1,4 +1,4 @@
-"""Few classes: every plane is written once, each value or zero by comparing its class with the targets.
+"""Few classes, or outputs that leave the caches: every plane is written once, each value or zero by comparing its class with the targets.
 
 Two planes a pass over 16,384 positions: two streams of stores run at the memory's pace, four do not.
 """
