@@ -80,10 +80,10 @@ def patterns_of(plan: Plan, places: Sequence[int], whole: Sequence[Tensor | None
             array = whole[lead]
             if pattern in _LEADING and array is not None and array.shape == shape:
                 return Patterns(found, lead, laid)
-    return fixed_patterns(whole)
+    return fixed_patterns(plan, places, whole)
 
 
-def fixed_patterns(whole: Sequence[Tensor | None]) -> Patterns:
+def fixed_patterns(plan: Plan, places: Sequence[int], whole: Sequence[Tensor | None]) -> Patterns:
     """Sizes and strides are part of the kind."""
     return Patterns([_SAME] * len(whole), -1, False)
 
