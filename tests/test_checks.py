@@ -8,9 +8,9 @@ import pytest
 
 from conftest import OPERATORS, table_of
 from openaclnn import aclnn
-from openaclnn.core.call import bind_arguments
+from openaclnn.core.call import AUTO, Call, bind_arguments
 from openaclnn.core.declare import Operator
-from openaclnn.core.products import find_product
+from openaclnn.core.products import PRODUCTS, find_product
 from openaclnn.operators.workloads.mistakes import Mistake
 
 names = pytest.mark.parametrize("operator", OPERATORS, ids=lambda op: op.python_name)
@@ -89,6 +89,25 @@ def test_of_two_mistakes_the_earlier_wins(operator: Operator) -> None:
                 assert parameter == first.parameter, (first, second)
                 seen += 1
     assert seen > len(mistakes)
+
+
+@names
+def test_rules_about_outputs_say_nothing_where_those_are_left_to_us(operator: Operator) -> None:
+    """So that a call without outputs is not asked about them; what is written in place is always given."""
+    sound, mistakes = table_of(operator)
+    if operator.output.in_place:
+        mistakes = []
+    left = {p.name: AUTO for p in operator.outputs if not p.in_place}
+    for change in [{}, *[mistake.change for mistake in mistakes]]:
+        arguments = sound() | change
+        given = [arguments[p.name] for p in operator.parameters]
+        values = bind_arguments(operator, given, PRODUCTS[0]).values | left
+        for product in PRODUCTS:
+            all_rules, fewer = (
+                operator.first_violation(Call(operator, values, product, all_left=all_left))
+                for all_left in (False, True)
+            )
+            assert repr(all_rules) == repr(fewer), (change, product)
 
 
 def _independent(first: Mistake, second: Mistake) -> bool:

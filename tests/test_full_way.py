@@ -11,7 +11,6 @@ import pytest
 
 import openaclnn
 from openaclnn.core.dtypes import FLOATS, float_of
-from openaclnn.core.interop import as_tensor
 from openaclnn.core.plan import (
     Operand,
     Plan,
@@ -24,7 +23,7 @@ from openaclnn.core.plan import (
 from openaclnn.core.tensor import Scalar, Tensor, extent
 from openaclnn.engines.cpu import tiles
 from openaclnn.engines.dispatch import choose_engine
-from openaclnn.repeat import readers, records
+from openaclnn.repeat import families, readers, records
 from openaclnn.repeat import slots as at
 
 
@@ -113,7 +112,8 @@ def test_what_tells_a_tensor_s_dtype_and_device_is_as_pytorch_describes_it() -> 
         for shape in ((), (3,), (2, 3), (1,) * 8):
             tensor = torch.empty(shape, dtype=dtype)
             wanted = tuple(readers.described(tensor)[at.DEVICE : at.KIND + 1])
-            assert records._torch_words(as_tensor(tensor), tensor) == wanted
+            device, kind = families.words_of(tensor, at.TORCH)
+            assert (device, kind + len(shape)) == wanted
 
 
 def test_collapsed_axes_walk_the_same_elements() -> None:

@@ -903,7 +903,7 @@ if MODE == "compile":
         monkeypatch.setattr(
             dispatch, "ENGINES", {engine.__name__: engine.__name__, **dispatch.ENGINES}
         )
-        dispatch._package.cache_clear()
+        dispatch._engine.cache_clear()
         yield
         for forget in products.listeners:
             forget()

@@ -46,7 +46,11 @@ def _refuse(plan: Plan, parameter: str, expected: str, got: str, status: int) ->
 
 def check_devices(call: Call) -> str:
     """The memory that all tensors of a call lie in; mixing two is refused."""
-    values, device = call.values, ""
+    values = call.values
+    devices = {own.device for own in values.values() if isinstance(own, Tensor)}
+    if len(devices) == 1:
+        return devices.pop()
+    device = ""
     for parameter in call.operator.tensors:
         own = values[parameter.name]
         if isinstance(own, Tensor) and own.device != device:

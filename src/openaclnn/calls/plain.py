@@ -50,7 +50,7 @@ def call_plain(
     if choice is not None and not fresh:
         _check_places(plan, plan_tensors(plan, call), given=True)
     if choice is not None and road is not None and product is None and nothing_chosen():
-        result = road.make(plan, choice, arguments, call.values)
+        result = road.make(plan, choice, device, arguments, call.values)
         if result is not NotImplemented:
             return result
     results = _make_outputs(operator, call, arguments, fresh)
@@ -59,19 +59,18 @@ def call_plain(
     return _finished(operator, plan, results, fresh)
 
 
-def _outline_outputs(operator: Operator, call: Call) -> tuple[str, list[str]]:
+def _outline_outputs(operator: Operator, call: Call) -> tuple[str, Sequence[str]]:
     """The device of a call, and the outputs that the caller did not give: these get shapes here, and memory later."""
-    values, fresh = call.values, []
-    for output in operator.outputs:
-        if values[output.name] is AUTO:
-            fresh.append(output.name)
-        else:
-            check_output_layout(operator.name, output.name, values[output.name])
+    values, names = call.values, operator.output_names
+    fresh = names if call.all_left else [name for name in names if values[name] is AUTO]
+    for name in names:
+        if name not in fresh:
+            check_output_layout(operator.name, name, values[name])
     device = check_devices(call)
     if fresh:
-        for output, (shape, dtype) in zip(operator.outputs, operator.results(call), strict=True):
-            if output.name in fresh:
-                values[output.name] = Tensor.view(shape, dtype, None, 0, None, device)
+        for name, (shape, dtype) in zip(names, operator.results(call), strict=True):
+            if name in fresh:
+                values[name] = Tensor.view(shape, dtype, None, 0, None, device)
     return device, fresh
 
 

@@ -37,7 +37,9 @@ _INT64, _OUTPUT = Kind.INT64, Kind.OUTPUT  # asking the class takes longer than 
 class Call:
     """One call's bound values by C parameter name, and the product they are checked against."""
 
-    __slots__ = ("executor", "operator", "product", "values", "workspace_size")
+    __slots__ = (
+        "_reduction", "all_left", "executor", "operator", "product", "values", "workspace_size",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -46,12 +48,15 @@ class Call:
         product: Product,
         workspace_size: bool = True,
         executor: bool = True,
+        all_left: bool = False,
     ) -> None:
         self.operator = operator
         self.values = values
         self.product = product
         self.workspace_size = workspace_size  # whether phase one was given a place for each result
         self.executor = executor
+        self.all_left = all_left  # a plain call without outputs, which are all left to us
+        self._reduction: Any = AUTO
 
     def __getitem__(self, name: str) -> Any:
         return self.values[name]
@@ -68,6 +73,11 @@ class Call:
     @property
     def reduction(self) -> str | None:
         """The reduction's name, or None where the value is not one."""
+        if self._reduction is AUTO:
+            self._reduction = self._reduction_named()
+        return self._reduction  # type: ignore[no-any-return]
+
+    def _reduction_named(self) -> str | None:
         parameter = self.operator.reduction
         value = self.values[parameter.name]
         if parameter.kind is _INT64:
@@ -263,7 +273,7 @@ def bind_plain(operator: Interface, arguments: Mapping[str, Any], product: Produ
                 raise _refuse(operator, operator[name], expected, str(number))
             with np.errstate(over="ignore"):
                 values[name] = Tensor.from_numpy(np.asarray(number).astype(dtype.numpy))
-    return Call(operator, values, product)
+    return Call(operator, values, product, all_left=arguments.get("out", AUTO) is None)
 
 
 def _weak_dtype(operator: Interface, values: Mapping[str, Any]) -> DType:

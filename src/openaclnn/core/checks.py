@@ -42,7 +42,7 @@ def result_pointers(row: str, *which: str) -> Check:
                 return Violation(name, "a pointer", "null")
         return None
 
-    return Check(row, NULL, f"{' and '.join(which)} are not null", broken_by)
+    return Check(row, NULL, f"{' and '.join(which)} are not null", broken_by, "executor")
 
 
 def not_null(row: str, *which: str) -> Check:
@@ -81,7 +81,7 @@ def dtype_one_of(row: str, name: str, dtypes: tuple[DType, ...], status: int = I
             return Violation(name, f"dtype {names(dtypes)}", tensor.dtype.name)
         return None
 
-    return Check(row, status, f"{name} has dtype {names(dtypes)}", broken_by)
+    return Check(row, status, f"{name} has dtype {names(dtypes)}", broken_by, name)
 
 
 def same_dtype(row: str, name: str, other: str, status: int = INVALID) -> Check:
@@ -96,7 +96,7 @@ def same_dtype(row: str, name: str, other: str, status: int = INVALID) -> Check:
             return Violation(name, expected, tensor.dtype.name)
         return None
 
-    return Check(row, status, f"{name} has the dtype of {other}", broken_by)
+    return Check(row, status, f"{name} has the dtype of {other}", broken_by, name)
 
 
 def scalar_castable(row: str, *which: str) -> Check:
@@ -122,7 +122,7 @@ def castable(row: str, name: str, source: Callable[[Call], DType | None], what: 
                 return Violation(name, expected, tensor.dtype.name)
         return None
 
-    return Check(row, INVALID, f"{what} converts to the dtype of {name}", broken_by)
+    return Check(row, INVALID, f"{what} converts to the dtype of {name}", broken_by, name)
 
 
 def same_shape(row: str, name: str, other: str, status: int = INVALID) -> Check:
@@ -133,7 +133,7 @@ def same_shape(row: str, name: str, other: str, status: int = INVALID) -> Check:
             return Violation(name, expected, f"shape {tensor.shape}")
         return None
 
-    return Check(row, status, f"{name} has the shape of {other}", broken_by)
+    return Check(row, status, f"{name} has the shape of {other}", broken_by, name)
 
 
 def rank_at_most(row: str, *which: str) -> Check:
@@ -154,7 +154,7 @@ def rank_is(row: str, name: str, rank: int, status: int = INVALID) -> Check:
             return Violation(name, f"{rank} dimensions", f"{tensor.rank}, shape {tensor.shape}")
         return None
 
-    return Check(row, status, f"{name} has {rank} dimensions", broken_by)
+    return Check(row, status, f"{name} has {rank} dimensions", broken_by, name)
 
 
 def element_count_is(
@@ -168,7 +168,7 @@ def element_count_is(
             return Violation(name, f"{count(call)} elements ({what})", f"{tensor.size}")
         return None
 
-    return Check(row, status, f"{name} has {what} elements", broken_by)
+    return Check(row, status, f"{name} has {what} elements", broken_by, name)
 
 
 def one_element(row: str, name: str) -> Check:
@@ -178,7 +178,7 @@ def one_element(row: str, name: str) -> Check:
             return Violation(name, "one element", f"{tensor.size}")
         return None
 
-    return Check(row, INVALID, f"{name} has one element", broken_by)
+    return Check(row, INVALID, f"{name} has one element", broken_by, name)
 
 
 def shape_is(
@@ -199,7 +199,7 @@ def shape_is(
                 return Violation(name, f"shape {listed}, {what}", f"shape {tensor.shape}")
         return None
 
-    return Check(row, status, f"{name} has shape {what}", broken_by)
+    return Check(row, status, f"{name} has shape {what}", broken_by, name)
 
 
 def broadcastable(row: str, *which: str) -> Check:
@@ -231,7 +231,8 @@ def output_shape(row: str, name: str, inputs: tuple[str, ...]) -> Check:
             return Violation(name, expected, f"shape {tensor.shape}")
         return None
 
-    return Check(row, INVALID, f"{name} has the broadcast shape of {', '.join(inputs)}", broken_by)
+    rule = f"{name} has the broadcast shape of {', '.join(inputs)}"
+    return Check(row, INVALID, rule, broken_by, name)
 
 
 def reduction_known(row: str, name: str, status: int = INVALID) -> Check:

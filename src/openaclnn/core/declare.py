@@ -69,6 +69,12 @@ class Operator(Interface):
     def _rules(self) -> tuple[Callable[[Call], Violation | None], ...]:
         return tuple(check.broken_by for check in self.checks)
 
+    @cached_property
+    def _rules_of_inputs(self) -> tuple[Callable[[Call], Violation | None], ...]:
+        """Those that can be broken where all outputs are left to us, and so are phase one's results."""
+        left = {"executor", *self.output_names}
+        return tuple(check.broken_by for check in self.checks if check.about not in left)
+
     def run_checks(self, call: Call) -> list[Outcome]:
         """Make the checks in order, up to and including the first broken one."""
         outcomes = []
@@ -81,7 +87,7 @@ class Operator(Interface):
 
     def first_violation(self, call: Call) -> AclnnError | None:
         """The refusal that the first broken rule asks for, or None for a sound call."""
-        for broken_by in self._rules:
+        for broken_by in self._rules_of_inputs if call.all_left else self._rules:
             violation = broken_by(call)
             if violation is not None:
                 check = self.checks[self._rules.index(broken_by)]

@@ -124,6 +124,11 @@ class Interface:
         return tuple(p for p in self.parameters if p.kind is Kind.OUTPUT)
 
     @cached_property
+    def output_names(self) -> tuple[str, ...]:
+        """The names of what is written."""
+        return tuple(p.name for p in self.outputs)
+
+    @cached_property
     def output(self) -> Parameter:
         """The output, or the first of several."""
         return self.outputs[0]

@@ -29,6 +29,9 @@ class Check(NamedTuple):
     status: int
     rule: str
     broken_by: Callable[[Call], Violation | None]
+    about: str = (
+        ""  # the one argument without which there is nothing to say; "" where there is more
+    )
 
 
 class Outcome(NamedTuple):

@@ -33,12 +33,20 @@ class Choice(NamedTuple):
 
     engine: str
     prepare: Callable[[], Runner]  # makes what runs the plan
-    flat: Any  # the plan's `cpu.forms.Flat`, or None
-    reasons: tuple[str, ...]
-    sized: Callable[[], Any] | None = None  # gives what runs the plan for other sizes too, or None
-    laid: Callable[[], Any] | None = (
+    flat: Any = None  # the plan's `cpu.forms.Flat`, or None
+    refused: tuple[str, ...] = ()
+    sized: Callable[[Plan], Any] | None = (
+        None  # gives what runs a plan for other sizes too, or None
+    )
+    laid: Callable[[Plan], Any] | None = (
         None  # the same for other strides too, and up to how many elements
     )
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """What speaks against each engine that was asked, and for the last."""
+        asked = ", asked for by name" if current_engine() else ""
+        return *self.refused, f"{self.engine}: serves it{asked}"
 
 
 engine_variable: ContextVar[str | None] = ContextVar("openaclnn_engine", default=None)
@@ -76,15 +84,12 @@ def use_engine(name: str) -> Iterator[None]:
         yield
 
 
-_package = functools.cache(importlib.import_module)
-
-
 @functools.cache
-def _abilities(name: str) -> tuple[Any, Any, Any]:
-    """What only some engines have; None for what this one has not."""
-    engine: Any = _package(ENGINES[name])
+def _engine(name: str) -> tuple[Any, Any, Any, Any]:
+    """An engine, and what only some have; None for what this one has not."""
+    engine: Any = importlib.import_module(ENGINES[name])
     offer, sized, laid = (getattr(engine, own, None) for own in ("offer", "sized", "laid"))
-    return offer, sized, laid
+    return engine, offer, sized, laid
 
 
 def _objection(engine: Any, plan: Plan, device: str) -> str | None:
@@ -97,20 +102,18 @@ def _objection(engine: Any, plan: Plan, device: str) -> str | None:
 def choose_engine(plan: Plan, device: str) -> Choice:
     """The first engine that serves the plan on this memory; an engine asked for by name must."""
     asked = current_engine()
-    reasons = []
-    for name in [asked] if asked else ENGINES:
-        engine: Any = _package(ENGINES[name])
+    refused: tuple[str, ...] = ()
+    for name in (asked,) if asked else ENGINES:
+        engine, offer, sized, laid = _engine(name)
         objection = _objection(engine, plan, device)
         if objection is None:
-            reasons.append(f"{name}: serves it" + (", asked for by name" if asked else ""))
-            offer, sized, laid = _abilities(name)
             prepare, flat = offer(plan) if offer else (partial(engine.prepare, plan), None)
-            return Choice(
-                name, prepare, flat, tuple(reasons),
-                sized and partial(sized, plan), laid and partial(laid, plan),
-            )  # fmt: skip
-        reasons.append(f"{name}: {objection}")
+            return _new_choice(Choice, (name, prepare, flat, refused, sized, laid))
+        refused += (f"{name}: {objection}",)
     raise AclnnError(
         Status.ACLNN_ERR_INNER_FIND_KERNEL_ERROR, plan.operator, "engine",
-        f"one that runs {plan.kernel} on {device} memory", "; ".join(reasons),
+        f"one that runs {plan.kernel} on {device} memory", "; ".join(refused),
     )  # fmt: skip
+
+
+_new_choice = tuple.__new__  # a third of the time

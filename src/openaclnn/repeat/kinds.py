@@ -23,11 +23,11 @@ from openaclnn.core import chosen, products
 from openaclnn.core.declare import Operator
 from openaclnn.core.interface import Parameter
 from openaclnn.core.plan import Plan
-from openaclnn.core.tensor import Tensor
 from openaclnn.engines import dispatch
 from openaclnn.engines.dispatch import Choice
 from openaclnn.engines.machine import unusable
 from openaclnn.repeat import slots as at
+from openaclnn.repeat.families import Family, axes_at_most, key_of
 from openaclnn.repeat.patterns import places_of
 from openaclnn.repeat.readers import numpy_is_readable, torch_functions
 from openaclnn.repeat.records import library_of, record_of
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 __all__ = ["Road", "nothing_chosen"]
 
 _SLOT = 8  # bytes
+
+MOST_FAMILIES = 64
 
 BY_VALUE: frozenset[type] = frozenset((float, int, bool, str, type(None)))
 """Types of options that a kind may have: what cannot change."""
@@ -69,7 +71,7 @@ class Road:
         room = at.MAX_ARRAYS, at.MAX_OPTIONS, at.MAX_RESULTS
         taken = len(self._arrays), len(self._options), len(self._outputs)
         self._fits = all(own <= most for own, most in zip(taken, room, strict=True))
-        self._known_places: dict[tuple[tuple[str, ...], ...], list[int]] = {}
+        self._families: dict[tuple[Any, ...], Family] = {}
         self._control: Any = None
         self._kept: list[Any] = [None] * at.MAX_KINDS  # what each record relies on
         self._next = 0
@@ -103,33 +105,36 @@ class Road:
                 self._published.forget()
 
     def make(
-        self, plan: Plan, choice: Choice, arguments: Mapping[str, Any], values: Mapping[str, Any]
+        self,
+        plan: Plan,
+        choice: Choice,
+        device: str,
+        arguments: Mapping[str, Any],
+        values: Mapping[str, Any],
     ) -> Any:
         """Make a call, the first of its kind, and let the next one take the road: its result, or NotImplemented.
 
         `values` has the arguments' views, and those of outputs that are yet to be made.
         """
         given, options = self._arrays_of(arguments), self._options_of(arguments)
-        arrays = given
+        arrays, views = given, [*self._views_of(values)]
         if self._result_type is not None:
             *read, out = given
             outputs = (None,) * len(self._outputs) if out is None else tuple(out)
             given, arrays = (*read, outputs), (*read, *outputs)
-        views = [view if type(view) is Tensor else None for view in self._views_of(values)]
-        if len(plan.more) + 1 < len(self._outputs):
-            if not plan.classes:
+            if len(plan.more) + 1 < len(outputs) and not plan.classes:
                 return NotImplemented  # where tensors are empty, so may be what is not written
-            written = [*map(_parameter_of, plan.outputs)]
-            for place in range(self._inputs, len(views)):
-                if arrays[place] is None and self._names[place] not in written:
-                    views[place] = None
-        library = self._library(arrays, views, options)
+        library = self._library(arrays, options)
         if not library:
             return NotImplemented
+        family = self._family(key_of(plan, device, library, arrays, options), plan, arrays, options)
+        for place in family.absent:
+            views[place] = None
+        if axes_at_most(views) > at.MAX_AXES:
+            return NotImplemented
         layout, record, kept = record_of(
-            self._places(plan), plan, choice, arrays, views, options, self._options, library,
-            self._published is not None,
-        )  # fmt: skip
+            family, plan, choice, arrays, views, self._published is not None
+        )
         number = self._enter(layout, record, kept, library)
         result = self._builtin(*given, *options, None)
         if result is NotImplemented:
@@ -141,29 +146,31 @@ class Road:
             return result
         return self._result_type._make(result)
 
-    def _library(
-        self, arrays: Sequence[Any], views: Sequence[Tensor | None], options: Sequence[Any]
-    ) -> int:
+    def _library(self, arrays: Sequence[Any], options: Sequence[Any]) -> int:
         """The arrays' library; 0 where a record cannot say what they and the options are."""
         if not (self._fits and unusable() is None and self.by_value.issuperset(map(type, options))):
             return 0
-        for view in views:
-            if view is not None and len(view.shape) > at.MAX_AXES:
-                return 0
         return self._library_of(arrays)
 
     def _library_of(self, arrays: Sequence[Any]) -> int:
         return library_of(arrays)
 
-    def _places(self, plan: Plan) -> list[int]:
-        """`places_of` the call's arrays, once for plans of the same operands."""
-        read = tuple(map(_parameter_of, plan.inputs))
-        written = tuple(map(_parameter_of, (*plan.outputs, *plan.spared)))
-        places = self._known_places.get((read, written))
-        if places is None:
-            places = places_of(plan, self._names[: self._inputs], self._outputs)
-            self._known_places[read, written] = places
-        return places
+    def _family(
+        self, key: tuple[Any, ...], plan: Plan, arrays: Sequence[Any], options: Sequence[Any]
+    ) -> Family:
+        """The family of a key, which begins with the library."""
+        family = self._families.get(key)
+        if family is None:
+            if len(self._families) >= MOST_FAMILIES:
+                self._families.clear()
+            family = self._families[key] = self._new_family(plan, arrays, options, key[0])
+        return family
+
+    def _new_family(
+        self, plan: Plan, arrays: Sequence[Any], options: Sequence[Any], library: int
+    ) -> Family:
+        places = places_of(plan, self._names[: self._inputs], self._outputs)
+        return Family(plan, places, arrays, options, self._options, library)
 
     def _enter(self, layout: Struct, record: list[int], kept: Any, library: int) -> int:
         """Let the road find a record; how many it was given."""
@@ -252,9 +259,6 @@ class Road:
         from openaclnn.engines.cpu import pool
 
         pool.reconsider()
-
-
-_parameter_of = operator.attrgetter("parameter")
 
 
 def _getter(names: Sequence[str]) -> Callable[[Mapping[str, Any]], tuple[Any, ...]]:

@@ -22,6 +22,7 @@ from openaclnn.engines.machine.values import Value
 from openaclnn.repeat import slots as at
 from openaclnn.repeat.announcing import emit_announcing, storage_of
 from openaclnn.repeat.descriptors import DescriptorCode, descriptors_are_readable
+from openaclnn.repeat.families import axes_at_most
 from openaclnn.repeat.kinds import BY_VALUE, Road, nothing_chosen
 from openaclnn.repeat.records import record_of
 from openaclnn.repeat.sizes import Kind
@@ -102,17 +103,17 @@ class Locating(Road):
         if not descriptors_are_readable():
             return False
         views = [None if array is None else as_tensor(array) for array in arrays]
-        library = self._library(arrays, views, options)
-        if not library:
+        library = self._library(arrays, options)
+        if not library or axes_at_most(views) > at.MAX_AXES:
             return False
         if kind.attributes is None:
             kind.attributes = options
         if library == at.OURS and sys.intern(kind.device) is not kind.device:
             return False  # another string may say the same
+        family = self._new_family(kind.plan, arrays, kind.attributes, library)
         layout, record, kept = record_of(
-            self._places(kind.plan), kind.plan, kind.choice, arrays, views, kind.attributes, self._options,
-            library, any_size=kind.any_size,
-        )  # fmt: skip
+            family, kind.plan, kind.choice, arrays, views, any_size=kind.any_size
+        )
         if kind.any_size and record[at.LEAD] == self._inputs:  # sizes are part of it
             return False
         if library == at.OURS:

@@ -15,34 +15,28 @@ from openaclnn.core.interop import torch_dtype
 from openaclnn.core.tensor import Tensor
 from openaclnn.repeat import slots as at
 
-__all__ = ["making_of"]
+__all__ = ["ready_made", "sized_made"]
 
 
-def making_of(
-    made: Sequence[Tensor | None], model: Any, library: int, any_size: bool
-) -> tuple[Any, Any, Any]:
-    """What makes a fresh output beside a given array, small and large, and its last argument. Where shapes are known,
-    calls that lie ready: a function with its arguments. Of several outputs a tuple of those, None where one is not written.
+def sized_made(made: Sequence[DType | None], model: Any, library: int) -> tuple[Any, Any, Any]:
+    """What makes fresh outputs of any size beside a given array, small and large, and its last argument: the dtype, of several
+    outputs a tuple of those, None where one is not made.
     """
-    if any_size:
-        dtypes = tuple([own and own.dtype for own in made])
-        return _for_any_size(dtypes, None if library == at.NUMPY else model.device)
-    calls = tuple([own and _ready(own, model, library) for own in made])
-    return None, None, calls[0] if len(calls) == 1 else calls
-
-
-@functools.lru_cache(maxsize=64)
-def _for_any_size(dtypes: tuple[DType | None, ...], device: Any) -> tuple[Any, Any, Any]:
-    """The same for shapes that a call will have: NumPy's arrays, or PyTorch's tensors on a device."""
-    if device is None:
-        each = [own and own.numpy for own in dtypes]
+    if library == at.NUMPY:
+        each = [own and own.numpy for own in made]
         make: Any = np.empty
         large: Any = results.empty
     else:
-        each = [own and torch_dtype(own) for own in dtypes]
-        make = _torch_maker(device)
-        large = results.empty_tensor if device.type == "cpu" else make
+        each = [own and torch_dtype(own) for own in made]
+        make = _torch_maker(model.device)
+        large = results.empty_tensor if model.is_cpu else make
     return make, large, each[0] if len(each) == 1 else tuple(each)
+
+
+def ready_made(made: Sequence[Tensor | None], model: Any, library: int) -> Any:
+    """The same where shapes are known: calls that lie ready, a function with its arguments."""
+    calls = tuple([own and _ready(own, model, library) for own in made])
+    return calls[0] if len(calls) == 1 else calls
 
 
 def _ready(own: Tensor, model: Any, library: int) -> tuple[Any, ...]:

@@ -80,10 +80,10 @@ def patterns_of(plan: Plan, places: Sequence[int], whole: Sequence[Tensor | None
             array = whole[lead]
             if pattern in _LEADING and array is not None and array.shape == shape:
                 return Patterns(found, lead, laid)
-    return fixed_patterns(whole)
+    return fixed_patterns(plan, places, whole)
 
 
-def fixed_patterns(whole: Sequence[Tensor | None]) -> Patterns:
+def fixed_patterns(plan: Plan, places: Sequence[int], whole: Sequence[Tensor | None]) -> Patterns:
     """Sizes and strides are part of the kind."""
     return Patterns([_SAME] * len(whole), -1, False)
 
@@ -124,12 +124,9 @@ def _class_patterns(
 ) -> tuple[list[tuple[int, int]], bool]:
     """What a role has of the shape, row-major or not; nothing where an array has something else."""
     axis = plan.class_axis
-    sides = {
-        "full": shape,
-        "positions": shape[:axis] + shape[axis + 1 :],
-        "classes": shape[axis : axis + 1],
-    }
-    ways = _ways(len(shape), axis)
+    positions = shape[:axis] + shape[axis + 1 :]
+    sides = {"full": shape, "positions": positions, "classes": (shape[axis],), "single": None}
+    row_major, otherwise = _ways(len(shape), axis)
     operands, found, laid = plan.operands, [], False
     # Of what is no operand, at -1, shape and dtype matter at most.
     roles = [*map(_role_of, operands), *map(_role_of, plan.spared), "full"]
@@ -138,13 +135,13 @@ def _class_patterns(
             found.append(_MISSING)
             continue
         role = roles[place]
-        if role == "single":
-            found.append(_SAME)
-            continue
         if array.shape == sides[role]:
-            found.append(ways[role, array.contiguous])
-            laid = laid or (not array.contiguous and 0 <= place < len(operands))
-        elif place < 0:
+            if array.contiguous:
+                found.append(row_major[role])
+            else:
+                found.append(otherwise[role])
+                laid = laid or 0 <= place < len(operands)
+        elif place < 0 or role == "single":
             found.append(_SAME)
         else:
             return [], False
@@ -155,13 +152,17 @@ _role_of = attrgetter("role")
 
 
 @functools.cache
-def _ways(axes: int, class_axis: int) -> dict[tuple[str, bool], tuple[int, int]]:
+def _ways(
+    axes: int, class_axis: int
+) -> tuple[dict[str, tuple[int, int]], dict[str, tuple[int, int]]]:
     """What an array of a role is, where it is row-major and where it is not."""
-    ways = {}
-    for role, dense in (("full", at.DENSE), ("positions", at.SOME), ("classes", at.SOME)):
-        mask = axes_of(role, class_axis) & (1 << axes) - 1
-        ways[role, True], ways[role, False] = (dense, mask), (at.LAID, mask)
-    return ways
+    everything = (1 << axes) - 1
+    roles = (("full", at.DENSE), ("positions", at.SOME), ("classes", at.SOME))
+    masks = {role: axes_of(role, class_axis) & everything for role, _ in roles}
+    return (
+        {role: (pattern, masks[role]) for role, pattern in roles},
+        {role: (at.LAID, mask) for role, mask in masks.items()},
+    )
 
 
 def _whole_shape(

@@ -81,9 +81,7 @@ class OneSize(Kind):
         self._extents = tuple([(operand.low, operand.high) for operand in operands])
         runner: Any = None if choice is None else choice.prepare()
         self.only: Work = (runner, (), covered_elements(plan), ())
-        self.choice = (choice or Choice("", lambda: runner, None, ()))._replace(
-            prepare=lambda: runner
-        )
+        self.choice = (choice or Choice("", lambda: runner))._replace(prepare=lambda: runner)
 
     def work(self, shape: tuple[int, ...], count: int, numbers: tuple[Any, ...]) -> Work:
         return self.only
@@ -105,7 +103,7 @@ class AnySize(Kind):
         single: Collection[int],
     ) -> None:  # fmt: skip
         super().__init__(operator, plan, device)
-        self.flat, self.sized, self.choice = flat, sized, choice._replace(sized=lambda: sized)
+        self.flat, self.sized, self.choice = flat, sized, choice._replace(sized=lambda plan: sized)
         self.class_axis = plan.class_axis
         # Of each operand: which of the counts it has, and its itemsize.
         self.reach = [
@@ -179,7 +177,7 @@ def any_size(
         return None
     if flat is not None and covered_elements(plan) >= flat.counts[1]:
         flat = None  # as in the record of such a size
-    sized = choice.sized() if flat is None and choice.sized is not None else None
+    sized = choice.sized(plan) if flat is None and choice.sized is not None else None
     if flat is None and sized is None:
         return None
     single = {place for place, (pattern, _) in zip(places, found, strict=True) if pattern == at.ONE}

@@ -44,7 +44,7 @@ def work_of(plan: Plan, choice: Choice, lead: int, laid: bool) -> Work:
             lead, flat.counts, flat.kernel, flat.grain, flat.reciprocal, flat.constants, flat=flat
         )
     elif lead >= 0 and choice.sized is not None:
-        sized = choice.sized()
+        sized = choice.sized(plan)
         work = sized and Work(lead, counts, takes=at.BY_SHAPE, runner=sized)
     return work or _one_size(choice, counts)
 
@@ -67,7 +67,7 @@ def _gathered(plan: Plan, flat: Any, lead: int, count: int) -> Work | None:
 
 def _laid(plan: Plan, choice: Choice, lead: int) -> Work | None:
     """A runner that is told sizes and strides."""
-    offer = None if choice.laid is None else choice.laid()
+    offer = None if choice.laid is None else choice.laid(plan)
     if offer is None:
         return None
     runner, most = offer

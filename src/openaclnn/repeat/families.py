@@ -1,0 +1,125 @@
+"""Families: what kinds of calls have in common that differ in nothing but how their arrays lie.
+
+What a record says of dtypes, options and which arrays there are follows from these, whatever the sizes and strides: it is
+found once, and a layout that was not seen before needs but its own words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import repeat
+from operator import attrgetter
+from typing import Any
+
+from openaclnn.core.dtypes import DType
+from openaclnn.core.plan import Plan
+from openaclnn.core.tensor import Scalar, Tensor
+from openaclnn.repeat import slots as at
+from openaclnn.repeat.making import sized_made
+from openaclnn.repeat.numbers import Number, numbers_of
+from openaclnn.repeat.patterns import shapes_of
+from openaclnn.repeat.readers import described
+from openaclnn.repeat.work import Work
+
+__all__ = ["Family", "axes_at_most", "key_of", "words_of"]
+
+_told = attrgetter("parameter", "dtype", "role")
+
+
+def key_of(
+    plan: Plan, device: str, library: int, arrays: Sequence[Any], options: Sequence[Any]
+) -> tuple[Any, ...]:
+    """What a family follows from. Dtypes and options are told by their objects, which it holds."""
+    dtypes = map(getattr, arrays, repeat("dtype"), repeat(None))
+    return (
+        library, device, plan.kernel, plan.reduction, plan.class_axis, plan.free, *map(id, dtypes), *map(id, options),
+        *map(_told, plan.operands), *map(_told, plan.spared),
+    )  # fmt: skip
+
+
+def axes_at_most(views: Sequence[Tensor | None]) -> int:
+    """The most axes that one has."""
+    return max(map(len, map(_shape_of, filter(None, views))))
+
+
+_shape_of = attrgetter("shape")
+
+
+class Family:
+    """Of calls with these arrays, of one library, and these options under their names; `places` says where the arrays stand
+    among a plan's operands. An output that is written and no array is yet to be made.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        places: Sequence[int],
+        arrays: Sequence[Any],
+        options: Sequence[Any],
+        names: tuple[str, ...],
+        library: int,
+    ) -> None:
+        operands = plan.operands
+        self.library, self.places, self.names, self.options = library, places, names, options
+        self.first = first = places.index(len(plan.inputs))  # of the outputs
+        self.into = arrays[first] is not None
+        self.model = next(number for number, array in enumerate(arrays) if array is not None)
+        self.dtypes = [array.dtype for array in arrays if array is not None]
+        self.absent: list[int] = []  # neither given nor written
+        made: list[DType | None] = [None] * (len(arrays) - first)
+        self.rows: list[tuple[int, ...]] = []
+        """What a record says of each array: all but the mask of one that is not given, else the two words that tell dtype and
+        device, but for the number of axes, its place among the operands, and its itemsize."""
+        model = arrays[self.model]
+        device = words_of(model, library)[0] if library == at.TORCH else 0
+        for number, (array, place) in enumerate(zip(arrays, places, strict=True)):
+            place = place if place < len(operands) else -1
+            if array is not None:
+                self.rows.append((*words_of(array, library), place, array.dtype.itemsize))
+            elif place < 0:
+                self.absent.append(number)
+                self.rows.append((0, 0, at.MISSING, -1, 0, 0, 0, 0))
+            else:
+                made[number - first] = dtype = operands[place].dtype
+                self.rows.append((device, 0, at.MISSING, place, 0, 0, dtype.itemsize, 0))
+        self.fresh = any(made)
+        self.shapes = shapes_of(plan, places[first:], made)
+        self.making = sized_made(made, model, library) if self.fresh else (None, None, None)
+        self._numbers: dict[tuple[int, int], tuple[Any, ...]] = {}
+
+    def numbers(self, plan: Plan, work: Work) -> tuple[Any, ...]:
+        """Where other numbers come from, as `numbers_of` says; what a record says of the options; and which of these are floats."""
+        key = work.takes, 0 if work.flat is None else work.flat.derive
+        found = self._numbers.get(key)
+        if found is None:
+            source, free = numbers_of(plan, work, self.names, self.options)
+            each = [*map(_option_words, self.options, free)]
+            words = [word for own, _ in each for word in own]
+            found = self._numbers[key] = source, words, tuple([is_float for _, is_float in each])
+        return found
+
+
+def _option_words(option: Any, number: Number) -> tuple[tuple[Any, ...], bool]:
+    """An option by its value, and whether it may be another number; whether the value is a float."""
+    kind = type(option)
+    if kind is float:
+        return (id(option), _FLOAT, option, *number), True
+    if kind is int and -(2**63) <= option < 2**63:
+        return (id(option), _INT, option, number.way, 0, 0), False
+    if kind is Scalar and option.number is not None:
+        return (id(option.dtype), _SCALAR, option.number, *number), True
+    return (id(option), 0, 0, at.FIXED, 0, 0), False
+
+
+_FLOAT, _INT, _SCALAR = id(float), id(int), id(Scalar)
+
+
+def words_of(array: Any, library: int) -> tuple[int, int]:
+    """DEVICE and KIND of an array, without the number of axes."""
+    if library == at.NUMPY:
+        return id(array.dtype), 0
+    if library == at.TORCH:
+        device, kind = described(array)[at.DEVICE : at.KIND + 1]
+        return device, kind - array.ndim
+    form = (array.format & at.FORMATS) << at.FORMAT_BIT
+    return id(array.dtype), form | array.writable << at.WRITABLE_BIT
