@@ -26,8 +26,8 @@ PLACES = places(SLOTS, OPERANDS)
 
 ALONE = 1 << 15  # output elements that one thread does faster than two
 FEW = 8  # classes up to which comparing every plane beats clearing and scattering
-MANY = 1 << 10  # the same of outputs that leave the caches
-VECTOR = 32  # bytes of an element for each lane that FLOATs have, from which on that is so
+MANY = 1 << 6  # the same of FLOAT outputs that leave the caches
+VECTOR = 32  # bytes of a vector, from which on that is so
 UNIT = 1 << 14  # positions of one piece of work: all planes of it are compared with cached targets
 COMPARED = 1 << 11, UNIT  # a 64th of the positions, between these
 # Where values are scattered: a 64th of the positions, so that no thread of 16 has a part more, between these.
@@ -44,11 +44,10 @@ def compares(item: Any, classes: Any, pixels: Any, size: Any) -> Any:
     Of numbers and of code's values alike: what compiles a kernel and what calls it go by one rule.
 
     In caches, clearing is cheap, and so are patches of one class: comparing 21 planes takes 1.3 to 2.5 times as long there, and gains a fifth
-    where targets are random. From half of the last cache on it gains in both, by 1.0 to 1.5 and 1.3 to 3 on a Xeon core with vectors of
-    512 bits, whatever the size of planes and the number of classes. With 256 bits FLOAT gains as much, but 16-bit elements in patches
-    lose a tenth to a third.
+    where targets are random. From half of the last cache on FLOAT gains: on a Xeon with two cores 1.0 to 1.5 for patches and 1.3 to 3 for random targets, on another with 16
+    0.8 to 1.0 and 1.4 to 1.8. Of more classes one loses there what the other gains, and so do 16 bits: 0.5 to 0.7 for patches.
     """
-    wide = item * machine().lanes >= VECTOR
+    wide = (item >= 4) & (item * machine().lanes >= VECTOR)
     many = wide & (size > last_cache() // 2) & (classes <= MANY)
     # Images of one pixel are the pixels of one image that has its classes side by side.
     return ((classes <= FEW) | many) & ((pixels > 1) | (classes <= 1))
