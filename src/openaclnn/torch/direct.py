@@ -7,6 +7,7 @@ of gradients go through there.
 
 from __future__ import annotations
 
+from types import new_class
 from typing import Any
 
 import torch
@@ -49,27 +50,25 @@ class EluInPlace(Formula):
         return gradient_by(_elu_backward, gradient, result, ctx.alpha, 1.0, 1.0, True), None
 
 
-def _of_a_pair(kernel: Kernel) -> type[Formula]:
-    """A loss between two tensors, by its gradient's kernel."""
+def _of_a_pair(name: str, kernel: Kernel) -> Any:
+    """A loss between two tensors, by its gradient's kernel. Autograd shows its name."""
 
-    class Loss(Formula):
-        @staticmethod
-        def forward(ctx: Any, x: Any, y: Any, own: Any) -> Any:
-            made, ctx.options = own
-            ctx.save_for_backward(x, y)
-            return made
+    def forward(ctx: Any, x: Any, y: Any, own: Any) -> Any:
+        made, ctx.options = own
+        ctx.save_for_backward(x, y)
+        return made
 
-        @staticmethod
-        def backward(ctx: Any, gradient: Any) -> Any:
-            x, y = ctx.saved_tensors
-            found = gradient_by(kernel, gradient, x, y, *ctx.options)
-            return found, -found if ctx.needs_input_grad[1] else None, None
+    def backward(ctx: Any, gradient: Any) -> Any:
+        x, y = ctx.saved_tensors
+        found = gradient_by(kernel, gradient, x, y, *ctx.options)
+        return found, -found if ctx.needs_input_grad[1] else None, None
 
-    return Loss
+    ways = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
+    return new_class(name, (Formula,), exec_body=lambda body: body.update(ways))
 
 
-L1 = _of_a_pair(KERNELS["l1_loss_backward"])
-SmoothL1 = _of_a_pair(KERNELS["smooth_l1_loss_backward"])
+L1 = _of_a_pair("L1", KERNELS["l1_loss_backward"])
+SmoothL1 = _of_a_pair("SmoothL1", KERNELS["smooth_l1_loss_backward"])
 
 
 class Likelihood(Formula):
