@@ -196,9 +196,10 @@ def test_gradients_written_ahead_are_handed_out_once() -> None:
     assert torch.equal(first, second)
 
 
-def test_gradients_written_ahead_in_a_graph() -> None:
-    x = torch.randn(4200, 16000, device="cuda", requires_grad=True)
-    target = torch.randint(0, 16000, (4200,), device="cuda")
+@pytest.mark.parametrize("shape", [(4200, 16000), (1400, 50257)], ids=str)
+def test_gradients_written_ahead_in_a_graph(shape: tuple[int, int]) -> None:
+    x = torch.randn(shape, device="cuda", requires_grad=True)
+    target = torch.randint(0, shape[1], shape[:1], device="cuda")
     factor = torch.ones((), device="cuda")
     side = torch.cuda.Stream()
     with torch.cuda.stream(side):
@@ -216,9 +217,10 @@ def test_gradients_written_ahead_in_a_graph() -> None:
         assert torch.equal(found, expected)
 
 
-def test_losses_of_two_streams_at_once() -> None:
-    x = [torch.randn(4200, 16000, device="cuda", requires_grad=True) for _ in range(2)]
-    target = torch.randint(0, 16000, (4200,), device="cuda")
+@pytest.mark.parametrize("shape", [(4200, 16000), (560, 128256)], ids=str)
+def test_losses_of_two_streams_at_once(shape: tuple[int, int]) -> None:
+    x = [torch.randn(shape, device="cuda", requires_grad=True) for _ in range(2)]
+    target = torch.randint(0, shape[1], shape[:1], device="cuda")
     known = [step(own, target, factor)[1] for own, factor in zip(x, (1.0, 0.5), strict=True)]
     streams = [torch.cuda.Stream() for _ in range(2)]
     torch.cuda.synchronize()
