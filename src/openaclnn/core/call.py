@@ -16,6 +16,7 @@ from openaclnn.core.interop import as_tensor, is_number, is_tracked_leaf, viewer
 from openaclnn.core.products import PRODUCTS, Product, current_product, find_product
 from openaclnn.core.status import AclnnError, Status, shown
 from openaclnn.core.tensor import Scalar, Tensor
+from openaclnn.core.terms import Terms, key_of
 
 __all__ = ["AUTO", "Call", "bind_arguments", "bind_plain", "plain_arguments", "product_of"]
 
@@ -38,7 +39,7 @@ class Call:
     """One call's bound values by C parameter name, and the product they are checked against."""
 
     __slots__ = (
-        "_reduction", "all_left", "executor", "operator", "product", "values", "workspace_size",
+        "_reduction", "all_left", "executor", "key", "operator", "product", "terms", "values", "workspace_size",
     )  # fmt: skip
 
     def __init__(
@@ -49,6 +50,7 @@ class Call:
         workspace_size: bool = True,
         executor: bool = True,
         all_left: bool = False,
+        key: tuple[tuple[Any, ...], Any] | None = None,
     ) -> None:
         self.operator = operator
         self.values = values
@@ -57,6 +59,8 @@ class Call:
         self.executor = executor
         self.all_left = all_left  # a plain call without outputs, which are all left to us
         self._reduction: Any = AUTO
+        self.key = key  # of the terms, where it may have some
+        self.terms: Terms | None = None
 
     def __getitem__(self, name: str) -> Any:
         return self.values[name]
@@ -69,6 +73,18 @@ class Call:
     def given(self, name: str) -> bool:
         """Whether a tensor was passed: neither null nor left to us."""
         return isinstance(self.values[name], Tensor)
+
+    def agree(self) -> None:
+        """The call is sound: the next one on its terms need not be asked about them."""
+        if self.key is None or self.terms is not None:
+            return
+        slots, _, _, known = _binding(self.operator)
+        key, held = self.key
+        present = [slot for slot in slots if isinstance(self.values[slot[0]], Tensor)]
+        values = self.values | {slot[0]: None for slot in present}
+        if len(known) >= MOST_TERMS:
+            known.clear()
+        self.terms = known[key] = Terms(values, present, self.all_left, self._reduction, held)
 
     @property
     def reduction(self) -> str | None:
@@ -155,7 +171,22 @@ call takes None for, whether it is a tensor that is read, and whether a bare num
 unpack fastest."""
 
 
+MOST_TERMS = 64
+
+
 @functools.cache
+def _binding(
+    operator: Interface,
+) -> tuple[Sequence[_Slot], Sequence[str], Sequence[str], dict[tuple[Any, ...], Terms]]:
+    """How an operator's parameters are bound, which of a plain call's arguments are arrays and which options, and the terms of
+    sound calls.
+    """
+    slots = _slots(operator)
+    arrays = [slot[1] for slot in slots if slot[3] is None]
+    options = [slot[1] for slot in slots if slot[3] is not None]
+    return slots, arrays, options, {}
+
+
 def _slots(operator: Interface) -> tuple[_Slot, ...]:
     one = operator.result_type is None
     return tuple(
@@ -226,7 +257,7 @@ def bind_arguments(
 ) -> Call:
     """Bind phase one's arguments, in C order; None stands for a null pointer."""
     values: dict[str, Any] = {}
-    for slot, value in zip(_slots(operator), arguments, strict=True):
+    for slot, value in zip(_binding(operator)[0], arguments, strict=True):
         name, _, parameter, convert = slot[:4]
         if convert is None:
             values[name] = None if value is None else _tensor(operator, parameter, value)
@@ -246,7 +277,12 @@ def bind_plain(operator: Interface, arguments: Mapping[str, Any], product: Produ
     numbers: dict[str, Any] = {}
     if operator.result_type is not None:
         arguments = spread(operator, arguments)
-    for name, python_name, parameter, convert, absent, read, weak in _slots(operator):
+    slots, arrays, options, known = _binding(operator)
+    given = arguments.__getitem__
+    key = key_of(product, [*map(given, arrays)], [*map(given, options)])
+    if key is not None and key[0] in known:
+        return _bind_on(known[key[0]], operator, arguments, product)
+    for name, python_name, parameter, convert, absent, read, weak in slots:
         value = arguments[python_name]
         if convert is not None:
             try:
@@ -273,7 +309,24 @@ def bind_plain(operator: Interface, arguments: Mapping[str, Any], product: Produ
                 raise _refuse(operator, operator[name], expected, str(number))
             with np.errstate(over="ignore"):
                 values[name] = Tensor.from_numpy(np.asarray(number).astype(dtype.numpy))
-    return Call(operator, values, product, all_left=arguments.get("out", AUTO) is None)
+    return Call(operator, values, product, all_left=arguments.get("out", AUTO) is None, key=key)
+
+
+def _bind_on(
+    terms: Terms, operator: Interface, arguments: Mapping[str, Any], product: Product
+) -> Call:
+    """The same for a call on known terms: its arrays alone are bound."""
+    values = terms.values.copy()
+    for name, python_name, parameter, _, _, read, _ in terms.present:
+        value = arguments[python_name]
+        try:
+            view = viewers[type(value)](value) if read else _tensor(operator, parameter, value)
+        except UNFIT:
+            view = _tensor(operator, parameter, value)  # says what is wrong
+        values[name] = view
+    call = Call(operator, values, product, all_left=terms.all_left)
+    call.terms, call._reduction = terms, terms.reduction
+    return call
 
 
 def _weak_dtype(operator: Interface, values: Mapping[str, Any]) -> DType:
