@@ -31,7 +31,7 @@ def arguments_of(operator: Operator) -> dict[str, Any]:
 
 
 def terms_of(operator: Operator) -> dict[Any, Any]:
-    return _binding(operator)[3]
+    return _binding(operator).terms
 
 
 @names

@@ -5,18 +5,18 @@ from __future__ import annotations
 import functools
 import operator as python_operator
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from openaclnn.core.dlpack import PRODUCER_ERRORS
 from openaclnn.core.dtypes import FLOAT, DType, float_of, promote
 from openaclnn.core.interface import REQUIRED, Interface, Kind, Parameter
-from openaclnn.core.interop import as_tensor, is_number, is_tracked_leaf, viewers
+from openaclnn.core.interop import as_tensor, is_number, is_tracked_leaf, view_torch, viewers
 from openaclnn.core.products import PRODUCTS, Product, current_product, find_product
 from openaclnn.core.status import AclnnError, Status, shown
 from openaclnn.core.tensor import Scalar, Tensor
-from openaclnn.core.terms import Terms, key_of
+from openaclnn.core.terms import Said, Terms, said_of
 
 __all__ = ["AUTO", "Call", "bind_arguments", "bind_plain", "plain_arguments", "product_of"]
 
@@ -39,7 +39,7 @@ class Call:
     """One call's bound values by C parameter name, and the product they are checked against."""
 
     __slots__ = (
-        "_reduction", "all_left", "executor", "key", "operator", "product", "terms", "values", "workspace_size",
+        "_reduction", "all_left", "executor", "operator", "product", "said", "terms", "values", "workspace_size",
     )  # fmt: skip
 
     def __init__(
@@ -50,7 +50,7 @@ class Call:
         workspace_size: bool = True,
         executor: bool = True,
         all_left: bool = False,
-        key: tuple[tuple[Any, ...], Any] | None = None,
+        said: Said | None = None,
     ) -> None:
         self.operator = operator
         self.values = values
@@ -59,7 +59,7 @@ class Call:
         self.executor = executor
         self.all_left = all_left  # a plain call without outputs, which are all left to us
         self._reduction: Any = AUTO
-        self.key = key  # of the terms, where it may have some
+        self.said = said  # what its terms are told by, where it may have some
         self.terms: Terms | None = None
 
     def __getitem__(self, name: str) -> Any:
@@ -76,15 +76,9 @@ class Call:
 
     def agree(self) -> None:
         """The call is sound: the next one on its terms need not be asked about them."""
-        if self.key is None or self.terms is not None:
-            return
-        slots, _, _, known = _binding(self.operator)
-        key, held = self.key
-        present = [slot for slot in slots if isinstance(self.values[slot[0]], Tensor)]
-        values = self.values | {slot[0]: None for slot in present}
-        if len(known) >= MOST_TERMS:
-            known.clear()
-        self.terms = known[key] = Terms(values, present, self.all_left, self._reduction, held)
+        said = self.said
+        if self.terms is None and said is not None and said.lasts():
+            self.terms = _remember(self, said)
 
     @property
     def reduction(self) -> str | None:
@@ -174,17 +168,22 @@ unpack fastest."""
 MOST_TERMS = 64
 
 
-@functools.cache
-def _binding(
-    operator: Interface,
-) -> tuple[Sequence[_Slot], Sequence[str], Sequence[str], dict[tuple[Any, ...], Terms]]:
+class _Binding(NamedTuple):
     """How an operator's parameters are bound, which of a plain call's arguments are arrays and which options, and the terms of
-    sound calls.
-    """
+    sound calls."""
+
+    slots: Sequence[_Slot]
+    arrays: Sequence[str]
+    options: Sequence[str]
+    terms: dict[tuple[Any, ...], Terms]
+
+
+@functools.cache
+def _binding(operator: Interface) -> _Binding:
     slots = _slots(operator)
     arrays = [slot[1] for slot in slots if slot[3] is None]
     options = [slot[1] for slot in slots if slot[3] is not None]
-    return slots, arrays, options, {}
+    return _Binding(slots, arrays, options, {})
 
 
 def _slots(operator: Interface) -> tuple[_Slot, ...]:
@@ -257,7 +256,7 @@ def bind_arguments(
 ) -> Call:
     """Bind phase one's arguments, in C order; None stands for a null pointer."""
     values: dict[str, Any] = {}
-    for slot, value in zip(_binding(operator)[0], arguments, strict=True):
+    for slot, value in zip(_binding(operator).slots, arguments, strict=True):
         name, _, parameter, convert = slot[:4]
         if convert is None:
             values[name] = None if value is None else _tensor(operator, parameter, value)
@@ -279,9 +278,9 @@ def bind_plain(operator: Interface, arguments: Mapping[str, Any], product: Produ
         arguments = spread(operator, arguments)
     slots, arrays, options, known = _binding(operator)
     given = arguments.__getitem__
-    key = key_of(product, [*map(given, arrays)], [*map(given, options)])
-    if key is not None and key[0] in known:
-        return _bind_on(known[key[0]], operator, arguments, product)
+    said = said_of(product, [*map(given, arrays)], [*map(given, options)])
+    if said is not None and said[0] in known:
+        return _bind_on(known[said[0]], operator, arguments, product)
     for name, python_name, parameter, convert, absent, read, weak in slots:
         value = arguments[python_name]
         if convert is not None:
@@ -309,7 +308,7 @@ def bind_plain(operator: Interface, arguments: Mapping[str, Any], product: Produ
                 raise _refuse(operator, operator[name], expected, str(number))
             with np.errstate(over="ignore"):
                 values[name] = Tensor.from_numpy(np.asarray(number).astype(dtype.numpy))
-    return Call(operator, values, product, all_left=arguments.get("out", AUTO) is None, key=key)
+    return Call(operator, values, product, all_left=arguments.get("out", AUTO) is None, said=said)
 
 
 def _bind_on(
@@ -317,16 +316,39 @@ def _bind_on(
 ) -> Call:
     """The same for a call on known terms: its arrays alone are bound."""
     values = terms.values.copy()
-    for name, python_name, parameter, _, _, read, _ in terms.present:
-        value = arguments[python_name]
+    for name, python_name, view in terms.arrays:
         try:
-            view = viewers[type(value)](value) if read else _tensor(operator, parameter, value)
+            values[name] = view(arguments[python_name])
         except UNFIT:
-            view = _tensor(operator, parameter, value)  # says what is wrong
-        values[name] = view
+            values[name] = _tensor(operator, operator[name], arguments[python_name])
     call = Call(operator, values, product, all_left=terms.all_left)
     call.terms, call._reduction = terms, terms.reduction
     return call
+
+
+def _remember(call: Call, said: Said) -> Terms:
+    """The terms of a sound call."""
+    operator, values = call.operator, dict(call.values)
+    slots, names, _, known = _binding(operator)
+    types = dict(zip(names, said.types, strict=True))
+    arrays: list[tuple[str, str, Callable[[Any], Any]]] = []
+    views = dict(viewers)
+    for name, python_name, parameter, convert, absent, read, _ in slots:
+        if convert is None:
+            values[name] = absent
+            kind = types[python_name]
+            view = views.get(kind)
+            if view is None:
+                continue  # there is no array
+            if not read:
+                view = functools.partial(_tensor, operator, parameter)
+            elif kind is not np.ndarray:
+                views[kind] = view_torch  # who records is asked once
+            arrays.append((name, python_name, view))
+    if len(known) >= MOST_TERMS:
+        known.clear()
+    found = known[said.key] = Terms(said, values, arrays, call.all_left, call._reduction)
+    return found
 
 
 def _weak_dtype(operator: Interface, values: Mapping[str, Any]) -> DType:
