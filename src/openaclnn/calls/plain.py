@@ -50,7 +50,7 @@ def call_plain(
     if choice is not None and not fresh:
         _check_places(plan, plan_tensors(plan, call), given=True)
     if choice is not None and road is not None and product is None and nothing_chosen():
-        result = road.make(plan, choice, device, arguments, call.values)
+        result = road.make(plan, choice, device, call.terms, arguments, call.values)
         if result is not NotImplemented:
             return result
     results = _make_outputs(operator, call, arguments, fresh)

@@ -5,17 +5,18 @@ from __future__ import annotations
 import functools
 import operator as python_operator
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from openaclnn.core.dlpack import PRODUCER_ERRORS
 from openaclnn.core.dtypes import FLOAT, DType, float_of, promote
 from openaclnn.core.interface import REQUIRED, Interface, Kind, Parameter
-from openaclnn.core.interop import as_tensor, is_number, is_tracked_leaf, viewers
+from openaclnn.core.interop import as_tensor, is_number, is_tracked_leaf, view_torch, viewers
 from openaclnn.core.products import PRODUCTS, Product, current_product, find_product
 from openaclnn.core.status import AclnnError, Status, shown
 from openaclnn.core.tensor import Scalar, Tensor
+from openaclnn.core.terms import Said, Terms, said_of
 
 __all__ = ["AUTO", "Call", "bind_arguments", "bind_plain", "plain_arguments", "product_of"]
 
@@ -38,7 +39,7 @@ class Call:
     """One call's bound values by C parameter name, and the product they are checked against."""
 
     __slots__ = (
-        "_reduction", "all_left", "executor", "operator", "product", "values", "workspace_size",
+        "_reduction", "all_left", "executor", "operator", "product", "said", "terms", "values", "workspace_size",
     )  # fmt: skip
 
     def __init__(
@@ -49,6 +50,7 @@ class Call:
         workspace_size: bool = True,
         executor: bool = True,
         all_left: bool = False,
+        said: Said | None = None,
     ) -> None:
         self.operator = operator
         self.values = values
@@ -57,6 +59,8 @@ class Call:
         self.executor = executor
         self.all_left = all_left  # a plain call without outputs, which are all left to us
         self._reduction: Any = AUTO
+        self.said = said  # what its terms are told by, where it may have some
+        self.terms: Terms | None = None
 
     def __getitem__(self, name: str) -> Any:
         return self.values[name]
@@ -69,6 +73,12 @@ class Call:
     def given(self, name: str) -> bool:
         """Whether a tensor was passed: neither null nor left to us."""
         return isinstance(self.values[name], Tensor)
+
+    def agree(self) -> None:
+        """The call is sound: the next one on its terms need not be asked about them."""
+        said = self.said
+        if self.terms is None and said is not None and said.lasts():
+            self.terms = _remember(self, said)
 
     @property
     def reduction(self) -> str | None:
@@ -155,7 +165,27 @@ call takes None for, whether it is a tensor that is read, and whether a bare num
 unpack fastest."""
 
 
+MOST_TERMS = 64
+
+
+class _Binding(NamedTuple):
+    """How an operator's parameters are bound, which of a plain call's arguments are arrays and which options, and the terms of
+    sound calls."""
+
+    slots: Sequence[_Slot]
+    arrays: Sequence[str]
+    options: Sequence[str]
+    terms: dict[tuple[Any, ...], Terms]
+
+
 @functools.cache
+def _binding(operator: Interface) -> _Binding:
+    slots = _slots(operator)
+    arrays = [slot[1] for slot in slots if slot[3] is None]
+    options = [slot[1] for slot in slots if slot[3] is not None]
+    return _Binding(slots, arrays, options, {})
+
+
 def _slots(operator: Interface) -> tuple[_Slot, ...]:
     one = operator.result_type is None
     return tuple(
@@ -226,7 +256,7 @@ def bind_arguments(
 ) -> Call:
     """Bind phase one's arguments, in C order; None stands for a null pointer."""
     values: dict[str, Any] = {}
-    for slot, value in zip(_slots(operator), arguments, strict=True):
+    for slot, value in zip(_binding(operator).slots, arguments, strict=True):
         name, _, parameter, convert = slot[:4]
         if convert is None:
             values[name] = None if value is None else _tensor(operator, parameter, value)
@@ -246,7 +276,12 @@ def bind_plain(operator: Interface, arguments: Mapping[str, Any], product: Produ
     numbers: dict[str, Any] = {}
     if operator.result_type is not None:
         arguments = spread(operator, arguments)
-    for name, python_name, parameter, convert, absent, read, weak in _slots(operator):
+    slots, arrays, options, known = _binding(operator)
+    given = arguments.__getitem__
+    said = said_of(product, [*map(given, arrays)], [*map(given, options)])
+    if said is not None and said[0] in known:
+        return _bind_on(known[said[0]], operator, arguments, product)
+    for name, python_name, parameter, convert, absent, read, weak in slots:
         value = arguments[python_name]
         if convert is not None:
             try:
@@ -273,7 +308,47 @@ def bind_plain(operator: Interface, arguments: Mapping[str, Any], product: Produ
                 raise _refuse(operator, operator[name], expected, str(number))
             with np.errstate(over="ignore"):
                 values[name] = Tensor.from_numpy(np.asarray(number).astype(dtype.numpy))
-    return Call(operator, values, product, all_left=arguments.get("out", AUTO) is None)
+    return Call(operator, values, product, all_left=arguments.get("out", AUTO) is None, said=said)
+
+
+def _bind_on(
+    terms: Terms, operator: Interface, arguments: Mapping[str, Any], product: Product
+) -> Call:
+    """The same for a call on known terms: its arrays alone are bound."""
+    values = terms.values.copy()
+    for name, python_name, view in terms.arrays:
+        try:
+            values[name] = view(arguments[python_name])
+        except UNFIT:
+            values[name] = _tensor(operator, operator[name], arguments[python_name])
+    call = Call(operator, values, product, all_left=terms.all_left)
+    call.terms, call._reduction = terms, terms.reduction
+    return call
+
+
+def _remember(call: Call, said: Said) -> Terms:
+    """The terms of a sound call."""
+    operator, values = call.operator, dict(call.values)
+    slots, names, _, known = _binding(operator)
+    types = dict(zip(names, said.types, strict=True))
+    arrays: list[tuple[str, str, Callable[[Any], Any]]] = []
+    views = dict(viewers)
+    for name, python_name, parameter, convert, absent, read, _ in slots:
+        if convert is None:
+            values[name] = absent
+            kind = types[python_name]
+            view = views.get(kind)
+            if view is None:
+                continue  # there is no array
+            if not read:
+                view = functools.partial(_tensor, operator, parameter)
+            elif kind is not np.ndarray:
+                views[kind] = view_torch  # who records is asked once
+            arrays.append((name, python_name, view))
+    if len(known) >= MOST_TERMS:
+        known.clear()
+    found = known[said.key] = Terms(said, values, arrays, call.all_left, call._reduction)
+    return found
 
 
 def _weak_dtype(operator: Interface, values: Mapping[str, Any]) -> DType:

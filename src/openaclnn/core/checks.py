@@ -54,7 +54,9 @@ def not_null(row: str, *which: str) -> Check:
                 return Violation(name, kind, "null")
         return None
 
-    return Check(row, NULL, f"not null, in this order: {', '.join(which)}", broken_by)
+    return Check(
+        row, NULL, f"not null, in this order: {', '.join(which)}", broken_by, on_terms=True
+    )
 
 
 def dtype_in(row: str, *which: str, more: tuple[DType, ...] = (), status: int = INVALID) -> Check:
@@ -71,7 +73,13 @@ def dtype_in(row: str, *which: str, more: tuple[DType, ...] = (), status: int = 
                 return Violation(name, expected, tensor.dtype.name)
         return None
 
-    return Check(row, status, f"the product supports the dtype of {', '.join(which)}", broken_by)
+    return Check(
+        row,
+        status,
+        f"the product supports the dtype of {', '.join(which)}",
+        broken_by,
+        on_terms=True,
+    )
 
 
 def dtype_one_of(row: str, name: str, dtypes: tuple[DType, ...], status: int = INVALID) -> Check:
@@ -81,7 +89,7 @@ def dtype_one_of(row: str, name: str, dtypes: tuple[DType, ...], status: int = I
             return Violation(name, f"dtype {names(dtypes)}", tensor.dtype.name)
         return None
 
-    return Check(row, status, f"{name} has dtype {names(dtypes)}", broken_by, name)
+    return Check(row, status, f"{name} has dtype {names(dtypes)}", broken_by, name, True)
 
 
 def same_dtype(row: str, name: str, other: str, status: int = INVALID) -> Check:
@@ -96,7 +104,7 @@ def same_dtype(row: str, name: str, other: str, status: int = INVALID) -> Check:
             return Violation(name, expected, tensor.dtype.name)
         return None
 
-    return Check(row, status, f"{name} has the dtype of {other}", broken_by, name)
+    return Check(row, status, f"{name} has the dtype of {other}", broken_by, name, True)
 
 
 def scalar_castable(row: str, *which: str) -> Check:
@@ -107,7 +115,9 @@ def scalar_castable(row: str, *which: str) -> Check:
                 return Violation(name, "a scalar convertible to FLOAT", dtype.name)
         return None
 
-    return Check(row, INVALID, f"convertible to FLOAT: {', '.join(which)}", broken_by)
+    return Check(
+        row, INVALID, f"convertible to FLOAT: {', '.join(which)}", broken_by, on_terms=True
+    )
 
 
 def castable(row: str, name: str, source: Callable[[Call], DType | None], what: str) -> Check:
@@ -122,7 +132,7 @@ def castable(row: str, name: str, source: Callable[[Call], DType | None], what: 
                 return Violation(name, expected, tensor.dtype.name)
         return None
 
-    return Check(row, INVALID, f"{what} converts to the dtype of {name}", broken_by, name)
+    return Check(row, INVALID, f"{what} converts to the dtype of {name}", broken_by, name, True)
 
 
 def same_shape(row: str, name: str, other: str, status: int = INVALID) -> Check:
@@ -245,7 +255,7 @@ def reduction_known(row: str, name: str, status: int = INVALID) -> Check:
             return Violation(name, f"one of {listed}", repr(call[name]))
         return None
 
-    return Check(row, status, f"{name} is none, mean or sum", broken_by)
+    return Check(row, status, f"{name} is none, mean or sum", broken_by, on_terms=True)
 
 
 def format_is_nd(row: str, *which: str) -> Check:
@@ -256,7 +266,7 @@ def format_is_nd(row: str, *which: str) -> Check:
                 return Violation(name, "format ND", format_name(tensor.format))
         return None
 
-    return Check(row, INVALID, f"format ND: {', '.join(which)}", broken_by)
+    return Check(row, INVALID, f"format ND: {', '.join(which)}", broken_by, on_terms=True)
 
 
 def format_name(code: int) -> str:
@@ -267,10 +277,14 @@ def format_name(code: int) -> str:
 
 
 def value_check(
-    row: str, rule: str, broken_by: Callable[[Call], Violation | None], status: int = INVALID
+    row: str,
+    rule: str,
+    broken_by: Callable[[Call], Violation | None],
+    status: int = INVALID,
+    on_terms: bool = False,
 ) -> Check:
     """A rule of one operator alone."""
-    return Check(row, status, rule, broken_by)
+    return Check(row, status, rule, broken_by, on_terms=on_terms)
 
 
 def product_has_operator(row: str, status: int, unless_empty: tuple[str, ...] = ()) -> Check:

@@ -18,7 +18,7 @@ from openaclnn.core.describe import describe
 from openaclnn.core.dtypes import DType
 from openaclnn.core.interface import Interface
 from openaclnn.core.oracle import reference_arguments, stray_target
-from openaclnn.core.outcome import Check, Outcome, Violation
+from openaclnn.core.outcome import Check, Outcome
 from openaclnn.core.plan import Plan
 from openaclnn.core.status import AclnnError
 from openaclnn.core.tensor import Tensor
@@ -66,14 +66,20 @@ class Operator(Interface):
     unheeded: Callable[[Call], dict[str, Any]] = lambda call: {}
 
     @cached_property
-    def _rules(self) -> tuple[Callable[[Call], Violation | None], ...]:
-        return tuple(check.broken_by for check in self.checks)
-
-    @cached_property
-    def _rules_of_inputs(self) -> tuple[Callable[[Call], Violation | None], ...]:
-        """Those that can be broken where all outputs are left to us, and so are phase one's results."""
+    def _rules(self) -> dict[tuple[bool, bool], tuple[tuple[Any, Check], ...]]:
+        """The checks that a call can break: not those about outputs where all are left to us, as phase one's results are, nor
+        those on terms that are known to be sound.
+        """
         left = {"executor", *self.output_names}
-        return tuple(check.broken_by for check in self.checks if check.about not in left)
+        return {
+            (all_left, known): tuple(
+                (check.broken_by, check)
+                for check in self.checks
+                if not (all_left and check.about in left) and not (known and check.on_terms)
+            )
+            for all_left in (False, True)
+            for known in (False, True)
+        }
 
     def run_checks(self, call: Call) -> list[Outcome]:
         """Make the checks in order, up to and including the first broken one."""
@@ -87,13 +93,13 @@ class Operator(Interface):
 
     def first_violation(self, call: Call) -> AclnnError | None:
         """The refusal that the first broken rule asks for, or None for a sound call."""
-        for broken_by in self._rules_of_inputs if call.all_left else self._rules:
+        for broken_by, check in self._rules[call.all_left, call.terms is not None]:
             violation = broken_by(call)
             if violation is not None:
-                check = self.checks[self._rules.index(broken_by)]
                 error = AclnnError(check.status, self.name, *violation)
                 error.rule = f"{check.row}: {check.rule}"
                 return error
+        call.agree()
         return None
 
     def oracle(self, /, *args: Any, **kwargs: Any) -> Any:

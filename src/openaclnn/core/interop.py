@@ -33,6 +33,7 @@ __all__ = [
     "torch_dtype",
     "torch_tensor_of",
     "view_memory",
+    "view_torch",
     "viewers",
 ]
 
@@ -186,6 +187,11 @@ def _from_producer(value: Any) -> Tensor:
 
 def _from_torch(value: Any) -> Tensor:
     check_recorder()
+    return view_torch(value)
+
+
+def view_torch(value: Any) -> Tensor:
+    """View a PyTorch tensor, while nobody records what PyTorch does."""
     torch, dtype, on_host = sys.modules["torch"], dtype_of_torch(value.dtype), value.is_cpu
     if dtype is None:
         raise TypeError(f"a tensor of a dtype the interface has, got {value.dtype}")

@@ -29,9 +29,8 @@ class Check(NamedTuple):
     status: int
     rule: str
     broken_by: Callable[[Call], Violation | None]
-    about: str = (
-        ""  # the one argument without which there is nothing to say; "" where there is more
-    )
+    about: str = ""  # the one argument without which there is nothing to say; "": several
+    on_terms: bool = False  # reads a call's terms alone: dtypes, options, which tensors there are
 
 
 class Outcome(NamedTuple):

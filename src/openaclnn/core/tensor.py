@@ -167,11 +167,19 @@ class Tensor:
         """A view of an array, as `__init__` makes it: that has more arguments, which take longer than all else here."""
         made = _new(cls)
         made.shape = made.storage_shape = shape
-        made.dtype, made.format = dtype, _ND
+        made.dtype = dtype
+        made._strides = strides
         made.contiguous = strides is None or lies_row_major(shape, strides)
-        made._strides, made.offset = strides, 0
-        made.base, made.owner, made.pin, made.writable = base, owner, pin, writable
-        made.device, made.raw, made.block, made.alive = device, False, None, True
+        made.base = base
+        made.owner = owner
+        made.pin = pin
+        made.block = None
+        made.device = device
+        made.format = _ND
+        made.offset = 0
+        made.raw = False
+        made.writable = writable
+        made.alive = True
         return made
 
     @property

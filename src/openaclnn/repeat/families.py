@@ -7,13 +7,13 @@ found once, and a layout that was not seen before needs but its own words.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import repeat
 from operator import attrgetter
 from typing import Any
 
 from openaclnn.core.dtypes import DType
 from openaclnn.core.plan import Plan
 from openaclnn.core.tensor import Scalar, Tensor
+from openaclnn.core.terms import Terms
 from openaclnn.repeat import slots as at
 from openaclnn.repeat.making import sized_made
 from openaclnn.repeat.numbers import Number, numbers_of
@@ -23,18 +23,16 @@ from openaclnn.repeat.work import Work
 
 __all__ = ["Family", "axes_at_most", "key_of", "words_of"]
 
-_told = attrgetter("parameter", "dtype", "role")
 
-
-def key_of(
-    plan: Plan, device: str, library: int, arrays: Sequence[Any], options: Sequence[Any]
-) -> tuple[Any, ...]:
-    """What a family follows from. Dtypes and options are told by their objects, which it holds."""
-    dtypes = map(getattr, arrays, repeat("dtype"), repeat(None))
+def key_of(terms: Terms, device: str, plan: Plan) -> tuple[Any, ...]:
+    """What the family of a call on known terms follows from."""
     return (
-        library, device, plan.kernel, plan.reduction, plan.class_axis, plan.free, *map(id, dtypes), *map(id, options),
+        terms, device, plan.kernel, plan.reduction, plan.class_axis, plan.free,
         *map(_told, plan.operands), *map(_told, plan.spared),
     )  # fmt: skip
+
+
+_told = attrgetter("parameter", "dtype", "role")
 
 
 def axes_at_most(views: Sequence[Tensor | None]) -> int:

@@ -23,6 +23,7 @@ from openaclnn.core import chosen, products
 from openaclnn.core.declare import Operator
 from openaclnn.core.interface import Parameter
 from openaclnn.core.plan import Plan
+from openaclnn.core.terms import BY_VALUE, Terms
 from openaclnn.engines import dispatch
 from openaclnn.engines.dispatch import Choice
 from openaclnn.engines.machine import unusable
@@ -40,9 +41,6 @@ __all__ = ["Road", "nothing_chosen"]
 _SLOT = 8  # bytes
 
 MOST_FAMILIES = 64
-
-BY_VALUE: frozenset[type] = frozenset((float, int, bool, str, type(None)))
-"""Types of options that a kind may have: what cannot change."""
 
 
 class Road:
@@ -71,7 +69,7 @@ class Road:
         room = at.MAX_ARRAYS, at.MAX_OPTIONS, at.MAX_RESULTS
         taken = len(self._arrays), len(self._options), len(self._outputs)
         self._fits = all(own <= most for own, most in zip(taken, room, strict=True))
-        self._families: dict[tuple[Any, ...], Family] = {}
+        self._families: dict[Any, Family] = {}
         self._control: Any = None
         self._kept: list[Any] = [None] * at.MAX_KINDS  # what each record relies on
         self._next = 0
@@ -109,6 +107,7 @@ class Road:
         plan: Plan,
         choice: Choice,
         device: str,
+        terms: Terms | None,
         arguments: Mapping[str, Any],
         values: Mapping[str, Any],
     ) -> Any:
@@ -124,10 +123,9 @@ class Road:
             given, arrays = (*read, outputs), (*read, *outputs)
             if len(plan.more) + 1 < len(outputs) and not plan.classes:
                 return NotImplemented  # where tensors are empty, so may be what is not written
-        library = self._library(arrays, options)
-        if not library:
+        family = self._family(plan, device, terms, arrays, options)
+        if family is None:
             return NotImplemented
-        family = self._family(key_of(plan, device, library, arrays, options), plan, arrays, options)
         for place in family.absent:
             views[place] = None
         if axes_at_most(views) > at.MAX_AXES:
@@ -135,7 +133,7 @@ class Road:
         layout, record, kept = record_of(
             family, plan, choice, arrays, views, self._published is not None
         )
-        number = self._enter(layout, record, kept, library)
+        number = self._enter(layout, record, kept, family.library)
         result = self._builtin(*given, *options, None)
         if result is NotImplemented:
             with self._lock:
@@ -156,15 +154,24 @@ class Road:
         return library_of(arrays)
 
     def _family(
-        self, key: tuple[Any, ...], plan: Plan, arrays: Sequence[Any], options: Sequence[Any]
-    ) -> Family:
-        """The family of a key, which begins with the library."""
-        family = self._families.get(key)
-        if family is None:
-            if len(self._families) >= MOST_FAMILIES:
-                self._families.clear()
-            family = self._families[key] = self._new_family(plan, arrays, options, key[0])
-        return family
+        self,
+        plan: Plan,
+        device: str,
+        terms: Terms | None,
+        arrays: Sequence[Any],
+        options: Sequence[Any],
+    ) -> Family | None:
+        """The family of a call; None where a record cannot say what its arrays and options are."""
+        key = None if terms is None else key_of(terms, device, plan)
+        found = self._families.get(key)
+        if found is None:
+            library = self._library(arrays, options)
+            found = self._new_family(plan, arrays, options, library) if library else None
+            if key is not None and found is not None:
+                if len(self._families) >= MOST_FAMILIES:
+                    self._families.clear()
+                self._families[key] = found
+        return found
 
     def _new_family(
         self, plan: Plan, arrays: Sequence[Any], options: Sequence[Any], library: int

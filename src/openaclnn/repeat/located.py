@@ -16,6 +16,7 @@ from openaclnn.core.declare import Operator
 from openaclnn.core.interface import Parameter
 from openaclnn.core.interop import as_tensor
 from openaclnn.core.tensor import Scalar, Tensor
+from openaclnn.core.terms import BY_VALUE
 from openaclnn.engines.machine.builtins import builtin
 from openaclnn.engines.machine.code import Array, Code
 from openaclnn.engines.machine.values import Value
@@ -23,7 +24,7 @@ from openaclnn.repeat import slots as at
 from openaclnn.repeat.announcing import emit_announcing, storage_of
 from openaclnn.repeat.descriptors import DescriptorCode, descriptors_are_readable
 from openaclnn.repeat.families import axes_at_most
-from openaclnn.repeat.kinds import BY_VALUE, Road, nothing_chosen
+from openaclnn.repeat.kinds import Road, nothing_chosen
 from openaclnn.repeat.records import record_of
 from openaclnn.repeat.sizes import Kind
 from openaclnn.repeat.standing import Standing

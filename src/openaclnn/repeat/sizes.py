@@ -50,7 +50,7 @@ class Kind:
         """The plan with these extents, which are right for this call; the rest of its geometry is that of the first."""
         plan = self.plan
         operands = [
-            replace(operand, low=low, high=high)
+            operand._replace(low=low, high=high)
             for operand, (low, high) in zip(plan.operands, extents, strict=True)
         ]
         first = len(plan.inputs)
