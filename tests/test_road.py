@@ -38,7 +38,9 @@ names = pytest.mark.parametrize("operator", SIZED, ids=lambda op: op.python_name
 
 
 def bits(tensor: Any) -> bytes:
-    data: bytes = tensor.contiguous().view(torch.uint8).numpy().tobytes()
+    # A copy: of one element any stride is contiguous, and not to be viewed as bytes.
+    own = tensor.clone(memory_format=torch.contiguous_format)
+    data: bytes = own.view(torch.uint8).numpy().tobytes()
     return data
 
 

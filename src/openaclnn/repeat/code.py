@@ -5,6 +5,8 @@ Whatever is not as a kind wants it gives NotImplemented, and the call takes the 
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from openaclnn.engines.cpu import gathered
 from openaclnn.engines.cpu.launcher import Launch
 from openaclnn.engines.machine.code import Array, Code
@@ -20,6 +22,23 @@ HOST = 1  # DLPack's number for the CPU
 def emit_road(code: Code, control: Array, given: Array, number: Value) -> None:
     """The builtin `road(*arrays, *options, product)`. Outputs are the last of the arrays; several may be one tuple."""
     RoadCode(code, control, given).write(number)
+
+
+class _Work(NamedTuple):
+    """What runs a kind, as its record has it."""
+
+    kernel: Value  # 0: the runner does it
+    runner: Value
+    grain: Value
+    constants: Value  # how many
+    addresses: Value  # how many
+    sized: Value  # what the runner takes besides
+    gathering: Value  # what brings elements of any strides to the kernel; 0: nothing
+    laid: Value  # whether sizes and strides are read
+    lead: Array
+    numbers: tuple[Array, Value]
+    count: Value  # what the kernel runs over
+    launch: Launch
 
 
 class RoadCode(Outputs):
@@ -64,29 +83,9 @@ class RoadCode(Outputs):
         keep, kernel, runner = (record.read(own) for own in (at.KEEP, at.KERNEL, at.RUNNER))
         self.hold_kind(keep)
         fresh, library = record.read(at.FRESH), record.read(at.OWN_LIBRARY)
-        grain, constants = record.read(at.GRAIN), record.read(at.CONSTANTS)
-        addresses, sized = record.read(at.ADDRESSES), record.read(at.SIZED)
-        lead, numbers = self.view(record.read(at.LEAD)), self.numbers(record)
-        units, elements = record.read(at.UNITS), lead.read(at.SIZE)
-        count = units.equals(0).choose(elements, units)
-        launch = self.launch()
-        moved = self.moved.get().differs(0)
-        # What gathers elements takes their geometry first, then what the kernel takes.
-        gathering = record.read(at.GATHERING)
-        laid = gathering.differs(0) | sized.equals(at.BY_LAYOUT) | sized.equals(at.BY_CLASSES)
-        own_record = self.kept_record(record, laid)
-        arguments = launch.arguments.at(gathering.differs(0).to("i64"))
-        with code.loop(0, constants) as index:
-            own, other = record.at(at.CONSTANT).read(index), self.derived.read(index)
-            arguments.write(index, moved.choose(other, own))
-        with code.when(record.read(at.RECIPROCAL) >= 0):
-            share = (code.double(1.0) / elements.to("f64")).to("f32").bits_as("i32").unsigned("i64")
-            arguments.write(record.read(at.RECIPROCAL), share)
-        operands = arguments.at(constants)
-        with code.loop(0, self.arrays) as index:
-            place = self.own(record, index).read(at.PLACE)
-            with code.when((place >= 0) & self.is_given(index)):
-                operands.write(place, self.address(self.view(index)))
+        work = self.work(record, kernel, runner)
+        own_record = self.kept_record(record, work.laid)
+        operands = self.write_arguments(record, work)
         stream = code.frame("i64", 1)
         stream.write(0, 0)
         device = self.own(record, self.inputs).read(at.FIRST)
@@ -98,32 +97,71 @@ class RoadCode(Outputs):
         with doubt.when_none():
             self.expect_untracked(library)
         with doubt.when_none(), code.when(fresh.differs(0)):
-            self.make_outputs(record, lead, library, operands)
+            self.make_outputs(record, work.lead, library, operands)
         with doubt.when_none():
             self.take_outputs(fresh, library)
         with doubt.when_none():
-            entry = code.variable(kernel)
-            geometry = code.frame("i64", gathered.GEOMETRY_SLOTS)
-            with code.when(laid):
-                self.lay(own_record, lead, geometry)
-            with code.when(sized.equals(at.BY_CLASSES)):
-                self.expect_forwards(own_record)
-            with code.when(gathering.differs(0)):
-                for where, word in enumerate((kernel, constants, addresses), gathered.KERNEL):
-                    geometry.write(where, word)
-                launch.arguments.write(0, geometry.address())
-                entry.set(gathering)
-            with doubt.when_none(), code.either(kernel.differs(0)) as (native, called):
-                with native:
-                    # Before the workers run, the full way starts them.
-                    doubt.expect(launch.ready(count, grain))
-                    with doubt.when_none():
-                        # Not 0: a target out of range. The full way says which.
-                        status = launch.execute(entry.get(), count, grain)
-                        doubt.expect(status.equals(0))
-                with called:
-                    self.call(runner, operands, addresses, stream, sized, lead, geometry, numbers)
+            self.execute(own_record, work, operands, stream)
         self.leave_kind(keep)
+
+    def work(self, record: Array, kernel: Value, runner: Value) -> _Work:
+        grain, constants = record.read(at.GRAIN), record.read(at.CONSTANTS)
+        addresses, sized = record.read(at.ADDRESSES), record.read(at.SIZED)
+        lead, numbers = self.view(record.read(at.LEAD)), self.numbers(record)
+        units, elements = record.read(at.UNITS), lead.read(at.SIZE)
+        count = units.equals(0).choose(elements, units)
+        launch, gathering = self.launch(), record.read(at.GATHERING)
+        laid = gathering.differs(0) | sized.equals(at.BY_LAYOUT) | sized.equals(at.BY_CLASSES)
+        return _Work(
+            kernel, runner, grain, constants, addresses, sized, gathering, laid, lead, numbers, count, launch
+        )  # fmt: skip
+
+    def write_arguments(self, record: Array, work: _Work) -> Array:
+        """The kernel's constants and operands; where the latter are. Fresh outputs are not there yet."""
+        code, moved = self.code, self.moved.get().differs(0)
+        # What gathers elements takes their geometry first, then what the kernel takes.
+        arguments = work.launch.arguments.at(work.gathering.differs(0).to("i64"))
+        with code.loop(0, work.constants) as index:
+            own, other = record.at(at.CONSTANT).read(index), self.derived.read(index)
+            arguments.write(index, moved.choose(other, own))
+        with code.when(record.read(at.RECIPROCAL) >= 0):
+            share = code.double(1.0) / work.lead.read(at.SIZE).to("f64")
+            bits = share.to("f32").bits_as("i32").unsigned("i64")
+            arguments.write(record.read(at.RECIPROCAL), bits)
+        operands = arguments.at(work.constants)
+        with code.loop(0, self.arrays) as index:
+            place = self.own(record, index).read(at.PLACE)
+            with code.when((place >= 0) & self.is_given(index)):
+                operands.write(place, self.address(self.view(index)))
+        return operands
+
+    def execute(self, record: Array, work: _Work, operands: Array, stream: Array) -> None:
+        """Launch the kernel, or call the runner."""
+        code, doubt, launch, gathering = self.code, self.doubt, work.launch, work.gathering
+        entry = code.variable(work.kernel)
+        geometry = code.frame("i64", gathered.GEOMETRY_SLOTS)
+        with code.when(work.laid):
+            self.lay(record, work.lead, geometry)
+        with code.when(work.sized.equals(at.BY_CLASSES)):
+            self.expect_forwards(record)
+        with code.when(gathering.differs(0)):
+            words = work.kernel, work.constants, work.addresses
+            for where, word in enumerate(words, gathered.KERNEL):
+                geometry.write(where, word)
+            launch.arguments.write(0, geometry.address())
+            entry.set(gathering)
+        with doubt.when_none(), code.either(work.kernel.differs(0)) as (native, called):
+            with native:
+                # Before the workers run, the full way starts them.
+                doubt.expect(launch.ready(work.count, work.grain))
+                with doubt.when_none():
+                    # Not 0: a target out of range. The full way says which.
+                    status = launch.execute(entry.get(), work.count, work.grain)
+                    doubt.expect(status.equals(0))
+            with called:
+                self.call(
+                    work.runner, operands, work.addresses, stream, work.sized, work.lead, geometry, work.numbers
+                )  # fmt: skip
 
     def hold_kind(self, keep: Value) -> None:
         """Keep alive what a record relies on while its kernel runs."""
