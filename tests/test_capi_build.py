@@ -103,6 +103,24 @@ def test_a_folder_that_cannot_be_is_one_sentence(monkeypatch, capsys):
         assert told.endswith("; set OPENACLNN_CACHE_DIR\n")
 
 
+def test_an_answer_that_nobody_gets_and_an_interrupt_are_told_by_the_status(monkeypatch):
+    installed()
+    command = [sys.executable, "-m", "openaclnn.capi.config", "--cflags"]
+    known = dict(os.environ, PYTHONPATH=str(ROOT / "src"), OPENACLNN_CACHE_DIR=str(CACHE))
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            command, stdout=full, stderr=subprocess.PIPE, text=True, env=known, check=False
+        )
+    told = "openaclnn-config: nobody gets the answer: No space left on device\n"
+    assert (done.returncode, done.stderr) == (1, told)
+
+    def interrupted():
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(config, "installation", interrupted)
+    assert config.main(["--cflags"]) == 130
+
+
 def test_each_library_has_its_own_name():
     for name in LIBRARIES:
         path = installed().library(name)

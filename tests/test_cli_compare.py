@@ -215,6 +215,13 @@ def test_pipes_that_close_early() -> None:
         assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_streams_that_are_closed_from_the_start() -> None:
+    for line, status in (("list >&-", 0), ("list >&- 2>&-", 0), ("describe nothing 2>&-", 2)):
+        command = f"{sys.executable} -m openaclnn {line}"
+        done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stdout, done.stderr) == (status, "", ""), line
+
+
 def test_completion(capsys: Any) -> None:
     status, out, _ = told(capsys, "completion", "bash")
     assert status == 0

@@ -111,3 +111,15 @@ def test_without_threads_it_is_done_here(monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setattr(apart._thread, "start_new_thread", no_thread)
     assert apart.run_apart(threading.get_ident) == threading.get_ident()
+
+
+def test_a_thread_that_never_begins_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without memory a thread ends before its first line, and nobody tells who started it."""
+    late = []
+    monkeypatch.setattr(apart, "_PATIENCE", 0.01)
+    monkeypatch.setattr(apart._thread, "start_new_thread", lambda run, given: late.append(run))
+    done: list[int] = []
+    with pytest.raises(MemoryError, match="no memory for a thread"):
+        apart.run_apart(lambda: done.append(1))
+    late[0]()  # if it begins after all, it finds nothing to do
+    assert done == []

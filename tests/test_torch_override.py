@@ -380,6 +380,50 @@ def test_where_nothing_is_known_of_pytorch_kernels_are_pythons(
         functions.cache_clear()
 
 
+UNKNOWN = torch.randn(2, 3, 4, 5, 2).half().permute(2, 4, 0, 3, 1)[:, :, :, ::2]
+"""Laid out as in no call before, which machine code would remember."""
+
+
+def raising(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+    """Our kernels raise this, wherever they are asked to compute."""
+
+    def compute(*arguments: Any, **more: Any) -> Any:
+        raise error
+
+    monkeypatch.setattr(override, "_computing", lambda name: (compute, override._nowhere_short))
+
+
+def test_what_is_raised_below_an_operator_reaches_the_caller(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also one that handles another exception at the time."""
+    raising(monkeypatch, KeyboardInterrupt("it is time"))
+
+    def often() -> None:
+        for _ in range(100):
+            theirs.elu(UNKNOWN)
+
+    def handling() -> None:
+        try:
+            raise ValueError
+        except ValueError:
+            often()
+
+    for way in (often, handling):
+        with use(), pytest.raises(KeyboardInterrupt, match="it is time"):
+            way()
+
+
+def test_where_our_kernels_find_no_memory_pytorch_has_its_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    raising(monkeypatch, MemoryError("none left"))
+    expected = theirs.elu(UNKNOWN)
+    with use():
+        assert all(theirs.elu(UNKNOWN).equal(expected) for _ in range(2))
+        assert served()["elu"].reasons == {"none left": 2}
+
+
 class Marked(torch.Tensor):
     """A class of its own that is memory all the same."""
 

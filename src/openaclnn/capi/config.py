@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 import sys
 from collections.abc import Callable, Sequence
@@ -51,10 +52,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     try:
         found = installation()
+        return _print(" ".join(_ANSWERS[option][1](found) for option in given.wanted))
     except BuildError as error:
         print(f"openaclnn-config: {error}", file=sys.stderr)
         return 1
-    print(" ".join(_ANSWERS[option][1](found) for option in given.wanted))
+    except KeyboardInterrupt:
+        return 130
+
+
+def _print(answer: str) -> int:
+    """The status: a build must not go on with half an answer."""
+    try:
+        print(answer, flush=True)
+    except OSError as error:
+        print(f"openaclnn-config: nobody gets the answer: {error.strerror}", file=sys.stderr)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes at its end
+        return 1
     return 0
 
 

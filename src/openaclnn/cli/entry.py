@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from openaclnn.cli.say import say
+from openaclnn.cli.say import open_streams, say
 from openaclnn.core.status import AclnnError
 from openaclnn.core.version import __version__
 
@@ -60,6 +60,7 @@ def app() -> None:
 
 def run(arguments: Sequence[str] | None) -> int:
     """Run a subcommand and return its status."""
+    open_streams()
     given = list(sys.argv[1:] if arguments is None else arguments)
     show = "--traceback" in given
     try:

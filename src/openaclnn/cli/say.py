@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 __all__ = [
-    "command_options", "counted", "progress", "rendered", "say", "say_json", "table", "traceback_option",
+    "command_options", "counted", "open_streams", "progress", "rendered", "say", "say_json", "table", "traceback_option",
 ]  # fmt: skip
 
 
@@ -30,6 +30,13 @@ def say(text: str, error: bool = False) -> None:
         click.echo(text.encode(stream.encoding, "replace").decode(stream.encoding), err=error)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def open_streams() -> None:
+    """Where the caller has closed a stream, one that goes nowhere: else the next file that is opened would be it."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
 
 
 def counted(count: int, thing: str) -> str:

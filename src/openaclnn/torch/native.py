@@ -147,5 +147,7 @@ class Native:
 
 
 def _class_of(error: BaseException) -> type[BaseException]:
-    """A class that has this one instance: what a thread is told to raise is a class."""
-    return type(type(error).__name__, (BaseException,), {"__new__": lambda kind: error})
+    """A class that has this one instance: what a thread is told to raise is a class. Where an exception is being handled, Python 3.11
+    calls it once more, with the instance.
+    """
+    return type(type(error).__name__, (BaseException,), {"__new__": lambda kind, *again: error})

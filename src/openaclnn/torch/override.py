@@ -262,7 +262,7 @@ def _attempt(name: str) -> Callable[..., Any]:
                 if disturbed() or torch.compiler.is_compiling():
                     raise DeclinedError("a compiler or a mode is at work")
                 result = compute(*arguments, **more)
-        except (DeclinedError, RuntimeError, IndexError, TypeError) as reason:
+        except (DeclinedError, RuntimeError, IndexError, TypeError, MemoryError) as reason:
             reasons, said = count[_REASONS], str(reason)
             reasons[said] = reasons.get(said, 0) + 1
             return NotImplemented

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import _thread
 from collections.abc import Callable
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from openaclnn.core.rounding import standard
 from openaclnn.core.stacks import stacks_of
@@ -18,37 +18,45 @@ __all__ = ["run_apart"]
 T = TypeVar("T")
 
 _STACK = 16 << 20
+_PATIENCE = 5.0  # seconds until a thread that does not begin is given up; without memory it cannot
 
 
 def run_apart(work: Callable[[], T]) -> T:
     """What `work()` returns or raises."""
-    done = _thread.allocate_lock()
+    done, begun = _thread.allocate_lock(), _thread.allocate_lock()
     done.acquire()
-    results: list[T] = []
-    failures: list[BaseException] = []
+    results: list[T | None] = [None]  # places, since there may be no memory to append
+    failures: list[BaseException | None] = [None]
+    ended = [False]
 
     def run() -> None:
+        if not begun.acquire(False):
+            return
         try:
             with standard():
-                results.append(work())
+                results[0] = work()
         except BaseException as error:
-            failures.append(error)
+            failures[0] = error
         finally:
+            ended[0] = True
             done.release()
 
     if not _started(run):
         run()
     interrupt: BaseException | None = None
-    while not results and not failures:  # true as soon as the lock can be had, however we leave it
+    while not ended[0]:  # not so any more as soon as the lock can be had, however we leave it
         try:
-            done.acquire()
+            woken = done.acquire(timeout=_PATIENCE)
         except BaseException as error:
             interrupt = error
+            continue
+        if not woken and begun.acquire(False):  # it ended before our first line, and nobody tells
+            raise MemoryError("there is no memory for a thread to compile on")
     if interrupt is not None:
         raise interrupt
-    if failures:
+    if failures[0] is not None:
         raise failures[0]
-    return results[0]
+    return cast(T, results[0])
 
 
 def _started(run: Callable[[], None]) -> bool:
