@@ -12,7 +12,7 @@ from typing import Any
 
 from openaclnn.core.dtypes import DType
 from openaclnn.core.plan import Plan
-from openaclnn.core.tensor import Scalar, Tensor
+from openaclnn.core.tensor import Scalar
 from openaclnn.core.terms import Terms
 from openaclnn.repeat import slots as at
 from openaclnn.repeat.making import sized_made
@@ -21,7 +21,7 @@ from openaclnn.repeat.patterns import shapes_of
 from openaclnn.repeat.readers import described
 from openaclnn.repeat.work import Work
 
-__all__ = ["Family", "axes_at_most", "key_of", "words_of"]
+__all__ = ["Family", "key_of", "words_of"]
 
 
 def key_of(terms: Terms, device: str, plan: Plan) -> tuple[Any, ...]:
@@ -33,14 +33,6 @@ def key_of(terms: Terms, device: str, plan: Plan) -> tuple[Any, ...]:
 
 
 _told = attrgetter("parameter", "dtype", "role")
-
-
-def axes_at_most(views: Sequence[Tensor | None]) -> int:
-    """The most axes that one has."""
-    return max(map(len, map(_shape_of, filter(None, views))))
-
-
-_shape_of = attrgetter("shape")
 
 
 class Family:

@@ -134,7 +134,7 @@ def _array_rows(
 
 
 def _sides(array: Any, library: int) -> tuple[int, ...]:
-    """An array's shape and strides, as its library counts them."""
+    """An array's shape and strides, as its library counts them; one with more axes than there is room for is never read."""
     strides = array.stride() if library == at.TORCH else array.strides
     pad = (0,) * (at.MAX_AXES - len(strides))
-    return *array.shape, *pad, *strides, *pad
+    return *array.shape[: at.MAX_AXES], *pad, *strides[: at.MAX_AXES], *pad
