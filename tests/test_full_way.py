@@ -25,6 +25,7 @@ from openaclnn.engines.cpu import tiles
 from openaclnn.engines.dispatch import choose_engine
 from openaclnn.repeat import families, readers, records
 from openaclnn.repeat import slots as at
+from openaclnn.repeat.numbers import Number
 
 
 def test_an_array_s_address_is_what_numpy_says() -> None:
@@ -184,20 +185,21 @@ def test_single_values_are_told_without_cutting_a_plan() -> None:
 
 def test_a_record_has_every_word_in_its_slot() -> None:
     """Zeros that are not packed are zeros, and floats lie as their bits."""
-    layout = records._layout(2, (at.SHAPE, at.ARRAY_SLOTS), (True, False))
-    words: list[Any] = [1] * (at.CONSTANT + 2 + at.SHAPE + at.ARRAY_SLOTS + 2 * at.OPTION_SLOTS)
-    words[at.OPTION_SLOTS * -2 + at.BITS] = 1.5
+    options = families._packed_option(1.5, Number()) + families._packed_option(3, Number())
+    layout = records._layout(2, 2, 0b10, len(options))
+    words: list[Any] = [1] * (at.CONSTANT + 2 + at.SHAPE + at.ARRAY_SLOTS)
     room = np.full(at.RECORD_SLOTS, 7, np.int64)
-    layout.pack_into(room.data, 0, *words)
+    layout.pack_into(room.data, 0, *words, options)
     wanted = np.zeros(at.RECORD_SLOTS, np.int64)
-    second, options = at.FIRST_ARRAY + at.ARRAY_SLOTS, at.FIRST_OPTION + 2 * at.OPTION_SLOTS
+    second, beyond = at.FIRST_ARRAY + at.ARRAY_SLOTS, at.FIRST_OPTION + 2 * at.OPTION_SLOTS
     wanted[: at.CONSTANT + 2] = 1
     wanted[at.FIRST_ARRAY : at.FIRST_ARRAY + at.SHAPE] = 1
     wanted[second : second + at.ARRAY_SLOTS] = 1
-    wanted[at.FIRST_OPTION : options] = 1
-    wanted[at.FIRST_OPTION + at.BITS] = np.float64(1.5).view(np.int64)
-    wanted[options:] = 7  # beyond what an operator has
+    wanted[at.FIRST_OPTION : beyond] = np.frombuffer(options, np.int64)
+    wanted[beyond:] = 7  # beyond what an operator has
     np.testing.assert_array_equal(room, wanted)
+    assert room[at.FIRST_OPTION + at.BITS] == np.float64(1.5).view(np.int64)
+    assert room[at.FIRST_OPTION + at.OPTION_SLOTS + at.BITS] == 3
 
 
 def test_kernels_for_any_size_are_found_again_by_all_that_they_follow_from() -> None:

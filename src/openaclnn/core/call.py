@@ -16,7 +16,7 @@ from openaclnn.core.interop import as_tensor, is_number, is_tracked_leaf, view_t
 from openaclnn.core.products import PRODUCTS, Product, current_product, find_product
 from openaclnn.core.status import AclnnError, Status, shown
 from openaclnn.core.tensor import Scalar, Tensor
-from openaclnn.core.terms import Said, Terms, said_of
+from openaclnn.core.terms import Terms, said_of
 
 __all__ = ["AUTO", "Call", "bind_arguments", "bind_plain", "plain_arguments", "product_of"]
 
@@ -50,7 +50,7 @@ class Call:
         workspace_size: bool = True,
         executor: bool = True,
         all_left: bool = False,
-        said: Said | None = None,
+        said: tuple[Any, ...] = (),
     ) -> None:
         self.operator = operator
         self.values = values
@@ -59,7 +59,7 @@ class Call:
         self.executor = executor
         self.all_left = all_left  # a plain call without outputs, which are all left to us
         self._reduction: Any = AUTO
-        self.said = said  # what its terms are told by, where it may have some
+        self.said = said  # what its terms are told by, if it may have some
         self.terms: Terms | None = None
 
     def __getitem__(self, name: str) -> Any:
@@ -76,9 +76,8 @@ class Call:
 
     def agree(self) -> None:
         """The call is sound: the next one on its terms need not be asked about them."""
-        said = self.said
-        if self.terms is None and said is not None and said.lasts():
-            self.terms = _remember(self, said)
+        if self.said and self.terms is None:
+            self.terms = _remember(self)
 
     @property
     def reduction(self) -> str | None:
@@ -279,8 +278,9 @@ def bind_plain(operator: Interface, arguments: Mapping[str, Any], product: Produ
     slots, arrays, options, known = _binding(operator)
     given = arguments.__getitem__
     said = said_of(product, [*map(given, arrays)], [*map(given, options)])
-    if said is not None and said[0] in known:
-        return _bind_on(known[said[0]], operator, arguments, product)
+    terms = known.get(said)
+    if terms is not None and terms.are(said, product):
+        return _bind_on(terms, operator, arguments, product)
     for name, python_name, parameter, convert, absent, read, weak in slots:
         value = arguments[python_name]
         if convert is not None:
@@ -326,11 +326,11 @@ def _bind_on(
     return call
 
 
-def _remember(call: Call, said: Said) -> Terms:
+def _remember(call: Call) -> Terms:
     """The terms of a sound call."""
-    operator, values = call.operator, dict(call.values)
+    operator, values, said = call.operator, dict(call.values), call.said
     slots, names, _, known = _binding(operator)
-    types = dict(zip(names, said.types, strict=True))
+    types = dict(zip(names, said, strict=False))
     arrays: list[tuple[str, str, Callable[[Any], Any]]] = []
     views = dict(viewers)
     for name, python_name, parameter, convert, absent, read, _ in slots:
@@ -347,7 +347,10 @@ def _remember(call: Call, said: Said) -> Terms:
             arrays.append((name, python_name, view))
     if len(known) >= MOST_TERMS:
         known.clear()
-    found = known[said.key] = Terms(said, values, arrays, call.all_left, call._reduction)
+    on_host = {*types.values()} <= {np.ndarray, type(None)}
+    known[said] = found = Terms(
+        said, call.product, values, arrays, call.all_left, on_host, call._reduction
+    )
     return found
 
 

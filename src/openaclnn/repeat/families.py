@@ -6,13 +6,14 @@ found once, and a layout that was not seen before needs but its own words.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from operator import attrgetter
 from typing import Any
 
 from openaclnn.core.dtypes import DType
 from openaclnn.core.plan import Plan
-from openaclnn.core.tensor import Scalar, Tensor
+from openaclnn.core.tensor import Scalar
 from openaclnn.core.terms import Terms
 from openaclnn.repeat import slots as at
 from openaclnn.repeat.making import sized_made
@@ -21,7 +22,7 @@ from openaclnn.repeat.patterns import shapes_of
 from openaclnn.repeat.readers import described
 from openaclnn.repeat.work import Work
 
-__all__ = ["Family", "axes_at_most", "key_of", "words_of"]
+__all__ = ["Family", "key_of", "words_of"]
 
 
 def key_of(terms: Terms, device: str, plan: Plan) -> tuple[Any, ...]:
@@ -33,14 +34,6 @@ def key_of(terms: Terms, device: str, plan: Plan) -> tuple[Any, ...]:
 
 
 _told = attrgetter("parameter", "dtype", "role")
-
-
-def axes_at_most(views: Sequence[Tensor | None]) -> int:
-    """The most axes that one has."""
-    return max(map(len, map(_shape_of, filter(None, views))))
-
-
-_shape_of = attrgetter("shape")
 
 
 class Family:
@@ -83,33 +76,33 @@ class Family:
         self.fresh = any(made)
         self.shapes = shapes_of(plan, places[first:], made)
         self.making = sized_made(made, model, library) if self.fresh else (None, None, None)
-        self._numbers: dict[tuple[int, int], tuple[Any, ...]] = {}
+        self._numbers: dict[tuple[int, int], tuple[Sequence[int], bytes]] = {}
 
-    def numbers(self, plan: Plan, work: Work) -> tuple[Any, ...]:
-        """Where other numbers come from, as `numbers_of` says; what a record says of the options; and which of these are floats."""
+    def numbers(self, plan: Plan, work: Work) -> tuple[Sequence[int], bytes]:
+        """Where other numbers come from, as `numbers_of` says, and what a record says of the options, as it lies there."""
         key = work.takes, 0 if work.flat is None else work.flat.derive
         found = self._numbers.get(key)
         if found is None:
             source, free = numbers_of(plan, work, self.names, self.options)
-            each = [*map(_option_words, self.options, free)]
-            words = [word for own, _ in each for word in own]
-            found = self._numbers[key] = source, words, tuple([is_float for _, is_float in each])
+            options = b"".join(map(_packed_option, self.options, free))
+            found = self._numbers[key] = source, options
         return found
 
 
-def _option_words(option: Any, number: Number) -> tuple[tuple[Any, ...], bool]:
-    """An option by its value, and whether it may be another number; whether the value is a float."""
+def _packed_option(option: Any, number: Number) -> bytes:
+    """An option by its value, and whether it may be another number."""
     kind = type(option)
     if kind is float:
-        return (id(option), _FLOAT, option, *number), True
+        return _FLOATING.pack(id(option), id(float), option, *number)
     if kind is int and -(2**63) <= option < 2**63:
-        return (id(option), _INT, option, number.way, 0, 0), False
+        return _WHOLE.pack(id(option), id(int), option, number.way, 0, 0)
     if kind is Scalar and option.number is not None:
-        return (id(option.dtype), _SCALAR, option.number, *number), True
-    return (id(option), 0, 0, at.FIXED, 0, 0), False
+        return _FLOATING.pack(id(option.dtype), id(Scalar), option.number, *number)
+    return _WHOLE.pack(id(option), 0, 0, at.FIXED, 0, 0)
 
 
-_FLOAT, _INT, _SCALAR = id(float), id(int), id(Scalar)
+_WHOLE = struct.Struct(f"{at.OPTION_SLOTS}q")
+_FLOATING = struct.Struct(f"{at.BITS}qd{at.OPTION_SLOTS - at.BITS - 1}q")
 
 
 def words_of(array: Any, library: int) -> tuple[int, int]:

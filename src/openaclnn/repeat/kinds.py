@@ -28,7 +28,7 @@ from openaclnn.engines import dispatch
 from openaclnn.engines.dispatch import Choice
 from openaclnn.engines.machine import unusable
 from openaclnn.repeat import slots as at
-from openaclnn.repeat.families import Family, axes_at_most, key_of
+from openaclnn.repeat.families import Family, key_of
 from openaclnn.repeat.patterns import places_of
 from openaclnn.repeat.readers import numpy_is_readable, torch_functions
 from openaclnn.repeat.records import library_of, record_of
@@ -128,8 +128,6 @@ class Road:
             return NotImplemented
         for place in family.absent:
             views[place] = None
-        if axes_at_most(views) > at.MAX_AXES:
-            return NotImplemented
         layout, record, kept = record_of(
             family, plan, choice, arrays, views, self._published is not None
         )

@@ -23,7 +23,6 @@ from openaclnn.engines.machine.values import Value
 from openaclnn.repeat import slots as at
 from openaclnn.repeat.announcing import emit_announcing, storage_of
 from openaclnn.repeat.descriptors import DescriptorCode, descriptors_are_readable
-from openaclnn.repeat.families import axes_at_most
 from openaclnn.repeat.kinds import Road, nothing_chosen
 from openaclnn.repeat.records import record_of
 from openaclnn.repeat.sizes import Kind
@@ -105,7 +104,7 @@ class Locating(Road):
             return False
         views = [None if array is None else as_tensor(array) for array in arrays]
         library = self._library(arrays, options)
-        if not library or axes_at_most(views) > at.MAX_AXES:
+        if not library or any(view and view.rank > at.MAX_AXES for view in views):
             return False
         if kind.attributes is None:
             kind.attributes = options

@@ -56,7 +56,7 @@ def record_of(
     work = work_of(plan, choice, lead, laid)
     lead, counts, kernel, grain, reciprocal, constants, units, takes, gathering, runner, flat = work
     native = _words(runner) if without_objects and takes == at.BY_SHAPE else (0, 0)
-    source, option_words, floats = family.numbers(plan, work)
+    source, options = family.numbers(plan, work)
     make, large, making = family.making
     if lead < 0:  # shapes and strides must be the very same
         each, lead = [(at.SAME, mask) for _, mask in each], family.first
@@ -67,35 +67,34 @@ def record_of(
     leading = views[lead]
     axes = len(leading.shape) if plan.classes and leading is not None else 0
     # In the order of `slots`, whose names say what each word is.
-    record = [
+    record: list[Any] = [
         0, family.library, 0, lead, family.fresh, id(make), id(large), results.LARGE, id(making),
         id(runner), kernel, grain, *counts, reciprocal, len(constants),
         len(plan.inputs) + 1 + len(plan.more), takes, axes, plan.class_axis, gathering, len(arrays) - family.first,
         family.shapes, units, *native, *source, *constants,
     ]  # fmt: skip
-    rows = _array_rows(family, plan, each, arrays, views)
-    for row in rows:
-        record += row
-    record += option_words
-    layout = _layout(len(constants), tuple(map(len, rows)), floats)
+    same = _add_arrays(record, family, plan, each, arrays, views)
+    record.append(options)
+    layout = _layout(len(constants), len(arrays), same, len(options))
     return layout, record, (make, large, making, runner, flat, family)
 
 
 @functools.lru_cache(maxsize=256)
-def _layout(constants: int, rows: tuple[int, ...], floats: tuple[bool, ...]) -> struct.Struct:
-    """Where a record has its words, with so many constants, so many for each array, and options that are floats or not. Zeros,
-    most of a record, are not among them: packing a word takes 0.04 us.
+def _layout(constants: int, arrays: int, same: int, options: int) -> struct.Struct:
+    """Where a record has its words, with so many constants, so many arrays, those with sizes by the bits of `same`, and so many
+    bytes for options. Zeros, most of a record, are not among them: packing a word takes 0.04 us.
     """
 
     def padded(words: int, room: int) -> str:
         return f"{words}q{8 * (room - words)}x"
 
     head = padded(at.CONSTANT + constants, at.FIRST_ARRAY)
-    arrays = [padded(words, at.ARRAY_SLOTS) for words in rows]
-    gap = padded(0, (at.MAX_ARRAYS - len(rows)) * at.ARRAY_SLOTS)
-    own = f"{at.BITS}qd{at.OPTION_SLOTS - at.BITS - 1}q", f"{at.OPTION_SLOTS}q"
-    options = [own[0] if is_float else own[1] for is_float in floats]
-    return struct.Struct("".join([head, *arrays, gap, *options]))
+    rows = [
+        padded(at.ARRAY_SLOTS if same >> number & 1 else at.SHAPE, at.ARRAY_SLOTS)
+        for number in range(arrays)
+    ]
+    gap = padded(0, (at.MAX_ARRAYS - arrays) * at.ARRAY_SLOTS)
+    return struct.Struct("".join([head, *rows, gap, f"{options}s"]))
 
 
 def _words(sized: Any) -> tuple[int, int]:
@@ -104,37 +103,40 @@ def _words(sized: Any) -> tuple[int, int]:
     return (0, 0) if find is None else find()
 
 
-def _array_rows(
+def _add_arrays(
+    record: list[Any],
     family: Family,
     plan: Plan,
     patterns: Sequence[tuple[int, int]],
     arrays: Sequence[Any],
     views: Sequence[Tensor | None],
-) -> list[tuple[int, ...]]:
-    """What each array must be like; where shape and strides must be the very same, they are here, with the bytes that they
-    cover.
+) -> int:
+    """What each array must be like. Where shape and strides must be the very same, they are here, with the bytes that they
+    cover: of which arrays, in bits.
     """
-    rows: list[tuple[int, ...]] = []
+    same, bit = 0, 1
     operands, into, alike = plan.operands, family.into, False
     for array, view, own, (pattern, mask) in zip(arrays, views, family.rows, patterns, strict=True):
         if array is None or view is None:
-            rows.append((*own, mask))
-            continue
-        first, second, place, item = own
-        second += len(view.shape)
-        if into:
-            alike = place >= 0 and walks_alike(operands[place], plan.output)
-        if pattern != at.SAME:
-            rows.append((first, second, pattern, place, 0, 0, item, alike, mask))
+            record += (*own, mask)
         else:
-            low, high = (operands[place].low, operands[place].high) if place >= 0 else (0, 0)
-            sides = _sides(array, family.library)
-            rows.append((first, second, pattern, place, low, high, item, alike, mask, *sides))
-    return rows
+            first, second, place, item = own
+            second += len(view.shape)
+            if into:
+                alike = place >= 0 and walks_alike(operands[place], plan.output)
+            if pattern != at.SAME:
+                record += (first, second, pattern, place, 0, 0, item, alike, mask)
+            else:
+                low, high = (operands[place].low, operands[place].high) if place >= 0 else (0, 0)
+                record += (first, second, pattern, place, low, high, item, alike, mask)
+                record += _sides(array, family.library)
+                same |= bit
+        bit += bit
+    return same
 
 
 def _sides(array: Any, library: int) -> tuple[int, ...]:
-    """An array's shape and strides, as its library counts them."""
+    """An array's shape and strides, as its library counts them; one with more axes than there is room for is never read."""
     strides = array.stride() if library == at.TORCH else array.strides
     pad = (0,) * (at.MAX_AXES - len(strides))
-    return *array.shape, *pad, *strides, *pad
+    return *array.shape[: at.MAX_AXES], *pad, *strides[: at.MAX_AXES], *pad

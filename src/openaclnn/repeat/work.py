@@ -40,9 +40,8 @@ def work_of(plan: Plan, choice: Choice, lead: int, laid: bool) -> Work:
     if laid:
         work = _gathered(plan, flat, lead, count) or _laid(plan, choice, lead)
     elif lead >= 0 and flat is not None:
-        work = Work(
-            lead, flat.counts, flat.kernel, flat.grain, flat.reciprocal, flat.constants, flat=flat
-        )
+        kernel, grain, constants, reciprocal, served, *_ = flat
+        work = Work(lead, served, kernel, grain, reciprocal, constants, flat=flat)
     elif lead >= 0 and choice.sized is not None:
         sized = choice.sized(plan)
         work = sized and Work(lead, counts, takes=at.BY_SHAPE, runner=sized)
