@@ -68,7 +68,7 @@ class Kernel(NamedTuple):
 
     @classmethod
     def of(cls, found: Any, pointers: int, numbers: int) -> Kernel | None:
-        """Of a kernel that Triton compiled; None where its parameters are not what we take them for."""
+        """That of a kernel which Triton compiled; None where its parameters are not what we take them for."""
         metadata = found.metadata
         plain = (
             getattr(metadata, "num_ctas", 1) == 1
@@ -114,7 +114,7 @@ def word(number: int | float) -> int:
 
 
 def write_attribute(block: array[int], at: int) -> int:
-    """What a launch says that may start while the one before it ends, into a block; its address."""
+    """Write the driver's attribute of launches that may start while the one before ends into a block; its address."""
     block[at], block[at + 1] = _OVERLAP_ATTRIBUTE
     return block.buffer_info()[0] + 8 * at
 
@@ -196,7 +196,7 @@ class Builtin:
 
     @staticmethod
     def takes(launches: Sequence[Sequence[Any]]) -> bool:
-        """Whether a block has room for them."""
+        """Whether a block has room for these launches."""
         last = max([place for own in launches for place, *_ in own], default=0)
         fits = len(launches) <= MAX_LAUNCHES and all(len(p) <= MAX_POINTERS for p in launches)
         return fits and last < MAX_ADDRESSES
