@@ -28,12 +28,12 @@ _held = False
 
 
 def tell_of_fork(thing: _Forked) -> None:
-    """In a child its `start_afresh` is called: what threads were running is the parent's work."""
+    """Have `start_afresh` called in the child of a fork, which has none of the threads: their work is the parent's."""
     _forked.add(thing)
 
 
 def tell_of_exit(thing: _Ending) -> None:
-    """Its `end` is called when the interpreter ends, if something held that up."""
+    """Have `end` called when the interpreter ends, if there was work (`hold_exit`)."""
     _ending.add(thing)
 
 

@@ -47,7 +47,7 @@ _last_notice = [0]
 
 
 def notices() -> int:
-    """Another number after each notice."""
+    """A number that each `notify` changes."""
     return _last_notice[0]
 
 

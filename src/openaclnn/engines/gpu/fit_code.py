@@ -88,7 +88,7 @@ class Step:
             self.numbers.write(self.count + hidden, 0)
 
     def put(self, names: Sequence[str], numbers: Mapping[str, Value]) -> None:
-        """Numbers by the names that the kernel has for all of its own, in order."""
+        """Write numbers, each by the name that the kernel has for it; `names` are those of all, in order."""
         for name, number in numbers.items():
             self.numbers.write(names.index(name), number)
 

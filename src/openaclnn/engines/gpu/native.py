@@ -72,7 +72,7 @@ class Kernel(NamedTuple):
 
     @classmethod
     def of(cls, found: Any, pointers: int, numbers: int, cluster: int = 1) -> Kernel | None:
-        """Of a kernel that Triton compiled; None where its parameters are not what we take them for."""
+        """That of a kernel which Triton compiled; None where its parameters are not what we take them for."""
         metadata = found.metadata
         plain = (
             getattr(metadata, "num_ctas", 1) == 1
@@ -138,7 +138,7 @@ def word(number: int | float) -> int:
 
 
 def write_attribute(block: array[int], at: int, kernel: Kernel | None = None) -> int:
-    """What a launch says that may start while the one before it ends, or of a cluster, into a block; its address."""
+    """Write the driver's attribute of a cluster, or of launches that may start while the one before ends, into a block; its address."""
     cluster = 1 if kernel is None else kernel.cluster
     block[at], block[at + 1] = _OVERLAP if cluster == 1 else (_CLUSTER, cluster + (1 << 32))
     block[at + 2] = int(cluster > 1)
@@ -222,7 +222,7 @@ class Builtin:
 
     @staticmethod
     def takes(launches: Sequence[Sequence[Any]]) -> bool:
-        """Whether a block has room for them."""
+        """Whether a block has room for these launches."""
         last = max([place for own in launches for place, *_ in own], default=0)
         fits = len(launches) <= MAX_LAUNCHES and all(len(p) <= MAX_POINTERS for p in launches)
         return fits and last < MAX_ADDRESSES

@@ -58,7 +58,7 @@ class Entry:
         return self.code.when(self.state.get().equals(0))
 
     def take_memory(self, size: Value, stream: Value) -> Value:
-        """An integer of Python's: where scratch memory lies, for work on a stream. What is raised is raised."""
+        """Allocate scratch memory for work on a stream; its address, as a Python integer. What that raises is raised."""
         control, at, items = self.control, self.memory, self.code.frame("i64", 2)
         items.write(0, control.call(at.from_int64, "i64", size))
         items.write(1, stream)
@@ -69,7 +69,7 @@ class Entry:
         return made
 
     def give_back(self, memory: Value) -> None:
-        """As soon as the work is queued."""
+        """Give scratch memory back, as soon as the work is queued."""
         control, at, items = self.control, self.memory, self.code.frame("i64", 1)
         items.write(0, memory)
         done = control.call(at.vectorcall, "i64", control.read(at.release), items, 1, 0)

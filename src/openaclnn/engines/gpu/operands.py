@@ -48,7 +48,7 @@ def stride_of(operand: Operand | None, axis: int) -> int:
 
 
 def ignored(ignore_index: int) -> int:
-    """As kernels are told it. What names no class is ignored anyway: all negative numbers are one, of 32 bits."""
+    """The ignored class as kernels are told it: what names no class is ignored anyway, so all negative numbers become one, of 32 bits."""
     return max(int(ignore_index), -1)  # True would be a number of one bit
 
 

@@ -49,7 +49,7 @@ Made = tuple[int, Sizes, Sizes]
 
 
 def adding(count: int) -> str:
-    """What the first launch does with so many."""
+    """What the first launch does, given how many are added up."""
     return ALONE if is_alone(count) else ADD
 
 
@@ -132,7 +132,7 @@ def _sized_nll(plan: Plan) -> SizedRunner:
 def nll_queued(
     plan: Plan, pattern: str, facts: Sequence[int], made: Callable[..., Made | None], some: Made
 ) -> Callable[..., int]:
-    """The negative log-likelihood; `made` is told what a call has beside addresses and stream; None: it is not served."""
+    """What queues the negative log-likelihood. `made` gets what a call has beside addresses and stream, and gives None where that is not served."""
     _, first, second = some
     launched: Summing = {
         (ADD, ANYWHERE): (nll_family(plan), first), (ALONE, ANYWHERE): (nll_family(plan, alone=True), first),
@@ -159,7 +159,7 @@ def nll_queued(
 def run_all(
     addresses: Sequence[int], stream: int, count: int, sums: int, queues: tuple[Queue, Queue], sizes: Sequence[Sizes]
 ) -> int:  # fmt: skip
-    """The launch that adds up so many and, unless it is alone, the one that finishes, with so many sums of each part in between."""
+    """Queue the launch that adds up `count` and, unless it does all alone, the one that finishes. Each part leaves so many `sums` in between."""
     if is_alone(count):
         queues[0]((*addresses, 0), stream, *sizes[0])
         return 0
@@ -175,9 +175,9 @@ def run_all(
 def fitting_of(
     pattern: str, plan: Plan, launched: Summing, numbers: Mapping[str, Any], whole: int, facts: Sequence[int]
 ) -> Fitting:  # fmt: skip
-    """The builtin of launches, which have the numbers that no size decides; the first `whole` of the call's are integers.
+    """The builtin that queues these launches. Of the call's `numbers` the first `whole` are integers.
 
-    What adds up may be several kernels, whose numbers are the first of the first one's own: each has a way, in their order.
+    Several kernels may add up, for elements that lie in other ways: they are ways of one step, and take the first of its numbers.
     """
     if not can_be_fitted():
         return NOTHING

@@ -184,7 +184,7 @@ def shifted_family(plan: Plan, form: Form, single: tuple[bool, ...]) -> Family:
 
 
 def in_a_row(plan: Plan, single: tuple[bool, ...]) -> tuple[int, ...]:
-    """Which inputs may be read by whole vectors that begin alike; none where those of elements have other sizes."""
+    """Which inputs can be read by whole vectors that begin alike; none where their elements have different sizes."""
     places = [place for place, one in enumerate(single) if not one]
     sizes = {plan.inputs[place].dtype.itemsize for place in places}
     return tuple(places) if len(sizes) == 1 else ()

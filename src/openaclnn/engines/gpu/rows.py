@@ -1,4 +1,4 @@
-"""How the gradients of cross entropy, from log-probabilities or from logits, are launched: the shape of a program's block, and rows that begin anywhere."""
+"""How the gradients of cross entropy, from log-probabilities or from logits, are launched: which rows and classes a program takes."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Rows:
     """The kernel of a plan, whatever its sizes."""
 
     def __init__(self, plan: Plan, sums: Slot | None, steps: tuple[int, ...]) -> None:
-        """Steps through target, gradient, the two of z-loss and the two of logits along rows, through weights along classes."""
+        """`steps` along rows of the inputs of `by_row`, in their order, and along classes of the weights."""
         numbers, output = plan.numbers, plan.output
         target, gradient, log_prob = plan.inputs[:3]
         smooths = as_float(numbers["label_smoothing"]) != 0
@@ -178,7 +178,7 @@ def is_summed(plan: Plan) -> bool:
 
 
 def by_row(plan: Plan) -> list[Operand | None]:
-    """The inputs of one number a row, or of one number."""
+    """The inputs with one number a row, or one for all: target, gradient, the two of z-loss, the two of logits."""
     names = "lseForZlossOptional", "gradZlossOptional", "top", "rest"
     return [*plan.inputs[:2], *(operand_of(plan, own) for own in names)]
 

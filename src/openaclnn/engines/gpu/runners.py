@@ -56,7 +56,7 @@ def runner_of(launches: Sequence[Launch], scratch_bytes: int = 0) -> Runner:
 
 
 def _sequence(steps: Sequence[Step]) -> Callable[..., int]:
-    """All steps as one, on a device that is current."""
+    """What runs all steps, one after the other, on the current device."""
 
     def run(addresses: Sequence[int], stream: int = 0, device: int = 0) -> int:
         given = (*addresses, 0)

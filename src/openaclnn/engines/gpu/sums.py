@@ -30,12 +30,12 @@ SUM_BLOCK = 1024
 
 
 class Sums(NamedTuple):
-    """Launches that make the sums, where they lie, in how many parts, and the bytes of scratch it takes."""
+    """The sums of a plan."""
 
-    launches: list[Launch]
-    slot: Slot | None
-    parts: int
-    scratch: int
+    launches: list[Launch]  # make them
+    slot: Slot | None  # where they lie
+    parts: int  # that their user adds up
+    scratch: int  # bytes of memory
 
 
 NO_SUMS = Sums([], None, 1, 0)

@@ -56,7 +56,7 @@ def _paired(parts: list[Value], join: Callable[[Value, Value], Value]) -> Value:
 
 
 def larger(first: Value, second: Value) -> Value:
-    """NaN is not: it shows in the sum of powers."""
+    """The larger of two, NaN left out: that shows in the sum of powers."""
     larger: Value = (second > first).choose(second, first)
     return larger
 
@@ -76,7 +76,7 @@ class Rows:
         self.highest = code.frame("f32", count)  # of a chunk
 
     def begin(self, index: Value, first: Value) -> None:
-        """`first` is near which a row's logits are added up; it must be finite."""
+        """Logits are summed as differences from `first`, which must be finite."""
         self.top.write(index, self.code.double(-INFINITY))
         for array in (self.others, self.spread, self.weights):
             array.write(index, self.code.double(0.0))

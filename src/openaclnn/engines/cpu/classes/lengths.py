@@ -1,4 +1,6 @@
-"""Rows of any length: what is done once a row takes longer than a short row itself, so that those are computed as pixels."""
+"""Rows of any length. Of a short one, what is done once a row would take longest: so short rows are computed as pixels are, many
+at a time.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What the rows of a tile have of their own in the gradient of cross entropy from logits: computed for as many rows at once
-as a vector has lanes, in FLOAT64, since of a short row it would take longer than the rest (100 classes: 100 of 200 ns).
+"""The numbers of each row in the gradient of cross entropy from logits, FLOAT64: computed for as many rows at once as a vector has
+lanes, since one by one they took half the time of a short row (100 classes: 100 of 200 ns).
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ def at_least_one(number: Value) -> Value:
 
 
 def put_ignored(problem: Problem, number: Value) -> None:
-    """The number of most: the target that counts for nothing."""
+    """What most kernels take of the numbers: the target that counts for nothing."""
     problem["ignore_index"] = number
 
 
@@ -146,7 +146,7 @@ def _made(
     def fallback(
         addresses: Sequence[int], stream: int, shape: Sequence[int], *more: Sequence[Any]
     ) -> int:
-        """Before all is there that the builtin needs."""
+        """What runs until the builtin has all that it needs."""
         pool.ensure_started()
         way, write, *others = kernels(tuple(shape))
         own[SUMS : SUMS + len(others)] = array("q", others)
@@ -298,7 +298,7 @@ def _run(
     code: Code, sizing: Sizing, own: Array, given: _Objects | _Words, steps: Sequence[Array],
     leave: Callable[[Value], None],
 ) -> None:  # fmt: skip
-    """Leave with the status word, if all is there that it takes."""
+    """Run the launches and leave with the status word, if all that they take is there."""
     control, count = code.slots(own.read(CONTROL)), len(sizing.slots)
     block, template = code.frame("i64", count), code.slots(own.read(TEMPLATE))
     with code.loop(0, code.integer(count)) as slot:
