@@ -274,7 +274,7 @@ def test_keyboard_alone(page: Page) -> None:
     assert press(Keys.ARROW_RIGHT) == "tab-call"
     until("operator")
     with page.change():
-        press("aclnnElu")
+        press("aclnnEluBackward")
     assert page.find("#operator").get_attribute("value") == "elu_backward"
     until("gradOutput-shape")
     retype("3x2")

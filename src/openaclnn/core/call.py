@@ -75,9 +75,17 @@ class Call:
         return isinstance(self.values[name], Tensor)
 
     def agree(self) -> None:
-        """The call is sound: the next one on its terms need not be asked about them."""
+        """The call is sound. If it is the second on its terms, the next one need not be asked about them; what comes once is not
+        worth remembering.
+        """
         if self.said and self.terms is None:
-            self.terms = _remember(self)
+            known = _binding(self.operator).terms
+            if self.said in known:
+                self.terms = known[self.said] = _terms_of(self)
+            else:
+                if len(known) >= MOST_TERMS:
+                    known.clear()
+                known[self.said] = None
 
     @property
     def reduction(self) -> str | None:
@@ -169,12 +177,12 @@ MOST_TERMS = 64
 
 class _Binding(NamedTuple):
     """How an operator's parameters are bound, which of a plain call's arguments are arrays and which options, and the terms of
-    sound calls."""
+    sound calls by what they are told by; None of those that came once."""
 
     slots: Sequence[_Slot]
     arrays: Sequence[str]
     options: Sequence[str]
-    terms: dict[tuple[Any, ...], Terms]
+    terms: dict[tuple[Any, ...], Terms | None]
 
 
 @functools.cache
@@ -326,10 +334,10 @@ def _bind_on(
     return call
 
 
-def _remember(call: Call) -> Terms:
+def _terms_of(call: Call) -> Terms:
     """The terms of a sound call."""
     operator, values, said = call.operator, dict(call.values), call.said
-    slots, names, _, known = _binding(operator)
+    slots, names, *_ = _binding(operator)
     types = dict(zip(names, said, strict=False))
     arrays: list[tuple[str, str, Callable[[Any], Any]]] = []
     views = dict(viewers)
@@ -345,13 +353,8 @@ def _remember(call: Call) -> Terms:
             elif kind is not np.ndarray:
                 views[kind] = view_torch  # who records is asked once
             arrays.append((name, python_name, view))
-    if len(known) >= MOST_TERMS:
-        known.clear()
     on_host = {*types.values()} <= {np.ndarray, type(None)}
-    known[said] = found = Terms(
-        said, call.product, values, arrays, call.all_left, on_host, call._reduction
-    )
-    return found
+    return Terms(said, call.product, values, arrays, call.all_left, on_host, call._reduction)
 
 
 def _weak_dtype(operator: Interface, values: Mapping[str, Any]) -> DType:

@@ -70,6 +70,7 @@ class Road:
         taken = len(self._arrays), len(self._options), len(self._outputs)
         self._fits = all(own <= most for own, most in zip(taken, room, strict=True))
         self._families: dict[Any, Family] = {}
+        self._places: dict[tuple[int, tuple[str, ...]], list[int]] = {}  # `places_of` plans
         self._control: Any = None
         self._kept: list[Any] = [None] * at.MAX_KINDS  # what each record relies on
         self._next = 0
@@ -174,7 +175,11 @@ class Road:
     def _new_family(
         self, plan: Plan, arrays: Sequence[Any], options: Sequence[Any], library: int
     ) -> Family:
-        places = places_of(plan, self._names[: self._inputs], self._outputs)
+        own = len(plan.inputs), tuple(map(_parameter_of, (*plan.operands, *plan.spared)))
+        places = self._places.get(own)
+        if places is None:
+            places = places_of(plan, self._names[: self._inputs], self._outputs)
+            self._places[own] = places
         return Family(plan, places, arrays, options, self._options, library)
 
     def _enter(self, layout: Struct, record: list[int], kept: Any, library: int) -> int:
@@ -264,6 +269,9 @@ class Road:
         from openaclnn.engines.cpu import pool
 
         pool.reconsider()
+
+
+_parameter_of = operator.attrgetter("parameter")
 
 
 def _getter(names: Sequence[str]) -> Callable[[Mapping[str, Any]], tuple[Any, ...]]:
