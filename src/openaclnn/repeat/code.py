@@ -37,7 +37,7 @@ class _Work(NamedTuple):
     laid: Value  # whether sizes and strides are read
     lead: Array
     numbers: tuple[Array, Value]
-    count: Value  # what the kernel runs over
+    units: Value  # what the kernel runs over
     launch: Launch
 
 
@@ -153,10 +153,10 @@ class RoadCode(Outputs):
         with doubt.when_none(), code.either(work.kernel.differs(0)) as (native, called):
             with native:
                 # Before the workers run, the full way starts them.
-                doubt.expect(launch.ready(work.count, work.grain))
+                doubt.expect(launch.ready(work.units, work.grain))
                 with doubt.when_none():
                     # Not 0: a target out of range. The full way says which.
-                    status = launch.execute(entry.get(), work.count, work.grain)
+                    status = launch.execute(entry.get(), work.units, work.grain)
                     doubt.expect(status.equals(0))
             with called:
                 self.call(
