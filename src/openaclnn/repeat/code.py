@@ -37,7 +37,7 @@ class _Work(NamedTuple):
     laid: Value  # whether sizes and strides are read
     lead: Array
     numbers: tuple[Array, Value]
-    units: Value  # what the kernel runs over
+    extent: Value  # what the kernel runs over: elements, or units
     launch: Launch
 
 
@@ -109,11 +109,11 @@ class RoadCode(Outputs):
         addresses, sized = record.read(at.ADDRESSES), record.read(at.SIZED)
         lead, numbers = self.view(record.read(at.LEAD)), self.numbers(record)
         units, elements = record.read(at.UNITS), lead.read(at.SIZE)
-        count = units.equals(0).choose(elements, units)
+        extent = units.equals(0).choose(elements, units)
         launch, gathering = self.launch(), record.read(at.GATHERING)
         laid = gathering.differs(0) | sized.equals(at.BY_LAYOUT) | sized.equals(at.BY_CLASSES)
         return _Work(
-            kernel, runner, grain, constants, addresses, sized, gathering, laid, lead, numbers, count, launch
+            kernel, runner, grain, constants, addresses, sized, gathering, laid, lead, numbers, extent, launch
         )  # fmt: skip
 
     def write_arguments(self, record: Array, work: _Work) -> Array:
@@ -153,10 +153,10 @@ class RoadCode(Outputs):
         with doubt.when_none(), code.either(work.kernel.differs(0)) as (native, called):
             with native:
                 # Before the workers run, the full way starts them.
-                doubt.expect(launch.ready(work.units, work.grain))
+                doubt.expect(launch.ready(work.extent, work.grain))
                 with doubt.when_none():
                     # Not 0: a target out of range. The full way says which.
-                    status = launch.execute(entry.get(), work.units, work.grain)
+                    status = launch.execute(entry.get(), work.extent, work.grain)
                     doubt.expect(status.equals(0))
             with called:
                 self.call(
