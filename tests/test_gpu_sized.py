@@ -355,14 +355,14 @@ if MODE == "interpret":
         from openaclnn.engines.gpu import pixels
 
         (operator,) = (own for own in GRADIENTS if own.workloads.PATTERN == "pixels")
-        small = {key: (32, warps) for key, (_, warps) in pixels.PLANES.items()}
+        small = {key: (vector, 32, warps) for key, (vector, _, warps) in pixels.PLANES.items()}
         monkeypatch.setattr(pixels, "PLANES", small)
         shapes = ((2, 5, 3, 7), (1, 26, 9, 5), (3, 9, 1, 33), (1, 1, 5, 5))
         for place, shape in enumerate(shapes, OFFSETS.index(off)):
             for variant in variants_of(operator)[place % 3 :: 3]:
                 arguments = made(operator, dtype, shape, variant)
                 stray = np.resize(
-                    [-100, shape[1], 2**32, -1, 0, 1 << 16], arguments["target"][..., ::3].shape
+                    [-100, shape[1], 2**32, -1, 0], arguments["target"][..., ::3].shape
                 )
                 arguments["target"][..., ::3] = stray
                 memory = np.full(arguments["out"].size + 64, 7, dtype.numpy)

@@ -10,7 +10,7 @@ from openaclnn.engines.gpu.fits import blocks, names_of, word
 from openaclnn.engines.gpu.launch import VECTOR_BYTES
 from openaclnn.engines.gpu.operands import INT32_LIMIT
 from openaclnn.engines.gpu.pixel_kernel import nll_loss2d_backward
-from openaclnn.engines.gpu.plane_kernel import MOST_CLASSES, SHIFTED, nll_loss2d_backward_planes
+from openaclnn.engines.gpu.plane_kernel import nll_loss2d_backward_planes
 from openaclnn.engines.gpu.row_kernel import cross_entropy_loss_grad
 from openaclnn.engines.gpu.sum_kernel import add_up
 from openaclnn.engines.gpu.sums import (
@@ -225,8 +225,8 @@ class PixelFit(ClassFit):
 
     name, axes = "pixels", 4
     (
-        ACROSS, CHUNK, WARPS, EACH, ITEM, MOST, PANEL, FEW_PIXELS, PLANE_CLASSES, PLANE_BLOCK,
-    ) = range(2, 12)  # fmt: skip
+        ACROSS, CHUNK, WARPS, EACH, ITEM, MOST, PANEL, FEW_PIXELS, PLANE_CLASSES, PLANE_VECTOR, PLANE_BLOCK,
+    ) = range(2, 13)  # fmt: skip
     bits: Mapping[str, int] = {
         "PARTS": 5, "PIXEL_STEP": 2, "CLASS_STEP": 2, "READ_UNIT": 5, "UNIT": 5, "PIXELS_UNIT": 5, "CHUNKED": 1,
         "ACROSS": 12, "CLASSES": 8, "warps": 4, "anywhere": 1,
@@ -248,8 +248,7 @@ class PixelFit(ClassFit):
         ignored = self.ignored()
         self.fit_sums(images * pixels, classes, ignored)
         aligned = self.code.integer(VECTOR_BYTES) // self.fact(self.ITEM)
-        many = (pixels >= self.fact(self.FEW_PIXELS)) & (classes <= MOST_CLASSES)
-        odd = many & (pixels % aligned).differs(0)
+        odd = (pixels >= self.fact(self.FEW_PIXELS)) & (pixels % aligned).differs(0)
         self.replaced.set(odd.to("i64"))
         self.fit_planes(images, classes, pixels, ignored)
         self.fit_pixels(images, classes, pixels, ignored)
@@ -308,7 +307,7 @@ class PixelFit(ClassFit):
     def fit_planes(self, images: Value, classes: Value, pixels: Value, ignored: Value) -> None:
         """What `pixels._Planes` says."""
         other = self.other
-        across = blocks(pixels + SHIFTED, self.fact(self.PLANE_BLOCK))
+        across = blocks(pixels + self.fact(self.PLANE_VECTOR) - 1, self.fact(self.PLANE_BLOCK))
         chunks = blocks(classes, self.fact(self.PLANE_CLASSES))
         other.begin()
         other.programs.set(images * chunks * across)

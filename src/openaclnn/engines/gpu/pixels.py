@@ -28,7 +28,7 @@ from openaclnn.engines.gpu.launch import (
 )
 from openaclnn.engines.gpu.operands import INT32_LIMIT, ignored, slots_of, step_of, stride_of
 from openaclnn.engines.gpu.pixel_kernel import nll_loss2d_backward
-from openaclnn.engines.gpu.plane_kernel import MOST_CLASSES, SHIFTED, nll_loss2d_backward_planes
+from openaclnn.engines.gpu.plane_kernel import nll_loss2d_backward_planes
 from openaclnn.engines.gpu.queues import SizedRunner, lies_row_major, queue_of, remembered
 from openaclnn.engines.gpu.runners import runner_of
 from openaclnn.engines.gpu.steps import Runner
@@ -46,9 +46,13 @@ PANEL_PIXELS = 1 << 19
 CHUNK_CLASSES = {2: 16, 4: 8, 8: 8}  # by the output's itemsize; see pixel_tile
 
 
-# Of planes that begin anywhere, by the output's itemsize and whether all pixels have one gradient: pixels of a program, warps.
+# Of planes that begin anywhere, by the output's itemsize and whether all pixels have one gradient: elements of a vector,
+# pixels of a program, warps. Fractions of a copy for (16,19,769,769), (16,21,513,513), (4,19,1025,2049): FLOAT 0.86 0.87
+# 0.85, BF16 0.76 0.77 0.75, where the other kernel has 0.50 0.56 0.50 and 0.42 0.47 0.38; with a gradient for each pixel,
+# (16,21,513,513), 0.89 and 0.80 (0.55 and 0.49). FLOAT by 4 elements: 0.87 0.84 0.80; fewer classes at a time lost.
 PLANES = {
-    (2, True): (1024, 8), (2, False): (1024, 8), (4, True): (1024, 8), (4, False): (1024, 8), (8, True): (512, 4), (8, False): (512, 4),
+    (2, True): (8, 512, 4), (2, False): (4, 1024, 8), (4, True): (8, 512, 4), (4, False): (8, 512, 4),
+    (8, True): (4, 512, 4), (8, False): (4, 512, 4),
 }  # fmt: skip
 PLANE_CLASSES = 24
 FEW_PIXELS = 2048  # a plane of fewer is mostly borders
@@ -194,25 +198,24 @@ class _Planes:
 
     def __init__(self, pixels: Pixels) -> None:
         self.family = anywhere(pixels.family)._replace(kernel=nll_loss2d_backward_planes)
-        self.block, self.warps = PLANES[pixels.itemsize, pixels.single]
+        self.vector, self.block, self.warps = PLANES[pixels.itemsize, pixels.single]
         self.aligned = VECTOR_BYTES // pixels.itemsize
         self._weight_stride = pixels.weight_stride
 
     def serves(
-        self, pixels: int, classes: int, target: Strides, gradient: Strides, out: Strides, single: bool
-    ) -> bool:  # fmt: skip
+        self, pixels: int, target: Strides, gradient: Strides, out: Strides, single: bool
+    ) -> bool:
         """Whether pixels lie side by side everywhere, and planes begin off a vector's bounds."""
         dense = out[2] == target[2] == 1 and (single or gradient[2] == 1)
-        many = pixels >= FEW_PIXELS and classes <= MOST_CLASSES
-        return dense and many and out[3] % self.aligned != 0
+        return dense and pixels >= FEW_PIXELS and out[3] % self.aligned != 0
 
     def sizes(
         self, shape: tuple[int, int, int], classes: int,
         target: Strides, gradient: Strides, out: Strides, ignore_index: int, parts: int,
     ) -> Sizes:  # fmt: skip
         first, second, pixels = shape
-        # Blocks are shifted back, so that the last may need one more.
-        blocks = -(-(pixels + SHIFTED) // self.block)
+        # Blocks are shifted back by less than a vector, so that the last may need one more.
+        blocks = -(-(pixels + self.vector - 1) // self.block)
         chunks = -(-classes // PLANE_CLASSES)
         return (
             first * second * chunks * blocks,
@@ -221,7 +224,7 @@ class _Planes:
                 *target[:2], *gradient[:2], *out[:2], out[3],
                 self._weight_stride, ignored(ignore_index),
             ),
-            (parts, self.block),
+            (parts, self.vector, self.block),
             self.warps,
         )  # fmt: skip
 
@@ -242,7 +245,7 @@ def runner(plan: Plan) -> Runner:
     first, second, pixels = (*(1,) * (3 - len(plan.shape)), *plan.shape)
     strides = _strides(target), _strides(gradient), _strides(plan.output)
     planes = _Planes(kernel)
-    odd = planes.serves(pixels, plan.classes, *strides, gradient.role == "single")
+    odd = planes.serves(pixels, *strides, gradient.role == "single")
     own: Pixels | _Planes = planes if odd else kernel
     sizes = own.sizes(
         (first, second, pixels), plan.classes, *strides, plan.numbers["ignore_index"], sums.parts
@@ -301,7 +304,7 @@ def _sized(plan: Plan, pattern: str) -> SizedRunner:
             read, out = (0, pixels, 1, 0), (0, classes * pixels, 1, pixels)
             axes = 1, images, pixels
         gradient = one if single else read
-        if planes.serves(pixels, classes, read, gradient, out, single):
+        if planes.serves(pixels, read, gradient, out, single):
             sizes = planes.sizes(axes, classes, read, gradient, out, ignore_index, parts)
             queue_planes(addresses, stream, *sizes)
             return
@@ -322,7 +325,7 @@ def _sized(plan: Plan, pattern: str) -> SizedRunner:
         weight, ("ignore_index",),
         (
             FEW, FEW_TILE.across, FEW_TILE.most, FEW_TILE.warps, not single, kernel.itemsize,
-            CHUNK_CLASSES[kernel.itemsize], PANEL_PIXELS, FEW_PIXELS, PLANE_CLASSES, planes.block,
+            CHUNK_CLASSES[kernel.itemsize], PANEL_PIXELS, FEW_PIXELS, PLANE_CLASSES, planes.vector, planes.block,
         ),
     )  # fmt: skip
     queue, queue_few = (
