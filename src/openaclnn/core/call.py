@@ -285,7 +285,10 @@ def bind_plain(operator: Interface, arguments: Mapping[str, Any], product: Produ
         arguments = spread(operator, arguments)
     slots, arrays, options, known = _binding(operator)
     given = arguments.__getitem__
-    said = said_of(product, [*map(given, arrays)], [*map(given, options)])
+    try:
+        said = said_of(product, [*map(given, arrays)], [*map(given, options)])
+    except UNFIT:  # a mode of PyTorch's minds: binding says what is wrong
+        said = ()
     terms = known.get(said)
     if terms is not None and terms.are(said, product):
         return _bind_on(terms, operator, arguments, product)
