@@ -524,7 +524,7 @@ if MODE == "compile":
     def turned_row_plan(dtype: DType) -> Plan:
         plan = row_plan(dtype, 16384, 4096, False)
         target, gradient, log_prob = plan.inputs
-        log_prob = replace(log_prob, strides=(1,), class_stride=16384)
+        log_prob = log_prob._replace(strides=(1,), class_stride=16384)
         return replace(plan, inputs=(target, gradient, log_prob))
 
     def pixel_plan(dtype: DType) -> Plan:
