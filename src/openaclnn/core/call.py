@@ -285,7 +285,10 @@ def bind_plain(operator: Interface, arguments: Mapping[str, Any], product: Produ
         arguments = spread(operator, arguments)
     slots, arrays, options, known = _binding(operator)
     given = arguments.__getitem__
-    said = said_of(product, [*map(given, arrays)], [*map(given, options)])
+    try:
+        said = said_of(product, [*map(given, arrays)], [*map(given, options)])
+    except UNFIT:  # a mode of PyTorch's minds: binding says what is wrong
+        said = ()
     terms = known.get(said)
     if terms is not None and terms.are(said, product):
         return _bind_on(terms, operator, arguments, product)
@@ -316,7 +319,8 @@ def bind_plain(operator: Interface, arguments: Mapping[str, Any], product: Produ
                 raise _refuse(operator, operator[name], expected, str(number))
             with np.errstate(over="ignore"):
                 values[name] = Tensor.from_numpy(np.asarray(number).astype(dtype.numpy))
-    return Call(operator, values, product, all_left=arguments.get("out", AUTO) is None, said=said)
+    all_left = all([values[name] is AUTO for name in operator.output_names])
+    return Call(operator, values, product, all_left=all_left, said=said)
 
 
 def _bind_on(
