@@ -149,3 +149,20 @@ for locked in (True, False):
 """
     says = "openaclnn needs the interpreter's lock, and this free-threaded Python runs without it; start it with PYTHON_GIL=1 or -X gil=1"
     assert script(body) == ["imported", says]
+
+
+def test_a_library_that_another_thread_is_importing_is_not_there_yet() -> None:
+    body = """
+import sys, types
+for name in ("torch", "cupy"):
+    sys.modules[name] = types.ModuleType(name)
+class Other:
+    __array_interface__ = few.__array_interface__
+def two_phases():
+    status, size, executor = aclnn.aclnnEluGetWorkspaceSize(few, 1.0, 1.0, 1.0, few.copy())
+    assert status == aclnn.aclnnElu(None, size, executor, None) == 0
+for call in (plain, lambda: plain(Other()), two_phases,
+             lambda: openaclnn.elu(few, out=few.copy()), lambda: openaclnn.l1_loss_backward(1.0, few, few)):
+    print({refusal(call) for _ in range(3)})
+"""
+    assert script(body) == ["{'none'}"] * 5

@@ -123,3 +123,12 @@ def test_a_thread_that_never_begins_is_not_waited_for(monkeypatch: pytest.Monkey
         apart.run_apart(lambda: done.append(1))
     late[0]()  # if it begins after all, it finds nothing to do
     assert done == []
+
+
+def test_without_room_for_a_thread_none_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_memory(*arguments: object) -> object:
+        raise OSError("Cannot allocate memory")
+
+    monkeypatch.setattr(apart.mmap, "mmap", no_memory)
+    with pytest.raises(MemoryError, match="no memory for a thread"):
+        apart.run_apart(threading.get_ident)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -422,6 +424,35 @@ def test_where_our_kernels_find_no_memory_pytorch_has_its_turn(
     with use():
         assert all(theirs.elu(UNKNOWN).equal(expected) for _ in range(2))
         assert served()["elu"].reasons == {"none left": 2}
+
+
+SHORT_OF_MEMORY = """
+import resource, torch
+from pathlib import Path
+from openaclnn.torch import enable
+x, target = torch.randn(1 << 14, 256, requires_grad=True), torch.randint(0, 256, (1 << 14,))
+step = lambda: torch.nn.functional.cross_entropy(torch.nn.functional.elu(x), target).backward()
+enable()
+used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+for spare in (0, 1 << 20, 1 << 23):
+    resource.setrlimit(resource.RLIMIT_AS, (used + spare, resource.RLIM_INFINITY))
+    try:
+        step()
+    except RuntimeError as error:
+        print("can't allocate memory" in str(error))
+resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY,) * 2)
+step()
+print(x.grad.isfinite().all().item())
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="it is told by /proc")
+def test_what_little_memory_does_is_what_pytorch_does() -> None:
+    """Neither a process that ends nor one that waits for ever: nothing is compiled here before memory is short."""
+    done = subprocess.run(
+        [sys.executable, "-c", SHORT_OF_MEMORY], capture_output=True, text=True, timeout=120, check=False
+    )  # fmt: skip
+    assert (done.returncode, done.stdout.split()) == (0, ["True"] * 4), done.stderr
 
 
 class Marked(torch.Tensor):

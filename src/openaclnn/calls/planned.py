@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
@@ -12,7 +11,7 @@ from openaclnn.calls.guard import Found, check_devices, check_output_layout
 from openaclnn.core import rounding
 from openaclnn.core.call import bind_arguments
 from openaclnn.core.declare import Operator
-from openaclnn.core.interop import as_tensor, held, is_tracked_leaf
+from openaclnn.core.interop import as_tensor, held, is_tracked_leaf, torch_tensor
 from openaclnn.core.products import current_product
 from openaclnn.core.tensor import Tensor
 from openaclnn.engines.dispatch import choose_engine
@@ -108,8 +107,7 @@ def _learn(operator: Operator, kind: Kind, arguments: tuple[Any, ...]) -> bool:
 
 def _with_views(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
     """The arguments with arrays as tensors."""
-    torch = sys.modules.get("torch")
-    of_torch = None if torch is None else torch.Tensor
+    of_torch = torch_tensor()
     viewed: list[Any] = []
     for value in arguments:
         kind = type(value)

@@ -31,6 +31,7 @@ __all__ = [
     "stream_of",
     "to_numpy",
     "torch_dtype",
+    "torch_tensor",
     "torch_tensor_of",
     "view_memory",
     "view_torch",
@@ -50,9 +51,13 @@ def _is_number_type(kind: Any) -> bool:
     return issubclass(kind, (bool, int, float, np.bool_, np.integer, np.floating))
 
 
+def torch_tensor() -> Any:
+    """PyTorch's class of tensors, if somebody has imported it; `()`, which has no instances, until another thread has done so."""
+    return getattr(sys.modules.get("torch"), "Tensor", ())
+
+
 def _is_torch(value: Any) -> bool:
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(value, torch.Tensor)
+    return isinstance(value, torch_tensor())
 
 
 def stream_of(value: Any) -> int:
@@ -77,12 +82,9 @@ def is_tracked_leaf(value: Any) -> bool:
 
 def mark_written(*values: Any) -> None:
     """Tell autograd that tensors are written behind its back, so that a backward pass that saved one says so."""
-    torch = sys.modules.get("torch")
-    if torch is not None:
-        tell = torch.autograd.graph.increment_version
-        for value in values:
-            if isinstance(value, torch.Tensor):
-                tell(value)
+    for value in values:
+        if _is_torch(value):
+            sys.modules["torch"].autograd.graph.increment_version(value)
 
 
 class Held(NamedTuple):
@@ -139,8 +141,7 @@ def _asked() -> tuple[Any, Any, Any, Any]:
 
 
 def _is_cupy(value: Any) -> bool:
-    cupy = sys.modules.get("cupy")
-    return cupy is not None and isinstance(value, cupy.ndarray)
+    return isinstance(value, getattr(sys.modules.get("cupy"), "ndarray", ()))
 
 
 def as_tensor(value: Any) -> Tensor:

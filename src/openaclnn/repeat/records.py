@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from openaclnn.core import results
+from openaclnn.core.interop import torch_tensor
 from openaclnn.core.plan import Plan, walks_alike
 from openaclnn.core.tensor import Tensor
 from openaclnn.engines.dispatch import Choice
@@ -29,8 +30,11 @@ def library_of(arrays: Sequence[Any]) -> int:
     types = {*map(type, arrays)} - _NOTHING
     if types == _NUMPY:
         return at.NUMPY if numpy_is_readable() else 0
-    torch = sys.modules.get("torch")
-    if torch is not None and types <= {torch.Tensor, torch.nn.Parameter}:
+    tensor = torch_tensor()
+    if any(issubclass(kind, tensor) for kind in types) and types <= {
+        tensor,
+        sys.modules["torch"].nn.Parameter,
+    }:
         return at.TORCH if torch_functions() is not None else 0
     return 0
 

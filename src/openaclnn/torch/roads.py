@@ -62,8 +62,8 @@ def parallel_for(tensor: Any) -> Any:
     """`openaclnn.torch.parallel` for a DTensor, whose losses and rules for operators are there; else None."""
     if _is_compiling() or type(tensor) in PLAIN:
         return None
-    spread = sys.modules.get("torch.distributed.tensor")
-    if spread is None or not isinstance(tensor, spread.DTensor):
+    spread = sys.modules.get("torch.distributed.tensor")  # which another thread may be importing
+    if not isinstance(tensor, getattr(spread, "DTensor", ())):
         return None
     return importlib.import_module("openaclnn.torch.parallel")
 

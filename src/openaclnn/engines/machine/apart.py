@@ -7,6 +7,7 @@ signal handler raises, in Python's main thread, waits until the work is over.
 from __future__ import annotations
 
 import _thread
+import mmap
 from collections.abc import Callable
 from typing import TypeVar, cast
 
@@ -18,11 +19,14 @@ __all__ = ["run_apart"]
 T = TypeVar("T")
 
 _STACK = 16 << 20
+_ROOM = _STACK + (8 << 20)
+_NO_ROOM = "there is no memory for a thread to compile on"
 _PATIENCE = 5.0  # seconds until a thread that does not begin is given up; without memory it cannot
 
 
 def run_apart(work: Callable[[], T]) -> T:
     """What `work()` returns or raises."""
+    _check_room()
     done, begun = _thread.allocate_lock(), _thread.allocate_lock()
     done.acquire()
     results: list[T | None] = [None]  # places, since there may be no memory to append
@@ -51,12 +55,20 @@ def run_apart(work: Callable[[], T]) -> T:
             interrupt = error
             continue
         if not woken and begun.acquire(False):  # it ended before our first line, and nobody tells
-            raise MemoryError("there is no memory for a thread to compile on")
+            raise MemoryError(_NO_ROOM)
     if interrupt is not None:
         raise interrupt
     if failures[0] is not None:
         raise failures[0]
     return cast(T, results[0])
+
+
+def _check_room() -> None:
+    """MemoryError where a thread would find too little: C's library ends the process if a thread cannot have its variables."""
+    try:
+        mmap.mmap(-1, _ROOM).close()
+    except OSError:
+        raise MemoryError(_NO_ROOM) from None
 
 
 def _started(run: Callable[[], None]) -> bool:
