@@ -228,7 +228,8 @@ class CallRegime:
     refused: bool = False
     mixed: bool = False  # of all variants and dtypes
     times: int = 1  # a sample has so many times the calls of other regimes'
-    forgotten: bool = False  # before a sample the short road forgets all kinds
+    forgotten: bool = False  # before a call all kinds are forgotten
+    anew: bool = False  # and all terms
     beside: str = "same"  # the regime that it is compared with
     waits: bool = False  # calls wait until the work is done, PyTorch's too
 
@@ -276,11 +277,20 @@ CHANGES = (
         beside="kinds in a row",
     ),
     CallRegime(
-        "first of a kind",
-        "the full way: a kind that the short road has forgotten, its kernel compiled; the same eight",
+        "full way",
+        "each of the same eight as if it lay in a new way: its dtypes and options are known, its kernel is compiled",
         _kinds_in_turn,
         mixed=True,
         forgotten=True,
+        beside="kinds in a row",
+    ),
+    CallRegime(
+        "first of a kind",
+        "the same, and nothing is known of its dtypes and options",
+        _kinds_in_turn,
+        mixed=True,
+        forgotten=True,
+        anew=True,
         beside="kinds in a row",
     ),
     CallRegime("refusal", "an array of the wrong shape", _refused, (ALLOCATING,), refused=True),

@@ -72,7 +72,7 @@ def own_sequences(regime: CallRegime, turn: Turn, engines: Sequence[str], torch:
         given = _all_in_torch(problems, torch) if library == TENSORS else problems
         calls = [_own_call(problem, way) for problem in given]
         asked = must_be_asked(problems[0], engine)
-        forget = forget_kinds(turn.operator) if regime.forgotten else None
+        forget = forget_kinds(turn.operator, regime.anew) if regime.forgotten else None
         yield problems, _contender(
             name, given, calls, regime.checked, AclnnError if regime.refused else None, forget,
             ours=True, engine=engine, writes_out=way != ALLOCATING, asked=asked,
@@ -111,8 +111,8 @@ def _contender(
     forget: Call | None,
     **options: Any,
 ) -> Contender:
-    """One that makes the calls in turn; with `refusal`, each must raise that. With `forget`, no call of warming up is
-    remembered."""
+    """One that makes the calls in turn; with `refusal`, each must raise that. With `forget`, no call before it is remembered,
+    which takes a microsecond or two of its time."""
     known = {id(problem) for problem in given[:checked]}
     ahead = [
         functools.partial(_look_at, _arrays_of(problem), call)
@@ -122,9 +122,15 @@ def _contender(
     if refusal is not None:
         calls = [functools.partial(_refused, call, refusal) for call in calls]
     # There is a call of warming up for each that is timed after it; those that come again are warm by being made.
+    if forget is not None:
+        calls = [functools.partial(_forgotten, call, forget) for call in calls]
     steps = [*([_in_turn(ahead)] if ahead else []), _in_turn(cycle(calls[:checked]))]
-    steps += [] if forget is None else [forget]
     return Contender(name, _in_turn(calls), warm_up=lambda: [step() for step in steps], **options)
+
+
+def _forgotten(call: Call, forget: Call) -> Any:
+    forget()
+    return call()
 
 
 def _arrays_of(problem: Problem) -> list[Any]:

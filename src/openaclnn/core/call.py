@@ -18,7 +18,15 @@ from openaclnn.core.status import AclnnError, Status, shown
 from openaclnn.core.tensor import Scalar, Tensor
 from openaclnn.core.terms import Terms, said_of
 
-__all__ = ["AUTO", "Call", "bind_arguments", "bind_plain", "plain_arguments", "product_of"]
+__all__ = [
+    "AUTO",
+    "Call",
+    "bind_arguments",
+    "bind_plain",
+    "forget_terms",
+    "plain_arguments",
+    "product_of",
+]
 
 
 class _Auto:
@@ -319,7 +327,7 @@ def bind_plain(operator: Interface, arguments: Mapping[str, Any], product: Produ
                 raise _refuse(operator, operator[name], expected, str(number))
             with np.errstate(over="ignore"):
                 values[name] = Tensor.from_numpy(np.asarray(number).astype(dtype.numpy))
-    all_left = all([values[name] is AUTO for name in operator.output_names])
+    all_left = all(values[name] is AUTO for name in operator.output_names)
     return Call(operator, values, product, all_left=all_left, said=said)
 
 
@@ -336,6 +344,11 @@ def _bind_on(
     call = Call(operator, values, product, all_left=terms.all_left)
     call.terms, call._reduction = terms, terms.reduction
     return call
+
+
+def forget_terms(operator: Interface) -> None:
+    """No terms of the operator's calls are known any more."""
+    _binding(operator).terms.clear()
 
 
 def _terms_of(call: Call) -> Terms:

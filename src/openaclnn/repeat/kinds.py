@@ -91,8 +91,12 @@ class Road:
 
         return "road", emit_road
 
+    def forget_families(self) -> None:
+        """What follows from dtypes and options is not known any more; kinds stay."""
+        self._families.clear()
+
     def forget(self) -> None:
-        """Nothing is known any more."""
+        """No kind is known any more."""
         with self._lock:
             if self._control is not None:
                 self._control[at.KINDS] = 0
