@@ -319,7 +319,7 @@ def bind_plain(operator: Interface, arguments: Mapping[str, Any], product: Produ
                 raise _refuse(operator, operator[name], expected, str(number))
             with np.errstate(over="ignore"):
                 values[name] = Tensor.from_numpy(np.asarray(number).astype(dtype.numpy))
-    all_left = all([values[name] is AUTO for name in operator.output_names])
+    all_left = all(values[name] is AUTO for name in operator.output_names)
     return Call(operator, values, product, all_left=all_left, said=said)
 
 
