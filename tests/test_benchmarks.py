@@ -903,16 +903,17 @@ def test_calls_are_looked_at_before_they_are_timed() -> None:
             np.testing.assert_array_equal(own.out, out)
 
 
-def test_the_first_of_a_kind_goes_the_full_way(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["elu_backward", "elu"])  # whose eight kinds are eight, and three
+def test_the_first_of_a_kind_goes_the_full_way(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every call that is timed, and none of those that are no first ones; the kernels were there before."""
-    operator = openaclnn.find_operator("elu_backward")  # whose eight kinds are eight
+    operator = openaclnn.find_operator(name)
     scope = getattr(openaclnn, operator.python_name).__globals__
     whole, made = scope["_call"], []
     monkeypatch.setitem(scope, "_call", lambda *given: made.append(given) or whole(*given))
-    for name, expected in (("first of a kind", 8), ("kinds in turn", 0)):
+    for regime, expected in (("first of a kind", 8), ("full way", 8), ("kinds in turn", 0)):
         turn = Turn(operator, FLOAT, "cpu", 32)
-        for _, contender in sequences(changing(name), turn, ["cpu"], load_torch()):
-            for _ in range(changing(name).checked):
+        for _, contender in sequences(changing(regime), turn, ["cpu"], load_torch()):
+            for _ in range(changing(regime).checked):
                 contender.call()
             assert contender.warm_up is not None
             for _ in range(2):
