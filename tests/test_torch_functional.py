@@ -275,7 +275,10 @@ SOUND: dict[str, dict[str, Any]] = {
     "nll_loss": {"input": X, "target": TARGET, "weight": torch.ones(5), "ignore_index": 1},
     "cross_entropy": {"input": X, "target": TARGET, "weight": torch.ones(5), "ignore_index": 1, "label_smoothing": 0.1},
 }  # fmt: skip
-NO_TENSORS = ([[1.0, 2.0]], "mean", X.numpy(), 1.5, object())
+NO_TENSORS = ([[1.0, 2.0]], "mean", X.numpy(), 1.5, object(), True, 10**400)
+TAKEN: dict[type, tuple[str, ...]] = {
+    float: ("alpha", "beta", "label_smoothing"), bool: ("alpha", "beta", "label_smoothing"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", SOUND)
@@ -285,7 +288,7 @@ def test_wrong_types_are_refused_in_pytorchs_words(name: str, wrong: Any) -> Non
     ours, other, sound = getattr(functional, name), getattr(theirs, name), SOUND[name]
     for _ in range(2):
         for parameter in sound:
-            if isinstance(wrong, float) and parameter in ("alpha", "beta", "label_smoothing"):
+            if parameter in TAKEN.get(type(wrong), ()):
                 continue
             given = sound | {parameter: wrong}
             with pytest.raises(Exception) as known:  # noqa: PT011

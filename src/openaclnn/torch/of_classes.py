@@ -16,6 +16,7 @@ from openaclnn.torch.kernels import KERNELS, PLAIN
 from openaclnn.torch.refusals import UnservedError
 from openaclnn.torch.roads import (
     is_cast_alone,
+    is_index,
     is_memory,
     is_number,
     is_ours,
@@ -46,7 +47,8 @@ def nll_loss(
 ) -> Any:
     """`torch.nn.functional.nll_loss` by our kernels: (C,), (N, C) or (N, C, d1, ...)."""
     of_rank = None
-    if size_average is None and reduce is None and _may_be_short(input, target, weight):
+    plain = size_average is None and reduce is None and type(ignore_index) is int
+    if plain and _may_be_short(input, target, weight):
         of_rank = _BY_RANK.get(input.dim())
     if of_rank is not None:
         kernel, backward = of_rank
@@ -74,7 +76,7 @@ def _nll_loss(
         return parallel.nll_loss(
             input, target, weight, ignore_index=ignore_index, reduction=reduction
         )
-    fits = isinstance(ignore_index, int) and _fits(input, target, weight, reduction)
+    fits = is_index(ignore_index) and _fits(input, target, weight, reduction)
     if fits and (weight is None or weight.dtype is input.dtype):
         own, indices, rank = input, target, input.dim()
         _see_targets(target, input.shape[1 if rank > 1 else 0], ignore_index)
@@ -119,7 +121,8 @@ def cross_entropy(
     Logits and two numbers a row are kept for backward. `zloss_scale` adds that many times the square of the log-sum-exp;
     `inplace` lets the gradient be written into the logits' memory, whose values are gone then.
     """
-    if not inplace and size_average is None and reduce is None:
+    plain = size_average is None and reduce is None and type(ignore_index) is int
+    if plain and not inplace:
         found = _quick(
             input, target, weight, (reduction, ignore_index, label_smoothing, zloss_scale)
         )
@@ -195,7 +198,7 @@ def _by_kernels(
 ) -> Any:  # fmt: skip
     """The loss of what the kernels take, None of what they do not."""
     reduction, ignore_index, label_smoothing, _ = options
-    numbers = isinstance(ignore_index, int) and is_number(label_smoothing)
+    numbers = is_index(ignore_index) and is_number(label_smoothing)
     if not (numbers and 0.0 <= label_smoothing <= 1.0 and _fits(input, target, weight, reduction)):
         return None
     own, rows, rank = input, target, input.dim()

@@ -17,6 +17,7 @@ from openaclnn.torch.kernels import PLAIN, disturbed
 __all__ = [
     "FLOATS",
     "is_cast_alone",
+    "is_index",
     "is_memory",
     "is_number",
     "is_ours",
@@ -79,8 +80,17 @@ def is_memory(value: Any) -> bool:
 
 
 def is_number(value: Any) -> bool:
-    """Whether this is a number of Python's. PyTorch takes more, tensors of one element say, and refuses the rest."""
-    return isinstance(value, (int, float))
+    """Whether this is a number of Python's, of 64 bits. PyTorch takes more, tensors of one element say, and refuses the rest."""
+    return isinstance(value, float) or (isinstance(value, int) and _has_64_bits(value))
+
+
+def is_index(value: Any) -> bool:
+    """Whether this is what PyTorch takes for a class: an integer of 64 bits, and no truth value."""
+    return type(value) is int and _has_64_bits(value)
+
+
+def _has_64_bits(value: int) -> bool:
+    return -(1 << 63) <= value < 1 << 63
 
 
 def is_ours(tensor: Any) -> bool:
