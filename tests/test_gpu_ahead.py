@@ -22,6 +22,7 @@ if MODE == "interpret":
 if MODE:
     import torch
 
+    from openaclnn.core.dtypes import BFLOAT16, FLOAT, FLOAT16, DType, dtype_of_numpy
     from openaclnn.engines.gpu import ahead
     from openaclnn.operators.logits import reference, reference_grad
     from openaclnn.torch import ahead as torch_ahead
@@ -50,7 +51,7 @@ if MODE == "interpret":
             self.target = rng.integers(0, classes, ROWS)
             self.target[2] = ignored
             self.options = {"reduction": reduction, "ignore_index": ignored}
-            self.kind = np.dtype(dtype).name, ROWS, classes, reduction == "mean", ignored
+            self.kind = dtype_of_numpy(np.dtype(dtype)), ROWS, classes, reduction == "mean", ignored
             self.loss, self.memory = np.zeros((), dtype), np.ones(ahead.MEMORY, np.float32)
             self.kept = np.zeros(ahead.kept(ROWS), np.float32)
             self.top, self.rest, *_ = self.kept[:-4].reshape(4, ROWS)
@@ -264,13 +265,13 @@ if MODE == "compile":
     @pytest.mark.parametrize(
         ("maker", "dtype", "classes"),
         [
-            (ahead.loss_runner, "float32", 32000), (ahead.loss_runner, "float32", 30522), (ahead.gradient_runner, "float32", 32000),
-            (ahead.loss_runner, "float32", 128256), (ahead.loss_runner, "bfloat16", 32000), (ahead.loss_runner, "float16", 8192),
-            (ahead.gradient_runner, "bfloat16", 32000),
+            (ahead.loss_runner, FLOAT, 32000), (ahead.loss_runner, FLOAT, 30522), (ahead.gradient_runner, FLOAT, 32000),
+            (ahead.loss_runner, FLOAT, 128256), (ahead.loss_runner, BFLOAT16, 32000), (ahead.loss_runner, FLOAT16, 8192),
+            (ahead.gradient_runner, BFLOAT16, 32000),
         ],
     )  # fmt: skip
     def test_rows_are_read_once_by_vectors_and_held(
-        maker: Any, dtype: str, classes: int, monkeypatch: pytest.MonkeyPatch
+        maker: Any, dtype: DType, classes: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(variants, "_start_together", lambda *own: lambda *given: None)
         variants._known.clear()
@@ -280,7 +281,7 @@ if MODE == "compile":
         code = next(
             own for own in texts if "entry loss_ahead" in own or "entry gradient_late" in own
         )
-        itemsize = 4 if dtype == "float32" else 2
+        itemsize = dtype.itemsize
         tile = ahead.tile_of(itemsize, classes)
         held = tile.held * tile.lanes // (tile.warps * 32)
         if maker is ahead.gradient_runner:
@@ -294,6 +295,6 @@ if MODE == "compile":
 
     def test_programs_wait_for_each_other_by_the_driver_or_not_at_all() -> None:
         with pytest.raises(RuntimeError, match="wait for each other"):
-            ahead.loss_runner("float32", 64, 40000, True, -100)([1 << 30] * 6, 0)
+            ahead.loss_runner(FLOAT, 64, 40000, True, -100)([1 << 30] * 6, 0)
         assert not ahead.serves(4, 64, 40000)  # which is why nobody asks
         assert ahead.serves(4, 64, 32000)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from openaclnn.core.dlpack import PRODUCER_ERRORS
-from openaclnn.core.dtypes import FLOAT, DType, float_of, promote
+from openaclnn.core.dtypes import FLOAT, DType, float_of, is_int64, promote
 from openaclnn.core.interface import REQUIRED, Interface, Kind, Parameter
 from openaclnn.core.interop import as_tensor, is_number, is_tracked_leaf, view_torch, viewers
 from openaclnn.core.products import PRODUCTS, Product, current_product, find_product
@@ -133,7 +133,7 @@ def _int64(parameter: Parameter, value: Any) -> Any:
             return parameter.choices.index(value)
         return value  # left to the operator's own check, at its place in the order
     number = python_operator.index(value)
-    if not -_INT64_LIMIT <= number < _INT64_LIMIT:
+    if not is_int64(number):
         raise TypeError(f"a 64-bit integer, got {number}")
     return number
 

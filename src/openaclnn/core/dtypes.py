@@ -39,6 +39,7 @@ __all__ = [
     "dtype_of_numpy",
     "dtype_of_torch",
     "float_of",
+    "is_int64",
     "promote",
 ]
 
@@ -167,6 +168,11 @@ def dtype_of_torch(dtype: Any) -> DType | None:
         if found is not None:
             _BY_TORCH[dtype] = found
     return found
+
+
+def is_int64(number: int) -> bool:
+    """Whether 64 bits have room for an integer, with its sign."""
+    return -(1 << 63) <= number < 1 << 63
 
 
 def float_of(number: float) -> float:

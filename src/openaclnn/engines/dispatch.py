@@ -35,12 +35,9 @@ class Choice(NamedTuple):
     prepare: Callable[[], Runner]  # makes what runs the plan
     flat: Any = None  # the plan's `cpu.forms.Flat`, or None
     refused: tuple[str, ...] = ()
-    sized: Callable[[Plan], Any] | None = (
-        None  # gives what runs a plan for other sizes too, or None
-    )
-    laid: Callable[[Plan], Any] | None = (
-        None  # the same for other strides too, and up to how many elements
-    )
+    # What runs a plan for other sizes too, and for other strides too with up to how many elements; each may give None.
+    sized: Callable[[Plan], Any] | None = None
+    laid: Callable[[Plan], Any] | None = None
 
     @property
     def reasons(self) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from operator import attrgetter
 from typing import Any
 
-from openaclnn.core.dtypes import DType
+from openaclnn.core.dtypes import DType, is_int64
 from openaclnn.core.plan import Plan
 from openaclnn.core.tensor import Scalar
 from openaclnn.core.terms import Terms
@@ -94,7 +94,7 @@ def _packed_option(option: Any, number: Number) -> bytes:
     kind = type(option)
     if kind is float:
         return _FLOATING.pack(id(option), id(float), option, *number)
-    if kind is int and -(2**63) <= option < 2**63:
+    if kind is int and is_int64(option):
         return _WHOLE.pack(id(option), id(int), option, number.way, 0, 0)
     if kind is Scalar and option.number is not None:
         return _FLOATING.pack(id(option.dtype), id(Scalar), option.number, *number)

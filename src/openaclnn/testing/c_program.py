@@ -10,7 +10,7 @@ import numpy as np
 
 from openaclnn.core.call import UNFIT
 from openaclnn.core.declare import Operator
-from openaclnn.core.dtypes import DOUBLE, FLOAT, DType
+from openaclnn.core.dtypes import DOUBLE, FLOAT, DType, is_int64
 from openaclnn.core.interface import Kind, Parameter
 from openaclnn.core.products import Product
 from openaclnn.core.tensor import Format, Scalar
@@ -238,7 +238,7 @@ def _attribute(
     if kind is Kind.INT64:
         if value in parameter.choices:
             value = parameter.choices.index(value)
-        if isinstance(value, int) and -(1 << 63) <= value < 1 << 63:
+        if isinstance(value, int) and is_int64(value):
             return _integer(value)
     elif kind in (Kind.FLOAT, Kind.DOUBLE) and isinstance(value, (int, float)):
         return _number(value, FLOAT if kind is Kind.FLOAT else DOUBLE)

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from openaclnn.core.dtypes import FLOATS, dtype_of_torch
 from openaclnn.core.interop import stream_of
 from openaclnn.engines import gpu
 from openaclnn.engines.dispatch import current_engine
@@ -23,11 +24,6 @@ __all__ = ["LEAST", "loss_ahead"]
 
 LEAST = 1 << 28  # bytes: what fewer take is less than what a step costs on the host
 
-_NAMES = {
-    torch.float32: "float32",
-    torch.bfloat16: "bfloat16",
-    torch.float16: "float16",
-}
 _memories: dict[torch.device, torch.Tensor] = {}
 
 
@@ -52,7 +48,7 @@ def loss_ahead(input: Any, target: Any, weight: Any, options: tuple[Any, ...]) -
     memory = _memory(input.device, ahead)
     if memory is None:
         return None
-    kind = _NAMES[input.dtype], rows, classes, reduction == "mean", ignored
+    kind = dtype_of_torch(input.dtype), rows, classes, reduction == "mean", ignored
     loss, kept = input.new_empty(()), input.new_empty(ahead.kept(rows), dtype=torch.float32)
     gradient = torch.empty_like(input, requires_grad=False)
     places = input, target, loss, kept, memory, gradient
@@ -65,7 +61,7 @@ def _fits(input: Any, target: Any) -> bool:
     return (
         type(input) in PLAIN
         and type(target) is torch.Tensor
-        and input.dtype in _NAMES
+        and dtype_of_torch(input.dtype) in FLOATS
         and target.dtype is torch.int64
         and input.dim() == 2
         and target.shape == input.shape[:1]

@@ -12,6 +12,7 @@ import torch
 from torch.autograd import forward_ad
 from torch.overrides import has_torch_function_variadic
 
+from openaclnn.core.dtypes import is_int64
 from openaclnn.torch.kernels import PLAIN, disturbed
 
 __all__ = [
@@ -81,16 +82,12 @@ def is_memory(value: Any) -> bool:
 
 def is_number(value: Any) -> bool:
     """Whether this is a number of Python's, of 64 bits. PyTorch takes more, tensors of one element say, and refuses the rest."""
-    return isinstance(value, float) or (isinstance(value, int) and _has_64_bits(value))
+    return isinstance(value, float) or (isinstance(value, int) and is_int64(value))
 
 
 def is_index(value: Any) -> bool:
     """Whether this is what PyTorch takes for a class: an integer of 64 bits, and no truth value."""
-    return type(value) is int and _has_64_bits(value)
-
-
-def _has_64_bits(value: int) -> bool:
-    return -(1 << 63) <= value < 1 << 63
+    return type(value) is int and is_int64(value)
 
 
 def is_ours(tensor: Any) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from typing import NamedTuple
 
+from openaclnn.core.dtypes import DType
 from openaclnn.engines.gpu.ahead_kernel import ROUND, at_targets, expect, gradient_late, loss_ahead
 from openaclnn.engines.gpu.launch import (
     VECTOR_BYTES,
@@ -91,13 +92,13 @@ def serves(itemsize: int, rows: int, classes: int) -> bool:
 
 
 @functools.lru_cache(64)
-def loss_runner(dtype: str, rows: int, classes: int, mean: bool, ignore_index: int) -> Runner:
+def loss_runner(dtype: DType, rows: int, classes: int, mean: bool, ignore_index: int) -> Runner:
     """What queues it, of addresses: logits, targets, loss, what is kept, what is remembered, gradient."""
-    x, loss, out = (Slot(place, dtype, wide=place != 2) for place in (0, 2, 5))
+    x, loss, out = (Slot(place, dtype.numpy_name, wide=place != 2) for place in (0, 2, 5))
     target, top, memory = Slot(1, "int64"), Slot(3, "float32"), Slot(4, "float32")
     rest, parts, expected = (top._replace(shift=rows * own * 4) for own in (1, 2, 4))
     blocks, last = -(-rows // FINISHED), ignored(ignore_index)
-    tile, unit = tile_of(_itemsize(dtype), classes), power_of_two_divisor(classes)
+    tile, unit = tile_of(dtype.itemsize, classes), power_of_two_divisor(classes)
     sums, pieces = Slot(6, "float64"), Slot(6, "int64", blocks * SUMS * 8)
     finish = Family(
         logit_losses, (target, x._replace(wide=False), None, parts, None, top, rest, None, None, sums),
@@ -121,14 +122,10 @@ def loss_runner(dtype: str, rows: int, classes: int, mean: bool, ignore_index: i
     return runner_of(launches, blocks * SUMS * 8 + rows * tile.pieces * 8)
 
 
-def _itemsize(dtype: str) -> int:
-    return 4 if dtype == "float32" else 2
-
-
 @functools.lru_cache(64)
-def gradient_runner(dtype: str, rows: int, classes: int, mean: bool, ignore_index: int) -> Runner:
+def gradient_runner(dtype: DType, rows: int, classes: int, mean: bool, ignore_index: int) -> Runner:
     """The same of: the loss's gradient, logits, targets, what is kept, what is remembered, gradient."""
-    gradient, x, out = (Slot(place, dtype, wide=place != 0) for place in (0, 1, 5))
+    gradient, x, out = (Slot(place, dtype.numpy_name, wide=place != 0) for place in (0, 1, 5))
     target, top, memory = Slot(2, "int64"), Slot(3, "float32"), Slot(4, "float32")
     parts, expected = (top._replace(shift=rows * own * 4) for own in (2, 4))
     unit, blocks, last = power_of_two_divisor(classes), -(-classes // WIDE), ignored(ignore_index)

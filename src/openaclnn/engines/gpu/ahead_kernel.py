@@ -22,9 +22,8 @@ COUNTED, SHARE = tl.constexpr(2), tl.constexpr(3)
 """What is expected, four FLOATs: the loss's gradient, 1 if it was the same twice, how many rows count, and each one's share of that
 gradient."""
 
-ROUND = tl.constexpr(
-    32
-)  # classes: pieces of a row are multiples of it, so that each begins as aligned as its row
+ROUND = tl.constexpr(32)
+"""Classes: pieces of a row are multiples of it, so that each begins as aligned as its row."""
 
 ALONE = tl.constexpr(knobs.runtime.interpret)
 """Interpreted programs run one after the other and cannot wait: they run twice, and find what all left the first time."""

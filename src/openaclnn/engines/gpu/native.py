@@ -114,7 +114,7 @@ class Kernel(NamedTuple):
     ) -> None:
         """By Python, once; see `Builtin` for what is done again and again."""
         block = array("q", bytes(8 * (CONFIG_SLOTS + ATTRIBUTE_SLOTS)))
-        write_config(block, 0, self, programs, write_attribute(block, CONFIG_SLOTS, self))
+        write_config(block, 0, self, programs, write_attribute(block, CONFIG_SLOTS, self.cluster))
         block[CONFIG_STREAM] = stream
         values = array("Q", [*pointers, *(own % (1 << 64) for own in self.words(numbers))])
         first = values.buffer_info()[0]
@@ -137,9 +137,8 @@ def word(number: int | float) -> int:
     return int(number)
 
 
-def write_attribute(block: array[int], at: int, kernel: Kernel | None = None) -> int:
+def write_attribute(block: array[int], at: int, cluster: int = 1) -> int:
     """Write the driver's attribute of a cluster, or of launches that may start while the one before ends, into a block; its address."""
-    cluster = 1 if kernel is None else kernel.cluster
     block[at], block[at + 1] = _OVERLAP if cluster == 1 else (_CLUSTER, cluster + (1 << 32))
     block[at + 2] = int(cluster > 1)
     return block.buffer_info()[0] + 8 * at
@@ -233,7 +232,8 @@ class Builtin:
         """From now on, launch this kernel for addresses that are aligned."""
         block, begin = self._block, HEADER + index * STRIDE
         pointers, values = block[begin + POINTERS], kernel.words(numbers)
-        attribute = write_attribute(block, self._attributes + index * ATTRIBUTE_SLOTS, kernel)
+        place = self._attributes + index * ATTRIBUTE_SLOTS
+        attribute = write_attribute(block, place, kernel.cluster)
         write_config(block, begin + CONFIG, kernel, programs, attribute)
         block[begin + PARAMETERS] = pointers + len(values)
         for place, value in enumerate(values, begin + VALUES + pointers):

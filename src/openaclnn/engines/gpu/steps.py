@@ -109,9 +109,8 @@ def interpreted_step(launch: Launch) -> Step:
         constants = (*family.constants, *own.constants)
         if family.overlapped is not None:
             constants = (False, *constants)
-        for _ in range(
-            min(own.cluster, 2)
-        ):  # what programs would wait for is there the second time
+        # What programs of a cluster would wait for is there the second time.
+        for _ in range(min(own.cluster, 2)):
             family.kernel[(own.programs,)](*pointers, *own.numbers, *constants)
 
     return step

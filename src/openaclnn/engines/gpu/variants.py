@@ -73,13 +73,7 @@ def has_clusters() -> bool:
     """Whether programs may wait for each other on the current device."""
     import triton
 
-    if triton.knobs.runtime.interpret:
-        return True
-    try:
-        from openaclnn.engines.gpu.native import driver
-    except ImportError:  # no llvmlite
-        return False
-    return driver() is not None and _is_hopper()
+    return bool(triton.knobs.runtime.interpret) or (_driven() is not None and _is_hopper())
 
 
 def kinds_of(numbers: Sequence[int | float]) -> tuple[bool, ...]:
@@ -148,13 +142,17 @@ def _compiled(launch: Launch, types: Sequence[tuple[str, bool] | None]) -> Varia
 
 
 def _native(found: Any, pointers: int, launch: Launch) -> Any:
+    kind = _driven()
+    return kind and kind.of(found, pointers, len(launch.numbers), launch.cluster)
+
+
+def _driven() -> Any:
+    """The class of kernels that the driver launches; None where it cannot be called straight."""
     try:
         from openaclnn.engines.gpu.native import Kernel, driver
     except ImportError:  # no llvmlite
         return None
-    if driver() is None:
-        return None
-    return Kernel.of(found, pointers, len(launch.numbers), launch.cluster)
+    return None if driver() is None else Kernel
 
 
 def _start_together(native: Any, types: Sequence[Any]) -> Start:
