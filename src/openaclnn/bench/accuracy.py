@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -99,7 +100,7 @@ tiny results.
 
 Made by `python -m openaclnn.bench.accuracy --markdown docs/numerics.md` on {machine}.
 """
-RULES = Path(__file__).with_name("numerics_rules.md")
+RULES = files("openaclnn.bench") / "numerics_rules.md"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -121,7 +122,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         page = PAGE.format(
             rules=RULES.read_text(encoding="utf-8").strip(),
             table=markdown_table(ROW, 3, rows),
-            machine=", ".join(str(fact) for fact in describe_machine().values()),
+            machine=", ".join(f"{name} {fact}" for name, fact in describe_machine().items()),
         )
         given.markdown.write_text(page, encoding="utf-8")
     return 0

@@ -1,10 +1,11 @@
 """First calls and peak memory, each in a fresh process: this file is the child's program.
 
-Nothing of openaclnn is imported at the top, and the file is run by its path: the child times that import.
+Nothing of openaclnn is imported at the top, and the child is given the text alone: it times that import.
 """
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import re
@@ -41,11 +42,12 @@ def peak_memory(spec: dict[str, Any], contender: str) -> dict[str, Any]:
 def _child(spec: dict[str, Any], cache: str) -> dict[str, Any]:
     from openaclnn.bench.machine import OtherLoad, usable_cores
 
+    program = inspect.getsource(sys.modules[__name__])  # from an archive, too
     environment = os.environ | dict.fromkeys(_CACHES, cache)
     environment["PYTHONPATH"] = os.pathsep.join(path or os.getcwd() for path in sys.path)
     with OtherLoad() as load:
         done = subprocess.run(
-            [sys.executable, "-P", __file__, json.dumps(spec)],
+            [sys.executable, "-P", "-c", program, json.dumps(spec)],
             capture_output=True, text=True, env=environment, check=False,
         )  # fmt: skip
     if done.returncode:

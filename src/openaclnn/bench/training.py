@@ -104,7 +104,7 @@ def run_step(
     steps = dict(_steps(case, own, others, torch))
     faults = {name: step for name, step in steps.items() if isinstance(step, str)}
     ready = {name: step for name, step in steps.items() if not isinstance(step, str)}
-    faults |= _faults(case, ready, torch)
+    faults |= _faults(ready, torch)
     timed = [Contender(name, step, name == OURS) for name, step in ready.items() if name not in faults]  # fmt: skip
     place = torch.empty_like(own)
     copying = Contender(COPY, lambda: place.copy_(own))
@@ -176,7 +176,7 @@ def _liger(function: str) -> Callable[..., Any] | None:
     return found
 
 
-def _faults(case: TrainingCase, steps: dict[str, _Step], torch: Any) -> dict[str, str]:
+def _faults(steps: dict[str, _Step], torch: Any) -> dict[str, str]:
     """Contenders that do not run, and ours where it is further from float64 than PyTorch's by more than a rounding."""
     faults: dict[str, str] = {}
     for name, step in steps.items():
