@@ -559,7 +559,7 @@ if MODE == "compile":
 
     def kernels() -> list[Any]:
         from openaclnn.engines.gpu.formulas import tuned
-        from openaclnn.engines.gpu.plans import elementwise, pixels, rows, sums, tiles
+        from openaclnn.engines.gpu.kernels import elementwise, pixels, rows, sums, tiles
 
         formulas = [*FORMULAS.values()]
         formulas += [own.formula for forms in tuned.TUNED.values() for own in forms]

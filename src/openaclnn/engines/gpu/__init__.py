@@ -1,10 +1,14 @@
 """The Triton engine: kernels for plans whose memory lies on a CUDA device.
 
-A kernel is in a file `*_kernel.py`; the file without that says how it is launched: with how many programs, which numbers, which constants
-(`launch.py`). `variants.py` compiles it, `steps.py` and `runners.py` queue the launches of a plan, and `native.py` makes one builtin of these, which calls the
-CUDA driver. For calls of any size there is the same twice: in Python (`queues.py`, and `sized` or `laid` beside each kernel), and as machine code
-that computes the same words (`fitting.py`, `fitted.py`, `*fits.py`). `kernels.py` has all by the kernel's name; docs/architecture.md lists the files.
-Importing this package imports neither Triton nor torch.
+Here is its door. `registry.py` has what runs each kernel by the kernel's name, from these rooms, each of which imports from those below it:
+
+    sizes/       launches of any size, told sizes in the call
+    fits/        the same as machine code, which calls the CUDA driver
+    plans/       launches of one plan: how many programs, which numbers, which constants
+    kernels/     what runs on the device          launching/   how a kernel is compiled, queued and started
+    formulas/    what elementwise kernels compute
+
+So `kernels/rows.py` is launched by `plans/rows.py` at one size and by `sizes/rows.py` at any. Importing this package imports neither Triton nor torch.
 """
 
 from __future__ import annotations

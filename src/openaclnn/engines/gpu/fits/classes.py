@@ -1,4 +1,4 @@
-"""How launches with a class axis follow from sizes, in machine code: what `sizes` of `rows` and `pixels` say in Python."""
+"""How launches with a class axis follow from sizes, in machine code: what `sizes/rows.py` and `sizes/pixels.py` say in Python."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class ClassFit(Fit):
         return value
 
     def fit_sums(self, positions: Value, classes: Value, ignored: Value) -> None:
-        """What `sums.sized_with_sums` says."""
+        """What `sizes/sums.py` says."""
         sums, weighted = self.sums, self.fact(self.WEIGHTED)
         with self.when_summed():
             longest = (weighted.differs(0) & (classes > positions)).choose(classes, positions)
@@ -192,7 +192,7 @@ class RowFit(AnyRowFit):
         )  # fmt: skip
 
     def tile(self, rows: Value, longest: Value, shifted: Value) -> tuple[Value, Value, Value]:
-        """What `rows.row_tile` says."""
+        """What `row_tile` of `plans/rows.py` says."""
         long, narrow = longest > 1024, self.fact(self.ITEM) < 4
         most = narrow.choose(2048, self.code.integer(1024))
         wide = self.power(longest, 2048).least(most)

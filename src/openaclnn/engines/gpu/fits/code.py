@@ -1,6 +1,6 @@
-"""The machine code of `fitted`: reads sizes, numbers and addresses, writes what they decide, calls the CUDA driver.
+"""The machine code of `fitted.py`: reads sizes, numbers and addresses, writes what they decide, calls the CUDA driver.
 
-`fits.py` says how launches follow from sizes; whatever it does not serve, Python does.
+A fit for each access pattern says how launches follow from sizes; whatever it does not serve, Python does.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Launches of any size, with any numbers, as builtins `run(addresses, stream, shape, numbers)`.
 
-What a plan decides lies in a control block; machine code (`fit_code.py`, `fits.py`) reads the rest in the call. A kernel
+What a plan decides lies in a control block; machine code (`code.py`, and a fit) reads the rest in the call. A kernel
 is entered when Python has launched it, which is what happens with all calls that it is not there for.
 """
 

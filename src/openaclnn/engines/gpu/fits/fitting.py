@@ -59,15 +59,12 @@ def can_be_fitted() -> bool:
 
 
 def _parts() -> tuple[Any, Any, Any, Any] | None:
-    """`fitted`, `fits`, `class_fits` and `strided_fits`, which import llvmlite."""
+    """`fitted`, `flat`, `classes` and `strided`, which import llvmlite."""
     if not can_be_fitted():
         return None
-    from openaclnn.engines.gpu.fits import classes as class_fits
-    from openaclnn.engines.gpu.fits import fitted
-    from openaclnn.engines.gpu.fits import flat as fits
-    from openaclnn.engines.gpu.fits import strided as strided_fits
+    from openaclnn.engines.gpu.fits import classes, fitted, flat, strided
 
-    return fitted, fits, class_fits, strided_fits
+    return fitted, flat, classes, strided
 
 
 def flat_fitting(
@@ -88,38 +85,38 @@ def flat_fitting(
     most = max(len(formula.numbers) for formula, _ in forms)
     if parts is None or not served:
         return NOTHING
-    fitted, fits, *_ = parts
+    fitted, flat, *_ = parts
     if (
         not fitted.takes(family.slots, 1 + most, names)
-        or most > fits.MAX_FORM_NUMBERS
-        or len(forms) > fits.MAX_FORMS
+        or most > flat.MAX_FORM_NUMBERS
+        or len(forms) > flat.MAX_FORMS
     ):
         return NOTHING
     made = fitted.Fitted(
-        fits.flat_fit(plan.kernel), len(plan.inputs) + 1, (block, plan.compute is FLOAT, few, vector),
-        len(forms) * fits.FORM_SLOTS,
+        flat.flat_fit(plan.kernel), len(plan.inputs) + 1, (block, plan.compute is FLOAT, few, vector),
+        len(forms) * flat.FORM_SLOTS,
     )  # fmt: skip
     made.take_numbers([plan.numbers[name] for name in names], 0)
     made.take_step(0, family.slots, (0,) * (1 + most))
     ready = {}
     known = {name: place for place, name in enumerate(names)}
-    known |= {name: place for place, name in enumerate(made_names, fits.MADE)}
-    known[plan.reciprocal] = fits.SHARE
+    known |= {name: place for place, name in enumerate(made_names, flat.MADE)}
+    known[plan.reciprocal] = flat.SHARE
     for index, (formula, switches) in enumerate(forms):
-        made.take_words(index * fits.FORM_SLOTS, _form_words(plan, formula, known, fits))
+        made.take_words(index * flat.FORM_SLOTS, _form_words(plan, formula, known, flat))
         numbers, key = (0, *(0.0,) * len(formula.numbers)), (formula.name, switches)
-        for lying, begin in ((ALIGNED, 0), (ANYWHERE, fits.ANYWHERE)):
+        for lying, begin in ((ALIGNED, 0), (ANYWHERE, flat.ANYWHERE)):
             ways = {
-                ((1 << power, False, block), warps): begin + index * fits.UNITS + power
-                for power in range(fits.UNITS)
+                ((1 << power, False, block), warps): begin + index * flat.UNITS + power
+                for power in range(flat.UNITS)
             }
             ready[key, lying] = made.ready(0, ways, numbers)
-        alike = {((False, block), warps): fits.ALIKE + index}
+        alike = {((False, block), warps): flat.ALIKE + index}
         ready[key, ALIKE] = made.ready(0, alike, numbers)
     return Fitting(made, ready)
 
 
-def _form_words(plan: Plan, formula: Formula, known: Mapping[str, int], fits: Any) -> list[int]:
+def _form_words(plan: Plan, formula: Formula, known: Mapping[str, int], flat: Any) -> list[int]:
     """A form's numbers: known in the call, or the plan's own."""
     from openaclnn.engines.gpu.launching.native import word
 
@@ -128,7 +125,7 @@ def _form_words(plan: Plan, formula: Formula, known: Mapping[str, int], fits: An
         word(as_float(plan.numbers[name])) if source < 0 else 0
         for name, source in zip(formula.numbers, sources, strict=True)
     ]
-    pad = [0] * (fits.MAX_FORM_NUMBERS - len(words))
+    pad = [0] * (flat.MAX_FORM_NUMBERS - len(words))
     return [len(words), *words, *pad, *sources]
 
 
@@ -140,10 +137,10 @@ def tiled_fitting(
     _, numbers, *constants = sizes
     if parts is None or not parts[0].takes(family.slots, len(numbers), ()):
         return NOTHING
-    fitted, *_, fits = parts
+    fitted, *_, strided = parts
     share = form.formula.numbers.index(plan.reciprocal) if plan.reciprocal else -1
     place = len(numbers) - len(form.numbers) + share if share >= 0 else -1
-    made = fitted.Fitted(fits.TileFit, len(plan.inputs) + 1, (place, *facts))
+    made = fitted.Fitted(strided.TileFit, len(plan.inputs) + 1, (place, *facts))
     made.take_step(0, family.slots, numbers)
     return Fitting(made, {MAIN: made.ready(0, {tuple(constants): 0}, numbers)})
 
@@ -160,13 +157,13 @@ def class_fitting(
     parts = _parts()
     if parts is None:
         return NOTHING
-    fitted, _, class_fits, strided_fits = parts
+    fitted, _, classes, strided = parts
     if not all(
         fitted.takes(family.slots, len(sizes[1]), numbers) for family, sizes in launched.values()
     ):
         return NOTHING
     weighted = operand_of(plan, weight) is not None
-    fit = getattr(class_fits, pattern, None) or getattr(strided_fits, pattern)
+    fit = getattr(classes, pattern, None) or getattr(strided, pattern)
     made = fitted.Fitted(fit, len(plan.inputs) + 1, (weighted, *facts), len(words))
     made.take_words(0, words)
     first, *others = (plan.numbers[name] for name in numbers)
@@ -175,15 +172,15 @@ def class_fitting(
         made.take_sums(*scratch.functions())
     ready = {}
     for name, (family, (_, own, constants, warps)) in launched.items():
-        step = class_fits.STEP_OF[name]
+        step = classes.STEP_OF[name]
         if name != ANYWHERE or MAIN not in launched:
             made.take_step(step, family.slots, own)
         if name in (ADD, FINISH):
             ready[name] = made.ready(step, {(constants, warps): 0}, own)
         else:
             bits = fit.other_bits if name == OTHER else fit.bits
-            places = class_fits.places_of(bits)
-            key_of = key_maker(places, class_fits.ASTRAY, name != MAIN, family, constants, warps)
+            places = classes.places_of(bits)
+            key_of = key_maker(places, classes.ASTRAY, name != MAIN, family, constants, warps)
             ready[name] = made.ready_by(step, key_of, own)
     return Fitting(made, ready)
 

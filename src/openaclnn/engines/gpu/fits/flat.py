@@ -1,4 +1,4 @@
-"""How elementwise launches over dense operands follow from sizes, in machine code: what `elementwise.sized` says in Python. Tests
+"""How elementwise launches over dense operands follow from sizes, in machine code: what `sizes/elementwise.py` says in Python. Tests
 compare the two word for word, here and in the files beside it.
 """
 

@@ -1,4 +1,4 @@
-"""How launches of cross entropy from logits follow from sizes and strides, in machine code: what `logits` says in Python."""
+"""How launches of cross entropy from logits follow from sizes and strides, in machine code: what `sizes/logits.py` says in Python."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ class AnyLogitFit(ClassFit):
         )  # fmt: skip
 
     def tile(self, rows: Value, classes: Value) -> tuple[Value, Value, Value, Value]:
-        """What `logits.tile_of` says."""
+        """What `tile_of` of `plans/logits.py` says."""
         code, long = self.code, classes > WIDE
         wide = self.power(classes, WIDE)
         tall = self.power(rows, WIDE).least(code.integer(WIDE) // wide)

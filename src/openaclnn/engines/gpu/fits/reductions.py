@@ -1,4 +1,4 @@
-"""How launches that add up all elements or positions follow from sizes, in machine code: what `reduced` says in Python."""
+"""How launches that add up all elements or positions follow from sizes, in machine code: what `sizes/reductions.py` says in Python."""
 
 from __future__ import annotations
 

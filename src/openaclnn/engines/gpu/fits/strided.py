@@ -1,5 +1,5 @@
-"""How launches over few elements of any strides follow from these and from sizes, in machine code: what `tiles.laid` and `strided`
-say in Python.
+"""How launches over few elements of any strides follow from these and from sizes, in machine code: what `sizes/tiles.py` and
+`sizes/strided.py` say in Python.
 """
 
 from __future__ import annotations

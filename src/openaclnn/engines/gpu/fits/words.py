@@ -1,4 +1,4 @@
-"""The machine code of `fit_code` for callers that have no Python objects, and do not hold the interpreter's lock."""
+"""The machine code of `code.py` for callers that have no Python objects, and do not hold the interpreter's lock."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator"
-"""Cross entropy from few logits: a program has whole rows, so that it does what `logit_kernel` does in three launches,
+"""Cross entropy from few logits: a program has whole rows, so that it does what `logits` does in three launches,
 and reads each logit once.
 """
 

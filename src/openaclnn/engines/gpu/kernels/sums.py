@@ -13,7 +13,7 @@ import triton.language as tl
 
 try:
     from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
-except ImportError:  # a Triton that cannot overlap launches; see `variants._overlapping`
+except ImportError:  # a Triton that cannot overlap launches; see `launching/variants.py`
     gdc_launch_dependents = gdc_wait = None
 
 

@@ -5,17 +5,14 @@ pixels, whose targets stay in the second-level cache, chunk of classes after chu
 (8,150,512,512) from 0.95 (FLOAT) and 0.87 (BF16) of a copy's bandwidth to 1.03 and 1.02; a program
 that wrote all classes of its pixels kept as many places of the output open as there are images.
 Where targets or gradients lie transposed, a block of pixels has two axes, so that whole lines are read.
-Class planes that begin off a vector's bounds, as those of odd images do, have a kernel of their own (`plane_kernel.py`).
+Class planes that begin off a vector's bounds, as those of odd images do, have a kernel of their own (`kernels/planes.py`).
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from openaclnn.core.plan import Operand, Plan, covered_elements
-from openaclnn.engines.gpu.fits.fitting import ANYWHERE, MAIN, OTHER, class_fitting
+from openaclnn.core.plan import Operand, Plan
 from openaclnn.engines.gpu.kernels.pixels import nll_loss2d_backward
 from openaclnn.engines.gpu.kernels.planes import nll_loss2d_backward_planes
 from openaclnn.engines.gpu.launching.launch import (
@@ -35,15 +32,11 @@ from openaclnn.engines.gpu.launching.operands import (
     step_of,
     stride_of,
 )
-from openaclnn.engines.gpu.launching.queues import SizedRunner, lies_row_major, queue_of, remembered
 from openaclnn.engines.gpu.launching.runners import runner_of
 from openaclnn.engines.gpu.launching.steps import Runner
 from openaclnn.engines.gpu.plans.sums import (
     NO_SUMS,
-    sized_with_sums,
     sum_launches,
-    sums_launched,
-    sums_slot,
 )
 
 # 4 MiB of INT64 targets. Half of it gave (32,21,512,1024) FLOAT 0.91 of a copy instead of 0.95; twice
@@ -200,7 +193,7 @@ class Pixels:
         )  # fmt: skip
 
 
-class _Planes:
+class Planes:
     """The kernel for class planes that begin off a vector's bounds, whatever the sizes."""
 
     def __init__(self, pixels: Pixels) -> None:
@@ -251,102 +244,10 @@ def runner(plan: Plan) -> Runner:
     kernel = Pixels(plan, sums.slot, weight.class_stride)
     first, second, pixels = (*(1,) * (3 - len(plan.shape)), *plan.shape)
     strides = _strides(target), _strides(gradient), _strides(plan.output)
-    planes = _Planes(kernel)
+    planes = Planes(kernel)
     odd = planes.serves(pixels, *strides, gradient.role == "single")
-    own: Pixels | _Planes = planes if odd else kernel
+    own: Pixels | Planes = planes if odd else kernel
     sizes = own.sizes(
         (first, second, pixels), plan.classes, *strides, plan.numbers["ignore_index"], sums.parts
     )
     return runner_of([*sums.launches, Launch(own.family, *sizes)], sums.scratch)
-
-
-def sized(plan: Plan) -> SizedRunner | None:
-    """What queues the plan's kernel over row-major operands and any (images, classes, height, width)."""
-    # One merged axis is taken for one image's pixels: images of a pixel each look like channels last.
-    if len(plan.shape) > 2 or not lies_row_major(plan, *(1, *plan.shape)[-2:]):
-        return None
-    return remembered(plan, _sized_images)
-
-
-def few(plan: Plan) -> tuple[int, ...] | None:
-    """The shape for the plan's sized runner, if that is as good as launches of its own."""
-    if len(plan.shape) > 2 or covered_elements(plan) > FEW:
-        return None
-    images, pixels = (1, *plan.shape)[-2:]
-    return images, plan.classes, 1, pixels
-
-
-def sized_rows(plan: Plan) -> SizedRunner | None:
-    """The same over any (rows, classes): rows are images of one pixel."""
-    if plan.class_axis != 1 or len(plan.shape) != 1 or not lies_row_major(plan, plan.shape[0], 1):
-        return None
-    return remembered(plan, _sized_rows)
-
-
-def _sized_images(plan: Plan) -> SizedRunner:
-    return _sized(plan, "PixelFit")
-
-
-def _sized_rows(plan: Plan) -> SizedRunner:
-    return _sized(plan, "NllRowFit")
-
-
-def _sized(plan: Plan, pattern: str) -> SizedRunner:
-    summed, weight = is_summed(plan), plan.inputs[2].parameter
-    kernel = Pixels(plan, sums_slot(plan) if summed else None, 1)
-    planes = _Planes(kernel)
-    single = plan.inputs[1].role == "single"
-    one: Strides = (0, 0, 0, 0)
-    own: tuple[int, ...] = (plan.numbers["ignore_index"],)
-
-    def main(
-        addresses: Sequence[int], stream: int, shape: Sequence[int], numbers: Sequence[Any], parts: int
-    ) -> None:  # fmt: skip
-        (ignore_index,) = numbers or own
-        images, classes, *area = shape
-        pixels = math.prod(area)
-        if pixels == 1:  # images are the pixels of one that has its channels last
-            read, out, axes = (0, 0, 1, 0), (0, 0, classes, 1), (1, 1, images)
-        else:
-            read, out = (0, pixels, 1, 0), (0, classes * pixels, 1, pixels)
-            axes = 1, images, pixels
-        gradient = one if single else read
-        if planes.serves(pixels, read, gradient, out, single):
-            sizes = planes.sizes(axes, classes, read, gradient, out, ignore_index, parts)
-            queue_planes(addresses, stream, *sizes)
-            return
-        few = images * classes * pixels <= FEW and (pixels > 1 or classes > 1)
-        sizes = kernel.sizes(axes, classes, read, gradient, out, ignore_index, parts, few)
-        (queue_few if few else queue)(addresses, stream, *sizes)
-
-    read, out = (0, 6, 1, 0), (0, 18, 1, 6)
-    some = (1, 2, 6), 3, read, one if single else read, out, -1, 1
-    # Masks that can end anywhere forbid few elements vectors, so that alignment is nothing to them.
-    small = anywhere(kernel.family)
-    fitting = class_fitting(
-        pattern, plan,
-        {
-            MAIN: (kernel.family, kernel.sizes(*some)), ANYWHERE: (small, kernel.sizes(*some, few=True)),
-            OTHER: (planes.family, planes.sizes(*some)), **(sums_launched(plan, weight) if summed else {}),
-        },
-        weight, ("ignore_index",),
-        (
-            FEW, FEW_TILE.across, FEW_TILE.most, FEW_TILE.warps, not single, kernel.itemsize,
-            CHUNK_CLASSES[kernel.itemsize], PANEL_PIXELS, FEW_PIXELS, PLANE_CLASSES, planes.vector, planes.block,
-        ),
-    )  # fmt: skip
-    queue, queue_few = (
-        queue_of(family, fitting.ready(name))
-        for family, name in ((kernel.family, MAIN), (small, ANYWHERE))
-    )
-    queue_planes = queue_of(planes.family, fitting.ready(OTHER))
-    if summed:
-        return fitting.function(sized_with_sums(plan, weight, main, fitting.ready))
-
-    def run(
-        addresses: Sequence[int], stream: int, shape: Sequence[int], numbers: Sequence[Any]
-    ) -> int:
-        main((*addresses, 0), stream, shape, numbers, 1)
-        return 0
-
-    return fitting.function(run)

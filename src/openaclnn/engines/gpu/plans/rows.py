@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 from openaclnn.core.dtypes import FLOAT
-from openaclnn.core.plan import Operand, Plan, covered_elements
-from openaclnn.engines.gpu.fits.fitting import ANYWHERE, MAIN, OTHER, class_fitting
+from openaclnn.core.plan import Operand, Plan
 from openaclnn.engines.gpu.formulas.tuned import as_float
-from openaclnn.engines.gpu.kernels.rows import COUNTED, cross_entropy_loss_grad
+from openaclnn.engines.gpu.kernels.rows import cross_entropy_loss_grad
 from openaclnn.engines.gpu.launching.launch import (
     VECTOR_BYTES,
     Family,
@@ -28,15 +24,11 @@ from openaclnn.engines.gpu.launching.operands import (
     step_of,
     stride_of,
 )
-from openaclnn.engines.gpu.launching.queues import SizedRunner, lies_row_major, queue_of, remembered
 from openaclnn.engines.gpu.launching.runners import runner_of
 from openaclnn.engines.gpu.launching.steps import Runner
 from openaclnn.engines.gpu.plans.sums import (
     NO_SUMS,
-    sized_with_sums,
     sum_launches,
-    sums_launched,
-    sums_slot,
 )
 
 
@@ -207,79 +199,3 @@ def runner(plan: Plan) -> Runner:
             shifted=Launch(anywhere(kernel.family), *sizes), together=(LOG_PROB, OUT), ragged=gaps[0] % vector != 0
         )  # fmt: skip
     return runner_of([*sums.launches, launch], sums.scratch)
-
-
-def sized(plan: Plan) -> SizedRunner | None:
-    """What queues the plan's kernel over row-major operands and any (rows, classes)."""
-    if len(plan.shape) != 1 or not lies_row_major(plan, plan.shape[0], 1):
-        return None
-    return remembered(plan, _sized)
-
-
-def few(plan: Plan) -> tuple[int, ...] | None:
-    """The shape for the plan's sized runner, if that is as good as launches of its own."""
-    shape = *plan.shape, plan.classes
-    return shape if len(shape) == 2 and covered_elements(plan) <= FEW else None
-
-
-def _sized(plan: Plan) -> SizedRunner:
-    summed, weighted = is_summed(plan), operand_of(plan, WEIGHT) is not None
-    # By what they are: strides of a plan of one row, or of one class, say nothing.
-    along_rows = (int(own is not None and own.role == "positions") for own in by_row(plan))
-    steps = *along_rows, int(weighted)
-    kernel = Rows(plan, sums_slot(plan) if summed else None, steps)
-    own = last_of(plan)
-    # Masks that can end anywhere forbid few elements vectors, so that alignment is nothing to them.
-    shifted = anywhere(kernel.family)
-    # A few targets that weigh 1 are counted by every program, which takes less than a launch that counts them.
-    counting = anywhere(Rows(plan, None, steps).family)
-    most_counted = COUNTED.value if summed and not weighted else 0
-    vector = kernel.vector
-    shortest = SHORT_ROW * vector if kernel.alike else 1 << 62
-    some = 2, 3, (3, 1, 3, 1), own, 1
-    few = kernel.sizes(*some, few=True)
-    fitting = class_fitting(
-        "RowFit", plan,
-        {
-            MAIN: (kernel.family, kernel.sizes(*some)), ANYWHERE: (shifted, few), OTHER: (counting, few),
-            **(sums_launched(plan, WEIGHT) if summed else {}),
-        },
-        WEIGHT, NUMBERS, (FEW, *FEW_TILE, kernel.itemsize, vector, shortest, kernel.logits, most_counted),
-    )  # fmt: skip
-    queue, queue_shifted, queue_counting = (
-        queue_of(family, fitting.ready(name))
-        for family, name in ((kernel.family, MAIN), (shifted, ANYWHERE), (counting, OTHER))
-    )
-    out = len(plan.inputs)
-
-    def main(
-        addresses: Sequence[int], stream: int, shape: Sequence[int], numbers: Sequence[Any], parts: int
-    ) -> None:  # fmt: skip
-        rows, classes = shape
-        last = last_numbers(*numbers) if numbers else own
-        strides = classes, 1, classes, 1
-        if rows * classes <= FEW:
-            sizes = kernel.sizes(rows, classes, strides, last, parts, few=True)
-            queue_few = queue_counting if rows <= most_counted else queue_shifted
-            queue_few(addresses, stream, *sizes)
-            return
-        if classes >= shortest:
-            off = addresses[2] % VECTOR_BYTES
-            if off == addresses[out] % VECTOR_BYTES and (off or classes % vector):
-                sizes = kernel.sizes(rows, classes, strides, last, parts, vector)
-                queue_shifted(addresses, stream, *sizes)
-                return
-        queue(addresses, stream, *kernel.sizes(rows, classes, strides, last, parts))
-
-    with_sums = sized_with_sums(plan, WEIGHT, main, fitting.ready) if summed else None
-
-    def run(
-        addresses: Sequence[int], stream: int, shape: Sequence[int], numbers: Sequence[Any]
-    ) -> int:
-        rows, classes = shape
-        if with_sums is None or (rows <= most_counted and rows * classes <= FEW):
-            main((*addresses, 0), stream, shape, numbers, 1)
-            return 0
-        return with_sums(addresses, stream, shape, numbers)
-
-    return fitting.function(run)

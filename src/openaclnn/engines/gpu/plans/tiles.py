@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import product
 
-from openaclnn.core.plan import Plan, covered_elements
-from openaclnn.engines.gpu.fits.fitting import MAIN, tiled_fitting
+from openaclnn.core.plan import Plan
 from openaclnn.engines.gpu.formulas.compiled import precision
-from openaclnn.engines.gpu.formulas.tuned import as_float, form_of
+from openaclnn.engines.gpu.formulas.tuned import form_of
 from openaclnn.engines.gpu.kernels.tiles import AXES, tiled_kernel
 from openaclnn.engines.gpu.launching.launch import (
     Family,
@@ -18,14 +17,10 @@ from openaclnn.engines.gpu.launching.launch import (
     power_of_two_divisor,
 )
 from openaclnn.engines.gpu.launching.operands import INT32_LIMIT, elementwise_slots
-from openaclnn.engines.gpu.launching.queues import queue_of, remembered
 
 INLINE_AXES = len(AXES)  # what the kernel takes; the host walks the rest
 FEW = 1 << 16  # elements for which one tile shape is good enough, whatever the strides
 FEW_ROWS, FEW_COLUMNS = 8, 128
-
-LaidRunner = Callable[[Sequence[int], int, Sequence[int], Sequence[int]], int]
-"""Of addresses, a stream, the axes' sizes, and each operand's strides along them one after the other."""
 
 
 def _tile_axes(plan: Plan) -> tuple[int, int, bool]:
@@ -138,68 +133,3 @@ def launches(plan: Plan) -> Iterator[Launch]:
         )
         programs = math.prod(batch) * row_tiles * column_tiles
         yield Launch(family, programs, arguments, tuple(settings.values()), warps)
-
-
-def laid(plan: Plan) -> tuple[LaidRunner, int] | None:
-    """What runs the plan's kernel over few elements of any sizes and strides, and up to how many.
-
-    Nothing is chosen for a layout, so that one compiled kernel serves all; axes must be in the output's order.
-    """
-    operands = (*plan.inputs, plan.output)
-    if any(own.offset for own in operands) or covered_elements(plan) > FEW:
-        return None
-    return remembered(plan, _laid, strided=True), FEW
-
-
-def _laid(plan: Plan) -> LaidRunner:
-    operands, form = (*plan.inputs, plan.output), form_of(plan)
-    steps = (2, 2) * len(operands)  # known at run time only
-    slots = elementwise_slots(plan, [False] * len(operands), [0] * len(operands))
-    family = Family(
-        tiled_kernel(form.formula), slots, (*form.switches, *precision(plan), *steps), fused=False
-    )
-    constants = 1, 1, 1, True, True, FEW_ROWS, FEW_COLUMNS
-    some = (1,) * 6 + (0,) * (INLINE_AXES * len(operands)) + form.numbers
-    fitting = tiled_fitting(
-        plan, form, family, (1, some, constants, 4), (FEW, FEW_ROWS, FEW_COLUMNS)
-    )
-    queue = queue_of(family, fitting.ready(MAIN))
-    place = form.formula.numbers.index(plan.reciprocal) if plan.reciprocal else -1
-    items = [own.dtype.itemsize for own in operands]
-
-    def launch(
-        addresses: Sequence[int],
-        stream: int,
-        sizes: Sequence[int],
-        table: list[Sequence[int]],
-        numbers: tuple[float, ...],
-    ) -> None:
-        missing = INLINE_AXES - len(sizes)
-        if missing < 0:  # the host walks the first axis
-            for index in range(sizes[0]):
-                shifts = [index * own[0] * item for own, item in zip(table, items, strict=True)]
-                there = [address + by for address, by in zip(addresses, shifts, strict=True)]
-                launch(there, stream, sizes[1:], [own[1:] for own in table], numbers)
-            return
-        first, second, third, rows, columns = (1,) * missing + tuple(sizes)
-        row_tiles, column_tiles = -(-rows // FEW_ROWS), -(-columns // FEW_COLUMNS)
-        arguments = [rows, columns, row_tiles, column_tiles, second, third]
-        for own in table:
-            arguments += (0,) * missing
-            arguments += own
-        programs = first * second * third * row_tiles * column_tiles
-        queue(addresses, stream, programs, (*arguments, *numbers), constants, 4)
-
-    def run(
-        addresses: Sequence[int], stream: int, sizes: Sequence[int], strides: Sequence[int]
-    ) -> int:
-        numbers = form.numbers
-        if place >= 0:
-            share = as_float(1.0 / math.prod(sizes))
-            numbers = (*numbers[:place], share, *numbers[place + 1 :])
-        axes = len(sizes)
-        table = [strides[at : at + axes] for at in range(0, len(strides), axes)]
-        launch(addresses, stream, sizes, table, numbers)
-        return 0
-
-    return fitting.function(run)

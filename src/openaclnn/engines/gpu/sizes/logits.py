@@ -1,4 +1,4 @@
-"""Cross entropy from logits at any size, or of few elements with any strides: the launches of `logits`, told these in the call."""
+"""Cross entropy from logits at any size, or of few elements with any strides: the launches of `plans/logits.py`, told these in the call."""
 
 from __future__ import annotations
 
@@ -138,9 +138,8 @@ def _fitting(
 ) -> Fitting:  # fmt: skip
     if not can_be_fitted():
         return NOTHING
-    from openaclnn.engines.gpu.fits import classes as class_fits
-    from openaclnn.engines.gpu.fits import fitted
-    from openaclnn.engines.gpu.fits import logits as logit_fits
+    from openaclnn.engines.gpu.fits import classes, fitted
+    from openaclnn.engines.gpu.fits import logits as fits
 
     # Short rows and long ones: together all launches that there are.
     example = {**kernels.sizes(2, 2, some, own)[0], **kernels.sizes(2, 2 * WIDE, some, own)[0]}
@@ -151,7 +150,7 @@ def _fitting(
         return NOTHING
     item = kernels.itemsize
     made = fitted.Fitted(
-        getattr(logit_fits, pattern), len(plan.operands),
+        getattr(fits, pattern), len(plan.operands),
         (kernels.each, kernels.whole, item, VECTOR_BYTES // item, *facts), len(words),
     )  # fmt: skip
     made.take_words(0, words)
@@ -160,10 +159,10 @@ def _fitting(
     made.take_sums(*scratch.functions())
     ready = {}
     for name, (_, numbers, constants, warps) in example.items():
-        step, family = logit_fits.STEP_OF[name], families[name]
+        step, family = fits.STEP_OF[name], families[name]
         made.take_step(step, family.slots, numbers)
-        places = class_fits.places_of(logit_fits.KEYS[name])
+        places = classes.places_of(fits.KEYS[name])
         for wide in (False, True):
-            key_of = key_maker(places, class_fits.ASTRAY, not wide, family, constants, warps)
+            key_of = key_maker(places, classes.ASTRAY, not wide, family, constants, warps)
             ready[name, wide] = made.ready_by(step, key_of, numbers)
     return Fitting(made, ready)

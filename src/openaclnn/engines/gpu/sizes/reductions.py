@@ -1,4 +1,4 @@
-"""Sums over all elements or positions at any size, with any numbers: the launches of `reductions`, told sizes in the call."""
+"""Sums over all elements or positions at any size, with any numbers: the launches of `plans/reductions.py`, told sizes in the call."""
 
 from __future__ import annotations
 
@@ -188,18 +188,17 @@ def fitting_of(
     """
     if not can_be_fitted():
         return NOTHING
-    from openaclnn.engines.gpu.fits import code as fit_code
-    from openaclnn.engines.gpu.fits import fitted
-    from openaclnn.engines.gpu.fits import reductions as reduced_fits
+    from openaclnn.engines.gpu.fits import code, fitted
+    from openaclnn.engines.gpu.fits import reductions as fits
 
     if not all(
         fitted.takes(family.slots, len(sizes[1]), [*numbers]) for family, sizes in launched.values()
     ):
         return NOTHING
-    made = fitted.Fitted(getattr(reduced_fits, pattern), len(plan.operands), facts)
+    made = fitted.Fitted(getattr(fits, pattern), len(plan.operands), facts)
     made.take_numbers([*numbers.values()], whole)
     made.take_sums(*scratch.functions())
-    steps = {ADD: fit_code.SUMS, ALONE: fit_code.OTHER, FINISH: fit_code.MAIN}
+    steps = {ADD: code.SUMS, ALONE: code.OTHER, FINISH: code.MAIN}
     # What finishes is told apart by the power of two that covers the parts.
     powers = {((1 << power,), 4): power for power in range(PARTS.bit_length())}
     ready, seen = {}, dict.fromkeys(steps, 0)

@@ -1,5 +1,5 @@
 """Kernels with a class axis over few elements of any strides: nothing is chosen for a layout, so that one compiled kernel
-serves all, as `tiles.laid` does elementwise.
+serves all, as `tiles.py` does elementwise.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from openaclnn.engines.gpu.launching.launch import Sizes, anywhere
 from openaclnn.engines.gpu.launching.operands import ignored
 from openaclnn.engines.gpu.launching.queues import queue_of, remembered
 from openaclnn.engines.gpu.plans import pixels, rows
-from openaclnn.engines.gpu.plans.sums import strided_with_sums, sums_launched, sums_slot
+from openaclnn.engines.gpu.sizes.sums import strided_with_sums, sums_launched, sums_slot
 
 __all__ = ["NOT_SERVED", "LaidClassRunner", "laid_pixels", "laid_rows", "serves", "table_of"]
 

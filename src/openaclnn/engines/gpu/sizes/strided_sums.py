@@ -23,7 +23,6 @@ from openaclnn.engines.gpu.plans.reductions import (
     padded,
     single_of,
 )
-from openaclnn.engines.gpu.plans.tiles import LaidRunner
 from openaclnn.engines.gpu.sizes.reductions import (
     ADD,
     ALONE,
@@ -37,6 +36,7 @@ from openaclnn.engines.gpu.sizes.reductions import (
     run_all,
 )
 from openaclnn.engines.gpu.sizes.strided import LaidClassRunner, serves, table_of
+from openaclnn.engines.gpu.sizes.tiles import LaidRunner
 
 __all__ = ["laid", "laid_nll"]
 
