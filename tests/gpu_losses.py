@@ -23,7 +23,7 @@ from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import FLOATS, DType
 from openaclnn.core.interface import Kind
 from openaclnn.engines import gpu
-from openaclnn.engines.gpu import logits
+from openaclnn.engines.gpu.plans import logits
 from openaclnn.operators.logits import CROSS_ENTROPY, CROSS_ENTROPY_GRAD
 from openaclnn.operators.workloads.logits import cases, grad_of
 

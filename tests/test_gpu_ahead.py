@@ -23,7 +23,7 @@ if MODE:
     import torch
 
     from openaclnn.core.dtypes import BFLOAT16, FLOAT, FLOAT16, DType, dtype_of_numpy
-    from openaclnn.engines.gpu import ahead
+    from openaclnn.engines.gpu.plans import ahead
     from openaclnn.operators.logits import reference, reference_grad
     from openaclnn.torch import ahead as torch_ahead
 
@@ -258,8 +258,8 @@ if MODE == "interpret":
 
 
 if MODE == "compile":
-    from openaclnn.engines.gpu import variants
-    from openaclnn.engines.gpu.launch import power_of_two_divisor
+    from openaclnn.engines.gpu.launching import variants
+    from openaclnn.engines.gpu.launching.launch import power_of_two_divisor
     from test_gpu_losses import device  # noqa: F401
 
     @pytest.mark.parametrize(

@@ -38,8 +38,8 @@ from openaclnn.engines.formulas.words import (
     tanh,
     where,
 )
-from openaclnn.engines.gpu.language import translated
-from openaclnn.engines.gpu.tuned import TUNED, form_of
+from openaclnn.engines.gpu.formulas.language import translated
+from openaclnn.engines.gpu.formulas.tuned import TUNED, form_of
 
 if sys.platform != "linux":
     pytest.skip("Triton has wheels for Linux alone", allow_module_level=True)
@@ -232,7 +232,7 @@ if not MODE:
     def test_importing_the_engine_imports_neither_triton_nor_torch() -> None:
         code = (
             "import sys; from openaclnn.engines import gpu; "
-            "from openaclnn.engines.gpu import language, tuned; "
+            "from openaclnn.engines.gpu.formulas import language, tuned; "
             "sys.exit('triton' in sys.modules or 'torch' in sys.modules)"
         )
         assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
@@ -303,7 +303,7 @@ if MODE == "interpret":
     # Words: NumPy's bits where it has the last place, 3 ulps of the exact value where nobody has.
 
     def test_every_word_has_a_meaning() -> None:
-        from openaclnn.engines.gpu import words
+        from openaclnn.engines.gpu.formulas import words
 
         assert set(words.WORDS) == set(WORDS)
 
@@ -370,7 +370,7 @@ if MODE == "interpret":
         with np.errstate(all="ignore"):
             assert gpu.prepare(plan)(addresses, 0) == 0
             tuned = out.copy()
-            monkeypatch.setattr("openaclnn.engines.gpu.tuned.TUNED", {})
+            monkeypatch.setattr("openaclnn.engines.gpu.formulas.tuned.TUNED", {})
             assert form_of(plan).formula is smooth_l1_loss_backward
             assert gpu.prepare(plan)(addresses, 0) == 0
         return tuned, out

@@ -41,7 +41,7 @@ if MODE:
     from openaclnn.core.plan import Operand, Plan
     from openaclnn.engines import gpu
     from openaclnn.engines.formulas import FORMULAS
-    from openaclnn.engines.gpu import native, runners, scratch, variants
+    from openaclnn.engines.gpu.launching import native, runners, scratch, variants
 
     names = pytest.mark.parametrize("operator", GRADIENTS, ids=lambda op: op.python_name)
     dtypes = pytest.mark.parametrize("dtype", INTERPRETED, ids=str)
@@ -416,7 +416,7 @@ if MODE == "interpret":
 
     def test_nll_panels_and_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
         """Several panels of several blocks, the last one short, and chunks that do not divide."""
-        from openaclnn.engines.gpu import pixels
+        from openaclnn.engines.gpu.plans import pixels
 
         monkeypatch.setattr(pixels, "PANEL_PIXELS", 32)
         monkeypatch.setattr(pixels, "pixel_tile", lambda *_: pixels.Tile(1, 16, 1, 1, 3))
@@ -425,7 +425,7 @@ if MODE == "interpret":
             assert_matches_oracle(operator, arguments, plain(operator)(**arguments))
 
     def test_sums_in_many_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-        from openaclnn.engines.gpu import sums as module
+        from openaclnn.engines.gpu.plans import sums as module
 
         monkeypatch.setattr(module, "FEW_POSITIONS", 8)
         monkeypatch.setattr(module, "FEW_PARTS", 4)
@@ -558,7 +558,8 @@ if MODE == "compile":
             jit.device_caches.clear()
 
     def kernels() -> list[Any]:
-        from openaclnn.engines.gpu import elementwise, pixels, rows, sums, tiles, tuned
+        from openaclnn.engines.gpu.formulas import tuned
+        from openaclnn.engines.gpu.kernels import elementwise, pixels, rows, sums, tiles
 
         formulas = [*FORMULAS.values()]
         formulas += [own.formula for forms in tuned.TUNED.values() for own in forms]

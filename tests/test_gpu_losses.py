@@ -33,7 +33,9 @@ if MODE:
     from openaclnn.core.products import current_product
     from openaclnn.core.tensor import Tensor
     from openaclnn.engines import gpu
-    from openaclnn.engines.gpu import logits, native, reduced, reductions, runners, scratch
+    from openaclnn.engines.gpu.launching import native, runners, scratch
+    from openaclnn.engines.gpu.plans import logits, reductions
+    from openaclnn.engines.gpu.sizes import reductions as sized_reductions
     from openaclnn.operators.logits import CROSS_ENTROPY, CROSS_ENTROPY_GRAD
     from openaclnn.operators.workloads.logits import cases, grad_of
     from test_gpu_sized import anyhow
@@ -420,7 +422,7 @@ if MODE == "interpret":
     ) -> None:
         """Equally far from a vector's bounds they have a kernel of their own, which reads nothing else."""
         operator, draw = openaclnn.find_operator(name), np.random.default_rng(3)
-        for module in (reductions, reduced):
+        for module in (reductions, sized_reductions):
             monkeypatch.setattr(module, "FEW", 0)
         monkeypatch.setattr(reductions, "ALONE", 0)
         monkeypatch.setattr(reductions, "PARTS", 3)
@@ -523,7 +525,7 @@ if MODE == "compile":
     @pytest.mark.parametrize("classes", [32000, 50257])
     def test_long_rows_are_read_by_whole_vectors(dtype: DType, classes: int) -> None:
         """Wherever they begin."""
-        from openaclnn.engines.gpu import variants
+        from openaclnn.engines.gpu.launching import variants
 
         gpu._runners.clear()
         variants._known.clear()
@@ -537,7 +539,7 @@ if MODE == "compile":
 
     @pytest.mark.parametrize("dtype", [FLOAT, BFLOAT16], ids=str)
     def test_planes_are_read_and_written_by_whole_vectors(dtype: DType) -> None:
-        from openaclnn.engines.gpu import variants
+        from openaclnn.engines.gpu.launching import variants
 
         shape = (2, 3, 1024, 1024)
         sides = {name: np.zeros((2, 1024, 1024), np.float32) for name in ("top", "rest")}
@@ -559,7 +561,7 @@ if MODE == "compile":
     def test_sums_are_read_by_whole_vectors(off: int) -> None:
         """Of any number of elements, that begin on a vector's bounds or equally far from them."""
         from openaclnn.core.plan import Operand
-        from openaclnn.engines.gpu import variants
+        from openaclnn.engines.gpu.launching import variants
 
         inputs = Operand("self", FLOAT, (1,)), Operand("target", FLOAT, (1,))
         output = Operand("out", FLOAT, (0,), role="single")
@@ -589,7 +591,7 @@ if MODE == "compile":
 
     @pytest.mark.parametrize("name", SUMMED[:3])
     def test_few_are_added_up_and_finished_by_one_program(name: str) -> None:
-        from openaclnn.engines.gpu import variants
+        from openaclnn.engines.gpu.launching import variants
 
         operator = openaclnn.find_operator(name)
         rank = len(SIZES[operator.workloads.PATTERN][0][0])

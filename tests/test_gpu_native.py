@@ -15,8 +15,8 @@ import pytest
 pytest.importorskip("llvmlite")
 
 from openaclnn.engines import gpu
-from openaclnn.engines.gpu import native
-from openaclnn.engines.gpu.native import Builtin, Kernel
+from openaclnn.engines.gpu.launching import native
+from openaclnn.engines.gpu.launching.native import Builtin, Kernel
 from openaclnn.engines.machine.builtins import address_of_function
 
 LAUNCH = ctypes.CFUNCTYPE(
@@ -212,7 +212,7 @@ def test_no_constant_is_among_what_is_not_specialised() -> None:
     """Some releases of Triton refuse to compile such a kernel."""
     runtime = pytest.importorskip("triton.runtime")
     seen = 0
-    for own in pkgutil.iter_modules(gpu.__path__, f"{gpu.__name__}."):
+    for own in pkgutil.walk_packages(gpu.__path__, f"{gpu.__name__}."):
         for kernel in vars(importlib.import_module(own.name)).values():
             if isinstance(kernel, runtime.JITFunction):
                 seen += 1

@@ -36,7 +36,7 @@ if MODE:
     from openaclnn.core.plan import Plan
     from openaclnn.core.products import current_product
     from openaclnn.engines import gpu
-    from openaclnn.engines.gpu import queues, runners
+    from openaclnn.engines.gpu.launching import queues, runners
 
     names = pytest.mark.parametrize("operator", GRADIENTS, ids=lambda op: op.python_name)
     dtypes = pytest.mark.parametrize("dtype", INTERPRETED[1:], ids=str)
@@ -153,7 +153,7 @@ if MODE == "interpret":
         operator: Operator, dtype: DType, few: bool, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """With what is chosen for few elements and for many."""
-        from openaclnn.engines.gpu import pixels, rows
+        from openaclnn.engines.gpu.plans import pixels, rows
 
         single = operator.workloads.PATTERN == "elementwise"
         if single and not few:
@@ -206,7 +206,7 @@ if MODE == "interpret":
         dtype: DType, off: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Vectors of rows that are off by as much, in place and beside."""
-        from openaclnn.engines.gpu import rows
+        from openaclnn.engines.gpu.plans import rows
 
         monkeypatch.setattr(rows, "FEW", 0)
         (operator,) = (own for own in GRADIENTS if own.workloads.PATTERN == "rows")
@@ -229,7 +229,7 @@ if MODE == "interpret":
         """Equally far from a vector's bounds they have a kernel of their own, which writes nothing else."""
         if operator.workloads.PATTERN != "elementwise":
             return
-        from openaclnn.engines.gpu import tiles
+        from openaclnn.engines.gpu.plans import tiles
 
         for place, variant in enumerate(variants_of(operator)):
             for off, apart, count in (
@@ -331,7 +331,7 @@ if MODE == "interpret":
         few: bool, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Their kernel is that of images, whose pixels have their classes side by side."""
-        from openaclnn.engines.gpu import pixels
+        from openaclnn.engines.gpu.plans import pixels
 
         operator = openaclnn.find_operator("nll_loss_backward")
         for variant in operator.workloads.VARIANTS:
@@ -352,7 +352,7 @@ if MODE == "interpret":
         dtype: DType, off: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The kernel of odd images has the bits of the other, and writes nothing else."""
-        from openaclnn.engines.gpu import pixels
+        from openaclnn.engines.gpu.plans import pixels
 
         (operator,) = (own for own in GRADIENTS if own.workloads.PATTERN == "pixels")
         small = {key: (vector, 32, warps) for key, (vector, _, warps) in pixels.PLANES.items()}
@@ -397,7 +397,7 @@ if MODE == "interpret":
                         run_both(operator, arguments, run)
 
     def test_sums_in_many_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-        from openaclnn.engines.gpu import sums
+        from openaclnn.engines.gpu.plans import sums
 
         for name, value in {
             "FEW_POSITIONS": 8, "FEW_PARTS": 4, "MANY_PARTS": 16, "SUM_BLOCK": 16,
@@ -439,9 +439,10 @@ if MODE == "compile":
     from conftest import plain
     from openaclnn.core import products
     from openaclnn.engines import dispatch
-    from openaclnn.engines.gpu import fit_code, native, scratch, variants
-    from openaclnn.engines.gpu.launch import Launch
-    from openaclnn.engines.gpu.variants import Variant
+    from openaclnn.engines.gpu.fits import code as fit_code
+    from openaclnn.engines.gpu.launching import native, scratch, variants
+    from openaclnn.engines.gpu.launching.launch import Launch
+    from openaclnn.engines.gpu.launching.variants import Variant
     from openaclnn.engines.machine.builtins import address_of_function
     from openaclnn.operators.logits import CROSS_ENTROPY_GRAD
     from test_gpu_kernels import COMPILED, TwoDevices, device, plans, row_plan  # noqa: F401
@@ -549,7 +550,7 @@ if MODE == "compile":
     def test_other_numbers_are_launched_as_the_plan_s_own_and_not_compiled_again(
         operator: Operator, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        from openaclnn.engines.gpu import pixels, rows
+        from openaclnn.engines.gpu.plans import pixels, rows
 
         for module in (pixels, rows):  # few elements are launched otherwise
             monkeypatch.setattr(module, "FEW", 0)

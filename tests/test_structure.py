@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import functools
 import importlib
 import re
@@ -41,27 +42,48 @@ ENGINE_FLOORS = (
     ("openaclnn.engines.machine", "openaclnn.engines.threads"),
     ("openaclnn.engines.openmp",),
 )
+GPU_FLOORS = (
+    ("openaclnn.engines.gpu.registry",),
+    ("openaclnn.engines.gpu.sizes",),
+    ("openaclnn.engines.gpu.fits",),
+    ("openaclnn.engines.gpu.plans",),
+    ("openaclnn.engines.gpu.kernels", "openaclnn.engines.gpu.launching"),
+    ("openaclnn.engines.gpu.formulas",),
+)
 graph = functools.cache(lambda: read_graph(ROOT))
 
-both_tables = pytest.mark.parametrize(
+every_table = pytest.mark.parametrize(
     ("package", "floors"),
-    [("openaclnn", FLOORS), ("openaclnn.engines", ENGINE_FLOORS)],
-    ids=["house", "engines"],
+    [
+        ("openaclnn", FLOORS),
+        ("openaclnn.engines", ENGINE_FLOORS),
+        ("openaclnn.engines.gpu", GPU_FLOORS),
+    ],
+    ids=["house", "engines", "gpu"],
 )
 
 
-@both_tables
+@every_table
 def test_every_module_is_in_a_room(package: str, floors: tuple[tuple[str, ...], ...]) -> None:
     rooms = [room for floor in floors for room in floor]
     inside = [module for module in graph() if module.startswith(f"{package}.")]
     assert [module for module in inside if room_of(module, rooms) is None] == []
 
 
-@both_tables
+@every_table
 def test_rooms_import_from_lower_floors_alone(
     package: str, floors: tuple[tuple[str, ...], ...]
 ) -> None:
     assert upward(graph(), floors) == []
+
+
+@pytest.mark.parametrize("room", [room for floor in GPU_FLOORS[1:] for room in floor])
+def test_a_room_of_the_gpu_names_its_files(room: str) -> None:
+    """In its docstring, which is where a reader begins."""
+    folder = ROOT.parent.joinpath(*room.split("."))
+    text = ast.get_docstring(ast.parse((folder / "__init__.py").read_text())) or ""
+    files = {path.name for path in folder.glob("*.py")} - {"__init__.py"}
+    assert sorted(set(re.findall(r"`(\w+\.py)`", text))) == sorted(files)
 
 
 def test_no_modules_import_each_other_in_a_ring() -> None:
@@ -129,8 +151,6 @@ def test_an_operator_is_named_in_operators_and_kernels_only(
 
 def _is_prose(path: Path, number: int) -> bool:
     """Whether a line lies in a docstring: an example may name an operator, code may not."""
-    import ast
-
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             if "\n" in node.value and node.lineno <= number <= (node.end_lineno or node.lineno):

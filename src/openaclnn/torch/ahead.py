@@ -40,7 +40,7 @@ def loss_ahead(input: Any, target: Any, weight: Any, options: tuple[Any, ...]) -
         or gpu.unavailable() is not None
     ):
         return None
-    from openaclnn.engines.gpu import ahead
+    from openaclnn.engines.gpu.plans import ahead
 
     rows, classes = input.shape
     if not ahead.serves(input.element_size(), rows, classes):
@@ -101,7 +101,7 @@ class CrossEntropyAhead(CrossEntropy):
             rows = kind[1]
             ctx.sides = kept[: 2 * rows].split(rows)
             return CrossEntropy.backward(ctx, gradient)
-        from openaclnn.engines.gpu import ahead
+        from openaclnn.engines.gpu.plans import ahead
 
         x, target, _ = ctx.saved_tensors
         if found is None:  # it was handed out before: in other memory nothing is written yet

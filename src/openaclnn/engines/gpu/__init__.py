@@ -1,10 +1,14 @@
 """The Triton engine: kernels for plans whose memory lies on a CUDA device.
 
-A kernel is in a file `*_kernel.py`; the file without that says how it is launched: with how many programs, which numbers, which constants
-(`launch.py`). `variants.py` compiles it, `steps.py` and `runners.py` queue the launches of a plan, and `native.py` makes one builtin of these, which calls the
-CUDA driver. For calls of any size there is the same twice: in Python (`queues.py`, and `sized` or `laid` beside each kernel), and as machine code
-that computes the same words (`fitting.py`, `fitted.py`, `*fits.py`). `kernels.py` has all by the kernel's name; docs/architecture.md lists the files.
-Importing this package imports neither Triton nor torch.
+Here is its door. `registry.py` has what runs each kernel by the kernel's name, from these rooms, each of which imports from those below it:
+
+    sizes/       launches of any size, told sizes in the call
+    fits/        the same as machine code, which calls the CUDA driver
+    plans/       launches of one plan: how many programs, which numbers, which constants
+    kernels/     what runs on the device          launching/   how a kernel is compiled, queued and started
+    formulas/    what elementwise kernels compute
+
+So `kernels/rows.py` is launched by `plans/rows.py` at one size and by `sizes/rows.py` at any. Importing this package imports neither Triton nor torch.
 """
 
 from __future__ import annotations
@@ -57,7 +61,7 @@ def unavailable() -> str | None:
 
 def declines(plan: Plan) -> str | None:
     """Why this engine does not serve a plan; None if it does."""
-    from openaclnn.engines.gpu.kernels import maker_of
+    from openaclnn.engines.gpu.registry import maker_of
 
     maker = maker_of(plan)
     if maker is None:
@@ -81,7 +85,7 @@ def prepare(plan: Plan) -> Callable[[Sequence[int], int], int]:
     It queues the work and returns 0; a target out of range is skipped, not reported, since looking
     would wait for the device. Under TRITON_INTERPRET the same kernels run on host addresses.
     """
-    from openaclnn.engines.gpu.kernels import maker_of
+    from openaclnn.engines.gpu.registry import maker_of
 
     maker = maker_of(plan)
     assert maker is not None, declines(plan)
@@ -102,7 +106,7 @@ def _few(plan: Plan, shape: tuple[int, ...] | None) -> Callable[[Sequence[int], 
 
     `shape` is that of row-major operands; others have a builtin for any strides.
     """
-    from openaclnn.engines.gpu.fitting import can_be_fitted
+    from openaclnn.engines.gpu.fits.fitting import can_be_fitted
 
     if not can_be_fitted():
         return None
@@ -151,8 +155,8 @@ def sized(plan: Plan) -> Callable[[Sequence[int], int, Sequence[int], Sequence[A
     or there are several devices. A plan knows merged axes only, so that the caller must know that its
     arrays are row-major.
     """
-    from openaclnn.engines.gpu.kernels import maker_of
-    from openaclnn.engines.gpu.queues import can_be_queued
+    from openaclnn.engines.gpu.launching.queues import can_be_queued
+    from openaclnn.engines.gpu.registry import maker_of
 
     maker = maker_of(plan)
     assert maker is not None, declines(plan)
@@ -166,8 +170,8 @@ def laid(plan: Plan) -> tuple[Callable[..., int], int] | None:
     operand after the other; axes are in the output's order. With a class axis, which is the last then, it takes the plan's
     free numbers (none: as in the plan), and gives 1 where there are too many axes. It gives the bits of `prepare`.
     """
-    from openaclnn.engines.gpu.kernels import maker_of
-    from openaclnn.engines.gpu.queues import can_be_queued
+    from openaclnn.engines.gpu.launching.queues import can_be_queued
+    from openaclnn.engines.gpu.registry import maker_of
 
     maker = maker_of(plan)
     assert maker is not None, declines(plan)

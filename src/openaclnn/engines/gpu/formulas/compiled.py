@@ -1,0 +1,62 @@
+# mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator"
+"""Formulas inside kernels: compiled from their own source, called with what a kernel has read."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import triton
+import triton.language as tl
+
+from openaclnn.core.dtypes import BFLOAT16, FLOAT, FLOAT16
+from openaclnn.core.plan import Plan
+from openaclnn.engines.formulas import Formula
+from openaclnn.engines.gpu.formulas.language import DIVIDE, translated
+from openaclnn.engines.gpu.formulas.source import define
+from openaclnn.engines.gpu.formulas.words import WORDS, divide
+
+TRITON_TYPES = {FLOAT: tl.float32, FLOAT16: tl.float16, BFLOAT16: tl.bfloat16}
+PRECISE_WORDS = frozenset(name for name, word in WORDS.items() if "PRECISE" in word.arg_names)
+
+
+@functools.cache
+def compiled(formula: Formula) -> Any:
+    """The formula as a function that kernels call."""
+    return define(translated(formula.function, PRECISE_WORDS), {**WORDS, DIVIDE: divide})
+
+
+class Names:
+    """What a formula's kernel calls its parameters. Prefixes keep them apart from the kernel's own."""
+
+    def __init__(self, formula: Formula) -> None:
+        self.formula = formula
+        self.pointers = [f"from_{name}" for name in formula.values]
+        self.numbers = [f"number_{name}" for name in formula.numbers]
+        self.switches = [f"SWITCH_{name}" for name in formula.switches]
+
+    def call(self) -> str:
+        """The call of `formula` with the values that were read."""
+        # The interpreter hands over Python's numbers, which would be computed with as such.
+        arguments = [
+            *(f"value_{name}" for name in self.formula.values),
+            *(f"{name}=tl.full([], number_{name}, tl.float32)" for name in self.formula.numbers),
+            *(f"{name}=SWITCH_{name}" for name in self.formula.switches),
+            "PRECISE=PRECISE",
+        ]
+        return f"formula({', '.join(arguments)})"
+
+
+@triton.jit
+def widen(values, COMPUTE: tl.constexpr):
+    """Values as float32: first rounded to the computation type where theirs is another one."""
+    if values.dtype == COMPUTE or tl.float32 == COMPUTE:
+        result = values.to(tl.float32)
+    else:
+        result = values.to(tl.float32).to(COMPUTE).to(tl.float32)
+    return result
+
+
+def precision(plan: Plan) -> tuple[Any, bool]:
+    """The constants of a formula's kernel that say how exact it is: COMPUTE and PRECISE."""
+    return TRITON_TYPES[plan.compute], plan.compute is FLOAT

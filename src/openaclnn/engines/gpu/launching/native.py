@@ -1,0 +1,241 @@
+"""The launches of a plan as one builtin function: addresses in, the CUDA driver called, nothing between.
+
+Triton's launcher parses a kernel's arguments anew on every call. They are known here but for the
+addresses, so a control block holds them as the driver wants them, and machine code (by llvmlite, as in
+the CPU engine) puts the addresses in. Whatever this cannot be sure of is left to Triton's launcher.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import struct
+from array import array
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from openaclnn.engines.gpu.launching.native_code import (
+    CONFIG,
+    CONFIG_ATTRIBUTE_COUNT,
+    CONFIG_ATTRIBUTES,
+    CONFIG_SLOTS,
+    CONFIG_STREAM,
+    FUNCTION,
+    HEADER,
+    MASKS,
+    MAX_ADDRESSES,
+    MAX_LAUNCHES,
+    MAX_PARAMETERS,
+    MAX_POINTERS,
+    PARAMETERS,
+    PLACES,
+    POINTERS,
+    RELEASE,
+    SHIFTS,
+    STRIDE,
+    VALUES,
+    emit_entry,
+)
+from openaclnn.engines.machine.builtins import address_of_function, builtin
+
+__all__ = ["Builtin", "Kernel", "driver", "functions", "word", "write_attribute", "write_config"]
+
+_OVERLAP = (6, 1)  # programmatic stream serialisation: allowed
+_CLUSTER = 4  # then its three sides, 32 bits each
+ATTRIBUTE_SLOTS = 9
+_HEADER, _GRID = struct.Struct(f"={RELEASE + 1}q"), struct.Struct("=7I")
+_FLOATS = ("fp32", "f32")
+SIZES = {"i1": 1, "i8": 1, "i16": 2, "i32": 4, "i64": 8, "u64": 8, "fp32": 4, "f32": 4}
+
+
+@functools.cache
+def driver() -> Any:
+    """The CUDA driver, if it has what is needed here; None otherwise."""
+    try:
+        library = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return None
+    needed = ("cuLaunchKernelEx", "cuFuncGetParamInfo")
+    return library if all(hasattr(library, name) for name in needed) else None
+
+
+class Kernel(NamedTuple):
+    """What a launch of a compiled kernel passes to the driver whatever its size and addresses."""
+
+    function: int
+    threads: int
+    shared: int
+    kinds: tuple[str, ...]  # of the numbers
+    hidden: int  # pointers to scratch memory, null where there is none
+    overlaps: bool
+    cluster: int = 1  # programs that run at once; those of a cluster do not overlap
+
+    @classmethod
+    def of(cls, found: Any, pointers: int, numbers: int, cluster: int = 1) -> Kernel | None:
+        """That of a kernel which Triton compiled; None where its parameters are not what we take them for."""
+        metadata = found.metadata
+        plain = (
+            getattr(metadata, "num_ctas", 1) == 1
+            and not getattr(metadata, "global_scratch_size", 0)
+            and not getattr(metadata, "profile_scratch_size", 0)
+            and not getattr(metadata, "launch_cooperative_grid", False)
+        )
+        kinds = [kind for kind in found.src.signature.values() if kind != "constexpr"]
+        kept = [kind for kind in kinds if not kind.startswith("*")]
+        known = all(kind in SIZES for kind in kept)
+        if not plain or not known or kinds[pointers:] != kept or len(kept) != numbers:
+            return None
+        sizes = [8] * pointers + [SIZES[kind] for kind in kept]
+        found_sizes = _parameter_sizes(found.function)
+        hidden = len(found_sizes) - len(sizes)
+        if found_sizes != sizes + [8] * hidden or len(found_sizes) > MAX_PARAMETERS:
+            return None
+        return cls(
+            found.function, 32 * metadata.num_warps, metadata.shared, tuple(kept), hidden,
+            bool(getattr(metadata, "launch_pdl", False)), cluster,
+        )  # fmt: skip
+
+    def words(self, numbers: Sequence[int | float]) -> list[int]:
+        """Parameters after the pointers."""
+        return [
+            *(
+                word(float(own) if is_float else int(own))
+                for own, is_float in zip(numbers, self.floats(), strict=True)
+            ),
+            *(0,) * self.hidden,
+        ]
+
+    def floats(self) -> list[bool]:
+        """Which of the numbers are FLOAT; the others are integers."""
+        return [kind in _FLOATS for kind in self.kinds]
+
+    def launch(
+        self, programs: int, stream: int, pointers: Sequence[int], numbers: Sequence[int | float]
+    ) -> None:
+        """By Python, once; see `Builtin` for what is done again and again."""
+        block = array("q", bytes(8 * (CONFIG_SLOTS + ATTRIBUTE_SLOTS)))
+        write_config(block, 0, self, programs, write_attribute(block, CONFIG_SLOTS, self.cluster))
+        block[CONFIG_STREAM] = stream
+        values = array("Q", [*pointers, *(own % (1 << 64) for own in self.words(numbers))])
+        first = values.buffer_info()[0]
+        places = array("Q", range(first, first + 8 * len(values), 8))
+        failed = driver().cuLaunchKernelEx(
+            *map(
+                ctypes.c_void_p, (block.buffer_info()[0], self.function, places.buffer_info()[0], 0)
+            )
+        )
+        if failed:
+            raise RuntimeError(
+                f"the CUDA driver launches no {self.cluster} programs at once: error {failed}"
+            )
+
+
+def word(number: int | float) -> int:
+    """A parameter as the low bytes of an int64."""
+    if type(number) is float:
+        return int.from_bytes(struct.pack("<f", number), "little")
+    return int(number)
+
+
+def write_attribute(block: array[int], at: int, cluster: int = 1) -> int:
+    """Write the driver's attribute of a cluster, or of launches that may start while the one before ends, into a block; its address."""
+    block[at], block[at + 1] = _OVERLAP if cluster == 1 else (_CLUSTER, cluster + (1 << 32))
+    block[at + 2] = int(cluster > 1)
+    return block.buffer_info()[0] + 8 * at
+
+
+def write_config(block: array[int], at: int, kernel: Kernel, programs: int, attribute: int) -> None:
+    """A kernel's CUlaunchConfig but for the stream."""
+    _GRID.pack_into(block, 8 * at, programs, 1, 1, kernel.threads, 1, 1, kernel.shared)
+    block[at + CONFIG_ATTRIBUTES] = attribute
+    block[at + CONFIG_ATTRIBUTE_COUNT] = int(kernel.overlaps or kernel.cluster > 1)
+
+
+def _parameter_sizes(function: int) -> list[int]:
+    """In bytes, of a loaded kernel, as the driver tells them."""
+    sizes: list[int] = []
+    offset, size = ctypes.c_size_t(), ctypes.c_size_t()
+    library = driver()
+    while not library.cuFuncGetParamInfo(
+        ctypes.c_void_p(function), ctypes.c_size_t(len(sizes)),
+        ctypes.byref(offset), ctypes.byref(size),
+    ):  # fmt: skip
+        sizes.append(size.value)
+    return sizes
+
+
+@functools.cache
+def functions() -> tuple[int, ...]:
+    """What the machine code calls: the driver's launch (0 without one), then the interpreter's functions."""
+    api, library = ctypes.pythonapi, driver()
+    return (
+        0 if library is None else address_of_function(library.cuLaunchKernelEx),
+        *map(
+            address_of_function,
+            (
+                api.PyEval_SaveThread, api.PyEval_RestoreThread,
+                api.PyObject_Vectorcall, api.PyLong_FromLongLong,
+            ),
+        ),
+    )  # fmt: skip
+
+
+class Builtin:
+    """The builtin `run(addresses, stream)` for some launches; `fallback` takes calls it is not ready for.
+
+    A launch has its pointers as (place among the addresses, bytes to add, whether it must be aligned). With `scratch`, so many
+    bytes of memory and what takes it and gives it back, the memory's address follows the others.
+    """
+
+    def __init__(
+        self,
+        launches: Sequence[Sequence[tuple[int, int, bool]]],
+        fallback: Callable[[Sequence[int], int], int],
+        launch: int = 0,
+        scratch: tuple[int, Any, Any] | None = None,
+    ) -> None:
+        attributes = HEADER + STRIDE * len(launches)
+        words = array("q", bytes(8 * (attributes + ATTRIBUTE_SLOTS * len(launches))))
+        self._held = fallback, scratch
+        known = functions()
+        last = 0
+        for begin, pointers in zip(range(HEADER, attributes, STRIDE), launches, strict=True):
+            words[begin + POINTERS] = len(pointers)
+            for at, (place, shift, aligned) in enumerate(pointers, begin):
+                words[at + PLACES], words[at + SHIFTS] = place, shift
+                words[at + MASKS] = 15 if aligned else 0
+                last = max(last, place)
+        size, *memory = (0, None, None) if scratch is None else scratch
+        _HEADER.pack_into(
+            words, 0,
+            launch or known[0], len(launches), last + (scratch is None), id(fallback), id(tuple), *known[1:],
+            address_of_function(ctypes.pythonapi.Py_DecRef), size, *map(id, memory),
+        )  # fmt: skip
+        self._block = words
+        self._address: int = words.buffer_info()[0]
+        self._attributes = attributes
+
+    def function(self) -> Callable[[Sequence[int], int], int]:
+        """The builtin itself, which keeps this object."""
+        return builtin("gpu.launch", emit_entry, self._address, self)
+
+    @staticmethod
+    def takes(launches: Sequence[Sequence[Any]]) -> bool:
+        """Whether a block has room for these launches."""
+        last = max([place for own in launches for place, *_ in own], default=0)
+        fits = len(launches) <= MAX_LAUNCHES and all(len(p) <= MAX_POINTERS for p in launches)
+        return fits and last < MAX_ADDRESSES
+
+    def fill(
+        self, index: int, kernel: Kernel, programs: int, numbers: Sequence[int | float]
+    ) -> None:
+        """From now on, launch this kernel for addresses that are aligned."""
+        block, begin = self._block, HEADER + index * STRIDE
+        pointers, values = block[begin + POINTERS], kernel.words(numbers)
+        place = self._attributes + index * ATTRIBUTE_SLOTS
+        attribute = write_attribute(block, place, kernel.cluster)
+        write_config(block, begin + CONFIG, kernel, programs, attribute)
+        block[begin + PARAMETERS] = pointers + len(values)
+        for place, value in enumerate(values, begin + VALUES + pointers):
+            block[place] = value
+        block[begin + FUNCTION] = kernel.function  # last: this makes it ready

@@ -1,0 +1,143 @@
+"""Launches of any size: a family's kernel, with what sizes decide told at every call.
+
+A prepared plan has its launches ready for one shape. Here nothing is made for a new shape: sizes select
+a compiled variant, which is found by its constants, and the rest are numbers among its arguments.
+`fits/fitted.py` does the same in machine code, for the variants that were found here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import triton
+
+from openaclnn.core.plan import Plan, collapse
+from openaclnn.engines.gpu.launching import runners
+from openaclnn.engines.gpu.launching.launch import VECTOR_BYTES, Family, Launch
+from openaclnn.engines.gpu.launching.operands import INT32_LIMIT
+from openaclnn.engines.gpu.launching.steps import (
+    interpreted_step,
+    is_interpreted,
+    offsets_of,
+    places_of,
+)
+from openaclnn.engines.gpu.launching.variants import Start, kinds_of, variant_of
+
+__all__ = [
+    "Queue",
+    "Ready",
+    "SizedRunner",
+    "can_be_queued",
+    "lies_row_major",
+    "queue_of",
+    "remembered",
+]
+
+SizedRunner = Callable[[Sequence[int], int, Sequence[int], Sequence[Any]], int]
+"""Of addresses, a stream, the shape, and the plan's free numbers; without these, the plan's own hold."""
+
+Queue = Callable[..., None]  # of addresses (a 0 last, if it is needed), a stream, and `Sizes`
+
+
+def can_be_queued() -> bool:
+    """Whether there is one device, or the interpreter: nobody asks which device an address is on."""
+    return bool(triton.knobs.runtime.interpret) or runners.device_library() is None
+
+
+Ready = Callable[[tuple[Any, ...], int, Any, int], None]
+"""Of constants, warps, a native.Kernel, and a bit for each pointer that it takes as off a vector's bounds."""
+
+
+def queue_of(family: Family, ready: Ready | None = None) -> Queue:
+    """What queues the kernel on the one device there is. Slots must have no shifts.
+
+    `ready` is told the kernels for numbers of 32 bits.
+    """
+    if is_interpreted(family.kernel):
+        return _interpreted_queue(family)
+    slots, pick = family.slots, places_of(family.slots)
+    found: dict[tuple[Any, ...], Start] = {}
+
+    def queue(
+        addresses: Sequence[int],
+        stream: int,
+        programs: int,
+        numbers: Any,
+        constants: Any,
+        warps: int,
+    ) -> None:
+        pointers = pick(addresses)
+        bits = 0
+        for pointer in pointers:
+            bits |= pointer
+        key: tuple[Any, ...] = (constants, warps)
+        large = bool(numbers) and (max(numbers) >= INT32_LIMIT or min(numbers) < -INT32_LIMIT)
+        if bits % VECTOR_BYTES or large:
+            key = (constants, warps, offsets_of(slots, pointers), kinds_of(numbers))
+        start = found.get(key)
+        if start is None:
+            offsets = offsets_of(slots, pointers)
+            launch = Launch(family, programs, numbers, constants, warps)
+            variant = variant_of(launch, offsets, 0)
+            start = found[key] = variant.start
+            if ready is not None and variant.native is not None and not large:
+                own = [off for off, slot in zip(offsets, slots, strict=True) if slot is not None]
+                astray = sum(1 << place for place, off in enumerate(own) if off)
+                ready(constants, warps, variant.native, astray)
+        start(programs, stream, *pointers, *numbers)
+
+    return queue
+
+
+def _interpreted_queue(family: Family) -> Queue:
+    def queue(addresses: Sequence[int], stream: int, *sizes: Any) -> None:
+        interpreted_step(Launch(family, *sizes))(addresses, stream, 0)
+
+    return queue
+
+
+MOST_RUNNERS = 256
+_remembered: dict[tuple[Any, ...], Any] = {}
+Made = TypeVar("Made")
+
+
+def remembered(plan: Plan, make: Callable[[Plan], Made], strided: bool = False) -> Made:
+    """What `make` gives for a plan, or gave for another of its kind: one that differs in sizes, or in strides, alone."""
+    numbers = [own for own in plan.numbers.items() if own[0] != plan.reciprocal]
+    operands = [
+        (own.parameter, own.dtype, own.role, () if plan.classes or strided else own.strides)
+        for own in plan.operands
+    ]
+    # As text, numbers tell 0 from -0 and from False.
+    key = (
+        make, plan.kernel, plan.compute, plan.reduction, plan.reciprocal, plan.free, repr(numbers), *operands,
+    )  # fmt: skip
+    found: Made | None = _remembered.get(key)
+    if found is None:
+        if len(_remembered) >= MOST_RUNNERS:
+            _remembered.clear()
+        found = _remembered[key] = make(plan)
+    return found
+
+
+def lies_row_major(plan: Plan, images: int, pixels: int) -> bool:
+    """Whether the operands of a plan with classes lie as those of a row-major output of (images, classes, pixels)."""
+    classes, operands = plan.classes, plan.operands
+    steps = {  # along images, pixels and classes
+        "full": (classes * pixels, 1, pixels),
+        "positions": (pixels, 1, 0),
+        "classes": (0, 0, 1),
+        "single": (0, 0, 0),
+    }
+    own_steps = [steps[own.role] for own in operands]
+    shape, strides, _ = collapse(
+        (images, pixels),
+        [(own[0] if images > 1 else 0, own[1] if pixels > 1 else 0) for own in own_steps],
+    )
+    return shape == plan.shape and all(
+        own.strides == stride
+        and own.class_stride == (step[2] if classes > 1 else 0)
+        and not own.offset
+        for own, stride, step in zip(operands, strides, own_steps, strict=True)
+    )

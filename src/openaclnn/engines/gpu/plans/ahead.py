@@ -1,0 +1,142 @@
+"""How cross entropy from logits is launched with its gradient in one go, and the gradient where another was expected."""
+
+from __future__ import annotations
+
+import functools
+from typing import NamedTuple
+
+from openaclnn.core.dtypes import DType
+from openaclnn.engines.gpu.kernels.ahead import ROUND, at_targets, expect, gradient_late, loss_ahead
+from openaclnn.engines.gpu.kernels.logits import logit_losses
+from openaclnn.engines.gpu.launching.launch import (
+    VECTOR_BYTES,
+    Family,
+    Launch,
+    Slot,
+    next_power_of_two,
+    power_of_two_divisor,
+)
+from openaclnn.engines.gpu.launching.operands import INT32_LIMIT, ignored
+from openaclnn.engines.gpu.launching.runners import runner_of
+from openaclnn.engines.gpu.launching.steps import Runner
+from openaclnn.engines.gpu.launching.variants import has_clusters
+from openaclnn.engines.gpu.plans.logits import FINISHED, SUMS, total_loss, total_sizes
+
+__all__ = [
+    "MEMORY",
+    "Tile",
+    "gradient_runner",
+    "kept",
+    "loss_runner",
+    "serves",
+    "sure_at",
+    "tile_of",
+]
+
+MEMORY = 2  # FLOATs that are remembered
+
+
+def kept(rows: int) -> int:
+    """FLOATs between loss and gradient: of each row the largest logit and the logarithm of the rest, and two that the gradient is
+    made of; and four that are expected."""
+    return 4 * rows + 4
+
+
+def sure_at(rows: int) -> int:
+    """Which of them says whether a gradient was written ahead."""
+    return 4 * rows + 1
+
+
+TILES = {
+    4: {2048: (4, 4), 4096: (8, 4), 8192: (16, 4), 16384: (16, 8), 32768: (16, 16), 131072: (32, 4), 262144: (16, 16)},
+    2: {2048: (4, 2), 4096: (8, 2), 8192: (8, 4), 16384: (8, 8), 32768: (16, 4), 65536: (8, 4), 131072: (16, 4)},
+}  # fmt: skip
+"""By an element's bytes and the most classes: how many times a thread holds 16 bytes, and warps. Where that has room for fewer
+classes than there are, it is a piece of a row.
+
+A step in times of a copy on an H200, and of loss and gradient one after the other: FLOAT of 2048, 32000, 65536, 128256 and 256000 classes
+1.13, 1.05, 1.08, 1.09 and 1.32 (1.75, 1.50, 1.48, 1.48, 1.49), of 50257, where no row is aligned, 1.35 (1.57); BFLOAT16 of 2048, 8192,
+32000, 50304 and 128256 1.34, 1.10, 1.37, 1.49 and 1.42 (3.02, 1.79, 1.58, 1.55, 1.53). Where 16 bits are in rows that are not all
+aligned, and of more classes, it gains nothing.
+"""
+
+FEWEST = 1 << 10  # classes: shorter rows are better off together
+COUNTED = 8192  # rows that are counted at once
+WIDE = 1024  # classes that a program writes at once where all is written late
+PROGRAMS = 2048  # that keep a device busy then
+
+
+class Tile(NamedTuple):
+    """What a program holds of a row: so many times a class in each lane, by so many warps; and in how many pieces a row is."""
+
+    held: int
+    lanes: int
+    warps: int
+    pieces: int
+
+
+def tile_of(itemsize: int, classes: int) -> Tile:
+    held, warps = next(own for most, own in TILES[itemsize].items() if classes <= most)
+    lanes = warps * 32 * (VECTOR_BYTES // itemsize)
+    return Tile(held, lanes, warps, -(-classes // (held * lanes)))
+
+
+def serves(itemsize: int, rows: int, classes: int) -> bool:
+    """Whether rows fit into registers, and are worth it; whether the device has clusters, where they are in pieces."""
+    whole = itemsize == 4 or classes % (VECTOR_BYTES // itemsize) == 0
+    fits = whole and FEWEST < classes <= max(TILES[itemsize])
+    return (
+        fits and rows * -(-classes // WIDE) < INT32_LIMIT
+        and (tile_of(itemsize, classes).pieces == 1 or has_clusters())
+    )  # fmt: skip
+
+
+@functools.lru_cache(64)
+def loss_runner(dtype: DType, rows: int, classes: int, mean: bool, ignore_index: int) -> Runner:
+    """What queues it, of addresses: logits, targets, loss, what is kept, what is remembered, gradient."""
+    x, loss, out = (Slot(place, dtype.numpy_name, wide=place != 2) for place in (0, 2, 5))
+    target, top, memory = Slot(1, "int64"), Slot(3, "float32"), Slot(4, "float32")
+    rest, parts, expected = (top._replace(shift=rows * own * 4) for own in (1, 2, 4))
+    blocks, last = -(-rows // FINISHED), ignored(ignore_index)
+    tile, unit = tile_of(dtype.itemsize, classes), power_of_two_divisor(classes)
+    sums, pieces = Slot(6, "float64"), Slot(6, "int64", blocks * SUMS * 8)
+    finish = Family(
+        logit_losses, (target, x._replace(wide=False), None, parts, None, top, rest, None, None, sums),
+        (False, False, False, False), overlapped=True, follows=True,
+    )  # fmt: skip
+    read = Family(
+        loss_ahead, (x, target, expected, parts, pieces if tile.pieces > 1 else None, out), (unit,)
+    )  # fmt: skip
+    each = -(-classes // (tile.pieces * ROUND.value))
+    numbers = rows, classes, classes, 1, 1, 0, 0, 1, 1, 0, 0, 1, last, 0.0, 0.0
+    launches = (
+        Launch(Family(expect, (target, memory, expected), (mean,)), 1, (rows, classes, last), (COUNTED,), 16),
+        Launch(
+            read, rows * tile.pieces, (rows, classes // unit, last, each),
+            (tile.held, tile.lanes, tile.pieces, next_power_of_two(tile.pieces)), tile.warps,
+            cluster=tile.pieces,
+        ),
+        Launch(finish, blocks, numbers, (FINISHED,), 4),
+        Launch(total_loss(sums, loss, mean), *total_sizes(blocks)),
+    )  # fmt: skip
+    return runner_of(launches, blocks * SUMS * 8 + rows * tile.pieces * 8)
+
+
+@functools.lru_cache(64)
+def gradient_runner(dtype: DType, rows: int, classes: int, mean: bool, ignore_index: int) -> Runner:
+    """The same of: the loss's gradient, logits, targets, what is kept, what is remembered, gradient."""
+    gradient, x, out = (Slot(place, dtype.numpy_name, wide=place != 0) for place in (0, 1, 5))
+    target, top, memory = Slot(2, "int64"), Slot(3, "float32"), Slot(4, "float32")
+    parts, expected = (top._replace(shift=rows * own * 4) for own in (2, 4))
+    unit, blocks, last = power_of_two_divisor(classes), -(-classes // WIDE), ignored(ignore_index)
+    programs = min(rows * blocks, PROGRAMS)
+    late = Family(gradient_late, (gradient, x, target, parts, expected, memory, out), (mean,))
+    own = Family(
+        at_targets,
+        (gradient, x._replace(wide=False), target, parts, expected, out._replace(wide=False)), (mean,),
+    )  # fmt: skip
+    launches = (
+        Launch(late, programs, (rows, classes // unit, last, blocks, programs), (unit, WIDE), 4),
+        Launch(own, -(-rows // FINISHED), (rows, classes, last), (FINISHED,), 4),
+    )
+    return runner_of(launches)

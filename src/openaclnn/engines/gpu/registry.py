@@ -1,0 +1,73 @@
+"""The kernels of this engine by their names: a runner for each kernel with a class axis, and every formula."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from openaclnn.core.plan import Plan
+from openaclnn.engines.formulas import FORMULAS
+from openaclnn.engines.gpu.launching.queues import SizedRunner
+from openaclnn.engines.gpu.launching.steps import Runner
+from openaclnn.engines.gpu.plans import elementwise, logit_pixels, logits, pixels, reductions, rows
+from openaclnn.engines.gpu.sizes import elementwise as sized_elementwise
+from openaclnn.engines.gpu.sizes import logits as sized_logits
+from openaclnn.engines.gpu.sizes import pixels as sized_pixels
+from openaclnn.engines.gpu.sizes import reductions as sized_reductions
+from openaclnn.engines.gpu.sizes import rows as sized_rows
+from openaclnn.engines.gpu.sizes import strided, strided_sums, tiles
+
+__all__ = ["CLASS_KERNELS", "maker_of"]
+
+
+class Maker(NamedTuple):
+    """What makes a plan's runner, the one for any shape, and the one for any layout, if there is one."""
+
+    runner: Callable[[Plan], Runner]
+    sized: Callable[[Plan], SizedRunner | None]
+    laid: Callable[[Plan], tuple[Callable[..., int], int] | None] = lambda plan: None
+    reduces: bool = False  # whether it adds up all positions, if asked to
+    few: Callable[[Plan], tuple[int, ...] | None] = lambda plan: None  # the shape, of few elements
+
+
+def _of_no_size(plan: Plan) -> None:
+    """Each size has launches of its own."""
+
+
+SUMMED = Maker(reductions.runner, sized_reductions.sized, strided_sums.laid, reduces=True)
+FILLING = Maker(reductions.filling, _of_no_size)
+ELEMENTWISE = Maker(
+    elementwise.runner, sized_elementwise.sized, tiles.laid, few=sized_elementwise.few
+)
+CLASS_KERNELS: dict[str, Maker] = {
+    "nll_loss": Maker(
+        reductions.nll_runner, sized_reductions.sized_nll, strided_sums.laid_nll, reduces=True
+    ),
+    "nll_loss2d_backward": Maker(
+        pixels.runner, sized_pixels.sized, strided.laid_pixels, few=sized_pixels.few
+    ),
+    "nll_loss_backward": Maker(pixels.runner, sized_pixels.sized_rows, strided.laid_pixels),
+    "cross_entropy_loss_grad": Maker(
+        rows.runner, sized_rows.sized, strided.laid_rows, few=sized_rows.few
+    ),
+    "cross_entropy_loss": Maker(logits.runner, sized_logits.sized, sized_logits.laid, reduces=True),
+    "cross_entropy_logits": Maker(
+        logits.runner, sized_logits.sized, sized_logits.laid, reduces=True
+    ),
+    "cross_entropy_logits_pixels": Maker(logit_pixels.losses, _of_no_size, reduces=True),
+    "cross_entropy_logits_grad": Maker(
+        rows.runner, sized_rows.sized, strided.laid_rows, few=sized_rows.few
+    ),
+    "cross_entropy_logits_grad_pixels": Maker(logit_pixels.gradients, _of_no_size),
+}
+
+
+def maker_of(plan: Plan) -> Maker | None:
+    """What makes the plan's runner; None where no kernel has the name."""
+    if plan.classes:
+        return CLASS_KERNELS.get(plan.kernel)
+    if plan.kernel == "fill":
+        return FILLING
+    if plan.kernel not in FORMULAS:
+        return None
+    return SUMMED if plan.reduction else ELEMENTWISE
