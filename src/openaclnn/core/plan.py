@@ -9,6 +9,7 @@ Two access patterns exist. Elementwise kernels visit `shape`. Kernels with a cla
 from __future__ import annotations
 
 import functools
+import marshal
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from openaclnn.core.tensor import Tensor, element_count, extent
 
 __all__ = [
     "ANY_COUNT", "Free", "Operand", "Plan", "broadcast_shapes", "class_plan", "elementwise_plan", "empty_plan",
-    "filling_plan", "reduced_plan", "walks_alike",
+    "exactly", "filling_plan", "reduced_plan", "walks_alike",
 ]  # fmt: skip
 
 
@@ -95,6 +96,14 @@ class Plan:
     @property
     def outputs(self) -> tuple[Operand, ...]:
         return (self.output, *self.more)
+
+
+def exactly(numbers: Mapping[str, Any]) -> bytes:
+    """A plan's numbers as a key, in which -0.0 is another than 0.0. (As text that takes three times as long.)"""
+    return marshal.dumps(tuple(numbers.values()), _BARE)
+
+
+_BARE = 2  # the last of marshal's versions that has objects by value alone
 
 
 def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...] | None:

@@ -12,8 +12,8 @@ import operator
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from openaclnn.core.plan import Plan, covered_elements
-from openaclnn.engines.cpu.registry import KERNELS, Kernel, exactly
+from openaclnn.core.plan import Plan, covered_elements, exactly
+from openaclnn.engines.cpu.registry import KERNELS, Kernel
 from openaclnn.engines.formulas import FORMULAS
 from openaclnn.engines.machine import unusable
 

@@ -9,7 +9,7 @@ from operator import attrgetter
 from typing import Any
 
 from openaclnn.core.dtypes import FLOAT, FLOAT16, FLOATS, DType
-from openaclnn.core.plan import Operand, Plan, covered_elements
+from openaclnn.core.plan import Operand, Plan, covered_elements, exactly
 from openaclnn.engines.cpu import sums, tiles
 from openaclnn.engines.cpu.forms import (
     TUNED,
@@ -24,7 +24,7 @@ from openaclnn.engines.cpu.forms import (
     plain_derivation,
 )
 from openaclnn.engines.cpu.gathered import gathering
-from openaclnn.engines.cpu.registry import Runner, SizedRunner, exactly
+from openaclnn.engines.cpu.registry import Runner, SizedRunner
 from openaclnn.engines.formulas import FORMULAS, Formula
 from openaclnn.engines.machine.host import last_cache, machine
 

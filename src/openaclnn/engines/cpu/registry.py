@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import marshal
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
 
 from openaclnn.core.plan import Plan
 
-__all__ = ["KERNELS", "Kernel", "Runner", "SizedRunner", "exactly"]
+__all__ = ["KERNELS", "Kernel", "Runner", "SizedRunner"]
 
 Runner = Callable[[Sequence[int], int], int]
 """Of the operands' addresses, the output's last, and a stream; not 0 where a target was out of range."""
@@ -16,14 +15,6 @@ Runner = Callable[[Sequence[int], int], int]
 SizedRunner = Callable[[Sequence[int], int, Sequence[int], Sequence[float]], int]
 """Of the operands' addresses, a stream, the shape of what is row-major and the plan's free numbers; not 0 where a target was
 out of range. Without numbers, those of the plan hold."""
-
-
-def exactly(numbers: Mapping[str, Any]) -> bytes:
-    """A plan's numbers as a key, in which -0.0 is another than 0.0. (As text that takes three times as long.)"""
-    return marshal.dumps(tuple(numbers.values()), _BARE)
-
-
-_BARE = 2  # the last of marshal's versions that has objects by value alone
 
 
 class Kernel(Protocol):

@@ -31,7 +31,7 @@ from openaclnn.core.dtypes import (
     UINT8,
     DType,
 )  # fmt: skip
-from openaclnn.core.plan import Plan
+from openaclnn.core.plan import Plan, exactly
 
 DEVICES = ("cuda",)
 
@@ -140,7 +140,7 @@ def _signature(plan: Plan) -> tuple[Any, ...]:
         for own in plan.operands
     ]
     return (
-        plan.kernel, plan.compute, plan.shape, plan.classes, plan.reduction, *plan.numbers.items(), *operands,
+        plan.kernel, plan.compute, plan.shape, plan.classes, plan.reduction, exactly(plan.numbers), *operands,
     )  # fmt: skip
 
 

@@ -8,11 +8,12 @@ a compiled variant, which is found by its constants, and the rest are numbers am
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Any, TypeVar
 
 import triton
 
-from openaclnn.core.plan import Plan, collapse
+from openaclnn.core.plan import Plan, collapse, exactly
 from openaclnn.engines.gpu.launching import runners
 from openaclnn.engines.gpu.launching.launch import VECTOR_BYTES, Family, Launch
 from openaclnn.engines.gpu.launching.operands import INT32_LIMIT
@@ -104,14 +105,11 @@ Made = TypeVar("Made")
 
 def remembered(plan: Plan, make: Callable[[Plan], Made], strided: bool = False) -> Made:
     """What `make` gives for a plan, or gave for another of its kind: one that differs in sizes, or in strides, alone."""
-    numbers = [own for own in plan.numbers.items() if own[0] != plan.reciprocal]
-    operands = [
-        (own.parameter, own.dtype, own.role, () if plan.classes or strided else own.strides)
-        for own in plan.operands
-    ]
-    # As text, numbers tell 0 from -0 and from False.
+    numbers = {name: own for name, own in plan.numbers.items() if name != plan.reciprocal}
+    told = _of_any_strides if plan.classes or strided else _of_strides
     key = (
-        make, plan.kernel, plan.compute, plan.reduction, plan.reciprocal, plan.free, repr(numbers), *operands,
+        make, plan.kernel, plan.compute, plan.reduction, plan.reciprocal, plan.free, exactly(numbers),
+        *map(told, plan.operands),
     )  # fmt: skip
     found: Made | None = _remembered.get(key)
     if found is None:
@@ -119,6 +117,10 @@ def remembered(plan: Plan, make: Callable[[Plan], Made], strided: bool = False) 
             _remembered.clear()
         found = _remembered[key] = make(plan)
     return found
+
+
+_of_any_strides = attrgetter("parameter", "dtype", "role")
+_of_strides = attrgetter("parameter", "dtype", "role", "strides")
 
 
 def lies_row_major(plan: Plan, images: int, pixels: int) -> bool:
