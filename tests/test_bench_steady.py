@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 
 from openaclnn import cli
-from openaclnn.bench.calls import BESIDE, CallCase, all_calls, run_calls
-from openaclnn.bench.contenders import Contender
-from openaclnn.bench.measure import Sample, Timing
-from openaclnn.bench.page import markdown
-from openaclnn.bench.report import console_tables, disturbed
-from openaclnn.bench.runner import run
-from openaclnn.bench.selection import Settings
-from openaclnn.bench.sheet import sheet
-from openaclnn.bench.steady import AGAIN, NAME, TOLERATED, Steady
+from openaclnn.bench.reports.page import markdown
+from openaclnn.bench.reports.sheet import sheet
+from openaclnn.bench.reports.terminal import console_tables, disturbed
+from openaclnn.bench.sections.calls import BESIDE, CallCase, all_calls, run_calls
+from openaclnn.bench.sections.runner import run
+from openaclnn.bench.sections.selection import Settings
+from openaclnn.bench.timing.contenders import Contender
+from openaclnn.bench.timing.measure import Sample, Timing
+from openaclnn.bench.timing.steady import AGAIN, NAME, TOLERATED, Steady
 from openaclnn.cli import bench as command
 from openaclnn.core.dtypes import FLOAT
 
@@ -195,7 +195,7 @@ def test_calls_are_compared_with_others_of_the_same_round(monkeypatch: pytest.Mo
             for each in contenders
         }
 
-    monkeypatch.setattr("openaclnn.bench.calls.interleave", changing)
+    monkeypatch.setattr("openaclnn.bench.sections.calls.interleave", changing)
     for regime, expected in (("kinds in turn", 1.5), ("new layout", 1.5), ("same", 1.0)):
         rows = run_calls(case_named(regime), "cpu", ["numpy"], None, Counting(), 3, 2, 1)
         assert [row["of_same"] for row in rows] == [expected] * len(rows), regime
@@ -205,7 +205,7 @@ def test_without_the_calls_that_it_is_compared_with_a_case_is_still_timed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """They are wrong here, and are not timed."""
-    from openaclnn.bench import calls
+    from openaclnn.bench.sections import calls
 
     right = calls.find_fault
     monkeypatch.setattr(

@@ -21,21 +21,18 @@ import pytest
 
 import openaclnn
 from openaclnn import bench, cli
-from openaclnn.bench import machine
-from openaclnn.bench.calls import all_calls, find_fault, run_calls
-from openaclnn.bench.cases import run_case
-from openaclnn.bench.changes import CHANGES, CallRegime, Turn
-from openaclnn.bench.contenders import COPY, Contender, build_contenders, engine_states
-from openaclnn.bench.first_call import first_calls, peak_memory
-from openaclnn.bench.measure import CpuClock, Sample, Timing, interleave, paired_ratio, rotated
-from openaclnn.bench.merge import command_of, merged, narrowed
-from openaclnn.bench.page import markdown
-from openaclnn.bench.plots import pictures
-from openaclnn.bench.problems import build, bytes_moved, load_torch, measured
-from openaclnn.bench.regimes import LAYOUTS, REGIMES, Regime, shrink
-from openaclnn.bench.report import console_tables, disturbed, find_wrong
-from openaclnn.bench.runner import ALONE, run
-from openaclnn.bench.selection import (
+from openaclnn.bench.problems.changes import CHANGES, CallRegime, Turn
+from openaclnn.bench.problems.problem import build, bytes_moved, load_torch, measured
+from openaclnn.bench.problems.regimes import LAYOUTS, REGIMES, Regime, shrink
+from openaclnn.bench.reports.page import markdown
+from openaclnn.bench.reports.plots import pictures
+from openaclnn.bench.reports.sheet import sheet
+from openaclnn.bench.reports.terminal import console_tables, disturbed, find_wrong
+from openaclnn.bench.sections.calls import all_calls, find_fault, run_calls
+from openaclnn.bench.sections.cases import run_case
+from openaclnn.bench.sections.first_call import first_calls, peak_memory
+from openaclnn.bench.sections.runner import ALONE, run
+from openaclnn.bench.sections.selection import (
     SECTIONS,
     Case,
     SelectionError,
@@ -44,12 +41,22 @@ from openaclnn.bench.selection import (
     matching,
     select,
 )
-from openaclnn.bench.sequences import sequences
-from openaclnn.bench.sheet import sheet
-from openaclnn.bench.summary import closest, counts, same_kind, short_tables
-from openaclnn.bench.teams import team_of
-from openaclnn.bench.training import all_steps
-from openaclnn.bench.verify import ORACLE_LIMIT, disagreement, find_faults
+from openaclnn.bench.sections.training import all_steps
+from openaclnn.bench.tables.merge import command_of, merged, narrowed
+from openaclnn.bench.tables.summary import closest, counts, same_kind, short_tables
+from openaclnn.bench.timing import machine
+from openaclnn.bench.timing.contenders import COPY, Contender, build_contenders, engine_states
+from openaclnn.bench.timing.measure import (
+    CpuClock,
+    Sample,
+    Timing,
+    interleave,
+    paired_ratio,
+    rotated,
+)
+from openaclnn.bench.timing.sequences import sequences
+from openaclnn.bench.timing.teams import team_of
+from openaclnn.bench.timing.verify import ORACLE_LIMIT, disagreement, find_faults
 from openaclnn.cli import bench as command
 from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import BFLOAT16, FLOAT, FLOATS, DType
@@ -92,7 +99,7 @@ def tiny_case(pattern: str = "elementwise", dtype: DType = FLOAT) -> Case:
 @pytest.fixture(autouse=True)
 def one_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests may run on a busy machine: nothing here depends on the times."""
-    monkeypatch.setattr("openaclnn.bench.cases.ATTEMPTS", 1)
+    monkeypatch.setattr("openaclnn.bench.sections.cases.ATTEMPTS", 1)
 
 
 @pytest.fixture
@@ -203,7 +210,7 @@ def test_inexact_results_of_others_are_timed_and_marked(results: dict[str, Any])
 def test_large_problems_are_checked_small_and_against_each_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("openaclnn.bench.verify.ORACLE_LIMIT", 64)
+    monkeypatch.setattr("openaclnn.bench.timing.verify.ORACLE_LIMIT", 64)
     problem = build(first_of("elementwise"), tiny_case().variant, FLOAT, (512,))
     assert problem is not None
     checked: list[tuple[int, ...]] = []
@@ -374,7 +381,7 @@ def test_odd_sizes_are_timed_beside_round_ones(monkeypatch: pytest.MonkeyPatch) 
         seconds = {c.name: 0.5 if c.name.endswith(", round") else 1.0 for c in contenders}
         return {n: Timing(1, 1, 0, {0: Sample(s, s)}) for n, s in seconds.items()}
 
-    monkeypatch.setattr("openaclnn.bench.cases.interleave", constant)
+    monkeypatch.setattr("openaclnn.bench.sections.cases.interleave", constant)
     rows = run_case(case, SETTINGS, ["numpy"], None)
     assert [row["contender"] for row in rows] == ["numpy", "numpy out=", COPY]
     expected = 0.5 * 5 / 4
@@ -520,7 +527,7 @@ def test_alone_pytorch_is_never_loaded(tmp_path: Path) -> None:
              "--section", "speed", "--section", "calls", "--json", str(target)]  # fmt: skip
     program = f"""
 import sys
-from openaclnn.bench import cases
+from openaclnn.bench.sections import cases
 from openaclnn.cli import main
 cases.ATTEMPTS = 1
 assert main(["bench", *{given!r}]) == 0
@@ -718,7 +725,7 @@ def test_places_that_are_not_there_are_told_before_the_run(capsys: Any) -> None:
 
 
 def test_no_operator_is_named_in_the_package() -> None:
-    text = "".join(path.read_text().lower() for path in Path(bench.__path__[0]).glob("*.py"))
+    text = "".join(path.read_text().lower() for path in Path(bench.__path__[0]).rglob("*.py"))
     for operator in measured():
         assert operator.python_name not in text
         assert operator.name.lower() not in text
@@ -937,14 +944,14 @@ def test_wrong_sequences_are_refused(
         wrong = right * 2 if len(made) % 12 == changing("same").checked else right
         return lambda: wrong.astype(problem.dtype.numpy)
 
-    monkeypatch.setattr("openaclnn.bench.sequences._own_call", late)
+    monkeypatch.setattr("openaclnn.bench.timing.sequences._own_call", late)
     regime = replace(changing("same"), ways=("",))
     [case, *_] = matching(all_calls((FLOAT,)), ["elu_backward input same"])
     [row] = run_calls(replace(case, regime=regime), "cpu", ["numpy"], None, CpuClock(), 2, 2, 1)
     assert row["status"] == "WRONG"
     assert "oracle" in row["note"]
     assert "median_us" not in row
-    monkeypatch.setattr("openaclnn.bench.sequences._own_call", lambda *_: lambda: None)
+    monkeypatch.setattr("openaclnn.bench.timing.sequences._own_call", lambda *_: lambda: None)
     refusal = replace(case, regime=changing("refusal"))
     [lax] = run_calls(refusal, "cpu", ["numpy"], None, CpuClock(), 1, 1, 1)
     assert (lax["status"], lax["note"]) == ("WRONG", "RuntimeError: a wrong shape was not refused")

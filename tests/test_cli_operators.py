@@ -22,10 +22,10 @@ from openaclnn.core.interface import Kind
 from openaclnn.core.tensor import Format, Scalar, Tensor
 from openaclnn.operators import find_operator
 from openaclnn.testing import draw
-from openaclnn.testing.drawing import ranks_of, variants_of
-from openaclnn.testing.examples import LANGUAGES, example_of
-from openaclnn.testing.files import read_array, write_array
-from openaclnn.testing.goldens import results_of
+from openaclnn.testing.data.drawing import ranks_of, variants_of
+from openaclnn.testing.data.goldens import results_of
+from openaclnn.testing.files.arrays import read_array, write_array
+from openaclnn.testing.programs.examples import LANGUAGES, example_of
 from test_capi_tools import compile_program, installed, run_program
 
 names = pytest.mark.parametrize("operator", OPERATORS, ids=lambda op: op.python_name)

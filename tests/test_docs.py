@@ -16,8 +16,8 @@ from tools.speed import ROWS
 
 import openaclnn
 from openaclnn.bench.accuracy import RULES
-from openaclnn.bench.regimes import REGIMES
-from openaclnn.bench.selection import Settings, select
+from openaclnn.bench.problems.regimes import REGIMES
+from openaclnn.bench.sections.selection import Settings, select
 from openaclnn.cli import main
 from openaclnn.cli.bench import bench
 from openaclnn.core.products import PRODUCTS

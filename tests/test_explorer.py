@@ -32,7 +32,7 @@ from openaclnn.core.tensor import Format, Scalar, Tensor
 from openaclnn.explorer.asked import SMALL
 from openaclnn.explorer.server import LARGEST_CALL, LARGEST_FILES, Explorer
 from openaclnn.explorer.verdicts import UNPACKED
-from openaclnn.testing.c_program import LISTED
+from openaclnn.testing.programs.c import LISTED
 from test_capi_tools import compile_program
 
 names = pytest.mark.parametrize("operator", OPERATORS, ids=lambda o: o.python_name)

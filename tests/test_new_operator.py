@@ -186,7 +186,8 @@ def test_compiled_c_calls_it(copy: Copy) -> None:
 
 BENCHMARKS = """
 import openaclnn
-from openaclnn.bench import accuracy, cases
+from openaclnn.bench import accuracy
+from openaclnn.bench.sections import cases
 from openaclnn.cli import main
 from openaclnn.core.dtypes import FLOATS
 

@@ -50,6 +50,21 @@ GPU_FLOORS = (
     ("openaclnn.engines.gpu.kernels", "openaclnn.engines.gpu.launching"),
     ("openaclnn.engines.gpu.formulas",),
 )
+TESTING_FLOORS = (
+    ("openaclnn.testing.programs", "openaclnn.testing.running"),
+    ("openaclnn.testing.cases",),
+    ("openaclnn.testing.data",),
+    ("openaclnn.testing.files", "openaclnn.testing.judging"),
+    ("openaclnn.testing.extras", "openaclnn.testing.words"),
+)
+BENCH_FLOORS = (
+    ("openaclnn.bench.accuracy", "openaclnn.bench.reports"),
+    ("openaclnn.bench.tables",),
+    ("openaclnn.bench.sections",),
+    ("openaclnn.bench.timing",),
+    ("openaclnn.bench.problems",),
+)
+DIVIDED = (*GPU_FLOORS, *TESTING_FLOORS, *BENCH_FLOORS)  # each room says what is in it
 graph = functools.cache(lambda: read_graph(ROOT))
 
 every_table = pytest.mark.parametrize(
@@ -58,8 +73,10 @@ every_table = pytest.mark.parametrize(
         ("openaclnn", FLOORS),
         ("openaclnn.engines", ENGINE_FLOORS),
         ("openaclnn.engines.gpu", GPU_FLOORS),
+        ("openaclnn.testing", TESTING_FLOORS),
+        ("openaclnn.bench", BENCH_FLOORS),
     ],
-    ids=["house", "engines", "gpu"],
+    ids=["house", "engines", "gpu", "testing", "bench"],
 )
 
 
@@ -77,10 +94,16 @@ def test_rooms_import_from_lower_floors_alone(
     assert upward(graph(), floors) == []
 
 
-@pytest.mark.parametrize("room", [room for floor in GPU_FLOORS[1:] for room in floor])
-def test_a_room_of_the_gpu_names_its_files(room: str) -> None:
+def folder_of(room: str) -> Path:
+    return ROOT.parent.joinpath(*room.split("."))
+
+
+@pytest.mark.parametrize(
+    "room", [room for floor in DIVIDED for room in floor if folder_of(room).is_dir()]
+)
+def test_a_room_names_its_files(room: str) -> None:
     """In its docstring, which is where a reader begins."""
-    folder = ROOT.parent.joinpath(*room.split("."))
+    folder = folder_of(room)
     text = ast.get_docstring(ast.parse((folder / "__init__.py").read_text())) or ""
     files = {path.name for path in folder.glob("*.py")} - {"__init__.py"}
     assert sorted(set(re.findall(r"`(\w+\.py)`", text))) == sorted(files)

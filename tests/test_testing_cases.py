@@ -19,11 +19,11 @@ from openaclnn.core.interface import Kind
 from openaclnn.core.tensor import Tensor
 from openaclnn.operators import find_operator
 from openaclnn.testing import CaseResult, level_cases, read_cases, run_cases
-from openaclnn.testing.case import Malformed
-from openaclnn.testing.files import read_array
-from openaclnn.testing.literals import read_literal
-from openaclnn.testing.results import COLUMNS
-from openaclnn.testing.sources import FileError
+from openaclnn.testing.cases.case import Malformed
+from openaclnn.testing.cases.literals import read_literal
+from openaclnn.testing.files.arrays import read_array
+from openaclnn.testing.files.sources import FileError
+from openaclnn.testing.running.results import COLUMNS
 
 names = pytest.mark.parametrize("operator", OPERATORS, ids=lambda op: op.python_name)
 
@@ -435,7 +435,7 @@ def test_unknown_words() -> None:
 
 
 def test_unwritten_output_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from openaclnn.testing import pipeline as module
+    from openaclnn.testing.running import pipeline as module
 
     monkeypatch.setattr(module, "run_through", lambda way, built: (0, ""))
     result = only(write_csv(tmp_path / "cases.csv", [ELU]))
@@ -453,7 +453,7 @@ def test_memory_stays_flat() -> None:
 
 
 def test_through_c(tmp_path: Path) -> None:
-    from openaclnn.testing import through_c
+    from openaclnn.testing.running import through_c
     from test_capi_tools import installed
 
     installed()  # skips where there is no compiler

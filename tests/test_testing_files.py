@@ -10,8 +10,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from openaclnn.testing.files import create, read_array, write_array
-from openaclnn.testing.sources import FileError, split_name
+from openaclnn.testing.files.arrays import create, read_array, write_array
+from openaclnn.testing.files.sources import FileError, split_name
 
 TYPES = (np.float32, np.float16, ml_dtypes.bfloat16, np.int64, np.uint8, np.float64)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from openaclnn.bench.cells import Row
-from openaclnn.bench.merge import merged
-from openaclnn.bench.summary import same_kind
+from openaclnn.bench.tables.cells import Row
+from openaclnn.bench.tables.merge import merged
+from openaclnn.bench.tables.summary import same_kind
 
 __all__ = ["ROWS", "speed_table"]
 

@@ -17,9 +17,9 @@ from rich.console import Console
 from rich.table import Table
 
 import openaclnn
-from openaclnn.bench.cells import markdown_table
-from openaclnn.bench.machine import describe_machine
-from openaclnn.bench.problems import measured
+from openaclnn.bench.problems.problem import measured
+from openaclnn.bench.tables.cells import markdown_table
+from openaclnn.bench.timing.machine import describe_machine
 from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import FLOATS, DType
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import click
 
-from openaclnn.bench.merge import command_of
-from openaclnn.bench.page import markdown
-from openaclnn.bench.report import console_tables, disturbed, find_wrong, headline_table
-from openaclnn.bench.runner import run
-from openaclnn.bench.selection import SECTIONS, SelectionError, Settings, choose, title_of
-from openaclnn.bench.sheet import sheet
+from openaclnn.bench.reports.page import markdown
+from openaclnn.bench.reports.sheet import sheet
+from openaclnn.bench.reports.terminal import console_tables, disturbed, find_wrong, headline_table
+from openaclnn.bench.sections.runner import run
+from openaclnn.bench.sections.selection import SECTIONS, SelectionError, Settings, choose, title_of
+from openaclnn.bench.tables.merge import command_of
 from openaclnn.cli.say import rendered, say, say_json, traceback_option
 from openaclnn.core.dtypes import FLOATS
 from openaclnn.engines.dispatch import ENGINES
@@ -149,7 +149,7 @@ def bench(
         if path is not None and not path.parent.is_dir():
             raise click.UsageError(f"{path}: there is no folder {path.parent}")
     if plots or html:
-        from openaclnn.bench.plots import need_matplotlib
+        from openaclnn.bench.reports.plots import need_matplotlib
 
         need_matplotlib()
     reports = _results(settings, sources)
@@ -224,8 +224,8 @@ def _write(
         page.write_text(markdown(reports, table.name if table else ""))
     if not (plots or html):
         return
-    from openaclnn.bench.html import report_page
-    from openaclnn.bench.plots import draw_all, write_pictures
+    from openaclnn.bench.reports.html import report_page
+    from openaclnn.bench.reports.plots import draw_all, write_pictures
 
     drawn = draw_all(reports)
     for path in write_pictures(drawn, plots) if plots else ():

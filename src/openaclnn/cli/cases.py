@@ -18,13 +18,13 @@ from openaclnn.cli.say import command_options, counted, progress, say, say_json,
 from openaclnn.core.products import PRODUCTS
 from openaclnn.core.version import __version__
 from openaclnn.operators import find_operator, registry
-from openaclnn.testing.levels import level_cases
-from openaclnn.testing.limits import LEVELS, STANDARDS
-from openaclnn.testing.lists import read_cases
-from openaclnn.testing.pipeline import Item
-from openaclnn.testing.results import COLUMNS, VERDICTS, CaseResult
-from openaclnn.testing.run import run_cases
-from openaclnn.testing.through import WAYS
+from openaclnn.testing.cases.lists import read_cases
+from openaclnn.testing.judging.limits import LEVELS, STANDARDS
+from openaclnn.testing.running.levels import level_cases
+from openaclnn.testing.running.pipeline import Item
+from openaclnn.testing.running.results import COLUMNS, VERDICTS, CaseResult
+from openaclnn.testing.running.run import run_cases
+from openaclnn.testing.running.through import WAYS
 
 __all__ = ["cases"]
 

@@ -18,10 +18,10 @@ from openaclnn.core.interface import REQUIRED
 from openaclnn.core.products import PRODUCTS, current_product, find_product
 from openaclnn.core.tensor import Format, Tensor
 from openaclnn.operators import find_operator
-from openaclnn.testing.answers import answer_of
-from openaclnn.testing.case import parameter_named
+from openaclnn.testing.cases.case import parameter_named
 from openaclnn.testing.extras import need
-from openaclnn.testing.sources import FileError, shape_of
+from openaclnn.testing.files.sources import FileError, shape_of
+from openaclnn.testing.running.answers import answer_of
 from openaclnn.testing.words import dtype_named
 
 __all__ = ["check"]

@@ -11,11 +11,11 @@ import click
 
 from openaclnn.cli.operators import file_names
 from openaclnn.cli.say import command_options, progress, say, say_json, table
-from openaclnn.testing.compare import Comparison, judge
-from openaclnn.testing.files import read_together
-from openaclnn.testing.limits import LEVELS, STANDARDS
-from openaclnn.testing.rules import Rules
-from openaclnn.testing.sources import SUFFIXES, FileError, split_name
+from openaclnn.testing.files.arrays import read_together
+from openaclnn.testing.files.sources import SUFFIXES, FileError, split_name
+from openaclnn.testing.judging.compare import Comparison, judge
+from openaclnn.testing.judging.limits import LEVELS, STANDARDS
+from openaclnn.testing.judging.rules import Rules
 
 __all__ = ["compare"]
 
@@ -105,7 +105,7 @@ def _pair(
     arrays = read_together([split_name(n) for n in (actual, golden, third) if n], dtype)
     found = judge(arrays[0], arrays[1], arrays[2] if third else None, rules, dtype, kept)
     if picture is not None:
-        from openaclnn.testing.picture import draw_picture
+        from openaclnn.testing.judging.picture import draw_picture
 
         draw_picture(picture, found, arrays[0], arrays[1], rules)
     return found

@@ -9,8 +9,8 @@ import click
 from openaclnn.cli.operators import operator_argument
 from openaclnn.cli.say import command_options, say, say_json
 from openaclnn.core.declare import Operator
-from openaclnn.testing.examples import LANGUAGES, example_of
-from openaclnn.testing.sources import FileError
+from openaclnn.testing.files.sources import FileError
+from openaclnn.testing.programs.examples import LANGUAGES, example_of
 
 __all__ = ["example"]
 

@@ -13,13 +13,13 @@ from openaclnn.cli.per_operator import read_value
 from openaclnn.cli.say import command_options, counted, progress, say, say_json
 from openaclnn.core.declare import Operator
 from openaclnn.operators import find_operator
-from openaclnn.testing.case import parameter_named
-from openaclnn.testing.distribution import Distribution
-from openaclnn.testing.drawing import SPECIALS
-from openaclnn.testing.limits import LEVELS
-from openaclnn.testing.manifest import FORMATS, MANIFEST, read_manifest, remake, write_cases
-from openaclnn.testing.recipe import AMOUNTS, Recipe
-from openaclnn.testing.sources import shape_of
+from openaclnn.testing.cases.case import parameter_named
+from openaclnn.testing.data.distribution import Distribution
+from openaclnn.testing.data.drawing import SPECIALS
+from openaclnn.testing.data.manifest import FORMATS, MANIFEST, read_manifest, remake, write_cases
+from openaclnn.testing.data.recipe import AMOUNTS, Recipe
+from openaclnn.testing.files.sources import shape_of
+from openaclnn.testing.judging.limits import LEVELS
 
 __all__ = ["golden"]
 

@@ -16,10 +16,10 @@ from openaclnn.core.declare import Made, Operator
 from openaclnn.core.interface import REQUIRED
 from openaclnn.core.products import find_product
 from openaclnn.engines.dispatch import ENGINES, use_engine
-from openaclnn.testing.chunks import run_in_chunks
-from openaclnn.testing.files import create, read_array, write_array
-from openaclnn.testing.goldens import results_of
-from openaclnn.testing.sources import SUFFIXES, FileError
+from openaclnn.testing.data.goldens import results_of
+from openaclnn.testing.files.arrays import create, read_array, write_array
+from openaclnn.testing.files.sources import SUFFIXES, FileError
+from openaclnn.testing.running.chunks import run_in_chunks
 
 __all__ = ["run"]
 

@@ -14,11 +14,11 @@ from openaclnn.core.products import use_product
 from openaclnn.core.status import AclnnError
 from openaclnn.engines.dispatch import use_engine
 from openaclnn.explorer.asked import SMALL, Asked
-from openaclnn.testing.answers import Answer, answer_of
-from openaclnn.testing.build import Built, build
-from openaclnn.testing.case import TensorSpec
-from openaclnn.testing.examples import program_of
-from openaclnn.testing.through import run_through
+from openaclnn.testing.cases.case import TensorSpec
+from openaclnn.testing.programs.examples import program_of
+from openaclnn.testing.running.answers import Answer, answer_of
+from openaclnn.testing.running.build import Built, build
+from openaclnn.testing.running.through import run_through
 
 __all__ = ["told_of"]
 

@@ -17,7 +17,7 @@ from openaclnn.core.products import PRODUCTS, Product, find_product
 from openaclnn.core.tensor import Format
 from openaclnn.explorer.refusals import Refused
 from openaclnn.operators import find_operator
-from openaclnn.testing.case import Case, TensorSpec
+from openaclnn.testing.cases.case import Case, TensorSpec
 from openaclnn.testing.words import dtype_named
 
 __all__ = ["LEFT_OUT", "SMALL", "Asked", "may_be_left_out", "read_asked"]

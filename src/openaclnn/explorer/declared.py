@@ -13,10 +13,10 @@ from openaclnn.core.tensor import Format
 from openaclnn.core.version import __version__
 from openaclnn.explorer.asked import LEFT_OUT, SMALL, may_be_left_out
 from openaclnn.operators import registry
-from openaclnn.testing.case import TensorSpec
-from openaclnn.testing.examples import sample_values
-from openaclnn.testing.limits import LEVELS, STANDARDS
-from openaclnn.testing.sources import RAW
+from openaclnn.testing.cases.case import TensorSpec
+from openaclnn.testing.files.sources import RAW
+from openaclnn.testing.judging.limits import LEVELS, STANDARDS
+from openaclnn.testing.programs.examples import sample_values
 
 __all__ = ["declared"]
 

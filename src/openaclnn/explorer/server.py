@@ -21,7 +21,7 @@ from openaclnn.explorer.declared import declared
 from openaclnn.explorer.handler import PATIENCE, Handler, as_json
 from openaclnn.explorer.refusals import Refused
 from openaclnn.explorer.verdicts import KINDS, verdict_of
-from openaclnn.testing.limits import STANDARDS
+from openaclnn.testing.judging.limits import STANDARDS
 
 __all__ = ["HOSTS", "LARGEST_CALL", "LARGEST_FILES", "Explorer"]
 

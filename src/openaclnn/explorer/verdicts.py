@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 
 from openaclnn.explorer.refusals import Refused
-from openaclnn.testing.compare import Comparison, judge
 from openaclnn.testing.extras import MissingLibraryError
-from openaclnn.testing.figures import Array
-from openaclnn.testing.files import read_together
-from openaclnn.testing.limits import STANDARDS
-from openaclnn.testing.rules import Rules
-from openaclnn.testing.sights import errors_at, map_of, stick_of
-from openaclnn.testing.sources import RAW, Source
+from openaclnn.testing.files.arrays import read_together
+from openaclnn.testing.files.sources import RAW, Source
+from openaclnn.testing.judging.compare import Comparison, judge
+from openaclnn.testing.judging.figures import Array
+from openaclnn.testing.judging.limits import STANDARDS
+from openaclnn.testing.judging.rules import Rules
+from openaclnn.testing.judging.sights import errors_at, map_of, stick_of
 
 __all__ = ["KINDS", "UNPACKED", "verdict_of"]
 

@@ -10,18 +10,27 @@ says what was found fault with when it is printed, as pytest does for a failing 
 
     for result in run_cases(read_cases("cases.csv")):
         assert result.ok, result.why
+
+These are the public names. They come from these rooms, each of which imports from those below it:
+
+    running/     cases made into calls, run and judged          programs/    a call as the text of a program
+    cases/       what a case is, and lists of them
+    data/        arguments drawn from seeds, golden values
+    judging/     verdicts by precision standards                files/       arrays in files
+
+Below them all, `words.py` has the names of dtypes, and `extras.py` the libraries that only some tools need.
 """
 
-from openaclnn.testing.compare import BadElement, Comparison, compare
-from openaclnn.testing.distribution import Distribution
-from openaclnn.testing.drawing import SPECIALS, draw
-from openaclnn.testing.goldens import Golden, golden
-from openaclnn.testing.levels import level_cases
-from openaclnn.testing.limits import LEVELS, STANDARDS
-from openaclnn.testing.lists import read_cases
-from openaclnn.testing.recipe import Recipe
-from openaclnn.testing.results import CaseResult
-from openaclnn.testing.run import run_cases
+from openaclnn.testing.cases.lists import read_cases
+from openaclnn.testing.data.distribution import Distribution
+from openaclnn.testing.data.drawing import SPECIALS, draw
+from openaclnn.testing.data.goldens import Golden, golden
+from openaclnn.testing.data.recipe import Recipe
+from openaclnn.testing.judging.compare import BadElement, Comparison, compare
+from openaclnn.testing.judging.limits import LEVELS, STANDARDS
+from openaclnn.testing.running.levels import level_cases
+from openaclnn.testing.running.results import CaseResult
+from openaclnn.testing.running.run import run_cases
 
 __all__ = [
     "LEVELS", "SPECIALS", "STANDARDS", "BadElement", "CaseResult", "Comparison", "Distribution", "Golden", "Recipe",

@@ -1,0 +1,170 @@
+"""PyTorch's own operators as they are and as `openaclnn.torch.enable` replaces them: the same call, with and without.
+
+Which operators: those of the table of replacements; their arguments are those of our operator's workload, under PyTorch's signature. At
+16 elements nothing but the call itself takes time. Replacing and giving back is no part of what is timed.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from openaclnn.bench.problems.problem import load_torch, to_torch
+from openaclnn.bench.timing.contenders import Contender
+from openaclnn.bench.timing.machine import OtherLoad
+from openaclnn.bench.timing.measure import Clock, interleave, paired_ratio
+from openaclnn.bench.timing.steady import taken_out, yardstick
+from openaclnn.bench.timing.verify import status_of
+from openaclnn.core.dtypes import FLOATS, DType
+from openaclnn.core.interface import REDUCTIONS
+
+__all__ = ["OURS", "THEIRS", "OverrideCase", "all_overrides", "run_override"]
+
+OURS, THEIRS = "openaclnn.torch", "torch"
+SHAPES = {"elementwise": (16,), "rows": (2, 8), "pixels": (1, 4, 2, 2)}
+
+
+@dataclass(frozen=True)
+class OverrideCase:
+    """An operator of PyTorch's, with what replaces it."""
+
+    name: str
+    workload: str  # a variant of our operator's
+    weighted: bool
+    dtype: DType
+    own: Any = field(repr=False, compare=False)
+
+    @property
+    def variant(self) -> str:
+        return self.workload if self.weighted else f"{self.workload}, no weight"
+
+    @property
+    def title(self) -> str:
+        return f"{self.name} override {self.variant} {self.dtype.name}"
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return SHAPES[self.own.kernel.operator.workloads.PATTERN]
+
+
+def all_overrides(dtypes: Sequence[DType] = ()) -> list[OverrideCase]:
+    """Every operator that can be replaced, by each variant of its workload, and without weights where they may be missing."""
+    if load_torch() is None:
+        return []
+    from openaclnn.torch.override import OVERRIDES
+    from openaclnn.torch.signatures import WEIGHT
+
+    return [
+        OverrideCase(name, variant, weighted, dtype, own)
+        for name, own in OVERRIDES.items()
+        for variant in own.kernel.operator.workloads.VARIANTS
+        for weighted in ((True, False) if WEIGHT in own.signature.kinds else (True,))
+        for dtype in dtypes or FLOATS
+    ]
+
+
+@dataclass(frozen=True)
+class _Replaced(Contender):
+    """The call while our kernel is in the place of PyTorch's."""
+
+    replace: Callable[[], AbstractContextManager[None]] = lambda: NotImplemented
+
+    def chosen(self) -> AbstractContextManager[None]:
+        return self.replace()
+
+
+def run_override(
+    case: OverrideCase, device: str, torch: Any, clock: Clock, rounds: int, budget: float, threads: int
+) -> list[dict[str, Any]]:  # fmt: skip
+    """Check and time a case: a row for each side."""
+    from openaclnn.torch import use
+
+    function, given = getattr(torch.ops.aten, case.name).default, _arguments(case, device, torch)
+
+    def call() -> Any:
+        return function(*given)
+
+    with OtherLoad() as load:
+        fault = _fault(case, function, given, torch)
+        sides = [Contender(THEIRS, call)]
+        if not fault:
+            sides.append(_Replaced(OURS, call, True, replace=lambda: use(only=[case.name])))
+        timings = interleave([*sides, yardstick()], clock, rounds, budget)
+    steps = taken_out(timings)
+    rows = []
+    for name in (OURS, THEIRS):
+        found, ours = timings.get(name), name == OURS
+        row: dict[str, Any] = {
+            "operator": case.name, "regime": "override", "variant": case.variant, "near": [],
+            "shape": list(case.shape), "dtype": case.dtype.name, "contender": name, "ours": ours,
+            "status": status_of(fault if ours else "", found), "note": fault if ours else "",
+            "threads": threads if device == "cpu" else None, "disturbed": load.disturbs(threads),
+            "yardstick_us": steps, "ratios": {},
+        }  # fmt: skip
+        if found is not None:
+            row |= found.summary()
+        if found is not None and ours:
+            row["ratios"] = {THEIRS: paired_ratio(timings[THEIRS], found)}
+        rows.append(row)
+    return rows
+
+
+def _arguments(case: OverrideCase, device: str, torch: Any) -> list[Any]:
+    """The workload's, in PyTorch's order; one element has no axis, as autograd hands it over."""
+    kernel, signature = case.own.kernel, case.own.signature
+    make = kernel.operator.workloads.make
+    made = make(np.random.default_rng(5), case.dtype, case.shape, case.workload)
+    values = [made.get(*own) for own in zip(kernel.names, kernel.defaults, strict=True)]
+    options = [own for place, own in enumerate(values) if place not in kernel.tensors]
+    tensors = [to_torch(torch, values[place]).to(device) for place in kernel.tensors]
+    if not case.weighted:
+        tensors[kernel.tensors.index(kernel.names.index("weight"))] = None
+    taken = [
+        own.reshape(()) if isinstance(own, torch.Tensor) and own.numel() == 1 else own
+        for own in (*tensors, *options)
+    ]
+    found: list[Any] = [None] * len(signature.kinds)
+    for place, own in zip(signature.order, taken, strict=True):
+        found[place] = REDUCTIONS.index(own) if isinstance(own, str) else own
+    return found
+
+
+def _fault(case: OverrideCase, function: Any, given: Sequence[Any], torch: Any) -> str:
+    """Why our kernel is not timed: it does not serve, or is further from float64 than PyTorch's by more than a rounding."""
+    from openaclnn.torch import served, use
+    from openaclnn.torch.signatures import REDUCTION
+
+    with use(only=[case.name]):
+        for _ in range(2):
+            ours = list(_results(function, given, torch))
+    count = served()[case.name]
+    if count.ours != count.calls:
+        return f"PyTorch's served: {'; '.join(count.reasons)}"
+    theirs = _results(function, given, torch)
+    wide = [
+        own.double() if isinstance(own, torch.Tensor) and own.is_floating_point() else own
+        for own in given
+    ]
+    unit = torch.finfo(ours[0].dtype).eps
+    found: Iterator[Any] = zip(ours, theirs, _results(function, wide, torch), strict=True)
+    reduction = case.own.signature.kinds.find(REDUCTION)
+    # What is beside losses that nobody adds up PyTorch may leave as it was allocated.
+    if reduction >= 0 and not given[reduction]:
+        found = itertools.islice(found, 1)
+    for own, other, exact in found:
+        off, allowed = ((each.double() - exact).abs().max().item() for each in (own, other))
+        if not off <= allowed + unit * exact.abs().max().item() or math.isnan(allowed):
+            return f"{off:.3g} off float64, PyTorch's {allowed:.3g}"
+    return ""
+
+
+def _results(function: Any, given: Sequence[Any], torch: Any) -> Iterator[Any]:
+    """One or several, of copies: an operator may write over what it is given."""
+    found = function(*[own.clone() if isinstance(own, torch.Tensor) else own for own in given])
+    yield from found if isinstance(found, tuple) else (found,)

@@ -1,0 +1,162 @@
+"""A case: one call of an operator as a list describes it, before any data are drawn."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from openaclnn.core.declare import Operator
+from openaclnn.core.dtypes import DType
+from openaclnn.core.interface import Interface, Kind, Parameter
+from openaclnn.core.tensor import Format, Tensor, extent
+from openaclnn.operators import find_operator
+from openaclnn.testing.data.distribution import Distribution
+
+__all__ = ["Case", "Drawn", "Malformed", "TensorSpec", "parameter_named"]
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """A tensor of a case: its view of memory, and where the values come from."""
+
+    shape: tuple[int, ...]
+    dtype: DType
+    how: Distribution | None = None  # None: what suits the parameter
+    strides: tuple[int, ...] | None = None
+    offset: int = 0
+    storage: tuple[int, ...] | None = None
+    format: int = Format.ACL_FORMAT_ND
+    binary: Path | None = None
+    values: Any = None
+
+    def __post_init__(self) -> None:
+        if any(size < 0 for size in self.shape):
+            raise ValueError(f"a shape has no negative sizes: {self.shape}")
+        if not self.dtype.numpy_name:
+            raise ValueError(f"tensors of {self.dtype.name} cannot be made")
+        if self.strides is not None and len(self.strides) != len(self.shape):
+            raise ValueError(f"{len(self.strides)} strides for shape {self.shape}")
+        low, high = self._reach
+        if self.storage is not None and not 0 <= low <= high <= math.prod(self.storage):
+            raise ValueError(
+                f"shape {self.shape} with strides {self.strides} and offset {self.offset} reaches "
+                f"elements {low} to {high - 1} of a storage of {math.prod(self.storage)}"
+            )
+        if low < 0:
+            raise ValueError(f"strides {self.strides} reach below the storage")
+
+    @property
+    def elements(self) -> int:
+        """How many elements the storage has, as far as the view covers it."""
+        return math.prod(self.storage) if self.storage is not None else self._reach[1]
+
+    @cached_property
+    def _reach(self) -> tuple[int, int]:
+        """The elements of the storage that the view covers: the first, and the one behind the last."""
+        size = max(self.dtype.itemsize, 1)
+        low, high = extent(self.descriptor())
+        if low == high:
+            return self.offset, self.offset
+        return self.offset + low // size, self.offset + high // size
+
+    def descriptor(self) -> Tensor:
+        """The tensor without memory, for the checks."""
+        return Tensor(self.shape, self.dtype, self.strides, self.offset, self.format, self.storage, base=4096)  # fmt: skip
+
+    def memory(self) -> np.ndarray[Any, Any]:
+        """The storage, zeros."""
+        return np.zeros(self.elements, self.dtype.numpy)
+
+    def over(self, memory: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """The view of a storage."""
+        if self.strides is None and not self.offset:
+            return memory[: math.prod(self.shape)].reshape(self.shape)
+        if 0 in self.shape:
+            return np.empty(self.shape, self.dtype.numpy)
+        steps = Tensor(self.shape, self.dtype, self.strides).strides
+        itemsize = self.dtype.itemsize
+        return np.ndarray(
+            self.shape, self.dtype.numpy, memory.view(np.uint8).data, self.offset * itemsize, tuple(s * itemsize for s in steps)
+        )  # fmt: skip
+
+    def view(self, fill: bytes | None = None) -> np.ndarray[Any, Any]:
+        """Memory as the case lays it out, and the view of it; zeros, or full of a byte."""
+        memory = self.memory()
+        if fill is not None:
+            memory.view(np.uint8)[...] = fill[0]
+        return self.over(memory)
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A number of a case that is to be drawn."""
+
+    how: Distribution
+    dtype: DType
+
+    def __post_init__(self) -> None:
+        if not self.dtype.numpy_name:
+            raise ValueError(f"numbers of {self.dtype.name} cannot be made")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One call, by C parameter names; what a list leaves out has the plain call's default."""
+
+    name: str
+    operator_name: str
+    place: str  # where it stands in its list, for people
+    number: int  # its place among the list's cases, from 0
+    tensors: Mapping[str, TensorSpec | None]
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    identity: str = ""  # the list's own id
+    tolerances: tuple[tuple[float, float], ...] = ()  # (rtol, ptol) of each output, or of all
+    atol: float | None = None
+    products: tuple[str, ...] = ()
+    goldens: tuple[Path | None, ...] = ()  # of each output, in C order
+    enabled: bool = True
+    folder: str = ""  # of its golden files
+
+    @property
+    def operator(self) -> Operator:
+        return find_operator(self.operator_name)
+
+    @property
+    def elements(self) -> int:
+        """How many elements it reads and writes, for who minds memory."""
+        return sum(math.prod(each.shape) for each in self.tensors.values() if each is not None)
+
+
+@dataclass(frozen=True)
+class Malformed:
+    """A row that is no case: where, and why."""
+
+    name: str
+    place: str
+    why: str
+    number: int = 0
+    identity: str = ""
+    operator_name: str = ""
+
+
+def _plain(name: str) -> str:
+    return name.replace("_", "").lower().removesuffix("optional")
+
+
+def parameter_named(operator: Interface, name: str) -> Parameter | None:
+    """A parameter by its C or Python name, whatever its case and underscores; lists are not exact about them."""
+    for parameter in operator.parameters:
+        own = {_plain(parameter.name)}
+        if parameter.kind is not Kind.OUTPUT or operator.result_type is None:
+            own.add(_plain(parameter.python_name))
+        else:
+            own.add(_plain(parameter.field))
+        if _plain(name) in own:
+            return parameter
+    return None

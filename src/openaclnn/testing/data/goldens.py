@@ -1,0 +1,141 @@
+"""Golden values: the float64 oracle, as it is and rounded once to the output's dtype."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from openaclnn.core.call import Call, bind_plain
+from openaclnn.core.declare import Made, Operator
+from openaclnn.core.dtypes import BFLOAT16, DType, dtype_of_numpy
+from openaclnn.core.plan import Plan
+from openaclnn.core.products import PRODUCTS, Product
+from openaclnn.core.tensor import Tensor
+from openaclnn.operators import find_operator
+from openaclnn.testing.judging.figures import spacing
+
+__all__ = [
+    "Golden", "by_output", "computed_by", "golden", "operator_of", "places_of", "plan_of", "results_of", "round_to",
+]  # fmt: skip
+
+Array = np.ndarray[Any, Any]
+
+
+class Golden(NamedTuple):
+    """What an operator should give: in float64, and in the output's dtype.
+
+    Of an operator with several outputs both are its named tuple; what a call does not compute is None in them.
+    """
+
+    float64: Any
+    target: Any
+
+
+def operator_of(operator: str | Operator | Callable[..., Any]) -> Operator:
+    """An operator by its C or Python name, or by its plain function."""
+    if isinstance(operator, Operator):
+        return operator
+    if isinstance(operator, str):
+        return find_operator(operator)
+    found = getattr(operator, "operator", None)
+    if not isinstance(found, Operator):
+        raise TypeError(
+            f"an operator, its name or its plain function is expected, not {operator!r}"
+        )
+    return found
+
+
+def golden(operator: str | Operator | Callable[..., Any], /, **arguments: Any) -> Golden:
+    """The golden values of a plain call; AclnnError where the operator refuses it.
+
+    `golden("elu_backward", grad_output=g, self_or_result=x).target` has the dtype that the call's result would have.
+    """
+    found = operator_of(operator)
+    made = results_of(found, arguments)
+    exact = found.oracle(**arguments)
+    given = by_output(found, exact)
+    rounded = {name: round_to(own, made[name][1]) for name, own in given.items()}
+    if found.result_type is None:
+        return Golden(exact, rounded[found.output.name])
+    return Golden(exact, found.result_type(*[rounded.get(p.name) for p in found.outputs]))
+
+
+def by_output(operator: Operator, results: Any) -> dict[str, Any]:
+    """A call's result or results by the outputs' C names, without those that are not computed."""
+    each = (results,) if operator.result_type is None else results
+    pairs = zip(operator.outputs, each, strict=True)
+    return {parameter.name: own for parameter, own in pairs if own is not None}
+
+
+def plan_of(operator: Operator, arguments: Mapping[str, Any]) -> Plan:
+    """The plan of a plain call, once its checks have passed."""
+    return operator.plan(_checked(operator, arguments, PRODUCTS[0]))
+
+
+def results_of(
+    operator: Operator, arguments: Mapping[str, Any], product: Product = PRODUCTS[0]
+) -> dict[str, Made]:
+    """The shape and dtype of each output that a plain call computes, by C name, once its checks have passed."""
+    return computed_by(operator, _checked(operator, arguments, product))
+
+
+def computed_by(operator: Operator, call: Call) -> dict[str, Made]:
+    """The shape and dtype of each output that a sound call computes, by C name."""
+    places = _places(operator, call)
+    plan = operator.plan(call)
+    written = {operand.parameter for operand in plan.outputs}
+    return {
+        name: made for name, made in places.items() if plan.empty or 0 in made[0] or name in written
+    }
+
+
+def places_of(operator: Operator, arguments: Mapping[str, Any]) -> dict[str, Made]:
+    """The shape and dtype of every output, which both phases must be given whether they compute it or not."""
+    return _places(operator, _checked(operator, arguments, PRODUCTS[0]))
+
+
+def _places(operator: Operator, call: Call) -> dict[str, Made]:
+    """Every output's shape and dtype; those that are left to us are described in the call from here on."""
+    for output, made in zip(operator.outputs, operator.results(call), strict=True):
+        if not isinstance(call[output.name], Tensor):
+            call.values[output.name] = Tensor(*made)
+    tensors = {output.name: call.tensor(output.name) for output in operator.outputs}
+    return {name: (tensor.shape, tensor.dtype) for name, tensor in tensors.items()}
+
+
+def _checked(operator: Operator, arguments: Mapping[str, Any], product: Product) -> Call:
+    unknown = arguments.keys() - operator.plain_defaults.keys()
+    if unknown:
+        raise TypeError(f"{operator.python_name}() has no parameter {sorted(unknown)[0]!r}")
+    given = {**operator.plain_defaults, **arguments}
+    if operator.output.in_place:
+        name = operator.output.python_name
+        given[name] = _as_if_writable(given[name])
+    call = bind_plain(operator, given, product)
+    error = operator.first_violation(call)
+    if error is not None:
+        raise error
+    _places(operator, call)
+    return call
+
+
+def _as_if_writable(value: Any) -> Any:
+    """An array that will be written elsewhere: checks alone may see a mapped file as one that can be."""
+    if not isinstance(value, np.ndarray) or dtype_of_numpy(value.dtype) is None:
+        return value
+    tensor = Tensor.from_numpy(value)
+    tensor.writable = True
+    return tensor
+
+
+def round_to(exact: Array, dtype: DType) -> Array:
+    """float64 values rounded once to a dtype, ties to even."""
+    with np.errstate(all="ignore"):
+        if (
+            dtype is BFLOAT16
+        ):  # its conversion rounds to float32 first; a multiple of the spacing is exact
+            unit = spacing(np.asarray(exact), dtype)
+            exact = np.where(np.isfinite(exact), np.rint(exact / unit) * unit, exact)
+        return np.asarray(exact).astype(dtype.numpy)

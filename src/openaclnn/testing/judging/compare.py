@@ -1,0 +1,188 @@
+"""`compare`: an output against its golden values by one of the field's precision standards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from openaclnn.core.dtypes import FLOAT, DType, dtype_of_numpy
+from openaclnn.core.interop import to_numpy
+from openaclnn.testing.judging.cross_check import cross_check
+from openaclnn.testing.judging.figures import ULP_STEPS, Array, Tally, flat, spacing
+from openaclnn.testing.judging.limits import STANDARDS, limits_of
+from openaclnn.testing.judging.rules import Rules, Yardstick, chosen, faults
+from openaclnn.testing.words import dtype_named
+
+__all__ = ["BadElement", "Comparison", "compare", "judge", "worst"]
+
+
+@dataclass(frozen=True)
+class BadElement:
+    """An element that is not as it should be."""
+
+    position: tuple[int, ...]
+    actual: float
+    golden: float
+    error: float
+    ulp: float
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A verdict with its figures; true if it passed, and its text says why it did not."""
+
+    standard: str
+    dtype: str
+    shape: tuple[int, ...]
+    passed: bool
+    reasons: tuple[str, ...]  # what the standard found fault with
+    count: int = 0
+    bad: int = 0
+    figures: dict[str, float] | None = None
+    ulp_histogram: tuple[tuple[str, int], ...] = ()
+    first_bad: tuple[BadElement, ...] = ()
+    output: str = ""  # which of several it is of
+
+    def __bool__(self) -> bool:
+        return self.passed
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything, in types that JSON has (but for NaN and infinities among the numbers)."""
+        return asdict(self) | {"ulp_histogram": dict(self.ulp_histogram)}
+
+    def __str__(self) -> str:
+        verdict = "passed" if self.passed else "failed"
+        own = f"{self.output}, " if self.output else ""
+        lines = [f"{verdict}: {own}{self.standard}, {self.dtype}, shape {self.shape}"]
+        lines += [f"  {reason}" for reason in self.reasons]
+        for each in self.first_bad:
+            lines.append(
+                f"  {each.position}: {each.actual!r}, golden {each.golden!r}, "
+                f"error {each.error:.3g}, {each.ulp:.3g} ULP"
+            )
+        return "\n".join(lines)
+
+
+def compare(
+    actual: Any,
+    golden: Any,
+    third: Any = None,
+    *,
+    standard: str = STANDARDS[0],
+    dtype: str | DType | None = None,
+    rtol: float | None = None,
+    atol: float | None = None,
+    ptol: float | None = None,
+    limit: float | None = None,
+    level: str = "L1",
+    positions: int = 10,
+) -> Comparison:
+    """Compare an output with its golden values; `third`, another party's output, is for cross_check.
+
+    `dtype` is the output's where the array has another, as a dump widened to float32 has. `rtol`, `atol`, `ptol`
+    (the share of elements that may be off) and `limit` take the place of the standard's own numbers. Golden values of a
+    wider type are rounded to the output's for close and binary alone, whose bounds are smaller than that; those that
+    overflow it are infinite for all. Integers must be equal.
+
+    Several outputs, as named tuples, are compared each with its own; the answer is that of the worst.
+    """
+    rules = Rules(standard, rtol, atol, ptol, limit, level)
+    if hasattr(golden, "_fields"):
+        return _compare_each(actual, golden, third, rules, dtype, positions)
+    return judge(_array(actual), _array(golden), third, rules, dtype, positions)
+
+
+def _array(value: Any) -> Array:
+    """An array of any library as NumPy's; PyTorch's also from a device, and those with gradients."""
+    try:
+        return to_numpy(value.detach().cpu() if hasattr(value, "detach") else value)
+    except TypeError as error:
+        raise TypeError(f"compare expects {error}") from None
+
+
+def _compare_each(
+    actual: Any, golden: Any, third: Any, rules: Rules, dtype: str | DType | None, kept: int
+) -> Comparison:
+    if not isinstance(actual, tuple) or len(actual) != len(golden):
+        raise ValueError(f"{len(golden)} outputs are expected: {', '.join(golden._fields)}")
+    found = {}
+    others = (None,) * len(golden) if third is None else third
+    for name, own, known, other in zip(golden._fields, actual, golden, others, strict=True):
+        if known is None:
+            continue  # not computed
+        if own is None:
+            raise ValueError(f"the output {name} is missing")
+        found[name] = judge(_array(own), _array(known), other, rules, dtype, kept)
+    return worst(found)
+
+
+def worst(found: Mapping[str, Comparison]) -> Comparison:
+    """The comparison of several outputs that decides: one that failed, else the one with the largest error."""
+
+    def rank(name: str) -> tuple[bool, float, float]:
+        own = found[name]
+        return own.passed, -own.bad / max(own.count, 1), -(own.figures or {}).get("max_ulp", 0.0)
+
+    name = min(found, key=rank)
+    return replace(found[name], output=name)
+
+
+def judge(
+    actual: Array, golden: Array, third: Any, rules: Rules, dtype: str | DType | None, kept: int
+) -> Comparison:
+    """`compare` on NumPy arrays."""
+    for array in (actual, golden):
+        if dtype_of_numpy(array.dtype) is None and array.dtype.kind not in "biufc":
+            raise ValueError(f"numbers are expected, not an array of {array.dtype}")
+    own = _output_type(actual, dtype)
+    if actual.shape != golden.shape:
+        text = f"the output has shape {actual.shape}, the golden values have {golden.shape}"
+        return Comparison(rules.standard, own.name, actual.shape, False, (text,))
+    limits, stick = limits_of(own), Yardstick.of(rules, own)
+    tally = Tally(stick.dtype, stick.tolerance, chosen(rules.limit, limits.limit), kept)
+    lines = flat(actual), flat(golden)
+    for block in stick.blocks(*lines):
+        tally.add(*block)
+    reasons = list(faults(tally, rules, limits))
+    figures = tally.figures()
+    if rules.standard == "cross_check" and not stick.tolerance.exact:
+        if third is None:
+            raise ValueError("cross_check needs the output of a third party")
+        other = flat(_same_shape(_array(third), actual))
+        reasons += cross_check(*lines, other, stick.dtype, rules.level, figures)
+    return Comparison(
+        rules.standard, own.name, actual.shape, not reasons, tuple(reasons), tally.count, tally.bad,
+        figures, tuple(zip(_labels(), tally.ulps.tolist(), strict=True)),
+        tuple(_bad_elements(tally, lines, actual)),
+    )  # fmt: skip
+
+
+def _output_type(actual: Array, dtype: str | DType | None) -> DType:
+    if isinstance(dtype, DType):
+        return dtype
+    if dtype is not None:
+        return dtype_named(dtype)
+    return dtype_of_numpy(actual.dtype) or FLOAT
+
+
+def _same_shape(third: Array, actual: Array) -> Array:
+    if third.shape != actual.shape:
+        raise ValueError(f"the third output has shape {third.shape}, the first {actual.shape}")
+    return third
+
+
+def _labels() -> list[str]:
+    return [f"<= {step:g}" for step in ULP_STEPS] + [f"> {ULP_STEPS[-1]:g}"]
+
+
+def _bad_elements(tally: Tally, lines: tuple[Array, Array], actual: Array) -> Iterator[BadElement]:
+    shape = actual.shape if actual.dtype.kind != "c" else (*actual.shape, 2)
+    for place in tally.places:
+        one, other = (float(line[place]) for line in lines)
+        error = abs(one - other)
+        unit = spacing(np.array(other), tally.dtype) if tally.dtype.kind == "floating" else 1.0
+        position = tuple(int(index) for index in np.unravel_index(place, shape))
+        yield BadElement(position, one, other, error, error / float(unit))

@@ -1,0 +1,184 @@
+"""The figures of a comparison: one pass over both arrays, a block at a time, so that neither needs to fit in memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from openaclnn.core.dtypes import DType
+from openaclnn.testing.judging.limits import Tolerance
+
+__all__ = ["BLOCK", "ULP_STEPS", "Tally", "blocks", "errors_of", "flat", "overflow_from", "spacing"]
+
+Array = np.ndarray[Any, Any]
+
+BLOCK = 1 << 15
+"""Elements that are looked at together: their float64 stay in a core's cache."""
+
+ULP_STEPS = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
+"""The upper ends of the ULP histogram's bins; one more takes the rest."""
+
+_EXPONENT = np.int64(0x7FF0 << 48)
+_FLOOR = 1e-7  # what MERE and MARE add to the golden value's size
+
+
+def flat(array: Array) -> Array:
+    """One axis; complex numbers as pairs."""
+    line = array.reshape(-1)
+    return line.view(line.real.dtype) if line.dtype.kind == "c" else line
+
+
+def blocks(*arrays: Array) -> Iterator[tuple[int, list[Array]]]:
+    """The same stretch of each array, as float64, with its start."""
+    for start in range(0, arrays[0].size, BLOCK):
+        yield start, [array[start : start + BLOCK].astype(np.float64) for array in arrays]
+
+
+def _details(dtype: DType) -> Any:
+    import ml_dtypes
+
+    return ml_dtypes.finfo(dtype.numpy)  # type: ignore[no-untyped-call]
+
+
+def spacing(values: Array, dtype: DType) -> Array:
+    """The distance between neighbouring numbers of a floating dtype at float64 values."""
+    details = _details(dtype)
+    lowest = float(details.smallest_normal)
+    # A float64 with its fraction cleared is the power of two below it.
+    power = (np.maximum(np.abs(values), lowest).view(np.int64) & _EXPONENT).view(np.float64)
+    return np.asarray(power * float(details.eps))
+
+
+def overflow_from(dtype: DType) -> float:
+    """The size from which a float64 rounds to infinity in a dtype."""
+    if dtype.kind != "floating" or dtype.itemsize == 8:
+        return math.inf
+    details = _details(dtype)
+    largest = float(details.max)
+    return largest + 2.0 ** math.floor(math.log2(largest)) * float(details.eps) / 2
+
+
+def errors_of(actual: Array, golden: Array, overflow: float) -> tuple[Array, Array, Array, Array]:
+    """Errors and sizes where both are finite (0 elsewhere), which are, and where special values disagree."""
+    with np.errstate(all="ignore"):
+        error, size = np.abs(actual - golden), np.abs(golden)
+        if math.isfinite(float(error.sum())) and size.max(initial=0) < overflow:  # the usual block
+            yes, no = (np.broadcast_to(np.bool_(answer), error.shape) for answer in (True, False))
+            return error, size, yes, no
+        golden = np.where(size >= overflow, np.copysign(np.inf, golden), golden)
+        finite = np.isfinite(actual) & np.isfinite(golden)
+        agree = finite | (actual == golden) | (np.isnan(actual) & np.isnan(golden))
+        return np.where(finite, error, 0.0), np.where(finite, size, 0.0), finite, ~agree
+
+
+@dataclass
+class Tally:
+    """Sums and extremes over all blocks of one output against its golden values."""
+
+    dtype: DType
+    tolerance: Tolerance
+    limit: float
+    kept: int  # bad positions to remember
+    count: int = 0
+    finite: int = 0
+    special: int = 0  # elements where NaN or an infinity stands on one side alone
+    bad: int = 0
+    beyond: int = 0  # elements off by more than the limit and more than 32 ULP
+    largest: float = 0.0
+    largest_ulp: float = 0.0
+    largest_relative: float = 0.0
+    mare: float = 0.0
+    sums: dict[str, float] = field(
+        default_factory=lambda: dict.fromkeys(
+            ("error", "square", "size", "golden", "actual", "dot", "relative", "mere"), 0.0
+        )
+    )
+    nonzero: int = 0
+    ulps: Array = field(default_factory=lambda: np.zeros(len(ULP_STEPS) + 1, np.int64))
+    places: list[int] = field(default_factory=list)
+
+    def add(self, start: int, actual: Array, golden: Array, differs: Array | None = None) -> None:
+        """Count a block; `differs` says which elements have other bytes, where that is the rule."""
+        error, size, finite, special = errors_of(actual, golden, overflow_from(self.dtype))
+        whole = bool(finite.all())
+        sums = self.sums
+        with np.errstate(all="ignore"):
+            off = error > self.tolerance.allowed(size)
+            bad = (off if whole else special | off) if differs is None else differs
+            ulp = error / spacing(size, self.dtype) if self.dtype.kind == "floating" else error
+            relative = error / size
+            known = error / (size + _FLOOR)
+            if not size.all():
+                relative[size == 0] = 0.0
+            if not whole:
+                actual, golden = np.where(finite, actual, 0.0), np.where(finite, golden, 0.0)
+            for name, value in (
+                ("error", error.sum()), ("square", _dot(error, error)), ("size", size.sum()),
+                ("golden", _dot(golden, golden)), ("actual", _dot(actual, actual)), ("dot", _dot(actual, golden)),
+                ("relative", relative.sum()), ("mere", known.sum()),
+            ):  # fmt: skip
+                sums[name] += float(value)  # a sum that overflows is infinite, and says so
+        self.count += error.size
+        self.finite += int(np.count_nonzero(finite))
+        self.nonzero += int(np.count_nonzero(size))
+        self.special += int(np.count_nonzero(special))
+        worst = float(error.max(initial=0))
+        if worst > self.limit:
+            self.beyond += int(np.count_nonzero((error > self.limit) & (ulp > 32)))
+        self.largest = max(self.largest, worst)
+        self.largest_ulp = max(self.largest_ulp, float(ulp.max(initial=0)))
+        self.largest_relative = max(self.largest_relative, float(relative.max(initial=0)))
+        self.mare = max(self.mare, float(known.max(initial=0)))
+        self._count_ulps(ulp if whole else ulp[finite])
+        found = int(np.count_nonzero(bad))
+        self.bad += found
+        if found and len(self.places) < self.kept:
+            wanted = self.kept - len(self.places)
+            self.places += [start + int(place) for place in np.flatnonzero(bad)[:wanted]]
+
+    def _count_ulps(self, ulp: Array) -> None:
+        large = ulp[ulp > ULP_STEPS[0]]
+        self.ulps[0] += ulp.size - large.size
+        if large.size:
+            self.ulps += np.bincount(np.searchsorted(ULP_STEPS, large), minlength=self.ulps.size)
+
+    def figures(self) -> dict[str, float]:
+        """The figures by name; the first eight are those of the older comparison script."""
+        count, sums = max(self.finite, 1), self.sums
+        return {
+            "cosine_similarity": self._cosine(),
+            "max_absolute_error": self.largest,
+            "accumulated_relative_error": _ratio(sums["error"], sums["size"]),
+            "relative_euclidean_distance": _ratio(
+                math.sqrt(sums["square"]), math.sqrt(sums["golden"])
+            ),
+            "mean_absolute_error": sums["error"] / count,
+            "root_mean_square_error": math.sqrt(sums["square"] / count),
+            "max_relative_error": self.largest_relative,
+            "mean_relative_error": sums["relative"] / max(self.nonzero, 1),
+            "MERE": sums["mere"] / count,
+            "MARE": self.mare,
+            "matched": 1 - self.bad / self.count if self.count else 1.0,
+            "max_ulp": self.largest_ulp,
+        }
+
+    def _cosine(self) -> float:
+        norm = math.sqrt(self.sums["golden"]) * math.sqrt(self.sums["actual"])
+        if norm == 0:  # nothing on one side or both
+            return 1.0 if self.sums["golden"] == self.sums["actual"] else 0.0
+        return min(self.sums["dot"] / norm, 1.0)
+
+
+def _dot(one: Array, other: Array) -> Any:
+    """Without BLAS, whose threads cost more than they gain on blocks of this size."""
+    return np.einsum("i,i->", one, other)
+
+
+def _ratio(one: float, other: float) -> float:
+    if other == 0:
+        return 0.0 if one == 0 else math.inf
+    return one / other

@@ -1,0 +1,91 @@
+"""A comparison as a picture: error against magnitude, the ULP histogram, and where the bad elements lie."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from openaclnn.testing.extras import need
+from openaclnn.testing.judging.compare import Comparison
+from openaclnn.testing.judging.figures import Array
+from openaclnn.testing.judging.limits import Tolerance
+from openaclnn.testing.judging.rules import Rules
+from openaclnn.testing.judging.sights import Errors, Map, errors_at, map_of, stick_of
+
+__all__ = ["draw_picture"]
+
+_POINTS = 20_000
+_CELLS = 192
+
+
+def draw_picture(path: Path, found: Comparison, actual: Array, golden: Array, rules: Rules) -> None:
+    """Write the picture, as the kind of file that its name says."""
+    figure = need("matplotlib.figure", "pictures are drawn by matplotlib").Figure(
+        figsize=(13, 4.2), layout="constrained"
+    )
+    verdict = "passed" if found.passed else "failed"
+    figure.suptitle(
+        f"{verdict}: {found.standard}, {found.dtype}, shape {found.shape}, "
+        f"{found.bad:,} of {found.count:,} elements bad",
+        color="#1a7f37" if found.passed else "#b42318", fontsize=11,
+    )  # fmt: skip
+    left, middle, right = figure.subplots(1, 3)
+    if actual.shape == golden.shape and actual.size:
+        pair = (found, actual, golden, rules)
+        _errors(left, errors_at(*pair, _POINTS), stick_of(found, rules).tolerance)
+        _histogram(middle, found)
+        _map(right, figure, map_of(*pair, _CELLS), len(actual.shape))
+    else:
+        for axes in (left, middle, right):
+            axes.set_axis_off()
+        middle.text(0.5, 0.5, "\n".join(found.reasons) or "no elements", ha="center")
+    try:
+        figure.savefig(path, dpi=130)
+    except (OSError, ValueError) as error:
+        told = getattr(error, "strerror", None) or str(error).partition("\n")[0]
+        raise ValueError(f"{path}: {told}") from error
+
+
+def _errors(axes: Any, errors: Errors, tolerance: Tolerance) -> None:
+    """Some elements, and the line between good and bad."""
+    size, error, bad = errors.size, errors.error, errors.bad
+    axes.set(xscale="log", yscale="log", xlabel="|golden|", ylabel="|output - golden|")
+    axes.set_title("error against magnitude", fontsize=10)
+    for which, color, label in ((~bad, "#2f6fb0", "good"), (bad, "#d1242f", "bad")):
+        axes.plot(size[which], error[which], ".", ms=3, color=color, label=label, alpha=0.6)
+    if size.size:
+        low, high = size.min(), size.max() * (1 + 1e-9)
+        if high < 10 * low:  # else every tick of the axis would have a label
+            low, high = low / 10, high * 10
+            axes.set_xlim(low, high)
+        ends = np.geomspace(low, high, 64)
+        if not tolerance.exact:
+            axes.plot(ends, tolerance.allowed(ends), "-", color="#57606a", lw=1, label="allowed")
+        axes.legend(fontsize=8)
+    else:
+        axes.text(0.5, 0.5, "no error at all", ha="center", transform=axes.transAxes)
+
+
+def _histogram(axes: Any, found: Comparison) -> None:
+    labels = [label for label, _ in found.ulp_histogram]
+    counts = [count for _, count in found.ulp_histogram]
+    bars = axes.bar(labels, counts, color="#2f6fb0")
+    axes.bar_label(bars, [f"{count:,}" if count else "" for count in counts], fontsize=7)
+    axes.set_title("ULP of the output's dtype", fontsize=10)
+    axes.set_ylabel("elements")
+    axes.set_yscale("symlog", linthresh=1)
+    axes.set_ylim(top=3 * max(counts))  # room for the numbers
+    axes.tick_params(axis="x", labelrotation=40, labelsize=8)
+
+
+def _map(axes: Any, figure: Any, seen: Map, rank: int) -> None:
+    """The share of bad elements in each cell."""
+    image = axes.imshow(
+        seen.share, cmap="Reds", vmin=0, vmax=float(np.nanmax(seen.share)) or 1.0, aspect="auto",
+        extent=(0, seen.columns, seen.rows, 0), interpolation="nearest",
+    )  # fmt: skip
+    axes.set(xlabel="last axis" if rank > 1 else "folded", ylabel="all axes before it")
+    axes.set_title("where the bad elements lie (share)", fontsize=10)
+    figure.colorbar(image, ax=axes)

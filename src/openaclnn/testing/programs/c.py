@@ -1,0 +1,299 @@
+"""A call as a program in C or C++: both phases, from host values to host values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from openaclnn.core.call import UNFIT
+from openaclnn.core.declare import Operator
+from openaclnn.core.dtypes import DOUBLE, FLOAT, DType, is_int64
+from openaclnn.core.interface import Kind, Parameter
+from openaclnn.core.products import Product
+from openaclnn.core.tensor import Format, Scalar
+from openaclnn.testing.cases.case import TensorSpec
+
+__all__ = ["LISTED", "c_program"]
+
+LISTED = 256
+"""So many elements of a tensor are written into a program; larger tensors are zeros."""
+
+_SHOWN = 8  # elements that are printed of a large output
+_MOST_BYTES = 1 << 62
+
+# The C type of an element; halves as their bits, complex numbers as two parts.
+_C_TYPES = {
+    "FLOAT": "float", "DOUBLE": "double", "FLOAT16": "uint16_t", "BFLOAT16": "uint16_t", "INT8": "int8_t",
+    "INT16": "int16_t", "INT32": "int32_t", "INT64": "int64_t", "UINT8": "uint8_t", "UINT16": "uint16_t",
+    "UINT32": "uint32_t", "UINT64": "uint64_t", "BOOL": "uint8_t", "COMPLEX64": "float", "COMPLEX128": "double",
+}  # fmt: skip
+_READ = {
+    "FLOAT16": "(double)aclFloat16ToFloat({0})",
+    "BFLOAT16": "(double)bfloat16ToFloat({0})",
+}
+
+_PROGRAM = """\
+/* {name}, both phases, from host values to host values.
+ *
+ *   {compiler} {file} $(openaclnn-config --cflags --libs) -o {python} && {environment}./{python} */
+{includes}
+
+#include "acl/acl.h"
+#include "aclnn/acl_meta.h"
+#include "{header}"
+
+#define CHECK(call)                                                            \\
+    do {{                                                                       \\
+        int code_ = (int)(call);                                               \\
+        if (code_ != 0) {{                                                      \\
+            const char *text_ = aclGetRecentErrMsg();                          \\
+            fprintf(stderr, "%s gives %d\\n%s\\n", #call, code_, text_ ? text_ : ""); \\
+            exit(1);                                                           \\
+        }}                                                                      \\
+    }} while (0)
+{helpers}
+int main({void})
+{{
+    aclrtStream stream = {null};
+    uint64_t workspaceSize = 0;
+    void *workspace = {null};
+    aclOpExecutor *executor = {null};
+    CHECK(aclInit({null}));
+    CHECK(aclrtSetDevice(0));
+    CHECK(aclrtCreateStream(&stream));
+
+{declarations}
+
+    CHECK({name}GetWorkspaceSize({arguments}, &workspaceSize, &executor));
+    if (workspaceSize > 0) {{
+        CHECK(aclrtMalloc(&workspace, workspaceSize, ACL_MEM_MALLOC_HUGE_FIRST));
+    }}
+    CHECK({name}(workspace, workspaceSize, executor, stream));
+    CHECK(aclrtSynchronizeStream(stream));
+
+{prints}
+{releases}
+    if (workspace != {null}) {{
+        CHECK(aclrtFree(workspace));
+    }}
+    CHECK(aclrtDestroyStream(stream));
+    CHECK(aclrtResetDevice(0));
+    CHECK(aclFinalize());
+    return 0;
+}}
+"""
+
+_TENSOR = """
+static aclTensor *tensor(const void *values, size_t bytes, aclDataType type, const int64_t *shape, uint64_t rank, void **data)
+{{
+    CHECK(aclrtMalloc(data, bytes, ACL_MEM_MALLOC_HUGE_FIRST));
+    CHECK(aclrtMemcpy(*data, bytes, values, bytes, ACL_MEMCPY_HOST_TO_DEVICE));
+    return aclCreateTensor(shape, rank, type, {null}, 0, ACL_FORMAT_ND, shape, rank, *data);
+}}
+"""
+
+_BFLOAT16 = """
+static float bfloat16ToFloat(uint16_t bits)
+{{
+    uint32_t wide = (uint32_t)bits << 16;
+    float value;
+    memcpy(&value, &wide, sizeof(value));
+    return value;
+}}
+"""
+
+
+def c_program(
+    operator: Operator,
+    values: Mapping[str, Any],
+    product: Product,
+    plus: bool,
+    computed: frozenset[str] | None = None,
+) -> str:
+    """The program's text; ValueError for a value that no C program could give. It prints outputs, those in `computed` or all."""
+    null = "nullptr" if plus else "NULL"
+    declarations: list[str] = []
+    releases: list[str] = []
+    prints: list[str] = []
+    arguments = []
+    for parameter in operator.parameters:
+        value = values.get(parameter.name)
+        if isinstance(value, TensorSpec):
+            declarations += _tensor(parameter, value, null)
+            releases += [
+                f"CHECK(aclDestroyTensor({parameter.name}));",
+                f"CHECK(aclrtFree({parameter.name}Data));",
+            ]
+            if parameter.kind is Kind.OUTPUT and (computed is None or parameter.name in computed):
+                prints += _print(parameter.name, value)
+            arguments.append(parameter.name)
+        elif parameter.is_tensor:
+            if parameter.computed:
+                declarations.append(f"/* {parameter.name}: the plain call computes it; here it has to be given. */")  # fmt: skip
+            arguments.append(null)
+        else:
+            arguments.append(_attribute(parameter, value, null, declarations, releases))
+    body = "\n".join((*declarations, *prints))
+    uses = {"tensor": "= tensor(" in body, "bfloat16": "bfloat16ToFloat(" in body}
+    headers = ["stdio", "stdlib", *["string"] * uses["bfloat16"]]
+    headers += ["math"] * ("NAN" in body or "INFINITY" in body)
+    return _PROGRAM.format(
+        name=operator.name, python=operator.python_name, header=operator.header, null=null,
+        file=operator.python_name + (".cpp" if plus else ".c"), compiler="c++" if plus else "cc",
+        environment="" if product.is_default else f"OPENACLNN_PRODUCT={product.tag} ",
+        includes="\n".join(f"#include <c{h}>" if plus else f"#include <{h}.h>" for h in sorted(headers)),
+        void="" if plus else "void",
+        helpers=(_TENSOR * uses["tensor"] + _BFLOAT16 * uses["bfloat16"]).format(null=null),
+        declarations=_indented(declarations), prints=_indented([*prints, ""]) if prints else "",
+        releases=_indented(releases), arguments=", ".join(arguments),
+    )  # fmt: skip
+
+
+def _indented(lines: list[str]) -> str:
+    return "\n".join(f"    {line}" if line else "" for line in lines)
+
+
+def _tensor(parameter: Parameter, spec: TensorSpec, null: str) -> Iterator[str]:
+    """Memory with the values of a tensor, and its descriptor."""
+    name, dtype = parameter.name, spec.dtype
+    if dtype.name not in _C_TYPES:
+        raise ValueError(f"{name}: C has no type for {dtype.name}")
+    listed = 0 < spec.elements <= LISTED
+    plain = spec.strides is None and not spec.offset and spec.storage is None
+    plain = plain and spec.format == Format.ACL_FORMAT_ND
+    if listed:
+        memory = spec.memory()
+        if spec.values is not None:
+            spec.over(memory)[...] = np.asarray(spec.values)
+        kind = _C_TYPES[dtype.name]
+        note = f"  /* {dtype.name}: {', '.join(f'{float(v):g}' for v in memory)} */" if dtype.name in _READ else ""  # fmt: skip
+        yield f"{kind} {name}Values[] = {{{', '.join(_elements(memory, dtype))}}};{note}"
+    rank, shape = len(spec.shape), ", ".join(map(str, spec.shape)) or "1"  # no arrays of nothing
+    yield f"const int64_t {name}Shape[] = {{{shape}}};"
+    yield f"void *{name}Data = {null};"
+    size = f"sizeof({name}Values)"
+    if listed and plain:
+        yield f"aclTensor *{name} = tensor({name}Values, {size}, {dtype.c_name}, {name}Shape, {rank}, &{name}Data);"
+        return
+    if not listed:
+        bytes_ = max(spec.elements * dtype.itemsize, 1)
+        if bytes_ > _MOST_BYTES:
+            raise ValueError(f"{name}: no machine has {bytes_} bytes of memory")
+        size = str(bytes_)
+    yield f"CHECK(aclrtMalloc(&{name}Data, {size}, ACL_MEM_MALLOC_HUGE_FIRST));"
+    if listed:
+        yield f"CHECK(aclrtMemcpy({name}Data, {size}, {name}Values, {size}, ACL_MEMCPY_HOST_TO_DEVICE));"
+    else:
+        many = spec.elements > LISTED and parameter.kind is not Kind.OUTPUT
+        note = f" /* zeros: {spec.elements} elements are too many to list */" if many else ""
+        yield f"CHECK(aclrtMemset({name}Data, {size}, 0, {size}));{note}"
+    strides = null
+    storage = f"{name}Shape, {rank}"
+    if not (spec.strides is None and not spec.offset and spec.storage is None):
+        if spec.strides is not None and rank:
+            yield f"const int64_t {name}Strides[] = {{{', '.join(map(str, spec.strides))}}};"
+            strides = f"{name}Strides"
+        yield f"const int64_t {name}Storage[] = {{{spec.elements}}};"
+        storage = f"{name}Storage, 1"
+    layout = Format(spec.format).name
+    yield f"aclTensor *{name} = aclCreateTensor({name}Shape, {rank}, {dtype.c_name}, {strides}, {spec.offset}, {layout}, {storage}, {name}Data);"
+
+
+def _print(name: str, spec: TensorSpec) -> Iterator[str]:
+    """The output's storage, in the order of its memory."""
+    if not spec.elements:
+        return
+    kind, parts = _C_TYPES[spec.dtype.name], 2 if spec.dtype.kind == "complex" else 1
+    if spec.elements > LISTED:
+        yield f"{kind} {name}Values[{_SHOWN * parts}]; /* the first of {spec.elements} */"
+    values, end = f"{name}Values", f"sizeof({name}Values) / sizeof({name}Values[0])"
+    one = _READ.get(spec.dtype.name, "(double){0}").format(f"{values}[i]")
+    yield f"CHECK(aclrtMemcpy({values}, sizeof({values}), {name}Data, sizeof({values}), ACL_MEMCPY_DEVICE_TO_HOST));"
+    yield f'printf("{name}:");'
+    yield f"for (size_t i = 0; i < {end}; i++) {{"
+    yield f'    printf(" %g", {one});'
+    yield "}"
+    yield 'printf("\\n");'
+
+
+def _attribute(
+    parameter: Parameter, value: Any, null: str, declarations: list[str], releases: list[str]
+) -> str:
+    """What stands for a number or a name in the call; what it needs before and after joins the lists."""
+    name, kind = parameter.name, parameter.kind
+    if kind is Kind.SCALAR:
+        return null if value is None else _scalar(name, value, declarations, releases)
+    if kind is Kind.CSTRING:
+        if value is None:
+            return null
+        if isinstance(value, int) and 0 <= value < len(parameter.choices):
+            value = parameter.choices[value]
+        declarations.append(f"char {name}[] = {_quoted(str(value))};")
+        return name
+    if kind is Kind.BOOL and value in (0, 1):
+        return "true" if value else "false"
+    if kind is Kind.INT64:
+        if value in parameter.choices:
+            value = parameter.choices.index(value)
+        if isinstance(value, int) and is_int64(value):
+            return _integer(value)
+    elif kind in (Kind.FLOAT, Kind.DOUBLE) and isinstance(value, (int, float)):
+        return _number(value, FLOAT if kind is Kind.FLOAT else DOUBLE)
+    raise ValueError(f"{name}: no C program can give {value!r} for {kind.value.strip()}")
+
+
+def _scalar(name: str, value: Any, declarations: list[str], releases: list[str]) -> str:
+    try:
+        scalar = Scalar.of(value)
+    except UNFIT as error:
+        raise ValueError(f"{name}: no C program can give {value!r} for an aclScalar") from error
+    dtype = scalar.dtype
+    if dtype is DOUBLE and (float(np.float32(value)) == value or math.isnan(value)):
+        dtype = FLOAT  # as programs write it
+    kind, listed = _C_TYPES[dtype.name], _elements(np.asarray([scalar.value], dtype.numpy), dtype)
+    if len(listed) == 1:
+        declarations.append(f"{kind} {name}Value = {listed[0]};")
+    else:
+        declarations.append(f"{kind} {name}Value[] = {{{', '.join(listed)}}};")
+    declarations.append(f"aclScalar *{name} = aclCreateScalar(&{name}Value, {dtype.c_name});")
+    releases.append(f"CHECK(aclDestroyScalar({name}));")
+    return name
+
+
+def _elements(array: np.ndarray[Any, Any], dtype: DType) -> list[str]:
+    """The elements as C writes them."""
+    if dtype.name in _READ:
+        return [f"0x{bits:04x}" for bits in array.view(np.uint16).tolist()]
+    if dtype.kind == "complex":
+        part = FLOAT if dtype.itemsize == 8 else DOUBLE
+        return [_number(each, part) for each in array.view(part.numpy).tolist()]
+    if dtype.kind == "floating":
+        return [_number(each, dtype) for each in array.tolist()]
+    return [_integer(int(each)) for each in array.tolist()]
+
+
+def _integer(value: int) -> str:
+    if value == -(1 << 63):  # C reads the sign last
+        return f"({value + 1} - 1)"
+    return f"{value}u" if value >= 1 << 63 else str(value)
+
+
+def _number(value: float, dtype: DType) -> str:
+    with np.errstate(over="ignore"):
+        held = float(dtype.numpy.type(value))
+    if math.isnan(held):
+        return "NAN"
+    if math.isinf(held):
+        return "INFINITY" if held > 0 else "-INFINITY"
+    text = f"{held:.9g}" if dtype is FLOAT else repr(held)
+    text = text if "." in text or "e" in text else f"{text}.0"
+    return f"{text}f" if dtype is FLOAT else text
+
+
+def _quoted(text: str) -> str:
+    """A C string; what is not plain ASCII as octal numbers, which end after three digits."""
+    plain = set(range(32, 127)) - set(b'"\\?')
+    return '"' + "".join(chr(b) if b in plain else f"\\{b:03o}" for b in text.encode()) + '"'

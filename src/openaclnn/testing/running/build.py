@@ -1,0 +1,138 @@
+"""From a case to a call: checks on descriptors first, then the data of those that are sound."""
+
+from __future__ import annotations
+
+import math
+import zlib
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from openaclnn.core.call import AUTO, bind_arguments
+from openaclnn.core.declare import Operator
+from openaclnn.core.interface import REQUIRED, Kind, Parameter
+from openaclnn.core.plan import Plan
+from openaclnn.core.products import PRODUCTS, Product
+from openaclnn.core.tensor import Scalar, Tensor
+from openaclnn.testing.cases.case import Case, Drawn, TensorSpec
+from openaclnn.testing.data.distribution import DEFAULT, Distribution, draw_array, generator
+from openaclnn.testing.files.arrays import read_array
+from openaclnn.testing.files.sources import Source
+from openaclnn.testing.running.chunks import out_of
+
+__all__ = ["Built", "build"]
+
+Array = np.ndarray[Any, Any]
+_CANARY = b"\xa5"
+
+
+@dataclass
+class Built:
+    """A sound case with its data: arguments in C order, those of the plain call, and the outputs to be written."""
+
+    operator: Operator
+    values: list[Any]  # tensors as descriptors of the arrays
+    arguments: dict[str, Any]  # by Python name, without what is only written
+    outputs: dict[str, Array]  # by C name; what is written in place is an argument too
+
+    @property
+    def whole(self) -> dict[str, Any]:
+        """The plain call's arguments, `out` among them."""
+        return self.arguments | out_of(self.operator, list(self.outputs.values()))
+
+
+def build(case: Case, seed: int, product: Product) -> Built:
+    """Check a case and draw its data; AclnnError where the operator, or the product, refuses it."""
+    operator = case.operator
+    numbers = {p.name: _attribute(case, p, seed) for p in operator.parameters if not p.is_tensor}
+    plan, specs = _checked(operator, case, numbers, product)
+    arrays = {p.name: _tensor(case, p, seed, plan) for p in operator.parameters if p.is_read}
+    arguments = {operator[name].python_name: value for name, value in (arrays | numbers).items()}
+    made = {p.name: specs[p.name].view(_CANARY) for p in operator.outputs if not p.in_place}
+    arrays |= made
+    values: list[Any] = []
+    for parameter in operator.parameters:
+        if parameter.is_tensor:
+            array = arrays[parameter.name]
+            spec = specs.get(parameter.name) or case.tensors.get(parameter.name)
+            values.append(None if array is None or spec is None else _described(array, spec))
+        else:
+            values.append(numbers[parameter.name])
+    outputs = {p.name: array for p in operator.outputs if (array := arrays[p.name]) is not None}
+    return Built(operator, values, arguments, outputs)
+
+
+def _described(array: Array, spec: TensorSpec) -> Tensor:
+    tensor = Tensor.from_numpy(array)
+    tensor.format = spec.format
+    return tensor
+
+
+def _checked(
+    operator: Operator, case: Case, numbers: dict[str, Any], product: Product
+) -> tuple[Plan, dict[str, TensorSpec]]:
+    """The plan of a sound case, and its outputs: the case's own, or what the operator would make."""
+    specs = [case.tensors.get(p.name) if p.is_tensor else None for p in operator.parameters]
+    values = [
+        (None if spec is None else spec.descriptor()) if p.is_tensor else numbers[p.name]
+        for p, spec in zip(operator.parameters, specs, strict=True)
+    ]
+    for profile in dict.fromkeys((product, PRODUCTS[0])):  # computed with everything there is
+        call = bind_arguments(operator, values, profile)
+        for parameter in operator.parameters:
+            made = parameter.computed or (parameter.is_tensor and not parameter.is_read)
+            if made and parameter.name not in case.tensors:
+                call.values[parameter.name] = AUTO
+        error = operator.first_violation(call)
+        if error is not None:
+            raise error
+    outputs = {
+        parameter.name: case.tensors.get(parameter.name) or TensorSpec(*own)
+        for parameter, own in zip(operator.outputs, operator.results(call), strict=True)
+    }
+    call.values |= {name: spec.descriptor() for name, spec in outputs.items()}
+    return operator.plan(call), outputs
+
+
+def _rng(case: Case, parameter: Parameter, seed: int) -> np.random.Generator:
+    """By the case's name: filters and the order of a list do not matter."""
+    place = zlib.crc32(parameter.name.encode())
+    return generator(seed, 5, zlib.crc32(case.name.encode()), place)
+
+
+def _attribute(case: Case, parameter: Parameter, seed: int) -> Any:
+    value = case.attributes.get(parameter.name, parameter.default)
+    if value is REQUIRED:
+        value = None
+    if isinstance(value, Drawn):
+        drawn = draw_array(_rng(case, parameter, seed), (), value.dtype, value.how)
+        value = drawn.item()
+        if parameter.kind is Kind.SCALAR:
+            return Scalar(drawn[()], case.attributes[parameter.name].dtype)
+    return value
+
+
+def _tensor(case: Case, parameter: Parameter, seed: int, plan: Plan) -> Array | None:
+    spec = case.tensors.get(parameter.name)
+    if spec is None:
+        return None
+    view = spec.view()
+    if spec.binary is not None:
+        view[...] = read_array(Source(spec.binary, dtype=spec.dtype, shape=spec.shape))
+    elif spec.values is not None:
+        view[...] = np.asarray(spec.values).astype(spec.dtype.numpy)
+    elif math.prod(spec.shape):
+        how = spec.how or _suitable(parameter, plan)
+        drawn = draw_array(_rng(case, parameter, seed), spec.shape, spec.dtype, how)
+        if spec.strides is None and not spec.offset and spec.storage is None:
+            return drawn
+        view[...] = drawn
+    return view
+
+
+def _suitable(parameter: Parameter, plan: Plan) -> Distribution:
+    """Class indices where those are wanted."""
+    if plan.targets >= 0 and plan.inputs[plan.targets].parameter == parameter.name:
+        return Distribution(0, plan.classes - 1)
+    return DEFAULT

@@ -1,0 +1,152 @@
+"""Calls in pieces along the first axis, where an operator's results do not depend on the rest: for arrays larger than
+memory, and for oracles whose float64 in between should stay small."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import openaclnn
+from openaclnn.core.declare import Operator
+from openaclnn.core.plan import Plan
+from openaclnn.testing.data.goldens import by_output, plan_of
+
+__all__ = ["oracle_in_chunks", "out_of", "run_in_chunks"]
+
+Array = np.ndarray[Any, Any]
+_ORACLE = 1 << 16  # elements: their float64 stay in a core's cache
+
+
+def run_in_chunks(
+    operator: Operator,
+    arguments: Mapping[str, Any],
+    outputs: Sequence[Array | None],
+    elements: int,
+    product: str | None = None,
+    done: Callable[[int], None] = lambda count: None,
+) -> bool:
+    """Run a plain call into its outputs in pieces of about so many elements; all at once, and False, where that cannot
+    be. None stands for an output that is not computed.
+
+    The bits are those of the whole call: pieces are taken only where every element has its value without the others, so
+    not for a mean.
+    """
+    function = getattr(openaclnn, operator.python_name)
+    if operator.output.in_place:
+        [memory] = outputs
+        assert memory is not None
+        own = operator.output.python_name
+        memory[...] = arguments[own]
+        arguments = {**arguments, own: memory}
+    places = [place for place in outputs if place is not None]
+    size = sum(place.size for place in places)
+    dense = all(place.flags.c_contiguous for place in places)
+    shapes = [place.shape for place in places]
+    found = _cut(operator, arguments, shapes, elements) if dense else None
+    if found is None:
+        function(**arguments, **out_of(operator, outputs), product=product)
+        done(size)
+        return False
+    targets = [None if place is None else found.of(place) for place in outputs]
+    for where, part in found.pieces():
+        pieces = [None if target is None else target[where] for target in targets]
+        function(**part, **out_of(operator, pieces), product=product)
+        done(sum(piece.size for piece in pieces if piece is not None))
+    return True
+
+
+def out_of(operator: Operator, outputs: Sequence[Array | None]) -> dict[str, Any]:
+    """The plain call's `out` for these outputs; an operator that works in place has none."""
+    if operator.output.in_place:
+        return {}
+    return {"out": outputs[0] if operator.result_type is None else tuple(outputs)}
+
+
+def oracle_in_chunks(
+    operator: Operator, arguments: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]
+) -> dict[str, Array]:
+    """The oracle's answers, by the outputs' C names, as are the shapes; what is not computed is not among them."""
+    found = _cut(operator, arguments, list(shapes.values()), _ORACLE)
+    if found is None:
+        return by_output(operator, operator.oracle(**arguments))
+    answers: dict[str, Array] = {}
+    for where, part in found.pieces():
+        for name, own in by_output(operator, operator.oracle(**part)).items():
+            if name not in answers:
+                answers[name] = np.empty(shapes[name])
+            found.of(answers[name])[where] = own
+    return answers
+
+
+@dataclass(frozen=True)
+class _Cut:
+    """How a call is cut: which arrays, into how many rows, and whether all axes were made one before."""
+
+    arguments: dict[str, Any]
+    sliced: list[str]
+    flat: bool
+    length: int
+    rows: int
+
+    def of(self, out: Array) -> Array:
+        return out.reshape(-1) if self.flat else out
+
+    def pieces(self) -> Iterator[tuple[slice, dict[str, Any]]]:
+        for start in range(0, self.length, self.rows):
+            where = slice(start, start + self.rows)
+            part = {name: self.arguments[name][where] for name in self.sliced}
+            yield where, {**self.arguments, **part}
+
+
+def _cut(
+    operator: Operator,
+    arguments: Mapping[str, Any],
+    shapes: Sequence[tuple[int, ...]],
+    elements: int,
+) -> _Cut | None:
+    """None where the call is small, or must be made whole: one result is of all elements."""
+    shape = max(shapes, key=math.prod)
+    size = math.prod(shape)
+    if size <= elements:
+        return None
+    plan = plan_of(operator, arguments)
+    if plan.empty or plan.reciprocal or plan.reduction or plan.numbers.get("mean"):
+        return None
+    if plan.class_axis == 0 or any(operand.role == "single" for operand in plan.outputs):
+        return None
+    sliced = _sliced(operator, arguments, shape, plan)
+    if not sliced:
+        return None
+    given = dict(arguments)
+    whole = [n for n, v in given.items() if n not in sliced and isinstance(v, np.ndarray)]
+    dense = all(given[n].shape == shape and given[n].flags.c_contiguous for n in sliced)
+    if plan.classes or not dense or any(given[name].size != 1 for name in whole):
+        return _Cut(given, sliced, False, shape[0], max(elements * shape[0] // size, 1))
+    given |= {name: given[name].reshape(-1) for name in sliced}
+    given |= {name: given[name].reshape(()) for name in whole}
+    return _Cut(given, sliced, True, size, elements)
+
+
+def _sliced(
+    operator: Operator, arguments: Mapping[str, Any], shape: tuple[int, ...], plan: Plan
+) -> list[str]:
+    """The arrays that are cut along the first axis with the output."""
+    found = []
+    for operand in plan.inputs:
+        name = operator[operand.parameter].python_name
+        array = arguments[name]
+        if plan.classes:
+            cut = operand.role not in ("classes", "single")
+        else:
+            cut = np.ndim(array) == len(shape) and array.shape[0] == shape[0]
+        if cut:
+            found.append(name)
+    read = {operator[operand.parameter].python_name for operand in plan.inputs}
+    for name, array in arguments.items():  # shapes are checked of tensors that are not read, too
+        if name not in read and isinstance(array, np.ndarray) and array.shape == shape:
+            found.append(name)
+    return found

@@ -1,0 +1,198 @@
+"""Draws, runs and judges cases in this process; the data of the next are drawn while one runs."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from openaclnn.core.dtypes import dtype_of_numpy
+from openaclnn.core.products import PRODUCTS, find_product
+from openaclnn.core.status import AclnnError
+from openaclnn.testing.cases.case import Case, Malformed
+from openaclnn.testing.data.manifest import write_one
+from openaclnn.testing.files.arrays import read_array
+from openaclnn.testing.files.sources import Source
+from openaclnn.testing.judging.compare import Comparison, judge, worst
+from openaclnn.testing.judging.rules import Rules
+from openaclnn.testing.running.build import Built, build
+from openaclnn.testing.running.chunks import oracle_in_chunks
+from openaclnn.testing.running.levels import LevelCase
+from openaclnn.testing.running.results import CaseResult
+from openaclnn.testing.running.through import WAYS, run_through
+
+__all__ = ["Item", "Settings", "run_here"]
+
+Array = np.ndarray[Any, Any]
+Item = Case | LevelCase | Malformed
+_AHEAD = 4  # cases whose data are there at one time,
+_ELEMENTS = 1 << 25  # and their elements, but for a single large one
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How cases are run."""
+
+    seed: int = 0
+    through: str = WAYS[0]
+    compare: str | None = None  # None: mixed, or close where a case has tolerances of its own
+    level: str = "L1"
+    product: str = PRODUCTS[0].tag
+    golden: Path | None = None
+
+    def __post_init__(self) -> None:
+        Rules(self.compare or "mixed", level=self.level)
+        if self.compare == "cross_check":
+            raise ValueError("cross_check needs a third party's output, which cases do not have")
+        if self.through not in WAYS:
+            raise ValueError(f"unknown way {self.through!r}; known: {', '.join(WAYS)}")
+        find_product(self.product)
+
+
+@dataclass
+class _Ready:
+    built: Built
+    exact: dict[str, Array]  # by C name, of what is computed
+
+
+def run_here(cases: Iterable[Item], settings: Settings) -> Iterator[CaseResult]:
+    """In this process: one thread draws, this one runs, another compares."""
+    coming = iter(cases)
+    waiting: deque[tuple[Item, Future[_Ready | CaseResult]]] = deque()
+    judged: deque[Future[CaseResult]] = deque()
+    with ThreadPoolExecutor(1) as drawing, ThreadPoolExecutor(1) as judging:
+        try:
+            while True:
+                _look_ahead(coming, waiting, drawing, settings)
+                if not waiting:
+                    break
+                case, ready = waiting.popleft()
+                judged.append(_run(case, ready.result(), settings, judging))
+                while len(judged) > 1 or (judged and judged[0].done()):
+                    yield judged.popleft().result()
+            while judged:
+                yield judged.popleft().result()
+        finally:
+            for _, future in waiting:
+                future.cancel()
+
+
+def _look_ahead(
+    coming: Iterator[Item], waiting: deque[Any], drawing: ThreadPoolExecutor, settings: Settings
+) -> None:
+    while len(waiting) < _AHEAD:
+        if waiting and sum(_elements(case) for case, _ in waiting) > _ELEMENTS:
+            return
+        case = next(coming, None)
+        if case is None:
+            return
+        waiting.append((case, drawing.submit(_prepare, case, settings)))
+
+
+def _elements(case: Item) -> int:
+    return 0 if isinstance(case, Malformed) else case.elements
+
+
+def _result(case: Item, verdict: str, why: str = "", **more: Any) -> CaseResult:
+    return CaseResult(case.name, case.operator_name, case.place, verdict, why, identity=case.identity, **more)  # fmt: skip
+
+
+def _prepare(case: Item, settings: Settings) -> _Ready | CaseResult:
+    """A case's data and golden values; its result at once where it is not to be run."""
+    if isinstance(case, Malformed):
+        return _result(case, "malformed", case.why)
+    if not case.enabled:
+        return _result(case, "skipped", "not enabled")
+    product = find_product(settings.product)
+    if not product.is_default and not _meant_for(case.products, (*product.names, product.tag)):
+        return _result(case, "skipped", f"not for {product.tag}")
+    try:
+        built = case.built() if isinstance(case, LevelCase) else build(case, settings.seed, product)
+        exact = _golden(case, built)
+        if settings.golden is not None:
+            _write_golden(settings.golden / case.folder, case, built)
+        return _Ready(built, exact)
+    except AclnnError as error:
+        return _result(case, "refused", str(error), status=error.status, rule=error.rule)
+    except (ValueError, OSError, MemoryError) as error:
+        return _result(case, "failed", str(error) or "not enough memory")
+    except Exception as error:  # a fault of ours must not keep the other cases from being run
+        return _result(case, "failed", f"{type(error).__name__}: {error}")
+
+
+def _write_golden(folder: Path, case: Item, built: Built) -> None:
+    """Inputs, golden values, and what else the call needs to be made on a device."""
+    held = write_one(folder, case.operator_name, built.whole, ("npy", "bin"))
+    about = {"name": case.name, "operator": case.operator_name, "place": case.place, **held}
+    (folder / "case.json").write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
+
+
+def _golden(case: Any, built: Built) -> dict[str, Array]:
+    shapes = {name: array.shape for name, array in built.outputs.items()}
+    given = case.goldens if isinstance(case, Case) else ()
+    files = {name: path for name, path in zip(shapes, given, strict=False) if path is not None}
+    found: dict[str, Array] = {}
+    if shapes.keys() - files:
+        found = oracle_in_chunks(built.operator, built.arguments, shapes)
+    for name, path in files.items():
+        dtype = dtype_of_numpy(built.outputs[name].dtype)
+        found[name] = read_array(Source(path, dtype=dtype, shape=shapes[name]))
+    return found
+
+
+def _run(
+    case: Item, ready: _Ready | CaseResult, settings: Settings, judging: ThreadPoolExecutor
+) -> Future[CaseResult]:
+    if isinstance(ready, CaseResult):
+        return judging.submit(lambda: ready)
+    started = time.perf_counter()
+    status, told = run_through(settings.through, ready.built)
+    took = time.perf_counter() - started
+    if status:
+        refused = _result(case, "refused", told, status=status, seconds=took)
+        return judging.submit(lambda: refused)
+    return judging.submit(_judge, case, ready, settings, took)
+
+
+def _judge(case: Item, ready: _Ready, settings: Settings, took: float) -> CaseResult:
+    found = _compare(case, ready, settings)
+    own = f"{found.output}: " if found.output else ""
+    why = own + "; ".join(found.reasons) if found.reasons else ""
+    return _result(case, "passed" if found else "failed", why, comparison=found, seconds=took)
+
+
+def _compare(case: Item, ready: _Ready, settings: Settings) -> Comparison:
+    """The worst output's comparison."""
+    outputs = ready.built.outputs
+    found = {
+        name: judge(own, ready.exact[name].reshape(own.shape), None, _rules(case, number, settings), None, 3)
+        for number, (name, own) in enumerate(outputs.items())
+        if name in ready.exact
+    }  # fmt: skip
+    return worst(found) if len(outputs) > 1 else found.popitem()[1]
+
+
+def _rules(case: Item, output: int, settings: Settings) -> Rules:
+    """By which an output is judged: where a case has tolerances, the last is that of all behind it."""
+    tolerances = case.tolerances if isinstance(case, Case) else ()
+    standard = settings.compare or ("close" if tolerances else "mixed")
+    if standard != "close" or not isinstance(case, Case):
+        return Rules(standard, level=settings.level)
+    rtol, ptol = tolerances[min(output, len(tolerances) - 1)] if tolerances else (None, None)
+    return Rules(standard, rtol, case.atol, ptol, level=settings.level)
+
+
+def _meant_for(listed: tuple[str, ...], names: tuple[str, ...]) -> bool:
+    """Whether a list of products, some of them perhaps excluded by a minus, has one of these names."""
+    wanted = [each.lower() for each in listed if not each.startswith("-")]
+    unwanted = [each[1:].lower() for each in listed if each.startswith("-")]
+    if any(name in unwanted for name in names):
+        return False
+    return not wanted or any(name in wanted for name in names)

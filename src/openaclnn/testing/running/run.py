@@ -1,0 +1,58 @@
+"""`run_cases`: case lists, drawn, run and judged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from openaclnn.core.products import PRODUCTS
+from openaclnn.testing.cases.case import Malformed
+from openaclnn.testing.running.jobs import run_in_processes
+from openaclnn.testing.running.pipeline import Item, Settings, run_here
+from openaclnn.testing.running.results import CaseResult
+from openaclnn.testing.running.through import WAYS
+
+__all__ = ["run_cases"]
+
+
+def run_cases(
+    cases: Iterable[Item],
+    *,
+    seed: int = 0,
+    through: str = WAYS[0],
+    compare: str | None = None,
+    product: str = PRODUCTS[0].tag,
+    golden: Path | None = None,
+    jobs: int = 1,
+) -> Iterator[CaseResult]:
+    """Run cases (of `read_cases`, `level_cases`) and give their results in the same order, as they come.
+
+    `through` is "two-phase", "plain" or "c"; `compare` a precision standard, by default mixed, and close for cases that
+    have tolerances of their own. Cases are checked against `product`, and skipped where a list means them for others.
+    `golden` is a folder for every case's inputs and golden values; the second case of a name is `NAME-2` there. `jobs` processes share the work.
+    """
+    settings = Settings(seed, through, compare, product=product, golden=golden)
+    if golden is not None:
+        cases = _apart(cases)
+    if jobs > 1:
+        yield from run_in_processes(cases, settings, jobs)
+    else:
+        yield from run_here(cases, settings)
+
+
+def _apart(cases: Iterable[Item]) -> Iterator[Item]:
+    """A folder for each, whatever names lists have given twice."""
+    taken: set[str] = set()
+    for case in cases:
+        name = folder = _file_name(case.name)
+        number = 1
+        while folder in taken:
+            number += 1
+            folder = f"{name}-{number}"
+        taken.add(folder)
+        yield case if isinstance(case, Malformed) else replace(case, folder=folder)
+
+
+def _file_name(name: str) -> str:
+    return "".join(c if c.isalnum() or c in "-_." else "_" for c in name).strip(".") or "case"
