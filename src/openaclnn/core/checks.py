@@ -213,17 +213,16 @@ def shape_is(
 
 
 def broadcastable(row: str, *which: str) -> Check:
-    """The last one named must broadcast with those before it."""
-    *before, last = which
+    """Each one named must broadcast with those before it."""
 
     def broken_by(call: Call) -> Violation | None:
-        values = call.values
-        earlier = broadcast_shapes(*[values[name].shape for name in before])
-        shape = values[last].shape
-        if earlier is not None and broadcast_shapes(earlier, shape) is None:
-            expected = f"a shape that broadcasts with {earlier}, the shape of {', '.join(before)}"
-            return Violation(last, expected, f"shape {shape}")
-        return None
+        shapes = [call.values[name].shape for name in which]
+        if broadcast_shapes(*shapes) is not None:
+            return None
+        before = next(n for n in range(1, len(which)) if broadcast_shapes(*shapes[: n + 1]) is None)
+        others = f"{broadcast_shapes(*shapes[:before])}, the shape of {', '.join(which[:before])}"
+        expected = f"a shape that broadcasts with {others}"
+        return Violation(which[before], expected, f"shape {shapes[before]}")
 
     return Check(row, INVALID, f"{', '.join(which)} broadcast", broken_by)
 
