@@ -55,7 +55,8 @@ def promotes(row: str, *which: str) -> Check:
             )
         return None
 
-    return Check(row, INVALID, f"{', '.join(which)} have a common dtype", broken_by, on_terms=True)
+    rule = f"{', '.join(which)} have a common dtype"
+    return Check(row, INVALID, rule, which, broken_by, on_terms=True)
 
 
 def broadcast_result(call: Call, inputs: tuple[str, ...]) -> Made:

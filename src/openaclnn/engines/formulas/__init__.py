@@ -61,7 +61,9 @@ def described(function: Callable[..., Any]) -> Formula:
         if keyword and kind not in ("float", "bool"):
             raise TypeError(f"{function.__name__}: {parameter.name} must be a float or a bool")
         if not keyword and kind in kinds:
-            raise TypeError(f"{function.__name__}: {parameter.name}, a {kind}, must stand behind `*`")
+            raise TypeError(
+                f"{function.__name__}: {parameter.name}, a {kind}, must stand behind `*`"
+            )
         kinds[kind if keyword else "values"].append(parameter.name)
     made = Formula(function.__name__, function, *(tuple(own) for own in kinds.values()))
     for chosen in itertools.product((False, True), repeat=len(made.switches)):

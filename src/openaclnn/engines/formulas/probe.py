@@ -99,7 +99,7 @@ class _Truth(_Tried):
     __and__ = __rand__ = __or__ = __ror__ = __invert__ = _again
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = _no_number
     __truediv__ = __rtruediv__ = __neg__ = _no_number
-    __eq__ = __ne__ = _no_number  # type: ignore[assignment]
+    __eq__ = __ne__ = _no_number
     __lt__ = __le__ = __gt__ = __ge__ = _no_number
 
 
