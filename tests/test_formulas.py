@@ -202,7 +202,7 @@ def test_numbers_stand_behind_the_star_and_in_the_plan(known: Any) -> None:
         return words.maximum(x, low)
 
     for prepare in (cpu.prepare, numpy_engine.prepare):
-        with pytest.raises(TypeError, match="the formula above takes low: .* numbers are least"):
+        with pytest.raises(TypeError, match=r"the formula above takes low: .* numbers are least"):
             evaluate(prepare, above.name, [np.ones(3, np.float32)], {"least": 1.0})
 
 

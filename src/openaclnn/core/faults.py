@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -17,13 +18,13 @@ TAGS = frozenset(family.tag for family in FAMILIES)
 def faults(
     operator: Interface, checks: Any, reference: Callable[..., Any], samples: Sequence[Any]
 ) -> list[str]:
-    """All that is wrong, in the declaration's order; where its parts are other things, that alone."""
-    return (
-        [*_of_parts(operator, checks)]
-        or [*_of_names(operator, reference), *_of_parameters(operator)]
-        or [*_of_checks(operator, checks), *_of_reference(operator, reference)]
-        + [*_of_samples(operator, samples)]
-    )
+    """All that is wrong, in the declaration's order; but of what says names only where the names are known to be right."""
+    if wrong := [*_of_parts(operator, checks)]:
+        return wrong
+    if wrong := [*_of_names(operator, reference), *_of_parameters(operator)]:
+        return wrong
+    named = _of_checks(operator, checks), _of_reference(operator, reference)
+    return [*itertools.chain(*named, _of_samples(operator, samples))]
 
 
 def _of_parts(operator: Interface, checks: Any) -> Iterator[str]:

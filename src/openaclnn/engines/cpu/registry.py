@@ -20,7 +20,11 @@ out of range. Without numbers, those of the plan hold."""
 
 def exactly(numbers: Mapping[str, Any]) -> bytes:
     """A plan's numbers as a key, in which -0.0 is another than 0.0. (As text that takes three times as long.)"""
-    return marshal.dumps(tuple(numbers.values()), _BARE)
+    try:
+        return marshal.dumps(tuple(numbers.values()), _BARE)
+    except ValueError:
+        known = "floats, integers and truth values (a Scalar's is its `.float32()`)"
+        raise TypeError(f"a plan's numbers: expected {known}, got {numbers}") from None
 
 
 _BARE = 2  # the last of marshal's versions that has objects by value alone

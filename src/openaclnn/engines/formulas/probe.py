@@ -14,7 +14,7 @@ INSTEAD = {
     "and": "`and` (write `&` between comparisons in parentheses)",
     "or": "`or` (write `|` between comparisons in parentheses)",
     "not": "`not` (exchange the two branches, or write `~` before a comparison in parentheses)",
-    "=": "an assignment that changes a value in place (write `name = name * ...`)",
+    "=": "assignment that changes a value in place (write `name = name * ...`)",
 }
 """What newcomers may try, and what to write."""
 

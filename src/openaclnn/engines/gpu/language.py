@@ -22,11 +22,11 @@ INSTEAD: dict[type[ast.AST], str] = {
     ast.And: probe.INSTEAD["and"],
     ast.Or: probe.INSTEAD["or"],
     ast.Not: probe.INSTEAD["not"],
-    ast.For: "a loop (write its turns one after another)",
-    ast.While: "a loop (write its turns one after another)",
+    ast.For: "loop (write its turns one after another)",
+    ast.While: "loop (write its turns one after another)",
     ast.AugAssign: probe.INSTEAD["="],
-    ast.Attribute: "a dot (import the word, and use it by its name)",
-    ast.Return: "a `return` before the end (write the rest in `else`)",
+    ast.Attribute: "dot (import the word, and use it by its name)",
+    ast.Return: "`return` before the end (write the rest in `else`)",
 }
 """What newcomers may try, and what to write; of the rest only the text is told."""
 
