@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -15,7 +16,7 @@ from openaclnn.core.plan import Operand, Plan
 from openaclnn.engines import cpu, formulas
 from openaclnn.engines import numpy as numpy_engine
 from openaclnn.engines.cpu import elementwise, forms, tuned
-from openaclnn.engines.formulas import FORMULAS, Formula, probe, words
+from openaclnn.engines.formulas import FORMULAS, Formula, words
 from openaclnn.engines.formulas.words import Value
 
 assert openaclnn.registry()  # operators bring their formulas
@@ -147,13 +148,62 @@ def test_any_number_of_values_numbers_and_switches(known: Any) -> None:
         np.testing.assert_array_equal(got.view(np.uint8), expected.view(np.uint8))
 
 
-def test_values_decide_nothing(known: Any) -> None:
-    @known
-    def branching(x: Value) -> Value:
-        return x if x > 0 else -x
+REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
+    "a branch": (lambda x, y: x if x > 0 else -x, "no decision by its values"),
+    "or": (lambda x, y: words.where(x > 0 or y > 0, x, y), r"nor `and`, `or`, `not` \(write `where`"),
+    "three compared": (lambda x, y: words.where(0 < x < y, x, y), r"write `where`, `&`"),
+    "the builtin max": (lambda x, y: max(x, y), "no decision"),
+    "the builtin abs": (lambda x, y: abs(x), "no `abs` but the one of"),
+    "a power": (lambda x, y: x**2, r"no `\*\*` \(write a product"),
+    "an exponent": (lambda x, y: 2.0**x, r"no `\*\*`"),
+    "a remainder": (lambda x, y: x % y, "unsupported operand"),
+    "in place": (lambda x, y: operator.imul(x, y), "changes a value in place"),
+    "NumPy": (lambda x, y: np.exp(x), "does not support ufuncs"),
+    "a method": (lambda x, y: x.sum(), "values have no `sum`"),
+    "a product of a comparison": (lambda x, y: x * (x > y), "no number that is a comparison"),
+    "a word of a comparison": (lambda x, y: words.exp(x > y), "no number that is a comparison"),
+    "comparisons without parentheses": (lambda x, y: x > 0 | y > 0, "each in parentheses"),
+    "a comparison and a value": (lambda x, y: (x > y) & x, "each in parentheses|two comparisons"),
+    "a choice by a value": (lambda x, y: words.where(x, x, y), "chooses by a comparison"),
+    "a text": (lambda x, y: x * "2", "values and numbers, not '2'"),
+    "a comparison for a result": (lambda x, y: x > y, "no value of its elements"),
+    "nothing": (lambda x, y: None, "returns None"),
+    "a number": (lambda x, y: 1.0, "returns 1.0"),
+}  # fmt: skip
 
-    with pytest.raises(TypeError, match="write `where`"):
-        evaluate(cpu.prepare, branching.name, [np.ones(3, np.float32)], {})
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_no_formula_has_is_told_before_any_engine_meets_it(what: str) -> None:
+    function, said = REFUSED[what]
+    with pytest.raises((TypeError, AttributeError), match=said):
+        formulas.described(function)
+
+
+def test_every_way_of_a_switch_is_tried() -> None:
+    def squared(x: Value, *, twice: bool, half: bool) -> Value:
+        return x**2 if twice and half else x
+
+    with pytest.raises(TypeError, match="write a product"):
+        formulas.described(squared)
+
+
+def test_numbers_stand_behind_the_star_and_in_the_plan(known: Any) -> None:
+    def clamped(x: Value, low: float) -> Value:
+        return words.maximum(x, low)
+
+    with pytest.raises(TypeError, match=r"clamped: low, a float, must stand behind `\*`"):
+        known(clamped)
+    clamped.__annotations__.update(x=Value, low=float)  # not put off: classes, not their names
+    with pytest.raises(TypeError, match="must stand behind"):
+        known(clamped)
+
+    @known
+    def above(x: Value, *, low: float) -> Value:
+        return words.maximum(x, low)
+
+    for prepare in (cpu.prepare, numpy_engine.prepare):
+        with pytest.raises(TypeError, match=r"the formula above takes low: .* numbers are least"):
+            evaluate(prepare, above.name, [np.ones(3, np.float32)], {"least": 1.0})
 
 
 def test_a_formula_without_numbers(known: Any) -> None:
@@ -181,8 +231,8 @@ def test_two_formulas_of_one_name_are_refused(known: Any) -> None:
 
 def test_the_probe_finds_the_words_of_the_way_that_is_taken() -> None:
     elu = FORMULAS["elu_backward"]
-    assert probe.words_of(elu, {"is_result": False}) == {"exp", "where"}
-    assert probe.words_of(elu, {"is_result": True}) == {"where"}
+    assert elu.words({"is_result": False}) == {"exp", "where"}
+    assert elu.words({"is_result": True}) == {"where"}
 
 
 # --- tuned forms ------------------------------------------------------------------------------------------

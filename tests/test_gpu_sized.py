@@ -33,7 +33,7 @@ if MODE:
     from openaclnn.core.declare import Operator
     from openaclnn.core.dtypes import BFLOAT16, FLOAT, FLOAT16, DType
     from openaclnn.core.interface import REQUIRED
-    from openaclnn.core.plan import Plan
+    from openaclnn.core.plan import Free, Plan
     from openaclnn.core.products import current_product
     from openaclnn.engines import gpu
     from openaclnn.engines.gpu.launching import queues, runners
@@ -66,14 +66,27 @@ if MODE:
     NUMBERS: dict[str, list[tuple[Any, ...]]] = {
         "elu_backward": [(1.0, 1.0, 1.0), (0.5, 2.0, -0.7), (-0.0, 3.3, 1e39), (2, -1e-50, 0.0), (0.5, 2.0, -0.7)],
         "elu": [(1.0, 1.0, 1.0), (0.5, 2.0, -0.7), (-0.0, 3.3, 1e38), (2, -1e-50, 0.0), (0.5, 2.0, -0.7)],
-        "l1_loss_backward": [()],
         "smooth_l1_loss_backward": [(1.0,), (0.7,), (2.0,), (0.0,), (1e300,), (-0.0,), (1e-40,), (0.7,), (3,)],
         "nll_loss2d_backward": [(-100,), (2,), (0,), (-1,), (2**40,), (-(2**40),), (True,)],
         "cross_entropy_loss_grad": [
             (-100, 0.1, 1e-4), (3, 0.25, -2.5), (0, 1.0, 1e39), (2**40, 1e-40, 1.5), (-(2**40), 1, 2),
         ],
     }  # fmt: skip
-    """Of every operator's free options, in their order."""
+    """Of free options, in their order, where some numbers are special to an operator."""
+
+    def numbers_for(operator: Operator) -> list[tuple[Any, ...]]:
+        """Those above; of other operators ordinary ones, inside the bounds that its plan gives."""
+        if operator.python_name in NUMBERS:
+            return NUMBERS[operator.python_name]
+        shape, variant = SHAPES[operator.workloads.PATTERN][0], variants_of(operator)[0]
+        free = planned(operator, made(operator, FLOAT, shape, variant))[0].free
+
+        def inside(own: Free, number: float) -> float:
+            bounded = min(max(number, own.low), own.high)
+            return int(bounded) if own.whole else bounded
+
+        rows = [tuple(inside(own, n) for own in free) for n in (1.0, 0.7, -2.5, 3)]
+        return [*dict.fromkeys(rows)]
 
     def numbered(
         operator: Operator, arguments: Any, numbers: tuple[Any, ...]
@@ -174,7 +187,7 @@ if MODE == "interpret":
         shapes = SHAPES[operator.workloads.PATTERN]
         for variant in variants_of(operator):
             run = gpu.sized(planned(operator, made(operator, dtype, shapes[0], variant))[0])
-            for index, numbers in enumerate(NUMBERS[operator.python_name]):
+            for index, numbers in enumerate(numbers_for(operator)):
                 arguments = made(operator, dtype, shapes[index % 2 and 3], variant)
                 arguments, numbers = numbered(operator, arguments, numbers)
                 run_both(operator, arguments, run, numbers)
@@ -297,7 +310,7 @@ if MODE == "interpret":
             )
             assert offered is not None
             run, most = offered
-            several = NUMBERS[operator.python_name]
+            several = numbers_for(operator)
             for turn, shape in enumerate(itertools.islice(shapes, 2)):
                 arguments = made(operator, dtype, shape, variant)
                 arguments, numbers = numbered(operator, arguments, several[turn % len(several)])
@@ -562,7 +575,7 @@ if MODE == "compile":
             run = gpu.sized(plan)
             assert run is not None
             addresses = ALIGNED[: len(plan.inputs) + 1]
-            for numbers in NUMBERS[operator.python_name]:
+            for numbers in numbers_for(operator):
                 arguments, numbers = numbered(operator, first, numbers)
                 COMPILED.clear()
                 gpu.prepare(planned(operator, arguments)[0])(addresses, 5)
@@ -730,7 +743,7 @@ if MODE == "compile":
         """Kernel, grid, stream and every parameter, for sizes, numbers and alignments in turn."""
         pattern, draw = operator.workloads.PATTERN, np.random.default_rng(3)
         small = {"elementwise": (6, 7), "rows": (5, 13), "pixels": (2, 5, 3, 7)}[pattern]
-        several = NUMBERS[operator.python_name]
+        several = numbers_for(operator)
         for dtype in (FLOAT, BFLOAT16):
             for variant in variants_of(operator):
                 driver = Pretended(monkeypatch)
@@ -817,7 +830,7 @@ if MODE == "compile":
         small, least, most = {
             "elementwise": ((6, 7), 1, 6), "rows": ((5, 13), 2, 2), "pixels": ((2, 5, 3, 7), 2, 5),
         }[pattern]  # fmt: skip
-        several = NUMBERS[operator.python_name]
+        several = numbers_for(operator)
         for variant in variants_of(operator):
             driver, natively = Pretended(monkeypatch), 0
             first = made(operator, FLOAT, small, variant)
@@ -915,7 +928,7 @@ if MODE == "compile":
     ) -> None:
         """From the short road's reading of arrays and numbers to the parameters of a launch."""
         pattern, draw = operator.workloads.PATTERN, np.random.default_rng(4)
-        several, driver = NUMBERS[operator.python_name], Pretended(monkeypatch)
+        several, driver = numbers_for(operator), Pretended(monkeypatch)
         for variant in variants_of(operator)[:3]:
             seen = 0
             for turn in range(24):

@@ -107,60 +107,68 @@ CALLS = """
 import numpy as np, openaclnn
 from openaclnn import acl, aclnn
 
-y = np.float32([0.5, 0.25, 0, 0.75])
+x = np.float32([-2, 0.5, 1, 7])
 gradient = np.float32([2, -1, 4, 8])
-known = np.float32([0.5, -0.1875, 0, 1.5])
+
+def try_numbers():  # of one kind, whose first call is remembered
+    for high, known in ((1.0, [0, -1, 0, 0]), (6.0, [0, -1, 4, 0]), (8.0, [0, -1, 4, 8]), (0.5, [0] * 4)):
+        assert (openaclnn.hardtanh_backward(gradient, x, max=high) == known).all()
+
+try_numbers()
 for engine in ("cpu", "numpy"):
     with openaclnn.use_engine(engine):
-        found = openaclnn.explain(openaclnn.sigmoid_backward, gradient, y)
+        found = openaclnn.explain(openaclnn.hardtanh_backward, gradient, x)
         assert found.ok and found.engine == engine, found
-        assert "kernel sigmoid_backward" in str(found)
-        for _ in range(3):
-            assert (openaclnn.sigmoid_backward(gradient, y) == known).all()
+        assert "kernel hardtanh_backward" in str(found)
+        try_numbers()
 out = np.zeros(4, np.float32)
-status, size, executor = aclnn.aclnnSigmoidBackwardGetWorkspaceSize(gradient, y, out)
+status, size, executor = aclnn.aclnnHardtanhBackwardGetWorkspaceSize(gradient, x, -3.0, 1.0, out)
 assert (status, size) == (0, 0)
-assert aclnn.aclnnSigmoidBackward(None, size, executor, None) == 0
+assert aclnn.aclnnHardtanhBackward(None, size, executor, None) == 0
 assert acl.aclrtSynchronizeStream(None) == 0
-assert (out == known).all()
-assert aclnn.aclnnSigmoidBackwardGetWorkspaceSize(gradient, y[:3], out)[0] == 161002
+assert (out == [2, -1, 0, 0]).all()
+assert aclnn.aclnnHardtanhBackwardGetWorkspaceSize(gradient, x[:3], -3.0, 1.0, out)[0] == 161002
 print(aclnn.aclGetRecentErrMsg())
 """
 
 
 def test_python_calls(copy: Copy) -> None:
     told = copy.python("-c", CALLS)
-    assert "aclnnSigmoidBackward: output: expected shape (4,), the shape of gradOutput" in told
+    assert "aclnnHardtanhBackward: self: expected shape (4,), the shape of gradOutput" in told
 
 
 def test_stubs_and_table_name_it(copy: Copy) -> None:
     package = copy.folder / "src" / "openaclnn"
-    assert "def sigmoid_backward(" in (package / "__init__.pyi").read_text()
-    assert "def aclnnSigmoidBackwardGetWorkspaceSize(" in (package / "aclnn.pyi").read_text()
-    assert "| aclnnSigmoidBackward " in (copy.folder / "README.md").read_text()
+    assert "def hardtanh_backward(" in (package / "__init__.pyi").read_text()
+    assert "def aclnnHardtanhBackwardGetWorkspaceSize(" in (package / "aclnn.pyi").read_text()
+    assert "| aclnnHardtanhBackward " in (copy.folder / "README.md").read_text()
 
 
 PROGRAM = r"""
-#include "aclnnop/aclnn_sigmoid_backward.h"
+#include "aclnnop/aclnn_hardtanh_backward.h"
 #include "support.h"
 
 int main(void)
 {
     const int64_t shape[1] = {4};
-    const float gradient[4] = {2, -1, 4, 8}, results[4] = {0.5f, 0.25f, 0, 0.75f};
+    const float gradient[4] = {2, -1, 4, 8}, inputs[4] = {-2, 0.5f, 1, 7};
+    float low = -3, high = 1;
     uint64_t size = 0;
     aclOpExecutor *executor = NULL;
     aclrtStream stream = start();
     aclTensor *gradOutput = tensor(gradient, sizeof gradient, ACL_FLOAT, shape, 1);
-    aclTensor *output = tensor(results, sizeof results, ACL_FLOAT, shape, 1);
-    aclTensor *gradInput = tensor(results, sizeof results, ACL_FLOAT, shape, 1);
-    CHECK(aclnnSigmoidBackwardGetWorkspaceSize(gradOutput, output, gradInput, &size, &executor));
-    CHECK(aclnnSigmoidBackward(workspace_of(size), size, executor, stream));
+    aclTensor *self = tensor(inputs, sizeof inputs, ACL_FLOAT, shape, 1);
+    aclTensor *out = tensor(inputs, sizeof inputs, ACL_FLOAT, shape, 1);
+    aclScalar *min = aclCreateScalar(&low, ACL_FLOAT), *max = aclCreateScalar(&high, ACL_FLOAT);
+    CHECK(aclnnHardtanhBackwardGetWorkspaceSize(gradOutput, self, min, max, out, &size, &executor));
+    CHECK(aclnnHardtanhBackward(workspace_of(size), size, executor, stream));
     CHECK(aclrtSynchronizeStream(stream));
-    print_floats("gradient", gradInput, 4);
+    print_floats("gradient", out, 4);
     release(gradOutput);
-    release(output);
-    release(gradInput);
+    release(self);
+    release(out);
+    aclDestroyScalar(min);
+    aclDestroyScalar(max);
     finish(stream);
     return 0;
 }
@@ -181,7 +189,7 @@ def test_compiled_c_calls_it(copy: Copy) -> None:
     done = subprocess.run([*command, "-o", library], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     call = f"import ctypes; raise SystemExit(ctypes.CDLL({str(library)!r}).main())"
-    assert copy.python("-c", call) == "gradient: 0.5 -0.1875 0 1.5\n"
+    assert copy.python("-c", call) == "gradient: 2 -1 0 0\n"
 
 
 BENCHMARKS = """
@@ -192,11 +200,11 @@ from openaclnn.cli import main
 from openaclnn.core.dtypes import FLOATS
 
 cases.ATTEMPTS = 1
-operator = openaclnn.find_operator("sigmoid_backward")
+operator = openaclnn.find_operator("hardtanh_backward")
 for dtype in FLOATS:
-    row = accuracy.measure(operator, "output", dtype)
+    row = accuracy.measure(operator, "unit", dtype)
     assert float(row[3]) <= (2.5 if dtype is FLOATS[0] else 0.51), row
-only = ["--quick", "--only", "sigmoid_backward output call", "--rounds", "1"]
+only = ["--quick", "--only", "hardtanh_backward unit call", "--rounds", "1"]
 raise SystemExit(main(["bench", *only]))
 """
 
@@ -213,9 +221,12 @@ def suites() -> dict[str, tuple[str, list[str]]]:
     return {
         "the operators": (
             "",
-            ["-k", f"sigmoid or {whole}", "--ignore", f"tests/{Path(__file__).name}"],
+            ["-k", f"hardtanh or {whole}", "--ignore", f"tests/{Path(__file__).name}"],
         ),
-        "its Triton kernel": ("interpret", ["-k", "sigmoid", "tests/test_gpu_kernels.py"]),
+        "its Triton kernel": (
+            "interpret",
+            ["-k", "hardtanh", "tests/test_gpu_kernels.py", "tests/test_gpu_sized.py"],
+        ),
     }
 
 
@@ -249,14 +260,14 @@ def test_a_missing_formula_is_told(tmp_path: Path) -> None:
     done = Copy(tmp_path).run("-c", "import openaclnn; openaclnn.registry()")
     assert done.returncode == 1
     told = done.stderr.splitlines()[-1]
-    assert told == "ModuleNotFoundError: No module named 'openaclnn.engines.formulas.sigmoid'"
+    assert told == "ModuleNotFoundError: No module named 'openaclnn.engines.formulas.hardtanh'"
 
 
 def test_a_missing_table_of_mistakes_is_told(tmp_path: Path) -> None:
     lay(tmp_path, FILES)
-    path = tmp_path / "src/openaclnn/operators/workloads/sigmoid_backward.py"
+    path = tmp_path / "src/openaclnn/operators/workloads/hardtanh_backward.py"
     path.write_text(path.read_text().partition("\n\ndef sound()")[0])
-    done = Copy(tmp_path).run("-m", "pytest", "-x", "-k", "sigmoid", "tests/test_checks.py")
+    done = Copy(tmp_path).run("-m", "pytest", "-x", "-k", "hardtanh", "tests/test_checks.py")
     assert done.returncode == 1
-    place = "operators/workloads/sigmoid_backward.py wants sound(), MISTAKES"
-    assert f"aclnnSigmoidBackward has no table of mistakes: {place}" in done.stdout
+    place = "operators/workloads/hardtanh_backward.py wants sound(), MISTAKES"
+    assert f"aclnnHardtanhBackward has no table of mistakes: {place}" in done.stdout

@@ -35,7 +35,7 @@ def off(golden: Any, dtype: DType, share: float, error: float) -> Any:
 def test_a_rounded_golden_passes_all(standard: str, dtype: DType) -> None:
     golden = normal(5000).reshape(50, 100)
     found = compare(golden.astype(dtype.numpy), golden, standard=standard)
-    assert found, found
+    assert found, str(found)
     assert found.reasons == ()
     assert found.figures is not None
     assert found.figures["max_ulp"] <= 0.5
@@ -59,7 +59,7 @@ def test_mixed_at_its_limits(dtype: DType) -> None:
     unit = float(spacing(large[:1], dtype)[0])
     assert 20 * unit > limit
     found = compare(off(large, dtype, 0.001, 20 * unit), large, dtype=dtype)
-    assert found, found
+    assert found, str(found)
     assert not compare(off(large, dtype, 0.001, 40 * unit), large, dtype=dtype, rtol=1.0)
 
 

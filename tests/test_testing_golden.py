@@ -94,7 +94,7 @@ def test_draws_can_be_called_and_repeated(operator: Operator, dtype: DType) -> N
         for own, known in zip(each(made.target), each(result), strict=True):
             assert (own.dtype, own.shape) == (known.dtype, known.shape)
         found = compare(result, made.float64)
-        assert found, found
+        assert found, str(found)
 
 
 @names
@@ -116,7 +116,7 @@ def test_special_values_are_there_and_agree(operator: Operator, dtype: DType) ->
             target.reshape(-1).tolist()
         )
     found = compare(plain(operator)(**given), golden(operator, **given).float64)
-    assert found, found
+    assert found, str(found)
 
 
 @names
@@ -195,7 +195,7 @@ def test_a_level_has_every_kind(operator: Operator) -> None:
     kinds = set()
     for number, (_, given) in enumerate(recipe):
         found = compare(plain(operator)(**given), golden(operator, **given).float64)
-        assert found, found
+        assert found, str(found)
         arrays = [value for value in given.values() if isinstance(value, np.ndarray)]
         kinds.add((number % 3, max(array.ndim for array in arrays)))
     assert {rank for _, rank in kinds} == set(ranks_of(operator))

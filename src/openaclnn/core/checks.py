@@ -42,7 +42,7 @@ def result_pointers(row: str, *which: str) -> Check:
                 return Violation(name, "a pointer", "null")
         return None
 
-    return Check(row, NULL, f"{' and '.join(which)} are not null", broken_by, "executor")
+    return Check(row, NULL, f"{' and '.join(which)} are not null", which, broken_by, "executor")
 
 
 def not_null(row: str, *which: str) -> Check:
@@ -54,9 +54,8 @@ def not_null(row: str, *which: str) -> Check:
                 return Violation(name, kind, "null")
         return None
 
-    return Check(
-        row, NULL, f"not null, in this order: {', '.join(which)}", broken_by, on_terms=True
-    )
+    rule = f"not null, in this order: {', '.join(which)}"
+    return Check(row, NULL, rule, which, broken_by, on_terms=True)
 
 
 def dtype_in(row: str, *which: str, more: tuple[DType, ...] = (), status: int = INVALID) -> Check:
@@ -73,13 +72,8 @@ def dtype_in(row: str, *which: str, more: tuple[DType, ...] = (), status: int = 
                 return Violation(name, expected, tensor.dtype.name)
         return None
 
-    return Check(
-        row,
-        status,
-        f"the product supports the dtype of {', '.join(which)}",
-        broken_by,
-        on_terms=True,
-    )
+    rule = f"the product supports the dtype of {', '.join(which)}"
+    return Check(row, status, rule, which, broken_by, on_terms=True)
 
 
 def dtype_one_of(row: str, name: str, dtypes: tuple[DType, ...], status: int = INVALID) -> Check:
@@ -89,7 +83,7 @@ def dtype_one_of(row: str, name: str, dtypes: tuple[DType, ...], status: int = I
             return Violation(name, f"dtype {names(dtypes)}", tensor.dtype.name)
         return None
 
-    return Check(row, status, f"{name} has dtype {names(dtypes)}", broken_by, name, True)
+    return Check(row, status, f"{name} has dtype {names(dtypes)}", (name,), broken_by, name, True)
 
 
 def same_dtype(row: str, name: str, other: str, status: int = INVALID) -> Check:
@@ -104,7 +98,9 @@ def same_dtype(row: str, name: str, other: str, status: int = INVALID) -> Check:
             return Violation(name, expected, tensor.dtype.name)
         return None
 
-    return Check(row, status, f"{name} has the dtype of {other}", broken_by, name, True)
+    return Check(
+        row, status, f"{name} has the dtype of {other}", (name, other), broken_by, name, True
+    )
 
 
 def scalar_castable(row: str, *which: str) -> Check:
@@ -115,9 +111,8 @@ def scalar_castable(row: str, *which: str) -> Check:
                 return Violation(name, "a scalar convertible to FLOAT", dtype.name)
         return None
 
-    return Check(
-        row, INVALID, f"convertible to FLOAT: {', '.join(which)}", broken_by, on_terms=True
-    )
+    rule = f"convertible to FLOAT: {', '.join(which)}"
+    return Check(row, INVALID, rule, which, broken_by, on_terms=True)
 
 
 def castable(row: str, name: str, source: Callable[[Call], DType | None], what: str) -> Check:
@@ -132,7 +127,8 @@ def castable(row: str, name: str, source: Callable[[Call], DType | None], what: 
                 return Violation(name, expected, tensor.dtype.name)
         return None
 
-    return Check(row, INVALID, f"{what} converts to the dtype of {name}", broken_by, name, True)
+    rule = f"{what} converts to the dtype of {name}"
+    return Check(row, INVALID, rule, (name,), broken_by, name, True)
 
 
 def same_shape(row: str, name: str, other: str, status: int = INVALID) -> Check:
@@ -143,7 +139,7 @@ def same_shape(row: str, name: str, other: str, status: int = INVALID) -> Check:
             return Violation(name, expected, f"shape {tensor.shape}")
         return None
 
-    return Check(row, status, f"{name} has the shape of {other}", broken_by, name)
+    return Check(row, status, f"{name} has the shape of {other}", (name, other), broken_by, name)
 
 
 def rank_at_most(row: str, *which: str) -> Check:
@@ -154,7 +150,8 @@ def rank_at_most(row: str, *which: str) -> Check:
                 return Violation(name, f"at most {RANK_LIMIT} dimensions", f"{tensor.rank}")
         return None
 
-    return Check(row, INVALID, f"at most {RANK_LIMIT} dimensions: {', '.join(which)}", broken_by)
+    rule = f"at most {RANK_LIMIT} dimensions: {', '.join(which)}"
+    return Check(row, INVALID, rule, which, broken_by)
 
 
 def rank_is(row: str, name: str, rank: int, status: int = INVALID) -> Check:
@@ -164,7 +161,7 @@ def rank_is(row: str, name: str, rank: int, status: int = INVALID) -> Check:
             return Violation(name, f"{rank} dimensions", f"{tensor.rank}, shape {tensor.shape}")
         return None
 
-    return Check(row, status, f"{name} has {rank} dimensions", broken_by, name)
+    return Check(row, status, f"{name} has {rank} dimensions", (name,), broken_by, name)
 
 
 def element_count_is(
@@ -178,7 +175,7 @@ def element_count_is(
             return Violation(name, f"{count(call)} elements ({what})", f"{tensor.size}")
         return None
 
-    return Check(row, status, f"{name} has {what} elements", broken_by, name)
+    return Check(row, status, f"{name} has {what} elements", (name,), broken_by, name)
 
 
 def one_element(row: str, name: str) -> Check:
@@ -188,7 +185,7 @@ def one_element(row: str, name: str) -> Check:
             return Violation(name, "one element", f"{tensor.size}")
         return None
 
-    return Check(row, INVALID, f"{name} has one element", broken_by, name)
+    return Check(row, INVALID, f"{name} has one element", (name,), broken_by, name)
 
 
 def shape_is(
@@ -209,23 +206,22 @@ def shape_is(
                 return Violation(name, f"shape {listed}, {what}", f"shape {tensor.shape}")
         return None
 
-    return Check(row, status, f"{name} has shape {what}", broken_by, name)
+    return Check(row, status, f"{name} has shape {what}", (name,), broken_by, name)
 
 
 def broadcastable(row: str, *which: str) -> Check:
-    """The last one named must broadcast with those before it."""
-    *before, last = which
+    """Each one named must broadcast with those before it."""
 
     def broken_by(call: Call) -> Violation | None:
-        values = call.values
-        earlier = broadcast_shapes(*[values[name].shape for name in before])
-        shape = values[last].shape
-        if earlier is not None and broadcast_shapes(earlier, shape) is None:
-            expected = f"a shape that broadcasts with {earlier}, the shape of {', '.join(before)}"
-            return Violation(last, expected, f"shape {shape}")
-        return None
+        shapes = [call.values[name].shape for name in which]
+        if broadcast_shapes(*shapes) is not None:
+            return None
+        before = next(n for n in range(1, len(which)) if broadcast_shapes(*shapes[: n + 1]) is None)
+        others = f"{broadcast_shapes(*shapes[:before])}, the shape of {', '.join(which[:before])}"
+        expected = f"a shape that broadcasts with {others}"
+        return Violation(which[before], expected, f"shape {shapes[before]}")
 
-    return Check(row, INVALID, f"{', '.join(which)} broadcast", broken_by)
+    return Check(row, INVALID, f"{', '.join(which)} broadcast", which, broken_by)
 
 
 def output_shape(row: str, name: str, inputs: tuple[str, ...]) -> Check:
@@ -242,7 +238,7 @@ def output_shape(row: str, name: str, inputs: tuple[str, ...]) -> Check:
         return None
 
     rule = f"{name} has the broadcast shape of {', '.join(inputs)}"
-    return Check(row, INVALID, rule, broken_by, name)
+    return Check(row, INVALID, rule, (name, *inputs), broken_by, name)
 
 
 def reduction_known(row: str, name: str, status: int = INVALID) -> Check:
@@ -255,7 +251,7 @@ def reduction_known(row: str, name: str, status: int = INVALID) -> Check:
             return Violation(name, f"one of {listed}", repr(call[name]))
         return None
 
-    return Check(row, status, f"{name} is none, mean or sum", broken_by, on_terms=True)
+    return Check(row, status, f"{name} is none, mean or sum", (name,), broken_by, on_terms=True)
 
 
 def format_is_nd(row: str, *which: str) -> Check:
@@ -266,7 +262,8 @@ def format_is_nd(row: str, *which: str) -> Check:
                 return Violation(name, "format ND", format_name(tensor.format))
         return None
 
-    return Check(row, INVALID, f"format ND: {', '.join(which)}", broken_by, on_terms=True)
+    rule = f"format ND: {', '.join(which)}"
+    return Check(row, INVALID, rule, which, broken_by, on_terms=True)
 
 
 def format_name(code: int) -> str:
@@ -284,7 +281,7 @@ def value_check(
     on_terms: bool = False,
 ) -> Check:
     """A rule of one operator alone."""
-    return Check(row, status, rule, broken_by, on_terms=on_terms)
+    return Check(row, status, rule, (), broken_by, on_terms=on_terms)
 
 
 def product_has_operator(row: str, status: int, unless_empty: tuple[str, ...] = ()) -> Check:
@@ -301,4 +298,4 @@ def product_has_operator(row: str, status: int, unless_empty: tuple[str, ...] = 
         tags = ", ".join(sorted(call.operator.families))
         return Violation("product", f"one that has the operator ({tags})", call.product.tag)
 
-    return Check(row, status, "the product has the operator", broken_by)
+    return Check(row, status, "the product has the operator", unless_empty, broken_by)

@@ -16,6 +16,7 @@ import numpy as np
 from openaclnn.core.call import AUTO, Call, bind_plain, plain_arguments, product_of
 from openaclnn.core.describe import describe
 from openaclnn.core.dtypes import DType
+from openaclnn.core.faults import faults
 from openaclnn.core.interface import Interface
 from openaclnn.core.oracle import reference_arguments, stray_target
 from openaclnn.core.outcome import Check, Outcome
@@ -150,7 +151,13 @@ _operators: dict[str, Operator] = {}
 
 
 def register(operator: Operator) -> Operator:
-    """Add an operator to the registry; every interface iterates it."""
+    """Add an operator to the registry, which every interface iterates; TypeError says all that is wrong with it."""
+    found = faults(operator, operator.checks, operator.reference, operator.samples)
+    known = _operators.get(operator.name)
+    if known is not None and known.reference.__module__ != operator.reference.__module__:
+        found.append(f"name: expected one of its own, got that of {known.reference.__module__}")
+    if found:
+        raise TypeError("\n  ".join([f"the declaration of {operator.name}:", *found]))
     _operators[operator.name] = operator
     return operator
 

@@ -28,6 +28,7 @@ class Check(NamedTuple):
     row: str
     status: int
     rule: str
+    names: tuple[str, ...]  # of parameters that it looks up; a rule of one operator's own says none
     broken_by: Callable[[Call], Violation | None]
     about: str = ""  # the one argument without which there is nothing to say; "": several
     on_terms: bool = False  # reads a call's terms alone: dtypes, options, which tensors there are

@@ -50,7 +50,8 @@ _operand = functools.partial(tuple.__new__, Operand)  # of all fields: a third o
 class Free:
     """An option that may be another number in the next call of a kind: nothing else of the plan follows from it.
 
-    A number outside of the bounds, which are inside, breaks a rule of the operator; NaN is never inside.
+    A number outside of the bounds, which are inside, breaks a rule of the operator; NaN is never inside. In an elementwise
+    plan it stands among the numbers under the same name: the formula's keyword is called as the option is.
     """
 
     option: str  # by its Python name
@@ -100,7 +101,11 @@ class Plan:
 
 def exactly(numbers: Mapping[str, Any]) -> bytes:
     """A plan's numbers as a key, in which -0.0 is another than 0.0. (As text that takes three times as long.)"""
-    return marshal.dumps(tuple(numbers.values()), _BARE)
+    try:
+        return marshal.dumps(tuple(numbers.values()), _BARE)
+    except ValueError:
+        known = "floats, integers and truth values (a Scalar's is its `.float32()`)"
+        raise TypeError(f"a plan's numbers: expected {known}, got {numbers}") from None
 
 
 _BARE = 2  # the last of marshal's versions that has objects by value alone
@@ -242,6 +247,7 @@ def elementwise_plan(
     free: tuple[Free, ...] = (),
 ) -> Plan:
     """The plan of an elementwise kernel over the output's shape; inputs are stretched to it."""
+    _look_up(free, kernel, numbers)
     merged, (*operands, last), dense = _walked([*inputs, output], output[1].shape)
     return Plan(
         operator, kernel, compute, merged, tuple(operands), last, numbers,
@@ -261,11 +267,20 @@ def reduced_plan(
     free: tuple[Free, ...] = (),
 ) -> Plan:
     """The plan that makes one element, a sum or a mean, of what an elementwise kernel computes over a shape."""
+    _look_up(free, kernel, numbers)
     merged, operands, _ = _walked(inputs, shape, [(0,) * len(shape)])
     return Plan(
         operator, kernel, compute, merged, tuple(operands), single_operand(output, len(merged)), numbers,
         reduction=reduction, free=free,
     )  # fmt: skip
+
+
+def _look_up(free: tuple[Free, ...], kernel: str, numbers: Mapping[str, Any]) -> None:
+    """A number that the next call changes must be one of the formula's, or the formula would keep this call's."""
+    for own in free:
+        if own.option not in numbers:
+            told = f"expected one of the plan's numbers ({', '.join(numbers)}), got {own.option}"
+            raise TypeError(f"the plan of {kernel}: free: {told}")
 
 
 def single_operand(output: tuple[str, Tensor], axes: int) -> Operand:

@@ -55,7 +55,8 @@ def promotes(row: str, *which: str) -> Check:
             )
         return None
 
-    return Check(row, INVALID, f"{', '.join(which)} have a common dtype", broken_by, on_terms=True)
+    rule = f"{', '.join(which)} have a common dtype"
+    return Check(row, INVALID, rule, which, broken_by, on_terms=True)
 
 
 def broadcast_result(call: Call, inputs: tuple[str, ...]) -> Made:
@@ -68,7 +69,9 @@ def broadcast_result(call: Call, inputs: tuple[str, ...]) -> Made:
     return shape, dtype
 
 
-def gradient_parameters(gradient: str, *options: Parameter) -> tuple[Parameter, ...]:
+def gradient_parameters(
+    gradient: str, *options: Parameter, output: str = "gradInput"
+) -> tuple[Parameter, ...]:
     """What gradients of these losses take; the gradient of the loss has a name of its own in each."""
     others = "broadcasts with the others"
     return (
@@ -79,7 +82,7 @@ def gradient_parameters(gradient: str, *options: Parameter) -> tuple[Parameter, 
         Parameter("target", Kind.TENSOR, "what was to be predicted", others, FLOATS),
         REDUCTION,
         *options,
-        Parameter("gradInput", Kind.OUTPUT, "gradient of self", "the broadcast shape", FLOATS),
+        Parameter(output, Kind.OUTPUT, "gradient of self", "the broadcast shape", FLOATS),
     )
 
 
@@ -88,11 +91,11 @@ def gradient_plan(
     free: tuple[Free, ...] = (),
 ) -> Plan:  # fmt: skip
     """The plan of a gradient over the broadcast shape; `mean` scales by one over its element count."""
-    values, name = call.values, call.operator.name
-    written = values["gradInput"]
-    count = element_count(written.shape)
+    values, name, output = call.values, call.operator.name, call.operator.output.name
+    written = output, values[output]
+    count = element_count(written[1].shape)
     if count == 0:  # as some input is
-        return empty_plan(name, ("gradInput", written))
+        return empty_plan(name, written)
     dtype = promoted_dtype(call, *inputs)
     assert dtype is not None
     mean = call.reduction == "mean"
@@ -101,7 +104,7 @@ def gradient_plan(
         kernel,
         dtype,
         [(each, values[each]) for each in inputs],
-        ("gradInput", written),
+        written,
         {"mean_scale": float_of(1.0 / count) if mean else 1.0, **numbers},
         "mean_scale" if mean else "",
         free,

@@ -79,6 +79,10 @@ def _sources(
     """The options that numbers are taken from, none where there are too many; each of all as it may be another: not a
     float that is given as an integer; and which those are.
     """
+    for own in declared:
+        if own.option not in names:
+            told = f"expected an option's Python name ({', '.join(names)}), got {own.option}"
+            raise TypeError(f"a plan's free numbers: {told}")
     if len(wanted) > at.MAX_DERIVED or not {*wanted} <= {*names}:
         return (), (_FIXED,) * len(names), ()
     bounds = {own.option: _free(own) for own in declared}

@@ -18,7 +18,6 @@ from openaclnn.core.plan import ANY_COUNT, Free, Plan
 from openaclnn.engines.cpu import numerics
 from openaclnn.engines.cpu.words import HEAVY, Words
 from openaclnn.engines.formulas import Formula
-from openaclnn.engines.formulas.probe import words_of
 from openaclnn.engines.machine import cache
 from openaclnn.engines.machine.code import Code
 from openaclnn.engines.machine.host import LINE, last_cache, machine
@@ -246,7 +245,7 @@ def _written(
 ) -> tuple[str, Callable[[Site], None]]:
     """The name of a formula's form, and what writes it."""
     chosen = dict(switches)
-    light = not HEAVY & words_of(formula, chosen)
+    light = not HEAVY & formula.words(chosen)
 
     def write(site: Site) -> None:
         term = Words(site.code, site.zero).term

@@ -53,9 +53,6 @@ class Term(Value):
 
     __hash__ = None  # type: ignore[assignment]
 
-    def __bool__(self) -> bool:
-        raise TypeError("a formula decides nothing by its values (write `where`, `&`, `|`, `~`)")
-
 
 class Words:
     """What formulas may say beside Python's operators."""

@@ -3,14 +3,17 @@ write code, the GPU engine compiles its source.
 
 A formula is a Python function of values and numbers. It computes in FLOAT, with ordinary operators and the words
 of `words.py`, and says nothing of dtypes, strides, lanes or blocks: those belong to the engines.
-Operators import their formula from here; that import is what makes it known to the engines.
+Operators import their formula from here; that import makes it known to the engines, and tries it out (`probe.py`).
 """
 
 from __future__ import annotations
 
 import inspect
+import itertools
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
+
+from openaclnn.engines.formulas.probe import words_of
 
 __all__ = ["FORMULAS", "Formula", "formula"]
 
@@ -26,11 +29,21 @@ class Formula(NamedTuple):
 
     def numbers_of(self, plan_numbers: Mapping[str, Any]) -> dict[str, float]:
         """Of a plan's numbers, those that the formula takes."""
-        return {name: float(plan_numbers[name]) for name in self.numbers}
+        return {name: float(self._given(name, plan_numbers)) for name in self.numbers}
 
     def switches_of(self, plan_numbers: Mapping[str, Any]) -> dict[str, bool]:
         """Of a plan's numbers, those that select code."""
-        return {name: bool(plan_numbers[name]) for name in self.switches}
+        return {name: bool(self._given(name, plan_numbers)) for name in self.switches}
+
+    def _given(self, name: str, plan_numbers: Mapping[str, Any]) -> Any:
+        if name not in plan_numbers:
+            given = ", ".join(plan_numbers) or "none"
+            raise TypeError(f"the formula {self.name} takes {name}: the plan's numbers are {given}")
+        return plan_numbers[name]
+
+    def words(self, switches: Mapping[str, bool]) -> frozenset[str]:
+        """The words on the way that these switches choose: engines choose their loops by them."""
+        return words_of(self.function, len(self.values), self.numbers, switches)
 
 
 FORMULAS: dict[str, Formula] = {}
@@ -38,15 +51,24 @@ FORMULAS: dict[str, Formula] = {}
 
 
 def described(function: Callable[..., Any]) -> Formula:
-    """What a function takes, by its signature: positional values; keywords `float` or `bool`."""
+    """What a function takes, by its signature: positional values; keywords `float` or `bool`. It is tried out both ways of
+    each switch.
+    """
     kinds: dict[str, list[str]] = {"values": [], "float": [], "bool": []}
     for parameter in inspect.signature(function).parameters.values():
         keyword = parameter.kind is parameter.KEYWORD_ONLY
-        kind = str(parameter.annotation) if keyword else "values"
-        if kind not in kinds:
+        kind = getattr(parameter.annotation, "__name__", str(parameter.annotation))
+        if keyword and kind not in ("float", "bool"):
             raise TypeError(f"{function.__name__}: {parameter.name} must be a float or a bool")
-        kinds[kind].append(parameter.name)
-    return Formula(function.__name__, function, *(tuple(own) for own in kinds.values()))
+        if not keyword and kind in kinds:
+            raise TypeError(
+                f"{function.__name__}: {parameter.name}, a {kind}, must stand behind `*`"
+            )
+        kinds[kind if keyword else "values"].append(parameter.name)
+    made = Formula(function.__name__, function, *(tuple(own) for own in kinds.values()))
+    for chosen in itertools.product((False, True), repeat=len(made.switches)):
+        made.words(dict(zip(made.switches, chosen, strict=True)))
+    return made
 
 
 def formula(function: Callable[..., Any]) -> Formula:

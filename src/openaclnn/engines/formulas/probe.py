@@ -1,46 +1,114 @@
-"""Which words a formula uses: engines choose their loops by it."""
+"""A formula tried out once: what stands for its values notes the words they are given to, and refuses what no formula has."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NoReturn
 
-from openaclnn.engines.formulas import Formula
 from openaclnn.engines.formulas.words import WORDS
 
-__all__ = ["words_of"]
+__all__ = ["INSTEAD", "words_of"]
+
+INSTEAD = {
+    "**": "`**` (write a product, or exp and log)",
+    "and": "`and` (write `&` between comparisons in parentheses)",
+    "or": "`or` (write `|` between comparisons in parentheses)",
+    "not": "`not` (exchange the two branches, or write `~` before a comparison in parentheses)",
+    "=": "assignment that changes a value in place (write `name = name * ...`)",
+}
+"""What newcomers may try, and what to write."""
 
 
-class _Probe:
-    """Stands for every value and number, and notes the words it is given to."""
+def _refusing(what: str) -> Callable[..., NoReturn]:
+    def refuse(*operands: Any) -> NoReturn:
+        raise TypeError(f"a formula has no {what}")
 
-    def __init__(self) -> None:
-        self.used: set[str] = set()
+    return refuse
+
+
+class _Tried:
+    """Stands for what every element has, and keeps a set of the words it was given to."""
+
+    __slots__ = ("used",)
+    __hash__ = None  # type: ignore[assignment]
+    __array_ufunc__ = None  # NumPy's functions refuse it
+
+    def __init__(self, used: set[str]) -> None:
+        self.used = used
 
     @property
-    def words(self) -> _Probe:
+    def words(self) -> _Tried:
         return self
 
-    def __getattr__(self, name: str) -> Callable[..., _Probe]:
+    def __getattr__(self, name: str) -> Callable[..., Any]:
         if name not in WORDS:
-            raise AttributeError(name)
+            raise AttributeError(f"a formula's values have no `{name}`")
         self.used.add(name)
-        return self._again
+        return self._chosen if name == "where" else self._value
 
-    def _again(self, *others: Any) -> _Probe:
+    def _chosen(self, condition: Any, yes: Any, no: Any) -> _Value:
+        if not isinstance(condition, _Truth):
+            raise TypeError("a formula chooses by a comparison: `where(x > y, ...)`")
+        return self._value(yes, no)
+
+    def _value(self, *others: Any) -> _Value:
+        """A value, which others than comparisons make."""
+        for other in others:
+            if isinstance(other, _Truth):
+                _no_number()
+            if not isinstance(other, (_Value, int, float)):
+                raise TypeError(f"a formula computes with values and numbers, not {other!r}")
+        return _Value(self.used)
+
+    __bool__ = _refusing("decision by its values, nor `and`, `or`, `not` (write `where`, `&`, `|`, `~`)")  # fmt: skip
+    __pow__ = __rpow__ = _refusing(INSTEAD["**"])
+    __iadd__ = __isub__ = __imul__ = __itruediv__ = __iand__ = __ior__ = _refusing(INSTEAD["="])
+
+
+_no_number = _refusing("number that is a comparison (write `where(x > y, 1.0, 0.0)`)")
+
+
+class _Value(_Tried):
+    """A FLOAT of every element, or a number."""
+
+    __slots__ = ()
+
+    def _compared(self, other: Any) -> _Truth:
+        return _Truth(self._value(other).used)
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = _Tried._value
+    __truediv__ = __rtruediv__ = __neg__ = _Tried._value
+    __eq__ = __ne__ = _compared  # type: ignore[assignment]
+    __lt__ = __le__ = __gt__ = __ge__ = _compared
+    __and__ = __rand__ = __or__ = __ror__ = __invert__ = _refusing(
+        "`&`, `|` or `~` but of comparisons, each in parentheses"
+    )
+    __abs__ = _refusing("`abs` but the one of `formulas/words.py` (import it)")
+
+
+class _Truth(_Tried):
+    """A comparison of every element."""
+
+    __slots__ = ()
+
+    def _again(self, *others: Any) -> _Truth:
+        if not all(isinstance(other, _Truth) for other in others):
+            raise TypeError("a formula has `&` and `|` between two comparisons alone")
         return self
 
-    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = (
-        _again
-    )
-    __eq__ = __ne__ = _again  # type: ignore[assignment]
-    __hash__ = None  # type: ignore[assignment]
-    __lt__ = __le__ = __gt__ = __ge__ = __and__ = __or__ = __neg__ = __invert__ = _again
+    __and__ = __rand__ = __or__ = __ror__ = __invert__ = _again
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = _no_number
+    __truediv__ = __rtruediv__ = __neg__ = _no_number
+    __eq__ = __ne__ = _no_number
+    __lt__ = __le__ = __gt__ = __ge__ = _no_number
 
 
-def words_of(formula: Formula, switches: Mapping[str, bool]) -> frozenset[str]:
-    """The words on the way that these switches choose."""
-    probe = _Probe()
-    numbers = dict.fromkeys(formula.numbers, probe)
-    formula.function(*[probe] * len(formula.values), **numbers, **switches)
-    return frozenset(probe.used)
+def words_of(
+    function: Callable[..., Any], values: int, numbers: tuple[str, ...], switches: Mapping[str, bool]
+) -> frozenset[str]:  # fmt: skip
+    """The words on the way that these switches choose; TypeError where it says what no formula may."""
+    value = _Value(set())
+    made = function(*[value] * values, **dict.fromkeys(numbers, value), **switches)
+    if not isinstance(made, _Value):
+        raise TypeError(f"{function.__name__} returns {made!r}, which is no value of its elements")
+    return frozenset(value.used)

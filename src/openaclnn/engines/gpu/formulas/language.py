@@ -9,6 +9,7 @@ from collections.abc import Callable
 from types import FunctionType
 from typing import Any, NoReturn
 
+from openaclnn.engines.formulas import probe
 from openaclnn.engines.formulas.words import WORDS
 
 __all__ = ["DIVIDE", "translated"]
@@ -17,15 +18,15 @@ DIVIDE = "ieee_divide"  # Triton's own division is not to the last place
 
 OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.BitAnd, ast.BitOr)
 INSTEAD: dict[type[ast.AST], str] = {
-    ast.Pow: "`**` (write a product, or exp and log)",
-    ast.And: "`and` (write `&` between comparisons in parentheses)",
-    ast.Or: "`or` (write `|` between comparisons in parentheses)",
-    ast.Not: "`not` (exchange the two branches, or write `~` before a comparison in parentheses)",
-    ast.For: "a loop (write its turns one after another)",
-    ast.While: "a loop (write its turns one after another)",
-    ast.AugAssign: "an assignment that changes a value in place (write `name = name * ...`)",
-    ast.Attribute: "a dot (import the word, and use it by its name)",
-    ast.Return: "a `return` before the end (write the rest in `else`)",
+    ast.Pow: probe.INSTEAD["**"],
+    ast.And: probe.INSTEAD["and"],
+    ast.Or: probe.INSTEAD["or"],
+    ast.Not: probe.INSTEAD["not"],
+    ast.For: "loop (write its turns one after another)",
+    ast.While: "loop (write its turns one after another)",
+    ast.AugAssign: probe.INSTEAD["="],
+    ast.Attribute: "dot (import the word, and use it by its name)",
+    ast.Return: "`return` before the end (write the rest in `else`)",
 }
 """What newcomers may try, and what to write; of the rest only the text is told."""
 

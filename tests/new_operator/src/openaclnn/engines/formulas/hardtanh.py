@@ -1,0 +1,11 @@
+"""The clamp's gradient; `operators/hardtanh_backward.py` has its derivation."""
+
+from __future__ import annotations
+
+from openaclnn.engines.formulas import formula
+from openaclnn.engines.formulas.words import Value, where
+
+
+@formula
+def hardtanh_backward(gradient: Value, x: Value, *, min: float, max: float) -> Value:
+    return where((x <= min) | (x >= max), 0.0, gradient)

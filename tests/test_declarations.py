@@ -1,0 +1,147 @@
+"""A declaration that is wrong says so when it is registered: where, what is expected, what is there."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import openaclnn
+from openaclnn.core import checks, declare
+from openaclnn.core.dtypes import FLOAT
+from openaclnn.core.interface import Kind, Parameter
+from openaclnn.core.plan import Free, elementwise_plan, reduced_plan
+from openaclnn.core.tensor import Tensor
+from openaclnn.repeat.numbers import _sources
+
+ELU = openaclnn.find_operator("elu_backward")
+SAMPLE = ELU.samples[0]
+
+
+def named(old: str, **other: Any) -> tuple[Parameter, ...]:
+    """The parameters with one changed."""
+    return tuple(replace(p, **other) if p.name == old else p for p in ELU.parameters)
+
+
+def of_one(x: Any) -> Any:
+    """A reference of other arguments."""
+
+
+of_one.__module__ = ELU.reference.__module__
+
+WRONG: dict[str, tuple[dict[str, Any], str]] = {
+    "a list of parameters": (
+        {"parameters": [*ELU.parameters]},
+        "parameters: expected a tuple, got list",
+    ),
+    "no parameter": ({"parameters": ("self",)}, "parameters[0]: expected a Parameter, got 'self'"),
+    "a check that was not made": (
+        {"checks": (*ELU.checks, checks.same_shape)},
+        "checks[11]: expected a Check, got <function same_shape",
+    ),
+    "a check of a stranger": (
+        {"checks": (checks.same_shape("6", "selff", "gradOutput"),)},
+        "check 6 (selff has the shape of gradOutput): expected one of gradOutput, alpha, scale, "
+        "inputScale, isResult, selfOrResult, gradInput, got selff",
+    ),
+    "a broadcast with a stranger": (
+        {"checks": (checks.broadcastable("8", "gradOutput", "target"),)},
+        "check 8 (gradOutput, target broadcast)",
+    ),
+    "a pointer unknown": ({"checks": (checks.result_pointers("0", "size"),)}, "got size"),
+    "no output": (
+        {"parameters": named("gradInput", kind=Kind.TENSOR)},
+        "parameters: expected a Kind.OUTPUT among them, got none",
+    ),
+    "no kind": (
+        {"parameters": named("alpha", kind="scalar")},
+        "parameter alpha: kind: expected a Kind, got 'scalar'",
+    ),
+    "no dtypes": ({"parameters": named("gradOutput", dtypes=())}, "parameter gradOutput: dtypes"),
+    "one name for two": (
+        {"parameters": named("scale", name="alpha")},
+        "parameter alpha: expected once, got twice",
+    ),
+    "a default that is no choice": (
+        {"parameters": named("alpha", choices=("none", "mean"), default="sum")},
+        "parameter alpha: default: expected one of none, mean, got 'sum'",
+    ),
+    "a strange product": (
+        {"families": frozenset({"a2", "910b"})},
+        "families: expected some of 310, 310b, 310p, 910, 950, a2, a3, got 910b",
+    ),
+    "the C prefix left out": ({"name": "EluBackward"}, "name: expected aclnn in front"),
+    "another file": (
+        {"name": "aclnnEluGrad"},
+        "file: expected elu_grad.py, which has its reference, got elu_backward.py",
+    ),
+    "another's reference": (
+        {"reference": of_one},
+        "reference: expected the arguments grad_output, self_or_result, alpha, scale, "
+        "input_scale, is_result, work, got x",
+    ),
+    "no samples": ({"samples": ()}, "samples: expected a tuple of at least one"),
+    "a comma forgotten": ({"samples": SAMPLE}, "samples: expected a tuple of at least one"),
+    "a sample by C names": (
+        {"samples": (replace(SAMPLE, arguments={"gradOutput": 1, "self_or_result": 1}),)},
+        "sample 'document': expected some of grad_output, self_or_result, alpha",
+    ),
+    "a sample without a tensor": (
+        {"samples": (replace(SAMPLE, arguments={"grad_output": 1}),)},
+        "sample 'document': expected self_or_result, got grad_output",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_what_is_wrong_is_told_at_registration(what: str) -> None:
+    change, said = WRONG[what]
+    before = declare.registry()
+    with pytest.raises(TypeError) as told:
+        declare.register(replace(ELU, **change))
+    text = str(told.value)
+    assert text.startswith(f"the declaration of {change.get('name', ELU.name)}:\n  ")
+    assert said in text
+    assert declare.registry() == before
+
+
+def test_all_that_is_wrong_is_told_at_once() -> None:
+    change = {"families": frozenset({"910b"}), "parameters": named("gradOutput", dtypes=())}
+    with pytest.raises(TypeError) as told:
+        declare.register(replace(ELU, **change))
+    assert str(told.value).count("\n  ") == 2
+
+
+def test_two_operators_of_one_name_are_refused() -> None:
+    def reference(*taken: Any) -> None: ...
+
+    reference.__module__ = "elsewhere.elu_backward"
+    with pytest.raises(TypeError, match=f"got that of {ELU.reference.__module__}"):
+        declare.register(replace(ELU, reference=reference))
+
+
+def test_free_numbers_have_the_name_of_option_and_keyword() -> None:
+    """Or another call of the kind would be computed with the numbers of this one."""
+    tensor, free = Tensor((2, 3), FLOAT, base=4096), (Free("max"),)
+    own, told = ("self", tensor), r"expected one of the plan's numbers \(high\), got max"
+    with pytest.raises(TypeError, match=told):
+        elementwise_plan("aclnnClamp", "clamp", FLOAT, [own], own, {"high": 1.0}, free=free)
+    with pytest.raises(TypeError, match=told):
+        reduced_plan("aclnnClamp", "clamp", FLOAT, [own], own, (2, 3), {"high": 1.0}, "sum", free)
+    with pytest.raises(TypeError, match=r"an option's Python name \(min, max\), got high"):
+        _sources(("min", "max"), ("high",), (Free("high"),), (float, float))
+
+
+def test_each_of_several_that_does_not_broadcast_is_refused() -> None:
+    """Also where one row is about more than two."""
+    losses = openaclnn.find_operator("smooth_l1_loss_backward")
+    known = {"gradOut": (2, 3), "self": (2, 3), "target": (3,)}
+    for name, others in (("self", "gradOut"), ("target", "gradOut, self")):
+        shapes = known | {name: (4, 3)}
+        arrays = [np.zeros(shape, np.float32) for shape in shapes.values()]
+        error = openaclnn.explain(losses, *arrays).error
+        assert error is not None
+        assert error.parameter == name
+        assert error.expected.endswith(f"(2, 3), the shape of {others}")
