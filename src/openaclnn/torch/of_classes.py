@@ -52,10 +52,13 @@ def nll_loss(
         of_rank = _BY_RANK.get(input.dim())
     if of_rank is not None:
         kernel, backward = of_rank
-        factors = ones_for(input) if weight is None else weight
+        factors = _latest if weight is None else weight
         options = reduction, ignore_index
         made = kernel.short(input, target, factors, *options)
-        if made is not NotImplemented:
+        if made is NotImplemented and weight is None:  # of another number of classes
+            factors = ones_for(input)
+            made = kernel.short(input, target, factors, *options)
+        if made is not NotImplemented and _are_torchs(target, weight):
             if is_tracked(input):
                 return Likelihood.apply(input, (made, backward, target, factors, options))
             return made[0]
@@ -151,7 +154,7 @@ def _quick(input: Any, target: Any, weight: Any, options: tuple[Any, ...]) -> An
         if found is not None:
             return found
     made = _LOGITS.short(input, target, weight, *options)
-    if made is NotImplemented:
+    if made is NotImplemented or not _are_torchs(target, weight):
         return None
     if is_tracked(input):
         return CrossEntropy.apply(input, (made, target, weight, options))
@@ -247,15 +250,13 @@ INDICES = frozenset((torch.int64, torch.uint8))
 
 
 def _may_be_short(input: Any, target: Any, weight: Any) -> bool:
-    """The same as for any loss; and all are tensors, class indices of PyTorch's dtypes, and not to be looked at, and weights do not learn."""
-    return (
-        may_be_short(input, target, weight)
-        and type(input) in PLAIN
-        and type(target) in PLAIN
-        and target.dtype in INDICES
-        and not _checked
-        and (weight is None or (type(weight) in PLAIN and not weight.requires_grad))
-    )
+    """The same as for any loss; and the first is a tensor, and targets are not to be looked at."""
+    return may_be_short(input, target, weight) and type(input) in PLAIN and not _checked
+
+
+def _are_torchs(target: Any, weight: Any) -> bool:
+    """Whether PyTorch takes these, as tensors that the short road took: class indices of its dtypes, and weights that do not learn."""
+    return target.dtype in INDICES and (weight is None or not weight.requires_grad)
 
 
 def _fits(input: Any, target: Any, weight: Any, reduction: str) -> bool:
@@ -299,12 +300,19 @@ def _see_targets(target: Any, classes: int, ignored: int) -> None:
 
 _FEW = 64
 _kept: dict[Any, torch.Tensor] = {}
+_latest: torch.Tensor | None = (
+    None  # of those: what a call of the same kind as the last takes, without being asked for classes
+)
 
 
 def ones_for(input: torch.Tensor, fresh: bool = False) -> torch.Tensor:
     """A weight for each class that changes nothing; one for all calls with as many classes, unless it must be fresh."""
+    global _latest
     found = None if fresh else kept_ones(input)
-    return _new_ones(input, fresh) if found is None else found
+    if found is not None:
+        _latest = found
+        return found
+    return _new_ones(input, fresh)
 
 
 def _new_ones(input: torch.Tensor, fresh: bool) -> torch.Tensor:
