@@ -101,7 +101,7 @@ def compute({given}):
         if {negated}:
             return _own.compute(*_resolved(({given},)))
         return _own.whole(({given},))
-    except _error as error:
+    except _errors as error:
         raise _translated(error) from None
 
 def call({given}):
@@ -112,12 +112,15 @@ def call({given}):
 def gradient({given}):
     if _grad_enabled() or _forward._current_level >= 0:
         return _own.op({given})
-    result = {road}
+    try:
+        result = {road}
+    except MemoryError as error:
+        raise _translated(error) from None
     return call({given}) if result is NotImplemented else result
 """
         self._scope |= {
             "_own": self, "_road": _no_road, "_double": torch.float64, "_plain": PLAIN,
-            "_plain_or_none": PLAIN | {type(None)}, "_included": _included, "_error": AclnnError, "_wide": in_float64,
+            "_plain_or_none": PLAIN | {type(None)}, "_included": _included, "_errors": (AclnnError, MemoryError), "_wide": in_float64,
             "_translated": in_torch_words, "_resolved": _resolved, "_grad_enabled": torch.is_grad_enabled, "_forward": forward_ad,
         }  # fmt: skip
         exec(source, self._scope)
