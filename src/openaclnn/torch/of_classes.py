@@ -12,7 +12,7 @@ from torch.overrides import handle_torch_function, has_torch_function_variadic
 from openaclnn.core.interface import REDUCTIONS
 from openaclnn.torch.ahead import LEAST, loss_ahead
 from openaclnn.torch.direct import CrossEntropy, CrossEntropyOverLogits, Likelihood
-from openaclnn.torch.kernels import KERNELS, PLAIN
+from openaclnn.torch.kernels import KERNELS
 from openaclnn.torch.refusals import UnservedError
 from openaclnn.torch.roads import (
     is_cast_alone,
@@ -48,7 +48,7 @@ def nll_loss(
     """`torch.nn.functional.nll_loss` by our kernels: (C,), (N, C) or (N, C, d1, ...)."""
     of_rank = None
     plain = size_average is None and reduce is None and type(ignore_index) is int
-    if plain and _may_be_short(input, target, weight):
+    if plain and may_be_short(input) and not _checked:
         of_rank = _BY_RANK.get(input.dim())
     if of_rank is not None:
         kernel, backward = of_rank
@@ -147,7 +147,7 @@ def cross_entropy_by_kernels(
 
 def _quick(input: Any, target: Any, weight: Any, options: tuple[Any, ...]) -> Any:
     """The loss where nobody looks on and calls of its kind were made before, or its gradient comes with it; else None."""
-    if not _may_be_short(input, target, weight):
+    if not may_be_short(input) or _checked:
         return None
     if input.is_cuda and input.nbytes >= LEAST:
         found = loss_ahead(input, target, weight, options)
@@ -247,11 +247,6 @@ def _images(input: torch.Tensor, target: torch.Tensor) -> tuple[torch.Tensor, to
 
 
 INDICES = frozenset((torch.int64, torch.uint8))
-
-
-def _may_be_short(input: Any, target: Any, weight: Any) -> bool:
-    """The same as for any loss; and the first is a tensor, and targets are not to be looked at."""
-    return may_be_short(input, target, weight) and type(input) in PLAIN and not _checked
 
 
 def _are_torchs(target: Any, weight: Any) -> bool:
