@@ -84,8 +84,8 @@ class Likelihood(Formula):
     @staticmethod
     def backward(ctx: Any, gradient: Any) -> Any:
         x, target, weight = ctx.saved_tensors
-        kernel, total, options = ctx.kept
-        return kernel.gradient(gradient, x, target, weight, *options, total), None
+        kernel, total, (reduction, ignored) = ctx.kept
+        return kernel.gradient(gradient, x, target, weight, reduction, ignored, total), None
 
 
 class CrossEntropy(Formula):

@@ -53,13 +53,13 @@ def nll_loss(
     if of_rank is not None:
         kernel, backward = of_rank
         factors = _latest if weight is None else weight
-        options = reduction, ignore_index
-        made = kernel.short(input, target, factors, *options)
+        made = kernel.short(input, target, factors, reduction, ignore_index)
         if made is NotImplemented and weight is None:  # of another number of classes
             factors = ones_for(input)
-            made = kernel.short(input, target, factors, *options)
+            made = kernel.short(input, target, factors, reduction, ignore_index)
         if made is not NotImplemented and _are_torchs(target, weight):
             if is_tracked(input):
+                options = reduction, ignore_index
                 return Likelihood.apply(input, (made, backward, target, factors, options))
             return made[0]
     return _nll_loss(input, target, weight, size_average, ignore_index, reduce, reduction)
@@ -153,7 +153,10 @@ def _quick(input: Any, target: Any, weight: Any, options: tuple[Any, ...]) -> An
         found = loss_ahead(input, target, weight, options)
         if found is not None:
             return found
-    made = _LOGITS.short(input, target, weight, *options)
+    reduction, ignore_index, label_smoothing, zloss_scale = options
+    made = _LOGITS.short(
+        input, target, weight, reduction, ignore_index, label_smoothing, zloss_scale
+    )
     if made is NotImplemented or not _are_torchs(target, weight):
         return None
     if is_tracked(input):
