@@ -11,14 +11,17 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as theirs
+from torch.utils.checkpoint import checkpoint
 
 import openaclnn
+from openaclnn.core import results
 from openaclnn.repeat import tensors
 from openaclnn.torch import disable, dispatcher, enable, override, served, use
 from openaclnn.torch import native as native_room
 from openaclnn.torch.composites import COMPOSITES
 from openaclnn.torch.dispatcher import functions
-from openaclnn.torch.override import OVERRIDES
+from openaclnn.torch.kernels import KERNELS
+from openaclnn.torch.override import OVERRIDES, Served
 
 
 @pytest.fixture(autouse=True)
@@ -424,6 +427,55 @@ def test_where_our_kernels_find_no_memory_pytorch_has_its_turn(
     with use():
         assert all(theirs.elu(UNKNOWN).equal(expected) for _ in range(2))
         assert served()["elu"].reasons == {"none left": 2}
+
+
+def test_a_gradient_without_memory_is_refused_in_pytorchs_words(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """By the short road and by the full way, and there is no kernel of PyTorch's to hand it to."""
+    logits, target = torch.randn(4, 8, requires_grad=True), torch.tensor([1, 2, 3, 4])
+    kernel = KERNELS["cross_entropy_logits_grad"]
+
+    def none_left(*arguments: Any) -> Any:
+        raise MemoryError
+
+    def unknown(*arguments: Any) -> Any:
+        return NotImplemented
+
+    with use():
+        for road in (none_left, unknown):
+            loss = theirs.cross_entropy(logits, target)
+            with monkeypatch.context() as patched:
+                patched.setitem(kernel._scope, "_road", road)
+                patched.setattr(kernel, "whole", none_left)
+                with pytest.raises(RuntimeError, match="can't allocate memory"):
+                    loss.backward()
+
+
+def test_large_results_that_numpy_has_no_memory_for_are_pytorchs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    x = torch.randn(results.LARGE_TENSOR // 4)
+    expected = theirs.elu(x)
+
+    def none_left(size: int) -> Any:
+        raise MemoryError
+
+    monkeypatch.setattr(results, "_lent", none_left)
+    with use(["elu"]):
+        for _ in range(2):
+            torch.testing.assert_close(theirs.elu(x), expected)
+        assert served()["elu"].ours == 2
+
+
+def test_what_a_checkpoint_computes_again_is_counted_as_ours() -> None:
+    """It ends by an exception once all is saved."""
+    logits, target = torch.randn(4, 8, requires_grad=True), torch.tensor([1, 2, 3, 4])
+    with use(["cross_entropy_loss"]):
+        for _ in range(3):
+            loss = checkpoint(theirs.cross_entropy, logits, target, use_reentrant=False)
+            loss.backward()
+        assert served()["cross_entropy_loss"] == Served(6, 6, {})
 
 
 SHORT_OF_MEMORY = """

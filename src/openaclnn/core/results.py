@@ -11,6 +11,7 @@ import os
 import sys
 from collections import OrderedDict
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -88,9 +89,13 @@ def empty_tensor(shape: Sequence[int], strides: Sequence[int], dtype: Any) -> An
     size = dtype.itemsize
     for length in shape:
         size *= length
-    if size < LARGE_TENSOR:
+    lent = None
+    if size >= LARGE_TENSOR:
+        with suppress(MemoryError):  # which PyTorch has its own words for
+            lent = _lent(size)
+    if lent is None:
         return torch.empty_strided(shape, strides, dtype=dtype, device="cpu")
-    memory = torch.from_numpy(np.asarray(_lent(size))).untyped_storage()
+    memory = torch.from_numpy(np.asarray(lent)).untyped_storage()
     # Not a view of another tensor, which autograd would see in it.
     return torch.empty(0, dtype=dtype, device="cpu").set_(memory, 0, shape, strides)
 

@@ -14,7 +14,7 @@ from openaclnn.engines.machine.code import Array, Code
 from openaclnn.engines.machine.values import Value
 from openaclnn.repeat import slots as at
 from openaclnn.repeat.code import RoadCode
-from openaclnn.repeat.look import Doubt
+from openaclnn.repeat.doubt import Doubt
 from openaclnn.runtime.memory import Allocation
 
 __all__ = ["DescriptorCode", "descriptors_are_readable"]

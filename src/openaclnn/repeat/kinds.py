@@ -32,6 +32,7 @@ from openaclnn.repeat.families import Family, key_of
 from openaclnn.repeat.patterns import places_of
 from openaclnn.repeat.readers import numpy_is_readable, torch_functions
 from openaclnn.repeat.records import library_of, record_of
+from openaclnn.repeat.tensors import tensor_table
 
 if TYPE_CHECKING:
     from openaclnn.repeat.published import Published
@@ -269,6 +270,7 @@ class Road:
         control[at.STORAGE_SIZE : at.GRAPH_KEYS + 1] = functions[2:]
         control[at.WRITTEN] = id(self._increment)
         control[at.PARAMETER] = id(sys.modules["torch"].nn.Parameter)
+        control[at.TENSOR_WORDS] = tensor_table()
         control[at.TENSOR] = id(tensor)
         from openaclnn.engines.cpu import pool
 

@@ -22,11 +22,12 @@ from openaclnn.engines.machine.values import Value
 from openaclnn.repeat import native_slots as block_at
 from openaclnn.repeat import slots as at
 from openaclnn.repeat.code import RoadCode
-from openaclnn.repeat.look import Doubt
+from openaclnn.repeat.doubt import Doubt
 from openaclnn.repeat.published import arrive, depart
-from openaclnn.repeat.tensors import INLINE_AXES, TensorWords
+from openaclnn.repeat.tensor_code import NativeTensor
+from openaclnn.repeat.tensors import TensorWords
 
-__all__ = ["Arguments", "NativeTensor", "native_road"]
+__all__ = ["Arguments", "native_road"]
 
 DTYPE_NUMBER = objects.HEADER_SLOTS  # where a dtype object of PyTorch's has its number
 
@@ -53,63 +54,6 @@ def _emit(where: TensorWords, many: Arguments, code: Code, arguments: Sequence[V
     with code.when(road.equals(0) | ~is_standard(read_mode(code))):
         code.leave(code.integer(1))
     NativeCode(code, block, code.slots(road), words, results, where, many).write_native()
-
-
-class NativeTensor:
-    """A C++ tensor, read from its words. Until `expect_plain`, only the first word may be relied on."""
-
-    def __init__(self, code: Code, handle: Value, where: TensorWords) -> None:
-        self.code, self.where = code, where
-        self.slots = code.slots(code.slots(handle).read(0))
-        self.storage = code.slots(self.slots.read(where.storage))
-
-    @property
-    def axes(self) -> Value:
-        return self.slots.read(self.where.axes)
-
-    def sides(self) -> tuple[Value, Value]:
-        """Addresses of the sizes and of the strides."""
-        slots, where, apart = self.slots, self.where, self.axes > INLINE_AXES
-        first = slots.read(where.sizes)
-        sizes = apart.choose(first, slots.address(where.sizes))
-        return sizes, apart.choose(first + self.axes * 8, slots.address(where.strides))
-
-    @property
-    def dtype(self) -> Value:
-        return self.slots.read(self.where.device_and_dtype) & 0xFFFF
-
-    @property
-    def device(self) -> Value:
-        return self.slots.read(self.where.device_and_dtype) >> 16 & 0xFF
-
-    @property
-    def index(self) -> Value:
-        """Which device of its kind it is on; there is one CPU, whatever it is said to be."""
-        found = self.slots.read(self.where.device_and_dtype) >> 24 & 0xFF
-        return self.device.equals(0).choose(0, found)
-
-    def expect_plain(self, doubt: Doubt, block: Array) -> None:
-        """That it is memory and nothing else."""
-        where = self.where
-        doubt.expect(self.slots.read(0).equals(block.read(block_at.TENSOR_TABLE)))
-        doubt.expect((self.slots.read(where.keys) & where.strange_keys).equals(0))
-        doubt.expect(self.slots.read(where.storage).differs(0))
-        with doubt.when_none():
-            doubt.expect(self.storage.read(0).equals(block.read(block_at.STORAGE_TABLE)))
-            doubt.expect((self.storage.read(where.flags) & where.strange_flags).equals(0))
-            doubt.expect(self.storage.read(where.data).differs(0))
-
-    def data(self, item: Value) -> Value:
-        """The address of its first element; elements have `item` bytes."""
-        return self.storage.read(self.where.data) + self.offset * item
-
-    @property
-    def offset(self) -> Value:
-        return self.slots.read(self.where.offset)
-
-    @property
-    def storage_bytes(self) -> Value:
-        return self.storage.read(self.where.size)
 
 
 class NativeCode(RoadCode):
@@ -207,7 +151,8 @@ class NativeCode(RoadCode):
     def look_at_tensor(self, item: Value, view: Array) -> None:
         code, block, doubt = self.code, self.block, self.doubt
         tensor = NativeTensor(code, item, self.where)
-        tensor.expect_plain(doubt, block)
+        tables = block.read(block_at.TENSOR_TABLE), block.read(block_at.STORAGE_TABLE)
+        tensor.expect_plain(doubt, *tables)
         with doubt.when_none():
             doubt.expect(tensor.dtype.below(block_at.MAX_DTYPES))
             doubt.expect(tensor.device.equals(block.read(block_at.DEVICE_KIND)))

@@ -8,7 +8,8 @@ from openaclnn.engines.machine import objects
 from openaclnn.engines.machine.code import Array, Code
 from openaclnn.engines.machine.values import Value, Variable
 from openaclnn.repeat import slots as at
-from openaclnn.repeat.look import LOW_HALF, Doubt, Look
+from openaclnn.repeat.doubt import Doubt
+from openaclnn.repeat.look import LOW_HALF, Look
 
 __all__ = ["Search"]
 

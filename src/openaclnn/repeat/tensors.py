@@ -12,9 +12,12 @@ import functools
 import sys
 from typing import Any, NamedTuple
 
-from openaclnn.repeat.readers import HANDLE
+from openaclnn.repeat import slots
+from openaclnn.repeat.readers import HANDLE, described
 
-__all__ = ["INLINE_AXES", "TensorWords", "tensor_words"]
+__all__ = [
+    "INLINE_AXES", "MAX_DTYPES", "TABLE_DEVICE", "TABLE_DTYPES", "TensorWords", "tensor_table", "tensor_words",
+]  # fmt: skip
 
 INLINE_AXES = 5  # more have memory of their own, whose address is in the place of the first
 _SEARCHED, _STORAGE_SLOTS = 20, 8
@@ -66,6 +69,29 @@ def tensor_words() -> TensorWords | None:
     return found if _holds(found) else None
 
 
+TABLE_DEVICE = len(TensorWords._fields)
+TABLE_DTYPES, MAX_DTYPES = TABLE_DEVICE + 1, 64
+_DTYPES = ("float32", "float16", "bfloat16", "int64", "int32", "uint8")
+
+
+@functools.cache
+def tensor_table() -> int:
+    """Where machine code that is written before PyTorch is looked at finds the same: those words, DLPack's word for the CPU, and its words for
+    PyTorch's dtypes by number, of those that kernels read. 0 where tensors do not look as expected.
+    """
+    where = tensor_words()
+    if where is None:
+        return 0
+    torch, table = sys.modules["torch"], (ctypes.c_int64 * (TABLE_DTYPES + MAX_DTYPES))(*where)
+    for name in _DTYPES:
+        probe = torch.empty((), dtype=getattr(torch, name), device="cpu")
+        said = described(probe)
+        table[TABLE_DEVICE] = said[slots.DEVICE]
+        table[TABLE_DTYPES + _number(probe.dtype)] = said[slots.KIND]
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(table))  # for good: roads have its address alone
+    return ctypes.addressof(table)
+
+
 def _plain_keys() -> int:
     """The dispatch keys of tensors that are memory and nothing else."""
     kinds: Any = sys.modules["torch"]._C
@@ -91,12 +117,16 @@ def _holds(found: TensorWords) -> bool:
 
 
 def _known(tensor: Any) -> tuple[Any, ...]:
-    number = ctypes.c_byte.from_address(id(tensor.dtype) + object.__basicsize__).value
     keys = sys.modules["torch"]._C._dispatch_keys(tensor).raw_repr()
     return (
-        tuple(tensor.shape), tensor.stride(), tensor.storage_offset(), 0xFF << 24 | number, keys,
+        tuple(tensor.shape), tensor.stride(), tensor.storage_offset(), 0xFF << 24 | _number(tensor.dtype), keys,
         tensor.untyped_storage().data_ptr(), tensor.untyped_storage().nbytes(),
     )  # fmt: skip
+
+
+def _number(dtype: Any) -> int:
+    """PyTorch's own number of a dtype."""
+    return ctypes.c_byte.from_address(id(dtype) + object.__basicsize__).value
 
 
 def _told(found: TensorWords, tensor: Any) -> tuple[Any, ...]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from openaclnn.torch.gradients import Formula, gradient_by
+from openaclnn.torch.gradients import Formula
 from openaclnn.torch.kernels import KERNELS, Kernel
 
 __all__ = ["CrossEntropy", "CrossEntropyOverLogits", "Elu", "EluInPlace", "L1", "Likelihood", "SmoothL1"]  # fmt: skip
@@ -30,7 +30,7 @@ class Elu(Formula):
     @staticmethod
     def backward(ctx: Any, gradient: Any) -> Any:
         (x,) = ctx.saved_tensors
-        return gradient_by(_elu_backward, gradient, x, ctx.alpha, 1.0, 1.0, False), None
+        return _elu_backward.gradient(gradient, x, ctx.alpha, 1.0, 1.0, False), None
 
 
 class EluInPlace(Formula):
@@ -47,7 +47,7 @@ class EluInPlace(Formula):
     @staticmethod
     def backward(ctx: Any, gradient: Any) -> Any:
         (result,) = ctx.saved_tensors
-        return gradient_by(_elu_backward, gradient, result, ctx.alpha, 1.0, 1.0, True), None
+        return _elu_backward.gradient(gradient, result, ctx.alpha, 1.0, 1.0, True), None
 
 
 def _of_a_pair(name: str, kernel: Kernel) -> Any:
@@ -60,7 +60,7 @@ def _of_a_pair(name: str, kernel: Kernel) -> Any:
 
     def backward(ctx: Any, gradient: Any) -> Any:
         x, y = ctx.saved_tensors
-        found = gradient_by(kernel, gradient, x, y, *ctx.options)
+        found = kernel.gradient(gradient, x, y, *ctx.options)
         return found, -found if ctx.needs_input_grad[1] else None, None
 
     ways = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
@@ -76,14 +76,16 @@ class Likelihood(Formula):
 
     @staticmethod
     def forward(ctx: Any, x: Any, own: tuple[Any, Kernel, Any, Any, Any]) -> Any:
-        (loss, ctx.total), ctx.kernel, target, weight, ctx.options = own
+        (loss, total), kernel, target, weight, options = own
+        ctx.kept = kernel, total, options
         ctx.save_for_backward(x, target, weight)
         return loss
 
     @staticmethod
     def backward(ctx: Any, gradient: Any) -> Any:
         x, target, weight = ctx.saved_tensors
-        return gradient_by(ctx.kernel, gradient, x, target, weight, *ctx.options, ctx.total), None
+        kernel, total, (reduction, ignored) = ctx.kept
+        return kernel.gradient(gradient, x, target, weight, reduction, ignored, total), None
 
 
 class CrossEntropy(Formula):
@@ -98,7 +100,7 @@ class CrossEntropy(Formula):
     @staticmethod
     def backward(ctx: Any, gradient: Any) -> Any:
         x, target, weight = ctx.saved_tensors
-        found = gradient_by(_logits_grad, gradient, x, *ctx.sides, target, weight, *ctx.options)
+        found = _logits_grad.gradient(gradient, x, *ctx.sides, target, weight, *ctx.options)
         return found, None
 
 

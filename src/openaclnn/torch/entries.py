@@ -16,8 +16,8 @@ from openaclnn.engines.machine.foreign import entry, hand_on
 from openaclnn.engines.machine.kinds import signature
 from openaclnn.engines.machine.values import Value, Variable
 from openaclnn.repeat import native_slots as at
-from openaclnn.repeat.native import NativeTensor
 from openaclnn.repeat.readers import HANDLE
+from openaclnn.repeat.tensor_code import NativeTensor
 from openaclnn.repeat.tensors import TensorWords
 from openaclnn.torch.signatures import (
     BOOL,

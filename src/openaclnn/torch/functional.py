@@ -89,7 +89,7 @@ def l1_loss(
     weight: torch.Tensor | None = None,
 ) -> Any:
     """`torch.nn.functional.l1_loss` by our kernels."""
-    if size_average is None and reduce is None and weight is None and may_be_short(input, target):
+    if size_average is None and reduce is None and weight is None and may_be_short(input):
         made = _L1.short(input, target, reduction)
         if made is not NotImplemented and input.shape == target.shape:
             return _attached(L1, made, input, target, reduction)
@@ -118,7 +118,7 @@ def smooth_l1_loss(
     beta: float = 1.0,
 ) -> Any:
     """`torch.nn.functional.smooth_l1_loss` by our kernels."""
-    if size_average is None and reduce is None and may_be_short(input, target):
+    if size_average is None and reduce is None and may_be_short(input):
         made = _SMOOTH.short(input, target, reduction, beta)
         if made is not NotImplemented and input.shape == target.shape:
             return _attached(SmoothL1, made, input, target, reduction, beta)

@@ -8,14 +8,13 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import torch
-from torch.autograd import forward_ad
 from torch.autograd.function import FunctionMeta
 from torch.autograd.function import _SingleLevelFunction as Function
 from torch.nn.functional import nll_loss as torch_nll_loss
 
 from openaclnn.torch.kernels import KERNELS, Kernel
 
-__all__ = ["FORMULAS", "Formula", "gradient_by"]
+__all__ = ["FORMULAS", "Formula"]
 
 
 class _Quick(FunctionMeta):
@@ -39,14 +38,6 @@ class Formula(Function, metaclass=_Quick):
         return (ctx._autograd_function_id,)
 
 
-def gradient_by(kernel: Kernel, *arguments: Any) -> Any:
-    """A gradient operator; differentiable, or refused, where somebody wants gradients of gradients."""
-    if torch.is_grad_enabled() or forward_ad._current_level >= 0:
-        return kernel.op(*arguments)
-    found = kernel.short(*arguments)
-    return kernel.call(*arguments) if found is NotImplemented else found
-
-
 _ELU, _ELU_BACKWARD = KERNELS["elu"], KERNELS["elu_backward"]
 _L1, _L1_BACKWARD = KERNELS["l1_loss"], KERNELS["l1_loss_backward"]
 _SMOOTH, _SMOOTH_BACKWARD = KERNELS["smooth_l1_loss"], KERNELS["smooth_l1_loss_backward"]
@@ -67,7 +58,7 @@ class Elu(Formula):
     @staticmethod
     def backward(ctx: Any, gradient: Any) -> Any:
         (x,) = ctx.saved_tensors
-        return gradient_by(_ELU_BACKWARD, gradient, x, *ctx.numbers, False), None, None, None
+        return _ELU_BACKWARD.gradient(gradient, x, *ctx.numbers, False), None, None, None
 
 
 class EluBackward(Formula):
@@ -115,7 +106,7 @@ class L1Loss(Formula):
 
     @staticmethod
     def backward(ctx: Any, gradient: Any) -> Any:
-        found = gradient_by(_L1_BACKWARD, gradient, *ctx.saved_tensors, ctx.reduction)
+        found = _L1_BACKWARD.gradient(gradient, *ctx.saved_tensors, ctx.reduction)
         return found, -found if ctx.needs_input_grad[1] else None, None
 
 
@@ -142,7 +133,7 @@ class SmoothL1Loss(Formula):
 
     @staticmethod
     def backward(ctx: Any, gradient: Any) -> Any:
-        found = gradient_by(_SMOOTH_BACKWARD, gradient, *ctx.saved_tensors, *ctx.options)
+        found = _SMOOTH_BACKWARD.gradient(gradient, *ctx.saved_tensors, *ctx.options)
         return found, -found if ctx.needs_input_grad[1] else None, None, None
 
 
@@ -184,7 +175,7 @@ def _likelihood(kernel: Kernel, backward_kernel: Kernel) -> tuple[type[Formula],
             if gradient is None:
                 return (None,) * 5
             x, target, weight, total = ctx.saved_tensors
-            found = gradient_by(backward_kernel, gradient, x, target, weight, *ctx.options, total)
+            found = backward_kernel.gradient(gradient, x, target, weight, *ctx.options, total)
             return found, None, None, None, None
 
     class Backward(Formula):
@@ -283,7 +274,7 @@ class CrossEntropyLogits(Formula):
     def backward(ctx: Any, gradient: Any, *_: Any) -> Any:
         if gradient is None:
             return (None,) * 8
-        found = gradient_by(_LOGITS_GRAD, gradient, *ctx.saved_tensors, *ctx.options)
+        found = _LOGITS_GRAD.gradient(gradient, *ctx.saved_tensors, *ctx.options)
         return found, None, None, None, None, None, None, None
 
 

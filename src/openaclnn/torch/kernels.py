@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch.autograd import forward_ad
 
 import openaclnn
 from openaclnn.calls.plain import call_plain, make_plain_function
@@ -55,11 +56,12 @@ class Kernel:
         self.op: Any = None  # the operator of `torch.ops`, once `library` has defined it
         self.plain = _plain_function(operator)
         self._scope: dict[str, Any] = {}
-        self.short, self.compute, self.call = self._written()
+        self.short, self.compute, self.call, self.gradient = self._written()
 
     def _written(self) -> tuple[Callable[..., Any], ...]:
-        """`short` on what was called before (NotImplemented on anything else), `compute` on plain memory, and `call` on
-        anything, written out for this signature to be quick.
+        """`short` on what was called before (NotImplemented on anything else), `compute` on plain memory, `call` on anything, and
+        `gradient` as the derivative of another operator: differentiable, or refused, where somebody wants gradients of gradients.
+        Written out for this signature to be quick.
         """
         given = ", ".join(self.names)
         tensors = [self.names[n] for n in self.tensors]
@@ -99,21 +101,30 @@ def compute({given}):
         if {negated}:
             return _own.compute(*_resolved(({given},)))
         return _own.whole(({given},))
-    except _error as error:
+    except _errors as error:
         raise _translated(error) from None
 
 def call({given}):
     if _included().raw_repr() & {_BEHIND} or {strange}:
         return _own.dispatched({given})
     return compute({given})
+
+def gradient({given}):
+    if _grad_enabled() or _forward._current_level >= 0:
+        return _own.op({given})
+    try:
+        result = {road}
+    except MemoryError as error:
+        raise _translated(error) from None
+    return call({given}) if result is NotImplemented else result
 """
         self._scope |= {
             "_own": self, "_road": _no_road, "_double": torch.float64, "_plain": PLAIN,
-            "_plain_or_none": PLAIN | {type(None)}, "_included": _included, "_error": AclnnError, "_wide": in_float64,
-            "_translated": in_torch_words, "_resolved": _resolved,
+            "_plain_or_none": PLAIN | {type(None)}, "_included": _included, "_errors": (AclnnError, MemoryError), "_wide": in_float64,
+            "_translated": in_torch_words, "_resolved": _resolved, "_grad_enabled": torch.is_grad_enabled, "_forward": forward_ad,
         }  # fmt: skip
         exec(source, self._scope)
-        return tuple([self._scope[name] for name in ("short", "compute", "call")])
+        return tuple([self._scope[name] for name in ("short", "compute", "call", "gradient")])
 
     def dispatched(self, *arguments: Any) -> Any:
         """By the dispatcher, below autograd; transforms of torch.func have levels of it further down."""

@@ -12,7 +12,7 @@ from torch.overrides import handle_torch_function, has_torch_function_variadic
 from openaclnn.core.interface import REDUCTIONS
 from openaclnn.torch.ahead import LEAST, loss_ahead
 from openaclnn.torch.direct import CrossEntropy, CrossEntropyOverLogits, Likelihood
-from openaclnn.torch.kernels import KERNELS, PLAIN
+from openaclnn.torch.kernels import KERNELS
 from openaclnn.torch.refusals import UnservedError
 from openaclnn.torch.roads import (
     is_cast_alone,
@@ -48,15 +48,18 @@ def nll_loss(
     """`torch.nn.functional.nll_loss` by our kernels: (C,), (N, C) or (N, C, d1, ...)."""
     of_rank = None
     plain = size_average is None and reduce is None and type(ignore_index) is int
-    if plain and _may_be_short(input, target, weight):
+    if plain and may_be_short(input) and not _checked:
         of_rank = _BY_RANK.get(input.dim())
     if of_rank is not None:
         kernel, backward = of_rank
-        factors = ones_for(input) if weight is None else weight
-        options = reduction, ignore_index
-        made = kernel.short(input, target, factors, *options)
-        if made is not NotImplemented:
+        factors = _latest if weight is None else weight
+        made = kernel.short(input, target, factors, reduction, ignore_index)
+        if made is NotImplemented and weight is None:  # of another number of classes
+            factors = ones_for(input)
+            made = kernel.short(input, target, factors, reduction, ignore_index)
+        if made is not NotImplemented and _are_torchs(target, weight):
             if is_tracked(input):
+                options = reduction, ignore_index
                 return Likelihood.apply(input, (made, backward, target, factors, options))
             return made[0]
     return _nll_loss(input, target, weight, size_average, ignore_index, reduce, reduction)
@@ -144,14 +147,17 @@ def cross_entropy_by_kernels(
 
 def _quick(input: Any, target: Any, weight: Any, options: tuple[Any, ...]) -> Any:
     """The loss where nobody looks on and calls of its kind were made before, or its gradient comes with it; else None."""
-    if not _may_be_short(input, target, weight):
+    if not may_be_short(input) or _checked:
         return None
     if input.is_cuda and input.nbytes >= LEAST:
         found = loss_ahead(input, target, weight, options)
         if found is not None:
             return found
-    made = _LOGITS.short(input, target, weight, *options)
-    if made is NotImplemented:
+    reduction, ignore_index, label_smoothing, zloss_scale = options
+    made = _LOGITS.short(
+        input, target, weight, reduction, ignore_index, label_smoothing, zloss_scale
+    )
+    if made is NotImplemented or not _are_torchs(target, weight):
         return None
     if is_tracked(input):
         return CrossEntropy.apply(input, (made, target, weight, options))
@@ -246,16 +252,9 @@ def _images(input: torch.Tensor, target: torch.Tensor) -> tuple[torch.Tensor, to
 INDICES = frozenset((torch.int64, torch.uint8))
 
 
-def _may_be_short(input: Any, target: Any, weight: Any) -> bool:
-    """The same as for any loss; and all are tensors, class indices of PyTorch's dtypes, and not to be looked at, and weights do not learn."""
-    return (
-        may_be_short(input, target, weight)
-        and type(input) in PLAIN
-        and type(target) in PLAIN
-        and target.dtype in INDICES
-        and not _checked
-        and (weight is None or (type(weight) in PLAIN and not weight.requires_grad))
-    )
+def _are_torchs(target: Any, weight: Any) -> bool:
+    """Whether PyTorch takes these, as tensors that the short road took: class indices of its dtypes, and weights that do not learn."""
+    return target.dtype in INDICES and (weight is None or not weight.requires_grad)
 
 
 def _fits(input: Any, target: Any, weight: Any, reduction: str) -> bool:
@@ -299,12 +298,19 @@ def _see_targets(target: Any, classes: int, ignored: int) -> None:
 
 _FEW = 64
 _kept: dict[Any, torch.Tensor] = {}
+_latest: torch.Tensor | None = (
+    None  # of those: what a call of the same kind as the last takes, without being asked for classes
+)
 
 
 def ones_for(input: torch.Tensor, fresh: bool = False) -> torch.Tensor:
     """A weight for each class that changes nothing; one for all calls with as many classes, unless it must be fresh."""
+    global _latest
     found = None if fresh else kept_ones(input)
-    return _new_ones(input, fresh) if found is None else found
+    if found is not None:
+        _latest = found
+        return found
+    return _new_ones(input, fresh)
 
 
 def _new_ones(input: torch.Tensor, fresh: bool) -> torch.Tensor:

@@ -11,8 +11,10 @@ class UnservedError(RuntimeError):
     """No engine of ours runs this call."""
 
 
-def in_torch_words(error: AclnnError) -> Exception:
+def in_torch_words(error: AclnnError | MemoryError) -> Exception:
     """What PyTorch would raise."""
+    if isinstance(error, MemoryError):
+        return RuntimeError(f"openaclnn can't allocate memory: {error or 'there is none left'}")
     if error.status == Status.ACLNN_ERR_INNER_FIND_KERNEL_ERROR:
         return UnservedError(error.args[0])
     if error.expected.startswith("class indices"):

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from torch.autograd import forward_ad
-from torch.overrides import has_torch_function_variadic
+from torch.overrides import has_torch_function_unary
 
 from openaclnn.core.dtypes import is_int64
 from openaclnn.torch.kernels import PLAIN, disturbed
@@ -35,10 +35,10 @@ _any_autocast = torch._C._is_any_autocast_enabled
 _transformed = torch._C._are_functorch_transforms_active
 
 
-def may_be_short(*tensors: Any) -> bool:
-    """Whether all that is left to ask is what the short road asks itself."""
-    return not (
-        has_torch_function_variadic(*tensors)
+def may_be_short(tensor: Any) -> bool:
+    """Whether all that is left to ask is what the short road asks itself: of the other arguments, whether they are plain tensors."""
+    return type(tensor) in PLAIN and not (
+        has_torch_function_unary(tensor)
         or _transformed()
         or _any_autocast()
         or forward_ad._current_level >= 0
@@ -46,7 +46,7 @@ def may_be_short(*tensors: Any) -> bool:
 
 
 # Not in functions that PyTorch compiles: its compiler reads this attribute, and asks that instead.
-may_be_short._torchdynamo_inline = lambda *tensors: False  # type: ignore[attr-defined]
+may_be_short._torchdynamo_inline = lambda tensor: False  # type: ignore[attr-defined]
 
 
 def needs_dispatcher() -> bool:
