@@ -50,6 +50,12 @@ GPU_FLOORS = (
     ("openaclnn.engines.gpu.kernels", "openaclnn.engines.gpu.launching"),
     ("openaclnn.engines.gpu.formulas",),
 )
+REPEAT_FLOORS = (
+    ("openaclnn.repeat.phases",),
+    ("openaclnn.repeat.kinds",),
+    ("openaclnn.repeat.code",),
+    ("openaclnn.repeat.words",),
+)
 TESTING_FLOORS = (
     ("openaclnn.testing.programs", "openaclnn.testing.running"),
     ("openaclnn.testing.cases",),
@@ -64,7 +70,9 @@ BENCH_FLOORS = (
     ("openaclnn.bench.timing",),
     ("openaclnn.bench.problems",),
 )
-DIVIDED = (*GPU_FLOORS, *TESTING_FLOORS, *BENCH_FLOORS)  # each room says what is in it
+DIVIDED = (  # each room says what is in it
+    *GPU_FLOORS, *REPEAT_FLOORS, *TESTING_FLOORS, *BENCH_FLOORS,
+)  # fmt: skip
 graph = functools.cache(lambda: read_graph(ROOT))
 
 every_table = pytest.mark.parametrize(
@@ -73,10 +81,11 @@ every_table = pytest.mark.parametrize(
         ("openaclnn", FLOORS),
         ("openaclnn.engines", ENGINE_FLOORS),
         ("openaclnn.engines.gpu", GPU_FLOORS),
+        ("openaclnn.repeat", REPEAT_FLOORS),
         ("openaclnn.testing", TESTING_FLOORS),
         ("openaclnn.bench", BENCH_FLOORS),
     ],
-    ids=["house", "engines", "gpu", "testing", "bench"],
+    ids=["house", "engines", "gpu", "repeat", "testing", "bench"],
 )
 
 

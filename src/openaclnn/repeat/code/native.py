@@ -19,13 +19,13 @@ from openaclnn.engines.machine.code import Array, Code
 from openaclnn.engines.machine.kinds import signature
 from openaclnn.engines.machine.modes import is_standard, read_mode
 from openaclnn.engines.machine.values import Value
-from openaclnn.repeat import native_slots as block_at
-from openaclnn.repeat import slots as at
-from openaclnn.repeat.code import RoadCode
-from openaclnn.repeat.doubt import Doubt
-from openaclnn.repeat.published import arrive, depart
-from openaclnn.repeat.tensor_code import NativeTensor
-from openaclnn.repeat.tensors import TensorWords
+from openaclnn.repeat.code.doubt import Doubt
+from openaclnn.repeat.code.published import arrive, depart
+from openaclnn.repeat.code.road import RoadCode
+from openaclnn.repeat.code.tensors import NativeTensor
+from openaclnn.repeat.words import native as block_at
+from openaclnn.repeat.words import slots as at
+from openaclnn.repeat.words.tensors import TensorWords
 
 __all__ = ["Arguments", "native_road"]
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from openaclnn.core.plan import ANY_COUNT, Plan, covered_elements
 from openaclnn.engines.cpu.control import MAX_ARGUMENTS, bound_kernel
 from openaclnn.engines.dispatch import Choice
-from openaclnn.repeat import slots as at
+from openaclnn.repeat.words import slots as at
 
 __all__ = ["Work", "work_of"]
 

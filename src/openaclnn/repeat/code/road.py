@@ -11,8 +11,8 @@ from openaclnn.engines.cpu import gathered
 from openaclnn.engines.cpu.launcher import Launch
 from openaclnn.engines.machine.code import Array, Code
 from openaclnn.engines.machine.values import Value
-from openaclnn.repeat import slots as at
-from openaclnn.repeat.outputs import Outputs
+from openaclnn.repeat.code.outputs import Outputs
+from openaclnn.repeat.words import slots as at
 
 __all__ = ["RoadCode", "emit_road"]
 

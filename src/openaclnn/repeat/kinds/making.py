@@ -13,7 +13,7 @@ from openaclnn.core import results
 from openaclnn.core.dtypes import DType
 from openaclnn.core.interop import torch_dtype
 from openaclnn.core.tensor import Tensor
-from openaclnn.repeat import slots as at
+from openaclnn.repeat.words import slots as at
 
 __all__ = ["ready_made", "sized_made"]
 

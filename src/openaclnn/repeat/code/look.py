@@ -7,11 +7,11 @@ from typing import Any
 from openaclnn.engines.machine import objects
 from openaclnn.engines.machine.code import Array, Code
 from openaclnn.engines.machine.values import Value
-from openaclnn.repeat import slots as at
-from openaclnn.repeat.doubt import Doubt
-from openaclnn.repeat.readers import GRAPH_KEYS, HANDLE
-from openaclnn.repeat.tensor_code import NativeTensor
-from openaclnn.repeat.tensors import MAX_DTYPES, TABLE_DEVICE, TABLE_DTYPES, TensorWords
+from openaclnn.repeat.code.doubt import Doubt
+from openaclnn.repeat.code.tensors import NativeTensor
+from openaclnn.repeat.words import slots as at
+from openaclnn.repeat.words.readers import GRAPH_KEYS, HANDLE
+from openaclnn.repeat.words.tensors import MAX_DTYPES, TABLE_DEVICE, TABLE_DTYPES, TensorWords
 
 __all__ = ["LOW_HALF", "Look"]
 

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 from openaclnn.core.plan import Free, Plan
 from openaclnn.core.tensor import Scalar
-from openaclnn.repeat import slots as at
-from openaclnn.repeat.work import Work
+from openaclnn.repeat.kinds.work import Work
+from openaclnn.repeat.words import slots as at
 
 __all__ = ["Number", "numbers_of"]
 

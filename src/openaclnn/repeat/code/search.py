@@ -7,9 +7,9 @@ from collections.abc import Callable
 from openaclnn.engines.machine import objects
 from openaclnn.engines.machine.code import Array, Code
 from openaclnn.engines.machine.values import Value, Variable
-from openaclnn.repeat import slots as at
-from openaclnn.repeat.doubt import Doubt
-from openaclnn.repeat.look import LOW_HALF, Look
+from openaclnn.repeat.code.doubt import Doubt
+from openaclnn.repeat.code.look import LOW_HALF, Look
+from openaclnn.repeat.words import slots as at
 
 __all__ = ["Search"]
 

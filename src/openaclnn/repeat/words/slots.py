@@ -1,5 +1,5 @@
 """Where the short road's words lie: an operator's control block, the records of its kinds of calls, and what is read of
-an array. One int64 a slot; Python fills them, `code.py` reads them.
+an array. One int64 a slot; Python fills them, `code/` reads them.
 """
 
 from __future__ import annotations

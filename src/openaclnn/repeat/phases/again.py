@@ -13,7 +13,7 @@ from openaclnn.core.declare import Operator
 from openaclnn.core.products import chosen_product, listeners
 from openaclnn.core.tensor import Scalar, Tensor
 from openaclnn.engines.dispatch import chosen_engine
-from openaclnn.repeat.sizes import OneSize
+from openaclnn.repeat.phases.sizes import OneSize
 
 __all__ = ["find", "key_of", "remember"]
 

@@ -8,9 +8,9 @@ from typing import NamedTuple
 from openaclnn.engines.machine import objects
 from openaclnn.engines.machine.code import Array, Code
 from openaclnn.engines.machine.values import Value
-from openaclnn.repeat import slots as at
-from openaclnn.repeat.geometry import Geometry
-from openaclnn.repeat.readers import HANDLE
+from openaclnn.repeat.code.geometry import Geometry
+from openaclnn.repeat.words import slots as at
+from openaclnn.repeat.words.readers import HANDLE
 
 __all__ = ["Outputs"]
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from openaclnn.core.plan import Plan, broadcast_shapes
 from openaclnn.core.tensor import Tensor
-from openaclnn.repeat import slots as at
+from openaclnn.repeat.words import slots as at
 
 __all__ = ["Patterns", "axes_of", "fixed_patterns", "patterns_of", "places_of", "shapes_of"]
 

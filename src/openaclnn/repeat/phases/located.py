@@ -20,14 +20,14 @@ from openaclnn.core.terms import BY_VALUE
 from openaclnn.engines.machine.builtins import builtin
 from openaclnn.engines.machine.code import Array, Code
 from openaclnn.engines.machine.values import Value
-from openaclnn.repeat import slots as at
-from openaclnn.repeat.announcing import emit_announcing, storage_of
-from openaclnn.repeat.descriptors import DescriptorCode, descriptors_are_readable
-from openaclnn.repeat.kinds import Road, nothing_chosen
-from openaclnn.repeat.records import record_of
-from openaclnn.repeat.sizes import Kind
-from openaclnn.repeat.standing import Standing
-from openaclnn.repeat.tensors import tensor_words
+from openaclnn.repeat.kinds.records import record_of
+from openaclnn.repeat.kinds.road import Road, nothing_chosen
+from openaclnn.repeat.phases.announcing import emit_announcing, storage_of
+from openaclnn.repeat.phases.descriptors import DescriptorCode, descriptors_are_readable
+from openaclnn.repeat.phases.sizes import Kind
+from openaclnn.repeat.phases.standing import Standing
+from openaclnn.repeat.words import slots as at
+from openaclnn.repeat.words.tensors import tensor_words
 
 __all__ = ["Locating"]
 

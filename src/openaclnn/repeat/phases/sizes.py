@@ -10,8 +10,8 @@ from typing import Any
 from openaclnn.core.declare import Operator
 from openaclnn.core.plan import Plan, covered_elements, walks_alike
 from openaclnn.engines.dispatch import Choice, Runner
-from openaclnn.repeat import slots as at
-from openaclnn.repeat.patterns import patterns_of, places_of
+from openaclnn.repeat.kinds.patterns import patterns_of, places_of
+from openaclnn.repeat.words import slots as at
 
 __all__ = ["AnySize", "Extents", "Kind", "OneSize", "Work", "any_size"]
 

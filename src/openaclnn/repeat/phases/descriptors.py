@@ -12,9 +12,9 @@ from openaclnn.core.tensor import Scalar, Tensor
 from openaclnn.engines.machine import objects
 from openaclnn.engines.machine.code import Array, Code
 from openaclnn.engines.machine.values import Value
-from openaclnn.repeat import slots as at
-from openaclnn.repeat.code import RoadCode
-from openaclnn.repeat.doubt import Doubt
+from openaclnn.repeat.code.doubt import Doubt
+from openaclnn.repeat.code.road import RoadCode
+from openaclnn.repeat.words import slots as at
 from openaclnn.runtime.memory import Allocation
 
 __all__ = ["DescriptorCode", "descriptors_are_readable"]

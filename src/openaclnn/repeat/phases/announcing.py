@@ -8,9 +8,9 @@ from __future__ import annotations
 from openaclnn.engines.machine import objects
 from openaclnn.engines.machine.code import Array, Code
 from openaclnn.engines.machine.values import Value
-from openaclnn.repeat import slots as at
-from openaclnn.repeat.outputs import Outputs
-from openaclnn.repeat.readers import HANDLE
+from openaclnn.repeat.code.outputs import Outputs
+from openaclnn.repeat.words import slots as at
+from openaclnn.repeat.words.readers import HANDLE
 
 __all__ = ["emit_announcing", "storage_of"]
 

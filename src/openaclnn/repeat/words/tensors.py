@@ -12,8 +12,8 @@ import functools
 import sys
 from typing import Any, NamedTuple
 
-from openaclnn.repeat import slots
-from openaclnn.repeat.readers import HANDLE, described
+from openaclnn.repeat.words import slots
+from openaclnn.repeat.words.readers import HANDLE, described
 
 __all__ = [
     "INLINE_AXES", "MAX_DTYPES", "TABLE_DEVICE", "TABLE_DTYPES", "TensorWords", "tensor_table", "tensor_words",

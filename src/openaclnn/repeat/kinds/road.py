@@ -1,10 +1,10 @@
-"""Kinds of calls: what is remembered of a call that was checked, planned and run, for the next one of its kind.
+"""The road of an operator: what is remembered of a call that was checked, planned and run, for the next one of its kind.
 
 A kind is the operator, the arrays' library, dtypes and device, which arrays there are and how they lie, and the
 options by value. Where all arrays are row-major and of one shape (some perhaps one element, or over what their roles
 name), sizes are no part of it: the next call may have any. Of few elements that lie otherwise, strides are not either.
 Beyond, shapes and strides must be the very same.
-`code.py` writes the builtin that finds a call's kind by reading its arguments; docs/calls.md says why that is enough.
+`code/road.py` writes the builtin that finds a call's kind by reading its arguments; docs/calls.md says why that is enough.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from openaclnn.core.terms import BY_VALUE, Terms
 from openaclnn.engines import dispatch
 from openaclnn.engines.dispatch import Choice
 from openaclnn.engines.machine import unusable
-from openaclnn.repeat import slots as at
-from openaclnn.repeat.families import Family, key_of
-from openaclnn.repeat.patterns import places_of
-from openaclnn.repeat.readers import numpy_is_readable, torch_functions
-from openaclnn.repeat.records import library_of, record_of
-from openaclnn.repeat.tensors import tensor_table
+from openaclnn.repeat.kinds.families import Family, key_of
+from openaclnn.repeat.kinds.patterns import places_of
+from openaclnn.repeat.kinds.records import library_of, record_of
+from openaclnn.repeat.words import slots as at
+from openaclnn.repeat.words.readers import numpy_is_readable, torch_functions
+from openaclnn.repeat.words.tensors import tensor_table
 
 if TYPE_CHECKING:
-    from openaclnn.repeat.published import Published
+    from openaclnn.repeat.code.published import Published
 
 __all__ = ["Road", "nothing_chosen"]
 
@@ -88,7 +88,7 @@ class Road:
 
     def _code(self) -> tuple[str, Any]:
         """The name of the builtin, and what writes it."""
-        from openaclnn.repeat.code import emit_road
+        from openaclnn.repeat.code.road import emit_road
 
         return "road", emit_road
 
@@ -247,7 +247,7 @@ class Road:
 
     def published(self) -> Published:
         """Its records for callers that are not Python; those that there are they do not know."""
-        from openaclnn.repeat.published import Published
+        from openaclnn.repeat.code.published import Published
 
         with self._lock:
             if self._published is None:

@@ -6,7 +6,7 @@ functions and objects by address, and tables.
 
 from __future__ import annotations
 
-from openaclnn.repeat.slots import MAX_OPTIONS
+from openaclnn.repeat.words.slots import MAX_OPTIONS
 
 (
     _TABLE, REFERENCES, WEAK_REFERENCES, _SPARE,

@@ -15,12 +15,12 @@ from openaclnn.core.interop import torch_tensor
 from openaclnn.core.plan import Plan, walks_alike
 from openaclnn.core.tensor import Tensor
 from openaclnn.engines.dispatch import Choice
-from openaclnn.repeat import slots as at
-from openaclnn.repeat.families import Family
-from openaclnn.repeat.making import ready_made
-from openaclnn.repeat.patterns import fixed_patterns, patterns_of
-from openaclnn.repeat.readers import numpy_is_readable, torch_functions
-from openaclnn.repeat.work import work_of
+from openaclnn.repeat.kinds.families import Family
+from openaclnn.repeat.kinds.making import ready_made
+from openaclnn.repeat.kinds.patterns import fixed_patterns, patterns_of
+from openaclnn.repeat.kinds.work import work_of
+from openaclnn.repeat.words import slots as at
+from openaclnn.repeat.words.readers import numpy_is_readable, torch_functions
 
 __all__ = ["library_of", "record_of"]
 

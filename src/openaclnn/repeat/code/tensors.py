@@ -6,8 +6,8 @@ from typing import Any
 
 from openaclnn.engines.machine.code import Code
 from openaclnn.engines.machine.values import Value
-from openaclnn.repeat.doubt import Doubt
-from openaclnn.repeat.tensors import INLINE_AXES
+from openaclnn.repeat.code.doubt import Doubt
+from openaclnn.repeat.words.tensors import INLINE_AXES
 
 __all__ = ["NativeTensor"]
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from openaclnn.engines.cpu import gathered
 from openaclnn.engines.machine.code import Array
 from openaclnn.engines.machine.values import Value
-from openaclnn.repeat import slots as at
-from openaclnn.repeat.look import LOW_HALF
-from openaclnn.repeat.search import Search
+from openaclnn.repeat.code.look import LOW_HALF
+from openaclnn.repeat.code.search import Search
+from openaclnn.repeat.words import slots as at
 
 __all__ = ["Geometry"]
 

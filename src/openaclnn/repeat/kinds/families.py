@@ -15,12 +15,12 @@ from openaclnn.core.dtypes import DType, is_int64
 from openaclnn.core.plan import Plan
 from openaclnn.core.tensor import Scalar
 from openaclnn.core.terms import Terms
-from openaclnn.repeat import slots as at
-from openaclnn.repeat.making import sized_made
-from openaclnn.repeat.numbers import Number, numbers_of
-from openaclnn.repeat.patterns import shapes_of
-from openaclnn.repeat.readers import described
-from openaclnn.repeat.work import Work
+from openaclnn.repeat.kinds.making import sized_made
+from openaclnn.repeat.kinds.numbers import Number, numbers_of
+from openaclnn.repeat.kinds.patterns import shapes_of
+from openaclnn.repeat.kinds.work import Work
+from openaclnn.repeat.words import slots as at
+from openaclnn.repeat.words.readers import described
 
 __all__ = ["Family", "key_of", "words_of"]
 
