@@ -21,7 +21,7 @@ from openaclnn.core.plan import (
     collapse,
 )
 from openaclnn.core.tensor import Scalar, Tensor, extent
-from openaclnn.engines.cpu import tiles
+from openaclnn.engines.cpu.layouts import tiles
 from openaclnn.engines.dispatch import choose_engine
 from openaclnn.repeat.kinds import families, records
 from openaclnn.repeat.kinds.numbers import Number

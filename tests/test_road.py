@@ -27,7 +27,7 @@ from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import BFLOAT16, FLOAT, FLOAT16, FLOATS
 from openaclnn.core.status import AclnnError
 from openaclnn.engines import dispatch
-from openaclnn.engines.cpu import pool
+from openaclnn.engines.cpu.launching import pool
 from openaclnn.engines.machine import objects
 from openaclnn.repeat.kinds.road import Road
 from openaclnn.repeat.words import slots as at

@@ -42,6 +42,22 @@ ENGINE_FLOORS = (
     ("openaclnn.engines.machine", "openaclnn.engines.threads"),
     ("openaclnn.engines.openmp",),
 )
+CPU_FLOORS = (
+    ("openaclnn.engines.cpu.classes", "openaclnn.engines.cpu.tuned"),
+    ("openaclnn.engines.cpu.formulas",),
+    ("openaclnn.engines.cpu.layouts",),
+    ("openaclnn.engines.cpu.arithmetic", "openaclnn.engines.cpu.launching"),
+    ("openaclnn.engines.cpu.registry",),
+)
+CLASSES_FLOORS = (
+    (
+        "openaclnn.engines.cpu.classes.gradients",
+        "openaclnn.engines.cpu.classes.likelihood",
+        "openaclnn.engines.cpu.classes.logits",
+    ),
+    ("openaclnn.engines.cpu.classes.positions",),
+    ("openaclnn.engines.cpu.classes.shared",),
+)
 GPU_FLOORS = (
     ("openaclnn.engines.gpu.registry",),
     ("openaclnn.engines.gpu.sizes",),
@@ -71,7 +87,7 @@ BENCH_FLOORS = (
     ("openaclnn.bench.problems",),
 )
 DIVIDED = (  # each room says what is in it
-    *GPU_FLOORS, *REPEAT_FLOORS, *TESTING_FLOORS, *BENCH_FLOORS,
+    *CPU_FLOORS, *CLASSES_FLOORS, *GPU_FLOORS, *REPEAT_FLOORS, *TESTING_FLOORS, *BENCH_FLOORS,
 )  # fmt: skip
 graph = functools.cache(lambda: read_graph(ROOT))
 
@@ -80,12 +96,14 @@ every_table = pytest.mark.parametrize(
     [
         ("openaclnn", FLOORS),
         ("openaclnn.engines", ENGINE_FLOORS),
+        ("openaclnn.engines.cpu", CPU_FLOORS),
+        ("openaclnn.engines.cpu.classes", CLASSES_FLOORS),
         ("openaclnn.engines.gpu", GPU_FLOORS),
         ("openaclnn.repeat", REPEAT_FLOORS),
         ("openaclnn.testing", TESTING_FLOORS),
         ("openaclnn.bench", BENCH_FLOORS),
     ],
-    ids=["house", "engines", "gpu", "repeat", "testing", "bench"],
+    ids=["house", "engines", "cpu", "classes", "gpu", "repeat", "testing", "bench"],
 )
 
 

@@ -6,7 +6,7 @@ class axis stands for itself, behind the others.
 
 from __future__ import annotations
 
-from openaclnn.engines.cpu import gathered
+from openaclnn.engines.cpu.layouts import gathered
 from openaclnn.engines.machine.code import Array
 from openaclnn.engines.machine.values import Value
 from openaclnn.repeat.code.look import LOW_HALF

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from openaclnn.engines.cpu.launcher import Launch
+from openaclnn.engines.cpu.launching.launcher import Launch
 from openaclnn.engines.machine import objects
 from openaclnn.engines.machine.cache import compiled
 from openaclnn.engines.machine.code import Array, Code

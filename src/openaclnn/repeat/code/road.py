@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from openaclnn.engines.cpu import gathered
-from openaclnn.engines.cpu.launcher import Launch
+from openaclnn.engines.cpu.launching.launcher import Launch
+from openaclnn.engines.cpu.layouts import gathered
 from openaclnn.engines.machine.code import Array, Code
 from openaclnn.engines.machine.values import Value
 from openaclnn.repeat.code.outputs import Outputs

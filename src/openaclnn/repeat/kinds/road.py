@@ -209,7 +209,7 @@ class Road:
             return self._next
 
     def _open(self) -> None:
-        from openaclnn.engines.cpu import pool
+        from openaclnn.engines.cpu.launching import pool
         from openaclnn.engines.machine.builtins import address_of_function
 
         api = ctypes.pythonapi
@@ -272,7 +272,7 @@ class Road:
         control[at.PARAMETER] = id(sys.modules["torch"].nn.Parameter)
         control[at.TENSOR_WORDS] = tensor_table()
         control[at.TENSOR] = id(tensor)
-        from openaclnn.engines.cpu import pool
+        from openaclnn.engines.cpu.launching import pool
 
         pool.reconsider()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from openaclnn.core.plan import ANY_COUNT, Plan, covered_elements
-from openaclnn.engines.cpu.control import MAX_ARGUMENTS, bound_kernel
+from openaclnn.engines.cpu.launching.control import MAX_ARGUMENTS, bound_kernel
 from openaclnn.engines.dispatch import Choice
 from openaclnn.repeat.words import slots as at
 
@@ -50,7 +50,7 @@ def work_of(plan: Plan, choice: Choice, lead: int, laid: bool) -> Work:
 
 def _gathered(plan: Plan, flat: Any, lead: int, count: int) -> Work | None:
     """A flat kernel on few elements, which are gathered before it runs."""
-    from openaclnn.engines.cpu import gathered
+    from openaclnn.engines.cpu.layouts import gathered
 
     operands = len(plan.inputs) + 1
     if flat is None or count > gathered.MOST or operands > gathered.MAX_OPERANDS:

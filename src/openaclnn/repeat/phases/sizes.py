@@ -111,7 +111,7 @@ class AnySize(Kind):
             for place, operand in enumerate(plan.operands)
         ]
         if self.flat is not None:
-            from openaclnn.engines.cpu import pool
+            from openaclnn.engines.cpu.launching import pool
 
             self._pool, self._launch = pool, pool.native()
 
