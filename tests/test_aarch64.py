@@ -26,7 +26,7 @@ llvm.get_process_triple = lambda: "aarch64-unknown-linux-gnu"
 llvm.get_host_cpu_name = lambda: sys.argv[1]
 llvm.get_host_cpu_features = Features
 
-from openaclnn.engines.cpu.forms import Signature, formula_form, kernel_address
+from openaclnn.engines.cpu.formulas.forms import Signature, formula_form, kernel_address
 from openaclnn.engines.formulas import FORMULAS
 from openaclnn.engines.machine import cache
 from openaclnn.engines.machine.foreign import entry, hand_on

@@ -31,8 +31,11 @@ from openaclnn.core.plan import Plan
 from openaclnn.core.products import current_product
 from openaclnn.engines import cpu
 from openaclnn.engines import numpy as numpy_engine
-from openaclnn.engines.cpu import pool
-from openaclnn.engines.cpu.classes import cross_entropy, logits, nll, nll_sizes
+from openaclnn.engines.cpu.classes.gradients import cross_entropy
+from openaclnn.engines.cpu.classes.likelihood import gradient as nll
+from openaclnn.engines.cpu.classes.likelihood import sizes as nll_sizes
+from openaclnn.engines.cpu.classes.logits import rows as logits
+from openaclnn.engines.cpu.launching import pool
 from openaclnn.engines.cpu.registry import KERNELS, Runner
 from openaclnn.operators import find_operator
 

@@ -20,7 +20,7 @@ from openaclnn.core.plan import Plan
 from openaclnn.core.products import current_product
 from openaclnn.engines import cpu
 from openaclnn.engines import numpy as plain
-from openaclnn.engines.cpu import elementwise, forms
+from openaclnn.engines.cpu.formulas import elementwise, forms
 from openaclnn.engines.cpu.tuned import elu
 from openaclnn.engines.formulas import FORMULAS
 from openaclnn.engines.machine import cache

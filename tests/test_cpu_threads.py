@@ -22,7 +22,7 @@ from openaclnn.core.call import bind_plain
 from openaclnn.core.folders import cache_folder
 from openaclnn.core.products import current_product
 from openaclnn.engines import cpu
-from openaclnn.engines.cpu import pool
+from openaclnn.engines.cpu.launching import pool
 from openaclnn.engines.machine import cache
 from openaclnn.engines.machine.code import Code
 from openaclnn.engines.machine.values import Value
@@ -35,7 +35,8 @@ import numpy as np
 from openaclnn.core.call import bind_plain
 from openaclnn.operators import find_operator
 from openaclnn.engines import cpu
-from openaclnn.engines.cpu import control, pool
+from openaclnn.engines.cpu.launching import control
+from openaclnn.engines.cpu.launching import pool
 from openaclnn.engines.machine import cache
 from openaclnn.calls.plain import plan_tensors
 from openaclnn.core.products import current_product

@@ -12,8 +12,9 @@ pytest.importorskip("llvmlite")
 
 from openaclnn.core.dtypes import FLOAT
 from openaclnn.core.plan import Operand, Plan
-from openaclnn.engines.cpu import pool, tiles
-from openaclnn.engines.cpu.control import MAX_ARGUMENTS
+from openaclnn.engines.cpu.launching import pool
+from openaclnn.engines.cpu.launching.control import MAX_ARGUMENTS
+from openaclnn.engines.cpu.layouts import tiles
 from openaclnn.engines.machine import cache
 from openaclnn.engines.machine.code import Code
 from openaclnn.engines.machine.values import Value

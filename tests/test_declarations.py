@@ -14,7 +14,7 @@ from openaclnn.core.dtypes import FLOAT
 from openaclnn.core.interface import Kind, Parameter
 from openaclnn.core.plan import Free, elementwise_plan, reduced_plan
 from openaclnn.core.tensor import Tensor
-from openaclnn.repeat.numbers import _sources
+from openaclnn.repeat.kinds.numbers import _sources
 
 ELU = openaclnn.find_operator("elu_backward")
 SAMPLE = ELU.samples[0]

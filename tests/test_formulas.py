@@ -15,7 +15,8 @@ from openaclnn.core.dtypes import FLOAT, FLOATS, DType
 from openaclnn.core.plan import Operand, Plan
 from openaclnn.engines import cpu, formulas
 from openaclnn.engines import numpy as numpy_engine
-from openaclnn.engines.cpu import elementwise, forms, tuned
+from openaclnn.engines.cpu import tuned
+from openaclnn.engines.cpu.formulas import elementwise, forms
 from openaclnn.engines.formulas import FORMULAS, Formula, words
 from openaclnn.engines.formulas.words import Value
 

@@ -21,11 +21,12 @@ from openaclnn.core.plan import (
     collapse,
 )
 from openaclnn.core.tensor import Scalar, Tensor, extent
-from openaclnn.engines.cpu import tiles
+from openaclnn.engines.cpu.layouts import tiles
 from openaclnn.engines.dispatch import choose_engine
-from openaclnn.repeat import families, readers, records
-from openaclnn.repeat import slots as at
-from openaclnn.repeat.numbers import Number
+from openaclnn.repeat.kinds import families, records
+from openaclnn.repeat.kinds.numbers import Number
+from openaclnn.repeat.words import readers
+from openaclnn.repeat.words import slots as at
 
 
 def test_an_array_s_address_is_what_numpy_says() -> None:

@@ -23,9 +23,9 @@ from openaclnn.calls import executor, planned
 from openaclnn.calls import plain as plain_calls
 from openaclnn.core.declare import Operator
 from openaclnn.core.tensor import Tensor
-from openaclnn.repeat import located
-from openaclnn.repeat import slots as at
-from openaclnn.repeat.kinds import Road
+from openaclnn.repeat.kinds.road import Road
+from openaclnn.repeat.phases import located
+from openaclnn.repeat.words import slots as at
 from openaclnn.torch import kernels, use
 from test_road import counted_roads, road_of
 from test_torch_override import has_natives

@@ -27,10 +27,10 @@ from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import BFLOAT16, FLOAT, FLOAT16, FLOATS
 from openaclnn.core.status import AclnnError
 from openaclnn.engines import dispatch
-from openaclnn.engines.cpu import pool
+from openaclnn.engines.cpu.launching import pool
 from openaclnn.engines.machine import objects
-from openaclnn.repeat import slots as at
-from openaclnn.repeat.kinds import Road
+from openaclnn.repeat.kinds.road import Road
+from openaclnn.repeat.words import slots as at
 from test_interop import to_torch
 
 ROADS = [op for op in APART if op.result_type is None]

@@ -15,7 +15,8 @@ from conftest import OPERATORS, assert_matches_oracle, plain
 from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import BFLOAT16, FLOAT, FLOAT16, FLOATS, DType
 from openaclnn.core.status import AclnnError
-from openaclnn.engines.cpu import FEW, gathered
+from openaclnn.engines.cpu import FEW
+from openaclnn.engines.cpu.layouts import gathered
 from test_interop import to_torch
 from test_road import ROADS, taken
 

@@ -42,6 +42,22 @@ ENGINE_FLOORS = (
     ("openaclnn.engines.machine", "openaclnn.engines.threads"),
     ("openaclnn.engines.openmp",),
 )
+CPU_FLOORS = (
+    ("openaclnn.engines.cpu.classes", "openaclnn.engines.cpu.tuned"),
+    ("openaclnn.engines.cpu.formulas",),
+    ("openaclnn.engines.cpu.layouts",),
+    ("openaclnn.engines.cpu.arithmetic", "openaclnn.engines.cpu.launching"),
+    ("openaclnn.engines.cpu.registry",),
+)
+CLASSES_FLOORS = (
+    (
+        "openaclnn.engines.cpu.classes.gradients",
+        "openaclnn.engines.cpu.classes.likelihood",
+        "openaclnn.engines.cpu.classes.logits",
+    ),
+    ("openaclnn.engines.cpu.classes.positions",),
+    ("openaclnn.engines.cpu.classes.shared",),
+)
 GPU_FLOORS = (
     ("openaclnn.engines.gpu.registry",),
     ("openaclnn.engines.gpu.sizes",),
@@ -49,6 +65,12 @@ GPU_FLOORS = (
     ("openaclnn.engines.gpu.plans",),
     ("openaclnn.engines.gpu.kernels", "openaclnn.engines.gpu.launching"),
     ("openaclnn.engines.gpu.formulas",),
+)
+REPEAT_FLOORS = (
+    ("openaclnn.repeat.phases",),
+    ("openaclnn.repeat.kinds",),
+    ("openaclnn.repeat.code",),
+    ("openaclnn.repeat.words",),
 )
 TESTING_FLOORS = (
     ("openaclnn.testing.programs", "openaclnn.testing.running"),
@@ -64,7 +86,9 @@ BENCH_FLOORS = (
     ("openaclnn.bench.timing",),
     ("openaclnn.bench.problems",),
 )
-DIVIDED = (*GPU_FLOORS, *TESTING_FLOORS, *BENCH_FLOORS)  # each room says what is in it
+DIVIDED = (  # each room says what is in it
+    *CPU_FLOORS, *CLASSES_FLOORS, *GPU_FLOORS, *REPEAT_FLOORS, *TESTING_FLOORS, *BENCH_FLOORS,
+)  # fmt: skip
 graph = functools.cache(lambda: read_graph(ROOT))
 
 every_table = pytest.mark.parametrize(
@@ -72,11 +96,14 @@ every_table = pytest.mark.parametrize(
     [
         ("openaclnn", FLOORS),
         ("openaclnn.engines", ENGINE_FLOORS),
+        ("openaclnn.engines.cpu", CPU_FLOORS),
+        ("openaclnn.engines.cpu.classes", CLASSES_FLOORS),
         ("openaclnn.engines.gpu", GPU_FLOORS),
+        ("openaclnn.repeat", REPEAT_FLOORS),
         ("openaclnn.testing", TESTING_FLOORS),
         ("openaclnn.bench", BENCH_FLOORS),
     ],
-    ids=["house", "engines", "gpu", "testing", "bench"],
+    ids=["house", "engines", "cpu", "classes", "gpu", "repeat", "testing", "bench"],
 )
 
 

@@ -15,7 +15,7 @@ from openaclnn.core.dtypes import FLOAT
 from openaclnn.core.products import PRODUCTS
 from openaclnn.core.status import AclnnError
 from openaclnn.core.tensor import Tensor
-from openaclnn.repeat.kinds import MOST_FAMILIES
+from openaclnn.repeat.kinds.road import MOST_FAMILIES
 
 names = pytest.mark.parametrize("operator", OPERATORS, ids=lambda op: op.python_name)
 SHAPES = {"any": (3, 4), "rows": (3, 4), "pixels": (2, 4, 3, 2)}

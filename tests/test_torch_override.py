@@ -15,7 +15,7 @@ from torch.utils.checkpoint import checkpoint
 
 import openaclnn
 from openaclnn.core import results
-from openaclnn.repeat import tensors
+from openaclnn.repeat.words import tensors
 from openaclnn.torch import disable, dispatcher, enable, override, served, use
 from openaclnn.torch import native as native_room
 from openaclnn.torch.composites import COMPOSITES

@@ -179,7 +179,7 @@ def test_many_calls_leave_nothing_behind() -> None:
 
 
 def test_a_list_lives_as_long_as_somebody_may_read_it() -> None:
-    from openaclnn.repeat.published import Published, Readers
+    from openaclnn.repeat.code.published import Published, Readers
 
     class Held:
         pass

@@ -36,7 +36,7 @@ from openaclnn.core.dtypes import FLOAT, FLOATS
 from openaclnn.core.interface import Kind
 from openaclnn.core.tensor import Tensor
 from openaclnn.operators.workloads.mistakes import Mistake
-from openaclnn.repeat import descriptors
+from openaclnn.repeat.phases import descriptors
 from openaclnn.runtime import memory
 from test_interop import to_torch
 from test_road import CLASS_NUMBERS, NUMBERS

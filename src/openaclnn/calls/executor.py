@@ -20,8 +20,8 @@ from openaclnn.core.interop import as_tensor
 from openaclnn.core.status import AclnnError, Status, record_message, shown
 from openaclnn.core.tensor import Tensor
 from openaclnn.engines.dispatch import Runner
-from openaclnn.repeat.sizes import Extents, Kind, Work
-from openaclnn.repeat.standing import Standing
+from openaclnn.repeat.phases.sizes import Extents, Kind, Work
+from openaclnn.repeat.phases.standing import Standing
 from openaclnn.runtime import AclFailure, Stream, current_stream, memory
 from openaclnn.runtime.device import device_named
 

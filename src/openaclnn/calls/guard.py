@@ -24,7 +24,7 @@ from openaclnn.core.interop import (
 from openaclnn.core.plan import Operand, Plan, walks_alike
 from openaclnn.core.status import AclnnError, Status
 from openaclnn.core.tensor import Tensor
-from openaclnn.repeat.standing import Standing
+from openaclnn.repeat.phases.standing import Standing
 from openaclnn.runtime.memory import Allocation, find_allocation
 
 __all__ = [

@@ -16,11 +16,11 @@ from openaclnn.core.products import current_product
 from openaclnn.core.tensor import Tensor
 from openaclnn.engines.dispatch import choose_engine
 from openaclnn.engines.machine import unusable
-from openaclnn.repeat.phases import find, key_of, remember
-from openaclnn.repeat.sizes import Kind, OneSize, Work, any_size
+from openaclnn.repeat.phases.again import find, key_of, remember
+from openaclnn.repeat.phases.sizes import Kind, OneSize, Work, any_size
 
 if TYPE_CHECKING:
-    from openaclnn.repeat.located import Locating
+    from openaclnn.repeat.phases.located import Locating
 
 __all__ = ["locate", "planned"]
 
@@ -99,7 +99,7 @@ def _learn(operator: Operator, kind: Kind, arguments: tuple[Any, ...]) -> bool:
         return False
     road = _locating.get(operator.name)
     if road is None:
-        from openaclnn.repeat.located import Locating
+        from openaclnn.repeat.phases.located import Locating
 
         road = _locating[operator.name] = Locating(operator)
     return road.learn(kind, arguments)

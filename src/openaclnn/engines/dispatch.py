@@ -33,7 +33,7 @@ class Choice(NamedTuple):
 
     engine: str
     prepare: Callable[[], Runner]  # makes what runs the plan
-    flat: Any = None  # the plan's `cpu.forms.Flat`, or None
+    flat: Any = None  # the plan's `cpu.formulas.forms.Flat`, or None
     refused: tuple[str, ...] = ()
     # What runs a plan for other sizes too, and for other strides too with up to how many elements; each may give None.
     sized: Callable[[Plan], Any] | None = None

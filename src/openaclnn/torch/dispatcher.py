@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import torch
 
 from openaclnn.engines.machine import unusable
-from openaclnn.repeat.readers import torch_functions
+from openaclnn.repeat.words.readers import torch_functions
 
 __all__ = [
     "Entered", "Functions", "address", "dtype_number", "entered", "functions", "is_theirs", "stream_function",

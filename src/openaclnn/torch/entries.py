@@ -15,10 +15,10 @@ from openaclnn.engines.machine.code import Array, Code
 from openaclnn.engines.machine.foreign import entry, hand_on
 from openaclnn.engines.machine.kinds import signature
 from openaclnn.engines.machine.values import Value, Variable
-from openaclnn.repeat import native_slots as at
-from openaclnn.repeat.readers import HANDLE
-from openaclnn.repeat.tensor_code import NativeTensor
-from openaclnn.repeat.tensors import TensorWords
+from openaclnn.repeat.code.tensors import NativeTensor
+from openaclnn.repeat.words import native as at
+from openaclnn.repeat.words.readers import HANDLE
+from openaclnn.repeat.words.tensors import TensorWords
 from openaclnn.torch.signatures import (
     BOOL,
     FLOAT,

@@ -17,7 +17,7 @@ from openaclnn.core.interface import REQUIRED
 from openaclnn.core.status import AclnnError
 from openaclnn.operators import registry
 from openaclnn.operators.logits import CROSS_ENTROPY, CROSS_ENTROPY_GRAD
-from openaclnn.repeat.kinds import Road
+from openaclnn.repeat.kinds.road import Road
 from openaclnn.torch.refusals import in_torch_words
 from openaclnn.torch.schema import arguments_of, double_among, made_by
 from openaclnn.torch.wide import in_float64

@@ -13,11 +13,11 @@ import torch
 
 from openaclnn.core import results
 from openaclnn.core.interface import REDUCTIONS
-from openaclnn.repeat import native_slots as at
-from openaclnn.repeat import slots
-from openaclnn.repeat.kinds import Road
-from openaclnn.repeat.readers import HANDLE, described
-from openaclnn.repeat.tensors import TensorWords, tensor_words
+from openaclnn.repeat.kinds.road import Road
+from openaclnn.repeat.words import native as at
+from openaclnn.repeat.words import slots
+from openaclnn.repeat.words.readers import HANDLE, described
+from openaclnn.repeat.words.tensors import TensorWords, tensor_words
 from openaclnn.torch.dispatcher import (
     Entered,
     Functions,
@@ -62,8 +62,8 @@ class Native:
     def __init__(
         self, found: Functions, where: TensorWords, name: str, device: str, road: Road, signature: Signature, original: Entered
     ) -> None:  # fmt: skip
-        from openaclnn.repeat.native import Arguments, native_road
-        from openaclnn.repeat.published import Readers
+        from openaclnn.repeat.code.native import Arguments, native_road
+        from openaclnn.repeat.code.published import Readers
         from openaclnn.torch.entries import boxed_entry, native_entry
 
         self._functions, self._name, self._device, self._road = found, name, device, road

@@ -30,7 +30,7 @@ def team_of(contender: Contender, device: str, torch: Any) -> str:
 
 def _shared(contender: Contender) -> bool:
     """Whether a call is cut into parts: the pool then writes down how many."""
-    from openaclnn.engines.cpu import control, pool
+    from openaclnn.engines.cpu.launching import control, pool
 
     pool._CONTROL[control.PARTS] = 0
     with contender.chosen():

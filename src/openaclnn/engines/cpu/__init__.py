@@ -1,7 +1,14 @@
 """The CPU engine: vector code written for the machine at hand and compiled by LLVM, on threads of its own.
 
-Formulas are served by themselves (`elementwise.py`, with `forms.py` and what `tuned/` has beside the plain form),
-kernels with a class axis by what `classes/` enters. Importing this package does not import llvmlite.
+Here is its door. `registry.py` has the kernels by name: formulas are served by themselves, those with a class axis by what `classes/` enters. Each
+of these rooms imports from those below it:
+
+    classes/      kernels with a class axis          tuned/        forms of formulas that are faster than the plain one
+    formulas/     kernels that compute a formula
+    layouts/      from any strides to dense rows
+    arithmetic/   vectors of numbers                 launching/    how a kernel is started on threads
+
+Importing this package does not import llvmlite.
 """
 
 from __future__ import annotations
@@ -44,11 +51,11 @@ def _entered(name: str) -> Kernel | None:
     """The same for a name that was not asked for before."""
     if name in FORMULAS:
         from openaclnn.engines.cpu import tuned  # noqa: F401  (enters its forms)
-        from openaclnn.engines.cpu.elementwise import Elementwise
+        from openaclnn.engines.cpu.formulas.elementwise import Elementwise
 
         KERNELS[name] = Elementwise(FORMULAS[name])
     if name == "fill":
-        from openaclnn.engines.cpu.sums import Filling
+        from openaclnn.engines.cpu.formulas.sums import Filling
 
         KERNELS[name] = Filling()
     if name not in KERNELS:

@@ -16,9 +16,9 @@ import numpy as np
 from openaclnn.core.dtypes import float_of
 from openaclnn.core.plan import ANY_COUNT, Plan
 from openaclnn.core.tensor import element_count
-from openaclnn.engines.cpu import numerics, pool
-from openaclnn.engines.cpu.exponential import Exp
-from openaclnn.engines.cpu.forms import (
+from openaclnn.engines.cpu.arithmetic import numerics
+from openaclnn.engines.cpu.arithmetic.exponential import Exp
+from openaclnn.engines.cpu.formulas.forms import (
     Derive,
     Form,
     Signature,
@@ -28,6 +28,7 @@ from openaclnn.engines.cpu.forms import (
     kernel_address,
     tuned,
 )
+from openaclnn.engines.cpu.launching import pool
 from openaclnn.engines.formulas import FORMULAS, described
 from openaclnn.engines.formulas import words as formula_words
 from openaclnn.engines.machine.code import Code

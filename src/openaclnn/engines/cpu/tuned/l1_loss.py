@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial
 
 from openaclnn.core.plan import Plan
-from openaclnn.engines.cpu import numerics
-from openaclnn.engines.cpu.forms import Form, Site, tuned
+from openaclnn.engines.cpu.arithmetic import numerics
+from openaclnn.engines.cpu.formulas.forms import Form, Site, tuned
 from openaclnn.engines.machine.values import Shape, Value
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from openaclnn.core.dtypes import float_of
 from openaclnn.core.plan import Plan
-from openaclnn.engines.cpu.forms import Derive, Form, formula_form, tuned
+from openaclnn.engines.cpu.formulas.forms import Derive, Form, formula_form, tuned
 from openaclnn.engines.formulas import Formula, described
 from openaclnn.engines.formulas.smooth_l1_loss import LARGEST
 from openaclnn.engines.formulas.words import Value, abs, fma, maximum, minimum, where

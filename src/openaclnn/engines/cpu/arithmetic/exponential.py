@@ -1,0 +1,102 @@
+"""exp on float32 vectors."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from openaclnn.engines.cpu.arithmetic.numerics import Constants
+from openaclnn.engines.machine.code import Code
+from openaclnn.engines.machine.values import Shape, Value, fma, maximum, minimum
+
+__all__ = ["Exp"]
+
+LOG2_E = float(np.float32(1.4426950408889634))
+LN2_HIGH = 0.693145751953125  # 16 significant bits: exact when multiplied by an exponent
+LN2_LOW = float(np.float32(0.6931471805599453 - LN2_HIGH))
+# Minimax for exp on +-ln(2)/2. Degree 6 is within 0.98 ulp when scaled by a multiplier; degree 5 would
+# be within 2.32, over the bound of 2, and saves 5 % of the time.
+COEFFICIENTS = (
+    1.0, 1.0, 0.4999999403953552, 0.1666652113199234, 0.04166825860738754, 0.008368665352463722,
+    0.0013821175089105964,
+)  # fmt: skip
+ROUNDER = 12582912.0  # 1.5 * 2^23: adding it rounds to an integer, which then lies in the low bits
+
+
+class Exp:
+    """multiplier * exp(x): a degree-6 polynomial with the multiplier folded into its coefficients, times 2^n.
+
+    `span` says where x lies; elsewhere (NaN included) the result is unspecified but harmless.
+    "negative": up to 71; subnormal results are right, 0 below -104.3. "positive": from -60 on; inf where
+    the result overflows. "full": everywhere, for four more operations. The first two cost nothing more
+    than flushing would: 2^-24 or 2^24 moves from 2^n into the multiplier.
+    The multiplier's size must lie between 2^-80 and 2^80 ("positive": 2^-20 and 2^80).
+    It may be a vector: one for each lane.
+    `factor` makes it multiplier * exp(factor * x), without rounding the product, for no more operations
+    than one multiplication; x is then clamped by the caller (see `clamped`).
+    """
+
+    def __init__(
+        self,
+        code: Code,
+        multiplier: Value | None = None,
+        span: str = "full",
+        factor: Value | None = None,
+    ) -> None:
+        self.span, self.factor = span, factor
+        shift = {"negative": 24, "positive": -24, "full": 127}[span]
+        self.rounder = ROUNDER + 127 + shift
+        scale = 1.0 if span == "full" else 2.0**-shift
+        coefficients: list[float | Value] = [scale * value for value in COEFFICIENTS]
+        if multiplier is not None:
+            coefficients = [multiplier * (scale * value) for value in COEFFICIENTS]
+        self.addends = Constants(code, [self.rounder, *coefficients[:-1]])
+        # Factors lie four to a register: NEON multiplies by one lane of it.
+        factors = code.frame("f32", 1, 4, 16)
+        log2_e = LOG2_E if factor is None else code.single(LOG2_E) * factor
+        last = coefficients[-1]
+        self.last = last if isinstance(last, Value) and last.lanes else None
+        given = (log2_e, -LN2_HIGH, -LN2_LOW, 0.0 if self.last is not None else last)
+        # In one store: the load would wait for four to reach the cache.
+        scalars = [one if isinstance(one, Value) else code.single(one) for one in given]
+        factors.store(code.lanes_of(scalars), code.integer(0), 16)
+        self.factors = factors.load(code.integer(0), Shape(1, 4), True, 16)
+
+    def _factor(self, x: Value, lane: int) -> Value:
+        return self.factors.pick([lane] * x.lanes)
+
+    def __call__(self, x: Value) -> Value:
+        if self.span != "positive":
+            # The bound's power of two is exactly 0 ("full": small enough), so that -inf gives 0.
+            x = maximum(x, -104.66 if self.span == "negative" else -174.0)
+        if self.span != "negative":
+            x = minimum(x, 104.66 if self.span == "positive" else 174.0)
+        return self.clamped(x)
+
+    def clamped(self, x: Value) -> Value:
+        """The same for x within the span's bounds already."""
+        shifted = self.addends.add_to_product(0, x, self._factor(x, 0))
+        n = shifted - self.rounder
+        if self.factor is None:
+            rest = fma(n, self._factor(x, 1), x)
+        else:
+            # n * LN2_HIGH is exact, so factor * x is rounded only after most of it has cancelled.
+            rest = fma(x, self.factor, n * self._factor(x, 1))
+        rest = fma(n, self._factor(x, 2), rest)
+        powers = self._powers(shifted.bits_as("i32"))
+        last = len(COEFFICIENTS) - 1
+        leading = self._factor(x, 3) if self.last is None else self.last
+        value = self.addends.add_to_product(last, rest, leading)
+        for index in range(last - 1, 0, -1):
+            value = self.addends.add_to_product(index, value, rest)
+        for power in powers:
+            value = value * power
+        return value
+
+    def _powers(self, bits: Value) -> list[Value]:
+        """2^n from the low bits of the shifted sum; in two halves where one float32 cannot hold it."""
+        whole = bits << 23
+        if self.span != "full":
+            return [whole.bits_as("f32")]
+        half = (bits << 22) & 0x7F800000
+        rest = whole - half
+        return [half.bits_as("f32"), rest.bits_as("f32")]

@@ -1,0 +1,151 @@
+"""A flat kernel on few elements of any strides, told at the call: gathered, computed, scattered.
+
+`tiles` chooses the best geometry for a plan and takes its time for it. Here sizes and strides are arguments, and
+elements are walked as they come; up to `MOST` elements that takes less time than choosing does.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from openaclnn.engines.cpu.launching.control import FIRST_ARGUMENT, MAX_ARGUMENTS, STATUS
+from openaclnn.engines.machine import cache
+from openaclnn.engines.machine.code import Array, Code
+from openaclnn.engines.machine.values import Value
+
+__all__ = ["MOST", "Gathered", "gathering"]
+
+MOST = 4096  # elements
+TILE = 1024  # of them at a time
+MAX_AXES, MAX_OPERANDS = 8, 12
+
+# The geometry: the kernel, how many constants and operands it takes, the axes' sizes, each operand's itemsize, and its
+# steps in bytes along the axes.
+KERNEL, CONSTANTS, OPERANDS, AXES, SIZES = range(5)
+ITEMS = SIZES + MAX_AXES
+STEPS = ITEMS + MAX_OPERANDS
+GEOMETRY_SLOTS = STEPS + MAX_OPERANDS * MAX_AXES
+
+
+@functools.cache
+def gathering() -> int:
+    """The kernel over elements of any strides; its arguments are the geometry's address, the constants, the operands."""
+    return cache.compiled("gathered", _emit)
+
+
+def _emit(code: Code, arguments: Sequence[Value]) -> None:
+    given, start, stop = arguments
+    Gathered(code, code.slots(given).at(FIRST_ARGUMENT)).tiles(start, stop)
+
+
+class Gathered:
+    """The kernel being written; some of its constants may come before the flat kernel's own."""
+
+    def __init__(self, code: Code, given: Array, before: int = 0) -> None:
+        self.code = code
+        self.geometry = code.slots(given.read(0))
+        self.kernel, constants, self.operands, self.axes = (
+            self.geometry.read(where) for where in (KERNEL, CONSTANTS, OPERANDS, AXES)
+        )
+        self.sizes, self.items = self.geometry.at(SIZES), self.geometry.at(ITEMS)
+        self.output = self.operands - 1
+        self.bases = given.at(constants + 1)
+        self.buffers = code.buffer("i32", TILE * MAX_OPERANDS)
+        self.places = code.frame("i64", MAX_AXES)  # a walk's place along each axis
+        self.block = code.frame("i64", FIRST_ARGUMENT + MAX_ARGUMENTS)
+        self.block.write(STATUS, 0)
+        first = self.block.at(FIRST_ARGUMENT)
+        with code.loop(0, constants - before) as index:
+            first.write(index, given.read(index + (1 + before)))
+        self.taken = first.at(constants - before)
+
+    def tiles(self, start: Value, stop: Value) -> None:
+        first = self.code.variable(start)
+        with self.code.repeat_while(lambda: first.get() < stop):
+            self.tile(first.get(), (stop - first.get()).least(TILE))
+            first.set(first.get() + TILE)
+
+    def tile(self, start: Value, count: Value) -> None:
+        code = self.code
+        with code.loop(0, self.output) as operand:
+            with code.when(~self.in_place(operand)):
+                self.walk(operand, start, count, out=False)
+            self.take(operand, start)
+        self.take_output(start)
+        code.call(self.kernel, None, self.block, 0, count)
+        self.put_output(start, count)
+
+    def take(self, operand: Value, start: Value) -> None:
+        """Where the kernel finds an operand's elements from one on, or leaves them."""
+        here = self.bases.read(operand) + start * self.items.read(operand)
+        self.taken.write(operand, self.in_place(operand).choose(here, self.buffer(operand)))
+
+    def take_output(self, start: Value) -> None:
+        self.take(self.output, start)
+
+    def put_output(self, start: Value, count: Value) -> None:
+        with self.code.when(~self.in_place(self.output)):
+            self.walk(self.output, start, count, out=True)
+
+    def steps(self, operand: Value) -> Array:
+        return self.geometry.at(operand * MAX_AXES + STEPS)
+
+    def in_place(self, operand: Value) -> Value:
+        """Whether the operand's elements lie side by side."""
+        dense = self.steps(operand).read(0).equals(self.items.read(operand))
+        return self.axes.equals(1) & dense
+
+    def buffer(self, operand: Value) -> Value:
+        return self.buffers + operand * (TILE * 4)
+
+    def walk(self, operand: Value, start: Value, count: Value, out: bool) -> None:
+        """Between an operand's buffer and its elements, from one on, row after row."""
+        code, steps, last = self.code, self.steps(operand), self.axes - 1
+        item, size = self.items.read(operand), self.sizes.read(last)
+        place, done = (code.variable(code.integer(0)) for _ in range(2))
+        place.set(self.bases.read(operand) + self.enter(steps, start))
+        with code.repeat_while(lambda: done.get() < count):
+            run = (size - self.places.read(last)).least(count - done.get())
+            near = self.buffer(operand) + done.get() * item, item
+            far = place.get(), steps.read(last)
+            for width, kind in ((2, "i16"), (4, "i32")):
+                with code.when(item.equals(width)):
+                    code.copy(*(near + far if out else far + near), run, kind)
+            done.set(done.get() + run)
+            place.set(place.get() + run * steps.read(last))
+            self.places.write(last, self.places.read(last) + run)
+            with self.carry() as axis:
+                moved = steps.read(axis - 1) - self.sizes.read(axis) * steps.read(axis)
+                place.set(place.get() + moved)
+
+    def enter(self, steps: Array, start: Value) -> Value:
+        """A walk's first place, and how far that is from the operand's start."""
+        code = self.code
+        left, distance = code.variable(start), code.variable(code.integer(0))
+        with code.loop(0, self.axes) as behind:
+            axis = self.axes - 1 - behind
+            size = self.sizes.read(axis)
+            own = left.get() % size
+            self.places.write(axis, own)
+            distance.set(distance.get() + own * steps.read(axis))
+            left.set(left.get() // size)
+        return distance.get()
+
+    @contextmanager
+    def carry(self) -> Iterator[Value]:
+        """For each axis that a walk came to the end of: on to the next along the one before."""
+        code, places = self.code, self.places
+        axis = code.variable(self.axes - 1)
+
+        def ended() -> Value:
+            own = axis.get()
+            return (own > 0) & places.read(own).equals(self.sizes.read(own))
+
+        with code.repeat_while(ended):
+            own = axis.get()
+            places.write(own, 0)
+            places.write(own - 1, places.read(own - 1) + 1)
+            yield own
+            axis.set(own - 1)

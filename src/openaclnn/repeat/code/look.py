@@ -1,0 +1,295 @@
+"""The first part of the short road's code: what a call says, read from its arguments."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from openaclnn.engines.machine import objects
+from openaclnn.engines.machine.code import Array, Code
+from openaclnn.engines.machine.values import Value
+from openaclnn.repeat.code.doubt import Doubt
+from openaclnn.repeat.code.tensors import NativeTensor
+from openaclnn.repeat.words import slots as at
+from openaclnn.repeat.words.readers import GRAPH_KEYS, HANDLE
+from openaclnn.repeat.words.tensors import MAX_DTYPES, TABLE_DEVICE, TABLE_DTYPES, TensorWords
+
+__all__ = ["LOW_HALF", "Look"]
+
+LOW_HALF = 0xFFFFFFFF
+
+
+class Look:
+    """The function being written, as far as it reads."""
+
+    def __init__(self, code: Code, control: Array, given: Array) -> None:
+        self.code, self.control, self.given = code, control, given
+        self.arrays, self.options = control.read(at.ARRAYS), control.read(at.OPTIONS)
+        self.outputs = control.read(at.OUTPUTS)
+        self.inputs = self.arrays - self.outputs  # the outputs follow them
+        self.absent = control.read(at.NONE)  # in the place of an array
+        self.views = code.frame("i64", at.MAX_ARRAYS * at.VIEW_SLOTS)
+        self.wide = code.frame("i64", at.MAX_ARRAYS + at.MAX_OPTIONS)
+        self.doubt = Doubt(code)
+        self.result, self.keep = (code.variable(code.integer(0)) for _ in range(2))
+
+    def widen(self, wanted: Value) -> Array:
+        """Where it is wanted, arguments in which each output has a place of its own, instead of one for several; the places."""
+        code, given, wide = self.code, self.given, self.wide
+        with code.when(wanted):
+            with code.loop(0, self.inputs) as index:
+                wide.write(index, given.read(index))
+            with code.loop(self.inputs, self.arrays) as index:
+                wide.write(index, self.absent)
+            with code.loop(0, self.options) as index:
+                wide.write(self.arrays + index, given.read(self.inputs + 1 + index))
+        self.given = code.slots(wanted.choose(wide.address(), given.address()))
+        return self.given.at(self.inputs)
+
+    def is_given(self, index: Value) -> Value:
+        return self.given.read(index).differs(self.absent)
+
+    def expect_nothing_chosen(self) -> None:
+        """No `use_product` and no `use_engine` block around the call; the context is asked if there is one at all."""
+        control = self.control
+        references = self.code.slots(control.read(at.CHOSEN)).read(0) & LOW_HALF
+        with self.code.when(references > control.read(at.CHOSEN_NOWHERE), likely=False):
+            self.ask_context()
+
+    def ask_context(self) -> None:
+        code, control, none = self.code, self.control, self.control.read(at.NONE)
+        for variable in (at.PRODUCT, at.ENGINE):
+            place = code.frame("i64", 1)
+            place.write(0, none)
+            control.call(at.GET_VARIABLE, "i32", control.read(variable), none, place)
+            chosen = place.read(0)
+            self.doubt.expect(chosen.equals(none))
+            self.drop(chosen)
+
+    def expect_no_graph(self) -> None:
+        """Nobody records PyTorch's operations in this thread."""
+        control, keys = self.control, self.control.read(at.GRAPH_KEYS)
+        for place in range(len(GRAPH_KEYS)):
+            key = (keys >> 16 * place & 0xFFFF).to("i32")
+            included = control.call(at.KEY_IS_INCLUDED, "i32", key) & 0xFF
+            self.doubt.expect(included.equals(0))
+
+    def view(self, index: Value) -> Array:
+        return self.views.at(index * at.VIEW_SLOTS)
+
+    def look(self, index: Value) -> None:
+        """What is known of an argument into its view."""
+        code, control = self.code, self.control
+        item, view = self.given.read(index), self.view(index)
+        for own in (at.LIBRARY, at.KIND, at.SIZE):  # without axes: nobody asks for their lengths
+            view.write(own, at.ABSENT)
+        with code.when(item.differs(self.absent)):
+            kind = code.slots(item).read(objects.OBJECT_TYPE)
+            with code.either(kind.equals(control.read(at.NDARRAY))) as (numpy, other):
+                with numpy:
+                    self.look_at_numpy(item, view)
+                with other:
+                    self.look_further(index, kind)
+            with self.doubt.when_none():
+                self.expect_memory(view)
+
+    def expect_memory(self, view: Array) -> None:
+        """Elements without memory: the full way says what that is."""
+        self.doubt.expect(view.read(at.DATA).differs(0) | view.read(at.SIZE).equals(0))
+
+    def look_further(self, index: Value, kind: Value) -> None:
+        """At what is no NumPy array, by its type."""
+        control = self.control
+        types = (control.read(own) for own in (at.TENSOR, at.PARAMETER))
+        one, other = (kind.equals(own) for own in types)
+        self.doubt.expect(one | other)
+        with self.doubt.when_none():
+            self.look_at_torch(self.given.read(index), self.view(index))
+
+    def look_at_fresh(self, item: Value, view: Array, library: Value) -> None:
+        """The same for an array that was just made: nothing can be strange about it but that it has no memory."""
+        view.write(at.LIBRARY, library)
+        with self.code.either(library.equals(at.NUMPY)) as (numpy, torch):
+            with numpy:
+                self.look_at_numpy(item, view)
+            with torch:
+                known = self.read_words(item, view)
+                with self.code.when(known.equals(0)):
+                    self.expect_success(self.control.call(at.FROM_PYTHON, "i32", item, view))
+        with self.doubt.when_none():
+            self.doubt.expect(view.read(at.DATA).differs(0))
+
+    def look_at_numpy(self, item: Value, view: Array) -> None:
+        array = self.code.slots(item)
+        fields = (
+            (at.DATA, objects.ARRAY_DATA), (at.DEVICE, objects.ARRAY_DTYPE),
+            (at.SHAPE_AT, objects.ARRAY_SHAPE), (at.STRIDES_AT, objects.ARRAY_STRIDES),
+        )  # fmt: skip
+        for own, theirs in fields:
+            view.write(own, array.read(theirs))
+        # The number of axes has 32 bits; what is behind them is something else.
+        view.write(at.KIND, array.read(objects.ARRAY_AXES) & LOW_HALF)
+        view.write(at.OFFSET, 0)
+        view.write(at.LIBRARY, at.NUMPY)
+        flags = array.read(objects.ARRAY_FLAGS)
+        view.write(at.WRITABLE, flags & objects.WRITEABLE)
+        self.doubt.expect((flags & objects.ALIGNED).differs(0))
+        with self.doubt.when_none():
+            self.measure(view)
+            view.write(at.DENSELY, flags & objects.C_CONTIGUOUS)
+
+    def look_at_torch(self, item: Value, view: Array) -> None:
+        code, doubt, known = self.code, self.doubt, self.read_words(item, view).differs(0)
+        with code.when(~known):
+            self.ask_torch(item, view)
+        view.write(at.LIBRARY, at.TORCH)
+        view.write(at.WRITABLE, 1)
+        with doubt.when_none():
+            view.write(at.DENSELY, self.measure(view).to("i64"))
+        with doubt.when_none(), code.either(known) as (plain, other):
+            with plain:
+                tensor = self.tensor(item)
+                self.expect_in_storage(view, tensor.offset, tensor.storage_bytes)
+            with other:
+                self.expect_inside(item + HANDLE, view)
+
+    def ask_torch(self, item: Value, view: Array) -> None:
+        """What PyTorch's functions say of a tensor."""
+        self.expect_success(self.control.call(at.FROM_PYTHON, "i32", item, view))
+        with self.doubt.when_none():
+            self.doubt.expect(~self.is_so(at.IS_NEGATED, item + HANDLE))
+        self.doubt.expect(view.read(at.STRIDES_AT).differs(0))
+
+    def read_words(self, item: Value, view: Array) -> Value:
+        """The same from its own words, in a tenth of the time: not 0 if it is plain memory of the CPU's, and these are known."""
+        code, table = self.code, self.control.read(at.TENSOR_WORDS)
+        known, words = code.variable(code.integer(0)), code.slots(table)
+        with code.when(table.differs(0)):
+            tensor, strange = self.tensor(item), Doubt(code)
+            tensor.expect_plain(strange, tensor.where.table, tensor.where.storage_table)
+            with strange.when_none():
+                strange.expect(tensor.device.equals(0))
+                strange.expect(tensor.dtype.below(MAX_DTYPES))
+            with strange.when_none():
+                kind, (sizes, strides) = words.at(TABLE_DTYPES).read(tensor.dtype), tensor.sides()
+                strange.expect(kind.differs(0))
+                for own, value in (
+                    (at.DATA, tensor.data(self.item_size(kind))), (at.DEVICE, words.read(TABLE_DEVICE)),
+                    (at.KIND, kind + tensor.axes), (at.SHAPE_AT, sizes), (at.STRIDES_AT, strides),
+                ):  # fmt: skip
+                    view.write(own, value)
+                view.write(at.OFFSET, 0)
+            with strange.when_none():
+                known.set(code.integer(1))
+        return known.get()
+
+    def tensor(self, item: Value) -> NativeTensor:
+        """A tensor whose words are known."""
+        words = self.code.slots(self.control.read(at.TENSOR_WORDS))
+        where: Any = TensorWords._make(words.read(place) for place in range(TABLE_DEVICE))
+        return NativeTensor(self.code, item + HANDLE, where)
+
+    def expect_inside(self, handle: Value, view: Array) -> None:
+        """A tensor lies inside its storage, which may have been made shorter."""
+        code, control = self.code, self.control
+        words = code.frame("i64", 2)
+        for place, function in enumerate((at.STORAGE_SIZE, at.STORAGE_OFFSET)):
+            self.expect_success(control.call(function, "i32", handle, words.at(place)))
+        self.expect_in_storage(view, words.read(1), words.read(0))
+
+    def expect_in_storage(self, view: Array, offset: Value, size: Value) -> None:
+        """The same, by where in its storage it begins, and how many bytes that has."""
+        inside = (offset + self.reach(view)) * self.item_size(view.read(at.KIND)) <= size
+        self.doubt.expect(inside | view.read(at.SIZE).equals(0))
+
+    def is_so(self, function: int, place: Value) -> Value:
+        """What one of PyTorch's C++ functions says of a tensor. Python's would let modes run, which may change what was read."""
+        said = self.control.call(function, "i32", place)
+        return (said & 0xFF).differs(0)
+
+    def item_size(self, kind: Value) -> Value:
+        """By DLPack's number of bits."""
+        return (kind >> 40 & 0xFF) >> 3
+
+    def reach(self, view: Array) -> Value:
+        """Elements from a tensor's first to beyond its last, by strides that count elements."""
+        code, beyond = self.code, self.code.variable(self.code.integer(1))
+        shape, strides = (code.slots(view.read(own)) for own in (at.SHAPE_AT, at.STRIDES_AT))
+        with code.loop(0, view.read(at.KIND) & LOW_HALF) as axis:
+            beyond.set(beyond.get() + (shape.read(axis) - 1) * strides.read(axis))
+        return beyond.get()
+
+    def expect_no_leaf(self, item: Value) -> None:
+        """Autograd would not let a tensor be written that it tracks."""
+        tracked = self.is_so(at.REQUIRES_GRAD, self.code.slots(item + HANDLE).read(0))
+        self.doubt.expect(~tracked)
+
+    def ask(self, function: int, item: Value) -> Value:
+        one = self.code.frame("i64", 1)
+        one.write(0, item)
+        asked = self.control.read(function)
+        return self.control.call(at.VECTORCALL, "i64", asked, one, 1, 0)
+
+    def measure(self, view: Array) -> Value:
+        """The number of elements into the view; whether they lie row-major, by strides that count elements."""
+        code = self.code
+        axes = view.read(at.KIND) & LOW_HALF
+        self.doubt.expect(axes <= at.MAX_AXES)
+        shape, strides = (code.slots(view.read(own)) for own in (at.SHAPE_AT, at.STRIDES_AT))
+        size, astray = code.variable(code.integer(1)), code.variable(code.integer(0))
+        with self.doubt.when_none(), code.loop(0, axes) as behind:
+            axis = axes - 1 - behind
+            length = shape.read(axis)
+            off = length.differs(1) & strides.read(axis).differs(size.get())
+            astray.set(astray.get() | off.to("i64"))
+            size.set(size.get() * length)
+        view.write(at.SIZE, size.get())
+        return astray.get().equals(0)
+
+    # Python's objects.
+
+    def tuple_of(self, view: Array, numbers: int) -> Value:
+        """An array's sizes or strides as Python has them."""
+        axes = view.read(at.KIND) & LOW_HALF
+        return self.pack(self.code.slots(view.read(numbers)), axes)
+
+    def pack(self, numbers: Array, count: Value) -> Value:
+        """Integers as a tuple."""
+        made = self.control.call(at.TUPLE_NEW, "i64", count)
+        self.fail_without(made)
+        with self.code.loop(0, count) as index:
+            self.put(made, index, self.control.call(at.FROM_INT64, "i64", numbers.read(index)))
+        return made
+
+    def put(self, made: Value, index: Value, item: Value) -> None:
+        """An object into a tuple, which has it from then on; memory may have been too short for one."""
+        with self.code.when(item.equals(0)):
+            self.drop(made)
+        self.fail_without(item)
+        self.control.call(at.TUPLE_SET, "i32", made, index, item)
+
+    def hold(self, items: Array, count: Value) -> Value:
+        """Objects as a tuple."""
+        made = self.control.call(at.TUPLE_NEW, "i64", count)
+        self.fail_without(made)
+        with self.code.loop(0, count) as index:
+            self.control.call(at.INCREF, None, items.read(index))
+            self.control.call(at.TUPLE_SET, "i32", made, index, items.read(index))
+        return made
+
+    def drop(self, item: Value) -> None:
+        self.control.call(at.DECREF, None, item)
+
+    def fail_without(self, item: Value) -> None:
+        """Raise what a function raised that returned no object."""
+        with self.code.when(item.equals(0)):
+            for held in (self.result.get(), self.keep.get()):
+                with self.code.when(held.differs(0)):
+                    self.drop(held)
+            self.code.leave(self.code.integer(0))
+
+    def expect_success(self, status: Value) -> None:
+        """Of a function of PyTorch's: 0, or an exception that nobody is to see."""
+        fine = status.equals(0)
+        self.doubt.expect(fine)
+        with self.code.when(~fine):
+            self.control.call(at.CLEAR, None)

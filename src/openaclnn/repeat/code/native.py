@@ -1,0 +1,337 @@
+"""The short road for C++: the same kinds and records, looked for by a function that is given PyTorch's C++ tensors and
+plain numbers, and makes C++ tensors. PyTorch's dispatcher calls it, by way of `openaclnn.torch.entries`.
+
+It does without the interpreter's lock: what it reads never changes (`published.py`), or is this call's own. It takes the lock for
+a runner that is a function of Python's, and for a context that may have something chosen.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from openaclnn.engines.cpu.launching.launcher import Launch
+from openaclnn.engines.machine import objects
+from openaclnn.engines.machine.cache import compiled
+from openaclnn.engines.machine.code import Array, Code
+from openaclnn.engines.machine.kinds import signature
+from openaclnn.engines.machine.modes import is_standard, read_mode
+from openaclnn.engines.machine.values import Value
+from openaclnn.repeat.code.doubt import Doubt
+from openaclnn.repeat.code.published import arrive, depart
+from openaclnn.repeat.code.road import RoadCode
+from openaclnn.repeat.code.tensors import NativeTensor
+from openaclnn.repeat.words import native as block_at
+from openaclnn.repeat.words import slots as at
+from openaclnn.repeat.words.tensors import TensorWords
+
+__all__ = ["Arguments", "native_road"]
+
+DTYPE_NUMBER = objects.HEADER_SLOTS  # where a dtype object of PyTorch's has its number
+
+
+class Arguments(NamedTuple):
+    """How many there are: arrays that are read, outputs, options. Each has a word, in this order."""
+
+    inputs: int
+    outputs: int
+    options: int
+
+
+def native_road(where: TensorWords, many: Arguments) -> int:
+    """`core(block, words, results)`: 0 if the call was served, and C++ tensors made."""
+    emit = functools.partial(_emit, where, many)
+    name = ".".join(map(str, ("road.native", *many)))
+    return compiled(name, emit, signature("i64", "i64", "i64", "i64"))
+
+
+def _emit(where: TensorWords, many: Arguments, code: Code, arguments: Sequence[Value]) -> None:
+    block, words, results = (code.slots(own) for own in arguments)
+    road = block.read(block_at.ROAD)
+    # No road yet, or another mode than IEEE 754's: the way through Python knows what to do.
+    with code.when(road.equals(0) | ~is_standard(read_mode(code))):
+        code.leave(code.integer(1))
+    NativeCode(code, block, code.slots(road), words, results, where, many).write_native()
+
+
+class NativeCode(RoadCode):
+    """The function being written. Arrays are handles of C++ tensors, 0 where there is none; options are an integer, the
+    bits of a float, or an object."""
+
+    def __init__(
+        self, code: Code, block: Array, control: Array, words: Array, results: Array, where: TensorWords, many: Arguments
+    ) -> None:  # fmt: skip
+        super().__init__(code, control, words)
+        self.inputs, self.outputs, self.options = map(code.integer, many)
+        self.arrays = code.integer(many.inputs + many.outputs)
+        self.block, self.results, self.where = block, results, where
+        self.absent = code.integer(0)
+        self.words, self.words_block = (code.variable(code.integer(0)) for _ in range(2))
+        self.state = code.variable(code.integer(0))  # what the lock is given back with
+        self.readers = block.at(block_at.COUNT)
+
+    def write_native(self) -> None:
+        code, doubt = self.code, self.doubt
+        self.expect_nothing_chosen()
+        self.turn = arrive(code, self.readers)
+        self.list = code.slots(code.read_shared(code.slots(self.block.read(block_at.RECORDS)), 0))
+        self.serve()
+        with doubt.when_none():
+            depart(code, self.readers, self.turn, served=True)
+            code.leave(code.integer(0))
+        self.leave_unserved()
+
+    def leave_unserved(self) -> None:
+        """Give back what was made."""
+        depart(self.code, self.readers, self.turn, served=False)
+        for index in range(block_at.MAX_RESULTS):
+            made = self.results.read(index)
+            with self.code.when(made.differs(0)):
+                self.block.call(block_at.DELETE, "i32", made)
+                self.results.write(index, 0)
+        self.code.leave(self.code.integer(1))
+
+    def fail_without(self, item: Value) -> None:
+        """Leave unserved where Python gave nothing. The lock is held, since Python was asked."""
+        with self.code.when(item.equals(0), likely=False):
+            self.control.call(at.CLEAR, None)
+            self.block.call(block_at.RELEASE, None, self.state.get().to("i32"))
+            self.leave_unserved()
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """With the interpreter's lock."""
+        self.state.set(self.block.call(block_at.ENSURE, "i32").to("i64"))
+        yield
+        self.block.call(block_at.RELEASE, None, self.state.get().to("i32"))
+
+    def ask_context(self) -> None:
+        with self.locked():
+            super().ask_context()
+
+    # Records.
+
+    def kinds(self) -> Value:
+        return self.list.read(0)
+
+    def record(self, index: Value) -> Array:
+        return self.code.slots(self.list.read(index + 1))
+
+    def hold_kind(self, keep: Value) -> None:
+        """Nothing to do: while this reader is counted, its list is kept."""
+
+    def leave_kind(self, keep: Value) -> None:
+        """Nothing to do."""
+
+    def kept_record(self, record: Array, wanted: Value) -> Array:
+        return record
+
+    def launch(self) -> Launch:
+        return Launch(self.code, self.code.slots(self.control.read(at.POOL)), locked=False)
+
+    def find_stream(self, place: Value, stream: Array) -> None:
+        with self.code.when(self.block.read(block_at.STREAM).differs(0)):
+            which = (place >> 32).to("i32")
+            failed = self.block.call(block_at.STREAM, "i32", which, stream)
+            self.doubt.expect(failed.equals(0))
+
+    # Tensors.
+
+    def look(self, index: Value) -> None:
+        item, view = self.given.read(index), self.view(index)
+        for own in (at.LIBRARY, at.KIND, at.SIZE):
+            view.write(own, at.ABSENT)
+        with self.code.when(item.differs(self.absent)):
+            self.look_at_tensor(item, view)
+            with self.doubt.when_none():
+                self.doubt.expect(view.read(at.SIZE).differs(0))
+
+    def look_at_tensor(self, item: Value, view: Array) -> None:
+        code, block, doubt = self.code, self.block, self.doubt
+        tensor = NativeTensor(code, item, self.where)
+        tables = block.read(block_at.TENSOR_TABLE), block.read(block_at.STORAGE_TABLE)
+        tensor.expect_plain(doubt, *tables)
+        with doubt.when_none():
+            doubt.expect(tensor.dtype.below(block_at.MAX_DTYPES))
+            doubt.expect(tensor.device.equals(block.read(block_at.DEVICE_KIND)))
+        with doubt.when_none():
+            word, (sizes, strides) = block.at(block_at.DTYPES).read(tensor.dtype), tensor.sides()
+            doubt.expect(word.differs(0))
+            item_size, device = self.item_size(word), block.read(block_at.DEVICE_WORD)
+            for own, value in (
+                (at.DATA, tensor.data(item_size)), (at.DEVICE, device + (tensor.index << 32)), (at.KIND, word + tensor.axes),
+                (at.SHAPE_AT, sizes), (at.STRIDES_AT, strides),
+            ):  # fmt: skip
+                view.write(own, value)
+            view.write(at.OFFSET, 0)
+            view.write(at.LIBRARY, at.TORCH)
+            view.write(at.WRITABLE, 1)
+            view.write(at.DENSELY, self.measure(view).to("i64"))
+        with doubt.when_none():
+            self.expect_within(tensor, view, item_size)
+
+    def look_at_made(self, tensor: NativeTensor, view: Array) -> None:
+        """The same for a tensor that was just made: nothing can be strange about it but that it has no memory."""
+        word, (sizes, strides) = self.block.at(block_at.DTYPES).read(tensor.dtype), tensor.sides()
+        data = tensor.data(self.item_size(word))
+        for own, value in (
+            (at.DATA, data), (at.KIND, word + tensor.axes), (at.SHAPE_AT, sizes), (at.STRIDES_AT, strides),
+        ):  # fmt: skip
+            view.write(own, value)
+        view.write(at.LIBRARY, at.TORCH)
+        view.write(at.OFFSET, 0)
+        self.doubt.expect(data.differs(0))
+
+    def expect_within(self, tensor: NativeTensor, view: Array, item_size: Value) -> None:
+        """It lies inside its storage, which may have been made shorter."""
+        code, beyond = self.code, self.code.variable(view.read(at.SIZE))
+        with code.when(view.read(at.DENSELY).equals(0)):
+            beyond.set(self.reach(view))
+        inside = (tensor.offset + beyond.get()) * item_size <= tensor.storage_bytes
+        self.doubt.expect(inside | view.read(at.SIZE).equals(0))
+
+    # Numbers.
+
+    def compare_option(self, differs: Doubt, record: Array, index: Value) -> None:
+        code = self.code
+        own = record.at(index * at.OPTION_SLOTS + at.FIRST_OPTION)
+        word, kind = self.given.read(self.arrays + index), self.option_type(index)
+        differs.expect(own.read(at.TYPE).equals(kind))
+        with differs.when_none(), code.either(kind.equals(0)) as (an_object, number):
+            with an_object:
+                differs.expect(word.equals(own.read(at.OBJECT)))
+            with number, code.when(word.differs(own.read(at.BITS))):
+                self.compare_other(differs, own, word, kind.equals(self.control.read(at.FLOAT)))
+
+    def compare_other(self, differs: Doubt, own: Array, word: Value, is_float: Value) -> None:
+        """Another number than a kind was remembered with."""
+        with self.code.either(is_float) as (floating, integer):
+            with floating:
+                self.moved.set(self.code.integer(1))
+                self.compare_number(differs, own, word.bits_as("f64"))
+            with integer:
+                differs.expect(own.read(at.FREE).differs(0))
+
+    def option_type(self, index: Value) -> Value:
+        return self.block.at(block_at.OPTION_TYPES).read(index)
+
+    def free_number(self, index: Value) -> Value:
+        return self.given.read(self.arrays + index).bits_as("f64")
+
+    def numbers(self, record: Array) -> tuple[Array, Value]:
+        """Which options a sized runner takes, and how many, and what runs it; the record may be another soon."""
+        self.words.set(record.read(at.WORDS))
+        self.words_block.set(record.read(at.WORDS_BLOCK))
+        found, count = self.code.frame("i64", at.MAX_DERIVED), record.read(at.DERIVED)
+        with self.code.loop(0, count) as index:
+            found.write(index, record.at(at.SOURCE).read(index))
+        return found, count
+
+    def call(
+        self, runner: Value, operands: Array, addresses: Value, stream: Array, sized: Value, lead: Array,
+        geometry: Array, numbers: tuple[Array, Value],
+    ) -> None:  # fmt: skip
+        """A runner that takes words is given those, if it has all that it needs."""
+        code, (sources, count) = self.code, numbers
+        status = code.variable(code.integer(-1))
+        with code.when(self.words.get().differs(0)):
+            given = code.frame("i64", at.MAX_DERIVED)
+            with code.loop(0, count) as index:
+                given.write(index, self.given.read(self.arrays + sources.read(index)))
+            shape, axes = lead.read(at.SHAPE_AT), self.axes(lead)
+            taken = (
+                self.words_block.get(), operands, addresses, shape, axes, given, count, stream.read(0),
+            )  # fmt: skip
+            status.set(code.call(self.words.get(), "i64", *taken))
+            self.doubt.expect(status.get() <= 0)  # else a target was out of range
+        with code.when(status.get() < 0), self.locked():
+            super().call(runner, operands, addresses, stream, sized, lead, geometry, numbers)
+
+    def hold(self, items: Array, count: Value) -> Value:
+        code, block = self.code, self.block
+        made = self.control.call(at.TUPLE_NEW, "i64", count)
+        self.fail_without(made)
+        with code.loop(0, count) as index:
+            option, item = items.read(index), code.variable(code.integer(0))
+            word = self.given.read(self.arrays + option)
+            is_float = self.option_type(option).equals(self.control.read(at.FLOAT))
+            with code.either(is_float) as (floating, integer):
+                with floating:
+                    item.set(block.call(block_at.FROM_DOUBLE, "i64", word.bits_as("f64")))
+                with integer:
+                    item.set(block.call(block_at.FROM_INT64, "i64", word))
+            self.put(made, index, item.get())
+        return made
+
+    # Results.
+
+    def expect_untracked(self, library: Value) -> None:
+        """Autograd is above the dispatcher's kernels, and knows."""
+
+    def take_outputs(self, fresh: Value, library: Value) -> None:
+        """Whoever gave an output has it."""
+
+    def make_outputs(self, record: Array, lead: Array, library: Value, operands: Array) -> None:
+        code = self.code
+        many, how, shapes = (record.read(own) for own in (at.RESULTS, at.MAKE_DTYPE, at.SHAPES))
+        first = self.own(record, self.inputs).read(at.PLACE)
+        self.doubt.expect(many <= block_at.MAX_RESULTS)
+        with code.loop(0, many) as index, self.doubt.when_none():
+            result, mask = self.results.at(index), shapes >> index * at.RESULT_BITS
+            each = code.variable(how)
+            with code.when(many > 1):
+                each.set(code.slots(how).read(index + objects.TUPLE_ITEMS))
+            self.doubt.expect((mask >> at.MADE_BIT & 1).differs(0))
+            with self.doubt.when_none():
+                self.make_output(record, lead, each.get(), mask, result)
+            with self.doubt.when_none():
+                view = self.view(self.inputs + index)
+                self.look_at_made(NativeTensor(code, result.read(0), self.where), view)
+                operands.write(first + index, view.read(at.DATA))
+
+    def make_output(
+        self, record: Array, lead: Array, how: Value, mask: Value, result: Array
+    ) -> None:
+        device = self.own(record, self.inputs).read(at.FIRST)
+        known = record.read(at.LEAD).equals(self.inputs)
+        with self.code.either(known) as (alone, beside):
+            with alone:
+                self.make_ready(self.code.slots(how), device, result)
+            with beside:
+                self.make_like(record, lead, how, mask, device, result)
+
+    def make_ready(self, call: Array, device: Value, result: Array) -> None:
+        """By a call that lies ready for Python: a function, a shape, strides and a dtype."""
+        code, items = self.code, call.at(objects.TUPLE_ITEMS)
+        self.doubt.expect(items.read(0).differs(self.block.read(block_at.KEPT)))
+        shape, strides = (code.slots(items.read(own)) for own in (1, 2))
+        axes = shape.read(objects.TUPLE_LENGTH)
+        sizes, steps = (code.frame("i64", at.MAX_AXES) for _ in range(2))
+        with self.locked(), code.loop(0, axes) as axis:
+            for own, numbers in ((sizes, shape), (steps, strides)):
+                number = numbers.read(axis + objects.TUPLE_ITEMS)
+                own.write(axis, self.control.call(at.AS_INT64, "i64", number))
+        self.make(axes, sizes, steps, items.read(3), device, result)
+
+    def make_like(
+        self, record: Array, lead: Array, dtype: Value, mask: Value, device: Value, result: Array
+    ) -> None:
+        """Row-major over axes of the lead's; large ones have memory that Python keeps."""
+        sizes, strides, axes, count = self.row_major(lead, mask)
+        item, most = self.own(record, self.inputs).read(at.ITEM), record.read(at.LARGE_FROM)
+        any_size = record.read(at.MAKE).equals(record.read(at.MAKE_LARGE))
+        self.doubt.expect(any_size | (count * item < most))
+        with self.doubt.when_none():
+            self.make(axes, sizes, strides, dtype, device, result)
+
+    def make(
+        self, axes: Value, shape: Array, strides: Array, dtype: Value, device: Value, result: Array
+    ) -> None:
+        number = self.code.slots(dtype).read(DTYPE_NUMBER) & 0xFF
+        kind, which = self.block.read(block_at.DEVICE_KIND), device >> 32
+        status = self.block.call(
+            block_at.EMPTY, "i32", axes, shape, strides, number.to("i32"), kind.to("i32"), which.to("i32"), result
+        )  # fmt: skip
+        self.doubt.expect(status.equals(0))

@@ -1,0 +1,205 @@
+"""The fourth part of the short road's code: the outputs, those that a caller gave and those that the road makes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from openaclnn.engines.machine import objects
+from openaclnn.engines.machine.code import Array, Code
+from openaclnn.engines.machine.values import Value
+from openaclnn.repeat.code.geometry import Geometry
+from openaclnn.repeat.words import slots as at
+from openaclnn.repeat.words.readers import HANDLE
+
+__all__ = ["Outputs"]
+
+
+class _Making(NamedTuple):
+    """What makes outputs, read from a record before any is made: making one runs Python code, which may change the record."""
+
+    make: Value  # the function for small outputs
+    large: Value  # and for those
+    large_from: Value  # of so many bytes and more
+    item: Value  # bytes of an element
+    lead: Array
+    library: Value
+    known: Value  # whether sizes are part of the kind, so that outputs have one shape only
+
+
+class Outputs(Geometry):
+    """The function being written, as far as it is about outputs."""
+
+    def __init__(self, code: Code, control: Array, given: Array) -> None:
+        super().__init__(code, control, given)
+        self.out = code.variable(code.integer(0))  # the output, or what stands for several
+
+    def spread(self, places: Array) -> None:
+        """Take the outputs out of the tuple that has them all, if there is one."""
+        code, control, doubt = self.code, self.control, self.doubt
+        out = code.slots(self.out.get())
+        with code.when(self.out.get().differs(self.absent)):
+            kind = out.read(objects.OBJECT_TYPE)
+            one, other = (kind.equals(control.read(own)) for own in (at.TUPLE, at.RESULT_TYPE))
+            doubt.expect(one | other)
+            with doubt.when_none():
+                doubt.expect(out.read(objects.TUPLE_LENGTH).equals(self.outputs))
+            with doubt.when_none(), code.loop(0, self.outputs) as index:
+                places.write(index, out.read(index + objects.TUPLE_ITEMS))
+
+    def each_given(self, visit: Callable[[Value], None]) -> None:
+        """Write code that visits each of the outputs that the caller gave."""
+        code = self.code
+        with (
+            code.loop(self.inputs, self.arrays) as index,
+            self.doubt.when_none(),
+            code.when(self.is_given(index)),
+        ):
+            visit(index)
+
+    def expect_free(self, record: Array) -> None:
+        """That given outputs are writable, and share no memory with what is read or with each other; the first may be
+        exactly the elements of an input.
+        """
+
+        def visit(index: Value) -> None:
+            own, view = self.own(record, index), self.view(index)
+            self.doubt.expect(view.read(at.WRITABLE).differs(0))
+            with self.code.when(own.read(at.PATTERN).equals(at.LAID)):
+                self.expect_scattered(own, view)
+            with self.code.when(own.read(at.PLACE) >= 0):
+                self.expect_apart(record, index)
+
+        self.each_given(visit)
+
+    def expect_apart(self, record: Array, index: Value) -> None:
+        """That an output shares no memory with an operand before it."""
+        code, view = self.code, self.view(index)
+        low, high = self.span(self.own(record, index), view)
+        with self.doubt.when_none(), code.loop(0, index) as before:
+            theirs, seen = self.own(record, before), self.view(before)
+            with code.when((theirs.read(at.PLACE) >= 0) & self.is_given(before)):
+                first, beyond = self.span(theirs, seen)
+                apart = ~(first.below(high) & low.below(beyond))
+                begin = self.address(seen).equals(self.address(view)) & index.equals(self.inputs)
+                self.doubt.expect(apart | begin & self.coincides(record, before))
+
+    def expect_untracked(self, library: Value) -> None:
+        """What autograd would not let be written is left to the full way."""
+        with self.code.when(library.equals(at.TORCH)):
+            self.each_given(lambda index: self.expect_no_leaf(self.given.read(index)))
+
+    def take_outputs(self, fresh: Value, library: Value) -> None:
+        """Autograd is told what is written; where nothing was made, what was given for outputs is the result."""
+
+        with self.code.when(library.equals(at.TORCH)):
+            self.each_given(lambda index: self.count_write(self.given.read(index)))
+        with self.code.when(fresh.equals(0)):
+            self.control.call(at.INCREF, None, self.out.get())
+            self.result.set(self.out.get())
+
+    def count_write(self, item: Value) -> None:
+        """Tell autograd that a tensor is written."""
+        # C++ raises an exception for those whose changes are not counted, which no frame of ours may meet.
+        with self.code.either(self.is_so(at.IS_INFERENCE, item + HANDLE)) as (uncounted, counted):
+            with uncounted:
+                told = self.ask(at.WRITTEN, item)
+                self.fail_without(told)
+                self.drop(told)
+            with counted:
+                self.control.call(at.COUNT_WRITE, None, item + HANDLE)
+
+    def make_outputs(self, record: Array, lead: Array, library: Value, operands: Array) -> None:
+        """Make fresh outputs, and enter their addresses among the operands. Several are a tuple, which has those that were given too,
+        and None for one that is neither given nor written.
+        """
+        code, control, doubt = self.code, self.control, self.doubt
+        many, how = record.read(at.RESULTS), record.read(at.MAKE_DTYPE)
+        known, shapes = record.read(at.LEAD).equals(self.inputs), record.read(at.SHAPES)
+        make, large, large_from = (
+            record.read(own) for own in (at.MAKE, at.MAKE_LARGE, at.LARGE_FROM)
+        )
+        item = self.own(record, self.inputs).read(at.ITEM)
+        places = code.frame("i64", at.MAX_RESULTS)
+        with code.loop(0, many) as index:
+            places.write(index, self.own(record, self.inputs + index).read(at.PLACE))
+        making = _Making(make, large, large_from, item, lead, library, known)
+        with code.either(many.equals(1)) as (one, several):
+            with one:
+                self.result.set(self.made(making, how, shapes))
+                self.fail_without(self.result.get())
+                operand = operands.at(places.read(0))
+                self.place(self.result.get(), self.view(self.inputs), library, operand)
+            with several:
+                self.result.set(control.call(at.TUPLE_NEW, "i64", many))
+                self.fail_without(self.result.get())
+                with code.loop(0, many) as index, doubt.when_none():
+                    mask = shapes >> index * at.RESULT_BITS
+                    own = code.variable(self.given.read(self.inputs + index))
+                    with code.either((mask >> at.MADE_BIT & 1).differs(0)) as (made, left):
+                        with made:
+                            each = code.slots(how).read(index + objects.TUPLE_ITEMS)
+                            own.set(self.made(making, each, mask))
+                            self.fail_without(own.get())
+                            operand = operands.at(places.read(index))
+                            self.place(own.get(), self.view(self.inputs + index), library, operand)
+                        with left:
+                            control.call(at.INCREF, None, own.get())
+                    control.call(at.TUPLE_SET, "i32", self.result.get(), index, own.get())
+
+    def made(self, making: _Making, how: Value, mask: Value) -> Value:
+        """A fresh output, of the one shape that the kind has, or with some of the lead's axes."""
+        found = self.code.variable(self.code.integer(0))
+        with self.code.either(making.known) as (alone, beside):
+            with alone:
+                found.set(self.made_again(self.code.slots(how)))
+            with beside:
+                found.set(self.made_like(making, how, mask))
+        return found.get()
+
+    def place(self, made: Value, view: Array, library: Value, operands: Array) -> None:
+        """Enter the address of a fresh output as an operand."""
+        self.look_at_fresh(made, view, library)
+        with self.doubt.when_none():
+            operands.write(0, self.address(view))
+
+    def made_again(self, call: Array) -> Value:
+        """An output of the one shape that the kind has: `call` is a tuple of the function that makes it and its arguments."""
+        count = call.read(objects.TUPLE_LENGTH) - 1
+        make, arguments = call.read(objects.TUPLE_ITEMS), call.at(objects.TUPLE_ITEMS + 1)
+        return self.control.call(at.VECTORCALL, "i64", make, arguments, count, 0)
+
+    def made_like(self, making: _Making, dtype: Value, mask: Value) -> Value:
+        """A row-major output with some of the lead's axes, by `make(shape, dtype)` of NumPy or `make(shape, strides, dtype)` of PyTorch."""
+        code, control = self.code, self.control
+        sizes, strides, axes, count = self.row_major(making.lead, mask)
+        make = (count * making.item >= making.large_from).choose(making.large, making.make)
+        items, found = code.frame("i64", 3), code.variable(code.integer(0))
+        shape = self.pack(sizes, axes)
+        items.write(0, shape)
+        with code.either(making.library.equals(at.NUMPY)) as (numpy, torch):
+            with numpy:
+                items.write(1, dtype)
+                found.set(control.call(at.VECTORCALL, "i64", make, items, 2, 0))
+            with torch:
+                steps = self.pack(strides, axes)
+                items.write(1, steps)
+                items.write(2, dtype)
+                found.set(control.call(at.VECTORCALL, "i64", make, items, 3, 0))
+                self.drop(steps)
+        self.drop(shape)
+        return found.get()
+
+    def row_major(self, lead: Array, mask: Value) -> tuple[Array, Array, Value, Value]:
+        """Sizes and strides of a fresh array that has some of the lead's axes, how many axes and how many elements."""
+        code = self.code
+        sizes, strides = (code.frame("i64", at.MAX_AXES) for _ in range(2))
+        axes, count = code.variable(code.integer(0)), code.variable(code.integer(1))
+        with code.loop(0, self.axes(lead)) as axis, code.when((mask >> axis & 1).differs(0)):
+            sizes.write(axes.get(), self.length(lead, axis))
+            axes.set(axes.get() + 1)
+        with code.loop(0, axes.get()) as behind:
+            axis = axes.get() - 1 - behind
+            strides.write(axis, count.get())
+            count.set(count.get() * sizes.read(axis))
+        return sizes, strides, axes.get(), count.get()

@@ -1,0 +1,235 @@
+"""The machine code of the short road: read the arrays, find the kind of call, take or make the outputs, run.
+
+Whatever is not as a kind wants it gives NotImplemented, and the call takes the full way.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from openaclnn.engines.cpu.launching.launcher import Launch
+from openaclnn.engines.cpu.layouts import gathered
+from openaclnn.engines.machine.code import Array, Code
+from openaclnn.engines.machine.values import Value
+from openaclnn.repeat.code.outputs import Outputs
+from openaclnn.repeat.words import slots as at
+
+__all__ = ["RoadCode", "emit_road"]
+
+HOST = 1  # DLPack's number for the CPU
+
+
+def emit_road(code: Code, control: Array, given: Array, number: Value) -> None:
+    """The builtin `road(*arrays, *options, product)`. Outputs are the last of the arrays; several may be one tuple."""
+    RoadCode(code, control, given).write(number)
+
+
+class _Work(NamedTuple):
+    """What runs a kind, as its record has it."""
+
+    kernel: Value  # 0: the runner does it
+    runner: Value
+    grain: Value
+    constants: Value  # how many
+    addresses: Value  # how many
+    sized: Value  # what the runner takes besides
+    gathering: Value  # what brings elements of any strides to the kernel; 0: nothing
+    laid: Value  # whether sizes and strides are read
+    lead: Array
+    numbers: tuple[Array, Value]
+    extent: Value  # what the kernel runs over: elements, or units
+    launch: Launch
+
+
+class RoadCode(Outputs):
+    """The function being written."""
+
+    def write(self, number: Value) -> None:
+        code, control, doubt = self.code, self.control, self.doubt
+        alone = number.equals(self.arrays + self.options + 1)
+        together = number.equals(self.inputs + self.options + 2) & ~alone
+        doubt.expect(alone | together)
+        with doubt.when_none():
+            # Another product or engine than the process's own: the full way knows what that means.
+            doubt.expect(self.given.read(number - 1).equals(control.read(at.NONE)))
+            self.out.set(self.given.read(self.inputs))
+            self.expect_nothing_chosen()
+        places = self.widen(together)
+        with doubt.when_none(), code.when(together):
+            self.spread(places)
+        self.serve()
+        with doubt.when_none():
+            code.leave(self.result.get())
+        with code.when(self.result.get().differs(0)):
+            self.drop(self.result.get())
+        control.call(at.INCREF, None, control.read(at.NOT_IMPLEMENTED))
+        code.leave(control.read(at.NOT_IMPLEMENTED))
+
+    def serve(self) -> None:
+        """Read the arrays, find the kind of call, run."""
+        code, doubt = self.code, self.doubt
+        with code.loop(0, self.arrays) as index, doubt.when_none():
+            self.look(index)
+        found = code.variable(code.integer(-1))
+        with doubt.when_none():
+            self.search(found)
+        doubt.expect(found.get() >= 0)
+        with doubt.when_none():
+            self.run(self.record(found.get()))
+
+    def run(self, record: Array) -> None:
+        """Run the kernel of a record. It may change while Python code runs in between: what is needed of it is read before."""
+        code, doubt = self.code, self.doubt
+        keep, kernel, runner = (record.read(own) for own in (at.KEEP, at.KERNEL, at.RUNNER))
+        self.hold_kind(keep)
+        fresh, library = record.read(at.FRESH), record.read(at.OWN_LIBRARY)
+        work = self.work(record, kernel, runner)
+        own_record = self.kept_record(record, work.laid)
+        operands = self.write_arguments(record, work)
+        stream = code.frame("i64", 1)
+        stream.write(0, 0)
+        device = self.own(record, self.inputs).read(at.FIRST)
+        with code.when(library.equals(at.TORCH)):
+            self.expect_no_graph()
+            self.find_stream(device, stream)
+        with doubt.when_none():
+            self.expect_free(record)
+        with doubt.when_none():
+            self.expect_untracked(library)
+        with doubt.when_none(), code.when(fresh.differs(0)):
+            self.make_outputs(record, work.lead, library, operands)
+        with doubt.when_none():
+            self.take_outputs(fresh, library)
+        with doubt.when_none():
+            self.execute(own_record, work, operands, stream)
+        self.leave_kind(keep)
+
+    def work(self, record: Array, kernel: Value, runner: Value) -> _Work:
+        grain, constants = record.read(at.GRAIN), record.read(at.CONSTANTS)
+        addresses, sized = record.read(at.ADDRESSES), record.read(at.SIZED)
+        lead, numbers = self.view(record.read(at.LEAD)), self.numbers(record)
+        units, elements = record.read(at.UNITS), lead.read(at.SIZE)
+        extent = units.equals(0).choose(elements, units)
+        launch, gathering = self.launch(), record.read(at.GATHERING)
+        laid = gathering.differs(0) | sized.equals(at.BY_LAYOUT) | sized.equals(at.BY_CLASSES)
+        return _Work(
+            kernel, runner, grain, constants, addresses, sized, gathering, laid, lead, numbers, extent, launch
+        )  # fmt: skip
+
+    def write_arguments(self, record: Array, work: _Work) -> Array:
+        """The kernel's constants and operands; where the latter are. Fresh outputs are not there yet."""
+        code, moved = self.code, self.moved.get().differs(0)
+        # What gathers elements takes their geometry first, then what the kernel takes.
+        arguments = work.launch.arguments.at(work.gathering.differs(0).to("i64"))
+        with code.loop(0, work.constants) as index:
+            own, other = record.at(at.CONSTANT).read(index), self.derived.read(index)
+            arguments.write(index, moved.choose(other, own))
+        with code.when(record.read(at.RECIPROCAL) >= 0):
+            share = code.double(1.0) / work.lead.read(at.SIZE).to("f64")
+            bits = share.to("f32").bits_as("i32").unsigned("i64")
+            arguments.write(record.read(at.RECIPROCAL), bits)
+        operands = arguments.at(work.constants)
+        with code.loop(0, self.arrays) as index:
+            place = self.own(record, index).read(at.PLACE)
+            with code.when((place >= 0) & self.is_given(index)):
+                operands.write(place, self.address(self.view(index)))
+        return operands
+
+    def execute(self, record: Array, work: _Work, operands: Array, stream: Array) -> None:
+        """Launch the kernel, or call the runner."""
+        code, doubt, launch, gathering = self.code, self.doubt, work.launch, work.gathering
+        entry = code.variable(work.kernel)
+        geometry = code.frame("i64", gathered.GEOMETRY_SLOTS)
+        with code.when(work.laid):
+            self.lay(record, work.lead, geometry)
+        with code.when(work.sized.equals(at.BY_CLASSES)):
+            self.expect_forwards(record)
+        with code.when(gathering.differs(0)):
+            words = work.kernel, work.constants, work.addresses
+            for where, word in enumerate(words, gathered.KERNEL):
+                geometry.write(where, word)
+            launch.arguments.write(0, geometry.address())
+            entry.set(gathering)
+        with doubt.when_none(), code.either(work.kernel.differs(0)) as (native, called):
+            with native:
+                # Before the workers run, the full way starts them.
+                doubt.expect(launch.ready(work.extent, work.grain))
+                with doubt.when_none():
+                    # Not 0: a target out of range. The full way says which.
+                    status = launch.execute(entry.get(), work.extent, work.grain)
+                    doubt.expect(status.equals(0))
+            with called:
+                self.call(
+                    work.runner, operands, work.addresses, stream, work.sized, work.lead, geometry, work.numbers
+                )  # fmt: skip
+
+    def hold_kind(self, keep: Value) -> None:
+        """Keep alive what a record relies on while its kernel runs."""
+        self.control.call(at.INCREF, None, keep)
+        self.keep.set(keep)
+
+    def kept_record(self, record: Array, wanted: Value) -> Array:
+        """A copy of what the record says of arrays, if that is `wanted` after Python code may have run."""
+        code, own = self.code, self.code.frame("i64", at.FIRST_OPTION)
+        count = self.arrays * at.ARRAY_SLOTS + at.FIRST_ARRAY
+        with code.when(wanted), code.loop(0, count) as index:
+            own.write(index, record.read(index))
+        return own
+
+    def leave_kind(self, keep: Value) -> None:
+        self.drop(keep)
+
+    def launch(self) -> Launch:
+        return Launch(self.code, self.code.slots(self.control.read(at.POOL)))
+
+    def numbers(self, record: Array) -> tuple[Array, Value]:
+        """The options that a sized runner takes, and how many."""
+        found, count = self.code.frame("i64", at.MAX_DERIVED), record.read(at.DERIVED)
+        with self.code.loop(0, count) as index:
+            found.write(index, self.number(record.at(at.SOURCE).read(index)))
+        return found, count
+
+    def find_stream(self, place: Value, stream: Array) -> None:
+        device, which = place.to("i32"), (place >> 32).to("i32")
+        with self.code.when(device.differs(HOST)):
+            status = self.control.call(at.CURRENT_STREAM, "i32", device, which, stream)
+            self.expect_success(status)
+
+    def call(
+        self, runner: Value, operands: Array, addresses: Value, stream: Array, sized: Value, lead: Array,
+        geometry: Array, numbers: tuple[Array, Value],
+    ) -> None:  # fmt: skip
+        """`runner(addresses, stream)`, and what it takes besides if it serves any size (`slots.SIZED`); what it raises is raised."""
+        code, control = self.code, self.control
+        items, count = code.frame("i64", 5), code.variable(code.integer(2))
+        items.write(0, self.pack(operands, addresses))
+        items.write(1, control.call(at.FROM_INT64, "i64", stream.read(0)))
+        self.fail_without(items.read(1))
+        with code.when(sized.equals(at.BY_SHAPE)):
+            items.write(2, self.tuple_of(lead, at.SHAPE_AT))
+            items.write(3, self.hold(*numbers))
+        with code.when(sized.equals(at.BY_LAYOUT) | sized.equals(at.BY_CLASSES)):
+            axes = geometry.read(gathered.AXES)
+            items.write(2, self.pack(geometry.at(gathered.SIZES), axes))
+            items.write(3, self.pack_steps(geometry, addresses, axes))
+        with code.when(sized.differs(0)):
+            count.set(code.integer(4))
+        with code.when(sized.equals(at.BY_CLASSES)):
+            items.write(4, self.hold(*numbers))
+            count.set(code.integer(5))
+        status = control.call(at.VECTORCALL, "i64", runner, items, count.get(), 0)
+        with code.loop(0, count.get()) as index:
+            self.drop(items.read(index))
+        self.fail_without(status)
+        # Not 0: a target out of range. The full way says which.
+        self.doubt.expect(control.call(at.AS_INT64, "i64", status).equals(0))
+        self.drop(status)
+
+    def pack_steps(self, geometry: Array, operands: Value, axes: Value) -> Value:
+        """Every operand's strides along the axes, in elements, one after the other."""
+        code, items = self.code, geometry.at(gathered.ITEMS)
+        flat = code.frame("i64", gathered.MAX_OPERANDS * gathered.MAX_AXES)
+        with code.loop(0, operands) as place, code.loop(0, axes) as axis:
+            stride = self.steps(geometry, place).read(axis) // items.read(place)
+            flat.write(place * axes + axis, stride)
+        return self.pack(flat, operands * axes)

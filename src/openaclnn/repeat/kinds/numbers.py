@@ -1,0 +1,103 @@
+"""Numbers in records: which of a call's options may be others in the next call of its kind, and what takes them."""
+
+from __future__ import annotations
+
+import functools
+import math
+import struct
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from openaclnn.core.plan import Free, Plan
+from openaclnn.core.tensor import Scalar
+from openaclnn.repeat.kinds.work import Work
+from openaclnn.repeat.words import slots as at
+
+__all__ = ["Number", "numbers_of"]
+
+_EXACT = 1 << 53  # integers up to it are floats
+_WORD, _DOUBLE = struct.Struct("q"), struct.Struct("d")
+
+
+def bits_of(number: float) -> int:
+    """A float as a slot holds it."""
+    bits: int = _WORD.unpack(_DOUBLE.pack(number))[0]
+    return bits
+
+
+class Number(NamedTuple):
+    """Whether an option may be another number, and within which bounds, as slots hold them."""
+
+    way: int = at.FIXED
+    least: int = bits_of(-math.inf)
+    most: int = bits_of(math.inf)
+
+
+_FIXED = Number()
+
+
+_NO_SOURCE = (0,) * (2 + at.MAX_DERIVED)
+
+
+def numbers_of(
+    plan: Plan, work: Work, names: tuple[str, ...], options: Sequence[Any]
+) -> tuple[Sequence[int], Sequence[Number]]:
+    """The function that derives constants from other numbers, how many it takes, and which options those are; a sized
+    runner takes its own. And whether each option may be another number.
+    """
+    flat = work.flat
+    if work.takes in _TAKING_NUMBERS:
+        derive, wanted = 0, tuple([own.option for own in plan.free])
+    elif flat is not None and flat.derive:
+        derive, wanted = flat.derive, flat.derived_from
+    else:
+        return _NO_SOURCE, (_FIXED,) * len(options)
+    kinds = tuple(map(type, options))
+    numbers: Sequence[Any] = options
+    if Scalar in kinds:
+        numbers = [own.number if type(own) is Scalar else own for own in options]
+        kinds = tuple(map(type, numbers))
+    places, free, whole = _sources(names, wanted, plan.free, kinds)
+    for place in whole:
+        if abs(numbers[place]) > _EXACT:  # rounded to FLOAT by way of float64 it may be another
+            places = ()
+    if not places:
+        return _NO_SOURCE, (_FIXED,) * len(options)
+    return (derive, len(places), *places, *_NO_SOURCE[2 + len(places) :]), free
+
+
+_TAKING_NUMBERS = (at.BY_SHAPE, at.BY_CLASSES)
+
+
+@functools.lru_cache(maxsize=256)
+def _sources(
+    names: tuple[str, ...],
+    wanted: tuple[str, ...],
+    declared: tuple[Free, ...],
+    kinds: tuple[type, ...],
+) -> tuple[tuple[int, ...], tuple[Number, ...], tuple[int, ...]]:
+    """The options that numbers are taken from, none where there are too many; each of all as it may be another: not a
+    float that is given as an integer; and which those are.
+    """
+    for own in declared:
+        if own.option not in names:
+            told = f"expected an option's Python name ({', '.join(names)}), got {own.option}"
+            raise TypeError(f"a plan's free numbers: {told}")
+    if len(wanted) > at.MAX_DERIVED or not {*wanted} <= {*names}:
+        return (), (_FIXED,) * len(names), ()
+    bounds = {own.option: _free(own) for own in declared}
+    integers = {own.option for own in declared if own.whole}
+    free = [
+        bounds[name]
+        if name in wanted and name in bounds and kind is (int if name in integers else float)
+        else _FIXED
+        for name, kind in zip(names, kinds, strict=True)
+    ]
+    places = tuple([names.index(name) for name in wanted])
+    given_whole = [place for place in places if kinds[place] is int and free[place] is _FIXED]
+    return places, tuple(free), tuple(given_whole)
+
+
+def _free(own: Free) -> Number:
+    way = at.ANOTHER_BUT_ZERO if own.keeps_zero else at.ANOTHER
+    return Number(way, bits_of(own.low), bits_of(own.high))

@@ -1,0 +1,296 @@
+"""The road of an operator: what is remembered of a call that was checked, planned and run, for the next one of its kind.
+
+A kind is the operator, the arrays' library, dtypes and device, which arrays there are and how they lie, and the
+options by value. Where all arrays are row-major and of one shape (some perhaps one element, or over what their roles
+name), sizes are no part of it: the next call may have any. Of few elements that lie otherwise, strides are not either.
+Beyond, shapes and strides must be the very same.
+`code/road.py` writes the builtin that finds a call's kind by reading its arguments; docs/calls.md says why that is enough.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import operator
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from struct import Struct
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from openaclnn.core import chosen, products
+from openaclnn.core.declare import Operator
+from openaclnn.core.interface import Parameter
+from openaclnn.core.plan import Plan
+from openaclnn.core.terms import BY_VALUE, Terms
+from openaclnn.engines import dispatch
+from openaclnn.engines.dispatch import Choice
+from openaclnn.engines.machine import unusable
+from openaclnn.repeat.kinds.families import Family, key_of
+from openaclnn.repeat.kinds.patterns import places_of
+from openaclnn.repeat.kinds.records import library_of, record_of
+from openaclnn.repeat.words import slots as at
+from openaclnn.repeat.words.readers import numpy_is_readable, torch_functions
+from openaclnn.repeat.words.tensors import tensor_table
+
+if TYPE_CHECKING:
+    from openaclnn.repeat.code.published import Published
+
+__all__ = ["Road", "nothing_chosen"]
+
+_SLOT = 8  # bytes
+
+MOST_FAMILIES = 64
+
+
+class Road:
+    """The short road of an operator's plain calls: `call(*arrays, *options, product)`, or NotImplemented.
+
+    Several results are a tuple.
+    """
+
+    by_value = BY_VALUE
+
+    def __init__(self, declared: Operator) -> None:
+        parameters = self._parameters(declared)
+        self._arrays = [p for p in parameters if p.is_tensor]
+        if declared.output.in_place:  # what is read and what is written, in one
+            self._arrays.append(declared.output)
+        self._arrays_of = _getter([p.python_name for p in self._arrays])
+        # Of several outputs a plain call has the first alone, for all.
+        self._arrays += [p for p in declared.outputs if p not in self._arrays]
+        self._names = [p.name for p in self._arrays]
+        self._views_of = _getter(self._names)
+        self._outputs = [p.name for p in declared.outputs]
+        self._inputs = len(self._arrays) - len(self._outputs)
+        self._result_type = declared.result_type
+        self._options = tuple([p.python_name for p in parameters if not p.is_tensor])
+        self._options_of = _getter(self._options)
+        room = at.MAX_ARRAYS, at.MAX_OPTIONS, at.MAX_RESULTS
+        taken = len(self._arrays), len(self._options), len(self._outputs)
+        self._fits = all(own <= most for own, most in zip(taken, room, strict=True))
+        self._families: dict[Any, Family] = {}
+        self._places: dict[tuple[int, tuple[str, ...]], list[int]] = {}  # `places_of` plans
+        self._control: Any = None
+        self._kept: list[Any] = [None] * at.MAX_KINDS  # what each record relies on
+        self._next = 0
+        self._lock = threading.RLock()  # a finaliser may come in between
+        self._published: Published | None = (
+            None  # the same for callers that are not Python, if there are any
+        )
+        self._builtin: Callable[..., Any] = _no_road
+        self.call = self._builtin
+        products.listeners.append(self.forget)
+
+    def _parameters(self, declared: Operator) -> list[Parameter]:
+        return [p for group in declared.plain_parameters for p in group]
+
+    def _code(self) -> tuple[str, Any]:
+        """The name of the builtin, and what writes it."""
+        from openaclnn.repeat.code.road import emit_road
+
+        return "road", emit_road
+
+    def forget_families(self) -> None:
+        """What follows from dtypes and options is not known any more; kinds stay."""
+        self._families.clear()
+
+    def forget(self) -> None:
+        """No kind is known any more."""
+        with self._lock:
+            if self._control is not None:
+                self._control[at.KINDS] = 0
+                # No words are left that a record cut short by a signal's handler would show again.
+                self._table[: self._next + 1] = 0
+            self._kept = [None] * at.MAX_KINDS
+            self._next = 0
+            if self._published is not None:
+                self._published.forget()
+
+    def make(
+        self,
+        plan: Plan,
+        choice: Choice,
+        device: str,
+        terms: Terms | None,
+        arguments: Mapping[str, Any],
+        values: Mapping[str, Any],
+    ) -> Any:
+        """Make a call, the first of its kind, and let the next one take the road: its result, or NotImplemented.
+
+        `values` has the arguments' views, and those of outputs that are yet to be made.
+        """
+        given, options = self._arrays_of(arguments), self._options_of(arguments)
+        arrays, views = given, [*self._views_of(values)]
+        if self._result_type is not None:
+            *read, out = given
+            outputs = (None,) * len(self._outputs) if out is None else tuple(out)
+            given, arrays = (*read, outputs), (*read, *outputs)
+            if len(plan.more) + 1 < len(outputs) and not plan.classes:
+                return NotImplemented  # where tensors are empty, so may be what is not written
+        family = self._family(plan, device, terms, arrays, options)
+        if family is None:
+            return NotImplemented
+        for place in family.absent:
+            views[place] = None
+        layout, record, kept = record_of(
+            family, plan, choice, arrays, views, self._published is not None
+        )
+        number = self._enter(layout, record, kept, family.library)
+        result = self._builtin(*given, *options, None)
+        if result is NotImplemented:
+            with self._lock:
+                # The next kind takes its place: what is refused may come again and again, and each time leaves a record.
+                self._next -= self._next == number
+            return result
+        if self._result_type is None:
+            return result
+        return self._result_type._make(result)
+
+    def _library(self, arrays: Sequence[Any], options: Sequence[Any]) -> int:
+        """The arrays' library; 0 where a record cannot say what they and the options are."""
+        if not (self._fits and unusable() is None and self.by_value.issuperset(map(type, options))):
+            return 0
+        return self._library_of(arrays)
+
+    def _library_of(self, arrays: Sequence[Any]) -> int:
+        return library_of(arrays)
+
+    def _family(
+        self,
+        plan: Plan,
+        device: str,
+        terms: Terms | None,
+        arrays: Sequence[Any],
+        options: Sequence[Any],
+    ) -> Family | None:
+        """The family of a call; None where a record cannot say what its arrays and options are."""
+        key = None if terms is None else key_of(terms, device, plan)
+        found = self._families.get(key)
+        if found is None:
+            library = self._library(arrays, options)
+            found = self._new_family(plan, arrays, options, library) if library else None
+            if key is not None and found is not None:
+                if len(self._families) >= MOST_FAMILIES:
+                    self._families.clear()
+                self._families[key] = found
+        return found
+
+    def _new_family(
+        self, plan: Plan, arrays: Sequence[Any], options: Sequence[Any], library: int
+    ) -> Family:
+        own = len(plan.inputs), tuple(map(_parameter_of, (*plan.operands, *plan.spared)))
+        places = self._places.get(own)
+        if places is None:
+            places = places_of(plan, self._names[: self._inputs], self._outputs)
+            self._places[own] = places
+        return Family(plan, places, arrays, options, self._options, library)
+
+    def _enter(self, layout: Struct, record: list[int], kept: Any, library: int) -> int:
+        """Let the road find a record; how many it was given."""
+        if self._control is None:
+            self._open()
+        if library == at.TORCH and not self._control[at.TENSOR]:
+            self._admit_torch()
+        held = [kept]  # one object, whose address is the record's
+        record[at.KEEP] = id(held)
+        with self._lock:
+            index = self._next % at.MAX_KINDS
+            self._next += 1
+            # In one step, as others may be reading; both are held meanwhile, since a signal's handler may raise here.
+            self._kept[index] = held, self._kept[index]
+            layout.pack_into(self._words, index * _SLOT * at.RECORD_SLOTS, *record)
+            self._kept[index] = held
+            if self._next <= at.MAX_KINDS:
+                self._control[at.KINDS] = self._next
+            if self._published is not None:
+                self._published.enter(index, self._table[index].tobytes(), held)
+            return self._next
+
+    def _open(self) -> None:
+        from openaclnn.engines.cpu.launching import pool
+        from openaclnn.engines.machine.builtins import address_of_function
+
+        api = ctypes.pythonapi
+        control = np.zeros(at.CONTROL_SLOTS, np.int64)
+        for where, function in (
+            (at.CLEAR, api.PyErr_Clear), (at.TUPLE_NEW, api.PyTuple_New),
+            (at.TUPLE_SET, api.PyTuple_SetItem), (at.FROM_INT64, api.PyLong_FromLongLong),
+            (at.VECTORCALL, api.PyObject_Vectorcall), (at.GET_VARIABLE, api.PyContextVar_Get), (at.AS_INT64, api.PyLong_AsLongLong),
+            (at.INCREF, api.Py_IncRef), (at.DECREF, api.Py_DecRef), (at.ERROR, api.PyErr_Occurred),
+        ):  # fmt: skip
+            control[where] = address_of_function(function)
+        for where, held in (
+            (at.NOT_IMPLEMENTED, NotImplemented), (at.NONE, None), (at.FALSE, False), (at.TRUE, True),
+            (at.FLOAT, float), (at.TUPLE, tuple),
+            (at.PRODUCT, products.product_variable), (at.ENGINE, dispatch.engine_variable),
+        ):  # fmt: skip
+            control[where] = id(held)
+        control[at.CHOSEN], control[at.CHOSEN_NOWHERE] = chosen.references_at(), chosen.REFERENCES
+        if numpy_is_readable():
+            control[at.NDARRAY] = id(np.ndarray)
+        self._table = np.zeros((at.MAX_KINDS, at.RECORD_SLOTS), np.int64)
+        control[at.POOL] = pool.control_address()
+        control[at.TABLE] = self._table.ctypes.data
+        control[at.ARRAYS], control[at.OPTIONS] = len(self._arrays), len(self._options)
+        control[at.OUTPUTS], control[at.RESULT_TYPE] = len(self._outputs), id(self._result_type)
+        self._words = self._table.data
+        self._control = control
+        self.call = self._builtin = self._callable()
+
+    def _callable(self) -> Callable[..., Any]:
+        from openaclnn.engines.machine.builtins import builtin
+
+        name, emit = self._code()
+        return builtin(name, emit, self._control.ctypes.data, self)
+
+    def published(self) -> Published:
+        """Its records for callers that are not Python; those that there are they do not know."""
+        from openaclnn.repeat.code.published import Published
+
+        with self._lock:
+            if self._published is None:
+                self.forget()
+                self._published = Published()
+        return self._published
+
+    def control_for_tensors(self) -> int:
+        """Where its control block is; 0 before it reads PyTorch's tensors."""
+        opened = self._control is not None and self._control[at.TENSOR]
+        return int(self._control.ctypes.data) if opened else 0
+
+    def _admit_torch(self) -> None:
+        tensor, functions = sys.modules["torch"].Tensor, torch_functions()
+        assert functions is not None
+        # The block has its address alone.
+        self._increment = sys.modules["torch"].autograd.graph.increment_version
+        control = self._control
+        control[at.FROM_PYTHON], control[at.CURRENT_STREAM] = functions[:2]
+        control[at.STORAGE_SIZE : at.GRAPH_KEYS + 1] = functions[2:]
+        control[at.WRITTEN] = id(self._increment)
+        control[at.PARAMETER] = id(sys.modules["torch"].nn.Parameter)
+        control[at.TENSOR_WORDS] = tensor_table()
+        control[at.TENSOR] = id(tensor)
+        from openaclnn.engines.cpu.launching import pool
+
+        pool.reconsider()
+
+
+_parameter_of = operator.attrgetter("parameter")
+
+
+def _getter(names: Sequence[str]) -> Callable[[Mapping[str, Any]], tuple[Any, ...]]:
+    """What gives the arguments of these names."""
+    if len(names) > 1:
+        return operator.itemgetter(*names)
+    return lambda arguments: tuple([arguments[name] for name in names])
+
+
+def nothing_chosen() -> bool:
+    """No `use_product` and no `use_engine` block is around: what the road itself asks at every call."""
+    return products.chosen_product() is None and dispatch.chosen_engine() is None
+
+
+def _no_road(*arguments: Any) -> Any:
+    return NotImplemented

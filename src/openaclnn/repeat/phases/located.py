@@ -1,0 +1,209 @@
+"""Phase one on NumPy's arrays, PyTorch's tensors or descriptors of ours: a builtin reads them, finds the kind of call, and
+says where they lie.
+
+It compares what the short road of plain calls compares, by the same records and code, and runs nothing. Descriptors of
+arrays are made only if somebody asks for them.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from operator import itemgetter
+from typing import Any
+
+from openaclnn.core.declare import Operator
+from openaclnn.core.interface import Parameter
+from openaclnn.core.interop import as_tensor
+from openaclnn.core.tensor import Scalar, Tensor
+from openaclnn.core.terms import BY_VALUE
+from openaclnn.engines.machine.builtins import builtin
+from openaclnn.engines.machine.code import Array, Code
+from openaclnn.engines.machine.values import Value
+from openaclnn.repeat.kinds.records import record_of
+from openaclnn.repeat.kinds.road import Road, nothing_chosen
+from openaclnn.repeat.phases.announcing import emit_announcing, storage_of
+from openaclnn.repeat.phases.descriptors import DescriptorCode, descriptors_are_readable
+from openaclnn.repeat.phases.sizes import Kind
+from openaclnn.repeat.phases.standing import Standing
+from openaclnn.repeat.words import slots as at
+from openaclnn.repeat.words.tensors import tensor_words
+
+__all__ = ["Locating"]
+
+
+class Locating(Road):
+    """The road of an operator's phase one: `call(*arrays, *attributes, None)` finds the kind and gives a tuple of six:
+
+    - the kind; the lead's shape, and its number of elements;
+    - the numbers that its runner takes, where they are others than the kind's;
+    - the addresses of all operands;
+    - of descriptors the owners of their memory, None where a rule of memory may be broken; of tensors three words for each operand: the
+      address of its storage, and the address and size of its memory.
+    """
+
+    by_value = BY_VALUE | {bytes, Scalar}
+
+    def __init__(self, declared: Operator) -> None:
+        super().__init__(declared)
+        attributes = [p.name for p in declared.parameters if not p.is_tensor]
+        self._order = itemgetter(*[declared.places[name] for name in (*self._names, *attributes)])
+
+    def _parameters(self, declared: Operator) -> list[Parameter]:
+        """Tensors, the output last, then attributes."""
+        own = declared.parameters
+        places = (*declared.input_places, *declared.output_places)
+        return [*[own[place] for place in places], *[p for p in own if not p.is_tensor]]
+
+    def _code(self) -> tuple[str, Any]:
+        return "locating", emit_locating
+
+    def _open(self) -> None:
+        super()._open()
+        self._control[at.DESCRIPTOR], self._control[at.SCALAR] = id(Tensor), id(Scalar)
+
+    def _admit_torch(self) -> None:
+        super()._admit_torch()
+        where, control = tensor_words(), self._control
+        if where is not None:
+            words = where.storage_table, where.data, where.size
+            control[at.STORAGE_TABLE : at.STORAGE_BYTES + 1] = words
+            control[at.STORAGE_AT] = where.storage
+            self._announce = builtin("announcing", emit_announcing, control.ctypes.data, self)
+
+    def standing(self, tensors: Sequence[Any], outputs: Sequence[Any], words: Any) -> Standing:
+        """What phase two asks of located tensors; `words` are those that `call` gave."""
+        storages = [tensor.untyped_storage() for tensor in tensors]
+        return _new_standing(Standing, (storages, self._announce, (words, *tensors, *outputs)))
+
+    def _callable(self) -> Callable[..., Any]:
+        return self._begin
+
+    def _begin(self, *arguments: Any) -> Any:
+        """The first call: a program that makes no second one need not wait for the machine code."""
+        self.call = super()._callable()
+        return self.call(*arguments)
+
+    def _library_of(self, arrays: Sequence[Any]) -> int:
+        ours = {*map(type, arrays)} - {type(None)} == {Tensor}
+        return at.OURS if ours else super()._library_of(arrays)
+
+    def locate(self, arguments: Sequence[Any]) -> Any:
+        """What `call` gives for phase one's arguments, in C order; NotImplemented where nothing is known of them."""
+        return self.call(*self._order(arguments), None)
+
+    def learn(self, kind: Kind, arguments: Sequence[Any]) -> bool:
+        """Let the next call of this kind be located; False where that cannot be, or was tried with such arguments before."""
+        given, count = self._order(arguments), len(self._arrays)
+        arrays, options = given[:count], given[count:]
+        types = frozenset(map(type, arrays))
+        if types in kind.learned or not nothing_chosen():
+            return False
+        kind.learned.add(types)
+        if not descriptors_are_readable():
+            return False
+        views = [None if array is None else as_tensor(array) for array in arrays]
+        library = self._library(arrays, options)
+        if not library or any(view and view.rank > at.MAX_AXES for view in views):
+            return False
+        if kind.attributes is None:
+            kind.attributes = options
+        if library == at.OURS and sys.intern(kind.device) is not kind.device:
+            return False  # another string may say the same
+        family = self._new_family(kind.plan, arrays, kind.attributes, library)
+        layout, record, kept = record_of(
+            family, kind.plan, kind.choice, arrays, views, any_size=kind.any_size
+        )
+        if kind.any_size and record[at.LEAD] == self._inputs:  # sizes are part of it
+            return False
+        if library == at.OURS:
+            record[at.HOME] = id(kind.device)
+        self._enter(layout, record, (kind, kept), library)
+        return True
+
+
+_new_standing = tuple.__new__  # a third of the time
+
+
+def emit_locating(code: Code, control: Array, given: Array, number: Value) -> None:
+    """The builtin `locate(*arrays, *attributes, None)`, the outputs last of the arrays."""
+    _Locating(code, control, given).write(number)
+
+
+class _Locating(DescriptorCode):
+    """The function being written."""
+
+    def run(self, record: Array) -> None:
+        """Make the tuple. The record may change while Python code runs: what is needed of it is read before."""
+        code, control = self.code, self.control
+        keep, count, library = (record.read(own) for own in (at.KEEP, at.ADDRESSES, at.OWN_LIBRARY))
+        lead, operands = self.view(record.read(at.LEAD)), code.frame("i64", at.MAX_ARRAYS)
+        owners = code.variable(control.read(at.NONE))
+        held, ours = code.frame("i64", at.MAX_ARRAYS), library.equals(at.OURS)
+        words = code.frame("i64", 3 * at.MAX_ARRAYS)
+        told = library.equals(at.TORCH) & control.read(at.STORAGE_AT).differs(0)
+        with code.when(ours), code.loop(0, self.arrays) as index:  # their offsets count elements
+            view, item = self.view(index), self.own(record, index).read(at.ITEM)
+            view.write(at.OFFSET, view.read(at.OFFSET) * item)
+        native, constants = record.read(at.KERNEL).differs(0), record.read(at.CONSTANTS)
+        numbers = self.numbers(record)
+        self.expect_free(record)
+        with code.loop(0, self.arrays) as index:
+            place = self.own(record, index).read(at.PLACE)
+            with code.when(place >= 0):
+                operands.write(place, self.address(self.view(index)))
+                with code.when(ours):
+                    self.expect_allocated(record, index, held.at(place))
+                with code.when(told):
+                    self.expect_storage(self.given.read(index), words.at(place * 3))
+        with code.when(ours):
+            with self.doubt.when_none():
+                owners.set(self.hold(held, count))
+            self.doubt.reset()  # whoever asked looks at the memory
+        with self.doubt.when_none():
+            with code.when(told):
+                owners.set(self.pack(words, count * 3))
+            control.call(at.INCREF, None, keep)
+            with code.when(owners.get().equals(control.read(at.NONE))):
+                control.call(at.INCREF, None, owners.get())
+            made = control.call(at.TUPLE_NEW, "i64", 6)
+            with code.when(made.equals(0)):
+                for own in (keep, owners.get()):
+                    self.drop(own)
+            self.fail_without(made)
+            self.result.set(made)
+            control.call(at.TUPLE_SET, "i32", made, 0, keep)
+            control.call(at.TUPLE_SET, "i32", made, 5, owners.get())
+        with self.doubt.when_none(), code.when(library.equals(at.TORCH)):
+            self.expect_no_graph()
+        with self.doubt.when_none():
+            self.expect_untracked(library)  # else it is refused in phase one
+        with self.doubt.when_none():
+            size = control.call(at.FROM_INT64, "i64", lead.read(at.SIZE))
+            self.fail_without(size)
+            shape, addresses = self.tuple_of(lead, at.SHAPE_AT), self.pack(operands, count)
+            parts = shape, size, self.other_numbers(native, constants, numbers), addresses
+            for slot, item in enumerate(parts, 1):
+                control.call(at.TUPLE_SET, "i32", self.result.get(), slot, item)
+
+    def expect_storage(self, item: Value, into: Array) -> None:
+        """Write down a tensor's storage, which must be a plain one, with the address and size of its memory."""
+        code, control = self.code, self.control
+        storage = storage_of(code, control, item)
+        self.doubt.expect(storage.differs(0))
+        with self.doubt.when_none():
+            own = code.slots(storage)
+            self.doubt.expect(own.read(0).equals(control.read(at.STORAGE_TABLE)))
+            into.write(0, storage)
+            for place, where in enumerate((at.STORAGE_DATA, at.STORAGE_BYTES), 1):
+                into.write(place, own.read(control.read(where)))
+
+    def other_numbers(self, native: Value, constants: Value, numbers: tuple[Array, Value]) -> Value:
+        """A kernel's constants if they are others than the kind's, or the numbers that a sized runner takes."""
+        made = self.code.variable(self.code.integer(0))
+        with self.code.either(native) as (flat, sized):
+            with flat:
+                made.set(self.pack(self.derived, self.moved.get().differs(0).choose(constants, 0)))
+            with sized:
+                made.set(self.hold(*numbers))
+        return made.get()
