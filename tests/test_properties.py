@@ -190,7 +190,7 @@ def run(
 
 @engines
 @pytest.mark.parametrize("operator", OPERATORS, ids=lambda op: op.python_name)
-@quick
+@settings(quick, max_examples=40)
 @given(data=st.data())
 def test_workload_in_any_layout(operator: Operator, engine_name: str, data: Any) -> None:
     """Every operator, also one without a test of its own above: its workload's cases, each tensor somewhere else."""
