@@ -171,7 +171,9 @@ def test_every_layout(name: str, dtype: np.dtype) -> None:
         return numbers(rng, shape, dtype)
 
     for shape in ((1,), (37,), (5, 1), (3, 70), (65, 40), (4, 3, 5), (2, 19, 3, 23), (20, 300)):
-        for first, second in itertools.product(LAYOUTS, LAYOUTS):
+        pairs = [*itertools.product(LAYOUTS, LAYOUTS)]
+        # How elements lie is FLOAT's affair as much as that of 16 bits.
+        for first, second in pairs if dtype == F32 else pairs[rng.integers(2) :: 2]:
             third = list(LAYOUTS)[rng.integers(len(LAYOUTS))]
             target = LAYOUTS[WRITABLE[rng.integers(len(WRITABLE))]]
             inputs = operands(

@@ -482,7 +482,7 @@ SHORT_OF_MEMORY = """
 import resource, torch
 from pathlib import Path
 from openaclnn.torch import enable
-x, target = torch.randn(1 << 16, 256, requires_grad=True), torch.randint(0, 256, (1 << 16,))
+x, target = torch.randn(40 << 10, 256, requires_grad=True), torch.randint(0, 256, (40 << 10,))
 step = lambda: torch.nn.functional.cross_entropy(torch.nn.functional.elu(x), target).backward()
 step()  # PyTorch's own threads are there: begun without memory, they end the process
 enable()
