@@ -14,6 +14,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from openaclnn.core.dtypes import DType
@@ -22,7 +23,7 @@ from openaclnn.core.tensor import Tensor, element_count, extent
 
 __all__ = [
     "ANY_COUNT", "Free", "Operand", "Plan", "broadcast_shapes", "class_plan", "elementwise_plan", "empty_plan",
-    "exactly", "filling_plan", "reduced_plan", "walks_alike",
+    "exactly", "filling_plan", "reduced_plan", "told_of", "walks_alike",
 ]  # fmt: skip
 
 
@@ -42,6 +43,9 @@ class Operand(NamedTuple):
     high: int = 0
     role: str = "full"  # "full", "positions", "classes" or "single": see class_plan
 
+
+told_of = attrgetter("parameter", "dtype", "role")
+"""What of an operand is the same at any size, whatever its strides."""
 
 _operand = functools.partial(tuple.__new__, Operand)  # of all fields: a third of the time
 
@@ -99,8 +103,10 @@ class Plan:
         return (self.output, *self.more)
 
 
-def exactly(numbers: Mapping[str, Any]) -> bytes:
-    """A plan's numbers as a key, in which -0.0 is another than 0.0. (As text that takes three times as long.)"""
+def exactly(numbers: Mapping[str, Any], but: str = "") -> bytes:
+    """A plan's numbers, all or all but one, as a key in which -0.0 is another than 0.0. (As text that takes three times as long.)"""
+    if but:
+        numbers = {**numbers, but: None}
     try:
         return marshal.dumps(tuple(numbers.values()), _BARE)
     except ValueError:

@@ -18,9 +18,10 @@ import torch
 
 from openaclnn.engines.machine import unusable
 from openaclnn.repeat.words.readers import torch_functions
+from openaclnn.repeat.words.tensors import dtype_number
 
 __all__ = [
-    "Entered", "Functions", "address", "dtype_number", "entered", "functions", "is_theirs", "stream_function",
+    "Entered", "Functions", "address", "entered", "functions", "is_theirs", "stream_function",
 ]  # fmt: skip
 
 KNOWN: dict[str, tuple[tuple[int, int], ...]] = {
@@ -125,11 +126,6 @@ def stream_function(device: str) -> int | None:
 
 def address(function: Any) -> int:
     return ctypes.cast(function, ctypes.c_void_p).value or 0
-
-
-def dtype_number(dtype: torch.dtype) -> int:
-    """PyTorch's own number of a dtype, read where machine code reads it."""
-    return ctypes.c_byte.from_address(id(dtype) + object.__basicsize__).value
 
 
 class _Place(ctypes.Structure):

@@ -9,20 +9,16 @@ import ctypes
 from collections.abc import Callable
 from typing import Any
 
-import torch
-
 from openaclnn.core import results
 from openaclnn.core.interface import REDUCTIONS
 from openaclnn.repeat.kinds.road import Road
 from openaclnn.repeat.words import native as at
-from openaclnn.repeat.words import slots
-from openaclnn.repeat.words.readers import HANDLE, described
-from openaclnn.repeat.words.tensors import TensorWords, tensor_words
+from openaclnn.repeat.words.readers import HANDLE
+from openaclnn.repeat.words.tensors import TensorWords, dtype_number, dtype_words, tensor_words
 from openaclnn.torch.dispatcher import (
     Entered,
     Functions,
     address,
-    dtype_number,
     entered,
     functions,
     is_theirs,
@@ -35,7 +31,6 @@ __all__ = ["Native", "native_for"]
 _MANY = 1 << 20  # references that nobody counts down to 0
 _KINDS = {"CPU": 0, "CUDA": 1}  # PyTorch's numbers
 _TYPES = {SCALAR: float, FLOAT: float, INTEGER: int, SYMBOL: int}
-_DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.uint8)
 
 
 def native_for(
@@ -106,11 +101,11 @@ class Native:
             block[where] = id(held)
         block[at.WRAP : at.UNDEFINED + 1] = list(self._functions.tensors)
         block[at.REDUCTIONS : at.REDUCTIONS + len(REDUCTIONS)] = [id(own) for own in REDUCTIONS]
-        for dtype in _DTYPES:
-            probe = described(torch.empty((), dtype=dtype))
-            block[at.DTYPES + dtype_number(dtype)] = probe[slots.KIND]
+        device, words = dtype_words()
+        for number, word in words.items():
+            block[at.DTYPES + number] = word
         # DLPack has its own numbers, with the same step from the CPU to CUDA.
-        block[at.DEVICE_KIND], block[at.DEVICE_WORD] = kind, probe[slots.DEVICE] + kind
+        block[at.DEVICE_KIND], block[at.DEVICE_WORD] = kind, device + kind
         block[at.STREAM] = stream_function(self._device) or 0
 
     def enter(self, asked: Callable[..., Any], below: Any) -> None:

@@ -15,11 +15,10 @@ from __future__ import annotations
 
 import functools
 import importlib
-import operator
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from openaclnn.core.plan import Plan, covered_elements, exactly
+from openaclnn.core.plan import Plan, covered_elements, exactly, told_of
 from openaclnn.engines.cpu.registry import KERNELS, Kernel
 from openaclnn.engines.formulas import FORMULAS
 from openaclnn.engines.machine import unusable
@@ -102,7 +101,6 @@ def laid(plan: Plan) -> tuple[Any, int] | None:
     return run and (run, FEW)
 
 
-_told = operator.attrgetter("parameter", "dtype", "role")
 MOST_SHARED = 256
 _found: dict[tuple[Any, ...], Any] = {}
 
@@ -115,7 +113,7 @@ def _shared(ability: str, find: Callable[[Plan], Any], plan: Plan) -> Any:
         return find(plan)
     key = (
         ability, plan.kernel, plan.compute, plan.class_axis, plan.reduction, exactly(plan.numbers),
-        *map(_told, plan.operands),
+        *map(told_of, plan.operands),
     )  # fmt: skip
     found = _found.get(key)
     if found is None:

@@ -11,7 +11,7 @@ from openaclnn.repeat.code.doubt import Doubt
 from openaclnn.repeat.code.tensors import NativeTensor
 from openaclnn.repeat.words import slots as at
 from openaclnn.repeat.words.readers import GRAPH_KEYS, HANDLE
-from openaclnn.repeat.words.tensors import MAX_DTYPES, TABLE_DEVICE, TABLE_DTYPES, TensorWords
+from openaclnn.repeat.words.tensors import TABLE_DEVICE, TABLE_DTYPES, TensorWords
 
 __all__ = ["LOW_HALF", "Look"]
 
@@ -168,19 +168,25 @@ class Look:
             tensor.expect_plain(strange, tensor.where.table, tensor.where.storage_table)
             with strange.when_none():
                 strange.expect(tensor.device.equals(0))
-                strange.expect(tensor.dtype.below(MAX_DTYPES))
+                strange.expect(tensor.dtype.below(at.MAX_DTYPES))
             with strange.when_none():
-                kind, (sizes, strides) = words.at(TABLE_DTYPES).read(tensor.dtype), tensor.sides()
+                kind = words.at(TABLE_DTYPES).read(tensor.dtype)
                 strange.expect(kind.differs(0))
-                for own, value in (
-                    (at.DATA, tensor.data(self.item_size(kind))), (at.DEVICE, words.read(TABLE_DEVICE)),
-                    (at.KIND, kind + tensor.axes), (at.SHAPE_AT, sizes), (at.STRIDES_AT, strides),
-                ):  # fmt: skip
-                    view.write(own, value)
-                view.write(at.OFFSET, 0)
+                view.write(at.DEVICE, words.read(TABLE_DEVICE))
+                self.describe(tensor, kind, view)
             with strange.when_none():
                 known.set(code.integer(1))
         return known.get()
+
+    def describe(self, tensor: NativeTensor, kind: Value, view: Array) -> None:
+        """Where a tensor's elements lie; `kind` is DLPack's word for their dtype."""
+        sizes, strides = tensor.sides()
+        for own, value in (
+            (at.DATA, tensor.data(self.item_size(kind))), (at.KIND, kind + tensor.axes), (at.SHAPE_AT, sizes),
+            (at.STRIDES_AT, strides),
+        ):  # fmt: skip
+            view.write(own, value)
+        view.write(at.OFFSET, 0)
 
     def tensor(self, item: Value) -> NativeTensor:
         """A tensor whose words are known."""
@@ -198,7 +204,10 @@ class Look:
 
     def expect_in_storage(self, view: Array, offset: Value, size: Value) -> None:
         """The same, by where in its storage it begins, and how many bytes that has."""
-        inside = (offset + self.reach(view)) * self.item_size(view.read(at.KIND)) <= size
+        beyond = self.code.variable(view.read(at.SIZE))
+        with self.code.when(view.read(at.DENSELY).equals(0)):
+            beyond.set(self.reach(view))
+        inside = (offset + beyond.get()) * self.item_size(view.read(at.KIND)) <= size
         self.doubt.expect(inside | view.read(at.SIZE).equals(0))
 
     def is_so(self, function: int, place: Value) -> Value:

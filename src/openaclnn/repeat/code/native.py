@@ -154,43 +154,24 @@ class NativeCode(RoadCode):
         tables = block.read(block_at.TENSOR_TABLE), block.read(block_at.STORAGE_TABLE)
         tensor.expect_plain(doubt, *tables)
         with doubt.when_none():
-            doubt.expect(tensor.dtype.below(block_at.MAX_DTYPES))
+            doubt.expect(tensor.dtype.below(at.MAX_DTYPES))
             doubt.expect(tensor.device.equals(block.read(block_at.DEVICE_KIND)))
         with doubt.when_none():
-            word, (sizes, strides) = block.at(block_at.DTYPES).read(tensor.dtype), tensor.sides()
+            word = block.at(block_at.DTYPES).read(tensor.dtype)
             doubt.expect(word.differs(0))
-            item_size, device = self.item_size(word), block.read(block_at.DEVICE_WORD)
-            for own, value in (
-                (at.DATA, tensor.data(item_size)), (at.DEVICE, device + (tensor.index << 32)), (at.KIND, word + tensor.axes),
-                (at.SHAPE_AT, sizes), (at.STRIDES_AT, strides),
-            ):  # fmt: skip
-                view.write(own, value)
-            view.write(at.OFFSET, 0)
+            view.write(at.DEVICE, block.read(block_at.DEVICE_WORD) + (tensor.index << 32))
+            self.describe(tensor, word, view)
             view.write(at.LIBRARY, at.TORCH)
             view.write(at.WRITABLE, 1)
             view.write(at.DENSELY, self.measure(view).to("i64"))
         with doubt.when_none():
-            self.expect_within(tensor, view, item_size)
+            self.expect_in_storage(view, tensor.offset, tensor.storage_bytes)
 
     def look_at_made(self, tensor: NativeTensor, view: Array) -> None:
         """The same for a tensor that was just made: nothing can be strange about it but that it has no memory."""
-        word, (sizes, strides) = self.block.at(block_at.DTYPES).read(tensor.dtype), tensor.sides()
-        data = tensor.data(self.item_size(word))
-        for own, value in (
-            (at.DATA, data), (at.KIND, word + tensor.axes), (at.SHAPE_AT, sizes), (at.STRIDES_AT, strides),
-        ):  # fmt: skip
-            view.write(own, value)
+        self.describe(tensor, self.block.at(block_at.DTYPES).read(tensor.dtype), view)
         view.write(at.LIBRARY, at.TORCH)
-        view.write(at.OFFSET, 0)
-        self.doubt.expect(data.differs(0))
-
-    def expect_within(self, tensor: NativeTensor, view: Array, item_size: Value) -> None:
-        """It lies inside its storage, which may have been made shorter."""
-        code, beyond = self.code, self.code.variable(view.read(at.SIZE))
-        with code.when(view.read(at.DENSELY).equals(0)):
-            beyond.set(self.reach(view))
-        inside = (tensor.offset + beyond.get()) * item_size <= tensor.storage_bytes
-        self.doubt.expect(inside | view.read(at.SIZE).equals(0))
+        self.doubt.expect(view.read(at.DATA).differs(0))
 
     # Numbers.
 

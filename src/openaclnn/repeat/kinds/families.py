@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from operator import attrgetter
 from typing import Any
 
 from openaclnn.core.dtypes import DType, is_int64
-from openaclnn.core.plan import Plan
+from openaclnn.core.plan import Plan, told_of
 from openaclnn.core.tensor import Scalar
 from openaclnn.core.terms import Terms
 from openaclnn.repeat.kinds.making import sized_made
@@ -29,11 +28,8 @@ def key_of(terms: Terms, device: str, plan: Plan) -> tuple[Any, ...]:
     """What the family of a call on known terms follows from."""
     return (
         terms, device, plan.kernel, plan.reduction, plan.class_axis, plan.free,
-        *map(_told, plan.operands), *map(_told, plan.spared),
+        *map(told_of, plan.operands), *map(told_of, plan.spared),
     )  # fmt: skip
-
-
-_told = attrgetter("parameter", "dtype", "role")
 
 
 class Family:

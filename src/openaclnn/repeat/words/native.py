@@ -6,7 +6,7 @@ functions and objects by address, and tables.
 
 from __future__ import annotations
 
-from openaclnn.repeat.words.slots import MAX_OPTIONS
+from openaclnn.repeat.words.slots import MAX_DTYPES, MAX_OPTIONS
 
 (
     _TABLE, REFERENCES, WEAK_REFERENCES, _SPARE,
@@ -18,7 +18,6 @@ from openaclnn.repeat.words.slots import MAX_OPTIONS
 # RECORDS: where the address of the list of records is. COUNT, TURN: of the calls that read it (`published.py`).
 OPTION_TYPES = REDUCTIONS + 3
 DTYPES = OPTION_TYPES + MAX_OPTIONS  # DLPack's word for each of PyTorch's
-MAX_DTYPES = 64
 ONES = DTYPES + MAX_DTYPES  # weights that change nothing: classes, dtype, device, tensor
 MAX_ONES, ONES_SLOTS = 16, 4
 BLOCK_SLOTS = ONES + MAX_ONES * ONES_SLOTS

@@ -5,6 +5,7 @@ an array. One int64 a slot; Python fills them, `code/` reads them.
 from __future__ import annotations
 
 MAX_ARRAYS, MAX_OPTIONS, MAX_AXES, MAX_CONSTANTS = 12, 8, 8, 16
+MAX_DTYPES = 64  # PyTorch's have smaller numbers
 MAX_KINDS = 32  # a training loop has a handful; the oldest makes room
 
 # The control block: functions, objects and tables by address, then numbers.

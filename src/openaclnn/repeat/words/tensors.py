@@ -16,7 +16,7 @@ from openaclnn.repeat.words import slots
 from openaclnn.repeat.words.readers import HANDLE, described
 
 __all__ = [
-    "INLINE_AXES", "MAX_DTYPES", "TABLE_DEVICE", "TABLE_DTYPES", "TensorWords", "tensor_table", "tensor_words",
+    "INLINE_AXES", "TABLE_DEVICE", "TABLE_DTYPES", "TensorWords", "dtype_number", "dtype_words", "tensor_table", "tensor_words",
 ]  # fmt: skip
 
 INLINE_AXES = 5  # more have memory of their own, whose address is in the place of the first
@@ -70,26 +70,33 @@ def tensor_words() -> TensorWords | None:
 
 
 TABLE_DEVICE = len(TensorWords._fields)
-TABLE_DTYPES, MAX_DTYPES = TABLE_DEVICE + 1, 64
+TABLE_DTYPES = TABLE_DEVICE + 1
 _DTYPES = ("float32", "float16", "bfloat16", "int64", "int32", "uint8")
 
 
 @functools.cache
 def tensor_table() -> int:
-    """Where machine code that is written before PyTorch is looked at finds the same: those words, DLPack's word for the CPU, and its words for
-    PyTorch's dtypes by number, of those that kernels read. 0 where tensors do not look as expected.
+    """Where machine code that is written before PyTorch is looked at finds the same: those words, and `dtype_words`. 0 where tensors
+    do not look as expected.
     """
     where = tensor_words()
     if where is None:
         return 0
-    torch, table = sys.modules["torch"], (ctypes.c_int64 * (TABLE_DTYPES + MAX_DTYPES))(*where)
-    for name in _DTYPES:
-        probe = torch.empty((), dtype=getattr(torch, name), device="cpu")
-        said = described(probe)
-        table[TABLE_DEVICE] = said[slots.DEVICE]
-        table[TABLE_DTYPES + _number(probe.dtype)] = said[slots.KIND]
+    device, words = dtype_words()
+    table = (ctypes.c_int64 * (TABLE_DTYPES + slots.MAX_DTYPES))(*where, device)
+    for number, word in words.items():
+        table[TABLE_DTYPES + number] = word
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(table))  # for good: roads have its address alone
     return ctypes.addressof(table)
+
+
+@functools.cache
+def dtype_words() -> tuple[int, dict[int, int]]:
+    """DLPack's word for the CPU, and its words for PyTorch's dtypes by their numbers, of those that kernels read."""
+    torch = sys.modules["torch"]
+    probes = [torch.empty((), dtype=getattr(torch, name), device="cpu") for name in _DTYPES]
+    words = {dtype_number(own.dtype): described(own)[slots.KIND] for own in probes}
+    return described(probes[0])[slots.DEVICE], words
 
 
 def _plain_keys() -> int:
@@ -119,13 +126,13 @@ def _holds(found: TensorWords) -> bool:
 def _known(tensor: Any) -> tuple[Any, ...]:
     keys = sys.modules["torch"]._C._dispatch_keys(tensor).raw_repr()
     return (
-        tuple(tensor.shape), tensor.stride(), tensor.storage_offset(), 0xFF << 24 | _number(tensor.dtype), keys,
+        tuple(tensor.shape), tensor.stride(), tensor.storage_offset(), 0xFF << 24 | dtype_number(tensor.dtype), keys,
         tensor.untyped_storage().data_ptr(), tensor.untyped_storage().nbytes(),
     )  # fmt: skip
 
 
-def _number(dtype: Any) -> int:
-    """PyTorch's own number of a dtype."""
+def dtype_number(dtype: Any) -> int:
+    """PyTorch's own number of a dtype, read where machine code reads it."""
     return ctypes.c_byte.from_address(id(dtype) + object.__basicsize__).value
 
 

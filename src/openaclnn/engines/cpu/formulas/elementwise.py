@@ -78,12 +78,10 @@ class Elementwise:
     def offer(self, plan: Plan) -> tuple[Callable[[], Runner], Flat | None]:
         """What makes the same, and the kernel for any size."""
         single = tiles.singles(plan)
-        numbers, reciprocal = plan.numbers, plan.reciprocal
-        if reciprocal:  # whoever takes a kernel for any size computes it of the size
-            numbers = {**numbers, reciprocal: None}
+        reciprocal = plan.reciprocal  # whoever takes a kernel for any size computes it of the size
         key = (
-            plan.compute, plan.output.dtype, plan.reduction, reciprocal, plan.free, single, exactly(numbers),
-            *map(_dtype_of, plan.inputs),
+            plan.compute, plan.output.dtype, plan.reduction, reciprocal, plan.free, single,
+            exactly(plan.numbers, reciprocal), *map(_dtype_of, plan.inputs),
         )  # fmt: skip
         flat = self._flats.get(key)
         if flat is not None:

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import triton
 
-from openaclnn.core.plan import Plan, collapse, exactly
+from openaclnn.core.plan import Plan, collapse, exactly, told_of
 from openaclnn.engines.gpu.launching import runners
 from openaclnn.engines.gpu.launching.launch import VECTOR_BYTES, Family, Launch
 from openaclnn.engines.gpu.launching.operands import INT32_LIMIT
@@ -105,11 +105,10 @@ Made = TypeVar("Made")
 
 def remembered(plan: Plan, make: Callable[[Plan], Made], strided: bool = False) -> Made:
     """What `make` gives for a plan, or gave for another of its kind: one that differs in sizes, or in strides, alone."""
-    numbers = {name: own for name, own in plan.numbers.items() if name != plan.reciprocal}
-    told = _of_any_strides if plan.classes or strided else _of_strides
+    strides = () if plan.classes or strided else map(_strides_of, plan.operands)
     key = (
-        make, plan.kernel, plan.compute, plan.reduction, plan.reciprocal, plan.free, exactly(numbers),
-        *map(told, plan.operands),
+        make, plan.kernel, plan.compute, plan.reduction, plan.reciprocal, plan.free,
+        exactly(plan.numbers, plan.reciprocal), *map(told_of, plan.operands), *strides,
     )  # fmt: skip
     found: Made | None = _remembered.get(key)
     if found is None:
@@ -119,8 +118,7 @@ def remembered(plan: Plan, make: Callable[[Plan], Made], strided: bool = False) 
     return found
 
 
-_of_any_strides = attrgetter("parameter", "dtype", "role")
-_of_strides = attrgetter("parameter", "dtype", "role", "strides")
+_strides_of = attrgetter("strides")
 
 
 def lies_row_major(plan: Plan, images: int, pixels: int) -> bool:
