@@ -28,7 +28,8 @@ PARTS = ("src", "tests", "benchmarks", "tools", "docs", "examples")
 def lay(project: Path, files: list[str]) -> None:
     """A copy of the project with some files more and the guide's line; what Python compiled of the others is theirs, too."""
     for part in PARTS:
-        shutil.copytree(PROJECT / part, project / part)
+        # But not what another process is about to rename.
+        shutil.copytree(PROJECT / part, project / part, ignore=shutil.ignore_patterns("*.pyc.*"))
     for path in PROJECT.iterdir():
         if path.suffix in (".md", ".toml") or path.name == "Makefile":
             shutil.copy(path, project)
