@@ -35,7 +35,7 @@ def call_plain(
     """Bind, check, plan and run one plain call.
 
     With a `road` the next call of its kind may take that, and so may this one from there on: the road makes the outputs
-    that the caller did not give, and runs.
+    that the caller did not give, sees that none lies over something, and runs.
     """
     if not rounding.is_standard():
         with rounding.standard():
@@ -47,8 +47,6 @@ def call_plain(
     device, fresh = _outline_outputs(operator, call)
     plan = operator.plan(call)
     choice = None if plan.empty else choose_engine(plan, device)
-    if choice is not None and not fresh:
-        _check_places(plan, plan_tensors(plan, call), given=True)
     if choice is not None and road is not None and product is None and nothing_chosen():
         result = road.make(plan, choice, device, call.terms, arguments, call.values)
         if result is not NotImplemented:
@@ -93,20 +91,13 @@ def _make_outputs(
     return results
 
 
-def _check_places(plan: Plan, tensors: Sequence[Tensor], given: bool) -> None:
-    """The rules of memory; only an output that the caller gave can lie over something."""
-    check_memory(plan, plan.operands, tensors)
-    if given:
-        check_overlap(plan, tensors)
-
-
 def _run(
     plan: Plan, choice: Choice, call: Call, results: Sequence[Any], fresh: Sequence[str]
 ) -> None:
     tensors, first = plan_tensors(plan, call), results[0]
-    if fresh:
-        _check_places(plan, tensors, given=len(fresh) < len(results))
-    if len(fresh) < len(results):
+    check_memory(plan, plan.operands, tensors)
+    if len(fresh) < len(results):  # only what the caller gave can lie over something
+        check_overlap(plan, tensors)
         for output, own in zip(call.operator.outputs, results, strict=True):
             if output.name not in fresh:
                 mark_written(own)

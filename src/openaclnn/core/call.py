@@ -12,7 +12,7 @@ import numpy as np
 from openaclnn.core.dlpack import PRODUCER_ERRORS
 from openaclnn.core.dtypes import FLOAT, DType, float_of, is_int64, promote
 from openaclnn.core.interface import REQUIRED, Interface, Kind, Parameter
-from openaclnn.core.interop import as_tensor, is_number, is_tracked_leaf, view_torch, viewers
+from openaclnn.core.interop import as_tensor, is_number, is_tracked_leaf, viewers, viewers_now
 from openaclnn.core.products import PRODUCTS, Product, current_product, find_product
 from openaclnn.core.status import AclnnError, Status, shown
 from openaclnn.core.tensor import Scalar, Tensor
@@ -88,12 +88,12 @@ class Call:
         """
         if self.said and self.terms is None:
             known = _binding(self.operator).terms
-            if self.said in known:
+            if len(known) >= MOST_TERMS and self.said not in known:
+                known.clear()
+            before = len(known)
+            known.setdefault(self.said)  # to hash it takes longer than all else
+            if len(known) == before:
                 self.terms = known[self.said] = _terms_of(self)
-            else:
-                if len(known) >= MOST_TERMS:
-                    known.clear()
-                known[self.said] = None
 
     @property
     def reduction(self) -> str | None:
@@ -122,12 +122,16 @@ def _scalar(parameter: Parameter, value: Any) -> Scalar | None:
 
 
 def _bool(parameter: Parameter, value: Any) -> bool:
+    if type(value) is bool:
+        return value
     if isinstance(value, (bool, np.bool_)) or value in (0, 1):
         return bool(value)
     raise TypeError(f"a bool, got {value!r}")
 
 
 def _int64(parameter: Parameter, value: Any) -> Any:
+    if type(value) is int and is_int64(value):
+        return value
     if parameter.choices and isinstance(value, str):
         if value in parameter.choices:
             return parameter.choices.index(value)
@@ -139,6 +143,8 @@ def _int64(parameter: Parameter, value: Any) -> Any:
 
 
 def _double(parameter: Parameter, value: Any) -> float:
+    if type(value) is float:
+        return value
     if isinstance(value, (str, bytes)):
         raise TypeError(f"a number, got {value!r}")
     return float(value)
@@ -154,12 +160,10 @@ def _float(parameter: Parameter, value: Any) -> float:
 
 
 def _name(parameter: Parameter, value: Any) -> Any:
-    if value is None:
-        return None
+    if value is None or isinstance(value, str):
+        return value
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
-    if isinstance(value, str):
-        return value
     if isinstance(value, (int, np.integer)) and 0 <= int(value) < len(parameter.choices):
         return parameter.choices[int(value)]
     if isinstance(value, (int, np.integer)):
@@ -241,9 +245,14 @@ _KINDS = {
 }  # fmt: skip
 
 
-def _tensor(operator: Interface, parameter: Parameter, value: Any) -> Tensor:
+def _tensor(
+    operator: Interface,
+    parameter: Parameter,
+    value: Any,
+    view: Callable[[Any], Tensor] = as_tensor,
+) -> Tensor:
     try:
-        tensor = as_tensor(value)
+        tensor = view(value)
     except TypeError as error:
         expected, _, got = str(error).rpartition(", got ")
         if hasattr(type(value), "c_name"):  # a handle, of another kind
@@ -256,7 +265,7 @@ def _tensor(operator: Interface, parameter: Parameter, value: Any) -> Tensor:
             raise _refuse(operator, parameter, "an array", type(value).__name__)
         if not tensor.writable:
             raise _refuse(operator, parameter, "a writable array", "a read-only one")
-        if is_tracked_leaf(value):
+        if type(value) is not np.ndarray and is_tracked_leaf(value):
             expected = "a tensor that autograd lets be written (or torch.no_grad())"
             raise _refuse(operator, parameter, expected, "a leaf that requires grad")
     return tensor
@@ -297,8 +306,8 @@ def bind_plain(operator: Interface, arguments: Mapping[str, Any], product: Produ
         said = said_of(product, [*map(given, arrays)], [*map(given, options)])
     except UNFIT:  # a mode of PyTorch's minds: binding says what is wrong
         said = ()
-    terms = known.get(said)
-    if terms is not None and terms.are(said, product):
+    views, terms = viewers_now(), known.get(said)
+    if views and terms is not None and terms.are(said, product):
         return _bind_on(terms, operator, arguments, product)
     for name, python_name, parameter, convert, absent, read, weak in slots:
         value = arguments[python_name]
@@ -309,9 +318,10 @@ def bind_plain(operator: Interface, arguments: Mapping[str, Any], product: Produ
                 raise _unfit(operator, parameter, value, error) from None
         elif value is None:
             values[name] = absent
-        elif read and type(value) in viewers:
+        elif type(value) in views:
+            view = views[type(value)]
             try:
-                values[name] = viewers[type(value)](value)
+                values[name] = view(value) if read else _tensor(operator, parameter, value, view)
             except UNFIT:
                 values[name] = _tensor(operator, parameter, value)  # says what is wrong
         elif read and weak and is_number(value):
@@ -327,7 +337,8 @@ def bind_plain(operator: Interface, arguments: Mapping[str, Any], product: Produ
                 raise _refuse(operator, operator[name], expected, str(number))
             with np.errstate(over="ignore"):
                 values[name] = Tensor.from_numpy(np.asarray(number).astype(dtype.numpy))
-    all_left = all(values[name] is AUTO for name in operator.output_names)
+    outputs = [values[name] for name in operator.output_names]
+    all_left = outputs.count(AUTO) == len(outputs)
     return Call(operator, values, product, all_left=all_left, said=said)
 
 
@@ -357,18 +368,14 @@ def _terms_of(call: Call) -> Terms:
     slots, names, *_ = _binding(operator)
     types = dict(zip(names, said, strict=False))
     arrays: list[tuple[str, str, Callable[[Any], Any]]] = []
-    views = dict(viewers)
     for name, python_name, parameter, convert, absent, read, _ in slots:
         if convert is None:
             values[name] = absent
-            kind = types[python_name]
-            view = views.get(kind)
+            view = viewers.get(types[python_name])
             if view is None:
                 continue  # there is no array
             if not read:
-                view = functools.partial(_tensor, operator, parameter)
-            elif kind is not np.ndarray:
-                views[kind] = view_torch  # who records is asked once
+                view = functools.partial(_tensor, operator, parameter, view=view)
             arrays.append((name, python_name, view))
     on_host = {*types.values()} <= {np.ndarray, type(None)}
     return Terms(said, call.product, values, arrays, call.all_left, on_host, call._reduction)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,8 +35,8 @@ __all__ = [
     "torch_tensor_of",
     "view_memory",
     "view_torch",
-    "viewed",
     "viewers",
+    "viewers_now",
 ]
 
 
@@ -153,9 +153,9 @@ def as_tensor(value: Any) -> Tensor:
     try:
         if not _is_torch(value):
             return _from_producer(value)
-        viewers.setdefault(sys.modules["torch"].Tensor, _from_torch)
-        viewed.update(viewers)
-        return _from_torch(value)
+        viewers.setdefault(sys.modules["torch"].Tensor, view_torch)
+        check_recorder()
+        return view_torch(value)
     except TypeError:
         raise
     except PRODUCER_ERRORS as error:
@@ -165,10 +165,18 @@ def as_tensor(value: Any) -> Tensor:
 
 
 viewers: dict[type, Callable[[Any], Tensor]] = {np.ndarray: Tensor.from_numpy}
-"""What `as_tensor` comes to for arrays of just these types; PyTorch's, once there was one. Errors are left to that."""
+"""What `as_tensor` comes to for arrays of just these types; PyTorch's, once there was one, while nobody records what that
+does. Errors are left to `as_tensor`."""
 
-viewed: set[type] = {np.ndarray, type(None)}
-"""Those types, and that of no array."""
+
+def viewers_now() -> Mapping[type, Callable[[Any], Tensor]]:
+    """The viewers that a call may use, or none: who records is asked once for all its arrays, since that takes 0.4 us."""
+    if len(viewers) > 1:
+        try:
+            check_recorder()
+        except TypeError:
+            return {}
+    return viewers
 
 
 def _from_producer(value: Any) -> Tensor:
@@ -189,11 +197,6 @@ def _from_producer(value: Any) -> Tensor:
         return _from_cuda_interface(value)
     kind = type(value).__name__
     raise TypeError(f"an array (NumPy, DLPack or array interface), got {kind}")
-
-
-def _from_torch(value: Any) -> Tensor:
-    check_recorder()
-    return view_torch(value)
 
 
 def view_torch(value: Any) -> Tensor:
@@ -218,7 +221,7 @@ def view_torch(value: Any) -> Tensor:
         said = str(error).partition(".")[0]
         kind = type(value).__name__
         raise TypeError(f"a tensor with memory of its own, got a {kind}: {said}") from None
-    device = "cpu" if on_host else device_name(value.device.type, value.device.index or 0)
+    device = "cpu" if on_host else _name_of_device(value.device)
     owner = _new_held(Held, (storage, value, address - start, size))
     made = Tensor.view(shape, dtype, strides, address, owner, device)
     if 0 not in shape:
@@ -231,6 +234,11 @@ def view_torch(value: Any) -> Tensor:
                 f"a tensor whose view lies inside memory of its own, got a {kind} {lacks}"
             )
     return made
+
+
+@functools.cache
+def _name_of_device(device: Any) -> str:
+    return device_name(device.type, device.index or 0)
 
 
 def _from_cuda_interface(value: Any) -> Tensor:

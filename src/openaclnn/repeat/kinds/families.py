@@ -50,8 +50,9 @@ class Family:
         self.library, self.places, self.names, self.options = library, places, names, options
         self.first = first = places.index(len(plan.inputs))  # of the outputs
         self.into = arrays[first] is not None
-        self.model = next(number for number, array in enumerate(arrays) if array is not None)
-        self.dtypes = [array.dtype for array in arrays if array is not None]
+        present = [number for number, array in enumerate(arrays) if array is not None]
+        self.model = present[0]
+        self.dtypes = [arrays[number].dtype for number in present]  # records have their addresses
         self.absent: list[int] = []  # neither given nor written
         made: list[DType | None] = [None] * (len(arrays) - first)
         self.rows: list[tuple[int, ...]] = []

@@ -170,10 +170,13 @@ def _whole_shape(
 ) -> tuple[int, ...] | None:
     """The shape that a kernel runs over, of what it reads."""
     read = [
-        (plan.inputs[place].role, own.shape)
+        (own.shape, plan.inputs[place])
         for place, own in zip(places, whole, strict=False)
         if place >= 0 and own is not None
     ]
-    if plan.classes:
-        return next((shape for role, shape in read if role == "full"), None)
-    return broadcast_shapes(*[shape for _, shape in read]) if read else None
+    if not plan.classes:
+        return broadcast_shapes(*[shape for shape, _ in read]) if read else None
+    for shape, operand in read:
+        if operand.role == "full":
+            return shape
+    return None

@@ -119,15 +119,15 @@ def _add_arrays(
     cover: of which arrays, in bits.
     """
     same, bit = 0, 1
-    operands, into, alike = plan.operands, family.into, False
+    operands = plan.operands
+    coincident = len(plan.inputs) if family.into else 0  # operands that may be where the output is
     for array, view, own, (pattern, mask) in zip(arrays, views, family.rows, patterns, strict=True):
         if array is None or view is None:
             record += (*own, mask)
         else:
             first, second, place, item = own
             second += len(view.shape)
-            if into:
-                alike = place >= 0 and walks_alike(operands[place], plan.output)
+            alike = 0 <= place < coincident and walks_alike(operands[place], plan.output)
             if pattern != at.SAME:
                 record += (first, second, pattern, place, 0, 0, item, alike, mask)
             else:
