@@ -45,6 +45,18 @@ def test_a_dropped_result_lends_its_memory_to_the_next() -> None:
     assert results.kept_bytes() == 0
 
 
+def test_batches_of_varying_length_find_each_others_memory() -> None:
+    places = set()
+    for rows in (500, 524, 505, 495, 511):
+        x = np.full((rows, 1000), -1, np.float32)
+        result = openaclnn.elu(x)
+        assert result.shape == x.shape and result.nbytes == x.nbytes
+        places.add(address(result))
+        result = result.sum()
+    assert len(places) == 1
+    assert 512000 * 4 <= results.kept_bytes() <= 512000 * 4.5
+
+
 def test_a_view_keeps_the_memory() -> None:
     x = np.linspace(-1, 1, 1 << 19, dtype=np.float32)
     first = openaclnn.elu_backward(x, x)
@@ -67,6 +79,16 @@ def test_small_results_and_the_limit() -> None:
     assert 0 < results.kept_bytes() <= results.limit()
     keep(results.limit() + 1)
     assert results.kept_bytes() <= results.limit()
+
+
+def test_memory_is_counted_where_sizes_differ() -> None:
+    """Not by going through all sizes at each result: the count that is kept must be what waits."""
+    openaclnn.set_result_memory(40 * MEGABYTE)
+    for turn in range(60):
+        keep(*[(1 + (turn * part) % 7) * MEGABYTE + 4 * turn for part in range(1, 4)])
+        assert results.kept_bytes() == results._waiting[0] <= 40 * MEGABYTE
+    results.clear_results()
+    assert results.kept_bytes() == results._waiting[0] == 0
 
 
 def test_the_memory_can_be_set_and_cleared() -> None:

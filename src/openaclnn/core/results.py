@@ -1,7 +1,7 @@
 """Memory for results that the caller did not bring.
 
 A fresh 64 MB array costs 3 ms of page faults, half as much as the operator that fills it. So the memory of
-large results is kept for the next one of the same size once nobody holds the last, up to a limit: 256 MB, or what
+large results is kept for the next one that is about as large once nobody holds the last, up to a limit: 256 MB, or what
 `set_result_memory` or `OPENACLNN_RESULT_MEMORY` says, and never more than an eighth of what the process may use.
 """
 
@@ -37,6 +37,7 @@ SHARE = 8
 
 _free: OrderedDict[int, list[_Block]] = OrderedDict()  # by size, the oldest first
 _limit: list[int] = []  # empty until the first large result
+_waiting = [0]  # bytes in `_free`, which take long to count where there are many sizes
 
 
 class _Block(np.ndarray[Any, Any]):
@@ -60,17 +61,26 @@ def _keep(block: _Block) -> None:
     most, size = _limit[0], block.nbytes
     if size > most:
         return
-    _drop_beyond(most - size)
+    if _waiting[0] + size > most:
+        _drop_beyond(most - size)
     _free.setdefault(size, []).append(block)
-    _drop_beyond(most)  # where another thread kept one meanwhile
+    _waiting[0] += size
+    if _waiting[0] > most:  # where another thread kept one meanwhile
+        _drop_beyond(most)
 
 
 def _drop_beyond(limit: int) -> None:
-    while kept_bytes() > limit:
+    while _count() > limit:
         try:
             _free.popitem(last=False)
         except KeyError:
             return
+
+
+def _count() -> int:
+    """Count what waits."""
+    _waiting[0] = waiting = kept_bytes()
+    return waiting
 
 
 def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
@@ -95,21 +105,31 @@ def empty_tensor(shape: Sequence[int], strides: Sequence[int], dtype: Any) -> An
             lent = _lent(size)
     if lent is None:
         return torch.empty_strided(shape, strides, dtype=dtype, device="cpu")
-    memory = torch.from_numpy(np.asarray(lent)).untyped_storage()
+    memory = torch.from_numpy(np.asarray(lent)[:size]).untyped_storage()
     # Not a view of another tensor, which autograd would see in it.
     return torch.empty(0, dtype=dtype, device="cpu").set_(memory, 0, shape, strides)
 
 
 def _lent(size: int) -> _Lent:
-    """So many bytes, which come back when nobody views them any more. 2 us; a fresh MB costs 50 of page faults."""
-    limit()
+    """So many bytes or a few more, which come back when nobody views them any more. 2 us; a fresh MB costs 50 of page faults."""
+    size = _room(size)
+    if not _limit:
+        limit()
     try:
         block = _free[size].pop()
+        _waiting[0] -= size
     except (KeyError, IndexError):
+        _count()  # as often as there is more memory, since threads without a common lock may lose a sum
         memory = np.empty(size + LINE, np.uint8)
         start = -memory.ctypes.data % LINE
         block = memory[start : start + size].view(_Block)
     return block.view(_Lent)
+
+
+def _room(size: int) -> int:
+    """What is allocated for so many bytes: up to an eighth more, so that batches of varying length find each other's memory."""
+    step = 1 << size.bit_length() - 4
+    return -(-size // step) * step
 
 
 def limit() -> int:
@@ -123,7 +143,7 @@ def limit() -> int:
 
 
 def set_result_memory(size: int) -> None:
-    """Keep the memory of large results for the next of the same size up to so many bytes; 0 keeps none.
+    """Keep the memory of large results for the next that are about as large, up to so many bytes; 0 keeps none.
 
     It is 256 MB where nobody says otherwise, and never more than an eighth of the memory that the process may use
     (the machine's, its control group's, its address space's). `OPENACLNN_RESULT_MEMORY` says the same for a whole
@@ -139,6 +159,7 @@ def set_result_memory(size: int) -> None:
 def clear_results() -> None:
     """Give the memory that waits for the next result back to the system; later results are kept again."""
     _free.clear()
+    _waiting[0] = 0
 
 
 def kept_bytes() -> int:
