@@ -50,7 +50,8 @@ def test_batches_of_varying_length_find_each_others_memory() -> None:
     for rows in (500, 524, 505, 495, 511):
         x = np.full((rows, 1000), -1, np.float32)
         result = openaclnn.elu(x)
-        assert result.shape == x.shape and result.nbytes == x.nbytes
+        assert result.shape == x.shape
+        assert result.nbytes == x.nbytes
         places.add(address(result))
         result = result.sum()
     assert len(places) == 1
