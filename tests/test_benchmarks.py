@@ -28,9 +28,11 @@ from openaclnn.bench.reports.page import markdown
 from openaclnn.bench.reports.plots import pictures
 from openaclnn.bench.reports.sheet import sheet
 from openaclnn.bench.reports.terminal import console_tables, disturbed, find_wrong
+from openaclnn.bench.sections import training
 from openaclnn.bench.sections.calls import all_calls, find_fault, run_calls
 from openaclnn.bench.sections.cases import run_case
 from openaclnn.bench.sections.first_call import first_calls, peak_memory
+from openaclnn.bench.sections.modules import all_modules
 from openaclnn.bench.sections.runner import ALONE, run
 from openaclnn.bench.sections.selection import (
     SECTIONS,
@@ -458,7 +460,7 @@ def test_the_list_names_the_cases_of_all_sections_as_they_can_be_pasted(capsys: 
     for operator in measured():
         for section in set(SECTIONS) - {"training", "overrides"}:
             assert any(line[1] == section and operator.python_name in line[3] for line in lines)
-    for step in all_steps("cpu"):
+    for step in (*all_steps("cpu"), *all_modules()):
         assert ["--section", "training", "--only", step.title] in lines
     assert len({(line[1], line[3]) for line in lines}) == len(lines)
     for line in [*lines[::40], *(next(x for x in lines if x[1] == name) for name in SECTIONS)]:
@@ -1084,8 +1086,10 @@ def test_steps_of_training_are_checked_and_timed(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     pytest.importorskip("torch")
+    few = {"elementwise": (("few", (16,)),), "rows": (("few", (2, 8)),), "pixels": (("few", (1, 4, 2, 2)),)}  # fmt: skip
+    monkeypatch.setitem(training._SHAPES, "cpu", few)
     functions = list(dict.fromkeys(step.function for step in all_steps("cpu")))
-    steps = tuple(f"{name} training call" for name in functions)
+    steps = tuple(f"{name} training few" for name in functions)
     settings = Settings(only=steps, sections=("training",), dtypes=(FLOAT, BFLOAT16), rounds=3)
     found = run(settings)
     ours = [row for row in found["training"] if row["ours"]]
@@ -1094,7 +1098,7 @@ def test_steps_of_training_are_checked_and_timed(
     assert {row["contender"] for row in found["training"]} == {"openaclnn.torch", "torch", COPY}
     text = markdown([found])
     assert "Forward and backward" in text
-    assert all(f"| {name} | call |" in text for name in functions)
+    assert all(f"| {name} | few |" in text for name in functions)
     assert any("Forward and backward" in str(table.title) for table in console_tables(found))
 
     wrong = getattr(importlib.import_module("openaclnn.torch.functional"), functions[-1])
@@ -1103,6 +1107,33 @@ def test_steps_of_training_are_checked_and_timed(
     )
     again = run(replace(settings, only=(steps[-1],), dtypes=(FLOAT,)))
     [row] = find_wrong(again)
+    assert "off float64" in row["note"]
+
+
+def test_modules_step_on_few_elements_beside_pytorchs(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch")
+    settings = Settings(
+        only=("training module",), sections=("training",), dtypes=(FLOAT,), rounds=1, budget_seconds=0.001,
+        again_seconds=0,
+    )  # fmt: skip
+    cases = choose(settings)["training"]
+    nn = importlib.import_module("openaclnn.torch.nn")
+    assert {case.name for case in cases} == {own for own in nn.__all__ if not own.endswith("2d")}
+    for weighted in (True, False):
+        of_classes = {(case.name, case.pattern) for case in cases if case.weighted is weighted}
+        assert len(of_classes) == 4  # rows and pixels of two losses
+    found = run(settings)
+    rows = found["training"]
+    assert [row["variant"] for row in rows if row["ours"]] == [case.variant for case in cases]
+    assert all(row["status"] == "ok" and row["yardstick_us"] > 0 and "slow" in row for row in rows)
+    assert all(row["host_ratios"]["torch"] > 0 for row in rows if row["ours"])
+    text = markdown([found, found])
+    assert all(text.count(f"| {case.name} | {case.variant} |") == 1 for case in cases)
+    assert [table.title for table in console_tables(found)] == ["Forward and backward of modules"]
+
+    kind = getattr(nn, cases[0].name)
+    monkeypatch.setattr(kind, "forward", lambda own, *given: kind.__base__.forward(own, *given) * 2)
+    [row] = find_wrong(run(replace(settings, only=(cases[0].title,))))
     assert "off float64" in row["note"]
 
 

@@ -48,7 +48,7 @@ round size beside it, both ours into `out=` and timed in the same rounds. `torch
 Results are checked before they are timed, against the float64 reference. A `!` marks a case during which other processes took cores from
 the benchmark: do not trust its ratios. A `{INEXACT}` marks a comparison with a result of PyTorch's that failed the check that ours passed.
 
-Some machines change their speed. In every round of calls that change and of replaced operators a yardstick is timed too, a fixed loop
+Some machines change their speed. In every round of calls that change, of modules and of replaced operators a yardstick is timed too, a fixed loop
 in Python. A case whose yardstick took more than {TOLERATED} times what it took at best in the run, or that had a `!`, was timed again later, up to {AGAIN} times (and all
 of them in no more time than the first attempts took, or `--again` allows). Of its attempts the one without a `!` and with the quickest
 yardstick is told, whatever was measured in it. A `{SLOW}` marks a case that stayed slow: compare what was timed in it, not its times with those of others.
@@ -130,8 +130,7 @@ def _in_short(results: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield from tables
     if results["calls"]:
         yield "Calls that change", calls_markdown(results["calls"])
-    if results["training"]:
-        yield "Forward and backward", training_markdown(results["training"])
+    yield from training_markdown(results["training"])
     if results["overrides"]:
         yield TITLE, overrides_markdown(results["overrides"])
     if results["first_calls"]:

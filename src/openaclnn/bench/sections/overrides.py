@@ -1,7 +1,7 @@
 """PyTorch's own operators as they are and as `openaclnn.torch.enable` replaces them: the same call, with and without.
 
-Which operators: those of the table of replacements; their arguments are those of our operator's workload, under PyTorch's signature. At
-16 elements nothing but the call itself takes time. Replacing and giving back is no part of what is timed.
+Which operators: those of the table of replacements; their arguments are those of our operator's workload, under PyTorch's
+signature. Replacing and giving back is no part of what is timed.
 """
 
 from __future__ import annotations
@@ -16,18 +16,13 @@ from typing import Any
 import numpy as np
 
 from openaclnn.bench.problems.problem import load_torch, to_torch
+from openaclnn.bench.sections.pairs import OURS, SHAPES, THEIRS, run_pair
 from openaclnn.bench.timing.contenders import Contender
-from openaclnn.bench.timing.machine import OtherLoad
-from openaclnn.bench.timing.measure import Clock, interleave, paired_ratio
-from openaclnn.bench.timing.steady import taken_out, yardstick
-from openaclnn.bench.timing.verify import status_of
+from openaclnn.bench.timing.measure import Clock
 from openaclnn.core.dtypes import FLOATS, DType
 from openaclnn.core.interface import REDUCTIONS
 
-__all__ = ["OURS", "THEIRS", "OverrideCase", "all_overrides", "run_override"]
-
-OURS, THEIRS = "openaclnn.torch", "torch"
-SHAPES = {"elementwise": (16,), "rows": (2, 8), "pixels": (1, 4, 2, 2)}
+__all__ = ["OverrideCase", "all_overrides", "run_override"]
 
 
 @dataclass(frozen=True)
@@ -90,29 +85,16 @@ def run_override(
     def call() -> Any:
         return function(*given)
 
-    with OtherLoad() as load:
-        fault = _fault(case, function, given, torch)
-        sides = [Contender(THEIRS, call)]
-        if not fault:
-            sides.append(_Replaced(OURS, call, True, replace=lambda: use(only=[case.name])))
-        timings = interleave([*sides, yardstick()], clock, rounds, budget)
-    steps = taken_out(timings)
-    rows = []
-    for name in (OURS, THEIRS):
-        found, ours = timings.get(name), name == OURS
-        row: dict[str, Any] = {
-            "operator": case.name, "regime": "override", "variant": case.variant, "near": [],
-            "shape": list(case.shape), "dtype": case.dtype.name, "contender": name, "ours": ours,
-            "status": status_of(fault if ours else "", found), "note": fault if ours else "",
-            "threads": threads if device == "cpu" else None, "disturbed": load.disturbs(threads),
-            "yardstick_us": steps, "ratios": {},
-        }  # fmt: skip
-        if found is not None:
-            row |= found.summary()
-        if found is not None and ours:
-            row["ratios"] = {THEIRS: paired_ratio(timings[THEIRS], found)}
-        rows.append(row)
-    return rows
+    sides = [
+        Contender(THEIRS, call),
+        _Replaced(OURS, call, True, replace=lambda: use(only=[case.name])),
+    ]
+    about = {
+        "operator": case.name, "regime": "override", "variant": case.variant,
+        "shape": list(case.shape), "dtype": case.dtype.name,
+    }  # fmt: skip
+    fault = _fault(case, function, given, torch)
+    return run_pair(about, sides, fault, device, clock, rounds, budget, threads)
 
 
 def _arguments(case: OverrideCase, device: str, torch: Any) -> list[Any]:

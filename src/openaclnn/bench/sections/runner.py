@@ -14,6 +14,7 @@ from openaclnn.bench.problems.problem import load_torch
 from openaclnn.bench.sections.calls import CallCase, run_calls
 from openaclnn.bench.sections.cases import run_case
 from openaclnn.bench.sections.first_call import first_calls, peak_memory
+from openaclnn.bench.sections.modules import ModuleCase, run_module
 from openaclnn.bench.sections.overrides import OverrideCase, run_override
 from openaclnn.bench.sections.selection import SelectionError, Settings, choose
 from openaclnn.bench.sections.training import TrainingCase, run_step
@@ -79,14 +80,22 @@ def run(settings: Settings, progress: Progress | None = None) -> dict[str, Any]:
         lambda case: _run_calls(case, settings, engines, torch),
         "calls that change",
     )
-    for step in follow(chosen["training"] if torch is not None else [], "training"):
+    trained = chosen["training"] if torch is not None else []
+    large = [case for case in trained if isinstance(case, TrainingCase)]
+    for step in follow(large, "training"):
         results["training"] += _by_threads(run_step, step, settings, torch)
+    stepped = steady.rows(
+        [case for case in trained if isinstance(case, ModuleCase)],
+        lambda case: _by_threads(run_module, case, settings, torch),
+        "modules",
+    )
+    results["training"] += stepped
     results["overrides"] = steady.rows(
         chosen["overrides"] if torch is not None else [],
         lambda case: _by_threads(run_override, case, settings, torch),
         "operators replaced",
     )
-    steady.mark([*results["calls"], *results["overrides"]])
+    steady.mark([*results["calls"], *stepped, *results["overrides"]])
     set_threads(max(settings.threads, default=None), torch)
     sides = [*engines, *(["torch"] if torch is not None else [])]
     for spec, name in follow(list(product(chosen["first-call"], sides)), "first calls"):
@@ -100,7 +109,7 @@ def run(settings: Settings, progress: Progress | None = None) -> dict[str, Any]:
 
 
 def _by_threads(
-    run_one: Callable[..., list[dict[str, Any]]], case: TrainingCase | OverrideCase, settings: Settings, torch: Any
+    run_one: Callable[..., list[dict[str, Any]]], case: TrainingCase | ModuleCase | OverrideCase, settings: Settings, torch: Any
 ) -> list[dict[str, Any]]:  # fmt: skip
     """A case's rows, by each number of threads."""
     clock = CpuClock() if settings.device == "cpu" else CudaClock(torch)

@@ -9,6 +9,7 @@ from typing import Any
 from openaclnn.bench.problems.problem import build, measured
 from openaclnn.bench.problems.regimes import REGIMES, Regime, shrink
 from openaclnn.bench.sections.calls import all_calls
+from openaclnn.bench.sections.modules import all_modules
 from openaclnn.bench.sections.overrides import all_overrides
 from openaclnn.bench.sections.training import all_steps
 from openaclnn.core.declare import Operator
@@ -128,8 +129,8 @@ def choose(settings: Settings) -> dict[str, list[Any]]:
             default = (FLOAT,) if settings.quick else FLOATS
             found[section] = matching(all_calls(settings.dtypes or default), settings.only)
         elif section == "training":
-            steps = all_steps(settings.device, settings.dtypes) if settings.use_torch else []
-            found[section] = matching(steps, settings.only)
+            large, small = all_steps(settings.device, settings.dtypes), all_modules(settings.dtypes)
+            found[section] = matching([*large, *small] if settings.use_torch else [], settings.only)
         elif section == "overrides":
             replaced = all_overrides(settings.dtypes) if settings.use_torch else []
             found[section] = matching(replaced, settings.only)

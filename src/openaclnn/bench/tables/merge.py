@@ -16,7 +16,7 @@ FILES = ("--json", "--markdown", "--csv", "--html", "--plots")
 _KEYS = {
     "rows": ("operator", "regime", "variant", "dtype", "threads", "contender"),
     "calls": ("operator", "regime", "variant", "dtype", "contender"),
-    "training": ("operator", "regime", "dtype", "threads", "contender"),
+    "training": ("operator", "regime", "variant", "dtype", "threads", "contender"),
     "overrides": ("operator", "variant", "dtype", "threads", "contender"),
     "first_calls": ("operator", "contender", "cache"),
     "memory": ("operator", "contender"),

@@ -1,13 +1,16 @@
-"""The table of training steps, for the terminal and for the page."""
+"""The tables of training steps, of large problems and of modules on few elements, for the terminal and for the page."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
+from typing import NamedTuple
 
 from rich.table import Table
 
-from openaclnn.bench.sections.training import OURS, PEERS
+from openaclnn.bench.sections.modules import REGIME
+from openaclnn.bench.sections.pairs import OURS
+from openaclnn.bench.sections.training import PEERS
 from openaclnn.bench.tables.cells import (
     Row,
     duration,
@@ -17,28 +20,56 @@ from openaclnn.bench.tables.cells import (
     size,
     terminal_table,
 )
+from openaclnn.bench.tables.pairs import LEFT, pair_headings, pair_lines
 
 __all__ = ["training_markdown", "training_tables"]
 
-TEXT = """Medians of a step: the loss, and its gradient by `backward()`. `copies` is our time over that of one copy of the input,
+LARGE = """Medians of a step: the loss, and its gradient by `backward()`. `copies` is our time over that of one copy of the input,
 and `x` columns are the others' time over ours, in the same rounds. `torch.compile` is compiled for the very shape, `torch.compile
 dynamic` for any: what PyTorch makes of a function, unless told otherwise, once it has met a second shape.
 """
+SMALL = """Our modules beside PyTorch's, both eager, on 16 elements: medians of a step until all is computed, and of the caller's time (`host`).
+`x torch` is PyTorch's host time over ours in the same rounds.
+"""
+
+
+class _Shown(NamedTuple):
+    """A table, its parts ready."""
+
+    title: str
+    text: str
+    headings: Sequence[str]
+    left: int
+    lines: list[list[str]]
+    rows: list[Row]
 
 
 def training_tables(rows: Sequence[Row]) -> list[Table]:
-    """One table, if there is something in it."""
-    if not rows:
-        return []
-    headings, left = _headings(rows)
-    return [terminal_table("Forward and backward", headings, left, _lines(rows), rows)]
+    """Those that there is something in."""
+    return [
+        terminal_table(own.title, own.headings, own.left, own.lines, own.rows)
+        for own in _shown(rows)
+    ]
 
 
-def training_markdown(rows: Sequence[Row]) -> str:
-    """The table with what it means."""
-    headings, left = _headings(rows)
-    noted = "".join(f"- {note}\n" for note in notes(rows))
-    return "\n".join([TEXT, markdown_table(headings, left, _lines(rows)), noted])
+def training_markdown(rows: Sequence[Row]) -> Iterator[tuple[str, str]]:
+    """Their titles, and the tables with what they mean."""
+    for own in _shown(rows):
+        noted = "".join(f"- {note}\n" for note in notes(own.rows))
+        table = markdown_table(own.headings, own.left, own.lines)
+        yield own.title, "\n".join([own.text, table, noted])
+
+
+def _shown(rows: Sequence[Row]) -> Iterator[_Shown]:
+    large = [row for row in rows if row["regime"] != REGIME]
+    if large:
+        headings, left = _headings(large)
+        yield _Shown("Forward and backward", LARGE, headings, left, [*_lines(large)], large)
+    small = [row for row in rows if row["regime"] == REGIME]
+    if small:
+        lines = [*pair_lines(small, "host_ratios")]
+        headings = pair_headings("module", "ours")
+        yield _Shown("Forward and backward of modules", SMALL, headings, LEFT, lines, small)
 
 
 def _peers(rows: Sequence[Row]) -> list[str]:
@@ -46,7 +77,7 @@ def _peers(rows: Sequence[Row]) -> list[str]:
     return [peer for peer in PEERS if peer in present]
 
 
-def _headings(rows: Sequence[Row]) -> tuple[list[str], int]:
+def _headings(rows: Sequence[Row]) -> tuple[Sequence[str], int]:
     peers = _peers(rows)
     names = ["function", "regime", "shape", "dtype"]
     return [*names, "ours", "copies", *peers, *(f"x {peer}" for peer in peers)], len(names)

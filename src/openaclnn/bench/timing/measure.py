@@ -180,9 +180,10 @@ def _calibrated(
     return Timing(inner, turns, warm_up if once < CHEAP_SECONDS else 0)
 
 
-def paired_ratio(peer: Timing, own: Timing) -> float | None:
-    """Median over the rounds that both took part in of peer's time / own time."""
+def paired_ratio(peer: Timing, own: Timing, what: str = "seconds") -> float | None:
+    """Median over the rounds that both took part in of peer's time / own time, or of what else a sample has."""
     common = peer.samples.keys() & own.samples.keys()
     if not common:
         return None
-    return float(np.median([peer.samples[r].seconds / own.samples[r].seconds for r in common]))
+    times = [[getattr(each.samples[r], what) for each in (peer, own)] for r in common]
+    return float(np.median([theirs / ours for theirs, ours in times]))

@@ -13,9 +13,11 @@ from openaclnn.core.interface import REDUCTIONS
 from openaclnn.core.tensor import Format
 from openaclnn.operators.workloads.kernel import KernelForm
 from openaclnn.operators.workloads.mistakes import INVALID, NULL, TILING, Mistake, nulls, t
+from openaclnn.operators.workloads.module import Module
 
 PATTERN = "rows"
 TRAINED = "cross_entropy"
+MODULE = Module("CrossEntropyLoss", ("rows", "pixels"))
 KERNEL = KernelForm("cross_entropy_loss", ("input", "target", "weightOptional"))
 VARIANTS: dict[str, dict[str, Any]] = {
     "mean": {"reduction": "mean"},

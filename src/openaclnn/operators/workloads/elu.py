@@ -11,9 +11,11 @@ from openaclnn.core.dtypes import COMPLEX64, INT32, INT64, DType
 from openaclnn.core.tensor import Scalar
 from openaclnn.operators.workloads.kernel import KernelForm
 from openaclnn.operators.workloads.mistakes import INVALID, NINE, POINTERS, Mistake, nulls, t
+from openaclnn.operators.workloads.module import Module
 
 PATTERN = "elementwise"
 TRAINED = "elu"
+MODULE = Module("ELU", ("elementwise",))
 KERNEL = KernelForm("elu", ("self",))
 VARIANTS: dict[str, dict[str, Any]] = {
     "ELU": {},

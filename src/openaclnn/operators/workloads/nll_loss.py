@@ -17,8 +17,10 @@ from openaclnn.operators.workloads.likelihood import (
     loss_cases,
 )
 from openaclnn.operators.workloads.mistakes import INVALID, POINTERS, Mistake, nulls, t
+from openaclnn.operators.workloads.module import Module
 
 PATTERN = "rows"
+MODULE = Module("NLLLoss", ("rows",))
 KERNEL = KernelForm("nll_loss", ("self", "target", "weight"))
 DOMAINS = LOG_PROBABILITIES
 VARIANTS: dict[str, dict[str, Any]] = {

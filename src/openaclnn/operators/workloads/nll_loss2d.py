@@ -18,9 +18,11 @@ from openaclnn.operators.workloads.likelihood import (
     patches,
 )
 from openaclnn.operators.workloads.mistakes import INVALID, POINTERS, Mistake, nulls, t
+from openaclnn.operators.workloads.module import Module
 
 PATTERN = "pixels"
 TRAINED = "nll_loss"
+MODULE = Module("NLLLoss", ("pixels",))
 KERNEL = KernelForm("nll_loss", ("self", "target", "weight"))
 DOMAINS = LOG_PROBABILITIES
 VARIANTS: dict[str, dict[str, Any]] = {

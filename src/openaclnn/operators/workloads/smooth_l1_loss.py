@@ -11,10 +11,12 @@ from openaclnn.core.dtypes import DOUBLE, INT32, INT64, DType
 from openaclnn.core.interface import REDUCTIONS
 from openaclnn.operators.workloads.kernel import KernelForm
 from openaclnn.operators.workloads.mistakes import INVALID, NINE, POINTERS, Mistake, nulls, t
+from openaclnn.operators.workloads.module import Module
 from openaclnn.operators.workloads.pairwise import LOSS_VARIANTS, loss_cases, loss_maker
 
 PATTERN = "elementwise"
 TRAINED = "smooth_l1_loss"
+MODULE = Module("SmoothL1Loss", ("elementwise",))
 KERNEL = KernelForm("smooth_l1_loss_v2", ("self", "target"), {"sigma": "beta"})
 VARIANTS = LOSS_VARIANTS
 WHOLE = {"reduction": "none"}

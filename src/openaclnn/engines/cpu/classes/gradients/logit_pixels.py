@@ -105,7 +105,7 @@ class _Pixels:
         gradient = self._gradients(group)
         top = groups.fetch(group, "top", self.tops)
         rest = groups.fetch(group, "rest", self.rests)
-        with code.loop(0, code.integer(groups.width), code.lanes) as index:
+        with code.loop(0, group.many, code.lanes) as index:
             self._numbers(groups.pixels(group, index), index, top, rest, gradient)
 
         def chunk_of(chunk: Chunk) -> None:

@@ -119,7 +119,7 @@ class _Pixels:
         if self.each:
             outputs["loss"] = self.losses
         places = {name: groups.beside(group, name, frame) for name, frame in outputs.items()}
-        with code.loop(0, code.integer(groups.width), code.lanes) as index:
+        with code.loop(0, group.many, code.lanes) as index:
             self._finish(groups.pixels(group, index), index, places)
         for name, frame in outputs.items():
             groups.put_back(group, name, frame)

@@ -69,7 +69,7 @@ class Groups:
         self.weighted = parameters["weighted"].differs(0)
         self.labels = code.frame(target, self.width)
         self.logits = code.frame("f32", CHUNK * self.width)
-        code.clear(self.logits.address(), code.integer(CHUNK * self.width * 4))
+        code.clear(self.logits.address(), self.targets.classes.least(CHUNK) * (self.width * 4))
         self.turned = Turned(code, dtype, self.logits, self.width)
 
     def of(self, addresses: list[Value], count: Value, body: Callable[[Group], None]) -> None:
