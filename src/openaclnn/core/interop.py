@@ -35,7 +35,6 @@ __all__ = [
     "torch_tensor_of",
     "view_memory",
     "view_torch",
-    "viewed",
     "viewers",
 ]
 
@@ -154,7 +153,6 @@ def as_tensor(value: Any) -> Tensor:
         if not _is_torch(value):
             return _from_producer(value)
         viewers.setdefault(sys.modules["torch"].Tensor, _from_torch)
-        viewed.update(viewers)
         return _from_torch(value)
     except TypeError:
         raise
@@ -166,9 +164,6 @@ def as_tensor(value: Any) -> Tensor:
 
 viewers: dict[type, Callable[[Any], Tensor]] = {np.ndarray: Tensor.from_numpy}
 """What `as_tensor` comes to for arrays of just these types; PyTorch's, once there was one. Errors are left to that."""
-
-viewed: set[type] = {np.ndarray, type(None)}
-"""Those types, and that of no array."""
 
 
 def _from_producer(value: Any) -> Tensor:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from operator import is_
 from typing import Any
 
-from openaclnn.core.interop import viewed
+from openaclnn.core.interop import viewers
 from openaclnn.core.products import Product
 
 __all__ = ["BY_VALUE", "Terms", "said_of"]
@@ -21,11 +21,13 @@ def said_of(product: Product, arrays: Sequence[Any], options: Sequence[Any]) -> 
     """What a call's terms are told by: the arrays' types, the dtypes of those that there are, the options and the product.
     Nothing where an option may change, or an array is not just NumPy's or PyTorch's and may say anything.
     """
-    types = [*map(type, arrays)]
-    if not (viewed.issuperset(types) and BY_VALUE.issuperset(map(type, options))):
+    present = [array for array in arrays if array is not None]
+    if not all(map(viewers.__contains__, map(type, present))):
         return ()
-    dtypes = [array.dtype for array in arrays if array is not None]
-    return *types, *dtypes, *options, product.tag
+    if not BY_VALUE.issuperset(map(type, options)):
+        return ()
+    dtypes = [array.dtype for array in present]
+    return *map(type, arrays), *dtypes, *options, product.tag
 
 
 class Terms:
