@@ -49,6 +49,7 @@ from openaclnn.engines.cpu.classes.shared.sized import (
     row_major,
     sized_runner,
 )
+from openaclnn.engines.cpu.classes.shared.targets import target_kind
 from openaclnn.engines.cpu.registry import KERNELS, Runner, SizedRunner
 from openaclnn.engines.machine.cache import Emit, compiled
 from openaclnn.engines.machine.code import Code
@@ -148,7 +149,7 @@ class CrossEntropy:
             short = shape[-1] < SHORT
             return int(short), *_kernels(plan, short), 0
 
-        return laid_runner(LAYING, block, kernels, table, plan.operands, PLACES)
+        return laid_runner(LAYING, block, kernels, plan.operands, PLACES, table)
 
     def variants(self) -> Iterator[Plan]:
         for dtype in FLOATS:
@@ -181,7 +182,7 @@ def _block(plan: Plan, cut: Mapping[str, int]) -> tuple[Any, Any]:
 
 def _kernels(plan: Plan, short: bool, lanes: int = 0) -> tuple[int, int]:
     """The kernel that writes rows, and the one that leaves sums."""
-    target = "i64" if plan.inputs[plan.targets].dtype.itemsize == 8 else "i32"
+    target = target_kind(plan)
     return _compiled(plan.output.dtype.short, target, short, lanes)
 
 

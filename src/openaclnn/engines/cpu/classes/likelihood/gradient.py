@@ -38,13 +38,13 @@ from openaclnn.engines.cpu.classes.shared.sized import (
     row_major,
     sized_runner,
 )
+from openaclnn.engines.cpu.classes.shared.targets import target_kind
 from openaclnn.engines.cpu.registry import KERNELS, Runner, SizedRunner
 from openaclnn.engines.machine.cache import compiled
 from openaclnn.engines.machine.code import Code
 from openaclnn.engines.machine.values import Value
 
 NAME = "nll_loss2d_backward"
-TARGETS = {"INT64": "i64", "INT32": "i32", "UINT8": "u8"}
 
 
 def single_gradient(dtype: str, target: str) -> Callable[[Code, Parameters], Value]:
@@ -140,7 +140,7 @@ class NllLoss2d:
             write, pieces, grain, sums if sums_first else 0, totals.block_count(positions),
             clear if clears_first else 0, -(-size // span),
         )  # fmt: skip
-        return runner_of(block, one, None)
+        return runner_of(block, one)
 
     def sized(self, plan: Plan) -> SizedRunner | None:
         """What runs row-major operands of any (N, C, H, W)."""
@@ -153,7 +153,7 @@ class NllLoss2d:
 
         item = plan.output.dtype.itemsize
         fixed = {SLOTS["out.step2"]: item}
-        return sized_runner(SIZING, _template(plan, fixed), kernels, None)
+        return sized_runner(SIZING, _template(plan, fixed), kernels)
 
     def laid(self, plan: Plan) -> LaidRunner:
         """What runs few operands of any sizes and strides."""
@@ -161,7 +161,7 @@ class NllLoss2d:
         def kernels(shape: tuple[int, ...]) -> tuple[int, int, int, int]:
             return 0, *_kernels(plan, by_comparing=False)
 
-        return laid_runner(LAYING, _template(plan, {}), kernels, None, plan.operands, PLACES)
+        return laid_runner(LAYING, _template(plan, {}), kernels, plan.operands, PLACES)
 
     def variants(self) -> Iterator[Plan]:
         for dtype in FLOATS:
@@ -195,7 +195,7 @@ def _template(plan: Plan, fixed: Mapping[int, int]) -> Any:
 
 def _kernels(plan: Plan, by_comparing: bool, lanes: int = 0) -> tuple[int, int, int]:
     """The kernels that write, that leave sums, and that clear."""
-    dtype, target = plan.output.dtype.short, TARGETS[plan.inputs[plan.targets].dtype.name]
+    dtype, target = plan.output.dtype.short, target_kind(plan)
     gradient = next(operand for operand in plan.inputs if operand.parameter == "gradOutput")
     return _compiled(dtype, target, gradient.role == "single", by_comparing, lanes)
 
@@ -240,7 +240,7 @@ class NllLoss(NllLoss2d):
             return 0, *_kernels(plan, by_comparing=False)
 
         fixed = {SLOTS["out.class_step"]: plan.output.dtype.itemsize, SLOTS["size1"]: 1}
-        return sized_runner(ROWS, _template(plan, fixed), kernels, None)
+        return sized_runner(ROWS, _template(plan, fixed), kernels)
 
     def variants(self) -> Iterator[Plan]:
         """Its code is that of images."""

@@ -78,13 +78,13 @@ class CrossEntropyLoss(CrossEntropy):
             **{SLOTS[f"{name}.class_step"]: item for name in FULL},
         }.items():
             block[slot] = value
-        return sized_runner(SIZINGS[not plan.reduction], block, self._compiling(plan), None)
+        return sized_runner(SIZINGS[not plan.reduction], block, self._compiling(plan))
 
     def laid(self, plan: Plan) -> LaidRunner:
         """The same with any strides."""
         block, dtype = self.block(plan, Cut(1, False, 1, 1, 1)), plan.compute.short
         sizing = LAYINGS[not plan.reduction, dtype]
-        return laid_runner(sizing, block, self._compiling(plan), None, plan.operands, PLACES)
+        return laid_runner(sizing, block, self._compiling(plan), plan.operands, PLACES)
 
     def variants(self) -> Iterator[Plan]:
         """Rows of either sort."""

@@ -116,7 +116,9 @@ Kernels = Callable[[tuple[int, ...]], tuple[int, ...]]
 """Compiles: which way a shape goes, the kernel of it, the one for sums, the one that clears, the one that finishes."""
 
 
-def sized_runner(sizing: Sizing, template: array[int], kernels: Kernels, keep: Any) -> SizedRunner:
+def sized_runner(
+    sizing: Sizing, template: array[int], kernels: Kernels, keep: Any = None
+) -> SizedRunner:
     """What runs a kernel for any shape, given the block of one."""
     return _made(sizing, template, kernels, keep, ())
 
@@ -125,9 +127,9 @@ def laid_runner(
     sizing: Sizing,
     template: array[int],
     kernels: Kernels,
-    keep: Any,
     operands: Sequence[Operand],
     places: Mapping[str, int],
+    keep: Any = None,
 ) -> LaidRunner:
     """What runs a kernel for any sizes and strides, given the block of a plan with these operands."""
     words = []
