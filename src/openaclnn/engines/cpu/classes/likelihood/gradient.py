@@ -215,8 +215,9 @@ def _compiled(
     return write, sums, compiled("nll.clear", scatter.emit_clear(SLOTS))
 
 
-def _example(dtype: DType, target: DType, classes: int, single: bool, size: int = 1 << 17) -> Plan:
+def _example(dtype: DType, target: DType, classes: int, single: bool) -> Plan:
     """A plan of many pixels."""
+    size = 1 << 17
     numbers = {"ignore_index": -100, "mean": single, "total_weight_given": False}
     role = "single" if single else "positions"
     inputs = (

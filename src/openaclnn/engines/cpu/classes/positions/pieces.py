@@ -27,7 +27,7 @@ def emit_pieces(
     single: bool,
     slots: dict[str, int],
     scale: Callable[[Code, Parameters], Value],
-    lanes: int = 0,
+    lanes: int,
 ) -> Emit:
     """The kernel of a worker. `scale` gives the gradient of all positions where there is but one."""
 
