@@ -41,9 +41,7 @@ class Sample:
     title: str  # for people
     arguments: Mapping[str, Any]  # of the plain call; tensors as (dtype, nested list)
     expected: Any  # for the arguments as they are written, to 12 decimals or all digits; of several, a tuple
-    exact: bool = (
-        False  # `expected` is what FLOAT arguments give exactly: results must have its bits
-    )
+    exact: bool = False  # FLOAT arguments give `expected` exactly: results must have its bits
 
     def arrays(self) -> dict[str, Any]:
         """The arguments with `(dtype, nested list)` pairs made into arrays."""

@@ -133,9 +133,8 @@ def _as_if_writable(value: Any) -> Any:
 def round_to(exact: Array, dtype: DType) -> Array:
     """float64 values rounded once to a dtype, ties to even."""
     with np.errstate(all="ignore"):
-        if (
-            dtype is BFLOAT16
-        ):  # its conversion rounds to float32 first; a multiple of the spacing is exact
+        if dtype is BFLOAT16:
+            # Its conversion rounds to float32 first; a multiple of the spacing is exact.
             unit = spacing(np.asarray(exact), dtype)
             exact = np.where(np.isfinite(exact), np.rint(exact / unit) * unit, exact)
         return np.asarray(exact).astype(dtype.numpy)

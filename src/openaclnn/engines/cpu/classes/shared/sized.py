@@ -53,9 +53,7 @@ class Fitted(NamedTuple):
     grain: Value
     sum_blocks: Value | None = None  # of sums that are made first; 0: none are
     spans: Value | None = None  # of the output, cleared first; 0: it is not
-    left: Value | None = (
-        None  # bytes of scratch memory for what a last kernel takes up; 0: there is none
-    )
+    left: Value | None = None  # bytes of scratch memory for a last kernel; 0: there is none
 
 
 class Problem:
