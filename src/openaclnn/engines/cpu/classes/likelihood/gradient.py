@@ -28,7 +28,7 @@ from openaclnn.engines.cpu.classes.likelihood.sizes import (
     UNIT,
     compares,
 )
-from openaclnn.engines.cpu.classes.positions.pieces import emit_pieces
+from openaclnn.engines.cpu.classes.likelihood.writer import Writer, emit_pieces
 from openaclnn.engines.cpu.classes.shared import totals
 from openaclnn.engines.cpu.classes.shared.parameters import AXES, Parameters, few, objection, pack
 from openaclnn.engines.cpu.classes.shared.passes import Passes, runner_of
@@ -204,11 +204,11 @@ def _kernels(plan: Plan, by_comparing: bool, lanes: int = 0) -> tuple[int, int, 
 def _compiled(
     dtype: str, target: str, single: bool, by_comparing: bool, lanes: int
 ) -> tuple[int, int, int]:
-    worker: Any = Select if by_comparing else scatter.Scatter
+    writer: type[Writer] = Select if by_comparing else scatter.Scatter
     kind = f"{dtype}.{target}.{'single' if single else 'each'}"
     write = compiled(
-        f"nll.{worker.__name__}.{kind} x{lanes}",
-        emit_pieces(worker, dtype, target, single, SLOTS, single_gradient(dtype, target), lanes),
+        f"nll.{writer.__name__}.{kind} x{lanes}",
+        emit_pieces(writer, dtype, target, single, SLOTS, single_gradient(dtype, target), lanes),
         few=few,
     )
     sums = compiled(f"totals.nll.{dtype}.{target}", totals.emit_totals(target, dtype, SLOTS))
