@@ -98,9 +98,7 @@ def places_of(operator: Operator, arguments: Mapping[str, Any]) -> dict[str, Mad
 
 def _places(operator: Operator, call: Call) -> dict[str, Made]:
     """Every output's shape and dtype; those that are left to us are described in the call from here on."""
-    for output, made in zip(operator.outputs, operator.results(call), strict=True):
-        if not isinstance(call[output.name], Tensor):
-            call.values[output.name] = Tensor(*made)
+    operator.outline(call)
     tensors = {output.name: call.tensor(output.name) for output in operator.outputs}
     return {name: (tensor.shape, tensor.dtype) for name, tensor in tensors.items()}
 
