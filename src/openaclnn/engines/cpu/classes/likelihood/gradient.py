@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
-from typing import Any
 
 from openaclnn.core.dtypes import FLOATS, INT32, INT64, UINT8, DType
 from openaclnn.core.plan import Operand, Plan
@@ -18,7 +18,6 @@ from openaclnn.engines.cpu.classes.likelihood.sizes import (
     IN_CACHE,
     LAYING,
     MANY,
-    OPERANDS,
     PLACES,
     ROWS,
     SCATTERED,
@@ -152,7 +151,7 @@ class NllLoss2d:
             return int(by_comparing), *_kernels(plan, by_comparing)
 
         item = plan.output.dtype.itemsize
-        fixed = {SLOTS["out.step2"]: item}
+        fixed = {"out.step2": item}
         return sized_runner(SIZING, _template(plan, fixed), kernels)
 
     def laid(self, plan: Plan) -> LaidRunner:
@@ -171,7 +170,7 @@ class NllLoss2d:
                         yield _example(dtype, target, classes, single)
 
 
-def _block(plan: Plan, cut: Mapping[str, int]) -> Any:
+def _block(plan: Plan, cut: Mapping[str, int]) -> array[int]:
     """The parameters of a plan."""
     numbers = plan.numbers
     return pack(
@@ -185,12 +184,10 @@ def _block(plan: Plan, cut: Mapping[str, int]) -> Any:
     )  # fmt: skip
 
 
-def _template(plan: Plan, fixed: Mapping[int, int]) -> Any:
-    """The parameters of a plan for any size, with slots that hold for all."""
+def _template(plan: Plan, fixed: Mapping[str, int]) -> array[int]:
+    """The parameters of a plan for any size, with those that hold for all."""
     block = _block(plan, {"bytes": 0, "span": 0, "unit": 1, "clear": scatter.LEAVE})
-    for slot, value in {**row_major(plan, OPERANDS, SLOTS), SLOTS["size0"]: 1, **fixed}.items():
-        block[slot] = value
-    return block
+    return row_major(block, plan, SLOTS, PLACES, {"size0": 1, **fixed})
 
 
 def _kernels(plan: Plan, by_comparing: bool, lanes: int = 0) -> tuple[int, int, int]:
@@ -240,7 +237,7 @@ class NllLoss(NllLoss2d):
         def kernels(shape: tuple[int, ...]) -> tuple[int, int, int, int]:
             return 0, *_kernels(plan, by_comparing=False)
 
-        fixed = {SLOTS["out.class_step"]: plan.output.dtype.itemsize, SLOTS["size1"]: 1}
+        fixed = {"out.class_step": plan.output.dtype.itemsize, "size1": 1}
         return sized_runner(ROWS, _template(plan, fixed), kernels)
 
     def variants(self) -> Iterator[Plan]:

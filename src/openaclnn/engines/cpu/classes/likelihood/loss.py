@@ -131,10 +131,8 @@ class NllLossForward:
         """What runs row-major operands of any (N, C, ...)."""
         if plan.class_axis != 1 or not _plain(plan):
             return None
-        block = _block(plan)
-        fixed = {SLOTS["size0"]: 1, SLOTS["values.step2"]: plan.compute.itemsize}
-        for slot, value in {**row_major(plan, OPERANDS, SLOTS), **fixed}.items():
-            block[slot] = value
+        fixed = {"size0": 1, "values.step2": plan.compute.itemsize}
+        block = row_major(_block(plan), plan, SLOTS, PLACES, fixed)
         return sized_runner(SIZING, block, _compiling(plan))
 
     def laid(self, plan: Plan) -> LaidRunner | None:

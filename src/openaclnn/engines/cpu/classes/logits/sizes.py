@@ -8,7 +8,6 @@ from dataclasses import replace
 from openaclnn.core.plan import Plan
 from openaclnn.engines.cpu.classes.logits.rows import (
     ALONE,
-    OPERANDS,
     PLACES,
     RECORD,
     SLOTS,
@@ -70,14 +69,8 @@ class CrossEntropyLoss(CrossEntropy):
 
     def sized(self, plan: Plan) -> SizedRunner:
         """What runs row-major operands of any (N, C)."""
-        block = self.block(plan, Cut(1, False, 1, 1, 1))
-        fixed = row_major(plan, OPERANDS, SLOTS)
-        item = plan.compute.itemsize
-        for slot, value in {
-            **fixed,
-            **{SLOTS[f"{name}.class_step"]: item for name in FULL},
-        }.items():
-            block[slot] = value
+        fixed = {f"{name}.class_step": plan.compute.itemsize for name in FULL}
+        block = row_major(self.block(plan, Cut(1, False, 1, 1, 1)), plan, SLOTS, PLACES, fixed)
         return sized_runner(SIZINGS[not plan.reduction], block, self._compiling(plan))
 
     def laid(self, plan: Plan) -> LaidRunner:

@@ -14,7 +14,13 @@ from typing import Any, NamedTuple
 
 from openaclnn.core.plan import Operand, Plan
 from openaclnn.engines.cpu.classes.shared import totals
-from openaclnn.engines.cpu.classes.shared.parameters import AXES, CLASS_STEP, FIRST_STEP, OFFSET
+from openaclnn.engines.cpu.classes.shared.parameters import (
+    AXES,
+    CLASS_STEP,
+    FIRST_STEP,
+    LAST_STEP,
+    OFFSET,
+)
 from openaclnn.engines.cpu.launching import control as at
 from openaclnn.engines.cpu.launching import pool
 from openaclnn.engines.cpu.launching.launcher import TINY, Launch
@@ -82,17 +88,20 @@ def put_ignored(problem: Problem, number: Value) -> None:
     problem["ignore_index"] = number
 
 
-def row_major(plan: Plan, names: Mapping[str, str], slots: Mapping[str, int]) -> dict[int, int]:
-    """Slots that hold for every size: neighbouring positions and classes lie side by side."""
-    found = {}
-    parameters = {parameter: name for name, parameter in names.items()}
+def row_major(
+    block: array[int], plan: Plan, slots: Mapping[str, int], places: Mapping[str, int], fixed: Mapping[str, int]
+) -> array[int]:  # fmt: skip
+    """A plan's block as the template for row-major operands of every size: neighbouring positions and classes lie side by side.
+    `fixed` is what else holds for all."""
     for operand in plan.operands:
-        name, item = parameters[operand.parameter], operand.dtype.itemsize
+        first, item = places[operand.parameter], operand.dtype.itemsize
         if operand.role == "positions":
-            found[slots[f"{name}.step2"]] = item
+            block[first + LAST_STEP] = item
         elif operand.role == "classes":
-            found[slots[f"{name}.class_step"]] = item
-    return found
+            block[first + CLASS_STEP] = item
+    for name, value in fixed.items():
+        block[slots[name]] = value
+    return block
 
 
 IMAGES = -1
