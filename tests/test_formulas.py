@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
-import operator
+import linecache
+import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -18,7 +20,7 @@ from openaclnn.engines import numpy as numpy_engine
 from openaclnn.engines.cpu import tuned
 from openaclnn.engines.cpu.formulas import elementwise, forms
 from openaclnn.engines.formulas import FORMULAS, Formula, words
-from openaclnn.engines.formulas.words import Value
+from openaclnn.engines.formulas.words import Value, fma, maximum, where
 
 assert openaclnn.registry()  # operators bring their formulas
 assert tuned.__doc__
@@ -35,6 +37,17 @@ def known() -> Iterator[Callable[[Callable[..., Value]], Formula]]:
     for registry, kept in ((FORMULAS, before), (cpu.KERNELS, kernels)):
         registry.clear()
         registry.update(kept)
+
+
+def written(text: str, kept: bool = True) -> Callable[..., Any]:
+    """The last of a text's functions; its source is found again as if it lay in a file, if it is kept."""
+    file = f"<{hashlib.sha256(text.encode()).hexdigest()}>"
+    if kept:
+        linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+    scope: dict[str, Any] = {**words.WORDS, "np": np, "__name__": "written"}
+    exec(compile(text, file, "exec"), scope)
+    made: Callable[..., Any] = [*scope.values()][-1]
+    return made
 
 
 def dense_plan(
@@ -83,40 +96,32 @@ BOUNDS = {"exp": 1.1, "expm1": 1.5, "log": 1.5, "log1p": 3.0, "tanh": 3.0}
 
 @pytest.mark.parametrize("word", [w for w in words.WORDS if w not in MORE])
 def test_words_of_one_value(word: str, known: Any) -> None:
-    def one(x: Value) -> Value:
-        return words.WORDS[word](x)
-
-    one.__name__ = f"one_{word}"
-    known(one)
+    one = known(written(f"def one_{word}(x):\n    return {word}(x)"))
     with np.errstate(all="ignore"):
         exact = words.WORDS[word](EVERYWHERE.astype(np.float64))
-    got = evaluate(cpu.prepare, one.__name__, [EVERYWHERE], {})
+    got = evaluate(cpu.prepare, one.name, [EVERYWHERE], {})
     if word in BOUNDS:
         assert ulps(got, exact) <= BOUNDS[word]
     else:
         with np.errstate(all="ignore"):
             np.testing.assert_array_equal(got, words.WORDS[word](EVERYWHERE))
         assert not np.signbit(got[got == 0]).any() or word == "sqrt"
-    theirs = evaluate(numpy_engine.prepare, one.__name__, [EVERYWHERE], {})
+    theirs = evaluate(numpy_engine.prepare, one.name, [EVERYWHERE], {})
     assert ulps(theirs, exact) <= max(4.0, BOUNDS.get(word, 0))
 
 
 @pytest.mark.parametrize("word", ["minimum", "maximum"])
 def test_words_of_two_values(word: str, known: Any) -> None:
-    def two(x: Value, y: Value) -> Value:
-        return words.WORDS[word](x, y)
-
-    two.__name__ = f"two_{word}"
-    known(two)
+    two = known(written(f"def two_{word}(x, y):\n    return {word}(x, y)"))
     x, y = (np.ascontiguousarray(a.ravel()) for a in np.meshgrid(SPECIAL, SPECIAL))
-    got = evaluate(cpu.prepare, two.__name__, [x, y], {})
+    got = evaluate(cpu.prepare, two.name, [x, y], {})
     np.testing.assert_array_equal(got, words.WORDS[word](x, y))
 
 
 def test_fma_rounds_once(known: Any) -> None:
     @known
     def multiply_add(x: Value, y: Value, z: Value) -> Value:
-        return words.fma(x, y, z)
+        return fma(x, y, z)
 
     x = np.float32([1 + 2.0**-12, 3.0, np.inf])
     y, z = np.float32([1 + 2.0**-12, 5.0, 1.0]), np.float32([-1 - 2.0**-11, -15.0, 1.0])
@@ -132,10 +137,10 @@ def test_any_number_of_values_numbers_and_switches(known: Any) -> None:
         a: Value, b: Value, c: Value, d: Value, *, p: float, q: float, r: float, s: float, t: float,
         turned: bool,
     ) -> Value:  # fmt: skip
-        first = words.where((a > b) & ~(c > d) | (a == d), a * p - q, -(b / r))
+        first = where((a > b) & ~(c > d) | (a == d), a * p - q, -(b / r))
         if turned:
-            first = words.maximum(1.0 - first, s)
-        return first * t + words.where(a != b, 1.0, 2.0)
+            first = maximum(1.0 - first, s)
+        return first * t + where(a != b, 1.0, 2.0)
 
     rng = np.random.default_rng(3)
     numbers = {"p": 1.5, "q": 0.3, "r": 0.7, "s": -0.2, "t": 3.1}
@@ -149,48 +154,108 @@ def test_any_number_of_values_numbers_and_switches(known: Any) -> None:
         np.testing.assert_array_equal(got.view(np.uint8), expected.view(np.uint8))
 
 
-REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
-    "a branch": (lambda x, y: x if x > 0 else -x, "no decision by its values"),
-    "or": (lambda x, y: words.where(x > 0 or y > 0, x, y), r"nor `and`, `or`, `not` \(write `where`"),
-    "three compared": (lambda x, y: words.where(0 < x < y, x, y), r"write `where`, `&`"),
-    "the builtin max": (lambda x, y: max(x, y), "no decision"),
-    "the builtin abs": (lambda x, y: abs(x), "no `abs` but the one of"),
-    "a power": (lambda x, y: x**2, r"no `\*\*` \(write a product"),
-    "an exponent": (lambda x, y: 2.0**x, r"no `\*\*`"),
-    "a remainder": (lambda x, y: x % y, "unsupported operand"),
-    "in place": (lambda x, y: operator.imul(x, y), "changes a value in place"),
-    "NumPy": (lambda x, y: np.exp(x), "does not support ufuncs"),
-    "a method": (lambda x, y: x.sum(), "values have no `sum`"),
-    "a product of a comparison": (lambda x, y: x * (x > y), "no number that is a comparison"),
-    "a word of a comparison": (lambda x, y: words.exp(x > y), "no number that is a comparison"),
-    "comparisons without parentheses": (lambda x, y: x > 0 | y > 0, "each in parentheses"),
-    "a comparison and a value": (lambda x, y: (x > y) & x, "each in parentheses|two comparisons"),
-    "a choice by a value": (lambda x, y: words.where(x, x, y), "chooses by a comparison"),
-    "a text": (lambda x, y: x * "2", "values and numbers, not '2'"),
-    "a comparison for a result": (lambda x, y: x > y, "no value of its elements"),
-    "nothing": (lambda x, y: None, "returns None"),
-    "a number": (lambda x, y: 1.0, "returns 1.0"),
+REFUSED = {
+    # The source: the line that leaves the language, and what is said of it.
+    "a loop": ("for _ in range(3):\n    x = x * x\nreturn x", 0, "loop (write its turns one after another)"),
+    "a loop to a condition": ("while x > y:\n    x = x * y\nreturn x", 0, "loop (write its turns"),
+    "a comprehension": ("return sum(x for _ in range(3))", 0, "loop (write its turns"),
+    "a lambda inside": ("twice = lambda v: v + v\nreturn twice(x)", 0, "`lambda` (write a function with `def`"),
+    "an early return": ("if s:\n    return x\nreturn y", 1, "`return` before the end, nor without a value (write"),
+    "an empty return": ("return", 0, "`return` before the end, nor without a value"),
+    "a branch by a value": ("if x > 0:\n    x = x + 1\nreturn x", 0, "`if x > 0`: only for its `bool`s (write `where`)"),
+    "a choice by a value": ("return x if x > 0 else -x", 0, "`if x > 0`: only for its `bool`s (write `where`)"),
+    "a switch that is not": ("return x if not s else y", 0, "`not` (exchange the two branches"),
+    "two switches": ("return x if s and s else y", 0, "`and` (write `&`"),
+    "or": ("return where(x > 0 or y > 0, x, y)", 0, "`or` (write `|` between comparisons"),
+    "three compared": ("return where(0 < x < y, x, y)", 0, "comparison of three (write two, and `&`"),
+    "a builtin": ("y = x\nreturn max(x, y)", 1, "`max` (it calls where, fma, exp"),
+    "NumPy": ("return np.exp(x)", 0, "`np.exp` (it calls where, fma, exp"),
+    "a method": ("return x.sum()", 0, "`x.sum` (it calls where, fma, exp"),
+    "an attribute": ("return x * np.pi", 0, "dot (import the word"),
+    "what is no number": ("return x * np", 0, "`np` (names are its own, or numbers of its file)"),
+    "a text": ("return x * '2'", 0, "`'2'`"),
+    "a truth value": ("return x * True", 0, "`True`"),
+    "a power": ("return x**2", 0, "`**` (write a product"),
+    "a remainder": ("return x % y", 0, "operator of `x % y`"),
+    "in place": ("x *= y\nreturn x", 0, "assignment that changes a value in place (write"),
+    "two names": ("u = v = x\nreturn u + v", 0, "`u = v = x` (give one name one value)"),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_what_no_formula_has_is_told_before_any_engine_meets_it(what: str) -> None:
-    function, said = REFUSED[what]
-    with pytest.raises((TypeError, AttributeError), match=said):
+def test_what_no_formula_says_is_told_with_its_line_before_any_engine_meets_it(what: str) -> None:
+    body, line, said = REFUSED[what]
+    function = written(f"def f(x, y, *, s: bool):\n{textwrap.indent(body, '    ')}\n")
+    with pytest.raises(TypeError) as refusal:
         formulas.described(function)
+    file = function.__code__.co_filename
+    assert str(refusal.value).startswith(f"f ({file}, line {2 + line}): a formula has no {said}")
+
+
+def test_a_formula_is_a_function_without_defaults() -> None:
+    (short,) = [lambda x: x]
+    line = short.__code__.co_firstlineno
+    with pytest.raises(TypeError, match=rf"{__file__}, line {line}\): a formula has no `lambda`"):
+        formulas.described(short)
+    for head in ("x, *, low: float = 0.0", "*x", "x, **low"):
+        with pytest.raises(TypeError, match=r"line 1\): a formula has no `\*`, `\*\*` or defaults"):
+            formulas.described(written(f"def f({head}):\n    return x"))
+
+
+def test_helpers_are_read_as_well() -> None:
+    with pytest.raises(TypeError, match=r"helper \(.*, line 2\): a formula has no `\*\*`"):
+        formulas.described(
+            written("def helper(x):\n    return x**2\ndef f(x):\n    return helper(x)\n")
+        )
+
+
+MISUSED = {
+    "a product of a comparison": ("x * (x > y)", "no number that is a comparison"),
+    "a word of a comparison": ("exp(x > y)", "no number that is a comparison"),
+    "a comparison and a value": ("where((x > 0) | y, x, y)", "two comparisons"),
+    "a value and a comparison": ("where(x | y > 0, x, y)", "each in parentheses"),
+    "a choice by a value": ("where(x, x, y)", "chooses by a comparison"),
+    "a comparison for a result": ("x > y", "no value of its elements"),
+    "a number": ("1.0", "returns 1.0"),
+}
+
+
+@pytest.mark.parametrize("what", MISUSED)
+def test_values_are_told_from_comparisons(what: str) -> None:
+    expression, said = MISUSED[what]
+    with pytest.raises(TypeError, match=said):
+        formulas.described(written(f"def f(x, y):\n    return {expression}\n"))
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("return x if x > 0 else -x", "no decision by its values"),
+        ("x *= y; return x", "changes a value in place"),
+        ("return np.exp(x)", "does not support ufuncs"),
+        ("return x**2", "unsupported operand"),
+    ],
+)
+def test_without_a_source_nothing_wrong_passes(body: str, said: str) -> None:
+    """As in an application that is packed without sources, or typed at a prompt."""
+    with pytest.raises(TypeError, match=said):
+        formulas.described(written(f"def f(x, y): {body}", kept=False))
+    assert formulas.described(written("def f(x, y): return x", kept=False)).values == ("x", "y")
 
 
 def test_every_way_of_a_switch_is_tried() -> None:
-    def squared(x: Value, *, twice: bool, half: bool) -> Value:
-        return x**2 if twice and half else x
+    def compared(x: Value, *, one: bool, other: bool) -> Value:
+        if one:
+            x = x > 0 if other else x
+        return x
 
-    with pytest.raises(TypeError, match="write a product"):
-        formulas.described(squared)
+    with pytest.raises(TypeError, match="no value of its elements"):
+        formulas.described(compared)
 
 
 def test_numbers_stand_behind_the_star_and_in_the_plan(known: Any) -> None:
     def clamped(x: Value, low: float) -> Value:
-        return words.maximum(x, low)
+        return maximum(x, low)
 
     with pytest.raises(TypeError, match=r"clamped: low, a float, must stand behind `\*`"):
         known(clamped)
@@ -200,7 +265,7 @@ def test_numbers_stand_behind_the_star_and_in_the_plan(known: Any) -> None:
 
     @known
     def above(x: Value, *, low: float) -> Value:
-        return words.maximum(x, low)
+        return maximum(x, low)
 
     for prepare in (cpu.prepare, numpy_engine.prepare):
         with pytest.raises(TypeError, match=r"the formula above takes low: .* numbers are least"):

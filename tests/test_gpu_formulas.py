@@ -38,7 +38,7 @@ from openaclnn.engines.formulas.words import (
     tanh,
     where,
 )
-from openaclnn.engines.gpu.formulas.language import translated
+from openaclnn.engines.gpu.formulas.translation import translated
 from openaclnn.engines.gpu.formulas.tuned import TUNED, form_of
 
 if sys.platform != "linux":
@@ -146,78 +146,6 @@ if not MODE:
     def test_interpreted() -> None:
         run_in_a_process_of_its_own(__file__, "interpret")
 
-    def has_power(x: Value) -> Value:
-        return x**2
-
-    def has_and(x: Value) -> Value:
-        return where(x > 0 and x < 1, x, 0)
-
-    def has_not(x: Value, *, turned: bool) -> Value:
-        if not turned:
-            x = x + 1
-        return x
-
-    def has_chain(x: Value) -> Value:
-        return where(0 < x < 1, x, 0)
-
-    def has_loop(x: Value) -> Value:
-        for _ in range(3):
-            x = x * x
-        return x
-
-    def has_unknown_word(x: Value) -> Value:
-        return np.arctan(x)
-
-    def has_builtin(x: Value) -> Value:
-        return max(x, 0)
-
-    def has_branch_on_values(x: Value) -> Value:
-        if x > 0:
-            x = x + 1
-        return x
-
-    def changes_in_place(x: Value) -> Value:
-        x *= 2
-        return x
-
-    def returns_early(x: Value, *, turned: bool) -> Value:
-        if turned:
-            return 1 - x
-        return x
-
-    def uses_its_module(x: Value) -> Value:
-        return x * MODE
-
-    def has_default(x: Value, *, low: float = 0.0) -> Value:
-        return x + low
-
-    @pytest.mark.parametrize(
-        ("function", "line", "said"),
-        [
-            (has_power, 1, "`**` (write a product"),
-            (has_and, 1, "`and` (write `&`"),
-            (has_not, 1, "`not` (exchange the two branches"),
-            (has_chain, 1, "comparison of three (write two, and `&`"),
-            (has_loop, 1, "loop (write its turns"),
-            (has_unknown_word, 1, "`np.arctan` (it calls where, fma, exp, expm1"),
-            (has_builtin, 1, "`max` (it calls where, fma, exp, expm1"),
-            (has_branch_on_values, 1, "`if x > 0`: only for its `bool`s (write `where`)"),
-            (changes_in_place, 1, "assignment that changes a value in place"),
-            (returns_early, 2, "`return` before the end (write the rest in `else`)"),
-            (uses_its_module, 1, "`MODE` (names are its own, or numbers of its file)"),
-            (has_default, 0, "`*`, `**` or defaults"),
-        ],
-    )
-    def test_refusals_name_formula_line_and_way_out(
-        function: Callable[..., Any], line: int, said: str
-    ) -> None:
-        with pytest.raises(TypeError) as refusal:
-            translated(function, frozenset())
-        text = str(refusal.value)
-        first = function.__code__.co_firstlineno
-        assert text.startswith(f"{function.__name__} ({__file__}, line {first + line}): ")
-        assert f"a formula has no {said}" in text
-
     def test_what_is_rewritten() -> None:
         text = translated(four_and_six, frozenset())
         assert text.index("def four_and_six") < text.index("def bounded")
@@ -232,7 +160,7 @@ if not MODE:
     def test_importing_the_engine_imports_neither_triton_nor_torch() -> None:
         code = (
             "import sys; from openaclnn.engines import gpu; "
-            "from openaclnn.engines.gpu.formulas import language, tuned; "
+            "from openaclnn.engines.gpu.formulas import translation, tuned; "
             "sys.exit('triton' in sys.modules or 'torch' in sys.modules)"
         )
         assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

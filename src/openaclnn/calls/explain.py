@@ -7,12 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from openaclnn.calls.guard import check_devices
-from openaclnn.core.call import AUTO, bind_plain, plain_arguments, product_of
+from openaclnn.core.call import bind_plain, plain_arguments, product_of
 from openaclnn.core.declare import Operator
 from openaclnn.core.outcome import Outcome
 from openaclnn.core.plan import Plan
 from openaclnn.core.status import AclnnError, status_name
-from openaclnn.core.tensor import Tensor
 from openaclnn.engines.dispatch import choose_engine
 from openaclnn.engines.threads import described
 from openaclnn.operators import find_operator
@@ -85,11 +84,9 @@ def explain(
         explanation.checks = operator.run_checks(call)
         last = explanation.checks[-1]
         if last.violation is not None:
-            raise AclnnError(last.check.status, operator.name, *last.violation)
+            raise last.check.refusal(operator.name, last.violation)
         device = check_devices(call)
-        for output, made in zip(operator.outputs, operator.results(call), strict=True):
-            if call[output.name] is AUTO:
-                call.values[output.name] = Tensor(*made, device=device)
+        operator.outline(call, device)
         explanation.plan = operator.plan(call)
         if not explanation.plan.empty:
             choice = choose_engine(explanation.plan, device)

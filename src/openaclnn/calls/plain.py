@@ -66,9 +66,7 @@ def _outline_outputs(operator: Operator, call: Call) -> tuple[str, Sequence[str]
             check_output_layout(operator.name, name, values[name])
     device = check_devices(call)
     if fresh:
-        for name, (shape, dtype) in zip(names, operator.results(call), strict=True):
-            if name in fresh:
-                values[name] = Tensor.view(shape, dtype, None, 0, None, device)
+        operator.outline(call, device)
     return device, fresh
 
 

@@ -40,9 +40,8 @@ class HandleTable:
         self._numbers = count(_FIRST, _STEP)
         self._known: dict[int, int] = {}  # handles of objects that are handed out more than once
         self._members: dict[int, tuple[int, ...]] = {}
-        self._retired: OrderedDict[int, None] = (
-            OrderedDict()
-        )  # a dict takes long to give its oldest
+        # A dict takes long to give its oldest.
+        self._retired: OrderedDict[int, None] = OrderedDict()
 
     def add(self, thing: Any) -> int:
         """A fresh handle; 0, the null pointer, for None."""

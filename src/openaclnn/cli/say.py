@@ -61,13 +61,13 @@ def _plain(value: Any) -> Any:
     return str(value)
 
 
-def table(header: Sequence[str], rows: Sequence[Sequence[str]], title: str = "") -> str:
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A table as text, in colours and as wide as the terminal where there is one."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
-    drawn = Table(box=box.SIMPLE_HEAD, title=title or None, title_justify="left", show_edge=False)
+    drawn = Table(box=box.SIMPLE_HEAD, show_edge=False)
     for name in header:
         drawn.add_column(name, overflow="fold")
     for row in rows:

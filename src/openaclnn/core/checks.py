@@ -76,17 +76,17 @@ def dtype_in(row: str, *which: str, more: tuple[DType, ...] = (), status: int = 
     return Check(row, status, rule, which, broken_by, on_terms=True)
 
 
-def dtype_one_of(row: str, name: str, dtypes: tuple[DType, ...], status: int = INVALID) -> Check:
+def dtype_one_of(row: str, name: str, dtypes: tuple[DType, ...]) -> Check:
     def broken_by(call: Call) -> Violation | None:
         tensor = call.values[name]
         if isinstance(tensor, Tensor) and tensor.dtype not in dtypes:
             return Violation(name, f"dtype {names(dtypes)}", tensor.dtype.name)
         return None
 
-    return Check(row, status, f"{name} has dtype {names(dtypes)}", (name,), broken_by, name, True)
+    return Check(row, INVALID, f"{name} has dtype {names(dtypes)}", (name,), broken_by, name, True)
 
 
-def same_dtype(row: str, name: str, other: str, status: int = INVALID) -> Check:
+def same_dtype(row: str, name: str, other: str) -> Check:
     def broken_by(call: Call) -> Violation | None:
         tensor, model = call.values[name], call.values[other]
         if (
@@ -99,7 +99,7 @@ def same_dtype(row: str, name: str, other: str, status: int = INVALID) -> Check:
         return None
 
     return Check(
-        row, status, f"{name} has the dtype of {other}", (name, other), broken_by, name, True
+        row, INVALID, f"{name} has the dtype of {other}", (name, other), broken_by, name, True
     )
 
 
@@ -164,9 +164,7 @@ def rank_is(row: str, name: str, rank: int, status: int = INVALID) -> Check:
     return Check(row, status, f"{name} has {rank} dimensions", (name,), broken_by, name)
 
 
-def element_count_is(
-    row: str, name: str, count: Callable[[Call], int], what: str, status: int = INVALID
-) -> Check:
+def element_count_is(row: str, name: str, count: Callable[[Call], int], what: str) -> Check:
     """As many elements as `what`, which stands for a number."""
 
     def broken_by(call: Call) -> Violation | None:
@@ -175,7 +173,7 @@ def element_count_is(
             return Violation(name, f"{count(call)} elements ({what})", f"{tensor.size}")
         return None
 
-    return Check(row, status, f"{name} has {what} elements", (name,), broken_by, name)
+    return Check(row, INVALID, f"{name} has {what} elements", (name,), broken_by, name)
 
 
 def one_element(row: str, name: str) -> Check:

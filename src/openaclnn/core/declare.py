@@ -41,9 +41,7 @@ class Sample:
     title: str  # for people
     arguments: Mapping[str, Any]  # of the plain call; tensors as (dtype, nested list)
     expected: Any  # for the arguments as they are written, to 12 decimals or all digits; of several, a tuple
-    exact: bool = (
-        False  # `expected` is what FLOAT arguments give exactly: results must have its bits
-    )
+    exact: bool = False  # FLOAT arguments give `expected` exactly: results must have its bits
 
     def arrays(self) -> dict[str, Any]:
         """The arguments with `(dtype, nested list)` pairs made into arrays."""
@@ -97,9 +95,7 @@ class Operator(Interface):
         for broken_by, check in self._rules[call.all_left, call.terms is not None]:
             violation = broken_by(call)
             if violation is not None:
-                error = AclnnError(check.status, self.name, *violation)
-                error.rule = f"{check.row}: {check.rule}"
-                return error
+                return check.refusal(self.name, violation)
         call.agree()
         return None
 
@@ -118,9 +114,7 @@ class Operator(Interface):
         if error is not None:
             raise error
         arguments = reference_arguments(call) | self.unheeded(call)
-        for output, made in zip(self.outputs, self.results(call), strict=True):
-            if call[output.name] is AUTO:
-                call.values[output.name] = Tensor(*made)
+        self.outline(call)
         plan = self.plan(call)
         if plan.targets >= 0:
             error = stray_target(plan, call.tensor(plan.inputs[plan.targets].parameter))
@@ -132,6 +126,13 @@ class Operator(Interface):
         """Shape and dtype of each output where the caller gives none."""
         made = self.result(call)
         return (made,) if self.result_type is None else made
+
+    def outline(self, call: Call, device: str = "cpu") -> None:
+        """Describe the outputs that are left to us in a call: they have no memory yet."""
+        values = call.values
+        for name, (shape, dtype) in zip(self.output_names, self.results(call), strict=True):
+            if values[name] is AUTO:
+                values[name] = Tensor.view(shape, dtype, None, 0, None, device)
 
     def describe(self) -> str:
         """Prototype, parameters, checks and formula as text."""

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from openaclnn.core.call import Call
+from openaclnn.core.status import AclnnError
 
 __all__ = ["Check", "Outcome", "Violation"]
 
@@ -32,6 +33,12 @@ class Check(NamedTuple):
     broken_by: Callable[[Call], Violation | None]
     about: str = ""  # the one argument without which there is nothing to say; "": several
     on_terms: bool = False  # reads a call's terms alone: dtypes, options, which tensors there are
+
+    def refusal(self, operator: str, violation: Violation) -> AclnnError:
+        """What a call of the operator is told that breaks the rule so."""
+        error = AclnnError(self.status, operator, *violation)
+        error.rule = f"{self.row}: {self.rule}"
+        return error
 
 
 class Outcome(NamedTuple):

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import _thread
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+from openaclnn.core.forks import hold_over_forks
 
 __all__ = ["stacks_of"]
 
 _lock = _thread.allocate_lock()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release
-    )
+hold_over_forks(_lock)
 
 
 @contextmanager

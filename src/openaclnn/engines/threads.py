@@ -90,9 +90,8 @@ def described() -> str:
 
 
 _forked: list[bool] = []
-if hasattr(
-    os, "register_at_fork"
-):  # OpenMP's threads do not live on in a child, and it waits for them
+if hasattr(os, "register_at_fork"):
+    # OpenMP's threads do not live on in a child, and it waits for them.
     os.register_at_fork(after_in_child=lambda: _forked.append(True))
 
 

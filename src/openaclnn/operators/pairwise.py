@@ -69,9 +69,7 @@ def broadcast_result(call: Call, inputs: tuple[str, ...]) -> Made:
     return shape, dtype
 
 
-def gradient_parameters(
-    gradient: str, *options: Parameter, output: str = "gradInput"
-) -> tuple[Parameter, ...]:
+def gradient_parameters(gradient: str, *options: Parameter) -> tuple[Parameter, ...]:
     """What gradients of these losses take; the gradient of the loss has a name of its own in each."""
     others = "broadcasts with the others"
     return (
@@ -82,7 +80,7 @@ def gradient_parameters(
         Parameter("target", Kind.TENSOR, "what was to be predicted", others, FLOATS),
         REDUCTION,
         *options,
-        Parameter(output, Kind.OUTPUT, "gradient of self", "the broadcast shape", FLOATS),
+        Parameter("gradInput", Kind.OUTPUT, "gradient of self", "the broadcast shape", FLOATS),
     )
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from typing import Any
 
+from openaclnn.core.forks import hold_over_forks
 from openaclnn.core.products import current_product
 from openaclnn.core.status import AclError, take_message
 from openaclnn.runtime import config, context
@@ -36,11 +36,7 @@ class _Process:
     lock = threading.Lock()
 
 
-os.register_at_fork(
-    before=_Process.lock.acquire,
-    after_in_parent=_Process.lock.release,
-    after_in_child=_Process.lock.release,
-)
+hold_over_forks(_Process.lock)
 
 
 @returns_status

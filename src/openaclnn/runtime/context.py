@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import weakref
 
+from openaclnn.core.forks import hold_over_forks
 from openaclnn.core.status import AclError
 from openaclnn.runtime import memory
 from openaclnn.runtime.device import Device, selected
@@ -88,7 +88,7 @@ lock = threading.RLock()
 """Guards the states and the sets in them; never held while waiting for a stream. Re-entrant: a
 finaliser that destroys a handle may run at any time."""
 
-os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release)
+hold_over_forks(lock)
 
 
 def _state(device_id: int) -> DeviceState:

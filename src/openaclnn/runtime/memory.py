@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import itertools
-import os
 import threading
 import weakref
 from bisect import bisect_right, insort
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from openaclnn.core.forks import hold_over_forks
 from openaclnn.core.products import current_product
 from openaclnn.core.status import AclError
 from openaclnn.runtime.device import Device, host
@@ -137,12 +137,7 @@ class AllocationTable:
 
 
 _table = AllocationTable()
-# The child of a fork must not find the table half changed, nor its lock held for ever.
-os.register_at_fork(
-    before=_table.lock.acquire,
-    after_in_parent=_table.lock.release,
-    after_in_child=_table.lock.release,
-)
+hold_over_forks(_table.lock)
 
 find_allocation = _table.find
 

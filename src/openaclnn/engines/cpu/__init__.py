@@ -24,9 +24,8 @@ from openaclnn.engines.formulas import FORMULAS
 from openaclnn.engines.machine import unusable
 
 DEVICES = ("cpu",)
-FEW = (
-    1 << 15
-)  # elements that one thread does faster than two: beyond, the best way through a layout is worth looking for
+# Elements that one thread does faster than two: beyond, the best way through a layout is worth looking for.
+FEW = 1 << 15
 
 
 @functools.cache

@@ -3,16 +3,19 @@ write code, the GPU engine compiles its source.
 
 A formula is a Python function of values and numbers. It computes in FLOAT, with ordinary operators and the words
 of `words.py`, and says nothing of dtypes, strides, lanes or blocks: those belong to the engines.
-Operators import their formula from here; that import makes it known to the engines, and tries it out (`probe.py`).
+Operators import their formula from here; that import makes it known to the engines, and refuses what not all of them have:
+`language.py` reads the source, `probe.py` tries it out.
 """
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import itertools
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from openaclnn.engines.formulas.language import Reader, definitions
 from openaclnn.engines.formulas.probe import words_of
 
 __all__ = ["FORMULAS", "Formula", "formula"]
@@ -51,8 +54,8 @@ FORMULAS: dict[str, Formula] = {}
 
 
 def described(function: Callable[..., Any]) -> Formula:
-    """What a function takes, by its signature: positional values; keywords `float` or `bool`. It is tried out both ways of
-    each switch.
+    """What a function takes, by its signature: positional values; keywords `float` or `bool`. Its source is read, and it is tried
+    out both ways of each switch.
     """
     kinds: dict[str, list[str]] = {"values": [], "float": [], "bool": []}
     for parameter in inspect.signature(function).parameters.values():
@@ -65,6 +68,8 @@ def described(function: Callable[..., Any]) -> Formula:
                 f"{function.__name__}: {parameter.name}, a {kind}, must stand behind `*`"
             )
         kinds[kind if keyword else "values"].append(parameter.name)
+    with contextlib.suppress(OSError):  # there is no source, as in some packed applications
+        definitions(function, Reader)
     made = Formula(function.__name__, function, *(tuple(own) for own in kinds.values()))
     for chosen in itertools.product((False, True), repeat=len(made.switches)):
         made.words(dict(zip(made.switches, chosen, strict=True)))

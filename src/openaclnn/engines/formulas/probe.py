@@ -1,4 +1,4 @@
-"""A formula tried out once: what stands for its values notes the words they are given to, and refuses what no formula has."""
+"""A formula tried out once: what stands for its values notes the words they are given to, and tells values from comparisons."""
 
 from __future__ import annotations
 
@@ -7,16 +7,7 @@ from typing import Any, NoReturn
 
 from openaclnn.engines.formulas.words import WORDS
 
-__all__ = ["INSTEAD", "words_of"]
-
-INSTEAD = {
-    "**": "`**` (write a product, or exp and log)",
-    "and": "`and` (write `&` between comparisons in parentheses)",
-    "or": "`or` (write `|` between comparisons in parentheses)",
-    "not": "`not` (exchange the two branches, or write `~` before a comparison in parentheses)",
-    "=": "assignment that changes a value in place (write `name = name * ...`)",
-}
-"""What newcomers may try, and what to write."""
+__all__ = ["words_of"]
 
 
 def _refusing(what: str) -> Callable[..., NoReturn]:
@@ -60,9 +51,11 @@ class _Tried:
                 raise TypeError(f"a formula computes with values and numbers, not {other!r}")
         return _Value(self.used)
 
-    __bool__ = _refusing("decision by its values, nor `and`, `or`, `not` (write `where`, `&`, `|`, `~`)")  # fmt: skip
-    __pow__ = __rpow__ = _refusing(INSTEAD["**"])
-    __iadd__ = __isub__ = __imul__ = __itruediv__ = __iand__ = __ior__ = _refusing(INSTEAD["="])
+    # What would pass unseen here, and be wrong in an engine, where there was no source to read.
+    __bool__ = _refusing("decision by its values (write `where`)")
+    __iadd__ = __isub__ = __imul__ = __itruediv__ = __iand__ = __ior__ = _refusing(
+        "assignment that changes a value in place"
+    )
 
 
 _no_number = _refusing("number that is a comparison (write `where(x > y, 1.0, 0.0)`)")
@@ -83,7 +76,6 @@ class _Value(_Tried):
     __and__ = __rand__ = __or__ = __ror__ = __invert__ = _refusing(
         "`&`, `|` or `~` but of comparisons, each in parentheses"
     )
-    __abs__ = _refusing("`abs` but the one of `formulas/words.py` (import it)")
 
 
 class _Truth(_Tried):

@@ -21,6 +21,7 @@ import llvmlite.binding as llvm
 from llvmlite import ir
 
 from openaclnn.core.folders import cache_folder
+from openaclnn.core.forks import hold_over_forks
 from openaclnn.core.version import __version__
 from openaclnn.engines.machine.apart import run_apart
 from openaclnn.engines.machine.code import Code
@@ -33,11 +34,11 @@ __all__ = ["FEW", "KERNEL", "Emit", "Few", "compiled", "machine_key"]
 KERNEL = ir.FunctionType(VOID, [PTR, I64, I64])
 """void kernel(int64_t *arguments, int64_t start, int64_t stop): what `pool.launch` runs."""
 
-Emit = Callable[
-    [Code, Sequence[Value]], None
-]  # of the function under construction, and its arguments
+Emit = Callable[[Code, Sequence[Value]], None]
+"""Of the function under construction, and its arguments."""
 
-Few = Callable[[Code, Sequence[Value]], Value]  # whether a call of it is one of few elements
+Few = Callable[[Code, Sequence[Value]], Value]
+"""Whether a call of it is one of few elements."""
 
 FEW = 512
 """Elements of a call that is better off with vectors of 256 bits where 512 can be had: a processor that was given wider ones runs
@@ -47,15 +48,9 @@ _NARROW_LANES = 8
 _NARROW = 'noinline "prefer-vector-width"="256" "min-legal-vector-width"="256"'
 
 _lock = threading.Lock()
+hold_over_forks(_lock)
 _addresses: dict[str, int] = {}
 _engines: list[Any] = []  # they own the code and are never freed
-
-if hasattr(
-    os, "register_at_fork"
-):  # a child forked in the middle of a compilation could never compile
-    os.register_at_fork(
-        before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release
-    )
 
 
 @functools.cache

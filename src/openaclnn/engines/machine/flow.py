@@ -99,9 +99,9 @@ class Flow:
             yield
 
     @contextmanager
-    def either(self, condition: Value, likely: bool | None = None) -> Iterator[Any]:
+    def either(self, condition: Value) -> Iterator[Any]:
         """`with code.either(c) as (yes, no):`, then `with yes:` and `with no:`."""
-        with self.builder.if_else(condition.value, likely=likely) as branches:
+        with self.builder.if_else(condition.value) as branches:
             yield branches
 
     @contextmanager

@@ -27,6 +27,11 @@ def counted_targets(target: Array, plan: Plan) -> tuple[Array, Array, bool]:
     return indices, heeded & inside, bool((heeded & ~inside).any())
 
 
+def per_position(values: Array, plan: Plan) -> Array:
+    """One value for each position, where there may be one for all of them."""
+    return np.broadcast_to(values, plan.shape)
+
+
 def weight_of_targets(weights: Array, target: Array, plan: Plan) -> np.float32:
     """The sum of the counted targets' weights."""
     total = 0.0
@@ -37,7 +42,7 @@ def weight_of_targets(weights: Array, target: Array, plan: Plan) -> np.float32:
 
 
 def nll_loss2d_backward(plan: Plan, views: Mapping[str, Array], output: Array) -> bool:
-    target, gradient = views["target"], views["gradOutput"]
+    target, gradient = views["target"], per_position(views["gradOutput"], plan)
     weights = views["weight"].astype(np.float32)
     divisor: Any = None
     if plan.numbers["mean"]:
@@ -91,6 +96,7 @@ def nll_loss(plan: Plan, views: Mapping[str, Array], *outputs: Array) -> bool:
 def cross_entropy_loss_grad(plan: Plan, views: Mapping[str, Array], output: Array) -> bool:
     numbers = plan.numbers
     target, log_prob = views["target"], views["logProb"]
+    gradients = per_position(views["gradLoss"], plan)
     smoothing = np.float32(numbers["label_smoothing"])
     if numbers["weighted"]:
         weights = views["weightOptional"].astype(np.float32)
@@ -110,7 +116,7 @@ def cross_entropy_loss_grad(plan: Plan, views: Mapping[str, Array], output: Arra
         indices, counted, found = counted_targets(target[index], plan)
         stray |= found
         mask = counted.astype(np.float32)
-        gradient = views["gradLoss"][index].astype(np.float32)
+        gradient = gradients[index].astype(np.float32)
         target_weight = np.where(counted, weights[np.where(counted, indices, 0)], np.float32(0))
         nll = gradient * (np.float32(1) - smoothing) / total * mask * target_weight
         # Without smoothing this is 0, or NaN where the gradient or the total makes it so, as in the formula.
@@ -120,7 +126,8 @@ def cross_entropy_loss_grad(plan: Plan, views: Mapping[str, Array], output: Arra
         if numbers["zloss_scale"]:
             zloss = gradient
             if numbers["grad_zloss_given"]:
-                zloss = zloss + views["gradZlossOptional"][index].astype(np.float32)
+                of_zloss = per_position(views["gradZlossOptional"], plan)
+                zloss = zloss + of_zloss[index].astype(np.float32)
             lse = views["lseForZlossOptional"][index].astype(np.float32)
             scale = np.float32(2 * numbers["zloss_scale"])
             more = scale * lse * mask * (zloss / rows_counted)
@@ -217,9 +224,7 @@ def view(plan: Plan, operand: Operand, address: int) -> Array:
         "full": ((*plan.shape, plan.classes), (*operand.strides, operand.class_stride)),
         "positions": (plan.shape, operand.strides),
         "classes": ((plan.classes,), (operand.class_stride,)),
-        "single": ((), ())
-        if operand in plan.outputs or operand.parameter == "totalWeight"
-        else (plan.shape, operand.strides),
+        "single": ((), ()),
     }[operand.role]
     return strided_view(start, operand.dtype, shape, strides)
 

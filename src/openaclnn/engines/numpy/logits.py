@@ -8,7 +8,13 @@ from typing import Any
 import numpy as np
 
 from openaclnn.core.plan import Plan
-from openaclnn.engines.numpy.classes import KERNELS, Array, counted_targets, weight_of_targets
+from openaclnn.engines.numpy.classes import (
+    KERNELS,
+    Array,
+    counted_targets,
+    per_position,
+    weight_of_targets,
+)
 from openaclnn.engines.numpy.elementwise import BLOCK, narrow
 
 __all__: list[str] = []
@@ -81,7 +87,8 @@ def cross_entropy_logits_grad(plan: Plan, views: Mapping[str, Array], output: Ar
         indices, counted, found = counted_targets(views["target"][index], plan)
         stray |= found
         top, rest, gradient = (
-            views[name][index].astype(np.float64) for name in ("top", "rest", "gradLoss")
+            per_position(views[name], plan)[index].astype(np.float64)
+            for name in ("top", "rest", "gradLoss")
         )
         values = views["input"][index].astype(np.float64)
         every, safe = np.arange(len(values)), np.where(counted, indices, 0)

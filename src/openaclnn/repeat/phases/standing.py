@@ -14,12 +14,10 @@ class Standing(NamedTuple):
     """What phase two asks of located tensors."""
 
     storages: list[Any]  # held, since a tensor may get another (`.data`) in between
-    announce: Callable[
-        ..., Any
-    ]  # `announcing.py`: is all as in phase one? then tells autograd of writes
-    given: tuple[
-        Any, ...
-    ]  # what that takes: the words of each storage in phase one, the operands, the outputs
+    # `announcing.py`: is all as in phase one? then tells autograd of writes. It takes the words of each storage in phase one,
+    # the operands, the outputs.
+    announce: Callable[..., Any]
+    given: tuple[Any, ...]
 
     def announced(self) -> bool:
         """Whether every tensor still has its storage, and that its memory. If so, autograd was told of the writes; if not, it was not."""

@@ -98,9 +98,7 @@ def places_of(operator: Operator, arguments: Mapping[str, Any]) -> dict[str, Mad
 
 def _places(operator: Operator, call: Call) -> dict[str, Made]:
     """Every output's shape and dtype; those that are left to us are described in the call from here on."""
-    for output, made in zip(operator.outputs, operator.results(call), strict=True):
-        if not isinstance(call[output.name], Tensor):
-            call.values[output.name] = Tensor(*made)
+    operator.outline(call)
     tensors = {output.name: call.tensor(output.name) for output in operator.outputs}
     return {name: (tensor.shape, tensor.dtype) for name, tensor in tensors.items()}
 
@@ -133,9 +131,8 @@ def _as_if_writable(value: Any) -> Any:
 def round_to(exact: Array, dtype: DType) -> Array:
     """float64 values rounded once to a dtype, ties to even."""
     with np.errstate(all="ignore"):
-        if (
-            dtype is BFLOAT16
-        ):  # its conversion rounds to float32 first; a multiple of the spacing is exact
+        if dtype is BFLOAT16:
+            # Its conversion rounds to float32 first; a multiple of the spacing is exact.
             unit = spacing(np.asarray(exact), dtype)
             exact = np.where(np.isfinite(exact), np.rint(exact / unit) * unit, exact)
         return np.asarray(exact).astype(dtype.numpy)

@@ -67,9 +67,7 @@ def answer_of(operator: Operator, values: Mapping[str, Any], product: Product) -
         outcomes = operator.run_checks(call)
         check, violation = outcomes[-1]
         if violation is not None:
-            error = AclnnError(check.status, operator.name, *violation)
-            error.rule = f"{check.row}: {check.rule}"
-            raise error
+            raise check.refusal(operator.name, violation)
         computed = frozenset(computed_by(operator, call))
         outputs = {parameter.name: call.tensor(parameter.name) for parameter in operator.outputs}
         return Answer(operator, product, tuple(outcomes), None, outputs, computed)

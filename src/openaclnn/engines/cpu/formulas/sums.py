@@ -50,7 +50,8 @@ def runner(plan: Plan, form: Form, lanes: int = 0) -> Runner:
     if not _in_a_row(plan):
         return _strided(plan, form, lanes)
     count, own = plan.shape[0], constants(form)
-    kernel, blocks = kernel_address(form, _signature(plan), lanes), -(-count // BLOCK)
+    signature, blocks = _signature(plan, tiles.singles(plan)), -(-count // BLOCK)
+    kernel = kernel_address(form, signature, lanes)
     passed = len(own) + len(plan.inputs)
     pool.check_fit(OWN + passed)
     offsets = [operand.offset * operand.dtype.itemsize for operand in plan.inputs]
@@ -82,10 +83,10 @@ def _in_a_row(plan: Plan) -> bool:
     return len(plan.shape) == 1 and all(own.strides[0] in (0, 1) for own in plan.inputs)
 
 
-def _signature(plan: Plan) -> Signature:
-    """Of the flat kernel."""
+def _signature(plan: Plan, single: tuple[int, ...] = ()) -> Signature:
+    """Of the flat kernel, whose results are added up as FLOAT."""
     dtypes = tuple([operand.dtype.short for operand in plan.inputs])
-    return Signature(dtypes, FLOAT.short, FLOAT.short, tiles.singles(plan))
+    return Signature(dtypes, FLOAT.short, FLOAT.short, single)
 
 
 def _before(plan: Plan, kernel: int, passed: int) -> tuple[int, int, int, int]:
@@ -98,13 +99,12 @@ def flat(plan: Plan, form: Form, single: tuple[int, ...]) -> Flat | None:
     if plan.output.dtype is not plan.compute or form.table is not None:
         return None
     own, dtype = constants(form), plan.compute.short
-    anyhow = Signature(tuple([each.dtype.short for each in plan.inputs]), FLOAT.short, FLOAT.short)
-    kernel = kernel_address(form, anyhow._replace(single=single))
+    kernel = kernel_address(form, _signature(plan, single))
     before = _before(plan, kernel, len(own) + len(plan.inputs))
     derived = () if form.derive is None else form.derive.numbers
     return Flat(
         few_blocks(dtype), tiles.GRAIN, (*before, *own), -1, (1, FEW * BLOCK + 1), form, derive_address(form, OWN), derived,
-        functools.partial(kernel_address, form, anyhow), functools.partial(gathered_block, dtype),
+        functools.partial(kernel_address, form, _signature(plan)), functools.partial(gathered_block, dtype),
     )  # fmt: skip
 
 
@@ -162,9 +162,7 @@ def _slab(plan: Plan, form: Form, rows: int, lanes: int) -> Runner:
     dense = Operand(plan.output.parameter, FLOAT, contiguous_strides(shape))
     slab = replace(plan, shape=shape, compute=FLOAT, output=dense, reduction="")
     layout = tiles.arrange(slab)
-    dtypes = tuple([operand.dtype.short for operand in plan.inputs])
-    own = Signature(dtypes, FLOAT.short, FLOAT.short, layout.single)
-    kernel = kernel_address(form, own, lanes)
+    kernel = kernel_address(form, _signature(plan, layout.single), lanes)
     return tiles.runner(slab, layout, kernel, constants(form), keep=form)
 
 

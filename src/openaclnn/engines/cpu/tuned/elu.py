@@ -30,7 +30,7 @@ from openaclnn.engines.cpu.formulas.forms import (
 )
 from openaclnn.engines.cpu.launching import pool
 from openaclnn.engines.formulas import FORMULAS, described
-from openaclnn.engines.formulas import words as formula_words
+from openaclnn.engines.formulas.words import where
 from openaclnn.engines.machine.code import Code
 from openaclnn.engines.machine.host import machine
 from openaclnn.engines.machine.values import Shape, Value, intrinsic, maximum
@@ -48,7 +48,7 @@ def _numbers(alpha: float, scale: float, inner: float, is_result: bool = False) 
 
 
 def elu_from_result(gradient: Value, x: Value, *, slope: float, scale: float) -> Any:
-    return gradient * formula_words.where(x <= 0, x + slope, scale)
+    return gradient * where(x <= 0, x + slope, scale)
 
 
 _FROM_RESULT = described(elu_from_result)

@@ -35,9 +35,8 @@ STEP_OF = {
 """The step of each launch that `fitting` names."""
 
 
-ASTRAY = (
-    64 - 2 - 10
-)  # where a key has a bit for each of ten pointers that may be off a vector's bounds
+# Where a key has a bit for each of ten pointers that may be off a vector's bounds.
+ASTRAY = 64 - 2 - 10
 
 
 def places_of(bits: Mapping[str, int]) -> dict[str, int]:

@@ -95,10 +95,9 @@ class Fitted:
                 return
             place = begin + way * at.WAY_SLOTS
             native.write_config(self._block, place + at.CONFIG, kernel, 1, self._attribute)
-            block = self._block
-            publish(
-                block.buffer_info()[0] + block.itemsize * (place + at.FUNCTION), kernel.function
-            )  # last: this makes it ready
+            start, item = self._block.buffer_info()[0], self._block.itemsize
+            # Last: this makes it ready.
+            publish(start + item * (place + at.FUNCTION), kernel.function)
 
         return enter
 

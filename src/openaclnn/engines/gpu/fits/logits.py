@@ -275,9 +275,8 @@ class StridedLogitFit(AnyLogitFit, StridedFit):
         finish = self.step(self.few.get().differs(0).choose(fit_code.AT_ONCE, self.code.integer(fit_code.FINISH)))  # fmt: skip
         names = names_of(logit_losses, "rows")
         finish.put(names, {"target_stride": self.steps(0).read(0)})
-        for place in range(
-            5
-        ):  # of a row's results; the fit's words say where they are among the operands, or -1
+        # Of a row's results; the fit's words say where they are among the operands, or -1.
+        for place in range(5):
             operand = self.control.read(FORMS + place)
             with self.code.when(operand >= 0):
                 finish.numbers.write(names.index("out_stride") + place, self.steps(operand).read(0))

@@ -125,9 +125,8 @@ class StridedSumFit(ReducedFit, StridedFit):
     """Of a formula over few elements of any strides; those that lie in a row after all have a kernel of their own."""
 
     name, depth, more = "summed.strided", AXES, ("strides",)
-    MEAN, FEW, GEOMETRY = range(
-        3
-    )  # facts; the last is where sizes and strides begin among the numbers
+    # Facts; the last is where sizes and strides begin among the numbers.
+    MEAN, FEW, GEOMETRY = range(3)
 
     def __init__(self, code: Code, control: Array) -> None:
         super().__init__(code, control)

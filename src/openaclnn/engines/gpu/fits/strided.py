@@ -77,9 +77,8 @@ class TileFit(StridedFit):
     """Elementwise kernels over tiles."""
 
     name, depth, more = "tiles", 5, ("strides",)
-    SHARE_AT, FEW, TALL, WIDE = range(
-        4
-    )  # facts: which number is one over the count, or -1; elements; a tile's sides
+    # Facts: which number is one over the count, or -1; elements; a tile's sides.
+    SHARE_AT, FEW, TALL, WIDE = range(4)
 
     def fit(self, shape: Array, axes: Value) -> None:
         code, main = self.code, self.main
@@ -123,9 +122,8 @@ class StridedRowFit(AnyRowFit, StridedFit):
         across = blocks(classes, self.fact(self.WIDE))
         main.programs.set(across * blocks(rows, self.fact(self.TALL)))
         names = names_of(cross_entropy_loss_grad, "rows")
-        for place in range(
-            6
-        ):  # of one number a row; the fit's words say where they are among the operands, or -1
+        # Of one number a row; the fit's words say where they are among the operands, or -1.
+        for place in range(6):
             operand = self.control.read(FORMS + place)
             with code.when(operand >= 0):
                 main.numbers.write(

@@ -12,8 +12,8 @@ import triton.language as tl
 from openaclnn.core.dtypes import BFLOAT16, FLOAT, FLOAT16
 from openaclnn.core.plan import Plan
 from openaclnn.engines.formulas import Formula
-from openaclnn.engines.gpu.formulas.language import DIVIDE, translated
 from openaclnn.engines.gpu.formulas.source import define
+from openaclnn.engines.gpu.formulas.translation import DIVIDE, translated
 from openaclnn.engines.gpu.formulas.words import WORDS, divide
 
 TRITON_TYPES = {FLOAT: tl.float32, FLOAT16: tl.float16, BFLOAT16: tl.bfloat16}

@@ -32,9 +32,7 @@ class Family(NamedTuple):
     kernel: Any
     slots: tuple[Slot | None, ...]  # None: the kernel has no use for the pointer
     constants: tuple[Any, ...] = ()  # those that no size changes
-    fused: bool = (
-        True  # a product and a sum may be rounded once; formulas give NumPy's bits instead
-    )
+    fused: bool = True  # a product and a sum may be rounded once; not in formulas, for NumPy's bits
     overlapped: bool | None = None
     follows: bool = False  # may start while the launch before it ends; the kernel itself waits
 

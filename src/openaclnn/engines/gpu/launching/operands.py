@@ -47,6 +47,11 @@ def stride_of(operand: Operand | None, axis: int) -> int:
     return operand.strides[axis] if operand and -axis <= len(operand.strides) else 0
 
 
+def table_of(strides: Sequence[int], axes: int) -> list[Sequence[int]]:
+    """Each operand's strides along so many axes, of all one after the other."""
+    return [strides[at : at + axes] for at in range(0, len(strides), axes)]
+
+
 def ignored(ignore_index: int) -> int:
     """The ignored class as kernels are told it: what names no class is ignored anyway, so all negative numbers become one, of 32 bits."""
     return max(int(ignore_index), -1)  # True would be a number of one bit

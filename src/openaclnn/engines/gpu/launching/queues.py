@@ -26,6 +26,7 @@ from openaclnn.engines.gpu.launching.steps import (
 from openaclnn.engines.gpu.launching.variants import Start, kinds_of, variant_of
 
 __all__ = [
+    "NOT_SERVED",
     "Queue",
     "Ready",
     "SizedRunner",
@@ -37,6 +38,9 @@ __all__ = [
 
 SizedRunner = Callable[[Sequence[int], int, Sequence[int], Sequence[Any]], int]
 """Of addresses, a stream, the shape, and the plan's free numbers; without these, the plan's own hold."""
+
+NOT_SERVED = 1
+"""What a runner of any strides returns where there are more axes than it takes."""
 
 Queue = Callable[..., None]  # of addresses (a 0 last, if it is needed), a stream, and `Sizes`
 

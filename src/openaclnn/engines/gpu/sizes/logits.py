@@ -9,8 +9,14 @@ from openaclnn.core.plan import Plan
 from openaclnn.engines.gpu.fits.fitting import NOTHING, Fitting, can_be_fitted, key_maker
 from openaclnn.engines.gpu.launching import scratch
 from openaclnn.engines.gpu.launching.launch import VECTOR_BYTES, Slot, anywhere
-from openaclnn.engines.gpu.launching.operands import INT32_LIMIT, ignored, operand_of
-from openaclnn.engines.gpu.launching.queues import SizedRunner, lies_row_major, queue_of, remembered
+from openaclnn.engines.gpu.launching.operands import INT32_LIMIT, ignored, operand_of, table_of
+from openaclnn.engines.gpu.launching.queues import (
+    NOT_SERVED,
+    SizedRunner,
+    lies_row_major,
+    queue_of,
+    remembered,
+)
 from openaclnn.engines.gpu.plans.logits import (
     FEW,
     NUMBERS,
@@ -26,7 +32,7 @@ from openaclnn.engines.gpu.plans.logits import (
     last_of,
     usual_steps,
 )
-from openaclnn.engines.gpu.sizes.strided import NOT_SERVED, LaidClassRunner, serves, table_of
+from openaclnn.engines.gpu.sizes.strided import LaidClassRunner, serves
 
 __all__ = ["laid", "sized"]
 

@@ -19,7 +19,13 @@ from openaclnn.engines.gpu.formulas.tuned import TUNED, form_of
 from openaclnn.engines.gpu.launching import scratch
 from openaclnn.engines.gpu.launching.launch import VECTOR_BYTES, Family, Sizes, anywhere
 from openaclnn.engines.gpu.launching.operands import INT32_LIMIT, ignored
-from openaclnn.engines.gpu.launching.queues import Queue, SizedRunner, queue_of, remembered
+from openaclnn.engines.gpu.launching.queues import (
+    NOT_SERVED,
+    Queue,
+    SizedRunner,
+    queue_of,
+    remembered,
+)
 from openaclnn.engines.gpu.plans.reductions import (
     FEW,
     FLOAT64_BYTES,
@@ -42,11 +48,10 @@ from openaclnn.engines.gpu.plans.reductions import (
 )
 
 __all__ = [
-    "ADD", "ALONE", "FINISH", "NOT_SERVED", "Made", "Summing", "adding", "fitting_of", "nll_queued", "run_all",
+    "ADD", "ALONE", "FINISH", "Made", "Summing", "adding", "fitting_of", "nll_queued", "run_all",
     "sized", "sized_nll",
 ]  # fmt: skip
 
-NOT_SERVED = 1
 ADD, ALONE, FINISH = "add", "alone", "finish"
 """What a launch does: add up parts; add up and finish; finish."""
 Summing = Mapping[tuple[str, str], tuple[Family, Sizes]]

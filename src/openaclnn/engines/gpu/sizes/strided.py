@@ -10,29 +10,24 @@ from typing import Any
 from openaclnn.core.plan import Plan, covered_elements
 from openaclnn.engines.gpu.fits.fitting import ANYWHERE, class_fitting
 from openaclnn.engines.gpu.launching.launch import Sizes, anywhere
-from openaclnn.engines.gpu.launching.operands import ignored
-from openaclnn.engines.gpu.launching.queues import queue_of, remembered
+from openaclnn.engines.gpu.launching.operands import ignored, table_of
+from openaclnn.engines.gpu.launching.queues import NOT_SERVED, queue_of, remembered
 from openaclnn.engines.gpu.plans import pixels, rows
 from openaclnn.engines.gpu.sizes.sums import strided_with_sums, sums_launched, sums_slot
 
-__all__ = ["NOT_SERVED", "LaidClassRunner", "laid_pixels", "laid_rows", "serves", "table_of"]
+__all__ = ["LaidClassRunner", "laid_pixels", "laid_rows", "serves"]
 
 LaidClassRunner = Callable[[Sequence[int], int, Sequence[int], Sequence[int], Sequence[Any]], int]
 """Of addresses, a stream, the sizes of the positions' axes and, last, of the classes, each operand's strides along them one
 after the other, and the plan's free numbers; without these, the plan's own hold. Not 0: it does not serve so many axes."""
 
 ANY_STEP = 2  # a stride known at run time only
-NOT_SERVED = 1
 
 
 def serves(plan: Plan, axes: int, few: int) -> bool:
     """Whether a kernel that takes so many axes has few elements to do, from where their addresses say."""
     offsets = any(own.offset for own in plan.operands)
     return len(plan.shape) <= axes and covered_elements(plan) <= few and not offsets
-
-
-def table_of(strides: Sequence[int], axes: int) -> list[Sequence[int]]:
-    return [strides[at : at + axes] for at in range(0, len(strides), axes)]
 
 
 def laid_rows(plan: Plan) -> tuple[LaidClassRunner, int] | None:

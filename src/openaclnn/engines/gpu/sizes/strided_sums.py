@@ -9,7 +9,8 @@ from typing import Any
 
 from openaclnn.core.plan import Plan, covered_elements
 from openaclnn.engines.gpu.formulas.tuned import form_of
-from openaclnn.engines.gpu.launching.queues import Queue, queue_of, remembered
+from openaclnn.engines.gpu.launching.operands import table_of
+from openaclnn.engines.gpu.launching.queues import NOT_SERVED, Queue, queue_of, remembered
 from openaclnn.engines.gpu.plans.reductions import (
     AXES,
     FEW,
@@ -27,7 +28,6 @@ from openaclnn.engines.gpu.sizes.reductions import (
     ADD,
     ALONE,
     FINISH,
-    NOT_SERVED,
     Made,
     Summing,
     adding,
@@ -35,7 +35,7 @@ from openaclnn.engines.gpu.sizes.reductions import (
     nll_queued,
     run_all,
 )
-from openaclnn.engines.gpu.sizes.strided import LaidClassRunner, serves, table_of
+from openaclnn.engines.gpu.sizes.strided import LaidClassRunner, serves
 from openaclnn.engines.gpu.sizes.tiles import LaidRunner
 
 __all__ = ["laid", "laid_nll"]

@@ -11,7 +11,7 @@ from openaclnn.engines.gpu.formulas.compiled import precision
 from openaclnn.engines.gpu.formulas.tuned import as_float, form_of
 from openaclnn.engines.gpu.kernels.tiles import tiled_kernel
 from openaclnn.engines.gpu.launching.launch import Family
-from openaclnn.engines.gpu.launching.operands import elementwise_slots
+from openaclnn.engines.gpu.launching.operands import elementwise_slots, table_of
 from openaclnn.engines.gpu.launching.queues import queue_of, remembered
 from openaclnn.engines.gpu.plans import tiles
 
@@ -76,9 +76,7 @@ def _laid(plan: Plan) -> LaidRunner:
         if place >= 0:
             share = as_float(1.0 / math.prod(sizes))
             numbers = (*numbers[:place], share, *numbers[place + 1 :])
-        axes = len(sizes)
-        table = [strides[at : at + axes] for at in range(0, len(strides), axes)]
-        launch(addresses, stream, sizes, table, numbers)
+        launch(addresses, stream, sizes, table_of(strides, len(sizes)), numbers)
         return 0
 
     return fitting.function(run)

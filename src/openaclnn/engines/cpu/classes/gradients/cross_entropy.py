@@ -7,7 +7,7 @@ target's element are computed in FLOAT64, the rest in FLOAT.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -49,6 +49,7 @@ from openaclnn.engines.cpu.classes.shared.sized import (
     row_major,
     sized_runner,
 )
+from openaclnn.engines.cpu.classes.shared.targets import target_kind
 from openaclnn.engines.cpu.registry import KERNELS, Runner, SizedRunner
 from openaclnn.engines.machine.cache import Emit, compiled
 from openaclnn.engines.machine.code import Code
@@ -64,8 +65,8 @@ SLOTS = fields(
     ("weighted", "mean", "zloss", "grad_zloss_given", "smooths", "smoothing", "zloss_scale", "table",
      "staged", "tile", "chunk", "chunks", "item"),
 )  # fmt: skip
-
 PLACES = places(SLOTS, OPERANDS)
+ONE_BY_ONE = {"staged": 0, "tile": 1, "chunk": 1, "chunks": 1}  # until the sizes are known
 
 SHORT = 48  # fewer classes have a kernel of their own (`few_classes.py`): 64 rows of 4 take it 1.5 us, the other 12
 
@@ -127,28 +128,15 @@ class CrossEntropy:
 
     def sized(self, plan: Plan) -> SizedRunner:
         """What runs row-major operands of any (N, C)."""
-        item = plan.output.dtype.itemsize
-        block, table = _block(plan, {"staged": 0, "tile": 1, "chunk": 1, "chunks": 1})
-        fixed = row_major(plan, OPERANDS, SLOTS)
-        fixed |= {SLOTS[f"{name}.class_step"]: item for name in ("log_prob", "out")}
-        for slot, value in fixed.items():
-            block[slot] = value
-
-        def kernels(shape: tuple[int, ...]) -> tuple[int, int, int, int]:
-            short = shape[1] < SHORT
-            return int(short), *_kernels(plan, short), 0
-
-        return sized_runner(SIZING, block, kernels, table)
+        block, table = _block(plan, ONE_BY_ONE)
+        fixed = dict.fromkeys(("log_prob.class_step", "out.class_step"), plan.output.dtype.itemsize)
+        block = row_major(block, plan, SLOTS, PLACES, fixed)
+        return sized_runner(SIZING, block, _compiling(plan), table)
 
     def laid(self, plan: Plan) -> LaidRunner:
         """The same with any strides."""
-        block, table = _block(plan, {"staged": 0, "tile": 1, "chunk": 1, "chunks": 1})
-
-        def kernels(shape: tuple[int, ...]) -> tuple[int, int, int, int]:
-            short = shape[-1] < SHORT
-            return int(short), *_kernels(plan, short), 0
-
-        return laid_runner(LAYING, block, kernels, table, plan.operands, PLACES)
+        block, table = _block(plan, ONE_BY_ONE)
+        return laid_runner(LAYING, block, _compiling(plan), plan.operands, PLACES, table)
 
     def variants(self) -> Iterator[Plan]:
         for dtype in FLOATS:
@@ -181,8 +169,15 @@ def _block(plan: Plan, cut: Mapping[str, int]) -> tuple[Any, Any]:
 
 def _kernels(plan: Plan, short: bool, lanes: int = 0) -> tuple[int, int]:
     """The kernel that writes rows, and the one that leaves sums."""
-    target = "i64" if plan.inputs[plan.targets].dtype.itemsize == 8 else "i32"
-    return _compiled(plan.output.dtype.short, target, short, lanes)
+    return _compiled(plan.output.dtype.short, target_kind(plan), short, lanes)
+
+
+def _compiling(plan: Plan) -> Callable[[tuple[int, ...]], tuple[int, ...]]:
+    def kernels(shape: tuple[int, ...]) -> tuple[int, ...]:
+        short = shape[-1] < SHORT
+        return int(short), *_kernels(plan, short), 0
+
+    return kernels
 
 
 @functools.cache
@@ -248,7 +243,7 @@ SIZING = Sizing("cross_entropy", SLOTS, 2, _fit, NUMBERS)
 LAYING = Sizing("cross_entropy.laid", SLOTS, 0, _fit_laid, NUMBERS)
 
 
-def _example(dtype: DType, target: DType, classes: int, count: int = 1 << 17) -> Plan:
+def _example(dtype: DType, target: DType, classes: int) -> Plan:
     """A plan of many rows."""
     numbers: dict[str, Any] = {
         "ignore_index": -100, "mean": True, "weighted": False, "label_smoothing": 0.0,
@@ -260,7 +255,7 @@ def _example(dtype: DType, target: DType, classes: int, count: int = 1 << 17) ->
         Operand("logProb", dtype, (classes,), 1),
     )
     output = Operand("out", dtype, (classes,), 1)
-    return Plan("", NAME, dtype, (count,), inputs, output, numbers, classes, 0)
+    return Plan("", NAME, dtype, (1 << 17,), inputs, output, numbers, classes, 0)
 
 
 KERNELS[NAME] = CrossEntropy()

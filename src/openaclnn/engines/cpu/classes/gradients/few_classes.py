@@ -22,7 +22,7 @@ from openaclnn.engines.machine.values import Value, fma
 __all__ = ["emit_few_classes"]
 
 
-def emit_few_classes(dtype: str, target: str, slots: dict[str, int], lanes: int = 0) -> Emit:
+def emit_few_classes(dtype: str, target: str, slots: dict[str, int], lanes: int) -> Emit:
     """The kernel: pieces of work are rows."""
 
     def emit(code: Code, arguments: Sequence[Value]) -> None:

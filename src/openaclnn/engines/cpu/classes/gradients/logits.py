@@ -37,6 +37,7 @@ from openaclnn.engines.cpu.classes.shared.parameters import (
     places,
 )
 from openaclnn.engines.cpu.classes.shared.passes import Passes, runner_of
+from openaclnn.engines.cpu.classes.shared.targets import target_kind
 from openaclnn.engines.cpu.registry import Runner
 from openaclnn.engines.machine.cache import Emit, compiled
 from openaclnn.engines.machine.code import Code
@@ -207,12 +208,12 @@ class CrossEntropyLogitsGrad:
         if pieces <= grain or not totals.sums_apart(*shared):
             sums = 0
         passes = Passes(write, pieces, grain, sums, totals.sum_blocks(*shared))
-        return runner_of(words, passes, None)
+        return runner_of(words, passes)
 
     def _kernels(self, plan: Plan, lanes: int) -> tuple[int, int]:
         """The kernel that writes rows, and the one that leaves sums."""
         dtype = plan.output.dtype.short
-        target = "i64" if plan.inputs[plan.targets].dtype.itemsize == 8 else "i32"
+        target = target_kind(plan)
         name = f"{self.name}.{dtype}.{target} {lanes}"
         write = compiled(name, self.emits(dtype, target, lanes), few=few)
         sums = compiled(f"totals.logits_grad.{target}", totals.emit_totals(target, "f32", SLOTS))

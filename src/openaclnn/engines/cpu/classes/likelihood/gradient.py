@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
-from typing import Any
 
 from openaclnn.core.dtypes import FLOATS, INT32, INT64, UINT8, DType
 from openaclnn.core.plan import Operand, Plan
@@ -18,7 +18,6 @@ from openaclnn.engines.cpu.classes.likelihood.sizes import (
     IN_CACHE,
     LAYING,
     MANY,
-    OPERANDS,
     PLACES,
     ROWS,
     SCATTERED,
@@ -28,7 +27,7 @@ from openaclnn.engines.cpu.classes.likelihood.sizes import (
     UNIT,
     compares,
 )
-from openaclnn.engines.cpu.classes.positions.pieces import emit_pieces
+from openaclnn.engines.cpu.classes.likelihood.writer import Writer, emit_pieces
 from openaclnn.engines.cpu.classes.shared import totals
 from openaclnn.engines.cpu.classes.shared.parameters import AXES, Parameters, few, objection, pack
 from openaclnn.engines.cpu.classes.shared.passes import Passes, runner_of
@@ -38,13 +37,13 @@ from openaclnn.engines.cpu.classes.shared.sized import (
     row_major,
     sized_runner,
 )
+from openaclnn.engines.cpu.classes.shared.targets import target_kind
 from openaclnn.engines.cpu.registry import KERNELS, Runner, SizedRunner
 from openaclnn.engines.machine.cache import compiled
 from openaclnn.engines.machine.code import Code
 from openaclnn.engines.machine.values import Value
 
 NAME = "nll_loss2d_backward"
-TARGETS = {"INT64": "i64", "INT32": "i32", "UINT8": "u8"}
 
 
 def single_gradient(dtype: str, target: str) -> Callable[[Code, Parameters], Value]:
@@ -140,7 +139,7 @@ class NllLoss2d:
             write, pieces, grain, sums if sums_first else 0, totals.block_count(positions),
             clear if clears_first else 0, -(-size // span),
         )  # fmt: skip
-        return runner_of(block, one, None)
+        return runner_of(block, one)
 
     def sized(self, plan: Plan) -> SizedRunner | None:
         """What runs row-major operands of any (N, C, H, W)."""
@@ -152,8 +151,8 @@ class NllLoss2d:
             return int(by_comparing), *_kernels(plan, by_comparing)
 
         item = plan.output.dtype.itemsize
-        fixed = {SLOTS["out.step2"]: item}
-        return sized_runner(SIZING, _template(plan, fixed), kernels, None)
+        fixed = {"out.step2": item}
+        return sized_runner(SIZING, _template(plan, fixed), kernels)
 
     def laid(self, plan: Plan) -> LaidRunner:
         """What runs few operands of any sizes and strides."""
@@ -161,7 +160,7 @@ class NllLoss2d:
         def kernels(shape: tuple[int, ...]) -> tuple[int, int, int, int]:
             return 0, *_kernels(plan, by_comparing=False)
 
-        return laid_runner(LAYING, _template(plan, {}), kernels, None, plan.operands, PLACES)
+        return laid_runner(LAYING, _template(plan, {}), kernels, plan.operands, PLACES)
 
     def variants(self) -> Iterator[Plan]:
         for dtype in FLOATS:
@@ -171,7 +170,7 @@ class NllLoss2d:
                         yield _example(dtype, target, classes, single)
 
 
-def _block(plan: Plan, cut: Mapping[str, int]) -> Any:
+def _block(plan: Plan, cut: Mapping[str, int]) -> array[int]:
     """The parameters of a plan."""
     numbers = plan.numbers
     return pack(
@@ -185,17 +184,15 @@ def _block(plan: Plan, cut: Mapping[str, int]) -> Any:
     )  # fmt: skip
 
 
-def _template(plan: Plan, fixed: Mapping[int, int]) -> Any:
-    """The parameters of a plan for any size, with slots that hold for all."""
+def _template(plan: Plan, fixed: Mapping[str, int]) -> array[int]:
+    """The parameters of a plan for any size, with those that hold for all."""
     block = _block(plan, {"bytes": 0, "span": 0, "unit": 1, "clear": scatter.LEAVE})
-    for slot, value in {**row_major(plan, OPERANDS, SLOTS), SLOTS["size0"]: 1, **fixed}.items():
-        block[slot] = value
-    return block
+    return row_major(block, plan, SLOTS, PLACES, {"size0": 1, **fixed})
 
 
 def _kernels(plan: Plan, by_comparing: bool, lanes: int = 0) -> tuple[int, int, int]:
     """The kernels that write, that leave sums, and that clear."""
-    dtype, target = plan.output.dtype.short, TARGETS[plan.inputs[plan.targets].dtype.name]
+    dtype, target = plan.output.dtype.short, target_kind(plan)
     gradient = next(operand for operand in plan.inputs if operand.parameter == "gradOutput")
     return _compiled(dtype, target, gradient.role == "single", by_comparing, lanes)
 
@@ -204,19 +201,20 @@ def _kernels(plan: Plan, by_comparing: bool, lanes: int = 0) -> tuple[int, int, 
 def _compiled(
     dtype: str, target: str, single: bool, by_comparing: bool, lanes: int
 ) -> tuple[int, int, int]:
-    worker: Any = Select if by_comparing else scatter.Scatter
+    writer: type[Writer] = Select if by_comparing else scatter.Scatter
     kind = f"{dtype}.{target}.{'single' if single else 'each'}"
     write = compiled(
-        f"nll.{worker.__name__}.{kind} x{lanes}",
-        emit_pieces(worker, dtype, target, single, SLOTS, single_gradient(dtype, target), lanes),
+        f"nll.{writer.__name__}.{kind} x{lanes}",
+        emit_pieces(writer, dtype, target, single, SLOTS, single_gradient(dtype, target), lanes),
         few=few,
     )
     sums = compiled(f"totals.nll.{dtype}.{target}", totals.emit_totals(target, dtype, SLOTS))
     return write, sums, compiled("nll.clear", scatter.emit_clear(SLOTS))
 
 
-def _example(dtype: DType, target: DType, classes: int, single: bool, size: int = 1 << 17) -> Plan:
+def _example(dtype: DType, target: DType, classes: int, single: bool) -> Plan:
     """A plan of many pixels."""
+    size = 1 << 17
     numbers = {"ignore_index": -100, "mean": single, "total_weight_given": False}
     role = "single" if single else "positions"
     inputs = (
@@ -239,8 +237,8 @@ class NllLoss(NllLoss2d):
         def kernels(shape: tuple[int, ...]) -> tuple[int, int, int, int]:
             return 0, *_kernels(plan, by_comparing=False)
 
-        fixed = {SLOTS["out.class_step"]: plan.output.dtype.itemsize, SLOTS["size1"]: 1}
-        return sized_runner(ROWS, _template(plan, fixed), kernels, None)
+        fixed = {"out.class_step": plan.output.dtype.itemsize, "size1": 1}
+        return sized_runner(ROWS, _template(plan, fixed), kernels)
 
     def variants(self) -> Iterator[Plan]:
         """Its code is that of images."""

@@ -24,7 +24,7 @@ from openaclnn.engines.cpu.classes.shared.sized import (
     row_major,
     sized_runner,
 )
-from openaclnn.engines.cpu.classes.shared.targets import Targets
+from openaclnn.engines.cpu.classes.shared.targets import Targets, target_kind
 from openaclnn.engines.cpu.formulas.sums import write_one
 from openaclnn.engines.cpu.launching import in_turn, pool
 from openaclnn.engines.cpu.launching.launcher import BRIEF, TINY
@@ -40,7 +40,6 @@ OPERANDS = {
 }  # fmt: skip
 SLOTS = fields(tuple(OPERANDS), ("mean",))
 PLACES = places(SLOTS, OPERANDS)
-TARGETS = {"INT64": "i64", "INT32": "i32", "UINT8": "u8"}
 AHEAD = 16  # positions
 GRAIN = 2  # blocks that one thread does sooner than two: each position waits for memory
 
@@ -132,17 +131,15 @@ class NllLossForward:
         """What runs row-major operands of any (N, C, ...)."""
         if plan.class_axis != 1 or not _plain(plan):
             return None
-        block = _block(plan)
-        fixed = {SLOTS["size0"]: 1, SLOTS["values.step2"]: plan.compute.itemsize}
-        for slot, value in {**row_major(plan, OPERANDS, SLOTS), **fixed}.items():
-            block[slot] = value
-        return sized_runner(SIZING, block, _compiling(plan), None)
+        fixed = {"size0": 1, "values.step2": plan.compute.itemsize}
+        block = row_major(_block(plan), plan, SLOTS, PLACES, fixed)
+        return sized_runner(SIZING, block, _compiling(plan))
 
     def laid(self, plan: Plan) -> LaidRunner | None:
         """The same with any strides."""
         if not _plain(plan):
             return None
-        return laid_runner(LAYING, _block(plan), _compiling(plan), None, plan.operands, PLACES)
+        return laid_runner(LAYING, _block(plan), _compiling(plan), plan.operands, PLACES)
 
     def variants(self) -> Iterator[Plan]:
         for dtype in FLOATS:
@@ -219,7 +216,7 @@ def _finish(plan: Plan) -> int:
 
 
 def _kernel(plan: Plan) -> int:
-    dtype, target = plan.compute.short, TARGETS[plan.inputs[plan.targets].dtype.name]
+    dtype, target = plan.compute.short, target_kind(plan)
     each = not plan.reduction
     name = f"nll_loss.{dtype}.{target}.{'each' if each else 'sum'}"
     return compiled(name, emit_blocks(dtype, target, plan.output.dtype.short, each))

@@ -25,7 +25,7 @@ from openaclnn.engines.cpu.classes.shared.parameters import (
     pack,
     places,
 )
-from openaclnn.engines.cpu.classes.shared.targets import Targets
+from openaclnn.engines.cpu.classes.shared.targets import Targets, target_kind
 from openaclnn.engines.cpu.launching import in_turn, pool
 from openaclnn.engines.cpu.registry import Runner
 from openaclnn.engines.machine.cache import Emit, compiled
@@ -215,8 +215,7 @@ class Cut(NamedTuple):
 
 def kind_of(plan: Plan) -> tuple[str, str, bool]:
     """The kinds of logits and targets that a kernel is written for, and whether each row's loss is written."""
-    target = "i64" if plan.inputs[plan.targets].dtype.itemsize == 8 else "i32"
-    return plan.compute.short, target, not plan.reduction
+    return plan.compute.short, target_kind(plan), not plan.reduction
 
 
 class CrossEntropy:

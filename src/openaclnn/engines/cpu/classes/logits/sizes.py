@@ -8,7 +8,6 @@ from dataclasses import replace
 from openaclnn.core.plan import Plan
 from openaclnn.engines.cpu.classes.logits.rows import (
     ALONE,
-    OPERANDS,
     PLACES,
     RECORD,
     SLOTS,
@@ -70,21 +69,15 @@ class CrossEntropyLoss(CrossEntropy):
 
     def sized(self, plan: Plan) -> SizedRunner:
         """What runs row-major operands of any (N, C)."""
-        block = self.block(plan, Cut(1, False, 1, 1, 1))
-        fixed = row_major(plan, OPERANDS, SLOTS)
-        item = plan.compute.itemsize
-        for slot, value in {
-            **fixed,
-            **{SLOTS[f"{name}.class_step"]: item for name in FULL},
-        }.items():
-            block[slot] = value
-        return sized_runner(SIZINGS[not plan.reduction], block, self._compiling(plan), None)
+        fixed = {f"{name}.class_step": plan.compute.itemsize for name in FULL}
+        block = row_major(self.block(plan, Cut(1, False, 1, 1, 1)), plan, SLOTS, PLACES, fixed)
+        return sized_runner(SIZINGS[not plan.reduction], block, self._compiling(plan))
 
     def laid(self, plan: Plan) -> LaidRunner:
         """The same with any strides."""
         block, dtype = self.block(plan, Cut(1, False, 1, 1, 1)), plan.compute.short
         sizing = LAYINGS[not plan.reduction, dtype]
-        return laid_runner(sizing, block, self._compiling(plan), None, plan.operands, PLACES)
+        return laid_runner(sizing, block, self._compiling(plan), plan.operands, PLACES)
 
     def variants(self) -> Iterator[Plan]:
         """Rows of either sort."""

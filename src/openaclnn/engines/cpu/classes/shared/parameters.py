@@ -23,6 +23,7 @@ AXES = 3  # positions have at most this many axes; missing ones have size 1
 
 _OPERAND_FIELDS = ("at", "offset", "class_step", *(f"step{axis}" for axis in range(AXES)))
 OFFSET, CLASS_STEP, FIRST_STEP = 1, 2, 3  # among an operand's fields
+LAST_STEP = FIRST_STEP + AXES - 1
 
 
 def objection(plan: Plan, axes: int) -> str | None:

@@ -27,7 +27,7 @@ class Passes(NamedTuple):
     spans: int = 0
 
 
-def runner_of(block: array[int], one: Passes, keep: Any) -> Runner:
+def runner_of(block: array[int], one: Passes, keep: Any = None) -> Runner:
     """What runs a problem of one size, with its parameters."""
     at, held = block.buffer_info()[0], (block, keep)
     if not one.sums and not one.clear:

@@ -14,7 +14,13 @@ from typing import Any, NamedTuple
 
 from openaclnn.core.plan import Operand, Plan
 from openaclnn.engines.cpu.classes.shared import totals
-from openaclnn.engines.cpu.classes.shared.parameters import AXES, CLASS_STEP, FIRST_STEP, OFFSET
+from openaclnn.engines.cpu.classes.shared.parameters import (
+    AXES,
+    CLASS_STEP,
+    FIRST_STEP,
+    LAST_STEP,
+    OFFSET,
+)
 from openaclnn.engines.cpu.launching import control as at
 from openaclnn.engines.cpu.launching import pool
 from openaclnn.engines.cpu.launching.launcher import TINY, Launch
@@ -53,9 +59,7 @@ class Fitted(NamedTuple):
     grain: Value
     sum_blocks: Value | None = None  # of sums that are made first; 0: none are
     spans: Value | None = None  # of the output, cleared first; 0: it is not
-    left: Value | None = (
-        None  # bytes of scratch memory for what a last kernel takes up; 0: there is none
-    )
+    left: Value | None = None  # bytes of scratch memory for a last kernel; 0: there is none
 
 
 class Problem:
@@ -84,17 +88,20 @@ def put_ignored(problem: Problem, number: Value) -> None:
     problem["ignore_index"] = number
 
 
-def row_major(plan: Plan, names: Mapping[str, str], slots: Mapping[str, int]) -> dict[int, int]:
-    """Slots that hold for every size: neighbouring positions and classes lie side by side."""
-    found = {}
-    parameters = {parameter: name for name, parameter in names.items()}
+def row_major(
+    block: array[int], plan: Plan, slots: Mapping[str, int], places: Mapping[str, int], fixed: Mapping[str, int]
+) -> array[int]:  # fmt: skip
+    """A plan's block as the template for row-major operands of every size: neighbouring positions and classes lie side by side.
+    `fixed` is what else holds for all."""
     for operand in plan.operands:
-        name, item = parameters[operand.parameter], operand.dtype.itemsize
+        first, item = places[operand.parameter], operand.dtype.itemsize
         if operand.role == "positions":
-            found[slots[f"{name}.step2"]] = item
+            block[first + LAST_STEP] = item
         elif operand.role == "classes":
-            found[slots[f"{name}.class_step"]] = item
-    return found
+            block[first + CLASS_STEP] = item
+    for name, value in fixed.items():
+        block[slots[name]] = value
+    return block
 
 
 IMAGES = -1
@@ -116,7 +123,9 @@ Kernels = Callable[[tuple[int, ...]], tuple[int, ...]]
 """Compiles: which way a shape goes, the kernel of it, the one for sums, the one that clears, the one that finishes."""
 
 
-def sized_runner(sizing: Sizing, template: array[int], kernels: Kernels, keep: Any) -> SizedRunner:
+def sized_runner(
+    sizing: Sizing, template: array[int], kernels: Kernels, keep: Any = None
+) -> SizedRunner:
     """What runs a kernel for any shape, given the block of one."""
     return _made(sizing, template, kernels, keep, ())
 
@@ -125,9 +134,9 @@ def laid_runner(
     sizing: Sizing,
     template: array[int],
     kernels: Kernels,
-    keep: Any,
     operands: Sequence[Operand],
     places: Mapping[str, int],
+    keep: Any = None,
 ) -> LaidRunner:
     """What runs a kernel for any sizes and strides, given the block of a plan with these operands."""
     words = []

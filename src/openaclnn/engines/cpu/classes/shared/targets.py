@@ -4,14 +4,22 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from openaclnn.core.dtypes import INT32, INT64, UINT8
+from openaclnn.core.plan import Plan
 from openaclnn.engines.cpu.classes.shared.parameters import Parameters
 from openaclnn.engines.machine.code import Code
 from openaclnn.engines.machine.kinds import SIZE
 from openaclnn.engines.machine.values import Shape, Value
 
-__all__ = ["GROUP", "Target", "Targets"]
+__all__ = ["GROUP", "Target", "Targets", "target_kind"]
 
 GROUP = 8  # neighbouring targets that are compared together
+_KINDS = {INT64: "i64", INT32: "i32", UINT8: "u8"}
+
+
+def target_kind(plan: Plan) -> str:
+    """What kernels call the dtype of a plan's targets."""
+    return _KINDS[plan.inputs[plan.targets].dtype]
 
 
 class Target(NamedTuple):

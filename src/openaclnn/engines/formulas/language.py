@@ -1,4 +1,4 @@
-"""A formula's source as Triton's: what is rewritten, and what formulas may not say."""
+"""The language of formulas: what one may say, read from its source before any engine meets it."""
 
 from __future__ import annotations
 
@@ -9,60 +9,47 @@ from collections.abc import Callable
 from types import FunctionType
 from typing import Any, NoReturn
 
-from openaclnn.engines.formulas import probe
 from openaclnn.engines.formulas.words import WORDS
 
-__all__ = ["DIVIDE", "translated"]
-
-DIVIDE = "ieee_divide"  # Triton's own division is not to the last place
+__all__ = ["Reader", "called", "definitions"]
 
 OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.BitAnd, ast.BitOr)
+LOOP = "loop (write its turns one after another)"
 INSTEAD: dict[type[ast.AST], str] = {
-    ast.Pow: probe.INSTEAD["**"],
-    ast.And: probe.INSTEAD["and"],
-    ast.Or: probe.INSTEAD["or"],
-    ast.Not: probe.INSTEAD["not"],
-    ast.For: "loop (write its turns one after another)",
-    ast.While: "loop (write its turns one after another)",
-    ast.AugAssign: probe.INSTEAD["="],
+    ast.Pow: "`**` (write a product, or exp and log)",
+    ast.And: "`and` (write `&` between comparisons in parentheses)",
+    ast.Or: "`or` (write `|` between comparisons in parentheses)",
+    ast.Not: "`not` (exchange the two branches, or write `~` before a comparison in parentheses)",
+    **dict.fromkeys((ast.For, ast.While, ast.ListComp, ast.SetComp, ast.GeneratorExp), LOOP),
+    ast.Lambda: "`lambda` (write a function with `def`, in the same file)",
+    ast.AugAssign: "assignment that changes a value in place (write `name = name * ...`)",
     ast.Attribute: "dot (import the word, and use it by its name)",
-    ast.Return: "`return` before the end (write the rest in `else`)",
+    ast.Return: "`return` before the end, nor without a value (write the rest in `else`)",
 }
 """What newcomers may try, and what to write; of the rest only the text is told."""
 
 
-def translated(function: Callable[..., Any], precise_words: frozenset[str]) -> str:
-    """The source of a function and, after it, of the helpers that it calls.
-
-    Every function takes PRECISE last, and hands it on to helpers and to the words that heed it.
-    """
-    texts: dict[str, str] = {}
-    _translate(function, precise_words, texts)
-    return "\n\n".join(texts.values()) + "\n"
-
-
-def _translate(
-    function: Callable[..., Any], precise_words: frozenset[str], texts: dict[str, str]
-) -> None:
-    texts[function.__name__] = ""  # known from now on, also to helpers that call each other
-    lines, first = inspect.getsourcelines(function)
-    (tree,) = ast.parse(textwrap.dedent("".join(lines))).body
-    translator = _Translator(function, first, precise_words)
-    texts[function.__name__] = ast.unparse(ast.fix_missing_locations(translator.definition(tree)))
-    for helper in translator.helpers:
-        if helper.__name__ not in texts:
-            _translate(helper, precise_words, texts)
+def definitions(
+    function: Callable[..., Any], reader: Callable[[Callable[..., Any]], Reader]
+) -> list[ast.FunctionDef]:
+    """A function and the helpers that it calls, as a reader has them; TypeError says where one leaves the language."""
+    made: dict[str, ast.FunctionDef] = {}
+    waiting = [function]
+    for own in waiting:
+        if own.__name__ not in made:
+            reading = reader(own)
+            made[own.__name__] = reading.definition()
+            waiting += reading.helpers
+    return [*made.values()]
 
 
-class _Translator(ast.NodeTransformer):
-    """Of one function. Whatever has no method here is no part of the language."""
+class Reader(ast.NodeTransformer):
+    """Of one function. Whatever has no method here is no part of the language; who compiles sources writes some anew."""
 
-    def __init__(
-        self, function: Callable[..., Any], first_line: int, precise_words: frozenset[str]
-    ) -> None:
+    def __init__(self, function: Callable[..., Any]) -> None:
         self.function = function
-        self.first_line = first_line
-        self.precise_words = precise_words
+        self.first_line = function.__code__.co_firstlineno
+        self.parameters: list[str] = []
         self.switches: set[str] = set()
         self.local: set[str] = set()
         self.helpers: list[Callable[..., Any]] = []
@@ -75,24 +62,24 @@ class _Translator(ast.NodeTransformer):
     def generic_visit(self, node: ast.AST) -> NoReturn:
         self.refuse(node, INSTEAD.get(type(node)) or f"`{ast.unparse(node)}`")
 
-    def definition(self, node: ast.stmt) -> ast.stmt:
+    def definition(self) -> ast.FunctionDef:
+        """The function, read from its head to its end."""
+        if self.function.__code__.co_name == "<lambda>":
+            self.refuse(ast.AST(), INSTEAD[ast.Lambda])
+        lines, _ = inspect.getsourcelines(self.function)
+        (node,) = ast.parse(textwrap.dedent("".join(lines))).body
         if not isinstance(node, ast.FunctionDef):
             self.refuse(node, f"`{ast.unparse(node)}` (write `def`)")
         own = node.args
         if own.vararg or own.kwarg or own.defaults or any(own.kw_defaults):
             self.refuse(node, "`*`, `**` or defaults among its parameters")
-        parameters = {
-            each.arg: "" if each.annotation is None else ast.unparse(each.annotation)
-            for each in (*own.posonlyargs, *own.args, *own.kwonlyargs)
-        }
-        self.local.update(parameters)
-        self.switches.update(name for name, kind in parameters.items() if kind == "bool")
-        marked = (f"{n}: tl.constexpr" if n in self.switches else n for n in parameters)
-        head = f"def {node.name}({', '.join(marked)}, PRECISE: tl.constexpr): pass"
-        (made,) = ast.parse(head).body
-        assert isinstance(made, ast.FunctionDef)
-        made.body = self.block(node.body, last=True)
-        return made
+        for each in (*own.posonlyargs, *own.args, *own.kwonlyargs):
+            self.parameters.append(each.arg)
+            if each.annotation is not None and ast.unparse(each.annotation) == "bool":
+                self.switches.add(each.arg)
+        self.local.update(self.parameters)
+        node.body = self.block(node.body, last=True)
+        return node
 
     def block(self, body: list[ast.stmt], last: bool) -> list[ast.stmt]:
         """Statements; only the last one of a function's end may return."""
@@ -139,7 +126,7 @@ class _Translator(ast.NodeTransformer):
     def visit_Constant(self, node: ast.Constant) -> ast.Constant:
         if isinstance(node.value, bool) or not isinstance(node.value, (int, float)):
             self.refuse(node, f"`{ast.unparse(node)}`")
-        return ast.Constant(float(node.value))  # Triton would compute whole numbers as such
+        return ast.Constant(float(node.value))  # all numbers are FLOATs, whole ones too
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
         if node.id in self.local:
@@ -152,21 +139,12 @@ class _Translator(ast.NodeTransformer):
     def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
         if not isinstance(node.op, OPERATORS):
             self.refuse(node, INSTEAD.get(type(node.op)) or f"operator of `{ast.unparse(node)}`")
-        left, right = self.visit(node.left), self.visit(node.right)
-        literal = isinstance(left, ast.Constant) and isinstance(right, ast.Constant)
-        if isinstance(node.op, ast.Div) and not literal:
-            return _call(DIVIDE, left, right)
-        return ast.BinOp(left, node.op, right)
+        return ast.BinOp(self.visit(node.left), node.op, self.visit(node.right))
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.expr:
         if not isinstance(node.op, (ast.USub, ast.Invert)):
             self.refuse(node, INSTEAD.get(type(node.op)) or f"`{ast.unparse(node)}`")
-        operand = self.visit(node.operand)
-        if isinstance(node.op, ast.Invert):  # which the interpreter has for blocks alone
-            return ast.Compare(operand, [ast.Eq()], [ast.Constant(0)])
-        if isinstance(operand, ast.Constant) and isinstance(operand.value, float):
-            return ast.Constant(-operand.value)
-        return ast.BinOp(operand, ast.Mult(), ast.Constant(-1.0))  # Triton's is 0 - x: no -0
+        return ast.UnaryOp(node.op, self.visit(node.operand))
 
     def visit_BoolOp(self, node: ast.BoolOp) -> NoReturn:
         self.refuse(node, INSTEAD[type(node.op)])
@@ -184,23 +162,29 @@ class _Translator(ast.NodeTransformer):
         return ast.IfExp(self.switch(node.test), self.visit(node.body), self.visit(node.orelse))
 
     def visit_Call(self, node: ast.Call) -> ast.Call:
-        called = node.func.id if isinstance(node.func, ast.Name) else ""
-        found = None if called in self.local else self.function.__globals__.get(called)
+        name = node.func.id if isinstance(node.func, ast.Name) else ""
+        found = None if name in self.local else self.function.__globals__.get(name)
         arguments = [self.visit(each) for each in node.args]
         word = getattr(found, "__name__", "")
         if WORDS.get(word) is found and found is not None and not node.keywords:
-            precise = [ast.Name("PRECISE")] if word in self.precise_words else []
-            return _call(word, *arguments, *precise)
+            return self.word(word, arguments)
         if not isinstance(found, FunctionType) or found.__module__ != self.function.__module__:
             self.refuse(
                 node, f"`{ast.unparse(node.func)}` (it calls {', '.join(WORDS)}, and its own file)"
             )
         self.helpers.append(found)
         named = [ast.keyword(own.arg, self.visit(own.value)) for own in node.keywords]
-        made = _call(found.__name__, *arguments)
-        made.keywords = [*named, ast.keyword("PRECISE", ast.Name("PRECISE"))]
-        return made
+        return self.helper(found.__name__, arguments, named)
+
+    def word(self, name: str, arguments: list[ast.expr]) -> ast.Call:
+        return called(name, arguments)
+
+    def helper(self, name: str, arguments: list[ast.expr], named: list[ast.keyword]) -> ast.Call:
+        return called(name, arguments, named)
 
 
-def _call(name: str, *arguments: ast.expr) -> ast.Call:
-    return ast.Call(ast.Name(name), list(arguments), [])
+def called(
+    name: str, arguments: list[ast.expr], named: list[ast.keyword] | None = None
+) -> ast.Call:
+    """A call of a function by its name."""
+    return ast.Call(ast.Name(name), arguments, named or [])

@@ -1,0 +1,66 @@
+"""A formula's source as Triton's: what is written otherwise there."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from openaclnn.engines.formulas.language import Reader, called, definitions
+
+__all__ = ["DIVIDE", "translated"]
+
+DIVIDE = "ieee_divide"  # Triton's own division is not to the last place
+
+
+def translated(function: Callable[..., Any], precise_words: frozenset[str]) -> str:
+    """The source of a function and, after it, of the helpers that it calls.
+
+    Every function takes PRECISE last, and hands it on to helpers and to the words that heed it.
+    """
+    made = definitions(function, partial(_Translator, precise_words=precise_words))
+    return "\n\n".join(ast.unparse(ast.fix_missing_locations(own)) for own in made) + "\n"
+
+
+class _Translator(Reader):
+    """Of one function."""
+
+    def __init__(self, function: Callable[..., Any], precise_words: frozenset[str]) -> None:
+        super().__init__(function)
+        self.precise_words = precise_words
+
+    def definition(self) -> ast.FunctionDef:
+        read = super().definition()
+        marked = (f"{n}: tl.constexpr" if n in self.switches else n for n in self.parameters)
+        head = f"def {read.name}({', '.join(marked)}, PRECISE: tl.constexpr): pass"
+        (made,) = ast.parse(head).body
+        assert isinstance(made, ast.FunctionDef)
+        made.body = read.body
+        return made
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
+        made = super().visit_BinOp(node)
+        assert isinstance(made, ast.BinOp)
+        literal = isinstance(made.left, ast.Constant) and isinstance(made.right, ast.Constant)
+        if isinstance(made.op, ast.Div) and not literal:
+            return called(DIVIDE, [made.left, made.right])
+        return made
+
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.expr:
+        made = super().visit_UnaryOp(node)
+        assert isinstance(made, ast.UnaryOp)
+        operand = made.operand
+        if isinstance(made.op, ast.Invert):  # which the interpreter has for blocks alone
+            return ast.Compare(operand, [ast.Eq()], [ast.Constant(0)])
+        if isinstance(operand, ast.Constant) and isinstance(operand.value, float):
+            return ast.Constant(-operand.value)
+        return ast.BinOp(operand, ast.Mult(), ast.Constant(-1.0))  # Triton's is 0 - x: no -0
+
+    def word(self, name: str, arguments: list[ast.expr]) -> ast.Call:
+        precise = [ast.Name("PRECISE")] if name in self.precise_words else []
+        return super().word(name, [*arguments, *precise])
+
+    def helper(self, name: str, arguments: list[ast.expr], named: list[ast.keyword]) -> ast.Call:
+        precise = ast.keyword("PRECISE", ast.Name("PRECISE"))
+        return super().helper(name, arguments, [*named, precise])
