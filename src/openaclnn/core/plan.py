@@ -23,7 +23,7 @@ from openaclnn.core.tensor import Tensor, element_count, extent
 
 __all__ = [
     "ANY_COUNT", "Free", "Operand", "Plan", "broadcast_shapes", "class_plan", "elementwise_plan", "empty_plan",
-    "exactly", "filling_plan", "reduced_plan", "told_of", "walks_alike",
+    "exactly", "filling_plan", "reduced_plan", "row_major_walks", "told_of", "walks_alike",
 ]  # fmt: skip
 
 
@@ -377,15 +377,12 @@ def _collapsed(
     ]
 
 
-def _row_major(
-    tensors: Sequence[tuple[str, Tensor, str]], shape: tuple[int, ...], class_axis: int
-) -> tuple[tuple[int, ...], list[Operand]]:
-    """The same where all lie row-major, as most do, and one is "full": axes before the classes are one, those behind too.
-
-    What `_collapsed` finds follows from three numbers there, in a third of its time.
+def row_major_walks(
+    before: int, classes: int, behind: int
+) -> tuple[tuple[int, ...], dict[str, tuple[tuple[int, ...], int, int]]]:
+    """The merged shape of positions whose arrays all lie row-major, so many before the class axis and behind it, where one is
+    "full"; and of each role the strides, the classes' stride, and how many elements there are.
     """
-    classes = shape[class_axis]
-    before, behind = element_count(shape[:class_axis]), element_count(shape[class_axis + 1 :])
     positions = before * behind
     if classes == 1 or before == 1 or behind == 1:
         merged: tuple[int, ...] = (positions,)
@@ -394,13 +391,22 @@ def _row_major(
     else:
         merged, full, each = (before, behind), (classes * behind, 1), (behind, 1)
     nowhere = (0,) * len(merged)
-    # Of each role: the strides, the classes' stride, and how many elements there are.
-    walks = {
+    return merged, {
         "full": (full, behind if classes > 1 else 0, positions * classes),
         "positions": (each, 0, positions),
         "classes": (nowhere, int(classes > 1), classes),
         "single": (nowhere, 0, 1),
     }
+
+
+def _row_major(
+    tensors: Sequence[tuple[str, Tensor, str]], shape: tuple[int, ...], class_axis: int
+) -> tuple[tuple[int, ...], list[Operand]]:
+    """The same where all lie row-major, as most do: what `_collapsed` finds follows from three numbers there, in a third of
+    its time.
+    """
+    before, behind = element_count(shape[:class_axis]), element_count(shape[class_axis + 1 :])
+    merged, walks = row_major_walks(before, shape[class_axis], behind)
     operands = []
     for name, tensor, role in tensors:
         strides, class_stride, count = walks[role]

@@ -89,11 +89,13 @@ def _engine(name: str) -> tuple[Any, Any, Any, Any]:
     return engine, offer, sized, laid
 
 
-def _objection(engine: Any, plan: Plan, device: str) -> str | None:
-    if device not in engine.DEVICES and device.partition(":")[0] not in engine.DEVICES:
-        return f"serves {' and '.join(engine.DEVICES)} memory, not {device}"
-    reason: str | None = engine.unavailable() or engine.declines(plan)
-    return reason
+@functools.cache
+def _elsewhere(name: str, device: str) -> str | None:
+    """What an engine says of a device that it does not serve."""
+    served = _engine(name)[0].DEVICES
+    if device in served or device.partition(":")[0] in served:
+        return None
+    return f"serves {' and '.join(served)} memory, not {device}"
 
 
 def choose_engine(plan: Plan, device: str) -> Choice:
@@ -102,7 +104,7 @@ def choose_engine(plan: Plan, device: str) -> Choice:
     refused: tuple[str, ...] = ()
     for name in (asked,) if asked else ENGINES:
         engine, offer, sized, laid = _engine(name)
-        objection = _objection(engine, plan, device)
+        objection = _elsewhere(name, device) or engine.unavailable() or engine.declines(plan)
         if objection is None:
             prepare, flat = offer(plan) if offer else (partial(engine.prepare, plan), None)
             return _new_choice(Choice, (name, prepare, flat, refused, sized, laid))

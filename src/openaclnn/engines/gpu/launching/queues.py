@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import triton
 
-from openaclnn.core.plan import Plan, collapse, exactly, told_of
+from openaclnn.core.plan import Plan, exactly, row_major_walks, told_of
 from openaclnn.engines.gpu.launching import runners
 from openaclnn.engines.gpu.launching.launch import VECTOR_BYTES, Family, Launch
 from openaclnn.engines.gpu.launching.operands import INT32_LIMIT
@@ -127,21 +127,10 @@ _strides_of = attrgetter("strides")
 
 def lies_row_major(plan: Plan, images: int, pixels: int) -> bool:
     """Whether the operands of a plan with classes lie as those of a row-major output of (images, classes, pixels)."""
-    classes, operands = plan.classes, plan.operands
-    steps = {  # along images, pixels and classes
-        "full": (classes * pixels, 1, pixels),
-        "positions": (pixels, 1, 0),
-        "classes": (0, 0, 1),
-        "single": (0, 0, 0),
-    }
-    own_steps = [steps[own.role] for own in operands]
-    shape, strides, _ = collapse(
-        (images, pixels),
-        [(own[0] if images > 1 else 0, own[1] if pixels > 1 else 0) for own in own_steps],
-    )
-    return shape == plan.shape and all(
-        own.strides == stride
-        and own.class_stride == (step[2] if classes > 1 else 0)
-        and not own.offset
-        for own, stride, step in zip(operands, strides, own_steps, strict=True)
-    )
+    merged, walks = row_major_walks(images, plan.classes, pixels)
+    if merged != plan.shape:
+        return False
+    for own in plan.operands:
+        if own.offset or (own.strides, own.class_stride) != walks[own.role][:2]:
+            return False
+    return True
