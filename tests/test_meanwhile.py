@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import gc
 import sys
@@ -21,6 +22,7 @@ from conftest import OPERATORS, plain
 from openaclnn import AclnnError, acl, aclnn
 from openaclnn.calls import executor, planned
 from openaclnn.calls import plain as plain_calls
+from openaclnn.core import results
 from openaclnn.core.declare import Operator
 from openaclnn.core.tensor import Tensor
 from openaclnn.repeat.kinds.road import Road
@@ -66,6 +68,110 @@ def test_no_mode_runs_while_the_road_reads_tensors() -> None:
             openaclnn.elu_backward(x, x, out=out)
     assert (mode.asked, taken) == (0, [True])
     assert torch.equal(out, known)
+
+
+def take_away(array: Any) -> None:
+    """An array's memory."""
+    if isinstance(array, torch.Tensor):
+        array.untyped_storage().resize_(0)
+    else:
+        with contextlib.suppress(
+            ValueError
+        ):  # the full way has it already, and keeps it where it is
+            array.resize(1, refcheck=False)
+
+
+class Finalised:
+    """Garbage whose finaliser takes the memory of an array away."""
+
+    def __init__(self, array: Any) -> None:
+        self.array, self.own = array, self
+
+    def __del__(self) -> None:
+        take_away(self.array)
+
+
+def entering(function: Any, act: Callable[[], None]) -> Callable[..., Any]:
+    """A tracer that acts, as another thread or a signal's handler may, when a function begins."""
+
+    def trace(frame: Any, event: str, _: Any) -> None:
+        if frame.f_code is function.__code__:
+            act()
+
+    return trace
+
+
+@pytest.mark.parametrize("convert", [np.array, torch.tensor], ids=["arrays", "tensors"])
+@pytest.mark.parametrize("way", ["small", "large", "several", "a runner"])
+def test_memory_that_goes_while_results_are_made(
+    convert: Any, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Making them runs Python code, at times: what the road has read before is read again."""
+    if way == "large":  # in memory that is kept, by a function in Python
+        monkeypatch.setattr(results, "LARGE", 0)
+    make = results.empty if convert is np.array else results.empty_tensor
+    target, weight = convert(np.arange(100) % 7), convert(np.ones(7, np.float32))
+    calls: dict[str, Callable[[Any], Any]] = {
+        "several": lambda x: openaclnn.cross_entropy_loss(x, target),
+        "a runner": lambda x: openaclnn.nll_loss(x, target, weight),
+    }
+    call = calls.get(way, openaclnn.elu)
+    road_of(openaclnn.find_operator("elu")).forget()
+    x = convert(np.full((100, 7), 2, np.float32))
+    for _ in range(3):
+        known = values(call(x))
+    for turn in range(12):
+        x = convert(np.full((100, 7), 2, np.float32))
+        gc.disable()
+        try:
+            if way == "large":
+                sys.settrace(entering(make, functools.partial(take_away, x)))
+            else:
+                Finalised(x)
+                gc.set_threshold(1 + turn, 1, 1)
+                gc.enable()
+            got = values(call(x))
+        except (AclnnError, ValueError):  # it is gone
+            continue
+        finally:
+            sys.settrace(None)
+            gc.set_threshold(700, 10, 10)
+            gc.enable()
+            gc.collect()
+        if got.shape == known.shape:  # else it was gone before the call began
+            np.testing.assert_array_equal(got, known)
+    road_of(openaclnn.find_operator("elu")).forget()
+
+
+def frees(array: Any) -> Any:
+    """A number whose conversion takes the memory of an array away."""
+
+    class Number(float):
+        def __float__(self) -> float:
+            take_away(array)
+            return 0.5
+
+        def __index__(self) -> int:
+            take_away(array)
+            return 3
+
+    return Number(0.5)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x, target, number: openaclnn.elu(x, alpha=number),
+        lambda x, target, number: openaclnn.smooth_l1_loss(x, x, beta=number),
+        lambda x, target, number: openaclnn.l1_loss_backward(number, x, x),
+        lambda x, target, number: openaclnn.nll_loss(x, target, x[0], ignore_index=number),
+        lambda x, target, number: openaclnn.cross_entropy_loss(x, target, label_smoothing=number),
+    ],
+)
+def test_memory_that_an_option_takes_away(call: Any) -> None:
+    x, target = torch.full((9, 5), 2.0), torch.arange(9) % 5
+    with pytest.raises(AclnnError, match="a tensor with the memory that the call began with"):
+        call(x, target, frees(x))
 
 
 def phase_one(x: Any, out: Any) -> Any:

@@ -14,14 +14,16 @@ import ml_dtypes
 import numpy as np
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import openaclnn
 from openaclnn import AclnnError, acl, aclnn
+from openaclnn.repeat.words import readers, tensors
 
 
 def fake() -> Any:
-    from torch._subclasses.fake_tensor import FakeTensorMode
-
     return FakeTensorMode().from_tensor(torch.ones(4))
 
 
@@ -323,3 +325,58 @@ def test_a_leaf_that_requires_grad_is_not_written() -> None:
             leaf.zero_()
     status, _, _ = aclnn.aclnnEluBackwardGetWorkspaceSize(gradient, 1.0, 1.0, 1.0, False, x, leaf)
     assert status == 161002
+
+
+class Refusing(TorchFunctionMode):
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        raise ValueError("not in this mode")
+
+
+class Wrapping(TorchDispatchMode):
+    """As fake modes do: what is made has no memory."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return torch.empty(3, device="meta")
+
+
+def inside(block: Any, call: Callable[[], Any]) -> Any:
+    with block:
+        return call()
+
+
+def transformed(transform: Any, call: Callable[[], Any]) -> Any:
+    found: list[Any] = []
+    transform(lambda x: (found.append(call()), x.sum())[1])(torch.ones(2, 3))
+    return found[0]
+
+
+BETWEEN: dict[str, Callable[[Callable[[], Any]], Any]] = {
+    "fake": lambda call: inside(FakeTensorMode(allow_non_fake_inputs=True), call),
+    "a dispatch mode": lambda call: inside(Wrapping(), call),
+    "a default device": lambda call: inside(torch.device("meta"), call),
+    "inference": lambda call: inside(torch.inference_mode(), call),
+    "vmap": lambda call: transformed(torch.func.vmap, call),
+    "grad": lambda call: transformed(torch.func.grad, call),
+    "functionalize": lambda call: transformed(torch.func.functionalize, call),
+}
+
+
+@pytest.mark.parametrize("name", BETWEEN)
+def test_results_are_memory_whoever_stands_between(name: str) -> None:
+    """On the full way, in memory that is kept, and again."""
+    for shape in ((4,), (3, 5), (1 << 21,)):
+        x = torch.full(shape, 2.0)
+        for _ in range(2):
+            got = BETWEEN[name](lambda x=x: openaclnn.elu(x, product="910b"))
+            assert type(got) is torch.Tensor
+            assert torch.equal(got, x)
+            assert torch.equal(BETWEEN[name](lambda x=x: openaclnn.elu(x)), x)
+
+
+@pytest.mark.parametrize("name", BETWEEN)
+def test_tensors_are_probed_whoever_stands_between(name: str) -> None:
+    for probe in (tensors.tensor_words, tensors.dtype_words, readers.torch_functions):
+        known = probe()
+        assert known is not None
+        assert BETWEEN[name](probe.__wrapped__) == known
+        assert inside(Refusing(), probe.__wrapped__) == known

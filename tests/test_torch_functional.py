@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as theirs
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd import forward_ad
 from torch.overrides import TorchFunctionMode
 
@@ -515,3 +516,24 @@ def test_without_pytorch_it_says_so() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)  # fmt: skip
     assert done.stdout.startswith("openaclnn.torch needs PyTorch 2.11 or newer")
+
+
+def test_ones_for_missing_weights_are_nobody_elses() -> None:
+    """Hooks of what autograd saves may write, and a mode in which they are made may have no memory."""
+    own = functional.nll_loss
+    x, target = torch.randn(3, 17).log_softmax(1).requires_grad_(), torch.tensor([0, 1, 2])
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        own(x, target)
+    known = theirs.nll_loss(x, target)
+    assert torch.allclose(own(x, target), known)
+    saved: list[Any] = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda v: saved.append(v) or v, lambda v: v):
+        loss = own(x, target)
+        torch.autograd.grad(loss, x, create_graph=True)
+    for tensor in saved:
+        if tensor.shape == (17,):
+            tensor.detach().zero_()
+    for _ in range(2):
+        again = own(x, target)
+        assert torch.allclose(again, known)
+        assert torch.autograd.grad(again, x)[0].count_nonzero() == 3

@@ -140,8 +140,10 @@ def _apart(addresses: Sequence[int], extents: Sequence[tuple[int, int]], first: 
     return True
 
 
-def check_storages(operator: Interface, places: Sequence[int], owners: Sequence[Any]) -> None:
-    """Refuse a PyTorch tensor whose storage was resized since phase one."""
+def check_storages(
+    operator: Interface, places: Sequence[int], owners: Sequence[Any], since: str = "of phase one"
+) -> None:
+    """Refuse a PyTorch tensor whose storage was resized since it was viewed."""
     if type(owners) is Standing:
         owners = owners.held()
     for number, owner in enumerate(owners):
@@ -149,7 +151,7 @@ def check_storages(operator: Interface, places: Sequence[int], owners: Sequence[
             name = operator.parameters[places[number]].name
             raise AclnnError(
                 Status.ACLNN_ERR_PARAM_INVALID, operator.name, name,
-                "a tensor with the memory of phase one", "one whose storage was resized",
+                f"a tensor with the memory {since}", "one whose storage was resized",
             )  # fmt: skip
 
 

@@ -6,7 +6,13 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from openaclnn.calls.guard import check_devices, check_memory, check_output_layout, check_overlap
+from openaclnn.calls.guard import (
+    check_devices,
+    check_memory,
+    check_output_layout,
+    check_overlap,
+    check_storages,
+)
 from openaclnn.core import rounding
 from openaclnn.core.call import AUTO, Call, bind_plain, product_of
 from openaclnn.core.declare import Operator
@@ -99,8 +105,15 @@ def _run(
         for output, own in zip(call.operator.outputs, results, strict=True):
             if output.name not in fresh:
                 mark_written(own)
-    stream = stream_of(first)
-    if choice.prepare()(tuple([tensor.address for tensor in tensors]), stream):
+    stream, runner = stream_of(first), choice.prepare()
+    addresses, owners = (
+        tuple([tensor.address for tensor in tensors]),
+        [tensor.owner for tensor in tensors],
+    )
+    places = [call.operator.places[operand.parameter] for operand in plan.operands]
+    # An option's own conversion may have taken memory away since arrays were bound, or a finaliser, or what was compiled.
+    check_storages(call.operator, places, owners, "that the call began with")
+    if runner(addresses, stream):
         raise stray_target(plan, tensors[plan.targets]) or _mended_since(plan)
     device = tensors[-1].device
     if stream == 0 and device != "cpu" and hasattr(first, "block_until_ready"):

@@ -17,6 +17,7 @@ from openaclnn.core import results
 from openaclnn.core.dlpack import PRODUCER_ERRORS, device_name, from_dlpack
 from openaclnn.core.dtypes import DType, dtype_of_torch
 from openaclnn.core.tensor import Tensor, array_address, contiguous_strides, extent
+from openaclnn.core.undisturbed import undisturbed
 
 __all__ = [
     "Held",
@@ -281,7 +282,8 @@ def allocate_like(value: Any, shape: tuple[int, ...], dtype: DType) -> tuple[Any
         kind = torch_dtype(dtype)
         if value.is_cpu:
             return results.empty_tensor(shape, contiguous_strides(shape), kind), None
-        return torch.empty(shape, dtype=kind, device=value.device), None
+        with undisturbed():
+            return torch.empty(shape, dtype=kind, device=value.device), None
     if value is not None and as_tensor(value).device != "cpu":
         return _allocate_on_device(value, shape, dtype), None
     buffer = results.empty(shape, dtype.numpy)

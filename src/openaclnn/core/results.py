@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from openaclnn.core.allowance import usable_memory
+from openaclnn.core.undisturbed import undisturbed
 
 __all__ = ["clear_results", "empty", "empty_tensor", "kept_bytes", "set_result_memory"]
 
@@ -101,13 +102,14 @@ def empty_tensor(shape: Sequence[int], strides: Sequence[int], dtype: Any) -> An
         size *= length
     lent = None
     if size >= LARGE_TENSOR:
-        with suppress(MemoryError):  # which PyTorch has its own words for
+        with suppress(MemoryError, ValueError):  # which PyTorch has its own words for
             lent = _lent(size)
-    if lent is None:
-        return torch.empty_strided(shape, strides, dtype=dtype, device="cpu")
-    memory = torch.from_numpy(np.asarray(lent)[:size]).untyped_storage()
-    # Not a view of another tensor, which autograd would see in it.
-    return torch.empty(0, dtype=dtype, device="cpu").set_(memory, 0, shape, strides)
+    with undisturbed():
+        if lent is None:
+            return torch.empty_strided(shape, strides, dtype=dtype, device="cpu")
+        memory = torch.from_numpy(np.asarray(lent)[:size]).untyped_storage()
+        # Not a view of another tensor, which autograd would see in it.
+        return torch.empty(0, dtype=dtype, device="cpu").set_(memory, 0, shape, strides)
 
 
 def _lent(size: int) -> _Lent:

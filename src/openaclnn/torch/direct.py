@@ -72,19 +72,23 @@ SmoothL1 = _of_a_pair("SmoothL1", KERNELS["smooth_l1_loss_backward"])
 
 
 class Likelihood(Formula):
-    """Of rows or of pixels, by the gradient's kernel for them."""
+    """Of rows or of pixels, by the gradient's kernel for them. The ones in the place of weights that nobody gave are all calls': hooks of
+    what autograd saves, which may write, do not see them.
+    """
 
     @staticmethod
-    def forward(ctx: Any, x: Any, own: tuple[Any, Kernel, Any, Any, Any]) -> Any:
-        (loss, total), kernel, target, weight, options = own
-        ctx.kept = kernel, total, options
+    def forward(ctx: Any, x: Any, own: tuple[Any, Kernel, Any, Any, Any, Any]) -> Any:
+        (loss, total), kernel, target, weight, factors, options = own
+        ctx.kept = kernel, total, factors, options
         ctx.save_for_backward(x, target, weight)
         return loss
 
     @staticmethod
     def backward(ctx: Any, gradient: Any) -> Any:
         x, target, weight = ctx.saved_tensors
-        kernel, total, (reduction, ignored) = ctx.kept
+        kernel, total, factors, (reduction, ignored) = ctx.kept
+        if weight is None:
+            weight = factors.clone() if torch.is_grad_enabled() else factors
         return kernel.gradient(gradient, x, target, weight, reduction, ignored, total), None
 
 

@@ -10,6 +10,7 @@ from torch.nn import functional as torch_functional
 from torch.overrides import handle_torch_function, has_torch_function_variadic
 
 from openaclnn.core.interface import REDUCTIONS
+from openaclnn.core.undisturbed import undisturbed
 from openaclnn.torch.ahead import LEAST, loss_ahead
 from openaclnn.torch.direct import CrossEntropy, CrossEntropyOverLogits, Likelihood
 from openaclnn.torch.kernels import KERNELS
@@ -60,7 +61,7 @@ def nll_loss(
         if made is not NotImplemented and _are_torchs(target, weight):
             if is_tracked(input):
                 options = reduction, ignore_index
-                return Likelihood.apply(input, (made, backward, target, factors, options))
+                return Likelihood.apply(input, (made, backward, target, weight, factors, options))
             return made[0]
     return _nll_loss(input, target, weight, size_average, ignore_index, reduce, reduction)
 
@@ -97,7 +98,9 @@ def _nll_loss(
                 made = kernel.call(own, indices, factors, *options)
                 loss = made[0]
                 if is_tracked(input):
-                    loss = Likelihood.apply(own, (made, backward, indices, factors, options))
+                    loss = Likelihood.apply(
+                        own, (made, backward, indices, weight, factors, options)
+                    )
             return loss.reshape(target.shape) if reduction == "none" and own is not input else loss
         except UnservedError:
             pass
@@ -317,7 +320,7 @@ def _new_ones(input: torch.Tensor, fresh: bool) -> torch.Tensor:
     classes = input.shape[1 if input.dim() > 1 else 0]
     if fresh or not (input.is_cpu or input.is_cuda):
         return torch.ones(classes, dtype=input.dtype, device=input.device)
-    with torch.inference_mode(False):
+    with undisturbed(), torch.inference_mode(False):
         found = torch.ones(classes, dtype=input.dtype, device=input.device)
     if input.is_cuda:
         if torch.cuda.is_current_stream_capturing():

@@ -31,6 +31,7 @@ class Look:
         self.wide = code.frame("i64", at.MAX_ARRAYS + at.MAX_OPTIONS)
         self.doubt = Doubt(code)
         self.result, self.keep = (code.variable(code.integer(0)) for _ in range(2))
+        self.python_ran = code.variable(code.integer(0))  # since arguments were read
 
     def widen(self, wanted: Value) -> Array:
         """Where it is wanted, arguments in which each output has a place of its own, instead of one for several; the places."""
@@ -76,10 +77,9 @@ class Look:
     def view(self, index: Value) -> Array:
         return self.views.at(index * at.VIEW_SLOTS)
 
-    def look(self, index: Value) -> None:
-        """What is known of an argument into its view."""
-        code, control = self.code, self.control
-        item, view = self.given.read(index), self.view(index)
+    def look(self, index: Value, view: Array) -> None:
+        """What is known of an argument into a view."""
+        code, control, item = self.code, self.control, self.given.read(index)
         for own in (at.LIBRARY, at.KIND, at.SIZE):  # without axes: nobody asks for their lengths
             view.write(own, at.ABSENT)
         with code.when(item.differs(self.absent)):
@@ -88,22 +88,41 @@ class Look:
                 with numpy:
                     self.look_at_numpy(item, view)
                 with other:
-                    self.look_further(index, kind)
+                    self.look_further(item, view, kind)
             with self.doubt.when_none():
                 self.expect_memory(view)
+
+    def look_again(self) -> None:
+        """Read the arguments again if Python code may have run since, a finaliser's or a signal handler's say: what it changed
+        the full way has to look at.
+        """
+        code, doubt, again = self.code, self.doubt, self.code.frame("i64", at.VIEW_SLOTS)
+        with (
+            code.when(self.python_ran.get().differs(0)),
+            code.loop(0, self.arrays) as index,
+            doubt.when_none(),
+            code.when(self.is_given(index)),
+        ):
+            seen = self.view(index)
+            self.look(index, again)
+            for own in (at.DATA, at.DEVICE, at.KIND, at.OFFSET, at.WRITABLE):
+                doubt.expect(again.read(own).equals(seen.read(own)))
+            with doubt.when_none(), code.loop(0, seen.read(at.KIND) & LOW_HALF) as axis:
+                for sides in (at.SIZES, at.STEPS):
+                    doubt.expect(again.at(sides).read(axis).equals(seen.at(sides).read(axis)))
 
     def expect_memory(self, view: Array) -> None:
         """Elements without memory: the full way says what that is."""
         self.doubt.expect(view.read(at.DATA).differs(0) | view.read(at.SIZE).equals(0))
 
-    def look_further(self, index: Value, kind: Value) -> None:
+    def look_further(self, item: Value, view: Array, kind: Value) -> None:
         """At what is no NumPy array, by its type."""
         control = self.control
         types = (control.read(own) for own in (at.TENSOR, at.PARAMETER))
         one, other = (kind.equals(own) for own in types)
         self.doubt.expect(one | other)
         with self.doubt.when_none():
-            self.look_at_torch(self.given.read(index), self.view(index))
+            self.look_at_torch(item, view)
 
     def look_at_fresh(self, item: Value, view: Array, library: Value) -> None:
         """The same for an array that was just made: nothing can be strange about it but that it has no memory."""
@@ -236,22 +255,29 @@ class Look:
         one = self.code.frame("i64", 1)
         one.write(0, item)
         asked = self.control.read(function)
+        self.python_ran.set(self.code.integer(1))
         return self.control.call(at.VECTORCALL, "i64", asked, one, 1, 0)
 
     def measure(self, view: Array) -> Value:
-        """The number of elements into the view; whether they lie row-major, by strides that count elements."""
-        code = self.code
+        """The number of elements into the view, and a copy of sizes and strides; whether elements lie row-major, by strides that count
+        them.
+        """
+        code, sizes, steps = self.code, view.at(at.SIZES), view.at(at.STEPS)
         axes = view.read(at.KIND) & LOW_HALF
         self.doubt.expect(axes <= at.MAX_AXES)
         shape, strides = (code.slots(view.read(own)) for own in (at.SHAPE_AT, at.STRIDES_AT))
         size, astray = code.variable(code.integer(1)), code.variable(code.integer(0))
         with self.doubt.when_none(), code.loop(0, axes) as behind:
             axis = axes - 1 - behind
-            length = shape.read(axis)
-            off = length.differs(1) & strides.read(axis).differs(size.get())
+            length, stride = shape.read(axis), strides.read(axis)
+            off = length.differs(1) & stride.differs(size.get())
             astray.set(astray.get() | off.to("i64"))
             size.set(size.get() * length)
+            sizes.write(axis, length)
+            steps.write(axis, stride)
         view.write(at.SIZE, size.get())
+        view.write(at.SHAPE_AT, sizes.address())
+        view.write(at.STRIDES_AT, steps.address())
         return astray.get().equals(0)
 
     # Python's objects.
@@ -263,10 +289,16 @@ class Look:
 
     def pack(self, numbers: Array, count: Value) -> Value:
         """Integers as a tuple."""
-        made = self.control.call(at.TUPLE_NEW, "i64", count)
-        self.fail_without(made)
+        made = self.new_tuple(count)
         with self.code.loop(0, count) as index:
             self.put(made, index, self.control.call(at.FROM_INT64, "i64", numbers.read(index)))
+        return made
+
+    def new_tuple(self, count: Value) -> Value:
+        """One to be filled. Making it may collect garbage, whose finalisers are Python code."""
+        made = self.control.call(at.TUPLE_NEW, "i64", count)
+        self.python_ran.set(self.code.integer(1))
+        self.fail_without(made)
         return made
 
     def put(self, made: Value, index: Value, item: Value) -> None:
@@ -278,8 +310,7 @@ class Look:
 
     def hold(self, items: Array, count: Value) -> Value:
         """Objects as a tuple."""
-        made = self.control.call(at.TUPLE_NEW, "i64", count)
-        self.fail_without(made)
+        made = self.new_tuple(count)
         with self.code.loop(0, count) as index:
             self.control.call(at.INCREF, None, items.read(index))
             self.control.call(at.TUPLE_SET, "i32", made, index, items.read(index))

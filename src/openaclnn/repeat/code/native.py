@@ -21,7 +21,7 @@ from openaclnn.engines.machine.modes import is_standard, read_mode
 from openaclnn.engines.machine.values import Value
 from openaclnn.repeat.code.doubt import Doubt
 from openaclnn.repeat.code.published import arrive, depart
-from openaclnn.repeat.code.road import RoadCode
+from openaclnn.repeat.code.road import RoadCode, Work
 from openaclnn.repeat.code.tensors import NativeTensor
 from openaclnn.repeat.words import native as block_at
 from openaclnn.repeat.words import slots as at
@@ -139,8 +139,8 @@ class NativeCode(RoadCode):
 
     # Tensors.
 
-    def look(self, index: Value) -> None:
-        item, view = self.given.read(index), self.view(index)
+    def look(self, index: Value, view: Array) -> None:
+        item = self.given.read(index)
         for own in (at.LIBRARY, at.KIND, at.SIZE):
             view.write(own, at.ABSENT)
         with self.code.when(item.differs(self.absent)):
@@ -210,30 +210,31 @@ class NativeCode(RoadCode):
             found.write(index, record.at(at.SOURCE).read(index))
         return found, count
 
-    def call(
-        self, runner: Value, operands: Array, addresses: Value, stream: Array, sized: Value, lead: Array,
-        geometry: Array, numbers: tuple[Array, Value],
-    ) -> None:  # fmt: skip
+    def prepare_call(self, work: Work, operands: Array, stream: Array, geometry: Array) -> None:
+        """Nothing yet: Python is called only where words will not do."""
+
+    def call(self, work: Work, operands: Array, stream: Array, geometry: Array) -> None:
         """A runner that takes words is given those, if it has all that it needs."""
-        code, (sources, count) = self.code, numbers
+        code, (sources, count) = self.code, work.numbers
         status = code.variable(code.integer(-1))
-        with code.when(self.words.get().differs(0)):
+        with code.when(self.words.get().differs(0)), self.doubt.when_none():
             given = code.frame("i64", at.MAX_DERIVED)
             with code.loop(0, count) as index:
                 given.write(index, self.given.read(self.arrays + sources.read(index)))
-            shape, axes = lead.read(at.SHAPE_AT), self.axes(lead)
+            shape, axes = work.lead.read(at.SHAPE_AT), self.axes(work.lead)
             taken = (
-                self.words_block.get(), operands, addresses, shape, axes, given, count, stream.read(0),
+                self.words_block.get(), operands, work.addresses, shape, axes, given, count, stream.read(0),
             )  # fmt: skip
             status.set(code.call(self.words.get(), "i64", *taken))
             self.doubt.expect(status.get() <= 0)  # else a target was out of range
-        with code.when(status.get() < 0), self.locked():
-            super().call(runner, operands, addresses, stream, sized, lead, geometry, numbers)
+        with code.when(status.get() < 0), self.doubt.when_none(), self.locked():
+            super().prepare_call(work, operands, stream, geometry)
+            self.look_again()
+            super().call(work, operands, stream, geometry)
 
     def hold(self, items: Array, count: Value) -> Value:
         code, block = self.code, self.block
-        made = self.control.call(at.TUPLE_NEW, "i64", count)
-        self.fail_without(made)
+        made = self.new_tuple(count)
         with code.loop(0, count) as index:
             option, item = items.read(index), code.variable(code.integer(0))
             word = self.given.read(self.arrays + option)

@@ -131,8 +131,7 @@ class Outputs(Geometry):
                 operand = operands.at(places.read(0))
                 self.place(self.result.get(), self.view(self.inputs), library, operand)
             with several:
-                self.result.set(control.call(at.TUPLE_NEW, "i64", many))
-                self.fail_without(self.result.get())
+                self.result.set(self.new_tuple(many))
                 with code.loop(0, many) as index, doubt.when_none():
                     mask = shapes >> index * at.RESULT_BITS
                     own = code.variable(self.given.read(self.inputs + index))
@@ -150,6 +149,7 @@ class Outputs(Geometry):
     def made(self, making: _Making, how: Value, mask: Value) -> Value:
         """A fresh output, of the one shape that the kind has, or with some of the lead's axes."""
         found = self.code.variable(self.code.integer(0))
+        self.python_ran.set(self.code.integer(1))
         with self.code.either(making.known) as (alone, beside):
             with alone:
                 found.set(self.made_again(self.code.slots(how)))

@@ -14,7 +14,7 @@ from openaclnn.engines.machine.values import Value
 from openaclnn.repeat.code.outputs import Outputs
 from openaclnn.repeat.words import slots as at
 
-__all__ = ["RoadCode", "emit_road"]
+__all__ = ["RoadCode", "Work", "emit_road"]
 
 HOST = 1  # DLPack's number for the CPU
 
@@ -24,7 +24,7 @@ def emit_road(code: Code, control: Array, given: Array, number: Value) -> None:
     RoadCode(code, control, given).write(number)
 
 
-class _Work(NamedTuple):
+class Work(NamedTuple):
     """What runs a kind, as its record has it."""
 
     kernel: Value  # 0: the runner does it
@@ -43,6 +43,11 @@ class _Work(NamedTuple):
 
 class RoadCode(Outputs):
     """The function being written."""
+
+    def __init__(self, code: Code, control: Array, given: Array) -> None:
+        super().__init__(code, control, given)
+        # What a runner is called with, and how many these are.
+        self.items, self.prepared = code.frame("i64", 5), code.variable(code.integer(0))
 
     def write(self, number: Value) -> None:
         code, control, doubt = self.code, self.control, self.doubt
@@ -69,7 +74,7 @@ class RoadCode(Outputs):
         """Read the arrays, find the kind of call, run."""
         code, doubt = self.code, self.doubt
         with code.loop(0, self.arrays) as index, doubt.when_none():
-            self.look(index)
+            self.look(index, self.view(index))
         found = code.variable(code.integer(-1))
         with doubt.when_none():
             self.search(found)
@@ -104,7 +109,7 @@ class RoadCode(Outputs):
             self.execute(own_record, work, operands, stream)
         self.leave_kind(keep)
 
-    def work(self, record: Array, kernel: Value, runner: Value) -> _Work:
+    def work(self, record: Array, kernel: Value, runner: Value) -> Work:
         grain, constants = record.read(at.GRAIN), record.read(at.CONSTANTS)
         addresses, sized = record.read(at.ADDRESSES), record.read(at.SIZED)
         lead, numbers = self.view(record.read(at.LEAD)), self.numbers(record)
@@ -112,11 +117,11 @@ class RoadCode(Outputs):
         extent = units.equals(0).choose(elements, units)
         launch, gathering = self.launch(), record.read(at.GATHERING)
         laid = gathering.differs(0) | sized.equals(at.BY_LAYOUT) | sized.equals(at.BY_CLASSES)
-        return _Work(
+        return Work(
             kernel, runner, grain, constants, addresses, sized, gathering, laid, lead, numbers, extent, launch
         )  # fmt: skip
 
-    def write_arguments(self, record: Array, work: _Work) -> Array:
+    def write_arguments(self, record: Array, work: Work) -> Array:
         """The kernel's constants and operands; where the latter are. Fresh outputs are not there yet."""
         code, moved = self.code, self.moved.get().differs(0)
         # What gathers elements takes their geometry first, then what the kernel takes.
@@ -135,7 +140,7 @@ class RoadCode(Outputs):
                 operands.write(place, self.address(self.view(index)))
         return operands
 
-    def execute(self, record: Array, work: _Work, operands: Array, stream: Array) -> None:
+    def execute(self, record: Array, work: Work, operands: Array, stream: Array) -> None:
         """Launch the kernel, or call the runner."""
         code, doubt, launch, gathering = self.code, self.doubt, work.launch, work.gathering
         entry = code.variable(work.kernel)
@@ -154,14 +159,17 @@ class RoadCode(Outputs):
             with native:
                 # Before the workers run, the full way starts them.
                 doubt.expect(launch.ready(work.extent, work.grain))
-                with doubt.when_none():
-                    # Not 0: a target out of range. The full way says which.
-                    status = launch.execute(entry.get(), work.extent, work.grain)
-                    doubt.expect(status.equals(0))
             with called:
-                self.call(
-                    work.runner, operands, work.addresses, stream, work.sized, work.lead, geometry, work.numbers
-                )  # fmt: skip
+                self.prepare_call(work, operands, stream, geometry)
+        with doubt.when_none():
+            self.look_again()
+        with code.either(work.kernel.differs(0)) as (native, called):
+            with native, doubt.when_none():
+                # Not 0: a target out of range. The full way says which.
+                status = launch.execute(entry.get(), work.extent, work.grain)
+                doubt.expect(status.equals(0))
+            with called:
+                self.call(work, operands, stream, geometry)
 
     def hold_kind(self, keep: Value) -> None:
         """Keep alive what a record relies on while its kernel runs."""
@@ -195,35 +203,40 @@ class RoadCode(Outputs):
             status = self.control.call(at.CURRENT_STREAM, "i32", device, which, stream)
             self.expect_success(status)
 
-    def call(
-        self, runner: Value, operands: Array, addresses: Value, stream: Array, sized: Value, lead: Array,
-        geometry: Array, numbers: tuple[Array, Value],
-    ) -> None:  # fmt: skip
-        """`runner(addresses, stream)`, and what it takes besides if it serves any size (`slots.SIZED`); what it raises is raised."""
-        code, control = self.code, self.control
-        items, count = code.frame("i64", 5), code.variable(code.integer(2))
-        items.write(0, self.pack(operands, addresses))
-        items.write(1, control.call(at.FROM_INT64, "i64", stream.read(0)))
+    def prepare_call(self, work: Work, operands: Array, stream: Array, geometry: Array) -> None:
+        """What a runner takes: `runner(addresses, stream)`, and more if it serves any size (`slots.SIZED`)."""
+        code, items, sized = self.code, self.items, work.sized
+        items.write(0, self.pack(operands, work.addresses))
+        items.write(1, self.control.call(at.FROM_INT64, "i64", stream.read(0)))
         self.fail_without(items.read(1))
+        self.prepared.set(code.integer(2))
         with code.when(sized.equals(at.BY_SHAPE)):
-            items.write(2, self.tuple_of(lead, at.SHAPE_AT))
-            items.write(3, self.hold(*numbers))
+            items.write(2, self.tuple_of(work.lead, at.SHAPE_AT))
+            items.write(3, self.hold(*work.numbers))
         with code.when(sized.equals(at.BY_LAYOUT) | sized.equals(at.BY_CLASSES)):
             axes = geometry.read(gathered.AXES)
             items.write(2, self.pack(geometry.at(gathered.SIZES), axes))
-            items.write(3, self.pack_steps(geometry, addresses, axes))
+            items.write(3, self.pack_steps(geometry, work.addresses, axes))
         with code.when(sized.differs(0)):
-            count.set(code.integer(4))
+            self.prepared.set(code.integer(4))
         with code.when(sized.equals(at.BY_CLASSES)):
-            items.write(4, self.hold(*numbers))
-            count.set(code.integer(5))
-        status = control.call(at.VECTORCALL, "i64", runner, items, count.get(), 0)
-        with code.loop(0, count.get()) as index:
-            self.drop(items.read(index))
-        self.fail_without(status)
-        # Not 0: a target out of range. The full way says which.
-        self.doubt.expect(control.call(at.AS_INT64, "i64", status).equals(0))
-        self.drop(status)
+            items.write(4, self.hold(*work.numbers))
+            self.prepared.set(code.integer(5))
+
+    def call(self, work: Work, operands: Array, stream: Array, geometry: Array) -> None:
+        """Call a runner with what was prepared, unless something speaks against it; what it raises is raised."""
+        code, control, count = self.code, self.control, self.prepared.get()
+        status = code.variable(code.integer(0))
+        with self.doubt.when_none():
+            called = control.call(at.VECTORCALL, "i64", work.runner, self.items, count, 0)
+            status.set(called)
+        with code.loop(0, count) as index:
+            self.drop(self.items.read(index))
+        with self.doubt.when_none():
+            self.fail_without(status.get())
+            # Not 0: a target out of range. The full way says which.
+            self.doubt.expect(control.call(at.AS_INT64, "i64", status.get()).equals(0))
+            self.drop(status.get())
 
     def pack_steps(self, geometry: Array, operands: Value, axes: Value) -> Value:
         """Every operand's strides along the axes, in elements, one after the other."""

@@ -36,7 +36,6 @@ class DescriptorCode(RoadCode):
         self.of_tensor, self.of_scalar, self.of_block = (
             slots_of(kind) or {} for kind in (Tensor, Scalar, Allocation)
         )
-        self.sides = code.frame("i64", at.MAX_ARRAYS * 2 * at.MAX_AXES)  # shapes and strides
 
     def whole(self, differs: Doubt, item: Value) -> Value:
         """A Python integer as a word; one of more than 64 bits makes a difference."""
@@ -58,14 +57,14 @@ class DescriptorCode(RoadCode):
         with self.code.when(view.read(at.LIBRARY).differs(at.OURS)):
             super().expect_memory(view)
 
-    def look_further(self, index: Value, kind: Value) -> None:
+    def look_further(self, item: Value, view: Array, kind: Value) -> None:
         with self.code.either(kind.equals(self.control.read(at.DESCRIPTOR))) as (ours, other):
             with ours:
-                self.look_at_descriptor(self.given.read(index), self.view(index), index)
+                self.look_at_descriptor(item, view)
             with other:
-                super().look_further(index, kind)
+                super().look_further(item, view, kind)
 
-    def look_at_descriptor(self, item: Value, view: Array, index: Value) -> None:
+    def look_at_descriptor(self, item: Value, view: Array) -> None:
         code, doubt, own, at_name = self.code, self.doubt, self.code.slots(item), self.of_tensor
         shape = own.read(at_name["shape"])
         doubt.expect(self.is_true(own.read(at_name["alive"])))
@@ -87,24 +86,23 @@ class DescriptorCode(RoadCode):
             view.write(at.LIBRARY, at.OURS)
             view.write(at.WRITABLE, writable)
         with doubt.when_none():
-            sides = self.sides.at(index * (2 * at.MAX_AXES))
-            view.write(at.SHAPE_AT, sides.address())
-            view.write(at.STRIDES_AT, sides.address(at.MAX_AXES))
-            self.unpack(shape, sides, axes.get())
-            self.read_strides(own.read(at_name["_strides"]), sides, axes.get())
+            view.write(at.SHAPE_AT, view.address(at.SIZES))
+            view.write(at.STRIDES_AT, view.address(at.STEPS))
+            self.unpack(shape, view.at(at.SIZES), axes.get())
+            self.read_strides(own.read(at_name["_strides"]), view, axes.get())
         with doubt.when_none():
             view.write(at.DENSELY, self.measure(view).to("i64"))
 
-    def read_strides(self, strides: Value, sides: Array, axes: Value) -> None:
+    def read_strides(self, strides: Value, view: Array, axes: Value) -> None:
         """Row-major ones are made where somebody asks; until then there are none."""
-        code, own = self.code, sides.at(at.MAX_AXES)
+        code, sizes, own = self.code, view.at(at.SIZES), view.at(at.STEPS)
         with code.either(strides.equals(self.control.read(at.NONE))) as (row_major, given):
             with row_major:
                 step = code.variable(code.integer(1))
                 with code.loop(0, axes) as behind:
                     axis = axes - 1 - behind
                     own.write(axis, step.get())
-                    length = sides.read(axis)
+                    length = sizes.read(axis)
                     step.set(step.get() * length.equals(0).choose(1, length))
             with given:
                 self.doubt.expect(self.is_tuple(strides))

@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from openaclnn.core.undisturbed import undisturbed
 from openaclnn.engines.machine.objects import arrays_are_readable
 
 __all__ = ["GRAPH_KEYS", "HANDLE", "described", "numpy_is_readable", "torch_functions"]
@@ -75,9 +76,10 @@ def _asking() -> tuple[int, ...] | None:
 
     Methods of Python's tensors would take 0.1 us for each answer, and 0.4 to count a change."""
     torch = sys.modules["torch"]
-    probes = torch.empty(3)[1:], torch.nn.Parameter(torch.empty(1))
-    if any(_handle_at(id(probe) + HANDLE).value != probe._cdata for probe in probes):
-        return None
+    with undisturbed():
+        probes = torch.empty(3)[1:], torch.nn.Parameter(torch.empty(1))
+        if any(_handle_at(id(probe) + HANDLE).value != probe._cdata for probe in probes):
+            return None
     try:
         folder = Path(torch.__path__[0]) / "lib"
         compiled, core = (

@@ -25,9 +25,12 @@ MAX_KINDS = 32  # a training loop has a handful; the oldest makes room
 # What is read of an array: the first six as a DLTensor has them (data, device, axes and dtype, shape, strides,
 # offset), of a NumPy array data, dtype object, axes, shape, strides, 0; of a descriptor of ours base, dtype object, axes
 # with format and whether it may be written, shape, strides, offset, and the name of its device.
+# The call has its own copy of sizes and strides, SIZES and STEPS: theirs may be others once Python code has run.
 (
-    DATA, DEVICE, KIND, SHAPE_AT, STRIDES_AT, OFFSET, LIBRARY, SIZE, DENSELY, WRITABLE, DEVICE_NAME, VIEW_SLOTS,
+    DATA, DEVICE, KIND, SHAPE_AT, STRIDES_AT, OFFSET, LIBRARY, SIZE, DENSELY, WRITABLE, DEVICE_NAME, SIZES,
 ) = range(12)  # fmt: skip
+STEPS = SIZES + MAX_AXES
+VIEW_SLOTS = STEPS + MAX_AXES
 FORMAT_BIT, FORMATS, WRITABLE_BIT = 32, 0xFFFFFFF, 62  # in a descriptor's KIND, above the axes
 ABSENT, NUMPY, TORCH, OURS = 0, 1, 2, 3  # LIBRARY
 

@@ -12,6 +12,7 @@ import functools
 import sys
 from typing import Any, NamedTuple
 
+from openaclnn.core.undisturbed import undisturbed
 from openaclnn.repeat.words import slots
 from openaclnn.repeat.words.readers import HANDLE, described
 
@@ -52,6 +53,11 @@ class TensorWords(NamedTuple):
 @functools.cache
 def tensor_words() -> TensorWords | None:
     """None where tensors do not look as expected."""
+    with undisturbed():
+        return _found_words()
+
+
+def _found_words() -> TensorWords | None:
     torch = sys.modules["torch"]
     probe = torch.empty(20000, dtype=torch.bfloat16).as_strided(_SIZES, _STRIDES, _OFFSET)
     words, memory = _tensor(probe, _SEARCHED), probe.untyped_storage()
@@ -94,8 +100,9 @@ def tensor_table() -> int:
 def dtype_words() -> tuple[int, dict[int, int]]:
     """DLPack's word for the CPU, and its words for PyTorch's dtypes by their numbers, of those that kernels read."""
     torch = sys.modules["torch"]
-    probes = [torch.empty((), dtype=getattr(torch, name), device="cpu") for name in _DTYPES]
-    words = {dtype_number(own.dtype): described(own)[slots.KIND] for own in probes}
+    with undisturbed():
+        probes = [torch.empty((), dtype=getattr(torch, name)) for name in _DTYPES]
+        words = {dtype_number(own.dtype): described(own)[slots.KIND] for own in probes}
     return described(probes[0])[slots.DEVICE], words
 
 
