@@ -173,7 +173,7 @@ def test_memory_is_the_gradient_and_little_more(layout: str) -> None:
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
         loss = functional.cross_entropy(logits, target)
-    sides = sum(side.nbytes for side in loss.grad_fn.sides)
+    sides = sum(side.nbytes for side in loss.grad_fn.kept[:2])
     assert sum(kept) == 0
     assert sides == 2 * 4 * rows
     with warnings.catch_warnings():  # some releases warn of their own defaults
@@ -236,6 +236,24 @@ def test_modules_are_pytorchs() -> None:
         compiled = torch.compile(ours, fullgraph=True, backend="aot_eager")
         assert torch.equal(compiled(*given), ours(*given))
     torch.testing.assert_close(nn.NLLLoss2d()(images, pixels), theirs.nll_loss(images, pixels))
+
+
+@pytest.mark.parametrize("kind", [nn.NLLLoss, nn.CrossEntropyLoss])
+def test_a_derived_module_may_have_properties_for_attributes(kind: Any) -> None:
+    class Derived(kind):  # type: ignore[misc]
+        @property
+        def ignore_index(self) -> int:
+            return 2
+
+        @ignore_index.setter
+        def ignore_index(self, value: int) -> None: ...
+
+    x, target, weight = torch.randn(4, 5), torch.tensor([0, 1, 2, 3]), torch.rand(5)
+    assert torch.equal(Derived(weight)(x, target), kind(weight, ignore_index=2)(x, target))
+    learned = kind(weight)
+    del learned.weight
+    learned.weight = torch.nn.Parameter(weight, requires_grad=False)
+    assert torch.equal(learned(x, target), kind(weight)(x, target))
 
 
 X, TARGET = torch.randn(4, 5), torch.tensor([0, 1, 2, 3])

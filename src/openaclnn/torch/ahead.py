@@ -17,6 +17,7 @@ from openaclnn.core.interop import stream_of
 from openaclnn.engines import gpu
 from openaclnn.engines.dispatch import current_engine
 from openaclnn.torch.direct import CrossEntropy
+from openaclnn.torch.gradients import quick
 from openaclnn.torch.kernels import PLAIN, disturbed
 from openaclnn.torch.roads import is_tracked
 
@@ -85,6 +86,7 @@ def _memory(device: torch.device, ahead: Any) -> torch.Tensor | None:
     return found
 
 
+@quick
 class CrossEntropyAhead(CrossEntropy):
     """With a gradient that is written already, if it is the right one."""
 
@@ -99,7 +101,7 @@ class CrossEntropyAhead(CrossEntropy):
         kind, kept, memory, found = ctx.ahead
         if torch.is_grad_enabled() or not _is_plain(gradient):
             rows = kind[1]
-            ctx.sides = kept[: 2 * rows].split(rows)
+            ctx.kept = *kept[: 2 * rows].split(rows), ctx.options
             return CrossEntropy.backward(ctx, gradient)
         from openaclnn.engines.gpu.plans import ahead
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from openaclnn.torch.gradients import Formula
+from openaclnn.torch.gradients import Formula, quick
 from openaclnn.torch.kernels import KERNELS, Kernel
 
 __all__ = ["CrossEntropy", "CrossEntropyOverLogits", "Elu", "EluInPlace", "L1", "Likelihood", "SmoothL1"]  # fmt: skip
@@ -20,6 +20,7 @@ __all__ = ["CrossEntropy", "CrossEntropyOverLogits", "Elu", "EluInPlace", "L1", 
 _elu_backward, _logits_grad = KERNELS["elu_backward"], KERNELS["cross_entropy_logits_grad"]
 
 
+@quick
 class Elu(Formula):
     @staticmethod
     def forward(ctx: Any, x: Any, own: Any) -> Any:
@@ -33,6 +34,7 @@ class Elu(Formula):
         return _elu_backward.gradient(gradient, x, ctx.alpha, 1.0, 1.0, False), None
 
 
+@quick
 class EluInPlace(Formula):
     """Written over its input: the gradient is made from the result."""
 
@@ -64,13 +66,14 @@ def _of_a_pair(name: str, kernel: Kernel) -> Any:
         return found, -found if ctx.needs_input_grad[1] else None, None
 
     ways = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
-    return new_class(name, (Formula,), exec_body=lambda body: body.update(ways))
+    return quick(new_class(name, (Formula,), exec_body=lambda body: body.update(ways)))
 
 
 L1 = _of_a_pair("L1", KERNELS["l1_loss_backward"])
 SmoothL1 = _of_a_pair("SmoothL1", KERNELS["smooth_l1_loss_backward"])
 
 
+@quick
 class Likelihood(Formula):
     """Of rows or of pixels, by the gradient's kernel for them. The ones in the place of weights that nobody gave are all calls': hooks of
     what autograd saves, which may write, do not see them.
@@ -92,22 +95,27 @@ class Likelihood(Formula):
         return kernel.gradient(gradient, x, target, weight, reduction, ignored, total), None
 
 
+@quick
 class CrossEntropy(Formula):
     """From logits, which are kept, with two numbers a row."""
 
     @staticmethod
     def forward(ctx: Any, x: Any, own: Any) -> Any:
-        (loss, *ctx.sides), target, weight, ctx.options = own
+        (loss, top, rest), target, weight, options = own
+        ctx.kept = top, rest, options
         ctx.save_for_backward(x, target, weight)
         return loss
 
     @staticmethod
     def backward(ctx: Any, gradient: Any) -> Any:
         x, target, weight = ctx.saved_tensors
-        found = _logits_grad.gradient(gradient, x, *ctx.sides, target, weight, *ctx.options)
-        return found, None
+        top, rest, (reduction, ignored, smoothing, scale) = ctx.kept
+        return _logits_grad.gradient(
+            gradient, x, top, rest, target, weight, reduction, ignored, smoothing, scale
+        ), None
 
 
+@quick
 class CrossEntropyOverLogits(CrossEntropy):
     """The same, with the gradient written into the logits' memory."""
 
@@ -116,6 +124,6 @@ class CrossEntropyOverLogits(CrossEntropy):
         if torch.is_grad_enabled():  # gradients of gradients read the logits
             return CrossEntropy.backward(ctx, gradient)
         x, target, weight = ctx.saved_tensors
-        own = x.detach()
-        _logits_grad.into(own, gradient, x, *ctx.sides, target, weight, *ctx.options)
+        own, (top, rest, options) = x.detach(), ctx.kept
+        _logits_grad.into(own, gradient, x, top, rest, target, weight, *options)
         return own, None

@@ -5,29 +5,20 @@ The gradients' own derivatives are PyTorch's operations, so that gradients of gr
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
-from torch.autograd.function import FunctionMeta
 from torch.autograd.function import _SingleLevelFunction as Function
 from torch.nn.functional import nll_loss as torch_nll_loss
 
 from openaclnn.torch.kernels import KERNELS, Kernel
 
-__all__ = ["FORMULAS", "Formula"]
-
-
-class _Quick(FunctionMeta):
-    """The engine calls a formula's `backward` itself, without PyTorch's function that would look for it."""
-
-    def __init__(self, name: str, bases: tuple[type, ...], attributes: dict[str, Any]) -> None:
-        super().__init__(name, bases, attributes)  # type: ignore[no-untyped-call]
-        self._backward_cls.apply = self.backward  # type: ignore[attr-defined]
+__all__ = ["FORMULAS", "Formula", "quick"]
 
 
 # Below transforms of torch.func a function is applied to one of their levels at a time, which this class is made for; it
 # is also quicker to apply than `torch.autograd.Function`.
-class Formula(Function, metaclass=_Quick):
+class Formula(Function):
     """An operator and its derivative, of the schema's arguments in order."""
 
     apply: ClassVar[Any]  # made by PyTorch
@@ -36,6 +27,21 @@ class Formula(Function, metaclass=_Quick):
     def _compiled_autograd_key(ctx: Any) -> tuple[Any, ...]:
         """As `torch.autograd.Function` has it: what tells formulas apart where PyTorch compiles backward passes."""
         return (ctx._autograd_function_id,)
+
+
+_Own = TypeVar("_Own", bound=type[Formula])
+_ASKED = ("setup_context", "clear_saved_tensors_on_access", "boxed_grads_call")
+
+
+def quick(formula: _Own) -> _Own:
+    """A formula of which all that PyTorch asks for is found where it looks first. Its engine calls `backward` itself, without the function
+    that would look for it; and what `apply` asks for, by strings that no cache of Python's knows, is the class's own.
+    """
+    formula._backward_cls.apply = formula.backward  # type: ignore[attr-defined]
+    for name in _ASKED:
+        if name in vars(Function):
+            setattr(formula, name, vars(Function)[name])
+    return formula
 
 
 _ELU, _ELU_BACKWARD = KERNELS["elu"], KERNELS["elu_backward"]
@@ -48,6 +54,7 @@ _CROSS_ENTROPY, _CROSS_ENTROPY_GRAD = (
 _LOGITS, _LOGITS_GRAD = KERNELS["cross_entropy_logits"], KERNELS["cross_entropy_logits_grad"]
 
 
+@quick
 class Elu(Formula):
     @staticmethod
     def forward(ctx: Any, x: Any, alpha: float, scale: float, input_scale: float) -> Any:
@@ -61,6 +68,7 @@ class Elu(Formula):
         return _ELU_BACKWARD.gradient(gradient, x, *ctx.numbers, False), None, None, None
 
 
+@quick
 class EluBackward(Formula):
     @staticmethod
     def forward(
@@ -97,6 +105,7 @@ def _share(reduction: str, *tensors: Any) -> float:
     return 1 / max(count, 1) if reduction == "mean" else 1.0
 
 
+@quick
 class L1Loss(Formula):
     @staticmethod
     def forward(ctx: Any, x: Any, y: Any, reduction: str) -> Any:
@@ -110,6 +119,7 @@ class L1Loss(Formula):
         return found, -found if ctx.needs_input_grad[1] else None, None
 
 
+@quick
 class L1LossBackward(Formula):
     @staticmethod
     def forward(ctx: Any, gradient: Any, x: Any, y: Any, reduction: str) -> Any:
@@ -124,6 +134,7 @@ class L1LossBackward(Formula):
         return by_gradient, torch.zeros_like(x), torch.zeros_like(y), None
 
 
+@quick
 class SmoothL1Loss(Formula):
     @staticmethod
     def forward(ctx: Any, x: Any, y: Any, reduction: str, beta: float) -> Any:
@@ -137,6 +148,7 @@ class SmoothL1Loss(Formula):
         return found, -found if ctx.needs_input_grad[1] else None, None, None
 
 
+@quick
 class SmoothL1LossBackward(Formula):
     @staticmethod
     def forward(ctx: Any, gradient: Any, x: Any, y: Any, reduction: str, beta: float) -> Any:
@@ -158,6 +170,7 @@ class SmoothL1LossBackward(Formula):
 def _likelihood(kernel: Kernel, backward_kernel: Kernel) -> tuple[type[Formula], type[Formula]]:
     """The negative log-likelihood and its gradient, of rows or of pixels."""
 
+    @quick
     class Loss(Formula):
         @staticmethod
         def forward(
@@ -178,6 +191,7 @@ def _likelihood(kernel: Kernel, backward_kernel: Kernel) -> tuple[type[Formula],
             found = backward_kernel.gradient(gradient, x, target, weight, *ctx.options, total)
             return found, None, None, None, None
 
+    @quick
     class Backward(Formula):
         @staticmethod
         def forward(ctx: Any, gradient: Any, *rest: Any) -> Any:
@@ -207,6 +221,7 @@ NllLoss, NllLossBackward = _likelihood(KERNELS["nll_loss"], KERNELS["nll_loss_ba
 NllLoss2d, NllLoss2dBackward = _likelihood(KERNELS["nll_loss2d"], KERNELS["nll_loss2d_backward"])
 
 
+@quick
 class CrossEntropyLoss(Formula):
     """With the log-probabilities that the gradient is made from; those and the log-sum-exp have none of their own."""
 
@@ -244,6 +259,7 @@ class CrossEntropyLoss(Formula):
         return found, None, None, None, None, None, None, None
 
 
+@quick
 class Once(Formula):
     """A gradient that is not differentiated: it hangs on what it was made from, and says so when asked."""
 
@@ -258,6 +274,7 @@ class Once(Formula):
         )
 
 
+@quick
 class CrossEntropyLogits(Formula):
     """From logits: those are kept, and two numbers a row."""
 
@@ -278,6 +295,7 @@ class CrossEntropyLogits(Formula):
         return found, None, None, None, None, None, None, None
 
 
+@quick
 class CrossEntropyLogitsGrad(Formula):
     """A row's gradient is g * (own * p - q), with q what each class counts for and own their sum and the z-loss's part."""
 

@@ -11,12 +11,7 @@ from openaclnn.torch import functional
 __all__ = ["ELU", "CrossEntropyLoss", "L1Loss", "NLLLoss", "NLLLoss2d", "SmoothL1Loss"]
 
 
-def _weight(module: torch.nn.Module) -> Any:
-    """A loss's weights: a buffer as a rule, which a module looks for in other places first."""
-    try:
-        return module._buffers["weight"]
-    except KeyError:
-        return module.weight
+# A module takes long to look for an attribute: the losses of classes, which have many, take them from where they lie as a rule.
 
 
 class ELU(torch.nn.ELU):
@@ -44,9 +39,16 @@ class NLLLoss(torch.nn.NLLLoss):
     """`torch.nn.NLLLoss` by our kernels."""
 
     def forward(self, input: torch.Tensor, target: torch.Tensor) -> Any:
-        return functional.nll_loss(
-            input, target, _weight(self), None, self.ignore_index, None, self.reduction
-        )
+        own = self.__dict__
+        try:
+            weight, ignored, reduction = (
+                own["_buffers"]["weight"],
+                own["ignore_index"],
+                own["reduction"],
+            )
+        except KeyError:  # a property of a class derived from this, say
+            weight, ignored, reduction = self.weight, self.ignore_index, self.reduction
+        return functional.nll_loss(input, target, weight, None, ignored, None, reduction)
 
 
 class NLLLoss2d(NLLLoss):
@@ -64,7 +66,17 @@ class CrossEntropyLoss(torch.nn.CrossEntropyLoss):
         self.inplace = inplace
 
     def forward(self, input: torch.Tensor, target: torch.Tensor) -> Any:
+        own = self.__dict__
+        try:
+            weight, ignored, reduction = (
+                own["_buffers"]["weight"],
+                own["ignore_index"],
+                own["reduction"],
+            )
+            smoothing, scale, inplace = own["label_smoothing"], own["zloss_scale"], own["inplace"]
+        except KeyError:
+            weight, ignored, reduction = self.weight, self.ignore_index, self.reduction
+            smoothing, scale, inplace = self.label_smoothing, self.zloss_scale, self.inplace
         return functional.cross_entropy(
-            input, target, _weight(self), None, self.ignore_index, None, self.reduction, self.label_smoothing,
-            zloss_scale=self.zloss_scale, inplace=self.inplace,
+            input, target, weight, None, ignored, None, reduction, smoothing, zloss_scale=scale, inplace=inplace,
         )  # fmt: skip
