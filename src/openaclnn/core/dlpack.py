@@ -69,6 +69,13 @@ _DLPACK_DTYPES: dict[tuple[int, int], DType] = {
 }  # fmt: skip
 _DLPACK_DEVICES = {1: "cpu", 2: "cuda", 3: "cpu", 10: "rocm", 13: "cuda"}
 _READ_ONLY = 1
+# Functions of our own: the interpreter's are shared with all who tell `ctypes` other types.
+_name_of = ctypes.PYFUNCTYPE(ctypes.c_char_p, ctypes.py_object)(
+    ("PyCapsule_GetName", ctypes.pythonapi)
+)
+_pointer_in = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
+    ("PyCapsule_GetPointer", ctypes.pythonapi)
+)
 MOST_AXES = 64  # that any library has
 
 
@@ -88,29 +95,8 @@ def from_dlpack(value: Any, stream: int) -> Tensor:
 
 
 def _read(value: Any, stream: int) -> Tensor:
-    device_type, _ = value.__dlpack_device__()
-    options: dict[str, Any] = {} if device_type in (1, 3) else {"stream": stream}
-    try:
-        capsule = value.__dlpack__(max_version=(1, 0), **options)
-    except TypeError:  # a producer older than DLPack 1.0
-        capsule = value.__dlpack__(**options)
-    get_name = ctypes.pythonapi.PyCapsule_GetName
-    get_name.restype, get_name.argtypes = ctypes.c_char_p, [ctypes.py_object]
-    get_pointer = ctypes.pythonapi.PyCapsule_GetPointer
-    get_pointer.restype, get_pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
-    name = get_name(capsule)
-    if name not in (b"dltensor", b"dltensor_versioned"):
-        raise ValueError(f"a capsule called {name!r}")
-    pointer = get_pointer(capsule, name)
-    writable = False  # an unversioned descriptor cannot promise it
-    if name == b"dltensor_versioned":
-        managed = _VersionedTensor.from_address(pointer)
-        if managed.major != 1:
-            raise ValueError(f"version {managed.major} of DLPack")
-        writable = not managed.flags & _READ_ONLY
-        view = managed.tensor
-    else:
-        view = _DLTensor.from_address(pointer)
+    capsule = _exported(value, stream)
+    view, writable = _descriptor(capsule)
     if not 0 <= view.ndim <= MOST_AXES:
         raise ValueError(f"{view.ndim} dimensions")
     dtype = _DLPACK_DTYPES.get((view.code, view.bits))
@@ -136,3 +122,27 @@ def _read(value: Any, stream: int) -> Tensor:
         device=device_name(device, view.device_id),
         writable=writable,
     )
+
+
+def _exported(value: Any, stream: int) -> Any:
+    """The capsule that an array describes itself in."""
+    device_type, _ = value.__dlpack_device__()
+    options: dict[str, Any] = {} if device_type in (1, 3) else {"stream": stream}
+    try:
+        return value.__dlpack__(max_version=(1, 0), **options)
+    except TypeError:  # a producer older than DLPack 1.0
+        return value.__dlpack__(**options)
+
+
+def _descriptor(capsule: Any) -> tuple[_DLTensor, bool]:
+    """What lies in a capsule, and whether the memory may be written, which a descriptor without a version cannot promise."""
+    name = _name_of(capsule)
+    if name not in (b"dltensor", b"dltensor_versioned"):
+        raise ValueError(f"a capsule called {name!r}")
+    pointer = _pointer_in(capsule, name)
+    if name == b"dltensor":
+        return _DLTensor.from_address(pointer), False
+    managed = _VersionedTensor.from_address(pointer)
+    if managed.major != 1:
+        raise ValueError(f"version {managed.major} of DLPack")
+    return managed.tensor, not managed.flags & _READ_ONLY

@@ -148,7 +148,9 @@ def _integers(given: Any) -> tuple[int, ...]:
         try:
             numbers.append(int(word))
         except ValueError:
-            raise ValueError(f"whole numbers are expected, as 2x3, not {word[:40]!r}") from None  # type: ignore[index]
+            raise ValueError(
+                f"whole numbers are expected, as 2x3, not {str(word)[:40]!r}"
+            ) from None
         if abs(numbers[-1]) > _LARGEST:
             raise ValueError("a number of 64 bits is expected")
     return tuple(numbers)

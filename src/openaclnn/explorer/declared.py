@@ -71,10 +71,10 @@ def _parameter(parameter: Parameter) -> dict[str, Any]:
 def _arguments(operator: Operator, sample: Sample) -> dict[str, Any]:
     """A sample as the page would send it."""
     values = sample_values(operator, sample)
-    return {p.name: _argument(p, values.get(p.name, LEFT_OUT)) for p in operator.parameters}
+    return {p.name: _argument(values.get(p.name, LEFT_OUT)) for p in operator.parameters}
 
 
-def _argument(parameter: Parameter, value: Any) -> Any:
+def _argument(value: Any) -> Any:
     if isinstance(value, TensorSpec):
         numbers = value.values.reshape(-1).tolist()
         return {"dtype": value.dtype.name, "shape": "x".join(map(str, value.shape)), "values": ", ".join(f"{n:.9g}" for n in numbers)}  # fmt: skip

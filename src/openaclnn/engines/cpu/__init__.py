@@ -18,6 +18,7 @@ import importlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from openaclnn.core.kept import Kept
 from openaclnn.core.plan import Plan, covered_elements, exactly, told_of
 from openaclnn.engines.cpu.registry import KERNELS, Kernel
 from openaclnn.engines.formulas import FORMULAS
@@ -100,8 +101,7 @@ def laid(plan: Plan) -> tuple[Any, int] | None:
     return run and (run, FEW)
 
 
-MOST_SHARED = 256
-_found: dict[tuple[Any, ...], Any] = {}
+_found: Kept[tuple[Any, ...], Any] = Kept(256)
 
 
 def _shared(ability: str, find: Callable[[Plan], Any], plan: Plan) -> Any:
@@ -116,8 +116,6 @@ def _shared(ability: str, find: Callable[[Plan], Any], plan: Plan) -> Any:
     )  # fmt: skip
     found = _found.get(key)
     if found is None:
-        if len(_found) >= MOST_SHARED:
-            _found.clear()
         found = _found[key] = find(plan)
     return found
 

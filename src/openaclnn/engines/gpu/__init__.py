@@ -31,6 +31,7 @@ from openaclnn.core.dtypes import (
     UINT8,
     DType,
 )  # fmt: skip
+from openaclnn.core.kept import Kept
 from openaclnn.core.plan import Plan, exactly
 
 DEVICES = ("cuda",)
@@ -95,8 +96,6 @@ def prepare(plan: Plan) -> Callable[[Sequence[int], int], int]:
     key = _signature(plan)
     found = _runners.get(key)
     if found is None:
-        if len(_runners) >= MOST_RUNNERS:
-            _runners.clear()
         found = _runners[key] = maker.runner(plan)
     return found
 
@@ -129,8 +128,7 @@ def _few(plan: Plan, shape: tuple[int, ...] | None) -> Callable[[Sequence[int], 
     return run_few
 
 
-MOST_RUNNERS = 256
-_runners: dict[tuple[Any, ...], Callable[[Sequence[int], int], int]] = {}
+_runners: Kept[tuple[Any, ...], Callable[[Sequence[int], int], int]] = Kept(256)
 
 
 def _signature(plan: Plan) -> tuple[Any, ...]:

@@ -7,7 +7,7 @@ NumPy's fixed order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,14 @@ def counted_targets(target: Array, plan: Plan) -> tuple[Array, Array, bool]:
     heeded = indices != plan.numbers["ignore_index"]
     inside = (indices >= 0) & (indices < plan.classes)
     return indices, heeded & inside, bool((heeded & ~inside).any())
+
+
+def row_blocks(plan: Plan) -> Iterator[tuple[int | slice, ...]]:
+    """Index tuples of some positions with all their classes: one line of positions after another."""
+    step = max(1, BLOCK // plan.classes)
+    for line in np.ndindex(plan.shape[:-1]):
+        for start in range(0, plan.shape[-1], step):
+            yield (*line, slice(start, start + step))
 
 
 def per_position(values: Array, plan: Plan) -> Array:
@@ -110,9 +118,7 @@ def cross_entropy_loss_grad(plan: Plan, views: Mapping[str, Array], output: Arra
             sum(int(counted_targets(target[index], plan)[1].sum()) for index in blocks(plan.shape))
         )
     stray = False
-    step = max(1, BLOCK // plan.classes)
-    for start in range(0, plan.shape[0], step):
-        index = slice(start, start + step)
+    for index in row_blocks(plan):
         indices, counted, found = counted_targets(target[index], plan)
         stray |= found
         mask = counted.astype(np.float32)
@@ -161,12 +167,11 @@ def cross_entropy_loss(plan: Plan, views: Mapping[str, Array], *outputs: Array) 
     # Sums over rows: of the two parts of the loss, of the z-loss; of weights, of rows.
     totals, stray = np.zeros(5), False
     dtypes = [operand.dtype for operand in plan.outputs]
-    step = max(1, BLOCK // plan.classes)
-    for start in range(0, plan.shape[0], step):
-        index = slice(start, start + step)
+    for index in row_blocks(plan):
         indices, counted, found = counted_targets(target[index], plan)
         stray |= found
-        log_prob, lse = _log_softmax(values[index].astype(np.float64))
+        shifted, top, rest = shifted_rows(values[index].astype(np.float64))
+        log_prob, lse = shifted - rest[:, None], top + rest
         outputs[1][index] = narrow(log_prob.astype(np.float32), plan.compute, dtypes[1])
         rows, safe = np.arange(len(indices)), np.where(counted, indices, 0)
         own = np.where(counted, weights[safe], 0.0)
@@ -195,17 +200,16 @@ def cross_entropy_loss(plan: Plan, views: Mapping[str, Array], *outputs: Array) 
     return stray
 
 
-def _log_softmax(values: Array) -> tuple[Array, Array]:
-    """Log-probabilities and log-sum-exp of rows. The largest class stays out of the sum, whose rest is all that tells a
-    probability near 1 from 1."""
+def shifted_rows(values: Array) -> tuple[Array, Array, Array]:
+    """Rows less their largest class, that class, and what log-sum-exp is above it. The largest stays out of the sum, whose
+    rest is all that tells a probability near 1 from 1."""
     rows = np.arange(len(values))
     largest = values.argmax(axis=1)
     top = values[rows, largest]
     shifted = values - top[:, None]
     powers = np.exp(shifted)
     powers[rows, largest] = 0
-    rest = np.log1p(powers.sum(axis=1))
-    return shifted - rest[:, None], top + rest
+    return shifted, top, np.log1p(powers.sum(axis=1))
 
 
 KERNELS: dict[str, Callable[..., bool]] = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -13,19 +13,13 @@ from openaclnn.engines.numpy.classes import (
     Array,
     counted_targets,
     per_position,
+    row_blocks,
+    shifted_rows,
     weight_of_targets,
 )
-from openaclnn.engines.numpy.elementwise import BLOCK, narrow
+from openaclnn.engines.numpy.elementwise import narrow
 
 __all__: list[str] = []
-
-
-def _blocks(plan: Plan) -> Iterator[tuple[int | slice, ...]]:
-    """Rows of one line of positions after another."""
-    step = max(1, BLOCK // plan.classes)
-    for line in np.ndindex(plan.shape[:-1]):
-        for start in range(0, plan.shape[-1], step):
-            yield (*line, slice(start, start + step))
 
 
 def _weights(plan: Plan, views: Mapping[str, Array]) -> Array:
@@ -42,17 +36,13 @@ def cross_entropy_logits(
     smoothing, scale = numbers["label_smoothing"], numbers["zloss_scale"]
     # Sums over rows: of losses, of squares; of weights, of rows.
     totals, stray = np.zeros(4), False
-    for index in _blocks(plan):
+    for index in row_blocks(plan):
         indices, counted, found = counted_targets(views["target"][index], plan)
         stray |= found
         x = views["input"][index].astype(np.float64)
         every, safe = np.arange(len(x)), np.where(counted, indices, 0)
-        largest = x.argmax(axis=1)
-        top = x[every, largest]
-        shifted = x - top[:, None]
-        powers = np.exp(shifted)
-        powers[every, largest] = 0
-        rest = np.log1p(powers.sum(axis=1)) + (top - top)
+        shifted, top, rest = shifted_rows(x)
+        rest = rest + (top - top)
         top = np.where(np.isnan(rest), rest, top)
         tops[index], rests[index] = top, rest
         own = np.where(counted, weights[safe], 0.0)
@@ -83,7 +73,7 @@ def cross_entropy_logits_grad(plan: Plan, views: Mapping[str, Array], output: Ar
         total = np.float64(weight_of_targets(weights, views["target"], plan))
         number = np.float64(weight_of_targets(np.ones(plan.classes), views["target"], plan))
     weight_sum, stray = weights.sum(), False
-    for index in _blocks(plan):
+    for index in row_blocks(plan):
         indices, counted, found = counted_targets(views["target"][index], plan)
         stray |= found
         top, rest, gradient = (

@@ -10,6 +10,7 @@ from math import copysign
 from typing import Any
 
 from openaclnn.core.declare import Operator
+from openaclnn.core.kept import Kept
 from openaclnn.core.products import chosen_product, listeners
 from openaclnn.core.tensor import Scalar, Tensor
 from openaclnn.engines.dispatch import chosen_engine
@@ -17,9 +18,9 @@ from openaclnn.repeat.phases.sizes import OneSize
 
 __all__ = ["find", "key_of", "remember"]
 
-_KEPT = 1024  # calls: a training loop has a handful, a test suite thousands
-
-_calls: dict[Hashable, OneSize] = {}
+_calls: Kept[Hashable, OneSize] = Kept(
+    1024
+)  # a training loop has a handful, a test suite thousands
 listeners.append(_calls.clear)
 
 find = _calls.get
@@ -56,6 +57,4 @@ def key_of(operator: Operator, arguments: tuple[Any, ...]) -> Hashable:
 
 def remember(key: Hashable, one: OneSize) -> None:
     """Let the next call like this one be found."""
-    if len(_calls) >= _KEPT:
-        _calls.clear()
     _calls[key] = one

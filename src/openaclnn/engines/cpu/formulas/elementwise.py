@@ -9,6 +9,7 @@ from operator import attrgetter
 from typing import Any
 
 from openaclnn.core.dtypes import FLOAT, FLOAT16, FLOATS, DType
+from openaclnn.core.kept import Kept
 from openaclnn.core.plan import Operand, Plan, covered_elements, exactly
 from openaclnn.engines.cpu.formulas import sums
 from openaclnn.engines.cpu.formulas.forms import (
@@ -52,7 +53,6 @@ def form_of(plan: Plan) -> Form:
 
 
 _SERVED = frozenset(FLOATS)
-MOST_FLATS = 256
 _dtype_of = attrgetter("dtype")
 
 
@@ -61,7 +61,7 @@ class Elementwise:
 
     def __init__(self, formula: Formula) -> None:
         self.formula = formula
-        self._flats: dict[tuple[Any, ...], Flat | None] = {}  # by all that they follow from
+        self._flats: Kept[tuple[Any, ...], Flat | None] = Kept(256)  # by all that they follow from
 
     def declines(self, plan: Plan) -> str | None:
         """Why it does not serve a plan; None if it does."""
@@ -93,8 +93,6 @@ class Elementwise:
         form = form_of(plan)
         flat = (sums.flat if plan.reduction else _flat)(plan, form, single)
         if form.table is None:  # which is large
-            if len(self._flats) >= MOST_FLATS:
-                self._flats.clear()
             self._flats[key] = flat
         return partial(self._runner, plan, form), flat
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from openaclnn.core.dtypes import FLOAT, DType
 from openaclnn.core.interop import strided_view
+from openaclnn.core.kept import Kept
 from openaclnn.core.plan import Operand, Plan
 from openaclnn.core.tensor import contiguous_strides
 from openaclnn.engines.cpu.formulas import sum_code
@@ -108,13 +109,10 @@ def flat(plan: Plan, form: Form, single: tuple[int, ...]) -> Flat | None:
     )  # fmt: skip
 
 
-MOST_RUNNERS = 64
-
-
 def sized(plan: Plan, form_of: Callable[[Plan], Form]) -> SizedRunner:
     """What runs more elements in a row than few blocks have, with any numbers; a size that comes again has its runner."""
     names = [own.option for own in plan.free]
-    known: dict[tuple[Any, ...], Runner] = {}
+    known: Kept[tuple[Any, ...], Runner] = Kept(64)
 
     def run(
         addresses: Sequence[int], stream: int, shape: Sequence[int], numbers: Sequence[float]
@@ -125,8 +123,6 @@ def sized(plan: Plan, form_of: Callable[[Plan], Form]) -> SizedRunner:
         if found is None:
             own = dict(zip(names, numbers, strict=True)) if numbers else {}
             now = replace(plan, shape=(count,), numbers={**plan.numbers, **own})
-            if len(known) >= MOST_RUNNERS:
-                known.clear()
             found = known[key] = runner(now, form_of(now))
         return found(tuple(addresses), stream)
 

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import triton
 
+from openaclnn.core.kept import Kept
 from openaclnn.core.plan import Plan, exactly, row_major_walks, told_of
 from openaclnn.engines.gpu.launching import runners
 from openaclnn.engines.gpu.launching.launch import VECTOR_BYTES, Family, Launch
@@ -102,8 +103,7 @@ def _interpreted_queue(family: Family) -> Queue:
     return queue
 
 
-MOST_RUNNERS = 256
-_remembered: dict[tuple[Any, ...], Any] = {}
+_remembered: Kept[tuple[Any, ...], Any] = Kept(256)
 Made = TypeVar("Made")
 
 
@@ -116,8 +116,6 @@ def remembered(plan: Plan, make: Callable[[Plan], Made], strided: bool = False) 
     )  # fmt: skip
     found: Made | None = _remembered.get(key)
     if found is None:
-        if len(_remembered) >= MOST_RUNNERS:
-            _remembered.clear()
         found = _remembered[key] = make(plan)
     return found
 
