@@ -92,6 +92,16 @@ def test_memory_is_counted_where_sizes_differ() -> None:
     assert results.kept_bytes() == results._waiting[0] == 0
 
 
+def test_sizes_that_were_seen_cost_no_counting(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = [MEGABYTE << turn for turn in range(4)]
+    keep(*sizes)
+    counted: list[int] = []
+    monkeypatch.setattr(results, "kept_bytes", lambda: counted.append(1) or 0)
+    for size in sizes * 3:
+        keep(size)
+    assert not counted
+
+
 def test_the_memory_can_be_set_and_cleared() -> None:
     keep(8 * MEGABYTE)
     keep(4 * MEGABYTE)
