@@ -21,7 +21,7 @@ from openaclnn.engines.numpy import classes
 
 Array = np.ndarray[Any, Any]
 GUIDE = (Path(__file__).parent.parent / "CONTRIBUTING.md").read_text(encoding="utf-8")
-PLACE = "tests/new_operator/src/openaclnn/engines/cpu/classes/picked.py"
+PLACE = "tests/new_kernel/src/openaclnn/engines/cpu/classes/picked.py"
 
 
 def picked(plan: Plan, views: Mapping[str, Array], out: Array) -> bool:

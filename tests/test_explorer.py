@@ -458,8 +458,9 @@ def test_many_at_once(server: Explorer) -> None:
         written = [p for p in operator.parameters if p.kind is Kind.OUTPUT]
         expected: Any = operator.samples[number].expected
         known = np.asarray(expected if len(written) == 1 else expected[0])
-        fine = verdict(server, files)[1]["passed"]
-        return bool(np.allclose(out, known, rtol=1e-4, atol=1e-5) and fine)
+        status, judged = verdict(server, files)
+        assert status == 200, judged
+        return bool(np.allclose(out, known, rtol=1e-4, atol=1e-5) and judged["passed"])
 
     with ThreadPoolExecutor(16) as pool:
         assert all(pool.map(one, jobs))

@@ -9,8 +9,8 @@ import numpy as np
 from openaclnn.core import checks
 from openaclnn.core.call import Call
 from openaclnn.core.checks import INVALID, TILING
-from openaclnn.core.declare import Operator, Sample, register
-from openaclnn.core.dtypes import FLOAT, FLOATS, INT32, INT64, DType, float_of
+from openaclnn.core.declare import Made, Operator, Sample, register
+from openaclnn.core.dtypes import FLOAT, FLOATS, INT32, INT64, float_of
 from openaclnn.core.interface import REDUCTIONS, Kind, Parameter
 from openaclnn.core.outcome import Check, Violation
 from openaclnn.core.plan import Plan, class_plan, empty_plan
@@ -143,7 +143,7 @@ CHECKS: tuple[Check, ...] = (
 )
 
 
-def _result(call: Call) -> tuple[tuple[int, ...], DType]:
+def _result(call: Call) -> Made:
     return call.tensor("logProb").shape, call.tensor("logProb").dtype
 
 

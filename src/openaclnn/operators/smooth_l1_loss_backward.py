@@ -8,8 +8,8 @@ import numpy as np
 
 from openaclnn.core import checks
 from openaclnn.core.call import Call
-from openaclnn.core.declare import Operator, Sample, register
-from openaclnn.core.dtypes import FLOAT, DType
+from openaclnn.core.declare import Made, Operator, Sample, register
+from openaclnn.core.dtypes import FLOAT
 from openaclnn.core.plan import Plan
 from openaclnn.core.status import Status
 from openaclnn.engines.formulas.smooth_l1_loss import smooth_l1_loss_backward
@@ -41,7 +41,7 @@ CHECKS = (
 )
 
 
-def _result(call: Call) -> tuple[tuple[int, ...], DType]:
+def _result(call: Call) -> Made:
     return broadcast_result(call, INPUTS)
 
 

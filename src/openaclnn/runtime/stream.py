@@ -144,8 +144,7 @@ class Stream:
             self._drain_or_fail()
             return
         if self._worker is threading.current_thread():
-            code = AclError.ACL_ERROR_RT_PARAM_INVALID
-            raise refuse(code, "stream", "a call from outside the stream's tasks", "one of them")
+            raise _from_inside()
         if seconds == 0:
             raise _timed_out(seconds)
         gate = threading.Lock()
@@ -174,8 +173,7 @@ class Stream:
     def close(self, *, wait: bool) -> None:
         """Take no more tasks; run those queued and wait for them, or discard them."""
         if wait and self._worker is threading.current_thread():
-            code = AclError.ACL_ERROR_RT_PARAM_INVALID
-            raise refuse(code, "stream", "a call from outside the stream's tasks", "one of them")
+            raise _from_inside()
         gate = threading.Lock()
         gate.acquire()
         with self._lock:
@@ -255,6 +253,11 @@ class Stream:
                 self._discarding = self._aborted = True
             else:  # an exit handler that runs later may still use the stream
                 self._worker = None
+
+
+def _from_inside() -> AclFailure:
+    code = AclError.ACL_ERROR_RT_PARAM_INVALID
+    return refuse(code, "stream", "a call from outside the stream's tasks", "one of them")
 
 
 def _destroyed() -> AclFailure:

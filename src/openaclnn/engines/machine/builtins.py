@@ -16,7 +16,7 @@ from openaclnn.engines.machine.values import Value
 
 __all__ = ["address_of_function", "builtin", "integer_of"]
 
-Emit = Callable[[Code, Array, Array, Value], None]
+EmitBuiltin = Callable[[Code, Array, Array, Value], None]
 """Writes a builtin, of its control block, the addresses of its arguments and their number."""
 
 ENTRY = signature("i64", "i64", "i64", "i64")
@@ -62,7 +62,7 @@ _create = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object,
 )
 
 
-def builtin(name: str, emit: Emit, control: int, keep: Any = None) -> Callable[..., Any]:
+def builtin(name: str, emit: EmitBuiltin, control: int, keep: Any = None) -> Callable[..., Any]:
     """The function that `emit(code, control block, arguments, number)` writes; it returns an object's address.
 
     It computes as IEEE 754 says, whatever the mode of its caller. `keep` lives as long as the function.
@@ -74,7 +74,7 @@ def builtin(name: str, emit: Emit, control: int, keep: Any = None) -> Callable[.
     return made
 
 
-def _defined(name: str, emit: Emit) -> int:
+def _defined(name: str, emit: EmitBuiltin) -> int:
     """The address of a method definition, which is never freed: a function reads it when it ends, which may be after this
     module's own end.
     """

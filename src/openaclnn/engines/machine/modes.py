@@ -9,10 +9,10 @@ from __future__ import annotations
 import functools
 from typing import Any, NamedTuple
 
-import llvmlite.binding as llvm
 from llvmlite import ir
 
 from openaclnn.engines.machine.code import Code
+from openaclnn.engines.machine.host import machine
 from openaclnn.engines.machine.kinds import I64, PTR, VOID
 from openaclnn.engines.machine.values import Value
 
@@ -33,7 +33,7 @@ _ARM = _Register("llvm.aarch64.get.fpcr", "llvm.aarch64.set.fpcr", False, 0xFFFF
 
 @functools.cache
 def _register() -> _Register:
-    return _ARM if llvm.get_process_triple().startswith(("aarch64", "arm64")) else _X86
+    return _ARM if machine().neon else _X86
 
 
 def _declared(code: Code, name: str, signature: Any) -> Any:

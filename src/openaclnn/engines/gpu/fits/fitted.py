@@ -21,7 +21,7 @@ from openaclnn.engines.gpu.launching import native
 from openaclnn.engines.gpu.launching.launch import Slot
 from openaclnn.engines.gpu.launching.native_code import MAX_POINTERS
 from openaclnn.engines.gpu.launching.queues import Ready, SizedRunner
-from openaclnn.engines.machine.builtins import Emit, address_of_function, builtin
+from openaclnn.engines.machine.builtins import EmitBuiltin, address_of_function, builtin
 from openaclnn.engines.machine.code import Array, Code
 from openaclnn.engines.machine.shared import publish
 from openaclnn.engines.machine.values import Value
@@ -142,7 +142,7 @@ def takes(slots: Sequence[Slot | None], values: int, numbers: Sequence[str]) -> 
     return all(n <= most for n, most in zip((len(slots), values, len(numbers)), room, strict=True))
 
 
-def _emitter(fit: type[Fit]) -> Emit:
+def _emitter(fit: type[Fit]) -> EmitBuiltin:
     def emit(code: Code, control: Array, given: Array, number: Value) -> None:
         fit(code, control).write(given, number)
 

@@ -25,7 +25,7 @@ from openaclnn.engines.cpu.launching import control as at
 from openaclnn.engines.cpu.launching import pool
 from openaclnn.engines.cpu.launching.launcher import TINY, Launch
 from openaclnn.engines.cpu.registry import SizedRunner
-from openaclnn.engines.machine.builtins import Emit, address_of_function, builtin, integer_of
+from openaclnn.engines.machine.builtins import EmitBuiltin, address_of_function, builtin, integer_of
 from openaclnn.engines.machine.cache import compiled
 from openaclnn.engines.machine.code import Array, Code
 from openaclnn.engines.machine.kinds import signature
@@ -220,7 +220,7 @@ def _memory_functions() -> tuple[int, ...]:
     return tuple(map(address_of_function, functions))
 
 
-def _emitter(sizing: Sizing) -> Emit:
+def _emitter(sizing: Sizing) -> EmitBuiltin:
     def emit(code: Code, own: Array, given: Array, number: Value) -> None:
         """The builtin `run(addresses, stream, shape, numbers)`, or with strides before the numbers."""
         control, count = code.slots(own.read(CONTROL)), _number(sizing)
