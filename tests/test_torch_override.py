@@ -103,6 +103,7 @@ def test_some_of_them() -> None:
     assert kernels() == before
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
 def test_it_steps_aside_for_compilers_and_modes() -> None:
     x = torch.randn(4, 5)
     known = theirs.elu(x) + 1
@@ -117,6 +118,11 @@ def test_it_steps_aside_for_compilers_and_modes() -> None:
         assert torch.equal(made(x), theirs.elu(x) + 1)
         graph = torch.fx.experimental.proxy_tensor.make_fx(lambda x: theirs.elu(x))(x)
         assert "torch.ops.aten.elu.default" in graph.code
+        traced = torch.jit.trace(
+            lambda x: theirs.elu(x), (x,)
+        )  # whose kernels run while it records
+        assert "aten::elu" in str(traced.graph)
+        assert torch.equal(traced(2 * x), theirs.elu(2 * x))
         fake = torch._subclasses.FakeTensorMode()
         with fake:
             assert theirs.elu(fake.from_tensor(x)).shape == x.shape

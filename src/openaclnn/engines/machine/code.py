@@ -209,13 +209,18 @@ class Code(Flow):
 
     def clear(self, address: Value, size: Value) -> None:
         """Zero bytes: the C library's memset, which knows the fastest way for a size."""
-        name = "llvm.memset.p0.i64"
-        function = self.builder.module.globals.get(name)
+        self._of_bytes("memset.p0.i64", address, ir.Constant(I8, 0), size)
+
+    def move(self, source: Value, target: Value, size: Value) -> None:
+        """Bytes to other memory: a few vectors of them, or the C library's memcpy."""
+        self._of_bytes("memcpy.p0.p0.i64", target, source.pointer, size)
+
+    def _of_bytes(self, name: str, target: Value, what: Any, size: Value) -> None:
+        full, module = f"llvm.{name}", self.builder.module
+        function = module.globals.get(full)
         if function is None:
-            signature = ir.FunctionType(VOID, [PTR, I8, I64, I1])
-            function = ir.Function(self.builder.module, signature, name)
-        zero, plain = ir.Constant(I8, 0), ir.Constant(I1, 0)
-        self.builder.call(function, [address.pointer, zero, size.value, plain])
+            function = ir.Function(module, ir.FunctionType(VOID, [PTR, what.type, I64, I1]), full)
+        self.builder.call(function, [target.pointer, what, size.value, ir.Constant(I1, 0)])
 
     def prefetch(self, address: Value, written: bool = False) -> None:
         """Ask for a cache line that is read soon, or written; any address will do."""

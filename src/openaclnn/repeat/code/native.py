@@ -128,6 +128,9 @@ class NativeCode(RoadCode):
     def kept_record(self, record: Array, wanted: Value) -> Array:
         return record
 
+    def expect_no_graph(self) -> None:
+        """Whoever records the operation that this kernel is of stands above it, and has recorded it."""
+
     def launch(self) -> Launch:
         return Launch(self.code, self.code.slots(self.control.read(at.POOL)), locked=False)
 

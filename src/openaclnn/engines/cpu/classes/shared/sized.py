@@ -309,9 +309,8 @@ def _run(
 ) -> None:  # fmt: skip
     """Run the launches and leave with the status word, if all that they take is there."""
     control, count = code.slots(own.read(CONTROL)), len(sizing.slots)
-    block, template = code.frame("i64", count), code.slots(own.read(TEMPLATE))
-    with code.loop(0, code.integer(count)) as slot:
-        block.write(slot, template.read(slot))
+    block = code.frame("i64", count)
+    code.move(own.read(TEMPLATE), block.address(), code.integer(8 * count))
     first = 2 if sizing.axes == IMAGES else sizing.axes
     sizes = [given.size(code.integer(axis)) for axis in range(first)]
     if sizing.axes == IMAGES:
