@@ -62,9 +62,8 @@ class Free:
     whole: bool = False  # any integer
     low: float = -math.inf
     high: float = math.inf
-    keeps_zero: bool = (
-        False  # what is 0 as FLOAT selects other code: it stays 0, or stays another number
-    )
+    # What is 0 as FLOAT selects other code: it stays 0, or stays another number.
+    keeps_zero: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -253,7 +252,7 @@ def elementwise_plan(
     free: tuple[Free, ...] = (),
 ) -> Plan:
     """The plan of an elementwise kernel over the output's shape; inputs are stretched to it."""
-    _look_up(free, kernel, numbers)
+    _check_free(free, kernel, numbers)
     merged, (*operands, last), dense = _walked([*inputs, output], output[1].shape)
     return Plan(
         operator, kernel, compute, merged, tuple(operands), last, numbers,
@@ -273,7 +272,7 @@ def reduced_plan(
     free: tuple[Free, ...] = (),
 ) -> Plan:
     """The plan that makes one element, a sum or a mean, of what an elementwise kernel computes over a shape."""
-    _look_up(free, kernel, numbers)
+    _check_free(free, kernel, numbers)
     merged, operands, _ = _walked(inputs, shape, [(0,) * len(shape)])
     return Plan(
         operator, kernel, compute, merged, tuple(operands), single_operand(output, len(merged)), numbers,
@@ -281,7 +280,7 @@ def reduced_plan(
     )  # fmt: skip
 
 
-def _look_up(free: tuple[Free, ...], kernel: str, numbers: Mapping[str, Any]) -> None:
+def _check_free(free: tuple[Free, ...], kernel: str, numbers: Mapping[str, Any]) -> None:
     """A number that the next call changes must be one of the formula's, or the formula would keep this call's."""
     for own in free:
         if own.option not in numbers:

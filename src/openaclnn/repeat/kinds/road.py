@@ -22,6 +22,7 @@ import numpy as np
 from openaclnn.core import chosen, products
 from openaclnn.core.declare import Operator
 from openaclnn.core.interface import Parameter
+from openaclnn.core.kept import Kept
 from openaclnn.core.plan import Plan
 from openaclnn.core.terms import BY_VALUE, Terms
 from openaclnn.engines import dispatch
@@ -70,15 +71,14 @@ class Road:
         room = at.MAX_ARRAYS, at.MAX_OPTIONS, at.MAX_RESULTS
         taken = len(self._arrays), len(self._options), len(self._outputs)
         self._fits = all(own <= most for own, most in zip(taken, room, strict=True))
-        self._families: dict[Any, Family] = {}
+        self._families: Kept[Any, Family] = Kept(MOST_FAMILIES)
         self._places: dict[tuple[int, tuple[str, ...]], list[int]] = {}  # `places_of` plans
         self._control: Any = None
         self._kept: list[Any] = [None] * at.MAX_KINDS  # what each record relies on
         self._next = 0
         self._lock = threading.RLock()  # a finaliser may come in between
-        self._published: Published | None = (
-            None  # the same for callers that are not Python, if there are any
-        )
+        # The same for callers that are not Python, if there are any.
+        self._published: Published | None = None
         self._builtin: Callable[..., Any] = _no_road
         self.call = self._builtin
         products.listeners.append(self.forget)
@@ -172,8 +172,6 @@ class Road:
             library = self._library(arrays, options)
             found = self._new_family(plan, arrays, options, library) if library else None
             if key is not None and found is not None:
-                if len(self._families) >= MOST_FAMILIES:
-                    self._families.clear()
                 self._families[key] = found
         return found
 
