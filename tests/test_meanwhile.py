@@ -248,6 +248,14 @@ def test_a_tensor_gets_other_memory_between_the_phases(looks: list[str]) -> None
     assert (bool((other == 1).all()), bool((out == 0).all())) == (True, True)
 
 
+def test_a_copy_that_is_yet_to_be_made_is_not_written(looks: list[str]) -> None:
+    out = torch.zeros(200)
+    prepared = phase_one(torch.ones(200), out)
+    copy = torch._lazy_clone(out)
+    assert phase_two(prepared) == 161002
+    assert not copy.any()
+
+
 def test_memory_that_comes_back_between_the_phases_will_do(looks: list[str]) -> None:
     x, out = torch.ones(200), torch.zeros(200)
     for _ in range(8):

@@ -555,3 +555,18 @@ def test_ones_for_missing_weights_are_nobody_elses() -> None:
         again = own(x, target)
         assert torch.allclose(again, known)
         assert torch.autograd.grad(again, x)[0].count_nonzero() == 3
+
+
+def test_what_is_not_memory_as_it_lies_is_pytorchs() -> None:
+    """A view that waits for its negation, written over; weights that are no real numbers."""
+    for _ in range(2):
+        values = [torch.complex(torch.ones(3), torch.linspace(-1, 1, 3)) for _ in range(2)]
+        own, known = (value.conj().imag for value in values)
+        assert own.is_neg()
+        assert torch.equal(functional.elu(own, inplace=True), theirs.elu(known, inplace=True))
+        assert torch.equal(*values)
+    for dtype in (torch.complex64, torch.uint8, torch.bool):
+        weight, x = torch.ones(4, dtype=dtype), torch.randn(3, 4)
+        for _ in range(2):
+            with pytest.raises(RuntimeError, match="expected scalar type Float"):
+                functional.cross_entropy(x, torch.tensor([0, 1, 2]), weight)

@@ -72,7 +72,7 @@ def _elu(input: torch.Tensor, alpha: float, inplace: bool) -> Any:
 
 def _elu_in_place(x: torch.Tensor, alpha: float) -> Any:
     tracked = is_tracked(x)
-    if needs_dispatcher() or x.is_meta or (tracked and x.is_leaf):
+    if needs_dispatcher() or x.is_meta or x.is_neg() or (tracked and x.is_leaf):
         return torch_functional.elu(x, alpha, True)
     if tracked:
         return EluInPlace.apply(x, alpha)

@@ -16,6 +16,7 @@ from openaclnn.torch.direct import CrossEntropy, CrossEntropyOverLogits, Likelih
 from openaclnn.torch.kernels import KERNELS
 from openaclnn.torch.refusals import UnservedError
 from openaclnn.torch.roads import (
+    FLOATS,
     is_cast_alone,
     is_index,
     is_memory,
@@ -276,6 +277,7 @@ def _fits(input: Any, target: Any, weight: Any, reduction: str) -> bool:
         fits = rank == 1 and target.dim() == 0 and shape[0] > 0
     if weight is not None and fits:
         fits = weight.shape == (shape[1 if rank > 1 else 0],) and weight.device == input.device
+        fits = fits and weight.dtype in FLOATS
         fits = fits and not is_tracked(weight)  # no gradient of the weights; PyTorch says so
     return fits and reduction in REDUCTIONS
 

@@ -54,11 +54,15 @@ class _Announcing(Outputs):
         self.code.leave(self.control.read(what))
 
     def expect_unchanged(self, item: Value, words: Array) -> None:
-        """That a tensor still has the storage of phase one, and that storage its memory."""
-        code, control, doubt = self.code, self.control, self.doubt
+        """That a tensor still has the storage of phase one, and that storage its memory, for itself alone: a copy of it may be yet
+        to be made.
+        """
+        code, control, doubt, where = self.code, self.control, self.doubt, self.tensor(item).where
         known = [control.call(at.AS_INT64, "i64", words.read(place)) for place in range(3)]
         storage = storage_of(code, control, item)
         doubt.expect(storage.equals(known[0]))
         with doubt.when_none():
-            for was, where in zip(known[1:], (at.STORAGE_DATA, at.STORAGE_BYTES), strict=True):
-                doubt.expect(code.slots(storage).read(control.read(where)).equals(was))
+            own = code.slots(storage)
+            for was, place in zip(known[1:], (at.STORAGE_DATA, at.STORAGE_BYTES), strict=True):
+                doubt.expect(own.read(control.read(place)).equals(was))
+            doubt.expect((own.read(where.flags) & where.strange_flags).equals(0))
