@@ -93,7 +93,7 @@ class CrossEntropyAhead(CrossEntropy):
     @staticmethod
     def forward(ctx: Any, x: Any, own: Any) -> Any:
         loss, target, ctx.options, *ctx.ahead = own
-        ctx.save_for_backward(x, target, None)
+        ctx.to_save = x, target, None
         return loss
 
     @staticmethod

@@ -1,8 +1,8 @@
 """The losses and ELU for autograd, where nothing stands between caller and kernel: what `functional` takes as a rule.
 
 Each is given what has derivatives, and in one tuple all else, the loss that was computed before among it: autograd spends
-time on every argument, and would take a tensor for an input. What is derived how is what `gradients` says, and gradients
-of gradients go through there.
+time on every argument, and would take a tensor for an input. What it saves is written where `save_for_backward` writes it,
+which takes as long again. What is derived how is what `gradients` says, and gradients of gradients go through there.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Elu(Formula):
     @staticmethod
     def forward(ctx: Any, x: Any, own: Any) -> Any:
         made, ctx.alpha = own
-        ctx.save_for_backward(x)
+        ctx.to_save = (x,)
         return made
 
     @staticmethod
@@ -57,7 +57,7 @@ def _of_a_pair(name: str, kernel: Kernel) -> Any:
 
     def forward(ctx: Any, x: Any, y: Any, own: Any) -> Any:
         made, ctx.options = own
-        ctx.save_for_backward(x, y)
+        ctx.to_save = x, y
         return made
 
     def backward(ctx: Any, gradient: Any) -> Any:
@@ -83,7 +83,7 @@ class Likelihood(Formula):
     def forward(ctx: Any, x: Any, own: tuple[Any, Kernel, Any, Any, Any, Any]) -> Any:
         (loss, total), kernel, target, weight, factors, options = own
         ctx.kept = kernel, total, factors, options
-        ctx.save_for_backward(x, target, weight)
+        ctx.to_save = x, target, weight
         return loss
 
     @staticmethod
@@ -103,7 +103,7 @@ class CrossEntropy(Formula):
     def forward(ctx: Any, x: Any, own: Any) -> Any:
         (loss, top, rest), target, weight, options = own
         ctx.kept = top, rest, options
-        ctx.save_for_backward(x, target, weight)
+        ctx.to_save = x, target, weight
         return loss
 
     @staticmethod

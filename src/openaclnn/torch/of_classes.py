@@ -253,12 +253,14 @@ def _images(input: torch.Tensor, target: torch.Tensor) -> tuple[torch.Tensor, to
     return input.flatten(2), target.flatten(1)
 
 
-INDICES = frozenset((torch.int64, torch.uint8))
+_INT64 = torch.int64
+INDICES = frozenset((_INT64, torch.uint8))
 
 
 def _are_torchs(target: Any, weight: Any) -> bool:
     """Whether PyTorch takes these, as tensors that the short road took: class indices of its dtypes, and weights that do not learn."""
-    return target.dtype in INDICES and (weight is None or not weight.requires_grad)
+    dtype = target.dtype
+    return (dtype is _INT64 or dtype in INDICES) and (weight is None or not weight.requires_grad)
 
 
 def _fits(input: Any, target: Any, weight: Any, reduction: str) -> bool:
