@@ -158,9 +158,8 @@ class _Entry:
     def ones(self) -> Value:
         """The handle of a weight for each class that changes nothing, if Python has made one; else 0."""
         code, block = self.code, self.block
-        tensor = self.tensor(
-            self.own.kinds.index(WEIGHT) - 2
-        )  # it comes before the target and this
+        # It comes before the target and this.
+        tensor = self.tensor(self.own.kinds.index(WEIGHT) - 2)
         ones, axes = code.variable(code.integer(0)), tensor.axes
         with code.when(axes > 0):
             classes = code.slots(tensor.sides()[0]).read((axes > 1).to("i64"))

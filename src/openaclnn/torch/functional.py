@@ -53,9 +53,8 @@ def elu(input: torch.Tensor, alpha: float = 1.0, inplace: bool = False) -> Any:
 def _elu(input: torch.Tensor, alpha: float, inplace: bool) -> Any:
     if has_torch_function_unary(input):
         return handle_torch_function(elu, (input,), input, alpha=alpha, inplace=inplace)
-    spread = (
-        parallel_for(input) is not None
-    )  # the operator has a rule then; PyTorch's in place has its own
+    # The operator has a rule then; PyTorch's in place has its own.
+    spread = parallel_for(input) is not None
     own = is_ours(input) and is_number(alpha) and input.dim() <= MAX_AXES
     if not own or (spread and inplace):
         return torch_functional.elu(input, alpha, inplace)

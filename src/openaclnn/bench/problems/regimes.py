@@ -29,9 +29,8 @@ class Regime:
     quick: bool = False  # part of --quick
     two_phase: bool = False  # time a repeatable executor too
     compiled: bool = False  # time torch.compile too: seconds of compilation each
-    threaded: bool = (
-        False  # engines without threads only where they are asked for: they take a second a call
-    )
+    # Engines without threads only where they are asked for: they take a second a call.
+    threaded: bool = False
 
 
 _CALL = "16 elements: nothing but the cost of a call"

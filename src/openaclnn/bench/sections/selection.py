@@ -54,9 +54,8 @@ class Settings:
     threads: tuple[int, ...] = ()  # each side's own number where there is none
     rounds: int = 15
     budget_seconds: float = 0.5  # of one contender that is slow; it takes three turns at least
-    again_seconds: float | None = (
-        None  # for calls that met a slow machine; None: as long as their section took
-    )
+    # For calls that met a slow machine; None: as long as their section took.
+    again_seconds: float | None = None
     sections: tuple[str, ...] = SECTIONS
     use_torch: bool = True
     command: str = ""
