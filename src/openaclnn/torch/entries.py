@@ -241,9 +241,8 @@ class _Entry:
         for function in (at.FETCH, at.NORMALIZE):
             block.call(function, None, *[error.at(place) for place in range(3)])
         later = block.call(at.VECTORCALL, "i64", block.read(at.LATER), error.at(1), 1, 0)
-        with code.when(
-            later.equals(0)
-        ):  # another signal, or no memory: an instance without arguments has to do
+        # Another signal, or no memory: an instance without arguments has to do.
+        with code.when(later.equals(0)):
             block.call(at.CLEAR, None)
         kind = later.equals(0).choose(error.read(0), later)
         block.call(at.SET_LATER, "i32", block.call(at.THREAD, "i64"), kind)
