@@ -92,6 +92,10 @@ class Look:
             with self.doubt.when_none():
                 self.expect_memory(view)
 
+    def note_python(self, ran: Value) -> None:
+        """Whether Python code may have run just now."""
+        self.python_ran.set(self.python_ran.get() | ran)
+
     def look_again(self) -> None:
         """Read the arguments again if Python code may have run since, a finaliser's or a signal handler's say: what it changed
         the full way has to look at.
@@ -255,7 +259,7 @@ class Look:
         one = self.code.frame("i64", 1)
         one.write(0, item)
         asked = self.control.read(function)
-        self.python_ran.set(self.code.integer(1))
+        self.note_python(self.code.integer(1))
         return self.control.call(at.VECTORCALL, "i64", asked, one, 1, 0)
 
     def measure(self, view: Array) -> Value:
@@ -295,9 +299,9 @@ class Look:
         return made
 
     def new_tuple(self, count: Value) -> Value:
-        """One to be filled. Making it may collect garbage, whose finalisers are Python code."""
+        """One to be filled."""
         made = self.control.call(at.TUPLE_NEW, "i64", count)
-        self.python_ran.set(self.code.integer(1))
+        self.note_python(self.control.read(at.COLLECTS))
         self.fail_without(made)
         return made
 

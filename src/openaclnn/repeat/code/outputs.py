@@ -149,7 +149,6 @@ class Outputs(Geometry):
     def made(self, making: _Making, how: Value, mask: Value) -> Value:
         """A fresh output, of the one shape that the kind has, or with some of the lead's axes."""
         found = self.code.variable(self.code.integer(0))
-        self.python_ran.set(self.code.integer(1))
         with self.code.either(making.known) as (alone, beside):
             with alone:
                 found.set(self.made_again(self.code.slots(how)))
@@ -167,13 +166,17 @@ class Outputs(Geometry):
         """An output of the one shape that the kind has: `call` is a tuple of the function that makes it and its arguments."""
         count = call.read(objects.TUPLE_LENGTH) - 1
         make, arguments = call.read(objects.TUPLE_ITEMS), call.at(objects.TUPLE_ITEMS + 1)
+        self.note_python(self.code.integer(1))
         return self.control.call(at.VECTORCALL, "i64", make, arguments, count, 0)
 
     def made_like(self, making: _Making, dtype: Value, mask: Value) -> Value:
         """A row-major output with some of the lead's axes, by `make(shape, dtype)` of NumPy or `make(shape, strides, dtype)` of PyTorch."""
         code, control = self.code, self.control
         sizes, strides, axes, count = self.row_major(making.lead, mask)
-        make = (count * making.item >= making.large_from).choose(making.large, making.make)
+        large = count * making.item >= making.large_from
+        make = large.choose(making.large, making.make)
+        # On the host small ones are made by a function of C.
+        self.note_python((large | making.large.equals(making.make)).to("i64"))
         items, found = code.frame("i64", 3), code.variable(code.integer(0))
         shape = self.pack(sizes, axes)
         items.write(0, shape)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Sequence
+from types import BuiltinFunctionType
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,10 @@ def sized_made(made: Sequence[DType | None], model: Any, library: int) -> tuple[
     else:
         each = [own and torch_dtype(own) for own in made]
         make = _torch_maker(model.device)
-        large = results.empty_tensor if model.is_cpu else make
+        in_c = isinstance(
+            make, BuiltinFunctionType
+        )  # else both are one, which says that Python code runs
+        large = results.empty_tensor if model.is_cpu and in_c else make
     return make, large, each[0] if len(each) == 1 else tuple(each)
 
 

@@ -226,6 +226,10 @@ class Road:
         ):  # fmt: skip
             control[where] = id(held)
         control[at.CHOSEN], control[at.CHOSEN_NOWHERE] = chosen.references_at(), chosen.REFERENCES
+        control[at.COLLECTS] = sys.version_info < (
+            3,
+            12,
+        )  # since then between two steps of Python code
         if numpy_is_readable():
             control[at.NDARRAY] = id(np.ndarray)
         self._table = np.zeros((at.MAX_KINDS, at.RECORD_SLOTS), np.int64)
