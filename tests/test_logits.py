@@ -214,6 +214,47 @@ def test_every_number_of_threads_gives_the_same_bits(dtype: DType) -> None:
                 assert_same_bits(found, expected)
 
 
+ROWS = (
+    (2, 8),
+    (1, 8),
+    (7, 1),
+    (1, 1),
+    (70, 47),
+    (65, 48),
+    (3, 127),
+    (5, 128),
+    (2, 70_001),
+    (5000, 9),
+)
+PIXELS = (
+    (2, 5, 3, 4),
+    (3, 1, 5, 7),
+    (4, 6, 1),
+    (1, 4, 90),
+    (2, 21, 40, 40),
+    (2, 1, 1, 1),
+    (3, 200, 2, 3),
+)
+
+
+@dtypes
+@pytest.mark.parametrize("shapes", [ROWS, PIXELS], ids=["rows", "pixels"])
+def test_other_sizes_are_of_the_same_kind_and_have_the_same_bits(
+    dtype: DType, shapes: tuple[tuple[int, ...], ...]
+) -> None:
+    """The short road has one kernel for all sizes; a chosen engine is given the plan of each."""
+    for number in range(0, 12, 4):  # a reduction each
+        for function in (loss_of, gradient_of):
+            function.road.forget()
+        for shape in shapes:
+            case, gradient = list(drawn(dtype, shape))[number]
+            with openaclnn.use_engine("cpu"):
+                expected = (*loss_of(**case), gradient_of(**gradient))
+            assert_same_bits((*loss_of(**case), gradient_of(**gradient)), expected)
+        kinds = len({len(shape) for shape in shapes})  # the number of axes is part of a kind
+        assert loss_of.road._next == gradient_of.road._next == kinds
+
+
 @pytest.mark.parametrize("lanes", [4, 8])
 @pytest.mark.parametrize("shape", [(3, 77), (70, 21), (3, 150), (2, 9, 77)], ids=str)
 def test_vectors_of_other_widths(lanes: int, shape: tuple[int, ...]) -> None:

@@ -7,6 +7,7 @@ computed in FLOAT64, the rest in FLOAT.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -193,24 +194,28 @@ class CrossEntropyLogitsGrad:
 
     def runner(self, plan: Plan, lanes: int = 0) -> Runner:
         numbers, positions, classes = plan.numbers, element_count(plan.shape), plan.classes
-        tile, staged, chunk, chunks, pieces, grain, past = self.cut(plan)
-        words = pack(
+        cut = self.cut(plan)
+        write, sums = self.kernels(plan, lanes)
+        shared = numbers["mean"], numbers["weighted"], positions, classes
+        if cut.pieces <= cut.grain or not totals.sums_apart(*shared):
+            sums = 0
+        passes = Passes(write, cut.pieces, cut.grain, sums, totals.sum_blocks(*shared))
+        return runner_of(self.block(plan, cut), passes)
+
+    def block(self, plan: Plan, cut: Cut) -> array[int]:
+        """The parameters of a plan."""
+        numbers = plan.numbers
+        return pack(
             SLOTS, plan, PLACES,
             {
                 "weighted": numbers["weighted"], "mean": numbers["mean"], "zloss": numbers["zloss_scale"] != 0,
                 "smooths": numbers["label_smoothing"] != 0, "smoothing": double(numbers["label_smoothing"]),
-                "zloss_scale": double(2.0 * numbers["zloss_scale"]), "staged": staged, "tile": tile,
-                "chunk": chunk, "chunks": chunks, "past": past,
+                "zloss_scale": double(2.0 * numbers["zloss_scale"]), "staged": cut.staged, "tile": cut.tile,
+                "chunk": cut.chunk, "chunks": cut.chunks, "past": cut.past,
             },
         )  # fmt: skip
-        write, sums = self._kernels(plan, lanes)
-        shared = numbers["mean"], numbers["weighted"], positions, classes
-        if pieces <= grain or not totals.sums_apart(*shared):
-            sums = 0
-        passes = Passes(write, pieces, grain, sums, totals.sum_blocks(*shared))
-        return runner_of(words, passes)
 
-    def _kernels(self, plan: Plan, lanes: int) -> tuple[int, int]:
+    def kernels(self, plan: Plan, lanes: int = 0) -> tuple[int, int]:
         """The kernel that writes rows, and the one that leaves sums."""
         dtype = plan.output.dtype.short
         target = target_kind(plan)

@@ -20,11 +20,9 @@ from openaclnn.engines.cpu.classes.logits.rows import (
     ALONE,
     RECORD,
     SLOTS,
-    TRAINING,
     CrossEntropy,
     Cut,
 )
-from openaclnn.engines.cpu.classes.positions.lengths import RowsOfAnyLength
 from openaclnn.engines.cpu.classes.positions.pixel_groups import (
     Chunk,
     Group,
@@ -34,7 +32,6 @@ from openaclnn.engines.cpu.classes.positions.pixel_groups import (
 )
 from openaclnn.engines.cpu.classes.shared import totals
 from openaclnn.engines.cpu.classes.shared.parameters import AXES, Parameters, objection
-from openaclnn.engines.cpu.registry import KERNELS
 from openaclnn.engines.machine.cache import Emit
 from openaclnn.engines.machine.code import Array, Code
 from openaclnn.engines.machine.values import Shape, Value, fma
@@ -252,7 +249,3 @@ class CrossEntropyOfPixels(CrossEntropy):
         pieces = -(-positions // unit)
         grain = max(1, ALONE // (min(unit, positions) * plan.classes))
         return Cut(unit, not dense, pieces, grain, pieces)
-
-
-KERNELS[NAME] = CrossEntropyOfPixels()
-KERNELS[TRAINING] = RowsOfAnyLength(CrossEntropy(TRAINING), KERNELS[NAME], SHORT)

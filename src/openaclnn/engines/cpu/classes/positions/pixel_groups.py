@@ -22,11 +22,12 @@ __all__ = ["Chunk", "Group", "Groups", "Pixels", "unit_of"]
 
 CHUNK = 160  # classes that are read at once: 40 KB of 64 pixels
 PIECE = 1 << 16  # elements of one piece of work
+WIDEST = 64  # pixels of a group, at the most
 
 
 def unit_of(classes: int) -> int:
     """Pixels of one piece of work."""
-    return max(64, PIECE // classes & -64)
+    return max(WIDEST, PIECE // classes & -WIDEST)
 
 
 class Group(NamedTuple):
