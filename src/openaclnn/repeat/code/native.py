@@ -21,7 +21,7 @@ from openaclnn.engines.machine.modes import is_standard, read_mode
 from openaclnn.engines.machine.values import Value
 from openaclnn.repeat.code.doubt import Doubt
 from openaclnn.repeat.code.published import arrive, depart
-from openaclnn.repeat.code.road import RoadCode, Work
+from openaclnn.repeat.code.road import RoadCode
 from openaclnn.repeat.code.tensors import NativeTensor
 from openaclnn.repeat.words import native as block_at
 from openaclnn.repeat.words import slots as at
@@ -68,7 +68,6 @@ class NativeCode(RoadCode):
         self.arrays = code.integer(many.inputs + many.outputs)
         self.block, self.results, self.where = block, results, where
         self.absent = code.integer(0)
-        self.words, self.words_block = (code.variable(code.integer(0)) for _ in range(2))
         self.state = code.variable(code.integer(0))  # what the lock is given back with
         self.readers = block.at(block_at.COUNT)
 
@@ -204,42 +203,16 @@ class NativeCode(RoadCode):
     def free_number(self, index: Value) -> Value:
         return self.given.read(self.arrays + index).bits_as("f64")
 
-    def numbers(self, record: Array) -> tuple[Array, Value]:
-        """Which options a sized runner takes, and how many, and what runs it; the record may be another soon."""
-        self.words.set(record.read(at.WORDS))
-        self.words_block.set(record.read(at.WORDS_BLOCK))
-        found, count = self.code.frame("i64", at.MAX_DERIVED), record.read(at.DERIVED)
-        with self.code.loop(0, count) as index:
-            found.write(index, record.at(at.SOURCE).read(index))
-        return found, count
+    taking_words = at.WORDS
 
-    def prepare_call(self, work: Work, operands: Array, stream: Array, geometry: Array) -> None:
-        """Nothing yet: Python is called only where words will not do."""
+    def word(self, option: Value) -> Value:
+        return self.given.read(self.arrays + option)
 
-    def call(self, work: Work, operands: Array, stream: Array, geometry: Array) -> None:
-        """A runner that takes words is given those, if it has all that it needs."""
-        code, (sources, count) = self.code, work.numbers
-        status = code.variable(code.integer(-1))
-        with code.when(self.words.get().differs(0)), self.doubt.when_none():
-            given = code.frame("i64", at.MAX_DERIVED)
-            with code.loop(0, count) as index:
-                given.write(index, self.given.read(self.arrays + sources.read(index)))
-            shape, axes = work.lead.read(at.SHAPE_AT), self.axes(work.lead)
-            taken = (
-                self.words_block.get(), operands, work.addresses, shape, axes, given, count, stream.read(0),
-            )  # fmt: skip
-            status.set(code.call(self.words.get(), "i64", *taken))
-            self.doubt.expect(status.get() <= 0)  # else a target was out of range
-        with code.when(status.get() < 0), self.doubt.when_none(), self.locked():
-            super().prepare_call(work, operands, stream, geometry)
-            self.look_again()
-            super().call(work, operands, stream, geometry)
-
-    def hold(self, items: Array, count: Value) -> Value:
+    def taken(self, options: Array, count: Value) -> Value:
         code, block = self.code, self.block
         made = self.new_tuple(count)
         with code.loop(0, count) as index:
-            option, item = items.read(index), code.variable(code.integer(0))
+            option, item = options.read(index), code.variable(code.integer(0))
             word = self.given.read(self.arrays + option)
             is_float = self.option_type(option).equals(self.control.read(at.FLOAT))
             with code.either(is_float) as (floating, integer):

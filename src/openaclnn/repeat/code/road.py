@@ -5,10 +5,13 @@ Whatever is not as a kind wants it gives NotImplemented, and the call takes the 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from openaclnn.engines.cpu.launching.launcher import Launch
 from openaclnn.engines.cpu.layouts import gathered
+from openaclnn.engines.machine import objects
 from openaclnn.engines.machine.code import Array, Code
 from openaclnn.engines.machine.values import Value
 from openaclnn.repeat.code.outputs import Outputs
@@ -46,8 +49,9 @@ class RoadCode(Outputs):
 
     def __init__(self, code: Code, control: Array, given: Array) -> None:
         super().__init__(code, control, given)
-        # What a runner is called with, and how many these are.
+        # What a runner is called with, and how many these are; what it is for words, and its block.
         self.items, self.prepared = code.frame("i64", 5), code.variable(code.integer(0))
+        self.words, self.words_block = (code.variable(code.integer(0)) for _ in range(2))
 
     def write(self, number: Value) -> None:
         code, control, doubt = self.code, self.control, self.doubt
@@ -155,13 +159,10 @@ class RoadCode(Outputs):
                 geometry.write(where, word)
             launch.arguments.write(0, geometry.address())
             entry.set(gathering)
-        with doubt.when_none(), code.either(work.kernel.differs(0)) as (native, called):
-            with native:
-                # Before the workers run, the full way starts them.
-                doubt.expect(launch.ready(work.extent, work.grain))
-            with called:
-                self.prepare_call(work, operands, stream, geometry)
-        with doubt.when_none():
+        with doubt.when_none(), code.when(work.kernel.differs(0)):
+            # Before the workers run, the full way starts them.
+            doubt.expect(launch.ready(work.extent, work.grain))
+        with doubt.when_none(), code.when(work.kernel.differs(0) | self.words.get().differs(0)):
             self.look_again()
         with code.either(work.kernel.differs(0)) as (native, called):
             with native, doubt.when_none():
@@ -191,11 +192,57 @@ class RoadCode(Outputs):
         return Launch(self.code, self.code.slots(self.control.read(at.POOL)))
 
     def numbers(self, record: Array) -> tuple[Array, Value]:
-        """The options that a sized runner takes, and how many."""
+        """Which options a sized runner takes, and how many, and what it is for words; the record may be another soon."""
+        self.words.set(record.read(self.taking_words))
+        self.words_block.set(record.read(at.WORDS_BLOCK))
         found, count = self.code.frame("i64", at.MAX_DERIVED), record.read(at.DERIVED)
         with self.code.loop(0, count) as index:
-            found.write(index, self.number(record.at(at.SOURCE).read(index)))
+            found.write(index, record.at(at.SOURCE).read(index))
         return found, count
+
+    taking_words = at.LOCKED_WORDS
+
+    def word(self, option: Value) -> Value:
+        """An option that a runner takes, as a word: an integer, or a float's bits."""
+        item, found = self.number(option), self.code.variable(self.code.integer(0))
+        kind = self.code.slots(item).read(objects.OBJECT_TYPE)
+        with self.code.either(kind.equals(self.control.read(at.FLOAT))) as (floating, integer):
+            with floating:
+                found.set(self.code.slots(item).read(objects.FLOAT_VALUE))
+            with integer:
+                found.set(self.control.call(at.AS_INT64, "i64", item))
+        return found.get()
+
+    def taken(self, options: Array, count: Value) -> Value:
+        """Options that a runner takes, as a tuple."""
+        items = self.code.frame("i64", at.MAX_DERIVED)
+        with self.code.loop(0, count) as index:
+            items.write(index, self.number(options.read(index)))
+        return self.hold(items, count)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """With the interpreter's lock, which whoever calls this has."""
+        yield
+
+    def call(self, work: Work, operands: Array, stream: Array, geometry: Array) -> None:
+        """A runner that takes words is given those, if it has all that it needs; else objects."""
+        code, (sources, count) = self.code, work.numbers
+        status = code.variable(code.integer(-1))
+        with code.when(self.words.get().differs(0)), self.doubt.when_none():
+            given = code.frame("i64", at.MAX_DERIVED)
+            with code.loop(0, count) as index:
+                given.write(index, self.word(sources.read(index)))
+            shape, axes = work.lead.read(at.SHAPE_AT), self.axes(work.lead)
+            taken = (
+                self.words_block.get(), operands, work.addresses, shape, axes, given, count, stream.read(0),
+            )  # fmt: skip
+            status.set(code.call(self.words.get(), "i64", *taken))
+            self.doubt.expect(status.get() <= 0)  # else a target was out of range
+        with code.when(status.get() < 0), self.doubt.when_none(), self.locked():
+            self.prepare(work, operands, stream, geometry)
+            self.look_again()
+            self.call_prepared(work)
 
     def find_stream(self, place: Value, stream: Array) -> None:
         device, which = place.to("i32"), (place >> 32).to("i32")
@@ -203,7 +250,7 @@ class RoadCode(Outputs):
             status = self.control.call(at.CURRENT_STREAM, "i32", device, which, stream)
             self.expect_success(status)
 
-    def prepare_call(self, work: Work, operands: Array, stream: Array, geometry: Array) -> None:
+    def prepare(self, work: Work, operands: Array, stream: Array, geometry: Array) -> None:
         """What a runner takes: `runner(addresses, stream)`, and more if it serves any size (`slots.SIZED`)."""
         code, items, sized = self.code, self.items, work.sized
         items.write(0, self.pack(operands, work.addresses))
@@ -212,7 +259,7 @@ class RoadCode(Outputs):
         self.prepared.set(code.integer(2))
         with code.when(sized.equals(at.BY_SHAPE)):
             items.write(2, self.tuple_of(work.lead, at.SHAPE_AT))
-            items.write(3, self.hold(*work.numbers))
+            items.write(3, self.taken(*work.numbers))
         with code.when(sized.equals(at.BY_LAYOUT) | sized.equals(at.BY_CLASSES)):
             axes = geometry.read(gathered.AXES)
             items.write(2, self.pack(geometry.at(gathered.SIZES), axes))
@@ -220,10 +267,10 @@ class RoadCode(Outputs):
         with code.when(sized.differs(0)):
             self.prepared.set(code.integer(4))
         with code.when(sized.equals(at.BY_CLASSES)):
-            items.write(4, self.hold(*work.numbers))
+            items.write(4, self.taken(*work.numbers))
             self.prepared.set(code.integer(5))
 
-    def call(self, work: Work, operands: Array, stream: Array, geometry: Array) -> None:
+    def call_prepared(self, work: Work) -> None:
         """Call a runner with what was prepared, unless something speaks against it; what it raises is raised."""
         code, control, count = self.code, self.control, self.prepared.get()
         status = code.variable(code.integer(0))

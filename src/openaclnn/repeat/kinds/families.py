@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from openaclnn.core.dtypes import DType, is_int64
-from openaclnn.core.plan import Plan, told_of
+from openaclnn.core.plan import Free, Plan, told_of
 from openaclnn.core.tensor import Scalar
 from openaclnn.core.terms import Terms
 from openaclnn.repeat.kinds.making import sized_made
@@ -74,6 +74,11 @@ class Family:
         self.shapes = shapes_of(plan, places[first:], made)
         self.making = sized_made(made, model, library) if self.fresh else (None, None, None)
         self._numbers: dict[tuple[int, int], tuple[Sequence[int], bytes]] = {}
+
+    def says(self, free: Sequence[Free]) -> bool:
+        """Whether free numbers are what their words say: no integer stands for a float."""
+        kinds = dict(zip(self.names, map(type, self.options), strict=True))
+        return all(kinds[own.option] is (int if own.whole else float) for own in free)
 
     def numbers(self, plan: Plan, work: Work) -> tuple[Sequence[int], bytes]:
         """Where other numbers come from, as `numbers_of` says, and what a record says of the options, as it lies there."""

@@ -49,17 +49,20 @@ def record_of(
     arrays: Sequence[Any],
     views: Sequence[Tensor | None],
     without_objects: bool = False,
+    called: bool = False,
     any_size: bool = True,
 ) -> tuple[struct.Struct, list[Any], Any]:
     """A kind's record: where its words lie, the words, and what must live as long. The views are the arrays', as a `Family` has
-    them. `without_objects`, callers that are not Python take the road, too. Without `any_size`, sizes and strides are part of
+    them. `without_objects`, callers that are not Python take the road, too; `called`, Python itself does. Without `any_size`, sizes and strides are part of
     the kind in any case.
     """
     find = patterns_of if any_size else fixed_patterns
     each, lead, laid = find(plan, family.places, views)
     work = work_of(plan, choice, lead, laid)
     lead, counts, kernel, grain, reciprocal, constants, units, takes, gathering, runner, flat = work
-    native = _words(runner) if without_objects and takes == at.BY_SHAPE else (0, 0)
+    words = (0, 0, 0)
+    if takes == at.BY_SHAPE:
+        words = _words(runner, without_objects, called and family.says(plan.free))
     source, options = family.numbers(plan, work)
     make, large, making = family.making
     if lead < 0:  # shapes and strides must be the very same
@@ -75,7 +78,7 @@ def record_of(
         0, family.library, 0, lead, family.fresh, id(make), id(large), results.LARGE, id(making),
         id(runner), kernel, grain, *counts, reciprocal, len(constants),
         len(plan.inputs) + 1 + len(plan.more), takes, axes, plan.class_axis, gathering, len(arrays) - family.first,
-        family.shapes, units, *native, *source, *constants,
+        family.shapes, units, *words, *source, *constants,
     ]  # fmt: skip
     same = _add_arrays(record, family, plan, each, arrays, views)
     record.append(options)
@@ -101,10 +104,15 @@ def _layout(constants: int, arrays: int, same: int, options: int) -> struct.Stru
     return struct.Struct("".join([head, *rows, gap, f"{options}s"]))
 
 
-def _words(sized: Any) -> tuple[int, int]:
-    """WORDS and WORDS_BLOCK, of a builtin that can do without Python's objects."""
-    find = getattr(getattr(getattr(sized, "__self__", None), "keep", None), "without_objects", None)
-    return (0, 0) if find is None else find()
+def _words(sized: Any, without_objects: bool, with_lock: bool) -> tuple[int, int, int]:
+    """WORDS, LOCKED_WORDS and WORDS_BLOCK, of a builtin that can do without Python's objects, as far as they are wanted."""
+    kept: Any = getattr(getattr(sized, "__self__", None), "keep", None)
+    free = held = (0, 0)
+    if without_objects and hasattr(kept, "without_objects"):
+        free = kept.without_objects()
+    if with_lock and hasattr(kept, "with_lock"):
+        held = kept.with_lock()
+    return free[0], held[0], free[1] or held[1]
 
 
 def _add_arrays(

@@ -135,7 +135,7 @@ class Road:
         for place in family.absent:
             views[place] = None
         layout, record, kept = record_of(
-            family, plan, choice, arrays, views, self._published is not None
+            family, plan, choice, arrays, views, self._published is not None, called=True
         )
         number = self._enter(layout, record, kept, family.library)
         result = self._builtin(*given, *options, None)

@@ -205,5 +205,5 @@ class _Locating(DescriptorCode):
             with flat:
                 made.set(self.pack(self.derived, self.moved.get().differs(0).choose(constants, 0)))
             with sized:
-                made.set(self.hold(*numbers))
+                made.set(self.taken(*numbers))
         return made.get()

@@ -39,13 +39,14 @@ ABSENT, NUMPY, TORCH, OURS = 0, 1, 2, 3  # LIBRARY
 (
     KEEP, OWN_LIBRARY, HOME, LEAD, FRESH, MAKE, MAKE_LARGE, LARGE_FROM, MAKE_DTYPE, RUNNER, KERNEL, GRAIN,
     COUNT_FROM, COUNT_BELOW, RECIPROCAL, CONSTANTS, ADDRESSES, SIZED, LEAD_AXES, CLASS_AXIS, GATHERING, RESULTS, SHAPES,
-    UNITS, WORDS, WORDS_BLOCK, DERIVE, DERIVED, SOURCE,
-) = range(29)  # fmt: skip
+    UNITS, WORDS, LOCKED_WORDS, WORDS_BLOCK, DERIVE, DERIVED, SOURCE,
+) = range(30)  # fmt: skip
 # HOME is the name of the device that descriptors of ours are on.
 # SHAPES has RESULT_BITS for each of the results: which of the lead's axes it has, and whether the road makes it. FRESH: it
 # makes one at least.
 # UNITS is what a kernel is run over; 0: as many as the lead has elements.
-# WORDS is what a sized runner is for callers that have no Python objects, given its block; 0: nothing.
+# WORDS is what a sized runner is for callers that have no Python objects, given its block, and LOCKED_WORDS for those that hold the
+# interpreter's lock; 0: nothing.
 RESULT_BITS, MADE_BIT, MAX_RESULTS = 16, MAX_AXES, 4
 # DERIVED options, from SOURCE on, are the numbers that constants derive from, or that a sized runner takes.
 MAX_DERIVED = 4

@@ -192,16 +192,29 @@ class _Held(NamedTuple):
         `run(block, addresses, how many, shape, axes, numbers, how many, stream)` returns the status word, or -1 where it has to be
         called as a builtin. Numbers are integers, or the bits of floats.
         """
+        return self._taking_words(locked=False)
+
+    def with_lock(self) -> tuple[int, int]:
+        """The same for callers that hold the interpreter's lock, which is given back while large kernels run."""
+        return self._taking_words(locked=True)
+
+    def _taking_words(self, locked: bool) -> tuple[int, int]:
         if not self.sizing.axes:
             return 0, 0
-        emit = functools.partial(_emit_without_objects, self.sizing)
-        function = compiled(f"{self.sizing.name}.words", emit, signature("i64", *["i64"] * 8))
+        name = f"{self.sizing.name}.words{'.locked' if locked else ''}"
+        function = _functions.get(name)
+        if function is None:
+            emit = functools.partial(_emit_words, self.sizing, locked)
+            function = _functions[name] = compiled(name, emit, signature("i64", *["i64"] * 8))
         return function, self.own.buffer_info()[0]
 
 
-def _emit_without_objects(sizing: Sizing, code: Code, arguments: Sequence[Value]) -> None:
+_functions: dict[str, int] = {}
+
+
+def _emit_words(sizing: Sizing, locked: bool, code: Code, arguments: Sequence[Value]) -> None:
     own, *rest, _ = arguments
-    given = _Words(code, *rest)
+    given = _Words(code, locked, *rest)
     fits = given.axes > 1 if sizing.axes == IMAGES else given.axes.equals(sizing.axes)
     with code.when(fits):
         _run(code, sizing, code.slots(own), given, (), code.leave)
@@ -278,14 +291,12 @@ class _Objects:
 
 
 class _Words:
-    """The same as plain words, from callers that do not hold the interpreter's lock."""
-
-    locked = False
+    """The same as plain words, from callers that hold the interpreter's lock or do not."""
 
     def __init__(
-        self, code: Code, addresses: Value, operands: Value, shape: Value, axes: Value, numbers: Value, count: Value
+        self, code: Code, locked: bool, addresses: Value, operands: Value, shape: Value, axes: Value, numbers: Value, count: Value
     ) -> None:  # fmt: skip
-        self.code = code
+        self.code, self.locked = code, locked
         self.addresses, self.shape, self.numbers = map(code.slots, (addresses, shape, numbers))
         self.operands, self.axes, self.count = operands, axes, count
 
