@@ -102,8 +102,14 @@ class NativeCode(RoadCode):
     @contextmanager
     def locked(self) -> Iterator[None]:
         """With the interpreter's lock."""
-        self.state.set(self.block.call(block_at.ENSURE, "i32").to("i64"))
+        self.take_lock()
         yield
+        self.give_lock()
+
+    def take_lock(self) -> None:
+        self.state.set(self.block.call(block_at.ENSURE, "i32").to("i64"))
+
+    def give_lock(self) -> None:
         self.block.call(block_at.RELEASE, None, self.state.get().to("i32"))
 
     def ask_context(self) -> None:

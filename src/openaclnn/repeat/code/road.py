@@ -5,8 +5,6 @@ Whatever is not as a kind wants it gives NotImplemented, and the call takes the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import NamedTuple
 
 from openaclnn.engines.cpu.launching.launcher import Launch
@@ -162,15 +160,32 @@ class RoadCode(Outputs):
         with doubt.when_none(), code.when(work.kernel.differs(0)):
             # Before the workers run, the full way starts them.
             doubt.expect(launch.ready(work.extent, work.grain))
-        with doubt.when_none(), code.when(work.kernel.differs(0) | self.words.get().differs(0)):
-            self.look_again()
-        with code.either(work.kernel.differs(0)) as (native, called):
-            with native, doubt.when_none():
-                # Not 0: a target out of range. The full way says which.
-                status = launch.execute(entry.get(), work.extent, work.grain)
-                doubt.expect(status.equals(0))
-            with called:
-                self.call(work, operands, stream, geometry)
+        # Two turns at the most: a runner that is not ready for words is called with objects then.
+        objects = code.variable((work.kernel.equals(0) & self.words.get().equals(0)).to("i64"))
+        left = code.variable(code.integer(1))
+        with code.repeat_while(lambda: left.get().differs(0)):
+            left.set(code.integer(0))
+            with doubt.when_none():
+                called = objects.get().differs(0)
+                with code.when(called):
+                    self.take_lock()
+                    self.prepare(work, operands, stream, geometry)
+                self.look_again()
+                with code.when(called):
+                    self.call_prepared(work)
+                    self.give_lock()
+                with code.when(~called), doubt.when_none():
+                    status = code.variable(code.integer(0))
+                    with code.either(work.kernel.differs(0)) as (launched, given_words):
+                        with launched:
+                            status.set(launch.execute(entry.get(), work.extent, work.grain))
+                        with given_words:
+                            status.set(self.call_with_words(work, operands, stream))
+                            unready = (status.get() < 0).to("i64")
+                            objects.set(unready)
+                            left.set(unready)
+                    # More than 0: a target out of range. The full way says which.
+                    doubt.expect(status.get() <= 0)
 
     def hold_kind(self, keep: Value) -> None:
         """Keep alive what a record relies on while its kernel runs."""
@@ -220,29 +235,23 @@ class RoadCode(Outputs):
             items.write(index, self.number(options.read(index)))
         return self.hold(items, count)
 
-    @contextmanager
-    def locked(self) -> Iterator[None]:
-        """With the interpreter's lock, which whoever calls this has."""
-        yield
+    def take_lock(self) -> None:
+        """The interpreter's, which whoever calls this has."""
 
-    def call(self, work: Work, operands: Array, stream: Array, geometry: Array) -> None:
-        """A runner that takes words is given those, if it has all that it needs; else objects."""
+    def give_lock(self) -> None:
+        """Back, where it was taken."""
+
+    def call_with_words(self, work: Work, operands: Array, stream: Array) -> Value:
+        """What a runner says that takes words; less than 0 where it lacks something yet."""
         code, (sources, count) = self.code, work.numbers
-        status = code.variable(code.integer(-1))
-        with code.when(self.words.get().differs(0)), self.doubt.when_none():
-            given = code.frame("i64", at.MAX_DERIVED)
-            with code.loop(0, count) as index:
-                given.write(index, self.word(sources.read(index)))
-            shape, axes = work.lead.read(at.SHAPE_AT), self.axes(work.lead)
-            taken = (
-                self.words_block.get(), operands, work.addresses, shape, axes, given, count, stream.read(0),
-            )  # fmt: skip
-            status.set(code.call(self.words.get(), "i64", *taken))
-            self.doubt.expect(status.get() <= 0)  # else a target was out of range
-        with code.when(status.get() < 0), self.doubt.when_none(), self.locked():
-            self.prepare(work, operands, stream, geometry)
-            self.look_again()
-            self.call_prepared(work)
+        given = code.frame("i64", at.MAX_DERIVED)
+        with code.loop(0, count) as index:
+            given.write(index, self.word(sources.read(index)))
+        shape, axes = work.lead.read(at.SHAPE_AT), self.axes(work.lead)
+        return code.call(
+            self.words.get(), "i64", self.words_block.get(), operands, work.addresses, shape, axes, given, count,
+            stream.read(0),
+        )  # fmt: skip
 
     def find_stream(self, place: Value, stream: Array) -> None:
         device, which = place.to("i32"), (place >> 32).to("i32")
