@@ -141,14 +141,19 @@ def test_a_stray_target_is_refused_and_nothing_is_lost(
     own["target"][-1] = 0
     counted = (out, *out, *[value for value in own.values() if not isinstance(value, str)], None)
     gc.collect()  # what was refused may still be held, in a ring
-    before = [sys.getrefcount(value) for value in counted]
-    for which in (out, (*out[:-1], None), (None, *out[1:])):
-        for _ in range(300):
-            call(**own, out=which)
-    lost = [sys.getrefcount(value) - old for value, old in zip(counted, before, strict=True)]
-    del which
-    assert max(map(abs, lost[:-1])) <= 2
-    assert abs(lost[-1]) < 200
+
+    def lost() -> list[int]:
+        before = [sys.getrefcount(value) for value in counted]
+        for which in (out, (*out[:-1], None), (None, *out[1:])):
+            for _ in range(300):
+                call(**own, out=which)
+        del which
+        return [sys.getrefcount(value) - old for value, old in zip(counted, before, strict=True)]
+
+    # What is lost in a call is lost in every turn; another thread may let go of something in one.
+    *arrays, nothing = min((lost() for _ in range(3)), key=lambda own: max(map(abs, own)))
+    assert max(map(abs, arrays)) <= 2
+    assert abs(nothing) < 200
 
 
 @names

@@ -106,10 +106,8 @@ def _run(
             if output.name not in fresh:
                 mark_written(own)
     stream, runner = stream_of(first), choice.prepare()
-    addresses, owners = (
-        tuple([tensor.address for tensor in tensors]),
-        [tensor.owner for tensor in tensors],
-    )
+    addresses = tuple([tensor.address for tensor in tensors])
+    owners = [tensor.owner for tensor in tensors]
     places = [call.operator.places[operand.parameter] for operand in plan.operands]
     # An option's own conversion may have taken memory away since arrays were bound, or a finaliser, or what was compiled.
     check_storages(call.operator, places, owners, "that the call began with")

@@ -11,7 +11,15 @@ from openaclnn.torch import functional
 __all__ = ["ELU", "CrossEntropyLoss", "L1Loss", "NLLLoss", "NLLLoss2d", "SmoothL1Loss"]
 
 
-# A module takes long to look for an attribute: the losses of classes, which have many, take them from where they lie as a rule.
+def _asked(module: Any) -> tuple[Any, Any, Any]:
+    """What both losses of classes ask of a module: weights, the ignored class, the reduction. It takes long to look for an attribute: they
+    are taken from where they lie as a rule, and weights are a buffer.
+    """
+    own = module.__dict__
+    try:
+        return own["_buffers"]["weight"], own["ignore_index"], own["reduction"]
+    except KeyError:  # a property of a derived class, say
+        return module.weight, module.ignore_index, module.reduction
 
 
 class ELU(torch.nn.ELU):
@@ -39,15 +47,7 @@ class NLLLoss(torch.nn.NLLLoss):
     """`torch.nn.NLLLoss` by our kernels."""
 
     def forward(self, input: torch.Tensor, target: torch.Tensor) -> Any:
-        own = self.__dict__
-        try:
-            weight, ignored, reduction = (
-                own["_buffers"]["weight"],
-                own["ignore_index"],
-                own["reduction"],
-            )
-        except KeyError:  # a property of a class derived from this, say
-            weight, ignored, reduction = self.weight, self.ignore_index, self.reduction
+        weight, ignored, reduction = _asked(self)
         return functional.nll_loss(input, target, weight, None, ignored, None, reduction)
 
 
@@ -66,17 +66,8 @@ class CrossEntropyLoss(torch.nn.CrossEntropyLoss):
         self.inplace = inplace
 
     def forward(self, input: torch.Tensor, target: torch.Tensor) -> Any:
-        own = self.__dict__
-        try:
-            weight, ignored, reduction = (
-                own["_buffers"]["weight"],
-                own["ignore_index"],
-                own["reduction"],
-            )
-            smoothing, scale, inplace = own["label_smoothing"], own["zloss_scale"], own["inplace"]
-        except KeyError:
-            weight, ignored, reduction = self.weight, self.ignore_index, self.reduction
-            smoothing, scale, inplace = self.label_smoothing, self.zloss_scale, self.inplace
+        weight, ignored, reduction = _asked(self)
         return functional.cross_entropy(
-            input, target, weight, None, ignored, None, reduction, smoothing, zloss_scale=scale, inplace=inplace,
+            input, target, weight, None, ignored, None, reduction, self.label_smoothing,
+            zloss_scale=self.zloss_scale, inplace=self.inplace,
         )  # fmt: skip

@@ -212,14 +212,14 @@ class NativeCode(RoadCode):
     taking_words = at.WORDS
 
     def word(self, option: Value) -> Value:
-        return self.given.read(self.arrays + option)
+        return self.number(option)
 
     def taken(self, options: Array, count: Value) -> Value:
         code, block = self.code, self.block
         made = self.new_tuple(count)
         with code.loop(0, count) as index:
             option, item = options.read(index), code.variable(code.integer(0))
-            word = self.given.read(self.arrays + option)
+            word = self.word(option)
             is_float = self.option_type(option).equals(self.control.read(at.FLOAT))
             with code.either(is_float) as (floating, integer):
                 with floating:

@@ -15,7 +15,7 @@ from openaclnn.engines.machine.values import Value
 from openaclnn.repeat.code.outputs import Outputs
 from openaclnn.repeat.words import slots as at
 
-__all__ = ["RoadCode", "Work", "emit_road"]
+__all__ = ["RoadCode", "emit_road"]
 
 HOST = 1  # DLPack's number for the CPU
 
@@ -25,7 +25,7 @@ def emit_road(code: Code, control: Array, given: Array, number: Value) -> None:
     RoadCode(code, control, given).write(number)
 
 
-class Work(NamedTuple):
+class _Work(NamedTuple):
     """What runs a kind, as its record has it."""
 
     kernel: Value  # 0: the runner does it
@@ -111,7 +111,7 @@ class RoadCode(Outputs):
             self.execute(own_record, work, operands, stream)
         self.leave_kind(keep)
 
-    def work(self, record: Array, kernel: Value, runner: Value) -> Work:
+    def work(self, record: Array, kernel: Value, runner: Value) -> _Work:
         grain, constants = record.read(at.GRAIN), record.read(at.CONSTANTS)
         addresses, sized = record.read(at.ADDRESSES), record.read(at.SIZED)
         lead, numbers = self.view(record.read(at.LEAD)), self.numbers(record)
@@ -119,11 +119,11 @@ class RoadCode(Outputs):
         extent = units.equals(0).choose(elements, units)
         launch, gathering = self.launch(), record.read(at.GATHERING)
         laid = gathering.differs(0) | sized.equals(at.BY_LAYOUT) | sized.equals(at.BY_CLASSES)
-        return Work(
+        return _Work(
             kernel, runner, grain, constants, addresses, sized, gathering, laid, lead, numbers, extent, launch
         )  # fmt: skip
 
-    def write_arguments(self, record: Array, work: Work) -> Array:
+    def write_arguments(self, record: Array, work: _Work) -> Array:
         """The kernel's constants and operands; where the latter are. Fresh outputs are not there yet."""
         code, moved = self.code, self.moved.get().differs(0)
         # What gathers elements takes their geometry first, then what the kernel takes.
@@ -142,7 +142,7 @@ class RoadCode(Outputs):
                 operands.write(place, self.address(self.view(index)))
         return operands
 
-    def execute(self, record: Array, work: Work, operands: Array, stream: Array) -> None:
+    def execute(self, record: Array, work: _Work, operands: Array, stream: Array) -> None:
         """Launch the kernel, or call the runner."""
         code, doubt, launch, gathering = self.code, self.doubt, work.launch, work.gathering
         entry = code.variable(work.kernel)
@@ -161,12 +161,12 @@ class RoadCode(Outputs):
             # Before the workers run, the full way starts them.
             doubt.expect(launch.ready(work.extent, work.grain))
         # Two turns at the most: a runner that is not ready for words is called with objects then.
-        objects = code.variable((work.kernel.equals(0) & self.words.get().equals(0)).to("i64"))
+        with_objects = code.variable((work.kernel.equals(0) & self.words.get().equals(0)).to("i64"))
         left = code.variable(code.integer(1))
         with code.repeat_while(lambda: left.get().differs(0)):
             left.set(code.integer(0))
             with doubt.when_none():
-                called = objects.get().differs(0)
+                called = with_objects.get().differs(0)
                 with code.when(called):
                     self.take_lock()
                     self.prepare(work, operands, stream, geometry)
@@ -182,7 +182,7 @@ class RoadCode(Outputs):
                         with given_words:
                             status.set(self.call_with_words(work, operands, stream))
                             unready = (status.get() < 0).to("i64")
-                            objects.set(unready)
+                            with_objects.set(unready)
                             left.set(unready)
                     # More than 0: a target out of range. The full way says which.
                     doubt.expect(status.get() <= 0)
@@ -241,7 +241,7 @@ class RoadCode(Outputs):
     def give_lock(self) -> None:
         """Back, where it was taken."""
 
-    def call_with_words(self, work: Work, operands: Array, stream: Array) -> Value:
+    def call_with_words(self, work: _Work, operands: Array, stream: Array) -> Value:
         """What a runner says that takes words; less than 0 where it lacks something yet."""
         code, (sources, count) = self.code, work.numbers
         given = code.frame("i64", at.MAX_DERIVED)
@@ -259,7 +259,7 @@ class RoadCode(Outputs):
             status = self.control.call(at.CURRENT_STREAM, "i32", device, which, stream)
             self.expect_success(status)
 
-    def prepare(self, work: Work, operands: Array, stream: Array, geometry: Array) -> None:
+    def prepare(self, work: _Work, operands: Array, stream: Array, geometry: Array) -> None:
         """What a runner takes: `runner(addresses, stream)`, and more if it serves any size (`slots.SIZED`)."""
         code, items, sized = self.code, self.items, work.sized
         items.write(0, self.pack(operands, work.addresses))
@@ -279,7 +279,7 @@ class RoadCode(Outputs):
             items.write(4, self.taken(*work.numbers))
             self.prepared.set(code.integer(5))
 
-    def call_prepared(self, work: Work) -> None:
+    def call_prepared(self, work: _Work) -> None:
         """Call a runner with what was prepared, unless something speaks against it; what it raises is raised."""
         code, control, count = self.code, self.control, self.prepared.get()
         status = code.variable(code.integer(0))

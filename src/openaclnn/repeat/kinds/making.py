@@ -30,9 +30,8 @@ def sized_made(made: Sequence[DType | None], model: Any, library: int) -> tuple[
     else:
         each = [own and torch_dtype(own) for own in made]
         make = _torch_maker(model.device)
-        in_c = isinstance(
-            make, BuiltinFunctionType
-        )  # else both are one, which says that Python code runs
+        in_c = isinstance(make, BuiltinFunctionType)
+        # Where it is not, both are one, which says that Python code runs.
         large = results.empty_tensor if model.is_cpu and in_c else make
     return make, large, each[0] if len(each) == 1 else tuple(each)
 

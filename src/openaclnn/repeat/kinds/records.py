@@ -62,7 +62,7 @@ def record_of(
     lead, counts, kernel, grain, reciprocal, constants, units, takes, gathering, runner, flat = work
     words = (0, 0, 0)
     if takes == at.BY_SHAPE:
-        words = _words(runner, without_objects, called and family.says(plan.free))
+        words = _words(runner, without_objects, called, family, plan)
     source, options = family.numbers(plan, work)
     make, large, making = family.making
     if lead < 0:  # shapes and strides must be the very same
@@ -104,13 +104,15 @@ def _layout(constants: int, arrays: int, same: int, options: int) -> struct.Stru
     return struct.Struct("".join([head, *rows, gap, f"{options}s"]))
 
 
-def _words(sized: Any, without_objects: bool, with_lock: bool) -> tuple[int, int, int]:
+def _words(
+    sized: Any, without_objects: bool, called: bool, family: Family, plan: Plan
+) -> tuple[int, int, int]:
     """WORDS, LOCKED_WORDS and WORDS_BLOCK, of a builtin that can do without Python's objects, as far as they are wanted."""
     kept: Any = getattr(getattr(sized, "__self__", None), "keep", None)
     free = held = (0, 0)
     if without_objects and hasattr(kept, "without_objects"):
         free = kept.without_objects()
-    if with_lock and hasattr(kept, "with_lock"):
+    if called and hasattr(kept, "with_lock") and family.says(plan.free):
         held = kept.with_lock()
     return free[0], held[0], free[1] or held[1]
 

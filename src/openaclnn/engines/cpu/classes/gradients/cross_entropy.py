@@ -19,8 +19,8 @@ from openaclnn.engines.cpu.classes.gradients.few_classes import emit_few_classes
 from openaclnn.engines.cpu.classes.gradients.formula import streams
 from openaclnn.engines.cpu.classes.gradients.numbers import sums_of
 from openaclnn.engines.cpu.classes.gradients.one_row import emit_one_row
+from openaclnn.engines.cpu.classes.positions.sizes import Pieces, pieces_of, place_rows
 from openaclnn.engines.cpu.classes.positions.stretches import (
-    ALONE,
     CHUNK,
     Stretch,
     cut_rows,
@@ -43,9 +43,9 @@ from openaclnn.engines.cpu.classes.shared.sized import (
     LaidRunner,
     Problem,
     Sizing,
-    at_least_one,
     laid_runner,
     put_ignored,
+    put_smoothing,
     row_major,
     sized_runner,
 )
@@ -194,14 +194,8 @@ def _compiled(dtype: str, target: str, short: bool, lanes: int) -> tuple[int, in
 
 def _fit(problem: Problem) -> Fitted:
     """The parameters of row-major rows."""
-    positions, classes = problem.shape
-    pitch = classes * problem["out.class_step"]
-    for name, value in (
-        ("classes", classes), ("positions", positions), ("size2", positions),
-        ("log_prob.step2", pitch), ("out.step2", pitch),
-    ):  # fmt: skip
-        problem[name] = value
-    return _cut(problem, problem.code.integer(1), classes.least(CHUNK))
+    place_rows(problem, ("log_prob", "out"))
+    return _cut(problem, problem.code.integer(1), problem["classes"].least(CHUNK))
 
 
 def _fit_laid(problem: Problem) -> Fitted:
@@ -216,29 +210,25 @@ def _fit_laid(problem: Problem) -> Fitted:
 
 def _cut(problem: Problem, tile: Value, chunk: Value) -> Fitted:
     """The launches over tiles of rows and chunks of classes."""
-    code, positions, classes = problem.code, problem["positions"], problem["classes"]
+    classes = problem["classes"]
     chunks = (classes + chunk - 1) // chunk
-    for name, value in (("tile", tile), ("chunk", chunk), ("chunks", chunks)):
+    for name, value in (("chunk", chunk), ("chunks", chunks)):
         problem[name] = value
-    pieces = (positions + tile - 1) // tile * chunks
-    grain = at_least_one(code.integer(ALONE) // (tile.least(positions) * chunk))
-    shared = problem["mean"], problem["weighted"], positions, classes
-    apart = (pieces > grain) & totals.sums_apart(*shared)
-    short = (classes < SHORT).to("i64")
-    return Fitted(
-        short, pieces, grain, apart.choose(totals.sum_blocks(*shared), 0), code.integer(0)
-    )
+    return fitted(problem, (classes < SHORT).to("i64"), pieces_of(problem, tile, chunk, chunks))
 
 
-def _put_smoothing(problem: Problem, number: Value) -> None:
-    problem.put_double("smoothing", number)
+def fitted(problem: Problem, way: Value, pieces: Pieces) -> Fitted:
+    """The launches; where there is much to sum, that is done first."""
+    shared = problem["mean"], problem["weighted"], problem["positions"], problem["classes"]
+    apart = (pieces.pieces > pieces.grain) & totals.sums_apart(*shared)
+    return Fitted(way, *pieces, apart.choose(totals.sum_blocks(*shared), 0))
 
 
 def _put_scale(problem: Problem, number: Value) -> None:
     problem.put_double("zloss_scale", number * 2.0)
 
 
-NUMBERS = ("i64", put_ignored), ("f64", _put_smoothing), ("f64", _put_scale)
+NUMBERS = ("i64", put_ignored), ("f64", put_smoothing), ("f64", _put_scale)
 SIZING = Sizing("cross_entropy", SLOTS, 2, _fit, NUMBERS)
 LAYING = Sizing("cross_entropy.laid", SLOTS, 0, _fit_laid, NUMBERS)
 

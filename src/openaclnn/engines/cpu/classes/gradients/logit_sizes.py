@@ -7,6 +7,7 @@ from __future__ import annotations
 from array import array
 
 from openaclnn.core.plan import Plan
+from openaclnn.engines.cpu.classes.gradients.cross_entropy import NUMBERS, fitted
 from openaclnn.engines.cpu.classes.gradients.logit_pixels import NAME as PIXELS
 from openaclnn.engines.cpu.classes.gradients.logit_pixels import (
     SHORT,
@@ -22,7 +23,6 @@ from openaclnn.engines.cpu.classes.gradients.logits import (
 from openaclnn.engines.cpu.classes.gradients.logits import NAME as OF_ROWS
 from openaclnn.engines.cpu.classes.positions.lengths import RowsOfAnyLength
 from openaclnn.engines.cpu.classes.positions.sizes import (
-    Pieces,
     pieces_of,
     place_images,
     place_rows,
@@ -30,19 +30,16 @@ from openaclnn.engines.cpu.classes.positions.sizes import (
 )
 from openaclnn.engines.cpu.classes.positions.stretches import CHUNK, Cut
 from openaclnn.engines.cpu.classes.positions.tile import TILE_ROWS
-from openaclnn.engines.cpu.classes.shared import totals
 from openaclnn.engines.cpu.classes.shared.sized import (
     IMAGES,
     Fitted,
     Problem,
     Sizing,
     at_least_one,
-    put_ignored,
     row_major,
     sized_runner,
 )
 from openaclnn.engines.cpu.registry import KERNELS, SizedRunner
-from openaclnn.engines.machine.values import Value
 
 FULL, EACH = ("input", "out"), ("target", "gradient", "top", "rest")
 
@@ -75,53 +72,30 @@ def _template(kernel: CrossEntropyLogitsGrad, plan: Plan) -> array[int]:
 
 def _fit_pixels(problem: Problem) -> Fitted:
     """The parameters of row-major images."""
-    item = problem["out.class_step"]
+    code, item = problem.code, problem["out.class_step"]
     place_images(problem, FULL, EACH)
-    return _fitted(problem, problem.code.integer(0), _pixel_pieces(problem, item))
+    positions, classes = problem["positions"], problem["classes"]
+    problem["past"] = goes_past(item, positions * classes).to("i64")
+    pieces = pieces_of(problem, unit_of_pixels(code, classes), classes)
+    return fitted(problem, code.integer(0), pieces)
 
 
 def _fit_rows(problem: Problem) -> Fitted:
     """The parameters of row-major rows; short ones are pixels whose planes lie one element apart."""
-    code, (_, classes), item = problem.code, problem.shape, problem["out.class_step"]
+    code, (positions, classes), item = problem.code, problem.shape, problem["out.class_step"]
     place_rows(problem, FULL)
-    short = classes < SHORT
-    of_pixels = _pixel_pieces(problem, item)
-    unit, past = problem["tile"], problem["past"]
-    tile = at_least_one((code.integer(AT_ONCE) // classes).least(TILE_ROWS))
-    chunk = classes.least(CHUNK)
+    short, chunk = classes < SHORT, classes.least(CHUNK)  # a short row is one chunk
     chunks = (classes + chunk - 1) // chunk
-    of_rows = pieces_of(problem, tile, chunk, chunks)
+    together = at_least_one((code.integer(AT_ONCE) // classes).least(TILE_ROWS))
+    tile = short.choose(unit_of_pixels(code, classes), together)
     for name, value in (
-        ("tile", short.choose(unit, tile)), ("chunk", chunk), ("chunks", chunks),
-        ("staged", (short & (classes > 1)).to("i64")), ("past", short.choose(past, 0)),
+        ("chunk", chunk), ("chunks", chunks), ("staged", (short & (classes > 1)).to("i64")),
+        ("past", (short & goes_past(item, positions * classes)).to("i64")),
     ):  # fmt: skip
         problem[name] = value
-    both = zip(of_pixels, of_rows, strict=True)
-    pieces = Pieces(*[short.choose(one, other) for one, other in both])
-    return _fitted(problem, short.to("i64"), pieces)
+    return fitted(problem, short.to("i64"), pieces_of(problem, tile, chunk, chunks))
 
 
-def _pixel_pieces(problem: Problem, item: Value) -> Pieces:
-    classes = problem["classes"]
-    problem["past"] = goes_past(item, problem["positions"] * classes).to("i64")
-    return pieces_of(problem, unit_of_pixels(problem.code, classes), classes)
-
-
-def _fitted(problem: Problem, way: Value, pieces: Pieces) -> Fitted:
-    shared = problem["mean"], problem["weighted"], problem["positions"], problem["classes"]
-    apart = (pieces.pieces > pieces.grain) & totals.sums_apart(*shared)
-    return Fitted(way, *pieces, apart.choose(totals.sum_blocks(*shared), 0))
-
-
-def _put_smoothing(problem: Problem, number: Value) -> None:
-    problem.put_double("smoothing", number)
-
-
-def _put_scale(problem: Problem, number: Value) -> None:
-    problem.put_double("zloss_scale", number * 2.0)
-
-
-NUMBERS = ("i64", put_ignored), ("f64", _put_smoothing), ("f64", _put_scale)
 PIXEL_SIZING = Sizing(PIXELS, SLOTS, IMAGES, _fit_pixels, NUMBERS)
 ROW_SIZING = Sizing(OF_ROWS, SLOTS, 2, _fit_rows, NUMBERS)
 ROWS, PIXELS_OF_ROWS = CrossEntropyLogitsGrad(OF_ROWS), OfPixels(PIXELS)

@@ -18,15 +18,16 @@ from openaclnn.engines.cpu.classes.logits.rows import (
     staged_rows,
 )
 from openaclnn.engines.cpu.classes.logits.short_rows import emit_short_rows
+from openaclnn.engines.cpu.classes.positions.sizes import Pieces, pieces_of, place_rows
 from openaclnn.engines.cpu.classes.shared.parameters import few
 from openaclnn.engines.cpu.classes.shared.sized import (
     Fitted,
     LaidRunner,
     Problem,
     Sizing,
-    at_least_one,
     laid_runner,
     put_ignored,
+    put_smoothing,
     row_major,
     sized_runner,
 )
@@ -92,13 +93,7 @@ def _is_short(classes: int, lanes: int = 0) -> bool:
 
 def _fit(problem: Problem, each: bool) -> Fitted:
     """The parameters of row-major rows."""
-    positions, classes = problem.shape
-    pitch = classes * problem["input.class_step"]
-    for name, value in (
-        ("classes", classes), ("positions", positions), ("size2", positions),
-        *((f"{name}.step2", pitch) for name in FULL),
-    ):  # fmt: skip
-        problem[name] = value
+    place_rows(problem, FULL)
     return _cut(problem, problem.code.integer(1), each)
 
 
@@ -113,23 +108,21 @@ def _fit_laid(problem: Problem, each: bool, dtype: str) -> Fitted:
 
 def _cut(problem: Problem, tile: Value, each: bool) -> Fitted:
     """The launches over tiles of rows."""
-    code, positions, classes = problem.code, problem["positions"], problem["classes"]
-    problem["tile"], problem["records"] = tile, positions
-    grain = at_least_one(code.integer(ALONE) // (tile.least(positions) * classes))
-    left = None if each else positions * (8 * RECORD)
-    short = (classes < machine().lanes).to("i64")
-    return Fitted(short, (positions + tile - 1) // tile, grain, left=left)
+    classes, short = problem["classes"], problem["classes"] < machine().lanes
+    return fitted(problem, short.to("i64"), pieces_of(problem, tile, classes), problem["positions"], each)  # fmt: skip
 
 
-def _put_smoothing(problem: Problem, number: Value) -> None:
-    problem.put_double("smoothing", number)
+def fitted(problem: Problem, way: Value, pieces: Pieces, records: Value, each: bool) -> Fitted:
+    """The launches, which leave so many records where each loss is not written."""
+    problem["records"] = records
+    return Fitted(way, *pieces, left=None if each else records * (8 * RECORD))
 
 
 def _put_scale(problem: Problem, number: Value) -> None:
     problem.put_double("zloss_scale", number)
 
 
-NUMBERS = ("i64", put_ignored), ("f64", _put_smoothing), ("f64", _put_scale)
+NUMBERS = ("i64", put_ignored), ("f64", put_smoothing), ("f64", _put_scale)
 
 
 def _sizing(each: bool) -> Sizing:

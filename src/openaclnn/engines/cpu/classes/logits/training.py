@@ -10,16 +10,15 @@ from openaclnn.engines.cpu.classes.logits.pixels import SHORT, CrossEntropyOfPix
 from openaclnn.engines.cpu.classes.logits.rows import (
     AT_ONCE,
     PLACES,
-    RECORD,
     SLOTS,
     TRAINING,
     CrossEntropy,
     Cut,
     staged_rows,
 )
+from openaclnn.engines.cpu.classes.logits.sizes import fitted
 from openaclnn.engines.cpu.classes.positions.lengths import RowsOfAnyLength
 from openaclnn.engines.cpu.classes.positions.sizes import (
-    Pieces,
     pieces_of,
     place_images,
     place_rows,
@@ -35,7 +34,6 @@ from openaclnn.engines.cpu.classes.shared.sized import (
     sized_runner,
 )
 from openaclnn.engines.cpu.registry import KERNELS, SizedRunner
-from openaclnn.engines.machine.values import Value
 
 FULL, EACH = ("input",), ("target", "top", "rest", "loss")
 
@@ -74,7 +72,7 @@ def _fit_pixels(problem: Problem, each: bool) -> Fitted:
     place_images(problem, FULL, EACH)
     unit = unit_of_pixels(problem.code, problem["classes"])
     pieces = pieces_of(problem, unit, problem["classes"])
-    return _fitted(problem, problem.code.integer(0), pieces, pieces.pieces, each)
+    return fitted(problem, problem.code.integer(0), pieces, pieces.pieces, each)
 
 
 def _fit_rows(problem: Problem, each: bool, dtype: str) -> Fitted:
@@ -86,12 +84,7 @@ def _fit_rows(problem: Problem, each: bool, dtype: str) -> Fitted:
     together = at_least_one((code.integer(AT_ONCE) // classes).least(staged_rows(dtype)))
     tile = short.choose(unit_of_pixels(code, classes), together)
     pieces = pieces_of(problem, tile, classes)
-    return _fitted(problem, short.to("i64"), pieces, short.choose(pieces.pieces, positions), each)
-
-
-def _fitted(problem: Problem, way: Value, pieces: Pieces, records: Value, each: bool) -> Fitted:
-    problem["records"] = records
-    return Fitted(way, *pieces, left=None if each else records * (8 * RECORD))
+    return fitted(problem, short.to("i64"), pieces, short.choose(pieces.pieces, positions), each)
 
 
 def _pixel_sizing(each: bool) -> Sizing:

@@ -34,7 +34,7 @@ from openaclnn.engines.machine.shared import publish
 from openaclnn.engines.machine.values import Value
 
 __all__ = [
-    "IMAGES", "Fitted", "LaidRunner", "Problem", "Sizing", "at_least_one", "laid_runner", "put_ignored", "row_major",
+    "IMAGES", "Fitted", "LaidRunner", "Problem", "Sizing", "at_least_one", "laid_runner", "put_ignored", "put_smoothing", "row_major",
     "sized_runner",
 ]  # fmt: skip
 
@@ -86,6 +86,11 @@ def at_least_one(number: Value) -> Value:
 def put_ignored(problem: Problem, number: Value) -> None:
     """What most kernels take of the numbers: the target that counts for nothing."""
     problem["ignore_index"] = number
+
+
+def put_smoothing(problem: Problem, number: Value) -> None:
+    """And what cross entropies take besides."""
+    problem.put_double("smoothing", number)
 
 
 def row_major(
@@ -202,14 +207,11 @@ class _Held(NamedTuple):
         if not self.sizing.axes:
             return 0, 0
         name = f"{self.sizing.name}.words{'.locked' if locked else ''}"
-        function = _functions.get(name)
-        if function is None:
-            emit = functools.partial(_emit_words, self.sizing, locked)
-            function = _functions[name] = compiled(name, emit, signature("i64", *["i64"] * 8))
-        return function, self.own.buffer_info()[0]
+        emit = functools.partial(_emit_words, self.sizing, locked)
+        return compiled(name, emit, _TAKING_WORDS), self.own.buffer_info()[0]
 
 
-_functions: dict[str, int] = {}
+_TAKING_WORDS = signature("i64", *["i64"] * 8)
 
 
 def _emit_words(sizing: Sizing, locked: bool, code: Code, arguments: Sequence[Value]) -> None:
