@@ -223,6 +223,7 @@ if MODE == "compile":
                     assert status == 0
                     natively += by_itself
                 assert natively > 30, given
+                assert driver.with_lock >= natively, given
                 if not run.__self__.keep._block[fit_code.SUMMED]:  # type: ignore[union-attr]
                     assert driver.in_words >= natively, given
 
