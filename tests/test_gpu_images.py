@@ -113,7 +113,7 @@ if MODE == "compile":
     import contextlib
 
     from openaclnn.engines.gpu.fits import code as fit_code
-    from openaclnn.engines.gpu.launching import variants
+    from openaclnn.engines.gpu.launching import scratch, variants
     from test_gpu_kernels import COMPILED
     from test_gpu_losses import device  # noqa: F401
     from test_gpu_sized import (  # noqa: F401
@@ -125,7 +125,9 @@ if MODE == "compile":
     )
 
     def drawn_images(draw: Any, turn: int) -> tuple[int, ...]:
-        """Of all magnitudes, some of them round; of all numbers of axes; some of one image, of one pixel each, of one class."""
+        """Of all magnitudes, some of them round; of all numbers of axes; some of one image, of one pixel each, of one class; the first that are many."""
+        if turn % 20 > 17:
+            return 4, 3, 512, logit_pixels.MANY // 2048 - turn % 2
         most = (7, 6, *((9, 5, 3, 2), (18,), (10, 10), ())[turn % 4])
         sizes = [int(2 ** draw.uniform(0, own)) for own in most]
         sizes = [own + -own % 16 if draw.random() < 0.3 else own for own in sizes]
@@ -202,7 +204,14 @@ if MODE == "compile":
                     launches_of(run, addresses_of(plan), 5, shape, ())
 
     def test_the_builtin_launches_what_python_would(monkeypatch: pytest.MonkeyPatch) -> None:
-        """Kernels, grids, stream and every parameter, for sizes, numbers and alignments in turn."""
+        """Kernels, grids, stream, every parameter and the memory between launches, for sizes, numbers and alignments in turn."""
+        taken: list[int] = []
+
+        def allocate(size: int, stream: int) -> int:
+            taken.append(size)
+            return 1 << 30
+
+        monkeypatch.setattr(scratch, "_allocator", lambda: (allocate, lambda at: None))
         draw, several = np.random.default_rng(5), NUMBERS["cross_entropy_loss_grad"]
         for dtype in (FLOAT, BFLOAT16):
             for operator, given in kinds(SMALL, dtype, 3, dtype is FLOAT):
@@ -221,6 +230,8 @@ if MODE == "compile":
                     call = addresses_of(plan, off), 5 + turn, shape, numbers if turn % 3 else ()
                     status, by_itself = driver.alike(run, call, str(given))
                     assert status == 0
+                    assert len(set(taken)) == bool(taken), "as Python took, and machine code"
+                    taken.clear()
                     natively += by_itself
                 assert natively > 30, given
                 assert driver.with_lock >= natively, given
