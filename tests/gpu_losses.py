@@ -141,6 +141,29 @@ def test_losses_of_any_size_numbers_and_layout(name: str, dtype: DType, lying: s
 
 
 @dtypes
+@pytest.mark.parametrize("number", [3, 4, 9])
+def test_images_of_any_size(number: int, dtype: DType) -> None:
+    """They are of one kind for each number of axes, and the short road gives the full way's bits."""
+    for function in (loss_of, gradient_of):
+        function.road.forget()
+    for shape in (
+        (2, 5, 3, 4), (1, 19, 130, 77), (3, 5, 16, 48), (4, 6, 1, 1), (2, 7, 300), (5, 33, 256), (3, 1, 40), (2, 4, 1024, 1024),
+        (4, 3, 16, 48),
+    ):  # fmt: skip
+        rng = np.random.default_rng(3)
+        case = [*cases(rng, dtype, shape)][number]
+        for function, given in ((loss_of, case), (gradient_of, grad_of(rng, case))):
+            moved = {name: to_device(value) for name, value in given.items()}
+            with openaclnn.use_engine("triton"):
+                expected = function(**moved)
+            for _ in range(2):  # by Python, then by machine code
+                for own, known in zip(each(function(**moved)), each(expected), strict=True):
+                    bits, others = (one.reshape(-1).view(torch.uint8) for one in (own, known))
+                    assert torch.equal(bits, others), shape
+    assert loss_of.road._next == gradient_of.road._next == 2
+
+
+@dtypes
 @pytest.mark.parametrize("reduction", ["mean", "none"])
 @pytest.mark.parametrize("name", ["nll_loss", "nll_loss2d", "cross_entropy_loss"])
 def test_given_outputs_of_any_size(name: str, reduction: str, dtype: DType) -> None:

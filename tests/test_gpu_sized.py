@@ -633,7 +633,7 @@ if MODE == "compile":
         def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
             from test_gpu_native import LAUNCH
 
-            self.code = self.in_words = 0
+            self.code = self.in_words = self.with_lock = 0
             self.kernels: list[Any] = []  # each with its parameters' kinds
             self.by_python: list[Any] = []
             self.by_driver: list[Any] = []
@@ -698,17 +698,24 @@ if MODE == "compile":
             if in_words(run, *call):
                 self.in_words += 1
                 assert self.launched() == expected, (variant, call)
+            if in_words(run, *call, locked=True):
+                self.with_lock += 1
+                assert self.launched() == expected, (variant, call)
             assert not self.by_driver
             return status, by_itself
 
-    WORDS = ctypes.CFUNCTYPE(
+    WORDS = (
         ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64,
         ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64,
     )  # fmt: skip
 
-    def in_words(run: Any, addresses: Any, stream: int, shape: Any, *more: Any) -> bool:
+    def in_words(
+        run: Any, addresses: Any, stream: int, shape: Any, *more: Any, locked: bool = False
+    ) -> bool:
         """Whether a builtin's function for callers without Python's objects launches; numbers are as a road has them."""
-        function, block = run.__self__.keep.without_objects()
+        keep = run.__self__.keep
+        function, block = keep.with_lock() if locked else keep.without_objects()
+        kind = (ctypes.PYFUNCTYPE if locked else ctypes.CFUNCTYPE)(*WORDS)
         if not function:
             return False
         (numbers,) = more
@@ -720,7 +727,7 @@ if MODE == "compile":
         if not all(-(2**63) <= own < 2**63 for own in words):
             return False
         given = [(ctypes.c_int64 * len(own))(*own) for own in (addresses, shape, words)]
-        status = WORDS(function)(
+        status = kind(function)(
             block, given[0], len(addresses), given[1], len(shape), given[2], len(words), stream
         )
         assert status in (0, -1)
@@ -760,6 +767,7 @@ if MODE == "compile":
                     assert status == 0
                     natively += by_itself
                 assert natively > 50, variant
+                assert driver.with_lock >= natively, variant
                 if not run.__self__.keep._block[fit_code.SUMMED]:  # no memory is taken
                     assert driver.in_words >= natively, variant
 
@@ -1042,7 +1050,29 @@ if MODE == "compile":
 
         monkeypatch.setattr(scratch, "_allocator", lambda: (allocate, lambda at: None))
         driver, run, call = summed_call(monkeypatch)
+        assert in_words(run, *call, locked=True)
+        assert len(driver.by_driver) == 2
+        driver.by_driver.clear()
         full = True
+        assert not in_words(run, *call, locked=True), "the builtin says so"
         with pytest.raises(MemoryError, match="no scratch"):
             run(*call)
         assert driver.by_driver == []
+
+    def test_queued_work_is_not_queued_again_for_memory_that_is_not_taken_back(
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        """What is written over its own input must not be written twice."""
+        broken = False
+
+        def release(address: int) -> None:
+            if broken:
+                raise RuntimeError("not mine")
+
+        monkeypatch.setattr(scratch, "_allocator", lambda: (lambda *_: 1 << 30, release))
+        driver, run, call = summed_call(monkeypatch)
+        broken = True
+        assert in_words(run, *call, locked=True)
+        with pytest.raises(RuntimeError, match="not mine"):
+            run(*call)
+        assert (len(driver.by_python), len(driver.by_driver)) == (0, 4)

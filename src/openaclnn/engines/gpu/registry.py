@@ -11,6 +11,7 @@ from openaclnn.engines.gpu.launching.queues import SizedRunner
 from openaclnn.engines.gpu.launching.steps import Runner
 from openaclnn.engines.gpu.plans import elementwise, logit_pixels, logits, pixels, reductions, rows
 from openaclnn.engines.gpu.sizes import elementwise as sized_elementwise
+from openaclnn.engines.gpu.sizes import logit_pixels as sized_logit_pixels
 from openaclnn.engines.gpu.sizes import logits as sized_logits
 from openaclnn.engines.gpu.sizes import pixels as sized_pixels
 from openaclnn.engines.gpu.sizes import reductions as sized_reductions
@@ -54,11 +55,15 @@ CLASS_KERNELS: dict[str, Maker] = {
     "cross_entropy_logits": Maker(
         logits.runner, sized_logits.sized, sized_logits.laid, reduces=True
     ),
-    "cross_entropy_logits_pixels": Maker(logit_pixels.losses, _of_no_size, reduces=True),
+    "cross_entropy_logits_pixels": Maker(
+        logit_pixels.losses, sized_logit_pixels.sized_losses, reduces=True
+    ),
     "cross_entropy_logits_grad": Maker(
         rows.runner, sized_rows.sized, strided.laid_rows, few=sized_rows.few
     ),
-    "cross_entropy_logits_grad_pixels": Maker(logit_pixels.gradients, _of_no_size),
+    "cross_entropy_logits_grad_pixels": Maker(
+        logit_pixels.gradients, sized_logit_pixels.sized_gradients
+    ),
 }
 
 

@@ -82,6 +82,20 @@ class ClassFit(Fit):
         self.expect(number < INT32_LIMIT)
         return (number < -1).choose(-1, number)
 
+    def loss_numbers(self) -> dict[str, Value]:
+        """The call's numbers as cross entropy's kernels are told them: what `logits.last_of` of `plans/` says."""
+        return {
+            "ignore_index": self.ignored(), "smoothing": word(self.single(1)), "zloss_scale": word(self.single(2)),
+        }  # fmt: skip
+
+    def gradient_numbers(self, ignored: Value) -> dict[str, Value]:
+        """The same for its gradients: what `rows.last_numbers` says."""
+        smoothing, scale = self.single(1), self.single(2)
+        kept = (self.code.double(1.0) - smoothing.to("f64")).to("f32")
+        return {
+            "ignore_index": ignored, "kept": word(kept), "smoothing": word(smoothing), "zloss_scale": word(scale * 2.0),
+        }  # fmt: skip
+
     def power(self, size: Value, most: int) -> Value:
         """The least power of two that is not below, up to the one that is most."""
         value = self.code.integer(1)
@@ -122,13 +136,11 @@ class AnyRowFit(ClassFit):
         self, step: Step, rows: Value, classes: Value, across: Value, ignored: Value
     ) -> None:
         """The numbers that have nothing to do with strides; `classes` as the kernel is told them."""
-        smoothing, scale = self.single(1), self.single(2)
-        kept = (self.code.double(1.0) - smoothing.to("f64")).to("f32")
         step.put(
             names_of(cross_entropy_loss_grad, "rows"),
             {
-                "rows": rows, "classes": classes, "class_blocks": across, "ignore_index": ignored,
-                "kept": word(kept), "smoothing": word(smoothing), "zloss_scale": word(scale * 2.0),
+                "rows": rows, "classes": classes, "class_blocks": across,
+                **self.gradient_numbers(ignored),
             },
         )  # fmt: skip
 

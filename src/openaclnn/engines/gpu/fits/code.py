@@ -268,7 +268,14 @@ class Fit(Entry):
             self.mark(step.start(self.control, queue))
 
     def run(self, stream: Value) -> None:
-        """All launches; sums first, in scratch memory that is given back as soon as they are queued."""
+        """All launches on a stream that is a Python integer."""
+        self.queue_all(integer_of(self.code, stream), stream)
+        with self.when_fit():
+            self.code.leave(self.control.call(FROM_INT64, "i64", 0))
+
+    def queue_all(self, queue: Value, stream: Value) -> None:
+        """All launches; sums first, in scratch memory that is given back as soon as they are queued. `stream` is the queue as a Python integer,
+        where there are sums."""
         code, control = self.code, self.control
         memory = code.variable(code.integer(0))
         with self.when_summed():
@@ -277,12 +284,9 @@ class Fit(Entry):
             self.share_out(integer_of(code, memory.get()), own)
             with self.each_step() as step:
                 step.point(self.addresses)
-        queue = integer_of(code, stream)
         # A full queue makes the driver wait, perhaps for a host function that needs the interpreter.
         saved = control.call(SAVE, "i64")
         self.start(queue)
         control.call(RESTORE, None, saved)
         with code.when(memory.get().differs(0)):
             self.give_back(memory.get())
-        with self.when_fit():
-            code.leave(control.call(FROM_INT64, "i64", 0))

@@ -132,8 +132,12 @@ class Fitted:
         return made
 
     def without_objects(self) -> tuple[int, int]:
-        """The same as a function for machine code, and its block; 0 for a function where there is none."""
-        return words_of(self._fit), self._block.buffer_info()[0]
+        """The same as a function for machine code that does not hold the interpreter's lock, and its block; 0 for a function where there is none."""
+        return words_of(self._fit, locked=False), self._block.buffer_info()[0]
+
+    def with_lock(self) -> tuple[int, int]:
+        """The same for callers that hold it."""
+        return words_of(self._fit, locked=True), self._block.buffer_info()[0]
 
 
 def takes(slots: Sequence[Slot | None], values: int, numbers: Sequence[str]) -> bool:

@@ -58,13 +58,13 @@ def can_be_fitted() -> bool:
     return native.driver() is not None
 
 
-def _parts() -> tuple[Any, Any, Any, Any] | None:
-    """`fitted`, `flat`, `classes` and `strided`, which import llvmlite."""
+def _parts() -> tuple[Any, Any, Any, Any, Any] | None:
+    """`fitted`, `flat`, `classes`, `strided` and `logit_pixels`, which import llvmlite."""
     if not can_be_fitted():
         return None
-    from openaclnn.engines.gpu.fits import classes, fitted, flat, strided
+    from openaclnn.engines.gpu.fits import classes, fitted, flat, logit_pixels, strided
 
-    return fitted, flat, classes, strided
+    return fitted, flat, classes, strided, logit_pixels
 
 
 def flat_fitting(
@@ -137,7 +137,7 @@ def tiled_fitting(
     _, numbers, *constants = sizes
     if parts is None or not parts[0].takes(family.slots, len(numbers), ()):
         return NOTHING
-    fitted, *_, strided = parts
+    fitted, _, _, strided, _ = parts
     share = form.formula.numbers.index(plan.reciprocal) if plan.reciprocal else -1
     place = len(numbers) - len(form.numbers) + share if share >= 0 else -1
     made = fitted.Fitted(strided.TileFit, len(plan.inputs) + 1, (place, *facts))
@@ -157,18 +157,18 @@ def class_fitting(
     parts = _parts()
     if parts is None:
         return NOTHING
-    fitted, _, classes, strided = parts
+    fitted, _, classes, *_ = parts
     if not all(
         fitted.takes(family.slots, len(sizes[1]), numbers) for family, sizes in launched.values()
     ):
         return NOTHING
     weighted = operand_of(plan, weight) is not None
-    fit = getattr(classes, pattern, None) or getattr(strided, pattern)
-    made = fitted.Fitted(fit, len(plan.inputs) + 1, (weighted, *facts), len(words))
+    fit = next(vars(own)[pattern] for own in parts if pattern in getattr(own, "__all__", ()))
+    made = fitted.Fitted(fit, len(plan.operands), (weighted, *facts), len(words))
     made.take_words(0, words)
     first, *others = (plan.numbers[name] for name in numbers)
     made.take_numbers((min(ignored(first), INT32_LIMIT), *others), 1)
-    if ADD in launched:
+    if ADD in launched or plan.reduction:
         made.take_sums(*scratch.functions())
     ready = {}
     for name, (family, (_, own, constants, warps)) in launched.items():

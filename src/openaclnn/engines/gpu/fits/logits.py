@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from openaclnn.engines.gpu.fits import code as fit_code
 from openaclnn.engines.gpu.fits.classes import ASTRAY, ClassFit, places_of, power_of_two
 from openaclnn.engines.gpu.fits.code import FORMS, Step
-from openaclnn.engines.gpu.fits.flat import blocks, names_of, word
+from openaclnn.engines.gpu.fits.flat import blocks, names_of
 from openaclnn.engines.gpu.fits.strided import StridedFit
 from openaclnn.engines.gpu.kernels.logits import log_probabilities, logit_losses, logit_sums
 from openaclnn.engines.gpu.kernels.short_logits import short_rows
@@ -102,19 +102,13 @@ class AnyLogitFit(ClassFit):
             names_of(short_rows, "rows"),
             {
                 "rows": rows, "classes": classes, "row_stride": row, "class_stride": by_class, "weight_stride": weight,
-                "log_prob_row": out_row, "log_prob_class": out_class, **self.last(),
+                "log_prob_row": out_row, "log_prob_class": out_class, **self.loss_numbers(),
             },
         )  # fmt: skip
         self.choose_of(step, SHORT, {"ROWS": tall, "CLASSES": wide})
         self.summed.set(each.choose(0, self.summed.get()))
         self.scratch.set(programs * (SUMS * 8))
         self.fit_total(programs)
-
-    def last(self) -> dict[str, Value]:
-        """Numbers of the call's."""
-        return {
-            "ignore_index": self.ignored(), "smoothing": word(self.single(1)), "zloss_scale": word(self.single(2)),
-        }  # fmt: skip
 
     def fit_read(
         self, rows: Value, classes: Value, row: Value, by_class: Value, weight: Value
@@ -167,7 +161,7 @@ class AnyLogitFit(ClassFit):
             names_of(logit_losses, "rows"),
             {
                 "rows": rows, "classes": classes, "row_stride": row, "class_stride": by_class,
-                "weight_stride": weight, "splits": splits, **self.last(),
+                "weight_stride": weight, "splits": splits, **self.loss_numbers(),
             },
         )  # fmt: skip
 

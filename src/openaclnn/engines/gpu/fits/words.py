@@ -1,10 +1,19 @@
-"""The machine code of `code.py` for callers that have no Python objects, and do not hold the interpreter's lock."""
+"""The machine code of `code.py` for callers that have no Python objects, whether they hold the interpreter's lock or not."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from openaclnn.engines.gpu.fits.code import ADDRESSES, MAX_NUMBERS, NUMBERS, OWN_NUMBERS, Fit
+from openaclnn.engines.gpu.fits.code import (
+    ADDRESSES,
+    CLEAR,
+    DECREF,
+    FROM_INT64,
+    MAX_NUMBERS,
+    NUMBERS,
+    OWN_NUMBERS,
+    Fit,
+)
 from openaclnn.engines.machine.cache import compiled
 from openaclnn.engines.machine.code import Array, Code
 from openaclnn.engines.machine.kinds import signature
@@ -13,13 +22,15 @@ from openaclnn.engines.machine.values import Value
 __all__ = ["words_of"]
 
 
-def words_of(fit: type[Fit]) -> int:
+def words_of(fit: type[Fit], locked: bool) -> int:
     """`run(block, addresses, how many, shape, axes, numbers, how many, stream)`: 0, or -1 where the builtin has to be called;
-    0 in place of a function for fits that take more than that. Numbers are integers, or the bits of floats.
+    0 in place of a function for fits that take more than that. Numbers are integers, or the bits of floats. `locked`, for callers that hold
+    the lock.
     """
     if fit.more != Fit.more:
         return 0
-    own: type[_OfWords] = type(f"{fit.__name__}OfWords", (_OfWords, fit), {})
+    base = _Locked if locked else _Unlocked
+    own: type[_OfWords] = type(f"{fit.__name__}OfWords", (base, fit), {})
 
     def emit(code: Code, arguments: Sequence[Value]) -> None:
         block, addresses, operands, shape, axes, numbers, count, stream = arguments
@@ -27,7 +38,8 @@ def words_of(fit: type[Fit]) -> int:
         written.take(code.slots(addresses), operands, code.slots(numbers), count)
         written.write_words(code.slots(shape), axes, stream)
 
-    return compiled(f"gpu.{fit.name}.words", emit, signature("i64", *["i64"] * 8))
+    name = f"gpu.{fit.name}.words{'.locked' if locked else ''}"
+    return compiled(name, emit, signature("i64", *["i64"] * 8))
 
 
 class _OfWords(Fit):
@@ -53,9 +65,46 @@ class _OfWords(Fit):
             self.expect(axes.equals(self.axes))
         with self.when_fit():
             self.fit_all(shape, axes)
-        self.expect(self.summed.get().equals(0))  # memory is taken with Python's functions
         with self.when_fit():
-            self.start(stream)
+            self.launch(stream)
             with self.when_fit():
                 self.code.leave(self.code.integer(0))
         self.code.leave(self.code.integer(-1))
+
+    def launch(self, stream: Value) -> None:
+        """All that launches, if that is possible here."""
+        raise NotImplementedError
+
+
+class _Unlocked(_OfWords):
+    """Memory is taken with Python's functions, which cannot be called."""
+
+    def launch(self, stream: Value) -> None:
+        self.expect(self.summed.get().equals(0))
+        with self.when_fit():
+            self.start(stream)
+
+
+class _Locked(_OfWords):
+    """What Python raises is left to the builtin, which meets it again; once the work is queued, there is nothing left to do."""
+
+    def __init__(self, code: Code, control: Array) -> None:
+        super().__init__(code, control)
+        self.held = code.variable(code.integer(0))  # the stream as a Python integer
+
+    def launch(self, stream: Value) -> None:
+        with self.when_summed():
+            self.held.set(self.control.call(FROM_INT64, "i64", stream))
+            with self.code.when(self.held.get().equals(0)):
+                self.fail(queued=False)
+        self.queue_all(stream, self.held.get())
+        self.drop_held()
+
+    def fail(self, queued: bool) -> None:
+        self.control.call(CLEAR, None)
+        self.drop_held()
+        self.code.leave(self.code.integer(0 if queued else -1))
+
+    def drop_held(self) -> None:
+        with self.code.when(self.held.get().differs(0)):
+            self.control.call(DECREF, None, self.held.get())

@@ -65,7 +65,7 @@ class Entry:
         made = control.call(at.vectorcall, "i64", control.read(at.allocate), items, 2, 0)
         control.call(at.decref, None, items.read(0))
         with self.code.when(made.equals(0)):
-            self.code.leave(self.code.integer(0))
+            self.fail(queued=False)
         return made
 
     def give_back(self, memory: Value) -> None:
@@ -75,8 +75,12 @@ class Entry:
         done = control.call(at.vectorcall, "i64", control.read(at.release), items, 1, 0)
         control.call(at.decref, None, memory)
         with self.code.when(done.equals(0)):
-            self.code.leave(self.code.integer(0))
+            self.fail(queued=True)
         control.call(at.decref, None, done)
+
+    def fail(self, queued: bool) -> None:
+        """Raise what Python raised, when the work is queued or before."""
+        self.code.leave(self.code.integer(0))
 
 
 class _Entry(Entry):
