@@ -47,7 +47,13 @@ from openaclnn.bench.sections.training import all_steps
 from openaclnn.bench.tables.merge import command_of, merged, narrowed
 from openaclnn.bench.tables.summary import closest, counts, same_kind, short_tables
 from openaclnn.bench.timing import machine
-from openaclnn.bench.timing.contenders import COPY, Contender, build_contenders, engine_states
+from openaclnn.bench.timing.contenders import (
+    COPY,
+    Aside,
+    Contender,
+    build_contenders,
+    engine_states,
+)
 from openaclnn.bench.timing.measure import (
     CpuClock,
     Sample,
@@ -303,6 +309,23 @@ def test_turns_rotate_and_are_taken_round_by_round() -> None:
     timings = interleave(contenders, clock, rounds=3)
     assert "".join(clock.order) == "abc" + "abc" + "bca" + "cab"  # calibration, then the rounds
     assert all(len(timing.samples) == 3 for timing in timings.values())
+
+
+def test_what_a_call_does_aside_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+
+    def spend(seconds: float) -> None:
+        now[0] += seconds
+
+    monkeypatch.setattr("time.perf_counter", lambda: now[0])
+    aside = Aside(lambda: spend(5.0))
+
+    def call() -> None:
+        aside()
+        spend(1.0)
+
+    (timing,) = interleave([Contender("own", call, calls=4, aside=aside)], CpuClock(), 3).values()
+    assert [*timing.samples.values()] == [Sample(1.0, 1.0)] * 3
 
 
 def test_ratios_pair_samples_of_the_same_round() -> None:

@@ -131,7 +131,7 @@ def test_free_numbers_have_the_name_of_option_and_keyword() -> None:
     with pytest.raises(TypeError, match=told):
         reduced_plan("aclnnClamp", "clamp", FLOAT, [own], own, (2, 3), {"high": 1.0}, "sum", free)
     with pytest.raises(TypeError, match=r"an option's Python name \(min, max\), got high"):
-        _sources(("min", "max"), ("high",), (Free("high"),), (float, float))
+        _sources(("min", "max"), 0, ("high",), (Free("high"),), (float, float))
 
 
 def test_each_of_several_that_does_not_broadcast_is_refused() -> None:

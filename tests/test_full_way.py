@@ -186,7 +186,7 @@ def test_single_values_are_told_without_cutting_a_plan() -> None:
 
 def test_a_record_has_every_word_in_its_slot() -> None:
     """Zeros that are not packed are zeros, and floats lie as their bits."""
-    options = families._packed_option(1.5, Number()) + families._packed_option(3, Number())
+    options = families._packed((1.5, 3), (Number(), Number()))
     layout = records._layout(2, 2, 0b10, len(options))
     words: list[Any] = [1] * (at.CONSTANT + 2 + at.SHAPE + at.ARRAY_SLOTS)
     room = np.full(at.RECORD_SLOTS, 7, np.int64)

@@ -220,11 +220,12 @@ def _slots(operator: Interface) -> tuple[_Slot, ...]:
 
 def spread(operator: Interface, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """The plain call's arguments where there are several outputs: what `out` holds by the outputs' own names."""
-    names, out = operator.result_type._fields, arguments["out"]
-    places = (None,) * len(names) if out is None else out
+    names, places = operator.result_type._fields, arguments["out"]
+    if places is None:
+        return {**arguments, **dict.fromkeys(names)}
     if not isinstance(places, (tuple, list)) or len(places) != len(names):
         expected = f"{len(names)} arrays ({', '.join(names)}), each of which may be None"
-        got = f"{len(places)}" if isinstance(places, (tuple, list)) else type(out).__name__
+        got = f"{len(places)}" if isinstance(places, (tuple, list)) else type(places).__name__
         raise AclnnError(Status.ACLNN_ERR_PARAM_INVALID, operator.name, "out", expected, got)
     return {**arguments, **dict(zip(names, places, strict=True))}
 
@@ -337,9 +338,8 @@ def bind_plain(operator: Interface, arguments: Mapping[str, Any], product: Produ
                 raise _refuse(operator, operator[name], expected, str(number))
             with np.errstate(over="ignore"):
                 values[name] = Tensor.from_numpy(np.asarray(number).astype(dtype.numpy))
-    outputs = [values[name] for name in operator.output_names]
-    all_left = outputs.count(AUTO) == len(outputs)
-    return Call(operator, values, product, all_left=all_left, said=said)
+    all_left = {values[name] for name in operator.output_names} == {AUTO}
+    return Call(operator, values, product, True, True, all_left, said)
 
 
 def _bind_on(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
@@ -21,12 +22,29 @@ from openaclnn.core.status import AclnnError
 from openaclnn.engines.dispatch import ENGINES, choose_engine, use_engine
 
 __all__ = [
-    "COPY", "Contender", "build_contenders", "engine_states", "first_line", "forget_kinds", "must_be_asked",
+    "COPY", "Aside", "Contender", "build_contenders", "engine_states", "first_line", "forget_kinds", "must_be_asked",
     "no_call", "phase_arguments", "plain_call",
 ]  # fmt: skip
 
 COPY = "copy"
 COPY_GRAIN = 1 << 20  # bytes: below that, waking a thread of Python's costs more than it gains
+
+
+class Aside:
+    """What is done before each call and is no part of it, with the seconds that it took."""
+
+    def __init__(self, do: Callable[[], None]) -> None:
+        self._do, self._seconds = do, 0.0
+
+    def __call__(self) -> None:
+        start = time.perf_counter()
+        self._do()
+        self._seconds += time.perf_counter() - start
+
+    def taken(self) -> float:
+        """The seconds since this was last asked."""
+        seconds, self._seconds = self._seconds, 0.0
+        return seconds
 
 
 @dataclass(frozen=True)
@@ -42,6 +60,7 @@ class Contender:
     asked: bool = True  # the engine must be asked for by name
     warm_up: Callable[[], Any] | None = None  # before a sample, where it is not the call itself
     calls: int = 0  # of a sample, where they are counted; else as many as last long enough
+    aside: Aside | None = None  # what its calls do that a sample does not count
 
     def chosen(self) -> AbstractContextManager[None]:
         """The engine's choice, entered before the clock starts; none where calls get that engine by themselves.

@@ -35,6 +35,10 @@ class Sample(NamedTuple):
     seconds: float
     host: float
 
+    def without(self, aside: float) -> Sample:
+        """The same less what the host did aside, which a GPU waited for if a sample has any: such calls take the host longest."""
+        return Sample(self.seconds - aside, self.host - aside)
+
 
 def nothing() -> None:
     """Before a sample that is taken cold."""
@@ -151,11 +155,24 @@ def interleave(
                     _repeat, contender.warm_up or contender.call, timing.warm_up
                 )
                 with contender.chosen():
-                    timing.samples[turn] = clock.sample(contender.call, timing.inner, warm_up)
+                    timing.samples[turn] = _sampled(contender, clock, timing.inner, warm_up)
     finally:
         if collecting:
             gc.enable()
     return timings
+
+
+def _sampled(contender: Contender, clock: Clock, inner: int, warm_up: Callable[[], Any]) -> Sample:
+    """A sample of what counts of the contender's calls."""
+    aside = contender.aside
+    if aside is None:
+        return clock.sample(contender.call, inner, warm_up)
+
+    def before() -> None:
+        warm_up()
+        aside.taken()
+
+    return clock.sample(contender.call, inner, before).without(aside.taken() / inner)
 
 
 def _repeat(call: Callable[[], Any], times: int) -> None:

@@ -19,6 +19,7 @@ import numpy as np
 from openaclnn.bench.problems.changes import ALLOCATING, INTO, TWO_PHASE, CallRegime, Turn
 from openaclnn.bench.problems.problem import Problem, is_array
 from openaclnn.bench.timing.contenders import (
+    Aside,
     Contender,
     first_line,
     forget_kinds,
@@ -111,8 +112,8 @@ def _contender(
     forget: Call | None,
     **options: Any,
 ) -> Contender:
-    """One that makes the calls in turn; with `refusal`, each must raise that. With `forget`, no call before it is remembered,
-    which takes a microsecond or two of its time."""
+    """One that makes the calls in turn; with `refusal`, each must raise that. With `forget`, no call before it is remembered, and
+    what that takes is not counted."""
     known = {id(problem) for problem in given[:checked]}
     ahead = [
         functools.partial(_look_at, _arrays_of(problem), call)
@@ -122,10 +123,13 @@ def _contender(
     if refusal is not None:
         calls = [functools.partial(_refused, call, refusal) for call in calls]
     # There is a call of warming up for each that is timed after it; those that come again are warm by being made.
-    if forget is not None:
-        calls = [functools.partial(_forgotten, call, forget) for call in calls]
+    aside = None if forget is None else Aside(forget)
+    if aside is not None:
+        calls = [functools.partial(_forgotten, call, aside) for call in calls]
     steps = [*([_in_turn(ahead)] if ahead else []), _in_turn(cycle(calls[:checked]))]
-    return Contender(name, _in_turn(calls), warm_up=lambda: [step() for step in steps], **options)
+    return Contender(
+        name, _in_turn(calls), warm_up=lambda: [step() for step in steps], aside=aside, **options
+    )
 
 
 def _forgotten(call: Call, forget: Call) -> Any:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from openaclnn.core.dtypes import DType, is_int64
-from openaclnn.core.plan import Free, Plan, told_of
+from openaclnn.core.plan import Plan, told_of
 from openaclnn.core.tensor import Scalar
 from openaclnn.core.terms import Terms
 from openaclnn.repeat.kinds.making import sized_made
@@ -46,65 +46,80 @@ class Family:
         names: tuple[str, ...],
         library: int,
     ) -> None:
-        operands = plan.operands
         self.library, self.places, self.names, self.options = library, places, names, options
         self.first = first = places.index(len(plan.inputs))  # of the outputs
         self.into = arrays[first] is not None
-        present = [number for number, array in enumerate(arrays) if array is not None]
-        self.model = present[0]
-        self.dtypes = [arrays[number].dtype for number in present]  # records have their addresses
+        model = 0
+        while arrays[model] is None:
+            model += 1
+        self.model = model
+        self.dtypes: list[Any] = []  # records have their addresses
         self.absent: list[int] = []  # neither given nor written
         made: list[DType | None] = [None] * (len(arrays) - first)
         self.rows: list[tuple[int, ...]] = []
         """What a record says of each array: all but the mask of one that is not given, else the two words that tell dtype and
         device, but for the number of axes, its place among the operands, and its itemsize."""
-        model = arrays[self.model]
-        device = words_of(model, library)[0] if library == at.TORCH else 0
-        for number, (array, place) in enumerate(zip(arrays, places, strict=True)):
-            place = place if place < len(operands) else -1
+        operands, device = plan.operands, _word_of_device(arrays[model], library)
+        count, rows = len(operands), self.rows
+        for number, array in enumerate(arrays):
+            place = places[number]
+            if place >= count:
+                place = -1
             if array is not None:
-                self.rows.append((*words_of(array, library), place, array.dtype.itemsize))
+                self.dtypes.append(array.dtype)
+                rows.append((*words_of(array, library), place, array.dtype.itemsize))
             elif place < 0:
                 self.absent.append(number)
-                self.rows.append((0, 0, at.MISSING, -1, 0, 0, 0, 0))
+                rows.append(_ABSENT)
             else:
                 made[number - first] = dtype = operands[place].dtype
-                self.rows.append((device, 0, at.MISSING, place, 0, 0, dtype.itemsize, 0))
-        self.fresh = any(made)
-        self.shapes = shapes_of(plan, places[first:], made)
-        self.making = sized_made(made, model, library) if self.fresh else (None, None, None)
-        self._numbers: dict[tuple[int, int], tuple[Sequence[int], bytes]] = {}
+                rows.append((device, 0, at.MISSING, place, 0, 0, dtype.itemsize, 0))
+        self.fresh = len(rows) - len(self.dtypes) > len(self.absent)
+        self.shapes = shapes_of(plan, places[first:], made) if self.fresh else 0
+        self.making = sized_made(made, arrays[model], library) if self.fresh else (None, None, None)
+        self._numbers: dict[tuple[int, int], tuple[Sequence[int], bytes, bool]] = {}
 
-    def says(self, free: Sequence[Free]) -> bool:
-        """Whether free numbers are what their words say: no integer stands for a float."""
-        kinds = dict(zip(self.names, map(type, self.options), strict=True))
-        return all(kinds[own.option] is (int if own.whole else float) for own in free)
-
-    def numbers(self, plan: Plan, work: Work) -> tuple[Sequence[int], bytes]:
-        """Where other numbers come from, as `numbers_of` says, and what a record says of the options, as it lies there."""
+    def numbers(self, plan: Plan, work: Work) -> tuple[Sequence[int], bytes, bool]:
+        """Where other numbers come from, as `numbers_of` says, what a record says of the options, as it lies there, and whether
+        plain words say what they are.
+        """
         key = work.takes, 0 if work.flat is None else work.flat.derive
         found = self._numbers.get(key)
         if found is None:
-            source, free = numbers_of(plan, work, self.names, self.options)
-            options = b"".join(map(_packed_option, self.options, free))
-            found = self._numbers[key] = source, options
+            source, free, said = numbers_of(plan, work, self.names, self.options)
+            found = self._numbers[key] = source, _packed(self.options, free), said
         return found
 
 
-def _packed_option(option: Any, number: Number) -> bytes:
-    """An option by its value, and whether it may be another number."""
-    kind = type(option)
-    if kind is float:
-        return _FLOATING.pack(id(option), id(float), option, *number)
-    if kind is int and is_int64(option):
-        return _WHOLE.pack(id(option), id(int), option, number.way, 0, 0)
-    if kind is Scalar and option.number is not None:
-        return _FLOATING.pack(id(option.dtype), id(Scalar), option.number, *number)
-    return _WHOLE.pack(id(option), 0, 0, at.FIXED, 0, 0)
+def _packed(options: Sequence[Any], numbers: Sequence[Number]) -> bytes:
+    """Options by their values, and whether each may be another number."""
+    layout = ""
+    words: list[Any] = []
+    for option, number in zip(options, numbers, strict=True):
+        kind = type(option)
+        if kind is float:
+            layout += _FLOATING
+            words += (id(option), id(float), option, *number)
+        elif kind is int and is_int64(option):
+            layout += _WHOLE
+            words += (id(option), id(int), option, number.way, 0, 0)
+        elif kind is Scalar and option.number is not None:
+            layout += _FLOATING
+            words += (id(option.dtype), id(Scalar), option.number, *number)
+        else:
+            layout += _WHOLE
+            words += (id(option), 0, 0, at.FIXED, 0, 0)
+    return struct.pack(layout, *words)
 
 
-_WHOLE = struct.Struct(f"{at.OPTION_SLOTS}q")
-_FLOATING = struct.Struct(f"{at.BITS}qd{at.OPTION_SLOTS - at.BITS - 1}q")
+_WHOLE = f"{at.OPTION_SLOTS}q"
+_FLOATING = f"{at.BITS}qd{at.OPTION_SLOTS - at.BITS - 1}q"
+_ABSENT = (0, 0, at.MISSING, -1, 0, 0, 0, 0)
+
+
+def _word_of_device(model: Any, library: int) -> int:
+    """What a record says of an output that is made beside an array."""
+    return words_of(model, library)[0] if library == at.TORCH else 0
 
 
 def words_of(array: Any, library: int) -> tuple[int, int]:

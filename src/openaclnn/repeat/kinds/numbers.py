@@ -41,29 +41,28 @@ _NO_SOURCE = (0,) * (2 + at.MAX_DERIVED)
 
 def numbers_of(
     plan: Plan, work: Work, names: tuple[str, ...], options: Sequence[Any]
-) -> tuple[Sequence[int], Sequence[Number]]:
+) -> tuple[Sequence[int], Sequence[Number], bool]:
     """The function that derives constants from other numbers, how many it takes, and which options those are; a sized
-    runner takes its own. And whether each option may be another number.
+    runner takes its own. And whether each option may be another number, and all that may are what their words say: no
+    integer stands for a float.
     """
     flat = work.flat
     if work.takes in _TAKING_NUMBERS:
-        derive, wanted = 0, tuple([own.option for own in plan.free])
+        derive, wanted = 0, None
     elif flat is not None and flat.derive:
         derive, wanted = flat.derive, flat.derived_from
     else:
-        return _NO_SOURCE, (_FIXED,) * len(options)
+        return _NO_SOURCE, (_FIXED,) * len(options), False
     kinds = tuple(map(type, options))
     numbers: Sequence[Any] = options
     if Scalar in kinds:
         numbers = [own.number if type(own) is Scalar else own for own in options]
         kinds = tuple(map(type, numbers))
-    places, free, whole = _sources(names, wanted, plan.free, kinds)
+    source, free, whole, said = _sources(names, derive, wanted, plan.free, kinds)
     for place in whole:
         if abs(numbers[place]) > _EXACT:  # rounded to FLOAT by way of float64 it may be another
-            places = ()
-    if not places:
-        return _NO_SOURCE, (_FIXED,) * len(options)
-    return (derive, len(places), *places, *_NO_SOURCE[2 + len(places) :]), free
+            return _NO_SOURCE, (_FIXED,) * len(options), said
+    return source, free, said
 
 
 _TAKING_NUMBERS = (at.BY_SHAPE, at.BY_CLASSES)
@@ -72,30 +71,31 @@ _TAKING_NUMBERS = (at.BY_SHAPE, at.BY_CLASSES)
 @functools.lru_cache(maxsize=256)
 def _sources(
     names: tuple[str, ...],
-    wanted: tuple[str, ...],
+    derive: int,
+    wanted: tuple[str, ...] | None,
     declared: tuple[Free, ...],
     kinds: tuple[type, ...],
-) -> tuple[tuple[int, ...], tuple[Number, ...], tuple[int, ...]]:
-    """The options that numbers are taken from, none where there are too many; each of all as it may be another: not a
-    float that is given as an integer; and which those are.
+) -> tuple[tuple[int, ...], tuple[Number, ...], tuple[int, ...], bool]:
+    """The same for options of these types, with numbers that are wanted of some, or of all that are declared, and which of those
+    floats are given as integers.
     """
     for own in declared:
         if own.option not in names:
             told = f"expected an option's Python name ({', '.join(names)}), got {own.option}"
             raise TypeError(f"a plan's free numbers: {told}")
-    if len(wanted) > at.MAX_DERIVED or not {*wanted} <= {*names}:
-        return (), (_FIXED,) * len(names), ()
-    bounds = {own.option: _free(own) for own in declared}
-    integers = {own.option for own in declared if own.whole}
-    free = [
-        bounds[name]
-        if name in wanted and name in bounds and kind is (int if name in integers else float)
-        else _FIXED
-        for name, kind in zip(names, kinds, strict=True)
-    ]
+    given = dict(zip(names, kinds, strict=True))
+    fits = {own.option: given[own.option] is (int if own.whole else float) for own in declared}
+    said = all(fits.values())
+    if wanted is None:
+        wanted = tuple(fits)
+    if not wanted or len(wanted) > at.MAX_DERIVED or not given.keys() >= {*wanted}:
+        return _NO_SOURCE, (_FIXED,) * len(names), (), said
+    bounds = {own.option: _free(own) for own in declared if fits[own.option]}
+    free = [bounds.get(name, _FIXED) if name in wanted else _FIXED for name in names]
     places = tuple([names.index(name) for name in wanted])
-    given_whole = [place for place in places if kinds[place] is int and free[place] is _FIXED]
-    return places, tuple(free), tuple(given_whole)
+    whole = [place for place in places if kinds[place] is int and free[place] is _FIXED]
+    source = (derive, len(places), *places, *_NO_SOURCE[2 + len(places) :])
+    return source, tuple(free), tuple(whole), said
 
 
 def _free(own: Free) -> Number:

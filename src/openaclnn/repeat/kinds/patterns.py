@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterable, Sequence
-from operator import attrgetter
 from typing import Any, NamedTuple
 
 from openaclnn.core.plan import Plan, broadcast_shapes
@@ -128,13 +127,13 @@ def _class_patterns(
     sides = {"full": shape, "positions": positions, "classes": (shape[axis],), "single": None}
     row_major, otherwise = _ways(len(shape), axis)
     operands, found, laid = plan.operands, [], False
-    # Of what is no operand, at -1, shape and dtype matter at most.
-    roles = [*map(_role_of, operands), *map(_role_of, plan.spared), "full"]
+    every = operands + plan.spared
     for place, array in zip(places, whole, strict=True):
         if array is None:
             found.append(_MISSING)
             continue
-        role = roles[place]
+        # Of what is no operand, shape and dtype matter at most.
+        role = every[place].role if place >= 0 else "full"
         if array.shape == sides[role]:
             if array.contiguous:
                 found.append(row_major[role])
@@ -146,9 +145,6 @@ def _class_patterns(
         else:
             return [], False
     return found, laid
-
-
-_role_of = attrgetter("role")
 
 
 @functools.cache
@@ -169,14 +165,10 @@ def _whole_shape(
     plan: Plan, places: Sequence[int], whole: Sequence[Tensor | None]
 ) -> tuple[int, ...] | None:
     """The shape that a kernel runs over, of what it reads."""
-    read = [
-        (own.shape, plan.inputs[place])
-        for place, own in zip(places, whole, strict=False)
-        if place >= 0 and own is not None
-    ]
-    if not plan.classes:
-        return broadcast_shapes(*[shape for shape, _ in read]) if read else None
-    for shape, operand in read:
-        if operand.role == "full":
-            return shape
-    return None
+    inputs, read = plan.inputs, []
+    for place, own in zip(places, whole, strict=False):
+        if place >= 0 and own is not None:
+            if inputs[place].role == "full" and plan.classes:
+                return own.shape
+            read.append(own.shape)
+    return broadcast_shapes(*read) if read and not plan.classes else None

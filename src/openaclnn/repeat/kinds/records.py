@@ -60,10 +60,10 @@ def record_of(
     each, lead, laid = find(plan, family.places, views)
     work = work_of(plan, choice, lead, laid)
     lead, counts, kernel, grain, reciprocal, constants, units, takes, gathering, runner, flat = work
+    source, options, said = family.numbers(plan, work)
     words = (0, 0, 0)
     if takes == at.BY_SHAPE:
-        words = _words(runner, without_objects, called, family, plan)
-    source, options = family.numbers(plan, work)
+        words = _words(runner, without_objects, called and said)
     make, large, making = family.making
     if lead < 0:  # shapes and strides must be the very same
         each, lead = [(at.SAME, mask) for _, mask in each], family.first
@@ -104,15 +104,13 @@ def _layout(constants: int, arrays: int, same: int, options: int) -> struct.Stru
     return struct.Struct("".join([head, *rows, gap, f"{options}s"]))
 
 
-def _words(
-    sized: Any, without_objects: bool, called: bool, family: Family, plan: Plan
-) -> tuple[int, int, int]:
+def _words(sized: Any, without_objects: bool, called: bool) -> tuple[int, int, int]:
     """WORDS, LOCKED_WORDS and WORDS_BLOCK, of a builtin that can do without Python's objects, as far as they are wanted."""
     kept: Any = getattr(getattr(sized, "__self__", None), "keep", None)
     free = held = (0, 0)
     if without_objects and hasattr(kept, "without_objects"):
         free = kept.without_objects()
-    if called and hasattr(kept, "with_lock") and family.says(plan.free):
+    if called and hasattr(kept, "with_lock"):
         held = kept.with_lock()
     return free[0], held[0], free[1] or held[1]
 
