@@ -108,6 +108,13 @@ if MODE == "interpret":
             ):
                 assert gpu.sized(bound(operator, given | turned)[0]) is None
 
+    def test_more_axes_than_the_kernels_walk_are_refused() -> None:
+        for operator, given in kinds((2, 3, 2, 2, 2), FLOAT, 4):
+            assert gpu.declines(bound(operator, given)[0]) is None
+            part = np.zeros((2, 3, 3, 3, 3), np.float32)[:, :, :2, :2, :2]
+            plan = bound(operator, given | {"input": part})[0]
+            assert "walks 3 axes besides the classes, not 4" in str(gpu.declines(plan))
+
 
 if MODE == "compile":
     import contextlib

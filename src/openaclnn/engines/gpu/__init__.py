@@ -71,6 +71,9 @@ def declines(plan: Plan) -> str | None:
         return "no Triton kernel adds up all elements"
     if plan.compute not in (FLOAT, FLOAT16, BFLOAT16):
         return f"no Triton kernel computes in {plan.compute}"
+    if len(plan.shape) > maker.axes:
+        got = f"{len(plan.shape)} that do not lie in one another"
+        return f"the Triton kernel walks {maker.axes} axes besides the classes, not {got}"
     for operand in plan.inputs:
         if operand.dtype not in READABLE:
             return f"no Triton kernel reads {operand.dtype} ({operand.parameter})"

@@ -29,6 +29,7 @@ class Maker(NamedTuple):
     laid: Callable[[Plan], tuple[Callable[..., int], int] | None] = lambda plan: None
     reduces: bool = False  # whether it adds up all positions, if asked to
     few: Callable[[Plan], tuple[int, ...] | None] = lambda plan: None  # the shape, of few elements
+    axes: int = 8  # of positions that do not merge: so many at most
 
 
 def _of_no_size(plan: Plan) -> None:
@@ -56,13 +57,13 @@ CLASS_KERNELS: dict[str, Maker] = {
         logits.runner, sized_logits.sized, sized_logits.laid, reduces=True
     ),
     "cross_entropy_logits_pixels": Maker(
-        logit_pixels.losses, sized_logit_pixels.sized_losses, reduces=True
+        logit_pixels.losses, sized_logit_pixels.sized_losses, reduces=True, axes=3
     ),
     "cross_entropy_logits_grad": Maker(
         rows.runner, sized_rows.sized, strided.laid_rows, few=sized_rows.few
     ),
     "cross_entropy_logits_grad_pixels": Maker(
-        logit_pixels.gradients, sized_logit_pixels.sized_gradients
+        logit_pixels.gradients, sized_logit_pixels.sized_gradients, axes=3
     ),
 }
 
