@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 from openaclnn.engines.gpu.fits.code import (
@@ -29,17 +30,20 @@ def words_of(fit: type[Fit], locked: bool) -> int:
     """
     if fit.more != Fit.more:
         return 0
+    name = f"gpu.{fit.name}.words{'.locked' if locked else ''}"
+    return compiled(name, functools.partial(_emit, fit, locked), _TAKING_WORDS)
+
+
+_TAKING_WORDS = signature("i64", *["i64"] * 8)
+
+
+def _emit(fit: type[Fit], locked: bool, code: Code, arguments: Sequence[Value]) -> None:
     base = _Locked if locked else _Unlocked
     own: type[_OfWords] = type(f"{fit.__name__}OfWords", (base, fit), {})
-
-    def emit(code: Code, arguments: Sequence[Value]) -> None:
-        block, addresses, operands, shape, axes, numbers, count, stream = arguments
-        written = own(code, code.slots(block))
-        written.take(code.slots(addresses), operands, code.slots(numbers), count)
-        written.write_words(code.slots(shape), axes, stream)
-
-    name = f"gpu.{fit.name}.words{'.locked' if locked else ''}"
-    return compiled(name, emit, signature("i64", *["i64"] * 8))
+    block, addresses, operands, shape, axes, numbers, count, stream = arguments
+    written = own(code, code.slots(block))
+    written.take(code.slots(addresses), operands, code.slots(numbers), count)
+    written.write_words(code.slots(shape), axes, stream)
 
 
 class _OfWords(Fit):
