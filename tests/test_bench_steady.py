@@ -178,7 +178,8 @@ def test_every_round_has_what_it_is_compared_with_and_a_yardstick(
     assert len(clock.samples) == 3 * len(expected)
     for start in range(0, len(clock.samples), len(expected)):
         assert sorted(clock.samples[start : start + len(expected)]) == sorted(expected)
-    assert all(row["status"] == "ok" and row["of_same"] == 1.0 for row in rows)
+    # Seconds, less the microseconds that forgetting takes.
+    assert all(row["status"] == "ok" and abs(row["of_same"] - 1.0) < 0.01 for row in rows)
     assert all(row["yardstick_us"] == 3e6 for row in rows)  # the host's
     assert not any(BESIDE in row["contender"] or row["contender"] == NAME for row in rows)
 
