@@ -262,14 +262,21 @@ def _tensor(
     if not tensor.alive:
         raise _refuse(operator, parameter, "a live tensor", "a destroyed one")
     if parameter.kind is _OUTPUT:
-        if isinstance(value, np.generic):  # what is written to it would be lost
-            raise _refuse(operator, parameter, "an array", type(value).__name__)
-        if not tensor.writable:
-            raise _refuse(operator, parameter, "a writable array", "a read-only one")
-        if type(value) is not np.ndarray and is_tracked_leaf(value):
-            expected = "a tensor that autograd lets be written (or torch.no_grad())"
-            raise _refuse(operator, parameter, expected, "a leaf that requires grad")
+        _check_written(operator, parameter, value, tensor)
     return tensor
+
+
+def _check_written(operator: Interface, parameter: Parameter, value: Any, tensor: Tensor) -> None:
+    """An output is an array that may be written."""
+    if type(value) is np.ndarray and tensor.writable:
+        return
+    if isinstance(value, np.generic):  # what is written to it would be lost
+        raise _refuse(operator, parameter, "an array", type(value).__name__)
+    if not tensor.writable:
+        raise _refuse(operator, parameter, "a writable array", "a read-only one")
+    if is_tracked_leaf(value):
+        expected = "a tensor that autograd lets be written (or torch.no_grad())"
+        raise _refuse(operator, parameter, expected, "a leaf that requires grad")
 
 
 def bind_arguments(
@@ -320,11 +327,12 @@ def bind_plain(operator: Interface, arguments: Mapping[str, Any], product: Produ
         elif value is None:
             values[name] = absent
         elif type(value) in views:
-            view = views[type(value)]
             try:
-                values[name] = view(value) if read else _tensor(operator, parameter, value, view)
+                values[name] = tensor = views[type(value)](value)
             except UNFIT:
-                values[name] = _tensor(operator, parameter, value)  # says what is wrong
+                values[name] = tensor = _tensor(operator, parameter, value)  # says what is wrong
+            if not read:
+                _check_written(operator, parameter, value, tensor)
         elif read and weak and is_number(value):
             numbers[name] = value
             values[name] = None

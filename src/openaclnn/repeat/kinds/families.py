@@ -102,18 +102,20 @@ def _packed(options: Sequence[Any], numbers: Sequence[Number]) -> bytes:
             words += (id(option), id(float), option, *number)
         elif kind is int and is_int64(option):
             layout += _WHOLE
-            words += (id(option), id(int), option, number.way, 0, 0)
+            words += (id(option), id(int), option, number.way)
         elif kind is Scalar and option.number is not None:
             layout += _FLOATING
             words += (id(option.dtype), id(Scalar), option.number, *number)
         else:
-            layout += _WHOLE
-            words += (id(option), 0, 0, at.FIXED, 0, 0)
+            layout += _OTHER
+            words.append(id(option))
     return struct.pack(layout, *words)
 
 
-_WHOLE = f"{at.OPTION_SLOTS}q"
 _FLOATING = f"{at.BITS}qd{at.OPTION_SLOTS - at.BITS - 1}q"
+# Zeros behind: an integer has no bounds, and what else there is no number, which is fixed.
+_WHOLE = f"{at.LEAST}q{8 * (at.OPTION_SLOTS - at.LEAST)}x"
+_OTHER = f"q{8 * (at.OPTION_SLOTS - 1)}x"
 _ABSENT = (0, 0, at.MISSING, -1, 0, 0, 0, 0)
 
 
