@@ -614,7 +614,11 @@ def test_reports_render(results: dict[str, Any], tmp_path: Path, capsys: Any) ->
     [noise] = disturbed(given)
     assert noise.startswith(f"{len(measured())} of {2 * len(measured())} cases (!)")
     short = len(short_tables(given["rows"]))
-    assert len(console_tables(given)) == len(measured()) + short
+    shown = console_tables(given)
+    assert len(shown) == len(measured()) + short + 2
+    assert {"First call in a fresh process", "Memory beyond arguments and output"} <= {
+        own.title for own in shown
+    }
     source, target = tmp_path / "results.json", tmp_path / "benchmarks.md"
     source.write_text(json.dumps(given))
     assert main(["--from", str(source), "--markdown", str(target)]) == 0

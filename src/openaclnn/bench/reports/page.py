@@ -21,11 +21,11 @@ from openaclnn.bench.tables.cells import (
     number,
     peers_of,
     ratio_to,
-    size,
     threads_of,
 )
 from openaclnn.bench.tables.merge import merged, narrowed
 from openaclnn.bench.tables.overrides import TITLE, overrides_markdown
+from openaclnn.bench.tables.processes import process_markdown
 from openaclnn.bench.tables.summary import closest, counts, short_tables
 from openaclnn.bench.tables.training import training_markdown
 from openaclnn.bench.timing.steady import AGAIN, TOLERATED
@@ -133,10 +133,7 @@ def _in_short(results: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield from training_markdown(results["training"])
     if results["overrides"]:
         yield TITLE, overrides_markdown(results["overrides"])
-    if results["first_calls"]:
-        yield "First call in a fresh process", _first_call_table(results)
-    if results["memory"]:
-        yield "Memory beyond arguments and output", _memory_table(results)
+    yield from process_markdown(results)
 
 
 def _every_case(rows: Sequence[Row]) -> Iterator[str]:
@@ -169,32 +166,3 @@ def _speed_table(rows: list[Row]) -> str:
                  *(peers.get(peer, "-") for peer in names), *(ratio_to(row, peer) for peer in names)]
             )  # fmt: skip
     return markdown_table(headings, 6, lines)
-
-
-def _first_call_table(results: dict[str, Any]) -> str:
-    headings = ["operator", "shape", "contender", "cache", "import", "first call", "later calls"]
-    lines = [
-        [row["operator"], size(row["shape"]), row["contender"], row["cache"]]
-        + (
-            [row["note"], "-", "-"]
-            if "note" in row
-            else [
-                f"{row['import_s']:.2f} s",
-                duration(row["first_ms"] * 1e3) + (" !" if row["disturbed"] else ""),
-                duration(row["again_ms"] * 1e3),
-            ]
-        )
-        for row in results["first_calls"]
-    ]
-    return markdown_table(headings, 4, lines)
-
-
-def _memory_table(results: dict[str, Any]) -> str:
-    """A call that allocates its result needs the output's size; into `out=` nothing is the right answer."""
-    headings = ["operator", "shape", "contender", "MiB above what was there"]
-    lines = [
-        [row["operator"], size(row["shape"]), row["contender"],
-         row["note"] if "note" in row else f"{row['extra_bytes'] / 2**20:.1f}"]
-        for row in results["memory"]
-    ]  # fmt: skip
-    return markdown_table(headings, 3, lines)

@@ -22,6 +22,7 @@ from openaclnn.bench.tables.cells import (
     threads_of,
 )
 from openaclnn.bench.tables.overrides import overrides_tables
+from openaclnn.bench.tables.processes import process_tables
 from openaclnn.bench.tables.summary import short_tables
 from openaclnn.bench.tables.training import training_tables
 
@@ -81,7 +82,7 @@ def console_tables(results: dict[str, Any]) -> list[Table]:
         table.caption_justify = "left"
         tables.append(table)
     tables += calls_tables(results["calls"]) + training_tables(results.get("training", ()))
-    tables += overrides_tables(results.get("overrides", ()))
+    tables += overrides_tables(results.get("overrides", ())) + process_tables(results)
     return tables + _short_tables(results["rows"])
 
 
