@@ -341,7 +341,9 @@ def class_plan(
         class_axis=class_axis,
         free=free,
         more=tuple(operands[first + 1 :]),
-        spared=tuple([Operand(name, own.dtype, (), role=role) for name, own, role in spared]),
+        spared=tuple(
+            [_operand((name, own.dtype, (), 0, 0, 0, 0, role)) for name, own, role in spared]
+        ),
         reduction=reduction,
     )
 

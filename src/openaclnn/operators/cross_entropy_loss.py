@@ -141,23 +141,23 @@ FREE = (
 
 
 def _plan(call: Call) -> Plan:
-    own, reduction, returned = call.tensor("input"), call.reduction, _returns_zloss(call)
-    names = OUTPUTS if returned else OUTPUTS[:2]
+    values, reduction, returned = call.values, call.reduction, _returns_zloss(call)
+    own, names = values["input"], OUTPUTS if returned else OUTPUTS[:2]
     whole = reduction == "none"
     if own.empty:
         if whole:
-            return empty_plan(call.operator.name, ("lossOut", call.tensor("lossOut")))
+            return empty_plan(call.operator.name, ("lossOut", values["lossOut"]))
         number = math.nan if reduction == "mean" else 0.0
-        losses = [(name, call.tensor(name), number) for name in names[::2]]
+        losses = [(name, values[name], number) for name in names[::2]]
         return filling_plan(call.operator.name, *losses)
     per_loss = "positions" if whole else "single"
     roles = (per_loss, "full", per_loss, "positions")
-    inputs = [("target", call.tensor("target"), "positions"), ("input", own, "full")]
+    inputs = [("target", values["target"], "positions"), ("input", own, "full")]
     weighted = call.given("weightOptional")
     if weighted:
-        inputs.append(("weightOptional", call.tensor("weightOptional"), "classes"))
+        inputs.append(("weightOptional", values["weightOptional"], "classes"))
     zloss = computes_zloss(call)
-    outputs = [(name, call.tensor(name), role) for name, role in zip(OUTPUTS, roles, strict=True)]
+    outputs = [(name, values[name], role) for name, role in zip(OUTPUTS, roles, strict=True)]
     return class_plan(
         call.operator.name,
         "cross_entropy_loss",
@@ -168,10 +168,10 @@ def _plan(call: Call) -> Plan:
         class_axis=1,
         targets=0,
         numbers={
-            "ignore_index": call["ignoreIndex"],
+            "ignore_index": values["ignoreIndex"],
             "weighted": weighted,
-            "label_smoothing": float_of(call["labelSmoothing"]),
-            "zloss_scale": float_of(call["lseSquareScaleForZloss"]) if zloss else 0.0,
+            "label_smoothing": float_of(values["labelSmoothing"]),
+            "zloss_scale": float_of(values["lseSquareScaleForZloss"]) if zloss else 0.0,
             "return_zloss": returned,
         },
         free=FREE if call.product.is_default else (),

@@ -60,21 +60,24 @@ class Family:
         """What a record says of each array: all but the mask of one that is not given, else the two words that tell dtype and
         device, but for the number of axes, its place among the operands, and its itemsize."""
         operands, device = plan.operands, _word_of_device(arrays[model], library)
-        count, rows = len(operands), self.rows
+        count, rows, dtypes = len(operands), self.rows, self.dtypes
+        known = library == at.NUMPY  # what `words_of` says: to ask takes as long as all else
         for number, array in enumerate(arrays):
             place = places[number]
             if place >= count:
                 place = -1
             if array is not None:
-                self.dtypes.append(array.dtype)
-                rows.append((*words_of(array, library), place, array.dtype.itemsize))
+                own = array.dtype
+                dtypes.append(own)
+                words = (id(own), 0) if known else words_of(array, library)
+                rows.append((*words, place, own.itemsize))
             elif place < 0:
                 self.absent.append(number)
                 rows.append(_ABSENT)
             else:
                 made[number - first] = dtype = operands[place].dtype
                 rows.append((device, 0, at.MISSING, place, 0, 0, dtype.itemsize, 0))
-        self.fresh = len(rows) - len(self.dtypes) > len(self.absent)
+        self.fresh = len(rows) - len(dtypes) > len(self.absent)
         self.shapes = shapes_of(plan, places[first:], made) if self.fresh else 0
         self.making = sized_made(made, arrays[model], library) if self.fresh else (None, None, None)
         self._numbers: dict[tuple[int, int], tuple[Sequence[int], bytes, bool]] = {}
