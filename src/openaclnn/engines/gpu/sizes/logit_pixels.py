@@ -12,7 +12,12 @@ from openaclnn.engines.gpu.launching.queues import SizedRunner, lies_row_major, 
 from openaclnn.engines.gpu.plans import logit_pixels, logits, rows
 from openaclnn.engines.gpu.plans.logit_pixels import SUM_BYTES, row_major, total_sizes
 from openaclnn.engines.gpu.plans.logits import NUMBERS, WEIGHT
-from openaclnn.engines.gpu.sizes.sums import sized_with_sums, sums_launched, sums_slot
+from openaclnn.engines.gpu.sizes.sums import (
+    sized_with_sums,
+    sized_without_sums,
+    sums_launched,
+    sums_slot,
+)
 
 __all__ = ["sized_gradients", "sized_losses"]
 
@@ -90,11 +95,4 @@ def _gradients(plan: Plan) -> SizedRunner:
 
     if summed:
         return fitting.function(sized_with_sums(plan, WEIGHT, main, fitting.ready))
-
-    def run(
-        addresses: Sequence[int], stream: int, shape: Sequence[int], numbers: Sequence[Any]
-    ) -> int:
-        main((*addresses, 0), stream, shape, numbers, 1)
-        return 0
-
-    return fitting.function(run)
+    return fitting.function(sized_without_sums(main))

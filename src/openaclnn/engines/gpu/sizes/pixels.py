@@ -11,7 +11,12 @@ from openaclnn.engines.gpu.fits.fitting import ANYWHERE, MAIN, OTHER, class_fitt
 from openaclnn.engines.gpu.launching.launch import anywhere
 from openaclnn.engines.gpu.launching.queues import SizedRunner, lies_row_major, queue_of, remembered
 from openaclnn.engines.gpu.plans import pixels
-from openaclnn.engines.gpu.sizes.sums import sized_with_sums, sums_launched, sums_slot
+from openaclnn.engines.gpu.sizes.sums import (
+    sized_with_sums,
+    sized_without_sums,
+    sums_launched,
+    sums_slot,
+)
 
 
 def sized(plan: Plan) -> SizedRunner | None:
@@ -96,11 +101,4 @@ def _sized(plan: Plan, pattern: str) -> SizedRunner:
     queue_planes = queue_of(planes.family, fitting.ready(OTHER))
     if summed:
         return fitting.function(sized_with_sums(plan, weight, main, fitting.ready))
-
-    def run(
-        addresses: Sequence[int], stream: int, shape: Sequence[int], numbers: Sequence[Any]
-    ) -> int:
-        main((*addresses, 0), stream, shape, numbers, 1)
-        return 0
-
-    return fitting.function(run)
+    return fitting.function(sized_without_sums(main))

@@ -12,7 +12,12 @@ from openaclnn.engines.gpu.launching.launch import VECTOR_BYTES, anywhere
 from openaclnn.engines.gpu.launching.operands import operand_of
 from openaclnn.engines.gpu.launching.queues import SizedRunner, lies_row_major, queue_of, remembered
 from openaclnn.engines.gpu.plans import rows
-from openaclnn.engines.gpu.sizes.sums import sized_with_sums, sums_launched, sums_slot
+from openaclnn.engines.gpu.sizes.sums import (
+    sized_with_sums,
+    sized_without_sums,
+    sums_launched,
+    sums_slot,
+)
 
 
 def sized(plan: Plan) -> SizedRunner | None:
@@ -77,15 +82,16 @@ def _sized(plan: Plan) -> SizedRunner:
                 return
         queue(addresses, stream, *kernel.sizes(count, classes, strides, last, parts))
 
-    with_sums = sized_with_sums(plan, rows.WEIGHT, main, fitting.ready) if summed else None
+    alone = sized_without_sums(main)
+    if not summed:
+        return fitting.function(alone)
+    with_sums = sized_with_sums(plan, rows.WEIGHT, main, fitting.ready)
 
     def run(
         addresses: Sequence[int], stream: int, shape: Sequence[int], numbers: Sequence[Any]
     ) -> int:
         count, classes = shape
-        if with_sums is None or (count <= most_counted and count * classes <= rows.FEW):
-            main((*addresses, 0), stream, shape, numbers, 1)
-            return 0
-        return with_sums(addresses, stream, shape, numbers)
+        counted = count <= most_counted and count * classes <= rows.FEW
+        return (alone if counted else with_sums)(addresses, stream, shape, numbers)
 
     return fitting.function(run)

@@ -63,6 +63,18 @@ def sized_with_sums(plan: Plan, weight: str, main: Main, ready: ReadyOf) -> Size
     return run
 
 
+def sized_without_sums(main: Main) -> SizedRunner:
+    """The same where the kernel takes none."""
+
+    def run(
+        addresses: Sequence[int], stream: int, shape: Sequence[int], numbers: Sequence[Any]
+    ) -> int:
+        main((*addresses, 0), stream, shape, numbers, 1)
+        return 0
+
+    return run
+
+
 def _strided_sizes(
     shape: tuple[int, ...], strides: tuple[int, ...], weight_stride: int, classes: int, ignore_index: int, parts: int,
 ) -> Sizes:  # fmt: skip
