@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 
 import openaclnn
 from conftest import APART, SIZED, assert_matches_oracle, each, plain
+from openaclnn.calls.plain import make_plain_function
 from openaclnn.core import results
 from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import BFLOAT16, FLOAT, FLOAT16, FLOATS
@@ -55,7 +56,13 @@ def counted_roads(operators: list[Operator]) -> Iterator[list[bool]]:
     counted: list[bool] = []
     roads = [road_of(operator) for operator in operators]
     for operator, road in zip(operators, roads, strict=True):
-        plain(operator)(**operator.samples[0].arrays())  # has it open
+        sample = operator.samples[0].arrays()
+        plain(operator)(**sample)  # has it open
+        tensors = {
+            name: torch.from_numpy(own.copy()) if isinstance(own, np.ndarray) else own
+            for name, own in sample.items()
+        }
+        plain(operator)(**tensors)  # and for tensors
         road.forget()
         call = road.call
 
@@ -864,3 +871,25 @@ def test_a_sized_runner_serves_whatever_calls_it(taken: list[bool]) -> None:
         same = openaclnn.cross_entropy_loss_grad(**given).tobytes() == expected.tobytes()
         os._exit(0 if same else 1)
     assert os.waitpid(child, 0)[1] == 0
+
+
+def test_a_road_reads_tensors_once_one_came() -> None:
+    """Until then it is shorter code, which takes no tensor for an array; arrays keep their kinds."""
+    function = make_plain_function(openaclnn.find_operator("elu_backward"))
+    x = np.float32([[-1, 2], [0, -3]])
+    own = torch.from_numpy(x.copy())
+    expected = openaclnn.elu_backward(x, x)
+
+    def on_the_road(array: Any) -> Any:
+        return function.road.call(array, array, None, 1.0, 1.0, 1.0, False, None)
+
+    assert on_the_road(x) is NotImplemented
+    function(x, x)
+    short = function.road.call
+    np.testing.assert_array_equal(on_the_road(x), expected)
+    assert on_the_road(own) is NotImplemented
+    function(own, own)
+    assert function.road.call is not short
+    for array in (x, own, x[:1], own[:1]):
+        np.testing.assert_array_equal(np.asarray(on_the_road(array)), expected[: len(array)])
+    assert short(own, own, None, 1.0, 1.0, 1.0, False, None) is NotImplemented

@@ -91,12 +91,15 @@ class Outputs(Geometry):
 
     def take_outputs(self, fresh: Value, library: Value) -> None:
         """Autograd is told what is written; where nothing was made, what was given for outputs is the result."""
-
-        with self.code.when(library.equals(at.TORCH)):
-            self.each_given(lambda index: self.count_write(self.given.read(index)))
+        self.count_writes(library)
         with self.code.when(fresh.equals(0)):
             self.control.call(at.INCREF, None, self.out.get())
             self.result.set(self.out.get())
+
+    def count_writes(self, library: Value) -> None:
+        """Tell autograd of given outputs that they are written."""
+        with self.code.when(library.equals(at.TORCH)):
+            self.each_given(lambda index: self.count_write(self.given.read(index)))
 
     def count_write(self, item: Value) -> None:
         """Tell autograd that a tensor is written."""
@@ -170,28 +173,36 @@ class Outputs(Geometry):
         return self.control.call(at.VECTORCALL, "i64", make, arguments, count, 0)
 
     def made_like(self, making: _Making, dtype: Value, mask: Value) -> Value:
-        """A row-major output with some of the lead's axes, by `make(shape, dtype)` of NumPy or `make(shape, strides, dtype)` of PyTorch."""
-        code, control = self.code, self.control
+        """A row-major output with some of the lead's axes."""
         sizes, strides, axes, count = self.row_major(making.lead, mask)
         large = count * making.item >= making.large_from
         make = large.choose(making.large, making.make)
         # On the host small ones are made by a function of C.
         self.note_python((large | making.large.equals(making.make)).to("i64"))
-        items, found = code.frame("i64", 3), code.variable(code.integer(0))
         shape = self.pack(sizes, axes)
-        items.write(0, shape)
-        with code.either(making.library.equals(at.NUMPY)) as (numpy, torch):
-            with numpy:
-                items.write(1, dtype)
-                found.set(control.call(at.VECTORCALL, "i64", make, items, 2, 0))
-            with torch:
-                steps = self.pack(strides, axes)
-                items.write(1, steps)
-                items.write(2, dtype)
-                found.set(control.call(at.VECTORCALL, "i64", make, items, 3, 0))
-                self.drop(steps)
+        found = self.made_of(making.library, make, shape, (strides, axes), dtype)
         self.drop(shape)
+        return found
+
+    def made_of(
+        self, library: Value, make: Value, shape: Value, strides: tuple[Array, Value], dtype: Value
+    ) -> Value:
+        """An output of a shape, by `make(shape, dtype)` of NumPy or `make(shape, strides, dtype)` of PyTorch."""
+        found = self.code.variable(self.code.integer(0))
+        with self.code.either(library.equals(at.NUMPY)) as (numpy, torch):
+            with numpy:
+                found.set(self.made_by(make, shape, dtype))
+            with torch:
+                steps = self.pack(*strides)
+                found.set(self.made_by(make, shape, steps, dtype))
+                self.drop(steps)
         return found.get()
+
+    def made_by(self, make: Value, *arguments: Value) -> Value:
+        items = self.code.frame("i64", len(arguments))
+        for place, own in enumerate(arguments):
+            items.write(place, own)
+        return self.control.call(at.VECTORCALL, "i64", make, items, len(arguments), 0)
 
     def row_major(self, lead: Array, mask: Value) -> tuple[Array, Array, Value, Value]:
         """Sizes and strides of a fresh array that has some of the lead's axes, how many axes and how many elements."""

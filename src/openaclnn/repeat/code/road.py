@@ -95,10 +95,7 @@ class RoadCode(Outputs):
         operands = self.write_arguments(record, work)
         stream = code.frame("i64", 1)
         stream.write(0, 0)
-        device = self.own(record, self.inputs).read(at.FIRST)
-        with code.when(library.equals(at.TORCH)):
-            self.expect_no_graph()
-            self.find_stream(device, stream)
+        self.ask_stream(library, self.own(record, self.inputs).read(at.FIRST), stream)
         with doubt.when_none():
             self.expect_free(record)
         with doubt.when_none():
@@ -252,6 +249,12 @@ class RoadCode(Outputs):
             self.words.get(), "i64", self.words_block.get(), operands, work.addresses, shape, axes, given, count,
             stream.read(0),
         )  # fmt: skip
+
+    def ask_stream(self, library: Value, place: Value, stream: Array) -> None:
+        """PyTorch's current stream on a device, unless it is the host; nobody must be recording what is done there."""
+        with self.code.when(library.equals(at.TORCH)):
+            self.expect_no_graph()
+            self.find_stream(place, stream)
 
     def find_stream(self, place: Value, stream: Array) -> None:
         device, which = place.to("i32"), (place >> 32).to("i32")

@@ -88,9 +88,13 @@ class Road:
 
     def _code(self) -> tuple[str, Any]:
         """The name of the builtin, and what writes it."""
-        from openaclnn.repeat.code.road import emit_road
+        if self._control[at.TENSOR]:
+            from openaclnn.repeat.code.road import emit_road
 
-        return "road", emit_road
+            return "road", emit_road
+        from openaclnn.repeat.code.arrays import emit_road_of_arrays
+
+        return "road.arrays", emit_road_of_arrays
 
     def forget_families(self) -> None:
         """What follows from dtypes and options is not known any more; kinds stay."""
@@ -191,6 +195,8 @@ class Road:
             self._open()
         if library == at.TORCH and not self._control[at.TENSOR]:
             self._admit_torch()
+        if self._builtin is _no_road:
+            self.call = self._builtin = self._callable()
         held = [kept]  # one object, whose address is the record's
         record[at.KEEP] = id(held)
         with self._lock:
@@ -239,7 +245,6 @@ class Road:
         control[at.OUTPUTS], control[at.RESULT_TYPE] = len(self._outputs), id(self._result_type)
         self._words = self._table.data
         self._control = control
-        self.call = self._builtin = self._callable()
 
     def _callable(self) -> Callable[..., Any]:
         from openaclnn.engines.machine.builtins import builtin
@@ -274,6 +279,7 @@ class Road:
         control[at.PARAMETER] = id(sys.modules["torch"].nn.Parameter)
         control[at.TENSOR_WORDS] = tensor_table()
         control[at.TENSOR] = id(tensor)
+        self._builtin = _no_road  # one that reads tensors is to be made
         from openaclnn.engines.cpu.launching import pool
 
         pool.reconsider()
