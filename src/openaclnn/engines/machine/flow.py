@@ -93,6 +93,13 @@ class Flow:
 
     # Control.
 
+    def ending(self, write: Callable[[], None]) -> Callable[[], None]:
+        """What goes from wherever it is called to code that is written once, and leaves the function."""
+        block = self.builder.append_basic_block("ending")
+        with self.builder.goto_block(block):
+            write()
+        return lambda: self.builder.branch(block)
+
     @contextmanager
     def when(self, condition: Value, likely: bool | None = None) -> Iterator[None]:
         with self.builder.if_then(condition.value, likely=likely):

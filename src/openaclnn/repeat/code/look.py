@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 from openaclnn.engines.machine import objects
@@ -326,10 +328,17 @@ class Look:
     def fail_without(self, item: Value) -> None:
         """Raise what a function raised that returned no object."""
         with self.code.when(item.equals(0)):
-            for held in (self.result.get(), self.keep.get()):
-                with self.code.when(held.differs(0)):
-                    self.drop(held)
-            self.code.leave(self.code.integer(0))
+            self.fail()
+
+    @functools.cached_property
+    def fail(self) -> Callable[[], None]:
+        return self.code.ending(self.write_failure)
+
+    def write_failure(self) -> None:
+        for held in (self.result.get(), self.keep.get()):
+            with self.code.when(held.differs(0)):
+                self.drop(held)
+        self.code.leave(self.code.integer(0))
 
     def expect_success(self, status: Value) -> None:
         """Of a function of PyTorch's: 0, or an exception that nobody is to see."""
