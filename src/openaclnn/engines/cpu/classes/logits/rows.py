@@ -281,10 +281,16 @@ class CrossEntropy:
 
     def kernels(self, plan: Plan, lanes: int = 0) -> tuple[int, int]:
         """The kernel over rows, and the one that adds up what it leaves."""
+        return self.writes(plan, lanes), self.finishes(plan)
+
+    def writes(self, plan: Plan, lanes: int) -> int:
         dtype, target, each = kind_of(plan)
         kind = f"{dtype}.{target}.{'each' if each else 'sum'} {lanes}"
-        write = compiled(f"{self.name}.{kind}", self.emits(dtype, target, each, lanes), few=few)
-        return write, 0 if each else compiled(f"logits.reduction.{dtype}", emit_reduction(dtype))
+        return compiled(f"{self.name}.{kind}", self.emits(dtype, target, each, lanes), few=few)
+
+    def finishes(self, plan: Plan) -> int:
+        dtype, _, each = kind_of(plan)
+        return 0 if each else compiled(f"logits.reduction.{dtype}", emit_reduction(dtype))
 
     def variants(self) -> Iterator[Plan]:
         for dtype in FLOATS:

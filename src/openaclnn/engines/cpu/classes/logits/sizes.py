@@ -53,12 +53,12 @@ class CrossEntropyLoss(CrossEntropy):
         return self._kernels(plan, _is_short(plan.classes, lanes), lanes)
 
     def _kernels(self, plan: Plan, short: bool, lanes: int = 0) -> tuple[int, int]:
-        write, finish = super().kernels(plan, lanes)
-        if short:
-            dtype, target, each = kind_of(plan)
-            name = f"{WHOLE}.short.{dtype}.{target}.{each} {lanes}"
-            write = compiled(name, emit_short_rows(dtype, target, each, lanes), few=few)
-        return write, finish
+        if not short:
+            return super().kernels(plan, lanes)
+        dtype, target, each = kind_of(plan)
+        name = f"{WHOLE}.short.{dtype}.{target}.{each} {lanes}"
+        write = compiled(name, emit_short_rows(dtype, target, each, lanes), few=few)
+        return write, self.finishes(plan)
 
     def _compiling(self, plan: Plan) -> Callable[[tuple[int, ...]], tuple[int, ...]]:
         def kernels(shape: tuple[int, ...]) -> tuple[int, ...]:
