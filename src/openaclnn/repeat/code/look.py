@@ -327,7 +327,7 @@ class Look:
 
     def fail_without(self, item: Value) -> None:
         """Raise what a function raised that returned no object."""
-        with self.code.when(item.equals(0)):
+        with self.code.when(item.equals(0), likely=False):
             self.fail()
 
     @functools.cached_property

@@ -92,12 +92,11 @@ class NativeCode(RoadCode):
                 self.results.write(index, 0)
         self.code.leave(self.code.integer(1))
 
-    def fail_without(self, item: Value) -> None:
+    def write_failure(self) -> None:
         """Leave unserved where Python gave nothing. The lock is held, since Python was asked."""
-        with self.code.when(item.equals(0), likely=False):
-            self.control.call(at.CLEAR, None)
-            self.block.call(block_at.RELEASE, None, self.state.get().to("i32"))
-            self.leave_unserved()
+        self.control.call(at.CLEAR, None)
+        self.block.call(block_at.RELEASE, None, self.state.get().to("i32"))
+        self.leave_unserved()
 
     @contextmanager
     def locked(self) -> Iterator[None]:
