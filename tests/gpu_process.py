@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 
 def run_in_a_process_of_its_own(file: str, mode: str) -> None:
     """All tests that a file has for a mode, `interpret` or `compile`; without Triton this is where it shows."""
@@ -19,3 +21,11 @@ def run_in_a_process_of_its_own(file: str, mode: str) -> None:
         timeout=600, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout  # no test at all gives 5
+
+
+@pytest.fixture(autouse=True)
+def nothing_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For files whose tests change what runners are made of; where kernels are interpreted or compiled."""
+    from openaclnn.engines.gpu.launching import queues
+
+    monkeypatch.setattr(queues, "_remembered", {})

@@ -25,13 +25,13 @@ if MODE == "interpret":
     from interpreted import on_the_interpreter  # noqa: F401
 
 if MODE:
+    from gpu_process import nothing_remembered  # noqa: F401
     from openaclnn.core.call import bind_plain
     from openaclnn.core.dtypes import BFLOAT16, FLOAT, DType
     from openaclnn.core.plan import Plan
     from openaclnn.core.products import current_product
     from openaclnn.core.tensor import Tensor
     from openaclnn.engines import gpu
-    from openaclnn.engines.gpu.launching import queues
     from openaclnn.engines.gpu.plans import logit_pixels, sums
     from openaclnn.operators.logits import CROSS_ENTROPY, CROSS_ENTROPY_GRAD
     from openaclnn.operators.workloads.logits import cases, grad_of
@@ -51,11 +51,6 @@ if MODE:
         for case in [*cases(rng, dtype, shape)][begin::every]:
             yield CROSS_ENTROPY, case
             yield CROSS_ENTROPY_GRAD, grad_of(rng, case)
-
-    @pytest.fixture(autouse=True)
-    def nothing_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-        """Tests change what runners are made of."""
-        monkeypatch.setattr(queues, "_remembered", {})
 
 
 if not MODE:

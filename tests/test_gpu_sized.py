@@ -29,6 +29,7 @@ if MODE == "interpret":
 if MODE:
     import openaclnn
     from conftest import GRADIENTS, INTERPRETED, tensor_names
+    from gpu_process import nothing_remembered  # noqa: F401
     from openaclnn.core.call import bind_plain
     from openaclnn.core.declare import Operator
     from openaclnn.core.dtypes import BFLOAT16, FLOAT, FLOAT16, DType
@@ -126,11 +127,6 @@ if MODE:
         view = memory[(..., *cut)].transpose(np.argsort(order))
         view[...] = values
         return view
-
-    @pytest.fixture(autouse=True)
-    def nothing_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-        """Tests change what runners are made of."""
-        monkeypatch.setattr(queues, "_remembered", {})
 
 
 if not MODE:

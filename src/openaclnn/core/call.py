@@ -347,7 +347,7 @@ def bind_plain(operator: Interface, arguments: Mapping[str, Any], product: Produ
             with np.errstate(over="ignore"):
                 values[name] = Tensor.from_numpy(np.asarray(number).astype(dtype.numpy))
     all_left = {values[name] for name in operator.output_names} == {AUTO}
-    return Call(operator, values, product, True, True, all_left, said)
+    return Call(operator, values, product, all_left=all_left, said=said)
 
 
 def _bind_on(

@@ -21,10 +21,8 @@ class _ArrayCode(RoadCode):
     def look_further(self, item: Value, view: Array, kind: Value) -> None:
         self.doubt.expect(kind.equals(self.control.read(at.NDARRAY)))  # which it is not
 
-    def look_at_fresh(self, item: Value, view: Array, library: Value) -> None:
+    def read_fresh(self, item: Value, view: Array, library: Value) -> None:
         self.look_at_numpy(item, view)
-        with self.doubt.when_none():
-            self.doubt.expect(view.read(at.DATA).differs(0))
 
     def expect_untracked(self, library: Value) -> None:
         """There is no autograd."""

@@ -133,6 +133,11 @@ class Look:
     def look_at_fresh(self, item: Value, view: Array, library: Value) -> None:
         """The same for an array that was just made: nothing can be strange about it but that it has no memory."""
         view.write(at.LIBRARY, library)
+        self.read_fresh(item, view, library)
+        with self.doubt.when_none():
+            self.doubt.expect(view.read(at.DATA).differs(0))
+
+    def read_fresh(self, item: Value, view: Array, library: Value) -> None:
         with self.code.either(library.equals(at.NUMPY)) as (numpy, torch):
             with numpy:
                 self.look_at_numpy(item, view)
@@ -140,8 +145,6 @@ class Look:
                 known = self.read_words(item, view)
                 with self.code.when(known.equals(0)):
                     self.expect_success(self.control.call(at.FROM_PYTHON, "i32", item, view))
-        with self.doubt.when_none():
-            self.doubt.expect(view.read(at.DATA).differs(0))
 
     def look_at_numpy(self, item: Value, view: Array) -> None:
         array = self.code.slots(item)

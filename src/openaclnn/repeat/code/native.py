@@ -95,7 +95,7 @@ class NativeCode(RoadCode):
     def write_failure(self) -> None:
         """Leave unserved where Python gave nothing. The lock is held, since Python was asked."""
         self.control.call(at.CLEAR, None)
-        self.block.call(block_at.RELEASE, None, self.state.get().to("i32"))
+        self.give_lock()
         self.leave_unserved()
 
     @contextmanager

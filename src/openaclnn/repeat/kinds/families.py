@@ -59,18 +59,16 @@ class Family:
         self.rows: list[tuple[int, ...]] = []
         """What a record says of each array: all but the mask of one that is not given, else the two words that tell dtype and
         device, but for the number of axes, its place among the operands, and its itemsize."""
-        operands, device = plan.operands, _word_of_device(arrays[model], library)
-        count, rows, dtypes = len(operands), self.rows, self.dtypes
-        known = library == at.NUMPY  # what `words_of` says: to ask takes as long as all else
+        device = words_of(arrays[model], library)[0] if library == at.TORCH else 0
+        operands, rows, dtypes = plan.operands, self.rows, self.dtypes
         for number, array in enumerate(arrays):
             place = places[number]
-            if place >= count:
+            if place >= len(operands):
                 place = -1
             if array is not None:
                 own = array.dtype
                 dtypes.append(own)
-                words = (id(own), 0) if known else words_of(array, library)
-                rows.append((*words, place, own.itemsize))
+                rows.append((*words_of(array, library), place, own.itemsize))
             elif place < 0:
                 self.absent.append(number)
                 rows.append(_ABSENT)
@@ -120,11 +118,6 @@ _FLOATING = f"{at.BITS}qd{at.OPTION_SLOTS - at.BITS - 1}q"
 _WHOLE = f"{at.LEAST}q{8 * (at.OPTION_SLOTS - at.LEAST)}x"
 _OTHER = f"q{8 * (at.OPTION_SLOTS - 1)}x"
 _ABSENT = (0, 0, at.MISSING, -1, 0, 0, 0, 0)
-
-
-def _word_of_device(model: Any, library: int) -> int:
-    """What a record says of an output that is made beside an array."""
-    return words_of(model, library)[0] if library == at.TORCH else 0
 
 
 def words_of(array: Any, library: int) -> tuple[int, int]:

@@ -17,7 +17,7 @@ from openaclnn.engines.gpu.fits.code import (
 )
 from openaclnn.engines.machine.cache import compiled
 from openaclnn.engines.machine.code import Array, Code
-from openaclnn.engines.machine.kinds import signature
+from openaclnn.engines.machine.kinds import TAKING_WORDS
 from openaclnn.engines.machine.values import Value
 
 __all__ = ["words_of"]
@@ -31,10 +31,7 @@ def words_of(fit: type[Fit], locked: bool) -> int:
     if fit.more != Fit.more:
         return 0
     name = f"gpu.{fit.name}.words{'.locked' if locked else ''}"
-    return compiled(name, functools.partial(_emit, fit, locked), _TAKING_WORDS)
-
-
-_TAKING_WORDS = signature("i64", *["i64"] * 8)
+    return compiled(name, functools.partial(_emit, fit, locked), TAKING_WORDS)
 
 
 def _emit(fit: type[Fit], locked: bool, code: Code, arguments: Sequence[Value]) -> None:

@@ -63,13 +63,10 @@ def _losses(plan: Plan) -> SizedRunner:
             queue((*addresses, 0), stream, *sizes)
             return 0
         programs = sizes[0]
-        memory = scratch.allocate(programs * SUM_BYTES, stream)
-        try:
+        with scratch.lent(programs * SUM_BYTES, stream) as memory:
             given = (*addresses, memory, 0)
             queue(given, stream, *sizes)
             queue_total(given, stream, *total_sizes(programs))
-        finally:
-            scratch.release(memory)
         return 0
 
     return fitting.function(run)

@@ -125,14 +125,10 @@ def _launching(
     ) -> int:  # fmt: skip
         last = last_of(*numbers) if numbers else own
         several, memory = kernels.sizes(rows, classes, steps, last)
-        begin = scratch.allocate(memory.size, stream) if memory.size else 0
-        try:
+        with scratch.lent(memory.size, stream) as begin:
             places = begin, *(begin + at for at in memory[:-1])
             for name, sizes in several.items():
                 queues[name, has_vectors(name, sizes)]((*addresses, *places, 0), stream, *sizes)
-        finally:
-            if begin:
-                scratch.release(begin)
         return 0
 
     return launch, fitting

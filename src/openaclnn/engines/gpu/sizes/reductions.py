@@ -175,12 +175,9 @@ def run_all(
     if is_alone(count):
         queues[0]((*addresses, 0), stream, *sizes[0])
         return 0
-    memory = scratch.allocate(sums * parts_of(count) * FLOAT64_BYTES, stream)
-    try:
+    with scratch.lent(sums * parts_of(count) * FLOAT64_BYTES, stream) as memory:
         for queue, own in zip(queues, sizes, strict=True):
             queue((*addresses, memory, 0), stream, *own)
-    finally:
-        scratch.release(memory)
     return 0
 
 

@@ -115,8 +115,7 @@ def _with_sums(plan: Plan, weight: str, ready: ReadyOf) -> Callable[..., int]:
         sizes: Callable[[int], Sizes], main: Callable[[Sequence[int], int], None],
     ) -> int:  # fmt: skip
         parts = sums.parts_of(count, classes if weighted else 0)
-        memory = scratch.allocate(sums.scratch_of(parts), stream)
-        try:
+        with scratch.lent(sums.scratch_of(parts), stream) as memory:
             few = parts <= sums.FEW_PARTS
             ready_at = memory if few else memory + sums.SUMS * parts * sums.FLOAT64_BYTES
             given = (*addresses, memory, ready_at, 0)
@@ -124,8 +123,6 @@ def _with_sums(plan: Plan, weight: str, ready: ReadyOf) -> Callable[..., int]:
             if not few:
                 finish(given, stream, *sums.finish_sizes(weighted))
             main(given, parts if few else 1)
-        finally:
-            scratch.release(memory)
         return 0
 
     return run

@@ -28,7 +28,7 @@ from openaclnn.engines.cpu.registry import SizedRunner
 from openaclnn.engines.machine.builtins import EmitBuiltin, address_of_function, builtin, integer_of
 from openaclnn.engines.machine.cache import compiled
 from openaclnn.engines.machine.code import Array, Code
-from openaclnn.engines.machine.kinds import signature
+from openaclnn.engines.machine.kinds import TAKING_WORDS
 from openaclnn.engines.machine.objects import FLOAT_VALUE, OBJECT_TYPE, TUPLE_ITEMS, TUPLE_LENGTH
 from openaclnn.engines.machine.shared import publish
 from openaclnn.engines.machine.values import Value
@@ -208,10 +208,7 @@ class _Held(NamedTuple):
             return 0, 0
         name = f"{self.sizing.name}.words{'.locked' if locked else ''}"
         emit = functools.partial(_emit_words, self.sizing, locked)
-        return compiled(name, emit, _TAKING_WORDS), self.own.buffer_info()[0]
-
-
-_TAKING_WORDS = signature("i64", *["i64"] * 8)
+        return compiled(name, emit, TAKING_WORDS), self.own.buffer_info()[0]
 
 
 def _emit_words(sizing: Sizing, locked: bool, code: Code, arguments: Sequence[Value]) -> None:
