@@ -1,4 +1,4 @@
-"""The machine code of the short road as long as no tensor of PyTorch's came: three quarters of it, which is what a first call waits for."""
+"""The machine code of the short road as long as no tensor of PyTorch's came: seven tenths of it, which is what a first call waits for."""
 
 from __future__ import annotations
 
