@@ -119,6 +119,59 @@ def test_stretched_and_transposed_tensors(taken: list[bool]) -> None:
     assert taken.count(False) <= 5
 
 
+@pytest.mark.parametrize("reduction", ["none", "sum", "mean"])
+@pytest.mark.parametrize("convert", [np.asarray, torch.from_numpy], ids=["numpy", "torch"])
+def test_inputs_none_of_which_has_the_whole_shape(
+    convert: Any, reduction: str, taken: list[bool]
+) -> None:
+    rng = np.random.default_rng(8)
+
+    def drawn(*shape: int) -> Array:
+        return rng.standard_normal(shape).astype(np.float32)
+
+    def check(operator: Operator, into: tuple[int, ...], **arrays: Array) -> None:
+        """Fresh, and into some of an array's elements."""
+        given = {name: convert(own) for name, own in arrays.items()}
+        got = np.asarray(plain(operator)(**given, reduction=reduction))
+        out = np.full((*into[:-1], into[-1] + 2) if into else (3,), 5, np.float32)
+        inner = out[..., 1:-1] if into else out[1:2].reshape(())
+        plain(operator)(**given, reduction=reduction, out=convert(inner))
+        assert_matches_oracle(operator, {**arrays, "reduction": reduction}, got)
+        np.testing.assert_array_equal(got, inner)
+        assert (out[..., 0] == 5).all()
+        assert (out[..., -1] == 5).all()
+
+    for rows, columns in ((3, 4), (9, 2), (20, 70), (5, 11), (2, 2)):
+        x, y, whole = drawn(rows, 1), drawn(2, 1, columns), (2, rows, columns)
+        loss = whole if reduction == "none" else ()
+        check(openaclnn.smooth_l1_loss.operator, loss, self=x, target=y)
+        for g in (drawn(1), drawn(columns)) if reduction == "none" else (drawn(1),):
+            check(openaclnn.l1_loss_backward.operator, whole, grad_output=g, self=x, target=y)
+    assert taken.count(False) <= 6  # the first of each kind
+
+
+def test_shapes_that_do_not_stretch_to_one_are_refused(taken: list[bool]) -> None:
+    for n in (3, 4):
+        openaclnn.smooth_l1_loss(np.ones((n, 1), np.float32), np.ones((1, n), np.float32))
+    taken.clear()
+    for shapes in (((3, 1), (2, 4)), ((3, 2), (2, 4)), ((3, 1, 5), (1, 4))):
+        with pytest.raises(AclnnError, match="broadcast"):
+            openaclnn.smooth_l1_loss(*[np.ones(own, np.float32) for own in shapes])
+    nothing = [np.ones(own, np.float32) for own in ((0, 1), (1, 4))]
+    assert openaclnn.smooth_l1_loss(*nothing, reduction="none").shape == (0, 4)
+    # More elements together than words can count.
+    one = np.ones(1, np.float32)
+    far = 1 << 33
+    x = np.lib.stride_tricks.as_strided(one, (far, 1), (0, 0))
+    y = np.lib.stride_tricks.as_strided(one, (1, far), (0, 0))
+    for reduction in ("none", "mean"):
+        with pytest.raises(AclnnError, match=f"at most 2.60 elements .*, got {far * far} "):
+            openaclnn.smooth_l1_loss(x, y, reduction=reduction)
+    with pytest.raises(MemoryError):
+        openaclnn.smooth_l1_loss(x[: 1 << 24], y, reduction="none")
+    assert taken == [False] * len(taken)
+
+
 def test_many_elements_take_the_full_way(taken: list[bool]) -> None:
     for n in (100, 101, gathered.MOST // 10 + 1):
         g, x = (torch.randn(n, 20)[:, ::2] for _ in range(2))

@@ -221,7 +221,11 @@ def _in_a_row(
     return operands, dense
 
 
+_MOST_ELEMENTS = 1 << 60  # whose bytes are counted by 63 bits, whatever the dtype
+
+
 def _walked(
+    operator: str,
     tensors: Sequence[tuple[str, Tensor]],
     shape: tuple[int, ...],
     behind: Sequence[Sequence[int]] = (),
@@ -229,6 +233,9 @@ def _walked(
     """A shape with merged axes, how tensors that stretch over it are walked, and whether all are known to be dense. `behind` are
     strides of an operand after them."""
     count = element_count(shape)
+    if count > _MOST_ELEMENTS:
+        name, expected = tensors[0][0], f"at most 2^60 elements in the shape {shape} that all stretch to"
+        raise AclnnError(Status.ACLNN_ERR_PARAM_INVALID, operator, name, expected, str(count))
     flat = _in_a_row(tensors, shape, count) if count > 1 else None
     if flat is not None:
         return (count,), *flat
@@ -253,7 +260,7 @@ def elementwise_plan(
 ) -> Plan:
     """The plan of an elementwise kernel over the output's shape; inputs are stretched to it."""
     _check_free(free, kernel, numbers)
-    merged, (*operands, last), dense = _walked([*inputs, output], output[1].shape)
+    merged, (*operands, last), dense = _walked(operator, [*inputs, output], output[1].shape)
     return Plan(
         operator, kernel, compute, merged, tuple(operands), last, numbers,
         reciprocal=reciprocal, dense=dense, free=free,
@@ -273,7 +280,7 @@ def reduced_plan(
 ) -> Plan:
     """The plan that makes one element, a sum or a mean, of what an elementwise kernel computes over a shape."""
     _check_free(free, kernel, numbers)
-    merged, operands, _ = _walked(inputs, shape, [(0,) * len(shape)])
+    merged, operands, _ = _walked(operator, inputs, shape, [(0,) * len(shape)])
     return Plan(
         operator, kernel, compute, merged, tuple(operands), single_operand(output, len(merged)), numbers,
         reduction=reduction, free=free,

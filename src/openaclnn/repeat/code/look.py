@@ -29,7 +29,8 @@ class Look:
         self.outputs = control.read(at.OUTPUTS)
         self.inputs = self.arrays - self.outputs  # the outputs follow them
         self.absent = control.read(at.NONE)  # in the place of an array
-        self.views = code.frame("i64", at.MAX_ARRAYS * at.VIEW_SLOTS)
+        # Of each array, and one more: of the shape that the inputs have together.
+        self.views = code.frame("i64", (at.MAX_ARRAYS + 1) * at.VIEW_SLOTS)
         self.wide = code.frame("i64", at.MAX_ARRAYS + at.MAX_OPTIONS)
         self.doubt = Doubt(code)
         self.result, self.keep = (code.variable(code.integer(0)) for _ in range(2))

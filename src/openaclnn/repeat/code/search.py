@@ -36,6 +36,8 @@ class Search(Look):
             record = self.record(kind)
             differs.reset()
             self.moved.set(code.integer(0))
+            with code.when(record.read(at.LEAD).equals(self.arrays), likely=False):
+                self.stretch(differs, self.view(self.arrays))
             with code.loop(0, self.arrays) as index, differs.when_none():
                 self.compare(differs, record, index)
             with code.loop(0, self.options) as index, differs.when_none():
@@ -68,6 +70,33 @@ class Search(Look):
                     for one, way in ways:
                         with code.when(pattern.equals(one)):
                             way(differs, record, own, view)
+
+    def stretch(self, differs: Doubt, common: Array) -> None:
+        """The shape that all inputs stretch to, of which none is, into a view of no array; no product of its lengths but the whole
+        is beyond 31 bits.
+        """
+        code, sizes = self.code, common.at(at.SIZES)
+        axes, size = code.variable(code.integer(0)), code.variable(code.integer(1))
+        with code.loop(0, self.inputs) as index:
+            own = self.view(index).read(at.KIND) & LOW_HALF
+            axes.set((own > axes.get()).choose(own, axes.get()))
+        with code.loop(0, axes.get()) as axis:
+            sizes.write(axis, 1)
+        with code.loop(0, self.inputs) as index:
+            view = self.view(index)
+            own = view.read(at.KIND) & LOW_HALF
+            into, lengths = sizes.at(axes.get() - own), code.slots(view.read(at.SHAPE_AT))
+            with code.loop(0, own) as axis, code.when(lengths.read(axis).differs(1)):
+                length, before = lengths.read(axis), into.read(axis)
+                differs.expect(before.equals(1) | before.equals(length))
+                into.write(axis, length)
+        with code.loop(0, axes.get()) as axis:
+            differs.expect(size.get().below(1 << 31) & sizes.read(axis).below(1 << 31))
+            size.set(size.get() * sizes.read(axis))
+        for own, word in (
+            (at.KIND, axes.get()), (at.SIZE, size.get()), (at.SHAPE_AT, sizes.address()),
+        ):  # fmt: skip
+            common.write(own, word)
 
     def compare_same(self, differs: Doubt, record: Array, own: Array, view: Array) -> None:
         axes = view.read(at.KIND) & LOW_HALF

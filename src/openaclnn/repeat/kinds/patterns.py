@@ -51,7 +51,8 @@ def axes_of(role: str, class_axis: int) -> int:
 
 
 class Patterns(NamedTuple):
-    """How each array lies, with the axes that it has; which one leads, -1 where sizes are part of the kind; and whether one
+    """How each array lies, with the axes that it has; which one leads, one beyond them all where it is what the inputs stretch to,
+    -1 where sizes are part of the kind; and whether one
     that a kernel reads or writes is not row-major: how others lie is nobody's business."""
 
     each: Sequence[tuple[int, int]]
@@ -62,8 +63,9 @@ class Patterns(NamedTuple):
 def patterns_of(plan: Plan, places: Sequence[int], whole: Sequence[Tensor | None]) -> Patterns:
     """How each array lies relative to the output, where sizes need not be part of the kind.
 
-    The lead is an input of the output's shape, or of all inputs' where that is another (a sum, several outputs).
-    Elementwise all others have that shape too, or one element; with a class axis they have what their roles say.
+    The lead is an input of the output's shape, or of all inputs' where that is another (a sum, several outputs); elementwise,
+    where none is, it is the shape that they stretch to. All others have that shape too, or one element, or stretch; with a class
+    axis they have what their roles say.
     """
     if plan.dense and -1 not in places:
         return Patterns([(at.DENSE, 0)] * len(whole), 0, False)
@@ -79,6 +81,8 @@ def patterns_of(plan: Plan, places: Sequence[int], whole: Sequence[Tensor | None
             array = whole[lead]
             if pattern in _LEADING and array is not None and array.shape == shape:
                 return Patterns(found, lead, laid)
+        if found and not plan.classes and -1 not in places[:inputs]:
+            return Patterns(found, len(whole), laid)
     return fixed_patterns(plan, places, whole)
 
 

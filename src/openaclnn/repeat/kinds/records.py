@@ -71,8 +71,8 @@ def record_of(
             outputs = zip(arrays[lead:], views[lead:], strict=True)
             made = [view if array is None else None for array, view in outputs]
             making = ready_made(made, arrays[family.model], family.library)
-    leading = views[lead]
-    axes = len(leading.shape) if plan.classes and leading is not None else 0
+    leading = views[lead] if plan.classes else None
+    axes = 0 if leading is None else len(leading.shape)
     # In the order of `slots`, whose names say what each word is.
     record: list[Any] = [
         0, family.library, 0, lead, family.fresh, id(make), id(large), results.LARGE, id(making),

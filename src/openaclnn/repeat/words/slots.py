@@ -41,6 +41,7 @@ ABSENT, NUMPY, TORCH, OURS = 0, 1, 2, 3  # LIBRARY
     COUNT_FROM, COUNT_BELOW, RECIPROCAL, CONSTANTS, ADDRESSES, SIZED, LEAD_AXES, CLASS_AXIS, GATHERING, RESULTS, SHAPES,
     UNITS, WORDS, LOCKED_WORDS, WORDS_BLOCK, DERIVE, DERIVED, SOURCE,
 ) = range(30)  # fmt: skip
+# LEAD is the array that sizes are read of; ARRAYS: what the inputs stretch to; the first of the outputs: they are part of the kind.
 # HOME is the name of the device that descriptors of ours are on.
 # SHAPES has RESULT_BITS for each of the results: which of the lead's axes it has, and whether the road makes it. FRESH: it
 # makes one at least.
