@@ -165,7 +165,7 @@ class Counting:
     ("regime", "own", "usual"),
     [
         ("same", 2, None), ("new sizes", 2, 2), ("in place", 2, 2), ("refusal", 2, 2), ("two-phase", 2, 2),
-        ("kinds in a row", 16, None), ("kinds in turn", 16, 16), ("full way", 2, 16), ("first of a kind", 2, 16),
+        ("kinds in a row", 16, None), ("kinds in turn", 16, 16), ("first of a kind", 2, 16),
     ],
 )  # fmt: skip
 def test_every_round_has_what_it_is_compared_with_and_a_yardstick(

@@ -946,7 +946,7 @@ def test_the_first_of_a_kind_goes_the_full_way(name: str, monkeypatch: pytest.Mo
     scope = getattr(openaclnn, operator.python_name).__globals__
     whole, made = scope["_call"], []
     monkeypatch.setitem(scope, "_call", lambda *given: made.append(given) or whole(*given))
-    for regime, expected in (("first of a kind", 8), ("full way", 8), ("kinds in turn", 0)):
+    for regime, expected in (("first of a kind", 8), ("kinds in turn", 0)):
         turn = Turn(operator, FLOAT, "cpu", 32)
         for _, contender in sequences(changing(regime), turn, ["cpu"], load_torch()):
             for _ in range(changing(regime).checked):

@@ -23,8 +23,8 @@ from openaclnn.core.plan import (
 from openaclnn.core.tensor import Scalar, Tensor, extent
 from openaclnn.engines.cpu.layouts import tiles
 from openaclnn.engines.dispatch import choose_engine
-from openaclnn.repeat.kinds import families, records
-from openaclnn.repeat.kinds.numbers import Number
+from openaclnn.repeat.kinds import records
+from openaclnn.repeat.kinds.numbers import Number, packed
 from openaclnn.repeat.words import readers
 from openaclnn.repeat.words import slots as at
 
@@ -114,7 +114,7 @@ def test_what_tells_a_tensor_s_dtype_and_device_is_as_pytorch_describes_it() -> 
         for shape in ((), (3,), (2, 3), (1,) * 8):
             tensor = torch.empty(shape, dtype=dtype)
             wanted = tuple(readers.described(tensor)[at.DEVICE : at.KIND + 1])
-            device, kind = families.words_of(tensor, at.TORCH)
+            device, kind = readers.words_of(tensor, at.TORCH)
             assert (device, kind + len(shape)) == wanted
 
 
@@ -155,7 +155,7 @@ def test_tensors_in_a_row_are_walked_as_collapsing_finds() -> None:
         sides = [ones[kind] if kind < 3 else shape for kind in random.integers(0, 6, 2)]
         tensors = [(str(n), Tensor(own, FLOATS[n])) for n, own in enumerate([*sides, shape])]
         merged, strides, offsets = collapse(shape, [_stretched(own, shape) for _, own in tensors])
-        found, operands, dense = _walked(tensors, shape)
+        found, operands, dense = _walked("aclnn", tensors, shape)
         assert found == merged
         assert [(own.strides, own.offset) for own in operands] == [
             *zip(strides, offsets, strict=True)
@@ -186,7 +186,7 @@ def test_single_values_are_told_without_cutting_a_plan() -> None:
 
 def test_a_record_has_every_word_in_its_slot() -> None:
     """Zeros that are not packed are zeros, and floats lie as their bits."""
-    options = families._packed((1.5, 3), (Number(), Number()))
+    options = packed((1.5, 3), (Number(), Number()))
     layout = records._layout(2, 2, 0b10, len(options))
     words: list[Any] = [1] * (at.CONSTANT + 2 + at.SHAPE + at.ARRAY_SLOTS)
     room = np.full(at.RECORD_SLOTS, 7, np.int64)

@@ -893,3 +893,45 @@ def test_a_road_reads_tensors_once_one_came() -> None:
     for array in (x, own, x[:1], own[:1]):
         np.testing.assert_array_equal(np.asarray(on_the_road(array)), expected[: len(array)])
     assert short(own, own, None, 1.0, 1.0, 1.0, False, None) is NotImplemented
+
+
+def test_dtypes_are_told_by_their_objects() -> None:
+    """Two that are equal are two kinds, and both have a road."""
+    x = np.linspace(-2, 2, 12, dtype=np.float32)
+    other = x.view(np.dtype("float32", metadata={"of": "another"}))
+    assert other.dtype is not x.dtype
+    openaclnn.elu.road.forget()
+    for array in (x, other, x, other, x, x, other, other):
+        np.testing.assert_array_equal(openaclnn.elu(array), openaclnn.elu(x))
+    assert openaclnn.elu.road._next == 2
+
+
+@pytest.mark.parametrize("on_road", [True, False])
+def test_options_that_are_equal_may_be_others(on_road: bool) -> None:
+    """Another number, or none."""
+    x = np.array([-1.0, 2.0, -3.0], np.float32)
+    for first, second in ((0.0, -0.0), (-0.0, 0.0), (1, 1.0), (True, 1)):
+        for scale in (first, first, first, second, second, second, first, second):
+            if not on_road:
+                openaclnn.elu.road.forget()
+            with np.errstate(all="ignore"):
+                wanted = openaclnn.elu.operator.oracle(x, scale=scale).astype(np.float32)
+            found = openaclnn.elu(x, scale=scale)
+            np.testing.assert_array_equal(np.signbit(found), np.signbit(wanted))
+            np.testing.assert_allclose(found, wanted, rtol=1e-6)
+    for is_result in (False, False, 0, 0, 0.0, 0.0, True, True, 1, 1, 1.0, 1.0, False, True):
+        if not on_road:
+            openaclnn.elu_backward.road.forget()
+        found = openaclnn.elu_backward(x, x, is_result=is_result)
+        wanted = openaclnn.elu_backward(x, x, is_result=bool(is_result))
+        np.testing.assert_array_equal(found, wanted)
+
+
+def test_an_option_that_may_change_is_read_in_each_call() -> None:
+    x, target = np.linspace(-2, 2, 12, dtype=np.float32).reshape(3, 4), np.zeros(3, np.int64)
+    smoothing = np.zeros((), np.float64)
+    for _ in range(3):
+        openaclnn.cross_entropy_loss(x, target, label_smoothing=smoothing)
+    smoothing[...] = 7
+    with pytest.raises(AclnnError, match="labelSmoothing"):
+        openaclnn.cross_entropy_loss(x, target, label_smoothing=smoothing)

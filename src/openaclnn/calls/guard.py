@@ -46,8 +46,6 @@ def _refuse(plan: Plan, parameter: str, expected: str, got: str, status: int) ->
 
 def check_devices(call: Call) -> str:
     """The memory that all tensors of a call lie in; mixing two is refused."""
-    if call.terms is not None and call.terms.on_host:
-        return "cpu"
     values = call.values
     devices = {own.device for own in values.values() if isinstance(own, Tensor)}
     if len(devices) == 1:

@@ -54,7 +54,7 @@ def call_plain(
     plan = operator.plan(call)
     choice = None if plan.empty else choose_engine(plan, device)
     if choice is not None and road is not None and product is None and nothing_chosen():
-        result = road.make(plan, choice, device, call.terms, arguments, call.values)
+        result = road.make(plan, choice, arguments, call.values)
         if result is not NotImplemented:
             return result
     results = _make_outputs(operator, call, arguments, fresh)

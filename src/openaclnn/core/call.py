@@ -5,25 +5,23 @@ from __future__ import annotations
 import functools
 import operator as python_operator
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from openaclnn.core.dlpack import PRODUCER_ERRORS
 from openaclnn.core.dtypes import FLOAT, DType, float_of, is_int64, promote
 from openaclnn.core.interface import REQUIRED, Interface, Kind, Parameter
-from openaclnn.core.interop import as_tensor, is_number, is_tracked_leaf, viewers, viewers_now
+from openaclnn.core.interop import as_tensor, is_number, is_tracked_leaf, viewers_now
 from openaclnn.core.products import PRODUCTS, Product, current_product, find_product
 from openaclnn.core.status import AclnnError, Status, shown
 from openaclnn.core.tensor import Scalar, Tensor
-from openaclnn.core.terms import Terms, said_of
 
 __all__ = [
     "AUTO",
     "Call",
     "bind_arguments",
     "bind_plain",
-    "forget_terms",
     "plain_arguments",
     "product_of",
 ]
@@ -47,7 +45,7 @@ class Call:
     """One call's bound values by C parameter name, and the product they are checked against."""
 
     __slots__ = (
-        "_reduction", "all_left", "executor", "operator", "product", "said", "terms", "values", "workspace_size",
+        "_reduction", "all_left", "executor", "operator", "product", "values", "workspace_size",
     )  # fmt: skip
 
     def __init__(
@@ -58,7 +56,6 @@ class Call:
         workspace_size: bool = True,
         executor: bool = True,
         all_left: bool = False,
-        said: tuple[Any, ...] = (),
     ) -> None:
         self.operator = operator
         self.values = values
@@ -67,8 +64,6 @@ class Call:
         self.executor = executor
         self.all_left = all_left  # a plain call without outputs, which are all left to us
         self._reduction: Any = AUTO
-        self.said = said  # what its terms are told by, if it may have some
-        self.terms: Terms | None = None
 
     def __getitem__(self, name: str) -> Any:
         return self.values[name]
@@ -81,19 +76,6 @@ class Call:
     def given(self, name: str) -> bool:
         """Whether a tensor was passed: neither null nor left to us."""
         return isinstance(self.values[name], Tensor)
-
-    def agree(self) -> None:
-        """The call is sound. If it is the second on its terms, the next one need not be asked about them; what comes once is not
-        worth remembering.
-        """
-        if self.said and self.terms is None:
-            known = _binding(self.operator).terms
-            if len(known) >= MOST_TERMS and self.said not in known:
-                known.clear()
-            before = len(known)
-            known.setdefault(self.said)  # to hash it takes longer than all else
-            if len(known) == before:
-                self.terms = known[self.said] = _terms_of(self)
 
     @property
     def reduction(self) -> str | None:
@@ -184,27 +166,7 @@ call takes None for, whether it is a tensor that is read, and whether a bare num
 unpack fastest."""
 
 
-MOST_TERMS = 64
-
-
-class _Binding(NamedTuple):
-    """How an operator's parameters are bound, which of a plain call's arguments are arrays and which options, and the terms of
-    sound calls by what they are told by; None of those that came once."""
-
-    slots: Sequence[_Slot]
-    arrays: Sequence[str]
-    options: Sequence[str]
-    terms: dict[tuple[Any, ...], Terms | None]
-
-
 @functools.cache
-def _binding(operator: Interface) -> _Binding:
-    slots = _slots(operator)
-    arrays = [slot[1] for slot in slots if slot[3] is None]
-    options = [slot[1] for slot in slots if slot[3] is not None]
-    return _Binding(slots, arrays, options, {})
-
-
 def _slots(operator: Interface) -> tuple[_Slot, ...]:
     one = operator.result_type is None
     return tuple(
@@ -246,14 +208,9 @@ _KINDS = {
 }  # fmt: skip
 
 
-def _tensor(
-    operator: Interface,
-    parameter: Parameter,
-    value: Any,
-    view: Callable[[Any], Tensor] = as_tensor,
-) -> Tensor:
+def _tensor(operator: Interface, parameter: Parameter, value: Any) -> Tensor:
     try:
-        tensor = view(value)
+        tensor = as_tensor(value)
     except TypeError as error:
         expected, _, got = str(error).rpartition(", got ")
         if hasattr(type(value), "c_name"):  # a handle, of another kind
@@ -288,7 +245,7 @@ def bind_arguments(
 ) -> Call:
     """Bind phase one's arguments, in C order; None stands for a null pointer."""
     values: dict[str, Any] = {}
-    for slot, value in zip(_binding(operator).slots, arguments, strict=True):
+    for slot, value in zip(_slots(operator), arguments, strict=True):
         name, _, parameter, convert = slot[:4]
         if convert is None:
             values[name] = None if value is None else _tensor(operator, parameter, value)
@@ -308,16 +265,8 @@ def bind_plain(operator: Interface, arguments: Mapping[str, Any], product: Produ
     numbers: dict[str, Any] = {}
     if operator.result_type is not None:
         arguments = spread(operator, arguments)
-    slots, arrays, options, known = _binding(operator)
-    given = arguments.__getitem__
-    try:
-        said = said_of(product, [*map(given, arrays)], [*map(given, options)])
-    except UNFIT:  # a mode of PyTorch's minds: binding says what is wrong
-        said = ()
-    views, terms = viewers_now(), known.get(said)
-    if views and terms is not None and terms.are(said, product):
-        return _bind_on(terms, operator, arguments, product)
-    for name, python_name, parameter, convert, absent, read, weak in slots:
+    views = viewers_now()
+    for name, python_name, parameter, convert, absent, read, weak in _slots(operator):
         value = arguments[python_name]
         if convert is not None:
             try:
@@ -347,46 +296,7 @@ def bind_plain(operator: Interface, arguments: Mapping[str, Any], product: Produ
             with np.errstate(over="ignore"):
                 values[name] = Tensor.from_numpy(np.asarray(number).astype(dtype.numpy))
     all_left = {values[name] for name in operator.output_names} == {AUTO}
-    return Call(operator, values, product, all_left=all_left, said=said)
-
-
-def _bind_on(
-    terms: Terms, operator: Interface, arguments: Mapping[str, Any], product: Product
-) -> Call:
-    """The same for a call on known terms: its arrays alone are bound."""
-    values = terms.values.copy()
-    for name, python_name, view in terms.arrays:
-        try:
-            values[name] = view(arguments[python_name])
-        except UNFIT:
-            values[name] = _tensor(operator, operator[name], arguments[python_name])
-    call = Call(operator, values, product, all_left=terms.all_left)
-    call.terms, call._reduction = terms, terms.reduction
-    return call
-
-
-def forget_terms(operator: Interface) -> None:
-    """No terms of the operator's calls are known any more."""
-    _binding(operator).terms.clear()
-
-
-def _terms_of(call: Call) -> Terms:
-    """The terms of a sound call."""
-    operator, values, said = call.operator, dict(call.values), call.said
-    slots, names, *_ = _binding(operator)
-    types = dict(zip(names, said, strict=False))
-    arrays: list[tuple[str, str, Callable[[Any], Any]]] = []
-    for name, python_name, parameter, convert, absent, read, _ in slots:
-        if convert is None:
-            values[name] = absent
-            view = viewers.get(types[python_name])
-            if view is None:
-                continue  # there is no array
-            if not read:
-                view = functools.partial(_tensor, operator, parameter, view=view)
-            arrays.append((name, python_name, view))
-    on_host = {*types.values()} <= {np.ndarray, type(None)}
-    return Terms(said, call.product, values, arrays, call.all_left, on_host, call._reduction)
+    return Call(operator, values, product, all_left=all_left)
 
 
 def _weak_dtype(operator: Interface, values: Mapping[str, Any]) -> DType:

@@ -55,7 +55,7 @@ def not_null(row: str, *which: str) -> Check:
         return None
 
     rule = f"not null, in this order: {', '.join(which)}"
-    return Check(row, NULL, rule, which, broken_by, on_terms=True)
+    return Check(row, NULL, rule, which, broken_by)
 
 
 def dtype_in(row: str, *which: str, more: tuple[DType, ...] = (), status: int = INVALID) -> Check:
@@ -73,7 +73,7 @@ def dtype_in(row: str, *which: str, more: tuple[DType, ...] = (), status: int = 
         return None
 
     rule = f"the product supports the dtype of {', '.join(which)}"
-    return Check(row, status, rule, which, broken_by, on_terms=True)
+    return Check(row, status, rule, which, broken_by)
 
 
 def dtype_one_of(row: str, name: str, dtypes: tuple[DType, ...]) -> Check:
@@ -83,7 +83,7 @@ def dtype_one_of(row: str, name: str, dtypes: tuple[DType, ...]) -> Check:
             return Violation(name, f"dtype {names(dtypes)}", tensor.dtype.name)
         return None
 
-    return Check(row, INVALID, f"{name} has dtype {names(dtypes)}", (name,), broken_by, name, True)
+    return Check(row, INVALID, f"{name} has dtype {names(dtypes)}", (name,), broken_by, name)
 
 
 def same_dtype(row: str, name: str, other: str) -> Check:
@@ -98,9 +98,7 @@ def same_dtype(row: str, name: str, other: str) -> Check:
             return Violation(name, expected, tensor.dtype.name)
         return None
 
-    return Check(
-        row, INVALID, f"{name} has the dtype of {other}", (name, other), broken_by, name, True
-    )
+    return Check(row, INVALID, f"{name} has the dtype of {other}", (name, other), broken_by, name)
 
 
 def scalar_castable(row: str, *which: str) -> Check:
@@ -112,7 +110,7 @@ def scalar_castable(row: str, *which: str) -> Check:
         return None
 
     rule = f"convertible to FLOAT: {', '.join(which)}"
-    return Check(row, INVALID, rule, which, broken_by, on_terms=True)
+    return Check(row, INVALID, rule, which, broken_by)
 
 
 def castable(row: str, name: str, source: Callable[[Call], DType | None], what: str) -> Check:
@@ -128,7 +126,7 @@ def castable(row: str, name: str, source: Callable[[Call], DType | None], what: 
         return None
 
     rule = f"{what} converts to the dtype of {name}"
-    return Check(row, INVALID, rule, (name,), broken_by, name, True)
+    return Check(row, INVALID, rule, (name,), broken_by, name)
 
 
 def same_shape(row: str, name: str, other: str, status: int = INVALID) -> Check:
@@ -249,7 +247,7 @@ def reduction_known(row: str, name: str, status: int = INVALID) -> Check:
             return Violation(name, f"one of {listed}", repr(call[name]))
         return None
 
-    return Check(row, status, f"{name} is none, mean or sum", (name,), broken_by, on_terms=True)
+    return Check(row, status, f"{name} is none, mean or sum", (name,), broken_by)
 
 
 def format_is_nd(row: str, *which: str) -> Check:
@@ -261,7 +259,7 @@ def format_is_nd(row: str, *which: str) -> Check:
         return None
 
     rule = f"format ND: {', '.join(which)}"
-    return Check(row, INVALID, rule, which, broken_by, on_terms=True)
+    return Check(row, INVALID, rule, which, broken_by)
 
 
 def format_name(code: int) -> str:
@@ -276,10 +274,9 @@ def value_check(
     rule: str,
     broken_by: Callable[[Call], Violation | None],
     status: int = INVALID,
-    on_terms: bool = False,
 ) -> Check:
     """A rule of one operator alone."""
-    return Check(row, status, rule, (), broken_by, on_terms=on_terms)
+    return Check(row, status, rule, (), broken_by)
 
 
 def product_has_operator(row: str, status: int, unless_empty: tuple[str, ...] = ()) -> Check:

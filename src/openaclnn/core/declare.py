@@ -65,20 +65,13 @@ class Operator(Interface):
     unheeded: Callable[[Call], dict[str, Any]] = lambda call: {}
 
     @cached_property
-    def _rules(self) -> dict[tuple[bool, bool], tuple[tuple[Any, Check], ...]]:
-        """The checks that a call can break: not those about outputs where all are left to us, as phase one's results are, nor
-        those on terms that are known to be sound.
+    def _rules(self) -> tuple[tuple[tuple[Any, Check], ...], ...]:
+        """The checks that a call can break; where all outputs are left to us, not those about outputs, nor about phase one's results,
+        which are left to us then, too.
         """
         left = {"executor", *self.output_names}
-        return {
-            (all_left, known): tuple(
-                (check.broken_by, check)
-                for check in self.checks
-                if not (all_left and check.about in left) and not (known and check.on_terms)
-            )
-            for all_left in (False, True)
-            for known in (False, True)
-        }
+        every = tuple([(check.broken_by, check) for check in self.checks])
+        return every, tuple([rule for rule in every if rule[1].about not in left])
 
     def run_checks(self, call: Call) -> list[Outcome]:
         """Make the checks in order, up to and including the first broken one."""
@@ -92,11 +85,10 @@ class Operator(Interface):
 
     def first_violation(self, call: Call) -> AclnnError | None:
         """The refusal that the first broken rule asks for, or None for a sound call."""
-        for broken_by, check in self._rules[call.all_left, call.terms is not None]:
+        for broken_by, check in self._rules[call.all_left]:
             violation = broken_by(call)
             if violation is not None:
                 return check.refusal(self.name, violation)
-        call.agree()
         return None
 
     def oracle(self, /, *args: Any, **kwargs: Any) -> Any:

@@ -32,7 +32,6 @@ class Check(NamedTuple):
     names: tuple[str, ...]  # of parameters that it looks up; a rule of one operator's own says none
     broken_by: Callable[[Call], Violation | None]
     about: str = ""  # the one argument without which there is nothing to say; "": several
-    on_terms: bool = False  # reads a call's terms alone: dtypes, options, which tensors there are
 
     def refusal(self, operator: str, violation: Violation) -> AclnnError:
         """What a call of the operator is told that breaks the rule so."""

@@ -115,16 +115,12 @@ CHECKS: tuple[Check, ...] = (
     ),
     checks.dtype_in("3", "gradLoss"),
     *(checks.same_dtype("3", name, "gradLoss") for name in SAME_DTYPE),
-    checks.value_check(
-        "3", "target has a dtype of the product", target_dtype, INVALID, on_terms=True
-    ),
+    checks.value_check("3", "target has a dtype of the product", target_dtype, INVALID),
     checks.dtype_one_of("3", "weightOptional", (FLOAT,)),
     checks.format_is_nd("3", *TENSORS),
     checks.product_has_operator("4", Status.ACLNN_ERR_INNER_FIND_KERNEL_ERROR),
     checks.reduction_known("6", "reductionOptional", TILING),
-    checks.value_check(
-        "6", "labelSmoothing is in [0, 1]", smoothing_in_range, TILING, on_terms=True
-    ),
+    checks.value_check("6", "labelSmoothing is in [0, 1]", smoothing_in_range, TILING),
     checks.rank_is("6", "logProb", 2, TILING),
     checks.shape_is("6", "gradLoss", _per_loss, "(N,) for none, one element otherwise", TILING),
     checks.shape_is("6", "target", _rows, "(N,) of logProb", TILING),

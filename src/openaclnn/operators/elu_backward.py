@@ -56,7 +56,7 @@ CHECKS = (
     checks.same_shape("6", "selfOrResult", "gradOutput"),
     checks.same_shape("7", "gradInput", "gradOutput"),
     checks.rank_at_most("8", "gradOutput"),
-    checks.value_check("9", "alpha >= 0 if isResult", _alpha_not_negative, on_terms=True),
+    checks.value_check("9", "alpha >= 0 if isResult", _alpha_not_negative),
     checks.product_has_operator("10", Status.ACLNN_ERR_INNER_NULLPTR, ("gradOutput",)),
 )
 

@@ -49,9 +49,7 @@ CHECKS = (
     checks.castable(
         "5", "gradInput", lambda call: promoted_dtype(call, *INPUTS), "the promoted dtype"
     ),
-    checks.value_check(
-        "6", "the product supports the promoted dtype", _promoted_supported, on_terms=True
-    ),
+    checks.value_check("6", "the product supports the promoted dtype", _promoted_supported),
     checks.rank_at_most("7", "self", "target", "gradOutput", "gradInput"),
     checks.broadcastable("8", "self", "gradOutput"),
     checks.broadcastable("9", "self", "gradOutput", "target"),

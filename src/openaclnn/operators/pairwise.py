@@ -56,7 +56,7 @@ def promotes(row: str, *which: str) -> Check:
         return None
 
     rule = f"{', '.join(which)} have a common dtype"
-    return Check(row, INVALID, rule, which, broken_by, on_terms=True)
+    return Check(row, INVALID, rule, which, broken_by)
 
 
 def broadcast_result(call: Call, inputs: tuple[str, ...]) -> Made:

@@ -51,7 +51,7 @@ CHECKS = (
     checks.rank_at_most("6", *INPUTS),
     checks.broadcastable("7", *INPUTS),
     checks.shape_is("8", "result", _result_shapes, "the broadcast one for none, else one element"),
-    checks.value_check("10", "beta >= 0", beta_not_negative, on_terms=True),
+    checks.value_check("10", "beta >= 0", beta_not_negative),
     checks.product_has_operator("11", Status.ACLNN_ERR_INNER_NULLPTR, INPUTS),
 )
 

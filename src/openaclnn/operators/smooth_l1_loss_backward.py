@@ -34,7 +34,7 @@ CHECKS = (
     checks.dtype_in("2", *INPUTS, "gradInput"),
     checks.rank_at_most("3", *INPUTS),
     checks.reduction_known("4", "reduction"),
-    checks.value_check("5", "beta >= 0", beta_not_negative, on_terms=True),
+    checks.value_check("5", "beta >= 0", beta_not_negative),
     checks.broadcastable("9", *INPUTS),
     checks.output_shape("10", "gradInput", INPUTS),
     checks.product_has_operator("11", Status.ACLNN_ERR_INNER_NULLPTR, INPUTS),

@@ -229,7 +229,6 @@ class CallRegime:
     mixed: bool = False  # of all variants and dtypes
     times: int = 1  # a sample has so many times the calls of other regimes'
     forgotten: bool = False  # before a call all kinds are forgotten
-    anew: bool = False  # and all terms
     beside: str = "same"  # the regime that it is compared with
     waits: bool = False  # calls wait until the work is done, PyTorch's too
 
@@ -277,20 +276,11 @@ CHANGES = (
         beside="kinds in a row",
     ),
     CallRegime(
-        "full way",
-        "each of the same eight as if it lay in a new way: its dtypes and options are known, its kernel is compiled",
-        _kinds_in_turn,
-        mixed=True,
-        forgotten=True,
-        beside="kinds in a row",
-    ),
-    CallRegime(
         "first of a kind",
-        "the same, and nothing is known of its dtypes and options",
+        "each of the same eight as if for the first time, by the full way; its kernel is compiled",
         _kinds_in_turn,
         mixed=True,
         forgotten=True,
-        anew=True,
         beside="kinds in a row",
     ),
     CallRegime("refusal", "an array of the wrong shape", _refused, (ALLOCATING,), refused=True),

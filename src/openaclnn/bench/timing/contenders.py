@@ -15,7 +15,6 @@ import numpy as np
 
 import openaclnn
 from openaclnn.bench.problems.problem import Arguments, Problem
-from openaclnn.core.call import forget_terms
 from openaclnn.core.declare import Operator
 from openaclnn.core.interface import Kind
 from openaclnn.core.status import AclnnError
@@ -140,17 +139,9 @@ def plain_call(operator: Operator, arguments: Arguments, **out: Any) -> Callable
     return _written(len(ordered), names)(function, *ordered, *[given[name] for name in names])
 
 
-def forget_kinds(operator: Operator, terms: bool) -> Callable[[], None]:
-    """What makes kinds of an operator's plain calls new, with `terms` their dtypes and options, too; engines keep what they
-    compiled."""
-    road = getattr(openaclnn, operator.python_name).road
-
-    def forget() -> None:
-        road.forget()
-        if terms:
-            road.forget_families()
-            forget_terms(operator)
-
+def forget_kinds(operator: Operator) -> Callable[[], None]:
+    """What makes kinds of an operator's plain calls new; engines keep what they compiled."""
+    forget: Callable[[], None] = getattr(openaclnn, operator.python_name).road.forget
     return forget
 
 

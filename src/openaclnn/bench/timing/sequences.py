@@ -73,7 +73,7 @@ def own_sequences(regime: CallRegime, turn: Turn, engines: Sequence[str], torch:
         given = _all_in_torch(problems, torch) if library == TENSORS else problems
         calls = [_own_call(problem, way) for problem in given]
         asked = must_be_asked(problems[0], engine)
-        forget = forget_kinds(turn.operator, regime.anew) if regime.forgotten else None
+        forget = forget_kinds(turn.operator) if regime.forgotten else None
         yield problems, _contender(
             name, given, calls, regime.checked, AclnnError if regime.refused else None, forget,
             ours=True, engine=engine, writes_out=way != ALLOCATING, asked=asked,

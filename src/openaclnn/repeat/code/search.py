@@ -93,10 +93,9 @@ class Search(Look):
         with code.loop(0, axes.get()) as axis:
             differs.expect(size.get().below(1 << 31) & sizes.read(axis).below(1 << 31))
             size.set(size.get() * sizes.read(axis))
-        for own, word in (
-            (at.KIND, axes.get()), (at.SIZE, size.get()), (at.SHAPE_AT, sizes.address()),
-        ):  # fmt: skip
-            common.write(own, word)
+        common.write(at.KIND, axes.get())
+        common.write(at.SIZE, size.get())
+        common.write(at.SHAPE_AT, sizes.address())
 
     def compare_same(self, differs: Doubt, record: Array, own: Array, view: Array) -> None:
         axes = view.read(at.KIND) & LOW_HALF

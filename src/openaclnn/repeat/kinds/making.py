@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from openaclnn.core import results
-from openaclnn.core.dtypes import DType
 from openaclnn.core.interop import torch_dtype
 from openaclnn.core.tensor import Tensor
 from openaclnn.repeat.words import slots as at
@@ -19,16 +18,16 @@ from openaclnn.repeat.words import slots as at
 __all__ = ["ready_made", "sized_made"]
 
 
-def sized_made(made: Sequence[DType | None], model: Any, library: int) -> tuple[Any, Any, Any]:
+def sized_made(made: Sequence[Tensor | None], model: Any, library: int) -> tuple[Any, Any, Any]:
     """What makes fresh outputs of any size beside a given array, small and large, and its last argument: the dtype, of several
     outputs a tuple of those, None where one is not made.
     """
     if library == at.NUMPY:
-        each = [own and own.numpy for own in made]
+        each = [None if own is None else own.dtype.numpy for own in made]
         make: Any = np.empty
         large: Any = results.empty
     else:
-        each = [own and torch_dtype(own) for own in made]
+        each = [None if own is None else torch_dtype(own.dtype) for own in made]
         make = _torch_maker(model.device)
         in_c = isinstance(make, BuiltinFunctionType)
         # Where it is not, both are one, which says that Python code runs.

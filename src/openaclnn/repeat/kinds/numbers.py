@@ -1,4 +1,4 @@
-"""Numbers in records: which of a call's options may be others in the next call of its kind, and what takes them."""
+"""Options in records: which of a call's may be other numbers in the next call of its kind, what takes those, and how all lie there."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ import struct
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from openaclnn.core.dtypes import is_int64
 from openaclnn.core.plan import Free, Plan
 from openaclnn.core.tensor import Scalar
 from openaclnn.repeat.kinds.work import Work
 from openaclnn.repeat.words import slots as at
 
-__all__ = ["Number", "numbers_of"]
+__all__ = ["Number", "numbers_of", "packed"]
 
 _EXACT = 1 << 53  # integers up to it are floats
 _WORD, _DOUBLE = struct.Struct("q"), struct.Struct("d")
@@ -101,3 +102,30 @@ def _sources(
 def _free(own: Free) -> Number:
     way = at.ANOTHER_BUT_ZERO if own.keeps_zero else at.ANOTHER
     return Number(way, bits_of(own.low), bits_of(own.high))
+
+
+def packed(options: Sequence[Any], numbers: Sequence[Number]) -> bytes:
+    """Options by their values, and whether each may be another number."""
+    layout = ""
+    words: list[Any] = []
+    for option, number in zip(options, numbers, strict=True):
+        kind = type(option)
+        if kind is float:
+            layout += _FLOATING
+            words += (id(option), id(float), option, *number)
+        elif kind is int and is_int64(option):
+            layout += _WHOLE
+            words += (id(option), id(int), option, number.way)
+        elif kind is Scalar and option.number is not None:
+            layout += _FLOATING
+            words += (id(option.dtype), id(Scalar), option.number, *number)
+        else:
+            layout += _OTHER
+            words.append(id(option))
+    return struct.pack(layout, *words)
+
+
+_FLOATING = f"{at.BITS}qd{at.OPTION_SLOTS - at.BITS - 1}q"
+# Zeros behind: an integer has no bounds, and what else there is no number, which is fixed.
+_WHOLE = f"{at.LEAST}q{8 * (at.OPTION_SLOTS - at.LEAST)}x"
+_OTHER = f"q{8 * (at.OPTION_SLOTS - 1)}x"

@@ -6,7 +6,7 @@ import functools
 import struct
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,14 +15,14 @@ from openaclnn.core.interop import torch_tensor
 from openaclnn.core.plan import Plan, walks_alike
 from openaclnn.core.tensor import Tensor
 from openaclnn.engines.dispatch import Choice
-from openaclnn.repeat.kinds.families import Family
-from openaclnn.repeat.kinds.making import ready_made
-from openaclnn.repeat.kinds.patterns import fixed_patterns, patterns_of
+from openaclnn.repeat.kinds.making import ready_made, sized_made
+from openaclnn.repeat.kinds.numbers import numbers_of, packed
+from openaclnn.repeat.kinds.patterns import fixed_patterns, patterns_of, shapes_of
 from openaclnn.repeat.kinds.work import work_of
 from openaclnn.repeat.words import slots as at
-from openaclnn.repeat.words.readers import numpy_is_readable, torch_functions
+from openaclnn.repeat.words.readers import numpy_is_readable, torch_functions, words_of
 
-__all__ = ["library_of", "record_of"]
+__all__ = ["Given", "library_of", "record_of"]
 
 
 def library_of(arrays: Sequence[Any]) -> int:
@@ -42,48 +42,76 @@ def library_of(arrays: Sequence[Any]) -> int:
 _NUMPY, _NOTHING = {np.ndarray}, {type(None)}
 
 
+class Given(NamedTuple):
+    """A call as its caller made it."""
+
+    library: int  # of all arrays
+    arrays: Sequence[Any]  # inputs, then outputs; None where there is none
+    places: Sequence[int]  # where each stands among the plan's operands
+    options: Sequence[Any]
+    names: tuple[str, ...]  # of the options
+
+
 def record_of(
-    family: Family,
+    given: Given,
     plan: Plan,
     choice: Choice,
-    arrays: Sequence[Any],
     views: Sequence[Tensor | None],
     without_objects: bool = False,
     called: bool = False,
     any_size: bool = True,
 ) -> tuple[struct.Struct, list[Any], Any]:
-    """A kind's record: where its words lie, the words, and what must live as long. The views are the arrays', as a `Family` has
-    them. `without_objects`, callers that are not Python take the road, too; `called`, Python itself does. Without `any_size`, sizes and strides are part of
-    the kind in any case.
+    """A kind's record: where its words lie, the words, and what must live as long. The views are the arrays' and those of outputs that
+    are yet to be made. `without_objects`, callers that are not Python take the road, too; `called`, Python itself does. Without
+    `any_size`, sizes and strides are part of the kind in any case.
     """
+    library, arrays, places, options, names = given
     find = patterns_of if any_size else fixed_patterns
-    each, lead, laid = find(plan, family.places, views)
+    each, lead, laid = find(plan, places, views)
     work = work_of(plan, choice, lead, laid)
     lead, counts, kernel, grain, reciprocal, constants, units, takes, gathering, runner, flat = work
-    source, options, said = family.numbers(plan, work)
+    source, free, said = numbers_of(plan, work, names, options)
     words = (0, 0, 0)
     if takes == at.BY_SHAPE:
         words = _words(runner, without_objects, called and said)
-    make, large, making = family.making
+    first = places.index(len(plan.inputs))  # of the outputs
+    axes = 0
     if lead < 0:  # shapes and strides must be the very same
-        each, lead = [(at.SAME, mask) for _, mask in each], family.first
-        if family.fresh:
-            outputs = zip(arrays[lead:], views[lead:], strict=True)
-            made = [view if array is None else None for array, view in outputs]
-            making = ready_made(made, arrays[family.model], family.library)
-    leading = views[lead] if plan.classes else None
-    axes = 0 if leading is None else len(leading.shape)
+        each = [(at.SAME, mask) for _, mask in each]
+    elif plan.classes:
+        axes = len(views[lead].shape)  # type: ignore[union-attr]
+    make, large, making, shapes = _making(given, plan, first, views, lead < 0)
     # In the order of `slots`, whose names say what each word is.
     record: list[Any] = [
-        0, family.library, 0, lead, family.fresh, id(make), id(large), results.LARGE, id(making),
+        0, library, 0, first if lead < 0 else lead, make is not None, id(make), id(large), results.LARGE, id(making),
         id(runner), kernel, grain, *counts, reciprocal, len(constants),
-        len(plan.inputs) + 1 + len(plan.more), takes, axes, plan.class_axis, gathering, len(arrays) - family.first,
-        family.shapes, units, *words, *source, *constants,
+        len(plan.inputs) + 1 + len(plan.more), takes, axes, plan.class_axis, gathering, len(arrays) - first,
+        shapes, units, *words, *source, *constants,
     ]  # fmt: skip
-    same = _add_arrays(record, family, plan, each, arrays, views)
-    record.append(options)
-    layout = _layout(len(constants), len(arrays), same, len(options))
-    return layout, record, (make, large, making, runner, flat, family)
+    same, dtypes = _add_arrays(record, given, plan, each, views)
+    own = packed(options, free)
+    record.append(own)
+    layout = _layout(len(constants), len(arrays), same, len(own))
+    return layout, record, (make, large, making, runner, flat, options, dtypes)
+
+
+def _making(
+    given: Given, plan: Plan, first: int, views: Sequence[Tensor | None], one_size: bool
+) -> tuple[Any, Any, Any, int]:
+    """What makes the outputs that the caller did not give, small and large, with what it takes, and which axes they have; None where
+    there are none such."""
+    arrays = given.arrays
+    made: list[Tensor | None] = [
+        own if array is None else None
+        for array, own in zip(arrays[first:], views[first:], strict=True)
+    ]
+    if made.count(None) == len(made):
+        return None, None, None, 0
+    model = next(array for array in arrays if array is not None)
+    make, large, making = sized_made(made, model, given.library)
+    if one_size:
+        making = ready_made(made, model, given.library)
+    return make, large, making, shapes_of(plan, given.places[first:], made)
 
 
 @functools.lru_cache(maxsize=256)
@@ -117,23 +145,27 @@ def _words(sized: Any, without_objects: bool, called: bool) -> tuple[int, int, i
 
 def _add_arrays(
     record: list[Any],
-    family: Family,
+    given: Given,
     plan: Plan,
     patterns: Sequence[tuple[int, int]],
-    arrays: Sequence[Any],
     views: Sequence[Tensor | None],
-) -> int:
+) -> tuple[int, list[Any]]:
     """What each array must be like. Where shape and strides must be the very same, they are here, with the bytes that they
-    cover: of which arrays, in bits.
+    cover: of which arrays, in bits. And the dtypes, whose addresses are here, too.
     """
-    same, bit = 0, 1
-    operands = plan.operands
-    coincident = len(plan.inputs) if family.into else 0  # operands that may be where the output is
-    for array, view, own, (pattern, mask) in zip(arrays, views, family.rows, patterns, strict=True):
-        if array is None or view is None:
-            record += (*own, mask)
-        else:
-            first, second, place, item = own
+    library, arrays, places, _, _ = given
+    operands, inputs = plan.operands, len(plan.inputs)
+    same, bit, device = 0, 1, 0
+    dtypes: list[Any] = []
+    # Operands may be where the first output is, if that is given.
+    coincident = 0 if arrays[places.index(inputs)] is None else inputs
+    for array, place, view, (pattern, mask) in zip(arrays, places, views, patterns, strict=True):
+        if place >= len(operands):
+            place = -1  # an output that is not written
+        if array is not None and view is not None:
+            dtypes.append(array.dtype)
+            first, second = words_of(array, library)
+            device, item = device or first, view.dtype.itemsize
             second += len(view.shape)
             alike = 0 <= place < coincident and walks_alike(operands[place], plan.output)
             if pattern != at.SAME:
@@ -141,10 +173,15 @@ def _add_arrays(
             else:
                 low, high = (operands[place].low, operands[place].high) if place >= 0 else (0, 0)
                 record += (first, second, pattern, place, low, high, item, alike, mask)
-                record += _sides(array, family.library)
+                record += _sides(array, library)
                 same |= bit
+        elif view is not None:  # yet to be made, where the others are
+            on = device if library == at.TORCH else 0
+            record += (on, 0, at.MISSING, place, 0, 0, view.dtype.itemsize, 0, mask)
+        else:
+            record += (0, 0, at.MISSING, -1, 0, 0, 0, 0, mask)
         bit += bit
-    return same
+    return same, dtypes
 
 
 def _sides(array: Any, library: int) -> tuple[int, ...]:

@@ -22,15 +22,12 @@ import numpy as np
 from openaclnn.core import chosen, products
 from openaclnn.core.declare import Operator
 from openaclnn.core.interface import Parameter
-from openaclnn.core.kept import Kept
 from openaclnn.core.plan import Plan
-from openaclnn.core.terms import BY_VALUE, Terms
 from openaclnn.engines import dispatch
 from openaclnn.engines.dispatch import Choice
 from openaclnn.engines.machine import unusable
-from openaclnn.repeat.kinds.families import Family, key_of
 from openaclnn.repeat.kinds.patterns import places_of
-from openaclnn.repeat.kinds.records import library_of, record_of
+from openaclnn.repeat.kinds.records import Given, library_of, record_of
 from openaclnn.repeat.words import slots as at
 from openaclnn.repeat.words.readers import numpy_is_readable, torch_functions
 from openaclnn.repeat.words.tensors import tensor_table
@@ -38,11 +35,12 @@ from openaclnn.repeat.words.tensors import tensor_table
 if TYPE_CHECKING:
     from openaclnn.repeat.code.published import Published
 
-__all__ = ["Road", "nothing_chosen"]
+__all__ = ["BY_VALUE", "Road", "nothing_chosen"]
 
 _SLOT = 8  # bytes
 
-MOST_FAMILIES = 64
+BY_VALUE: frozenset[type] = frozenset((float, int, bool, str, type(None)))
+"""Types of options that cannot change."""
 
 
 class Road:
@@ -71,7 +69,6 @@ class Road:
         room = at.MAX_ARRAYS, at.MAX_OPTIONS, at.MAX_RESULTS
         taken = len(self._arrays), len(self._options), len(self._outputs)
         self._fits = all(own <= most for own, most in zip(taken, room, strict=True))
-        self._families: Kept[Any, Family] = Kept(MOST_FAMILIES)
         self._places: dict[tuple[int, tuple[str, ...]], list[int]] = {}  # `places_of` plans
         self._control: Any = None
         self._kept: list[Any] = [None] * at.MAX_KINDS  # what each record relies on
@@ -96,10 +93,6 @@ class Road:
 
         return "road.arrays", emit_road_of_arrays
 
-    def forget_families(self) -> None:
-        """What follows from dtypes and options is not known any more; kinds stay."""
-        self._families.clear()
-
     def forget(self) -> None:
         """No kind is known any more."""
         with self._lock:
@@ -116,8 +109,6 @@ class Road:
         self,
         plan: Plan,
         choice: Choice,
-        device: str,
-        terms: Terms | None,
         arguments: Mapping[str, Any],
         values: Mapping[str, Any],
     ) -> Any:
@@ -126,22 +117,26 @@ class Road:
         `values` has the arguments' views, and those of outputs that are yet to be made.
         """
         given, options = self._arrays_of(arguments), self._options_of(arguments)
-        arrays, views = given, [*self._views_of(values)]
+        arrays, views = given, self._views_of(values)
         if self._result_type is not None:
             *read, out = given
             outputs = (None,) * len(self._outputs) if out is None else tuple(out)
             given, arrays = (*read, outputs), (*read, *outputs)
             if len(plan.more) + 1 < len(outputs) and not plan.classes:
                 return NotImplemented  # where tensors are empty, so may be what is not written
-        family = self._family(plan, device, terms, arrays, options)
-        if family is None:
+        library = self._library(arrays, options)
+        if not library:
             return NotImplemented
-        for place in family.absent:
-            views[place] = None
+        places, absent = self._places_of(plan), len(plan.operands)
+        seen = [
+            None if array is None and not 0 <= place < absent else view
+            for array, place, view in zip(arrays, places, views, strict=True)
+        ]
         layout, record, kept = record_of(
-            family, plan, choice, arrays, views, self._published is not None, called=True
-        )
-        number = self._enter(layout, record, kept, family.library)
+            Given(library, arrays, places, options, self._options), plan, choice, seen, self._published is not None,
+            called=True,
+        )  # fmt: skip
+        number = self._enter(layout, record, kept, library)
         result = self._builtin(*given, *options, None)
         if result is NotImplemented:
             with self._lock:
@@ -161,33 +156,14 @@ class Road:
     def _library_of(self, arrays: Sequence[Any]) -> int:
         return library_of(arrays)
 
-    def _family(
-        self,
-        plan: Plan,
-        device: str,
-        terms: Terms | None,
-        arrays: Sequence[Any],
-        options: Sequence[Any],
-    ) -> Family | None:
-        """The family of a call; None where a record cannot say what its arrays and options are."""
-        key = None if terms is None else key_of(terms, device, plan)
-        found = self._families.get(key)
-        if found is None:
-            library = self._library(arrays, options)
-            found = self._new_family(plan, arrays, options, library) if library else None
-            if key is not None and found is not None:
-                self._families[key] = found
-        return found
-
-    def _new_family(
-        self, plan: Plan, arrays: Sequence[Any], options: Sequence[Any], library: int
-    ) -> Family:
+    def _places_of(self, plan: Plan) -> Sequence[int]:
+        """Where the arrays stand among a plan's operands, those behind them that it does not write; -1 for what it does not read."""
         own = len(plan.inputs), tuple(map(_parameter_of, (*plan.operands, *plan.spared)))
         places = self._places.get(own)
         if places is None:
             places = places_of(plan, self._names[: self._inputs], self._outputs)
             self._places[own] = places
-        return Family(plan, places, arrays, options, self._options, library)
+        return places
 
     def _enter(self, layout: Struct, record: list[int], kept: Any, library: int) -> int:
         """Let the road find a record; how many it was given."""

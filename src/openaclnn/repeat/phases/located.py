@@ -16,12 +16,11 @@ from openaclnn.core.declare import Operator
 from openaclnn.core.interface import Parameter
 from openaclnn.core.interop import as_tensor
 from openaclnn.core.tensor import Scalar, Tensor
-from openaclnn.core.terms import BY_VALUE
 from openaclnn.engines.machine.builtins import builtin
 from openaclnn.engines.machine.code import Array, Code
 from openaclnn.engines.machine.values import Value
-from openaclnn.repeat.kinds.records import record_of
-from openaclnn.repeat.kinds.road import Road, nothing_chosen
+from openaclnn.repeat.kinds.records import Given, record_of
+from openaclnn.repeat.kinds.road import BY_VALUE, Road, nothing_chosen
 from openaclnn.repeat.phases.announcing import emit_announcing, storage_of
 from openaclnn.repeat.phases.descriptors import DescriptorCode, descriptors_are_readable
 from openaclnn.repeat.phases.sizes import Kind
@@ -110,10 +109,9 @@ class Locating(Road):
             kind.attributes = options
         if library == at.OURS and sys.intern(kind.device) is not kind.device:
             return False  # another string may say the same
-        family = self._new_family(kind.plan, arrays, kind.attributes, library)
-        layout, record, kept = record_of(
-            family, kind.plan, kind.choice, arrays, views, any_size=kind.any_size
-        )
+        plan = kind.plan
+        given = Given(library, arrays, self._places_of(plan), kind.attributes, self._options)
+        layout, record, kept = record_of(given, plan, kind.choice, views, any_size=kind.any_size)
         if kind.any_size and record[at.LEAD] == self._inputs:  # sizes are part of it
             return False
         if library == at.OURS:

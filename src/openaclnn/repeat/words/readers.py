@@ -15,8 +15,9 @@ from typing import Any, NamedTuple
 
 from openaclnn.core.undisturbed import undisturbed
 from openaclnn.engines.machine.objects import arrays_are_readable
+from openaclnn.repeat.words import slots as at
 
-__all__ = ["GRAPH_KEYS", "HANDLE", "described", "numpy_is_readable", "torch_functions"]
+__all__ = ["GRAPH_KEYS", "HANDLE", "described", "numpy_is_readable", "torch_functions", "words_of"]
 
 # Tracers and modes see the operations of PyTorch, not ours: while one records, the full way says no.
 GRAPH_KEYS = ("Tracer", "Python", "PreDispatch")
@@ -117,3 +118,21 @@ def _describe() -> Any:
     functions = torch_functions()
     assert functions is not None
     return ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_void_p)(functions.from_python)
+
+
+def words_of(array: Any, library: int) -> tuple[int, int]:
+    """What tells an array's dtype and device, DEVICE and KIND, the latter without the number of axes."""
+    if library == at.NUMPY:
+        return id(array.dtype), 0
+    if library == at.TORCH:
+        key = array.dtype, array.device
+        found = _torch_words.get(key)
+        if found is None:
+            device, kind = described(array)[at.DEVICE : at.KIND + 1]
+            found = _torch_words[key] = device, kind - array.ndim
+        return found
+    form = (array.format & at.FORMATS) << at.FORMAT_BIT
+    return id(array.dtype), form | array.writable << at.WRITABLE_BIT
+
+
+_torch_words: dict[tuple[Any, Any], tuple[int, int]] = {}
