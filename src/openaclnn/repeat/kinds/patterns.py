@@ -5,25 +5,24 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from openaclnn.core.plan import Plan, broadcast_shapes
 from openaclnn.core.tensor import Tensor
 from openaclnn.repeat.words import slots as at
 
-__all__ = ["Patterns", "axes_of", "fixed_patterns", "patterns_of", "places_of", "shapes_of"]
+__all__ = ["Patterns", "fixed_patterns", "patterns_of", "places_of", "shapes_of"]
 
 _ALL_AXES = (1 << at.MAX_AXES) - 1
 
 
-def shapes_of(plan: Plan, places: Sequence[int], made: Sequence[Any]) -> int:
+def shapes_of(made: Sequence[Tensor | None], patterns: Sequence[tuple[int, int]]) -> int:
     """Which of the lead's axes each result has that is made, in the bits of a slot; those that are None are not."""
-    found, inputs = 0, len(plan.inputs)
+    found = 0
     for number, own in enumerate(made):
         if own is not None:
-            place = places[number]
-            operand = plan.output if place == inputs else plan.more[place - inputs - 1]
-            mask = axes_of(operand.role, plan.class_axis) | 1 << at.MADE_BIT
+            pattern, mask = patterns[number]
+            mask = (_ALL_AXES if pattern == at.DENSE else mask) | 1 << at.MADE_BIT
             found |= mask << at.RESULT_BITS * number
     return found
 
@@ -42,7 +41,7 @@ def places_of(plan: Plan, inputs: Iterable[str], outputs: Iterable[str]) -> list
     ]
 
 
-def axes_of(role: str, class_axis: int) -> int:
+def _axes_of(role: str, class_axis: int) -> int:
     """Of an operand's role, those of the axes that it has, as a mask."""
     if role == "full":
         return _ALL_AXES
@@ -158,7 +157,7 @@ def _ways(
     """What an array of a role is, where it is row-major and where it is not."""
     everything = (1 << axes) - 1
     roles = (("full", at.DENSE), ("positions", at.SOME), ("classes", at.SOME))
-    masks = {role: axes_of(role, class_axis) & everything for role, _ in roles}
+    masks = {role: _axes_of(role, class_axis) & everything for role, _ in roles}
     return (
         {role: (pattern, masks[role]) for role, pattern in roles},
         {role: (at.LAID, mask) for role, mask in masks.items()},

@@ -80,7 +80,7 @@ def record_of(
         each = [(at.SAME, mask) for _, mask in each]
     elif plan.classes:
         axes = len(views[lead].shape)  # type: ignore[union-attr]
-    make, large, making, shapes = _making(given, plan, first, views, lead < 0)
+    make, large, making, shapes = _making(given, first, views, each, lead < 0)
     # In the order of `slots`, whose names say what each word is.
     record: list[Any] = [
         0, library, 0, first if lead < 0 else lead, make is not None, id(make), id(large), results.LARGE, id(making),
@@ -96,7 +96,11 @@ def record_of(
 
 
 def _making(
-    given: Given, plan: Plan, first: int, views: Sequence[Tensor | None], one_size: bool
+    given: Given,
+    first: int,
+    views: Sequence[Tensor | None],
+    patterns: Sequence[tuple[int, int]],
+    one_size: bool,
 ) -> tuple[Any, Any, Any, int]:
     """What makes the outputs that the caller did not give, small and large, with what it takes, and which axes they have; None where
     there are none such."""
@@ -111,7 +115,7 @@ def _making(
     make, large, making = sized_made(made, model, given.library)
     if one_size:
         making = ready_made(made, model, given.library)
-    return make, large, making, shapes_of(plan, given.places[first:], made)
+    return make, large, making, shapes_of(made, patterns[first:])
 
 
 @functools.lru_cache(maxsize=256)

@@ -10,6 +10,7 @@ import ctypes
 import functools
 from array import array
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from openaclnn.core.plan import Operand, Plan
@@ -182,7 +183,8 @@ def _made(
     return run
 
 
-class _Held(NamedTuple):
+@dataclass(eq=False)
+class _Held:
     """What a builtin relies on."""
 
     sizing: Sizing
@@ -190,6 +192,7 @@ class _Held(NamedTuple):
     template: array[int]
     fallback: Any
     keep: Any
+    words: dict[bool, tuple[int, int]] = field(default_factory=dict)  # `_taking_words`, once asked
 
     def without_objects(self) -> tuple[int, int]:
         """A runner for row-major operands as a function for machine code, and its block; 0 for a function where there is none.
@@ -204,8 +207,12 @@ class _Held(NamedTuple):
         return self._taking_words(locked=True)
 
     def _taking_words(self, locked: bool) -> tuple[int, int]:
-        if not self.sizing.axes:
-            return 0, 0
+        found = self.words.get(locked)
+        if found is None:
+            found = self.words[locked] = self._compiled(locked) if self.sizing.axes else (0, 0)
+        return found
+
+    def _compiled(self, locked: bool) -> tuple[int, int]:
         name = f"{self.sizing.name}.words{'.locked' if locked else ''}"
         emit = functools.partial(_emit_words, self.sizing, locked)
         return compiled(name, emit, TAKING_WORDS), self.own.buffer_info()[0]
