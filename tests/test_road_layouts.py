@@ -85,7 +85,7 @@ def test_any_layout_has_the_bits_of_the_full_way(dtype: DType, data: st.DataObje
 @pytest.mark.parametrize("convert", [np.asarray, to_torch], ids=["numpy", "torch"])
 def test_a_layout_that_was_not_seen_takes_the_road(convert: Any, taken: list[bool]) -> None:
     rng = np.random.default_rng(5)
-    for rows in (3, 10, 40, 100):
+    for rows in (3, 10, 40, 100, 1000, 4681):
         for step in (1, 2, 3):
             g, x = (
                 rng.standard_normal((rows, 8 * step)).astype(np.float32)[:, : 7 * step : step]
@@ -141,7 +141,7 @@ def test_inputs_none_of_which_has_the_whole_shape(
         assert (out[..., 0] == 5).all()
         assert (out[..., -1] == 5).all()
 
-    for rows, columns in ((3, 4), (9, 2), (20, 70), (5, 11), (2, 2)):
+    for rows, columns in ((3, 4), (9, 2), (20, 70), (5, 11), (2, 2), (7, 290)):
         x, y, whole = drawn(rows, 1), drawn(2, 1, columns), (2, rows, columns)
         loss = whole if reduction == "none" else ()
         check(openaclnn.smooth_l1_loss.operator, loss, self=x, target=y)

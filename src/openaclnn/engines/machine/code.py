@@ -207,6 +207,18 @@ class Code(Flow):
                     written = written + target_step
             start = stop
 
+    def repeat(self, source: Value, target: Value, count: Value, kind: str) -> None:
+        """One element to so many places side by side."""
+        builder, size, start = self.builder, SIZE[kind], self.integer(0)
+        value = builder.load(source.pointer, typ=STORED[kind], align=size)
+        for unrolled in (16, 1):
+            stop = count - count % unrolled
+            with self.loop(start, stop, unrolled) as index:
+                for place in range(unrolled):
+                    written = target + (index + place) * size
+                    builder.store(value, written.pointer, align=size)
+            start = stop
+
     def clear(self, address: Value, size: Value) -> None:
         """Zero bytes: the C library's memset, which knows the fastest way for a size."""
         self._of_bytes("memset.p0.i64", address, ir.Constant(I8, 0), size)

@@ -53,13 +53,13 @@ def _gathered(plan: Plan, flat: Any, lead: int, count: int) -> Work | None:
     from openaclnn.engines.cpu.layouts import gathered
 
     operands = len(plan.inputs) + 1
-    if flat is None or count > gathered.MOST or operands > gathered.MAX_OPERANDS:
+    if flat is None or count > flat.gathers or operands > gathered.MAX_OPERANDS:
         return None
     if 1 + len(flat.constants) + operands > MAX_ARGUMENTS:
         return None
     least, beyond = flat.counts
     return Work(
-        lead, (least, min(beyond, gathered.MOST + 1)), flat.dense(), flat.grain, flat.reciprocal,
+        lead, (least, min(beyond, flat.gathers + 1)), flat.dense(), flat.grain, flat.reciprocal,
         flat.constants, gathering=flat.gathering(), flat=flat,
     )  # fmt: skip
 

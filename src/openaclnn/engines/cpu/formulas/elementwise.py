@@ -25,7 +25,7 @@ from openaclnn.engines.cpu.formulas.forms import (
     plain_derivation,
 )
 from openaclnn.engines.cpu.layouts import tiles
-from openaclnn.engines.cpu.layouts.gathered import gathering
+from openaclnn.engines.cpu.layouts.gathered import MOST, gathering
 from openaclnn.engines.cpu.registry import Runner, SizedRunner
 from openaclnn.engines.formulas import FORMULAS, Formula
 from openaclnn.engines.machine.host import last_cache, machine
@@ -142,7 +142,7 @@ def _flat(plan: Plan, form: Form, single: tuple[int, ...]) -> Flat:
     derived = () if form.derive is None else form.derive.numbers
     return Flat(
         kernel_address(form, own, past=past), tiles.GRAIN, constants(form), reciprocal, counts, form,
-        derive_address(form), derived, partial(kernel_address, form, own._replace(single=())), gathering,
+        derive_address(form), derived, partial(kernel_address, form, own._replace(single=())), gathering, MOST,
     )  # fmt: skip
 
 

@@ -58,6 +58,7 @@ class Flat(NamedTuple):
     derived_from: tuple[str, ...] = ()  # the plan's numbers that it takes
     dense: Callable[[], int] = int  # gives the kernel that takes no operand as one element for all
     gathering: Callable[[], int] = int  # gives what brings elements of any strides to that
+    gathers: int = 0  # up to how many of those
 
 
 class Derive(NamedTuple):

@@ -136,7 +136,7 @@ def _emit_gathered(code: Code, arguments: Sequence[Value], dtype: str) -> None:
     one.tiles(code.integer(0), stop)
     total = code.variable(code.double(0.0))
     # What lies in a row is added up as a block is, the rest as NumPy does: as there are plans of either sort.
-    with code.either(one.in_a_row()) as (in_a_row, anyhow):
+    with code.either(one.all_in_a_row()) as (in_a_row, anyhow):
         with in_a_row:
             total.set(sum_of_block(code, one.values, stop))
         with anyhow:
@@ -157,7 +157,7 @@ class _GatheredSum(Gathered):
     def put_output(self, start: Value, count: Value) -> None:
         pass
 
-    def in_a_row(self) -> Value:
+    def all_in_a_row(self) -> Value:
         """Whether every input's elements lie side by side, or are one."""
         code, answer = self.code, self.code.variable(self.axes.equals(1).to("i64"))
         with code.loop(0, self.output) as operand:

@@ -106,6 +106,7 @@ def flat(plan: Plan, form: Form, single: tuple[int, ...]) -> Flat | None:
     return Flat(
         few_blocks(dtype), tiles.GRAIN, (*before, *own), -1, (1, FEW * BLOCK + 1), form, derive_address(form, OWN), derived,
         functools.partial(kernel_address, form, _signature(plan)), functools.partial(gathered_block, dtype),
+        BLOCK,
     )  # fmt: skip
 
 

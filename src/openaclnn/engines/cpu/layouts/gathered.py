@@ -1,7 +1,8 @@
 """A flat kernel on few elements of any strides, told at the call: gathered, computed, scattered.
 
 `tiles` chooses the best geometry for a plan and takes its time for it. Here sizes and strides are arguments, and
-elements are walked as they come; up to `MOST` elements that takes less time than choosing does.
+elements are walked as they come: up to `MOST` elements that takes up to twice the time of the best geometry, and less than
+choosing does. Operands whose elements lie side by side stay where they are.
 """
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ from contextlib import contextmanager
 from openaclnn.engines.cpu.launching.control import FIRST_ARGUMENT, MAX_ARGUMENTS, STATUS
 from openaclnn.engines.machine import cache
 from openaclnn.engines.machine.code import Array, Code
+from openaclnn.engines.machine.kinds import SIZE
 from openaclnn.engines.machine.values import Value
 
 __all__ = ["MOST", "Gathered", "gathering"]
 
-MOST = 4096  # elements
+MOST = 1 << 15  # elements
 TILE = 1024  # of them at a time
 MAX_AXES, MAX_OPERANDS = 8, 12
 
@@ -54,6 +56,9 @@ class Gathered:
         self.bases = given.at(constants + 1)
         self.buffers = code.buffer("i32", TILE * MAX_OPERANDS)
         self.places = code.frame("i64", MAX_AXES)  # a walk's place along each axis
+        self.in_a_row = code.frame("i64", MAX_OPERANDS)  # whether elements lie side by side
+        with code.loop(0, self.operands) as operand:
+            self.in_a_row.write(operand, self.lies_in_a_row(operand))
         self.block = code.frame("i64", FIRST_ARGUMENT + MAX_ARGUMENTS)
         self.block.write(STATUS, 0)
         first = self.block.at(FIRST_ARGUMENT)
@@ -92,10 +97,19 @@ class Gathered:
     def steps(self, operand: Value) -> Array:
         return self.geometry.at(operand * MAX_AXES + STEPS)
 
+    def lies_in_a_row(self, operand: Value) -> Value:
+        """Whether the operand's elements lie side by side, in the order of a walk."""
+        code, steps = self.code, self.steps(operand)
+        answer, step = code.variable(code.integer(1)), code.variable(self.items.read(operand))
+        with code.loop(0, self.axes) as behind:
+            axis = self.axes - 1 - behind
+            answer.set(answer.get() & steps.read(axis).equals(step.get()).to("i64"))
+            step.set(step.get() * self.sizes.read(axis))
+        return answer.get()
+
     def in_place(self, operand: Value) -> Value:
-        """Whether the operand's elements lie side by side."""
-        dense = self.steps(operand).read(0).equals(self.items.read(operand))
-        return self.axes.equals(1) & dense
+        """Whether the kernel takes the operand's elements where they are."""
+        return self.in_a_row.read(operand).differs(0)
 
     def buffer(self, operand: Value) -> Value:
         return self.buffers + operand * (TILE * 4)
@@ -108,17 +122,34 @@ class Gathered:
         place.set(self.bases.read(operand) + self.enter(steps, start))
         with code.repeat_while(lambda: done.get() < count):
             run = (size - self.places.read(last)).least(count - done.get())
-            near = self.buffer(operand) + done.get() * item, item
-            far = place.get(), steps.read(last)
-            for width, kind in ((2, "i16"), (4, "i32")):
-                with code.when(item.equals(width)):
-                    code.copy(*(near + far if out else far + near), run, kind)
+            near, far = self.buffer(operand) + done.get() * item, place.get()
+            with code.either(steps.read(last).equals(item)) as (in_a_row, apart):
+                with in_a_row:
+                    code.move(*((near, far) if out else (far, near)), run * item)
+                with apart:
+                    for width, kind in ((2, "i16"), (4, "i32")):
+                        with code.when(item.equals(width)):
+                            self.move_apart(near, (far, steps.read(last)), run, kind, out)
             done.set(done.get() + run)
             place.set(place.get() + run * steps.read(last))
             self.places.write(last, self.places.read(last) + run)
             with self.carry() as axis:
                 moved = steps.read(axis - 1) - self.sizes.read(axis) * steps.read(axis)
                 place.set(place.get() + moved)
+
+    def move_apart(
+        self, near: Value, far: tuple[Value, Value], run: Value, kind: str, out: bool
+    ) -> None:
+        """Between elements side by side and those at a step, or one for all of a run."""
+        code, aside = self.code, (near, self.code.integer(SIZE[kind]))
+        if out:
+            code.copy(*aside, *far, run, kind)
+            return
+        with code.either(far[1].equals(0)) as (one, many):
+            with one:
+                code.repeat(far[0], near, run, kind)
+            with many:
+                code.copy(*far, *aside, run, kind)
 
     def enter(self, steps: Array, start: Value) -> Value:
         """A walk's first place, and how far that is from the operand's start."""
