@@ -25,9 +25,9 @@ def laid(plan: Plan) -> tuple[LaidRunner, int] | None:
     Nothing is chosen for a layout, so that one compiled kernel serves all; axes must be in the output's order.
     """
     operands = (*plan.inputs, plan.output)
-    if any(own.offset for own in operands) or covered_elements(plan) > tiles.FEW:
+    if any(own.offset for own in operands) or covered_elements(plan) > tiles.LAID:
         return None
-    return remembered(plan, _laid, strided=True), tiles.FEW
+    return remembered(plan, _laid, strided=True), tiles.LAID
 
 
 def _laid(plan: Plan) -> LaidRunner:
@@ -40,7 +40,7 @@ def _laid(plan: Plan) -> LaidRunner:
     constants = 1, 1, 1, True, True, tiles.FEW_ROWS, tiles.FEW_COLUMNS
     some = (1,) * 6 + (0,) * (tiles.INLINE_AXES * len(operands)) + form.numbers
     fitting = tiled_fitting(
-        plan, form, family, (1, some, constants, 4), (tiles.FEW, tiles.FEW_ROWS, tiles.FEW_COLUMNS)
+        plan, form, family, (1, some, constants, 4), (tiles.LAID, tiles.FEW_ROWS, tiles.FEW_COLUMNS)
     )
     queue = queue_of(family, fitting.ready(MAIN))
     place = form.formula.numbers.index(plan.reciprocal) if plan.reciprocal else -1
