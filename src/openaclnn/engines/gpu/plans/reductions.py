@@ -34,6 +34,7 @@ ALONE = 2 * BLOCK
 FLOAT64_BYTES = 8
 NLL_SUMS = 2  # of losses and of weights
 FEW = 1 << 16  # elements for which one kernel takes AXES axes, whatever their strides
+LAID = 1 << 18  # and where sizes are new, since another plan takes 300 us of the host
 AXES = 5
 NLL_AXES = 3  # of positions
 

@@ -14,6 +14,7 @@ from openaclnn.engines.gpu.launching.queues import NOT_SERVED, Queue, queue_of, 
 from openaclnn.engines.gpu.plans.reductions import (
     AXES,
     FEW,
+    LAID,
     NLL_AXES,
     add_family,
     add_sizes,
@@ -47,9 +48,9 @@ ANYHOW, FLAT = "anyhow", "flat"
 def laid(plan: Plan) -> tuple[LaidRunner, int] | None:
     """What queues the sum or mean of a formula, and up to how many elements. Not 0: it does not serve so many axes."""
     offsets = any(own.offset for own in plan.inputs)
-    if offsets or covered_elements(plan) > FEW:
+    if offsets or covered_elements(plan) > LAID:
         return None
-    return remembered(plan, _laid, strided=True), FEW
+    return remembered(plan, _laid, strided=True), LAID
 
 
 def _laid(plan: Plan) -> LaidRunner:
@@ -62,7 +63,7 @@ def _laid(plan: Plan) -> LaidRunner:
         (ALONE, FLAT): (add_family(plan, form, alone=True), flat),
         (FINISH, FLAT): (finish_family(plan), finish_sizes(plan, 2)),
     }  # fmt: skip
-    facts = plan.reduction == "mean", FEW, 2 + len(numbers)
+    facts = plan.reduction == "mean", LAID, 2 + len(numbers)
     fitting = fitting_of("StridedSumFit", plan, launched, {}, 0, facts)
     queues = {name: queue_of(own, fitting.ready(name)) for name, (own, _) in launched.items()}
 
