@@ -577,6 +577,43 @@ def test_any_layout_has_the_bits_of_the_full_way(dtype: DType) -> None:
                 assert torch.equal(got.contiguous().view(torch.uint8), expected.view(torch.uint8))
 
 
+@dtypes
+def test_new_layouts_of_many_elements(dtype: DType) -> None:
+    """Up to the most that have no plan of their own, and beyond: the bits of row-major copies, and sums of the same."""
+    kind = torch_dtype(dtype)
+
+    def drawn(*shape: int) -> torch.Tensor:
+        return torch.randn(*shape, device="cuda").to(kind)
+
+    for rows in (
+        200,
+        300,
+        512,
+        513,
+        514,
+        700,
+    ):  # of 511: 2^18 is between the last but two and the next
+        shape = (rows, 511)
+        x, column, row = drawn(511, rows).t(), drawn(rows, 1), drawn(511)
+        wide = drawn(rows, 1022)[:, ::2]
+        for a, b in ((x, column), (wide, row), (column, row), (x, wide)):
+            dense = [own.expand(shape).contiguous() for own in (a, b)]
+            got = openaclnn.smooth_l1_loss(a, b, reduction="none")
+            wanted = openaclnn.smooth_l1_loss(*dense, reduction="none")
+            assert torch.equal(got.view(torch.uint8), wanted.view(torch.uint8))
+            mean = openaclnn.smooth_l1_loss(a, b)
+            exact = torch.nn.functional.smooth_l1_loss(*[own.double() for own in dense])
+            torch.testing.assert_close(
+                mean.double(), exact, rtol=5e-3 if kind != torch.float32 else 1e-6, atol=0
+            )
+            for gradient in (drawn(1), row):
+                got = openaclnn.l1_loss_backward(gradient, a, b, reduction="none")
+                wanted = openaclnn.l1_loss_backward(
+                    gradient.expand(shape).contiguous(), *dense, reduction="none"
+                )
+                assert torch.equal(got.view(torch.uint8), wanted.view(torch.uint8))
+
+
 def test_time_of_new_sizes() -> None:
     """Printed (pytest -s), not asserted: microseconds of the host for a size that never came up."""
     stream = torch.cuda.current_stream().cuda_stream
