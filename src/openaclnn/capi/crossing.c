@@ -45,6 +45,7 @@ static void openaclnn_set_mode(uint64_t mode)
 struct openaclnn_visit {
     uint64_t mode;
     int cancel;
+    int cancel_type;
 };
 
 /* This thread's last call that could not enter: why, and the message made of it. */
@@ -139,6 +140,7 @@ CFFI_DLLEXPORT void openaclnn_leave(const struct openaclnn_visit *visit)
         PyErr_SetInterrupt();
     }
     pthread_setcancelstate(visit->cancel, NULL);
+    pthread_setcanceltype(visit->cancel_type, NULL);
 }
 
 /* Raise KeyboardInterrupt again in whoever called C from Python, after this call. */
@@ -152,7 +154,9 @@ CFFI_DLLEXPORT int openaclnn_enter(struct openaclnn_visit *visit)
 {
     int failed;
 
-    /* A thread that were cancelled inside would take the interpreter's lock with it. */
+    /* A thread that were cancelled inside would take the interpreter's lock with it. The C library's signal
+     * may be on its way to one that may be cancelled anywhere; when it comes, glibc asks for the type alone. */
+    pthread_setcanceltype(PTHREAD_CANCEL_DEFERRED, &visit->cancel_type);
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &visit->cancel);
     visit->mode = openaclnn_mode();
     if ((visit->mode & OPENACLNN_MODE_BITS) != OPENACLNN_STANDARD) {

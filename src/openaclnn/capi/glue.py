@@ -111,7 +111,7 @@ def failure_of(prototype: Prototype) -> int:
 _STUB_START = """#include <stddef.h>
 #include <stdint.h>
 
-struct openaclnn_visit { uint64_t mode; int cancel; };
+struct openaclnn_visit { uint64_t mode; int cancel; int cancel_type; };
 extern int openaclnn_enter(struct openaclnn_visit *visit);
 extern void openaclnn_leave(const struct openaclnn_visit *visit);
 extern void openaclnn_refuse(const char *function, const char *status);
