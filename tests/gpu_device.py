@@ -592,7 +592,7 @@ def test_new_layouts_of_many_elements(dtype: DType) -> None:
         513,
         514,
         700,
-    ):  # of 511: 2^18 is between the last but two and the next
+    ):  # with 511 columns 2^18 elements are between 513 and 514
         shape = (rows, 511)
         x, column, row = drawn(511, rows).t(), drawn(rows, 1), drawn(511)
         wide = drawn(rows, 1022)[:, ::2]

@@ -234,10 +234,7 @@ def _walked(
     strides of an operand after them."""
     count = element_count(shape)
     if count > _MOST_ELEMENTS:
-        name, expected = (
-            tensors[0][0],
-            f"at most 2^60 elements in the shape {shape} that all stretch to",
-        )
+        name, expected = tensors[0][0], f"at most 2^60 elements in {shape}, which all stretch to"
         raise AclnnError(Status.ACLNN_ERR_PARAM_INVALID, operator, name, expected, str(count))
     flat = _in_a_row(tensors, shape, count) if count > 1 else None
     if flat is not None:

@@ -51,8 +51,8 @@ def _axes_of(role: str, class_axis: int) -> int:
 
 class Patterns(NamedTuple):
     """How each array lies, with the axes that it has; which one leads, one beyond them all where it is what the inputs stretch to,
-    -1 where sizes are part of the kind; and whether one
-    that a kernel reads or writes is not row-major: how others lie is nobody's business."""
+    -1 where sizes are part of the kind; and whether one that a kernel reads or writes is not row-major: how others lie is nobody's
+    business."""
 
     each: Sequence[tuple[int, int]]
     lead: int

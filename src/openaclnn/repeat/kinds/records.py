@@ -88,7 +88,7 @@ def record_of(
         len(plan.inputs) + 1 + len(plan.more), takes, axes, plan.class_axis, gathering, len(arrays) - first,
         shapes, units, *words, *source, *constants,
     ]  # fmt: skip
-    same, dtypes = _add_arrays(record, given, plan, each, views)
+    same, dtypes = _add_arrays(record, given, plan, first, each, views)
     own = packed(options, free)
     record.append(own)
     layout = _layout(len(constants), len(arrays), same, len(own))
@@ -151,18 +151,19 @@ def _add_arrays(
     record: list[Any],
     given: Given,
     plan: Plan,
+    output: int,
     patterns: Sequence[tuple[int, int]],
     views: Sequence[Tensor | None],
 ) -> tuple[int, list[Any]]:
-    """What each array must be like. Where shape and strides must be the very same, they are here, with the bytes that they
-    cover: of which arrays, in bits. And the dtypes, whose addresses are here, too.
+    """What each array must be like; `output` is the first that is written. Where shape and strides must be the very same, they are
+    here, with the bytes that they cover: of which arrays, in bits. And the dtypes, whose addresses are here, too.
     """
     library, arrays, places, _, _ = given
-    operands, inputs = plan.operands, len(plan.inputs)
+    operands = plan.operands
     same, bit, device = 0, 1, 0
     dtypes: list[Any] = []
     # Operands may be where the first output is, if that is given.
-    coincident = 0 if arrays[places.index(inputs)] is None else inputs
+    coincident = 0 if arrays[output] is None else len(plan.inputs)
     for array, place, view, (pattern, mask) in zip(arrays, places, views, patterns, strict=True):
         if place >= len(operands):
             place = -1  # an output that is not written

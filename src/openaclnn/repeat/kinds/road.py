@@ -127,9 +127,9 @@ class Road:
         library = self._library(arrays, options)
         if not library:
             return NotImplemented
-        places, absent = self._places_of(plan), len(plan.operands)
+        places, operands = self._places_of(plan), range(len(plan.operands))
         seen = [
-            None if array is None and not 0 <= place < absent else view
+            None if array is None and place not in operands else view
             for array, place, view in zip(arrays, places, views, strict=True)
         ]
         layout, record, kept = record_of(

@@ -1,8 +1,8 @@
 """A flat kernel on few elements of any strides, told at the call: gathered, computed, scattered.
 
 `tiles` chooses the best geometry for a plan and takes its time for it. Here sizes and strides are arguments, and
-elements are walked as they come: up to `MOST` elements that takes up to twice the time of the best geometry, and less than
-choosing does. Operands whose elements lie side by side stay where they are.
+elements are walked as they come: up to `MOST` elements that takes one to three times what the best geometry does, and less than
+choosing it. Operands whose elements lie side by side stay where they are.
 """
 
 from __future__ import annotations
