@@ -20,6 +20,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as theirs
 
 import openaclnn
 from conftest import SIZED, assert_matches_oracle, plain, tensor_names
@@ -32,6 +33,7 @@ from openaclnn.core.plan import Plan, elementwise_plan
 from openaclnn.core.products import current_product
 from openaclnn.engines import gpu
 from openaclnn.engines.formulas import FORMULAS, described
+from openaclnn.repeat.words import slots
 from test_gpu_formulas import (
     NUMBERS,
     RANGES,
@@ -425,6 +427,61 @@ def test_small_tensors_with_huge_strides() -> None:
     expected = openaclnn.cross_entropy_loss_grad(one, log_prob, target)
     openaclnn.cross_entropy_loss_grad(one, x, target, out=x)
     assert torch.equal(x, expected)
+
+
+@names
+def test_tensors_are_read_from_their_words_or_asked(operator: Operator) -> None:
+    """Inputs, given outputs and fresh ones, to the same bits."""
+    arguments = on_device(next(iter(some_cases(operator, FLOAT))))
+    function = plain(operator)
+    function(**arguments)
+    control = function.road._control
+    words = int(control[slots.TENSOR_WORDS])
+    assert words
+    found = []
+    for table in (words, 0):
+        control[slots.TENSOR_WORDS] = table
+        try:
+            fresh = function(**arguments)
+            given = function(**arguments, out=torch.full_like(fresh, float("nan")))
+        finally:
+            control[slots.TENSOR_WORDS] = words
+        found += [fresh, given]
+    for own in found:
+        assert torch.equal(own.view(-1).view(torch.uint8), found[0].view(-1).view(torch.uint8))
+
+
+def test_strange_tensors_after_plain_ones() -> None:
+    """Whose words do not say what their elements are: never a wrong element."""
+    x = torch.randn(12, device="cuda")
+
+    def expect(own: torch.Tensor) -> None:
+        wanted = theirs.elu(own.detach().clone().cpu())
+        torch.testing.assert_close(openaclnn.elu(own).cpu(), wanted, rtol=1e-6, atol=1e-7)
+
+    for _ in range(3):
+        for own in (x, x[:1], x[3:], x[::2], torch.nn.Parameter(x)):
+            expect(own)
+        for own in (x._neg_view(), x[:1]._neg_view()):
+            with pytest.raises(openaclnn.AclnnError, match="negation"):
+                openaclnn.elu(own)
+        expect(torch._lazy_clone(x))
+        with torch.inference_mode():
+            expect(x + 1)
+        short = torch.randn(12, device="cuda")
+        expect(short)
+        short.untyped_storage().resize_(16)
+        with pytest.raises(openaclnn.AclnnError):
+            openaclnn.elu(short)
+        with pytest.raises(openaclnn.AclnnError):
+            openaclnn.elu_backward(x, x, out=short)
+        short.untyped_storage().resize_(0)
+        with pytest.raises(openaclnn.AclnnError):
+            openaclnn.elu(short)
+        with pytest.raises(openaclnn.AclnnError):
+            openaclnn.elu(torch.empty(12, device="meta"))
+        with pytest.raises(openaclnn.AclnnError):  # memory of two devices
+            openaclnn.elu_backward(x, x.cpu())
 
 
 # Any size of a pattern

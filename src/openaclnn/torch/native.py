@@ -14,7 +14,13 @@ from openaclnn.core.interface import REDUCTIONS
 from openaclnn.repeat.kinds.road import Road
 from openaclnn.repeat.words import native as at
 from openaclnn.repeat.words.readers import HANDLE
-from openaclnn.repeat.words.tensors import TensorWords, dtype_number, dtype_words, tensor_words
+from openaclnn.repeat.words.tensors import (
+    DEVICES,
+    TensorWords,
+    dtype_number,
+    dtype_words,
+    tensor_words,
+)
 from openaclnn.torch.dispatcher import (
     Entered,
     Functions,
@@ -29,7 +35,6 @@ from openaclnn.torch.signatures import FLOAT, INTEGER, SCALAR, SYMBOL, Signature
 __all__ = ["Native", "native_for"]
 
 _MANY = 1 << 20  # references that nobody counts down to 0
-_KINDS = {"CPU": 0, "CUDA": 1}  # PyTorch's numbers
 _TYPES = {SCALAR: float, FLOAT: float, INTEGER: int, SYMBOL: int}
 
 
@@ -84,7 +89,7 @@ class Native:
             block[at.OPTION_TYPES + place] = 0 if kind is None else id(kind)
 
     def _write_functions(self) -> None:
-        block, api, kind = self._block, ctypes.pythonapi, _KINDS[self._device]
+        block, api, kind = self._block, ctypes.pythonapi, DEVICES.index(self._device)
         for where, function in (
             (at.ENSURE, api.PyGILState_Ensure), (at.RELEASE, api.PyGILState_Release),
             (at.CLEAR, api.PyErr_Clear), (at.FROM_DOUBLE, api.PyFloat_FromDouble),
@@ -101,11 +106,10 @@ class Native:
             block[where] = id(held)
         block[at.WRAP : at.UNDEFINED + 1] = list(self._functions.tensors)
         block[at.REDUCTIONS : at.REDUCTIONS + len(REDUCTIONS)] = [id(own) for own in REDUCTIONS]
-        device, words = dtype_words()
+        devices, words = dtype_words()
         for number, word in words.items():
             block[at.DTYPES + number] = word
-        # DLPack has its own numbers, with the same step from the CPU to CUDA.
-        block[at.DEVICE_KIND], block[at.DEVICE_WORD] = kind, device + kind
+        block[at.DEVICE_KIND], block[at.DEVICE_WORD] = kind, devices[kind]
         block[at.STREAM] = stream_function(self._device) or 0
 
     def enter(self, asked: Callable[..., Any], below: Any) -> None:

@@ -13,7 +13,7 @@ from openaclnn.repeat.code.doubt import Doubt
 from openaclnn.repeat.code.tensors import NativeTensor
 from openaclnn.repeat.words import slots as at
 from openaclnn.repeat.words.readers import GRAPH_KEYS, HANDLE
-from openaclnn.repeat.words.tensors import TABLE_DEVICE, TABLE_DTYPES, TensorWords
+from openaclnn.repeat.words.tensors import DEVICES, TABLE_DEVICE, TABLE_DTYPES, TensorWords
 
 __all__ = ["LOW_HALF", "Look"]
 
@@ -189,19 +189,21 @@ class Look:
         self.doubt.expect(view.read(at.STRIDES_AT).differs(0))
 
     def read_words(self, item: Value, view: Array) -> Value:
-        """The same from its own words, in a tenth of the time: not 0 if it is plain memory of the CPU's, and these are known."""
+        """The same from its own words, in a tenth of the time: not 0 if it is plain memory of the CPU's or of a GPU's, and these are known."""
         code, table = self.code, self.control.read(at.TENSOR_WORDS)
         known, words = code.variable(code.integer(0)), code.slots(table)
         with code.when(table.differs(0)):
             tensor, strange = self.tensor(item), Doubt(code)
             tensor.expect_plain(strange, tensor.where.table, tensor.where.storage_table)
             with strange.when_none():
-                strange.expect(tensor.device.equals(0))
+                strange.expect(tensor.device.below(len(DEVICES)))
                 strange.expect(tensor.dtype.below(at.MAX_DTYPES))
             with strange.when_none():
                 kind = words.at(TABLE_DTYPES).read(tensor.dtype)
                 strange.expect(kind.differs(0))
-                view.write(at.DEVICE, words.read(TABLE_DEVICE))
+                device = words.at(TABLE_DEVICE).read(tensor.device)
+                strange.expect(device.differs(0))
+                view.write(at.DEVICE, device + (tensor.index << 32))
                 self.describe(tensor, kind, view)
             with strange.when_none():
                 known.set(code.integer(1))

@@ -17,7 +17,8 @@ from openaclnn.repeat.words import slots
 from openaclnn.repeat.words.readers import HANDLE, described
 
 __all__ = [
-    "INLINE_AXES", "TABLE_DEVICE", "TABLE_DTYPES", "TensorWords", "dtype_number", "dtype_words", "tensor_table", "tensor_words",
+    "DEVICES", "INLINE_AXES", "TABLE_DEVICE", "TABLE_DTYPES", "TensorWords", "dtype_number", "dtype_words", "tensor_table",
+    "tensor_words",
 ]  # fmt: skip
 
 INLINE_AXES = 5  # more have memory of their own, whose address is in the place of the first
@@ -75,8 +76,11 @@ def _found_words() -> TensorWords | None:
     return found if _holds(found) else None
 
 
+DEVICES = ("CPU", "CUDA")
+"""Kinds of devices, by PyTorch's numbers."""
+
 TABLE_DEVICE = len(TensorWords._fields)
-TABLE_DTYPES = TABLE_DEVICE + 1
+TABLE_DTYPES = TABLE_DEVICE + len(DEVICES)
 _DTYPES = ("float32", "float16", "bfloat16", "int64", "int32", "uint8")
 
 
@@ -88,8 +92,8 @@ def tensor_table() -> int:
     where = tensor_words()
     if where is None:
         return 0
-    device, words = dtype_words()
-    table = (ctypes.c_int64 * (TABLE_DTYPES + slots.MAX_DTYPES))(*where, device)
+    devices, words = dtype_words()
+    table = (ctypes.c_int64 * (TABLE_DTYPES + slots.MAX_DTYPES))(*where, *devices)
     for number, word in words.items():
         table[TABLE_DTYPES + number] = word
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(table))  # for good: roads have its address alone
@@ -97,13 +101,17 @@ def tensor_table() -> int:
 
 
 @functools.cache
-def dtype_words() -> tuple[int, dict[int, int]]:
-    """DLPack's word for the CPU, and its words for PyTorch's dtypes by their numbers, of those that kernels read."""
+def dtype_words() -> tuple[tuple[int, int], dict[int, int]]:
+    """DLPack's words for the CPU and for the first GPU (0: it has none for these), and its words for PyTorch's dtypes by their numbers,
+    of those that kernels read.
+    """
     torch = sys.modules["torch"]
     with undisturbed():
         probes = [torch.empty((), dtype=getattr(torch, name)) for name in _DTYPES]
         words = {dtype_number(own.dtype): described(own)[slots.KIND] for own in probes}
-    return described(probes[0])[slots.DEVICE], words
+    host = described(probes[0])[slots.DEVICE]
+    # Both count from the CPU to CUDA; what PyTorch calls CUDA on other makers' GPUs is something else to DLPack.
+    return (host, host + 1 if torch.version.cuda else 0), words
 
 
 def _plain_keys() -> int:
