@@ -814,6 +814,8 @@ def has(operator: Operator, regime: CallRegime) -> bool:
         return len(operator.input_places) > 1  # any shape is as good for one
     if regime.name == "in place":
         return operator.result_type is None and not hasattr(operator.workloads, "WHOLE")
+    if regime.name == "outer":
+        return any("broadcasts with" in parameter.shape for parameter in operator.parameters)
     return True
 
 
@@ -901,6 +903,12 @@ def test_what_is_new_was_not_seen_before(operator: Operator) -> None:
         for problem in all_problems("new layout")
     ]
     assert len(set(layouts)) == len(layouts) == 60
+    for problem in all_problems("outer"):
+        shapes = [own.shape for own in problem.arguments.values() if isinstance(own, np.ndarray)]
+        assert np.broadcast_shapes(*shapes) == problem.shape
+        assert problem.shape not in shapes
+    outer = [problem.shape for problem in all_problems("outer")]
+    assert len(set(outer)) == len(outer) == (60 if has(operator, changing("outer")) else 0)
     for name in numbers_of(operator):
         values = {
             problem.arguments.get(name, operator.plain_defaults[name])

@@ -166,6 +166,32 @@ def _new_layout(turn: Turn) -> Iterator[Problem]:
         yield problem
 
 
+def _outer(turn: Turn) -> Iterator[Problem]:
+    """The last operand of two axes is a row and the others are columns, each of another length in every call."""
+
+    def change(given: Arguments, read: list[str]) -> Arguments:
+        wide = [name for name in read if given[name].ndim >= 2]
+        columns, rows = wide[:-1], wide[-1:]
+        return (
+            given
+            | {name: given[name][:, :1] for name in columns}
+            | {name: given[name][:1] for name in rows}
+        )
+
+    elementwise = turn.operator.workloads.PATTERN == "elementwise"
+    for form, number in enumerate(turn.fresh() if elementwise else ()):
+        problem = turn.problem(small_shape(turn.operator, number, 1 + form % 2), change=change)
+        if problem is None or not _stretches(problem):
+            return
+        yield problem
+
+
+def _stretches(problem: Problem) -> bool:
+    """Whether no input has the shape that all of them stretch to."""
+    shapes = [value.shape for value in problem.arguments.values() if is_array(value)]
+    return tuple(np.broadcast_shapes(*shapes)) not in map(tuple, shapes)
+
+
 def _with_gaps(array: Any, step: int, behind: int = 0) -> Any:
     """The array in larger memory: a step along the last axis, and more behind each row."""
     length = array.shape[-1] * step
@@ -259,6 +285,7 @@ CHANGES = (
     CallRegime("new numbers", "every number of the call another one, each call", _new_numbers),
     CallRegime("in place", "`out=` is an input", _in_place, (INTO,)),
     CallRegime("new layout", "strides that were not seen before, each call", _new_layout),
+    CallRegime("outer", "a column beside a row, another shape each call", _outer),
     CallRegime(
         "kinds in a row",
         "eight kinds of calls, each eight times in a row",
