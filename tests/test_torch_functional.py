@@ -570,3 +570,91 @@ def test_what_is_not_memory_as_it_lies_is_pytorchs() -> None:
         for _ in range(2):
             with pytest.raises(RuntimeError, match="expected scalar type Float"):
                 functional.cross_entropy(x, torch.tensor([0, 1, 2]), weight)
+
+
+@pytest.mark.parametrize("name", ["elu", "l1_loss", "smooth_l1_loss", "nll_loss", "cross_entropy"])
+def test_batches_of_gradients(name: str) -> None:
+    """As `is_grads_batched` and `vectorize` have them, by the batches of before torch.func."""
+    x, target = torch.randn(3, 4), torch.tensor([0, 3, 2])
+    more = {"elu": (), "l1_loss": (x + 1,), "smooth_l1_loss": (x * 2,)}.get(name, (target,))
+    found = []
+    for module in (theirs, functional):
+        own = x.clone().requires_grad_()
+        value = getattr(module, name)(own, *more)
+        torch.manual_seed(3)
+        many = torch.randn(6, *value.shape)
+        found += [torch.autograd.grad(value, own, many, is_grads_batched=True)[0]]
+        twice = lambda a, module=module: getattr(module, name)(a, *more).pow(2).sum()  # noqa: E731
+        found += [torch.autograd.functional.hessian(twice, x, vectorize=True)]
+    for expected, got in zip(found[:2], found[2:], strict=True):
+        torch.testing.assert_close(got, expected)
+
+
+def test_what_is_written_over_is_no_view_of_a_parameter() -> None:
+    weight = torch.nn.Parameter(torch.full((4, 10), -1.0))
+    with pytest.raises(RuntimeError, match="leaf that requires grad"):
+        functional.cross_entropy(weight.view(4, 10), torch.arange(4), inplace=True)
+    with pytest.raises(RuntimeError, match="view of a leaf"):
+        functional.elu(weight[:], 1.0, True)
+    assert weight.eq(-1).all()
+
+
+def test_the_gradient_over_logits_without_memory_of_their_own_is_elsewhere() -> None:
+    target = torch.arange(4)
+    for change in (lambda x: x[:1].expand(4, 10), lambda x: x.conj() if x.is_complex() else x._neg_view()):  # fmt: skip
+        found = []
+        for options in ({}, {"inplace": True}):
+            x = torch.linspace(-1, 1, 40).reshape(4, 10).requires_grad_()
+            functional.cross_entropy(change(x * 1), target, **options).backward()
+            found.append(x.grad)
+        torch.testing.assert_close(found[0], found[1])
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int64])
+def test_no_class_of_doubles_is_ignored_by_its_last_byte(dtype: torch.dtype) -> None:
+    x = torch.randn(3, 200, dtype=torch.float64)
+    target = torch.tensor([156, 3, 156], dtype=dtype)  # 156 is -100 in eight bits
+    for name in ("nll_loss", "cross_entropy"):
+        ours = getattr(functional, name)(x, target, reduction="none")
+        expected = getattr(theirs, name)(x, target.long(), reduction="none")
+        torch.testing.assert_close(ours, expected)
+
+
+def test_weights_of_doubles_keep_their_digits() -> None:
+    x, weight = torch.randn(5, 4).double(), torch.rand(4).double()
+    target = torch.tensor([0, 1, 2, 3, 0])
+    ours, expected = (m.cross_entropy(x, target, weight) for m in (functional, theirs))
+    torch.testing.assert_close(ours, expected, rtol=1e-14, atol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
+def test_second_derivatives_keep_their_digits(dtype: torch.dtype) -> None:
+    """Of confident predictions, and of none that counts."""
+    torch.manual_seed(5)
+    start, target = (20 * torch.randn(8, 10)).to(dtype), torch.arange(8)
+
+    def twice(x: Any, module: Any, target: Any) -> Any:
+        x = x.detach().requires_grad_()
+        (first,) = torch.autograd.grad(module.cross_entropy(x, target), x, create_graph=True)
+        return torch.autograd.grad(first[:, 0].sum(), x)[0].double()
+
+    exact = twice(start.double(), theirs, target)
+    apart = (twice(start, functional, target) - exact).abs().max() / exact.abs().max()
+    assert apart < 8 * torch.finfo(dtype).eps
+    assert twice(start, functional, torch.full((8,), -100)).eq(0).all()
+
+
+def test_batches_of_nothing_and_of_many_axes() -> None:
+    vmap = torch.func.vmap
+    none, target = torch.zeros(0, 3), torch.zeros(0, dtype=torch.int64)
+    assert vmap(functional.elu)(none).shape == (0, 3)
+    assert vmap(functional.l1_loss)(none, none).shape == (0,)
+    assert vmap(functional.cross_entropy)(none, target).shape == (0,)
+    deep = torch.randn(2, *(1,) * 7, 3)
+    torch.testing.assert_close(vmap(functional.elu)(deep), theirs.elu(deep))
+
+
+def test_zeros_without_memory() -> None:
+    zeros = torch._efficientzerotensor((3,), dtype=torch.float32)
+    assert functional.elu(zeros).eq(0).all()
+    assert functional.l1_loss(zeros, torch.ones(3)) == 1

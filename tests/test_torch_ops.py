@@ -290,3 +290,42 @@ def test_refusals_are_pytorchs_exceptions() -> None:
     with pytest.raises(RuntimeError, match="same device"):
         OPS.l1_loss(x.to("meta"), x)
     assert all(p.kind is not Kind.OUTPUT or p.in_place for own in KERNELS.values() for p in own.parameters)  # fmt: skip
+
+
+def test_weights_that_should_learn_are_refused() -> None:
+    x, target = torch.randn(5, 4), torch.tensor([0, 1, 2, 3, 0])
+    weight = torch.rand(4, requires_grad=True)
+    for name in ("nll_loss", "cross_entropy_loss", "cross_entropy_logits"):
+        with pytest.raises(
+            RuntimeError, match="not differentiable with respect to argument 'weight'"
+        ):
+            getattr(torch.ops.openaclnn, name)(x, target, weight)
+        with torch.no_grad():
+            getattr(torch.ops.openaclnn, name)(x, target, weight)
+
+
+def test_places_for_doubles_have_the_results_shape_and_dtype() -> None:
+    x = torch.randn(4, dtype=torch.float64)
+    for place in (torch.empty(3, 4, dtype=torch.float64), torch.empty(4, dtype=torch.int64)):
+        kept = place.clone()
+        with pytest.raises(RuntimeError, match="aclnnElu: out: expected"):
+            torch.ops.openaclnn.elu.out(x, out=place)
+        assert torch.equal(kept, place)
+
+
+def test_a_plain_call_that_the_operator_does_not_take_is_made_whole() -> None:
+    """With a product, a number for a tensor, or a reduction's number."""
+    x = torch.randn(4)
+
+    def compiled(function: Any) -> Any:
+        torch._dynamo.reset()
+        return torch.compile(function, backend="aot_eager")(x)
+
+    for function in (
+        lambda x: openaclnn.l1_loss(x, x * 2, reduction=1) + 1,
+        lambda x: openaclnn.l1_loss_backward(1.0, x, x * 2) + 1,
+        lambda x: openaclnn.elu(x, product="950") + 1,
+    ):
+        torch.testing.assert_close(compiled(function), function(x))
+    with pytest.raises(openaclnn.AclnnError, match="product"):
+        compiled(lambda x: openaclnn.elu(x, product="310b") + 1)

@@ -572,3 +572,20 @@ def test_words_of_tensors_that_are_elsewhere_are_not_read(monkeypatch: pytest.Mo
         assert not tensors._holds(found._replace(**{name: 0}))
     monkeypatch.setattr(native_room, "tensor_words", lambda: None)
     assert native_room.native_for("elu", "CPU", OVERRIDES["elu"].kernel.road, OVERRIDES["elu"].signature, override._original("elu", "CPU")) is None  # fmt: skip
+
+
+def test_what_is_excluded_may_come_one_by_one() -> None:
+    with use(exclude=(name for name in ["elu"])):
+        assert "elu" not in served()
+        assert "elu_backward" in served()
+
+
+def test_reasons_are_not_collected_without_end() -> None:
+    x = torch.randn(2, 4)
+    with use(only=["nll_loss_forward"]):
+        for stray in range(5, 205):
+            with pytest.raises(IndexError):
+                theirs.nll_loss(x, torch.tensor([0, stray]))
+        told = served()["nll_loss_forward"]
+    assert sum(told.reasons.values()) == told.calls == 200
+    assert len(told.reasons) < 100

@@ -28,7 +28,7 @@ from openaclnn.repeat.phases.standing import Standing
 from openaclnn.runtime.memory import Allocation, find_allocation
 
 __all__ = [
-    "Found", "announce_writes", "check_devices", "check_memory", "check_output_layout", "check_overlap", "check_storages",
+    "Found", "announce_writes", "check_devices", "check_memory", "check_output_layout", "check_overlap", "check_storages", "lies_apart",
     "find_memory",
 ]  # fmt: skip
 
@@ -65,8 +65,17 @@ def check_devices(call: Call) -> str:
 
 def check_output_layout(operator: str, name: str, tensor: Tensor) -> None:
     """Refuse an output two of whose elements share memory: which one would win is nobody's choice."""
+    if not lies_apart(tensor):
+        raise AclnnError(
+            Status.ACLNN_ERR_PARAM_INVALID, operator, name,
+            "an output whose elements lie apart", f"shape {tensor.shape}, strides {tensor.strides}",
+        )  # fmt: skip
+
+
+def lies_apart(tensor: Tensor) -> bool:
+    """Whether every element has memory of its own; of many elements, whether that is easy to see."""
     if tensor.contiguous:
-        return
+        return True
     axes = sorted(
         (abs(stride), size)
         for size, stride in zip(tensor.shape, tensor.strides, strict=True)
@@ -78,20 +87,16 @@ def check_output_layout(operator: str, name: str, tensor: Tensor) -> None:
             break
         reach += (size - 1) * stride
     else:
-        return
+        return True
     if tensor.empty:
-        return
+        return True
     if tensor.size <= _EXACT and all(stride for stride, _ in axes):
         places = np.zeros(tensor.shape, np.int64)
         for axis, stride in enumerate(tensor.strides):
             steps = np.arange(tensor.shape[axis], dtype=np.int64) * stride
             places += steps.reshape([-1 if k == axis else 1 for k in range(tensor.rank)])
-        if np.unique(places).size == tensor.size:
-            return
-    raise AclnnError(
-        Status.ACLNN_ERR_PARAM_INVALID, operator, name,
-        "an output whose elements lie apart", f"shape {tensor.shape}, strides {tensor.strides}",
-    )  # fmt: skip
+        return bool(np.unique(places).size == tensor.size)
+    return False
 
 
 def find_memory(

@@ -31,6 +31,7 @@ from openaclnn.torch.roads import (
     is_tracked,
     may_be_short,
     needs_dispatcher,
+    of_a_leaf,
     parallel_for,
 )
 
@@ -71,7 +72,7 @@ def _elu(input: torch.Tensor, alpha: float, inplace: bool) -> Any:
 
 def _elu_in_place(x: torch.Tensor, alpha: float) -> Any:
     tracked = is_tracked(x)
-    if needs_dispatcher() or x.is_meta or x.is_neg() or (tracked and x.is_leaf):
+    if needs_dispatcher() or x.is_meta or x.is_neg() or (tracked and of_a_leaf(x)):
         return torch_functional.elu(x, alpha, True)
     if tracked:
         return EluInPlace.apply(x, alpha)
@@ -181,6 +182,8 @@ def _a_pair(input: torch.Tensor, target: torch.Tensor, reduction: str) -> bool:
     if input.shape != target.shape:
         if not _broadcasts(input.shape, target.shape):
             return False
+        if torch.compiler.is_compiling():
+            return True  # a warning would end the graph
         warnings.warn(
             f"Using a target size ({target.size()}) that is different to the input size ({input.size()}). "
             "This will likely lead to incorrect results due to broadcasting. "

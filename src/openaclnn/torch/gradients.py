@@ -207,7 +207,7 @@ def _likelihood(kernel: Kernel, backward_kernel: Kernel) -> tuple[type[Formula],
             by_sum = "none" if reduction == "none" else "sum"
             found = torch_nll_loss(own, target.long(), weight, None, ignored, None, by_sum)
             if reduction == "mean":
-                counted = target != ignored
+                counted = target.long() != ignored
                 if total is None:
                     total = weight[target.long() * counted].mul(counted).sum()
                 found = found / total
@@ -307,22 +307,27 @@ class CrossEntropyLogitsGrad(Formula):
 
     @staticmethod
     def backward(ctx: Any, own: Any) -> Any:
-        gradient, x, _, _, target, weight = ctx.saved_tensors
+        given, logits, _, _, target, weight = ctx.saved_tensors
         reduction, ignored, smoothing, scale = ctx.options
+        wide = torch.promote_types(logits.dtype, torch.float32)
+        gradient, x, own = given.to(wide), logits.to(wide), own.to(wide)
+        target = target.long()
         counted = target != ignored
-        safe = torch.where(counted, target, 0).long()
+        safe = torch.where(counted, target, 0)
         classes = x.shape[1]
-        factors = x.new_ones(classes) if weight is None else weight.to(x.dtype)
+        factors = x.new_ones(classes) if weight is None else weight.to(wide)
         by_class = factors.reshape(-1, *(1,) * (x.dim() - 2))
-        chosen = torch.nn.functional.one_hot(safe, classes).movedim(-1, 1).to(x.dtype)
+        chosen = torch.nn.functional.one_hot(safe, classes).movedim(-1, 1).to(wide)
         shares = (1 - smoothing) * chosen * by_class + smoothing / classes * by_class
         squares = torch.full_like(factors[safe], scale)
         if reduction == "mean":
             shares = shares / (factors[safe] * counted).sum()
             squares = squares / counted.sum()
-        shares, squares = shares * counted.unsqueeze(1), squares * counted
+        # Where nothing counts, the mean is over nothing: no number times 0.
+        shares = torch.where(counted.unsqueeze(1), shares, 0.0)
+        squares = torch.where(counted, squares, 0.0)
         lse = torch.logsumexp(x, 1)
-        p = torch.exp(x - lse.unsqueeze(1))
+        p = torch.log_softmax(x, 1).exp()
         whole = shares.sum(1) + 2 * squares * lse
         by_gradient = ((whole.unsqueeze(1) * p - shares) * own).sum(1)
         mean = (p * own).sum(1, keepdim=True)
@@ -331,7 +336,7 @@ class CrossEntropyLogitsGrad(Formula):
         by_x = each * p * bent
         if reduction != "none":
             by_gradient = by_gradient.sum().reshape(gradient.shape)
-        return by_gradient, by_x, *(None,) * 8
+        return by_gradient.to(given.dtype), by_x.to(logits.dtype), *(None,) * 8
 
 
 FORMULAS: dict[str, type[Formula]] = {

@@ -18,6 +18,7 @@ from openaclnn.core.status import AclnnError
 from openaclnn.operators import registry
 from openaclnn.operators.logits import CROSS_ENTROPY, CROSS_ENTROPY_GRAD
 from openaclnn.repeat.kinds.road import Road
+from openaclnn.torch.layouts import FOLLOWING, place_for
 from openaclnn.torch.refusals import in_torch_words
 from openaclnn.torch.schema import arguments_of, double_among, made_by
 from openaclnn.torch.wide import in_float64
@@ -32,9 +33,9 @@ _is_tracing = torch._C._is_tracing
 _BEHIND = 0
 for _name in (
     "Python", "PythonTLSSnapshot", "PreDispatch", "PythonDispatcher", "Functionalize",
-    "FuncTorchDynamicLayerFrontMode", "FuncTorchDynamicLayerBackMode",
+    "FuncTorchDynamicLayerFrontMode", "FuncTorchDynamicLayerBackMode", "VmapMode",
 ):  # fmt: skip
-    _BEHIND |= torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, _name)).raw_repr()
+    _BEHIND |= torch._C.DispatchKeySet(torch._C._dispatch_key_parse(_name)).raw_repr()
 
 
 def disturbed() -> bool:
@@ -52,7 +53,11 @@ class Kernel:
         self.defaults = [p.default for p in self.parameters]
         self.tensors = [n for n, p in enumerate(self.parameters) if p.is_tensor]
         self._several = operator.result_type is not None
-        self.road = None if operator.output.in_place else Road(operator)
+        self.road = (
+            None
+            if operator.output.in_place
+            else Road(operator, ordered=operator.python_name in FOLLOWING)
+        )
         self.op: Any = None  # the operator of `torch.ops`, once `library` has defined it
         self.plain = _plain_function(operator)
         self._scope: dict[str, Any] = {}
@@ -77,9 +82,9 @@ class Kernel:
             else f"{self.names[n]} is not None and "
             for n in self.tensors
         }
-        bare, double, negated = (
+        bare, double, negated, zero = (
             " or ".join(f"({has[own]}{own}.{asked})" for own in tensors)
-            for asked in ("is_meta", "dtype is _double", "is_neg()")
+            for asked in ("is_meta", "dtype is _double", "is_neg()", "_is_zerotensor()")
         )  # without data there are shapes, which the dispatcher knows
         made = "result"
         if self._several:
@@ -98,7 +103,7 @@ def compute({given}):
             return _own.dispatched({given})
         if {double}:
             return _wide(_own.operator, ({given},))
-        if {negated}:
+        if {negated} or {zero}:
             return _own.compute(*_resolved(({given},)))
         return _own.whole(({given},))
     except _errors as error:
@@ -141,6 +146,9 @@ def gradient({given}):
         if operator.output.in_place:
             call_plain(operator, given)
             return None
+        place = place_for(operator, self.tensors, arguments)
+        if place is not None:
+            return self.over(place, *arguments)
         results = call_plain(operator, {**given, "out": None}, None, self.road)
         if self.road is not None:
             self._scope["_road"] = self.road.call  # open now, if it ever is
@@ -178,6 +186,7 @@ def gradient({given}):
         if double_among((*arguments, *several)):
             found = self.compute(*arguments)
             for own, place in zip(found if self._several else (found,), several, strict=True):
+                _check_place(self.operator, own, place)
                 place.copy_(own)
             return
         try:
@@ -199,7 +208,19 @@ def _plain_function(operator: Operator) -> Callable[..., Any]:
 
 
 def _resolved(arguments: tuple[Any, ...]) -> list[Any]:
-    return [a.resolve_neg() if isinstance(a, torch.Tensor) else a for a in arguments]
+    """Tensors that wait for a negation, or are zeros without memory, as memory."""
+    return [
+        (a.clone() if a._is_zerotensor() else a.resolve_neg()) if isinstance(a, torch.Tensor) else a
+        for a in arguments
+    ]
+
+
+def _check_place(operator: Operator, made: Any, place: Any) -> None:
+    """Refuse a place of another shape or dtype, as calls that write there themselves do."""
+    if (place.shape, place.dtype) != (made.shape, made.dtype):
+        raise RuntimeError(
+            f"{operator.name}: out: expected {made.dtype} {tuple(made.shape)}, got {place.dtype} {tuple(place.shape)}"
+        )
 
 
 OPERATORS = (*registry(), CROSS_ENTROPY, CROSS_ENTROPY_GRAD)

@@ -17,6 +17,7 @@ from openaclnn.core.declare import Operator
 from openaclnn.core.status import AclnnError
 from openaclnn.torch.gradients import FORMULAS
 from openaclnn.torch.kernels import KERNELS, Kernel
+from openaclnn.torch.layouts import follows, laid_like
 from openaclnn.torch.refusals import in_torch_words
 from openaclnn.torch.schema import made_by, out_schema, schema
 
@@ -24,6 +25,7 @@ __all__ = ["define"]
 
 LIBRARY: Any = torch.library.Library("openaclnn", "FRAGMENT")  # type: ignore[no-untyped-call]
 DEVICES = ("CPU", "CUDA")
+MAX_RANK = 8  # of tensors that operators take
 
 
 def define(kernel: Kernel) -> None:
@@ -65,6 +67,7 @@ def _reduces(operator: Operator) -> bool:
 
 def _differentiable(kernel: Kernel) -> Callable[..., Any]:
     formula, name = FORMULAS.get(kernel.operator.python_name), kernel.operator.python_name
+    constant = [(place, own) for place, own in enumerate(kernel.names) if own in _CONSTANT]
 
     def differentiable(*arguments: Any) -> Any:
         if forward_ad._current_level >= 0 and any(map(_has_tangent, arguments)):
@@ -76,6 +79,9 @@ def _differentiable(kernel: Kernel) -> Callable[..., Any]:
                 raise RuntimeError(
                     f"openaclnn::{name} has no derivative; call it under torch.no_grad(), or on detached tensors"
                 )
+            for place, own in constant:
+                if arguments[place] is not None and arguments[place].requires_grad:
+                    raise RuntimeError(f"openaclnn::{name} is not differentiable with respect to argument {own!r}")  # fmt: skip
             if torch._C._are_functorch_transforms_active():
                 with enable_single_level_autograd_function():
                     return formula.apply(*arguments)
@@ -83,6 +89,9 @@ def _differentiable(kernel: Kernel) -> Callable[..., Any]:
         return kernel.dispatched(*arguments)
 
     return differentiable
+
+
+_CONSTANT = frozenset(("weight", "total_weight"))  # tensors that no formula has a derivative for
 
 
 def _has_tangent(argument: Any) -> bool:
@@ -114,8 +123,11 @@ def _fake(operator: Operator) -> Callable[..., Any]:
             raise in_torch_words(error) from None
         if operator.output.in_place:
             return None
-        first = next(own for own in arguments if isinstance(own, torch.Tensor))
-        results = tuple(first.new_empty(shape, dtype=dtype) for shape, dtype in made)
+        tensors = [own for own in arguments if isinstance(own, torch.Tensor)]
+        if follows(operator, arguments):
+            [(_, dtype)] = made
+            return torch.empty_like(laid_like(tensors), dtype=dtype)
+        results = tuple(tensors[0].new_empty(shape, dtype=dtype) for shape, dtype in made)
         return results[0] if operator.result_type is None else results
 
     return fake
@@ -165,8 +177,10 @@ def _batched(kernel: Kernel) -> Callable[..., Any]:
 
     def batched(info: Any, in_dims: Any, *arguments: Any) -> Any:
         dims = (*in_dims, *(None,) * (len(arguments) - len(in_dims)))
+        size = info.batch_size
+        if not size:
+            return _none_of(kernel, arguments, dims)
         if alone:
-            size = info.batch_size
             ranks = [own.dim() - (dim is not None) for own, dim in zip(arguments, dims, strict=True) if isinstance(own, torch.Tensor)]  # fmt: skip
             moved = [
                 own
@@ -177,9 +191,9 @@ def _batched(kernel: Kernel) -> Callable[..., Any]:
                 for own, dim in zip(arguments, dims, strict=True)
             ]
             if len(set(ranks)) == 1:
-                return kernel.op(*moved), 0
+                return _flat(kernel, moved), 0
         results = []
-        for number in range(info.batch_size):
+        for number in range(size):
             one = [
                 own if dim is None else own.select(dim, number)
                 for own, dim in zip(arguments, dims, strict=True)
@@ -193,13 +207,47 @@ def _batched(kernel: Kernel) -> Callable[..., Any]:
     return batched
 
 
+def _flat(kernel: Kernel, arguments: list[Any]) -> Any:
+    """Elementwise on tensors of a batch, which may be more axes than the operator takes."""
+    tensors = [own for own in arguments if isinstance(own, torch.Tensor)]
+    shapes = {own.shape for own in tensors}
+    if tensors[0].dim() <= MAX_RANK or len(shapes) > 1:
+        return kernel.op(*arguments)
+    (shape,) = shapes
+    rows = [
+        own.reshape(shape[0], -1) if isinstance(own, torch.Tensor) else own for own in arguments
+    ]
+    return kernel.op(*rows).reshape(shape)
+
+
+def _none_of(kernel: Kernel, arguments: tuple[Any, ...], dims: tuple[Any, ...]) -> Any:
+    """The results of no call at all, in the shapes that one would have."""
+    one = [
+        own if dim is None else own.new_empty([*own.shape[:dim], *own.shape[dim + 1 :]])
+        for own, dim in zip(arguments, dims, strict=True)
+    ]
+    first = next(own for own in one if isinstance(own, torch.Tensor))
+    made = tuple(
+        first.new_empty((0, *shape), dtype=dtype)
+        for shape, dtype in made_by(kernel.operator, (*one, *kernel.defaults[len(one) :]))
+    )
+    return (made[0], 0) if kernel.operator.result_type is None else (made, (0,) * len(made))
+
+
 def _routed(kernel: Kernel) -> Callable[..., Any]:
     """The plain call as PyTorch's compiler sees it: the same signature, and the operator of `torch.ops` inside."""
     operator = kernel.operator
     overload = getattr(torch.ops.openaclnn, operator.python_name)
     name, given = operator.python_name, ", ".join(kernel.names)
     scope: dict[str, Any] = {"_op": overload.default, "_type": operator.result_type}
+    # What the operator of `torch.ops` does not take: the graph ends there, and the plain call is made.
+    read = [p.python_name for p in kernel.parameters if p.is_tensor]
+    chosen = [p.python_name for p in kernel.parameters if p.choices]
+    unfit = ["product is not None", *[f"isinstance({own}, (int, float))" for own in read]]
+    unfit += [f"not isinstance({own}, str)" for own in chosen]
+    scope |= {"_torch": torch}
     lines = [f"def {operator.signature()}:"]
+    lines += [f"    if {' or '.join(unfit)}:", "        _torch._dynamo.graph_break()"]
     if operator.output.in_place:
         lines += [f"    _op({given})", f"    return {kernel.names[0]}"]
     else:
@@ -217,7 +265,16 @@ def _routed(kernel: Kernel) -> Callable[..., Any]:
     return function
 
 
+def _keep_compiler_out(function: Callable[..., Any]) -> None:
+    """Let PyTorch's compiler, where a graph has ended in front of a plain call, not look into that."""
+    theirs = torch._C._dynamo.eval_frame
+    if hasattr(theirs, "set_code_exec_strategy"):
+        skip = theirs._FrameAction.SKIP
+        theirs.set_code_exec_strategy(function.__code__, theirs._FrameExecStrategy(skip, skip))
+
+
 for _kernel in KERNELS.values():
     define(_kernel)
+    _keep_compiler_out(_kernel.plain)
     # PyTorch's compiler reads this attribute of functions; `substitute_in_graph` would import the compiler.
     _kernel.plain._torchdynamo_inline = _routed(_kernel)  # type: ignore[attr-defined]

@@ -23,8 +23,10 @@ from openaclnn.torch.roads import (
     is_number,
     is_ours,
     is_tracked,
+    lies_apart,
     may_be_short,
     needs_dispatcher,
+    of_a_leaf,
     parallel_for,
 )
 
@@ -179,8 +181,8 @@ def _cross_entropy(
         )  # fmt: skip
     if size_average is not None or reduce is not None:
         reduction = legacy.legacy_get_string(size_average, reduce)
-    if inplace and is_memory(input) and input.is_leaf and is_tracked(input):
-        raise RuntimeError("inplace: a leaf that requires grad keeps its values, got one as input")
+    if inplace and is_memory(input) and is_tracked(input) and of_a_leaf(input):
+        raise RuntimeError("inplace: a leaf that requires grad keeps its values, got one as input, or a view of one")  # fmt: skip
     parallel = parallel_for(input)
     if parallel is not None:  # the gradient is in memory of its own, whatever `inplace` allows
         return parallel.cross_entropy(
@@ -217,7 +219,8 @@ def _by_kernels(
         own, rows = input.unsqueeze(0), target.unsqueeze(0)
     elif rank > 2:
         own, rows = _images(input, target)
-    factors = weight if weight is None or weight.dtype is torch.float32 else weight.float()
+    wide = torch.promote_types(input.dtype, torch.float32)
+    factors = weight if weight is None or weight.dtype is wide else weight.to(wide)
     if rows.dtype is torch.uint8:
         rows = rows.long()
     try:
@@ -231,7 +234,7 @@ def _by_kernels(
             made = _LOGITS.call(own, rows, factors, *options)
             loss = made[0]
             if is_tracked(input):
-                formula = CrossEntropyOverLogits if inplace else CrossEntropy
+                formula = CrossEntropyOverLogits if inplace and lies_apart(own) else CrossEntropy
                 loss = formula.apply(own, (made, rows, factors, options))
     except UnservedError:
         return None
@@ -298,6 +301,7 @@ def check_targets(check: bool) -> None:
 
 def _see_targets(target: Any, classes: int, ignored: int) -> None:
     if _checked and target.is_cuda and not torch.compiler.is_compiling():
+        target = target.long()  # any index to ignore compares with it
         stray = target[((target < 0) | (target >= classes)) & (target != ignored)]
         if stray.numel():
             raise IndexError(f"Target {stray.flatten()[0].item()} is out of bounds.")

@@ -138,6 +138,7 @@ _libraries: dict[str, Any] = {}
 _natives: dict[str, list[Native]] = {}  # those of the libraries, as machine code
 _counts: dict[str, list[Any]] = {}  # of each operator, by the places
 _CALLS, _OURS, _REASONS = range(3)
+_MANY = 64  # reasons that are told apart
 _originals: dict[tuple[str, str], Any] = {}
 _machine_code: dict[tuple[str, str], Native | None] = {}
 
@@ -145,14 +146,14 @@ _machine_code: dict[tuple[str, str], Native | None] = {}
 def enable(only: Iterable[str] | None = None, exclude: Iterable[str] = ()) -> None:
     """Replace PyTorch's operators, all that can be or those named, on the CPU and CUDA; counts start anew."""
     known = *OVERRIDES, *COMPOSITES
-    named = known if only is None else list(only)
-    for name in (*named, *exclude):
+    named, left = known if only is None else list(only), set(exclude)
+    for name in (*named, *left):
         if name not in known:
             raise ValueError(f"{name!r} is none of {', '.join(known)}")
     disable()
     _counts.clear()
     for name in named:
-        if name not in set(exclude):
+        if name not in left:
             _counts[name] = [0, 0, {}]
             _libraries[name] = _entered(name) if name in OVERRIDES else _entered_above(name)
 
@@ -264,6 +265,8 @@ def _attempt(name: str) -> Callable[..., Any]:
                 result = compute(*arguments, **more)
         except (DeclinedError, RuntimeError, IndexError, TypeError, MemoryError) as reason:
             reasons, said = count[_REASONS], str(reason)
+            if len(reasons) >= _MANY and said not in reasons:
+                said = "others"
             reasons[said] = reasons.get(said, 0) + 1
             return NotImplemented
         except Exception:  # computed it was: a hook of what autograd saves ended it, as checkpoints do once they have all

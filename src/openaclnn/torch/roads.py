@@ -12,7 +12,9 @@ import torch
 from torch.autograd import forward_ad
 from torch.overrides import has_torch_function_unary
 
-from openaclnn.core.dtypes import is_int64
+from openaclnn.calls import guard
+from openaclnn.core.dtypes import FLOAT, is_int64
+from openaclnn.core.tensor import Tensor
 from openaclnn.torch.kernels import PLAIN, disturbed
 
 __all__ = [
@@ -23,8 +25,10 @@ __all__ = [
     "is_number",
     "is_ours",
     "is_tracked",
+    "lies_apart",
     "may_be_short",
     "needs_dispatcher",
+    "of_a_leaf",
     "parallel_for",
 ]
 
@@ -73,6 +77,21 @@ def parallel_for(tensor: Any) -> Any:
 def is_tracked(tensor: Any) -> bool:
     """Whether autograd wants to know of work on this."""
     return tensor.requires_grad and _grad_enabled()
+
+
+def of_a_leaf(tensor: Any) -> bool:
+    """Whether writing to a tensor that autograd tracks would write to a leaf: that, or a view of one."""
+    if tensor.is_leaf:
+        return True
+    base = tensor._base
+    return base is not None and base.is_leaf and base.requires_grad
+
+
+def lies_apart(tensor: Any) -> bool:
+    """Whether every element has memory of its own, which says what the element is."""
+    return not tensor.is_neg() and guard.lies_apart(
+        Tensor(tuple(tensor.shape), FLOAT, tensor.stride())
+    )
 
 
 def is_memory(value: Any) -> bool:

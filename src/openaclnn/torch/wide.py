@@ -12,6 +12,7 @@ import torch
 
 from openaclnn.core.declare import Operator
 from openaclnn.core.status import AclnnError
+from openaclnn.torch.layouts import follows
 from openaclnn.torch.refusals import in_torch_words
 from openaclnn.torch.schema import arguments_of, made_by
 from openaclnn.torch.wide_formulas import WIDE
@@ -37,8 +38,9 @@ def _by(formula: Callable[..., Any], operator: Operator, arguments: tuple[Any, .
         for a in arguments
     ]
     found = formula(*own)
+    laid = follows(operator, arguments)  # PyTorch's operations lay their results so
     results = tuple(
-        one.to(dtype).reshape(shape).contiguous()
+        one.to(dtype) if laid else one.to(dtype).reshape(shape).contiguous()
         for one, (shape, dtype) in zip(
             (found,) if operator.result_type is None else found, made, strict=True
         )

@@ -60,11 +60,12 @@ def _smooth_backward(gradient: Tensor, x: Tensor, y: Tensor, reduction: str, bet
 
 def _chosen(target: Tensor, classes: int, ignored: int) -> tuple[Tensor, Tensor]:
     """Which positions count, and their classes; 0 for those that do not. Others are refused on every device."""
+    target = target.long()  # any index to ignore compares with it
     counted = target != ignored
     stray = counted & ((target < 0) | (target >= classes))
     if stray.any():
         raise IndexError(f"Target {target[stray][0].item()} is out of bounds.")
-    return counted, torch.where(counted, target, 0).long()
+    return counted, torch.where(counted, target, 0)
 
 
 def _likelihood(x: Tensor, target: Tensor, weight: Tensor, reduction: str, ignored: int) -> Any:

@@ -112,6 +112,29 @@ class Outputs(Geometry):
             with counted:
                 self.control.call(at.COUNT_WRITE, None, item + HANDLE)
 
+    def expect_ordered(self, record: Array) -> None:
+        """Where results lie as inputs do, that these lie as row-major arrays do, whatever lies between their elements."""
+        code, axes_made = self.code, record.read(at.SHAPES) & (1 << at.MADE_BIT) - 1
+        wanted = self.control.read(at.ORDERED).differs(0) & axes_made.differs(0)
+        with (
+            code.when(wanted),
+            code.loop(0, self.inputs) as index,
+            code.when(self.own(record, index).read(at.PATTERN).equals(at.LAID)),
+        ):
+            self.expect_descending(self.view(index))
+
+    def expect_descending(self, view: Array) -> None:
+        """That an array's strides grow from the last axis to the first, but for those of one element and of 0."""
+        code, least = self.code, self.code.variable(self.code.integer(0))
+        axes = self.axes(view)
+        sizes, strides = (code.slots(view.read(own)) for own in (at.SHAPE_AT, at.STRIDES_AT))
+        with code.loop(0, axes) as behind:
+            stride = strides.read(axes - 1 - behind)
+            moves = sizes.read(axes - 1 - behind).differs(1) & stride.differs(0)
+            with code.when(moves):
+                self.doubt.expect(stride > least.get())
+                least.set(stride)
+
     def make_outputs(self, record: Array, lead: Array, library: Value, operands: Array) -> None:
         """Make fresh outputs, and enter their addresses among the operands. Several are a tuple, which has those that were given too,
         and None for one that is neither given nor written.

@@ -101,6 +101,8 @@ class RoadCode(Outputs):
         with doubt.when_none():
             self.expect_untracked(library)
         with doubt.when_none(), code.when(fresh.differs(0)):
+            self.expect_ordered(record)
+        with doubt.when_none(), code.when(fresh.differs(0)):
             self.make_outputs(record, work.lead, library, operands)
         with doubt.when_none():
             self.take_outputs(fresh, library)

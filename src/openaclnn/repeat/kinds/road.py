@@ -46,12 +46,13 @@ BY_VALUE: frozenset[type] = frozenset((float, int, bool, str, type(None)))
 class Road:
     """The short road of an operator's plain calls: `call(*arrays, *options, product)`, or NotImplemented.
 
-    Several results are a tuple.
+    Several results are a tuple. An `ordered` one makes no result of inputs whose axes lie in another order than row-major.
     """
 
     by_value = BY_VALUE
 
-    def __init__(self, declared: Operator) -> None:
+    def __init__(self, declared: Operator, ordered: bool = False) -> None:
+        self._ordered = ordered
         parameters = self._parameters(declared)
         self._arrays = [p for p in parameters if p.is_tensor]
         if declared.output.in_place:  # what is read and what is written, in one
@@ -215,7 +216,7 @@ class Road:
         if numpy_is_readable():
             control[at.NDARRAY] = id(np.ndarray)
         self._table = np.zeros((at.MAX_KINDS, at.RECORD_SLOTS), np.int64)
-        control[at.POOL] = pool.control_address()
+        control[at.POOL], control[at.ORDERED] = pool.control_address(), self._ordered
         control[at.TABLE] = self._table.ctypes.data
         control[at.ARRAYS], control[at.OPTIONS] = len(self._arrays), len(self._options)
         control[at.OUTPUTS], control[at.RESULT_TYPE] = len(self._outputs), id(self._result_type)

@@ -15,12 +15,13 @@ MAX_KINDS = 32  # a training loop has a handful; the oldest makes room
     WRITTEN, PRODUCT, ENGINE, POOL, TABLE, KINDS, ARRAYS, OPTIONS, ERROR,
     STORAGE_SIZE, STORAGE_OFFSET, IS_NEGATED, IS_INFERENCE, COUNT_WRITE, KEY_IS_INCLUDED, REQUIRES_GRAD, GRAPH_KEYS,
     OUTPUTS, TRUE, TUPLE, RESULT_TYPE, DESCRIPTOR, SCALAR, CHOSEN, CHOSEN_NOWHERE,
-    STORAGE_AT, STORAGE_TABLE, STORAGE_DATA, STORAGE_BYTES, TENSOR_WORDS, COLLECTS, CONTROL_SLOTS,
-) = range(50)  # fmt: skip
+    STORAGE_AT, STORAGE_TABLE, STORAGE_DATA, STORAGE_BYTES, TENSOR_WORDS, COLLECTS, ORDERED, CONTROL_SLOTS,
+) = range(51)  # fmt: skip
 # STORAGE_AT is where a C++ tensor has its storage, 0 where that is not known; the next three are what a plain storage begins
 # with, and where it has its memory's address and size.
 # TENSOR_WORDS is where `tensors.tensor_table` is, 0 where there is none.
 # COLLECTS: whether the interpreter collects garbage, whose finalisers are Python code, when an object is made.
+# ORDERED: whether a fresh output is left to the full way if an input's axes lie in memory in another order than row-major.
 # Of ARRAYS the last are the OUTPUTS. A plain call has one argument for several: None, a tuple or a RESULT_TYPE.
 
 # What is read of an array: the first six as a DLTensor has them (data, device, axes and dtype, shape, strides,

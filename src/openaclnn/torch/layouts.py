@@ -1,0 +1,70 @@
+"""Where the elements of results lie: as PyTorch's own results do, which follow their inputs where these are not row-major.
+
+Models in channels-last memory rely on that, and so does what PyTorch compiles: views of a result are made by its strides.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from functools import reduce
+from typing import Any
+
+import torch
+
+from openaclnn.core.declare import Operator
+from openaclnn.core.undisturbed import undisturbed
+from openaclnn.torch.schema import arguments_of, made_by
+
+__all__ = ["FOLLOWING", "follows", "laid_like", "place_for"]
+
+FOLLOWING = frozenset(("elu", "elu_backward", "l1_loss", "l1_loss_backward", "smooth_l1_loss"))
+"""Operators whose counterparts of PyTorch's give results that lie like their inputs; all others give row-major ones."""
+
+
+def follows(operator: Operator, arguments: Sequence[Any]) -> bool:
+    """Whether the result of a call lies like its inputs: one with an element for each of theirs."""
+    if operator.python_name not in FOLLOWING:
+        return False
+    if operator.python_name.endswith("_backward"):
+        return True
+    given = zip(arguments_of(operator), arguments, strict=True)
+    return all(value == "none" for parameter, value in given if parameter.choices)
+
+
+def laid_like(tensors: Sequence[Any]) -> Any:
+    """A tensor that lies as PyTorch has the results of arithmetic with these, which say by their order who decides."""
+    if len(tensors) == 1:
+        return torch.neg(tensors[0])
+    return reduce(lambda later, own: torch.add(own, later), reversed(tensors))
+
+
+def place_for(operator: Operator, places: Sequence[int], arguments: Sequence[Any]) -> Any:
+    """Memory for the result of a call where that lies otherwise than row-major; None where it does not. `places` has those of the tensors
+    among the arguments.
+    """
+    tensors = [arguments[place] for place in places]
+    if not follows(operator, arguments) or all(map(_in_order, tensors)):
+        return None
+    first, [(shape, dtype)] = tensors[0], made_by(operator, arguments)
+    with undisturbed():
+        strides = first.stride()
+        if not _alike(tensors):
+            bare = [torch.empty_strided(own.shape, own.stride(), device="meta") for own in tensors]
+            strides = laid_like(bare).stride()
+        return torch.empty_strided(shape, strides, dtype=dtype, device=first.device)
+
+
+def _in_order(tensor: Any) -> bool:
+    """Whether the axes lie in memory as those of row-major tensors do, whatever lies between elements: results do then, too."""
+    if tensor.is_contiguous():
+        return True
+    moving = [s for n, s in zip(tensor.shape, tensor.stride(), strict=True) if n != 1 and s]
+    return all(one > other for one, other in itertools.pairwise(moving))
+
+
+def _alike(tensors: Sequence[Any]) -> bool:
+    """Whether all are one piece of memory, in the same order."""
+    first, *others = tensors
+    same = all((own.shape, own.stride()) == (first.shape, first.stride()) for own in others)
+    return same and torch._debug_has_internal_overlap(first) == 0  # and no gaps
