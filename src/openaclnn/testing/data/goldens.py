@@ -9,15 +9,15 @@ import numpy as np
 
 from openaclnn.core.call import Call, bind_plain
 from openaclnn.core.declare import Made, Operator
-from openaclnn.core.dtypes import BFLOAT16, DType, dtype_of_numpy
+from openaclnn.core.dtypes import dtype_of_numpy
 from openaclnn.core.plan import Plan
 from openaclnn.core.products import PRODUCTS, Product
 from openaclnn.core.tensor import Tensor
 from openaclnn.operators import find_operator
-from openaclnn.testing.judging.figures import spacing
+from openaclnn.testing.judging.figures import round_to
 
 __all__ = [
-    "Golden", "by_output", "computed_by", "golden", "operator_of", "places_of", "plan_of", "results_of", "round_to",
+    "Golden", "by_output", "computed_by", "golden", "operator_of", "places_of", "plan_of", "results_of",
 ]  # fmt: skip
 
 Array = np.ndarray[Any, Any]
@@ -126,13 +126,3 @@ def _as_if_writable(value: Any) -> Any:
     tensor = Tensor.from_numpy(value)
     tensor.writable = True
     return tensor
-
-
-def round_to(exact: Array, dtype: DType) -> Array:
-    """float64 values rounded once to a dtype, ties to even."""
-    with np.errstate(all="ignore"):
-        if dtype is BFLOAT16:
-            # Its conversion rounds to float32 first; a multiple of the spacing is exact.
-            unit = spacing(np.asarray(exact), dtype)
-            exact = np.where(np.isfinite(exact), np.rint(exact / unit) * unit, exact)
-        return np.asarray(exact).astype(dtype.numpy)
