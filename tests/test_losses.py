@@ -337,3 +337,16 @@ def test_logits_that_are_no_numbers(engine: str, dtype: DType) -> None:
                 with np.errstate(all="ignore"):
                     rounded = known.astype(np.float32).astype(dtype.numpy).astype(np.float64)
                 np.testing.assert_allclose(own.astype(np.float64), rounded, rtol=2e-2)
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+def test_an_infinite_smoothed_loss_is_infinite(engine: str, reduction: str) -> None:
+    """A z-loss that has no factor is nothing beside it."""
+    given = {
+        "input": np.float32([[0, -np.inf]]), "target": np.array([0]), "reduction": reduction,
+        "label_smoothing": 0.1,
+    }  # fmt: skip
+    found = openaclnn.cross_entropy_loss(**given, return_zloss=True)
+    assert found.loss == np.inf
+    assert found.zloss == 0
+    assert openaclnn.cross_entropy_loss(**given).loss == np.inf
