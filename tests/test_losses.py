@@ -350,3 +350,16 @@ def test_an_infinite_smoothed_loss_is_infinite(engine: str, reduction: str) -> N
     assert found.loss == np.inf
     assert found.zloss == 0
     assert openaclnn.cross_entropy_loss(**given).loss == np.inf
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+def test_a_z_loss_without_a_factor_is_nothing(engine: str, reduction: str) -> None:
+    """Nothing times an infinite log-sum-exp would be NaN."""
+    operator = openaclnn.find_operator("cross_entropy_loss")
+    given = {
+        "input": np.float32([[np.inf, 0]]), "target": np.array([0]), "reduction": reduction,
+        "return_zloss": True,
+    }  # fmt: skip
+    for found in (openaclnn.cross_entropy_loss(**given), operator.oracle(**given)):
+        assert found.zloss == 0
+        assert np.isinf(found.lse_for_zloss)

@@ -216,7 +216,8 @@ def reference(
         if smoothing != 0:
             every = reduced(-(factors * log_prob).sum(axis=1, dtype=work), total)
             loss = (work(1) - smoothing) * loss + smoothing / work(classes) * every
-        zloss = reduced(scale * lse * lse, counted.sum(dtype=work))
+        squares = scale * lse * lse if scale != 0 else np.zeros_like(lse)
+        zloss = reduced(squares, counted.sum(dtype=work))
         if scale != 0:
             loss = loss + zloss
     loss = np.asarray(loss)
