@@ -232,6 +232,7 @@ _LOG_PROB = [
     [-2.1594609351280933, -7.159460935128093, -4.159460935128093, -4.159460935128093, -0.15946093512809342],
     [-0.02804719434752256, -6.028047194347523, -4.028047194347523, -7.028047194347523, -5.028047194347523],
 ]  # fmt: skip
+_WITHOUT_ZLOSS = {"lse_square_scale_for_zloss": 0.0, "return_zloss": False}
 _CONFIDENT = {"input": (FLOAT, [[0, -64], [0, 32]]), "target": (INT64, [0, 1])}
 
 register(
@@ -250,6 +251,7 @@ register(
         result=_results,
         plan=_plan,
         reference=reference,
+        unheeded=lambda call: {} if call.product.is_default else _WITHOUT_ZLOSS,
         generated=True,
         samples=(
             Sample("document", _ROWS, (1.093754064737808, _LOG_PROB)),

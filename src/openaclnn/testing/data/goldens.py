@@ -11,7 +11,7 @@ from openaclnn.core.call import Call, bind_plain
 from openaclnn.core.declare import Made, Operator
 from openaclnn.core.dtypes import dtype_of_numpy
 from openaclnn.core.plan import Plan
-from openaclnn.core.products import PRODUCTS, Product
+from openaclnn.core.products import PRODUCTS, Product, current_product
 from openaclnn.core.tensor import Tensor
 from openaclnn.operators import find_operator
 from openaclnn.testing.judging.figures import round_to
@@ -53,7 +53,7 @@ def golden(operator: str | Operator | Callable[..., Any], /, **arguments: Any) -
     `golden("elu_backward", grad_output=g, self_or_result=x).target` has the dtype that the call's result would have.
     """
     found = operator_of(operator)
-    made = results_of(found, arguments)
+    made = results_of(found, arguments, current_product())
     exact = found.oracle(**arguments)
     given = by_output(found, exact)
     rounded = {name: round_to(own, made[name][1]) for name, own in given.items()}
@@ -69,9 +69,11 @@ def by_output(operator: Operator, results: Any) -> dict[str, Any]:
     return {parameter.name: own for parameter, own in pairs if own is not None}
 
 
-def plan_of(operator: Operator, arguments: Mapping[str, Any]) -> Plan:
+def plan_of(
+    operator: Operator, arguments: Mapping[str, Any], product: Product = PRODUCTS[0]
+) -> Plan:
     """The plan of a plain call, once its checks have passed."""
-    return operator.plan(_checked(operator, arguments, PRODUCTS[0]))
+    return operator.plan(_checked(operator, arguments, product))
 
 
 def results_of(
@@ -91,9 +93,11 @@ def computed_by(operator: Operator, call: Call) -> dict[str, Made]:
     }
 
 
-def places_of(operator: Operator, arguments: Mapping[str, Any]) -> dict[str, Made]:
+def places_of(
+    operator: Operator, arguments: Mapping[str, Any], product: Product = PRODUCTS[0]
+) -> dict[str, Made]:
     """The shape and dtype of every output, which both phases must be given whether they compute it or not."""
-    return _places(operator, _checked(operator, arguments, PRODUCTS[0]))
+    return _places(operator, _checked(operator, arguments, product))
 
 
 def _places(operator: Operator, call: Call) -> dict[str, Made]:

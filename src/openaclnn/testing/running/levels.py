@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from openaclnn.core.declare import Operator
+from openaclnn.core.products import current_product
 from openaclnn.core.tensor import Tensor
 from openaclnn.testing.data.goldens import operator_of, places_of
 from openaclnn.testing.data.recipe import AMOUNTS, Recipe
@@ -51,7 +52,7 @@ class LevelCase:
         arguments = {n: v for n, v in (operator.plain_defaults | given).items() if n != "out"}
         outputs = {
             name: np.full(shape, np.nan).astype(dtype.numpy)
-            for name, (shape, dtype) in places_of(operator, given).items()
+            for name, (shape, dtype) in places_of(operator, given, current_product()).items()
         }
         if operator.output.in_place:
             outputs = {operator.output.name: arguments[operator.output.python_name]}
