@@ -180,6 +180,22 @@ def test_pixels_without_classes_have_no_loss() -> None:
     assert found.total_weight == 0
 
 
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+def test_what_no_rows_do_not_compute_is_none(reduction: str) -> None:
+    for rows in (2, 0):
+        x, target = np.zeros((rows, 3), np.float32), np.zeros(rows, np.int64)
+        found = openaclnn.cross_entropy_loss(x, target, reduction=reduction)
+        assert [own is None for own in found] == [False, False, True, True]
+        found = openaclnn.cross_entropy_loss(x, target, reduction=reduction, return_zloss=True)
+        assert all(own is not None for own in found)
+        assert found.lse_for_zloss.shape == (rows,)
+        zloss = np.zeros(rows if reduction == "none" else (), np.float32)
+        out = (None, None, zloss, None)
+        found = openaclnn.cross_entropy_loss(x, target, reduction=reduction, out=out)
+        assert found.zloss is zloss
+        assert found.lse_for_zloss is None
+
+
 def test_confident_predictions_keep_their_digits() -> None:
     logits = np.float32([[0, -30], [0, -80], [25, 0]])
     found = openaclnn.cross_entropy_loss(logits, np.array([0, 0, 0]), reduction="none")

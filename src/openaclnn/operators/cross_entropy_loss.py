@@ -140,20 +140,21 @@ def _plan(call: Call) -> Plan:
     values, reduction, returned = call.values, call.reduction, _returns_zloss(call)
     own, names = values["input"], OUTPUTS if returned else OUTPUTS[:2]
     whole = reduction == "none"
-    if own.empty:
-        if whole:
-            return empty_plan(call.operator.name, ("lossOut", values["lossOut"]))
-        number = math.nan if reduction == "mean" else 0.0
-        losses = [(name, values[name], number) for name in names[::2]]
-        return filling_plan(call.operator.name, *losses)
     per_loss = "positions" if whole else "single"
     roles = (per_loss, "full", per_loss, "positions")
+    outputs = [(name, values[name], role) for name, role in zip(OUTPUTS, roles, strict=True)]
+    spared = outputs[len(names) :]
+    if own.empty:
+        if whole:
+            return empty_plan(call.operator.name, ("lossOut", values["lossOut"]), spared)
+        number = math.nan if reduction == "mean" else 0.0
+        losses = [(name, values[name], number) for name in names[::2]]
+        return filling_plan(call.operator.name, *losses, spared=spared)
     inputs = [("target", values["target"], "positions"), ("input", own, "full")]
     weighted = call.given("weightOptional")
     if weighted:
         inputs.append(("weightOptional", values["weightOptional"], "classes"))
     zloss = computes_zloss(call)
-    outputs = [(name, values[name], role) for name, role in zip(OUTPUTS, roles, strict=True)]
     return class_plan(
         call.operator.name,
         "cross_entropy_loss",
@@ -171,7 +172,7 @@ def _plan(call: Call) -> Plan:
             "return_zloss": returned,
         },
         free=FREE if call.product.is_default else (),
-        spared=outputs[len(names) :],
+        spared=spared,
         reduction="" if whole else str(reduction),
     )
 

@@ -87,10 +87,8 @@ def computed_by(operator: Operator, call: Call) -> dict[str, Made]:
     """The shape and dtype of each output that a sound call computes, by C name."""
     places = _places(operator, call)
     plan = operator.plan(call)
-    written = {operand.parameter for operand in plan.outputs}
-    return {
-        name: made for name, made in places.items() if plan.empty or 0 in made[0] or name in written
-    }
+    spared = {operand.parameter for operand in plan.spared}
+    return {name: made for name, made in places.items() if name not in spared}
 
 
 def places_of(
