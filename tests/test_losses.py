@@ -178,6 +178,12 @@ def test_pixels_without_classes_have_no_loss() -> None:
     found = openaclnn.nll_loss2d(x, target, np.zeros(0, np.float32), reduction="none")
     np.testing.assert_array_equal(found.out, np.zeros((1, 2, 2)))
     assert found.total_weight == 0
+    out, total = np.full((1, 2, 2), 7, np.float32), np.float32([7])
+    operator = openaclnn.find_operator("nll_loss2d")
+    given = {"self": x, "target": target, "weight": np.zeros(0, np.float32), "reduction": "none"}
+    assert through_phases(operator, given, [out, total]) == 0
+    assert total == 0
+    assert (out == 7).all()
 
 
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])

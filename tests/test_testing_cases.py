@@ -190,6 +190,19 @@ def test_what_is_not_computed_is_not_judged(tmp_path: Path) -> None:
     assert [path.exists() for path in zloss] == [False, True]
 
 
+@pytest.mark.parametrize("through", ["two-phase", "plain"])
+def test_what_is_not_written_is_not_judged(tmp_path: Path, through: str) -> None:
+    """Without classes a pixel has no loss; the total weight is there."""
+    row = {
+        "api_name": "aclnnNLLLoss2d", "tensor_view_shapes": "((1, 0, 2, 2), (1, 2, 2), (0,), (1, 2, 2), (1,))",
+        "tensor_dtypes": "('float32', 'int64', 'float32', 'float32', 'float32')",
+        "attributes": repr({"reduction": "none", "target": [[[0, 0], [0, 0]]]}),
+    }  # fmt: skip
+    path = write_csv(tmp_path / "cases.csv", [row])
+    result = only(path, through=through, compare="binary")
+    assert result.verdict == "passed", result
+
+
 def test_spreadsheets(tmp_path: Path, capsys: Any) -> None:
     openpyxl = pytest.importorskip("openpyxl")
     book = openpyxl.Workbook()

@@ -32,6 +32,7 @@ class Built:
     """A sound case with its data: arguments in C order, those of the plain call, and the outputs to be written."""
 
     operator: Operator
+    plan: Plan
     values: list[Any]  # tensors as descriptors of the arrays
     arguments: dict[str, Any]  # by Python name, without what is only written
     outputs: dict[str, Array]  # by C name; what is written in place is an argument too
@@ -40,6 +41,11 @@ class Built:
     def whole(self) -> dict[str, Any]:
         """The plain call's arguments, `out` among them."""
         return self.arguments | out_of(self.operator, list(self.outputs.values()))
+
+    def writes(self, name: str) -> bool:
+        """Whether an output is written, all that there is of it."""
+        written = () if self.plan.empty else self.plan.outputs
+        return not self.outputs[name].size or name in [own.parameter for own in written]
 
 
 def build(case: Case, seed: int, product: Product) -> Built:
@@ -60,7 +66,7 @@ def build(case: Case, seed: int, product: Product) -> Built:
         else:
             values.append(numbers[parameter.name])
     outputs = {p.name: array for p in operator.outputs if (array := arrays[p.name]) is not None}
-    return Built(operator, values, arguments, outputs)
+    return Built(operator, plan, values, arguments, outputs)
 
 
 def _described(array: Array, spec: TensorSpec) -> Tensor:

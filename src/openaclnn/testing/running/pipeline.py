@@ -179,12 +179,12 @@ def _judge(case: Item, ready: _Ready, settings: Settings, took: float) -> CaseRe
 
 
 def _compare(case: Item, ready: _Ready, settings: Settings) -> Comparison:
-    """The worst output's comparison."""
+    """The worst output's comparison, of those that are written."""
     outputs = ready.built.outputs
     found = {
         name: judge(own, ready.exact[name].reshape(own.shape), None, _rules(case, number, settings), None, 3)
         for number, (name, own) in enumerate(outputs.items())
-        if name in ready.exact
+        if name in ready.exact and ready.built.writes(name)
     }  # fmt: skip
     return worst(found) if len(outputs) > 1 else found.popitem()[1]
 
