@@ -173,6 +173,21 @@ def test_nothing_counts(dtype: DType) -> None:
             np.testing.assert_array_equal(loss.astype(np.float32), expected_of_none)
 
 
+@pytest.mark.parametrize("product", ["default", "950"])
+def test_one_row_that_does_not_count(engine: str, product: str) -> None:
+    """Every profile has the formula's values: a 950's own arithmetic gives 0 for the mean, too."""
+    operator = openaclnn.find_operator("nll_loss")
+    x, weight = np.float32([-0.75, -1.5]), np.float32([1, 0.1])
+    for reduction, expected in (("mean", np.nan), ("sum", 0.0), ("none", 0.0)):
+        given = {"self": x, "target": np.int64(-100), "weight": weight, "reduction": reduction}
+        for found in (
+            openaclnn.nll_loss(**given, product=product),
+            operator.oracle(**given, product=product),
+        ):
+            np.testing.assert_array_equal(found.out, expected)
+            assert found.total_weight == 0
+
+
 def test_pixels_without_classes_have_no_loss() -> None:
     x, target = np.zeros((1, 0, 2, 2), np.float32), np.zeros((1, 2, 2), np.int64)
     found = openaclnn.nll_loss2d(x, target, np.zeros(0, np.float32), reduction="none")
