@@ -94,6 +94,38 @@ BOUNDS = {"exp": 1.1, "expm1": 1.5, "log": 1.5, "log1p": 3.0, "tanh": 3.0}
 """In ulp; words that are not here are exact."""
 
 
+ELU_BOUNDS: list[tuple[dict[str, float], tuple[float, float], tuple[float, float]]] = [
+    ({}, (0.9, 1.6), (4.0, 5.0)),
+    ({"alpha": 0.325836181640625, "scale": 1.087888479232788}, (2.4, 2.4), (6.0, 6.0)),
+    ({"alpha": 0.810619, "scale": 1.1432633, "input_scale": 0.86330777}, (2.7, 2.4), (6.0, 68)),
+    ({"alpha": 8.9593563, "scale": 2.2401867, "input_scale": 1.6129359}, (2.7, 2.4), (6.0, 68)),
+    ({"alpha": 1e-6, "input_scale": 1.6129359}, (2.7, 68), (6.0, 68)),
+    ({"alpha": 1.3, "input_scale": -0.7}, (68, 68), (68, 68)),
+]
+"""In ulp, of ELU and of its gradient: what docs/numerics.md says of the CPU engine; NumPy's exp may be off by 4."""
+
+
+@pytest.mark.parametrize(("options", "of_cpu", "of_numpy"), ELU_BOUNDS)
+def test_elu_is_as_exact_as_the_page_says(
+    engine: str,
+    options: dict[str, float],
+    of_cpu: tuple[float, float],
+    of_numpy: tuple[float, float],
+) -> None:
+    bounds = {"cpu": of_cpu, "numpy": of_numpy}[engine]
+    rng = np.random.default_rng(5)
+    least = 86 / abs(options.get("input_scale", 1.0))
+    x = -np.exp(rng.uniform(np.log(1e-6), np.log(least), 1 << 16)).astype(np.float32)
+    x[:3] = -4.4912049e-06, -21.833065032958984, -min(least, 55.710537)
+    gradient = rng.normal(size=x.size).astype(np.float32)
+    gradient[:3] = 1.0, 1.8737058639526367, -1.52813065
+    elu, backward = (openaclnn.find_operator(name) for name in ("elu", "elu_backward"))
+    kept = np.abs(exact := elu.oracle(x, **options)) > 2.0**-125
+    assert ulps(openaclnn.elu(x, **options)[kept], exact[kept]) <= bounds[0]
+    kept = np.abs(exact := backward.oracle(gradient, x, **options)) > 2.0**-125
+    assert ulps(openaclnn.elu_backward(gradient, x, **options)[kept], exact[kept]) <= bounds[1]
+
+
 @pytest.mark.parametrize("word", [w for w in words.WORDS if w not in MORE])
 def test_words_of_one_value(word: str, known: Any) -> None:
     one = known(written(f"def one_{word}(x):\n    return {word}(x)"))

@@ -173,11 +173,48 @@ def test_nothing_counts(dtype: DType) -> None:
             np.testing.assert_array_equal(loss.astype(np.float32), expected_of_none)
 
 
+@pytest.mark.parametrize("product", ["default", "950"])
+def test_one_row_that_does_not_count(engine: str, product: str) -> None:
+    """Every profile has the formula's values: a 950's own arithmetic gives 0 for the mean, too."""
+    operator = openaclnn.find_operator("nll_loss")
+    x, weight = np.float32([-0.75, -1.5]), np.float32([1, 0.1])
+    for reduction, expected in (("mean", np.nan), ("sum", 0.0), ("none", 0.0)):
+        given = {"self": x, "target": np.int64(-100), "weight": weight, "reduction": reduction}
+        for found in (
+            openaclnn.nll_loss(**given, product=product),
+            operator.oracle(**given, product=product),
+        ):
+            np.testing.assert_array_equal(found.out, expected)
+            assert found.total_weight == 0
+
+
 def test_pixels_without_classes_have_no_loss() -> None:
     x, target = np.zeros((1, 0, 2, 2), np.float32), np.zeros((1, 2, 2), np.int64)
     found = openaclnn.nll_loss2d(x, target, np.zeros(0, np.float32), reduction="none")
     np.testing.assert_array_equal(found.out, np.zeros((1, 2, 2)))
     assert found.total_weight == 0
+    out, total = np.full((1, 2, 2), 7, np.float32), np.float32([7])
+    operator = openaclnn.find_operator("nll_loss2d")
+    given = {"self": x, "target": target, "weight": np.zeros(0, np.float32), "reduction": "none"}
+    assert through_phases(operator, given, [out, total]) == 0
+    assert total == 0
+    assert (out == 7).all()
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+def test_what_no_rows_do_not_compute_is_none(reduction: str) -> None:
+    for rows in (2, 0):
+        x, target = np.zeros((rows, 3), np.float32), np.zeros(rows, np.int64)
+        found = openaclnn.cross_entropy_loss(x, target, reduction=reduction)
+        assert [own is None for own in found] == [False, False, True, True]
+        found = openaclnn.cross_entropy_loss(x, target, reduction=reduction, return_zloss=True)
+        assert all(own is not None for own in found)
+        assert found.lse_for_zloss.shape == (rows,)
+        zloss = np.zeros(rows if reduction == "none" else (), np.float32)
+        out = (None, None, zloss, None)
+        found = openaclnn.cross_entropy_loss(x, target, reduction=reduction, out=out)
+        assert found.zloss is zloss
+        assert found.lse_for_zloss is None
 
 
 def test_confident_predictions_keep_their_digits() -> None:
@@ -186,6 +223,17 @@ def test_confident_predictions_keep_their_digits() -> None:
     exact = np.log1p(np.exp(-np.float64([30, 80, 25])))
     np.testing.assert_allclose(found.loss, exact, rtol=2e-7)
     np.testing.assert_allclose(found.log_prob[:, 0], -exact, rtol=2e-7)
+
+
+def test_confident_predictions_are_as_exact_as_the_page_says(engine: str) -> None:
+    """Two far classes; on the CPU engine their distance is rounded to FLOAT before exp."""
+    rng = np.random.default_rng(11)
+    x = rng.uniform([20, -60], [26, -20], (20_000, 2)).astype(np.float32)
+    x[0] = 32.167526, -32.991802
+    exact = np.log1p(np.exp(np.diff(x.astype(np.float64))[:, 0]))
+    found = openaclnn.cross_entropy_loss(x, np.zeros(len(x), np.int64), reduction="none")
+    off = np.abs(found.loss - exact) / np.spacing(exact.astype(np.float32))
+    assert off.max() <= {"cpu": 66, "numpy": 0.501}[engine]
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
@@ -337,3 +385,29 @@ def test_logits_that_are_no_numbers(engine: str, dtype: DType) -> None:
                 with np.errstate(all="ignore"):
                     rounded = known.astype(np.float32).astype(dtype.numpy).astype(np.float64)
                 np.testing.assert_allclose(own.astype(np.float64), rounded, rtol=2e-2)
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+def test_an_infinite_smoothed_loss_is_infinite(engine: str, reduction: str) -> None:
+    """A z-loss that has no factor is nothing beside it."""
+    given = {
+        "input": np.float32([[0, -np.inf]]), "target": np.array([0]), "reduction": reduction,
+        "label_smoothing": 0.1,
+    }  # fmt: skip
+    found = openaclnn.cross_entropy_loss(**given, return_zloss=True)
+    assert found.loss == np.inf
+    assert found.zloss == 0
+    assert openaclnn.cross_entropy_loss(**given).loss == np.inf
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+def test_a_z_loss_without_a_factor_is_nothing(engine: str, reduction: str) -> None:
+    """Nothing times an infinite log-sum-exp would be NaN."""
+    operator = openaclnn.find_operator("cross_entropy_loss")
+    given = {
+        "input": np.float32([[np.inf, 0]]), "target": np.array([0]), "reduction": reduction,
+        "return_zloss": True,
+    }  # fmt: skip
+    for found in (openaclnn.cross_entropy_loss(**given), operator.oracle(**given)):
+        assert found.zloss == 0
+        assert np.isinf(found.lse_for_zloss)

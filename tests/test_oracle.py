@@ -111,6 +111,16 @@ def test_what_a_product_does_not_heed() -> None:
             np.testing.assert_allclose(operator.oracle(**arguments), got, rtol=1e-5)
 
 
+def test_outputs_that_a_product_does_not_compute() -> None:
+    operator = openaclnn.find_operator("cross_entropy_loss")
+    arguments = operator.samples[1].arrays() | {"label_smoothing": 0.0}
+    for family in ("default", "950", "a2"):
+        got = plain(operator)(**arguments, product=family)
+        exact = operator.oracle(**arguments, product=family)
+        assert [own is None for own in exact] == [own is None for own in got]
+        np.testing.assert_allclose(exact.loss, got.loss, rtol=1e-5)
+
+
 def test_its_signature_is_the_plain_call_s() -> None:
     operator, x = openaclnn.find_operator("elu_backward"), np.ones(3, np.float32)
     for args, kwargs in (

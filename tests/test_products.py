@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import BFLOAT16, INT32
 from openaclnn.core.products import FAMILIES, PRODUCTS, find_product
 from openaclnn.core.tensor import Tensor
+from openaclnn.operators.workloads.mistakes import t
 from test_checks import broken, first_phase
 
 names = pytest.mark.parametrize("operator", OPERATORS, ids=lambda op: op.python_name)
@@ -119,6 +121,41 @@ def test_zloss_has_no_effect_on_a_family() -> None:
         np.testing.assert_array_equal(
             openaclnn.cross_entropy_loss_grad(**given, product=product), without
         )
+
+
+@pytest.mark.parametrize("name", ["grad_zloss", "lse_for_zloss"])
+def test_z_loss_tensors_of_any_shape_where_none_is_computed(name: str) -> None:
+    """Without a scale they have no effect, nor on a family: passing them does not fail, and then they are of any size."""
+    log_prob = np.log(np.full((4, 4), 0.25, np.float32))
+    for reduction, shape in itertools.product(("mean", "none"), [(7,), (2, 3), (), (0,)]):
+        for rows in (4, 3, 4, 2):
+            gradient = np.ones(rows if reduction == "none" else (), np.float32)
+            given = {
+                "grad_loss": gradient, "log_prob": log_prob[:rows], "target": np.arange(rows), "reduction": reduction,
+            }  # fmt: skip
+            expected = openaclnn.cross_entropy_loss_grad(**given)
+            odd = {name: np.ones(shape, np.float32)}
+            np.testing.assert_array_equal(
+                openaclnn.cross_entropy_loss_grad(**given, **odd), expected
+            )
+            scale = {"lse_square_scale_for_zloss": 0.5}
+            found = openaclnn.cross_entropy_loss_grad(**given, **odd, **scale, product="950")
+            np.testing.assert_array_equal(found, expected)
+            sound = {"lse_for_zloss": np.ones(rows, np.float32)} | odd
+            if shape == () and reduction == "mean" and name == "grad_zloss":
+                continue
+            with pytest.raises(openaclnn.AclnnError, match="561002"):
+                openaclnn.cross_entropy_loss_grad(**given, **sound, **scale)
+
+
+def test_z_loss_tensors_of_any_shape_in_both_phases() -> None:
+    operator = openaclnn.find_operator("cross_entropy_loss_grad")
+    sound, _ = table_of(operator)
+    odd = sound() | {"gradZlossOptional": t((2, 3)), "lseForZlossOptional": t((7,))}
+    assert first_phase(operator, odd)[0] == 561002
+    assert first_phase(operator, odd | {"lseSquareScaleForZloss": 0.0})[0] == 0
+    with openaclnn.use_product("950"):
+        assert first_phase(operator, odd)[0] == 0
 
 
 def test_empty_tensors_succeed_before_the_missing_kernel_shows() -> None:

@@ -219,6 +219,18 @@ def test_cross_entropy_infinite_probabilities(dtype: DType) -> None:
 
 
 @dtypes
+def test_cross_entropy_infinite_lse_beside_no_probability(dtype: DType) -> None:
+    """exp of minus infinity is 0, also at the target: times infinity it is NaN."""
+    given = {
+        "log_prob": np.array([[-inf, 0.0, 0.0]] * 3, dtype.numpy), "target": np.array([0, 1, -100]),
+        "lse_for_zloss": np.full(3, inf, dtype.numpy), "lse_square_scale_for_zloss": 0.5, "reduction": "sum",
+    }  # fmt: skip
+    for smoothing in (0.0, 0.25):
+        got = cross_entropy(dtype, **given, label_smoothing=smoothing)
+        same(got, [[nan, inf, inf], [nan, inf, inf], [nan, nan, nan]])
+
+
+@dtypes
 def test_cross_entropy_infinite_gradient(dtype: DType) -> None:
     gradient = np.array([inf, 1.0], dtype.numpy)
     got = cross_entropy(dtype, grad_loss=gradient, reduction="none").astype(np.float64)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import openaclnn
 from conftest import OPERATORS
 from openaclnn.cli import main
 from openaclnn.core.declare import Operator
@@ -187,6 +188,19 @@ def test_what_is_not_computed_is_not_judged(tmp_path: Path) -> None:
     assert [result.verdict for result in found] == ["passed", "passed"], found
     zloss = [tmp_path / "g" / name / "golden_zloss.npy" for name in ("without", "with")]
     assert [path.exists() for path in zloss] == [False, True]
+
+
+@pytest.mark.parametrize("through", ["two-phase", "plain"])
+def test_what_is_not_written_is_not_judged(tmp_path: Path, through: str) -> None:
+    """Without classes a pixel has no loss; the total weight is there."""
+    row = {
+        "api_name": "aclnnNLLLoss2d", "tensor_view_shapes": "((1, 0, 2, 2), (1, 2, 2), (0,), (1, 2, 2), (1,))",
+        "tensor_dtypes": "('float32', 'int64', 'float32', 'float32', 'float32')",
+        "attributes": repr({"reduction": "none", "target": [[[0, 0], [0, 0]]]}),
+    }  # fmt: skip
+    path = write_csv(tmp_path / "cases.csv", [row])
+    result = only(path, through=through, compare="binary")
+    assert result.verdict == "passed", result
 
 
 def test_spreadsheets(tmp_path: Path, capsys: Any) -> None:
@@ -417,6 +431,60 @@ def test_products(tmp_path: Path) -> None:
     assert [result.verdict for result in run(path, product="910b")] == skipped
     assert run(path, product="310p")[4].verdict == "refused"
     assert all(result.verdict == "passed" for result in run(path))
+
+
+@pytest.mark.parametrize("through", ["two-phase", "plain"])
+def test_golden_values_are_those_of_the_product(tmp_path: Path, through: str) -> None:
+    """A family takes the z-loss arguments without effect, and without the tensor that a z-loss needs."""
+    zloss = {"lseSquareScaleForZloss": 0.5}
+    loss, grad = (find_operator(f"cross_entropy_loss{end}") for end in ("", "_grad"))
+    rows = [aclnn_row(loss, testcase_name="loss"), aclnn_row(grad, testcase_name="grad")]
+    rows[0]["attributes"] |= zloss | {"returnZloss": True}
+    rows[1]["attributes"] |= zloss
+    for number, name in enumerate(p.name for p in grad.tensors):
+        if name in ("gradZlossOptional", "lseForZlossOptional"):
+            for key in ("tensor_view_shapes", "tensor_dtypes"):
+                rows[1][key] = tuple(None if n == number else v for n, v in enumerate(rows[1][key]))
+    path = write_csv(tmp_path / "cases.csv", rows)
+    found = run(path, product="950", through=through, golden=tmp_path / "g")
+    assert [result.verdict for result in found] == ["passed", "passed"], found
+    assert [result.verdict for result in run(path, through=through)] == ["passed", "refused"]
+    golden = {each.name for each in (tmp_path / "g" / "loss").glob("golden_*_float64.npy")}
+    assert golden == {"golden_loss_float64.npy", "golden_log_prob_float64.npy"}
+    folder = tmp_path / "g" / "loss"
+    options = json.loads((folder / "case.json").read_text())["attributes"]
+    options |= {name: read_array(folder / f"{name}.npy") for name in ("input", "target", "weight")}
+    options |= {"lse_square_scale_for_zloss": 0.0, "return_zloss": False}
+    exact = read_array(folder / "golden_loss_float64.npy")
+    np.testing.assert_array_equal(exact, loss.oracle(**options).loss)
+
+
+def test_large_cases_of_a_product(tmp_path: Path) -> None:
+    """They are taken in pieces, which the product's rules alone are asked about."""
+    operator = find_operator("cross_entropy_loss_grad")
+    shapes, names = ((1000,), (1000, 100), (1000,), None, None, None, (1000, 100)), operator.tensors
+    types = {"target": "int64"}
+    row = {
+        "api_name": operator.name, "tensor_view_shapes": repr(shapes),
+        "tensor_dtypes": repr(tuple(None if s is None else types.get(p.name, "float32") for p, s in zip(names, shapes, strict=True))),
+        "attributes": repr({"reductionOptional": "none", "lseSquareScaleForZloss": 0.5}),
+    }  # fmt: skip
+    path = write_csv(tmp_path / "cases.csv", [row])
+    assert only(path, product="950").verdict == "passed"
+
+
+def test_drawn_cases_of_a_product() -> None:
+    cases = list(level_cases("elu_backward", "L0", count=30))
+    found = list(run_cases(cases, product="310p"))
+    assert {result.verdict for result in found} == {"passed", "refused"}
+    assert all("BFLOAT16" in result.why for result in found if result.verdict == "refused")
+
+
+def test_the_product_in_force(tmp_path: Path) -> None:
+    path = write_csv(tmp_path / "cases.csv", [ELU | {"tensor_dtypes": "bfloat16"}])
+    with openaclnn.use_product("310p"):
+        assert only(path).verdict == "refused"
+        assert only(path, product="default").verdict == "passed"
 
 
 def test_unknown_words() -> None:

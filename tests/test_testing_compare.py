@@ -108,6 +108,14 @@ def test_binary_is_about_bytes() -> None:
     assert compare(np.float16([1 / 3]), np.array([1 / 3]), standard="binary")
 
 
+@pytest.mark.parametrize("standard", ["binary", "close"])
+def test_golden_values_are_rounded_once(standard: str) -> None:
+    golden = np.array([1 + 2**-8 + 2**-30])  # as float32 it is the tie, and that rounds to 1
+    above = np.array([1 + 2**-7]).astype(BFLOAT16.numpy)
+    assert compare(above, golden, standard=standard)
+    assert not compare(np.ones_like(above), golden, standard=standard)
+
+
 def test_integers_are_equal_or_not() -> None:
     one = np.arange(10)
     for standard in ("mixed", "close", "stat_rel_err", "cosine"):

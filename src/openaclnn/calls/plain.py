@@ -132,20 +132,21 @@ def _finished(
     results: Sequence[tuple[Any, Callable[[Any], Any] | None]],
     fresh: Sequence[str],
 ) -> Any:
-    """What the caller gets. Of several outputs one that the plan does not write is None, unless the caller gave it; the
-    short road makes them all.
+    """What the caller gets. Of several outputs one that is not computed is None, unless the caller gave it; the short road
+    makes them all.
     """
     if operator.result_type is None:
         own, finish = results[0]
         return own if finish is None else finish(own)
-    written = {operand.parameter for operand in plan.outputs}
+    spared = {operand.parameter for operand in plan.spared}
+    written = set() if plan.empty else {operand.parameter for operand in plan.outputs}
     kept = []
     for output, (own, finish) in zip(operator.outputs, results, strict=True):
-        if output.name in fresh and math.prod(own.shape):
-            if plan.empty:
-                own[...] = 0  # nobody writes there, and old memory is nobody's business
-            elif output.name not in written:
+        if output.name in fresh:
+            if output.name in spared:
                 own = None
+            elif output.name not in written and math.prod(own.shape):
+                own[...] = 0  # nobody writes there, and old memory is nobody's business
         kept.append(own if own is None or finish is None else finish(own))
     return operator.result_type(*kept)
 

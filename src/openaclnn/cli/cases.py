@@ -15,7 +15,6 @@ import click
 
 from openaclnn.cli.operators import operator_names, product_names
 from openaclnn.cli.say import command_options, counted, progress, say, say_json, table
-from openaclnn.core.products import PRODUCTS
 from openaclnn.core.version import __version__
 from openaclnn.operators import find_operator, registry
 from openaclnn.testing.cases.lists import read_cases
@@ -40,7 +39,7 @@ __all__ = ["cases"]
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="The same seed draws the same data.")  # fmt: skip
 @click.option("--through", type=click.Choice(WAYS), default=WAYS[0], show_default=True, help="How calls are made: both phases, the plain call, compiled C.")  # fmt: skip
 @click.option("--compare", type=click.Choice([s for s in STANDARDS if s != "cross_check"]), help="The precision standard.  [default: mixed; close for cases with tolerances of their own]")  # fmt: skip
-@click.option("--product", default=PRODUCTS[0].tag, show_default=True, shell_complete=product_names, help="Check against this product, skip cases for others.")  # fmt: skip
+@click.option("--product", show_default="the one in force", shell_complete=product_names, help="Check against this product, skip cases for others.")  # fmt: skip
 @click.option("--golden", type=click.Path(file_okay=False, path_type=Path), help="Write every case's inputs and golden values below this folder.")  # fmt: skip
 @click.option("--csv", "results", type=click.Path(dir_okay=False, path_type=Path), help="Write the results into this file.")  # fmt: skip
 @click.option("-j", "--jobs", type=click.IntRange(1, 256), default=1, show_default=True, help="Processes.")  # fmt: skip
@@ -49,7 +48,7 @@ __all__ = ["cases"]
 def cases(
     files: tuple[Path, ...], level: str | None, count: int | None, sheet: str | None, names: tuple[str, ...],
     operators: tuple[str, ...], identities: tuple[str, ...], seed: int, through: str, compare: str | None,
-    product: str, golden: Path | None, results: Path | None, jobs: int, show_all: bool, as_json: bool,
+    product: str | None, golden: Path | None, results: Path | None, jobs: int, show_all: bool, as_json: bool,
 ) -> int:  # fmt: skip
     """Run case lists as they are, TTK tables (.csv, .xlsx) and ATK lists (.json), and judge them by the oracle.
 

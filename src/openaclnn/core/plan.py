@@ -85,7 +85,7 @@ class Plan:
     workspace: int = 0
     free: tuple[Free, ...] = ()
     more: tuple[Operand, ...] = ()  # outputs after the first
-    spared: tuple[Operand, ...] = ()  # outputs that this call does not write
+    spared: tuple[Operand, ...] = ()  # outputs that this call does not compute
     reduction: str = ""  # "sum", "mean": of what is computed at each element or position
 
     @property
@@ -301,11 +301,17 @@ def single_operand(output: tuple[str, Tensor], axes: int) -> Operand:
     return Operand(name, tensor.dtype, (0,) * axes, 0, 0, *extent(tensor), role="single")
 
 
-def filling_plan(operator: str, *outputs: tuple[str, Tensor, float]) -> Plan:
+def filling_plan(
+    operator: str,
+    *outputs: tuple[str, Tensor, float],
+    spared: Sequence[tuple[str, Tensor, str]] = (),
+) -> Plan:
     """The plan that writes numbers into outputs of one element: what an operator gives for empty tensors."""
     first, *more = [single_operand((name, tensor), 1) for name, tensor, _ in outputs]
     numbers = {name: number for name, _, number in outputs}
-    return Plan(operator, "fill", first.dtype, (1,), (), first, numbers, more=tuple(more))
+    return Plan(
+        operator, "fill", first.dtype, (1,), (), first, numbers, more=tuple(more), spared=_spared(spared)
+    )  # fmt: skip
 
 
 def class_plan(
@@ -348,11 +354,14 @@ def class_plan(
         class_axis=class_axis,
         free=free,
         more=tuple(operands[first + 1 :]),
-        spared=tuple(
-            [_operand((name, own.dtype, (), 0, 0, 0, 0, role)) for name, own, role in spared]
-        ),
+        spared=_spared(spared),
         reduction=reduction,
     )
+
+
+def _spared(outputs: Sequence[tuple[str, Tensor, str]]) -> tuple[Operand, ...]:
+    """Outputs that are not computed, with their roles."""
+    return tuple([_operand((name, own.dtype, (), 0, 0, 0, 0, role)) for name, own, role in outputs])
 
 
 def _collapsed(
@@ -424,11 +433,13 @@ def _row_major(
     return merged, operands
 
 
-def empty_plan(operator: str, output: tuple[str, Tensor]) -> Plan:
+def empty_plan(
+    operator: str, output: tuple[str, Tensor], spared: Sequence[tuple[str, Tensor, str]] = ()
+) -> Plan:
     """The plan of a call on empty tensors: success, no workspace, nothing written."""
     name, tensor = output
     operand = Operand(name, tensor.dtype, tensor.strides)
-    return Plan(operator, "", tensor.dtype, (0,), (), operand, {})
+    return Plan(operator, "", tensor.dtype, (0,), (), operand, {}, spared=_spared(spared))
 
 
 def walks_alike(operand: Operand, output: Operand) -> bool:

@@ -140,20 +140,21 @@ def _plan(call: Call) -> Plan:
     values, reduction, returned = call.values, call.reduction, _returns_zloss(call)
     own, names = values["input"], OUTPUTS if returned else OUTPUTS[:2]
     whole = reduction == "none"
-    if own.empty:
-        if whole:
-            return empty_plan(call.operator.name, ("lossOut", values["lossOut"]))
-        number = math.nan if reduction == "mean" else 0.0
-        losses = [(name, values[name], number) for name in names[::2]]
-        return filling_plan(call.operator.name, *losses)
     per_loss = "positions" if whole else "single"
     roles = (per_loss, "full", per_loss, "positions")
+    outputs = [(name, values[name], role) for name, role in zip(OUTPUTS, roles, strict=True)]
+    spared = outputs[len(names) :]
+    if own.empty:
+        if whole:
+            return empty_plan(call.operator.name, ("lossOut", values["lossOut"]), spared)
+        number = math.nan if reduction == "mean" else 0.0
+        losses = [(name, values[name], number) for name in names[::2]]
+        return filling_plan(call.operator.name, *losses, spared=spared)
     inputs = [("target", values["target"], "positions"), ("input", own, "full")]
     weighted = call.given("weightOptional")
     if weighted:
         inputs.append(("weightOptional", values["weightOptional"], "classes"))
     zloss = computes_zloss(call)
-    outputs = [(name, values[name], role) for name, role in zip(OUTPUTS, roles, strict=True)]
     return class_plan(
         call.operator.name,
         "cross_entropy_loss",
@@ -171,7 +172,7 @@ def _plan(call: Call) -> Plan:
             "return_zloss": returned,
         },
         free=FREE if call.product.is_default else (),
-        spared=outputs[len(names) :],
+        spared=spared,
         reduction="" if whole else str(reduction),
     )
 
@@ -216,7 +217,8 @@ def reference(
         if smoothing != 0:
             every = reduced(-(factors * log_prob).sum(axis=1, dtype=work), total)
             loss = (work(1) - smoothing) * loss + smoothing / work(classes) * every
-        zloss = reduced(scale * lse * lse, counted.sum(dtype=work))
+        squares = scale * lse * lse if scale != 0 else np.zeros_like(lse)
+        zloss = reduced(squares, counted.sum(dtype=work))
         if scale != 0:
             loss = loss + zloss
     loss = np.asarray(loss)
@@ -231,6 +233,7 @@ _LOG_PROB = [
     [-2.1594609351280933, -7.159460935128093, -4.159460935128093, -4.159460935128093, -0.15946093512809342],
     [-0.02804719434752256, -6.028047194347523, -4.028047194347523, -7.028047194347523, -5.028047194347523],
 ]  # fmt: skip
+_WITHOUT_ZLOSS = {"lse_square_scale_for_zloss": 0.0, "return_zloss": False}
 _CONFIDENT = {"input": (FLOAT, [[0, -64], [0, 32]]), "target": (INT64, [0, 1])}
 
 register(
@@ -249,6 +252,7 @@ register(
         result=_results,
         plan=_plan,
         reference=reference,
+        unheeded=lambda call: {} if call.product.is_default else _WITHOUT_ZLOSS,
         generated=True,
         samples=(
             Sample("document", _ROWS, (1.093754064737808, _LOG_PROB)),

@@ -104,6 +104,15 @@ def _per_loss(call: Call) -> tuple[tuple[int, ...], ...]:
     return _rows(call) if call.reduction == "none" else ((), (1,))
 
 
+def _for_zloss(check: Check) -> Check:
+    """A rule that holds where a z-loss is computed: elsewhere its tensors have no effect, whatever they are like."""
+
+    def broken_by(call: Call) -> Violation | None:
+        return check.broken_by(call) if computes_zloss(call) else None
+
+    return check._replace(rule=f"for z-loss, {check.rule}", broken_by=broken_by)
+
+
 CHECKS: tuple[Check, ...] = (
     checks.not_null("1", "gradLoss", "logProb", "target", "out"),
     checks.result_pointers("2", "executor", "workspaceSize"),
@@ -131,10 +140,12 @@ CHECKS: tuple[Check, ...] = (
         "(C,) of logProb",
         TILING,
     ),
-    checks.shape_is(
-        "6", "gradZlossOptional", _per_loss, "(N,) for none, one element otherwise", TILING
+    _for_zloss(
+        checks.shape_is(
+            "6", "gradZlossOptional", _per_loss, "(N,) for none, one element otherwise", TILING
+        )
     ),
-    checks.shape_is("6", "lseForZlossOptional", _rows, "(N,) of logProb", TILING),
+    _for_zloss(checks.shape_is("6", "lseForZlossOptional", _rows, "(N,) of logProb", TILING)),
     checks.same_shape("6", "out", "logProb", TILING),
 )
 

@@ -106,7 +106,7 @@ def loss_plan(call: Call) -> Plan:
     name = call.operator.name
     if own.empty or target.empty:
         if reduction == "none":
-            return filling_plan(name, (*total, 0.0)) if target.empty else empty_plan(name, out)
+            return filling_plan(name, (*total, 0.0))
         return filling_plan(name, (*out, math.nan if reduction == "mean" else 0.0), (*total, 0.0))
     if reduction == "none" and not target.shape:
         reduction = "sum"  # of one

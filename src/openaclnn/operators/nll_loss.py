@@ -105,7 +105,8 @@ register(
     Operator(
         name="aclnnNLLLoss",
         summary="The negative log-likelihood loss: of each row, their mean or their sum; and the total weight.",
-        formula=likelihood.FORMULA,
+        formula=f"{likelihood.FORMULA}\n"
+        "the mean is NaN where nothing counts, for self of one dimension too",
         parameters=PARAMETERS,
         families=frozenset({"950", "a3", "a2", "310p", "910"}),
         checks=CHECKS,

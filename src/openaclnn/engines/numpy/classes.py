@@ -179,7 +179,7 @@ def cross_entropy_loss(plan: Plan, views: Mapping[str, Array], *outputs: Array) 
         smooth = np.zeros(len(indices))
         if smoothing:
             smooth = np.where(counted, -(log_prob * weights).sum(axis=1), 0.0)
-        zloss = np.where(counted, scale * lse * lse, 0.0) if scale else smooth * 0
+        zloss = np.where(counted, scale * lse * lse, 0.0) if scale else np.zeros(len(indices))
         totals += [own_sum.sum() for own_sum in (likely, smooth, zloss, own, counted)]
         if not plan.reduction:
             loss = (1 - smoothing) * likely + smoothing / plan.classes * smooth + zloss

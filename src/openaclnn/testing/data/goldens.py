@@ -9,15 +9,15 @@ import numpy as np
 
 from openaclnn.core.call import Call, bind_plain
 from openaclnn.core.declare import Made, Operator
-from openaclnn.core.dtypes import BFLOAT16, DType, dtype_of_numpy
+from openaclnn.core.dtypes import dtype_of_numpy
 from openaclnn.core.plan import Plan
-from openaclnn.core.products import PRODUCTS, Product
+from openaclnn.core.products import PRODUCTS, Product, current_product
 from openaclnn.core.tensor import Tensor
 from openaclnn.operators import find_operator
-from openaclnn.testing.judging.figures import spacing
+from openaclnn.testing.judging.figures import round_to
 
 __all__ = [
-    "Golden", "by_output", "computed_by", "golden", "operator_of", "places_of", "plan_of", "results_of", "round_to",
+    "Golden", "by_output", "computed_by", "golden", "operator_of", "places_of", "plan_of", "results_of",
 ]  # fmt: skip
 
 Array = np.ndarray[Any, Any]
@@ -53,7 +53,7 @@ def golden(operator: str | Operator | Callable[..., Any], /, **arguments: Any) -
     `golden("elu_backward", grad_output=g, self_or_result=x).target` has the dtype that the call's result would have.
     """
     found = operator_of(operator)
-    made = results_of(found, arguments)
+    made = results_of(found, arguments, current_product())
     exact = found.oracle(**arguments)
     given = by_output(found, exact)
     rounded = {name: round_to(own, made[name][1]) for name, own in given.items()}
@@ -69,9 +69,11 @@ def by_output(operator: Operator, results: Any) -> dict[str, Any]:
     return {parameter.name: own for parameter, own in pairs if own is not None}
 
 
-def plan_of(operator: Operator, arguments: Mapping[str, Any]) -> Plan:
+def plan_of(
+    operator: Operator, arguments: Mapping[str, Any], product: Product = PRODUCTS[0]
+) -> Plan:
     """The plan of a plain call, once its checks have passed."""
-    return operator.plan(_checked(operator, arguments, PRODUCTS[0]))
+    return operator.plan(_checked(operator, arguments, product))
 
 
 def results_of(
@@ -85,15 +87,15 @@ def computed_by(operator: Operator, call: Call) -> dict[str, Made]:
     """The shape and dtype of each output that a sound call computes, by C name."""
     places = _places(operator, call)
     plan = operator.plan(call)
-    written = {operand.parameter for operand in plan.outputs}
-    return {
-        name: made for name, made in places.items() if plan.empty or 0 in made[0] or name in written
-    }
+    spared = {operand.parameter for operand in plan.spared}
+    return {name: made for name, made in places.items() if name not in spared}
 
 
-def places_of(operator: Operator, arguments: Mapping[str, Any]) -> dict[str, Made]:
+def places_of(
+    operator: Operator, arguments: Mapping[str, Any], product: Product = PRODUCTS[0]
+) -> dict[str, Made]:
     """The shape and dtype of every output, which both phases must be given whether they compute it or not."""
-    return _places(operator, _checked(operator, arguments, PRODUCTS[0]))
+    return _places(operator, _checked(operator, arguments, product))
 
 
 def _places(operator: Operator, call: Call) -> dict[str, Made]:
@@ -126,13 +128,3 @@ def _as_if_writable(value: Any) -> Any:
     tensor = Tensor.from_numpy(value)
     tensor.writable = True
     return tensor
-
-
-def round_to(exact: Array, dtype: DType) -> Array:
-    """float64 values rounded once to a dtype, ties to even."""
-    with np.errstate(all="ignore"):
-        if dtype is BFLOAT16:
-            # Its conversion rounds to float32 first; a multiple of the spacing is exact.
-            unit = spacing(np.asarray(exact), dtype)
-            exact = np.where(np.isfinite(exact), np.rint(exact / unit) * unit, exact)
-        return np.asarray(exact).astype(dtype.numpy)

@@ -9,10 +9,20 @@ from typing import Any
 
 import numpy as np
 
-from openaclnn.core.dtypes import DType
+from openaclnn.core.dtypes import BFLOAT16, DType
 from openaclnn.testing.judging.limits import Tolerance
 
-__all__ = ["BLOCK", "ULP_STEPS", "Tally", "blocks", "errors_of", "flat", "overflow_from", "spacing"]
+__all__ = [
+    "BLOCK",
+    "ULP_STEPS",
+    "Tally",
+    "blocks",
+    "errors_of",
+    "flat",
+    "overflow_from",
+    "round_to",
+    "spacing",
+]
 
 Array = np.ndarray[Any, Any]
 
@@ -51,6 +61,17 @@ def spacing(values: Array, dtype: DType) -> Array:
     # A float64 with its fraction cleared is the power of two below it.
     power = (np.maximum(np.abs(values), lowest).view(np.int64) & _EXPONENT).view(np.float64)
     return np.asarray(power * float(details.eps))
+
+
+def round_to(exact: Array, dtype: DType) -> Array:
+    """Values rounded once to a dtype, ties to even."""
+    with np.errstate(all="ignore"):
+        if dtype is BFLOAT16 and exact.dtype != dtype.numpy:
+            # Its conversion rounds to float32 first; a multiple of the spacing is exact.
+            exact = np.asarray(exact, np.float64)
+            unit = spacing(exact, dtype)
+            exact = np.where(np.isfinite(exact), np.rint(exact / unit) * unit, exact)
+        return np.asarray(exact).astype(dtype.numpy)
 
 
 def overflow_from(dtype: DType) -> float:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from openaclnn.core.dtypes import DType
-from openaclnn.testing.judging.figures import BLOCK, Array, Tally, blocks
+from openaclnn.testing.judging.figures import BLOCK, Array, Tally, blocks, round_to
 from openaclnn.testing.judging.limits import (
     LEVELS,
     STANDARDS,
@@ -78,16 +78,15 @@ class Yardstick:
         """Stretches of both as float64, with their start, and which bytes differ where that is what counts."""
         for start, (one, other) in blocks(actual, golden):
             if self.rounded:
-                with np.errstate(over="ignore"):
-                    other = other.astype(self.dtype.numpy).astype(np.float64)
+                other = round_to(other, self.dtype).astype(np.float64)
             exact = self.tolerance.exact
             yield start, one, other, self._differs(actual, golden, start) if exact else None
 
     def _differs(self, actual: Array, golden: Array, start: int) -> Array:
         """Golden values rounded to the output's type; NaN equals NaN."""
-        kind, lines = self.dtype.numpy, (actual, golden)
+        lines = (actual, golden)
+        one, other = (round_to(line[start : start + BLOCK], self.dtype) for line in lines)
         with np.errstate(all="ignore"):
-            one, other = (line[start : start + BLOCK].astype(kind) for line in lines)
             word = np.dtype(f"u{self.dtype.itemsize}")
             both_nan = np.zeros(one.shape, bool)
             if self.dtype.kind == "floating":

@@ -13,7 +13,7 @@ from openaclnn.core.call import AUTO, bind_arguments
 from openaclnn.core.declare import Operator
 from openaclnn.core.interface import REQUIRED, Kind, Parameter
 from openaclnn.core.plan import Plan
-from openaclnn.core.products import PRODUCTS, Product
+from openaclnn.core.products import Product
 from openaclnn.core.tensor import Scalar, Tensor
 from openaclnn.testing.cases.case import Case, Drawn, TensorSpec
 from openaclnn.testing.data.distribution import DEFAULT, Distribution, draw_array, generator
@@ -32,6 +32,7 @@ class Built:
     """A sound case with its data: arguments in C order, those of the plain call, and the outputs to be written."""
 
     operator: Operator
+    plan: Plan
     values: list[Any]  # tensors as descriptors of the arrays
     arguments: dict[str, Any]  # by Python name, without what is only written
     outputs: dict[str, Array]  # by C name; what is written in place is an argument too
@@ -40,6 +41,11 @@ class Built:
     def whole(self) -> dict[str, Any]:
         """The plain call's arguments, `out` among them."""
         return self.arguments | out_of(self.operator, list(self.outputs.values()))
+
+    def writes(self, name: str) -> bool:
+        """Whether an output is written, all that there is of it."""
+        written = () if self.plan.empty else self.plan.outputs
+        return not self.outputs[name].size or name in [own.parameter for own in written]
 
 
 def build(case: Case, seed: int, product: Product) -> Built:
@@ -60,7 +66,7 @@ def build(case: Case, seed: int, product: Product) -> Built:
         else:
             values.append(numbers[parameter.name])
     outputs = {p.name: array for p in operator.outputs if (array := arrays[p.name]) is not None}
-    return Built(operator, values, arguments, outputs)
+    return Built(operator, plan, values, arguments, outputs)
 
 
 def _described(array: Array, spec: TensorSpec) -> Tensor:
@@ -78,15 +84,14 @@ def _checked(
         (None if spec is None else spec.descriptor()) if p.is_tensor else numbers[p.name]
         for p, spec in zip(operator.parameters, specs, strict=True)
     ]
-    for profile in dict.fromkeys((product, PRODUCTS[0])):  # computed with everything there is
-        call = bind_arguments(operator, values, profile)
-        for parameter in operator.parameters:
-            made = parameter.computed or (parameter.is_tensor and not parameter.is_read)
-            if made and parameter.name not in case.tensors:
-                call.values[parameter.name] = AUTO
-        error = operator.first_violation(call)
-        if error is not None:
-            raise error
+    call = bind_arguments(operator, values, product)
+    for parameter in operator.parameters:
+        made = parameter.computed or (parameter.is_tensor and not parameter.is_read)
+        if made and parameter.name not in case.tensors:
+            call.values[parameter.name] = AUTO
+    error = operator.first_violation(call)
+    if error is not None:
+        raise error
     outputs = {
         parameter.name: case.tensors.get(parameter.name) or TensorSpec(*own)
         for parameter, own in zip(operator.outputs, operator.results(call), strict=True)

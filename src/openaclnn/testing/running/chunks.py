@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 
 import openaclnn
+from openaclnn.core.call import product_of
 from openaclnn.core.declare import Operator
 from openaclnn.core.plan import Plan
+from openaclnn.core.products import Product, current_product
 from openaclnn.testing.data.goldens import by_output, plan_of
 
 __all__ = ["oracle_in_chunks", "out_of", "run_in_chunks"]
@@ -46,7 +48,8 @@ def run_in_chunks(
     size = sum(place.size for place in places)
     dense = all(place.flags.c_contiguous for place in places)
     shapes = [place.shape for place in places]
-    found = _cut(operator, arguments, shapes, elements) if dense else None
+    profile = product_of(operator, product)
+    found = _cut(operator, arguments, shapes, elements, profile) if dense else None
     if found is None:
         function(**arguments, **out_of(operator, outputs), product=product)
         done(size)
@@ -70,7 +73,7 @@ def oracle_in_chunks(
     operator: Operator, arguments: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]
 ) -> dict[str, Array]:
     """The oracle's answers, by the outputs' C names, as are the shapes; what is not computed is not among them."""
-    found = _cut(operator, arguments, list(shapes.values()), _ORACLE)
+    found = _cut(operator, arguments, list(shapes.values()), _ORACLE, current_product())
     if found is None:
         return by_output(operator, operator.oracle(**arguments))
     answers: dict[str, Array] = {}
@@ -107,13 +110,14 @@ def _cut(
     arguments: Mapping[str, Any],
     shapes: Sequence[tuple[int, ...]],
     elements: int,
+    product: Product,
 ) -> _Cut | None:
     """None where the call is small, or must be made whole: one result is of all elements."""
     shape = max(shapes, key=math.prod)
     size = math.prod(shape)
     if size <= elements:
         return None
-    plan = plan_of(operator, arguments)
+    plan = plan_of(operator, arguments, product)
     if plan.empty or plan.reciprocal or plan.reduction or plan.numbers.get("mean"):
         return None
     if plan.class_axis == 0 or any(operand.role == "single" for operand in plan.outputs):

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from openaclnn.core.declare import Operator
+from openaclnn.core.products import current_product
 from openaclnn.core.tensor import Tensor
-from openaclnn.testing.data.goldens import operator_of, places_of
+from openaclnn.testing.data.goldens import operator_of, places_of, plan_of
 from openaclnn.testing.data.recipe import AMOUNTS, Recipe
 from openaclnn.testing.running.build import Built
 
@@ -48,14 +49,16 @@ class LevelCase:
     def built(self) -> Built:
         """Its data, and outputs to be written."""
         operator, given = self.operator, self.recipe.arguments(self.number)
+        product = current_product()
         arguments = {n: v for n, v in (operator.plain_defaults | given).items() if n != "out"}
         outputs = {
             name: np.full(shape, np.nan).astype(dtype.numpy)
-            for name, (shape, dtype) in places_of(operator, given).items()
+            for name, (shape, dtype) in places_of(operator, given, product).items()
         }
         if operator.output.in_place:
             outputs = {operator.output.name: arguments[operator.output.python_name]}
-        return Built(operator, _in_c_order(operator, arguments, outputs), arguments, outputs)
+        plan = plan_of(operator, given, product)
+        return Built(operator, plan, _in_c_order(operator, arguments, outputs), arguments, outputs)
 
 
 def _in_c_order(

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from openaclnn.core.dtypes import dtype_of_numpy
-from openaclnn.core.products import PRODUCTS, find_product
+from openaclnn.core.products import PRODUCTS, current_product, find_product, use_product
 from openaclnn.core.status import AclnnError
 from openaclnn.testing.cases.case import Case, Malformed
 from openaclnn.testing.data.manifest import write_one
@@ -114,17 +114,26 @@ def _prepare(case: Item, settings: Settings) -> _Ready | CaseResult:
     if not product.is_default and not _meant_for(case.products, (*product.names, product.tag)):
         return _result(case, "skipped", f"not for {product.tag}")
     try:
-        built = case.built() if isinstance(case, LevelCase) else build(case, settings.seed, product)
-        exact = _golden(case, built)
-        if settings.golden is not None:
-            _write_golden(settings.golden / case.folder, case, built)
-        return _Ready(built, exact)
+        with use_product(product.tag):
+            return _ready(case, settings)
     except AclnnError as error:
         return _result(case, "refused", str(error), status=error.status, rule=error.rule)
     except (ValueError, OSError, MemoryError) as error:
         return _result(case, "failed", str(error) or "not enough memory")
     except Exception as error:  # a fault of ours must not keep the other cases from being run
         return _result(case, "failed", f"{type(error).__name__}: {error}")
+
+
+def _ready(case: Case | LevelCase, settings: Settings) -> _Ready:
+    """A case's data and golden values, under the product in force; golden files, where they are asked for."""
+    if isinstance(case, LevelCase):
+        built = case.built()
+    else:
+        built = build(case, settings.seed, current_product())
+    exact = _golden(case, built)
+    if settings.golden is not None:
+        _write_golden(settings.golden / case.folder, case, built)
+    return _Ready(built, exact)
 
 
 def _write_golden(folder: Path, case: Item, built: Built) -> None:
@@ -153,7 +162,8 @@ def _run(
     if isinstance(ready, CaseResult):
         return judging.submit(lambda: ready)
     started = time.perf_counter()
-    status, told = run_through(settings.through, ready.built)
+    with use_product(settings.product):
+        status, told = run_through(settings.through, ready.built)
     took = time.perf_counter() - started
     if status:
         refused = _result(case, "refused", told, status=status, seconds=took)
@@ -169,12 +179,12 @@ def _judge(case: Item, ready: _Ready, settings: Settings, took: float) -> CaseRe
 
 
 def _compare(case: Item, ready: _Ready, settings: Settings) -> Comparison:
-    """The worst output's comparison."""
+    """The worst output's comparison, of those that are written."""
     outputs = ready.built.outputs
     found = {
         name: judge(own, ready.exact[name].reshape(own.shape), None, _rules(case, number, settings), None, 3)
         for number, (name, own) in enumerate(outputs.items())
-        if name in ready.exact
+        if name in ready.exact and ready.built.writes(name)
     }  # fmt: skip
     return worst(found) if len(outputs) > 1 else found.popitem()[1]
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from openaclnn.core.products import PRODUCTS
+from openaclnn.core.products import current_product
 from openaclnn.testing.cases.case import Malformed
 from openaclnn.testing.running.jobs import run_in_processes
 from openaclnn.testing.running.pipeline import Item, Settings, run_here
@@ -22,17 +22,19 @@ def run_cases(
     seed: int = 0,
     through: str = WAYS[0],
     compare: str | None = None,
-    product: str = PRODUCTS[0].tag,
+    product: str | None = None,
     golden: Path | None = None,
     jobs: int = 1,
 ) -> Iterator[CaseResult]:
     """Run cases (of `read_cases`, `level_cases`) and give their results in the same order, as they come.
 
     `through` is "two-phase", "plain" or "c"; `compare` a precision standard, by default mixed, and close for cases that
-    have tolerances of their own. Cases are checked against `product`, and skipped where a list means them for others.
+    have tolerances of their own. Cases are checked against `product` (by default the one in force), run under its profile,
+    and skipped where a list means them for others.
     `golden` is a folder for every case's inputs and golden values; the second case of a name is `NAME-2` there. `jobs` processes share the work.
     """
-    settings = Settings(seed, through, compare, product=product, golden=golden)
+    profile = current_product().tag if product is None else product
+    settings = Settings(seed, through, compare, product=profile, golden=golden)
     if golden is not None:
         cases = _apart(cases)
     if jobs > 1:

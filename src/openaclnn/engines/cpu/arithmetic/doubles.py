@@ -7,9 +7,10 @@ import math
 from openaclnn.engines.machine.code import Code
 from openaclnn.engines.machine.values import Value, fma
 
-__all__ = ["exp64", "expm1_64", "log1p_64"]
+__all__ = ["exp64", "expm1_64", "log1p_64", "power64"]
 
 SMALL = 0.35  # up to here exp(x) - 1 is a series, beyond a difference that loses a bit or two
+VANISHED = -745.1332191019412  # below here exp(x) is nothing in FLOAT64
 HALF_ROOT_BITS = 0x3FE6A09E667F3BCD  # of sqrt(1/2)
 
 
@@ -27,6 +28,11 @@ def exp64(code: Code, x: Value, terms: int = 12) -> Value:
         value = fma(rest, value, 1 / math.factorial(number))
     power = (shifted.bits_as("i64") << 52).bits_as("f64")
     return (x > 709.0).choose(float("inf"), value * power)
+
+
+def power64(code: Code, x: Value, terms: int = 12) -> Value:
+    """exp, with 0 where there is nothing left of it: what is multiplied by infinity is NaN there."""
+    return (x < VANISHED).choose(0.0, exp64(code, x, terms))
 
 
 def expm1_64(code: Code, x: Value, power: Value, terms: int = 14) -> Value:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from openaclnn.engines.cpu.arithmetic.doubles import exp64, expm1_64
+from openaclnn.engines.cpu.arithmetic.doubles import exp64, expm1_64, power64
 from openaclnn.engines.cpu.classes.gradients.numbers import Sums
 from openaclnn.engines.cpu.classes.positions.tile import TILE_ROWS, Tile
 from openaclnn.engines.cpu.classes.shared.parameters import Parameters
@@ -107,7 +107,7 @@ class TileNumbers:
             square.set(scale * (gradient / sums.rows_counted))
         factor = (nll + square.get() + everywhere.get()) * exp64(code, -rest)
         x = (own - top) - rest
-        probability = exp64(code, x)
+        probability = power64(code, x)
         exact = code.variable(expm1_64(code, x, probability) * nll + probability * square.get())
         with code.when(smooths):
             more = probability * everywhere.get() - smooth.get() * weight

@@ -11,7 +11,7 @@ from typing import Any
 from openaclnn.core.plan import Plan
 from openaclnn.core.tensor import element_count
 from openaclnn.engines.cpu.arithmetic import numerics
-from openaclnn.engines.cpu.arithmetic.doubles import exp64, expm1_64
+from openaclnn.engines.cpu.arithmetic.doubles import exp64, expm1_64, power64
 from openaclnn.engines.cpu.arithmetic.exponential import Exp
 from openaclnn.engines.cpu.classes.gradients.logit_numbers import plain_nan
 from openaclnn.engines.cpu.classes.gradients.logits import SLOTS, CrossEntropyLogitsGrad
@@ -145,7 +145,7 @@ class _Pixels:
             square.set((top + rest) * (gradient * scales.square))
         factor = (nll + square.get() + everywhere.get()) * exp64(code, -rest, TERMS)
         x = (own - top) - rest
-        probability = exp64(code, x, TERMS)
+        probability = power64(code, x, TERMS)
         exact = code.variable(expm1_64(code, x, probability, TERMS + 1) * nll)
         with code.when(scales.squares):
             exact.set(exact.get() + probability * square.get())

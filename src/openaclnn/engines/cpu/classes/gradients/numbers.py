@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from openaclnn.engines.cpu.arithmetic.doubles import exp64
+from openaclnn.engines.cpu.arithmetic.doubles import power64
 from openaclnn.engines.cpu.classes.shared import totals
 from openaclnn.engines.cpu.classes.shared.parameters import Parameters
 from openaclnn.engines.machine.code import Code
@@ -65,7 +65,7 @@ class Numbers(NamedTuple):
 
     def at_target(self, x: Value) -> Value:
         """The element of the target's class, whose logProb is x."""
-        probability = exp64(self.code, x)
+        probability = power64(self.code, x)
         # Smoothing's two terms apart from the others: each pair may cancel.
         picked = probability * (self.nll + self.lse_factor) - self.nll
         smoothed = probability * self.smooth_factor - self.smooth * self.target_weight
