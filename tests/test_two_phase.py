@@ -14,6 +14,8 @@ from conftest import OPERATORS, device_tensor, document_program, each, read_back
 from openaclnn import acl, aclnn
 from openaclnn.core.declare import Operator
 from openaclnn.core.tensor import Tensor
+from openaclnn.runtime import memory
+from openaclnn.runtime.device import HostDevice
 
 names = pytest.mark.parametrize("operator", OPERATORS, ids=lambda op: op.python_name)
 
@@ -209,6 +211,50 @@ def test_memory_is_checked_before_a_kernel_may_touch_it(stream: Any) -> None:
     _, _, executor = elu(good, good)
     assert acl.aclrtFree(address) == 0
     assert aclnn.aclnnEluBackward(None, 0, executor, stream) == 161002
+
+
+class Pretend(HostDevice):
+    """A device whose memory no engine may touch."""
+
+    name = "pretend"
+
+
+def test_a_descriptor_is_of_the_device_that_its_memory_is(stream: Any) -> None:
+    """Whatever the context of the thread that makes it, or gives it another address."""
+    block = memory.allocate(Pretend(), 64)
+    here, address = device_tensor(np.ones(4, np.float32))
+    make = lambda where: acl.aclCreateTensor((4,), 0, None, 0, 2, (4,), where)  # noqa: E731
+    assert (make(block.address).device, here.device, make(None).device) == ("pretend", "cpu", "cpu")
+    assert elu(make(block.address), make(block.address))[0] == 561003  # no engine runs there
+    moved, later = make(address), make(None)
+    assert acl.aclSetRawTensorAddr(moved, block.address) == 0
+    assert moved.device == "pretend"
+    message = (
+        "gradInput: expected memory of cpu, which the call was planned for, got memory of pretend"
+    )
+    for tensor in (make(address), later):
+        status, _, executor = elu(here, tensor)
+        assert (status, aclnn.aclSetAclOpExecutorRepeatable(executor)) == (0, 0)
+        assert aclnn.aclSetOutputTensorAddr(executor, 0, tensor, block.address) == 0
+        assert tensor.device == "pretend"
+        acl.aclGetRecentErrMsg()
+        assert aclnn.aclnnEluBackward(None, 0, executor, stream) == 161002
+        assert message in (aclnn.aclGetRecentErrMsg() or "")
+        assert aclnn.aclSetOutputTensorAddr(executor, 0, tensor, address) == 0
+        assert (tensor.device, aclnn.aclnnEluBackward(None, 0, executor, stream)) == ("cpu", 0)
+    memory.release(block.address, "devPtr", "device")
+
+
+def test_a_descriptor_made_before_its_memory_is_refused_where_that_is_elsewhere() -> None:
+    block = memory.allocate(Pretend(), 64)
+    tensor = acl.aclCreateTensor((4,), 0, None, 0, 2, (4,), block.address)
+    tensor.device = "cpu"  # as it says where the memory came later
+    acl.aclGetRecentErrMsg()
+    assert elu(tensor, np.zeros(4, np.float32))[0] == 161002
+    assert "gradOutput: expected memory of cpu" in (aclnn.aclGetRecentErrMsg() or "")
+    with pytest.raises(openaclnn.AclnnError, match="gradOutput: expected memory of cpu"):
+        openaclnn.elu_backward(tensor, tensor, out=np.zeros(4, np.float32))
+    memory.release(block.address, "devPtr", "device")
 
 
 def test_stray_targets_contribute_nothing_without_an_error() -> None:

@@ -25,7 +25,7 @@ from openaclnn.core.status import AclnnError, Status, shown
 from openaclnn.core.tensor import Tensor
 from openaclnn.operators import registry
 from openaclnn.runtime.api_init import aclGetRecentErrMsg
-from openaclnn.runtime.memory import notify, reference
+from openaclnn.runtime.memory import look_at, notify
 
 _WANTED = object()  # stands for "a pointer to put the result in"
 
@@ -132,10 +132,7 @@ def _set_address(
                 f"that of a tensor given to phase one, below {len(slots)}", f"{index}",
             )  # fmt: skip
         tensor = slots[int(index)]
-    tensor.base = int(address or 0)
-    tensor.block = reference(tensor.base)
-    tensor.raw = True
-    tensor.owner = None
+    look_at(tensor, int(address or 0))
     notify()  # other executors may have the same descriptor
 
 

@@ -95,12 +95,15 @@ def check_output_layout(operator: str, name: str, tensor: Tensor) -> None:
 
 
 def find_memory(
-    tensors: Sequence[Tensor], extents: Sequence[tuple[int, int]], alike: Sequence[bool]
+    tensors: Sequence[Tensor],
+    extents: Sequence[tuple[int, int]],
+    alike: Sequence[bool],
+    device: str,
 ) -> Found | None:
     """Where tensors lie, outputs last, if no rule of memory can be broken; else the checks below say which one is.
 
     `extents` are the bytes that each covers from its first element on, `alike` says which inputs may be exactly the
-    first output.
+    first output, `device` is the one that the call was planned for.
     """
     addresses: list[int] = []
     owners: list[Any] = []
@@ -115,6 +118,8 @@ def find_memory(
                 return None
             if address + high > owner.address + owner.size:
                 return None
+        if (owner if tensor.raw else tensor).device != device:
+            return None
         owners.append(owner)
         addresses.append(address)
     first = len(alike)
@@ -180,17 +185,21 @@ def announce_writes(operator: Interface, arguments: Sequence[Any]) -> None:
     mark_written(*[output for _, output in written])
 
 
-def check_memory(plan: Plan, operands: Sequence[Operand], tensors: Sequence[Tensor]) -> list[Any]:
-    """Refuse null data, memory of another kind, and raw views that reach past their allocation.
+def check_memory(
+    plan: Plan, operands: Sequence[Operand], tensors: Sequence[Tensor], device: str
+) -> list[Any]:
+    """Refuse null data, memory of another kind or device, and raw views that reach past their allocation.
 
     Returns what must be kept alive until the kernel is done.
     """
     owners: list[Any] = []
     for operand, tensor in zip(operands, tensors, strict=True):
+        name, address = operand.parameter, tensor.address
         if not tensor.raw:
+            if tensor.device != device:
+                raise _elsewhere(plan, name, device, tensor.device)
             owners.append(tensor.owner)
             continue
-        name, address = operand.parameter, tensor.address
         if not tensor.base:
             raise _refuse(plan, name, "a data address", "null", Status.ACLNN_ERR_PARAM_NULLPTR)
         first, last = address + operand.low, address + operand.high
@@ -199,6 +208,8 @@ def check_memory(plan: Plan, operands: Sequence[Operand], tensors: Sequence[Tens
             raise _stray(plan, name, tensor.base, first, last)
         if last > found.address + found.size:
             raise _outside(plan, name, found, first, last)
+        if found.device != device:
+            raise _elsewhere(plan, name, device, found.device)
         owners.append(found)
     return owners
 
@@ -211,6 +222,13 @@ def _stray(plan: Plan, name: str, base: int, first: int, last: int) -> AclnnErro
     kind = "unknown memory, or freed since," if held is None else "host memory"
     return _refuse(
         plan, name, "device memory from aclrtMalloc", f"{kind} at {base:#x}",
+        Status.ACLNN_ERR_PARAM_INVALID,
+    )  # fmt: skip
+
+
+def _elsewhere(plan: Plan, name: str, device: str, home: str) -> AclnnError:
+    return _refuse(
+        plan, name, f"memory of {device}, which the call was planned for", f"memory of {home}",
         Status.ACLNN_ERR_PARAM_INVALID,
     )  # fmt: skip
 
