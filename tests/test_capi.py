@@ -20,6 +20,7 @@ from openaclnn.capi import glue
 from openaclnn.capi.handles import HandleTable, table
 from openaclnn.capi.prototypes import all_prototypes
 from openaclnn.core.interface import Kind
+from openaclnn.core.status import record_message
 from test_capi_tools import installed
 
 ND, FLOAT, HOST_TO_DEVICE, DEVICE_TO_HOST = 2, 0, 1, 2
@@ -369,6 +370,11 @@ def test_the_message_stays_until_the_next_call(c):
         assert text.endswith("[100000 ACL_ERROR_INVALID_PARAM]")
     finally:
         c.library.aclGetRecentErrMsg.restype = c_char_p
+
+
+def test_a_message_that_is_no_utf8_is_told(c):
+    record_message(100003, "aclInit: configPath: expected a file, got \udcff")
+    assert "got \\udcff [100003" in c.message()
 
 
 def test_executors_never_run_and_never_reused(c):

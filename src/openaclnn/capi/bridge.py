@@ -106,8 +106,13 @@ class Conversions:
     def recent_message(self) -> int:
         """`aclGetRecentErrMsg`: the pointer is good until the thread's next call of it."""
         message = acl.aclGetRecentErrMsg()
-        self._texts.message = None if message is None else self.ffi.new("char[]", message.encode())
-        return 0 if message is None else self._address(self._texts.message)
+        if message is None:
+            self._texts.message = None
+            return 0
+        # A path may be no UTF-8.
+        data = message.encode(errors="backslashreplace")
+        self._texts.message = self.ffi.new("char[]", data)
+        return self._address(self._texts.message)
 
     def soc_name(self) -> int:
         """`aclrtGetSocName`: the text stays for good, as in a C library."""

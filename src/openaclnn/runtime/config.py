@@ -70,11 +70,16 @@ def load(path: Any) -> dict[str, Any]:
     try:
         settings = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise refuse(AclError.ACL_ERROR_PARSE_FILE, name, "JSON", error) from None
+        raise _unparsed(name, "JSON", error) from None
     if not isinstance(settings, dict):
-        raise refuse(AclError.ACL_ERROR_PARSE_FILE, name, "a JSON object", type(settings).__name__)
+        raise _unparsed(name, "a JSON object", type(settings).__name__)
     _check(settings)
     return settings
+
+
+def _unparsed(name: str, expected: str, got: object) -> Exception:
+    code = AclError.ACL_ERROR_PARSE_FILE
+    return refuse(code, "configPath", expected, f"{name!r}: {got}")
 
 
 def _check(settings: dict[str, Any]) -> None:
