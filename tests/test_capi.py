@@ -26,7 +26,7 @@ from test_capi_tools import installed
 ND, FLOAT, HOST_TO_DEVICE, DEVICE_TO_HOST = 2, 0, 1, 2
 NUMBERS = {
     "int32_t": ctypes.c_int32, "uint32_t": ctypes.c_uint32, "int64_t": c_int64, "uint64_t": c_uint64,
-    "size_t": c_size_t, "float": c_float, "double": c_double, "_Bool": ctypes.c_bool,
+    "size_t": c_size_t, "float": c_float, "double": c_double, "uint8_t": ctypes.c_uint8,
     "uint16_t": ctypes.c_uint16, "uintptr_t": c_void_p,
 }  # fmt: skip
 
@@ -262,6 +262,30 @@ def test_arrays_and_lists(c):
     assert c.aclDestroyTensorList(members) == 0
     assert [c.aclDestroyTensor(tensor) for tensor in tensors] == [161002, 161002]
     assert c.aclCreateTensorList((c_void_p * 1)(0x999), 1) is None
+    for kind in ("TensorList", "ScalarList", "IntArray", "BoolArray"):
+        empty = getattr(c, f"aclCreate{kind}")(None, 0)
+        size.value = 7
+        assert getattr(c, f"aclGet{kind}Size")(empty, byref(size)) == 0
+        assert (size.value, getattr(c, f"aclDestroy{kind}")(empty)) == (0, 0)
+        assert getattr(c, f"aclCreate{kind}")(None, 1) is None
+
+
+def test_any_byte_but_0_is_true(c):
+    """As in a C bool that nobody set."""
+    array = c.aclCreateBoolArray((ctypes.c_uint8 * 4)(0, 1, 2, 255), 4)
+    assert table.find(array).values == (False, True, True, True)
+    x = np.array([-0.5, 2.0], np.float32)
+    tensor, _ = c.tensor(x)
+    one, size, executor = c_float(1), c_uint64(), c_void_p()
+    scalar, results = c.aclCreateScalar(byref(one), FLOAT), []
+    for byte in (0, 1, 2, 128, 255):
+        out, where = c.tensor(np.zeros_like(x))
+        given = (tensor, scalar, scalar, scalar, byte, tensor, out)
+        assert c.aclnnEluBackwardGetWorkspaceSize(*given, byref(size), byref(executor)) == 0
+        assert c.aclnnEluBackward(None, 0, executor, None) == 0
+        assert c.aclrtSynchronizeStream(None) == 0
+        results.append(c.fetch(where, x).tolist())
+    assert results == [openaclnn.elu_backward(x, x, is_result=own > 0).tolist() for own in range(5)]
 
 
 def test_counts_that_cannot_be(c):
