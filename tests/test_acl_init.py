@@ -94,6 +94,7 @@ def test_configuration_is_kept_until_finalize(tmp_path):
         ("[1]", 100006),
         ("\xff\xfe{}", 100006),
         ("[" * 100000, 100006),
+        ('{"a": ' * 101 + "1" + "}" * 101, 100006),
         ('{"err_msg_mode": "2"}', 100008),
         ('{"err_msg_mode": 1}', 100008),
         ('{"err_msg_mode": ["1"]}', 100008),
@@ -150,6 +151,18 @@ def test_a_path_that_is_no_utf8_is_told(tmp_path):
         message = acl.aclGetRecentErrMsg()
         assert f"aclInit: configPath: expected {expected}, got " in message
         message.encode()
+
+
+def test_nesting_that_a_small_stack_may_not_hold_is_told(tmp_path):
+    path = tmp_path / "acl.json"
+    path.write_text('{"a":' + "[" * 100 + "]" * 100 + "}")
+    assert acl.aclInit(path) == 100006
+    assert f"got '{path}': one nested deeper than 100 levels" in acl.aclGetRecentErrMsg()
+    brackets = "[{" * 200
+    path.write_text(
+        '{"a\\"' + brackets + '\\\\": "' + brackets + '", "b":' + "[" * 99 + "]" * 99 + "}"
+    )
+    assert acl.aclInit(path) == 0
 
 
 def test_unknown_device_is_refused_with_the_known_names(tmp_path):
