@@ -135,6 +135,24 @@ def test_repeatable_executor_and_address_setters(stream: Any) -> None:
     assert aclnn.aclDestroyAclOpExecutor(executor) == 0
 
 
+def test_addresses_are_set_of_what_lives(stream: Any) -> None:
+    """Not through a destroyed descriptor, nor for an executor that cannot run any more."""
+    tensor, address = device_tensor(np.ones(3, np.float32))
+    gone, _ = device_tensor(np.ones(3, np.float32))
+    assert acl.aclDestroyTensor(gone) == 0
+    executors = [elu(tensor, tensor)[2] for _ in range(3)]
+    assert aclnn.aclnnEluBackward(None, 0, executors[1], stream) == 0
+    assert aclnn.aclDestroyAclOpExecutor(executors[2]) == 0
+    cases = [(executors[0], gone, "tensor: expected a live tensor, got a destroyed one")]
+    cases += [(one, tensor, "executor: expected one that can run") for one in executors[1:]]
+    for name in ("aclSetInputTensorAddr", "aclSetOutputTensorAddr", "aclSetTensorAddr"):
+        for executor, given, said in cases:
+            acl.aclGetRecentErrMsg()
+            assert getattr(aclnn, name)(executor, 0, given, 64) == 561103
+            assert f"{name}: {said}" in (acl.aclGetRecentErrMsg() or "")
+    assert tensor.base == address
+
+
 def test_generated_interface_checks_the_index() -> None:
     operator = openaclnn.find_operator("cross_entropy_loss_grad")
     sound, _ = table_of(operator)

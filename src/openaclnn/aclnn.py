@@ -121,9 +121,14 @@ def aclDestroyAclOpExecutor(name: str, executor: Executor) -> None:
 def _set_address(
     name: str, executor: Executor, slots: list[Tensor | None], index: Any, tensor: Any, address: Any
 ) -> None:
+    code = Status.ACLNN_ERR_INNER_NULLPTR
+    if executor.spent:
+        raise AclnnError(code, name, "executor", "one that can run", executor.spent)
     if not isinstance(tensor, Tensor):
         got = "null" if tensor is None else shown(tensor)
-        raise AclnnError(Status.ACLNN_ERR_INNER_NULLPTR, name, "tensor", "a tensor", got)
+        raise AclnnError(code, name, "tensor", "a tensor", got)
+    if not tensor.alive:
+        raise AclnnError(code, name, "tensor", "a live tensor", "a destroyed one")
     if executor.operator.generated:
         # Hand-written interfaces ignore the index: they change the descriptor they are given.
         if not 0 <= int(index) < len(slots) or slots[int(index)] is None:
