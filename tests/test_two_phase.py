@@ -275,6 +275,26 @@ def test_a_descriptor_made_before_its_memory_is_refused_where_that_is_elsewhere(
     memory.release(block.address, "devPtr", "device")
 
 
+@pytest.mark.parametrize("rank", [8, 64, 65, 70])
+def test_memory_under_many_axes_of_one_element(rank: int, stream: Any) -> None:
+    """NumPy has 64 axes at most; weights may have more."""
+    _, address = device_tensor(np.zeros(64, np.float32))
+    make = lambda shape, strides, code=0, offset=0: acl.aclCreateTensor(  # noqa: E731
+        shape, code, strides, offset, 2, shape, address
+    )
+    given, target = np.ones((1, 3, 2, 2), np.float32), np.zeros((1, 2, 2), np.int64)
+    out = make((1, 3, 2, 2), (24, 8, 4, 2))
+    for weight, status in (
+        (make((1,) * (rank - 1) + (3,), (1,) * (rank - 1) + (2,), 0, 1), 0),  # between its elements
+        (make((1,) * (rank - 1) + (3,), (1,) * rank), 161002),
+    ):
+        found, _, executor = aclnn.aclnnNLLLoss2dBackwardGetWorkspaceSize(
+            given[:, 0], given, target, weight, 0, -100, given[0, 0, 0, :1], out
+        )
+        assert found == 0
+        assert aclnn.aclnnNLLLoss2dBackward(None, 0, executor, stream) == status
+
+
 def test_stray_targets_contribute_nothing_without_an_error() -> None:
     out = np.full((2, 3), np.nan, np.float32)
     status, _, executor = aclnn.aclnnCrossEntropyLossGradGetWorkspaceSize(

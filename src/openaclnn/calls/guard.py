@@ -18,8 +18,8 @@ from openaclnn.core.interop import (
     check_recorder,
     is_tracked_leaf,
     mark_written,
+    strided_view,
     torch_tensor_of,
-    view_memory,
 )
 from openaclnn.core.plan import Operand, Plan, walks_alike
 from openaclnn.core.status import AclnnError, Status
@@ -82,10 +82,9 @@ def check_output_layout(operator: str, name: str, tensor: Tensor) -> None:
     if tensor.empty:
         return
     if tensor.size <= _EXACT and all(stride for stride, _ in axes):
-        places = np.zeros(tensor.shape, np.int64)
-        for axis, stride in enumerate(tensor.strides):
-            steps = np.arange(tensor.shape[axis], dtype=np.int64) * stride
-            places += steps.reshape([-1 if k == axis else 1 for k in range(tensor.rank)])
+        places = np.zeros(1, np.int64)
+        for stride, size in axes:
+            places = np.add.outer(places, np.arange(size, dtype=np.int64) * stride).ravel()
         if np.unique(places).size == tensor.size:
             return
     raise AclnnError(
@@ -241,6 +240,17 @@ def _outside(plan: Plan, name: str, held: Allocation, first: int, last: int) -> 
     )  # fmt: skip
 
 
+def _touched(tensor: Tensor) -> np.ndarray[Any, Any]:
+    """The memory of a view, without the axes that add nothing to it: NumPy has only so many."""
+    axes = [
+        (size, stride)
+        for size, stride in zip(tensor.shape, tensor.strides, strict=True)
+        if size == 0 or (size > 1 and stride)
+    ]
+    shape, strides = (tuple([axis[part] for axis in axes]) for part in (0, 1))
+    return strided_view(tensor.address, tensor.dtype, shape, strides)
+
+
 def check_overlap(plan: Plan, tensors: Sequence[Tensor]) -> None:
     """Refuse an output that shares memory with an input, unless it is that input, element for element; or with an
     output before it."""
@@ -265,9 +275,8 @@ def _check_apart(plan: Plan, operands: Sequence[Operand], tensors: Sequence[Tens
             continue
         if target.device == "cpu":
             try:
-                if not np.shares_memory(
-                    view_memory(source), view_memory(target), max_work=_OVERLAP_WORK
-                ):
+                views = _touched(source), _touched(target)
+                if not np.shares_memory(*views, max_work=_OVERLAP_WORK):
                     continue
             except np.exceptions.TooHardError:
                 pass
