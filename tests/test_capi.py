@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import openaclnn
-from conftest import each, places_for, plain
+from conftest import OPERATORS, each, places_for, plain
 from openaclnn.capi import glue
 from openaclnn.capi.handles import HandleTable, table
 from openaclnn.capi.prototypes import all_prototypes
@@ -373,6 +373,30 @@ def test_random_handles_give_a_status(c):
             answer = getattr(c, prototype.name)(*arguments)
             assert answer not in (0, 500000, 561000), (prototype, answer, c.message())
             assert prototype.name.removesuffix("GetWorkspaceSize")[1:] in c.message()
+
+
+@pytest.mark.parametrize("operator", OPERATORS, ids=lambda operator: operator.python_name)
+def test_null_is_told_before_handles_that_are_stale_or_of_another_kind(c, operator):
+    phase_one = getattr(c, f"{operator.name}GetWorkspaceSize")
+    stale, _ = c.tensor(np.zeros(2, np.float32))
+    assert c.aclDestroyTensor(stale) == 0
+    array = c.aclCreateIntArray((c_int64 * 1)(1), 1)
+    required = {name for check in operator.checks if check.status == 161001 for name in check.names}
+    size, executor = c_uint64(), c_void_p()
+    for wrong in (stale, array):
+        given = {p.name: 0 for p in operator.parameters}
+        handles = [p.name for p in operator.parameters if p.is_tensor or p.kind is Kind.SCALAR]
+        given |= dict.fromkeys(handles, c_void_p(wrong))
+        places = (byref(size), byref(executor))
+        given |= {p.name: None for p in operator.parameters if p.kind is Kind.CSTRING}
+        for name in required & set(handles):
+            assert phase_one(*(given | {name: None}).values(), *places) == 161001
+            assert f"{operator.name}: {name}: expected a" in c.message()
+        for name, pair in (("workspaceSize", (None, places[1])), ("executor", (places[0], None))):
+            assert phase_one(*given.values(), *pair) == 161001
+            assert f"{operator.name}: {name}: expected a pointer, got null" in c.message()
+        assert phase_one(*given.values(), *places) == 161002
+        assert f"{operator.name}: {handles[0]}: expected a" in c.message()
 
 
 def test_a_status_leaves_the_register_clean(c):

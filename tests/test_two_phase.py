@@ -188,6 +188,27 @@ def test_descriptors_may_go_right_after_phase_two(stream: Any) -> None:
     assert source_address != out_address
 
 
+def test_null_is_told_before_what_cannot_be_bound(stream: Any) -> None:
+    good, _ = device_tensor(np.ones(2, np.float32))
+    gone, _ = device_tensor(np.ones(2, np.float32))
+    assert acl.aclDestroyTensor(gone) == 0
+    phase_one = aclnn.aclnnEluBackwardGetWorkspaceSize
+    assert phase_one(gone, 1.0, 1.0, 1.0, "no", good, None)[0] == 161001
+    assert "gradInput: expected a tensor, got null" in (aclnn.aclGetRecentErrMsg() or "")
+    assert phase_one(gone, 1.0, None, 1.0, "no", good, good)[0] == 161001
+    assert phase_one(gone, 1.0, 1.0, 1.0, "no", good, good, None)[0] == 161001
+    assert phase_one(good, "one", 1.0, 1.0, "no", good, good)[0] == 161002
+    losses, target = np.zeros(2, np.float32), np.zeros(2, np.int64)
+    scores = np.zeros((2, 3), np.float32)
+    acl.aclGetRecentErrMsg()
+    for scale, parameter in ((0.5, "lseForZlossOptional"), ([1, 2], "lseSquareScaleForZloss")):
+        status, _, _ = aclnn.aclnnCrossEntropyLossGradGetWorkspaceSize(
+            losses, scores, target, None, None, None, "none", object(), 0.0, scale, scores
+        )
+        message = aclnn.aclGetRecentErrMsg() or ""
+        assert (status == 161001) == (parameter in message) == (scale == 0.5), message
+
+
 def test_destroyed_descriptor_in_phase_one() -> None:
     tensor = acl.aclCreateTensor((2,), acl.ACL_FLOAT, None, 0, acl.ACL_FORMAT_ND, (2,), 0)
     assert acl.aclDestroyTensor(tensor) == 0

@@ -13,9 +13,11 @@ from openaclnn.calls.executor import Executor, fail, inner_failure
 from openaclnn.capi import glue
 from openaclnn.capi.handles import table
 from openaclnn.capi.prototypes import Prototype, all_prototypes
+from openaclnn.core.call import leave_unbound
 from openaclnn.core.dtypes import BOOL, dtype_of_code
+from openaclnn.core.products import current_product
 from openaclnn.core.status import AclnnError, Status
-from openaclnn.operators import registry
+from openaclnn.operators import find_operator, registry
 from openaclnn.runtime.errors import AclFailure, refuse, report
 
 __all__ = ["connect"]
@@ -141,6 +143,16 @@ def _names(prototype: Prototype, conversions: Conversions) -> dict[str, Any]:
             got = f"{handle:#x}, which is unknown or already destroyed"
             raise AclnnError(_INVALID, own, argument, _KINDS.get(kind, "a live handle"), got)
 
+    def null_first(error: BaseException, *given: Any) -> BaseException:
+        if not isinstance(error, AclnnError):
+            return error
+        *arguments, size, place = given
+        operator = find_operator(own)
+        call = leave_unbound(
+            operator, arguments, current_product(), size is not None, place is not None
+        )
+        return operator.null_violation(call) or error
+
     def null_result(code: int, argument: str) -> int:
         return report(code, f"{name}: {argument}: expected a place for the result, got null")
 
@@ -163,7 +175,7 @@ def _names(prototype: Prototype, conversions: Conversions) -> dict[str, Any]:
         "_callback": conversions.callback, "_failed": failed,
         "_find": table.find, "_forget": table.forget, "_function": function,
         "_handle_of": table.handle_of, "_live": table.objects.get, "_members": conversions.members,
-        "_new_array": conversions.new_array, "_null_result": null_result,
+        "_new_array": conversions.new_array, "_null_first": null_first, "_null_result": null_result,
         "_missing": missing, "_number": conversions.number,
         "_optional_values": conversions.optional_values, "_retire": table.retire,
         "_sweep": table.sweep, "_text": conversions.text, "_unpack": conversions.ffi.unpack,
