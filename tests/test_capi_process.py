@@ -103,14 +103,20 @@ def build(folder: Path, body: str, *flags: str) -> Path:
     )
 
 
-def run(program: Path, *before: str, status: int = 0, cache: Path | None = None) -> str:
+def run(
+    program: Path,
+    *before: str,
+    status: int = 0,
+    cache: Path | None = None,
+    arguments: tuple[str, ...] = (),
+) -> str:
     """Its output, if it ends in time, with this status."""
     environment = {
         "OPENACLNN_NUM_THREADS": "2",
         "OPENACLNN_CACHE_DIR": str(cache or program.parent),
     }
     done = subprocess.run(
-        [*before, str(program)], capture_output=True, text=True, timeout=SECONDS,
+        [*before, str(program), *arguments], capture_output=True, text=True, timeout=SECONDS,
         cwd=program.parent, env=environment, check=False,
     )  # fmt: skip
     assert done.returncode == status, (done.returncode, done.stdout, done.stderr)
@@ -308,6 +314,34 @@ def test_a_library_that_is_closed(tmp_path: Path) -> None:
         check=False,
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (0, "0 0 done\n"), done.stderr
+
+
+# --- the end ------------------------------------------------------------------------------------------------
+
+ENDS = """
+static void *compiles(void *unused)
+{
+    both(NULL);
+    return unused;
+}
+
+int main(int count, char **milliseconds)
+{
+    pthread_t thread;
+    start();
+    pthread_create(&thread, NULL, compiles, NULL);
+    usleep(1000 * atoi(milliseconds[count - 1]));
+    return 5;
+}
+"""
+
+
+def test_a_program_may_end_while_a_thread_compiles(tmp_path: Path) -> None:
+    """What exit() takes away from under LLVM, it takes when LLVM is done."""
+    program = build(tmp_path, ENDS)
+    for wait in range(40, 240, 20):
+        cache = tmp_path / f"cold-{wait}"
+        run(program, status=5, cache=cache, arguments=(str(wait),))
 
 
 # --- other Pythons ------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from openaclnn.core.call import leave_unbound
 from openaclnn.core.dtypes import BOOL, dtype_of_code
 from openaclnn.core.products import current_product
 from openaclnn.core.status import AclnnError, Status
+from openaclnn.engines.machine import ending
 from openaclnn.operators import find_operator, registry
 from openaclnn.runtime.errors import AclFailure, refuse, report
 
@@ -208,6 +209,8 @@ def connect(ffi: Any, lib: Any, digest: str) -> None:
             "openaclnn: this library was built for another version of the package; "
             "relink the program with what `openaclnn-config --libs` prints now"
         )
+    words = int(ffi.cast("uintptr_t", lib.openaclnn_ending_words()))
+    ending.hear_of_exit(words, lib.openaclnn_watch_exit)
     conversions = Conversions(ffi, lib)
     for prototype in all_prototypes():
         names = _names(prototype, conversions)
