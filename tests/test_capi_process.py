@@ -316,6 +316,49 @@ def test_a_library_that_is_closed(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (0, "0 0 done\n"), done.stderr
 
 
+# --- contexts -----------------------------------------------------------------------------------------------
+
+CONTEXTS = """
+static void *without(void *stream)
+{
+    float one = 1;
+    uint64_t size = 0;
+    aclOpExecutor *executor = NULL;
+    aclScalar *scalar = aclCreateScalar(&one, ACL_FLOAT);
+    const int64_t none = 0;
+    aclTensor *empty = aclCreateTensor(&none, 1, ACL_FLOAT, NULL, 0, ACL_FORMAT_ND, &none, 1, NULL);
+    aclrtStreamStatus status;
+    for (int i = 0; i < 2; i++, stream = NULL) {
+        CHECK(aclnnEluBackwardGetWorkspaceSize(
+            empty, scalar, scalar, scalar, false, empty, empty, &size, &executor));
+        printf("%d ", (int)aclnnEluBackward(NULL, 0, executor, stream));
+        printf("%d ", (int)aclrtSynchronizeStream(stream));
+        printf("%d ", (int)aclrtStreamQuery(stream, &status));
+        printf("%d ", (int)aclrtDestroyStream(stream));
+    }
+    printf("%d\\n", strstr(message(), "expected a thread that called aclrtSetDevice") != NULL);
+    return NULL;
+}
+
+int main(void)
+{
+    pthread_t thread;
+    aclrtStream stream = start();
+    pthread_create(&thread, NULL, without, stream);
+    pthread_join(thread, NULL);
+    finish(stream);
+    return 0;
+}
+"""
+
+
+def test_a_thread_without_a_context_uses_no_stream(tmp_path: Path) -> None:
+    """Neither one of another context nor a default one: it has none."""
+    no_context = "361001 107002 107002"
+    expected = f"{no_context} 107002 {no_context} 100000 1"
+    assert run(build(tmp_path, CONTEXTS)) == expected
+
+
 # --- the end ------------------------------------------------------------------------------------------------
 
 ENDS = """

@@ -19,6 +19,7 @@ from openaclnn.core.products import current_product
 from openaclnn.core.status import AclnnError, Status
 from openaclnn.engines.machine import ending
 from openaclnn.operators import find_operator, registry
+from openaclnn.runtime import context as contexts
 from openaclnn.runtime.errors import AclFailure, refuse, report
 
 __all__ = ["connect"]
@@ -211,6 +212,8 @@ def connect(ffi: Any, lib: Any, digest: str) -> None:
         )
     words = int(ffi.cast("uintptr_t", lib.openaclnn_ending_words()))
     ending.hear_of_exit(words, lib.openaclnn_watch_exit)
+    if lib.openaclnn_in_c_program():
+        contexts.expect_set_up()
     conversions = Conversions(ffi, lib)
     for prototype in all_prototypes():
         names = _names(prototype, conversions)
