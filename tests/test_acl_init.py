@@ -1,6 +1,7 @@
 """aclInit, aclFinalize, the configuration file, and error messages."""
 
 import json
+import os
 import threading
 
 import pytest
@@ -93,6 +94,7 @@ def test_configuration_is_kept_until_finalize(tmp_path):
         ("[1]", 100006),
         ("\xff\xfe{}", 100006),
         ("[" * 100000, 100006),
+        ('{"a": ' * 101 + "1" + "}" * 101, 100006),
         ('{"err_msg_mode": "2"}', 100008),
         ('{"err_msg_mode": 1}', 100008),
         ('{"err_msg_mode": ["1"]}', 100008),
@@ -140,6 +142,29 @@ def test_missing_file_directory_and_nonsense(tmp_path):
     assert acl.aclInit(3.5) == 100000
 
 
+def test_a_path_that_is_no_utf8_is_told(tmp_path):
+    path = os.fsencode(tmp_path) + b"/\xff.json"
+    for text, expected in ((b"{", "JSON"), (b"[]", "a JSON object")):
+        with open(path, "wb") as file:
+            file.write(text)
+        assert acl.aclInit(path) == 100006
+        message = acl.aclGetRecentErrMsg()
+        assert f"aclInit: configPath: expected {expected}, got " in message
+        message.encode()
+
+
+def test_nesting_that_a_small_stack_may_not_hold_is_told(tmp_path):
+    path = tmp_path / "acl.json"
+    path.write_text('{"a":' + "[" * 100 + "]" * 100 + "}")
+    assert acl.aclInit(path) == 100006
+    assert f"got '{path}': one nested deeper than 100 levels" in acl.aclGetRecentErrMsg()
+    brackets = "[{" * 200
+    path.write_text(
+        '{"a\\"' + brackets + '\\\\": "' + brackets + '", "b":' + "[" * 99 + "]" * 99 + "}"
+    )
+    assert acl.aclInit(path) == 0
+
+
 def test_unknown_device_is_refused_with_the_known_names(tmp_path):
     path = tmp_path / "acl.json"
     path.write_text('{"openaclnn": {"device": "abacus"}}')
@@ -156,6 +181,34 @@ def test_messages_name_function_argument_and_both_sides():
     assert "aclrtMalloc: size: expected an integer in [1, " in message
     assert "got 0" in message
     assert "100000" in message
+    assert acl.aclGetRecentErrMsg() is None
+
+
+def test_messages_outlive_a_change_of_their_scope(tmp_path):
+    """Those of all threads become the process's, and the process's those of the thread that finalises."""
+    path = tmp_path / "acl.json"
+    path.write_text('{"err_msg_mode": "1"}')
+    acl.aclrtMalloc(0)
+    said, go = threading.Event(), threading.Event()
+
+    def fail_and_wait():
+        acl.aclrtFree(None)
+        said.set()
+        go.wait(10)
+
+    thread = threading.Thread(target=fail_and_wait)
+    thread.start()
+    said.wait(10)
+    assert acl.aclInit(path) == 0
+    acl.aclrtMallocHost(0)
+    functions = [line.split(": ")[2] for line in acl.aclGetRecentErrMsg().splitlines()]
+    assert functions == ["aclrtMallocHost", "aclrtMalloc", "aclrtFree"]
+    acl.aclrtMallocHost(0)
+    assert acl.aclFinalize() == 0
+    go.set()
+    thread.join()
+    assert "aclrtMallocHost" in acl.aclGetRecentErrMsg()
+    assert acl.aclInit(path) == 0
     assert acl.aclGetRecentErrMsg() is None
 
 

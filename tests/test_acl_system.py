@@ -159,6 +159,24 @@ def test_a_stream_does_not_wait_for_a_callback_that_nobody_will_run():
     assert acl.aclrtSynchronizeStream(stream) == 0
 
 
+def test_the_end_of_a_stream_ends_its_subscription():
+    """The system gives a thread's number to another one, which must not find what waited for the first."""
+    own, ran = threading.get_ident(), []
+    first, second = (acl.aclrtCreateStream()[1] for _ in range(2))
+    for stream in (first, second):
+        assert acl.aclrtSubscribeReport(own, stream) == 0
+        assert acl.aclrtLaunchCallback(ran.append, 7, acl.ACL_CALLBACK_NO_BLOCK, stream) == 0
+    assert acl.aclrtDestroyStream(first) == 0
+    assert acl.aclrtProcessReport(-1) == 0
+    assert acl.aclrtDestroyStream(second) == 0
+    assert acl.aclrtProcessReport(-1) == acl.ACL_ERROR_RT_THREAD_SUBSCRIBE
+    context, kept = acl.aclrtCreateContext(0)[1], acl.aclrtCreateStream()[1]
+    assert acl.aclrtSubscribeReport(own, kept) == 0
+    assert acl.aclrtDestroyContext(context) == 0
+    assert acl.aclrtProcessReport(0) == acl.ACL_ERROR_RT_THREAD_SUBSCRIBE
+    assert ran == [7]
+
+
 def test_a_child_has_no_subscriptions():
     stream, own = acl.aclrtCreateStream()[1], threading.get_ident()
     assert acl.aclrtSubscribeReport(own, stream) == 0

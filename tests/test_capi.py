@@ -15,17 +15,18 @@ import numpy as np
 import pytest
 
 import openaclnn
-from conftest import each, places_for, plain
+from conftest import OPERATORS, each, places_for, plain
 from openaclnn.capi import glue
 from openaclnn.capi.handles import HandleTable, table
 from openaclnn.capi.prototypes import all_prototypes
 from openaclnn.core.interface import Kind
+from openaclnn.core.status import record_message
 from test_capi_tools import installed
 
 ND, FLOAT, HOST_TO_DEVICE, DEVICE_TO_HOST = 2, 0, 1, 2
 NUMBERS = {
     "int32_t": ctypes.c_int32, "uint32_t": ctypes.c_uint32, "int64_t": c_int64, "uint64_t": c_uint64,
-    "size_t": c_size_t, "float": c_float, "double": c_double, "_Bool": ctypes.c_bool,
+    "size_t": c_size_t, "float": c_float, "double": c_double, "uint8_t": ctypes.c_uint8,
     "uint16_t": ctypes.c_uint16, "uintptr_t": c_void_p,
 }  # fmt: skip
 
@@ -261,6 +262,30 @@ def test_arrays_and_lists(c):
     assert c.aclDestroyTensorList(members) == 0
     assert [c.aclDestroyTensor(tensor) for tensor in tensors] == [161002, 161002]
     assert c.aclCreateTensorList((c_void_p * 1)(0x999), 1) is None
+    for kind in ("TensorList", "ScalarList", "IntArray", "BoolArray"):
+        empty = getattr(c, f"aclCreate{kind}")(None, 0)
+        size.value = 7
+        assert getattr(c, f"aclGet{kind}Size")(empty, byref(size)) == 0
+        assert (size.value, getattr(c, f"aclDestroy{kind}")(empty)) == (0, 0)
+        assert getattr(c, f"aclCreate{kind}")(None, 1) is None
+
+
+def test_any_byte_but_0_is_true(c):
+    """As in a C bool that nobody set."""
+    array = c.aclCreateBoolArray((ctypes.c_uint8 * 4)(0, 1, 2, 255), 4)
+    assert table.find(array).values == (False, True, True, True)
+    x = np.array([-0.5, 2.0], np.float32)
+    tensor, _ = c.tensor(x)
+    one, size, executor = c_float(1), c_uint64(), c_void_p()
+    scalar, results = c.aclCreateScalar(byref(one), FLOAT), []
+    for byte in (0, 1, 2, 128, 255):
+        out, where = c.tensor(np.zeros_like(x))
+        given = (tensor, scalar, scalar, scalar, byte, tensor, out)
+        assert c.aclnnEluBackwardGetWorkspaceSize(*given, byref(size), byref(executor)) == 0
+        assert c.aclnnEluBackward(None, 0, executor, None) == 0
+        assert c.aclrtSynchronizeStream(None) == 0
+        results.append(c.fetch(where, x).tolist())
+    assert results == [openaclnn.elu_backward(x, x, is_result=own > 0).tolist() for own in range(5)]
 
 
 def test_counts_that_cannot_be(c):
@@ -350,6 +375,30 @@ def test_random_handles_give_a_status(c):
             assert prototype.name.removesuffix("GetWorkspaceSize")[1:] in c.message()
 
 
+@pytest.mark.parametrize("operator", OPERATORS, ids=lambda operator: operator.python_name)
+def test_null_is_told_before_handles_that_are_stale_or_of_another_kind(c, operator):
+    phase_one = getattr(c, f"{operator.name}GetWorkspaceSize")
+    stale, _ = c.tensor(np.zeros(2, np.float32))
+    assert c.aclDestroyTensor(stale) == 0
+    array = c.aclCreateIntArray((c_int64 * 1)(1), 1)
+    required = {name for check in operator.checks if check.status == 161001 for name in check.names}
+    size, executor = c_uint64(), c_void_p()
+    for wrong in (stale, array):
+        given = {p.name: 0 for p in operator.parameters}
+        handles = [p.name for p in operator.parameters if p.is_tensor or p.kind is Kind.SCALAR]
+        given |= dict.fromkeys(handles, c_void_p(wrong))
+        places = (byref(size), byref(executor))
+        given |= {p.name: None for p in operator.parameters if p.kind is Kind.CSTRING}
+        for name in required & set(handles):
+            assert phase_one(*(given | {name: None}).values(), *places) == 161001
+            assert f"{operator.name}: {name}: expected a" in c.message()
+        for name, pair in (("workspaceSize", (None, places[1])), ("executor", (places[0], None))):
+            assert phase_one(*given.values(), *pair) == 161001
+            assert f"{operator.name}: {name}: expected a pointer, got null" in c.message()
+        assert phase_one(*given.values(), *places) == 161002
+        assert f"{operator.name}: {handles[0]}: expected a" in c.message()
+
+
 def test_a_status_leaves_the_register_clean(c):
     for _ in range(3):
         assert c.aclrtFree(None) == 100000
@@ -369,6 +418,11 @@ def test_the_message_stays_until_the_next_call(c):
         assert text.endswith("[100000 ACL_ERROR_INVALID_PARAM]")
     finally:
         c.library.aclGetRecentErrMsg.restype = c_char_p
+
+
+def test_a_message_that_is_no_utf8_is_told(c):
+    record_message(100003, "aclInit: configPath: expected a file, got \udcff")
+    assert "got \\udcff [100003" in c.message()
 
 
 def test_executors_never_run_and_never_reused(c):

@@ -103,14 +103,20 @@ def build(folder: Path, body: str, *flags: str) -> Path:
     )
 
 
-def run(program: Path, *before: str, status: int = 0, cache: Path | None = None) -> str:
+def run(
+    program: Path,
+    *before: str,
+    status: int = 0,
+    cache: Path | None = None,
+    arguments: tuple[str, ...] = (),
+) -> str:
     """Its output, if it ends in time, with this status."""
     environment = {
         "OPENACLNN_NUM_THREADS": "2",
         "OPENACLNN_CACHE_DIR": str(cache or program.parent),
     }
     done = subprocess.run(
-        [*before, str(program)], capture_output=True, text=True, timeout=SECONDS,
+        [*before, str(program), *arguments], capture_output=True, text=True, timeout=SECONDS,
         cwd=program.parent, env=environment, check=False,
     )  # fmt: skip
     assert done.returncode == status, (done.returncode, done.stdout, done.stderr)
@@ -308,6 +314,77 @@ def test_a_library_that_is_closed(tmp_path: Path) -> None:
         check=False,
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (0, "0 0 done\n"), done.stderr
+
+
+# --- contexts -----------------------------------------------------------------------------------------------
+
+CONTEXTS = """
+static void *without(void *stream)
+{
+    float one = 1;
+    uint64_t size = 0;
+    aclOpExecutor *executor = NULL;
+    aclScalar *scalar = aclCreateScalar(&one, ACL_FLOAT);
+    const int64_t none = 0;
+    aclTensor *empty = aclCreateTensor(&none, 1, ACL_FLOAT, NULL, 0, ACL_FORMAT_ND, &none, 1, NULL);
+    aclrtStreamStatus status;
+    for (int i = 0; i < 2; i++, stream = NULL) {
+        CHECK(aclnnEluBackwardGetWorkspaceSize(
+            empty, scalar, scalar, scalar, false, empty, empty, &size, &executor));
+        printf("%d ", (int)aclnnEluBackward(NULL, 0, executor, stream));
+        printf("%d ", (int)aclrtSynchronizeStream(stream));
+        printf("%d ", (int)aclrtStreamQuery(stream, &status));
+        printf("%d ", (int)aclrtDestroyStream(stream));
+    }
+    printf("%d\\n", strstr(message(), "expected a thread that called aclrtSetDevice") != NULL);
+    return NULL;
+}
+
+int main(void)
+{
+    pthread_t thread;
+    aclrtStream stream = start();
+    pthread_create(&thread, NULL, without, stream);
+    pthread_join(thread, NULL);
+    finish(stream);
+    return 0;
+}
+"""
+
+
+def test_a_thread_without_a_context_uses_no_stream(tmp_path: Path) -> None:
+    """Neither one of another context nor a default one: it has none."""
+    no_context = "361001 107002 107002"
+    expected = f"{no_context} 107002 {no_context} 100000 1"
+    assert run(build(tmp_path, CONTEXTS)) == expected
+
+
+# --- the end ------------------------------------------------------------------------------------------------
+
+ENDS = """
+static void *compiles(void *unused)
+{
+    both(NULL);
+    return unused;
+}
+
+int main(int count, char **milliseconds)
+{
+    pthread_t thread;
+    start();
+    pthread_create(&thread, NULL, compiles, NULL);
+    usleep(1000 * atoi(milliseconds[count - 1]));
+    return 5;
+}
+"""
+
+
+def test_a_program_may_end_while_a_thread_compiles(tmp_path: Path) -> None:
+    """What exit() takes away from under LLVM, it takes when LLVM is done."""
+    program = build(tmp_path, ENDS)
+    for wait in range(40, 240, 20):
+        cache = tmp_path / f"cold-{wait}"
+        run(program, status=5, cache=cache, arguments=(str(wait),))
 
 
 # --- other Pythons ------------------------------------------------------------------------------------------

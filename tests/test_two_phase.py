@@ -14,6 +14,8 @@ from conftest import OPERATORS, device_tensor, document_program, each, read_back
 from openaclnn import acl, aclnn
 from openaclnn.core.declare import Operator
 from openaclnn.core.tensor import Tensor
+from openaclnn.runtime import memory
+from openaclnn.runtime.device import HostDevice
 
 names = pytest.mark.parametrize("operator", OPERATORS, ids=lambda op: op.python_name)
 
@@ -133,6 +135,24 @@ def test_repeatable_executor_and_address_setters(stream: Any) -> None:
     assert aclnn.aclDestroyAclOpExecutor(executor) == 0
 
 
+def test_addresses_are_set_of_what_lives(stream: Any) -> None:
+    """Not through a destroyed descriptor, nor for an executor that cannot run any more."""
+    tensor, address = device_tensor(np.ones(3, np.float32))
+    gone, _ = device_tensor(np.ones(3, np.float32))
+    assert acl.aclDestroyTensor(gone) == 0
+    executors = [elu(tensor, tensor)[2] for _ in range(3)]
+    assert aclnn.aclnnEluBackward(None, 0, executors[1], stream) == 0
+    assert aclnn.aclDestroyAclOpExecutor(executors[2]) == 0
+    cases = [(executors[0], gone, "tensor: expected a live tensor, got a destroyed one")]
+    cases += [(one, tensor, "executor: expected one that can run") for one in executors[1:]]
+    for name in ("aclSetInputTensorAddr", "aclSetOutputTensorAddr", "aclSetTensorAddr"):
+        for executor, given, said in cases:
+            acl.aclGetRecentErrMsg()
+            assert getattr(aclnn, name)(executor, 0, given, 64) == 561103
+            assert f"{name}: {said}" in (acl.aclGetRecentErrMsg() or "")
+    assert tensor.base == address
+
+
 def test_generated_interface_checks_the_index() -> None:
     operator = openaclnn.find_operator("cross_entropy_loss_grad")
     sound, _ = table_of(operator)
@@ -166,6 +186,27 @@ def test_descriptors_may_go_right_after_phase_two(stream: Any) -> None:
     assert acl.aclrtSynchronizeStream(stream) == 0
     np.testing.assert_array_equal(read_back(out_address, x), openaclnn.elu_backward(x, x))
     assert source_address != out_address
+
+
+def test_null_is_told_before_what_cannot_be_bound(stream: Any) -> None:
+    good, _ = device_tensor(np.ones(2, np.float32))
+    gone, _ = device_tensor(np.ones(2, np.float32))
+    assert acl.aclDestroyTensor(gone) == 0
+    phase_one = aclnn.aclnnEluBackwardGetWorkspaceSize
+    assert phase_one(gone, 1.0, 1.0, 1.0, "no", good, None)[0] == 161001
+    assert "gradInput: expected a tensor, got null" in (aclnn.aclGetRecentErrMsg() or "")
+    assert phase_one(gone, 1.0, None, 1.0, "no", good, good)[0] == 161001
+    assert phase_one(gone, 1.0, 1.0, 1.0, "no", good, good, None)[0] == 161001
+    assert phase_one(good, "one", 1.0, 1.0, "no", good, good)[0] == 161002
+    losses, target = np.zeros(2, np.float32), np.zeros(2, np.int64)
+    scores = np.zeros((2, 3), np.float32)
+    acl.aclGetRecentErrMsg()
+    for scale, parameter in ((0.5, "lseForZlossOptional"), ([1, 2], "lseSquareScaleForZloss")):
+        status, _, _ = aclnn.aclnnCrossEntropyLossGradGetWorkspaceSize(
+            losses, scores, target, None, None, None, "none", object(), 0.0, scale, scores
+        )
+        message = aclnn.aclGetRecentErrMsg() or ""
+        assert (status == 161001) == (parameter in message) == (scale == 0.5), message
 
 
 def test_destroyed_descriptor_in_phase_one() -> None:
@@ -209,6 +250,70 @@ def test_memory_is_checked_before_a_kernel_may_touch_it(stream: Any) -> None:
     _, _, executor = elu(good, good)
     assert acl.aclrtFree(address) == 0
     assert aclnn.aclnnEluBackward(None, 0, executor, stream) == 161002
+
+
+class Pretend(HostDevice):
+    """A device whose memory no engine may touch."""
+
+    name = "pretend"
+
+
+def test_a_descriptor_is_of_the_device_that_its_memory_is(stream: Any) -> None:
+    """Whatever the context of the thread that makes it, or gives it another address."""
+    block = memory.allocate(Pretend(), 64)
+    here, address = device_tensor(np.ones(4, np.float32))
+    make = lambda where: acl.aclCreateTensor((4,), 0, None, 0, 2, (4,), where)  # noqa: E731
+    assert (make(block.address).device, here.device, make(None).device) == ("pretend", "cpu", "cpu")
+    assert elu(make(block.address), make(block.address))[0] == 561003  # no engine runs there
+    moved, later = make(address), make(None)
+    assert acl.aclSetRawTensorAddr(moved, block.address) == 0
+    assert moved.device == "pretend"
+    message = (
+        "gradInput: expected memory of cpu, which the call was planned for, got memory of pretend"
+    )
+    for tensor in (make(address), later):
+        status, _, executor = elu(here, tensor)
+        assert (status, aclnn.aclSetAclOpExecutorRepeatable(executor)) == (0, 0)
+        assert aclnn.aclSetOutputTensorAddr(executor, 0, tensor, block.address) == 0
+        assert tensor.device == "pretend"
+        acl.aclGetRecentErrMsg()
+        assert aclnn.aclnnEluBackward(None, 0, executor, stream) == 161002
+        assert message in (aclnn.aclGetRecentErrMsg() or "")
+        assert aclnn.aclSetOutputTensorAddr(executor, 0, tensor, address) == 0
+        assert (tensor.device, aclnn.aclnnEluBackward(None, 0, executor, stream)) == ("cpu", 0)
+    memory.release(block.address, "devPtr", "device")
+
+
+def test_a_descriptor_made_before_its_memory_is_refused_where_that_is_elsewhere() -> None:
+    block = memory.allocate(Pretend(), 64)
+    tensor = acl.aclCreateTensor((4,), 0, None, 0, 2, (4,), block.address)
+    tensor.device = "cpu"  # as it says where the memory came later
+    acl.aclGetRecentErrMsg()
+    assert elu(tensor, np.zeros(4, np.float32))[0] == 161002
+    assert "gradOutput: expected memory of cpu" in (aclnn.aclGetRecentErrMsg() or "")
+    with pytest.raises(openaclnn.AclnnError, match="gradOutput: expected memory of cpu"):
+        openaclnn.elu_backward(tensor, tensor, out=np.zeros(4, np.float32))
+    memory.release(block.address, "devPtr", "device")
+
+
+@pytest.mark.parametrize("rank", [8, 64, 65, 70])
+def test_memory_under_many_axes_of_one_element(rank: int, stream: Any) -> None:
+    """NumPy has 64 axes at most; weights may have more."""
+    _, address = device_tensor(np.zeros(64, np.float32))
+    make = lambda shape, strides, code=0, offset=0: acl.aclCreateTensor(  # noqa: E731
+        shape, code, strides, offset, 2, shape, address
+    )
+    given, target = np.ones((1, 3, 2, 2), np.float32), np.zeros((1, 2, 2), np.int64)
+    out = make((1, 3, 2, 2), (24, 8, 4, 2))
+    for weight, status in (
+        (make((1,) * (rank - 1) + (3,), (1,) * (rank - 1) + (2,), 0, 1), 0),  # between its elements
+        (make((1,) * (rank - 1) + (3,), (1,) * rank), 161002),
+    ):
+        found, _, executor = aclnn.aclnnNLLLoss2dBackwardGetWorkspaceSize(
+            given[:, 0], given, target, weight, 0, -100, given[0, 0, 0, :1], out
+        )
+        assert found == 0
+        assert aclnn.aclnnNLLLoss2dBackward(None, 0, executor, stream) == status
 
 
 def test_stray_targets_contribute_nothing_without_an_error() -> None:

@@ -25,7 +25,7 @@ from openaclnn.core.status import AclnnError, Status, shown
 from openaclnn.core.tensor import Tensor
 from openaclnn.operators import registry
 from openaclnn.runtime.api_init import aclGetRecentErrMsg
-from openaclnn.runtime.memory import notify, reference
+from openaclnn.runtime.memory import look_at, notify
 
 _WANTED = object()  # stands for "a pointer to put the result in"
 
@@ -121,9 +121,14 @@ def aclDestroyAclOpExecutor(name: str, executor: Executor) -> None:
 def _set_address(
     name: str, executor: Executor, slots: list[Tensor | None], index: Any, tensor: Any, address: Any
 ) -> None:
+    code = Status.ACLNN_ERR_INNER_NULLPTR
+    if executor.spent:
+        raise AclnnError(code, name, "executor", "one that can run", executor.spent)
     if not isinstance(tensor, Tensor):
         got = "null" if tensor is None else shown(tensor)
-        raise AclnnError(Status.ACLNN_ERR_INNER_NULLPTR, name, "tensor", "a tensor", got)
+        raise AclnnError(code, name, "tensor", "a tensor", got)
+    if not tensor.alive:
+        raise AclnnError(code, name, "tensor", "a live tensor", "a destroyed one")
     if executor.operator.generated:
         # Hand-written interfaces ignore the index: they change the descriptor they are given.
         if not 0 <= int(index) < len(slots) or slots[int(index)] is None:
@@ -132,10 +137,7 @@ def _set_address(
                 f"that of a tensor given to phase one, below {len(slots)}", f"{index}",
             )  # fmt: skip
         tensor = slots[int(index)]
-    tensor.base = int(address or 0)
-    tensor.block = reference(tensor.base)
-    tensor.raw = True
-    tensor.owner = None
+    look_at(tensor, int(address or 0))
     notify()  # other executors may have the same descriptor
 
 

@@ -175,7 +175,7 @@ def phase_one(
 def _look_early(executor: Executor) -> None:
     """Look at the memory in phase one already, so that a broken rule is told where the caller can see it."""
     noticed, tensors, extents = memory.notices(), executor.tensors, executor.extents
-    found = find_memory(tensors, extents, executor.kind.alike)
+    found = find_memory(tensors, extents, executor.kind.alike, executor.kind.device)
     if found is not None:
         _rely(executor, found, noticed)
         return
@@ -183,7 +183,7 @@ def _look_early(executor: Executor) -> None:
     plan = executor.kind.reached_plan(extents)
     for operand, tensor in zip(plan.operands, tensors, strict=True):
         if tensor.raw and tensor.base:  # other memory is alive as long as its tensor
-            check_memory(plan, (operand,), (tensor,))
+            check_memory(plan, (operand,), (tensor,), executor.kind.device)
 
 
 _watched: set[weakref.ref[Executor]] = set()
@@ -217,10 +217,10 @@ def _checked(executor: Executor) -> Found:
     """Where the tensors lie now; a broken rule of memory is refused."""
     kind, tensors, extents = executor.kind, executor.tensors, executor.extents
     noticed = memory.notices()
-    found = find_memory(tensors, extents, kind.alike)
+    found = find_memory(tensors, extents, kind.alike, kind.device)
     if found is None:
         plan = kind.reached_plan(extents)
-        owners = check_memory(plan, plan.operands, tensors)
+        owners = check_memory(plan, plan.operands, tensors, kind.device)
         check_overlap(plan, tensors)
         found = tuple([tensor.address for tensor in tensors]), owners
     _rely(executor, found, noticed)

@@ -18,8 +18,8 @@ from openaclnn.core.interop import (
     check_recorder,
     is_tracked_leaf,
     mark_written,
+    strided_view,
     torch_tensor_of,
-    view_memory,
 )
 from openaclnn.core.plan import Operand, Plan, walks_alike
 from openaclnn.core.status import AclnnError, Status
@@ -91,21 +91,23 @@ def lies_apart(tensor: Tensor) -> bool:
     if tensor.empty:
         return True
     if tensor.size <= _EXACT and all(stride for stride, _ in axes):
-        places = np.zeros(tensor.shape, np.int64)
-        for axis, stride in enumerate(tensor.strides):
-            steps = np.arange(tensor.shape[axis], dtype=np.int64) * stride
-            places += steps.reshape([-1 if k == axis else 1 for k in range(tensor.rank)])
+        places = np.zeros(1, np.int64)
+        for stride, size in axes:
+            places = np.add.outer(places, np.arange(size, dtype=np.int64) * stride).ravel()
         return bool(np.unique(places).size == tensor.size)
     return False
 
 
 def find_memory(
-    tensors: Sequence[Tensor], extents: Sequence[tuple[int, int]], alike: Sequence[bool]
+    tensors: Sequence[Tensor],
+    extents: Sequence[tuple[int, int]],
+    alike: Sequence[bool],
+    device: str,
 ) -> Found | None:
     """Where tensors lie, outputs last, if no rule of memory can be broken; else the checks below say which one is.
 
     `extents` are the bytes that each covers from its first element on, `alike` says which inputs may be exactly the
-    first output.
+    first output, `device` is the one that the call was planned for.
     """
     addresses: list[int] = []
     owners: list[Any] = []
@@ -120,6 +122,8 @@ def find_memory(
                 return None
             if address + high > owner.address + owner.size:
                 return None
+        if (owner if tensor.raw else tensor).device != device:
+            return None
         owners.append(owner)
         addresses.append(address)
     first = len(alike)
@@ -185,17 +189,21 @@ def announce_writes(operator: Interface, arguments: Sequence[Any]) -> None:
     mark_written(*[output for _, output in written])
 
 
-def check_memory(plan: Plan, operands: Sequence[Operand], tensors: Sequence[Tensor]) -> list[Any]:
-    """Refuse null data, memory of another kind, and raw views that reach past their allocation.
+def check_memory(
+    plan: Plan, operands: Sequence[Operand], tensors: Sequence[Tensor], device: str
+) -> list[Any]:
+    """Refuse null data, memory of another kind or device, and raw views that reach past their allocation.
 
     Returns what must be kept alive until the kernel is done.
     """
     owners: list[Any] = []
     for operand, tensor in zip(operands, tensors, strict=True):
+        name, address = operand.parameter, tensor.address
         if not tensor.raw:
+            if tensor.device != device:
+                raise _elsewhere(plan, name, device, tensor.device)
             owners.append(tensor.owner)
             continue
-        name, address = operand.parameter, tensor.address
         if not tensor.base:
             raise _refuse(plan, name, "a data address", "null", Status.ACLNN_ERR_PARAM_NULLPTR)
         first, last = address + operand.low, address + operand.high
@@ -204,6 +212,8 @@ def check_memory(plan: Plan, operands: Sequence[Operand], tensors: Sequence[Tens
             raise _stray(plan, name, tensor.base, first, last)
         if last > found.address + found.size:
             raise _outside(plan, name, found, first, last)
+        if found.device != device:
+            raise _elsewhere(plan, name, device, found.device)
         owners.append(found)
     return owners
 
@@ -220,12 +230,30 @@ def _stray(plan: Plan, name: str, base: int, first: int, last: int) -> AclnnErro
     )  # fmt: skip
 
 
+def _elsewhere(plan: Plan, name: str, device: str, home: str) -> AclnnError:
+    return _refuse(
+        plan, name, f"memory of {device}, which the call was planned for", f"memory of {home}",
+        Status.ACLNN_ERR_PARAM_INVALID,
+    )  # fmt: skip
+
+
 def _outside(plan: Plan, name: str, held: Allocation, first: int, last: int) -> AclnnError:
     return _refuse(
         plan, name, f"a view inside its allocation of {held.size} bytes",
         f"one of its bytes {first - held.address} to {last - held.address}",
         Status.ACLNN_ERR_PARAM_INVALID,
     )  # fmt: skip
+
+
+def _touched(tensor: Tensor) -> np.ndarray[Any, Any]:
+    """The memory of a view, without the axes that add nothing to it: NumPy has only so many."""
+    axes = [
+        (size, stride)
+        for size, stride in zip(tensor.shape, tensor.strides, strict=True)
+        if size == 0 or (size > 1 and stride)
+    ]
+    shape, strides = (tuple([axis[part] for axis in axes]) for part in (0, 1))
+    return strided_view(tensor.address, tensor.dtype, shape, strides)
 
 
 def check_overlap(plan: Plan, tensors: Sequence[Tensor]) -> None:
@@ -252,9 +280,8 @@ def _check_apart(plan: Plan, operands: Sequence[Operand], tensors: Sequence[Tens
             continue
         if target.device == "cpu":
             try:
-                if not np.shares_memory(
-                    view_memory(source), view_memory(target), max_work=_OVERLAP_WORK
-                ):
+                views = _touched(source), _touched(target)
+                if not np.shares_memory(*views, max_work=_OVERLAP_WORK):
                     continue
             except np.exceptions.TooHardError:
                 pass

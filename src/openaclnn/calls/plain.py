@@ -99,7 +99,7 @@ def _run(
     plan: Plan, choice: Choice, call: Call, results: Sequence[Any], fresh: Sequence[str]
 ) -> None:
     tensors, first = plan_tensors(plan, call), results[0]
-    check_memory(plan, plan.operands, tensors)
+    check_memory(plan, plan.operands, tensors, tensors[-1].device)
     if len(fresh) < len(results):  # only what the caller gave can lie over something
         check_overlap(plan, tensors)
         for output, own in zip(call.operator.outputs, results, strict=True):

@@ -9,10 +9,11 @@ import numpy as np
 
 from openaclnn.calls.guard import Found, check_devices, check_output_layout
 from openaclnn.core import rounding
-from openaclnn.core.call import bind_arguments
+from openaclnn.core.call import Call, bind_arguments, leave_unbound
 from openaclnn.core.declare import Operator
 from openaclnn.core.interop import as_tensor, held, is_tracked_leaf, torch_tensor
 from openaclnn.core.products import current_product
+from openaclnn.core.status import AclnnError
 from openaclnn.core.tensor import Tensor
 from openaclnn.engines.dispatch import choose_engine
 from openaclnn.engines.machine import unusable
@@ -47,7 +48,7 @@ def planned(
         if known is not None:
             _learn(operator, known, given)
             return known, known.only, arguments
-    call = bind_arguments(operator, arguments, current_product(), workspace_size, executor)
+    call = _bound(operator, arguments, workspace_size, executor)
     error = operator.first_violation(call)
     if error is not None:
         raise error
@@ -63,6 +64,18 @@ def planned(
         if not (other_sizes and _learn(operator, other_sizes, arguments)):
             remember(key, one)
     return one, one.only, tuple(call.values.values())
+
+
+def _bound(
+    operator: Operator, arguments: tuple[Any, ...], workspace_size: bool, executor: bool
+) -> Call:
+    """The arguments as a call; of those that cannot be bound, what is null is told first."""
+    product = current_product()
+    try:
+        return bind_arguments(operator, arguments, product, workspace_size, executor)
+    except AclnnError as error:
+        call = leave_unbound(operator, arguments, product, workspace_size, executor)
+        raise operator.null_violation(call) or error from None
 
 
 _locating: dict[str, Locating] = {}

@@ -13,9 +13,13 @@ from openaclnn.calls.executor import Executor, fail, inner_failure
 from openaclnn.capi import glue
 from openaclnn.capi.handles import table
 from openaclnn.capi.prototypes import Prototype, all_prototypes
+from openaclnn.core.call import leave_unbound
 from openaclnn.core.dtypes import BOOL, dtype_of_code
+from openaclnn.core.products import current_product
 from openaclnn.core.status import AclnnError, Status
-from openaclnn.operators import registry
+from openaclnn.engines.machine import ending
+from openaclnn.operators import find_operator, registry
+from openaclnn.runtime import context as contexts
 from openaclnn.runtime.errors import AclFailure, refuse, report
 
 __all__ = ["connect"]
@@ -106,8 +110,13 @@ class Conversions:
     def recent_message(self) -> int:
         """`aclGetRecentErrMsg`: the pointer is good until the thread's next call of it."""
         message = acl.aclGetRecentErrMsg()
-        self._texts.message = None if message is None else self.ffi.new("char[]", message.encode())
-        return 0 if message is None else self._address(self._texts.message)
+        if message is None:
+            self._texts.message = None
+            return 0
+        # A path may be no UTF-8.
+        data = message.encode(errors="backslashreplace")
+        self._texts.message = self.ffi.new("char[]", data)
+        return self._address(self._texts.message)
 
     def soc_name(self) -> int:
         """`aclrtGetSocName`: the text stays for good, as in a C library."""
@@ -136,6 +145,16 @@ def _names(prototype: Prototype, conversions: Conversions) -> dict[str, Any]:
             got = f"{handle:#x}, which is unknown or already destroyed"
             raise AclnnError(_INVALID, own, argument, _KINDS.get(kind, "a live handle"), got)
 
+    def null_first(error: BaseException, *given: Any) -> BaseException:
+        if not isinstance(error, AclnnError):
+            return error
+        *arguments, size, place = given
+        operator = find_operator(own)
+        call = leave_unbound(
+            operator, arguments, current_product(), size is not None, place is not None
+        )
+        return operator.null_violation(call) or error
+
     def null_result(code: int, argument: str) -> int:
         return report(code, f"{name}: {argument}: expected a place for the result, got null")
 
@@ -158,7 +177,7 @@ def _names(prototype: Prototype, conversions: Conversions) -> dict[str, Any]:
         "_callback": conversions.callback, "_failed": failed,
         "_find": table.find, "_forget": table.forget, "_function": function,
         "_handle_of": table.handle_of, "_live": table.objects.get, "_members": conversions.members,
-        "_new_array": conversions.new_array, "_null_result": null_result,
+        "_new_array": conversions.new_array, "_null_first": null_first, "_null_result": null_result,
         "_missing": missing, "_number": conversions.number,
         "_optional_values": conversions.optional_values, "_retire": table.retire,
         "_sweep": table.sweep, "_text": conversions.text, "_unpack": conversions.ffi.unpack,
@@ -191,6 +210,10 @@ def connect(ffi: Any, lib: Any, digest: str) -> None:
             "openaclnn: this library was built for another version of the package; "
             "relink the program with what `openaclnn-config --libs` prints now"
         )
+    words = int(ffi.cast("uintptr_t", lib.openaclnn_ending_words()))
+    ending.hear_of_exit(words, lib.openaclnn_watch_exit)
+    if lib.openaclnn_in_c_program():
+        contexts.expect_set_up()
     conversions = Conversions(ffi, lib)
     for prototype in all_prototypes():
         names = _names(prototype, conversions)

@@ -36,7 +36,7 @@ LIBRARIES = ("ascendcl", "acl_rt", "nnopbase", "opapi", "opapi_nn", "opapi_math"
 
 CORE = "openaclnn_core"
 _MODULE = "_openaclnn_core"
-_OWN_C = ("arrays.c", "start.c", "fork.c", "crossing.c")
+_OWN_C = ("arrays.c", "start.c", "fork.c", "exit.c", "crossing.c")
 
 
 @dataclass(frozen=True)
@@ -178,6 +178,8 @@ def _emit_core(source: Path, toolchain: Toolchain) -> None:
     ffi = find_cffi().FFI()
     ffi.embedding_api(glue.cffi_declarations())
     ffi.cdef("void *openaclnn_new(size_t size);\nvoid openaclnn_interrupt_later(void);")
+    ffi.cdef("int32_t *openaclnn_ending_words(void);\nvoid openaclnn_watch_exit(void);")
+    ffi.cdef("int openaclnn_in_c_program(void);")
     ffi.embedding_init_code(
         f"from {_MODULE} import ffi, lib\n"
         "from openaclnn.capi.bridge import connect\n"

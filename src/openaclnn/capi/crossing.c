@@ -1,6 +1,4 @@
 /* The way in and out: every function that programs call passes here, once each way. */
-#include <stdint.h>
-#include <time.h>
 
 /* The bits that say how floating-point numbers are computed, and what they are in IEEE 754's own mode. */
 #if defined(__x86_64__)
@@ -69,6 +67,7 @@ static uintptr_t openaclnn_stack_left(uintptr_t here)
         }
         openaclnn_stack_low = (uintptr_t)low;
         openaclnn_stack_high = low == NULL ? 1 : (uintptr_t)low + size;
+        openaclnn_watch_thread(); /* seen for the first time */
     }
     return here > openaclnn_stack_low && here < openaclnn_stack_high ? here - openaclnn_stack_low
                                                                      : UINTPTR_MAX;

@@ -64,7 +64,8 @@ def _abi(c_type: str) -> str:
     if c_type in HANDLES or c_type == CALLBACK:
         return "uintptr_t"
     if not c_type.endswith("*"):
-        return "_Bool" if c_type == "bool" else c_type
+        # A byte, since one that nobody set may be neither 0 nor 1.
+        return "uint8_t" if c_type == "bool" else c_type
     pointee = c_type[:-1].strip().removeprefix("const ").strip()
     if pointee == "char":
         return "char *"
@@ -164,9 +165,18 @@ def wrapper_source(prototype: Prototype) -> str:
         body = [*_null_checks(prototype, results), *_call(prototype, results)]
     names = ", ".join(v.name for v in prototype.parameters)
     lines = "".join(f"        {line}\n" for line in body)
+    error = f"_null_first(error, {_given(prototype)})" if prototype.phase == 1 else "error"
     return (
         f"def wrapper({names}):\n    try:\n{lines}"
-        f"    except BaseException as error:\n        return _failed(error)\n"
+        f"    except BaseException as error:\n        return _failed({error})\n"
+    )
+
+
+def _given(prototype: Prototype) -> str:
+    """Phase one's arguments as they came, nulls as None."""
+    return ", ".join(
+        f"{v.name} or None" if is_object(v) or is_result(v) else v.name
+        for v in prototype.parameters
     )
 
 
@@ -185,7 +195,7 @@ def _call(prototype: Prototype, results: list[Variable]) -> list[str]:
         return [f"_status, _value = {call}", *ends, "if _status == 0:",
                 *(f"    {line}" for line in _store(results)), "return _status"]  # fmt: skip
     if prototype.returns.endswith("List *"):
-        return [f"return _add_list({call}, _unpack(value, size))"]
+        return [f"return _add_list({call}, _unpack(value, size) if value else ())"]
     if prototype.returns.endswith("*"):
         return [f"return _add({call})"]
     if "Destroy" in name and parameters[0].name == "executor":
@@ -249,6 +259,8 @@ def _phase_one(prototype: Prototype) -> list[str]:
             kind = variable.pointee.removeprefix("const ").strip()
             missing = f"_missing({variable.name}, {variable.name!r}, {kind!r})"
             given.append(f"{missing} if (_one := _live({variable.name})) is None else _one")
+        elif variable.type == "bool":
+            given.append(f"{variable.name} != 0")
         else:
             given.append(f"_text({variable.name})" if variable.is_pointer else variable.name)
     pointers = "() if workspaceSize and executor else (workspaceSize or None, executor or None)"

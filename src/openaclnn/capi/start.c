@@ -3,9 +3,12 @@
 #include <dlfcn.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 /* All but the first two are for good. */
@@ -14,6 +17,7 @@ static int openaclnn_state;
 static pthread_mutex_t openaclnn_starting = PTHREAD_MUTEX_INITIALIZER;
 static pthread_t openaclnn_starter; /* who starts, while somebody does */
 static int openaclnn_has_starter;
+static int openaclnn_is_c; /* a C program, without a Python of its own */
 
 /* LLVM's compiler and the imports need more than the threads of some programs have. */
 #define OPENACLNN_STACK ((size_t)16 << 20)
@@ -195,7 +199,13 @@ static int openaclnn_first_start(void)
     if (pthread_atfork(openaclnn_before_fork, openaclnn_in_parent, openaclnn_in_child) != 0) {
         return FAILED;
     }
-    return (Py_IsInitialized() || openaclnn_boot() == 0) && openaclnn_connected() ? RUNNING : FAILED;
+    openaclnn_is_c = !Py_IsInitialized();
+    return (!openaclnn_is_c || openaclnn_boot() == 0) && openaclnn_connected() ? RUNNING : FAILED;
+}
+
+static int openaclnn_in_c_program(void)
+{
+    return openaclnn_is_c;
 }
 
 /* The state after the first call. Many threads may come at once; one of them does the work. */

@@ -22,6 +22,7 @@ __all__ = [
     "Call",
     "bind_arguments",
     "bind_plain",
+    "leave_unbound",
     "plain_arguments",
     "product_of",
 ]
@@ -256,6 +257,24 @@ def bind_arguments(
                 raise _unfit(operator, parameter, value, error) from None
             if isinstance(bound, Scalar) and not bound.alive:
                 raise _refuse(operator, parameter, "a live scalar", "a destroyed one")
+    return Call(operator, values, product, workspace_size, executor)
+
+
+def leave_unbound(
+    operator: Interface,
+    arguments: Sequence[Any],
+    product: Product,
+    workspace_size: bool = True,
+    executor: bool = True,
+) -> Call:
+    """Arguments that cannot all be bound, for the rules about null: tensors as they came, what is no number as its default."""
+    values: dict[str, Any] = {}
+    for slot, value in zip(_slots(operator), arguments, strict=True):
+        name, _, parameter, convert = slot[:4]
+        try:
+            values[name] = value if convert is None else convert(parameter, value)
+        except UNFIT:
+            values[name] = parameter.default
     return Call(operator, values, product, workspace_size, executor)
 
 

@@ -21,7 +21,7 @@ from openaclnn.core.interface import Interface
 from openaclnn.core.oracle import reference_arguments, stray_target
 from openaclnn.core.outcome import Check, Outcome
 from openaclnn.core.plan import Plan
-from openaclnn.core.status import AclnnError
+from openaclnn.core.status import AclnnError, Status
 from openaclnn.core.tensor import Tensor
 
 __all__ = ["Made", "Operator", "Sample", "find_operator", "register", "registry"]
@@ -87,6 +87,16 @@ class Operator(Interface):
         """The refusal that the first broken rule asks for, or None for a sound call."""
         for broken_by, check in self._rules[call.all_left]:
             violation = broken_by(call)
+            if violation is not None:
+                return check.refusal(self.name, violation)
+        return None
+
+    def null_violation(self, call: Call) -> AclnnError | None:
+        """The refusal that the rules about null ask for, which stand before all others; the call may be unbound."""
+        for check in self.checks:
+            if check.status != Status.ACLNN_ERR_PARAM_NULLPTR:
+                break
+            violation = check.broken_by(call)
             if violation is not None:
                 return check.refusal(self.name, violation)
         return None

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import threading
+import weakref
 from collections import deque
+from contextlib import suppress
 from datetime import datetime
 
 from openaclnn.core.codes import AclError, Status
@@ -65,23 +67,48 @@ class AclnnError(ValueError):
 _KEPT_MESSAGES = 64
 
 
+class _Messages(deque[str]):
+    """The newest first."""
+
+    def __init__(self) -> None:
+        super().__init__(maxlen=_KEPT_MESSAGES)
+
+    def move_to(self, other: _Messages) -> None:
+        """Put all on top of another's."""
+        with suppress(IndexError):  # none left
+            while True:
+                other.appendleft(self.pop())
+
+
 class _Recent(threading.local):
     def __init__(self) -> None:
-        self.messages: deque[str] = deque(maxlen=_KEPT_MESSAGES)
+        self.messages = _Messages()
+        _of_threads[id(self.messages)] = self.messages
 
 
+_of_threads: weakref.WeakValueDictionary[int, _Messages] = weakref.WeakValueDictionary()
 _recent = _Recent()
-_shared: deque[str] = deque(maxlen=_KEPT_MESSAGES)
+_shared = _Messages()
 _process_wide = False
 
 
 def share_messages(process_wide: bool) -> None:
-    """Whether messages are kept for the whole process (`err_msg_mode` "1") or for each thread."""
+    """Whether messages are kept for the whole process (`err_msg_mode` "1") or for each thread. With a change those of all threads
+    become the process's, or the process's those of the thread that makes it."""
     global _process_wide
-    _process_wide = process_wide
+    changed, _process_wide = process_wide != _process_wide, process_wide
+    if not changed:
+        return
+    if process_wide:
+        for others in list(_of_threads.values()):
+            if others is not _recent.messages:
+                others.move_to(_shared)
+        _recent.messages.move_to(_shared)
+    else:
+        _shared.move_to(_recent.messages)
 
 
-def _messages() -> deque[str]:
+def _messages() -> _Messages:
     return _shared if _process_wide else _recent.messages
 
 
@@ -104,9 +131,6 @@ def record_message(code: int, text: str, rule: str = "") -> None:
 
 def take_message() -> str | None:
     """The messages of this thread since the last call, newest first, and forget them; None if none."""
-    kept = _messages()
-    if not kept:
-        return None
-    text = "\n".join(kept)
-    kept.clear()
-    return text
+    taken = _Messages()
+    _messages().move_to(taken)
+    return "\n".join(taken) or None

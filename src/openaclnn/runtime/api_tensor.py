@@ -23,7 +23,7 @@ from openaclnn.runtime.errors import (
     returns_status,
     returns_value,
 )
-from openaclnn.runtime.memory import notify, reference
+from openaclnn.runtime.memory import look_at, notify
 from openaclnn.runtime.pointers import address
 
 __all__ = [
@@ -97,9 +97,8 @@ def _place(tensor: Tensor, data: Any, argument: str) -> None:
     if not isinstance(data, np.ndarray):
         context = contexts.current()
         base = data if type(data) is int and 0 <= data <= INT64[1] else _base(data, argument)
-        tensor.base, tensor.owner, tensor.raw, tensor.writable = base, None, True, True
-        tensor.block = reference(base)
         tensor.device = "cpu" if context is None else context.device.name
+        look_at(tensor, base)
         return
     if not data.flags.c_contiguous:
         raise refuse(INVALID, argument, "a contiguous array", f"strides {data.strides}")

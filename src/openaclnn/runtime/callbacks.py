@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 import weakref
 from collections.abc import Callable
@@ -90,6 +91,7 @@ def subscribe(thread: int, stream: Stream) -> None:
         reporter = _known.by_thread.setdefault(thread, _Reporter())
         reporter.streams.add(stream)
         _known.by_stream[stream] = reporter
+        stream.at_end = functools.partial(_forget, thread, reporter, weakref.ref(stream))
 
 
 def unsubscribe(thread: int, stream: Stream) -> None:
@@ -101,11 +103,25 @@ def unsubscribe(thread: int, stream: Stream) -> None:
         if _known.by_thread.get(thread) is not reporter:
             expected = "the thread that subscribed to the stream"
             raise refuse(_NOT_SUBSCRIBED, "threadId", expected, f"{thread:#x}")
-        del _known.by_stream[stream]
-        reporter.streams.discard(stream)
-        if not reporter.streams:
-            del _known.by_thread[thread]
-            reporter.close()
+        _take_off(thread, reporter, stream)
+
+
+def _take_off(thread: int, reporter: _Reporter, stream: Stream) -> None:
+    """With the lock held."""
+    del _known.by_stream[stream]
+    stream.at_end = None
+    reporter.streams.discard(stream)
+    if not reporter.streams:
+        del _known.by_thread[thread]
+        reporter.close()
+
+
+def _forget(thread: int, reporter: _Reporter, ended: weakref.ref[Stream]) -> None:
+    """A stream ends: a thread that the system gives the same number must not find what was this one's."""
+    stream = ended()
+    with _known.lock:
+        if stream is not None and _known.by_stream.get(stream) is reporter:
+            _take_off(thread, reporter, stream)
 
 
 def launch(function: Callable[[Any], None], data: Any, stream: Stream, *, block: bool) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import copy
 import json
 import os
+import re
 from typing import Any
 
 from openaclnn.core import products, status
@@ -20,6 +21,9 @@ from openaclnn.runtime.errors import refuse
 __all__ = ["current", "device_name", "install", "load"]
 
 _LARGEST_FILE = 10 * 1024 * 1024
+_DEEPEST = 100
+_MARKS = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?|[][{}]', re.DOTALL)
+"""Strings, whole, and brackets."""
 
 _current: dict[str, Any] = {}
 
@@ -68,13 +72,28 @@ def load(path: Any) -> dict[str, Any]:
             f"{name!r}, which is larger",
         )
     try:
-        settings = json.loads(text)
+        settings = _parsed(text)
     except (ValueError, RecursionError) as error:
-        raise refuse(AclError.ACL_ERROR_PARSE_FILE, name, "JSON", error) from None
+        raise _unparsed(name, "JSON", error) from None
     if not isinstance(settings, dict):
-        raise refuse(AclError.ACL_ERROR_PARSE_FILE, name, "a JSON object", type(settings).__name__)
+        raise _unparsed(name, "a JSON object", type(settings).__name__)
     _check(settings)
     return settings
+
+
+def _parsed(data: bytes) -> Any:
+    text = data.decode(json.detect_encoding(data), "surrogatepass")
+    depth = 0
+    for mark in _MARKS.findall(text):
+        depth += (mark in "[{") - (mark in "]}")
+        if depth > _DEEPEST:  # a thread's stack may hold no more
+            raise ValueError(f"one nested deeper than {_DEEPEST} levels")
+    return json.loads(text)
+
+
+def _unparsed(name: str, expected: str, got: object) -> Exception:
+    code = AclError.ACL_ERROR_PARSE_FILE
+    return refuse(code, "configPath", expected, f"{name!r}: {got}")
 
 
 def _check(settings: dict[str, Any]) -> None:

@@ -15,7 +15,7 @@ from openaclnn.runtime.stream import Stream
 
 __all__ = [
     "MAX_STREAMS", "Context", "DeviceState", "create_context", "current", "default_context",
-    "default_stream", "destroy_context", "required", "reset_all", "reset_device", "set_current", "set_device",
+    "default_stream", "destroy_context", "expect_set_up", "required", "reset_all", "reset_device", "set_current", "set_device",
     "working_context",
 ]  # fmt: skip
 
@@ -157,10 +157,21 @@ def current() -> Context | None:
     return context if context is not None and context.alive else None
 
 
+_set_up = False  # whether threads say which device they work on
+
+
+def expect_set_up() -> None:
+    """The process is a C program: a thread without a context has none to work in, from now on."""
+    global _set_up
+    _set_up = True
+
+
 def working_context() -> Context:
-    """The context the calling thread works in, or the default one of device 0 where it has none."""
+    """The context the calling thread works in, or the default one of device 0 where it has none, which in a C program fails."""
     context = _current.context
     if context is None or not context.alive:
+        if _set_up:
+            return required()
         # Every operator of a program without set-up comes here: no lock where none is needed.
         state = states.get(0)
         context = (state and state.default) or default_context(0)

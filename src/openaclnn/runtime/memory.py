@@ -12,12 +12,13 @@ from dataclasses import dataclass, field
 from openaclnn.core.forks import hold_over_forks
 from openaclnn.core.products import current_product
 from openaclnn.core.status import AclError
+from openaclnn.core.tensor import Tensor
 from openaclnn.runtime.device import Device, host
 from openaclnn.runtime.errors import UINT64, refuse
 
 __all__ = [
     "Allocation", "AllocationTable", "allocate", "allocate_pinned", "find_allocation", "listeners",
-    "notices", "notify", "padded_size", "reference", "release", "release_device", "used_bytes",
+    "look_at", "notices", "notify", "padded_size", "reference", "release", "release_device", "used_bytes",
 ]  # fmt: skip
 
 
@@ -146,6 +147,15 @@ def reference(address: int) -> weakref.ref[Allocation] | None:
     """The device memory that has an address, for those who must not keep it."""
     found = find_allocation(address) if address else None
     return None if found is None or found.kind != "device" else weakref.ref(found)
+
+
+def look_at(tensor: Tensor, address: int) -> None:
+    """Let a descriptor describe an address; where memory is found there, its device is the descriptor's."""
+    tensor.base, tensor.owner, tensor.raw, tensor.writable = address, None, True, True
+    tensor.block = block = reference(address)
+    found = None if block is None else block()
+    if found is not None:
+        tensor.device = found.device
 
 
 def used_bytes(device: str) -> int:

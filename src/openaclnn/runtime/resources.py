@@ -67,7 +67,7 @@ def destroy_event(event: Event) -> None:
 def current_stream(handle: Any) -> Stream:
     """The stream to use for a handle: null is the default stream of the thread's context.
 
-    A thread without a context is taken to work in that of device 0: plain Python needs no set-up.
+    A thread of Python without a context is taken to work in that of device 0: plain Python needs no set-up.
     """
     if type(handle) is Stream and handle.alive and handle in working_context().streams:
         return handle

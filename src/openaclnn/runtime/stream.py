@@ -48,6 +48,7 @@ class Stream:
         self._discarding = False  # tasks are skipped: stopped by a failure, or aborted
         self._aborted = False
         self._native = -1
+        self.at_end: Task | None = None  # called once it is closed
         self.start_afresh()
         tell_of_fork(self)
         tell_of_exit(self)
@@ -193,6 +194,10 @@ class Stream:
                 self._queue.put(None)
         if wait:
             gate.acquire()
+        at_end = self.at_end
+        if at_end is not None:
+            at_end()
+        if wait:
             self.raise_failure()
 
     def _start_worker(self) -> None:

@@ -10,6 +10,8 @@ import functools
 import importlib
 import importlib.util
 
+from openaclnn.engines.machine import ending
+
 __all__ = ["unusable"]
 
 
@@ -23,4 +25,5 @@ def unusable() -> str | None:
         importlib.import_module("llvmlite.binding")
     except (ImportError, OSError) as error:
         return f"{compiler} cannot be loaded ({error})"
+    ending.loaded()
     return None

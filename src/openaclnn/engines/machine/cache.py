@@ -25,6 +25,7 @@ from openaclnn.core.forks import hold_over_forks
 from openaclnn.core.version import __version__
 from openaclnn.engines.machine.apart import run_apart
 from openaclnn.engines.machine.code import Code
+from openaclnn.engines.machine.ending import inside_llvm
 from openaclnn.engines.machine.host import machine
 from openaclnn.engines.machine.kinds import I64, PTR, VOID
 from openaclnn.engines.machine.values import Value
@@ -89,7 +90,8 @@ def compiled(name: str, emit: Emit, signature: Any = KERNEL, few: Few | None = N
 def _found_or_built(name: str, emit: Emit, signature: Any, few: Few | None) -> int:
     with _lock:
         if name not in _addresses:
-            _addresses[name] = _build(name, emit, signature, few)
+            with inside_llvm():
+                _addresses[name] = _build(name, emit, signature, few)
         return _addresses[name]
 
 
