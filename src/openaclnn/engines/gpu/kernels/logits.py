@@ -68,7 +68,7 @@ def weights_at(weight, at, inside, weight_stride, WEIGHT_STEP: tl.constexpr):
 @triton.jit
 def below(values, shift):
     """A part of values - shift, which is finite where both are."""
-    return values * PART - shift * PART
+    return tl.fma(values, PART, -(shift * PART))
 
 
 @triton.jit
