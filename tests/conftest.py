@@ -236,6 +236,37 @@ def confident(classes: int, gap: float) -> tuple[Array, dict[str, Any]]:
     return place, {"input": x, "target": place, "reduction": "none"}
 
 
+def outliers(dtype: DType, classes: int) -> Iterator[dict[str, Any]]:
+    """Arguments of smoothed cross entropy: rows of logits of which one class (the first, one inside, the last) or half of all
+    lie far from the others, with weights, 0 for those or 1, and without."""
+    rng = np.random.default_rng(classes)
+    lowest = float(ml_dtypes.finfo(dtype.numpy).min)
+    far = np.array([-1e4, max(-1e9, lowest), lowest, 1e4], np.float32)[:, None]
+    for where in ({0}, {classes // 2}, {classes - 1}, set(range(0, classes, 2))):
+        places = sorted(where)
+        x = rng.normal(size=(len(far), classes)).astype(np.float32)
+        x[:, places] = far
+        beside = next(label for label in range(classes) if label not in where)
+        case = {
+            "input": x.astype(dtype.numpy), "target": np.full(len(far), beside), "reduction": "none",
+            "label_smoothing": 0.1,
+        }  # fmt: skip
+        yield case
+        for own in (0.0, 1.0):
+            weight = (0.5 + rng.random(classes)).astype(np.float32)
+            weight[places] = own
+            yield case | {"weight": weight}
+
+
+def assert_near_oracle(operator: Operator, case: dict[str, Any], loss: Any) -> None:
+    """Each loss by itself, as near as its dtype can tell: beside others that are larger by far no digit may be lost."""
+    exact, own = operator.oracle(**case)[0], np.asarray(loss)
+    with np.errstate(all="ignore"):
+        rounded = exact.astype(np.float32).astype(own.dtype).astype(np.float64)
+    near = max(1e-6, 2 * float(ml_dtypes.finfo(own.dtype).eps))
+    np.testing.assert_allclose(own.astype(np.float64), rounded, rtol=near)
+
+
 CANARY = 0xA5
 
 

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 import openaclnn
-from conftest import assert_matches_oracle, each, places_for
+from conftest import assert_matches_oracle, assert_near_oracle, each, outliers, places_for
 from openaclnn import acl, aclnn
 from openaclnn.calls.plain import make_plain_function
 from openaclnn.core.declare import Operator
@@ -217,6 +217,21 @@ def test_confident_rows_keep_their_digits() -> None:
         found = gradient_of(**{name: to_device(value) for name, value in gradient.items()})
         lost = np.expm1(-rest.astype(np.float64))
         np.testing.assert_allclose(found.cpu().numpy()[np.arange(4), place], lost, rtol=1e-6)
+
+
+@dtypes
+@pytest.mark.parametrize("classes", [2, 3, 7, 16, 33, 1000, 5001, 32000, 128256])
+def test_classes_far_from_the_others_are_smoothed(dtype: DType, classes: int) -> None:
+    """Masked classes, in rows and in pixels."""
+    whole = openaclnn.find_operator("cross_entropy_loss")
+    for case in outliers(dtype, classes):
+        assert_near_oracle(CROSS_ENTROPY, case, on_device(loss_of, case, dtype)[0])
+        found = {name: to_device(value) for name, value in case.items()}
+        loss = openaclnn.cross_entropy_loss(**found).loss
+        assert_near_oracle(whole, case, to_host(loss, dtype))
+        image = np.ascontiguousarray(case["input"].T)[None]
+        pixels = case | {"input": image, "target": case["target"][None]}
+        assert_near_oracle(CROSS_ENTROPY, pixels, on_device(loss_of, pixels, dtype)[0])
 
 
 def test_the_gradient_may_be_written_over_the_logits_and_nothing_of_their_size_is_kept() -> None:

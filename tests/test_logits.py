@@ -15,10 +15,12 @@ from conftest import (
     LAYOUTS,
     assert_matches_oracle,
     assert_matches_sample,
+    assert_near_oracle,
     assert_same_bits,
     confident,
     expected_of,
     laid_out,
+    outliers,
 )
 from openaclnn.calls.plain import make_plain_function
 from openaclnn.core.call import bind_plain
@@ -311,6 +313,24 @@ def test_large_and_small_logits(engine: str, form: Form) -> None:
             "rest": results[2],
         }
         assert_matches_oracle(CROSS_ENTROPY_GRAD, gradient, form.gradient_of(**gradient))
+
+
+FEW_AND_MANY = (2, 3, 7, 16, 33, 1000, 32000)
+
+
+@dtypes
+@forms
+@pytest.mark.parametrize("classes", FEW_AND_MANY)
+def test_classes_far_from_the_others_are_smoothed(
+    engine: str, dtype: DType, form: Form, classes: int
+) -> None:
+    """Masked classes: what they have left is right, and what the others add beside them, wherever they stand."""
+    for case in outliers(dtype, classes):
+        assert_near_oracle(CROSS_ENTROPY, case, form.loss_of(**case).loss)
+        for row, reduction in ((0, "mean"), (1, "sum"), (2, "mean"), (3, "sum")):
+            one = {name: case[name][row : row + 1] for name in ("input", "target")}
+            given = case | one | {"reduction": reduction}
+            assert_near_oracle(CROSS_ENTROPY, given, form.loss_of(**given).loss)
 
 
 @dtypes

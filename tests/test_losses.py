@@ -10,7 +10,16 @@ import pytest
 import torch
 
 import openaclnn
-from conftest import OPERATORS, assert_matches_oracle, assert_same_bits, each, places_for, plain
+from conftest import (
+    OPERATORS,
+    assert_matches_oracle,
+    assert_near_oracle,
+    assert_same_bits,
+    each,
+    outliers,
+    places_for,
+    plain,
+)
 from openaclnn import acl, aclnn
 from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import FLOATS, DType
@@ -411,3 +420,32 @@ def test_a_z_loss_without_a_factor_is_nothing(engine: str, reduction: str) -> No
     for found in (openaclnn.cross_entropy_loss(**given), operator.oracle(**given)):
         assert found.zloss == 0
         assert np.isinf(found.lse_for_zloss)
+
+
+@dtypes
+@pytest.mark.parametrize("classes", [2, 3, 7, 16, 33, 1000, 32000])
+def test_classes_far_from_the_others_are_smoothed(engine: str, dtype: DType, classes: int) -> None:
+    """Masked classes: what they have left is right, and what the others add beside them, wherever they stand."""
+    operator = openaclnn.find_operator("cross_entropy_loss")
+    for case in outliers(dtype, classes):
+        assert_near_oracle(operator, case, openaclnn.cross_entropy_loss(**case).loss)
+        for row, reduction in ((0, "mean"), (1, "sum"), (2, "mean"), (3, "sum")):
+            one = {name: case[name][row : row + 1] for name in ("input", "target")}
+            given = case | one | {"reduction": reduction}
+            assert_near_oracle(operator, given, openaclnn.cross_entropy_loss(**given).loss)
+
+
+def test_smoothing_of_infinite_logits(engine: str) -> None:
+    """As the formula has it: nothing times infinity is no number, and a row of one infinite logit has no probability."""
+    operator = openaclnn.find_operator("cross_entropy_loss")
+    inf = np.inf
+    rows = ([0, -inf, 1], [-inf, 0, 1], [inf, 0, 1], [-inf, -inf, -inf], [0], [inf], [-inf])
+    for row in rows:
+        for wide in (1, 3000):
+            x = np.repeat(np.float32([row]), wide, axis=1)
+            for weight in (None, *np.float32([[0] * x.shape[1], [1] * x.shape[1]])):
+                case = {
+                    "input": x, "target": np.array([0]), "weight": weight, "reduction": "none",
+                    "label_smoothing": 0.1,
+                }  # fmt: skip
+                assert_near_oracle(operator, case, openaclnn.cross_entropy_loss(**case).loss)

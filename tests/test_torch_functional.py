@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import pickle
 import re
 import subprocess
@@ -105,6 +106,29 @@ def test_classes(shape: tuple[int, ...], dtype: torch.dtype, reduction: str) -> 
             no_worse(
                 "cross_entropy", (own,), (x, target), reduction=reduction, ignore_index=-7, label_smoothing=smoothing
             )  # fmt: skip
+
+
+@by_reduction
+@pytest.mark.parametrize("classes", [2, 3, 7, 16, 33, 1000, 32000])
+def test_classes_far_from_the_others_are_smoothed(classes: int, reduction: str) -> None:
+    """Masked ones, in rows and in pixels, as PyTorch has them in float64."""
+    torch.manual_seed(classes)
+    lowest = torch.finfo(torch.float32).min
+    for place in (0, classes // 2, classes - 1):
+        weight = torch.rand(classes) + 0.5
+        weight[place] = 0.0
+        for far, own in itertools.product((-1e4, -1e9, lowest, 1e4), (None, weight)):
+            x = torch.randn(3, classes)
+            x[:, place] = far
+            target = torch.full((3,), (place + 1) % classes)
+            options = {"reduction": reduction, "label_smoothing": 0.1}
+            wide = None if own is None else own.double()
+            known = theirs.cross_entropy(x.double(), target, wide, **options).float()
+            found = functional.cross_entropy(x, target, own, **options)
+            torch.testing.assert_close(found, known, rtol=1e-6, atol=0)
+            image = x.T.contiguous()[None]
+            found = functional.cross_entropy(image, target[None], own, **options)
+            torch.testing.assert_close(found.reshape(known.shape), known, rtol=1e-6, atol=0)
 
 
 def test_broadcasting_warns_as_pytorch_does() -> None:

@@ -10,7 +10,16 @@ import triton
 import triton.language as tl
 
 from openaclnn.engines.gpu.formulas.words import exp
-from openaclnn.engines.gpu.kernels.logits import NOTHING, _joined_four, _log1p, _near, store_sums
+from openaclnn.engines.gpu.kernels.logits import (
+    NOTHING,
+    PART,
+    _joined_four,
+    _log1p,
+    finite,
+    moved,
+    spread_of,
+    store_sums,
+)
 from openaclnn.engines.gpu.kernels.rows import _less_one
 from openaclnn.engines.gpu.kernels.sums import (
     await_sums,
@@ -63,12 +72,19 @@ def _weight(weight, label, classes, weight_stride):
 
 
 @triton.jit
-def _smoothed(spread, weights, values, near, weight, label, classes, weight_stride):
-    """What label smoothing sums: weight * (x - near), and the weights."""
+def _smoothed(spread, weights, values, shift, weight, label, classes, weight_stride):
+    """What label smoothing sums: weight * (x - shift), a part of it, and the weights."""
     own = _weight(weight, label, classes, weight_stride)
     there = label + tl.zeros([1], tl.int32) < classes
     own = tl.where(there, own, 0.0)
-    return spread + tl.where(there, (values - near) * own, 0.0), weights + own.to(tl.float64)
+    return spread + spread_of(values, own, there, shift), weights + own.to(tl.float64)
+
+
+@triton.jit
+def _added(spread, lost, more):
+    """A sum, and what it has lost so far: beside one class far from the others, each of those would be less than a unit of it."""
+    total = spread + more
+    return total, lost + (more - (total - spread))
 
 
 @triton.jit(do_not_specialize=list(range(7, 29)))
@@ -88,29 +104,31 @@ def pixel_losses(
     high = tl.full([BLOCK], NOTHING, tl.float32)
     others = tl.zeros([BLOCK], tl.float32)
     spread = tl.zeros([BLOCK], tl.float32)
+    lost = tl.zeros([BLOCK], tl.float32)
     weights = tl.zeros([1], tl.float64)
-    near = tl.zeros([BLOCK], tl.float32)
-    if SMOOTHED:
-        near = _near(tl.load(planes, inside, other=0).to(tl.float32))
     for label in range(0, classes, 4):
         a = _plane(planes, label, classes, step, inside)
         b = _plane(planes, label + 1, classes, step, inside)
         c = _plane(planes, label + 2, classes, step, inside)
         d = _plane(planes, label + 3, classes, step, inside)
+        before = high
         high, others = _joined_four(high, others, a, b, c, d)
         if SMOOTHED:
-            spread, weights = _smoothed(
-                spread, weights, a, near, weight, label, classes, weight_stride
+            shift = finite(high)
+            more = moved(weights.to(tl.float32), before, shift)
+            more, weights = _smoothed(
+                more, weights, a, shift, weight, label, classes, weight_stride
             )
-            spread, weights = _smoothed(
-                spread, weights, b, near, weight, label + 1, classes, weight_stride
+            more, weights = _smoothed(
+                more, weights, b, shift, weight, label + 1, classes, weight_stride
             )
-            spread, weights = _smoothed(
-                spread, weights, c, near, weight, label + 2, classes, weight_stride
+            more, weights = _smoothed(
+                more, weights, c, shift, weight, label + 2, classes, weight_stride
             )
-            spread, weights = _smoothed(
-                spread, weights, d, near, weight, label + 3, classes, weight_stride
+            more, weights = _smoothed(
+                more, weights, d, shift, weight, label + 3, classes, weight_stride
             )
+            spread, lost = _added(spread, lost, more)
     count = classes.to(tl.int64)
     places = _pixels(
         target, first, second, start, target_first, target_second, target_pixel, DENSE, UNIT, BLOCK
@@ -135,7 +153,8 @@ def pixel_losses(
     loss = -(own_weight * ((picked - top) - rest))
     if SMOOTHED:
         share = tl.full([BLOCK], smoothing, tl.float64)
-        whole = ((top - near.to(tl.float64)) + rest) * weights - spread.to(tl.float64)
+        spread += tl.where(tl.abs(spread) < float("inf"), lost, 0.0)
+        whole = rest * weights - spread.to(tl.float64) / PART
         loss = loss * (1.0 - share) + share / count.to(tl.float64) * whole
     loss = tl.where(counted, loss, 0.0)
     square = tl.zeros([BLOCK], tl.float64)

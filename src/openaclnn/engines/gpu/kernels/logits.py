@@ -5,6 +5,9 @@ aclnnCrossEntropyLoss (WHOLE) they are read once more for their log-probabilitie
 A lane keeps its largest logit and the sum of exp(x - largest) over its others: of two numbers the smaller goes into the sum.
 So the largest one's own 1 is never added, beside which the digits of small ones would be lost. One power is computed
 for each logit, and one more for four to lower what was summed before.
+
+Label smoothing sums weight * (x - largest), where nothing cancels, whichever class is far from the others: a lane its own
+differences, which are moved where its largest rises, and where lanes and parts of a row are joined.
 """
 
 from __future__ import annotations
@@ -16,6 +19,8 @@ from openaclnn.engines.gpu.formulas.words import LOG2_E, maximum, minimum
 from openaclnn.engines.gpu.kernels.sums import await_sums, is_counted, let_next_start
 
 NOTHING = tl.constexpr(float("-inf"))
+PART = tl.constexpr(2.0**-20)
+"""Of a difference is summed in FLOAT, where the sum of whole ones may be infinite."""
 
 
 @triton.jit
@@ -49,44 +54,55 @@ def _joined_four(top, others, first, second, third, fourth):
 
 
 @triton.jit
-def _near(x):
-    """Near which logits are added up: a finite number."""
-    return tl.where(tl.abs(x) < float("inf"), x, 0.0)
+def weights_at(weight, at, inside, weight_stride, WEIGHT_STEP: tl.constexpr):
+    """Of a block of classes; 1 without weights."""
+    if weight is None:
+        own = tl.full([1, 1], 1.0, tl.float32)
+    elif WEIGHT_STEP == 1:
+        own = tl.load(weight + at, inside, other=0)
+    else:
+        own = tl.load(weight + at.to(tl.int64) * weight_stride, inside, other=0)
+    return own
 
 
 @triton.jit
-def _spread(
-    spread, weights, values, first, weight, at, inside, weight_stride, WEIGHT_STEP: tl.constexpr
-):
-    """What label smoothing sums: weight * (x - first), and the weights."""
-    near = tl.where(inside, values - first, 0.0)
-    if weight is not None:
-        if WEIGHT_STEP == 1:
-            own = tl.load(weight + at, inside, other=0)
-        else:
-            own = tl.load(weight + at.to(tl.int64) * weight_stride, inside, other=0)
-        near = near * own
-        weights += own
-    return spread + near, weights
+def below(values, shift):
+    """A part of values - shift, which is finite where both are."""
+    return tl.fma(values, PART, -(shift * PART))
+
+
+@triton.jit
+def spread_of(values, own, inside, shift):
+    """What label smoothing sums: weight * (x - shift), a part of it."""
+    return tl.where(inside, below(values, shift) * own, 0.0)
+
+
+@triton.jit
+def moved(weights, top, shift):
+    """By how much a sum of weight * (x - top) changes if it is of x - shift, a part of it; below all numbers nothing was summed."""
+    return tl.where(top == NOTHING, 0.0, below(top, shift) * weights)
+
+
+@triton.jit
+def _seen(head, lanes, reach, CLASSES: tl.constexpr):
+    """How many classes each lane has read, of so many and those at the row's ends."""
+    return head + (tl.maximum(reach + CLASSES - 1 - lanes, 0) // CLASSES).to(tl.float32)
 
 
 @triton.jit
 def _read(
-    rows, at, lead, limit, inside_rows, class_stride, spread, weights, first, weight, weight_stride,
-    SMOOTHED: tl.constexpr, CLASS_STEP: tl.constexpr, WEIGHT_STEP: tl.constexpr,
+    rows, at, lead, limit, inside_rows, class_stride, weight, weight_stride,
+    CLASS_STEP: tl.constexpr, WEIGHT_STEP: tl.constexpr,
 ):  # fmt: skip
-    """A block of logits, and what label smoothing sums with it."""
+    """A block of logits, the weights of their classes, and which of them there are."""
     inside = inside_rows & (at < limit)
     if CLASS_STEP == 1:
         values = tl.load(rows + at, inside, other=NOTHING).to(tl.float32)
     else:
         values = tl.load(rows + at.to(tl.int64) * class_stride, inside, other=NOTHING)
         values = values.to(tl.float32)
-    if SMOOTHED:
-        spread, weights = _spread(
-            spread, weights, values, first, weight, lead + at, inside, weight_stride, WEIGHT_STEP
-        )
-    return values, spread, weights
+    own = weights_at(weight, lead + at, inside, weight_stride, WEIGHT_STEP)
+    return values, own, inside
 
 
 @triton.jit
@@ -123,8 +139,8 @@ def logit_sums(
     top = tl.full([ROWS, CLASSES], NOTHING, tl.float32)
     others = tl.zeros([ROWS, CLASSES], tl.float32)
     spread = tl.zeros([ROWS, CLASSES], tl.float32)
+    # Without weights, how many classes lie at the row's ends: of the others each lane has as many.
     weights = tl.zeros([ROWS, CLASSES], tl.float32)
-    first = _near(tl.load(own, row < rows, other=0).to(tl.float32))[:, None]
     count = classes * UNIT
     lead = tl.zeros([ROWS, 1], tl.int32)  # classes before the first whole vector
     begins = own[:, None]
@@ -134,12 +150,12 @@ def logit_sums(
         lead = ((VECTOR - head) % VECTOR)[:, None]
         body = (count - lead) // VECTOR * VECTOR
         at = tl.where(lanes < lead, lanes, body + lanes)
-        inside = lanes < tl.where(part == 0, count - body, 0)
-        top = tl.load(begins + at, inside, other=NOTHING).to(tl.float32)
+        there = lanes < tl.where(part == 0, count - body, 0)
+        top = tl.load(begins + at, there, other=NOTHING).to(tl.float32)
         if SMOOTHED:
-            spread, weights = _spread(
-                spread, weights, top, first, weight, at, inside, weight_stride, WEIGHT_STEP
-            )
+            own_weights = weights_at(weight, at, there, weight_stride, WEIGHT_STEP)
+            spread = spread_of(top, own_weights, there, finite(top))
+            weights += tl.where(there, own_weights, 0.0)
         begins = tl.multiple_of(own + (VECTOR - head) % VECTOR, VECTOR * ITEMSIZE)[:, None]
         end = tl.minimum(tl.max(body), begin + span * SPAN)
         limit = end // VECTOR * VECTOR
@@ -148,32 +164,50 @@ def logit_sums(
         limit = end
     for start in range(begin, end, SPAN):
         at = start + lanes
-        values, spread, weights = _read(
-            begins, at, lead, limit, inside_rows, class_stride, spread, weights, first, weight, weight_stride,
-            SMOOTHED, CLASS_STEP, WEIGHT_STEP,
+        values, factor, inside = _read(
+            begins, at, lead, limit, inside_rows, class_stride, weight, weight_stride, CLASS_STEP, WEIGHT_STEP
         )  # fmt: skip
+        before = top
         if TURNS == 1:
             top, others = _joined(top, others, values)
         else:
-            second, spread, weights = _read(
-                begins, at + CLASSES, lead, limit, inside_rows, class_stride, spread, weights, first, weight,
-                weight_stride, SMOOTHED, CLASS_STEP, WEIGHT_STEP,
+            second, factor_2, inside_2 = _read(
+                begins, at + CLASSES, lead, limit, inside_rows, class_stride, weight, weight_stride,
+                CLASS_STEP, WEIGHT_STEP,
             )  # fmt: skip
-            third, spread, weights = _read(
-                begins, at + 2 * CLASSES, lead, limit, inside_rows, class_stride, spread, weights, first, weight,
-                weight_stride, SMOOTHED, CLASS_STEP, WEIGHT_STEP,
+            third, factor_3, inside_3 = _read(
+                begins, at + 2 * CLASSES, lead, limit, inside_rows, class_stride, weight, weight_stride,
+                CLASS_STEP, WEIGHT_STEP,
             )  # fmt: skip
-            fourth, spread, weights = _read(
-                begins, at + 3 * CLASSES, lead, limit, inside_rows, class_stride, spread, weights, first, weight,
-                weight_stride, SMOOTHED, CLASS_STEP, WEIGHT_STEP,
+            fourth, factor_4, inside_4 = _read(
+                begins, at + 3 * CLASSES, lead, limit, inside_rows, class_stride, weight, weight_stride,
+                CLASS_STEP, WEIGHT_STEP,
             )  # fmt: skip
             top, others = _joined_four(top, others, values, second, third, fourth)
+        if SMOOTHED:
+            shift = finite(top)
+            more = spread_of(values, factor, inside, shift)
+            known = weights
+            if weight is None:
+                known += ((start - begin) // CLASSES).to(tl.float32)
+            if TURNS > 1:
+                more += spread_of(second, factor_2, inside_2, shift)
+                more += spread_of(third, factor_3, inside_3, shift)
+                more += spread_of(fourth, factor_4, inside_4, shift)
+            spread += moved(known, before, shift) + more
+            if weight is not None:
+                if TURNS > 1:
+                    factor = (factor + factor_2) + (factor_3 + factor_4)
+                weights += factor
     highest, total = joined_lanes(top, others, lanes)
     place = row * splits + part
     number = rows.to(tl.int64) * splits
     tl.store(parts + place, highest, row < rows)
     tl.store(parts + number + place, total, row < rows)
     if SMOOTHED:
+        if weight is None:
+            weights = _seen(weights, lanes, limit - begin, CLASSES)
+        spread += moved(weights, top, finite(highest)[:, None])
         tl.store(parts + 2 * number + place, tl.sum(spread, 1), row < rows)
         tl.store(parts + 3 * number + place, tl.sum(weights, 1), row < rows)
 
@@ -230,10 +264,10 @@ def weight_of(weight, indices, counted, weight_stride):
 
 
 @triton.jit
-def smoothed(loss, top, rest, first, spread, weights, count, smoothing):
-    """The loss with some of every class's: `spread` sums weight * (x - first), `weights` the weights."""
+def smoothed(loss, top, rest, spread, weights, count, smoothing):
+    """The loss with some of every class's: `spread` sums weight * (x - top), a part of it, `weights` the weights."""
     share = tl.full(loss.shape, smoothing, tl.float64)
-    spread = ((top - first) + rest) * weights - spread
+    spread = (rest + (top - top)) * weights - spread / PART
     return loss * (1.0 - share) + share / count.to(tl.float64) * spread
 
 
@@ -307,15 +341,17 @@ def logit_losses(
     top, rest = row_ends(high, others, count, WHOLE)
     loss = -(own_weight * ((picked - top) - rest))
     if SMOOTHED:
-        first = _near(tl.load(own, inside, other=0).to(tl.float32)).to(tl.float64)
         spread = tl.zeros([ROWS], tl.float64)
         weights = tl.zeros([ROWS], tl.float64)
         for part in range(splits):
+            more = tl.load(place + part, inside, other=0).to(tl.float64)
+            some = tl.load(place + 3 * number + part, inside, other=0).to(tl.float64)
             spread += tl.load(place + 2 * number + part, inside, other=0).to(tl.float64)
-            weights += tl.load(place + 3 * number + part, inside, other=0).to(tl.float64)
+            spread += moved(some, more, finite(high).to(tl.float64))
+            weights += some
         if weight is None:
             weights = tl.full([ROWS], 1.0, tl.float64) * count.to(tl.float64)
-        loss = smoothed(loss, top, rest, first, spread, weights, count, smoothing)
+        loss = smoothed(loss, top, rest, spread, weights, count, smoothing)
     store_rows(
         out, tops, rests, squares, lses, sums, row, inside, out_stride, top_stride, rest_stride, square_stride, lse_stride,
         loss, top, rest, own_weight, counted, zloss_scale, EACH, SQUARED,

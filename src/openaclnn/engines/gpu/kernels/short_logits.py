@@ -10,15 +10,15 @@ import triton.language as tl
 
 from openaclnn.engines.gpu.kernels.logits import (
     NOTHING,
-    _near,
-    _spread,
     beside_infinity,
     is_endless,
     joined_lanes,
     row_ends,
     smoothed,
+    spread_of,
     store_rows,
     weight_of,
+    weights_at,
 )
 from openaclnn.engines.gpu.kernels.sums import is_counted, let_next_start
 
@@ -61,16 +61,13 @@ def short_rows(
     top, rest = row_ends(high, others, count, WHOLE)
     loss = -(own_weight * ((picked - top) - rest))
     if SMOOTHED:
-        first = _near(_at(values, lanes, 0))
-        spread, weights = _spread(
-            nothing, nothing, values, first[:, None], weight, lanes, here, weight_stride, ANY_STEP
-        )
+        factors = weights_at(weight, lanes, here, weight_stride, ANY_STEP)
         if weight is None:
             total = tl.full([ROWS], 1.0, tl.float64) * count.to(tl.float64)
         else:
-            total = tl.sum(weights, 1).to(tl.float64)
-        spread = tl.sum(spread, 1).to(tl.float64)
-        loss = smoothed(loss, top, rest, first.to(tl.float64), spread, total, count, smoothing)
+            total = tl.sum(factors, 1).to(tl.float64)
+        spread = tl.sum(spread_of(values, factors, here, high[:, None]), 1).to(tl.float64)
+        loss = smoothed(loss, top, rest, spread, total, count, smoothing)
     store_rows(
         out, tops, rests, squares, lses, sums, row, inside, out_stride, top_stride, rest_stride, square_stride, lse_stride,
         loss, top, rest, own_weight, counted, zloss_scale, EACH, SQUARED,

@@ -3,6 +3,8 @@
 A chunk stays in the first-level cache: its largest logit first, then its powers. Where it raises the row's largest, what
 was summed before is lowered. The largest one's own 1 stays out of the sum, since beside it the digits of small ones would be
 lost. Vectors are FLOAT, a chunk's sums and a row's numbers FLOAT64.
+
+Label smoothing sums weight * (x - largest), where nothing cancels, whichever class is far from the others.
 """
 
 from __future__ import annotations
@@ -17,12 +19,14 @@ from openaclnn.engines.cpu.classes.shared.parameters import Parameters
 from openaclnn.engines.machine.code import Array, Code
 from openaclnn.engines.machine.host import LINE, machine
 from openaclnn.engines.machine.kinds import SIZE
-from openaclnn.engines.machine.values import Shape, Value
+from openaclnn.engines.machine.values import Shape, Value, fma
 
-__all__ = ["CHUNK", "Chunks", "Rows", "added", "larger"]
+__all__ = ["CHUNK", "PARTS", "Chunks", "Rows", "added", "below", "larger", "moved"]
 
 CHUNK = 2048  # classes
 INFINITY = float("inf")
+PART = 2.0**-10  # of a difference is summed in FLOAT, where the sum of whole ones may be infinite
+PARTS = 1 / PART
 
 
 class _Sum:
@@ -65,22 +69,32 @@ def added(first: Value, second: Value) -> Value:
     return first + second
 
 
+def below(values: Value, top: Value) -> Value:
+    """A part of values - top, which is finite where both are; `PARTS` of them are the difference."""
+    return fma(values, PART, -(top * PART))
+
+
+def moved(weights: Value, before: Value, top: Value) -> Value:
+    """By how much a sum of weight * (x - before) changes if it is of x - top, in FLOAT64; nothing was summed below all numbers."""
+    rise = before.to("f64") - top.to("f64")
+    change: Value = (before > -INFINITY).choose(weights * rise, 0.0)
+    return change
+
+
 class Rows:
     """The numbers of a tile's rows while its chunks are taken, FLOAT64."""
 
     def __init__(self, code: Code, count: int) -> None:
         self.code = code
-        self.top, self.others, self.spread, self.weights, self.first = (
-            code.frame("f64", count) for _ in range(5)
+        self.top, self.others, self.spread, self.weights = (
+            code.frame("f64", count) for _ in range(4)
         )
         self.highest = code.frame("f32", count)  # of a chunk
 
-    def begin(self, index: Value, first: Value) -> None:
-        """Logits are summed as differences from `first`, which must be finite."""
+    def begin(self, index: Value) -> None:
         self.top.write(index, self.code.double(-INFINITY))
         for array in (self.others, self.spread, self.weights):
             array.write(index, self.code.double(0.0))
-        self.first.write(index, (first.size() < INFINITY).choose(first, 0.0).to("f64"))
 
     def add(self, array: Array, index: Value, value: Value) -> None:
         array.write(index, array.read(index) + value)
@@ -125,7 +139,8 @@ class Chunks:
                 rows.add(rows.others, index, self._powers(x, count, shift, apart=False))
         rows.top.write(index, top.to("f64"))
         with code.when(self.parameters["smooths"].differs(0)):
-            self._spread(x, weight, weight_step, count, index)
+            rows.add(rows.spread, index, moved(rows.weights.read(index), before, top))
+            self._spread(x, shift, weight, weight_step, count, index)
 
     def _powers(self, x: Array, count: Value, shift: Value, apart: bool) -> Value:
         """The sum of exp(x - shift); `apart`: without one of those that are the shift itself."""
@@ -170,11 +185,10 @@ class Chunks:
         return found + (ties.all_of(added).to("f64") - 1.0) if apart else found
 
     def _spread(
-        self, x: Array, weight: Value, weight_step: Value, count: Value, index: Value
+        self, x: Array, shift: Value, weight: Value, weight_step: Value, count: Value, index: Value
     ) -> None:
-        """What label smoothing sums: weight * (x - first), and the weights."""
+        """What label smoothing sums: weight * (x - shift), and the weights."""
         code, rows = self.code, self.rows
-        first = rows.first.read(index).to("f32")
         spread, weights = (_Sum(code, self.streams, 0.0) for _ in range(2))
         with code.either(self.parameters["weighted"].differs(0)) as (weighted, alike):
             with weighted:
@@ -185,7 +199,7 @@ class Chunks:
 
                 def body(shape: Shape, place: Value) -> None:
                     factor = factors.load(place, shape)
-                    spread.take((numerics.load(x, place, shape) - first) * factor, added)
+                    spread.take(below(numerics.load(x, place, shape), shift) * factor, added)
                     weights.take(factor, added)
 
                 self._each(count, body)
@@ -193,8 +207,8 @@ class Chunks:
             with alike:
 
                 def plain(shape: Shape, place: Value) -> None:
-                    spread.take(numerics.load(x, place, shape) - first, added)
+                    spread.take(below(numerics.load(x, place, shape), shift), added)
 
                 self._each(count, plain)
                 rows.add(rows.weights, index, count.to("f64"))
-        rows.add(rows.spread, index, spread.all_of(added, "f64"))
+        rows.add(rows.spread, index, spread.all_of(added, "f64") * PARTS)

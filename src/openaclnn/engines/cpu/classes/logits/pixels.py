@@ -15,7 +15,7 @@ from openaclnn.engines.cpu.arithmetic import numerics
 from openaclnn.engines.cpu.arithmetic.doubles import exp64
 from openaclnn.engines.cpu.arithmetic.exponential import Exp
 from openaclnn.engines.cpu.arithmetic.singles import log1p_32
-from openaclnn.engines.cpu.classes.logits.chunks import added, larger
+from openaclnn.engines.cpu.classes.logits.chunks import PARTS, added, below, larger, moved
 from openaclnn.engines.cpu.classes.logits.rows import (
     ALONE,
     RECORD,
@@ -24,6 +24,7 @@ from openaclnn.engines.cpu.classes.logits.rows import (
     Cut,
 )
 from openaclnn.engines.cpu.classes.positions.pixel_groups import (
+    CHUNK,
     Chunk,
     Group,
     Groups,
@@ -72,15 +73,12 @@ class _Pixels:
         self.exp, self.opaque = Exp(code, None, "negative"), numerics.Opaque(code)
         self.smooths = parameters["smooths"].differs(0)
         width = self.groups.width
-        self.top, self.near, self.rest = (code.frame("f32", width) for _ in range(3))
+        self.top, self.rest = (code.frame("f32", width) for _ in range(2))
         self.others, self.spread = (code.frame("f64", width) for _ in range(2))
         self.losses = code.frame(dtype, width)
         self.sums = [code.frame("f64", code.lanes) for _ in range(RECORD)]
-        self.weight_sum = code.variable(self.groups.targets.classes.to("f64"))
-        with code.when(self.smooths & self.groups.weighted):
-            zero = code.integer(0)
-            total = totals.sum_weights(code, parameters, zero, self.groups.targets.classes)
-            self.weight_sum.set(total)
+        self.weight_sum = self._weights(code.integer(0), self.groups.targets.classes)
+        self.before = code.variable(code.double(0.0))  # the sum of those of the chunks before
 
     def begin(self) -> None:
         self._fill(*self.sums)
@@ -129,13 +127,14 @@ class _Pixels:
         self.groups.read(group, chunk, lambda values: highest.take(values, larger))
         top = larger(before, highest.get())
         raised = highest.get() > before
-        # Where all are minus infinity, any finite number gives them the power 0.
-        shift = top.equals(-INFINITY).choose(0.0, top)
+        shift = _finite(top)
         self.top.store(top, zero)
         with code.when(chunk.start.differs(0), likely=False):
             others = self.others.load(zero, shape)
             lowered = exp64(code, before.to("f64") - top.to("f64"))
             self.others.store(raised.choose((others + 1.0) * lowered, others), zero)
+            with code.when(self.smooths):
+                self._move(chunk, before, top)
         ties = self._powers(group, chunk, shift)
         own = raised.choose(code.single(1.0), 0.0)
         self.others.store(self.others.load(zero, shape) + (ties - own).to("f64"), zero)
@@ -159,21 +158,33 @@ class _Pixels:
             self.others.store(self.others.load(zero, shape) + total, zero)
         return ties.get()
 
+    def _weights(self, start: Value, stop: Value) -> Value:
+        """The sum of the weights of some classes."""
+        code = self.code
+        total = code.variable((stop - start).to("f64"))
+        with code.when(self.smooths & self.groups.weighted):
+            total.set(totals.sum_weights(code, self.parameters, start, stop))
+        return total.get()
+
+    def _move(self, chunk: Chunk, before: Value, top: Value) -> None:
+        """What was summed of the chunks before, as differences from a largest logit that may have risen."""
+        shape, zero = self.groups.shape, self.code.integer(0)
+        with self.code.when(chunk.start.equals(CHUNK)):
+            self.before.set(self.code.double(0.0))
+        self.before.set(self.before.get() + self._weights(chunk.start - CHUNK, chunk.start))
+        change = moved(self.before.get(), before, top)
+        self.spread.store(self.spread.load(zero, shape) + change, zero)
+
     def _spread(self, chunk: Chunk) -> None:
-        """What label smoothing sums: weight * (x - near)."""
+        """What label smoothing sums: weight * (x - shift)."""
         code, shape, zero = self.code, self.groups.shape, self.code.integer(0)
-        with code.when(chunk.start.equals(0)):
-            first = self.groups.plane(zero)
-            finite = (first - first).equals(0.0)
-            self.near.store(finite.choose(first, 0.0), zero)
-        near = self.near.load(zero, shape)
+        shift = _finite(self.top.load(zero, shape))
         with code.loop(0, chunk.many, TURN) as start:
             sums = _Vectors(code, shape, 0.0)
             with code.loop(start, (start + TURN).least(chunk.many)) as label:
-                sums.take(
-                    (self.groups.plane(label) - near) * self.groups.factor(chunk, label), added
-                )
-            total = sums.get().to("f64")
+                factor = self.groups.factor(chunk, label)
+                sums.take(below(self.groups.plane(label), shift) * factor, added)
+            total = sums.get().to("f64") * PARTS
             self.spread.store(self.spread.load(zero, shape) + total, zero)
 
     def _finish(self, pixels: Pixels, index: Value, places: dict[str, Array]) -> None:
@@ -190,8 +201,7 @@ class _Pixels:
         loss = code.variable(-(weight * ((own - top) - rest)))
         with code.when(self.smooths):
             smoothing, classes = parameters.double("smoothing"), groups.targets.classes.to("f64")
-            near, spread = self.near.load(index, shape).to("f64"), self.spread.load(index, shape)
-            smoothed = ((top - near) + rest) * self.weight_sum.get() - spread
+            smoothed = rest * self.weight_sum - self.spread.load(index, shape)
             loss.set(fma(loss.get(), 1.0 - smoothing, smoothed * (smoothing / classes)))
         square = code.variable(code.constant("f64", 0.0, code.lanes))
         squares = parameters["zloss"].differs(0)
@@ -215,6 +225,12 @@ class _Pixels:
     def _add(self, slot: int, values: Value) -> None:
         array, zero = self.sums[slot], self.code.integer(0)
         array.store(array.load(zero, Shape(1, self.code.lanes)) + values, zero)
+
+
+def _finite(top: Value) -> Value:
+    """What is subtracted before powers: where all are minus infinity, any finite number gives 0."""
+    shift: Value = top.equals(-INFINITY).choose(0.0, top)
+    return shift
 
 
 class _Vectors:

@@ -74,7 +74,7 @@ def emit_rows(dtype: str, target: str, each: bool, whole: bool, lanes: int) -> E
             first_row = piece * height
             many = (positions - first_row).least(height)
             with code.loop(0, many) as index:
-                rows.begin(index, code.load(finish.at("input", first_row + index), dtype))
+                rows.begin(index)
             with code.loop(0, classes, CHUNK) as start:
                 count = (classes - start).least(CHUNK)
                 tile.read(first_row, start, many, count)
@@ -146,8 +146,8 @@ class _Finish:
         loss = code.variable(-(weight.get() * ((own - top) - rest)))
         with code.when(parameters["smooths"].differs(0)):
             smoothing, classes = parameters.double("smoothing"), parameters["classes"].to("f64")
-            lse = (top - rows.first.read(index)) + rest
-            spread = lse * rows.weights.read(index) - rows.spread.read(index)
+            # An infinite largest logit has no log-probability.
+            spread = (rest + (top - top)) * rows.weights.read(index) - rows.spread.read(index)
             loss.set(fma(loss.get(), 1.0 - smoothing, smoothing / classes * spread))
         square = code.variable(code.double(0.0))
         with code.when(parameters["zloss"].differs(0)):

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from openaclnn.engines.cpu.arithmetic import numerics
 from openaclnn.engines.cpu.arithmetic.doubles import exp64, log1p_64
 from openaclnn.engines.cpu.arithmetic.exponential import Exp
-from openaclnn.engines.cpu.classes.logits.chunks import larger
+from openaclnn.engines.cpu.classes.logits.chunks import PARTS, below, larger
 from openaclnn.engines.cpu.classes.logits.rows import RECORD, SLOTS
 from openaclnn.engines.cpu.classes.shared.parameters import Parameters
 from openaclnn.engines.cpu.classes.shared.targets import Target, Targets
@@ -171,11 +171,10 @@ class _Rows:
     def _spread(self, top: Value, rest: Value) -> Value:
         """What label smoothing adds: the sum of weight * (log-sum-exp - x)."""
         code, zeros = self.code, self._zeros()
-        begin = self._class(code.integer(0))
-        first = (begin.size() < math.inf).choose(begin, 0.0)
+        largest = top.to("f32")
         spread, weights = code.variable(zeros), code.variable(code.single(0.0))
         with code.loop(0, self.targets.classes) as current:
-            distance = self._class(current) - first
+            distance = below(self._class(current), largest)
             with code.either(self.weighted) as (weighted, alike):
                 with weighted:
                     factor = code.load(self.weights + current * self.weight_step, "f32")
@@ -185,8 +184,7 @@ class _Rows:
                     spread.set(spread.get() + distance)
         count = self.targets.classes.to("f64")
         every = self.weighted.choose(weights.get().to("f64") + 0.0, count)
-        lse = (top - first.to("f64")) + rest
-        return lse * every - (spread.get().to("f64") + 0.0)
+        return rest * every - (spread.get().to("f64") + 0.0) * PARTS
 
     def _put(self, operand: str, rows: list[Value], values: Value) -> None:
         """A number of each row."""
