@@ -130,6 +130,9 @@ def test_picture(folder: Path, capsys: Any) -> None:
         ["compare", "good.npy", "golden.npy", "--standard", "cross_check"], ["compare", ".", "none"],
         ["compare", "good.npy", "golden.npy", "--dtype", "float99"], ["nonsense"], ["describe", "nothing"],
         ["compare", "good.npy", "golden.npy", "--rtol", "-1"], ["compare", "good.npy", "golden.npy", "--ptol", "2"],
+        *(["compare", "bad.npy", "golden.npy", "--standard", standard, f"--{name}", "nan"]
+          for standard in ("mixed", "close") for name in ("rtol", "atol", "ptol")),
+        ["compare", "bad.npy", "golden.npy", "--limit", "nan"], ["compare", "bad.npy", "golden.npy", "--rtol", "inf"],
     ],
     ids=" ".join,
 )  # fmt: skip

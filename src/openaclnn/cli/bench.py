@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
@@ -56,6 +57,12 @@ def _counts(context: Any, parameter: Any, text: str | None) -> tuple[int, ...]:
     return numbers
 
 
+def _seconds(context: Any, parameter: Any, given: float | None) -> float | None:
+    if given is not None and math.isnan(given):
+        raise click.BadParameter(f"expected a number of seconds, got {given}")
+    return given
+
+
 @click.command(cls=_Remembers, short_help="Time the operators beside PyTorch and a copy.")
 @click.option("--quick", is_flag=True, help="A subset that takes about a minute.")
 @click.option(
@@ -85,7 +92,7 @@ def _counts(context: Any, parameter: Any, text: str | None) -> tuple[int, ...]:
 )  # fmt: skip
 @click.option("--rounds", type=click.IntRange(1), help="Rounds of turns; default: 15, quick: 7.")
 @click.option(
-    "--again", type=click.FloatRange(0), metavar="SECONDS",
+    "--again", type=click.FloatRange(0), callback=_seconds, metavar="SECONDS",
     help="How long calls that met a slow machine may be timed again; default: as long as their section took, quick: not at all.",
 )  # fmt: skip
 @click.option(
