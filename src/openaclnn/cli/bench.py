@@ -16,7 +16,14 @@ from openaclnn.bench.reports.page import markdown
 from openaclnn.bench.reports.sheet import sheet
 from openaclnn.bench.reports.terminal import console_tables, disturbed, find_wrong, headline_table
 from openaclnn.bench.sections.runner import run
-from openaclnn.bench.sections.selection import SECTIONS, SelectionError, Settings, choose, title_of
+from openaclnn.bench.sections.selection import (
+    SECTIONS,
+    SelectionError,
+    Settings,
+    choose,
+    left_out,
+    title_of,
+)
 from openaclnn.bench.tables.merge import command_of
 from openaclnn.cli.say import rendered, say, say_json, traceback_option
 from openaclnn.core.dtypes import FLOATS
@@ -176,13 +183,21 @@ def _list(settings: Settings) -> None:
     for section, items in choose(settings).items():
         for item in items:
             say(f"--section {section} --only {shlex.quote(title_of(item))}")
+    _say_left_out(settings)
+
+
+def _say_left_out(settings: Settings) -> None:
+    if missing := left_out(settings):
+        say(f"left out, {missing}", error=True)
 
 
 def _results(settings: Settings, sources: Sequence[Path]) -> list[dict[str, Any]]:
     if not sources:
         if not settings.use_torch and "torch" in sys.modules:
             raise SelectionError("--alone needs a process that has not loaded PyTorch")
-        return [run(settings, _follow)]
+        results = run(settings, _follow)
+        _say_left_out(settings)
+        return [results]
     found: list[dict[str, Any]] = []
     for path in sources:
         try:
