@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import os
 import shutil
@@ -379,6 +380,20 @@ def test_doctor(capsys: Any) -> None:
     assert "openaclnn" in capsys.readouterr().out
 
 
+def test_doctor_has_one_answer_for_triton(capsys: Any, monkeypatch: Any) -> None:
+    from openaclnn.engines import gpu
+
+    def missing(name: str) -> str:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr("importlib.metadata.version", missing)
+    monkeypatch.setitem(sys.modules, "triton", None)
+    monkeypatch.setattr(gpu, "unavailable", gpu.unavailable.__wrapped__)
+    main(["doctor", "--json"])
+    rows = [row for row in json.loads(capsys.readouterr().out) if row["name"] == "triton"]
+    assert [row["about"].rpartition("; ")[2] for row in rows] == ["pip install triton"] * 2
+
+
 def test_the_cache_is_cleared_of_what_is_ours(
     tmp_path: Path, capsys: Any, monkeypatch: Any
 ) -> None:
@@ -391,6 +406,7 @@ def test_the_cache_is_cleared_of_what_is_ours(
     assert main(["cache", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["bytes"] >= 150
     assert main(["cache", "clear"]) == 0
+    assert "do not start until openaclnn-config --prefix is run" in capsys.readouterr().out
     assert sorted(path.name for path in tmp_path.iterdir()) == ["building-link", "letters.txt"]
     assert main(["cache", "everything"]) == 2
     monkeypatch.setenv("OPENACLNN_CACHE_DIR", str(tmp_path / "none"))
@@ -409,6 +425,15 @@ def test_a_cache_that_cannot_be_written_is_told(
     main(["doctor", "--json"])
     (row,) = (row for row in json.loads(capsys.readouterr().out) if row["part"] == "cache")
     assert (row["state"], row["about"]) == ("missing", why)
+
+
+def test_warmup_says_at_its_start_that_it_takes_long(capsys: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr("openaclnn.engines.cpu.warmup", lambda progress: 3)
+    monkeypatch.setattr("openaclnn.engines.cpu.unavailable", lambda: None)
+    assert main(["warmup"]) == 0
+    shown = capsys.readouterr()
+    assert shown.err.startswith("compiling every CPU kernel into ")
+    assert shown.out.startswith("3 plans ready")
 
 
 @pytest.mark.parametrize("encoding", ["latin-1", "cp1252"])
