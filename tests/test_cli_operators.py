@@ -368,6 +368,33 @@ def test_options_are_the_parameters(capsys: Any) -> None:
                 assert not wanted or f"--{parameter.name}" in out
 
 
+def test_a_fault_in_yaml_is_told_with_its_line(tmp_path: Path, capsys: Any) -> None:
+    pytest.importorskip("yaml")
+    (tmp_path / "call.yaml").write_text("arguments:\n  grad_output: float16:2x3\n  alpha: ]\n")
+    assert main(["check", "elu_backward", "--file", str(tmp_path / "call.yaml")]) == 2
+    assert "call.yaml: line 3, column " in capsys.readouterr().err
+
+
+def test_the_line_wins_over_the_file(tmp_path: Path, capsys: Any) -> None:
+    held = {"product": "910b", "arguments": {"gradOutput": "f16:2x3", "selfOrResult": "F16:2x3"}}
+    (tmp_path / "call.json").write_text(json.dumps(held))
+    call = ["check", "elu_backward", "--file", str(tmp_path / "call.json")]
+    assert main(call) == 0
+    assert "(product a2)" in capsys.readouterr().out
+    assert main([*call, "--self-or-result", "float16:4"]) == 1
+    assert main([*call, "--product", "310b"]) == 1
+
+
+def test_a_file_of_pytorch_is_named_as_it_was_given(
+    tmp_path: Path, capsys: Any, monkeypatch: Any
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    np.save(tmp_path / "x.npy", np.zeros(3, np.float32))
+    out = tmp_path / "q.pt"
+    assert main(["run", "elu", "--self", str(tmp_path / "x.npy"), "--out", str(out)]) == 2
+    assert f"openaclnn: {out}: PyTorch writes it, which is not installed" in capsys.readouterr().err
+
+
 def test_doctor(capsys: Any) -> None:
     from openaclnn.engines import cpu
 
