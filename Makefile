@@ -15,7 +15,7 @@ demo: $(VENV)/.demo
 	@echo "\nThe same from C: examples/c/ten_mistakes.c, compiled against our headers, and what it is told"
 	@$(CC) examples/c/ten_mistakes.c $$($(BIN)/openaclnn-config --cflags --libs) -o build/ten_mistakes
 	@build/ten_mistakes
-	@echo "\nSpeed on this machine, by the time that others take (PyTorch too where .venv has it, as after make test)"
+	@echo "\nSpeed on this machine, beside NumPy (and PyTorch, where it is installed)"
 	@$(BIN)/openaclnn bench --headline
 
 # What is skipped says why: the explorer's page, for one, needs a Chromium with its driver.

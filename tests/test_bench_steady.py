@@ -279,4 +279,5 @@ def test_how_long_cases_may_be_timed_again_is_an_option(
     monkeypatch.setattr(command, "run", lambda settings, _: asked.append(settings) or results)
     assert cli.main(["bench", *given]) == 0
     assert [each.again_seconds for each in asked] == [expected]
-    assert cli.main(["bench", "--again", "-1"]) == 2
+    for wrong in ("-1", "nan"):
+        assert cli.main(["bench", "--again", wrong]) == 2

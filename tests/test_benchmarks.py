@@ -455,6 +455,37 @@ def test_selection() -> None:
         run(replace(SETTINGS, engines=("triton",)))
 
 
+def test_sections_that_need_pytorch_say_so_where_there_is_none() -> None:
+    program = """
+import sys
+sys.modules["torch"] = None
+from openaclnn.cli import main
+both = ["--section", "training", "--section", "overrides"]
+assert main(["bench", *both]) == main(["bench", "--list", *both]) == 2
+assert main(["bench", "--list", *both, "--section", "speed", "--only", "elu bandwidth"]) == 0
+"""
+    path = os.pathsep.join(each or os.getcwd() for each in sys.path)
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=os.environ | {"PYTHONPATH": path},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    told = r"training and overrides: openaclnn\.torch needs PyTorch \d.* or newer \(pip install .*\), and there is none"
+    lines = done.stderr.splitlines()
+    assert len(lines) == 3
+    assert all(re.fullmatch(f"openaclnn: {told}", line) for line in lines[:2])
+    assert re.fullmatch(f"left out, {told}", lines[2])
+
+
+def test_without_a_filter_none_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("openaclnn.bench.sections.selection.torch_objection", lambda: "none here")
+    with pytest.raises(SelectionError, match=r"^overrides: none here$"):
+        run(replace(SETTINGS, sections=("overrides",)))
+    monkeypatch.setattr("openaclnn.bench.sections.selection.all_calls", lambda dtypes: [])
+    with pytest.raises(SelectionError, match=r"^there is no case of calls, training; --list"):
+        choose(replace(SETTINGS, sections=("calls", "training")))
+
+
 def test_the_floors_are_read_off_one_command() -> None:
     """2^17 to 2^20 and 2^25 elements, 32,000 and 21 classes, in every variant and dtype."""
     for operator in measured():
@@ -501,6 +532,15 @@ def test_the_list_names_the_cases_of_all_sections_as_they_can_be_pasted(capsys: 
         (["--only", "no such case"], "--only 'no such case' matches no case of speed"),
         (["--list", "--only", "no such case"], "matches no case"),
         (["--quick", "--only", "odd"], "matches no case of speed, calls of --quick"),
+        (["--headline", "--only", "foo"], "--only 'foo' matches no case of speed of --headline"),
+        (
+            ["--alone", "--list", "--section", "training"],
+            "training: openaclnn.torch needs PyTorch, and --alone is",
+        ),
+        (
+            ["--alone", "--list", "--section", "overrides"],
+            "overrides: openaclnn.torch needs PyTorch",
+        ),
         (["--engine", "triton", "--section", "speed", "--only", "cache"], "no engine of ours"),
         (["--device", "cuda", "--alone"], "--alone and --threads are for the CPU"),
         (["--device", "cuda", "--threads", "1,2"], "--alone and --threads are for the CPU"),

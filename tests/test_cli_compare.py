@@ -130,6 +130,14 @@ def test_picture(folder: Path, capsys: Any) -> None:
         ["compare", "good.npy", "golden.npy", "--standard", "cross_check"], ["compare", ".", "none"],
         ["compare", "good.npy", "golden.npy", "--dtype", "float99"], ["nonsense"], ["describe", "nothing"],
         ["compare", "good.npy", "golden.npy", "--rtol", "-1"], ["compare", "good.npy", "golden.npy", "--ptol", "2"],
+        *(["compare", "bad.npy", "golden.npy", "--standard", standard, f"--{name}", "nan"]
+          for standard in ("mixed", "close") for name in ("rtol", "atol", "ptol")),
+        *(["compare", "good.npy", "golden.npy", *given] for given in (
+            ["--standard", "cosine", "--rtol", "3"], ["--standard", "stat_rel_err", "--ptol", "0.1"],
+            ["--standard", "close", "--limit", "1"], ["--level", "L0"], ["golden.npy"], ["--csv", "--json"])),
+        ["compare", "good.npy:fp32", "golden.npy"], ["cases", "good.npy", "--sheet", "one"],
+        ["cases", "good.npy", "--count", "3"],
+        ["compare", "bad.npy", "golden.npy", "--limit", "nan"], ["compare", "bad.npy", "golden.npy", "--rtol", "inf"],
     ],
     ids=" ".join,
 )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import os
 import shutil
@@ -367,6 +368,33 @@ def test_options_are_the_parameters(capsys: Any) -> None:
                 assert not wanted or f"--{parameter.name}" in out
 
 
+def test_a_fault_in_yaml_is_told_with_its_line(tmp_path: Path, capsys: Any) -> None:
+    pytest.importorskip("yaml")
+    (tmp_path / "call.yaml").write_text("arguments:\n  grad_output: float16:2x3\n  alpha: ]\n")
+    assert main(["check", "elu_backward", "--file", str(tmp_path / "call.yaml")]) == 2
+    assert "call.yaml: line 3, column " in capsys.readouterr().err
+
+
+def test_the_line_wins_over_the_file(tmp_path: Path, capsys: Any) -> None:
+    held = {"product": "910b", "arguments": {"gradOutput": "f16:2x3", "selfOrResult": "F16:2x3"}}
+    (tmp_path / "call.json").write_text(json.dumps(held))
+    call = ["check", "elu_backward", "--file", str(tmp_path / "call.json")]
+    assert main(call) == 0
+    assert "(product a2)" in capsys.readouterr().out
+    assert main([*call, "--self-or-result", "float16:4"]) == 1
+    assert main([*call, "--product", "310b"]) == 1
+
+
+def test_a_file_of_pytorch_is_named_as_it_was_given(
+    tmp_path: Path, capsys: Any, monkeypatch: Any
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    np.save(tmp_path / "x.npy", np.zeros(3, np.float32))
+    out = tmp_path / "q.pt"
+    assert main(["run", "elu", "--self", str(tmp_path / "x.npy"), "--out", str(out)]) == 2
+    assert f"openaclnn: {out}: PyTorch writes it, which is not installed" in capsys.readouterr().err
+
+
 def test_doctor(capsys: Any) -> None:
     from openaclnn.engines import cpu
 
@@ -377,6 +405,20 @@ def test_doctor(capsys: Any) -> None:
     assert all(row["about"] or row["state"] == "there" for row in told)
     main(["doctor"])
     assert "openaclnn" in capsys.readouterr().out
+
+
+def test_doctor_has_one_answer_for_triton(capsys: Any, monkeypatch: Any) -> None:
+    from openaclnn.engines import gpu
+
+    def missing(name: str) -> str:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr("importlib.metadata.version", missing)
+    monkeypatch.setitem(sys.modules, "triton", None)
+    monkeypatch.setattr(gpu, "unavailable", gpu.unavailable.__wrapped__)
+    main(["doctor", "--json"])
+    rows = [row for row in json.loads(capsys.readouterr().out) if row["name"] == "triton"]
+    assert [row["about"].rpartition("; ")[2] for row in rows] == ["pip install triton"] * 2
 
 
 def test_the_cache_is_cleared_of_what_is_ours(
@@ -391,6 +433,7 @@ def test_the_cache_is_cleared_of_what_is_ours(
     assert main(["cache", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["bytes"] >= 150
     assert main(["cache", "clear"]) == 0
+    assert "do not start until openaclnn-config --prefix is run" in capsys.readouterr().out
     assert sorted(path.name for path in tmp_path.iterdir()) == ["building-link", "letters.txt"]
     assert main(["cache", "everything"]) == 2
     monkeypatch.setenv("OPENACLNN_CACHE_DIR", str(tmp_path / "none"))
@@ -409,6 +452,15 @@ def test_a_cache_that_cannot_be_written_is_told(
     main(["doctor", "--json"])
     (row,) = (row for row in json.loads(capsys.readouterr().out) if row["part"] == "cache")
     assert (row["state"], row["about"]) == ("missing", why)
+
+
+def test_warmup_says_at_its_start_that_it_takes_long(capsys: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr("openaclnn.engines.cpu.warmup", lambda progress: 3)
+    monkeypatch.setattr("openaclnn.engines.cpu.unavailable", lambda: None)
+    assert main(["warmup"]) == 0
+    shown = capsys.readouterr()
+    assert shown.err.startswith("compiling every CPU kernel into ")
+    assert shown.out.startswith("3 plans ready")
 
 
 @pytest.mark.parametrize("encoding", ["latin-1", "cp1252"])

@@ -14,6 +14,7 @@ from openaclnn.core.dtypes import FLOAT
 from openaclnn.core.interface import Kind, Parameter
 from openaclnn.core.plan import Free, elementwise_plan, reduced_plan
 from openaclnn.core.tensor import Tensor
+from openaclnn.engines.formulas import Formula
 from openaclnn.repeat.kinds.numbers import _sources
 
 ELU = openaclnn.find_operator("elu_backward")
@@ -105,6 +106,21 @@ def test_what_is_wrong_is_told_at_registration(what: str) -> None:
     assert text.startswith(f"the declaration of {change.get('name', ELU.name)}:\n  ")
     assert said in text
     assert declare.registry() == before
+
+
+def test_a_formula_without_its_mark_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of whatever operator: its plan's formulas are functions again."""
+    for operator in declare.registry():
+        taken = operator.plan.__globals__
+        names = [name for name, own in taken.items() if isinstance(own, Formula)]
+        for name in names:
+            monkeypatch.setitem(taken, name, taken[name].function)
+        told = [name for name in names if name in operator.plan.__code__.co_names]
+        if told:
+            with pytest.raises(TypeError, match=f"plan: {told[0]} is no formula: @formula is"):
+                declare.register(operator)
+        monkeypatch.undo()
+        declare.register(operator)
 
 
 def test_all_that_is_wrong_is_told_at_once() -> None:

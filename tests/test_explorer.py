@@ -528,7 +528,9 @@ def test_it_listens_on_loopback_alone() -> None:
 
 def test_a_port_that_is_taken(server: Explorer, capsys: Any) -> None:
     assert main(["explorer", "--no-open", "--port", str(server.server_port)]) == 2
-    assert "Address already in use" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert f"port {server.server_port} of " in told
+    assert "already in use; without --port one that is free is taken" in told
 
 
 @pytest.mark.parametrize("flags", [[], ["--json"]])

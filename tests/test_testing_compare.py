@@ -90,6 +90,14 @@ def test_close_allows_a_share(dtype: DType) -> None:
     assert compare(actual, golden, dtype=dtype, standard="close", rtol=0.5)
 
 
+@pytest.mark.parametrize("standard", STANDARDS)
+@pytest.mark.parametrize("name", ["rtol", "atol", "ptol", "limit"])
+def test_tolerances_that_say_nothing_are_refused(standard: str, name: str) -> None:
+    for wrong in (np.nan, np.inf, -np.inf, -1e-9, *([7] if name == "ptol" else [])):
+        with pytest.raises(ValueError, match=f"^{name}: expected .*, got "):
+            compare(np.zeros(3), np.ones(3), standard=standard, **{name: wrong})
+
+
 def test_cosine() -> None:
     golden = np.array([1.0, 0.0])
     assert compare(np.array([1.0, 0.14]), golden, standard="cosine")

@@ -76,6 +76,18 @@ def test_objects_are_not_unpickled(tmp_path: Path) -> None:
         (tmp_path / "x.npy").write_bytes(b"junk")
 
 
+def test_an_empty_file_of_weights_is_told(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    (tmp_path / "x.pt").touch()
+    with pytest.raises(FileError, match=r"weights: \w.*\w$"):
+        read_array(tmp_path / "x.pt")
+
+
+def test_nothing_stands_behind_a_name_of_one_array() -> None:
+    with pytest.raises(FileError, match=r"a \.npy file holds one array"):
+        split_name("a.npy:fp32")
+
+
 def test_names() -> None:
     assert split_name("a.bin:float16:2x3").shape == (2, 3)
     assert split_name("a.bin:bf16:").shape == ()

@@ -544,9 +544,10 @@ def test_versions_that_will_not_do() -> None:
     with pytest.raises(ImportError, match="and there is none"):
         needed.check(None)
     extras = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text())["project"]
-    assert extras["optional-dependencies"]["torch"] == [
-        f"torch>={'.'.join(map(str, needed.LOWEST))}"
-    ]
+    for extra in ("torch", "bench"):
+        assert extras["optional-dependencies"][extra] == [
+            f"torch>={'.'.join(map(str, needed.LOWEST))}"
+        ]
 
 
 def test_without_pytorch_it_says_so() -> None:

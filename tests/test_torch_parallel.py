@@ -669,6 +669,23 @@ def test_training_twice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert "the largest difference is" in shown.splitlines()[-1]
 
 
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (["--steps", "0"], "--steps: expected 1 or more, got 0"),
+        (["--png", "no/such/folder/x.png"], "--png: there is no folder no/such/folder"),
+        (["--device", "cuda"], "PyTorch finds no GPU"),
+    ],
+)
+def test_training_says_first_what_is_missing(
+    given: list[str], says: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(SystemExit):
+        example("training").main(given)
+    assert says in capsys.readouterr().err
+
+
 def test_without_processes() -> None:
     with pytest.raises(RuntimeError, match="init_process_group"):
         parallel.vocab_parallel_cross_entropy(torch.ones(2, 3), torch.tensor([0, 1]), group=None)

@@ -19,8 +19,11 @@ SYMBOLS = frozenset(
 """What formulas say in every language, beside parameters' names."""
 
 
-class UntranslatedError(KeyError):
-    """A sentence without a Chinese form."""
+class UntranslatedError(LookupError):
+    """Sentences without a Chinese form."""
+
+    def __str__(self) -> str:
+        return "\n  ".join([f"tools/{WORDS.name} has no Chinese form of", *map(repr, self.args)])
 
 
 @cache

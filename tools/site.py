@@ -14,6 +14,7 @@ import openaclnn
 PROJECT = Path(__file__).parent.parent
 sys.path.insert(0, str(PROJECT))
 
+from tools.chinese import UntranslatedError, missing  # noqa: E402
 from tools.pages import index_page, operator_page  # noqa: E402
 
 ROOT_PAGES = {"contributing.md": "CONTRIBUTING.md", "changelog.md": "CHANGELOG.md"}
@@ -26,6 +27,8 @@ def generated() -> dict[str, str]:
     pages = {
         place: (PROJECT / name).read_text(encoding="utf-8") for place, name in ROOT_PAGES.items()
     }
+    if lacking := [text for operator in openaclnn.registry() for text in missing(operator)]:
+        raise UntranslatedError(*dict.fromkeys(lacking))
     for folder, zh in FOLDERS.items():
         pages[f"{folder}/index.md"] = index_page(openaclnn.registry(), zh)
         for operator in openaclnn.registry():

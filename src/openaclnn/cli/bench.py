@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
@@ -15,7 +16,14 @@ from openaclnn.bench.reports.page import markdown
 from openaclnn.bench.reports.sheet import sheet
 from openaclnn.bench.reports.terminal import console_tables, disturbed, find_wrong, headline_table
 from openaclnn.bench.sections.runner import run
-from openaclnn.bench.sections.selection import SECTIONS, SelectionError, Settings, choose, title_of
+from openaclnn.bench.sections.selection import (
+    SECTIONS,
+    SelectionError,
+    Settings,
+    choose,
+    left_out,
+    title_of,
+)
 from openaclnn.bench.tables.merge import command_of
 from openaclnn.cli.say import rendered, say, say_json, traceback_option
 from openaclnn.core.dtypes import FLOATS
@@ -56,6 +64,12 @@ def _counts(context: Any, parameter: Any, text: str | None) -> tuple[int, ...]:
     return numbers
 
 
+def _seconds(context: Any, parameter: Any, given: float | None) -> float | None:
+    if given is not None and math.isnan(given):
+        raise click.BadParameter(f"expected a number of seconds, got {given}")
+    return given
+
+
 @click.command(cls=_Remembers, short_help="Time the operators beside PyTorch and a copy.")
 @click.option("--quick", is_flag=True, help="A subset that takes about a minute.")
 @click.option(
@@ -85,7 +99,7 @@ def _counts(context: Any, parameter: Any, text: str | None) -> tuple[int, ...]:
 )  # fmt: skip
 @click.option("--rounds", type=click.IntRange(1), help="Rounds of turns; default: 15, quick: 7.")
 @click.option(
-    "--again", type=click.FloatRange(0), metavar="SECONDS",
+    "--again", type=click.FloatRange(0), callback=_seconds, metavar="SECONDS",
     help="How long calls that met a slow machine may be timed again; default: as long as their section took, quick: not at all.",
 )  # fmt: skip
 @click.option(
@@ -169,13 +183,21 @@ def _list(settings: Settings) -> None:
     for section, items in choose(settings).items():
         for item in items:
             say(f"--section {section} --only {shlex.quote(title_of(item))}")
+    _say_left_out(settings)
+
+
+def _say_left_out(settings: Settings) -> None:
+    if missing := left_out(settings):
+        say(f"left out, {missing}", error=True)
 
 
 def _results(settings: Settings, sources: Sequence[Path]) -> list[dict[str, Any]]:
     if not sources:
         if not settings.use_torch and "torch" in sys.modules:
             raise SelectionError("--alone needs a process that has not loaded PyTorch")
-        return [run(settings, _follow)]
+        results = run(settings, _follow)
+        _say_left_out(settings)
+        return [results]
     found: list[dict[str, Any]] = []
     for path in sources:
         try:

@@ -62,6 +62,10 @@ def cases(
     """
     if not files and level is None:
         raise click.UsageError("a case list is expected, or --level")
+    if count is not None and level is None:
+        raise click.UsageError("--count belongs to --level")
+    if sheet is not None and not any(path.suffix.lower() == ".xlsx" for path in files):
+        raise click.UsageError("--sheet belongs to .xlsx files")
     wanted = [find_operator(name).name for name in operators]
     listed = [case for path in files for case in read_cases(path, sheet)]
     chosen: list[Item] = [case for case in listed if _chosen(case, names, wanted, identities)]

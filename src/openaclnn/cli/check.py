@@ -33,7 +33,7 @@ def _make(operator: Operator) -> click.Command:
         for p in operator.parameters
     ]
     options += [
-        click.Option(["--file"], type=click.Path(dir_okay=False, path_type=Path), help="The call in a JSON or YAML file; options go before it."),
+        click.Option(["--file"], type=click.Path(dir_okay=False, path_type=Path), help="The call in a JSON or YAML file; what the line says wins over it."),
         click.Option(["--product"], show_default="the one in force", shell_complete=product_names, help="The product to check against."),
         click.Option(["--products"], type=click.Choice(["all"]), help="A row for every product."),
     ]  # fmt: skip
@@ -90,13 +90,21 @@ def _read(file: Path, operator: Operator) -> dict[str, Any]:
     try:
         held = read(text)
     except Exception as error:  # PyYAML has its own kinds
-        raise FileError(f"{file}: {str(error).partition(chr(10))[0]}") from None
+        raise FileError(f"{file}: {_fault_of(error)}") from None
     if not isinstance(held, dict) or not isinstance(held.get("arguments", {}), dict):
         raise FileError(f"{file}: a call is expected, as {{'product': ..., 'arguments': {{...}}}}")
     _know(held, ("operator", "product", "arguments"))
     if find_operator(str(held.get("operator", operator.name))) is not operator:
         raise FileError(f"{file}: a call of {held['operator']}, not of {operator.name}")
     return held
+
+
+def _fault_of(error: Any) -> str:
+    """What is wrong with a file and in which line, which PyYAML tells apart."""
+    mark = getattr(error, "problem_mark", None)
+    if mark is None:
+        return str(error).partition("\n")[0]
+    return f"line {mark.line + 1}, column {mark.column + 1}: {error.problem}"
 
 
 def _know(held: dict[str, Any], names: Sequence[str]) -> None:
@@ -167,4 +175,10 @@ def check() -> None:
     Example:
       openaclnn check elu_backward --grad-output float16:2x3 --self-or-result float32:2x3
       openaclnn check elu_backward --file call.yaml --products all
+
+    \b
+    A call in a file, in YAML or the same in JSON; `product` and `operator` may stand beside `arguments`:
+      arguments:
+        grad_output: float16:2x3
+        self_or_result: {dtype: float16, shape: [2, 3], strides: [1, 2]}
     """

@@ -33,6 +33,12 @@ _NAMES = {
 }
 
 
+_BELONGS = {
+    "rtol": ("mixed", "close"), "atol": ("mixed", "close"), "ptol": ("mixed", "close"), "limit": ("mixed",),
+    "level": ("cross_check",), "third": ("cross_check",),
+}  # fmt: skip
+"""By parameter: the standards whose verdict it has a part in."""
+
 _SHARE = click.FloatRange(0, 1)
 _POSITIVE = click.FloatRange(0)
 
@@ -42,9 +48,7 @@ _POSITIVE = click.FloatRange(0)
 @click.argument("golden", shell_complete=file_names)
 @click.argument("third", required=False, shell_complete=file_names)
 @click.option("--standard", type=click.Choice(STANDARDS), default=STANDARDS[0], show_default=True, help="The precision standard.")  # fmt: skip
-@click.option(
-    "--level", type=click.Choice(LEVELS), default="L1", show_default=True, help="Of cross_check."
-)
+@click.option("--level", type=click.Choice(LEVELS), show_default="L1", help="Of cross_check.")
 @click.option("--dtype", help="The output's dtype, where the file has another or, a raw one, none.")
 @click.option("--rtol", type=_POSITIVE, help="In place of the standard's.")
 @click.option("--atol", type=_POSITIVE, help="In place of the standard's.")
@@ -65,7 +69,7 @@ _POSITIVE = click.FloatRange(0)
 )
 @command_options
 def compare(
-    actual: str, golden: str, third: str | None, standard: str, level: str, dtype: str | None,
+    actual: str, golden: str, third: str | None, standard: str, level: str | None, dtype: str | None,
     rtol: float | None, atol: float | None, ptol: float | None, limit: float | None, positions: int,
     as_csv: bool, picture: Path | None, as_json: bool,
 ) -> int:  # fmt: skip
@@ -79,7 +83,15 @@ def compare(
       openaclnn compare out.npy golden.npy --standard mixed --picture verdict.png
       openaclnn compare dump/ golden/ --standard stat_rel_err --csv
     """
-    rules = Rules(standard, rtol, atol, ptol, limit, level)
+    rules = Rules(standard, rtol, atol, ptol, limit, level or "L1")
+    for name, own in _BELONGS.items():
+        if click.get_current_context().params[name] is not None and standard not in own:
+            word = name.upper() if name == "third" else f"--{name}"
+            raise click.UsageError(
+                f"{word} belongs to --standard {' or '.join(own)}, not {standard}"
+            )
+    if as_csv and as_json:
+        raise click.UsageError("--csv and --json are two forms of one answer")
     if standard == "cross_check" and third is None:
         raise click.UsageError("cross_check needs the output of a third party: ACTUAL GOLDEN THIRD")
     if Path(actual).is_dir():

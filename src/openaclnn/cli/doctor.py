@@ -20,7 +20,7 @@ from openaclnn.core.version import __version__
 __all__ = ["cache", "doctor"]
 
 _LIBRARIES = {
-    "numpy": "", "ml_dtypes": "", "rich": "", "click": "", "cffi": "", "llvmlite": "", "triton": "gpu",
+    "numpy": "", "ml_dtypes": "", "rich": "", "click": "", "cffi": "", "llvmlite": "", "triton": "",
     "torch": "torch", "matplotlib": "tools", "markdown-it-py": "tools", "openpyxl": "tools", "pyyaml": "tools",
 }  # fmt: skip
 
@@ -47,6 +47,9 @@ def doctor(as_json: bool) -> int:
     return 0 if any(name != "numpy" for name in usable) else 1
 
 
+_LINKED = (
+    "programs that openaclnn-config linked do not start until openaclnn-config --prefix is run"
+)
 _OURS = re.compile(r"building-|\d+\.\d+\S*-cpython-")
 Line = tuple[str, str, str, str]
 
@@ -101,8 +104,8 @@ def _libraries() -> list[Line]:
             version = importlib.metadata.version(name)
             rows.append(_line("library", name, None, version))
         except importlib.metadata.PackageNotFoundError:
-            wanted = f"openaclnn[{extra}]" if extra else name
-            rows.append(_line("library", name, f"pip install '{wanted}'"))
+            wanted = f"'openaclnn[{extra}]'" if extra else name
+            rows.append(_line("library", name, f"pip install {wanted}"))
     return rows
 
 
@@ -133,6 +136,9 @@ def _size(folder: Path) -> tuple[int, int]:
 def cache(action: str | None, as_json: bool) -> None:
     """Tell where compiled things lie and how much there is; `clear` removes them.
 
+    Among them are the C libraries: after `clear`, programs that were linked by openaclnn-config do not start until
+    `openaclnn-config --prefix` has built those again.
+
     \b
     Example:
       openaclnn cache
@@ -148,6 +154,8 @@ def cache(action: str | None, as_json: bool) -> None:
     else:
         told = "removed from" if action == "clear" else "in"
         say(f"{count} files, {size / 1e6:.1f} MB {told} {folder}")
+        if action == "clear":
+            say(_LINKED)
 
 
 def _clear(folder: Path) -> None:

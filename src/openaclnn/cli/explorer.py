@@ -29,7 +29,13 @@ def explorer(port: int, host: str, show: bool | None, as_json: bool) -> None:
     """
     from openaclnn.explorer.server import Explorer
 
-    with Explorer(host, port) as server:
+    try:
+        made = Explorer(host, port)
+    except OSError as error:
+        raise click.UsageError(
+            f"port {port} of {host}: {error.strerror}; without --port one that is free is taken"
+        ) from None
+    with made as server:
         if as_json:
             say_json({"address": server.address})
         else:

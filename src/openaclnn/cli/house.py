@@ -47,6 +47,8 @@ def support(markdown: bool, as_json: bool) -> None:
 def warmup(as_json: bool) -> int:
     """Compile every CPU kernel, so that no later call waits.
 
+    This takes minutes on few cores; kernels that are kept already take no time.
+
     \b
     Example:
       openaclnn warmup

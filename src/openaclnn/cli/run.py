@@ -17,6 +17,7 @@ from openaclnn.core.interface import REQUIRED
 from openaclnn.core.products import find_product
 from openaclnn.engines.dispatch import ENGINES, use_engine
 from openaclnn.testing.data.goldens import results_of
+from openaclnn.testing.extras import need
 from openaclnn.testing.files.arrays import create, read_array, write_array
 from openaclnn.testing.files.sources import SUFFIXES, FileError
 from openaclnn.testing.running.chunks import run_in_chunks
@@ -113,6 +114,8 @@ def _run(
             raise FileError(f"{out}: a file named {', '.join(SUFFIXES)} is expected")
         if not out.parent.is_dir():
             raise FileError(f"{out}: there is no folder {out.parent}")
+        if out.suffix.lower() in (".pt", ".pth"):
+            need("torch", f"{out}: PyTorch writes it")
     made = results_of(operator, arguments, product_of(operator, product))
     for name in files.keys() - made.keys():
         raise click.UsageError(

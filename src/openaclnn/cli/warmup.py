@@ -27,6 +27,8 @@ def run_warmup(as_json: bool = False) -> int:
         return 1
     started = time.perf_counter()
     console = Console(stderr=True)
+    if not console.is_terminal:
+        say(f"compiling every CPU kernel into {cache_folder()}: this takes minutes", error=True)
     with Progress(console=console, disable=not console.is_terminal) as progress:
         bar = progress.add_task("compiling")
 

@@ -155,7 +155,7 @@ _operators: dict[str, Operator] = {}
 
 def register(operator: Operator) -> Operator:
     """Add an operator to the registry, which every interface iterates; TypeError says all that is wrong with it."""
-    found = faults(operator, operator.checks, operator.reference, operator.samples)
+    found = faults(operator, operator.checks, operator.reference, operator.samples, operator.plan)
     known = _operators.get(operator.name)
     if known is not None and known.reference.__module__ != operator.reference.__module__:
         found.append(f"name: expected one of its own, got that of {known.reference.__module__}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
+from types import FunctionType
 from typing import Any
 
 from openaclnn.core.interface import REQUIRED, Interface, Kind, Parameter
@@ -12,11 +13,16 @@ from openaclnn.core.products import FAMILIES
 
 __all__ = ["faults"]
 
+_FORMULAS = ".engines.formulas."
 TAGS = frozenset(family.tag for family in FAMILIES)
 
 
 def faults(
-    operator: Interface, checks: Any, reference: Callable[..., Any], samples: Sequence[Any]
+    operator: Interface,
+    checks: Any,
+    reference: Callable[..., Any],
+    samples: Sequence[Any],
+    plan: Callable[..., Any],
 ) -> list[str]:
     """All that is wrong, in the declaration's order; but of what says names only where the names are known to be right."""
     if wrong := [*_of_parts(operator, checks)]:
@@ -24,7 +30,7 @@ def faults(
     if wrong := [*_of_names(operator, reference), *_of_parameters(operator)]:
         return wrong
     named = _of_checks(operator, checks), _of_reference(operator, reference)
-    return [*itertools.chain(*named, _of_samples(operator, samples))]
+    return [*itertools.chain(*named, _of_samples(operator, samples), _of_plan(plan))]
 
 
 def _of_parts(operator: Interface, checks: Any) -> Iterator[str]:
@@ -75,6 +81,14 @@ def _of_checks(operator: Interface, checks: tuple[Check, ...]) -> Iterator[str]:
             if name not in known:
                 places = ", ".join(operator.places)
                 yield f"check {check.row} ({check.rule}): expected one of {places}, got {name}"
+
+
+def _of_plan(plan: Any) -> Iterator[str]:
+    """What a plan takes of the formulas' room gives the kernel its name: a function that was left as it is has none."""
+    for name in plan.__code__.co_names if isinstance(plan, FunctionType) else ():
+        own = plan.__globals__.get(name)
+        if isinstance(own, FunctionType) and _FORMULAS in own.__module__:
+            yield f"plan: {name} is no formula: @formula is missing"
 
 
 def _plain_names(operator: Interface) -> dict[str, Any]:

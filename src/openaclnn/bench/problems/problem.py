@@ -293,6 +293,15 @@ def load_torch() -> Any:
         return None
 
 
+def torch_objection() -> str:
+    """Why `openaclnn.torch` cannot be timed; "" where it can."""
+    try:
+        importlib.import_module("openaclnn.torch")
+    except ImportError as error:
+        return str(error)
+    return ""
+
+
 def to_torch(torch: Any, array: Any) -> Any:
     """The same memory as a torch tensor; NumPy's bfloat16 goes through int16, as torch does not know it."""
     if not isinstance(array, np.ndarray):

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from openaclnn.bench.problems.problem import load_torch, to_torch
+from openaclnn.bench.problems.problem import to_torch
 from openaclnn.bench.sections.pairs import OURS, SHAPES, THEIRS, run_pair
 from openaclnn.bench.timing.contenders import Contender
 from openaclnn.bench.timing.measure import Clock
@@ -50,8 +50,6 @@ class OverrideCase:
 
 def all_overrides(dtypes: Sequence[DType] = ()) -> list[OverrideCase]:
     """Every operator that can be replaced, by each variant of its workload, and without weights where they may be missing."""
-    if load_torch() is None:
-        return []
     from openaclnn.torch.override import OVERRIDES
     from openaclnn.torch.signatures import WEIGHT
 

@@ -80,18 +80,17 @@ def run(settings: Settings, progress: Progress | None = None) -> dict[str, Any]:
         lambda case: _run_calls(case, settings, engines, torch),
         "calls that change",
     )
-    trained = chosen["training"] if torch is not None else []
-    large = [case for case in trained if isinstance(case, TrainingCase)]
+    large = [case for case in chosen["training"] if isinstance(case, TrainingCase)]
     for step in follow(large, "training"):
         results["training"] += _by_threads(run_step, step, settings, torch)
     stepped = steady.rows(
-        [case for case in trained if isinstance(case, ModuleCase)],
+        [case for case in chosen["training"] if isinstance(case, ModuleCase)],
         lambda case: _by_threads(run_module, case, settings, torch),
         "modules",
     )
     results["training"] += stepped
     results["overrides"] = steady.rows(
-        chosen["overrides"] if torch is not None else [],
+        chosen["overrides"],
         lambda case: _by_threads(run_override, case, settings, torch),
         "operators replaced",
     )

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from openaclnn.bench.problems.problem import build, measured
+from openaclnn.bench.problems.problem import build, measured, torch_objection
 from openaclnn.bench.problems.regimes import REGIMES, Regime, shrink
 from openaclnn.bench.sections.calls import all_calls
 from openaclnn.bench.sections.modules import all_modules
@@ -16,10 +16,11 @@ from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import FLOAT, FLOATS, DType
 
 __all__ = [
-    "SECTIONS", "Case", "SelectionError", "Settings", "choose", "matching", "select", "title_of",
+    "SECTIONS", "Case", "SelectionError", "Settings", "choose", "left_out", "matching", "select", "title_of",
 ]  # fmt: skip
 
 SECTIONS = ("speed", "calls", "training", "overrides", "first-call", "memory")
+_OF_TORCH = ("training", "overrides")  # these time openaclnn.torch
 _PROBE = 1 << 8  # elements of a problem that shows whether an operator takes a layout
 
 
@@ -121,7 +122,12 @@ def _takes(case: Case) -> bool:
 def choose(settings: Settings) -> dict[str, list[Any]]:
     """The cases of each section, none for those not asked for; a filter that matches nothing at all is an error."""
     found: dict[str, list[Any]] = {section: [] for section in SECTIONS}
+    missing = left_out(settings)
+    if missing and set(settings.sections) <= set(_OF_TORCH):
+        raise SelectionError(missing)
     for section in settings.sections:
+        if missing and section in _OF_TORCH:
+            continue
         if section == "speed":
             found[section] = select(settings)
         elif section == "calls":
@@ -129,18 +135,32 @@ def choose(settings: Settings) -> dict[str, list[Any]]:
             found[section] = matching(all_calls(settings.dtypes or default), settings.only)
         elif section == "training":
             large, small = all_steps(settings.device, settings.dtypes), all_modules(settings.dtypes)
-            found[section] = matching([*large, *small] if settings.use_torch else [], settings.only)
+            found[section] = matching([*large, *small], settings.only)
         elif section == "overrides":
-            replaced = all_overrides(settings.dtypes) if settings.use_torch else []
-            found[section] = matching(replaced, settings.only)
+            found[section] = matching(all_overrides(settings.dtypes), settings.only)
         else:
             found[section] = matching(list(_process_specs(section, settings)), settings.only)
     if not any(found.values()):
         asked = ", ".join(settings.sections)
-        only = " or ".join(map(repr, settings.only))
-        fewer = " of --quick" if settings.quick else ""
-        raise SelectionError(f"--only {only} matches no case of {asked}{fewer}; --list names them")
+        only = (
+            f"--only {' or '.join(map(repr, settings.only))} matches"
+            if settings.only
+            else "there is"
+        )
+        fewer = " of --headline" if settings.headline else " of --quick" if settings.quick else ""
+        raise SelectionError(f"{only} no case of {asked}{fewer}; --list names them")
     return found
+
+
+def left_out(settings: Settings) -> str:
+    """Which sections that were asked for are not run without PyTorch, and why; "" where none is left out."""
+    named = " and ".join(section for section in settings.sections if section in _OF_TORCH)
+    if not named:
+        return ""
+    if not settings.use_torch:
+        return f"{named}: openaclnn.torch needs PyTorch, and --alone is without it"
+    objection = torch_objection()
+    return objection and f"{named}: {objection}"
 
 
 def _process_specs(section: str, settings: Settings) -> Iterator[dict[str, Any]]:

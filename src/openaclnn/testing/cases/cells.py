@@ -10,6 +10,7 @@ from openaclnn.core.interface import Parameter
 from openaclnn.testing.cases.literals import read_literal
 from openaclnn.testing.cases.tables import CellError, Row
 from openaclnn.testing.cases.words import number_of
+from openaclnn.testing.judging.rules import Rules
 
 __all__ = ["Cells", "entry", "is_pair"]
 
@@ -61,7 +62,16 @@ class Cells:
         pairs = [given] if is_pair(given) or not isinstance(given, (tuple, list)) else given
         if not pairs or not all(is_pair(pair) for pair in pairs):
             raise CellError(column, f"(rtol, ptol) is expected, not {given!r}")
-        return tuple((number_of(pair[0]), number_of(pair[1])) for pair in pairs)
+        found = tuple((number_of(pair[0]), number_of(pair[1])) for pair in pairs)
+        for rtol, ptol in found:
+            _judged_by(column, rtol=rtol, ptol=ptol)
+        return found
+
+    def tolerance(self, column: str) -> float | None:
+        """How far an element may be off."""
+        given = self.number(column)
+        _judged_by(column, atol=given)
+        return given
 
     def names(self, column: str) -> tuple[str | None, ...]:
         """Names of files, one or several, None among them."""
@@ -107,6 +117,14 @@ class Cells:
                 return {p.name: value for p, value in zip(which, values, strict=True)}
         names = ", ".join(parameter.name for parameter in parameters)
         raise CellError(column, f"{len(values)} entries for the tensors {names}")
+
+
+def _judged_by(column: str, **tolerances: float | None) -> None:
+    """A standard takes these, or the column is told why it does not."""
+    try:
+        Rules(**tolerances)  # type: ignore[arg-type]
+    except ValueError as error:
+        raise CellError(column, str(error)) from None
 
 
 def is_pair(value: Any) -> bool:

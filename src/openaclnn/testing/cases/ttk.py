@@ -45,7 +45,7 @@ def _case(row: Row, folder: Path, name: str, place: str, number: int) -> Case:
         name, form.operator.name, place, number, tensors,
         attributes | _scalars(cells, form.operator, attributes),
         tolerances=cells.tolerances("precision_tolerances"),
-        atol=cells.number("absolute_precision"),
+        atol=cells.tolerance("absolute_precision"),
         products=cells.words("soc_series"),
         goldens=tuple(None if each is None else folder / each for each in goldens),
         enabled=cells.switch("is_enabled", True),

@@ -38,6 +38,10 @@ def split_name(text: str) -> Source:
     if Path(head).suffix.lower() in SUFFIXES:
         if Path(head).suffix.lower() in RAW:
             return Source(Path(head), dtype=raw_type(tail))
+        if Path(head).suffix.lower() == ".npy":
+            raise FileError(
+                f"{text}: a .npy file holds one array, of a dtype that it says; compare --dtype says another"
+            )
         return Source(Path(head), key=tail)
     name, _, dtype = head.rpartition(":")
     if Path(name).suffix.lower() in RAW:

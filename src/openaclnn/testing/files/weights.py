@@ -61,7 +61,7 @@ def read_torch(source: Source) -> Array:
     try:
         held = torch.load(source.path, map_location="cpu", weights_only=True)
     except Exception as error:  # unpicklers raise what they like
-        told = str(error).partition("\n")[0]
+        told = str(error).partition("\n")[0] or "it is empty or ends too early"
         if told.startswith("Weights only"):  # PyTorch's advice is to trust it
             told = "it holds more than tensors"
         raise FileError(f"{source.path}: PyTorch does not read it as weights: {told}") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -33,6 +34,12 @@ class Rules:
     level: str = "L1"
 
     def __post_init__(self) -> None:
+        for name in ("rtol", "atol", "limit"):
+            given = getattr(self, name)
+            if given is not None and not (given >= 0 and math.isfinite(given)):
+                raise ValueError(f"{name}: expected a finite number of 0 or more, got {given}")
+        if self.ptol is not None and not 0 <= self.ptol <= 1:
+            raise ValueError(f"ptol: expected a share from 0 to 1, got {self.ptol}")
         if self.standard not in STANDARDS:
             raise ValueError(f"unknown standard {self.standard!r}; known: {', '.join(STANDARDS)}")
         if self.level not in LEVELS:
