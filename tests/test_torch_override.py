@@ -229,8 +229,7 @@ class Entropy(torch.nn.Module):
 
 def native(name: str) -> Any:
     """The machine code of an operator that is replaced, on the CPU."""
-    (found,) = override._natives[name]
-    return found
+    return next(own for own in override._natives[name] if own._device == "CPU")
 
 
 has_natives = pytest.mark.skipif(functions() is None, reason="kernels are Python's here")
