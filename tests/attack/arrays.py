@@ -65,7 +65,9 @@ class Memory:
             if differs.any():
                 for given in allowed:
                     _, array = self.behind.get(id(given), (None, given))
-                    _mark_covered(differs, buffer, array)
+                    plain = type(given) is torch.Tensor and not given.is_neg()
+                    # A tensor may have been resized since.
+                    _mark_covered(differs, buffer, given if plain else array)
                 if differs.any():
                     return True
         return False
