@@ -1,8 +1,12 @@
 """What MkDocs asks us while it builds the site: operator pages are made from the declarations, the guide for
-contributors and the changelog come from the project's root, and pages that the navigation forgot stand under "More"."""
+contributors and the changelog come from the project's root, and pages that the navigation forgot stand under "More".
+
+A page's links are those of its file in the project, so that they lead somewhere on a forge too; `on_page_markdown` turns them to the site's."""
 
 from __future__ import annotations
 
+import posixpath
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -74,3 +78,17 @@ def on_files(files: Files, config: Any) -> Files:
     for place, text in generated().items():
         files.append(File.generated(config, place, content=text))
     return files
+
+
+def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:  # noqa: ARG001
+    """Links to the pages of the project's root, and from them, lead to where these stand in the site."""
+    place = page.file.src_uri
+    folder = posixpath.dirname(ROOT_PAGES.get(place, f"docs/{place}"))
+    there = {name: site for site, name in ROOT_PAGES.items()}
+
+    def turned(link: re.Match[str]) -> str:
+        target = posixpath.normpath(posixpath.join(folder, link[1]))
+        found = there.get(target) or target.removeprefix("docs/")
+        return f"]({posixpath.relpath(found, posixpath.dirname(place) or '.')}"
+
+    return re.sub(r"\]\(([^)#:]+\.md)", turned, markdown)
