@@ -1,4 +1,4 @@
-"""The headers: one per operator and seven more, made from the declarations and clean in C and C++."""
+"""The headers: one per operator, one with all of them and seven more, made from the declarations and clean in C and C++."""
 
 import re
 import subprocess

@@ -1,6 +1,7 @@
 """Builds the headers and libraries into a folder, once per version, Python and set of functions.
 
-The folder is laid out like the toolkit: `include/{acl,aclnn,aclnnop}`, `lib64/` (which is `lib/`), `set_env.sh`;
+The folder is laid out like the toolkit: `include/{acl,aclnn,aclnnop}`, `lib64/` (which is `lib/`), `set_env.sh`,
+`bin/setenv.bash` and the other names that folders have there (`packages.LINKS`);
 beside them `lib/cmake/openaclnn/`, `lib/pkgconfig/` and `share/openaclnn/`. It lies below the user's cache
 (`OPENACLNN_CACHE_DIR`, else `$XDG_CACHE_HOME/openaclnn`, else `~/.cache/openaclnn`).
 """
@@ -150,7 +151,10 @@ def _build(work: Path, target: Path, toolchain: Toolchain) -> None:
     source, lib = work / "source", work / "lib"
     source.mkdir()
     lib.mkdir()
-    (work / "lib64").symlink_to("lib")
+    for name, leads_to in packages.LINKS.items():
+        path = work / name
+        path.parent.mkdir(exist_ok=True)
+        path.symlink_to(leads_to)
     _emit_core(source, toolchain)
     toolchain.run(
         ["-shared", "-fPIC", "-O2", "-fvisibility=hidden", *toolchain.includes,

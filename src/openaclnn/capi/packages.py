@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
+import platform
+import shlex
 from pathlib import Path
 
-__all__ = ["INCLUDED", "LINKED", "package_files"]
+__all__ = ["INCLUDED", "LINKED", "LINKS", "package_files"]
 
 LINKED = ("ascendcl", "nnopbase", "opapi_math", "opapi_nn")
 """What the interface's build guide tells programs to link."""
 
 INCLUDED = ("", "aclnn", "aclnnop")
 """Below `include/`: programs name headers with and without their folder."""
+
+LINKS = {
+    "lib64": "lib",
+    "lib/stub": ".",
+    **{
+        f"{part}/{name}": f"../{name}"
+        for part in (f"{platform.machine()}-linux", "runtime")
+        for name in ("include", "lib64")
+    },
+    "opp/lib64": "../lib64",
+    # A build file adds these to a folder that it takes for the one above the toolkit's.
+    **dict.fromkeys(("latest", "cann", "ascend-toolkit"), "."),
+}
+"""Other names that the toolkit has for the same folders, below the installation, and where they lead."""
 
 _PKG_CONFIG = """\
 prefix={root}
@@ -63,12 +79,27 @@ endif()
 
 
 _SET_ENV = """\
-# . set_env.sh: for builds that look for the toolkit, and programs linked without a run path.
-export ASCEND_HOME_PATH='{root}'
+# . set_env.sh: for builds that look for the toolkit, and programs linked without a run path. For POSIX shells.
+export ASCEND_HOME_PATH={quoted}
 export ASCEND_TOOLKIT_HOME="$ASCEND_HOME_PATH"
-export LD_LIBRARY_PATH="$ASCEND_HOME_PATH/lib64${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}"
+export ASCEND_INSTALL_PATH="$ASCEND_HOME_PATH"
+export ASCEND_CUSTOM_PATH="$ASCEND_HOME_PATH"
+export ASCEND_OPP_PATH="$ASCEND_HOME_PATH/opp"
+# First in the search path, and there once however often this is read.
+openaclnn_paths=":${{LD_LIBRARY_PATH-}}:"
+while [ "$openaclnn_paths" != "${{openaclnn_paths#*":$ASCEND_HOME_PATH/lib64:"}}" ]; do
+  openaclnn_paths="${{openaclnn_paths%%":$ASCEND_HOME_PATH/lib64:"*}}:${{openaclnn_paths#*":$ASCEND_HOME_PATH/lib64:"}}"
+done
+openaclnn_paths="${{openaclnn_paths#:}}"
+openaclnn_paths="${{openaclnn_paths%:}}"
+export LD_LIBRARY_PATH="$ASCEND_HOME_PATH/lib64${{openaclnn_paths:+:$openaclnn_paths}}"
+unset openaclnn_paths
 """
 
+_SETENV_BASH = """\
+# source bin/setenv.bash: the toolkit's other name for set_env.sh.
+. {quoted}/set_env.sh
+"""
 
 _SUPPRESSIONS = """\
 # LSAN_OPTIONS=suppressions=THIS_FILE: what the interpreter in the libraries keeps until the process ends.
@@ -90,7 +121,7 @@ def package_files(root: Path, version: str, python: str) -> dict[str, str]:
     folders = " ".join(f"include/{folder}".rstrip("/") for folder in INCLUDED)
     values = {
         "root": root, "version": version, "links": links, "names": " ".join(LINKED),
-        "flags": flags, "folders": folders, "python": python,
+        "flags": flags, "folders": folders, "python": python, "quoted": shlex.quote(str(root)),
     }  # fmt: skip
     return {
         "lib/pkgconfig/openaclnn.pc": _PKG_CONFIG.format(**values),
@@ -98,4 +129,5 @@ def package_files(root: Path, version: str, python: str) -> dict[str, str]:
         "lib/cmake/openaclnn/openaclnn-config-version.cmake": _CMAKE_VERSION.format(**values),
         "share/openaclnn/lsan.supp": _SUPPRESSIONS.format(**values),
         "set_env.sh": _SET_ENV.format(**values),
+        "bin/setenv.bash": _SETENV_BASH.format(**values),
     }
