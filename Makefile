@@ -37,7 +37,7 @@ format: $(VENV)/.test
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 	$(BIN)/python -m tools.stubs
-	$(BIN)/python -m tools.readme
+	$(BIN)/python -m tools.tables
 
 $(VENV)/.demo: pyproject.toml
 	$(PYTHON) -m venv $(VENV)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import doctest
 import json
 import re
@@ -11,8 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tools.calls import calls_table
-from tools.readme import README, with_calls_table, with_speed_table, with_support_table
 from tools.speed import ROWS
+from tools.tables import README, SPEED, SUPPORT, written
 
 import openaclnn
 from openaclnn.bench.accuracy import RULES
@@ -27,47 +28,62 @@ PAGES = sorted([*PROJECT.glob("*.md"), *PROJECT.glob("docs/**/*.md")])
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(PROJECT)))
-def test_examples_run(page: Path) -> None:
-    with np.printoptions(precision=8):
+def test_examples_run(page: Path, tmp_path: Path) -> None:
+    with contextlib.chdir(tmp_path), np.printoptions(precision=8):
         result = doctest.testfile(
             str(page), module_relative=False,
             optionflags=doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS,
         )  # fmt: skip
     assert result.failed == 0
-    if page.name == "README.md":
-        assert result.attempted > 10
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(PROJECT)))
 def test_every_block_of_code_is_of_a_kind_that_is_run(page: Path) -> None:
-    """`pycon` here, `console` by test_sessions.py, the Python of many processes by test_torch_parallel.py."""
+    """`pycon` here; `console`, `bash` and `python` by test_sessions.py, which looks at `sh`, too."""
     kinds = set(re.findall(r"^ *```([^`\n]+)$", page.read_text(), re.M))
-    assert kinds <= {"pycon", "console"} | ({"python"} if page.name == "many-devices.md" else set())
+    assert kinds <= {"pycon", "console", "bash", "python", "text", "sh"}
 
 
-def test_readme_has_the_support_table() -> None:
-    page = README.read_text()
-    assert openaclnn.support_table().markdown() in page
-    assert page == with_support_table(page), "run: make format"
+def test_the_readme_is_short() -> None:
+    assert len(README.read_text()) <= 7000
 
 
-@pytest.mark.parametrize(
-    "name", ["benchmarks", "benchmarks-x86", "benchmarks-calls", "benchmarks-arm"]
-)
+def test_tables_are_those_of_the_declarations_and_of_the_page_of_calls() -> None:
+    for path, page in written().items():
+        assert path.read_text() == page, "run: make format"
+    assert openaclnn.support_table().markdown() in SUPPORT.read_text()
+    readme = README.read_text()
+    assert f"{len(openaclnn.registry())} of some 460 " in readme
+    assert all(f"`{operator.name}`" in readme for operator in openaclnn.registry())
+
+
+def test_what_the_readme_says_of_speed_is_what_the_table_says() -> None:
+    readme = README.read_text()
+    heading, _, *lines = re.findall(r"^\| .*$", SPEED.read_text().partition("## Large problems")[2], re.M)[: 2 + len(ROWS)]  # fmt: skip
+    columns = list(zip(*(line.split(" | ")[2:] for line in lines), strict=True))
+    titles = heading.split(" | ")[2:]
+    assert len(columns) == len(titles) == 3
+    for title, cells in zip(titles, columns, strict=True):
+        numbers = [text for cell in cells for text in re.findall(r"[\d.]+", cell)]
+        said = f"{min(numbers, key=float)} to {max(numbers, key=float)} "
+        line = next(each for each in readme.splitlines() if said in each)
+        assert ("H200" in line) == ("H200" in title)
+
+
+@pytest.mark.parametrize("name", ["benchmarks-large", "benchmarks-x86", "benchmarks-calls"])
 def test_commands_of_the_benchmarks_can_be_pasted(name: str) -> None:
-    """Also those of older pages: `python -m benchmarks` is the same command."""
     page = (PROJECT / "docs" / f"{name}.md").read_text()
     sections = [re.findall(r"^- command: `(.*)`$", part, re.M) for part in page.split("\n## ")]
     assert all(sections[1:])
     for line in (command for commands in sections for command in commands):
-        words = shlex.split(line.replace(".venv/bin/python -m benchmarks", "openaclnn bench"))
+        words = shlex.split(line)
         assert words[:2] == ["openaclnn", "bench"]
         bench.make_context("bench", words[2:])
 
 
 def test_every_row_of_speed_says_the_filter_that_makes_it() -> None:
     """On either device, and nothing beside its dtypes."""
-    page = README.read_text().partition("## Speed")[2].partition("\n## ")[0]
+    page = SPEED.read_text().partition("## Large problems")[2].partition("\n## ")[0]
     rows = [re.findall("`([a-z].*?)`", line) for line in page.splitlines() if line.startswith("| ")]
     filters = [text for row in rows for text in row if "_backward" in text or "_grad " in text]
     assert filters == [only for _, only in ROWS]
@@ -77,11 +93,6 @@ def test_every_row_of_speed_says_the_filter_that_makes_it() -> None:
             assert (
                 len({(case.operator.name, case.variant, case.regime.name) for case in found}) == 1
             )
-
-
-def test_the_table_of_small_calls_is_that_of_its_page() -> None:
-    page = README.read_text()
-    assert page == with_calls_table(page), "run: make format"
 
 
 def test_the_table_of_small_calls_has_a_line_an_operator() -> None:
@@ -133,10 +144,8 @@ def test_the_table_of_speed_is_made_from_results(tmp_path: Path) -> None:
     for name, results in (("cpu", cpu), ("gpu", gpu)):
         files.append(tmp_path / name)
         files[-1].write_text(json.dumps(results))
-    page = README.read_text()
-    made = with_speed_table(page, files)
-    assert with_speed_table(made, files) == made
-    assert len(made.splitlines()) == len(page.splitlines())
+    made = written(files)[SPEED]
+    assert len(made.splitlines()) == len(SPEED.read_text().splitlines())
     line = next(line for line in made.splitlines() if "`elu_backward result bandwidth`" in line)
     assert line.endswith("| 1.0 / 2.0 | 16.6 / 32.0 | 0.96 / 0.96 | 1.0 / 2.0 |")
     assert "| C, 16 threads, times PyTorch (F32 / BF16) | G, of a copy (F32 / BF16) |" in made

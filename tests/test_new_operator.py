@@ -99,7 +99,12 @@ def test_nothing_but_the_listed_and_the_generated_differs(copy: Copy) -> None:
         }
 
     before, after = texts(PROJECT), texts(copy.folder)
-    generated = {"README.md", "src/openaclnn/__init__.pyi", "src/openaclnn/aclnn.pyi"}
+    generated = {
+        "README.md",
+        "docs/products.md",
+        "src/openaclnn/__init__.pyi",
+        "src/openaclnn/aclnn.pyi",
+    }
     changed = {name for name in after if after[name] != before.get(name)}
     assert changed == {*FILES, "src/openaclnn/operators/__init__.py", *generated}
 
@@ -142,7 +147,8 @@ def test_stubs_and_table_name_it(copy: Copy) -> None:
     package = copy.folder / "src" / "openaclnn"
     assert "def hardtanh_backward(" in (package / "__init__.pyi").read_text()
     assert "def aclnnHardtanhBackwardGetWorkspaceSize(" in (package / "aclnn.pyi").read_text()
-    assert "| aclnnHardtanhBackward " in (copy.folder / "README.md").read_text()
+    assert "`aclnnHardtanhBackward`" in (copy.folder / "README.md").read_text()
+    assert "| aclnnHardtanhBackward " in (copy.folder / "docs" / "products.md").read_text()
 
 
 PROGRAM = r"""

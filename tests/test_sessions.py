@@ -17,14 +17,29 @@ import pytest
 from openaclnn.cli import main
 
 PROJECT = Path(__file__).parent.parent
+README = PROJECT / "README.md"
 PAGES = sorted([*PROJECT.glob("*.md"), *PROJECT.glob("docs/**/*.md")])
 
 
-def sessions(page: Path) -> list[tuple[str, str]]:
-    """The commands of a page's `console` blocks, each with what it prints."""
-    blocks = re.findall(r"^```console\n(.*?)^```", page.read_text(), re.M | re.S)
-    found = [re.split(r"^\$ (.*)\n", block, flags=re.M)[1:] for block in blocks]
-    return [pair for each in found for pair in zip(each[::2], each[1::2], strict=True)]
+OPEN = {"many-devices.md": "python"}
+"""Blocks that are parts of a program, with names of their surroundings: test_torch_parallel.py runs them."""
+
+
+def sessions(page: Path) -> list[tuple[str, str, str | None]]:
+    """A page's commands and programs, of what kind they are, each with what it prints if the page says it.
+
+    In `console` blocks commands stand behind a `$`. What stands in `bash` and `python` blocks is pasted as it is, and a `text` block behind
+    one is what it prints.
+    """
+    found: list[tuple[str, str, str | None]] = []
+    blocks = re.findall(r"^```(\w+)\n(.*?)^```$", page.read_text(), re.M | re.S)
+    for (kind, block), (next_kind, printed) in zip(blocks, [*blocks[1:], ("", "")], strict=False):
+        if kind == "console":
+            parts = re.split(r"^\$ (.*)\n", block, flags=re.M)[1:]
+            found += [("bash", *pair) for pair in zip(parts[::2], parts[1::2], strict=True)]
+        elif kind in ("bash", "python") and kind != OPEN.get(page.name):
+            found.append((kind, block, printed if next_kind == "text" else None))
+    return found
 
 
 @pytest.mark.parametrize(
@@ -34,24 +49,55 @@ def test_sessions_run(page: Path, tmp_path: Path, capsys: pytest.CaptureFixture[
     """In a folder of their own, in order; `...` stands for anything."""
     if "g++" in page.read_text() and shutil.which("g++") is None:
         pytest.skip("no C++ compiler")
+    if "torch" in page.read_text():
+        pytest.importorskip("torch")
     environment = shell(tmp_path)
     (tmp_path / "work").mkdir()
-    for command, expected in sessions(page):
+    for kind, command, expected in sessions(page):
         if re.match(
-            r"openaclnn (?!bench)[^$|<>;&]*$", command
+            r"openaclnn (?!bench)[^$|<>;&\n]*$", command
         ):  # the same, without another process
             with contextlib.chdir(tmp_path / "work"):
                 status = main(shlex.split(command)[1:])
             printed = "".join(capsys.readouterr())
         else:
+            words = ["bash", "-ec", command] if kind == "bash" else ["python", "-c", command]
             done = subprocess.run(
-                ["bash", "-c", command], cwd=tmp_path / "work", env=environment, text=True,
+                [shutil.which(words[0], path=environment["PATH"]) or words[0], *words[1:]],
+                cwd=tmp_path / "work", env=environment, text=True,
                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
             )  # fmt: skip
             status, printed = done.returncode, done.stdout
-        flags = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
-        assert doctest.OutputChecker().check_output(expected, printed, flags), printed
-        assert status in ((0, 1) if expected else (0,)), command
+        if expected is not None:
+            flags = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
+            assert doctest.OutputChecker().check_output(expected, printed, flags), printed
+        assert status in ((0, 1) if expected else (0,)), (command, printed)
+
+
+INSTALLING = re.compile(r"make \w+|source \.venv/bin/activate|pip install |python3? -m venv ")
+STARTING = re.compile(r"^ +(openaclnn|g\+\+|c\+\+|cc|cmake|source|\./)\b")
+SERVING = {"    openaclnn explorer"}
+"""What goes on until it is stopped: test_explorer.py starts and stops it."""
+
+
+@pytest.mark.parametrize(
+    "page", [README, *(PROJECT / "docs").rglob("*.md")], ids=lambda p: str(p.relative_to(PROJECT))
+)
+def test_only_what_installs_is_not_run(page: Path) -> None:
+    """`sh` blocks install and nothing else; commands do not hide in indented text, which no test reads."""
+    text = page.read_text()
+    for block in re.findall(r"^```sh\n(.*?)^```$", text, re.M | re.S):
+        for line in block.splitlines():
+            assert INSTALLING.match(line), line
+    outside = re.sub(r"^```\w+\n.*?^```$", "", text, flags=re.M | re.S)
+    assert {line for line in outside.splitlines() if STARTING.match(line)} <= SERVING
+
+
+def test_the_readme_has_a_program_a_refusal_and_a_loss() -> None:
+    shown = [(kind, len(text.splitlines())) for kind, text, _ in sessions(README)]
+    assert [kind for kind, _ in shown] == ["bash", "python", "python"]
+    assert all(lines <= 5 for _, lines in shown)
+    assert all(printed for *_, printed in sessions(README))
 
 
 def shell(folder: Path) -> dict[str, str]:

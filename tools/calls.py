@@ -1,4 +1,4 @@
-"""The README's table of what small calls cost, read from the page of calls that change."""
+"""The table in docs/benchmarks.md of what small calls cost, read from the page of calls that change."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["PAGE", "calls_table"]
 
 PAGE = Path(__file__).parent.parent / "docs" / "benchmarks-calls.md"
 KIND = "same"
-"""The kind of calls that the README shows, those that do not change; the page has all."""
+"""The kind of calls that the table shows, those that do not change; the page has all."""
 WAYS = {"arrays": "NumPy arrays", "tensors": "PyTorch's tensors", "torch": "PyTorch itself"}
 
 

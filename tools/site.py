@@ -80,7 +80,7 @@ def on_files(files: Files, config: Any) -> Files:
     return files
 
 
-def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:  # noqa: ARG001
+def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
     """Links to the pages of the project's root, and from them, lead to where these stand in the site."""
     place = page.file.src_uri
     folder = posixpath.dirname(ROOT_PAGES.get(place, f"docs/{place}"))

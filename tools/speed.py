@@ -1,4 +1,4 @@
-"""The README's table of speed on large problems, from the benchmark's results: each row says the filter that makes it."""
+"""The table of speed on large problems in docs/benchmarks.md, from the benchmark's results: each row says the filter that makes it."""
 
 from __future__ import annotations
 

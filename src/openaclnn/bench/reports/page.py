@@ -1,4 +1,4 @@
-"""The text of `docs/benchmarks.md`: each machine in short, then every case of each."""
+"""The text of a page of benchmarks in docs/: each machine in short, then every case of each."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from openaclnn.bench.timing.steady import AGAIN, TOLERATED
 
 __all__ = ["Section", "markdown", "sections"]
 
-WRITTEN = "Written by `openaclnn bench --from RESULTS.json ... --markdown docs/benchmarks.md`; do not edit.\n"
+WRITTEN = "Written by `openaclnn bench --from RESULTS.json ... --markdown PAGE.md`; do not edit.\n"
 INTRODUCTION = f"""Times are per call, the median and the quartiles of the rounds. In each round every contender takes its turn in one process, PyTorch's
 operators among them (beside PyTorch), and the order rotates. Nothing rests in between: on x86-64 OpenMP's threads spin for
 milliseconds after each of PyTorch's operators, and ours meets them as it does in training. `--alone` times ours and the copy in a

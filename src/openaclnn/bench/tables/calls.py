@@ -1,4 +1,4 @@
-"""The table of calls that change, for the terminal and for `docs/benchmarks.md`."""
+"""The table of calls that change, for the terminal and for pages of benchmarks."""
 
 from __future__ import annotations
 

@@ -1,0 +1,68 @@
+"""The tables of the documentation that are made: the operators in README.md, what is supported where in docs/products.md, and
+speed in docs/benchmarks.md.
+
+`python -m tools.tables` writes the first two from the declarations and that of small calls from its page in docs/, and a test keeps
+them fresh; given files of the benchmark's results, `python -m tools.tables RESULTS.json ...` writes that of large problems too.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from openaclnn import registry, support_table
+from tools.calls import PAGE, calls_table
+from tools.speed import speed_table
+
+__all__ = ["README", "SPEED", "SUPPORT", "written"]
+
+_PROJECT = Path(__file__).parent.parent
+README = _PROJECT / "README.md"
+SUPPORT = _PROJECT / "docs" / "products.md"
+SPEED = _PROJECT / "docs" / "benchmarks.md"
+INTERFACE = 460
+"""The `aclnn` functions of the whole interface, roughly."""
+
+
+def written(results: Sequence[Path] = ()) -> dict[Path, str]:
+    """The pages with their tables as they are to be now; large problems only where there are results of them."""
+    tables = {
+        "operators": (README, operators_table()),
+        "support": (SUPPORT, support_table().markdown()),
+        "small calls": (SPEED, calls_table(PAGE.read_text(encoding="utf-8"))),
+    }
+    if results:
+        reports = [json.loads(path.read_text(encoding="utf-8")) for path in results]
+        tables["large problems"] = (SPEED, speed_table(reports))
+    pages: dict[Path, str] = {}
+    for name, (path, table) in tables.items():
+        page = pages.get(path) or path.read_text(encoding="utf-8")
+        begin, end = f"<!-- {name}: written by `make format` -->\n", f"<!-- end of {name} -->\n"
+        if name == "large problems":
+            begin = begin.replace("make format", "python -m tools.tables RESULTS.json ...")
+        before, _, rest = page.partition(begin)
+        _, found, after = rest.partition(end)
+        if not found:
+            raise ValueError(f"{path.name} has lost the lines {begin.strip()} and {end.strip()}")
+        pages[path] = f"{before}{begin}\n{table}\n\n{end}{after}"
+    return pages
+
+
+def operators_table() -> str:
+    """How many there are, and their names: a line for an operator, its other forms and its gradients."""
+    families: dict[str, tuple[list[str], list[str]]] = {}
+    for each in registry():
+        family = re.sub(r"^aclnn(Inplace)?|(2d)?(Backward|Grad)?$", "", each.name)
+        is_gradient = each.name.endswith(("Backward", "Grad"))
+        families.setdefault(family, ([], []))[is_gradient].append(f"`{each.name}`")
+    lines = [f"| {', '.join(plain)} | {', '.join(gradient)} |" for plain, gradient in families.values()]  # fmt: skip
+    said = f"{len(registry())} of some {INTERFACE} `aclnn` functions are here."
+    return "\n".join([said, "", "| operator | gradient |", "|---|---|", *lines])
+
+
+if __name__ == "__main__":
+    for path, text in written([Path(name) for name in sys.argv[1:]]).items():
+        path.write_text(text, encoding="utf-8")
