@@ -36,7 +36,7 @@ def sessions(page: Path) -> list[tuple[str, str, str | None]]:
     for (kind, block), (next_kind, printed) in zip(blocks, [*blocks[1:], ("", "")], strict=False):
         if kind == "console":
             parts = re.split(r"^\$ (.*)\n", block, flags=re.M)[1:]
-            found += [("bash", *pair) for pair in zip(parts[::2], parts[1::2], strict=True)]
+            found += [(kind, *pair) for pair in zip(parts[::2], parts[1::2], strict=True)]
         elif kind in ("bash", "python") and kind != OPEN.get(page.name):
             found.append((kind, block, printed if next_kind == "text" else None))
     return found
@@ -47,9 +47,10 @@ def sessions(page: Path) -> list[tuple[str, str, str | None]]:
 )
 def test_sessions_run(page: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """In a folder of their own, in order; `...` stands for anything."""
-    if "g++" in page.read_text() and shutil.which("g++") is None:
-        pytest.skip("no C++ compiler")
-    if "torch" in page.read_text():
+    for program in ("g++", "cmake -B"):
+        if program in page.read_text() and shutil.which(program.split()[0]) is None:
+            pytest.skip(f"no {program.split()[0]}")
+    if "import torch" in page.read_text():
         pytest.importorskip("torch")
     environment = shell(tmp_path)
     (tmp_path / "work").mkdir()
@@ -61,9 +62,10 @@ def test_sessions_run(page: Path, tmp_path: Path, capsys: pytest.CaptureFixture[
                 status = main(shlex.split(command)[1:])
             printed = "".join(capsys.readouterr())
         else:
-            words = ["bash", "-ec", command] if kind == "bash" else ["python", "-c", command]
+            words = {"console": ["bash", "-c"], "bash": ["bash", "-ec"], "python": ["python", "-c"]}
+            program, option = words[kind]
             done = subprocess.run(
-                [shutil.which(words[0], path=environment["PATH"]) or words[0], *words[1:]],
+                [shutil.which(program, path=environment["PATH"]) or program, option, command],
                 cwd=tmp_path / "work", env=environment, text=True,
                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
             )  # fmt: skip
