@@ -949,7 +949,8 @@ def bench(compiled: bool) -> None:
 
 def tune(selected: list[str]) -> None:
     """Other launch shapes than the tables', on the goals' problems (or on those that a word selects)."""
-    from openaclnn.engines.gpu.plans import elementwise, pixels, rows, tiles
+    from openaclnn.engines.gpu.launchers import pixels, rows
+    from openaclnn.engines.gpu.plans import elementwise, tiles
 
     flat = [(block, warps) for block in (512, 1024, 2048) for warps in (4, 8)]
     turned = [
@@ -962,7 +963,7 @@ def tune(selected: list[str]) -> None:
     ]  # fmt: skip
     row = [(1, block, warps) for block in (512, 1024, 2048, 4096) for warps in (2, 4, 8)]
     pixel = [
-        pixels.Tile(1, block, 1, warps, chunk)
+        (1, block, 1, warps, chunk)
         for block, warps in ((512, 2), (512, 4), (1024, 4)) for chunk in (6, 8, 12, 16)
     ]  # fmt: skip
     found: list[Any] = []

@@ -23,7 +23,7 @@ from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import FLOATS, DType
 from openaclnn.core.interface import Kind
 from openaclnn.engines import gpu
-from openaclnn.engines.gpu.plans import logits
+from openaclnn.engines.gpu.launchers import logits
 from openaclnn.operators.logits import CROSS_ENTROPY, CROSS_ENTROPY_GRAD
 from openaclnn.operators.workloads.logits import cases, grad_of
 
@@ -315,7 +315,7 @@ def tune() -> None:
         copy = timed(lambda x=x: x.clone())
         found = []
         for wide, turns, warps in itertools.product((512, 1024, 2048, 4096), (1, 4), (2, 4, 8, 16)):
-            tile = logits.Tile(1, wide, turns, warps)
+            tile = (1, wide, turns, warps)
             logits.tile_of = lambda *sizes, tile=tile: tile
             gpu._runners.clear()
             loss_of(x, target)

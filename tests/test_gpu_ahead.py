@@ -23,7 +23,7 @@ if MODE:
     import torch
 
     from openaclnn.core.dtypes import BFLOAT16, FLOAT, FLOAT16, DType, dtype_of_numpy
-    from openaclnn.engines.gpu.plans import ahead
+    from openaclnn.engines.gpu.launchers import ahead
     from openaclnn.operators.logits import reference, reference_grad
     from openaclnn.torch import ahead as torch_ahead
 

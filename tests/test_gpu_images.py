@@ -32,7 +32,7 @@ if MODE:
     from openaclnn.core.products import current_product
     from openaclnn.core.tensor import Tensor
     from openaclnn.engines import gpu
-    from openaclnn.engines.gpu.plans import logit_pixels, sums
+    from openaclnn.engines.gpu.launchers import logit_pixels, sums
     from openaclnn.operators.logits import CROSS_ENTROPY, CROSS_ENTROPY_GRAD
     from openaclnn.operators.workloads.logits import cases, grad_of
     from test_gpu_losses import bound, free_of, gradient_of, loss_of
@@ -114,7 +114,7 @@ if MODE == "interpret":
 if MODE == "compile":
     import contextlib
 
-    from openaclnn.engines.gpu.fits import code as fit_code
+    from openaclnn.engines.gpu.launchers import code as fit_code
     from openaclnn.engines.gpu.launching import scratch, variants
     from test_gpu_kernels import COMPILED
     from test_gpu_losses import device  # noqa: F401

@@ -416,16 +416,16 @@ if MODE == "interpret":
 
     def test_nll_panels_and_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
         """Several panels of several blocks, the last one short, and chunks that do not divide."""
-        from openaclnn.engines.gpu.plans import pixels
+        from openaclnn.engines.gpu.launchers import pixels
 
         monkeypatch.setattr(pixels, "PANEL_PIXELS", 32)
-        monkeypatch.setattr(pixels, "pixel_tile", lambda *_: pixels.Tile(1, 16, 1, 1, 3))
+        monkeypatch.setattr(pixels, "pixel_tile", lambda *_: (1, 16, 1, 1, 3))
         operator = openaclnn.find_operator("nll_loss2d_backward")
         for arguments in operator.workloads.cases(np.random.default_rng(6), FLOAT):
             assert_matches_oracle(operator, arguments, plain(operator)(**arguments))
 
     def test_sums_in_many_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-        from openaclnn.engines.gpu.plans import sums as module
+        from openaclnn.engines.gpu.launchers import sums as module
 
         monkeypatch.setattr(module, "FEW_POSITIONS", 8)
         monkeypatch.setattr(module, "FEW_PARTS", 4)

@@ -42,8 +42,9 @@ if MODE:
     from openaclnn.core.products import current_product
     from openaclnn.core.tensor import Tensor
     from openaclnn.engines import gpu
+    from openaclnn.engines.gpu.launchers import logits
     from openaclnn.engines.gpu.launching import native, runners, scratch
-    from openaclnn.engines.gpu.plans import logits, reductions
+    from openaclnn.engines.gpu.plans import reductions
     from openaclnn.engines.gpu.sizes import reductions as sized_reductions
     from openaclnn.operators.logits import CROSS_ENTROPY, CROSS_ENTROPY_GRAD
     from openaclnn.operators.workloads.logits import cases, grad_of

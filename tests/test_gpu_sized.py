@@ -162,7 +162,7 @@ if MODE == "interpret":
         operator: Operator, dtype: DType, few: bool, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """With what is chosen for few elements and for many."""
-        from openaclnn.engines.gpu.plans import pixels, rows
+        from openaclnn.engines.gpu.launchers import pixels, rows
 
         single = operator.workloads.PATTERN == "elementwise"
         if single and not few:
@@ -215,7 +215,7 @@ if MODE == "interpret":
         dtype: DType, off: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Vectors of rows that are off by as much, in place and beside."""
-        from openaclnn.engines.gpu.plans import rows
+        from openaclnn.engines.gpu.launchers import rows
 
         monkeypatch.setattr(rows, "FEW", 0)
         (operator,) = (own for own in GRADIENTS if own.workloads.PATTERN == "rows")
@@ -340,7 +340,7 @@ if MODE == "interpret":
         few: bool, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Their kernel is that of images, whose pixels have their classes side by side."""
-        from openaclnn.engines.gpu.plans import pixels
+        from openaclnn.engines.gpu.launchers import pixels
 
         operator = openaclnn.find_operator("nll_loss_backward")
         for variant in operator.workloads.VARIANTS:
@@ -361,7 +361,7 @@ if MODE == "interpret":
         dtype: DType, off: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The kernel of odd images has the bits of the other, and writes nothing else."""
-        from openaclnn.engines.gpu.plans import pixels
+        from openaclnn.engines.gpu.launchers import pixels
 
         (operator,) = (own for own in GRADIENTS if own.workloads.PATTERN == "pixels")
         small = {key: (vector, 32, warps) for key, (vector, _, warps) in pixels.PLANES.items()}
@@ -406,7 +406,7 @@ if MODE == "interpret":
                         run_both(operator, arguments, run)
 
     def test_sums_in_many_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-        from openaclnn.engines.gpu.plans import sums
+        from openaclnn.engines.gpu.launchers import sums
 
         for name, value in {
             "FEW_POSITIONS": 8, "FEW_PARTS": 4, "MANY_PARTS": 16, "SUM_BLOCK": 16,
@@ -448,7 +448,7 @@ if MODE == "compile":
     from conftest import plain
     from openaclnn.core import products
     from openaclnn.engines import dispatch
-    from openaclnn.engines.gpu.fits import code as fit_code
+    from openaclnn.engines.gpu.launchers import code as fit_code
     from openaclnn.engines.gpu.launching import native, scratch, variants
     from openaclnn.engines.gpu.launching.launch import Launch
     from openaclnn.engines.gpu.launching.variants import Variant
@@ -559,7 +559,7 @@ if MODE == "compile":
     def test_other_numbers_are_launched_as_the_plan_s_own_and_not_compiled_again(
         operator: Operator, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        from openaclnn.engines.gpu.plans import pixels, rows
+        from openaclnn.engines.gpu.launchers import pixels, rows
 
         for module in (pixels, rows):  # few elements are launched otherwise
             monkeypatch.setattr(module, "FEW", 0)

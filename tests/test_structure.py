@@ -63,6 +63,7 @@ GPU_FLOORS = (
     ("openaclnn.engines.gpu.sizes",),
     ("openaclnn.engines.gpu.fits",),
     ("openaclnn.engines.gpu.plans",),
+    ("openaclnn.engines.gpu.launchers",),
     ("openaclnn.engines.gpu.kernels", "openaclnn.engines.gpu.launching"),
     ("openaclnn.engines.gpu.formulas",),
 )

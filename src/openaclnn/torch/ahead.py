@@ -41,7 +41,7 @@ def loss_ahead(input: Any, target: Any, weight: Any, options: tuple[Any, ...]) -
         or gpu.unavailable() is not None
     ):
         return None
-    from openaclnn.engines.gpu.plans import ahead
+    from openaclnn.engines.gpu.launchers import ahead
 
     rows, classes = input.shape
     if not ahead.serves(input.element_size(), rows, classes):
@@ -103,7 +103,7 @@ class CrossEntropyAhead(CrossEntropy):
             rows = kind[1]
             ctx.kept = *kept[: 2 * rows].split(rows), ctx.options
             return CrossEntropy.backward(ctx, gradient)
-        from openaclnn.engines.gpu.plans import ahead
+        from openaclnn.engines.gpu.launchers import ahead
 
         x, target, _ = ctx.saved_tensors
         if found is None:  # it was handed out before: in other memory nothing is written yet

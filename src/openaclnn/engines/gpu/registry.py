@@ -7,16 +7,13 @@ from typing import NamedTuple
 
 from openaclnn.core.plan import Plan
 from openaclnn.engines.formulas import FORMULAS
+from openaclnn.engines.gpu.launchers import logit_pixels, logits, pixels, rows
 from openaclnn.engines.gpu.launching.queues import SizedRunner
 from openaclnn.engines.gpu.launching.steps import Runner
-from openaclnn.engines.gpu.plans import elementwise, logit_pixels, logits, pixels, reductions, rows
+from openaclnn.engines.gpu.plans import elementwise, reductions
 from openaclnn.engines.gpu.sizes import elementwise as sized_elementwise
-from openaclnn.engines.gpu.sizes import logit_pixels as sized_logit_pixels
-from openaclnn.engines.gpu.sizes import logits as sized_logits
-from openaclnn.engines.gpu.sizes import pixels as sized_pixels
 from openaclnn.engines.gpu.sizes import reductions as sized_reductions
-from openaclnn.engines.gpu.sizes import rows as sized_rows
-from openaclnn.engines.gpu.sizes import strided, strided_sums, tiles
+from openaclnn.engines.gpu.sizes import strided_sums, tiles
 
 __all__ = ["CLASS_KERNELS", "maker_of"]
 
@@ -45,25 +42,17 @@ CLASS_KERNELS: dict[str, Maker] = {
     "nll_loss": Maker(
         reductions.nll_runner, sized_reductions.sized_nll, strided_sums.laid_nll, reduces=True
     ),
-    "nll_loss2d_backward": Maker(
-        pixels.runner, sized_pixels.sized, strided.laid_pixels, few=sized_pixels.few
-    ),
-    "nll_loss_backward": Maker(pixels.runner, sized_pixels.sized_rows, strided.laid_pixels),
-    "cross_entropy_loss_grad": Maker(
-        rows.runner, sized_rows.sized, strided.laid_rows, few=sized_rows.few
-    ),
-    "cross_entropy_loss": Maker(logits.runner, sized_logits.sized, sized_logits.laid, reduces=True),
-    "cross_entropy_logits": Maker(
-        logits.runner, sized_logits.sized, sized_logits.laid, reduces=True
-    ),
+    "nll_loss2d_backward": Maker(pixels.runner, pixels.sized, pixels.laid, few=pixels.few),
+    "nll_loss_backward": Maker(pixels.runner, pixels.sized_rows, pixels.laid),
+    "cross_entropy_loss_grad": Maker(rows.runner, rows.sized, rows.laid, few=rows.few),
+    "cross_entropy_loss": Maker(logits.runner, logits.sized, logits.laid, reduces=True),
+    "cross_entropy_logits": Maker(logits.runner, logits.sized, logits.laid, reduces=True),
     "cross_entropy_logits_pixels": Maker(
-        logit_pixels.losses, sized_logit_pixels.sized_losses, reduces=True, axes=3
+        logit_pixels.losses, logit_pixels.sized_losses, reduces=True, axes=3
     ),
-    "cross_entropy_logits_grad": Maker(
-        rows.runner, sized_rows.sized, strided.laid_rows, few=sized_rows.few
-    ),
+    "cross_entropy_logits_grad": Maker(rows.runner, rows.sized, rows.laid, few=rows.few),
     "cross_entropy_logits_grad_pixels": Maker(
-        logit_pixels.gradients, sized_logit_pixels.sized_gradients, axes=3
+        logit_pixels.gradients, logit_pixels.sized_gradients, axes=3
     ),
 }
 

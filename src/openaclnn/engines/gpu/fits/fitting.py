@@ -5,21 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-import triton
-
 from openaclnn.core.dtypes import FLOAT
 from openaclnn.core.plan import Plan
 from openaclnn.engines.formulas import Formula
 from openaclnn.engines.gpu.formulas.tuned import CHOICES, TUNED, Form, as_float
-from openaclnn.engines.gpu.launching import scratch
-from openaclnn.engines.gpu.launching.launch import Family, Launched, Sizes
-from openaclnn.engines.gpu.launching.operands import INT32_LIMIT, ignored, operand_of
+from openaclnn.engines.gpu.launchers.launcher import can_be_emitted
+from openaclnn.engines.gpu.launching.launch import Family, Sizes
 from openaclnn.engines.gpu.launching.queues import Ready
-from openaclnn.engines.gpu.plans.sums import ADD, FINISH
 
 __all__ = [
-    "ALIGNED", "ALIKE", "ANYWHERE", "MAIN", "OTHER", "Fitting", "can_be_fitted", "class_fitting", "flat_fitting", "key_maker",
-    "tiled_fitting",
+    "ALIGNED", "ALIKE", "ANYWHERE", "MAIN", "Fitting", "can_be_fitted", "flat_fitting", "tiled_fitting",
 ]  # fmt: skip
 
 
@@ -43,28 +38,24 @@ class Fitting:
 
 NOTHING = Fitting()
 
+MAIN = "main"
 ALIGNED, ANYWHERE, ALIKE = "aligned", "anywhere", "alike"
 """How a launch takes its addresses: all on a vector's bounds; no matter how; equally far off them."""
 
 
 def can_be_fitted() -> bool:
     """Whether machine code can call the driver."""
-    if triton.knobs.runtime.interpret:
-        return False
-    try:
-        from openaclnn.engines.gpu.launching import native
-    except ImportError:  # no llvmlite
-        return False
-    return native.driver() is not None
+    return can_be_emitted()
 
 
-def _parts() -> tuple[Any, Any, Any, Any, Any] | None:
-    """`fitted`, `flat`, `classes`, `strided` and `logit_pixels`, which import llvmlite."""
-    if not can_be_fitted():
+def _parts() -> tuple[Any, Any, Any] | None:
+    """`fitted`, `flat` and `strided`, which import llvmlite."""
+    if not can_be_emitted():
         return None
-    from openaclnn.engines.gpu.fits import classes, fitted, flat, logit_pixels, strided
+    from openaclnn.engines.gpu.fits import flat, strided
+    from openaclnn.engines.gpu.launchers import fitted
 
-    return fitted, flat, classes, strided, logit_pixels
+    return fitted, flat, strided
 
 
 def flat_fitting(
@@ -137,71 +128,9 @@ def tiled_fitting(
     _, numbers, *constants = sizes
     if parts is None or not parts[0].takes(family.slots, len(numbers), ()):
         return NOTHING
-    fitted, _, _, strided, _ = parts
+    fitted, _, strided = parts
     share = form.formula.numbers.index(plan.reciprocal) if plan.reciprocal else -1
     place = len(numbers) - len(form.numbers) + share if share >= 0 else -1
     made = fitted.Fitted(strided.TileFit, len(plan.inputs) + 1, (place, *facts))
     made.take_step(0, family.slots, numbers)
     return Fitting(made, {MAIN: made.ready(0, {tuple(constants): 0}, numbers)})
-
-
-MAIN, OTHER = "main", "other"
-"""Launches of a kernel with classes, beside ANYWHERE and those of its sums: itself; another kernel, which serves some sizes."""
-
-
-def class_fitting(
-    pattern: str, plan: Plan, launched: Launched, weight: str, numbers: Sequence[str], facts: Sequence[int],
-    words: Sequence[int] = (),
-) -> Fitting:  # fmt: skip
-    """Of a kernel with a class axis; kernels are told by their launch's name."""
-    parts = _parts()
-    if parts is None:
-        return NOTHING
-    fitted, _, classes, *_ = parts
-    if not all(
-        fitted.takes(family.slots, len(sizes[1]), numbers) for family, sizes in launched.values()
-    ):
-        return NOTHING
-    weighted = operand_of(plan, weight) is not None
-    fit = next(vars(own)[pattern] for own in parts if pattern in getattr(own, "__all__", ()))
-    made = fitted.Fitted(fit, len(plan.operands), (weighted, *facts), len(words))
-    made.take_words(0, words)
-    first, *others = (plan.numbers[name] for name in numbers)
-    made.take_numbers((min(ignored(first), INT32_LIMIT), *others), 1)
-    if ADD in launched or plan.reduction:
-        made.take_sums(*scratch.functions())
-    ready = {}
-    for name, (family, (_, own, constants, warps)) in launched.items():
-        step = classes.STEP_OF[name]
-        if name != ANYWHERE or MAIN not in launched:
-            made.take_step(step, family.slots, own)
-        if name in (ADD, FINISH):
-            ready[name] = made.ready(step, {(constants, warps): 0}, own)
-        else:
-            bits = fit.other_bits if name == OTHER else fit.bits
-            places = classes.places_of(bits)
-            key_of = key_maker(places, classes.ASTRAY, name != MAIN, family, constants, warps)
-            ready[name] = made.ready_by(step, key_of, own)
-    return Fitting(made, ready)
-
-
-def key_maker(
-    places: Mapping[str, int], last: int, off: bool, family: Family, some: tuple[Any, ...], some_warps: int,
-) -> Callable[[tuple[Any, ...], int, int], int | None]:  # fmt: skip
-    """What makes a kernel's key of constants that have their places in it, addresses' bits last; other constants must be as in
-    these. `off` for kernels that take no address as aligned."""
-    names = family.kernel.arg_names[-len(some) :]
-    fixed = [
-        (own, expected)
-        for own, expected in zip((*names, "warps"), (*some, some_warps), strict=True)
-        if own not in places
-    ]
-
-    def key_of(constants: tuple[Any, ...], warps: int, astray: int) -> int | None:
-        found = dict(zip(names, constants, strict=True))
-        found |= {"warps": warps, "anywhere": off}
-        if any(found[own] != expected for own, expected in fixed):
-            return None
-        return sum(int(found[own]) << at for own, at in places.items()) | astray << last
-
-    return key_of

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from openaclnn.engines.gpu.fits.code import FORMS, MASKS, Fit, Step
 from openaclnn.engines.gpu.formulas.tuned import CHOICES
+from openaclnn.engines.gpu.launchers.code import FORMS, MASKS, Fit, Step
 from openaclnn.engines.gpu.launching.operands import INT32_LIMIT
 from openaclnn.engines.machine.code import Array
 from openaclnn.engines.machine.values import Value

@@ -5,11 +5,11 @@ from __future__ import annotations
 import functools
 import operator
 
-from openaclnn.engines.gpu.fits import code as fit_code
-from openaclnn.engines.gpu.fits.code import ADDRESSES, FACTS, MASKS, Fit, Step
 from openaclnn.engines.gpu.fits.flat import blocks, names_of, word
 from openaclnn.engines.gpu.fits.strided import StridedFit, along
 from openaclnn.engines.gpu.kernels.reductions import nll_losses
+from openaclnn.engines.gpu.launchers import code as fit_code
+from openaclnn.engines.gpu.launchers.code import ADDRESSES, FACTS, MASKS, Fit, Step
 from openaclnn.engines.gpu.launching.launch import VECTOR_BYTES
 from openaclnn.engines.gpu.launching.operands import INT32_LIMIT
 from openaclnn.engines.gpu.plans.reductions import (

@@ -1,17 +1,13 @@
-"""How launches over few elements of any strides follow from these and from sizes, in machine code: what `sizes/tiles.py` and
-`sizes/strided.py` say in Python.
+"""How launches over few elements of any strides follow from these and from sizes, in machine code: what `sizes/tiles.py`
+says in Python.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from openaclnn.engines.gpu.fits.classes import AnyRowFit, ClassFit
-from openaclnn.engines.gpu.fits.code import ADDRESSES, FORMS, Fit
-from openaclnn.engines.gpu.fits.flat import blocks, names_of, word
-from openaclnn.engines.gpu.kernels.pixels import nll_loss2d_backward
-from openaclnn.engines.gpu.kernels.rows import cross_entropy_loss_grad
-from openaclnn.engines.gpu.kernels.sums import add_up
+from openaclnn.engines.gpu.fits.flat import blocks, word
+from openaclnn.engines.gpu.launchers.code import ADDRESSES, Fit
 from openaclnn.engines.gpu.launching.native_code import MAX_POINTERS
 from openaclnn.engines.gpu.launching.operands import INT32_LIMIT
 from openaclnn.engines.machine.builtins import integer_of
@@ -19,7 +15,7 @@ from openaclnn.engines.machine.code import Array
 from openaclnn.engines.machine.objects import TUPLE_ITEMS, TUPLE_LENGTH
 from openaclnn.engines.machine.values import Value
 
-__all__ = ["StridedFit", "StridedPixelFit", "StridedRowFit", "TileFit", "along"]
+__all__ = ["StridedFit", "TileFit", "along"]
 
 
 class StridedFit(Fit):
@@ -99,88 +95,3 @@ class TileFit(StridedFit):
         with code.when(share >= 0):
             total = (first * second * third * rows * columns).to("f64")
             main.numbers.write(share, word((code.double(1.0) / total).to("f32")))
-
-
-class StridedRowFit(AnyRowFit, StridedFit):
-    """Cross entropy's gradients over rows that lie anyhow."""
-
-    name, depth, more = "rows.strided", 2, ("strides", "numbers")
-    TALL, WIDE, WEIGHT = (
-        2,
-        3,
-        4,
-    )  # more facts; the last is where the weights are among the operands, or -1
-
-    def fit(self, shape: Array, axes: Value) -> None:
-        code, main = self.code, self.main
-        rows, classes = self.sizes(shape, axes, self.fact(self.FEW))
-        self.expect(axes.equals(2))
-        ignored, out = self.ignored(), self.steps(self.control.read(ADDRESSES) - 1)
-        main.begin()
-        self.fit_sums(rows, classes, ignored)
-        self.choose(main, {})
-        across = blocks(classes, self.fact(self.WIDE))
-        main.programs.set(across * blocks(rows, self.fact(self.TALL)))
-        names = names_of(cross_entropy_loss_grad, "rows")
-        # Of one number a row; the fit's words say where they are among the operands, or -1.
-        for place in range(6):
-            operand = self.control.read(FORMS + place)
-            with code.when(operand >= 0):
-                main.numbers.write(
-                    names.index("target_stride") + place, self.steps(operand).read(0)
-                )
-        weight = self.fact(self.WEIGHT)
-        weight_step = code.variable(code.integer(0))
-        with code.when(weight >= 0):
-            weight_step.set(self.steps(weight).read(1))
-        self.put_rows(main, rows, classes, across, ignored)
-        log_prob = self.steps(2)
-        main.put(
-            names,
-            {
-                "weight_stride": weight_step.get(), "log_prob_row": log_prob.read(0), "log_prob_class": log_prob.read(1),
-                "out_row": out.read(0), "out_class": out.read(1),
-            },
-        )  # fmt: skip
-        with self.when_summed():
-            self.sums.put(
-                names_of(add_up, "count"),
-                {"third_stride": self.steps(0).read(0), "weight_stride": weight_step.get()},
-            )
-
-
-class StridedPixelFit(ClassFit, StridedFit):
-    """NLL's gradient over images, or rows, that lie anyhow."""
-
-    name, depth, more = "pixels.strided", 4, ("strides", "numbers")
-    ACROSS, CHUNK = 2, 3  # more facts
-
-    def fit(self, shape: Array, axes: Value) -> None:
-        main = self.main
-        first, second, third, classes = self.sizes(shape, axes, self.fact(self.FEW))
-        self.expect(axes > 1)
-        ignored, out = self.ignored(), self.steps(self.control.read(ADDRESSES) - 1)
-        main.begin()
-        self.fit_sums(first * second * third, classes, ignored)
-        self.choose(main, {})
-        across = blocks(third, self.fact(self.ACROSS))
-        chunks = blocks(classes, self.fact(self.CHUNK))
-        main.programs.set(first * second * chunks * across)
-        target, gradient, weight = (self.steps(place) for place in range(3))
-        steps = along(("first", "second", "pixel"), target=target, gradient=gradient, out=out)
-        main.put(
-            names_of(nll_loss2d_backward, "pixels"),
-            {
-                "pixels": third, "second_size": second, "second_blocks": second, "panel_blocks": across,
-                "classes": classes, "chunk_classes": blocks(classes, chunks), "chunks": chunks, **steps,
-                "out_class": out.read(3), "weight_stride": weight.read(3), "ignore_index": ignored,
-            },
-        )  # fmt: skip
-        with self.when_summed():
-            self.sums.put(
-                names_of(add_up, "count"),
-                {
-                    "second_size": second, "third_size": third, "first_stride": target.read(0),
-                    "second_stride": target.read(1), "third_stride": target.read(2), "weight_stride": weight.read(3),
-                },
-            )  # fmt: skip

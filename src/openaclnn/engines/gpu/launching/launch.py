@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 __all__ = [
@@ -57,8 +57,9 @@ class Launch(NamedTuple):
     numbers: tuple[int | float, ...]
     constants: tuple[Any, ...]  # the last ones, which sizes decide
     warps: int
-    # What takes over where these slots' addresses are off a vector's bounds, all by as much; if
-    # ragged, where they are not off, too.
+    # The launch for pointers that are so many bytes off a vector's bounds, where that decides more than a kernel's variant.
+    at: Callable[[Sequence[int]], Launch] | None = None
+    # Old ones
     shifted: Launch | None = None
     together: tuple[int, ...] = ()
     ragged: bool = False

@@ -38,6 +38,8 @@ def offsets_of(slots: Sequence[Slot | None], pointers: Sequence[int]) -> tuple[i
 
 def _chosen(launch: Launch, offsets: Sequence[int]) -> Launch:
     """The launch, or what takes over from it for pointers off a vector's bounds by these many bytes."""
+    if launch.at is not None:
+        return launch.at(offsets)
     if launch.shifted is None:
         return launch
     apart = {offsets[slot] for slot in launch.together}

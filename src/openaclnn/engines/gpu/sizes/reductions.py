@@ -190,8 +190,8 @@ def fitting_of(
     """
     if not can_be_fitted():
         return NOTHING
-    from openaclnn.engines.gpu.fits import code, fitted
     from openaclnn.engines.gpu.fits import reductions as fits
+    from openaclnn.engines.gpu.launchers import code, fitted
 
     if not all(
         fitted.takes(family.slots, len(sizes[1]), [*numbers]) for family, sizes in launched.values()

@@ -9,6 +9,7 @@ from typing import Any
 
 from openaclnn.core.plan import Plan, covered_elements
 from openaclnn.engines.gpu.formulas.tuned import form_of
+from openaclnn.engines.gpu.launchers.launcher import StridedRunner, any_strides
 from openaclnn.engines.gpu.launching.operands import table_of
 from openaclnn.engines.gpu.launching.queues import NOT_SERVED, Queue, queue_of, remembered
 from openaclnn.engines.gpu.plans.reductions import (
@@ -36,7 +37,6 @@ from openaclnn.engines.gpu.sizes.reductions import (
     nll_queued,
     run_all,
 )
-from openaclnn.engines.gpu.sizes.strided import LaidClassRunner, serves
 from openaclnn.engines.gpu.sizes.tiles import LaidRunner
 
 __all__ = ["laid", "laid_nll"]
@@ -92,13 +92,12 @@ def _laid(plan: Plan) -> LaidRunner:
     return fitting.function(run)
 
 
-def laid_nll(plan: Plan) -> tuple[LaidClassRunner, int] | None:
+def laid_nll(plan: Plan) -> tuple[StridedRunner, int] | None:
     """What queues the negative log-likelihood, and up to how many elements."""
-    served = plan.class_axis == 1 and serves(plan, NLL_AXES, FEW)
-    return (remembered(plan, _laid_nll), FEW) if served else None
+    return any_strides(plan, _laid_nll, NLL_AXES, FEW) if plan.class_axis == 1 else None
 
 
-def _laid_nll(plan: Plan) -> LaidClassRunner:
+def _laid_nll(plan: Plan) -> StridedRunner:
     own = plan.numbers["ignore_index"]
 
     def made(sizes: Sequence[int], strides: Sequence[int], numbers: Sequence[Any]) -> Made | None:

@@ -8,6 +8,8 @@ from typing import NamedTuple
 from openaclnn.core.dtypes import DType
 from openaclnn.engines.gpu.kernels.ahead import ROUND, at_targets, expect, gradient_late, loss_ahead
 from openaclnn.engines.gpu.kernels.logits import logit_losses
+from openaclnn.engines.gpu.launchers.launcher import in_order
+from openaclnn.engines.gpu.launchers.logits import FINISHED, SUMS, total_loss, total_of
 from openaclnn.engines.gpu.launching.launch import (
     VECTOR_BYTES,
     Family,
@@ -20,7 +22,6 @@ from openaclnn.engines.gpu.launching.operands import INT32_LIMIT, ignored
 from openaclnn.engines.gpu.launching.runners import runner_of
 from openaclnn.engines.gpu.launching.steps import Runner
 from openaclnn.engines.gpu.launching.variants import has_clusters
-from openaclnn.engines.gpu.plans.logits import FINISHED, SUMS, total_loss, total_sizes
 
 __all__ = [
     "MEMORY",
@@ -107,6 +108,7 @@ def loss_runner(dtype: DType, rows: int, classes: int, mean: bool, ignore_index:
     read = Family(
         loss_ahead, (x, target, expected, parts, pieces if tile.pieces > 1 else None, out), (unit,)
     )  # fmt: skip
+    total = total_loss(sums, loss, mean)
     each = -(-classes // (tile.pieces * ROUND.value))
     numbers = rows, classes, classes, 1, 1, 0, 0, 1, 1, 0, 0, 1, last, 0.0, 0.0
     launches = (
@@ -117,7 +119,7 @@ def loss_runner(dtype: DType, rows: int, classes: int, mean: bool, ignore_index:
             cluster=tile.pieces,
         ),
         Launch(finish, blocks, numbers, (FINISHED,), 4),
-        Launch(total_loss(sums, loss, mean), *total_sizes(blocks)),
+        Launch(total, *in_order(total, total_of(blocks))),
     )  # fmt: skip
     return runner_of(launches, blocks * SUMS * 8 + rows * tile.pieces * 8)
 

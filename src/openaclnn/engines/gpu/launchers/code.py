@@ -1,13 +1,26 @@
 """The machine code of `fitted.py`: reads sizes, numbers and addresses, writes what they decide, calls the CUDA driver.
 
-A fit for each access pattern says how launches follow from sizes; whatever it does not serve, Python does.
+A launch function (`launcher.py`), called with values of the code, says how launches follow from sizes; whatever the code does not serve, Python does.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from typing import Any
 
+from openaclnn.engines.gpu.launchers.launcher import (
+    FLOATS,
+    KEY_WORDS,
+    MISSING,
+    Geometry,
+    LaunchParams,
+    Layout,
+    Pattern,
+    Targets,
+)
+from openaclnn.engines.gpu.launchers.numbers import Number
+from openaclnn.engines.gpu.launching.launch import VECTOR_BYTES
 from openaclnn.engines.gpu.launching.native_code import (
     CONFIG_SLOTS,
     CONFIG_STREAM,
@@ -15,6 +28,7 @@ from openaclnn.engines.gpu.launching.native_code import (
     Entry,
     Memory,
 )
+from openaclnn.engines.gpu.launching.operands import INT32_LIMIT
 from openaclnn.engines.machine.builtins import integer_of
 from openaclnn.engines.machine.code import Array, Code
 from openaclnn.engines.machine.objects import FLOAT_VALUE, OBJECT_TYPE, TUPLE_ITEMS, TUPLE_LENGTH
@@ -26,7 +40,7 @@ from openaclnn.engines.machine.values import Value
     ALLOCATE, RELEASE, ADDRESSES, SUMMED, NUMBERS, WHOLE,
 ) = range(18)  # fmt: skip
 OWN_NUMBERS, MAX_NUMBERS = 18, 4  # integers where WHOLE has a bit, else float64 by their bits
-FACTS, MAX_FACTS = 22, 16  # what a fit asks for
+FACTS, MAX_FACTS = 22, 32  # what a fit asks for
 HEADER = FACTS + MAX_FACTS
 
 # Of each launch: which addresses it takes and how they must be aligned, its numbers, and the kernels it chooses from: by
@@ -36,7 +50,7 @@ MASKS, TEMPLATE = PLACES + MAX_POINTERS, PLACES + 2 * MAX_POINTERS
 MAX_VALUES, MAX_WAYS, MAX_HIDDEN = 48, 55, 4
 MAX_SCRATCH = 4  # addresses behind those of a call
 WAYS = TEMPLATE + MAX_VALUES
-FUNCTION, KEY, CONFIG = range(3)  # FUNCTION: 0 until it is compiled
+FUNCTION, KEY, CONFIG = 0, 1, 1 + KEY_WORDS  # FUNCTION: 0 until it is compiled
 WAY_SLOTS = CONFIG + CONFIG_SLOTS
 STEP_SLOTS = WAYS + MAX_WAYS * WAY_SLOTS
 # A kernel; the sums it needs; of many parts, what finishes them; what does all of that at once; and another kernel in the first
@@ -49,7 +63,8 @@ _EXACT = 1 << 53  # integers up to it are floats
 
 
 # What a call has of each launch: the kernel's place, its key, programs, then pointers, numbers and hidden parameters.
-WAY_AT, KEY_AT, PROGRAMS_AT, VALUES_AT = range(4)
+WAY_AT, PROGRAMS_AT, KEY_AT = range(3)
+VALUES_AT = KEY_AT + KEY_WORDS
 MAX_PARAMETERS = MAX_POINTERS + MAX_VALUES + MAX_HIDDEN
 CALL_SLOTS = VALUES_AT + MAX_PARAMETERS
 
@@ -76,7 +91,7 @@ class Step:
         self.way, self.key, self.programs = (
             Cell(own, place) for place in (WAY_AT, KEY_AT, PROGRAMS_AT)
         )
-        self.values = own.at(VALUES_AT)
+        self.keys, self.values = own.at(KEY_AT), own.at(VALUES_AT)
         self.pointers, self.count = self.block.read(POINTERS), self.block.read(VALUES)
         self.numbers = self.values.at(self.pointers)
 
@@ -96,8 +111,15 @@ class Step:
         """The way that has the key."""
         with self.code.loop(0, self.block.read(ENTERED)) as index:
             own = self.block.at(index * WAY_SLOTS + WAYS)
-            with self.code.when(own.read(KEY).equals(self.key.get())):
+            with self.code.when(self.has_key(own)):
                 self.way.set(index)
+
+    def has_key(self, way: Array) -> Value:
+        """Whether a kernel is the one that the key says."""
+        apart = self.code.integer(0)
+        for place in range(KEY_WORDS):
+            apart = apart | (way.read(KEY + place) ^ self.keys.read(place))
+        return apart.equals(0)
 
     def chosen(self) -> Array:
         """The kernel that launches."""
@@ -143,7 +165,8 @@ class Fit(Entry):
         self.main, self.sums, self.finish, self.at_once, self.other = steps
         for step in steps:
             step.way.set(0)
-            step.key.set(0)
+            for place in range(KEY_WORDS):
+                step.keys.write(place, 0)
         self.summed = code.variable(control.read(SUMMED))
         # Not 0: the sums are finished by a launch, and lie so many bytes behind their parts; the other kernel launches.
         self.finished, self.replaced = (code.variable(code.integer(0)) for _ in range(2))
@@ -189,7 +212,7 @@ class Fit(Entry):
             step.search()
             chosen = step.chosen()
             self.expect(self.code.read_shared(chosen, FUNCTION).differs(0))
-            self.expect(chosen.read(KEY).equals(step.key.get()))
+            self.expect(step.has_key(chosen))
 
     def align(self, step: Step, astray: Value) -> None:
         """What becomes of a launch with addresses off a vector's bounds, which have a bit each."""
@@ -290,3 +313,186 @@ class Fit(Entry):
         control.call(RESTORE, None, saved)
         with code.when(memory.get().differs(0)):
             self.give_back(memory.get())
+
+
+MOST_ELEMENTS = (
+    1 << 40
+)  # of what machine code launches: products of sizes and strides stay in 64 bits
+
+
+_codes: dict[str, type[Fit]] = {}
+
+
+def code_of(pattern: Pattern) -> type[Fit]:
+    """The code of a pattern's launches."""
+    if pattern.name not in _codes:
+        more = ("numbers",) if pattern.row_major else ("strides", "numbers")
+        own = {"name": pattern.name, "pattern": pattern, "more": more}
+        _codes[pattern.name] = type("PatternCode", (PatternCode,), own)
+    return _codes[pattern.name]
+
+
+class PatternCode(Fit):
+    """What a pattern's launch function writes."""
+
+    pattern: Pattern
+
+    def __init__(self, code: Code, control: Array) -> None:
+        super().__init__(code, control)
+        self.launched = code.frame("i64", STEPS)
+        for place in range(STEPS):
+            self.launched.write(place, 0)
+        self.places = [code.variable(code.integer(0)) for _ in range(MAX_SCRATCH)]
+        self.summed.set(code.integer(0))
+
+    def known(self, name: str) -> Value:
+        """What the plan decides."""
+        return self.fact((*self.pattern.operands, *self.pattern.static).index(name))
+
+    def fit(self, shape: Array, axes: Value) -> None:
+        pattern = self.pattern
+        with self.when_fit():
+            layout, targets = (self.row_major if pattern.row_major else self.strided)(shape, axes)
+            with self.when_fit():
+                numbers = (
+                    self.numbers.read(0),
+                    *(self.single(place) for place in range(1, MAX_NUMBERS)),
+                )
+                static = {name: self.known(name) for name in pattern.static}
+                geometry = Geometry(
+                    layout, targets, static, numbers, self.offset, pattern.row_major is None
+                )
+                found = pattern.launch(geometry)
+                for step in found.steps:
+                    self.put(step)
+                for place, own in zip(self.places, found.places, strict=False):
+                    place.set(self.written(own))
+                self.scratch.set(self.written(found.scratch))
+                self.summed.set(self.scratch.get().differs(0).to("i64"))
+
+    def written(self, number: Number) -> Value:
+        """A number of a launch, or a truth, as a value."""
+        if isinstance(number, int):
+            return self.code.integer(int(number))
+        whole: Value = number.to("i64")
+        return whole
+
+    def offset(self, place: int) -> Value:
+        where = self.code.integer(place) if place >= 0 else self.control.read(ADDRESSES) + place
+        return self.addresses.read(where) & VECTOR_BYTES - 1
+
+    def put(self, params: LaunchParams) -> None:
+        """One launch: its arguments, its grid, and the key of its kernel."""
+        code, index = self.code, [*self.pattern.kernels].index(params.kernel)
+        step, kernel = self.step(index), self.pattern.kernels[params.kernel]
+        when = self.written(params.when)
+        with code.when(when.differs(0)):
+            self.launched.write(index, when)
+            names = [own for own in kernel.arg_names if own in params.args]
+            assert len(names) == len(params.args), params
+            for place, name in enumerate(names):
+                step.numbers.write(place, self.argument(name, params.args[name]))
+            for hidden in range(MAX_HIDDEN):
+                step.numbers.write(len(names) + hidden, 0)
+            self.expect((self.written(params.grid) > 0) & (self.written(params.grid) < INT32_LIMIT))
+            step.programs.set(self.written(params.grid))
+            constexprs = [params.constexprs[name] for name in sorted(params.constexprs)]
+            several = [self.written(own) for own in (*constexprs, params.warps, params.aligned)]
+            assert len(several) <= 4 * (KEY_WORDS - 1), params
+            for word in range(KEY_WORDS - 1):
+                key = code.integer(0)
+                for place, own in enumerate(several[4 * word : 4 * word + 4]):
+                    self.expect(own.below(1 << 16))
+                    key = key | own << 16 * place
+                step.keys.write(word, key)
+            step.keys.write(
+                KEY_WORDS - 1, -self.written(params.aligned)
+            )  # which bits of `align` count
+
+    def argument(self, name: str, number: Number) -> Value:
+        """As the driver takes it."""
+        if name in FLOATS:
+            bits: Value = number.bits_as("i32").unsigned("i64")
+            return bits
+        whole = self.written(number)
+        self.expect((whole + INT32_LIMIT).below(1 << 32))
+        return whole
+
+    def align(self, step: Step, astray: Value) -> None:
+        counted = step.keys.read(KEY_WORDS - 1)
+        step.keys.write(KEY_WORDS - 1, counted & astray)
+
+    @contextmanager
+    def each_step(self) -> Iterator[Step]:
+        code = self.code
+        with (
+            code.loop(0, code.integer(len(self.pattern.kernels))) as index,
+            code.when(self.launched.read(index).differs(0)),
+        ):
+            yield self.step(index)
+
+    def share_out(self, memory: Value, addresses: Array) -> None:
+        for place, own in enumerate(self.places):
+            addresses.write(place, memory + own.get())
+
+    # Where elements lie.
+
+    def elements(self, sizes: Sequence[Value], limit: int) -> None:
+        """Expect so many at most."""
+        total = self.code.integer(1)
+        for size in sizes:
+            self.expect((size > 0) & (size < INT32_LIMIT))
+            total = (total * size).least(limit + 1)
+        self.expect(total <= limit)
+
+    def row_major(self, shape: Array, axes: Value) -> tuple[Layout, Targets]:
+        pattern, code = self.pattern, self.code
+        self.expect(axes.equals(pattern.axes) if pattern.axes else axes >= 2)
+        first, second, area = (code.variable(code.integer(1)) for _ in range(3))
+        with self.when_fit():
+            first.set(self.size(shape, 0))
+            second.set(self.size(shape, 1))
+            with code.loop(2, axes) as axis:
+                side = self.size(shape, axis)
+                self.expect((side > 0) & (side < INT32_LIMIT))
+                area.set((area.get() * side).least(MOST_ELEMENTS + 1))
+        sizes = first.get(), second.get()
+        self.expect(area.get() <= MOST_ELEMENTS)
+        self.elements((*sizes, area.get().least(INT32_LIMIT - 1)), MOST_ELEMENTS)
+        each = {name: self.known(name) for name in pattern.operands}
+        assert pattern.row_major is not None
+        layout = pattern.row_major(sizes, area.get(), each)
+        return layout, Targets((1, 1, sizes[0] * area.get()), (0, 0, 1), 1)
+
+    def take_strides(self, given: Array, axes: Value) -> None:
+        """Every operand's strides along the axes, as 32 bits; the missing axes come before the others."""
+        code, count, depth = self.code, self.control.read(ADDRESSES), self.pattern.axes
+        self.expect(axes.equals(depth) if self.pattern.exactly else (axes > 1) & (axes <= depth))
+        self.expect(given.read(TUPLE_LENGTH).equals(count * axes))
+        self.table = code.frame("i64", (MISSING + 1) * depth)
+        for entry in range((MISSING + 1) * depth):
+            self.table.write(entry, 0)
+        with self.when_fit():
+            missing = code.integer(depth) - axes
+            with code.loop(0, count) as operand, code.loop(0, axes) as place:
+                stride = integer_of(code, given.read(operand * axes + place + TUPLE_ITEMS))
+                self.expect(stride.size() < INT32_LIMIT)
+                self.table.write(operand * depth + missing + place, stride)
+
+    def strided(self, shape: Array, axes: Value) -> tuple[Layout, Targets]:
+        pattern, code, depth = self.pattern, self.code, self.pattern.axes
+        found = code.frame("i64", depth)
+        for axis in range(depth):
+            found.write(axis, 1)
+        with code.loop(0, axes) as place:
+            found.write(code.integer(depth) - axes + place, self.size(shape, place))
+        *sizes, classes = (found.read(axis) for axis in range(depth))
+        self.elements((*sizes, classes), pattern.limit)
+        strides: dict[str, tuple[Any, ...]] = {
+            name: tuple(self.table.read(self.known(name) * depth + axis) for axis in range(depth))
+            for name in pattern.operands
+        }
+        missing = 3 - len(sizes)
+        along = strides[pattern.operands[0]][:-1]
+        targets = Targets((*(1,) * missing, *sizes), (*(0,) * missing, *along), 3)  # type: ignore[arg-type]
+        return Layout(tuple(sizes), classes, strides), targets

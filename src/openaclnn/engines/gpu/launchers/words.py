@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 
-from openaclnn.engines.gpu.fits.code import (
+from openaclnn.engines.gpu.launchers.code import (
     ADDRESSES,
     CLEAR,
     DECREF,

@@ -14,9 +14,10 @@ from array import array
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from openaclnn.engines.gpu.fits import code as at
-from openaclnn.engines.gpu.fits.code import Fit
-from openaclnn.engines.gpu.fits.words import words_of
+from openaclnn.engines.gpu.launchers import code as at
+from openaclnn.engines.gpu.launchers.code import Fit
+from openaclnn.engines.gpu.launchers.launcher import KEY_WORDS
+from openaclnn.engines.gpu.launchers.words import words_of
 from openaclnn.engines.gpu.launching import native
 from openaclnn.engines.gpu.launching.launch import Slot
 from openaclnn.engines.gpu.launching.native_code import MAX_POINTERS
@@ -86,7 +87,9 @@ class Fitted:
 
     def ready(self, step: int, ways: Ways, numbers: Sequence[int | float]) -> Ready:
         """What enters compiled kernels of a step that take such numbers, and no address as off a vector's bounds."""
-        floats = [type(number) is float for number in numbers]
+        return self._entering(step, ways, [type(number) is float for number in numbers])
+
+    def _entering(self, step: int, ways: Ways, floats: Sequence[bool]) -> Ready:
         begin = at.HEADER + step * at.STEP_SLOTS + at.WAYS
 
         def enter(constants: tuple[Any, ...], warps: int, kernel: Any, astray: int) -> None:
@@ -102,11 +105,11 @@ class Fitted:
         return enter
 
     def ready_by(
-        self, step: int, key_of: Callable[[tuple[Any, ...], int, int], int | None], numbers: Sequence[int | float]
+        self, step: int, key_of: Callable[[tuple[Any, ...], int, int], Sequence[int] | None], floats: Sequence[bool]
     ) -> Ready:  # fmt: skip
         """The same of kernels that are found by a key, which constants, warps and addresses make: None for what has none."""
         begin, ways = at.HEADER + step * at.STEP_SLOTS, dict[tuple[tuple[Any, ...], int], int]()
-        enter_at = self.ready(step, ways, numbers)
+        enter_at = self._entering(step, ways, floats)
         block = self._block
 
         def enter(constants: tuple[Any, ...], warps: int, kernel: Any, astray: int) -> None:
@@ -114,9 +117,13 @@ class Fitted:
             with self._lock:  # another thread may be entering one
                 entered = block[begin + at.ENTERED]
                 places = [begin + at.WAYS + way * at.WAY_SLOTS + at.KEY for way in range(entered + 1)]  # fmt: skip
-                if key is None or entered == at.MAX_WAYS or key in [block[p] for p in places[:-1]]:
+                if key is None or entered == at.MAX_WAYS:
                     return
-                block[places[-1]], ways[constants, warps] = key, entered
+                words = array("q", [*key, *(0,) * (KEY_WORDS - len(key))])
+                if words in [block[own : own + KEY_WORDS] for own in places[:-1]]:
+                    return
+                block[places[-1] : places[-1] + KEY_WORDS] = words
+                ways[constants, warps] = entered
                 enter_at(constants, warps, kernel, 0)
                 block[begin + at.ENTERED] = entered + 1
 

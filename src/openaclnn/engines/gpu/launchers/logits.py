@@ -1,0 +1,328 @@
+"""Cross entropy from logits, for training and as aclnnCrossEntropyLoss: rows are read once by many programs, then finished by few;
+for log-probabilities they are read again. A few short rows are all done by one launch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from openaclnn.core.plan import Plan
+from openaclnn.engines.gpu.formulas.tuned import as_float
+from openaclnn.engines.gpu.kernels.logits import (
+    log_probabilities,
+    logit_loss,
+    logit_losses,
+    logit_sums,
+)
+from openaclnn.engines.gpu.kernels.short_logits import short_rows
+from openaclnn.engines.gpu.launchers.launcher import (
+    Geometry,
+    Launches,
+    LaunchParams,
+    Layout,
+    Pattern,
+    StridedRunner,
+    Targets,
+    any_strides,
+    as_planned,
+    bound,
+    rounded,
+    runner_of_pattern,
+)
+from openaclnn.engines.gpu.launchers.numbers import (
+    Number,
+    all_of,
+    ceil_div,
+    clamp,
+    divide_exactly,
+    equal,
+    inverse,
+    least,
+    most,
+    power_of_two_above,
+    power_of_two_divisor,
+    quotient,
+    where,
+    where_all,
+)
+from openaclnn.engines.gpu.launchers.rows import NUMBERS, WEIGHT
+from openaclnn.engines.gpu.launchers.sums import loss_numbers
+from openaclnn.engines.gpu.launching.launch import VECTOR_BYTES, Family, Slot
+from openaclnn.engines.gpu.launching.operands import pointer_type, slots_of
+from openaclnn.engines.gpu.launching.queues import SizedRunner, lies_row_major, remembered
+from openaclnn.engines.gpu.launching.steps import Runner
+
+__all__ = ["FINISHED", "SUMS", "laid", "runner", "sized", "total_loss", "total_of"]
+
+WRITTEN = "logProbOut"
+SIDES = "topOut", "restOut"
+RESULTS = "lossOut", *SIDES, "zlossOut", "lseForZlossOut"  # of each row
+WIDE = 1024  # classes that a program reads at once
+TURNS = 4  # blocks that a program reads before it computes
+PROGRAMS = 512  # that keep a device busy: long rows are shared out where there are fewer
+FINISHED = 128  # rows that one program finishes
+SCRATCH = "float64", "float32", "float32", "float32"  # what scratch memory is of, see `_specs`
+SUMS = 4  # of a block of finished rows, float64
+PARTS = 4  # numbers of a row's part, float32
+LONG = 16  # vectors: shorter rows are mostly edges
+
+# Elements of short rows that one launch does, with one of few tiles, so that no size compiles anything.
+FEW = 1 << 16
+FEW_CLASSES = (32, 128, WIDE)
+FEW_WARPS = 8
+LEAST_BLOCK, MOST_BLOCK = 128, 1024  # sums that are added up at once
+
+READ, FINISH, SHORT, TOTAL, LOG_PROB = "read", "finish", "short", "total", "log_prob"
+"""The launches by their names, in order; TOTAL where losses are added up, LOG_PROB where log-probabilities are written. SHORT stands
+for all others but TOTAL."""
+
+
+class Cut(NamedTuple):
+    """How rows are read: rows and classes of a program, how often it reads before it computes, warps; `vector` for long rows that begin
+    anywhere; in so many parts each, of so many turns."""
+
+    tall: Number
+    wide: Number
+    turns: Number
+    warps: Number
+    vector: Number
+    unit: Number
+    splits: Number
+    span: Number
+
+
+def tile_of(itemsize: Number, rows: Number, classes: Number) -> tuple[Number, ...]:
+    """Rows and classes of a program, how often it reads before it computes, and warps: a long row by as many threads as read 16 bytes
+    each four times in a turn; short rows together."""
+    wide = power_of_two_above(classes, WIDE)
+    tall = least(power_of_two_above(rows, WIDE), quotient(WIDE, wide))
+    # BF16 of 4096 x 128256, 8192 x 32000 and 16384 x 50257: 0.53, 0.58 and 0.53 of a copy's time; 2048 on 8 warps took
+    # 0.54, 0.65 and 0.75. FLOAT 0.49, all alike.
+    one_row = 1, WIDE, TURNS, where(itemsize < 4, 4, 8)
+    several = tall, wide, 1, clamp(quotient(tall * wide, 128), 1, 8)
+    return where_all(classes > WIDE, one_row, several)
+
+
+def cut_of(
+    static: Mapping[str, Number], rows: Number, classes: Number, row: Number, by_class: Number
+) -> Cut:
+    in_line, vector = equal(by_class, 1), static["vector"]
+    tall, wide, turns, warps = tile_of(static["itemsize"], rows, classes)
+    by_vectors = all_of(in_line, equal(tall, 1), classes >= vector * LONG)
+    unit = where(all_of(in_line, inverse(by_vectors)), power_of_two_divisor(row, classes), 1)
+    turn = wide * turns
+    splits = most(least(quotient(PROGRAMS, rows), ceil_div(classes, turn)), 1)
+    splits = where(tall > 1, 1, splits)
+    span = ceil_div(classes, splits * turn)
+    splits = ceil_div(classes, span * turn)
+    return Cut(tall, wide, turns, warps, where(by_vectors, vector, 0), unit, splits, span)
+
+
+def launch(g: Geometry) -> Launches:
+    """All launches, and the memory between them: sums of blocks, parts of rows, and of each row what is largest and the rest."""
+    (rows,), classes, strides = g.layout
+    each, whole = (g.static[name] > 0 for name in ("each", "whole"))
+    row, weight, written = strides["x"][0], strides[WEIGHT][1], strides[WRITTEN]
+    # A row of one class is no step long: as good as 1.
+    by_class, out_class = (where(classes > 1, own[1], 1) for own in (strides["x"], written))
+    few = all_of(classes <= WIDE, rows * classes <= FEW)
+    # Those that are no operands lie in scratch memory.
+    along = [
+        where(whole, 1, strides[name][0]) if name in SIDES else strides[name][0] for name in RESULTS
+    ]  # fmt: skip
+    of_rows = {
+        "rows": rows, "classes": classes, "row_stride": row, "class_stride": by_class,
+        "target_stride": strides["target"][0], "weight_stride": weight,
+        **dict(zip(("out_stride", "top_stride", "rest_stride", "square_stride", "lse_stride"), along, strict=True)),
+        **loss_numbers(g),
+    }  # fmt: skip
+
+    cut = cut_of(g.static, rows, classes, row, by_class)
+    finished = ceil_div(rows, FINISHED)
+    read = LaunchParams(
+        READ, ceil_div(rows, cut.tall) * cut.splits,
+        {
+            "rows": rows, "classes": quotient(classes, cut.unit), "row_stride": divide_exactly(row, cut.unit),
+            "class_stride": by_class, "weight_stride": weight, "splits": cut.splits, "span": cut.span,
+        },
+        {
+            "CLASS_STEP": _step(by_class), "WEIGHT_STEP": _step(weight), "UNIT": cut.unit, "VECTOR": cut.vector,
+            "TURNS": cut.turns, "ROWS": cut.tall, "CLASSES": cut.wide,
+        },
+        cut.warps, inverse(few), cut.unit > 1,
+    )  # fmt: skip
+    finish = LaunchParams(
+        FINISH, finished, {**of_rows, "splits": cut.splits}, {"ROWS": FINISHED}, 4, inverse(few), aligned=False,
+    )  # fmt: skip
+
+    across: Number = FEW_CLASSES[-1]
+    for own in FEW_CLASSES[-2::-1]:
+        across = where(classes <= own, own, across)
+    tall = quotient(WIDE, across)
+    short_blocks = ceil_div(rows, tall)
+    short = LaunchParams(
+        SHORT, short_blocks, {**of_rows, "log_prob_row": written[0], "log_prob_class": out_class},
+        {"ROWS": tall, "CLASSES": across}, FEW_WARPS, few, aligned=False,
+    )  # fmt: skip
+    total = total_of(where(few, short_blocks, finished))._replace(when=inverse(each))
+    log_prob = _log_prob(rows, classes, (row, by_class), (written[0], out_class))
+    log_prob = log_prob._replace(when=all_of(whole, inverse(few)))
+
+    short_size, parts = (where(each, 0, own * (SUMS * 8)) for own in (short_blocks, finished))
+    tops = parts + rows * cut.splits * (PARTS * 4)
+    rests = tops + rows * 4
+    size = where(whole, rests + rows * 4, tops)
+    places = where_all(few, (short_size,) * 4, (parts, tops, rests, size))
+    return Launches([read, finish, short, total, log_prob], places[-1], (0, *places[:-1]))
+
+
+def _log_prob(
+    rows: Number, classes: Number, read: tuple[Number, Number], written: tuple[Number, Number]
+) -> LaunchParams:
+    """The launch that writes log-probabilities, by strides along rows and classes."""
+    wide = power_of_two_above(classes, WIDE)
+    tall = least(power_of_two_above(rows, WIDE), quotient(WIDE, wide))
+    in_line = all_of(equal(read[1], 1), equal(written[1], 1))
+    unit = where(in_line, power_of_two_divisor(read[0], written[0], classes), 1)
+    blocks = ceil_div(classes, wide)
+    return LaunchParams(
+        LOG_PROB, ceil_div(rows, tall) * blocks,
+        {
+            "rows": rows, "classes": quotient(classes, unit), "class_blocks": blocks,
+            "row_stride": divide_exactly(read[0], unit), "class_stride": read[1],
+            "out_row": divide_exactly(written[0], unit), "out_class": written[1],
+        },
+        {
+            "CLASS_STEP": _step(read[1]), "OUT_STEP": _step(written[1]), "UNIT": unit, "ROWS": tall, "CLASSES": wide,
+        },
+        clamp(quotient(tall * wide, 128), 1, 4), aligned=unit > 1,
+    )  # fmt: skip
+
+
+def total_of(blocks: Number) -> LaunchParams:
+    """The launch that adds up the sums of so many blocks of rows."""
+    block = most(power_of_two_above(blocks, MOST_BLOCK), LEAST_BLOCK)
+    return LaunchParams(TOTAL, 1, {"count": blocks}, {"BLOCK": block}, 4, aligned=False)
+
+
+def total_loss(
+    sums: Slot, out: Slot | None, mean: bool, square: Slot | None = None, squared: bool = False
+) -> Family:
+    """Its kernel."""
+    return Family(logit_loss, (sums, out, square), (mean, squared), overlapped=True, follows=True)
+
+
+def _step(stride: Number) -> Number:
+    return where(equal(stride, 1), 1, 2)
+
+
+def _row_major(sizes: Sequence[Number], area: Number, each: Mapping[str, Number]) -> Layout:
+    rows, classes = sizes
+    strides: dict[str, tuple[Number, ...]] = {name: (each[name], 0) for name in RESULTS}
+    strides |= {
+        "target": (1, 0),
+        WEIGHT: (0, each[WEIGHT]),
+        "x": (classes, 1),
+        WRITTEN: (classes, 1),
+    }
+    return Layout((rows,), classes, strides)
+
+
+_ANY_SIZE = Pattern(
+    "logits", launch,
+    {
+        READ: logit_sums, FINISH: logit_losses, SHORT: short_rows, TOTAL: logit_loss, LOG_PROB: log_probabilities,
+    },
+    ("target", "x", WEIGHT, *RESULTS, WRITTEN), ("each", "whole", "itemsize", "vector"), 2, 2, _row_major,
+)  # fmt: skip
+_ANY_STRIDES = _ANY_SIZE._replace(name="logits.strided", row_major=None, exactly=True, limit=FEW)
+
+
+def _is_whole(plan: Plan) -> bool:
+    """Whether log-probabilities are written, too."""
+    return plan.kernel == "cross_entropy_loss"
+
+
+def _specs(plan: Plan) -> dict[str, Family]:
+    """The kernels of a plan, with scratch memory for sums of blocks, parts of rows, and what training has among its outputs: each row's
+    largest logit, and the rest."""
+    numbers, each, whole = plan.numbers, not plan.reduction, _is_whole(plan)
+    sums, parts, *sides = (Slot(len(plan.operands) + n, own) for n, own in enumerate(SCRATCH))
+    smooths, squares = (as_float(numbers[name]) != 0 for name in ("label_smoothing", "zloss_scale"))
+    target, x, weight = slots_of(plan, {"target": False, "input": True, WEIGHT: False})
+    assert x is not None
+    slots = {
+        own.parameter: Slot(place, pointer_type(own), own.offset * own.dtype.itemsize)
+        for place, own in enumerate(plan.outputs, len(plan.inputs))
+    }
+    top, rest = sides if whole else [slots[name] for name in SIDES]
+    out, square, lse = (slots.get(own) for own in ("lossOut", "zlossOut", "lseForZlossOut"))
+    finished = (out, top, rest, square) if each else (None, top, rest, None)
+    found = {
+        READ: Family(
+            logit_sums, (x, weight if smooths else None, parts), (smooths,), overlapped=True
+        ),
+        FINISH: Family(
+            logit_losses,
+            (
+                target, x._replace(wide=False), weight, parts, *finished, lse,
+                None if each else sums,
+            ),
+            (whole, each, smooths, squares), overlapped=True, follows=True,
+        ),
+        SHORT: Family(
+            short_rows,
+            (
+                target, x._replace(wide=False), weight, finished[0], *((None, None) if whole else (top, rest)),
+                finished[3], lse, None if each else sums, slots.get(WRITTEN),
+            ),
+            (whole, each, smooths, squares), overlapped=True,
+        ),
+    }  # fmt: skip
+    if not each:
+        found[TOTAL] = total_loss(sums, out, plan.reduction == "mean", square, squares)
+    if whole:
+        written = slots[WRITTEN]._replace(wide=True)
+        found[LOG_PROB] = Family(
+            log_probabilities, (x, top, rest, written), overlapped=True, follows=True
+        )
+    return found
+
+
+def _static(plan: Plan) -> dict[str, int]:
+    itemsize = plan.inputs[1].dtype.itemsize
+    return {
+        "each": int(not plan.reduction), "whole": int(_is_whole(plan)), "itemsize": itemsize,
+        "vector": VECTOR_BYTES // itemsize,
+    }  # fmt: skip
+
+
+def runner(plan: Plan) -> Runner:
+    """What queues the plan on a stream."""
+    layout, nowhere = as_planned(_ANY_SIZE, plan, 1), Targets((1, 1, 1), (0, 0, 0), 1)
+    if not _is_whole(plan):
+        layout.strides[WRITTEN] = 0, 1  # type: ignore[index]
+    numbers = rounded([plan.numbers[name] for name in NUMBERS])
+    geometry = Geometry(layout, nowhere, _static(plan), numbers, lambda place: 0)
+    return bound(launch, geometry, _specs(plan), len(plan.operands))
+
+
+def sized(plan: Plan) -> SizedRunner | None:
+    """What queues the loss over row-major operands and any (rows, classes)."""
+    if len(plan.shape) != 1 or not lies_row_major(plan, plan.shape[0], 1):
+        return None
+    return remembered(plan, _sized)
+
+
+def laid(plan: Plan) -> tuple[StridedRunner, int] | None:
+    """What queues the loss over rows of any strides, and up to how many elements."""
+    return any_strides(plan, _laid, 1, FEW)
+
+
+def _sized(plan: Plan) -> SizedRunner:
+    return runner_of_pattern(_ANY_SIZE, plan, _specs(plan), _static(plan), NUMBERS)
+
+
+def _laid(plan: Plan) -> StridedRunner:
+    return runner_of_pattern(_ANY_STRIDES, plan, _specs(plan), _static(plan), NUMBERS)

@@ -1,0 +1,295 @@
+"""NLL's gradient over images, or rows: which pixels and classes a program writes, and in which order.
+
+Programs are ordered so that the output is written nearly from its first byte to its last: a panel of
+pixels, whose targets stay in the second-level cache, chunk of classes after chunk of classes. That took
+(8,150,512,512) from 0.95 (FLOAT) and 0.87 (BF16) of a copy's bandwidth to 1.03 and 1.02; a program
+that wrote all classes of its pixels kept as many places of the output open as there are images.
+Where targets or gradients lie transposed, a block of pixels has two axes, so that whole lines are read.
+Class planes that begin off a vector's bounds, as those of odd images do, have a kernel of their own (`kernels/planes.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from openaclnn.core.plan import Plan, covered_elements
+from openaclnn.engines.gpu.kernels.pixels import nll_loss2d_backward
+from openaclnn.engines.gpu.kernels.planes import nll_loss2d_backward_planes
+from openaclnn.engines.gpu.launchers import sums
+from openaclnn.engines.gpu.launchers.launcher import (
+    Geometry,
+    Launches,
+    LaunchParams,
+    Layout,
+    Pattern,
+    StridedRunner,
+    any_strides,
+    as_planned,
+    bound,
+    rounded,
+    runner_of_pattern,
+)
+from openaclnn.engines.gpu.launchers.numbers import (
+    Number,
+    Truth,
+    all_of,
+    any_of,
+    ceil_div,
+    clamp,
+    differ,
+    divide_exactly,
+    equal,
+    inverse,
+    least,
+    magnitude,
+    most,
+    power_of_two_above,
+    power_of_two_divisor,
+    quotient,
+    remainder,
+    where,
+    where_all,
+)
+from openaclnn.engines.gpu.launching.launch import VECTOR_BYTES, Family
+from openaclnn.engines.gpu.launching.operands import INT32_LIMIT, slots_of
+from openaclnn.engines.gpu.launching.queues import SizedRunner, lies_row_major, remembered
+from openaclnn.engines.gpu.launching.steps import Runner
+
+__all__ = ["few", "laid", "runner", "sized", "sized_rows"]
+
+# 4 MiB of INT64 targets. Half of it gave (32,21,512,1024) FLOAT 0.91 of a copy instead of 0.95; twice
+# and four times gave (2,80,2048,2048) 0.86 and 0.72 instead of 0.97, as targets left the cache.
+PANEL_PIXELS = 1 << 19
+# Of planes that begin anywhere, by the output's itemsize and whether all pixels have one gradient: elements of a vector,
+# pixels of a program, warps. Fractions of a copy for (16,19,769,769), (16,21,513,513), (4,19,1025,2049): FLOAT 0.86 0.87
+# 0.85, BF16 0.76 0.77 0.75, where the other kernel has 0.50 0.56 0.50 and 0.42 0.47 0.38; with a gradient for each pixel,
+# (16,21,513,513), 0.89 and 0.80 (0.55 and 0.49). BF16 with a gradient for each: 0.79 0.80 0.74, by 1024 pixels and 8 warps 0.78 0.81 0.73;
+# targets read once and moved in registers instead 0.78 0.79 0.73: reading them is not what it waits for. FLOAT by 4 elements: 0.87 0.84 0.80; fewer classes at a time lost.
+PLANES = {
+    (2, True): (8, 512, 4), (2, False): (4, 2048, 16), (4, True): (8, 512, 4), (4, False): (8, 512, 4),
+    (8, True): (4, 512, 4), (8, False): (4, 512, 4),
+}  # fmt: skip
+PLANE_CLASSES = 24
+FEW_PIXELS = 2048  # a plane of fewer is mostly borders
+
+# Elements of an output for which nothing is chosen by its sizes, so that no size compiles anything.
+FEW = 1 << 16
+FEW_TILE = 1, 128, 1, 1, 8
+NUMBERS = ("ignore_index",)
+PLANES_KERNEL, MAIN = "planes", "main"
+
+
+def pixel_tile(
+    itemsize: Number, classes: Number, rows: Number, pixels: Number, channels_last: Truth, transposed: Truth
+) -> tuple[Number, ...]:  # fmt: skip
+    """What a program writes: pixels by two axes, classes at once; warps; and how many classes at most. By the layout of the output,
+    then of what is read."""
+    # Fractions of a copy with 512 pixels on 4 warps, for (32,21,512,1024), (8,150,512,512),
+    # (8,19,1024,2048), (7,133,640,640), (24,60,500,500), (2,80,2048,2048):
+    # FLOAT, 8 classes: 0.95 1.03 0.93 1.02 0.96 0.97; 16: 0.91 1.00 0.90 1.00 0.88 0.95;
+    # all classes:      0.91 0.95 0.91 0.93 0.82 0.89.
+    # BF16, 8 classes:  0.90 0.90 0.87 0.89 0.90 0.91; 16: 0.93 1.01 0.90 1.02 0.89 0.97;
+    # all classes:      0.93 0.95 0.91 0.93 0.82 0.89.
+    across = power_of_two_above(pixels, 512)
+    tile: tuple[Number, ...] = 1, across, 1, clamp(quotient(across, 128), 1, 4), where(itemsize > 2, 8, 16)  # fmt: skip
+    # Of a copy, for 21 and 150 classes with both turned: FLOAT 0.91 and 0.94, BF16 0.92 and 0.97.
+    # 32 classes at a time: 0.90 and 0.86 for 150; half as many rows lost 2-4%; 64 bytes across 5%.
+    across = least(power_of_two_above(pixels, 128), quotient(256, itemsize))
+    tall = power_of_two_above(rows, 32)
+    turned = tall, across, 1, clamp(quotient(tall * across, 128), 1, 8), classes
+    tile = where_all(transposed, turned, tile)
+    wide = power_of_two_above(classes, 128)
+    across = least(power_of_two_above(pixels, 2048), quotient(2048, wide))
+    last = 1, across, wide, clamp(quotient(across * wide * itemsize, 512), 1, 4), classes
+    return where_all(channels_last, last, tile)
+
+
+def _planes(g: Geometry, parts: Number, when: Truth) -> LaunchParams:
+    """Class planes that begin off a vector's bounds."""
+    (first, second, pixels), classes, strides = g.layout
+    target, gradient, out = (strides[name] for name in ("target", "gradient", "out"))
+    vector, block = g.static["plane_vector"], g.static["plane_block"]
+    # Blocks are shifted back by less than a vector, so that the last may need one more.
+    blocks, chunks = ceil_div(pixels + vector - 1, block), ceil_div(classes, PLANE_CLASSES)
+    return LaunchParams(
+        PLANES_KERNEL, first * second * chunks * blocks,
+        {
+            "pixels": pixels, "second_size": second, "blocks": blocks, "classes": classes,
+            "chunk_classes": ceil_div(classes, chunks), "chunks": chunks,
+            "target_first": target[0], "target_second": target[1], "gradient_first": gradient[0],
+            "gradient_second": gradient[1], "out_first": out[0], "out_second": out[1], "out_class": out[3],
+            "weight_stride": strides["weight"][3], "ignore_index": sums.ignored_class(g),
+        },
+        {"PARTS": parts, "VECTOR": vector, "BLOCK": block}, g.static["plane_warps"], when, aligned=False,
+    )  # fmt: skip
+
+
+def launch(g: Geometry) -> Launches:
+    """The sums, if it takes any, and the gradient: of two outer axes and one of pixels."""
+    (first, second, pixels), classes, strides = g.layout
+    target, gradient, out = (strides[name] for name in ("target", "gradient", "out"))
+    itemsize = g.static["itemsize"]
+    found, parts = sums.with_sums(g, "weight", g.static["summed"] > 0)
+    one_class_of_one_pixel = all_of(equal(out[2], 1), equal(out[3], 1))
+    # Pixels lie side by side everywhere, and planes begin off a vector's bounds.
+    odd = all_of(
+        not g.strided, equal(out[2], 1), equal(target[2], 1), any_of(g.static["single"] > 0, equal(gradient[2], 1)),
+        pixels >= FEW_PIXELS, differ(remainder(magnitude(out[3]), quotient(VECTOR_BYTES, itemsize)), 0),
+        inverse(one_class_of_one_pixel),
+    )  # fmt: skip
+    small = g.strided or all_of(
+        g.few, first * second * pixels * classes <= FEW, inverse(one_class_of_one_pixel)
+    )
+    turned = any_of(
+        *(all_of(magnitude(own[1]) > 0, magnitude(own[1]) < magnitude(own[2])) for own in (target, gradient))
+    )  # fmt: skip
+    channels_last = all_of(equal(out[3], 1), differ(out[2], 1))
+    # With few elements all constexprs are the same whatever the sizes.
+    tile = pixel_tile(itemsize, classes, second, pixels, channels_last, turned)
+    tall, across, wide, warps, at_most = where_all(small, FEW_TILE, tile)
+
+    def unknown(
+        stride: Number,
+    ) -> Number:  # 1 is known to the kernel; 0 is as good a number as any then
+        return stride if g.strided else where(equal(stride, 1), 0, stride)
+
+    def step(stride: Number) -> Number:
+        return 2 if g.strided else where(equal(stride, 1), 1, 2)
+
+    written = out[0], out[1], unknown(out[2]), unknown(out[3])
+    read = (
+        target[0], unknown(target[1]), unknown(target[2]), gradient[0], unknown(gradient[1]), unknown(gradient[2]),
+    )  # fmt: skip
+    unit, read_unit, pixels_unit = (
+        where(small, 1, power_of_two_divisor(*own)) for own in (written, read, (pixels,))
+    )
+    # Only a block of several rows has a mask along them.
+    seconds_unit = where(tall > 1, power_of_two_divisor(second), 1)
+    pixel_blocks = ceil_div(pixels, across)
+    panels = ceil_div(pixel_blocks * across, PANEL_PIXELS)
+    panel_blocks = ceil_div(pixel_blocks, panels)
+    second_blocks, chunks = ceil_div(second, tall), ceil_div(classes, at_most)
+    reach = classes + wide
+    for own, by_class in ((out, wide * magnitude(out[3])), (target, 0), (gradient, 0)):
+        reach = most(reach, across * magnitude(own[2]) + tall * magnitude(own[1]) + by_class)
+    along = "first", "second", "pixel"
+    names = *(f"target_{own}" for own in along), *(f"gradient_{own}" for own in along)
+    main = LaunchParams(
+        MAIN, first * second_blocks * panels * chunks * panel_blocks,
+        {
+            "pixels": quotient(pixels, pixels_unit), "second_size": quotient(second, seconds_unit),
+            "second_blocks": second_blocks, "panels": panels, "panel_blocks": panel_blocks, "classes": classes,
+            "chunk_classes": ceil_div(classes, chunks), "chunks": chunks,
+            **{name: divide_exactly(own, read_unit) for name, own in zip(names, read, strict=True)},
+            **{
+                f"out_{name}": divide_exactly(own, unit)
+                for name, own in zip((*along, "class"), written, strict=True)
+            },
+            "weight_stride": strides["weight"][3], "ignore_index": sums.ignored_class(g),
+        },
+        {
+            "PARTS": parts, "TARGET_STEP": step(target[2]), "TARGET_SECOND": step(target[1]),
+            "GRADIENT_STEP": step(gradient[2]), "GRADIENT_SECOND": step(gradient[1]), "PIXEL_STEP": step(out[2]),
+            "CLASS_STEP": step(out[3]), "READ_UNIT": read_unit, "UNIT": unit, "PIXELS_UNIT": pixels_unit,
+            "SECONDS_UNIT": seconds_unit, "CHUNKED": any_of(small, chunks > 1),
+            "WIDE": True if g.strided else reach >= INT32_LIMIT, "TALL": tall, "ACROSS": across, "CLASSES": wide,
+        },
+        warps, inverse(odd), inverse(small),
+    )  # fmt: skip
+    return found._replace(steps=[*found.steps, _planes(g, parts, odd), main])
+
+
+def _row_major(sizes: Sequence[Number], area: Number, each: Mapping[str, Number]) -> Layout:
+    """Images of one pixel are the pixels of one that has its channels last."""
+    (images, classes), dots = sizes, equal(area, 1)
+    second = where(dots, 0, area)
+    strides = {
+        **{name: (0, second * each[name], each[name], 0) for name in ("target", "gradient")},
+        "weight": (0, 0, 0, each["weight"]),
+        "out": (0, second * classes, where(dots, classes, 1), where(dots, 1, area)),
+    }
+    return Layout((1, where(dots, 1, images), where(dots, images, area)), classes, strides)
+
+
+_ANY_SIZE = Pattern(
+    "pixels", launch, {**sums.KERNELS, PLANES_KERNEL: nll_loss2d_backward_planes, MAIN: nll_loss2d_backward},
+    ("target", "gradient", "weight", "out"),
+    ("itemsize", "single", "summed", "weighted", "plane_vector", "plane_block", "plane_warps"), 3, 0, _row_major,
+)  # fmt: skip
+_ANY_STRIDES = _ANY_SIZE._replace(name="pixels.strided", row_major=None, axes=4, limit=FEW)
+
+
+def _specs(plan: Plan, offset: int = 0) -> dict[str, Family]:
+    """The kernels of a plan, with targets that begin so many elements off."""
+    target, gradient, weight = plan.inputs[:3]
+    single, summed = gradient.role == "single", is_summed(plan)
+    *slots, out = slots_of(
+        plan,
+        {
+            target.parameter: True, gradient.parameter: not single, weight.parameter: False,
+            "totalWeight": False, plan.output.parameter: True,
+        },
+    )  # fmt: skip
+    pointers = *slots, sums.sums_slot(plan) if summed else None, out
+    known = plan.numbers["mean"], single
+    main = Family(nll_loss2d_backward, pointers, known, overlapped=summed, follows=summed)
+    made = sums.specs(plan, weight.parameter, offset) if summed else {}
+    return {**made, PLANES_KERNEL: main._replace(kernel=nll_loss2d_backward_planes), MAIN: main}
+
+
+def _static(plan: Plan) -> dict[str, int]:
+    itemsize, single = plan.output.dtype.itemsize, plan.inputs[1].role == "single"
+    vector, block, warps = PLANES[itemsize, single]
+    return {
+        "itemsize": itemsize, "single": int(single), "summed": int(is_summed(plan)), "weighted": 1, "plane_vector": vector,
+        "plane_block": block, "plane_warps": warps,
+    }  # fmt: skip
+
+
+def is_summed(plan: Plan) -> bool:
+    return bool(plan.numbers["mean"] and not plan.numbers["total_weight_given"])
+
+
+def runner(plan: Plan) -> Runner:
+    """What queues the plan on a stream."""
+    targets, offset = sums.targets_of(plan)
+    numbers = rounded([plan.numbers[name] for name in NUMBERS])
+    layout = as_planned(_ANY_STRIDES, plan, 3)
+    geometry = Geometry(layout, targets, _static(plan), numbers, lambda place: 0)
+    return bound(launch, geometry, _specs(plan, offset), len(plan.operands))
+
+
+def sized(plan: Plan) -> SizedRunner | None:
+    """What queues the plan's kernel over row-major operands and any (images, classes, height, width)."""
+    # One merged axis is taken for one image's pixels: images of a pixel each look like channels last.
+    if len(plan.shape) > 2 or not lies_row_major(plan, *(1, *plan.shape)[-2:]):
+        return None
+    return remembered(plan, _sized)
+
+
+def few(plan: Plan) -> tuple[int, ...] | None:
+    """The shape for the plan's sized runner, if that is as good as launches of its own."""
+    if len(plan.shape) > 2 or covered_elements(plan) > FEW:
+        return None
+    images, area = (1, *plan.shape)[-2:]
+    return images, plan.classes, 1, area
+
+
+def sized_rows(plan: Plan) -> SizedRunner | None:
+    """The same over any (rows, classes): rows are images of one pixel."""
+    if plan.class_axis != 1 or len(plan.shape) != 1 or not lies_row_major(plan, plan.shape[0], 1):
+        return None
+    return remembered(plan, _sized)
+
+
+def laid(plan: Plan) -> tuple[StridedRunner, int] | None:
+    """What queues NLL's gradient over images or rows of any strides, and up to how many elements."""
+    return any_strides(plan, _laid, 3, FEW)
+
+
+def _sized(plan: Plan) -> SizedRunner:
+    return runner_of_pattern(_ANY_SIZE, plan, _specs(plan), _static(plan), NUMBERS)
+
+
+def _laid(plan: Plan) -> StridedRunner:
+    return runner_of_pattern(_ANY_STRIDES, plan, _specs(plan), _static(plan), NUMBERS)

@@ -1,0 +1,115 @@
+"""The sums that `mean` divides by: in how many parts targets and weights are added up, and where the sums lie."""
+
+from __future__ import annotations
+
+from openaclnn.core.plan import Plan, collapse
+from openaclnn.engines.gpu.kernels.sums import add_up, finish_sums
+from openaclnn.engines.gpu.launchers.launcher import (
+    Geometry,
+    Launches,
+    LaunchParams,
+    Targets,
+    padded,
+)
+from openaclnn.engines.gpu.launchers.numbers import (
+    Number,
+    all_of,
+    ceil_div,
+    inverse,
+    most,
+    power_of_two_above,
+    single,
+    where,
+)
+from openaclnn.engines.gpu.launching.launch import Family, Slot
+from openaclnn.engines.gpu.launching.operands import INT32_LIMIT, pointer_type, slots_of
+
+__all__ = [
+    "ADD", "FINISH", "KERNELS", "gradient_numbers", "ignored_class", "loss_numbers", "specs", "sums_slot", "targets_of", "with_sums",
+]  # fmt: skip
+
+FLOAT64_BYTES = 8
+SUMS = 3  # the counted targets' weights, their number, all classes' weights
+
+# Up to this many positions the kernel that needs a sum adds up a few parts itself; beyond, the sum is
+# shared out among more programs, and a launch of its own (1-2 us) finishes it.
+FEW_POSITIONS = 1 << 17
+FEW_PARTS, MANY_PARTS = 16, 1024
+SUM_BLOCK = 1024
+
+ADD, FINISH = "add", "finish"
+KERNELS = {ADD: add_up, FINISH: finish_sums}
+
+
+def specs(plan: Plan, weight: str, offset: int = 0) -> dict[str, Family]:
+    """The kernels that add up parts of all sums, of targets that begin so many elements off, and that add up many parts."""
+    target = plan.inputs[plan.targets]
+    shift = (target.offset + offset) * target.dtype.itemsize
+    parts = Slot(len(plan.operands), "float64")
+    slots = Slot(plan.targets, pointer_type(target), shift), *slots_of(plan, {weight: False}), parts
+    return {
+        ADD: Family(add_up, slots, overlapped=True),
+        FINISH: Family(finish_sums, (parts, sums_slot(plan)), overlapped=True, follows=True),
+    }
+
+
+def sums_slot(plan: Plan) -> Slot:
+    """Where the kernel that needs the sums reads them."""
+    return Slot(len(plan.operands) + 1, "float64")
+
+
+def targets_of(plan: Plan) -> tuple[Targets, int]:
+    """The plan's own targets, and where they begin: only they are walked, so axes merge that other operands may keep apart."""
+    merged, (steps,), (offset,) = collapse(plan.shape, [plan.inputs[plan.targets].strides])
+    return Targets(padded(merged, 3, 1), padded(steps, 3, 0), len(merged)), offset
+
+
+def ignored_class(g: Geometry) -> Number:
+    """The ignored class as kernels are told it: what names no class is ignored anyway, so all negative numbers become one, of 32 bits."""
+    return most(g.numbers[0], -1)
+
+
+def loss_numbers(g: Geometry) -> dict[str, Number]:
+    """What cross entropy's losses are told of the call's numbers."""
+    _, smoothing, scale, *_ = g.numbers
+    return {"ignore_index": ignored_class(g), "smoothing": smoothing, "zloss_scale": scale}
+
+
+def gradient_numbers(g: Geometry) -> dict[str, Number]:
+    """What cross entropy's gradients are told of the call's numbers: the ignored class, what smoothing keeps and takes, the
+    z-loss's factor."""
+    _, smoothing, scale, *_ = g.numbers
+    # Of two FLOATs the sum in float64 is rounded to FLOAT as their own sum is.
+    return {
+        "ignore_index": ignored_class(g), "kept": single(1.0 - smoothing), "smoothing": smoothing,
+        "zloss_scale": single(2.0 * scale),
+    }  # fmt: skip
+
+
+def with_sums(g: Geometry, weight: str, needed: Number) -> tuple[Launches, Number]:
+    """The launches that make the sums where they are needed, and how many parts the kernel that reads them adds up."""
+    (first, second, third), strides, axes = g.targets
+    count, classes, weighted = first * second * third, g.layout.classes, g.static["weighted"]
+    longest = most(count, where(weighted > 0, classes, 0))
+    many = longest > FEW_POSITIONS
+    few_parts = power_of_two_above(ceil_div(longest, SUM_BLOCK), FEW_PARTS)
+    parts = where(many, MANY_PARTS, few_parts)
+    end = parts * (SUMS * FLOAT64_BYTES)
+    add = LaunchParams(
+        ADD, parts,
+        {
+            "count": count, "second_size": second, "third_size": third, "first_stride": strides[0],
+            "second_stride": strides[1], "third_stride": strides[2], "weight_stride": g.layout.strides[weight][-1],
+            "classes": classes, "ignore_index": ignored_class(g), "parts": parts,
+        },
+        {
+            "AXES": axes, "WIDE": count + (parts + 1) * SUM_BLOCK >= INT32_LIMIT, "BLOCK": SUM_BLOCK,
+        },
+        8, needed,
+    )  # fmt: skip
+    finish = LaunchParams(
+        FINISH, SUMS - 1 + weighted, {}, {"PARTS": MANY_PARTS}, 4, all_of(needed, many)
+    )
+    scratch = where(needed, where(many, end + SUMS * FLOAT64_BYTES, end), 0)
+    places = (0, where(many, end, 0))
+    return Launches([add, finish], scratch, places), where(all_of(needed, inverse(many)), parts, 1)
