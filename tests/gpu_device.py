@@ -949,8 +949,7 @@ def bench(compiled: bool) -> None:
 
 def tune(selected: list[str]) -> None:
     """Other launch shapes than the tables', on the goals' problems (or on those that a word selects)."""
-    from openaclnn.engines.gpu.launchers import pixels, rows
-    from openaclnn.engines.gpu.plans import elementwise, tiles
+    from openaclnn.engines.gpu.launchers import elementwise, pixels, rows, tiles
 
     flat = [(block, warps) for block in (512, 1024, 2048) for warps in (4, 8)]
     turned = [

@@ -42,10 +42,8 @@ if MODE:
     from openaclnn.core.products import current_product
     from openaclnn.core.tensor import Tensor
     from openaclnn.engines import gpu
-    from openaclnn.engines.gpu.launchers import logits
+    from openaclnn.engines.gpu.launchers import logits, reductions
     from openaclnn.engines.gpu.launching import native, runners, scratch
-    from openaclnn.engines.gpu.plans import reductions
-    from openaclnn.engines.gpu.sizes import reductions as sized_reductions
     from openaclnn.operators.logits import CROSS_ENTROPY, CROSS_ENTROPY_GRAD
     from openaclnn.operators.workloads.logits import cases, grad_of
     from test_gpu_sized import anyhow
@@ -441,8 +439,7 @@ if MODE == "interpret":
     ) -> None:
         """Equally far from a vector's bounds they have a kernel of their own, which reads nothing else."""
         operator, draw = openaclnn.find_operator(name), np.random.default_rng(3)
-        for module in (reductions, sized_reductions):
-            monkeypatch.setattr(module, "FEW", 0)
+        monkeypatch.setattr(reductions, "FEW", 0)
         monkeypatch.setattr(reductions, "ALONE", 0)
         monkeypatch.setattr(reductions, "PARTS", 3)
         for dtype, off, apart, count in (

@@ -238,7 +238,7 @@ if MODE == "interpret":
         """Equally far from a vector's bounds they have a kernel of their own, which writes nothing else."""
         if operator.workloads.PATTERN != "elementwise":
             return
-        from openaclnn.engines.gpu.plans import tiles
+        from openaclnn.engines.gpu.launchers import tiles
 
         for place, variant in enumerate(variants_of(operator)):
             for off, apart, count in (

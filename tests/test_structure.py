@@ -60,9 +60,6 @@ CLASSES_FLOORS = (
 )
 GPU_FLOORS = (
     ("openaclnn.engines.gpu.registry",),
-    ("openaclnn.engines.gpu.sizes",),
-    ("openaclnn.engines.gpu.fits",),
-    ("openaclnn.engines.gpu.plans",),
     ("openaclnn.engines.gpu.launchers",),
     ("openaclnn.engines.gpu.kernels", "openaclnn.engines.gpu.launching"),
     ("openaclnn.engines.gpu.formulas",),

@@ -1,14 +1,12 @@
 """The Triton engine: kernels for plans whose memory lies on a CUDA device.
 
-Here is its door. `registry.py` has what runs each kernel by the kernel's name, from these rooms, each of which imports from those below it:
+`registry.py` has what runs each kernel by the kernel's name, from these packages, each of which imports from those below it:
 
-    sizes/       launches of any size, told sizes in the call
-    fits/        the same as machine code, which calls the CUDA driver
-    plans/       launches of one plan: how many programs, which numbers, which constants
+    launchers/   launches: how many programs, which arguments, which constexprs; of one plan, of any size and stride, and as machine code
     kernels/     what runs on the device          launching/   how a kernel is compiled, queued and started
     formulas/    what elementwise kernels compute
 
-So `kernels/rows.py` is launched by `plans/rows.py` at one size and by `sizes/rows.py` at any. Importing this package imports neither Triton nor torch.
+So `kernels/rows.py` is launched by `launchers/rows.py`. Importing this package imports neither Triton nor torch.
 """
 
 from __future__ import annotations
@@ -108,9 +106,9 @@ def _few(plan: Plan, shape: tuple[int, ...] | None) -> Callable[[Sequence[int], 
 
     `shape` is that of row-major operands; others have a builtin for any strides.
     """
-    from openaclnn.engines.gpu.fits.fitting import can_be_fitted
+    from openaclnn.engines.gpu.launchers.launcher import can_be_emitted
 
-    if not can_be_fitted():
+    if not can_be_emitted():
         return None
     run: Any = None if shape is None else sized(plan)
     more: tuple[Any, ...] = (shape, ())

@@ -7,13 +7,17 @@ from typing import NamedTuple
 
 from openaclnn.core.plan import Plan
 from openaclnn.engines.formulas import FORMULAS
-from openaclnn.engines.gpu.launchers import logit_pixels, logits, pixels, rows
+from openaclnn.engines.gpu.launchers import (
+    elementwise,
+    logit_pixels,
+    logits,
+    pixels,
+    reductions,
+    rows,
+    tiles,
+)
 from openaclnn.engines.gpu.launching.queues import SizedRunner
 from openaclnn.engines.gpu.launching.steps import Runner
-from openaclnn.engines.gpu.plans import elementwise, reductions
-from openaclnn.engines.gpu.sizes import elementwise as sized_elementwise
-from openaclnn.engines.gpu.sizes import reductions as sized_reductions
-from openaclnn.engines.gpu.sizes import strided_sums, tiles
 
 __all__ = ["CLASS_KERNELS", "maker_of"]
 
@@ -33,14 +37,12 @@ def _of_no_size(plan: Plan) -> None:
     """Each size has launches of its own."""
 
 
-SUMMED = Maker(reductions.runner, sized_reductions.sized, strided_sums.laid, reduces=True)
+SUMMED = Maker(reductions.runner, reductions.sized, reductions.laid, reduces=True)
 FILLING = Maker(reductions.filling, _of_no_size)
-ELEMENTWISE = Maker(
-    elementwise.runner, sized_elementwise.sized, tiles.laid, few=sized_elementwise.few
-)
+ELEMENTWISE = Maker(elementwise.runner, elementwise.sized, tiles.laid, few=elementwise.few)
 CLASS_KERNELS: dict[str, Maker] = {
     "nll_loss": Maker(
-        reductions.nll_runner, sized_reductions.sized_nll, strided_sums.laid_nll, reduces=True
+        reductions.nll_runner, reductions.sized_nll, reductions.laid_nll, reduces=True
     ),
     "nll_loss2d_backward": Maker(pixels.runner, pixels.sized, pixels.laid, few=pixels.few),
     "nll_loss_backward": Maker(pixels.runner, pixels.sized_rows, pixels.laid),

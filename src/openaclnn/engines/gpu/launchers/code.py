@@ -9,10 +9,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
-from openaclnn.engines.gpu.launchers.launcher import (
+from openaclnn.engines.gpu.formulas.tuned import CHOICES
+from openaclnn.engines.gpu.launchers.geometry import (
     FLOATS,
+    FORM,
+    IN_A_ROW,
     KEY_WORDS,
     MISSING,
+    NUMBERS_ARGS,
+    STRIDES_ARGS,
+    Elements,
     Geometry,
     LaunchParams,
     Layout,
@@ -332,6 +338,17 @@ def code_of(pattern: Pattern) -> type[Fit]:
     return _codes[pattern.name]
 
 
+def formula_code_of(pattern: Pattern, kernel: str) -> type[Fit]:
+    """The same for a formula's kernel, which may choose among forms by its numbers."""
+    choice = kernel if kernel in CHOICES and not pattern.limit else ""
+    name = f"{pattern.name}.{choice}" if choice else pattern.name
+    if name not in _codes:
+        more = ("strides",) if pattern.limit else ("numbers",)
+        own = {"name": name, "pattern": pattern, "more": more, "choice": choice}
+        _codes[name] = type("FormulaCode", (FormulaCode,), own)
+    return _codes[name]
+
+
 class PatternCode(Fit):
     """What a pattern's launch function writes."""
 
@@ -350,25 +367,24 @@ class PatternCode(Fit):
         return self.fact((*self.pattern.operands, *self.pattern.static).index(name))
 
     def fit(self, shape: Array, axes: Value) -> None:
-        pattern = self.pattern
         with self.when_fit():
-            layout, targets = (self.row_major if pattern.row_major else self.strided)(shape, axes)
+            geometry = self.geometry(shape, axes)
             with self.when_fit():
-                numbers = (
-                    self.numbers.read(0),
-                    *(self.single(place) for place in range(1, MAX_NUMBERS)),
-                )
-                static = {name: self.known(name) for name in pattern.static}
-                geometry = Geometry(
-                    layout, targets, static, numbers, self.offset, pattern.row_major is None
-                )
-                found = pattern.launch(geometry)
+                found = self.pattern.launch(geometry)
                 for step in found.steps:
                     self.put(step)
                 for place, own in zip(self.places, found.places, strict=False):
                     place.set(self.written(own))
                 self.scratch.set(self.written(found.scratch))
                 self.summed.set(self.scratch.get().differs(0).to("i64"))
+
+    def geometry(self, shape: Array, axes: Value) -> Any:
+        """What the launch function gets."""
+        pattern = self.pattern
+        layout, targets = (self.row_major if pattern.row_major else self.strided)(shape, axes)
+        numbers = self.numbers.read(0), *(self.single(place) for place in range(1, MAX_NUMBERS))
+        static = {name: self.known(name) for name in pattern.static}
+        return Geometry(layout, targets, static, numbers, self.offset, pattern.row_major is None)
 
     def written(self, number: Number) -> Value:
         """A number of a launch, or a truth, as a value."""
@@ -388,12 +404,7 @@ class PatternCode(Fit):
         when = self.written(params.when)
         with code.when(when.differs(0)):
             self.launched.write(index, when)
-            names = [own for own in kernel.arg_names if own in params.args]
-            assert len(names) == len(params.args), params
-            for place, name in enumerate(names):
-                step.numbers.write(place, self.argument(name, params.args[name]))
-            for hidden in range(MAX_HIDDEN):
-                step.numbers.write(len(names) + hidden, 0)
+            self.put_arguments(step, kernel, params.args)
             self.expect((self.written(params.grid) > 0) & (self.written(params.grid) < INT32_LIMIT))
             step.programs.set(self.written(params.grid))
             constexprs = [params.constexprs[name] for name in sorted(params.constexprs)]
@@ -408,6 +419,15 @@ class PatternCode(Fit):
             step.keys.write(
                 KEY_WORDS - 1, -self.written(params.aligned)
             )  # which bits of `align` count
+
+    def put_arguments(self, step: Step, kernel: Any, args: Mapping[str, Number]) -> None:
+        """A kernel's arguments, each by the name that the kernel has for it, and its hidden ones."""
+        names = [own for own in kernel.arg_names if own in args]
+        assert len(names) == len(args), args
+        for place, name in enumerate(names):
+            step.numbers.write(place, self.argument(name, args[name]))
+        for hidden in range(MAX_HIDDEN):
+            step.numbers.write(len(names) + hidden, 0)
 
     def argument(self, name: str, number: Number) -> Value:
         """As the driver takes it."""
@@ -467,7 +487,10 @@ class PatternCode(Fit):
     def take_strides(self, given: Array, axes: Value) -> None:
         """Every operand's strides along the axes, as 32 bits; the missing axes come before the others."""
         code, count, depth = self.code, self.control.read(ADDRESSES), self.pattern.axes
-        self.expect(axes.equals(depth) if self.pattern.exactly else (axes > 1) & (axes <= depth))
+        fewest = 2 if self.pattern.operands else 1
+        self.expect(
+            axes.equals(depth) if self.pattern.exactly else (axes >= fewest) & (axes <= depth)
+        )
         self.expect(given.read(TUPLE_LENGTH).equals(count * axes))
         self.table = code.frame("i64", (MISSING + 1) * depth)
         for entry in range((MISSING + 1) * depth):
@@ -479,20 +502,120 @@ class PatternCode(Fit):
                 self.expect(stride.size() < INT32_LIMIT)
                 self.table.write(operand * depth + missing + place, stride)
 
-    def strided(self, shape: Array, axes: Value) -> tuple[Layout, Targets]:
-        pattern, code, depth = self.pattern, self.code, self.pattern.axes
+    def sizes(self, shape: Array, axes: Value) -> tuple[Value, ...]:
+        """Of all axes that a pattern of strides has; up to its limit of elements."""
+        code, depth = self.code, self.pattern.axes
         found = code.frame("i64", depth)
         for axis in range(depth):
             found.write(axis, 1)
         with code.loop(0, axes) as place:
             found.write(code.integer(depth) - axes + place, self.size(shape, place))
-        *sizes, classes = (found.read(axis) for axis in range(depth))
-        self.elements((*sizes, classes), pattern.limit)
+        several = tuple(found.read(axis) for axis in range(depth))
+        self.elements(several, self.pattern.limit)
+        return several
+
+    def strided(self, shape: Array, axes: Value) -> tuple[Layout, Targets]:
+        pattern, depth = self.pattern, self.pattern.axes
+        *sizes, classes = self.sizes(shape, axes)
         strides: dict[str, tuple[Any, ...]] = {
             name: tuple(self.table.read(self.known(name) * depth + axis) for axis in range(depth))
             for name in pattern.operands
         }
         missing = 3 - len(sizes)
         along = strides[pattern.operands[0]][:-1]
-        targets = Targets((*(1,) * missing, *sizes), (*(0,) * missing, *along), 3)  # type: ignore[arg-type]
+        targets = Targets((*(1,) * missing, *sizes), (*(0,) * missing, *along), 3)
         return Layout(tuple(sizes), classes, strides), targets
+
+
+MAX_FORM_NUMBERS, MAX_FORMS = 12, 5
+# Of each form: how many numbers, then each one's word, and which of the values known at the call it is instead, or -1.
+FORM_WORDS, FORM_SOURCES, FORM_SLOTS = 1, 1 + MAX_FORM_NUMBERS, 1 + 2 * MAX_FORM_NUMBERS
+# Those values are the call's numbers, one over the count, and what a choice of forms makes.
+SHARE, MADE, KNOWN = MAX_NUMBERS, MAX_NUMBERS + 1, MAX_NUMBERS + 4
+
+
+class FormulaCode(PatternCode):
+    """The same of kernels that are made from formulas: these have as many operands and numbers as the formula has. A kernel may have
+    several forms, which a number chooses from."""
+
+    choice = ""
+
+    def geometry(self, shape: Array, axes: Value) -> Elements:
+        code, pattern = self.code, self.pattern
+        sizes: tuple[Value, ...] = ()
+        count = code.variable(code.integer(1))
+        in_a_row: Value | bool = True
+        if pattern.limit:
+            sizes = self.sizes(shape, axes)
+            for size in sizes:
+                count.set(count.get() * size)
+            in_a_row = self.lies_in_a_row(axes)
+        else:
+            with code.loop(0, axes) as axis:
+                size = self.size(shape, axis)
+                self.expect((size > 0) & (size < INT32_LIMIT))
+                count.set((count.get() * size).least(MOST_ELEMENTS))
+            self.expect(count.get() < MOST_ELEMENTS)
+        self.take_known(count.get())
+        static = {name: self.known(name) for name in pattern.static}
+        return Elements(count.get(), static, *self.offsets(), in_a_row, sizes)
+
+    def lies_in_a_row(self, axes: Value) -> Value:
+        """Whether inputs have one axis, and a step of 1 along it; one element for all has another kernel yet."""
+        code, depth, apart = self.code, self.pattern.axes, self.code.variable(self.code.integer(0))
+        with code.loop(0, self.control.read(ADDRESSES) - 1) as operand:
+            step = self.table.read(operand * depth + (depth - 1))
+            apart.set(apart.get() | (step - 1))
+            if IN_A_ROW in self.pattern.static:
+                self.expect((axes > 1) | step.differs(0))
+        return axes.equals(1) & apart.get().equals(0)
+
+    def offsets(self) -> tuple[Value, Value]:
+        """Whether any of the first launch's addresses is off a vector's bounds where that matters, and whether all are, equally far."""
+        code, step = self.code, self.step(0)
+        low, high = code.variable(code.integer(VECTOR_BYTES)), code.variable(code.integer(0))
+        with code.loop(0, step.pointers) as index:
+            mask = step.block.at(MASKS).read(index)
+            off = self.addresses.read(step.block.at(PLACES).read(index)) & mask
+            with code.when(mask.differs(0)):
+                low.set(low.get().least(off))
+                high.set((off > high.get()).choose(off, high.get()))
+        return high.get() > 0, low.get().equals(high.get())
+
+    def take_known(self, count: Value) -> None:
+        """What a form's numbers may be, and the form."""
+        code, self.values = self.code, self.code.frame("i64", KNOWN)
+        numbers = [self.single(index) for index in range(MAX_NUMBERS)]
+        made, self.form = [], code.integer(0)
+        if self.choice:
+            exact = self.known("exact").differs(0)
+            self.form, made = CHOICES[self.choice].write(code, exact, numbers[0])
+        share = (code.double(1.0) / count.to("f64")).to("f32")
+        for place, number in enumerate((*numbers, share, *made)):
+            self.values.write(place, number.bits_as("i32").unsigned("i64"))
+
+    def put(self, params: LaunchParams) -> None:
+        super().put(params._replace(constexprs={**params.constexprs, FORM: self.form}))
+
+    def put_arguments(self, step: Step, kernel: Any, args: Mapping[str, Number]) -> None:
+        """In the order of formulas' kernels."""
+        code, at = self.code, self.code.integer(0)
+        for name, number in args.items():
+            if name == NUMBERS_ARGS:
+                own = self.control.at(self.form * FORM_SLOTS + FORMS)
+                with code.loop(0, own.read(0)) as index:
+                    source = own.at(FORM_SOURCES).read(index)
+                    step.numbers.write(at + index, own.at(FORM_WORDS).read(index))
+                    with code.when(source >= 0):
+                        step.numbers.write(at + index, self.values.read(source))
+                at = at + own.read(0)
+            elif name == STRIDES_ARGS:
+                length = (self.control.read(ADDRESSES) - number) * self.pattern.axes
+                with code.loop(0, length) as index:
+                    step.numbers.write(at + index, self.table.read(index))
+                at = at + length
+            else:
+                step.numbers.write(at, self.argument(name, number))
+                at = at + 1
+        for hidden in range(MAX_HIDDEN):
+            step.numbers.write(at + hidden, 0)

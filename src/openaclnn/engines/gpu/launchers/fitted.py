@@ -16,7 +16,7 @@ from typing import Any
 
 from openaclnn.engines.gpu.launchers import code as at
 from openaclnn.engines.gpu.launchers.code import Fit
-from openaclnn.engines.gpu.launchers.launcher import KEY_WORDS
+from openaclnn.engines.gpu.launchers.geometry import KEY_WORDS
 from openaclnn.engines.gpu.launchers.words import words_of
 from openaclnn.engines.gpu.launching import native
 from openaclnn.engines.gpu.launching.launch import Slot

@@ -14,7 +14,19 @@ import triton
 
 from openaclnn.core.plan import Plan, covered_elements
 from openaclnn.engines.gpu.formulas.tuned import as_float
-from openaclnn.engines.gpu.launchers.numbers import Number, Truth
+from openaclnn.engines.gpu.launchers.geometry import (
+    FLOATS,
+    KEY_WORDS,
+    MISSING,
+    Geometry,
+    Launches,
+    Launching,
+    LaunchParams,
+    Layout,
+    Pattern,
+    Targets,
+)
+from openaclnn.engines.gpu.launchers.numbers import Number
 from openaclnn.engines.gpu.launching import scratch
 from openaclnn.engines.gpu.launching.launch import VECTOR_BYTES, Family, Launch, Slot, anywhere
 from openaclnn.engines.gpu.launching.operands import INT32_LIMIT, ignored, table_of
@@ -23,82 +35,16 @@ from openaclnn.engines.gpu.launching.runners import runner_of
 from openaclnn.engines.gpu.launching.steps import Runner
 
 __all__ = [
-    "FLOATS", "Geometry", "LaunchParams", "Launches", "Layout", "Pattern", "StridedRunner", "Targets", "any_strides", "as_planned", "bound",
-    "can_be_emitted", "key_of", "padded", "rounded", "runner_of_pattern",
-]  # fmt: skip
-
-
-class Targets(NamedTuple):
-    """The positions of targets on three axes, their strides, and how many of these axes are walked."""
-
-    shape: tuple[Number, Number, Number]
-    strides: tuple[Number, Number, Number]
-    axes: int
-
-
-class Layout(NamedTuple):
-    """Where elements lie: the positions' axes, how many classes there are, and each operand's strides by its name, along positions
-    and then classes; 0 where it lacks an axis, or is missing."""
-
-    shape: tuple[Number, ...]
-    classes: Number
-    strides: Mapping[str, tuple[Number, ...]]
-
-
-class Geometry(NamedTuple):
-    """What a launch follows from: ints, or values of the code being written."""
-
-    layout: Layout
-    targets: Targets
-    static: Mapping[str, Number]  # what the plan decides whatever its sizes
-    numbers: tuple[Number, ...]  # of the call: the first is an integer, the others are FLOATs
-    offset: Callable[[int], Number]  # how far an operand's address is off a vector's bounds
-    strided: bool = False  # one kernel for all strides: nothing is chosen for a layout
-    few: bool = True  # one kernel for all sizes of few elements
-
-
-class LaunchParams(NamedTuple):
-    """One launch of a kernel, all but its addresses: the kernel's name in the pattern, its arguments and constexprs by their names."""
-
-    kernel: str
-    grid: Number
-    args: Mapping[str, Number]
-    constexprs: Mapping[str, Number]
-    warps: Number
-    when: Truth = True  # whether there is such a launch
-    aligned: Truth = True  # False: no address is taken as aligned, even if it is
-
-
-class Launches(NamedTuple):
-    """Launches in order, and the memory between them."""
-
-    steps: Sequence[LaunchParams]
-    scratch: Number = 0  # bytes
-    places: tuple[Number, ...] = ()  # in it, of the pointers behind those to operands
-
-
-Launching = Callable[[Geometry], Launches]
-FLOATS = frozenset(("kept", "smoothing", "zloss_scale"))
-"""Arguments of kernels that are FLOATs; the others are integers."""
-
-
-class Pattern(NamedTuple):
-    """A launch function with what is known of its calls: `name` tells its machine code from all other."""
-
-    name: str
-    launch: Launching
-    kernels: Mapping[str, Any]  # Triton's, in the order of launches
-    operands: tuple[
-        str, ...
-    ]  # whose strides it asks for: first inputs by their places, then by what the plan calls them, and "out"
-    static: tuple[str, ...]
-    inputs: int  # how many of these have no other names
-    axes: int  # of a call's sizes: so many, or for strides at most; 0: any, from 2 on
-    row_major: Callable[[Sequence[Number], Number, Mapping[str, Number]], Layout] | None = None
-    """The layout of row-major operands: of the first two sizes, the product of the others, and which operands have a number for each
-    position or class. Without it, strides are told in the call."""
-    exactly: bool = False  # strides have that many axes, not fewer
-    limit: int = 0  # elements of any strides
+    "StridedRunner",
+    "any_strides",
+    "as_planned",
+    "bound",
+    "can_be_emitted",
+    "key_of",
+    "padded",
+    "rounded",
+    "runner_of_pattern",
+]
 
 
 StridedRunner = Callable[[Sequence[int], int, Sequence[int], Sequence[int], Sequence[Any]], int]
@@ -280,10 +226,6 @@ def runner_of_pattern(
     return builtin
 
 
-MISSING = 16
-"""The place of an operand that a plan lacks, behind all others: its strides are 0."""
-
-
 def _walked(plan: Plan, place: int, strided: bool) -> int:
     """Where an operand is among all; or whether it has a number for each position or class."""
     if strided:
@@ -300,9 +242,6 @@ def any_strides(
     if len(plan.shape) > axes or covered_elements(plan) > few or offsets:
         return None
     return remembered(plan, make), few
-
-
-KEY_WORDS = 6
 
 
 def key_of(constexprs: Mapping[str, Any], warps: int, aligned: bool, astray: int) -> list[int]:

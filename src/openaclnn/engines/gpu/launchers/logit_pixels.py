@@ -10,17 +10,14 @@ from openaclnn.engines.gpu.formulas.tuned import as_float
 from openaclnn.engines.gpu.kernels.logit_pixels import pixel_gradients, pixel_losses
 from openaclnn.engines.gpu.kernels.logits import logit_loss
 from openaclnn.engines.gpu.launchers import sums
-from openaclnn.engines.gpu.launchers.launcher import (
+from openaclnn.engines.gpu.launchers.geometry import (
     Geometry,
     Launches,
     LaunchParams,
     Layout,
     Pattern,
-    as_planned,
-    bound,
-    rounded,
-    runner_of_pattern,
 )
+from openaclnn.engines.gpu.launchers.launcher import as_planned, bound, rounded, runner_of_pattern
 from openaclnn.engines.gpu.launchers.numbers import (
     Number,
     all_of,

@@ -16,14 +16,16 @@ from openaclnn.engines.gpu.kernels.logits import (
     logit_sums,
 )
 from openaclnn.engines.gpu.kernels.short_logits import short_rows
-from openaclnn.engines.gpu.launchers.launcher import (
+from openaclnn.engines.gpu.launchers.geometry import (
     Geometry,
     Launches,
     LaunchParams,
     Layout,
     Pattern,
-    StridedRunner,
     Targets,
+)
+from openaclnn.engines.gpu.launchers.launcher import (
+    StridedRunner,
     any_strides,
     as_planned,
     bound,

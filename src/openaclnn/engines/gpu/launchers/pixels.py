@@ -16,12 +16,14 @@ from openaclnn.core.plan import Plan, covered_elements
 from openaclnn.engines.gpu.kernels.pixels import nll_loss2d_backward
 from openaclnn.engines.gpu.kernels.planes import nll_loss2d_backward_planes
 from openaclnn.engines.gpu.launchers import sums
-from openaclnn.engines.gpu.launchers.launcher import (
+from openaclnn.engines.gpu.launchers.geometry import (
     Geometry,
     Launches,
     LaunchParams,
     Layout,
     Pattern,
+)
+from openaclnn.engines.gpu.launchers.launcher import (
     StridedRunner,
     any_strides,
     as_planned,

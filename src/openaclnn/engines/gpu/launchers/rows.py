@@ -9,12 +9,14 @@ from openaclnn.core.plan import Plan, covered_elements
 from openaclnn.engines.gpu.formulas.tuned import as_float
 from openaclnn.engines.gpu.kernels.rows import COUNTED, cross_entropy_loss_grad
 from openaclnn.engines.gpu.launchers import sums
-from openaclnn.engines.gpu.launchers.launcher import (
+from openaclnn.engines.gpu.launchers.geometry import (
     Geometry,
     Launches,
     LaunchParams,
     Layout,
     Pattern,
+)
+from openaclnn.engines.gpu.launchers.launcher import (
     StridedRunner,
     any_strides,
     as_planned,

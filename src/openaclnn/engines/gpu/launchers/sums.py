@@ -4,13 +4,8 @@ from __future__ import annotations
 
 from openaclnn.core.plan import Plan, collapse
 from openaclnn.engines.gpu.kernels.sums import add_up, finish_sums
-from openaclnn.engines.gpu.launchers.launcher import (
-    Geometry,
-    Launches,
-    LaunchParams,
-    Targets,
-    padded,
-)
+from openaclnn.engines.gpu.launchers.geometry import Geometry, Launches, LaunchParams, Targets
+from openaclnn.engines.gpu.launchers.launcher import padded
 from openaclnn.engines.gpu.launchers.numbers import (
     Number,
     all_of,

@@ -2,7 +2,7 @@
 
 A prepared plan has its launches ready for one shape. Here nothing is made for a new shape: sizes select
 a compiled variant, which is found by its constants, and the rest are numbers among its arguments.
-`fits/fitted.py` does the same in machine code, for the variants that were found here.
+`launchers/code.py` does the same in machine code, for the variants that were found here.
 """
 
 from __future__ import annotations

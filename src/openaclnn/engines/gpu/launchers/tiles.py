@@ -1,22 +1,34 @@
-"""How elementwise operands of any strides are launched: which axes tiles cover, and their shape."""
+"""Elementwise operands of any strides: which axes tiles cover, and their shape; few elements of any sizes and strides have one."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 
-from openaclnn.core.plan import Plan
+from openaclnn.core.plan import Plan, covered_elements
 from openaclnn.engines.gpu.formulas.compiled import precision
-from openaclnn.engines.gpu.formulas.tuned import form_of
+from openaclnn.engines.gpu.formulas.tuned import as_float, form_of
 from openaclnn.engines.gpu.kernels.tiles import AXES, tiled_kernel
+from openaclnn.engines.gpu.launchers.formulas import emit, in_order
+from openaclnn.engines.gpu.launchers.geometry import (
+    NUMBERS_ARGS,
+    STRIDES_ARGS,
+    Elements,
+    Launches,
+    LaunchParams,
+    Pattern,
+)
+from openaclnn.engines.gpu.launchers.launcher import padded
+from openaclnn.engines.gpu.launchers.numbers import ceil_div
 from openaclnn.engines.gpu.launching.launch import (
     Family,
     Launch,
     next_power_of_two,
     power_of_two_divisor,
 )
-from openaclnn.engines.gpu.launching.operands import INT32_LIMIT, elementwise_slots
+from openaclnn.engines.gpu.launching.operands import INT32_LIMIT, elementwise_slots, table_of
+from openaclnn.engines.gpu.launching.queues import queue_of, remembered
 
 INLINE_AXES = len(AXES)  # what the kernel takes; the host walks the rest
 FEW = 1 << 16  # elements that one launch serves wherever they lie
@@ -136,3 +148,80 @@ def launches(plan: Plan) -> Iterator[Launch]:
         )
         programs = math.prod(batch) * row_tiles * column_tiles
         yield Launch(family, programs, arguments, tuple(settings.values()), warps)
+
+
+TILES = "tiles"
+ElementRunner = Callable[[Sequence[int], int, Sequence[int], Sequence[int]], int]
+"""Of addresses, a stream, the axes' sizes, and each operand's strides along them one after the other."""
+
+
+def launch_few(g: Elements) -> Launches:
+    """Nothing is chosen for a layout, so that one compiled kernel serves all; axes are in the output's order."""
+    first, second, third, rows, columns = g.sizes
+    row_tiles, column_tiles = ceil_div(rows, FEW_ROWS), ceil_div(columns, FEW_COLUMNS)
+    args = {
+        "rows": rows, "columns": columns, "row_tiles": row_tiles, "column_tiles": column_tiles, "second_size": second,
+        "third_size": third, STRIDES_ARGS: 0, NUMBERS_ARGS: 0,
+    }  # fmt: skip
+    constexprs = {
+        "UNIT": 1, "ROWS_UNIT": 1, "COLUMNS_UNIT": 1, "BATCHED": True, "WIDE": True, "ROWS": FEW_ROWS,
+        "COLUMNS": FEW_COLUMNS,
+    }  # fmt: skip
+    grid = first * second * third * row_tiles * column_tiles
+    return Launches([LaunchParams(TILES, grid, args, constexprs, 4)])
+
+
+_ANY_STRIDES = Pattern("tiles", launch_few, {TILES: None}, (), (), 0, INLINE_AXES, limit=LAID)
+
+
+def laid(plan: Plan) -> tuple[ElementRunner, int] | None:
+    """What runs the plan's kernel over few elements of any sizes and strides, and up to how many."""
+    operands = (*plan.inputs, plan.output)
+    if any(own.offset for own in operands) or covered_elements(plan) > LAID:
+        return None
+    return remembered(plan, _laid, strided=True), LAID
+
+
+def _laid(plan: Plan) -> ElementRunner:
+    operands, form = (*plan.inputs, plan.output), form_of(plan)
+    steps = (2, 2) * len(operands)  # known at run time only
+    slots = elementwise_slots(plan, [False] * len(operands), [0] * len(operands))
+    known = (*form.switches, *precision(plan), *steps)
+    spec = Family(tiled_kernel(form.formula), slots, known, fused=False)
+    some = launch_few(Elements(1, {}, False, True, sizes=(1,) * INLINE_AXES))
+    forms = [(form.formula, form.switches)]
+    fixed = dict(zip(form.formula.numbers, form.numbers, strict=True))
+    emitted = emit(_ANY_STRIDES, plan, forms, [{TILES: spec}], {}, some, len(operands), fixed=fixed)
+    queue = queue_of(spec, emitted.ready.get((0, TILES, True)))
+    place = form.formula.numbers.index(plan.reciprocal) if plan.reciprocal else -1
+    items = [own.dtype.itemsize for own in operands]
+
+    def start(
+        addresses: Sequence[int], stream: int, sizes: Sequence[int], table: list[Sequence[int]],
+        numbers: tuple[float, ...],
+    ) -> None:  # fmt: skip
+        if len(sizes) > INLINE_AXES:  # the host walks the first axis
+            for index in range(sizes[0]):
+                shifts = [index * own[0] * item for own, item in zip(table, items, strict=True)]
+                there = [address + by for address, by in zip(addresses, shifts, strict=True)]
+                start(there, stream, sizes[1:], [own[1:] for own in table], numbers)
+            return
+        strides = tuple([step for own in table for step in padded(own, INLINE_AXES, 0)])
+        g = Elements(
+            1, {}, False, True, sizes=padded(sizes, INLINE_AXES, 1), numbers=numbers, strides=strides
+        )  # fmt: skip
+        (step,) = launch_few(g).steps
+        queue(addresses, stream, *in_order(g, step))
+
+    def run(
+        addresses: Sequence[int], stream: int, sizes: Sequence[int], strides: Sequence[int]
+    ) -> int:
+        numbers = form.numbers
+        if place >= 0:
+            share = as_float(1.0 / math.prod(sizes))
+            numbers = (*numbers[:place], share, *numbers[place + 1 :])
+        start(addresses, stream, sizes, table_of(strides, len(sizes)), numbers)
+        return 0
+
+    builtin: ElementRunner = run if emitted.made is None else emitted.made.function(run)
+    return builtin

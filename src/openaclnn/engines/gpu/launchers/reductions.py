@@ -1,0 +1,443 @@
+"""Sums over all elements or positions: of what a formula gives, of the negative log-likelihood; and fills. In how many parts they are
+added up, and what adds up the parts.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from openaclnn.core.plan import Plan, covered_elements
+from openaclnn.engines.gpu.formulas.compiled import TRITON_TYPES, precision
+from openaclnn.engines.gpu.formulas.tuned import TUNED, Form, form_of
+from openaclnn.engines.gpu.kernels.reductions import (
+    fill_one,
+    finish_nll,
+    finish_reduction,
+    nll_losses,
+)
+from openaclnn.engines.gpu.kernels.summed import summed_kernel
+from openaclnn.engines.gpu.launchers import sums
+from openaclnn.engines.gpu.launchers.formulas import bound_elements, emit, in_order, offsets_of
+from openaclnn.engines.gpu.launchers.geometry import (
+    IN_A_ROW,
+    NUMBERS_ARGS,
+    STRIDES_ARGS,
+    Elements,
+    Geometry,
+    Launches,
+    LaunchParams,
+    Layout,
+    Pattern,
+)
+from openaclnn.engines.gpu.launchers.launcher import (
+    StridedRunner,
+    any_strides,
+    as_planned,
+    bound,
+    padded,
+    rounded,
+    runner_of_pattern,
+)
+from openaclnn.engines.gpu.launchers.numbers import (
+    Number,
+    Truth,
+    all_of,
+    ceil_div,
+    equal,
+    inverse,
+    least,
+    power_of_two_above,
+    where,
+)
+from openaclnn.engines.gpu.launchers.tiles import ElementRunner
+from openaclnn.engines.gpu.launching import scratch
+from openaclnn.engines.gpu.launching.launch import Family, Launch, Slot, anywhere
+from openaclnn.engines.gpu.launching.operands import pointer_type, table_of
+from openaclnn.engines.gpu.launching.queues import (
+    NOT_SERVED,
+    Queue,
+    SizedRunner,
+    queue_of,
+    remembered,
+)
+from openaclnn.engines.gpu.launching.runners import runner_of
+from openaclnn.engines.gpu.launching.steps import Runner
+
+__all__ = ["filling", "laid", "laid_nll", "nll_runner", "runner", "sized", "sized_nll"]
+
+PARTS = 1024  # at most, each of a program of its own
+BLOCK = 1024  # elements of a program at once
+# Elements or positions that one program adds up and finishes, in less time than one more launch takes.
+ALONE = 2 * BLOCK
+FLOAT64_BYTES = 8
+NLL_SUMS = 2  # of losses and of weights
+FEW = 1 << 16  # elements for which one kernel takes AXES axes, whatever their strides
+# And where sizes may be new: on an H200 it took 3 to 5 us more of the GPU for 131,072 to 262,144; another plan takes 300 of the host.
+LAID = 1 << 18
+AXES = 5
+NLL_AXES = 3  # of positions
+ADDING, FINISHING, WHOLE = "add", "finish", "alone"
+"""What a launch does: add up parts; finish; add up and finish."""
+SHIFTED, STRIDED, WHOLE_STRIDED = "shifted", "add.strided", "alone.strided"
+"""The same for elements that begin equally far from a vector's bounds, or lie anyhow."""
+
+
+def slots(plan: Plan) -> list[Slot]:
+    """All operands, inputs first."""
+    return [
+        Slot(place, pointer_type(own), own.offset * own.dtype.itemsize)
+        for place, own in enumerate(plan.operands)
+    ]
+
+
+def scratch_slot(plan: Plan) -> Slot:
+    """Where the parts' sums are, behind all operands."""
+    return Slot(len(plan.operands), "float64")
+
+
+def parts_of(count: Number) -> tuple[Number, Truth]:
+    """In how many parts so many elements or positions are added up; and whether by one program, which finishes, too."""
+    alone = count <= ALONE
+    return where(alone, 1, least(ceil_div(count, BLOCK), PARTS)), alone
+
+
+def in_parts(
+    add: LaunchParams, parts: Number, alone: Truth, finish: Mapping[str, Number], several: int
+) -> Launches:
+    """A launch that adds up, in its two forms, and the one that finishes with such arguments beside the number of parts, each of which
+    leaves so many sums."""
+    last = LaunchParams(
+        FINISHING, 1, {"parts": parts, **finish}, {"BLOCK": power_of_two_above(parts, BLOCK)}, 4, inverse(alone)
+    )  # fmt: skip
+    steps = [add._replace(when=inverse(alone)), add._replace(kernel=WHOLE, when=alone), last]
+    return Launches(steps, where(alone, 0, parts * (several * FLOAT64_BYTES)), (0,))
+
+
+# Of what a formula gives.
+
+
+def launch_sum(g: Elements) -> Launches:
+    """Elements that lie in a row, or are one."""
+    parts, alone = parts_of(g.count)
+    shifted = all_of(
+        g.misaligned, g.same_offset, g.static["together"] > 0, g.count > FEW, inverse(alone)
+    )
+    add = LaunchParams(
+        ADDING, parts, {"count": g.count, "parts": parts, NUMBERS_ARGS: 0}, {"BLOCK": BLOCK}, 4,
+        aligned=inverse(all_of(g.few, g.misaligned)),
+    )  # fmt: skip
+    found = in_parts(add, parts, alone, {"divisor": _divisor(g)}, 1)
+    first, *others = found.steps
+    steps = [
+        first._replace(when=all_of(first.when, inverse(shifted))),
+        first._replace(kernel=SHIFTED, when=shifted, aligned=False),
+        *others,
+    ]
+    return found._replace(steps=steps)
+
+
+def launch_strided_sum(g: Elements) -> Launches:
+    """Elements that lie anyhow; those in a row after all have a kernel of their own, and its bits."""
+    parts, alone = parts_of(g.count)
+    head = {"count": g.count, "parts": parts, NUMBERS_ARGS: 0}
+    tail = {**{f"size_{axis}": own for axis, own in enumerate(g.sizes)}, STRIDES_ARGS: 1}
+    add = LaunchParams(ADDING, parts, head, {"BLOCK": BLOCK}, 4)
+    found = in_parts(add, parts, alone, {"divisor": _divisor(g)}, 1)
+    *both, finish = found.steps
+    names = {ADDING: STRIDED, WHOLE: WHOLE_STRIDED}
+    steps = [own._replace(when=all_of(own.when, g.in_a_row)) for own in both]
+    steps += [
+        own._replace(kernel=names[own.kernel], args={**head, **tail}, when=all_of(own.when, inverse(g.in_a_row)))
+        for own in both
+    ]  # fmt: skip
+    return found._replace(steps=[*steps, finish])
+
+
+def _divisor(g: Elements) -> Number:
+    return where(g.static["mean"] > 0, g.count, 1)
+
+
+_SUM = Pattern(
+    "summed", launch_sum, dict.fromkeys((ADDING, SHIFTED, WHOLE, FINISHING)), (), ("mean", "together"), 0, 0,
+)  # fmt: skip
+_STRIDED_SUM = Pattern(
+    "summed.strided", launch_strided_sum, dict.fromkeys((ADDING, WHOLE, STRIDED, WHOLE_STRIDED, FINISHING)), (),
+    ("mean", IN_A_ROW), 0, AXES, limit=LAID,
+)  # fmt: skip
+
+
+def _add_spec(
+    plan: Plan, form: Form, axes: int = 0, single: tuple[bool, ...] = (), alone: bool = False
+) -> Family:
+    """The kernel that adds up what a form gives, over so many axes; 0: all elements lie in a row, or are `single`. `alone`: there is one
+    part, and it finishes."""
+    *inputs, out = slots(plan)
+    single = single or (False,) * len(inputs)
+    own = [slot._replace(wide=not (axes or one)) for slot, one in zip(inputs, single, strict=True)]
+    return Family(
+        summed_kernel(form.formula, axes, single), (*own, out if alone else scratch_slot(plan)),
+        (alone, alone and plan.reduction == "mean", *form.switches, *precision(plan)), fused=False, overlapped=not alone,
+    )  # fmt: skip
+
+
+def _finish_spec(plan: Plan) -> Family:
+    pointers = scratch_slot(plan), slots(plan)[-1]
+    known = (TRITON_TYPES[plan.compute],)
+    return Family(finish_reduction, pointers, known, overlapped=True, follows=True)
+
+
+def _row_specs(plan: Plan, form: Form, single: tuple[bool, ...]) -> dict[str, Family]:
+    """Of elements in a row."""
+    add = _add_spec(plan, form, single=single)
+    found = {
+        ADDING: add, WHOLE: _add_spec(plan, form, single=single, alone=True), FINISHING: _finish_spec(plan),
+    }  # fmt: skip
+    if _together(plan, single):
+        found[SHIFTED] = add._replace(kernel=summed_kernel(form.formula, 0, single, shifted=True))
+    return found
+
+
+def _together(plan: Plan, single: tuple[bool, ...]) -> bool:
+    """Whether inputs can be read by whole vectors that begin alike: not where their elements have different sizes."""
+    sizes = {own.dtype.itemsize for own, one in zip(plan.inputs, single, strict=True) if not one}
+    return len(sizes) == 1
+
+
+def _lies_in_a_row(plan: Plan) -> bool:
+    """Whether each input's elements lie side by side, or are one."""
+    return len(plan.shape) == 1 and all(own.strides[0] in (0, 1) for own in plan.inputs)
+
+
+def _single_of(count: int, steps: Sequence[int]) -> tuple[bool, ...]:
+    """Which inputs are one element for all, of those that lie in a row."""
+    return tuple(count > 1 and not step for step in steps)
+
+
+def runner(plan: Plan) -> Runner:
+    """What queues the sum or mean of a formula over a plan's shape."""
+    count, form, mean = math.prod(plan.shape), form_of(plan), int(plan.reduction == "mean")
+    if _lies_in_a_row(plan):
+        single = _single_of(count, [own.strides[0] for own in plan.inputs])
+        static = {"mean": mean, "together": int(_together(plan, single))}
+        g = Elements(count, static, False, True, numbers=form.numbers)
+        return bound_elements(launch_sum, g, _row_specs(plan, form, single))
+    # One kernel serves few elements whatever their axes; to many, missing ones would cost time.
+    axes = max(AXES, len(plan.shape)) if count <= FEW else len(plan.shape)
+    strides = tuple([step for own in plan.inputs for step in padded(own.strides, axes, 0)])
+    g = Elements(
+        count, {"mean": mean}, False, True, False, padded(plan.shape, axes, 1), numbers=form.numbers, strides=strides,
+    )  # fmt: skip
+    specs = {
+        STRIDED: _add_spec(plan, form, axes), WHOLE_STRIDED: _add_spec(plan, form, axes, alone=True),
+        FINISHING: _finish_spec(plan),
+    }  # fmt: skip
+    return bound_elements(launch_strided_sum, g, specs)
+
+
+def _queued(
+    found: Launches, g: Elements, addresses: Sequence[int], stream: int, queue_for: Callable[[str, bool], Queue]
+) -> int:  # fmt: skip
+    """Queue launches, with memory between them."""
+    with scratch.lent(found.scratch, stream) as memory:
+        pointers = (*addresses, memory, 0) if found.scratch else (*addresses, 0)
+        for step in found.steps:
+            if step.when:
+                queue = queue_for(step.kernel, bool(step.aligned))
+                queue(pointers, stream, *in_order(g, step))
+    return 0
+
+
+def sized(plan: Plan) -> SizedRunner | None:
+    """What queues the sum or mean of a formula over row-major operands, of one element where the plan's are, of any shape."""
+    # One element is no pattern: it may lie for one or for all.
+    if not _lies_in_a_row(plan) or plan.shape == (1,) or plan.kernel in TUNED:
+        return None
+    return None if any(own.offset for own in plan.inputs) else remembered(plan, _sized)
+
+
+def _sized(plan: Plan) -> SizedRunner:
+    form, names = form_of(plan), [own.option for own in plan.free]
+    single = _single_of(math.prod(plan.shape), [own.strides[0] for own in plan.inputs])
+    specs = _row_specs(plan, form, single)
+    static = {"mean": int(plan.reduction == "mean"), "together": int(SHIFTED in specs)}
+    some = launch_sum(Elements(1, static, False, True))
+    forms = [(form.formula, form.switches)]
+    emitted = emit(_SUM, plan, forms, [specs], static, some, len(plan.operands), names)
+    queues = {
+        (name, aligned): queue_of(
+            spec if aligned else anywhere(spec), emitted.ready.get((0, name, aligned))
+        )
+        for name, spec in specs.items()
+        for aligned in (False, True)
+    }
+    pointers = specs[ADDING].slots
+
+    def run(
+        addresses: Sequence[int], stream: int, shape: Sequence[int], numbers: Sequence[Any]
+    ) -> int:
+        own = form.numbers
+        if numbers:
+            own = form_of(plan, {**plan.numbers, **dict(zip(names, numbers, strict=True))}).numbers
+        off = offsets_of(pointers, lambda slot: addresses[slot.place])
+        g = Elements(math.prod(shape), static, *off, numbers=own)
+        return _queued(launch_sum(g), g, addresses, stream, lambda *key: queues[key])
+
+    builtin: SizedRunner = run if emitted.made is None else emitted.made.function(run)
+    return builtin
+
+
+def laid(plan: Plan) -> tuple[ElementRunner, int] | None:
+    """What queues the sum or mean of a formula over any strides, and up to how many elements. Not 0: it does not serve so many axes."""
+    offsets = any(own.offset for own in plan.inputs)
+    if offsets or covered_elements(plan) > LAID:
+        return None
+    return remembered(plan, _laid, strided=True), LAID
+
+
+def _laid(plan: Plan) -> ElementRunner:
+    form, inputs = form_of(plan), len(plan.inputs)
+    specs = {
+        ADDING: _add_spec(plan, form), WHOLE: _add_spec(plan, form, alone=True),
+        STRIDED: _add_spec(plan, form, AXES), WHOLE_STRIDED: _add_spec(plan, form, AXES, alone=True),
+        FINISHING: _finish_spec(plan),
+    }  # fmt: skip
+    static = {"mean": int(plan.reduction == "mean"), IN_A_ROW: 1}
+    some = launch_strided_sum(Elements(1, static, False, True, sizes=(1,) * AXES))
+    forms = [(form.formula, form.switches)]
+    fixed = dict(zip(form.formula.numbers, form.numbers, strict=True))
+    emitted = emit(
+        _STRIDED_SUM, plan, forms, [specs], static, some, len(plan.operands), fixed=fixed
+    )
+    queues = {
+        name: queue_of(spec, emitted.ready.get((0, name, True))) for name, spec in specs.items()
+    }
+
+    @functools.cache
+    def queue_single(kernel: str, single: tuple[bool, ...]) -> Queue:
+        return queue_of(_add_spec(plan, form, single=single, alone=kernel == WHOLE))
+
+    def run(
+        addresses: Sequence[int], stream: int, sizes: Sequence[int], strides: Sequence[int]
+    ) -> int:
+        axes, count = len(sizes), math.prod(sizes)
+        if axes > AXES:
+            return NOT_SERVED
+        table = table_of(strides, axes)[:inputs]
+        steps = [own[0] for own in table]
+        in_a_row = axes == 1 and {*steps} <= {0, 1}
+        several = tuple([step for own in table for step in padded(own, AXES, 0)])
+        g = Elements(
+            count, static, False, True, in_a_row, padded(sizes, AXES, 1), numbers=form.numbers, strides=several,
+        )  # fmt: skip
+        single = _single_of(count, steps)
+
+        def queue_for(kernel: str, aligned: bool) -> Queue:
+            if in_a_row and any(single) and kernel != FINISHING:
+                return queue_single(kernel, single)
+            return queues[kernel]
+
+        return _queued(launch_strided_sum(g), g, addresses, stream, queue_for)
+
+    builtin: ElementRunner = run if emitted.made is None else emitted.made.function(run)
+    return builtin
+
+
+# Of the negative log-likelihood.
+
+
+def launch_nll(g: Geometry) -> Launches:
+    """Positions' losses and weights, written if each counts, and their sums."""
+    (first, second, third), classes, strides = g.layout
+    count = first * second * third
+    parts, alone = parts_of(count)
+    along = "first", "second", "third"
+    args = {
+        "count": count, "second_size": second, "third_size": third,
+        **{
+            f"{name}_{axis}": own
+            for name in ("target", "values", "out")
+            for axis, own in zip(along, strides[name], strict=False)
+        },
+        "class_stride": strides["values"][-1], "weight_stride": strides["weight"][-1], "classes": classes,
+        "ignore_index": sums.ignored_class(g), "parts": parts,
+    }  # fmt: skip
+    add = LaunchParams(ADDING, parts, args, {"BLOCK": BLOCK}, 4)
+    return in_parts(add, parts, alone, {}, NLL_SUMS)
+
+
+def _row_major(sizes: Sequence[Number], area: Number, each: Mapping[str, Number]) -> Layout:
+    (images, classes), rows = sizes, equal(area, 1)
+    second = where(rows, 0, area)
+    strides = {
+        "target": (0, second, 1, 0),
+        "values": (0, second * classes, where(rows, classes, 1), area),
+        "weight": (0, 0, 0, 1),
+        "out": (0, second * each["out"], each["out"], 0),
+    }
+    return Layout((1, where(rows, 1, images), where(rows, images, area)), classes, strides)
+
+
+_ANY_SIZE = Pattern(
+    "summed.nll", launch_nll, {ADDING: nll_losses, WHOLE: nll_losses, FINISHING: finish_nll},
+    ("target", "values", "weight", "out"), (), 3, 0, _row_major,
+)  # fmt: skip
+_ANY_STRIDES = _ANY_SIZE._replace(
+    name="summed.nll.strided", row_major=None, axes=NLL_AXES + 1, limit=FEW
+)
+_NUMBERS = ("ignore_index",)
+
+
+def _specs(plan: Plan) -> dict[str, Family]:
+    target, values, weight, out, total = slots(plan)
+    each, parts = not plan.reduction, scratch_slot(plan)
+    known = each, plan.reduction == "mean", TRITON_TYPES[plan.compute]
+    whole = Family(
+        nll_losses, (target, values, weight, out, total), (True, *known), overlapped=False
+    )
+    pointers = target, values, weight, out if each else None, parts
+    return {
+        ADDING: Family(nll_losses, pointers, (False, *known), overlapped=True),
+        WHOLE: whole,
+        FINISHING: Family(
+            finish_nll, (parts, None if each else out, total), known, overlapped=True, follows=True
+        ),
+    }
+
+
+def nll_runner(plan: Plan) -> Runner:
+    """What queues the negative log-likelihood: each position's, or the sum or mean, and the total weight."""
+    numbers = rounded([plan.numbers[name] for name in _NUMBERS])
+    layout, targets = as_planned(_ANY_SIZE, plan, NLL_AXES), sums.targets_of(plan)[0]
+    geometry = Geometry(layout, targets, {}, numbers, lambda place: 0)
+    return bound(launch_nll, geometry, _specs(plan), len(plan.operands))
+
+
+def sized_nll(plan: Plan) -> SizedRunner | None:
+    """What queues the negative log-likelihood over row-major operands of any (N, C, ...)."""
+    return remembered(plan, _sized_nll) if plan.class_axis == 1 else None
+
+
+def laid_nll(plan: Plan) -> tuple[StridedRunner, int] | None:
+    """The same over any strides, and up to how many elements."""
+    return any_strides(plan, _laid_nll, NLL_AXES, FEW) if plan.class_axis == 1 else None
+
+
+def _sized_nll(plan: Plan) -> SizedRunner:
+    return runner_of_pattern(_ANY_SIZE, plan, _specs(plan), {}, _NUMBERS)
+
+
+def _laid_nll(plan: Plan) -> StridedRunner:
+    return runner_of_pattern(_ANY_STRIDES, plan, _specs(plan), {}, _NUMBERS)
+
+
+def filling(plan: Plan) -> Runner:
+    """What writes a number into each output of one element."""
+    return runner_of(
+        [
+            Launch(Family(fill_one, (slot,)), 1, (float(plan.numbers[own.parameter]),), (), 1)
+            for slot, own in zip(slots(plan), plan.outputs, strict=True)
+        ]
+    )
