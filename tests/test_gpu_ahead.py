@@ -258,8 +258,8 @@ if MODE == "interpret":
 
 
 if MODE == "compile":
+    from openaclnn.engines.gpu.launchers.numbers import power_of_two_divisor
     from openaclnn.engines.gpu.launching import variants
-    from openaclnn.engines.gpu.launching.launch import power_of_two_divisor
     from test_gpu_losses import device  # noqa: F401
 
     @pytest.mark.parametrize(

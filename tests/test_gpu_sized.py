@@ -481,7 +481,7 @@ if MODE == "compile":
 
     def named(launch: Launch, types: Any) -> Variant:
         """In place of a compiled variant, which takes a second: what would make it another one."""
-        name = (launch.family, types, launch.constants, launch.warps)
+        name = (launch.spec, types, launch.constexprs, launch.warps)
 
         def start(programs: int, stream: int, *arguments: Any) -> None:
             COMPILED.append((None, (programs, 1, 1, stream, name, *[None] * 4, *arguments)))
@@ -649,7 +649,7 @@ if MODE == "compile":
             ]
             pointers = [place for place, own in enumerate(types) if own is not None]
             which = len(self.kernels) + 1
-            overlaps = launch.family.follows
+            overlaps = launch.spec.follows
             kernel = native.Kernel(which, 32 * launch.warps, 7 * which, tuple(kinds), 2, overlaps)
             self.kernels.append((["*"] * len(pointers) + kinds, kernel))
 
@@ -813,7 +813,7 @@ if MODE == "compile":
     def test_more_kernels_than_a_builtin_has_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
         operator = next(own for own in GRADIENTS if own.workloads.PATTERN == "pixels")
         driver = Pretended(monkeypatch)
-        monkeypatch.setattr(fit_code, "MAX_WAYS", 2)
+        monkeypatch.setattr(fit_code, "MAX_VARIANTS", 2)
         plan = planned(operator, made(operator, FLOAT, (2, 5, 3, 7), variants_of(operator)[0]))[0]
         run = gpu.sized(plan)
         assert run is not None

@@ -10,13 +10,13 @@ from openaclnn.engines.gpu.kernels.ahead import ROUND, at_targets, expect, gradi
 from openaclnn.engines.gpu.kernels.logits import logit_losses
 from openaclnn.engines.gpu.launchers.launcher import in_order
 from openaclnn.engines.gpu.launchers.logits import FINISHED, SUMS, total_loss, total_of
+from openaclnn.engines.gpu.launchers.numbers import power_of_two_divisor
 from openaclnn.engines.gpu.launching.launch import (
     VECTOR_BYTES,
-    Family,
+    KernelSpec,
     Launch,
-    Slot,
+    PointerArg,
     next_power_of_two,
-    power_of_two_divisor,
 )
 from openaclnn.engines.gpu.launching.operands import INT32_LIMIT, ignored
 from openaclnn.engines.gpu.launching.runners import runner_of
@@ -95,24 +95,24 @@ def serves(itemsize: int, rows: int, classes: int) -> bool:
 @functools.lru_cache(64)
 def loss_runner(dtype: DType, rows: int, classes: int, mean: bool, ignore_index: int) -> Runner:
     """What queues it, of addresses: logits, targets, loss, what is kept, what is remembered, gradient."""
-    x, loss, out = (Slot(place, dtype.numpy_name, wide=place != 2) for place in (0, 2, 5))
-    target, top, memory = Slot(1, "int64"), Slot(3, "float32"), Slot(4, "float32")
+    x, loss, out = (PointerArg(place, dtype.numpy_name, wide=place != 2) for place in (0, 2, 5))
+    target, top, memory = PointerArg(1, "int64"), PointerArg(3, "float32"), PointerArg(4, "float32")
     rest, parts, expected = (top._replace(shift=rows * own * 4) for own in (1, 2, 4))
     blocks, last = -(-rows // FINISHED), ignored(ignore_index)
     tile, unit = tile_of(dtype.itemsize, classes), power_of_two_divisor(classes)
-    sums, pieces = Slot(6, "float64"), Slot(6, "int64", blocks * SUMS * 8)
-    finish = Family(
+    sums, pieces = PointerArg(6, "float64"), PointerArg(6, "int64", blocks * SUMS * 8)
+    finish = KernelSpec(
         logit_losses, (target, x._replace(wide=False), None, parts, None, top, rest, None, None, sums),
         (False, False, False, False), overlapped=True, follows=True,
     )  # fmt: skip
-    read = Family(
+    read = KernelSpec(
         loss_ahead, (x, target, expected, parts, pieces if tile.pieces > 1 else None, out), (unit,)
     )  # fmt: skip
     total = total_loss(sums, loss, mean)
     each = -(-classes // (tile.pieces * ROUND.value))
     numbers = rows, classes, classes, 1, 1, 0, 0, 1, 1, 0, 0, 1, last, 0.0, 0.0
     launches = (
-        Launch(Family(expect, (target, memory, expected), (mean,)), 1, (rows, classes, last), (COUNTED,), 16),
+        Launch(KernelSpec(expect, (target, memory, expected), (mean,)), 1, (rows, classes, last), (COUNTED,), 16),
         Launch(
             read, rows * tile.pieces, (rows, classes // unit, last, each),
             (tile.held, tile.lanes, tile.pieces, next_power_of_two(tile.pieces)), tile.warps,
@@ -127,13 +127,13 @@ def loss_runner(dtype: DType, rows: int, classes: int, mean: bool, ignore_index:
 @functools.lru_cache(64)
 def gradient_runner(dtype: DType, rows: int, classes: int, mean: bool, ignore_index: int) -> Runner:
     """The same of: the loss's gradient, logits, targets, what is kept, what is remembered, gradient."""
-    gradient, x, out = (Slot(place, dtype.numpy_name, wide=place != 0) for place in (0, 1, 5))
-    target, top, memory = Slot(2, "int64"), Slot(3, "float32"), Slot(4, "float32")
+    gradient, x, out = (PointerArg(place, dtype.numpy_name, wide=place != 0) for place in (0, 1, 5))
+    target, top, memory = PointerArg(2, "int64"), PointerArg(3, "float32"), PointerArg(4, "float32")
     parts, expected = (top._replace(shift=rows * own * 4) for own in (2, 4))
     unit, blocks, last = power_of_two_divisor(classes), -(-classes // WIDE), ignored(ignore_index)
     programs = min(rows * blocks, PROGRAMS)
-    late = Family(gradient_late, (gradient, x, target, parts, expected, memory, out), (mean,))
-    own = Family(
+    late = KernelSpec(gradient_late, (gradient, x, target, parts, expected, memory, out), (mean,))
+    own = KernelSpec(
         at_targets,
         (gradient, x._replace(wide=False), target, parts, expected, out._replace(wide=False)), (mean,),
     )  # fmt: skip

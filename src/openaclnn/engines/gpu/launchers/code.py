@@ -1,6 +1,6 @@
-"""The machine code of `fitted.py`: reads sizes, numbers and addresses, writes what they decide, calls the CUDA driver.
+"""The machine code of `blocks.py`: reads sizes, numbers and addresses, writes what they decide, calls the CUDA driver.
 
-A launch function (`launcher.py`), called with values of the code, says how launches follow from sizes; whatever the code does not serve, Python does.
+A launch function (`geometry.py`), called with values of the code, says how launches follow from sizes; whatever the code does not serve, Python does.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from openaclnn.engines.gpu.launchers.geometry import (
     Layout,
     Pattern,
     Targets,
+    padded,
 )
 from openaclnn.engines.gpu.launchers.numbers import Number
 from openaclnn.engines.gpu.launching.launch import VECTOR_BYTES
@@ -46,30 +47,27 @@ from openaclnn.engines.machine.values import Value
     ALLOCATE, RELEASE, ADDRESSES, SUMMED, NUMBERS, WHOLE,
 ) = range(18)  # fmt: skip
 OWN_NUMBERS, MAX_NUMBERS = 18, 4  # integers where WHOLE has a bit, else float64 by their bits
-FACTS, MAX_FACTS = 22, 32  # what a fit asks for
-HEADER = FACTS + MAX_FACTS
+STATIC, MAX_STATIC = 22, 32  # what a launch function is told of the plan
+HEADER = STATIC + MAX_STATIC
 
-# Of each launch: which addresses it takes and how they must be aligned, its numbers, and the kernels it chooses from: by
-# their place, or, of those ENTERED one after the other, by a key.
+# Of each launch: which addresses it takes and how they must be aligned, how many arguments, and the variants that it chooses from, one
+# after the other as they were ENTERED.
 POINTERS, VALUES, ENTERED, PLACES = range(4)
-MASKS, TEMPLATE = PLACES + MAX_POINTERS, PLACES + 2 * MAX_POINTERS
-MAX_VALUES, MAX_WAYS, MAX_HIDDEN = 48, 55, 4
+MASKS, VARIANTS = PLACES + MAX_POINTERS, PLACES + 2 * MAX_POINTERS
+MAX_VALUES, MAX_VARIANTS, MAX_HIDDEN = 48, 55, 4
 MAX_SCRATCH = 4  # addresses behind those of a call
-WAYS = TEMPLATE + MAX_VALUES
 FUNCTION, KEY, CONFIG = 0, 1, 1 + KEY_WORDS  # FUNCTION: 0 until it is compiled
-WAY_SLOTS = CONFIG + CONFIG_SLOTS
-STEP_SLOTS = WAYS + MAX_WAYS * WAY_SLOTS
-# A kernel; the sums it needs; of many parts, what finishes them; what does all of that at once; and another kernel in the first
-# one's place.
-MAIN, SUMS, FINISH, AT_ONCE, OTHER, STEPS = range(6)
-FORMS = HEADER + STEPS * STEP_SLOTS  # what more a fit has
+VARIANT_SLOTS = CONFIG + CONFIG_SLOTS
+STEP_SLOTS = VARIANTS + MAX_VARIANTS * VARIANT_SLOTS
+MAX_STEPS = 5
+FORMS = HEADER + MAX_STEPS * STEP_SLOTS  # of formulas
 
 _ONE_ROW = 1 << 32  # of a grid, whose second number is in the upper half
 _EXACT = 1 << 53  # integers up to it are floats
+MOST_ELEMENTS = 1 << 40  # products of sizes and strides stay in 64 bits
 
-
-# What a call has of each launch: the kernel's place, its key, programs, then pointers, numbers and hidden parameters.
-WAY_AT, PROGRAMS_AT, KEY_AT = range(3)
+# What a call has of each launch: whether there is one, its variant, the grid, the variant's key, then pointers, arguments and hidden ones.
+WANTED_AT, VARIANT_AT, GRID_AT, KEY_AT = range(4)
 VALUES_AT = KEY_AT + KEY_WORDS
 MAX_PARAMETERS = MAX_POINTERS + MAX_VALUES + MAX_HIDDEN
 CALL_SLOTS = VALUES_AT + MAX_PARAMETERS
@@ -89,57 +87,45 @@ class Cell:
 
 
 class Step:
-    """A launch being written: fits put numbers in, and say which kernel and how many programs."""
+    """A launch being written."""
 
     def __init__(self, code: Code, control: Array, frame: Array, index: Value | int) -> None:
         self.code, self.block = code, control.at(index * STEP_SLOTS + HEADER)
         own = frame.at(index * CALL_SLOTS)
-        self.way, self.key, self.programs = (
-            Cell(own, place) for place in (WAY_AT, KEY_AT, PROGRAMS_AT)
+        self.wanted, self.variant, self.grid = (
+            Cell(own, place) for place in (WANTED_AT, VARIANT_AT, GRID_AT)
         )
-        self.keys, self.values = own.at(KEY_AT), own.at(VALUES_AT)
+        self.key, self.values = own.at(KEY_AT), own.at(VALUES_AT)
         self.pointers, self.count = self.block.read(POINTERS), self.block.read(VALUES)
-        self.numbers = self.values.at(self.pointers)
-
-    def begin(self) -> None:
-        """The numbers that no size decides."""
-        with self.code.loop(0, self.count) as index:
-            self.numbers.write(index, self.block.at(TEMPLATE).read(index))
-        for hidden in range(MAX_HIDDEN):
-            self.numbers.write(self.count + hidden, 0)
-
-    def put(self, names: Sequence[str], numbers: Mapping[str, Value]) -> None:
-        """Write numbers, each by the name that the kernel has for it; `names` are those of all, in order."""
-        for name, number in numbers.items():
-            self.numbers.write(names.index(name), number)
+        self.arguments = self.values.at(self.pointers)
 
     def search(self) -> None:
-        """The way that has the key."""
+        """The variant that has the key."""
         with self.code.loop(0, self.block.read(ENTERED)) as index:
-            own = self.block.at(index * WAY_SLOTS + WAYS)
+            own = self.block.at(index * VARIANT_SLOTS + VARIANTS)
             with self.code.when(self.has_key(own)):
-                self.way.set(index)
+                self.variant.set(index)
 
-    def has_key(self, way: Array) -> Value:
-        """Whether a kernel is the one that the key says."""
+    def has_key(self, variant: Array) -> Value:
+        """Whether a variant is the one that the key says."""
         apart = self.code.integer(0)
         for place in range(KEY_WORDS):
-            apart = apart | (way.read(KEY + place) ^ self.keys.read(place))
+            apart = apart | (variant.read(KEY + place) ^ self.key.read(place))
         return apart.equals(0)
 
     def chosen(self) -> Array:
         """The kernel that launches."""
-        return self.block.at(self.way.get() * WAY_SLOTS + WAYS)
+        return self.block.at(self.variant.get() * VARIANT_SLOTS + VARIANTS)
 
     def point(self, addresses: Array) -> Value:
         """Pointers in their places; a bit for each that is off a vector's bounds."""
-        astray = self.code.variable(self.code.integer(0))
+        misaligned = self.code.variable(self.code.integer(0))
         with self.code.loop(0, self.pointers) as index:
             address = addresses.read(self.block.at(PLACES).read(index))
             self.values.write(index, address)
             off = (address & self.block.at(MASKS).read(index)).differs(0).to("i64")
-            astray.set(astray.get() | off << index)
-        return astray.get()
+            misaligned.set(misaligned.get() | off << index)
+        return misaligned.get()
 
     def start(self, control: Array, stream: Value) -> Value:
         """The driver's code as an int64."""
@@ -148,7 +134,7 @@ class Step:
         places = code.frame("i64", MAX_PARAMETERS)
         for slot in range(CONFIG_SLOTS):
             config.write(slot, chosen.read(CONFIG + slot))
-        config.write(0, self.programs.get() + _ONE_ROW)
+        config.write(0, self.grid.get() + _ONE_ROW)
         config.write(CONFIG_STREAM, stream)
         with code.loop(0, self.pointers + self.count + MAX_HIDDEN) as index:
             places.write(index, self.values.address(index))
@@ -156,33 +142,26 @@ class Step:
         return control.call(LAUNCH, "i32", config, function, places, 0).unsigned("i64")
 
 
-class Fit(Entry):
-    """The builtin `run(addresses, stream, shape, numbers)` being written; subclasses have `fit`."""
+class Launcher(Entry):
+    """The builtin `run(addresses, stream, shape, numbers)` being written, or one with strides before the numbers: what a pattern's launch
+    function says."""
 
+    pattern: Pattern
     name = ""
-    axes = 0  # of the shape; 0: any
     more: tuple[str, ...] = ("numbers",)  # what it takes after the shape
     memory = Memory(FROM_INT64, VECTORCALL, DECREF, ALLOCATE, RELEASE)
 
     def __init__(self, code: Code, control: Array) -> None:
         super().__init__(code, control)
-        self.frame = code.frame("i64", STEPS * CALL_SLOTS)
-        steps = [self.step(index) for index in range(STEPS)]
-        self.main, self.sums, self.finish, self.at_once, self.other = steps
-        for step in steps:
-            step.way.set(0)
-            for place in range(KEY_WORDS):
-                step.keys.write(place, 0)
-        self.summed = code.variable(control.read(SUMMED))
-        # Not 0: the sums are finished by a launch, and lie so many bytes behind their parts; the other kernel launches.
-        self.finished, self.replaced = (code.variable(code.integer(0)) for _ in range(2))
+        self.frame = code.frame("i64", MAX_STEPS * CALL_SLOTS)
+        for index in range(len(self.pattern.kernels)):
+            step = self.step(index)
+            step.wanted.set(0)
+            step.variant.set(0)
         self.addresses = code.frame("i64", MAX_POINTERS + MAX_SCRATCH)
         self.numbers = code.frame("i64", MAX_NUMBERS)
-        self.scratch = code.variable(code.integer(0))  # bytes
-
-    def fit(self, shape: Array, axes: Value) -> None:
-        """Ways, programs and numbers of all steps, from the sizes as Python has them."""
-        raise NotImplementedError
+        # Bytes between launches, and where in them pointers begin.
+        self.scratch, *self.places = (code.variable(code.integer(0)) for _ in range(1 + MAX_SCRATCH))  # fmt: skip
 
     def write(self, given: Array, number: Value) -> None:
         code, control = self.code, self.control
@@ -196,8 +175,6 @@ class Fit(Entry):
             with self.when_fit():
                 axes, count = shape.read(TUPLE_LENGTH), control.read(ADDRESSES)
                 self.expect(addresses.read(TUPLE_LENGTH).equals(count))
-                if self.axes:
-                    self.expect(axes.equals(self.axes))
                 for name, one in zip(self.more, others, strict=True):
                     with self.when_fit():
                         getattr(self, f"take_{name}")(one, axes)
@@ -214,18 +191,15 @@ class Fit(Entry):
         """The kernels that launch, if all are there."""
         self.fit(shape, axes)
         with self.when_fit(), self.each_step() as step:
-            self.align(step, step.point(self.addresses))
+            misaligned = step.point(self.addresses)
+            step.key.write(KEY_WORDS - 1, step.key.read(KEY_WORDS - 1) & misaligned)
             step.search()
             chosen = step.chosen()
             self.expect(self.code.read_shared(chosen, FUNCTION).differs(0))
             self.expect(step.has_key(chosen))
 
-    def align(self, step: Step, astray: Value) -> None:
-        """What becomes of a launch with addresses off a vector's bounds, which have a bit each."""
-        self.mark(astray)
-
-    def when_summed(self) -> AbstractContextManager[None]:
-        return self.code.when(self.summed.get().differs(0))
+    def when_scratch(self) -> AbstractContextManager[None]:
+        return self.code.when(self.scratch.get().differs(0))
 
     def step(self, index: Value | int) -> Step:
         return Step(self.code, self.control, self.frame, index)
@@ -233,25 +207,16 @@ class Fit(Entry):
     @contextmanager
     def each_step(self) -> Iterator[Step]:
         """Those that a call has, in order."""
-        code, wanted = self.code, self.code.frame("i64", STEPS)
-        has = self.wanted()
-        for place in range(STEPS):
-            wanted.write(place, has.get(place, 0))
-        with code.loop(SUMS, code.integer(SUMS + STEPS)) as turn:
-            index = (turn < STEPS).choose(turn, MAIN)  # the first comes last
-            with code.when(wanted.read(index).differs(0)):
-                yield self.step(index)
+        code = self.code
+        with code.loop(0, code.integer(len(self.pattern.kernels))) as index:
+            step = self.step(index)
+            with code.when(step.wanted.get().differs(0)):
+                yield step
 
-    def wanted(self) -> dict[int, Value]:
-        """Which steps a call has: not 0."""
-        replaced = self.replaced.get().differs(0)
-        return {
-            SUMS: self.summed.get(), FINISH: self.finished.get(), OTHER: replaced.to("i64"),
-            MAIN: (~replaced).to("i64"),
-        }  # fmt: skip
-
-    def fact(self, index: int) -> Value:
-        return self.control.read(FACTS + index)
+    def known(self, name: str) -> Value:
+        """What the plan decides."""
+        place = (*self.pattern.operands, *self.pattern.static).index(name)
+        return self.control.read(STATIC + place)
 
     def size(self, shape: Array, axis: Value | int) -> Value:
         return integer_of(self.code, shape.read(axis))
@@ -288,8 +253,8 @@ class Fit(Entry):
 
     def share_out(self, memory: Value, addresses: Array) -> None:
         """Where in scratch memory launches find what others leave."""
-        addresses.write(0, memory)
-        addresses.write(1, memory + self.finished.get())
+        for place, own in enumerate(self.places):
+            addresses.write(place, memory + own.get())
 
     def start(self, queue: Value) -> None:
         """All launches, as long as none fails."""
@@ -303,11 +268,11 @@ class Fit(Entry):
             self.code.leave(self.control.call(FROM_INT64, "i64", 0))
 
     def queue_all(self, queue: Value, stream: Value) -> None:
-        """All launches; sums first, in scratch memory that is given back as soon as they are queued. `stream` is the queue as a Python integer,
-        where there are sums."""
+        """All launches, with scratch memory that is given back as soon as they are queued. `stream` is the queue as a Python integer, where
+        there is such memory."""
         code, control = self.code, self.control
         memory = code.variable(code.integer(0))
-        with self.when_summed():
+        with self.when_scratch():
             memory.set(self.take_memory(self.scratch.get(), stream))
             own = self.addresses.at(control.read(ADDRESSES))
             self.share_out(integer_of(code, memory.get()), own)
@@ -320,53 +285,10 @@ class Fit(Entry):
         with code.when(memory.get().differs(0)):
             self.give_back(memory.get())
 
-
-MOST_ELEMENTS = (
-    1 << 40
-)  # of what machine code launches: products of sizes and strides stay in 64 bits
-
-
-_codes: dict[str, type[Fit]] = {}
-
-
-def code_of(pattern: Pattern) -> type[Fit]:
-    """The code of a pattern's launches."""
-    if pattern.name not in _codes:
-        more = ("numbers",) if pattern.row_major else ("strides", "numbers")
-        own = {"name": pattern.name, "pattern": pattern, "more": more}
-        _codes[pattern.name] = type("PatternCode", (PatternCode,), own)
-    return _codes[pattern.name]
-
-
-def formula_code_of(pattern: Pattern, kernel: str) -> type[Fit]:
-    """The same for a formula's kernel, which may choose among forms by its numbers."""
-    choice = kernel if kernel in CHOICES and not pattern.limit else ""
-    name = f"{pattern.name}.{choice}" if choice else pattern.name
-    if name not in _codes:
-        more = ("strides",) if pattern.limit else ("numbers",)
-        own = {"name": name, "pattern": pattern, "more": more, "choice": choice}
-        _codes[name] = type("FormulaCode", (FormulaCode,), own)
-    return _codes[name]
-
-
-class PatternCode(Fit):
-    """What a pattern's launch function writes."""
-
-    pattern: Pattern
-
-    def __init__(self, code: Code, control: Array) -> None:
-        super().__init__(code, control)
-        self.launched = code.frame("i64", STEPS)
-        for place in range(STEPS):
-            self.launched.write(place, 0)
-        self.places = [code.variable(code.integer(0)) for _ in range(MAX_SCRATCH)]
-        self.summed.set(code.integer(0))
-
-    def known(self, name: str) -> Value:
-        """What the plan decides."""
-        return self.fact((*self.pattern.operands, *self.pattern.static).index(name))
+    # What the launch function says.
 
     def fit(self, shape: Array, axes: Value) -> None:
+        """All steps, from the sizes as Python has them."""
         with self.when_fit():
             geometry = self.geometry(shape, axes)
             with self.when_fit():
@@ -376,7 +298,6 @@ class PatternCode(Fit):
                 for place, own in zip(self.places, found.places, strict=False):
                     place.set(self.written(own))
                 self.scratch.set(self.written(found.scratch))
-                self.summed.set(self.scratch.get().differs(0).to("i64"))
 
     def geometry(self, shape: Array, axes: Value) -> Any:
         """What the launch function gets."""
@@ -403,10 +324,10 @@ class PatternCode(Fit):
         step, kernel = self.step(index), self.pattern.kernels[params.kernel]
         when = self.written(params.when)
         with code.when(when.differs(0)):
-            self.launched.write(index, when)
+            step.wanted.set(when)
             self.put_arguments(step, kernel, params.args)
             self.expect((self.written(params.grid) > 0) & (self.written(params.grid) < INT32_LIMIT))
-            step.programs.set(self.written(params.grid))
+            step.grid.set(self.written(params.grid))
             constexprs = [params.constexprs[name] for name in sorted(params.constexprs)]
             several = [self.written(own) for own in (*constexprs, params.warps, params.aligned)]
             assert len(several) <= 4 * (KEY_WORDS - 1), params
@@ -415,8 +336,8 @@ class PatternCode(Fit):
                 for place, own in enumerate(several[4 * word : 4 * word + 4]):
                     self.expect(own.below(1 << 16))
                     key = key | own << 16 * place
-                step.keys.write(word, key)
-            step.keys.write(
+                step.key.write(word, key)
+            step.key.write(
                 KEY_WORDS - 1, -self.written(params.aligned)
             )  # which bits of `align` count
 
@@ -425,9 +346,9 @@ class PatternCode(Fit):
         names = [own for own in kernel.arg_names if own in args]
         assert len(names) == len(args), args
         for place, name in enumerate(names):
-            step.numbers.write(place, self.argument(name, args[name]))
+            step.arguments.write(place, self.argument(name, args[name]))
         for hidden in range(MAX_HIDDEN):
-            step.numbers.write(len(names) + hidden, 0)
+            step.arguments.write(len(names) + hidden, 0)
 
     def argument(self, name: str, number: Number) -> Value:
         """As the driver takes it."""
@@ -437,23 +358,6 @@ class PatternCode(Fit):
         whole = self.written(number)
         self.expect((whole + INT32_LIMIT).below(1 << 32))
         return whole
-
-    def align(self, step: Step, astray: Value) -> None:
-        counted = step.keys.read(KEY_WORDS - 1)
-        step.keys.write(KEY_WORDS - 1, counted & astray)
-
-    @contextmanager
-    def each_step(self) -> Iterator[Step]:
-        code = self.code
-        with (
-            code.loop(0, code.integer(len(self.pattern.kernels))) as index,
-            code.when(self.launched.read(index).differs(0)),
-        ):
-            yield self.step(index)
-
-    def share_out(self, memory: Value, addresses: Array) -> None:
-        for place, own in enumerate(self.places):
-            addresses.write(place, memory + own.get())
 
     # Where elements lie.
 
@@ -521,9 +425,8 @@ class PatternCode(Fit):
             name: tuple(self.table.read(self.known(name) * depth + axis) for axis in range(depth))
             for name in pattern.operands
         }
-        missing = 3 - len(sizes)
         along = strides[pattern.operands[0]][:-1]
-        targets = Targets((*(1,) * missing, *sizes), (*(0,) * missing, *along), 3)
+        targets = Targets(padded(sizes, 3, 1), padded(along, 3, 0), 3)
         return Layout(tuple(sizes), classes, strides), targets
 
 
@@ -534,7 +437,7 @@ FORM_WORDS, FORM_SOURCES, FORM_SLOTS = 1, 1 + MAX_FORM_NUMBERS, 1 + 2 * MAX_FORM
 SHARE, MADE, KNOWN = MAX_NUMBERS, MAX_NUMBERS + 1, MAX_NUMBERS + 4
 
 
-class FormulaCode(PatternCode):
+class FormulaLauncher(Launcher):
     """The same of kernels that are made from formulas: these have as many operands and numbers as the formula has. A kernel may have
     several forms, which a number chooses from."""
 
@@ -586,7 +489,8 @@ class FormulaCode(PatternCode):
         """What a form's numbers may be, and the form."""
         code, self.values = self.code, self.code.frame("i64", KNOWN)
         numbers = [self.single(index) for index in range(MAX_NUMBERS)]
-        made, self.form = [], code.integer(0)
+        made: list[Value] = []
+        self.form = code.integer(0)
         if self.choice:
             exact = self.known("exact").differs(0)
             self.form, made = CHOICES[self.choice].write(code, exact, numbers[0])
@@ -605,17 +509,40 @@ class FormulaCode(PatternCode):
                 own = self.control.at(self.form * FORM_SLOTS + FORMS)
                 with code.loop(0, own.read(0)) as index:
                     source = own.at(FORM_SOURCES).read(index)
-                    step.numbers.write(at + index, own.at(FORM_WORDS).read(index))
+                    step.arguments.write(at + index, own.at(FORM_WORDS).read(index))
                     with code.when(source >= 0):
-                        step.numbers.write(at + index, self.values.read(source))
+                        step.arguments.write(at + index, self.values.read(source))
                 at = at + own.read(0)
             elif name == STRIDES_ARGS:
                 length = (self.control.read(ADDRESSES) - number) * self.pattern.axes
                 with code.loop(0, length) as index:
-                    step.numbers.write(at + index, self.table.read(index))
+                    step.arguments.write(at + index, self.table.read(index))
                 at = at + length
             else:
-                step.numbers.write(at, self.argument(name, number))
+                step.arguments.write(at, self.argument(name, number))
                 at = at + 1
         for hidden in range(MAX_HIDDEN):
-            step.numbers.write(at + hidden, 0)
+            step.arguments.write(at + hidden, 0)
+
+
+_codes: dict[str, type[Launcher]] = {}
+
+
+def code_of(pattern: Pattern) -> type[Launcher]:
+    """The code of a pattern's launches."""
+    if pattern.name not in _codes:
+        more = ("numbers",) if pattern.row_major else ("strides", "numbers")
+        own = {"name": pattern.name, "pattern": pattern, "more": more}
+        _codes[pattern.name] = type("PatternLauncher", (Launcher,), own)
+    return _codes[pattern.name]
+
+
+def formula_code_of(pattern: Pattern, kernel: str) -> type[Launcher]:
+    """The same for a formula's kernel, which may choose among forms by its numbers."""
+    choice = kernel if kernel in CHOICES and not pattern.limit else ""
+    name = f"{pattern.name}.{choice}" if choice else pattern.name
+    if name not in _codes:
+        more = ("strides",) if pattern.limit else ("numbers",)
+        own = {"name": name, "pattern": pattern, "more": more, "choice": choice}
+        _codes[name] = type("FormulaLauncher", (FormulaLauncher,), own)
+    return _codes[name]

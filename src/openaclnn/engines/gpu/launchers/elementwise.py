@@ -35,7 +35,7 @@ from openaclnn.engines.gpu.launchers.numbers import (
     power_of_two_divisor,
     quotient,
 )
-from openaclnn.engines.gpu.launching.launch import VECTOR_BYTES, Family, anywhere
+from openaclnn.engines.gpu.launching.launch import VECTOR_BYTES, KernelSpec, unaligned
 from openaclnn.engines.gpu.launching.operands import INT32_LIMIT, elementwise_slots
 from openaclnn.engines.gpu.launching.queues import Queue, SizedRunner, queue_of, remembered
 from openaclnn.engines.gpu.launching.runners import runner_of
@@ -82,15 +82,15 @@ def is_flat(plan: Plan) -> bool:
     return len(plan.shape) == 1 and all(own.strides[0] in (0, 1) for own in operands)
 
 
-def _specs(plan: Plan, form: Form) -> dict[str, Family]:
+def _specs(plan: Plan, form: Form) -> dict[str, KernelSpec]:
     steps = [operand.strides[0] for operand in plan.inputs]
     slots = elementwise_slots(plan, [*(step == 1 for step in steps), True], [0] * (len(steps) + 1))
     known = (*form.switches, *steps, *precision(plan))
-    flat = Family(flat_kernel(form.formula), slots, known, fused=False)
+    flat = KernelSpec(flat_kernel(form.formula), slots, known, fused=False)
     return {FLAT: flat, SHIFTED: flat._replace(kernel=flat_kernel(form.formula, True))}
 
 
-def _static(plan: Plan, flat: Family) -> dict[str, int]:
+def _static(plan: Plan, flat: KernelSpec) -> dict[str, int]:
     operands = (*plan.inputs, plan.output)
     sizes = {operands[place].dtype.itemsize for place, own in enumerate(flat.slots) if own and own.wide}  # fmt: skip
     block, warps = flat_shape(plan)
@@ -140,7 +140,7 @@ def _sized(plan: Plan) -> SizedRunner:
         index = indices.get((form.formula.name, form.switches), -1)
         return {
             (name, aligned): queue_of(
-                spec if aligned else anywhere(spec), emitted.ready.get((index, name, aligned))
+                spec if aligned else unaligned(spec), emitted.ready.get((index, name, aligned))
             )
             for name, spec in _specs(plan, form).items()
             for aligned in (False, True)

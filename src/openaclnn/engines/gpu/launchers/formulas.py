@@ -20,14 +20,22 @@ from openaclnn.engines.gpu.launchers.geometry import (
 )
 from openaclnn.engines.gpu.launchers.launcher import Emitted, can_be_emitted, key_of
 from openaclnn.engines.gpu.launching import scratch
-from openaclnn.engines.gpu.launching.launch import VECTOR_BYTES, Family, Launch, Slot, anywhere
+from openaclnn.engines.gpu.launching.launch import (
+    VECTOR_BYTES,
+    KernelSpec,
+    Launch,
+    PointerArg,
+    unaligned,
+)
 from openaclnn.engines.gpu.launching.runners import runner_of
 from openaclnn.engines.gpu.launching.steps import Runner
 
 __all__ = ["bound_elements", "emit", "in_order", "key_of_form", "offsets_of"]
 
 
-def offsets_of(slots: Sequence[Slot | None], addresses: Callable[[Slot], int]) -> tuple[bool, bool]:
+def offsets_of(
+    slots: Sequence[PointerArg | None], addresses: Callable[[PointerArg], int]
+) -> tuple[bool, bool]:
     """Whether an address is off a vector's bounds where that matters, and whether all of these are, equally far."""
     found = {addresses(slot) % VECTOR_BYTES for slot in slots if slot and slot.wide}
     return bool(found - {0}), len(found) < 2
@@ -49,7 +57,7 @@ def in_order(
 
 
 def bound_elements(
-    launch: Callable[[Elements], Launches], g: Elements, specs: Mapping[str, Family]
+    launch: Callable[[Elements], Launches], g: Elements, specs: Mapping[str, KernelSpec]
 ) -> Runner:
     """The launches of one plan, by the offsets of its addresses."""
 
@@ -59,9 +67,9 @@ def bound_elements(
 
     def launch_of(step: LaunchParams) -> Launch:
         spec = specs[step.kernel]
-        return Launch(spec if step.aligned else anywhere(spec), *in_order(g, step))
+        return Launch(spec if step.aligned else unaligned(spec), *in_order(g, step))
 
-    def at(index: int, slots: Sequence[Slot | None], offsets: Sequence[int]) -> Launch:
+    def at(index: int, slots: Sequence[PointerArg | None], offsets: Sequence[int]) -> Launch:
         own = {slot: off for slot, off in zip(slots, offsets, strict=True) if slot}
         return launch_of(launches_at(*offsets_of(slots, own.__getitem__))[0][index])
 
@@ -84,7 +92,7 @@ def key_of_form(
 
 
 def emit(
-    pattern: Pattern, plan: Plan, forms: Sequence[tuple[Formula, tuple[bool, ...]]], specs: Sequence[Mapping[str, Family]],
+    pattern: Pattern, plan: Plan, forms: Sequence[tuple[Formula, tuple[bool, ...]]], specs: Sequence[Mapping[str, KernelSpec]],
     static: Mapping[str, int], some: Launches, operands: int, numbers: Sequence[str] = (), made_names: Sequence[str] = (),
     fixed: Mapping[str, Any] | None = None,
 ) -> Emitted:  # fmt: skip
@@ -94,7 +102,7 @@ def emit(
     most = max(len(formula.numbers) for formula, _ in forms)
     if not can_be_emitted():
         return Emitted()
-    from openaclnn.engines.gpu.launchers import code, fitted
+    from openaclnn.engines.gpu.launchers import blocks, code
     from openaclnn.engines.gpu.launching.native import word
 
     params = {step.kernel: step for step in some.steps}
@@ -112,11 +120,11 @@ def emit(
 
     lengths = {name: len(floats_of(name, max((f for f, _ in forms), key=lambda f: len(f.numbers)), 0)) for name in params}  # fmt: skip
     if most > code.MAX_FORM_NUMBERS or len(forms) > code.MAX_FORMS or not all(
-        fitted.takes(spec.slots, lengths[name], numbers) for own in specs for name, spec in own.items()
+        blocks.takes(spec.slots, lengths[name], numbers) for own in specs for name, spec in own.items()
     ):  # fmt: skip
         return Emitted()
     facts = [static[name] for name in pattern.static]
-    made = fitted.Fitted(
+    made = blocks.LauncherBlock(
         code.formula_code_of(pattern, plan.kernel), operands, facts, len(forms) * code.FORM_SLOTS
     )
     made.take_numbers([plan.numbers[name] for name in numbers], 0)
@@ -139,13 +147,13 @@ def emit(
             if name not in own:
                 continue
             if index == 0:
-                made.take_step(place, own[name].slots, (0,) * lengths[name])
+                made.take_step(place, own[name].slots, lengths[name])
             for aligned in (False, True):
                 names = [*params[name].constexprs]
                 keys = functools.partial(key_of_form, index, names, aligned)
                 floats = floats_of(name, formula, 0)
-                ready[index, name, aligned] = made.ready_by(place, keys, floats)
-    return Emitted(made, ready)  # type: ignore[arg-type]
+                ready[index, name, aligned] = made.ready(place, keys, floats)
+    return Emitted(made, ready)
 
 
 def forms_of(plan: Plan, form: Form) -> tuple[Sequence[tuple[Formula, tuple[bool, ...]]], tuple[str, ...], tuple[str, ...]] | None:  # fmt: skip

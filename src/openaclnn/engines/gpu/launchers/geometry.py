@@ -9,7 +9,7 @@ from openaclnn.engines.gpu.launchers.numbers import Number, Truth
 
 __all__ = [
     "FLOATS", "FORM", "IN_A_ROW", "KEY_WORDS", "MISSING", "NUMBERS_ARGS", "STRIDES_ARGS", "Elements", "Geometry", "LaunchParams",
-    "Launches", "Launching", "Layout", "Pattern", "Targets",
+    "Launches", "Launching", "Layout", "Pattern", "Targets", "padded",
 ]  # fmt: skip
 
 KEY_WORDS = 6  # of what tells the kernels of a launch apart
@@ -75,7 +75,7 @@ class Pattern(NamedTuple):
     """A launch function with what is known of its calls: `name` tells its machine code from all other."""
 
     name: str
-    launch: Launching
+    launch: Callable[[Any], Launches]
     kernels: Mapping[str, Any]  # Triton's, in the order of launches
     operands: tuple[
         str, ...
@@ -107,3 +107,8 @@ class Elements(NamedTuple):
     few: bool = True  # one kernel for few elements wherever they lie
     numbers: tuple[float, ...] = ()  # of the form; machine code knows where they are
     strides: tuple[int, ...] = ()
+
+
+def padded(several: Sequence[Number], count: int, missing: int) -> Any:
+    """So many numbers; what is missing comes before the others."""
+    return (*(missing,) * (count - len(several)), *several)

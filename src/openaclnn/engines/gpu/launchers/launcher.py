@@ -25,10 +25,17 @@ from openaclnn.engines.gpu.launchers.geometry import (
     Layout,
     Pattern,
     Targets,
+    padded,
 )
 from openaclnn.engines.gpu.launchers.numbers import Number
 from openaclnn.engines.gpu.launching import scratch
-from openaclnn.engines.gpu.launching.launch import VECTOR_BYTES, Family, Launch, Slot, anywhere
+from openaclnn.engines.gpu.launching.launch import (
+    VECTOR_BYTES,
+    KernelSpec,
+    Launch,
+    PointerArg,
+    unaligned,
+)
 from openaclnn.engines.gpu.launching.operands import INT32_LIMIT, ignored, table_of
 from openaclnn.engines.gpu.launching.queues import NOT_SERVED, Queue, queue_of, remembered
 from openaclnn.engines.gpu.launching.runners import runner_of
@@ -41,7 +48,6 @@ __all__ = [
     "bound",
     "can_be_emitted",
     "key_of",
-    "padded",
     "rounded",
     "runner_of_pattern",
 ]
@@ -63,11 +69,6 @@ def can_be_emitted() -> bool:
     return native.driver() is not None
 
 
-def padded(several: Sequence[Number], count: int, missing: int) -> tuple[Number, ...]:
-    """So many numbers; what is missing comes before the others."""
-    return (*(missing,) * (count - len(several)), *several)
-
-
 @functools.cache
 def _names(kernel: Any, pointers: int, constexprs: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Of a kernel's arguments behind the pointers, and of so many last constexprs."""
@@ -79,7 +80,7 @@ def _names(kernel: Any, pointers: int, constexprs: int) -> tuple[tuple[str, ...]
 
 
 def in_order(
-    spec: Family, step: LaunchParams
+    spec: KernelSpec, step: LaunchParams
 ) -> tuple[int, tuple[int | float, ...], tuple[Any, ...], int]:
     """Grid, arguments, constexprs and warps, as the kernel takes them by place."""
     args, constexprs = _names(spec.kernel, len(spec.slots), len(step.constexprs))
@@ -117,7 +118,7 @@ def as_planned(pattern: Pattern, plan: Plan, axes: int) -> Layout:
 
 
 def bound(
-    launch: Launching, geometry: Geometry, specs: Mapping[str, Family], operands: int
+    launch: Launching, geometry: Geometry, specs: Mapping[str, KernelSpec], operands: int
 ) -> Runner:
     """The launches of one plan. Pointers behind those to so many operands lie in scratch memory."""
     asked = False
@@ -133,8 +134,8 @@ def bound(
 
     steps, found = launches_at(aligned)
 
-    def in_scratch(spec: Family) -> Family:
-        def moved(slot: Slot | None) -> Slot | None:
+    def in_scratch(spec: KernelSpec) -> KernelSpec:
+        def moved(slot: PointerArg | None) -> PointerArg | None:
             if slot is None or slot.place < operands:
                 return slot
             return slot._replace(place=operands, shift=found.places[slot.place - operands])
@@ -143,7 +144,7 @@ def bound(
 
     def launch_of(step: LaunchParams) -> Launch:
         spec = in_scratch(specs[step.kernel])
-        return Launch(spec if step.aligned else anywhere(spec), *in_order(spec, step))
+        return Launch(spec if step.aligned else unaligned(spec), *in_order(spec, step))
 
     def at(index: int, offsets: Sequence[int]) -> Launch:
         slots = specs[steps[index].kernel].slots
@@ -154,7 +155,7 @@ def bound(
     for index, step in enumerate(steps):
         spec = specs[step.kernel]
         own = launch_of(step)._replace(
-            family=in_scratch(spec) if step.aligned or asked else anywhere(in_scratch(spec))
+            spec=in_scratch(spec) if step.aligned or asked else unaligned(in_scratch(spec))
         )
         depends = asked and any(slot and slot.wide for slot in spec.slots)
         launches.append(own._replace(at=functools.partial(at, index)) if depends else own)
@@ -165,11 +166,11 @@ class Emitted(NamedTuple):
     """The builtin of a pattern, and what is told each kernel of it, by its name and whether its addresses may be aligned."""
 
     made: Any = None
-    ready: Mapping[tuple[str, bool], Any] = {}
+    ready: Mapping[Any, Any] = {}
 
 
 def runner_of_pattern(
-    pattern: Pattern, plan: Plan, specs: Mapping[str, Family], static: Mapping[str, int], numbers: Sequence[str],
+    pattern: Pattern, plan: Plan, specs: Mapping[str, KernelSpec], static: Mapping[str, int], numbers: Sequence[str],
 ) -> Callable[..., int]:  # fmt: skip
     """What runs a plan's kernels at any size, as `Pattern` says: a builtin, where there can be one."""
     own = rounded([plan.numbers[name] for name in numbers])
@@ -180,7 +181,7 @@ def runner_of_pattern(
     emitted = _emit(pattern, plan, specs, static, walked, numbers)
     queues: dict[tuple[str, bool], Queue] = {
         (name, aligned): queue_of(
-            spec if aligned else anywhere(spec), emitted.ready.get((name, aligned))
+            spec if aligned else unaligned(spec), emitted.ready.get((name, aligned))
         )
         for name, spec in specs.items()
         for aligned in (False, True)
@@ -254,16 +255,16 @@ def key_of(constexprs: Mapping[str, Any], warps: int, aligned: bool, astray: int
 
 
 def _emit(
-    pattern: Pattern, plan: Plan, specs: Mapping[str, Family], static: Mapping[str, int], walked: Mapping[str, int],
+    pattern: Pattern, plan: Plan, specs: Mapping[str, KernelSpec], static: Mapping[str, int], walked: Mapping[str, int],
     numbers: Sequence[str],
 ) -> Emitted:  # fmt: skip
     if not can_be_emitted():
         return Emitted()
-    from openaclnn.engines.gpu.launchers import fitted
+    from openaclnn.engines.gpu.launchers import blocks
     from openaclnn.engines.gpu.launchers.code import code_of
 
     facts = [*(walked[name] for name in pattern.operands), *(static[name] for name in pattern.static)]  # fmt: skip
-    made = fitted.Fitted(code_of(pattern), len(plan.operands), facts)
+    made = blocks.LauncherBlock(code_of(pattern), len(plan.operands), facts)
     first, *others = (plan.numbers[name] for name in numbers)
     made.take_numbers((min(ignored(first), INT32_LIMIT), *others), 1)
     if any(
@@ -276,18 +277,18 @@ def _emit(
             continue
         spec = specs[name]
         args, _ = _names(spec.kernel, len(spec.slots), 0)
-        if not fitted.takes(spec.slots, len(args), numbers):
+        if not blocks.takes(spec.slots, len(args), numbers):
             return Emitted()
-        made.take_step(index, spec.slots, (0,) * len(args))
+        made.take_step(index, spec.slots, len(args))
         floats = [own in FLOATS for own in args]
         for aligned in (False, True):
             keys = functools.partial(_key_of, spec, aligned)
-            ready[name, aligned] = made.ready_by(index, keys, floats)
+            ready[name, aligned] = made.ready(index, keys, floats)
     return Emitted(made, ready)
 
 
 def _key_of(
-    spec: Family, aligned: bool, constexprs: tuple[Any, ...], warps: int, astray: int
+    spec: KernelSpec, aligned: bool, constexprs: tuple[Any, ...], warps: int, astray: int
 ) -> list[int]:
     _, names = _names(spec.kernel, len(spec.slots), len(constexprs))
     return key_of(dict(zip(names, constexprs, strict=True)), warps, aligned, astray)

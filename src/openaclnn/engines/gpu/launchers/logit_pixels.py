@@ -33,7 +33,7 @@ from openaclnn.engines.gpu.launchers.numbers import (
     where,
 )
 from openaclnn.engines.gpu.launchers.rows import NUMBERS, WEIGHT, is_summed
-from openaclnn.engines.gpu.launching.launch import VECTOR_BYTES, Family, Slot
+from openaclnn.engines.gpu.launching.launch import VECTOR_BYTES, KernelSpec, PointerArg
 from openaclnn.engines.gpu.launching.operands import operand_of, pointer_type
 from openaclnn.engines.gpu.launching.queues import SizedRunner, lies_row_major, remembered
 from openaclnn.engines.gpu.launching.steps import Runner
@@ -140,9 +140,9 @@ _GRADIENTS = Pattern(
 )  # fmt: skip
 
 
-def _slots(plan: Plan) -> dict[str, Slot]:
+def _slots(plan: Plan) -> dict[str, PointerArg]:
     return {
-        own.parameter: Slot(place, pointer_type(own), own.offset * own.dtype.itemsize, own.role != "classes")
+        own.parameter: PointerArg(place, pointer_type(own), own.offset * own.dtype.itemsize, own.role != "classes")
         for place, own in enumerate(plan.operands)
     }  # fmt: skip
 
@@ -151,10 +151,10 @@ def _squares(plan: Plan) -> bool:
     return as_float(plan.numbers["zloss_scale"]) != 0
 
 
-def _specs_of_losses(plan: Plan) -> dict[str, Family]:
+def _specs_of_losses(plan: Plan) -> dict[str, KernelSpec]:
     each, slots = not plan.reduction, _slots(plan)
-    scratch = Slot(len(plan.operands), "float64")
-    main = Family(
+    scratch = PointerArg(len(plan.operands), "float64")
+    main = KernelSpec(
         pixel_losses,
         (
             slots["target"], slots["input"], slots.get(WEIGHT), slots["lossOut"] if each else None, slots["topOut"],
@@ -167,13 +167,16 @@ def _specs_of_losses(plan: Plan) -> dict[str, Family]:
         return {MAIN: main}
     pointers = scratch, slots["lossOut"]._replace(wide=False), None
     known = plan.reduction == "mean", _squares(plan)
-    return {MAIN: main, TOTAL: Family(logit_loss, pointers, known, overlapped=True, follows=True)}
+    return {
+        MAIN: main,
+        TOTAL: KernelSpec(logit_loss, pointers, known, overlapped=True, follows=True),
+    }
 
 
-def _specs_of_gradients(plan: Plan, offset: int = 0) -> dict[str, Family]:
+def _specs_of_gradients(plan: Plan, offset: int = 0) -> dict[str, KernelSpec]:
     numbers, slots, single = plan.numbers, _slots(plan), plan.inputs[1].role == "single"
     summed = is_summed(plan)
-    main = Family(
+    main = KernelSpec(
         pixel_gradients,
         (
             slots["target"], slots["gradLoss"]._replace(wide=not single), slots["input"], slots["top"], slots["rest"],
@@ -212,7 +215,7 @@ def gradients(plan: Plan) -> Runner:
 
 
 def _bound(
-    pattern: Pattern, plan: Plan, static: Mapping[str, int], specs: Mapping[str, Family]
+    pattern: Pattern, plan: Plan, static: Mapping[str, int], specs: Mapping[str, KernelSpec]
 ) -> Runner:
     numbers = rounded([plan.numbers[name] for name in NUMBERS])
     layout, targets = as_planned(pattern, plan, AXES), sums.targets_of(plan)[0]

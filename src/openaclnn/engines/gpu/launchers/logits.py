@@ -50,7 +50,7 @@ from openaclnn.engines.gpu.launchers.numbers import (
 )
 from openaclnn.engines.gpu.launchers.rows import NUMBERS, WEIGHT
 from openaclnn.engines.gpu.launchers.sums import loss_numbers
-from openaclnn.engines.gpu.launching.launch import VECTOR_BYTES, Family, Slot
+from openaclnn.engines.gpu.launching.launch import VECTOR_BYTES, KernelSpec, PointerArg
 from openaclnn.engines.gpu.launching.operands import pointer_type, slots_of
 from openaclnn.engines.gpu.launching.queues import SizedRunner, lies_row_major, remembered
 from openaclnn.engines.gpu.launching.steps import Runner
@@ -209,10 +209,16 @@ def total_of(blocks: Number) -> LaunchParams:
 
 
 def total_loss(
-    sums: Slot, out: Slot | None, mean: bool, square: Slot | None = None, squared: bool = False
-) -> Family:
+    sums: PointerArg,
+    out: PointerArg | None,
+    mean: bool,
+    square: PointerArg | None = None,
+    squared: bool = False,
+) -> KernelSpec:
     """Its kernel."""
-    return Family(logit_loss, (sums, out, square), (mean, squared), overlapped=True, follows=True)
+    return KernelSpec(
+        logit_loss, (sums, out, square), (mean, squared), overlapped=True, follows=True
+    )
 
 
 def _step(stride: Number) -> Number:
@@ -246,26 +252,26 @@ def _is_whole(plan: Plan) -> bool:
     return plan.kernel == "cross_entropy_loss"
 
 
-def _specs(plan: Plan) -> dict[str, Family]:
+def _specs(plan: Plan) -> dict[str, KernelSpec]:
     """The kernels of a plan, with scratch memory for sums of blocks, parts of rows, and what training has among its outputs: each row's
     largest logit, and the rest."""
     numbers, each, whole = plan.numbers, not plan.reduction, _is_whole(plan)
-    sums, parts, *sides = (Slot(len(plan.operands) + n, own) for n, own in enumerate(SCRATCH))
+    sums, parts, *sides = (PointerArg(len(plan.operands) + n, own) for n, own in enumerate(SCRATCH))
     smooths, squares = (as_float(numbers[name]) != 0 for name in ("label_smoothing", "zloss_scale"))
     target, x, weight = slots_of(plan, {"target": False, "input": True, WEIGHT: False})
     assert x is not None
     slots = {
-        own.parameter: Slot(place, pointer_type(own), own.offset * own.dtype.itemsize)
+        own.parameter: PointerArg(place, pointer_type(own), own.offset * own.dtype.itemsize)
         for place, own in enumerate(plan.outputs, len(plan.inputs))
     }
     top, rest = sides if whole else [slots[name] for name in SIDES]
     out, square, lse = (slots.get(own) for own in ("lossOut", "zlossOut", "lseForZlossOut"))
     finished = (out, top, rest, square) if each else (None, top, rest, None)
     found = {
-        READ: Family(
+        READ: KernelSpec(
             logit_sums, (x, weight if smooths else None, parts), (smooths,), overlapped=True
         ),
-        FINISH: Family(
+        FINISH: KernelSpec(
             logit_losses,
             (
                 target, x._replace(wide=False), weight, parts, *finished, lse,
@@ -273,7 +279,7 @@ def _specs(plan: Plan) -> dict[str, Family]:
             ),
             (whole, each, smooths, squares), overlapped=True, follows=True,
         ),
-        SHORT: Family(
+        SHORT: KernelSpec(
             short_rows,
             (
                 target, x._replace(wide=False), weight, finished[0], *((None, None) if whole else (top, rest)),
@@ -286,7 +292,7 @@ def _specs(plan: Plan) -> dict[str, Family]:
         found[TOTAL] = total_loss(sums, out, plan.reduction == "mean", square, squares)
     if whole:
         written = slots[WRITTEN]._replace(wide=True)
-        found[LOG_PROB] = Family(
+        found[LOG_PROB] = KernelSpec(
             log_probabilities, (x, top, rest, written), overlapped=True, follows=True
         )
     return found

@@ -52,7 +52,7 @@ from openaclnn.engines.gpu.launchers.numbers import (
     where,
     where_all,
 )
-from openaclnn.engines.gpu.launching.launch import VECTOR_BYTES, Family
+from openaclnn.engines.gpu.launching.launch import VECTOR_BYTES, KernelSpec
 from openaclnn.engines.gpu.launching.operands import INT32_LIMIT, slots_of
 from openaclnn.engines.gpu.launching.queues import SizedRunner, lies_row_major, remembered
 from openaclnn.engines.gpu.launching.steps import Runner
@@ -221,7 +221,7 @@ _ANY_SIZE = Pattern(
 _ANY_STRIDES = _ANY_SIZE._replace(name="pixels.strided", row_major=None, axes=4, limit=FEW)
 
 
-def _specs(plan: Plan, offset: int = 0) -> dict[str, Family]:
+def _specs(plan: Plan, offset: int = 0) -> dict[str, KernelSpec]:
     """The kernels of a plan, with targets that begin so many elements off."""
     target, gradient, weight = plan.inputs[:3]
     single, summed = gradient.role == "single", is_summed(plan)
@@ -234,7 +234,7 @@ def _specs(plan: Plan, offset: int = 0) -> dict[str, Family]:
     )  # fmt: skip
     pointers = *slots, sums.sums_slot(plan) if summed else None, out
     known = plan.numbers["mean"], single
-    main = Family(nll_loss2d_backward, pointers, known, overlapped=summed, follows=summed)
+    main = KernelSpec(nll_loss2d_backward, pointers, known, overlapped=summed, follows=summed)
     made = sums.specs(plan, weight.parameter, offset) if summed else {}
     return {**made, PLANES_KERNEL: main._replace(kernel=nll_loss2d_backward_planes), MAIN: main}
 

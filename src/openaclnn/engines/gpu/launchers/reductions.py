@@ -31,13 +31,13 @@ from openaclnn.engines.gpu.launchers.geometry import (
     LaunchParams,
     Layout,
     Pattern,
+    padded,
 )
 from openaclnn.engines.gpu.launchers.launcher import (
     StridedRunner,
     any_strides,
     as_planned,
     bound,
-    padded,
     rounded,
     runner_of_pattern,
 )
@@ -54,7 +54,7 @@ from openaclnn.engines.gpu.launchers.numbers import (
 )
 from openaclnn.engines.gpu.launchers.tiles import ElementRunner
 from openaclnn.engines.gpu.launching import scratch
-from openaclnn.engines.gpu.launching.launch import Family, Launch, Slot, anywhere
+from openaclnn.engines.gpu.launching.launch import KernelSpec, Launch, PointerArg, unaligned
 from openaclnn.engines.gpu.launching.operands import pointer_type, table_of
 from openaclnn.engines.gpu.launching.queues import (
     NOT_SERVED,
@@ -85,17 +85,17 @@ SHIFTED, STRIDED, WHOLE_STRIDED = "shifted", "add.strided", "alone.strided"
 """The same for elements that begin equally far from a vector's bounds, or lie anyhow."""
 
 
-def slots(plan: Plan) -> list[Slot]:
+def slots(plan: Plan) -> list[PointerArg]:
     """All operands, inputs first."""
     return [
-        Slot(place, pointer_type(own), own.offset * own.dtype.itemsize)
+        PointerArg(place, pointer_type(own), own.offset * own.dtype.itemsize)
         for place, own in enumerate(plan.operands)
     ]
 
 
-def scratch_slot(plan: Plan) -> Slot:
+def scratch_slot(plan: Plan) -> PointerArg:
     """Where the parts' sums are, behind all operands."""
-    return Slot(len(plan.operands), "float64")
+    return PointerArg(len(plan.operands), "float64")
 
 
 def parts_of(count: Number) -> tuple[Number, Truth]:
@@ -171,25 +171,25 @@ _STRIDED_SUM = Pattern(
 
 def _add_spec(
     plan: Plan, form: Form, axes: int = 0, single: tuple[bool, ...] = (), alone: bool = False
-) -> Family:
+) -> KernelSpec:
     """The kernel that adds up what a form gives, over so many axes; 0: all elements lie in a row, or are `single`. `alone`: there is one
     part, and it finishes."""
     *inputs, out = slots(plan)
     single = single or (False,) * len(inputs)
     own = [slot._replace(wide=not (axes or one)) for slot, one in zip(inputs, single, strict=True)]
-    return Family(
+    return KernelSpec(
         summed_kernel(form.formula, axes, single), (*own, out if alone else scratch_slot(plan)),
         (alone, alone and plan.reduction == "mean", *form.switches, *precision(plan)), fused=False, overlapped=not alone,
     )  # fmt: skip
 
 
-def _finish_spec(plan: Plan) -> Family:
+def _finish_spec(plan: Plan) -> KernelSpec:
     pointers = scratch_slot(plan), slots(plan)[-1]
     known = (TRITON_TYPES[plan.compute],)
-    return Family(finish_reduction, pointers, known, overlapped=True, follows=True)
+    return KernelSpec(finish_reduction, pointers, known, overlapped=True, follows=True)
 
 
-def _row_specs(plan: Plan, form: Form, single: tuple[bool, ...]) -> dict[str, Family]:
+def _row_specs(plan: Plan, form: Form, single: tuple[bool, ...]) -> dict[str, KernelSpec]:
     """Of elements in a row."""
     add = _add_spec(plan, form, single=single)
     found = {
@@ -268,7 +268,7 @@ def _sized(plan: Plan) -> SizedRunner:
     emitted = emit(_SUM, plan, forms, [specs], static, some, len(plan.operands), names)
     queues = {
         (name, aligned): queue_of(
-            spec if aligned else anywhere(spec), emitted.ready.get((0, name, aligned))
+            spec if aligned else unaligned(spec), emitted.ready.get((0, name, aligned))
         )
         for name, spec in specs.items()
         for aligned in (False, True)
@@ -390,18 +390,18 @@ _ANY_STRIDES = _ANY_SIZE._replace(
 _NUMBERS = ("ignore_index",)
 
 
-def _specs(plan: Plan) -> dict[str, Family]:
+def _specs(plan: Plan) -> dict[str, KernelSpec]:
     target, values, weight, out, total = slots(plan)
     each, parts = not plan.reduction, scratch_slot(plan)
     known = each, plan.reduction == "mean", TRITON_TYPES[plan.compute]
-    whole = Family(
+    whole = KernelSpec(
         nll_losses, (target, values, weight, out, total), (True, *known), overlapped=False
     )
     pointers = target, values, weight, out if each else None, parts
     return {
-        ADDING: Family(nll_losses, pointers, (False, *known), overlapped=True),
+        ADDING: KernelSpec(nll_losses, pointers, (False, *known), overlapped=True),
         WHOLE: whole,
-        FINISHING: Family(
+        FINISHING: KernelSpec(
             finish_nll, (parts, None if each else out, total), known, overlapped=True, follows=True
         ),
     }
@@ -437,7 +437,7 @@ def filling(plan: Plan) -> Runner:
     """What writes a number into each output of one element."""
     return runner_of(
         [
-            Launch(Family(fill_one, (slot,)), 1, (float(plan.numbers[own.parameter]),), (), 1)
+            Launch(KernelSpec(fill_one, (slot,)), 1, (float(plan.numbers[own.parameter]),), (), 1)
             for slot, own in zip(slots(plan), plan.outputs, strict=True)
         ]
     )

@@ -45,7 +45,7 @@ from openaclnn.engines.gpu.launchers.numbers import (
     where,
     where_all,
 )
-from openaclnn.engines.gpu.launching.launch import VECTOR_BYTES, Family
+from openaclnn.engines.gpu.launching.launch import VECTOR_BYTES, KernelSpec
 from openaclnn.engines.gpu.launching.operands import INT32_LIMIT, operand_of, slots_of
 from openaclnn.engines.gpu.launching.queues import SizedRunner, lies_row_major, remembered
 from openaclnn.engines.gpu.launching.steps import Runner
@@ -167,7 +167,7 @@ _ANY_SIZE = Pattern(
 _ANY_STRIDES = _ANY_SIZE._replace(name="rows.strided", row_major=None, exactly=True, limit=FEW)
 
 
-def _specs(plan: Plan, offset: int = 0) -> dict[str, Family]:
+def _specs(plan: Plan, offset: int = 0) -> dict[str, KernelSpec]:
     """The kernels of a plan, with targets that begin so many elements off."""
     numbers, output = plan.numbers, plan.output
     target, gradient, log_prob = plan.inputs[:3]
@@ -181,7 +181,7 @@ def _specs(plan: Plan, offset: int = 0) -> dict[str, Family]:
         },
     )  # fmt: skip
     known = numbers["mean"], smooths, plan.compute is FLOAT, as_float(numbers["zloss_scale"]) != 0
-    counting = Family(
+    counting = KernelSpec(
         cross_entropy_loss_grad, (*slots, None, out), known, overlapped=False, follows=False
     )
     if not is_summed(plan):

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from openaclnn.core.plan import Plan, collapse
 from openaclnn.engines.gpu.kernels.sums import add_up, finish_sums
-from openaclnn.engines.gpu.launchers.geometry import Geometry, Launches, LaunchParams, Targets
-from openaclnn.engines.gpu.launchers.launcher import padded
+from openaclnn.engines.gpu.launchers.geometry import (
+    Geometry,
+    Launches,
+    LaunchParams,
+    Targets,
+    padded,
+)
 from openaclnn.engines.gpu.launchers.numbers import (
     Number,
     all_of,
@@ -16,7 +21,7 @@ from openaclnn.engines.gpu.launchers.numbers import (
     single,
     where,
 )
-from openaclnn.engines.gpu.launching.launch import Family, Slot
+from openaclnn.engines.gpu.launching.launch import KernelSpec, PointerArg
 from openaclnn.engines.gpu.launching.operands import INT32_LIMIT, pointer_type, slots_of
 
 __all__ = [
@@ -36,21 +41,25 @@ ADD, FINISH = "add", "finish"
 KERNELS = {ADD: add_up, FINISH: finish_sums}
 
 
-def specs(plan: Plan, weight: str, offset: int = 0) -> dict[str, Family]:
+def specs(plan: Plan, weight: str, offset: int = 0) -> dict[str, KernelSpec]:
     """The kernels that add up parts of all sums, of targets that begin so many elements off, and that add up many parts."""
     target = plan.inputs[plan.targets]
     shift = (target.offset + offset) * target.dtype.itemsize
-    parts = Slot(len(plan.operands), "float64")
-    slots = Slot(plan.targets, pointer_type(target), shift), *slots_of(plan, {weight: False}), parts
+    parts = PointerArg(len(plan.operands), "float64")
+    slots = (
+        PointerArg(plan.targets, pointer_type(target), shift),
+        *slots_of(plan, {weight: False}),
+        parts,
+    )
     return {
-        ADD: Family(add_up, slots, overlapped=True),
-        FINISH: Family(finish_sums, (parts, sums_slot(plan)), overlapped=True, follows=True),
+        ADD: KernelSpec(add_up, slots, overlapped=True),
+        FINISH: KernelSpec(finish_sums, (parts, sums_slot(plan)), overlapped=True, follows=True),
     }
 
 
-def sums_slot(plan: Plan) -> Slot:
+def sums_slot(plan: Plan) -> PointerArg:
     """Where the kernel that needs the sums reads them."""
-    return Slot(len(plan.operands) + 1, "float64")
+    return PointerArg(len(plan.operands) + 1, "float64")
 
 
 def targets_of(plan: Plan) -> tuple[Targets, int]:

@@ -18,14 +18,13 @@ from openaclnn.engines.gpu.launchers.geometry import (
     Launches,
     LaunchParams,
     Pattern,
+    padded,
 )
-from openaclnn.engines.gpu.launchers.launcher import padded
-from openaclnn.engines.gpu.launchers.numbers import ceil_div
+from openaclnn.engines.gpu.launchers.numbers import ceil_div, power_of_two_divisor
 from openaclnn.engines.gpu.launching.launch import (
-    Family,
+    KernelSpec,
     Launch,
     next_power_of_two,
-    power_of_two_divisor,
 )
 from openaclnn.engines.gpu.launching.operands import INT32_LIMIT, elementwise_slots, table_of
 from openaclnn.engines.gpu.launching.queues import queue_of, remembered
@@ -140,7 +139,7 @@ def launches(plan: Plan) -> Iterator[Launch]:
             sum(at * own.strides[axis] for at, axis in zip(position, walked, strict=True))
             for own in operands
         ]
-        family = Family(
+        family = KernelSpec(
             tiled_kernel(form.formula),
             elementwise_slots(plan, [True] * len(operands), shifts),
             (*form.switches, *precision(plan), *steps),
@@ -187,7 +186,7 @@ def _laid(plan: Plan) -> ElementRunner:
     steps = (2, 2) * len(operands)  # known at run time only
     slots = elementwise_slots(plan, [False] * len(operands), [0] * len(operands))
     known = (*form.switches, *precision(plan), *steps)
-    spec = Family(tiled_kernel(form.formula), slots, known, fused=False)
+    spec = KernelSpec(tiled_kernel(form.formula), slots, known, fused=False)
     some = launch_few(Elements(1, {}, False, True, sizes=(1,) * INLINE_AXES))
     forms = [(form.formula, form.switches)]
     fixed = dict(zip(form.formula.numbers, form.numbers, strict=True))

@@ -13,7 +13,7 @@ from openaclnn.engines.gpu.launchers.code import (
     MAX_NUMBERS,
     NUMBERS,
     OWN_NUMBERS,
-    Fit,
+    Launcher,
 )
 from openaclnn.engines.machine.cache import compiled
 from openaclnn.engines.machine.code import Array, Code
@@ -23,27 +23,27 @@ from openaclnn.engines.machine.values import Value
 __all__ = ["words_of"]
 
 
-def words_of(fit: type[Fit], locked: bool) -> int:
+def words_of(launcher: type[Launcher], locked: bool) -> int:
     """`run(block, addresses, how many, shape, axes, numbers, how many, stream)`: 0, or -1 where the builtin has to be called;
-    0 in place of a function for fits that take more than that. Numbers are integers, or the bits of floats. `locked`, for callers that hold
+    0 in place of a function for launchers that take more than that. Numbers are integers, or the bits of floats. `locked`, for callers that hold
     the lock.
     """
-    if fit.more != Fit.more:
+    if launcher.more != Launcher.more:
         return 0
-    name = f"gpu.{fit.name}.words{'.locked' if locked else ''}"
-    return compiled(name, functools.partial(_emit, fit, locked), TAKING_WORDS)
+    name = f"gpu.{launcher.name}.words{'.locked' if locked else ''}"
+    return compiled(name, functools.partial(_emit, launcher, locked), TAKING_WORDS)
 
 
-def _emit(fit: type[Fit], locked: bool, code: Code, arguments: Sequence[Value]) -> None:
+def _emit(launcher: type[Launcher], locked: bool, code: Code, arguments: Sequence[Value]) -> None:
     base = _Locked if locked else _Unlocked
-    own: type[_OfWords] = type(f"{fit.__name__}OfWords", (base, fit), {})
+    own: type[_OfWords] = type(f"{launcher.__name__}OfWords", (base, launcher), {})
     block, addresses, operands, shape, axes, numbers, count, stream = arguments
     written = own(code, code.slots(block))
     written.take(code.slots(addresses), operands, code.slots(numbers), count)
     written.write_words(code.slots(shape), axes, stream)
 
 
-class _OfWords(Fit):
+class _OfWords(Launcher):
     """The function being written."""
 
     def size(self, shape: Array, axis: Value | int) -> Value:
@@ -62,8 +62,6 @@ class _OfWords(Fit):
                 self.addresses.write(index, addresses.read(index))
 
     def write_words(self, shape: Array, axes: Value, stream: Value) -> None:
-        if self.axes:
-            self.expect(axes.equals(self.axes))
         with self.when_fit():
             self.fit_all(shape, axes)
         with self.when_fit():
@@ -81,7 +79,7 @@ class _Unlocked(_OfWords):
     """Memory is taken with Python's functions, which cannot be called."""
 
     def launch(self, stream: Value) -> None:
-        self.expect(self.summed.get().equals(0))
+        self.expect(self.scratch.get().equals(0))
         with self.when_fit():
             self.start(stream)
 
@@ -94,7 +92,7 @@ class _Locked(_OfWords):
         self.held = code.variable(code.integer(0))  # the stream as a Python integer
 
     def launch(self, stream: Value) -> None:
-        with self.when_summed():
+        with self.when_scratch():
             self.held.set(self.control.call(FROM_INT64, "i64", stream))
             with self.code.when(self.held.get().equals(0)):
                 self.fail(queued=False)

@@ -110,11 +110,11 @@ class Kernel(NamedTuple):
         return [kind in _FLOATS for kind in self.kinds]
 
     def launch(
-        self, programs: int, stream: int, pointers: Sequence[int], numbers: Sequence[int | float]
+        self, grid: int, stream: int, pointers: Sequence[int], numbers: Sequence[int | float]
     ) -> None:
         """By Python, once; see `Builtin` for what is done again and again."""
         block = array("q", bytes(8 * (CONFIG_SLOTS + ATTRIBUTE_SLOTS)))
-        write_config(block, 0, self, programs, write_attribute(block, CONFIG_SLOTS, self.cluster))
+        write_config(block, 0, self, grid, write_attribute(block, CONFIG_SLOTS, self.cluster))
         block[CONFIG_STREAM] = stream
         values = array("Q", [*pointers, *(own % (1 << 64) for own in self.words(numbers))])
         first = values.buffer_info()[0]
@@ -144,9 +144,9 @@ def write_attribute(block: array[int], at: int, cluster: int = 1) -> int:
     return block.buffer_info()[0] + 8 * at
 
 
-def write_config(block: array[int], at: int, kernel: Kernel, programs: int, attribute: int) -> None:
+def write_config(block: array[int], at: int, kernel: Kernel, grid: int, attribute: int) -> None:
     """A kernel's CUlaunchConfig but for the stream."""
-    _GRID.pack_into(block, 8 * at, programs, 1, 1, kernel.threads, 1, 1, kernel.shared)
+    _GRID.pack_into(block, 8 * at, grid, 1, 1, kernel.threads, 1, 1, kernel.shared)
     block[at + CONFIG_ATTRIBUTES] = attribute
     block[at + CONFIG_ATTRIBUTE_COUNT] = int(kernel.overlaps or kernel.cluster > 1)
 
@@ -226,15 +226,13 @@ class Builtin:
         fits = len(launches) <= MAX_LAUNCHES and all(len(p) <= MAX_POINTERS for p in launches)
         return fits and last < MAX_ADDRESSES
 
-    def fill(
-        self, index: int, kernel: Kernel, programs: int, numbers: Sequence[int | float]
-    ) -> None:
+    def fill(self, index: int, kernel: Kernel, grid: int, numbers: Sequence[int | float]) -> None:
         """From now on, launch this kernel for addresses that are aligned."""
         block, begin = self._block, HEADER + index * STRIDE
         pointers, values = block[begin + POINTERS], kernel.words(numbers)
         place = self._attributes + index * ATTRIBUTE_SLOTS
         attribute = write_attribute(block, place, kernel.cluster)
-        write_config(block, begin + CONFIG, kernel, programs, attribute)
+        write_config(block, begin + CONFIG, kernel, grid, attribute)
         block[begin + PARAMETERS] = pointers + len(values)
         for place, value in enumerate(values, begin + VALUES + pointers):
             block[place] = value

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from openaclnn.core.dtypes import BOOL
 from openaclnn.core.plan import Operand, Plan
-from openaclnn.engines.gpu.launching.launch import Slot
+from openaclnn.engines.gpu.launching.launch import PointerArg
 
 INT32_LIMIT = 1 << 31
 
@@ -16,23 +16,29 @@ def pointer_type(operand: Operand) -> str:
     return "uint8" if operand.dtype is BOOL else operand.dtype.numpy_name
 
 
-def elementwise_slots(plan: Plan, wide: Sequence[bool], shifts: Sequence[int]) -> tuple[Slot, ...]:
+def elementwise_slots(
+    plan: Plan, wide: Sequence[bool], shifts: Sequence[int]
+) -> tuple[PointerArg, ...]:
     """The inputs and the output."""
     operands = (*plan.inputs, plan.output)
     return tuple(
-        Slot(index, pointer_type(operand), (operand.offset + shift) * operand.dtype.itemsize, fast)
+        PointerArg(
+            index, pointer_type(operand), (operand.offset + shift) * operand.dtype.itemsize, fast
+        )
         for index, (operand, fast, shift) in enumerate(zip(operands, wide, shifts, strict=True))
     )
 
 
-def slots_of(plan: Plan, wanted: Mapping[str, bool]) -> list[Slot | None]:
+def slots_of(plan: Plan, wanted: Mapping[str, bool]) -> list[PointerArg | None]:
     """The pointers to operands by their names, and whether they are wide; None where the plan has no such one."""
     places = {own.parameter: (at, own) for at, own in enumerate((*plan.inputs, plan.output))}
-    slots: list[Slot | None] = []
+    slots: list[PointerArg | None] = []
     for parameter, wide in wanted.items():
         if parameter in places:
             index, own = places[parameter]
-            slots.append(Slot(index, pointer_type(own), own.offset * own.dtype.itemsize, wide))
+            slots.append(
+                PointerArg(index, pointer_type(own), own.offset * own.dtype.itemsize, wide)
+            )
         else:
             slots.append(None)
     return slots

@@ -1,7 +1,7 @@
-"""Launches of any size: a family's kernel, with what sizes decide told at every call.
+"""Launches of any size: a spec's kernel, with what sizes decide told at every call.
 
 A prepared plan has its launches ready for one shape. Here nothing is made for a new shape: sizes select
-a compiled variant, which is found by its constants, and the rest are numbers among its arguments.
+a compiled variant, which is found by its constexprs, and the rest are numbers among its arguments.
 `launchers/code.py` does the same in machine code, for the variants that were found here.
 """
 
@@ -16,7 +16,7 @@ import triton
 from openaclnn.core.kept import Kept
 from openaclnn.core.plan import Plan, exactly, row_major_walks, told_of
 from openaclnn.engines.gpu.launching import runners
-from openaclnn.engines.gpu.launching.launch import VECTOR_BYTES, Family, Launch
+from openaclnn.engines.gpu.launching.launch import VECTOR_BYTES, KernelSpec, Launch
 from openaclnn.engines.gpu.launching.operands import INT32_LIMIT
 from openaclnn.engines.gpu.launching.steps import (
     interpreted_step,
@@ -52,53 +52,53 @@ def can_be_queued() -> bool:
 
 
 Ready = Callable[[tuple[Any, ...], int, Any, int], None]
-"""Of constants, warps, a native.Kernel, and a bit for each pointer that it takes as off a vector's bounds."""
+"""Of constexprs, warps, a native.Kernel, and a bit for each pointer that it takes as off a vector's bounds."""
 
 
-def queue_of(family: Family, ready: Ready | None = None) -> Queue:
+def queue_of(spec: KernelSpec, ready: Ready | None = None) -> Queue:
     """What queues the kernel on the one device there is. Slots must have no shifts.
 
     `ready` is told the kernels for numbers of 32 bits.
     """
-    if is_interpreted(family.kernel):
-        return _interpreted_queue(family)
-    slots, pick = family.slots, places_of(family.slots)
+    if is_interpreted(spec.kernel):
+        return _interpreted_queue(spec)
+    slots, pick = spec.slots, places_of(spec.slots)
     found: dict[tuple[Any, ...], Start] = {}
 
     def queue(
         addresses: Sequence[int],
         stream: int,
-        programs: int,
+        grid: int,
         numbers: Any,
-        constants: Any,
+        constexprs: Any,
         warps: int,
     ) -> None:
         pointers = pick(addresses)
         bits = 0
         for pointer in pointers:
             bits |= pointer
-        key: tuple[Any, ...] = (constants, warps)
+        key: tuple[Any, ...] = (constexprs, warps)
         large = bool(numbers) and (max(numbers) >= INT32_LIMIT or min(numbers) < -INT32_LIMIT)
         if bits % VECTOR_BYTES or large:
-            key = (constants, warps, offsets_of(slots, pointers), kinds_of(numbers))
+            key = (constexprs, warps, offsets_of(slots, pointers), kinds_of(numbers))
         start = found.get(key)
         if start is None:
             offsets = offsets_of(slots, pointers)
-            launch = Launch(family, programs, numbers, constants, warps)
+            launch = Launch(spec, grid, numbers, constexprs, warps)
             variant = variant_of(launch, offsets, 0)
             start = found[key] = variant.start
             if ready is not None and variant.native is not None and not large:
                 own = [off for off, slot in zip(offsets, slots, strict=True) if slot is not None]
                 astray = sum(1 << place for place, off in enumerate(own) if off)
-                ready(constants, warps, variant.native, astray)
-        start(programs, stream, *pointers, *numbers)
+                ready(constexprs, warps, variant.native, astray)
+        start(grid, stream, *pointers, *numbers)
 
     return queue
 
 
-def _interpreted_queue(family: Family) -> Queue:
+def _interpreted_queue(spec: KernelSpec) -> Queue:
     def queue(addresses: Sequence[int], stream: int, *sizes: Any) -> None:
-        interpreted_step(Launch(family, *sizes))(addresses, stream, 0)
+        interpreted_step(Launch(spec, *sizes))(addresses, stream, 0)
 
     return queue
 

@@ -46,7 +46,7 @@ def _device_of(library: Any, address: int) -> int:
 
 def runner_of(launches: Sequence[Launch], scratch_bytes: int = 0) -> Runner:
     """What queues the launches, in order, on a stream of the device where the output lies."""
-    interpreted = is_interpreted(launches[0].family.kernel)
+    interpreted = is_interpreted(launches[0].spec.kernel)
     library = None if interpreted else device_library()
     if not interpreted and library is None:
         return _one_device_runner(launches, scratch_bytes)
@@ -79,7 +79,7 @@ def _one_device_runner(launches: Sequence[Launch], scratch_bytes: int) -> Runner
 
 def _filling(native: Any, index: int) -> Callable[[Any, Launch], None]:
     def ready(kernel: Any, launch: Launch) -> None:
-        native.fill(index, kernel, launch.programs, launch.numbers)
+        native.fill(index, kernel, launch.grid, launch.numbers)
 
     return ready
 
@@ -90,7 +90,7 @@ def _native(launches: Sequence[Launch], fallback: Runner, scratch_bytes: int) ->
     except ImportError:  # no llvmlite
         return None
     pointers = [
-        [(slot.place, slot.shift, slot.wide) for slot in launch.family.slots if slot is not None]
+        [(slot.place, slot.shift, slot.wide) for slot in launch.spec.slots if slot is not None]
         for launch in launches
     ]
     if driver() is None or not Builtin.takes(pointers):

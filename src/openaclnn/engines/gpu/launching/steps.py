@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from operator import add, itemgetter
 from typing import Any
 
-from openaclnn.engines.gpu.launching.launch import VECTOR_BYTES, Launch, Slot
+from openaclnn.engines.gpu.launching.launch import VECTOR_BYTES, Launch, PointerArg
 from openaclnn.engines.gpu.launching.variants import Pointer, Start, variant_of
 
 __all__ = [
@@ -21,12 +21,12 @@ Runner = Callable[[Sequence[int], int], int]  # of addresses and a stream
 Ready = Callable[[Any, Launch], None]  # of a native.Kernel and what is launched of it
 
 
-def places_of(slots: Sequence[Slot | None]) -> Callable[[Sequence[int]], tuple[int, ...]]:
+def places_of(slots: Sequence[PointerArg | None]) -> Callable[[Sequence[int]], tuple[int, ...]]:
     """What picks a kernel's pointers out of addresses that end with a 0."""
     return itemgetter(*[NO_POINTER if slot is None else slot.place for slot in slots])
 
 
-def offsets_of(slots: Sequence[Slot | None], pointers: Sequence[int]) -> tuple[int, ...]:
+def offsets_of(slots: Sequence[PointerArg | None], pointers: Sequence[int]) -> tuple[int, ...]:
     """How far pointers are off a vector's bounds where that matters."""
     return tuple(
         [
@@ -38,12 +38,7 @@ def offsets_of(slots: Sequence[Slot | None], pointers: Sequence[int]) -> tuple[i
 
 def _chosen(launch: Launch, offsets: Sequence[int]) -> Launch:
     """The launch, or what takes over from it for pointers off a vector's bounds by these many bytes."""
-    if launch.at is not None:
-        return launch.at(offsets)
-    if launch.shifted is None:
-        return launch
-    apart = {offsets[slot] for slot in launch.together}
-    return launch.shifted if len(apart) == 1 and (launch.ragged or apart != {0}) else launch
+    return launch if launch.at is None else launch.at(offsets)
 
 
 def step_of_launch(launch: Launch, ready: Ready | None = None) -> Step:
@@ -51,7 +46,7 @@ def step_of_launch(launch: Launch, ready: Ready | None = None) -> Step:
 
     `ready` is told the one for aligned addresses.
     """
-    slots = launch.family.slots
+    slots = launch.spec.slots
     pick = places_of(slots)
     shifts = tuple([0 if slot is None else slot.shift for slot in slots])
     moved = any(shifts)
@@ -83,7 +78,7 @@ def step_of_launch(launch: Launch, ready: Ready | None = None) -> Step:
         if found is None:
             found = find(pointers, device)
         start, own = found
-        start(own.programs, stream, *pointers, *own.numbers)
+        start(own.grid, stream, *pointers, *own.numbers)
 
     return step
 
@@ -103,16 +98,16 @@ def interpreted_step(launch: Launch) -> Step:
     def step(addresses: Sequence[int], stream: int, device: int) -> None:
         pointers = [
             None if slot is None else Pointer(addresses[slot.place] + slot.shift, slot.dtype)
-            for slot in launch.family.slots
+            for slot in launch.spec.slots
         ]
         offsets = [0 if pointer is None else pointer.address % VECTOR_BYTES for pointer in pointers]
         own = _chosen(launch, offsets)
-        family = own.family
-        constants = (*family.constants, *own.constants)
-        if family.overlapped is not None:
-            constants = (False, *constants)
+        spec = own.spec
+        constexprs = (*spec.constexprs, *own.constexprs)
+        if spec.overlapped is not None:
+            constexprs = (False, *constexprs)
         # What programs of a cluster would wait for is there the second time.
         for _ in range(min(own.cluster, 2)):
-            family.kernel[(own.programs,)](*pointers, *own.numbers, *constants)
+            spec.kernel[(own.grid,)](*pointers, *own.numbers, *constexprs)
 
     return step

@@ -1,4 +1,4 @@
-"""Compiled variants of kernels: one for each set of constants, types and alignments, found when it first comes up.
+"""Compiled variants of kernels: one for each set of constexprs, types and alignments, found when it first comes up.
 
 Triton's own call path binds, specialises and looks up a kernel on every call: 16-22 us on the H200's
 host. A plan fixes everything but the addresses, so the compiled kernel is found once and called with
@@ -17,7 +17,7 @@ from openaclnn.engines.gpu.launching.operands import INT32_LIMIT
 
 __all__ = ["Pointer", "Start", "Variant", "has_clusters", "kinds_of", "variant_of"]
 
-Start = Callable[..., None]  # of programs, a stream, and the kernel's pointers and numbers
+Start = Callable[..., None]  # of the grid, a stream, and the kernel's pointers and numbers
 
 
 class Pointer:
@@ -94,17 +94,17 @@ _known: dict[tuple[Any, ...], Variant] = {}
 
 def variant_of(launch: Launch, offsets: Sequence[int], device: int) -> Variant:
     """For the current device, and pointers that are off a vector's bounds by these many bytes."""
-    family = launch.family
+    spec = launch.spec
     # Only wide slots are taken as aligned: the others have nothing of it, but would have variants.
     types = tuple(
         [
             None if slot is None else (slot.dtype, slot.wide and not offset)
-            for slot, offset in zip(family.slots, offsets, strict=True)
+            for slot, offset in zip(spec.slots, offsets, strict=True)
         ]
     )
     key = (
-        id(family.kernel), types, kinds_of(launch.numbers), family.constants, launch.constants,
-        launch.warps, family.fused, family.overlapped, family.follows, launch.cluster, device,
+        id(spec.kernel), types, kinds_of(launch.numbers), spec.constexprs, launch.constexprs,
+        launch.warps, spec.fused, spec.overlapped, spec.follows, launch.cluster, device,
     )  # fmt: skip
     found = _known.get(key)
     if found is None:
@@ -113,24 +113,24 @@ def variant_of(launch: Launch, offsets: Sequence[int], device: int) -> Variant:
 
 
 def _compiled(launch: Launch, types: Sequence[tuple[str, bool] | None]) -> Variant:
-    family = launch.family
+    spec = launch.spec
     marks = [own and Pointer(0 if own[1] else 1, own[0]) for own in types]
-    constants, options = (*family.constants, *launch.constants), {}
-    if family.overlapped is not None:
-        overlapped = family.overlapped and _overlapping()
-        constants = (overlapped, *constants)
-        options = {"launch_pdl": True} if family.follows and overlapped else {}
-    found = family.kernel.warmup(
+    constexprs, options = (*spec.constexprs, *launch.constexprs), {}
+    if spec.overlapped is not None:
+        overlapped = spec.overlapped and _overlapping()
+        constexprs = (overlapped, *constexprs)
+        options = {"launch_pdl": True} if spec.follows and overlapped else {}
+    found = spec.kernel.warmup(
         *marks,
         *launch.numbers,
-        *constants,
-        grid=(launch.programs,),
+        *constexprs,
+        grid=(launch.grid,),
         num_warps=launch.warps,
-        enable_fp_fusion=family.fused,
+        enable_fp_fusion=spec.fused,
         **options,
     )
     # `run` is a property that loads the binary onto the current device; `function` is set by it.
-    known = found.run, found.function, found.packed_metadata, constants
+    known = found.run, found.function, found.packed_metadata, constexprs
     arguments = len(types) + len(launch.numbers)
     pointers = len(types) - types.count(None)
     native = _native(found, pointers, launch)
@@ -159,33 +159,31 @@ def _start_together(native: Any, types: Sequence[Any]) -> Start:
     """By the driver alone: Triton's launcher knows no clusters of programs that are each a program of their own."""
     if native is None:
         raise RuntimeError(
-            "a kernel whose programs wait for each other cannot be launched by Triton's launcher"
+            "a kernel whose grid wait for each other cannot be launched by Triton's launcher"
         )
     given = [place for place, own in enumerate(types) if own is not None]
 
-    def start(programs: int, stream: int, *arguments: Any) -> None:
-        native.launch(
-            programs, stream, [arguments[place] for place in given], arguments[len(types) :]
-        )
+    def start(grid: int, stream: int, *arguments: Any) -> None:
+        native.launch(grid, stream, [arguments[place] for place in given], arguments[len(types) :])
 
     return start
 
 
-def _start(run: Any, function: Any, metadata: Any, constants: tuple[Any, ...]) -> Start:
-    def start(programs: int, stream: int, *arguments: Any) -> None:
+def _start(run: Any, function: Any, metadata: Any, constexprs: tuple[Any, ...]) -> Start:
+    def start(grid: int, stream: int, *arguments: Any) -> None:
         # The three Nones: launch metadata and the profiler's enter and exit hooks.
-        run(programs, 1, 1, stream, function, metadata, None, None, None, *arguments, *constants)
+        run(grid, 1, 1, stream, function, metadata, None, None, None, *arguments, *constexprs)
 
     return start
 
 
 def _bare_start(
-    run: Any, function: Any, metadata: Any, constants: tuple[Any, ...], arguments: int
+    run: Any, function: Any, metadata: Any, constexprs: tuple[Any, ...], arguments: int
 ) -> Start | None:
     """The C function that Triton's launcher calls in the end, with the same arguments; None if unsure.
 
     The launcher's Python around it took 2.2 of 7.7 us, and for kernels without scratch memory of
-    Triton's own it only puts constants in place. Which ones, a copy of the launcher tells.
+    Triton's own it only puts constexprs in place. Which ones, a copy of the launcher tells.
     """
     launch = getattr(run, "launch", None)
     scratch = getattr(run, "global_scratch_size", 1) or getattr(run, "profile_scratch_size", 1)
@@ -194,24 +192,24 @@ def _bare_start(
     noted: list[tuple[Any, ...]] = []
     twin = copy.copy(run)
     twin.launch = lambda *given: noted.append(given)
-    programs, stream = 70_001, object()
+    grid, stream = 70_001, object()
     marks = tuple(object() for _ in range(arguments))
-    _start(twin, function, metadata, constants)(programs, stream, *marks)
-    if len(noted) != 1 or noted[0][:4] != (programs, 1, 1, stream):
+    _start(twin, function, metadata, constexprs)(grid, stream, *marks)
+    if len(noted) != 1 or noted[0][:4] != (grid, 1, 1, stream):
         return None
-    rest, last = noted[0][4:], (*marks, *constants)
+    rest, last = noted[0][4:], (*marks, *constexprs)
     if rest[-len(last) :] == last:
         head = rest[: -len(last)]
 
-        def start(programs: int, stream: int, *arguments: Any) -> None:
-            launch(programs, 1, 1, stream, *head, *arguments, *constants)
+        def start(grid: int, stream: int, *arguments: Any) -> None:
+            launch(grid, 1, 1, stream, *head, *arguments, *constexprs)
 
         return start
     if rest[-1] == last:  # Triton 3.7 and later hand them over as one tuple
         head = rest[:-1]
 
-        def start_packed(programs: int, stream: int, *arguments: Any) -> None:
-            launch(programs, 1, 1, stream, *head, (*arguments, *constants))
+        def start_packed(grid: int, stream: int, *arguments: Any) -> None:
+            launch(grid, 1, 1, stream, *head, (*arguments, *constexprs))
 
         return start_packed
     return None
