@@ -24,16 +24,13 @@ Truth: TypeAlias = Any
 DIVISOR = 16  # the largest power of two that is looked for
 
 
-def _known(*numbers: Number) -> bool:
-    """Whether all of them are Python's."""
-    return all(isinstance(own, (int, float)) for own in numbers)
-
-
 def where(condition: Truth, yes: Number, no: Number) -> Number:
     """One of two; what Python knows already is not written."""
-    if _known(condition):
-        return yes if condition else no
-    if _known(yes, no):
+    if condition is True:
+        return yes
+    if condition is False:
+        return no
+    if isinstance(yes, int) and isinstance(no, int):
         if yes is no:
             return yes
         if isinstance(yes, bool):
@@ -46,31 +43,39 @@ def where_all(
     condition: Truth, yes: tuple[Number, ...], no: tuple[Number, ...]
 ) -> tuple[Number, ...]:
     """The same of several numbers at once."""
+    if condition is True or condition is False:
+        return yes if condition else no
     return tuple([where(condition, own, other) for own, other in zip(yes, no, strict=True)])
 
 
 def all_of(*conditions: Truth) -> Truth:
-    written = [own for own in conditions if not _known(own)]
-    if not all(own for own in conditions if _known(own)) or not written:
-        return not written and all(conditions)
-    found = written[0]
-    for own in written[1:]:
-        found = found & own
+    found: Truth = True
+    for own in conditions:
+        if own is False:
+            return False
+        if own is not True:
+            found = own if found is True else found & own
     return found
 
 
 def any_of(*conditions: Truth) -> Truth:
-    return inverse(all_of(*map(inverse, conditions)))
+    found: Truth = False
+    for own in conditions:
+        if own is True:
+            return True
+        if own is not False:
+            found = own if found is False else found | own
+    return found
 
 
 def inverse(condition: Truth) -> Truth:
-    return not condition if _known(condition) else ~condition
+    return not condition if condition.__class__ is bool else ~condition
 
 
 def equal(first: Number, second: Number) -> Truth:
-    if _known(first, second):
-        return first == second
-    return second.equals(first) if _known(first) else first.equals(second)
+    if second.__class__ is int:
+        return first == second if first.__class__ is int else first.equals(second)
+    return second.equals(first)
 
 
 def differ(first: Number, second: Number) -> Truth:
@@ -79,7 +84,7 @@ def differ(first: Number, second: Number) -> Truth:
 
 def flag(condition: Truth) -> Number:
     """1 or 0."""
-    return int(condition) if _known(condition) else condition.to("i64")
+    return int(condition) if condition.__class__ is bool else condition.to("i64")
 
 
 def least(first: Number, second: Number) -> Number:
@@ -95,12 +100,12 @@ def clamp(number: Number, low: Number, high: Number) -> Number:
 
 
 def magnitude(number: Number) -> Number:
-    return abs(number) if _known(number) else number.size()
+    return abs(number) if number.__class__ is int else number.size()
 
 
 def quotient(number: Number, divisor: Number) -> Number:
     """Rounded down; neither is negative."""
-    if _known(number) and not _known(divisor):
+    if number.__class__ is int and divisor.__class__ is not int:
         number = divisor.as_value(number)
     return number // divisor
 
@@ -116,7 +121,7 @@ def ceil_div(number: Number, divisor: Number) -> Number:
 
 def divide_exactly(number: Number, divisor: Number) -> Number:
     """What leaves no remainder; the number may be negative, as strides are."""
-    if _known(number, divisor):
+    if number.__class__ is int and divisor.__class__ is int:
         return number // divisor
     size = quotient(magnitude(number), divisor)
     return where(number < 0, -size, size)
@@ -128,11 +133,10 @@ def power_of_two_divisor(*numbers: Number) -> Number:
     Kernels get numbers divided by it and multiply again: the compiler then knows the factor, which
     it must for vector access, and there are five variants at most instead of two per argument.
     """
-    written = [own for own in numbers if not _known(own)]
-    divisor = math.gcd(DIVISOR, *(own for own in numbers if _known(own)))
+    written = [own for own in numbers if own.__class__ is not int]
     if not written:
-        return divisor
-    bits = written[0] | divisor
+        return math.gcd(DIVISOR, *numbers)
+    bits = written[0] | math.gcd(DIVISOR, *(own for own in numbers if own.__class__ is int))
     for own in written[1:]:
         bits = bits | own
     return bits & -bits
@@ -140,7 +144,7 @@ def power_of_two_divisor(*numbers: Number) -> Number:
 
 def power_of_two_above(number: Number, limit: int) -> Number:
     """The least power of two that is not below a number, but no more than the limit, which is one."""
-    if _known(number):
+    if number.__class__ is int:
         return min(1 << (number - 1).bit_length(), limit)
     found: Number = 1
     for _ in range(limit.bit_length() - 1):
@@ -150,4 +154,4 @@ def power_of_two_above(number: Number, limit: int) -> Number:
 
 def single(number: Number) -> Number:
     """A float rounded to FLOAT; machine code has it so."""
-    return as_float(number) if _known(number) else number
+    return as_float(number) if number.__class__ is float else number
