@@ -79,6 +79,10 @@ FEW = 1 << 16
 FEW_TILE = 1, 128, 1, 1, 8
 NUMBERS = ("ignore_index",)
 PLANES_KERNEL, MAIN = "planes", "main"
+READ_ARGS = tuple(
+    f"{name}_{axis}" for name in ("target", "gradient") for axis in ("first", "second", "pixel")
+)
+OUT_ARGS = tuple(f"out_{axis}" for axis in ("first", "second", "pixel", "class"))
 
 
 def pixel_tile(
@@ -147,8 +151,10 @@ def launch(g: Geometry) -> Launches:
     )  # fmt: skip
     channels_last = all_of(equal(out[3], 1), differ(out[2], 1))
     # With few elements all constexprs are the same whatever the sizes.
-    tile = pixel_tile(itemsize, classes, second, pixels, channels_last, turned)
-    tall, across, wide, warps, at_most = where_all(small, FEW_TILE, tile)
+    tall, across, wide, warps, at_most = FEW_TILE
+    if small is not True:
+        tile = pixel_tile(itemsize, classes, second, pixels, channels_last, turned)
+        tall, across, wide, warps, at_most = where_all(small, FEW_TILE, tile)
 
     def unknown(
         stride: Number,
@@ -174,19 +180,14 @@ def launch(g: Geometry) -> Launches:
     reach = classes + wide
     for own, by_class in ((out, wide * magnitude(out[3])), (target, 0), (gradient, 0)):
         reach = most(reach, across * magnitude(own[2]) + tall * magnitude(own[1]) + by_class)
-    along = "first", "second", "pixel"
-    names = *(f"target_{own}" for own in along), *(f"gradient_{own}" for own in along)
     main = LaunchParams(
         MAIN, first * second_blocks * panels * chunks * panel_blocks,
         {
             "pixels": quotient(pixels, pixels_unit), "second_size": quotient(second, seconds_unit),
             "second_blocks": second_blocks, "panels": panels, "panel_blocks": panel_blocks, "classes": classes,
             "chunk_classes": ceil_div(classes, chunks), "chunks": chunks,
-            **{name: divide_exactly(own, read_unit) for name, own in zip(names, read, strict=True)},
-            **{
-                f"out_{name}": divide_exactly(own, unit)
-                for name, own in zip((*along, "class"), written, strict=True)
-            },
+            **{name: divide_exactly(own, read_unit) for name, own in zip(READ_ARGS, read, strict=True)},
+            **{name: divide_exactly(own, unit) for name, own in zip(OUT_ARGS, written, strict=True)},
             "weight_stride": strides["weight"][3], "ignore_index": sums.ignored_class(g),
         },
         {
@@ -198,7 +199,8 @@ def launch(g: Geometry) -> Launches:
         },
         warps, inverse(odd), inverse(small),
     )  # fmt: skip
-    return found._replace(steps=[*found.steps, _planes(g, parts, odd), main])
+    planes = [] if odd is False else [_planes(g, parts, odd)]
+    return found._replace(steps=[*found.steps, *planes, main])
 
 
 def _row_major(sizes: Sequence[Number], area: Number, each: Mapping[str, Number]) -> Layout:

@@ -61,6 +61,10 @@ NUMBERS = "ignore_index", "label_smoothing", "zloss_scale"
 LOG_PROB, OUT = 2, -1  # among a plan's operands
 BY_ROW = "target", "gradient", "lseForZlossOptional", "gradZlossOptional", "top", "rest"
 """The inputs with one number a row, or one for all: target, gradient, the two of z-loss, the two of logits."""
+BY_ROW_ARGS = tuple(
+    (f"{name}_stride", own)
+    for name, own in zip(("target", "gradient", "lse", "grad_zloss", "top", "rest"), BY_ROW, strict=True)
+)  # fmt: skip
 COUNTING, MAIN = "counting", "main"
 
 
@@ -114,8 +118,12 @@ def launch(g: Geometry) -> Launches:
     )  # fmt: skip
     longest = classes + where(shifted, vector - 1, 0)
     # With few elements all constexprs are the same whatever the sizes.
-    tile = row_tile(static["itemsize"], rows, longest, transposed, shifted, static["logits"] > 0)
-    tall, wide, warps = where_all(small, FEW_TILE, tile)
+    tall, wide, warps = FEW_TILE
+    if small is not True:
+        tile = row_tile(
+            static["itemsize"], rows, longest, transposed, shifted, static["logits"] > 0
+        )
+        tall, wide, warps = where_all(small, FEW_TILE, tile)
     class_blocks = ceil_div(longest, wide)
     several = *log_prob, *out
     # A stride of 1 is known to the kernel; 0 is as good a number as any then.
@@ -129,10 +137,9 @@ def launch(g: Geometry) -> Launches:
     def step(stride: Number) -> Number:
         return 2 if g.strided else where(equal(stride, 1), 1, 2)
 
-    names = "target", "gradient", "lse", "grad_zloss", "top", "rest"
     args = {
         "rows": quotient(rows, rows_unit), "classes": quotient(classes, classes_unit), "class_blocks": class_blocks,
-        **{f"{name}_stride": strides[own][0] for name, own in zip(names, BY_ROW, strict=True)},
+        **{name: strides[own][0] for name, own in BY_ROW_ARGS},
         "weight_stride": weight_step,
         "log_prob_row": divide_exactly(apart[0], unit), "log_prob_class": divide_exactly(apart[1], unit),
         "out_row": divide_exactly(apart[2], unit), "out_class": divide_exactly(apart[3], unit),
@@ -148,6 +155,7 @@ def launch(g: Geometry) -> Launches:
     main = [
         LaunchParams(name, grid, args, constexprs, warps, when, aligned)
         for name, when in ((COUNTING, counts), (MAIN, inverse(counts)))
+        if when is not False
     ]
     return found._replace(steps=[*found.steps, *main])
 
