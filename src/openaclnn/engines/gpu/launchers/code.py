@@ -100,7 +100,8 @@ class Step:
         self.arguments = self.values.at(self.pointers)
 
     def search(self) -> None:
-        """The variant that has the key."""
+        """The variant that has the key; the first where none has."""
+        self.variant.set(0)
         with self.code.loop(0, self.block.read(ENTERED)) as index:
             own = self.block.at(index * VARIANT_SLOTS + VARIANTS)
             with self.code.when(self.has_key(own)):
@@ -155,9 +156,7 @@ class Launcher(Entry):
         super().__init__(code, control)
         self.frame = code.frame("i64", MAX_STEPS * CALL_SLOTS)
         for index in range(len(self.pattern.kernels)):
-            step = self.step(index)
-            step.wanted.set(0)
-            step.variant.set(0)
+            self.frame.write(index * CALL_SLOTS + WANTED_AT, 0)
         self.addresses = code.frame("i64", MAX_POINTERS + MAX_SCRATCH)
         self.numbers = code.frame("i64", MAX_NUMBERS)
         # Bytes between launches, and where in them pointers begin.
@@ -325,21 +324,25 @@ class Launcher(Entry):
         when = self.written(params.when)
         with code.when(when.differs(0)):
             step.wanted.set(when)
+            self.beyond = code.integer(0)  # the bits above the lower 32 of all arguments
             self.put_arguments(step, kernel, params.args)
+            self.expect((self.beyond >> 32).equals(0))
             self.expect((self.written(params.grid) > 0) & (self.written(params.grid) < INT32_LIMIT))
             step.grid.set(self.written(params.grid))
             constexprs = [params.constexprs[name] for name in sorted(params.constexprs)]
             several = [self.written(own) for own in (*constexprs, params.warps, params.aligned)]
             assert len(several) <= 4 * (KEY_WORDS - 1), params
+            bits = code.integer(0)
+            for own in several:
+                bits = bits | own
+            self.expect((bits >> 16).equals(0))
             for word in range(KEY_WORDS - 1):
                 key = code.integer(0)
                 for place, own in enumerate(several[4 * word : 4 * word + 4]):
-                    self.expect(own.below(1 << 16))
                     key = key | own << 16 * place
                 step.key.write(word, key)
-            step.key.write(
-                KEY_WORDS - 1, -self.written(params.aligned)
-            )  # which bits of `align` count
+            # Which of the bits for misaligned addresses count: all, or none.
+            step.key.write(KEY_WORDS - 1, -self.written(params.aligned))
 
     def put_arguments(self, step: Step, kernel: Any, args: Mapping[str, Number]) -> None:
         """A kernel's arguments, each by the name that the kernel has for it, and its hidden ones."""
@@ -356,7 +359,8 @@ class Launcher(Entry):
             bits: Value = number.bits_as("i32").unsigned("i64")
             return bits
         whole = self.written(number)
-        self.expect((whole + INT32_LIMIT).below(1 << 32))
+        if not isinstance(number, int):
+            self.beyond = self.beyond | (whole + INT32_LIMIT)
         return whole
 
     # Where elements lie.
