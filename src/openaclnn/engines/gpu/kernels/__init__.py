@@ -1,4 +1,4 @@
-"""The kernels: all that runs on the device. `plans/` says how they are launched, under the same names.
+"""The kernels: all that runs on the device. `launchers/` says how they are launched, under the same names.
 
 In the order to read: `elementwise.py` and `tiles.py` compute formulas; `sums.py` adds up what `mean` divides by, `reductions.py` and
 `summed.py` all elements; `rows.py`, `pixels.py` and `planes.py` have gradients over classes; `logits.py`, `short_logits.py`,

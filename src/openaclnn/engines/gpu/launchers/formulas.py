@@ -99,7 +99,6 @@ def emit(
     """The builtin of a pattern, of which each form has its kernels; `some` launches have the names of arguments and constexprs. What is told
     a kernel is by the form's place, its name, and whether its addresses may be aligned. Numbers that are not those of the call are `fixed`,
     or the plan's own."""
-    most = max(len(formula.numbers) for formula, _ in forms)
     if not can_be_emitted():
         return Emitted()
     from openaclnn.engines.gpu.launchers import blocks, code
@@ -107,7 +106,8 @@ def emit(
 
     params = {step.kernel: step for step in some.steps}
 
-    def floats_of(name: str, formula: Formula, slots: int) -> list[bool]:
+    def floats_of(name: str, formula: Formula) -> list[bool]:
+        """Which arguments are FLOATs."""
         found: list[bool] = []
         for own, number in params[name].args.items():
             if own == NUMBERS_ARGS:
@@ -118,8 +118,9 @@ def emit(
                 found.append(False)
         return found
 
-    lengths = {name: len(floats_of(name, max((f for f, _ in forms), key=lambda f: len(f.numbers)), 0)) for name in params}  # fmt: skip
-    if most > code.MAX_FORM_NUMBERS or len(forms) > code.MAX_FORMS or not all(
+    longest = max((formula for formula, _ in forms), key=lambda own: len(own.numbers))
+    lengths = {name: len(floats_of(name, longest)) for name in params}
+    if len(longest.numbers) > code.MAX_FORM_NUMBERS or len(forms) > code.MAX_FORMS or not all(
         blocks.takes(spec.slots, lengths[name], numbers) for own in specs for name, spec in own.items()
     ):  # fmt: skip
         return Emitted()
@@ -151,7 +152,7 @@ def emit(
             for aligned in (False, True):
                 names = [*params[name].constexprs]
                 keys = functools.partial(key_of_form, index, names, aligned)
-                floats = floats_of(name, formula, 0)
+                floats = floats_of(name, formula)
                 ready[index, name, aligned] = made.ready(place, keys, floats)
     return Emitted(made, ready)
 
