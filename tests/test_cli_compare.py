@@ -105,7 +105,8 @@ def test_a_file_that_cannot_be_read_fails_alone(folder: Path, capsys: Any) -> No
         golden.tofile(f"{name}/good.bin")  # of both kinds, the one that says its shape
     Path("ours/junk.npy").write_bytes(b"junk")
     status, out, err = told(capsys, "compare", "ours", "theirs", "--json")
-    assert (status, err) == (1, "")
+    assert (status, err) == (2, "")
+    assert [each["verdict"] for each in json.loads(out)] == ["passed", "unreadable", "unreadable"]
     found = {each["name"]: each["reasons"] for each in json.loads(out)}
     assert found["good"] == []
     assert found["junk"] == ["ours/junk.npy: not a file of numbers"]
@@ -113,7 +114,7 @@ def test_a_file_that_cannot_be_read_fails_alone(folder: Path, capsys: Any) -> No
     status, out, _ = told(
         capsys, "compare", "ours", "theirs", "theirs", "--standard", "cross_check"
     )
-    assert (status, out.splitlines()[-1]) == (1, "1 of 3 passed")
+    assert (status, out.splitlines()[-1]) == (2, "1 of 3 passed, 2 unreadable")
 
 
 def test_picture(folder: Path, capsys: Any) -> None:
