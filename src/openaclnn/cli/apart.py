@@ -20,8 +20,14 @@ def keep_apart(inputs: Iterable[Path], outputs: Iterable[Path]) -> None:
         own = _identity(output)
         for other, path, use in taken if own is not None else ():
             if own == other:
-                names = str(output) if output == path else f"{output} and {path} are one file, which"
-                verb = "is read and would be written over" if use == "read" else "would be written twice"
+                names = (
+                    str(output) if output == path else f"{output} and {path} are one file, which"
+                )
+                verb = (
+                    "is read and would be written over"
+                    if use == "read"
+                    else "would be written twice"
+                )
                 raise click.UsageError(f"{names} {verb}")
         taken.append((own, output, "written"))
 

@@ -235,7 +235,9 @@ def _files(folder: Path) -> dict[str, list[Path]]:
     found: dict[str, list[Path]] = {}
     for path in folder.rglob("*"):
         own = path.relative_to(folder)
-        if path.suffix.lower() in SUFFIXES and not any(part.startswith(HIDDEN) for part in own.parts):
+        if path.suffix.lower() in SUFFIXES and not any(
+            part.startswith(HIDDEN) for part in own.parts
+        ):
             found.setdefault(str(own.with_suffix("")), []).append(path)
     return found
 
@@ -269,7 +271,9 @@ def _show(found: Comparison) -> None:
 
 def _show_many(found: list[_Row], as_json: bool, as_csv: bool) -> None:
     if as_json:
-        say_json([{"name": row.name, "verdict": row.verdict} | row.comparison.as_dict() for row in found])
+        say_json(
+            [{"name": row.name, "verdict": row.verdict} | row.comparison.as_dict() for row in found]
+        )
     elif as_csv:
         say(_csv(found))
     else:

@@ -9,8 +9,8 @@ from typing import Any, BinaryIO
 import click
 import numpy as np
 
-from openaclnn.cli.operators import product_names
 from openaclnn.cli.apart import keep_apart
+from openaclnn.cli.operators import product_names
 from openaclnn.cli.per_operator import Choices, PerOperator, option_of, read_value, word_of
 from openaclnn.cli.say import command_options, progress, say, say_json
 from openaclnn.core.call import product_of
@@ -99,7 +99,12 @@ def _read_files(operator: Operator, given: dict[str, Any]) -> list[Path]:
     found = []
     for parameter in operator.parameters:
         text = given.get(f"given_{parameter.name}")
-        if parameter.is_tensor and parameter.is_read and not parameter.in_place and text is not None:
+        if (
+            parameter.is_tensor
+            and parameter.is_read
+            and not parameter.in_place
+            and text is not None
+        ):
             if isinstance(read_value(text), str):
                 found.append(split_name(text).path)
     return found

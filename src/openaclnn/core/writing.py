@@ -20,7 +20,9 @@ __all__ = [
 HIDDEN = ".openaclnn-"
 """What the names of unfinished files and folders begin with."""
 
-_NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+_NEW = (
+    os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+)
 _WRITING = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # of a file that is open already
 _unfinished: set[str] = set()
 

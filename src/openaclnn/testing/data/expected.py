@@ -10,7 +10,14 @@ from typing import Any, NamedTuple
 from openaclnn.core.declare import Operator
 from openaclnn.core.interface import snake_case
 from openaclnn.operators import find_operator
-from openaclnn.testing.data.manifest import CASE, FORMATS, MANIFEST, is_case, read_json, read_manifest
+from openaclnn.testing.data.manifest import (
+    CASE,
+    FORMATS,
+    MANIFEST,
+    is_case,
+    read_json,
+    read_manifest,
+)
 from openaclnn.testing.files.sources import RAW, FileError, Source, raw_type, shape_of
 
 __all__ = ["Expected", "described", "expected_of"]
@@ -44,7 +51,9 @@ def expected_of(folder: Path) -> list[Expected] | None:
     alone = _case_of(folder)
     cases = [alone] if alone else _listed(folder)
     if not cases:
-        cases = [found for place in sorted(folder.glob(f"*/{CASE}")) if (found := _told_in(place.parent))]
+        cases = [
+            found for place in sorted(folder.glob(f"*/{CASE}")) if (found := _told_in(place.parent))
+        ]
     return [each for case in cases for each in _outputs(folder, case)] or None
 
 
@@ -80,7 +89,9 @@ def _listed(folder: Path) -> list[_Case]:
     except FileError:
         return []
     operator = held["recipe"].get("operator")
-    made = (_case(folder / MANIFEST, folder / each["name"], operator, each) for each in held["cases"])
+    made = (
+        _case(folder / MANIFEST, folder / each["name"], operator, each) for each in held["cases"]
+    )
     return [each for each in made if each]
 
 

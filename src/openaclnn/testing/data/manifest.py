@@ -70,7 +70,10 @@ def _ours(folder: Path) -> set[str]:
         held = read_manifest(folder / MANIFEST)
     except FileError:
         return set()
-    return {MANIFEST, *(f"{case['name']}/{name}" for case in held["cases"] for name in case["files"])}
+    return {
+        MANIFEST,
+        *(f"{case['name']}/{name}" for case in held["cases"] for name in case["files"]),
+    }
 
 
 def write_one(

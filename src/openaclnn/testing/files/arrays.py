@@ -132,7 +132,7 @@ def write_into(file: BinaryIO, path: Path, array: Array) -> None:
     """`write_array` into a file that is open and will be named `path`."""
     suffix = path.suffix.lower()
     array = np.require(array, requirements="C")
-    data = array.reshape(-1).view(np.uint8)
+    data = array.reshape(-1).view(np.uint8).data
     if suffix == ".npy":
         write_header(file, array.shape, array.dtype)
         file.write(data)

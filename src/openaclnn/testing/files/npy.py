@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import zipfile
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -33,6 +33,10 @@ class _Header(NamedTuple):
     start: int  # of the data
 
     @property
+    def order(self) -> Literal["C", "F"]:
+        return "F" if self.fortran_order else "C"
+
+    @property
     def end(self) -> int:
         return self.start + math.prod(self.shape) * self.dtype.itemsize
 
@@ -43,11 +47,12 @@ def read_npy(path: Path) -> Array:
         header = _read_header(path, file)
         size = file.seek(0, 2)
     if header.end > size:
-        raise FileError(f"{path}: its shape {header.shape} ends at byte {header.end}; it has {size}")
+        raise FileError(
+            f"{path}: its shape {header.shape} ends at byte {header.end}; it has {size}"
+        )
     if header.end == header.start:
         return np.empty(header.shape, _own_type(header.dtype))
-    order = "F" if header.fortran_order else "C"
-    mapped = np.memmap(path, header.dtype, "r", header.start, header.shape, order)
+    mapped: Array = np.memmap(path, header.dtype, "r", header.start, header.shape, header.order)
     return mapped.view(_own_type(header.dtype))
 
 
@@ -72,9 +77,8 @@ def read_npz(source: Source, most: int) -> Array:
                     raise FileError(f"{path}: it ends too early")
                 place = place[count:]
             file.read(1)  # at its end the archive's checksum is compared
-    order = "F" if header.fortran_order else "C"
     flat = np.frombuffer(data, header.dtype)
-    return flat.reshape(header.shape, order=order).view(_own_type(header.dtype))  # type: ignore[call-overload, no-any-return]
+    return flat.reshape(header.shape, order=header.order).view(_own_type(header.dtype))
 
 
 def _read_header(path: Path, file: IO[bytes]) -> _Header:

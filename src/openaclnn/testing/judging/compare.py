@@ -141,7 +141,10 @@ def judge(
         if dtype_of_numpy(array.dtype) is None and array.dtype.kind not in "biufc":
             raise ValueError(f"numbers are expected, not an array of {array.dtype}")
     own, known = _judged_type(actual, golden, dtype), dtype_of_numpy(golden.dtype)
-    about: dict[str, Any] = {"golden_dtype": known.name if known else str(golden.dtype), "notes": _notes(actual, known, own, dtype)}
+    about: dict[str, Any] = {
+        "golden_dtype": known.name if known else str(golden.dtype),
+        "notes": _notes(actual, known, own, dtype),
+    }
     if actual.shape != golden.shape:
         text = f"the output has shape {actual.shape}, the golden values have {golden.shape}"
         return Comparison(rules.standard, own.name, actual.shape, False, (text,), **about)
