@@ -402,6 +402,23 @@ def test_a_killed_process_leaves_the_old_or_the_new(place: Path) -> None:
     assert (found[0], found[-1]) == (False, True)
 
 
+def test_a_case_of_a_list_is_old_or_new(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("l.csv").write_text(TABLE)
+    line = ["cases", "l.csv", "--golden", "a", "--seed"]
+    assert main([*line, "1"]) == 0
+    Path("a/x/mine").write_text("of the user")
+    before = state(place / "a/x")
+    with monkeypatch.context() as patch:
+        patch.setattr("openaclnn.testing.data.manifest.write_text", full)
+        assert main([*line, "2"]) == 1
+    assert state(place / "a/x") == before
+    assert main([*line, "2"]) == 0
+    after = state(place / "a/x")
+    assert after.keys() == before.keys()
+    assert [name for name in after if after[name] == before[name]] == ["mine"]
+    assert not list(place.rglob(".openaclnn-*"))
+
+
 def test_what_is_not_ours_stays(place: Path) -> None:
     assert make("a", 1, "--format", "bin") == 0
     for name in ("mine.txt", "elu_backward_00002/out.npy", "deep/er/x"):

@@ -23,7 +23,8 @@ from openaclnn.testing.files.folders import adding_to, replacing_folder
 from openaclnn.testing.files.sources import FileError
 
 __all__ = [
-    "CASE", "FORMATS", "MANIFEST", "is_case", "is_name", "read_json", "read_manifest", "remake", "write_cases", "write_one",
+    "CASE", "FORMATS", "MANIFEST", "is_case", "is_name", "read_json", "read_manifest", "remake", "write_case", "write_cases",
+    "write_one",
 ]  # fmt: skip
 
 MANIFEST = "manifest.json"
@@ -74,6 +75,20 @@ def _ours(folder: Path) -> set[str]:
         MANIFEST,
         *(f"{case['name']}/{name}" for case in held["cases"] for name in case["files"]),
     }
+
+
+def write_case(
+    folder: Path, operator: str, arguments: dict[str, Any], about: dict[str, Any]
+) -> None:
+    """Write one case that says itself what it is, as a whole."""
+    try:
+        held = read_json(folder / CASE)
+    except FileError:  # the first of that name
+        held = {}
+    ours = {CASE, *held["files"]} if is_case(held) else set()
+    with replacing_folder(folder, ours) as part:
+        about = {**about, **write_one(part, operator, arguments, FORMATS)}
+        write_text(part / CASE, json.dumps(about, indent=1) + "\n")
 
 
 def write_one(

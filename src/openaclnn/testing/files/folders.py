@@ -39,10 +39,16 @@ def adding_to(folder: Path, last: str) -> Iterator[Path]:
 def replacing_folder(folder: Path, ours: Collection[str]) -> Iterator[Path]:
     """A folder to fill that takes the place of `folder`, all at once, when the block ends.
 
-    What the old one holds beside `ours` (files, relative to it) is kept, in the new one. The old folder goes last: where
+    There may be none yet. What the old one holds beside `ours` (files, relative to it) is kept, in the new one. The old folder goes last: where
     the process is killed before, it stays beside the new one under a name of `temporary_folder`.
     """
     place = Path(os.path.realpath(folder))
+    if not place.exists():
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with _told_of(folder), temporary_folder(place) as part:
+            yield part
+            os.rename(part, place)
+        return
     if Path.cwd().is_relative_to(place):
         raise FileError(f"{folder}: the current folder cannot be replaced as a whole; call this from outside it")  # fmt: skip
     with _told_of(folder), temporary_folder(place) as part:
