@@ -233,6 +233,8 @@ def test_golden_then_compare(
         assert (status, err) == (0, ""), rows
         assert len(rows) == sum(path.is_file() for path in Path("dump").rglob("*"))
         assert {row["golden_dtype"] for row in rows} == {"DOUBLE"}
+        line = ["compare", "dump", "made", "dump", "--standard", "cross_check"]
+        assert told(capsys, *line)[0] == 0
         [case, *_] = sorted(os.listdir("dump"))
         status, out, _ = told(
             capsys, "compare", f"dump/{case}", f"made/{case}", "--standard", "close"
@@ -280,6 +282,24 @@ def test_outputs_that_a_device_did_not_write_fail(
     status, out, _ = told(capsys, "compare", "dump", "made")
     assert (status, out.splitlines()[-1]) == (2, "1 of 3 passed, 1 unreadable")
     assert "5 bytes are not shape (3, 4) of FLOAT16, which takes 24" in out
+
+
+def test_outputs_of_another_dtype_than_the_manifest_says_are_noted(
+    tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["golden", "elu_backward", "--shape", "300", "--dtype", "bf16", "-o", "made"]) == 0
+    wide = read_array("made/elu_backward_00000/golden.npy").astype(np.float32)
+    Path("dump/elu_backward_00000").mkdir(parents=True)
+    for suffix, more in (("npy", []), ("bin", ["--dtype", "float32"])):
+        write_array(Path(f"dump/elu_backward_00000/out.{suffix}"), wide)
+        capsys.readouterr()
+        status, out, _ = told(capsys, "compare", "dump", "made", "--json", *more)
+        [row] = json.loads(out)
+        note = "the output is FLOAT, the manifest says BFLOAT16: judged as BFLOAT16"
+        assert row["notes"] == ([] if more else [note])
+        assert (status, row["dtype"]) == ((1, "FLOAT") if more else (0, "BFLOAT16"))
+        Path(f"dump/elu_backward_00000/out.{suffix}").unlink()
 
 
 def test_a_manifest_says_what_raw_files_are(

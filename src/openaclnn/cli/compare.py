@@ -16,10 +16,11 @@ import click
 from openaclnn.cli.apart import keep_apart
 from openaclnn.cli.operators import file_names
 from openaclnn.cli.say import command_options, progress, say, say_json, table
+from openaclnn.core.dtypes import DType, dtype_of_numpy
 from openaclnn.core.writing import HIDDEN
 from openaclnn.testing.data.expected import Expected, described, expected_of
 from openaclnn.testing.files.arrays import read_together
-from openaclnn.testing.files.sources import RAW, SUFFIXES, FileError, Source, split_name
+from openaclnn.testing.files.sources import RAW, SUFFIXES, FileError, Source, raw_type, split_name
 from openaclnn.testing.judging.compare import Comparison, judge
 from openaclnn.testing.judging.limits import LEVELS, STANDARDS
 from openaclnn.testing.judging.rules import Rules
@@ -45,6 +46,9 @@ _BELONGS = {
     "level": ("cross_check",), "third": ("cross_check",),
 }  # fmt: skip
 """By parameter: the standards whose verdict it has a part in."""
+
+_Files = tuple[list[Source], DType | None]
+"""An output's file and its golden values', then a third party's; the dtype that the output should have, if that is known."""
 
 _STATUSES = {"passed": 0, "failed": 1, "unreadable": 2}
 """By verdict: the command's status is the largest."""
@@ -120,7 +124,7 @@ def compare(
     sources = [split_name(name) for name in (actual, golden, third) if name]
     if picture is not None:
         keep_apart([source.path for source in sources], [picture])
-    one = _pair(_as_said(sources), rules, dtype, positions, picture)
+    one = _pair(_as_said(sources), rules, dtype, positions, picture=picture)
     if as_json:
         say_json({"actual": actual, "golden": golden} | one.as_dict())
     elif as_csv:
@@ -160,11 +164,19 @@ def _as_said(sources: list[Source]) -> list[Source]:
 
 
 def _pair(
-    sources: list[Source], rules: Rules, dtype: str | None, kept: int, picture: Path | None = None
-) -> Comparison:
+    sources: list[Source], rules: Rules, dtype: str | None, kept: int, expected: DType | None = None,
+    picture: Path | None = None,
+) -> Comparison:  # fmt: skip
+    """The verdict on files; an output of another dtype than is expected is judged as what it should be."""
     arrays = read_together(sources, dtype)
     third = arrays[2] if len(arrays) > 2 else None
-    found = judge(arrays[0], arrays[1], third, rules, dtype, kept)
+    own = dtype_of_numpy(arrays[0].dtype)
+    if dtype is not None or expected is None or own is expected:
+        found = judge(arrays[0], arrays[1], third, rules, dtype, kept)
+    else:
+        found = judge(arrays[0], arrays[1], third, rules, expected, kept)
+        note = f"the output is {own}, the manifest says {expected}: judged as {expected}"
+        found = replace(found, notes=(note,))
     if picture is not None:
         from openaclnn.testing.judging.picture import draw_picture
 
@@ -180,8 +192,9 @@ def _folders(
     files = {folder: _files(folder) for folder in (*others, golden)}
     expected = expected_of(golden)
     if expected is not None:
-        pairs: dict[str, Callable[[], list[Source]]] = {
-            each.name: functools.partial(_outputs_of, each, files, others) for each in expected
+        pairs: dict[str, Callable[[], _Files]] = {
+            each.name: functools.partial(_outputs_of, each, files, others, dtype)
+            for each in expected
         }
     else:
         if not files[actual].keys() & files[golden].keys():
@@ -198,21 +211,25 @@ def _folders(
 
 
 def _row(
-    name: str, sources: Callable[[], list[Source]], rules: Rules, dtype: str | None, kept: int
+    name: str, files: Callable[[], _Files], rules: Rules, dtype: str | None, kept: int
 ) -> _Row:
     """The verdict on one pair, whatever is wrong with its files."""
     try:
-        return _Row.of(name, _pair(sources(), rules, dtype, kept))
+        sources, expected = files()
+        return _Row.of(name, _pair(sources, rules, dtype, kept, expected))
     except _MissingError as error:
         verdict, told = "failed", str(error)
-    except (ValueError, ImportError) as error:
-        verdict, told = "unreadable", str(error)
+    except (ValueError, ImportError, OSError, MemoryError) as error:
+        verdict, told = "unreadable", str(error) or "not enough memory"
     return _Row(name, verdict, Comparison(rules.standard, "", (), False, (told,)))
 
 
 def _outputs_of(
-    each: Expected, files: Mapping[Path, dict[str, list[Path]]], others: list[Path]
-) -> list[Source]:
+    each: Expected,
+    files: Mapping[Path, dict[str, list[Path]]],
+    others: list[Path],
+    dtype: str | None,
+) -> _Files:
     """A device's output and its golden values, and the other party's output."""
     found = []
     for folder in others:
@@ -223,9 +240,10 @@ def _outputs_of(
             raise _MissingError(f"{folder / each.folder} has no file named {listed}")
         path = min(held, key=lambda path: SUFFIXES.index(path.suffix.lower()))
         raw = path.suffix.lower() in RAW
-        found.append(replace(each.output, path=path) if raw else Source(path))
+        said = each.output.dtype if dtype is None else raw_type(dtype)
+        found.append(replace(each.output, path=path, dtype=said) if raw else Source(path))
     golden = each.golden if each.golden.path.suffix.lower() in RAW else Source(each.golden.path)
-    return [found[0], golden, *found[1:]]
+    return [found[0], golden, *found[1:]], each.output.dtype
 
 
 def _files(folder: Path) -> dict[str, list[Path]]:
@@ -244,7 +262,7 @@ def _files(folder: Path) -> dict[str, list[Path]]:
 
 def _of_one_kind(
     name: str, files: Mapping[Path, dict[str, list[Path]]], folders: list[Path]
-) -> list[Source]:
+) -> _Files:
     """Of files of one name, those of the kind that most folders have; the first kinds say their shapes."""
     held = [files[folder].get(name, []) for folder in folders]
     for paths, folder in zip(held, folders, strict=True):
@@ -255,7 +273,7 @@ def _of_one_kind(
     def rank(path: Path) -> tuple[int, int]:
         return -kinds[path.suffix.lower()], SUFFIXES.index(path.suffix.lower())
 
-    return [Source(min(paths, key=rank)) for paths in held]
+    return [Source(min(paths, key=rank)) for paths in held], None
 
 
 def _show(found: Comparison) -> None:
