@@ -28,6 +28,7 @@ from openaclnn.core.writing import (
 )
 from openaclnn.testing.data.manifest import write_cases
 from openaclnn.testing.data.recipe import Recipe
+from openaclnn.testing.files import folders
 
 not_root = pytest.mark.skipif(os.geteuid() == 0, reason="root may do everything")
 
@@ -326,6 +327,23 @@ def test_a_failed_run_leaves_the_old_folder(place: Path, monkeypatch: pytest.Mon
     assert state(place / "a") == before
 
 
+def exchanges(place: Path) -> bool:
+    """Whether two folders here get each other's names without a rename."""
+    one, other = place / "one", place / "other"
+    for each in (one, other):
+        each.mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "rename", full)
+        try:
+            folders._exchange(one, other)
+        except OSError:
+            return False
+        finally:
+            for each in (one, other):
+                each.rmdir()
+    return True
+
+
 KILLED = """
 import os, sys
 from openaclnn.cli import main
@@ -357,6 +375,8 @@ def test_a_folder_is_old_or_new_wherever_the_process_is_killed(place: Path, exch
     assert old != new
     if not exchange:
         monkeypatch.setattr("ctypes.CDLL", lambda name: None)
+    elif not exchanges(place):
+        pytest.skip("this disk does not exchange folders in one step")
     seen = []
     rename, link, mkdir, rmtree = os.rename, os.link, os.mkdir, shutil.rmtree
 
@@ -383,6 +403,8 @@ def test_a_folder_is_old_or_new_wherever_the_process_is_killed(place: Path, exch
 
 
 def test_a_killed_process_leaves_the_old_or_the_new(place: Path) -> None:
+    if not exchanges(place):
+        pytest.skip("this disk does not exchange folders in one step")
     assert make("a", 1) == 0
     Path("a/mine").write_text("of the user")
     old = state(place / "a")
