@@ -422,7 +422,7 @@ def test_files_that_cannot_be_compared(server: Explorer) -> None:
         ("a.npz", good, "not an .npz file"),
         ("a.bin", good, "a raw file needs a dtype"),
         ("a.safetensors", b"\xff" * 20, "not a safetensors file"),
-        ("a.safetensors", (50_000).to_bytes(8, "little") + b"[" * 50_000, "not what their names say"),
+        ("a.safetensors", (50_000).to_bytes(8, "little") + b"[" * 50_000, "not a safetensors file"),
     ]:  # fmt: skip
         status, told = verdict(server, [(name, held), ("g.npy", good)])
         assert status == 400, (name, told)

@@ -25,8 +25,10 @@ from openaclnn.bench.sections.selection import (
     title_of,
 )
 from openaclnn.bench.tables.merge import command_of
+from openaclnn.cli.apart import keep_apart
 from openaclnn.cli.say import rendered, say, say_json, traceback_option
 from openaclnn.core.dtypes import FLOATS
+from openaclnn.core.writing import write_text
 from openaclnn.engines.dispatch import ENGINES
 from openaclnn.testing.words import dtype_named
 
@@ -154,22 +156,20 @@ def bench(
         _list(settings)
         return 0
     # Before the minutes that a run takes.
-    for path in (
-        Path(json_file) if json_file not in (None, TO_STDOUT) else None,
-        html,
-        page,
-        table,
-    ):
-        if path is not None and not path.parent.is_dir():
+    kept_in = None if json_file in (None, TO_STDOUT) else Path(str(json_file))
+    written = [path for path in (kept_in, html, page, table) if path is not None]
+    keep_apart(sources, written)
+    for path in written:
+        if not path.parent.is_dir():
             raise click.UsageError(f"{path}: there is no folder {path.parent}")
     if plots or html:
         from openaclnn.bench.reports.plots import need_matplotlib
 
         need_matplotlib()
     reports = _results(settings, sources)
-    if json_file not in (None, TO_STDOUT):
+    if kept_in is not None:
         kept = reports[0] if len(reports) == 1 else reports
-        Path(json_file).write_text(json.dumps(kept, indent=1) + "\n")
+        write_text(kept_in, json.dumps(kept, indent=1) + "\n")
     _write(reports, plots, html, page, table)
     if json_file == TO_STDOUT:
         say_json(reports[0] if len(reports) == 1 else reports)
@@ -241,9 +241,9 @@ def _write(
     table: Path | None,
 ) -> None:  # fmt: skip
     if table:
-        table.write_text(sheet(reports))
+        write_text(table, sheet(reports))
     if page:
-        page.write_text(markdown(reports, table.name if table else ""))
+        write_text(page, markdown(reports, table.name if table else ""))
     if not (plots or html):
         return
     from openaclnn.bench.reports.html import report_page
@@ -253,7 +253,7 @@ def _write(
     for path in write_pictures(drawn, plots) if plots else ():
         say(str(path), error=True)
     if html:
-        html.write_text(report_page(reports, drawn), encoding="utf-8")
+        write_text(html, report_page(reports, drawn))
 
 
 def _show(reports: Sequence[dict[str, Any]], headline: bool) -> None:

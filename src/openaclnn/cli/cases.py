@@ -13,9 +13,11 @@ from typing import Any
 
 import click
 
+from openaclnn.cli.apart import keep_apart
 from openaclnn.cli.operators import operator_names, product_names
 from openaclnn.cli.say import command_options, counted, progress, say, say_json, table
 from openaclnn.core.version import __version__
+from openaclnn.core.writing import replacing_text, write_text
 from openaclnn.operators import find_operator, registry
 from openaclnn.testing.cases.lists import read_cases
 from openaclnn.testing.judging.limits import LEVELS, STANDARDS
@@ -26,6 +28,8 @@ from openaclnn.testing.running.run import run_cases
 from openaclnn.testing.running.through import WAYS
 
 __all__ = ["cases"]
+
+_LISTED = "cases.json"  # below --golden
 
 
 @click.command(short_help="Run TTK tables and ATK lists, and judge the results.")
@@ -66,6 +70,8 @@ def cases(
         raise click.UsageError("--count belongs to --level")
     if sheet is not None and not any(path.suffix.lower() == ".xlsx" for path in files):
         raise click.UsageError("--sheet belongs to .xlsx files")
+    held = None if golden is None else golden / _LISTED
+    keep_apart(files, [path for path in (results, held) if path is not None])
     wanted = [find_operator(name).name for name in operators]
     listed = [case for path in files for case in read_cases(path, sheet)]
     chosen: list[Item] = [case for case in listed if _chosen(case, names, wanted, identities)]
@@ -117,7 +123,7 @@ def _written(found: Iterable[CaseResult], path: Path | None) -> Iterator[CaseRes
     if path is None:
         yield from found
         return
-    with path.open("w", newline="", encoding="utf-8") as file:
+    with replacing_text(path) as file:
         lines = csv.writer(file)
         lines.writerow(COLUMNS)
         for result in found:
@@ -156,4 +162,4 @@ def _write_manifest(folder: Path, files: tuple[Path, ...], seed: int) -> None:
         "seed": seed,
     }
     held["cases"] = sorted(path.name for path in folder.iterdir() if path.is_dir())
-    (folder / "cases.json").write_text(json.dumps(held, indent=1) + "\n", encoding="utf-8")
+    write_text(folder / _LISTED, json.dumps(held, indent=1) + "\n")

@@ -8,7 +8,9 @@ from pathlib import Path
 from openaclnn.core.dtypes import DType
 from openaclnn.testing.words import dtype_named
 
-__all__ = ["RAW", "SUFFIXES", "FileError", "Source", "key_of", "raw_type", "shape_of", "split_name"]
+__all__ = [
+    "RAW", "SUFFIXES", "FileError", "Source", "TooLargeError", "key_of", "raw_type", "shape_of", "split_name",
+]  # fmt: skip
 
 RAW = (".bin", ".raw", ".dat")
 SUFFIXES = (".npy", ".npz", *RAW, ".safetensors", ".pt", ".pth")
@@ -17,6 +19,10 @@ SUFFIXES = (".npy", ".npz", *RAW, ".safetensors", ".pt", ".pth")
 
 class FileError(ValueError):
     """A file that cannot be read or written, in one sentence."""
+
+
+class TooLargeError(FileError):
+    """A packed file whose content would take more memory than may be used."""
 
 
 @dataclass(frozen=True)
@@ -79,5 +85,5 @@ def key_of(source: Source, keys: list[str]) -> str:
     if not source.key and len(keys) == 1:
         return keys[0]
     wanted = f"no {source.key!r}" if source.key else "several arrays"
-    listed = ", ".join(keys[:20]) or "nothing"
+    listed = ", ".join(key[:80] for key in keys[:20]) or "nothing"
     raise FileError(f"{source.path}: {wanted} in it; name one as FILE:KEY (it holds {listed})")

@@ -20,6 +20,7 @@ __all__ = [
     "errors_of",
     "flat",
     "overflow_from",
+    "precision",
     "round_to",
     "spacing",
 ]
@@ -52,6 +53,11 @@ def _details(dtype: DType) -> Any:
     import ml_dtypes
 
     return ml_dtypes.finfo(dtype.numpy)  # type: ignore[no-untyped-call]
+
+
+def precision(dtype: DType) -> float:
+    """The distance from 1 to the next number of a floating dtype: larger for a narrower one."""
+    return float(_details(dtype).eps)
 
 
 def spacing(values: Array, dtype: DType) -> Array:

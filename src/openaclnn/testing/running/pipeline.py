@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -17,7 +16,7 @@ from openaclnn.core.dtypes import dtype_of_numpy
 from openaclnn.core.products import PRODUCTS, current_product, find_product, use_product
 from openaclnn.core.status import AclnnError
 from openaclnn.testing.cases.case import Case, Malformed
-from openaclnn.testing.data.manifest import write_one
+from openaclnn.testing.data.manifest import write_case
 from openaclnn.testing.files.arrays import read_array
 from openaclnn.testing.files.sources import Source
 from openaclnn.testing.judging.compare import Comparison, judge, worst
@@ -138,9 +137,8 @@ def _ready(case: Case | LevelCase, settings: Settings) -> _Ready:
 
 def _write_golden(folder: Path, case: Item, built: Built) -> None:
     """Inputs, golden values, and what else the call needs to be made on a device."""
-    held = write_one(folder, case.operator_name, built.whole, ("npy", "bin"))
-    about = {"name": case.name, "operator": case.operator_name, "place": case.place, **held}
-    (folder / "case.json").write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
+    about = {"name": case.name, "operator": case.operator_name, "place": case.place}
+    write_case(folder, case.operator_name, built.whole, about)
 
 
 def _golden(case: Any, built: Built) -> dict[str, Array]:
