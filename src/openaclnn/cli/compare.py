@@ -11,6 +11,7 @@ import click
 
 from openaclnn.cli.operators import file_names
 from openaclnn.cli.say import command_options, progress, say, say_json, table
+from openaclnn.core.text import cell_of
 from openaclnn.testing.files.arrays import read_together
 from openaclnn.testing.files.sources import SUFFIXES, FileError, split_name
 from openaclnn.testing.judging.compare import Comparison, judge
@@ -207,5 +208,6 @@ def _csv(found: dict[str, Comparison]) -> str:
     for name, each in found.items():
         values = [repr((each.figures or {}).get(figure, "")) for figure in figures]
         verdict = "passed" if each else "failed"
-        lines.writerow([name, verdict, each.standard, each.dtype, each.shape, each.count, each.bad, *values, "; ".join(each.reasons)])  # fmt: skip
+        cells = [name, verdict, each.standard, each.dtype, each.shape, each.count, each.bad, *values, "; ".join(each.reasons)]  # fmt: skip
+        lines.writerow(map(cell_of, cells))
     return text.getvalue().rstrip("\n")

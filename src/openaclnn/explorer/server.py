@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+from openaclnn.core.text import neutral
 from openaclnn.explorer.answers import told_of
 from openaclnn.explorer.asked import read_asked
 from openaclnn.explorer.declared import declared
@@ -119,7 +120,8 @@ class Explorer(ThreadingHTTPServer):
         """A page that went away is no event; anything else gets a line."""
         error = sys.exception()
         if not isinstance(error, OSError):
-            print(f"openaclnn explorer: {type(error).__name__}: {error}", file=sys.stderr)
+            told = neutral(f"openaclnn explorer: {type(error).__name__}: {error}")
+            print(told, file=sys.stderr)
 
 
 class _Handler(Handler):

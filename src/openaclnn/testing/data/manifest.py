@@ -17,7 +17,7 @@ from openaclnn.operators import find_operator
 from openaclnn.testing.data.goldens import by_output, golden
 from openaclnn.testing.data.recipe import Recipe
 from openaclnn.testing.files.arrays import write_array
-from openaclnn.testing.files.sources import FileError
+from openaclnn.testing.files.sources import FileError, read_whole
 
 __all__ = ["FORMATS", "MANIFEST", "remake", "write_cases", "write_one"]
 
@@ -111,10 +111,10 @@ def remake(
 def read_manifest(manifest: Path) -> dict[str, Any]:
     """A manifest's content; FileError where it is none."""
     try:
-        held = json.loads(manifest.read_text(encoding="utf-8"))
+        held = json.loads(read_whole(manifest))
         assert {"recipe", "formats", "cases"} <= held.keys()
-    except OSError as error:
-        raise FileError(f"{manifest}: {error.strerror}") from None
+    except FileError:
+        raise
     except (ValueError, AssertionError, AttributeError):
         raise FileError(f"{manifest}: not a manifest of golden files") from None
     return dict(held)
