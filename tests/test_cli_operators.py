@@ -18,8 +18,8 @@ import pytest
 import openaclnn
 from conftest import OPERATORS, each, expected_of, plain, table_of
 from openaclnn.cli import main
-from openaclnn.core.folders import CODE_MARK
 from openaclnn.core.declare import Operator
+from openaclnn.core.folders import CODE_MARK
 from openaclnn.core.interface import Kind
 from openaclnn.core.tensor import Format, Scalar, Tensor
 from openaclnn.operators import find_operator

@@ -87,7 +87,8 @@ def test_folders_that_others_can_write_are_not(folder: Path, mode: int, who: str
     below.mkdir(mode=0o700)
     folder.chmod(mode)
     told = why_untrusted(folder)
-    assert told is not None and told.startswith(f"{folder} can be written by {who}")
+    assert told is not None
+    assert told.startswith(f"{folder} can be written by {who}")
     # Above another one the sticky bit is enough: nobody can move what is the caller's.
     assert why_untrusted(below) == (None if mode & stat.S_ISVTX else told)
 
@@ -142,7 +143,8 @@ def test_files_are_checked_as_they_are_opened(folder: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # it was told
         assert read_trusted(path) is None
-    assert os.listdir(folder) != [] and not [n for n in os.listdir(folder) if "writing" in n]
+    assert os.listdir(folder) != []
+    assert not [n for n in os.listdir(folder) if "writing" in n]
 
 
 # --- compiled code ------------------------------------------------------------------------------------------
@@ -153,7 +155,8 @@ def test_files_are_checked_as_they_are_opened(folder: Path) -> None:
 def test_code_of_a_stranger_is_not_run(folder: Path, whose: str) -> None:
     place: dict[str, str | None] = {"OPENACLNN_CACHE_DIR": str(folder)}
     count, told = call(place)
-    assert count > 0 and told == ""
+    assert count > 0
+    assert told == ""
     assert call(place) == (0, "")
     kept = {path: path.read_bytes() for path in folder.iterdir()}
     for path in kept:
@@ -190,12 +193,11 @@ def test_another_user_does_not_run_code_of_the_first(tmp_path: Path) -> None:
     assert call(place, user=STRANGER, extra_groups=[])[0] > 0
     assert call(place, user=STRANGER, extra_groups=[]) == (0, "")
     count, told = call(place)  # root
-    assert count > 0 and f"{shared} belongs to user {STRANGER}" in told
+    assert count > 0
+    assert f"{shared} belongs to user {STRANGER}" in told
 
 
-def test_without_a_home_there_is_no_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_home_there_is_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.delenv("OPENACLNN_CACHE_DIR", raising=False)
@@ -216,7 +218,8 @@ def test_calls_and_builds_work_without_a_folder(
 ) -> None:
     nowhere = {"HOME": "relative", "XDG_CACHE_HOME": "also", "OPENACLNN_CACHE_DIR": None}
     count, told = call(nowhere, cwd=tmp_path)
-    assert count > 0 and told == ""
+    assert count > 0
+    assert told == ""
     assert list(tmp_path.iterdir()) == []
     monkeypatch.delenv("OPENACLNN_CACHE_DIR", raising=False)
     monkeypatch.setenv("HOME", "relative")
@@ -286,7 +289,8 @@ def test_only_what_is_ours_is_cleared(
     folder.chmod(0o777)
     assert main(["cache", "clear", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
-    assert told["files"] == 0 and "can be written by everybody" in told["ignored"]
+    assert told["files"] == 0
+    assert "can be written by everybody" in told["ignored"]
     folder.chmod(0o700)
     assert main(["cache", "clear", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["files"] == 3

@@ -34,8 +34,8 @@ class _Fork:
 
     state = _NO_FORK
     gate = threading.Lock()  # held from its beginning to its end
-    held: list[tuple[Any, Callable[[], None] | None]] = []  # noqa: RUF012
-    taken: list[Any] = []  # noqa: RUF012
+    held: list[tuple[Any, Callable[[], None] | None]] = []
+    taken: list[Any] = []
 
 
 def hold_over_forks(lock: Any, in_child: Callable[[], None] | None = None) -> None:
@@ -57,7 +57,7 @@ def undivided(function: Callable[P, T]) -> Callable[P, T]:
                 break
         return function(*args, **kwargs)
 
-    _WHOLE.add(whole.__code__)
+    _WHOLE.add(whole.__code__)  # type: ignore[attr-defined]
     return whole
 
 

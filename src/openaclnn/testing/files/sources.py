@@ -10,7 +10,17 @@ from pathlib import Path
 from openaclnn.core.dtypes import DType
 from openaclnn.testing.words import dtype_named
 
-__all__ = ["RAW", "SUFFIXES", "FileError", "Source", "key_of", "raw_type", "read_whole", "shape_of", "split_name"]
+__all__ = [
+    "RAW",
+    "SUFFIXES",
+    "FileError",
+    "Source",
+    "key_of",
+    "raw_type",
+    "read_whole",
+    "shape_of",
+    "split_name",
+]
 
 RAW = (".bin", ".raw", ".dat")
 SUFFIXES = (".npy", ".npz", *RAW, ".safetensors", ".pt", ".pth")
