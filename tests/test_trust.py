@@ -7,6 +7,7 @@ import os
 import stat
 import subprocess
 import sys
+import tempfile
 import warnings
 from pathlib import Path
 from types import SimpleNamespace
@@ -179,22 +180,30 @@ def test_code_of_a_stranger_is_not_run(folder: Path, whose: str) -> None:
 
 
 @root
-def test_another_user_does_not_run_code_of_the_first(tmp_path: Path) -> None:
-    shared = tmp_path / "shared"
-    shared.mkdir()
-    for above in (shared, *shared.parents):
-        if stat.S_IMODE(above.stat().st_mode) & 0o5 != 0o5:
-            above.chmod(0o755)  # the other one must get there
-    os.chown(shared, STRANGER, -1)
-    for path in (Path(SOURCE), Path(sys.executable).resolve()):
-        if any(not stat.S_IMODE(each.stat().st_mode) & 0o1 for each in path.parents):
-            pytest.skip(f"another user cannot reach {path}")
-    place: dict[str, str | None] = {"OPENACLNN_CACHE_DIR": str(shared)}
-    assert call(place, user=STRANGER, extra_groups=[])[0] > 0
-    assert call(place, user=STRANGER, extra_groups=[]) == (0, "")
-    count, told = call(place)  # root
-    assert count > 0
-    assert f"{shared} belongs to user {STRANGER}" in told
+def test_another_user_trusts_root_and_not_the_other_way_round() -> None:
+    with tempfile.TemporaryDirectory(prefix="openaclnn-test-") as place:
+        roots, others, locked = (Path(place, name) for name in ("roots", "others", "locked"))
+        os.chmod(place, 0o755)  # the other one must get there
+        for folder in (roots, others, locked):
+            folder.mkdir(mode=0o755)
+            write_trusted(folder / "file", b"root's")
+            (folder / "file").chmod(0o644)
+        os.chown(others, STRANGER, -1)
+        os.chown(locked, STRANGER + 1, -1)
+        child = os.fork()
+        if child == 0:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                os.setgroups([])
+                os.setuid(STRANGER)
+                read = [read_trusted(folder / "file") for folder in (roots, others, locked)]
+                write_trusted(others / "mine", b"mine")
+                good = read == [b"root's", b"root's", None] and read_trusted(others / "mine") == b"mine"  # fmt: skip
+            os._exit(0 if good else 1)
+        assert os.waitpid(child, 0)[1] == 0
+        assert (others / "mine").read_bytes() == b"mine"
+        with pytest.warns(RuntimeWarning, match=f"{others} belongs to user {STRANGER}, not to"):
+            assert read_trusted(others / "mine") is None
 
 
 def test_without_a_home_there_is_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
