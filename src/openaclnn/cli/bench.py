@@ -30,6 +30,7 @@ from openaclnn.cli.say import rendered, say, say_json, traceback_option
 from openaclnn.core.dtypes import FLOATS
 from openaclnn.core.writing import write_text
 from openaclnn.engines.dispatch import ENGINES
+from openaclnn.testing.files.sources import read_whole
 from openaclnn.testing.words import dtype_named
 
 __all__ = ["bench"]
@@ -201,8 +202,8 @@ def _results(settings: Settings, sources: Sequence[Path]) -> list[dict[str, Any]
     found: list[dict[str, Any]] = []
     for path in sources:
         try:
-            held = json.loads(path.read_text())
-        except ValueError as error:
+            held = json.loads(read_whole(path))
+        except (UnicodeDecodeError, json.JSONDecodeError) as error:
             raise click.UsageError(f"{path} is no JSON: {error}") from None
         held = held if isinstance(held, list) else [held]
         if not all(isinstance(each, dict) and {"rows", "machine"} <= each.keys() for each in held):

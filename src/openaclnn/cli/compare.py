@@ -17,6 +17,7 @@ from openaclnn.cli.apart import keep_apart
 from openaclnn.cli.operators import file_names
 from openaclnn.cli.say import command_options, progress, say, say_json, table
 from openaclnn.core.dtypes import DType, dtype_of_numpy
+from openaclnn.core.text import cell_of
 from openaclnn.core.writing import HIDDEN
 from openaclnn.testing.data.expected import Expected, described, expected_of
 from openaclnn.testing.files.arrays import read_together
@@ -315,5 +316,6 @@ def _csv(found: list[_Row]) -> str:
     for row in found:
         own = row.comparison
         values = [repr((own.figures or {}).get(figure, "")) for figure in figures]
-        lines.writerow([row.name, row.verdict, own.standard, own.dtype, own.golden_dtype, own.shape, own.count, own.bad, *values, row.why])  # fmt: skip
+        cells = [row.name, row.verdict, own.standard, own.dtype, own.golden_dtype, own.shape, own.count, own.bad, *values, row.why]  # fmt: skip
+        lines.writerow(map(cell_of, cells))
     return text.getvalue().rstrip("\n")

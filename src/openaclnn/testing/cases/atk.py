@@ -13,7 +13,7 @@ from openaclnn.operators import find_operator
 from openaclnn.testing.cases.case import Case, Drawn, Malformed, TensorSpec, parameter_named
 from openaclnn.testing.cases.words import distribution_of, number_of
 from openaclnn.testing.data.distribution import Distribution
-from openaclnn.testing.files.sources import FileError
+from openaclnn.testing.files.sources import FileError, read_whole
 from openaclnn.testing.words import dtype_named
 
 __all__ = ["read_atk"]
@@ -22,9 +22,9 @@ __all__ = ["read_atk"]
 def read_atk(path: Path) -> Iterator[Case | Malformed]:
     """The cases of a list, and in their places the entries that are none."""
     try:
-        held = json.loads(path.read_text(encoding="utf-8-sig"))
-    except OSError as error:
-        raise FileError(f"{path}: {error.strerror}") from None
+        held = json.loads(read_whole(path).decode("utf-8-sig"))
+    except FileError:
+        raise
     except (ValueError, RecursionError) as error:
         raise FileError(f"{path}: not a JSON file: {error}") from None
     if not isinstance(held, list):

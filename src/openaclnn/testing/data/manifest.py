@@ -20,7 +20,7 @@ from openaclnn.testing.data.goldens import by_output, golden
 from openaclnn.testing.data.recipe import Recipe
 from openaclnn.testing.files.arrays import write_array
 from openaclnn.testing.files.folders import adding_to, replacing_folder
-from openaclnn.testing.files.sources import FileError
+from openaclnn.testing.files.sources import FileError, read_whole
 
 __all__ = [
     "CASE", "FORMATS", "MANIFEST", "is_case", "is_name", "read_json", "read_manifest", "remake", "write_case", "write_cases",
@@ -160,9 +160,9 @@ def read_manifest(manifest: Path) -> dict[str, Any]:
 def read_json(path: Path) -> dict[str, Any]:
     """A dictionary from a file; FileError where there is none."""
     try:
-        held = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise FileError(f"{path}: {error.strerror}") from None
+        held = json.loads(read_whole(path))
+    except FileError:
+        raise
     except (ValueError, RecursionError):
         held = None
     if not isinstance(held, dict):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,7 +11,7 @@ from openaclnn.core.dtypes import DType
 from openaclnn.testing.words import dtype_named
 
 __all__ = [
-    "RAW", "SUFFIXES", "FileError", "Source", "TooLargeError", "key_of", "raw_type", "shape_of", "split_name",
+    "RAW", "SUFFIXES", "FileError", "Source", "TooLargeError", "key_of", "raw_type", "read_whole", "shape_of", "split_name",
 ]  # fmt: skip
 
 RAW = (".bin", ".raw", ".dat")
@@ -23,6 +25,21 @@ class FileError(ValueError):
 
 class TooLargeError(FileError):
     """A packed file whose content would take more memory than may be used."""
+
+
+def read_whole(path: Path, largest: int = 1 << 28) -> bytes:
+    """A file's bytes, or a pipe's; FileError where it is a device, cannot be read, or has more than so many."""
+    try:
+        with path.open("rb") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            if stat.S_ISBLK(mode) or (stat.S_ISCHR(mode) and not file.isatty()):
+                raise FileError(f"{path}: a device, where a file is expected")
+            data = file.read(largest + 1)
+    except OSError as error:
+        raise FileError(f"{path}: {error.strerror}") from None
+    if len(data) > largest:
+        raise FileError(f"{path}: more than {largest:,} bytes, which are not read")
+    return data
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from openaclnn.core.text import cell_of
 from openaclnn.testing.judging.compare import Comparison
 
 __all__ = ["COLUMNS", "VERDICTS", "CaseResult"]
@@ -65,4 +66,4 @@ class CaseResult:
             else [found.output, found.standard, found.dtype, found.shape, found.count, found.bad]
         )
         cells += [f"{figures[name]:.6g}" if name in figures else "" for name in _FIGURES]
-        return [str(cell) for cell in (*cells, f"{self.seconds:.4f}", self.why)]
+        return [cell_of(cell) for cell in (*cells, f"{self.seconds:.4f}", self.why)]
