@@ -43,11 +43,10 @@ Put = Callable[[Group, Value, Value, Value, bool], None]
 """Writes a plane's values: of a group, a class, to a place; with NaNs of any kind among them or not."""
 
 
-def emit_pixels(dtype: str, target: str, lanes: int) -> Emit:
+def emit_pixels(dtype: str, target: str) -> Emit:
     """The kernel: pieces of work are runs of pixels."""
 
     def emit(code: Code, arguments: Sequence[Value]) -> None:
-        code.lanes = lanes or code.lanes
         block, first, last = arguments
         parameters = Parameters(code, block, SLOTS)
         worker = _Pixels(code, parameters, dtype, target)
@@ -227,8 +226,8 @@ class CrossEntropyLogitsGradOfPixels(CrossEntropyLogitsGrad):
     def declines(self, plan: Plan) -> str | None:
         return objection(plan, AXES)
 
-    def emits(self, dtype: str, target: str, lanes: int) -> Emit:
-        return emit_pixels(dtype, target, lanes)
+    def emits(self, dtype: str, target: str) -> Emit:
+        return emit_pixels(dtype, target)
 
     def cut(self, plan: Plan) -> Cut:
         positions, unit = element_count(plan.shape), unit_of(plan.classes)
