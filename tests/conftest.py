@@ -109,7 +109,9 @@ def vectors_of(lanes: int) -> AbstractContextManager[None]:
     return written_for(machine()._replace(**others))
 
 
-@pytest.fixture(params=[*(name for name in CPU_ENGINES if name != "cpu"), *(f"cpu{own}" for own in WIDTHS)])
+@pytest.fixture(
+    params=[*(name for name in CPU_ENGINES if name != "cpu"), *(f"cpu{own}" for own in WIDTHS)]
+)
 def engine_of_any_width(request: pytest.FixtureRequest) -> Iterator[str]:
     """As `engine`; the CPU's with the vectors of each sort of machine."""
     name = request.param.rstrip("0123456789")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import islice
+from itertools import islice, product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -259,7 +259,9 @@ def test_other_sizes_are_of_the_same_kind_and_have_the_same_bits(
 def test_confident_rows_keep_their_digits(engine_of_any_width: str, form: Form) -> None:
     """Of the probability, all that tells it from 1; wherever in a row its class is, and however many are beside."""
     for classes in (2, 33, 40, 127, 128, 1000, 5000, 32000):
-        gaps = (0.5, 3.0, 12.0, 20.0, 40.0, 80.0, 7.5, 8.0, 9.5, 11.0) if classes <= 5000 else (12.0,)
+        gaps = (
+            (0.5, 3.0, 12.0, 20.0, 40.0, 80.0, 7.5, 8.0, 9.5, 11.0) if classes <= 5000 else (12.0,)
+        )
         for gap in gaps:
             place, case = confident(classes, gap)
             loss, top, rest = form.loss_of(**case)
@@ -347,6 +349,25 @@ def test_special_logits(engine: str, dtype: DType, form: Form) -> None:
         assert not numbers(
             form.gradient_of(np.ones((), dtype.numpy), top=top, rest=rest, **ignored)
         ).any()
+
+
+@forms
+def test_an_infinite_gradient_meets_each_weight(engine: str, form: Form) -> None:
+    """What smoothing adds up are the products with the gradient: infinite where all weights have one sign, else NaN."""
+    x = np.float32([[0, 1, 2, 3] * 30, [9, -9, 4, 1] * 30])
+    signs = np.float32([1] * 119 + [-1]), -np.ones(120, np.float32), np.float32([1, 0] * 60)
+    for weight, size in product((np.ones(120, np.float32), *signs), (inf, -inf)):
+        case = {
+            "input": x,
+            "target": np.array([3, 1]),
+            "weight": weight,
+            "label_smoothing": 0.25,
+            "reduction": "sum",
+        }
+        _, top, rest = form.loss_of(**case)
+        gradient = case | {"grad_loss": np.float32(size), "top": top, "rest": rest}
+        exact = CROSS_ENTROPY_GRAD.oracle(**gradient)
+        np.testing.assert_array_equal(numbers(form.gradient_of(**gradient)), numbers(exact))
 
 
 @forms

@@ -424,7 +424,9 @@ def test_a_z_loss_without_a_factor_is_nothing(engine: str, reduction: str) -> No
 
 @dtypes
 @pytest.mark.parametrize("classes", [2, 3, 7, 16, 33, 1000, 32000])
-def test_classes_far_from_the_others_are_smoothed(engine_of_any_width: str, dtype: DType, classes: int) -> None:
+def test_classes_far_from_the_others_are_smoothed(
+    engine_of_any_width: str, dtype: DType, classes: int
+) -> None:
     """Masked classes: what they have left is right, and what the others add beside them, wherever they stand."""
     operator = openaclnn.find_operator("cross_entropy_loss")
     for case in outliers(dtype, classes):
@@ -449,3 +451,20 @@ def test_smoothing_of_infinite_logits(engine: str) -> None:
                     "label_smoothing": 0.1,
                 }  # fmt: skip
                 assert_near_oracle(operator, case, openaclnn.cross_entropy_loss(**case).loss)
+
+
+def test_an_infinite_gradient_meets_each_weight(engine_of_any_width: str) -> None:
+    """The document adds up smoothLossGrad * weight of all classes: infinite where all have one sign, else NaN."""
+    operator = openaclnn.find_operator("cross_entropy_loss_grad")
+    for classes in (5, 200):
+        log_prob = np.full((3, classes), -np.log(classes), np.float32)
+        mixed, zero = np.ones(classes, np.float32), np.ones(classes, np.float32)
+        mixed[1], zero[2] = -1, 0
+        for weight in (mixed, zero, -np.abs(mixed), np.abs(mixed), None):
+            for size in (np.inf, -np.inf):
+                given = {
+                    "grad_loss": np.float32(size), "log_prob": log_prob, "target": np.array([0, 1, 2]),
+                    "weight": weight, "reduction": "sum", "label_smoothing": 0.1,
+                }  # fmt: skip
+                own = openaclnn.cross_entropy_loss_grad(**given)
+                np.testing.assert_array_equal(own, operator.oracle(**given))

@@ -33,7 +33,10 @@ def test_pytorch_agrees_and_is_not_closer_to_the_oracle(
         results = each(call_on(engine_of_any_width, operator, arguments))
         given = {name: to_torch(value) for name, value in arguments.items()}
         exactly = {name: exact_value(own) for name, own in given.items()}
-        formulas, rough = each(work.torch_formula(torch, given)), each(naive_result(operator, arguments))
+        formulas, rough = (
+            each(work.torch_formula(torch, given)),
+            each(naive_result(operator, arguments)),
+        )
         said, meant = (
             {name: each(peer()) for name, peer in peers_of(operator, own, kind, known).items()}
             for own, kind in ((given, getattr(torch, dtype.torch_name)), (exactly, torch.float64))

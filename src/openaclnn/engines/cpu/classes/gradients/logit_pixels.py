@@ -68,7 +68,7 @@ class _Scales:
         self.nll = (1.0 - smoothing) / sums.total
         self.smooth = smooths.choose(smoothing / classes.to("f64") / sums.total, 0.0)
         self.square = parameters.double("zloss_scale") / sums.rows_counted
-        self.weight_sum, self.smooths = sums.weight_sum, smooths
+        self.sums, self.smooths = sums, smooths
         self.squares = parameters["zloss"].differs(0)
 
 
@@ -139,7 +139,7 @@ class _Pixels:
         everywhere, smooth, square = (code.variable(nothing) for _ in range(3))
         with code.when(scales.smooths):
             smooth.set(gradient * scales.smooth)
-            everywhere.set(smooth.get() * scales.weight_sum)
+            everywhere.set(scales.sums.times(smooth.get()))
         with code.when(scales.squares):
             square.set((top + rest) * (gradient * scales.square))
         factor = (nll + square.get() + everywhere.get()) * exp64(code, -rest, TERMS)

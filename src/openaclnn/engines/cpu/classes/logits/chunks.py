@@ -141,7 +141,9 @@ class Chunks:
         self.exp = Exp(code, None, "negative")
         self.last, self.tied = (code.frame("f32", code.lanes) for _ in range(2))
 
-    def _summed(self, count: Value, sums: Sequence[_Sum], body: Callable[[Shape, Value], None]) -> Value:
+    def _summed(
+        self, count: Value, sums: Sequence[_Sum], body: Callable[[Shape, Value], None]
+    ) -> Value:
         """`body` over all whole vectors, and the sums of what it took; returns where the rest begins."""
         code, shape = self.code, Shape(self.streams, self.code.lanes)
         turn, whole = TURN * shape.elements, count - count % shape.elements

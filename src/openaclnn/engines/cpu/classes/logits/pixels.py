@@ -162,7 +162,7 @@ class _Pixels:
         code = self.code
         total = code.variable((stop - start).to("f64"))
         with code.when(self.smooths & self.groups.weighted):
-            total.set(totals.sum_weights(code, self.parameters, start, stop))
+            total.set(totals.sum_weights(code, self.parameters, start, stop)[0])
         return total.get()
 
     def _move(self, chunk: Chunk, before: Value, top: Value) -> None:
