@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import openaclnn
+import special_products
 from conftest import (
     OPERATORS,
     assert_matches_oracle,
@@ -454,17 +455,4 @@ def test_smoothing_of_infinite_logits(engine: str) -> None:
 
 
 def test_an_infinite_gradient_meets_each_weight(engine_of_any_width: str) -> None:
-    """The document adds up smoothLossGrad * weight of all classes: infinite where all have one sign, else NaN."""
-    operator = openaclnn.find_operator("cross_entropy_loss_grad")
-    for classes in (5, 200):
-        log_prob = np.full((3, classes), -np.log(classes), np.float32)
-        mixed, zero = np.ones(classes, np.float32), np.ones(classes, np.float32)
-        mixed[1], zero[2] = -1, 0
-        for weight in (mixed, zero, -np.abs(mixed), np.abs(mixed), None):
-            for size in (np.inf, -np.inf):
-                given = {
-                    "grad_loss": np.float32(size), "log_prob": log_prob, "target": np.array([0, 1, 2]),
-                    "weight": weight, "reduction": "sum", "label_smoothing": 0.1,
-                }  # fmt: skip
-                own = openaclnn.cross_entropy_loss_grad(**given)
-                np.testing.assert_array_equal(own, operator.oracle(**given))
+    special_products.check_infinite_gradients()

@@ -47,7 +47,8 @@ def written_for(other: Machine) -> Iterator[None]:
 
 @functools.cache
 def on_arm() -> bool:
-    return llvm.get_process_triple().startswith(("aarch64", "arm64"))
+    triple: str = llvm.get_process_triple()
+    return triple.startswith(("aarch64", "arm64"))
 
 
 @functools.cache

@@ -104,7 +104,7 @@ def nll_loss(plan: Plan, views: Mapping[str, Array], *outputs: Array) -> bool:
 def times_all(smooth: Array, weights: Array, weight_sum: Any) -> Array:
     """The sum of smooth * weight over all classes, of which each term may be infinite, or NaN."""
     infinite = (np.float64(np.inf) * weights).sum()
-    return np.where(np.isinf(smooth), smooth * infinite, smooth * weight_sum)
+    return np.asarray(np.where(np.isinf(smooth), smooth * infinite, smooth * weight_sum))
 
 
 def cross_entropy_loss_grad(plan: Plan, views: Mapping[str, Array], output: Array) -> bool:
