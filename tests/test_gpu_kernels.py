@@ -182,6 +182,9 @@ if MODE == "interpret":
     def test_infinite_probabilities() -> None:
         special_products.check_infinite_probabilities(FLOAT)
 
+    def test_an_infinite_gradient_meets_each_weight() -> None:
+        special_products.check_infinite_gradients()
+
     def test_elementwise_integers_promote() -> None:
         operator = openaclnn.find_operator("l1_loss_backward")
         arguments = {

@@ -25,7 +25,7 @@ from openaclnn.core.version import __version__
 from openaclnn.engines.machine.apart import run_apart
 from openaclnn.engines.machine.code import Code
 from openaclnn.engines.machine.ending import inside_llvm
-from openaclnn.engines.machine.host import machine
+from openaclnn.engines.machine.host import Machine, machine
 from openaclnn.engines.machine.kinds import I64, PTR, VOID
 from openaclnn.engines.machine.values import Value
 
@@ -49,7 +49,7 @@ _NARROW = 'noinline "prefer-vector-width"="256" "min-legal-vector-width"="256"'
 
 _lock = threading.Lock()
 hold_over_forks(_lock)
-_addresses: dict[str, int] = {}
+_addresses: dict[tuple[str, Machine], int] = {}
 _engines: list[Any] = []  # they own the code and are never freed
 
 
@@ -80,7 +80,7 @@ def machine_key() -> str:
 def compiled(name: str, emit: Emit, signature: Any = KERNEL, few: Few | None = None) -> int:
     """The address of the function that `emit(code, arguments)` writes; `name` must tell it from all others. `few` tells calls
     of few elements."""
-    address = _addresses.get(name)
+    address = _addresses.get((name, machine()))
     if address is None:
         address = run_apart(functools.partial(_found_or_built, name, emit, signature, few))
     return address
@@ -88,10 +88,11 @@ def compiled(name: str, emit: Emit, signature: Any = KERNEL, few: Few | None = N
 
 def _found_or_built(name: str, emit: Emit, signature: Any, few: Few | None) -> int:
     with _lock:
-        if name not in _addresses:
+        key = name, machine()
+        if key not in _addresses:
             with inside_llvm():
-                _addresses[name] = _build(name, emit, signature, few)
-        return _addresses[name]
+                _addresses[key] = _build(name, emit, signature, few)
+        return _addresses[key]
 
 
 def _build(name: str, emit: Emit, signature: Any, few: Few | None) -> int:

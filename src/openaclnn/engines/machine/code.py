@@ -114,7 +114,7 @@ class Array:
 
 
 class Code(Flow):
-    """A function under construction. `lanes` is how many FLOATs its vectors have: a register's, unless a test asks."""
+    """A function under construction. `lanes` is how many FLOATs its vectors have."""
 
     def __init__(self, builder: Any, once: Any) -> None:
         super().__init__(builder)

@@ -20,7 +20,7 @@ from openaclnn.engines.cpu.formulas.words import HEAVY, Words
 from openaclnn.engines.formulas import Formula
 from openaclnn.engines.machine import cache
 from openaclnn.engines.machine.code import Code
-from openaclnn.engines.machine.host import LINE, last_cache, machine
+from openaclnn.engines.machine.host import LINE, Machine, last_cache, machine
 from openaclnn.engines.machine.kinds import SIZE, signature
 from openaclnn.engines.machine.values import Shape, Value
 
@@ -280,25 +280,23 @@ def past_from(signature: Signature) -> int:
     return last_cache() // sum([SIZE[kind] for kind in (*moved, output)])
 
 
-def kernel_address(form: Form, signature: Signature, lanes: int = 0, past: bool = False) -> int:
+def kernel_address(form: Form, signature: Signature, past: bool = False) -> int:
     """The compiled flat kernel of a form."""
-    wide = lanes or machine().lanes
-    key = (form.name, signature, wide, past)
+    key = (form.name, signature, machine(), past)
     address = _addresses.get(key)
     if address is None:
-        address = _addresses[key] = _compiled(form, signature, wide, past)
+        address = _addresses[key] = _compiled(form, signature, past)
     return address
 
 
-_addresses: dict[tuple[str, Signature, int, bool], int] = {}
+_addresses: dict[tuple[str, Signature, Machine, bool], int] = {}
 
 
-def _compiled(form: Form, signature: Signature, wide: int, past: bool) -> int:
+def _compiled(form: Form, signature: Signature, past: bool) -> int:
     def emit(code: Code, arguments: Sequence[Value]) -> None:
-        code.lanes = wide
         form.write(Site(code, arguments, form, signature, past))
 
-    name = f"{form.name} {signature} x{wide}{' past' * past}"
+    name = f"{form.name} {signature}{' past' * past}"
     return cache.compiled(name, emit, few=None if past else _few)
 
 

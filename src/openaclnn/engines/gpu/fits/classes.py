@@ -126,7 +126,7 @@ class ClassFit(Fit):
                 },
             )  # fmt: skip
             self.finish.begin()
-            self.finish.programs.set(weighted + (SUMS - 1))
+            self.finish.programs.set(weighted * (SUMS - 2) + 2)
 
 
 class AnyRowFit(ClassFit):

@@ -23,7 +23,7 @@ from openaclnn.engines.gpu.launching.operands import (
 )
 
 FLOAT64_BYTES = 8
-SUMS = 3  # the counted targets' weights, their number, all classes' weights
+SUMS = 4  # the counted targets' weights, their number, all classes' weights, infinity times each of these
 
 # Up to this many positions the kernel that needs a sum adds up a few parts itself; beyond, the sum is
 # shared out among more programs, and a launch of its own (1-2 us) finishes it.
@@ -112,4 +112,4 @@ def add_sizes(
 
 
 def finish_sizes(weighted: bool) -> Sizes:
-    return SUMS if weighted else SUMS - 1, (), (MANY_PARTS,), 4
+    return SUMS if weighted else 2, (), (MANY_PARTS,), 4

@@ -22,11 +22,10 @@ from openaclnn.engines.machine.values import Value, fma
 __all__ = ["emit_few_classes"]
 
 
-def emit_few_classes(dtype: str, target: str, slots: dict[str, int], lanes: int) -> Emit:
+def emit_few_classes(dtype: str, target: str, slots: dict[str, int]) -> Emit:
     """The kernel: pieces of work are rows."""
 
     def emit(code: Code, arguments: Sequence[Value]) -> None:
-        code.lanes = lanes or code.lanes
         block, first, last = arguments
         parameters = Parameters(code, block, slots)
         rows = _Rows(code, parameters, dtype, target, sums_of(code, parameters, target))

@@ -101,7 +101,7 @@ class TileNumbers:
         smooth, everywhere, square = (code.variable(nothing) for _ in range(3))
         with code.when(smooths):
             smooth.set(gradient / sums.total * smoothing / self.targets.classes.to("f64"))
-            everywhere.set(smooth.get() * sums.weight_sum)
+            everywhere.set(sums.times(smooth.get()))
         with code.when(parameters["zloss"].differs(0)):
             scale = parameters.double("zloss_scale") * (top + rest)
             square.set(scale * (gradient / sums.rows_counted))

@@ -43,11 +43,10 @@ Put = Callable[[Group, Value, Value, Value, bool], None]
 """Writes a plane's values: of a group, a class, to a place; with NaNs of any kind among them or not."""
 
 
-def emit_pixels(dtype: str, target: str, lanes: int) -> Emit:
+def emit_pixels(dtype: str, target: str) -> Emit:
     """The kernel: pieces of work are runs of pixels."""
 
     def emit(code: Code, arguments: Sequence[Value]) -> None:
-        code.lanes = lanes or code.lanes
         block, first, last = arguments
         parameters = Parameters(code, block, SLOTS)
         worker = _Pixels(code, parameters, dtype, target)
@@ -69,7 +68,7 @@ class _Scales:
         self.nll = (1.0 - smoothing) / sums.total
         self.smooth = smooths.choose(smoothing / classes.to("f64") / sums.total, 0.0)
         self.square = parameters.double("zloss_scale") / sums.rows_counted
-        self.weight_sum, self.smooths = sums.weight_sum, smooths
+        self.sums, self.smooths = sums, smooths
         self.squares = parameters["zloss"].differs(0)
 
 
@@ -140,7 +139,7 @@ class _Pixels:
         everywhere, smooth, square = (code.variable(nothing) for _ in range(3))
         with code.when(scales.smooths):
             smooth.set(gradient * scales.smooth)
-            everywhere.set(smooth.get() * scales.weight_sum)
+            everywhere.set(scales.sums.times(smooth.get()))
         with code.when(scales.squares):
             square.set((top + rest) * (gradient * scales.square))
         factor = (nll + square.get() + everywhere.get()) * exp64(code, -rest, TERMS)
@@ -227,8 +226,8 @@ class CrossEntropyLogitsGradOfPixels(CrossEntropyLogitsGrad):
     def declines(self, plan: Plan) -> str | None:
         return objection(plan, AXES)
 
-    def emits(self, dtype: str, target: str, lanes: int) -> Emit:
-        return emit_pixels(dtype, target, lanes)
+    def emits(self, dtype: str, target: str) -> Emit:
+        return emit_pixels(dtype, target)
 
     def cut(self, plan: Plan) -> Cut:
         positions, unit = element_count(plan.shape), unit_of(plan.classes)

@@ -105,7 +105,7 @@ class NllLossForward:
             return "this CPU does not convert FLOAT16"
         return None
 
-    def runner(self, plan: Plan, lanes: int = 0) -> Runner:
+    def runner(self, plan: Plan) -> Runner:
         words = _block(plan)
         kernel, positions = _kernel(plan), element_count(plan.shape)
         blocks = totals.block_count(positions)

@@ -56,11 +56,10 @@ def staged_rows(dtype: str) -> int:
     return STAGED_BYTES // (CHUNK * SIZE[dtype])
 
 
-def emit_rows(dtype: str, target: str, each: bool, whole: bool, lanes: int) -> Emit:
+def emit_rows(dtype: str, target: str, each: bool, whole: bool) -> Emit:
     """The kernel: pieces of work are tiles of rows. It leaves records in scratch memory, or writes each row's loss."""
 
     def emit(code: Code, arguments: Sequence[Value]) -> None:
-        code.lanes = lanes or code.lanes
         block, first, last = arguments
         parameters = Parameters(code, block, SLOTS)
         many_rows = staged_rows(dtype)
@@ -230,7 +229,7 @@ class CrossEntropy:
             return "this CPU does not convert FLOAT16"
         return None
 
-    def cut(self, plan: Plan, lanes: int = 0) -> Cut:
+    def cut(self, plan: Plan) -> Cut:
         rows = plan.shape[0]
         full = [operand for operand in plan.operands if operand.role == "full"]
         side_by_side = plan.classes == 1 or all(operand.class_stride == 1 for operand in full)
@@ -240,15 +239,15 @@ class CrossEntropy:
         grain = max(1, ALONE // (min(tile, rows) * plan.classes))
         return Cut(tile, not side_by_side, -(-rows // tile), grain, rows)
 
-    def emits(self, dtype: str, target: str, each: bool, lanes: int) -> Emit:
-        return emit_rows(dtype, target, each, self.whole, lanes)
+    def emits(self, dtype: str, target: str, each: bool) -> Emit:
+        return emit_rows(dtype, target, each, self.whole)
 
-    def runner(self, plan: Plan, lanes: int = 0) -> Runner:
-        cut = self.cut(plan, lanes)
+    def runner(self, plan: Plan) -> Runner:
+        cut = self.cut(plan)
         _, _, pieces, grain, records = cut
         words = self.block(plan, cut)
         block = words.buffer_info()[0]
-        write, reduce = self.kernels(plan, lanes)
+        write, reduce = self.kernels(plan)
         if not plan.reduction:
             return pool.bind(write, pieces, grain, block, 0, keep=words)
         if pieces <= grain and RECORD * records <= in_turn.ROOM:
@@ -279,14 +278,14 @@ class CrossEntropy:
             },
         )  # fmt: skip
 
-    def kernels(self, plan: Plan, lanes: int = 0) -> tuple[int, int]:
+    def kernels(self, plan: Plan) -> tuple[int, int]:
         """The kernel over rows, and the one that adds up what it leaves."""
-        return self.writes(plan, lanes), self.finishes(plan)
+        return self.writes(plan), self.finishes(plan)
 
-    def writes(self, plan: Plan, lanes: int) -> int:
+    def writes(self, plan: Plan) -> int:
         dtype, target, each = kind_of(plan)
-        kind = f"{dtype}.{target}.{'each' if each else 'sum'} {lanes}"
-        return compiled(f"{self.name}.{kind}", self.emits(dtype, target, each, lanes), few=few)
+        kind = f"{dtype}.{target}.{'each' if each else 'sum'}"
+        return compiled(f"{self.name}.{kind}", self.emits(dtype, target, each), few=few)
 
     def finishes(self, plan: Plan) -> int:
         dtype, _, each = kind_of(plan)

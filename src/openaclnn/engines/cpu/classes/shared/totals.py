@@ -133,14 +133,18 @@ class _TargetSums:
                     self._one(place + offset * self.targets.size, offset % 4)
 
 
-def sum_weights(code: Code, parameters: Parameters, start: Value, stop: Value) -> Value:
-    """The sum of FLOAT weights of a range of classes."""
+def sum_weights(
+    code: Code, parameters: Parameters, start: Value, stop: Value
+) -> tuple[Value, Value]:
+    """The sum of FLOAT weights of a range of classes, and that of infinity times each: NaN where one is 0 or signs differ."""
     step = parameters["weight.class_step"]
     first = parameters.address("weight")
-    total = code.variable(code.double(0.0))
+    total, infinite = (code.variable(code.double(0.0)) for _ in range(2))
     with code.loop(start, stop) as index:
-        total.set(total.get() + code.load(first + index * step, "f32").to("f64"))
-    return total.get()
+        weight = code.load(first + index * step, "f32").to("f64")
+        total.set(total.get() + weight)
+        infinite.set(infinite.get() + weight * float("inf"))
+    return total.get(), infinite.get()
 
 
 def in_blocks(
@@ -182,7 +186,8 @@ def emit_totals(target: str, weight: str, slots: dict[str, int]) -> Emit:
                 with of_weights:
                     start = (index - target_blocks) * BLOCK
                     stop = (start + BLOCK).least(classes)
-                    code.store(sum_weights(code, parameters, start, stop), place, "f64")
+                    for slot, value in enumerate(sum_weights(code, parameters, start, stop)):
+                        code.store(value, place + 8 * slot, "f64")
 
     return emit
 
