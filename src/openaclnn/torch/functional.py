@@ -10,7 +10,6 @@ import warnings
 from typing import Any
 
 import torch
-from torch.nn import _reduction as legacy
 from torch.nn import functional as torch_functional
 from torch.overrides import (
     handle_torch_function,
@@ -23,7 +22,7 @@ from openaclnn.torch.direct import L1, Elu, EluInPlace, SmoothL1
 from openaclnn.torch.gradients import Formula
 from openaclnn.torch.kernels import KERNELS, Kernel
 from openaclnn.torch.of_classes import check_targets, cross_entropy, nll_loss
-from openaclnn.torch.refusals import UnservedError
+from openaclnn.torch.refusals import UnservedError, reduction_of
 from openaclnn.torch.roads import (
     is_memory,
     is_number,
@@ -141,7 +140,7 @@ def _of_a_pair(
 ) -> Any:  # fmt: skip
     """A loss between two tensors: over many devices, by our kernel, or PyTorch's."""
     if size_average is not None or reduce is not None:
-        reduction = legacy.legacy_get_string(size_average, reduce)
+        reduction = reduction_of(size_average, reduce)
     name, parallel = kernel.operator.python_name, parallel_for(input)
     if parallel is not None:
         return getattr(parallel, name)(input, target, reduction=reduction, **options)

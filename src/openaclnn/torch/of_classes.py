@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch.nn import _reduction as legacy
 from torch.nn import functional as torch_functional
 from torch.overrides import handle_torch_function, has_torch_function_variadic
 
@@ -14,7 +13,7 @@ from openaclnn.core.undisturbed import undisturbed
 from openaclnn.torch.ahead import LEAST, loss_ahead
 from openaclnn.torch.direct import CrossEntropy, CrossEntropyOverLogits, Likelihood
 from openaclnn.torch.kernels import KERNELS
-from openaclnn.torch.refusals import UnservedError
+from openaclnn.torch.refusals import UnservedError, reduction_of
 from openaclnn.torch.roads import (
     FLOATS,
     is_cast_alone,
@@ -77,7 +76,7 @@ def _nll_loss(
             nll_loss, (input, target, weight), input, target, weight, size_average, ignore_index, reduce, reduction
         )  # fmt: skip
     if size_average is not None or reduce is not None:
-        reduction = legacy.legacy_get_string(size_average, reduce)
+        reduction = reduction_of(size_average, reduce)
     parallel = parallel_for(input)
     if parallel is not None:
         return parallel.nll_loss(
@@ -180,7 +179,7 @@ def _cross_entropy(
             reduction, label_smoothing, zloss_scale=zloss_scale, inplace=inplace,
         )  # fmt: skip
     if size_average is not None or reduce is not None:
-        reduction = legacy.legacy_get_string(size_average, reduce)
+        reduction = reduction_of(size_average, reduce)
     if inplace and is_memory(input) and is_tracked(input) and of_a_leaf(input):
         raise RuntimeError("inplace: a leaf that requires grad keeps its values, got one as input, or a view of one")  # fmt: skip
     parallel = parallel_for(input)

@@ -21,6 +21,7 @@ from openaclnn.torch.composites import COMPOSITES, composite_key, taken_apart
 from openaclnn.torch.kernels import KERNELS, Kernel, disturbed
 from openaclnn.torch.native import Native, native_for
 from openaclnn.torch.of_classes import INDICES, kept_ones, ones_for
+from openaclnn.torch.private import leave
 from openaclnn.torch.signatures import WEIGHT, Signature
 
 __all__ = ["OVERRIDES", "Served", "disable", "enable", "served", "use"]
@@ -166,7 +167,7 @@ def disable() -> None:
             native.leave()
             for place in (_CALLS, _OURS):
                 _counts[name][place] += native.served
-        library._destroy()
+        leave(library)
 
 
 atexit.register(disable)
@@ -206,7 +207,7 @@ def _entered(name: str) -> Any:
         warnings.simplefilter("ignore")  # that there was one before is the point
         for device in _devices():
             original, attempt = _original(name, device), _attempt(name)
-            library.impl(name, _tried(attempt, original, device), device)
+            library.impl(name, _tried(attempt, original), device, with_keyset=True)
             native = _native(name, device)
             if native is not None:
                 below = torch.library.get_kernel(f"aten::{name}", device)
@@ -286,11 +287,10 @@ def _computing(name: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
     return partial(own.own, own.compute), partial(own.own, own.short)
 
 
-def _tried(attempt: Callable[..., Any], original: Any, device: str) -> Callable[..., Any]:
+def _tried(attempt: Callable[..., Any], original: Any) -> Callable[..., Any]:
     """A kernel for the dispatcher."""
-    keys = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, device))
 
-    def tried(*arguments: Any, **more: Any) -> Any:
+    def tried(keys: Any, *arguments: Any, **more: Any) -> Any:
         result = attempt(*arguments, **more)
         if result is NotImplemented:
             return original.call_boxed(keys, *arguments, **more)
