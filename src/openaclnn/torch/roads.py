@@ -30,6 +30,7 @@ __all__ = [
     "needs_dispatcher",
     "of_a_leaf",
     "parallel_for",
+    "why_not",
 ]
 
 FLOATS = frozenset((torch.float32, torch.float16, torch.bfloat16, torch.float64))
@@ -40,10 +41,7 @@ _is_compiling, _grad_enabled = torch.compiler.is_compiling, torch.is_grad_enable
 def may_be_short(tensor: Any) -> bool:
     """Whether all that is left to ask is what the short road asks itself: of the other arguments, whether they are plain tensors."""
     return type(tensor) in PLAIN and not (
-        has_torch_function_unary(tensor)
-        or transformed()
-        or any_autocast()
-        or forward_mode()
+        has_torch_function_unary(tensor) or transformed() or any_autocast() or forward_mode()
     )
 
 
@@ -105,6 +103,19 @@ def is_number(value: Any) -> bool:
 def is_index(value: Any) -> bool:
     """Whether this is what PyTorch takes for a class: an integer of 64 bits, and no truth value."""
     return type(value) is int and is_int64(value)
+
+
+def why_not(tensor: Any) -> str:
+    """Why a call on this is PyTorch's, in a few words."""
+    if not is_memory(tensor):
+        return "a tensor without strides" if isinstance(tensor, torch.Tensor) else "no tensor"
+    if tensor.dtype not in FLOATS:
+        return str(tensor.dtype)
+    if not (tensor.is_cpu or tensor.is_cuda or tensor.is_meta):
+        return f"on {tensor.device.type}"
+    if forward_mode():
+        return "derivatives in forward mode"
+    return "arguments that our kernels do not take"
 
 
 def is_ours(tensor: Any) -> bool:
