@@ -100,7 +100,7 @@ def tables(dtype: torch.dtype) -> list[Any]:
     torch.manual_seed(0)
     plain = torch.randn(4, 3).to(dtype)
     found = [plain, plain[:0]]
-    for special, where in itertools.product(SPECIAL, ((0, 1), (0, slice(None)))):
+    for special, where in itertools.product((nan, inf, -inf, -1e4), ((0, 1), (0, slice(None)))):
         found.append(plain.clone())
         found[-1][where] = special
     found.append(plain.clone())

@@ -125,8 +125,8 @@ class _Entry:
         if kind == SCALAR:
             tag, bits = self.tag(value), self.payload(value)
             self.expect(plain, tag.below(IS_INTEGER + 1))
-            found = tag.equals(IS_DOUBLE).choose(bits, bits.to("f64").bits_as("i64"))
-            return self.finite(found, plain)
+            number = tag.equals(IS_DOUBLE).choose(bits, bits.to("f64").bits_as("i64"))
+            return self.finite(number, plain)
         if kind == SYMBOL:
             self.expect(plain, ~self.symbolic(value))
             return code.slots(value).read(0)

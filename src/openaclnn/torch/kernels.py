@@ -35,7 +35,7 @@ __all__ = ["KERNELS", "Kernel", "disturbed"]
 PLAIN = frozenset((torch.Tensor, torch.nn.Parameter))
 """Classes of tensors that are memory and nothing else, unless somebody wraps them in this thread."""
 
-_is_tracing: Callable[[], bool] = torch.jit.is_tracing
+_is_tracing: Callable[[], bool] = torch.jit.is_tracing  # type: ignore[attr-defined]
 
 
 def disturbed() -> bool:
