@@ -37,6 +37,7 @@ ENGAGED = 1  # slot of an optional tensor that says whether there is one
 SCALAR_VALUE = 2  # slot of a number of any kind, behind the word that says which
 IS_DOUBLE, IS_INTEGER = 0, 1
 LEAST_NUMBER = -(1 << 62)
+EXPONENT_AT, INFINITE = 52, 0x7FF  # of a double: its exponent, and that of what is not finite
 
 
 def native_entry(name: str, own: Signature, where: TensorWords) -> int:
@@ -113,7 +114,7 @@ class _Entry:
     def word(self, kind: str, value: Value, plain: Variable) -> Value:
         code = self.code
         if kind == FLOAT:
-            return value.bits_as("i64")
+            return self.finite(value.bits_as("i64"), plain)
         if kind == BOOL:
             truth = (value & 0xFF).differs(0)
             return truth.choose(self.block.read(at.TRUE), self.block.read(at.FALSE))
@@ -124,7 +125,8 @@ class _Entry:
         if kind == SCALAR:
             tag, bits = self.tag(value), self.payload(value)
             self.expect(plain, tag.below(IS_INTEGER + 1))
-            return tag.equals(IS_DOUBLE).choose(bits, bits.to("f64").bits_as("i64"))
+            number = tag.equals(IS_DOUBLE).choose(bits, bits.to("f64").bits_as("i64"))
+            return self.finite(number, plain)
         if kind == SYMBOL:
             self.expect(plain, ~self.symbolic(value))
             return code.slots(value).read(0)
@@ -135,6 +137,11 @@ class _Entry:
                 self.expect(plain, found.get().differs(0))
             return found.get()
         return value
+
+    def finite(self, bits: Value, plain: Variable) -> Value:
+        """A number with which our formulas are PyTorch's; others Python declines."""
+        self.expect(plain, (bits >> EXPONENT_AT & INFINITE).differs(INFINITE))
+        return bits
 
     def expect(self, plain: Variable, condition: Value) -> None:
         plain.set(plain.get() & condition.to("i64"))

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.distributed import ProcessGroup
-from torch.distributed._functional_collectives import AsyncCollectiveTensor
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Placement, Replicate, Shard
 
@@ -88,7 +87,9 @@ class Layout:
             raise ValueError(f"{name} lies on another mesh than input")
         moved = tensor.redistribute(self.mesh, placements)
         local: Tensor = _Local.apply(moved)  # type: ignore[no-untyped-call]
-        return local.wait() if isinstance(local, AsyncCollectiveTensor) else local
+        # What an exchange still writes is a class of its own, which can be waited for.
+        wait: Callable[[], Tensor] | None = getattr(local, "wait", None)
+        return local if wait is None else wait()
 
     def whole(self, loss: Tensor, shape: Sequence[int], each: bool) -> Tensor:
         """The loss of all as a DTensor: one at each position, of `shape`, or a number."""
