@@ -533,15 +533,16 @@ def gradients_of_gradients(team: Team) -> None:
         loss = F.cross_entropy(own, target, **theirs)
         loss = loss + z_loss(own, target, scale, theirs.get("reduction", "mean"))
         exact = penalty(loss, own)
-        ways: list[tuple[Any, Any, Callable[[Tensor], Tensor]]] = [
-            ((slice(None), classes), x[:, classes].clone(), lambda part: parallel.vocab_parallel_cross_entropy(part, target, group=team.group, **options)),
-            ((rows,), x[rows].clone(), lambda part: parallel.batch_parallel_cross_entropy(part, target[rows], group=team.group, **options)),
-            ((), distribute_tensor(x, mesh, [Shard(0)]), lambda part: functional.cross_entropy(part, target, **options)),
-            ((), distribute_tensor(x, mesh, [Shard(1)]), lambda part: parallel.cross_entropy(part, target, **options)),
+        grouped = {"group": team.group, **options}
+        ways: list[tuple[Any, Tensor, Any, Tensor, dict[str, Any]]] = [
+            ((slice(None), classes), x[:, classes].clone(), parallel.vocab_parallel_cross_entropy, target, grouped),
+            ((rows,), x[rows].clone(), parallel.batch_parallel_cross_entropy, target[rows], grouped),
+            ((), distribute_tensor(x, mesh, [Shard(0)]), functional.cross_entropy, target, options),
+            ((), distribute_tensor(x, mesh, [Shard(1)]), parallel.cross_entropy, target, options),
         ]  # fmt: skip
-        for at, part, ours in ways:
+        for at, part, ours, aims, given in ways:
             part = part.requires_grad_()
-            for got, wanted in zip(penalty(ours(part), part), exact, strict=True):
+            for got, wanted in zip(penalty(ours(part, aims, **given), part), exact, strict=True):
                 whole = got.full_tensor() if isinstance(got, DTensor) else got
                 torch.testing.assert_close(whole, wanted[at])
     aim = x.flip(0)

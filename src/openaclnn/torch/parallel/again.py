@@ -6,7 +6,6 @@ the derivative by it is the sum of theirs. All processes differentiate together,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -88,37 +87,31 @@ def _probabilities(x: Tensor, top: Tensor, rest: Tensor) -> Tensor:
     return ((x - _column(top, x.dtype)) - _column(rest, x.dtype)).exp()
 
 
-def _sum(tensor: Tensor, groups: Sequence[ProcessGroup]) -> Tensor:
-    for group in groups:
-        tensor = _Sum.apply(tensor, group)  # type: ignore[no-untyped-call]
-    return tensor
-
-
-class _Sum(Function):
-    """Over the processes of a group. Each uses the sum for its own part."""
+class _Reduced(Function):
+    """What each process has of its own, added up and divided by a factor: the same in all, and so is the gradient by it."""
 
     @staticmethod
-    def forward(ctx: Any, tensor: Tensor, group: ProcessGroup) -> Tensor:
-        ctx.group = group
-        (total,) = exchange.sums([tensor], group)
-        return total
+    def forward(ctx: Any, part: Tensor, groups: list[ProcessGroup], factor: float) -> Tensor:
+        ctx.own = groups, factor
+        (total,) = exchange.total([part], groups)
+        return total / factor
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        return _sum(gradient, [ctx.group]), None
+        return _Shared.apply(gradient, *ctx.own), None, None  # type: ignore[no-untyped-call]
 
 
 class _Shared(Function):
-    """The same tensor in all processes of the groups."""
+    """What all processes have the same of, for each to use in its own part: the other way round."""
 
     @staticmethod
-    def forward(ctx: Any, tensor: Tensor, groups: list[ProcessGroup], factor: float) -> Tensor:
-        ctx.groups, ctx.factor = groups, factor
-        return tensor.clone()
+    def forward(ctx: Any, whole: Tensor, groups: list[ProcessGroup], factor: float) -> Tensor:
+        ctx.own = groups, factor
+        return whole.clone()
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        return _sum(gradient, ctx.groups) / ctx.factor, None, None
+        return _Reduced.apply(gradient, *ctx.own), None, None  # type: ignore[no-untyped-call]
 
 
 class _Rest(Function):
@@ -135,9 +128,10 @@ class _Rest(Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         x, top, rest = ctx.saved_tensors
-        group = ctx.group
-        total = gradient if group is None else _sum(gradient, [group])
-        again = _Rest.apply(x, top, rest, group)  # type: ignore[no-untyped-call]
+        groups = [] if ctx.group is None else [ctx.group]
+        total = _Reduced.apply(gradient, groups, 1.0)  # type: ignore[no-untyped-call]
+        total = _Shared.apply(total, groups, 1.0)  # type: ignore[no-untyped-call]
+        again = _Rest.apply(x, top, rest, ctx.group)  # type: ignore[no-untyped-call]
         return _column(total, x.dtype) * _probabilities(x, top, again), None, None, None
 
 

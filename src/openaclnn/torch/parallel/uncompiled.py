@@ -33,5 +33,5 @@ def _skipped(code: Any) -> bool:
 
 
 def _disabled(function: _Function) -> _Function:
-    found: _Function = torch.compiler.disable(function, reason=REASON)
+    found: _Function = torch.compiler.disable(function, reason=REASON)  # type: ignore[no-untyped-call]
     return found
