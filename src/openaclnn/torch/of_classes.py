@@ -260,7 +260,8 @@ def _by_kernels(
     if rows.dtype is torch.uint8:
         rows = rows.long()
     try:
-        if 4 * own.numel() >= LEAST and is_cast_alone(own):
+        # The size is asked for last: while a graph is recorded it would become one of its conditions.
+        if is_cast_alone(own) and 4 * own.numel() >= LEAST:
             loss = loss_ahead(own.float(), rows, factors, options)
             if loss is not None:
                 return loss

@@ -62,7 +62,7 @@ def is_cast_alone(tensor: Any) -> bool:
 
 def parallel_for(tensor: Any) -> Any:
     """`openaclnn.torch.parallel` for a DTensor, whose losses and rules for operators are there; else None."""
-    if _is_compiling() or type(tensor) in PLAIN:
+    if type(tensor) in PLAIN:
         return None
     spread = sys.modules.get("torch.distributed.tensor")  # which another thread may be importing
     if not isinstance(tensor, getattr(spread, "DTensor", ())):

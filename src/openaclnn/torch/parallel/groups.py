@@ -11,6 +11,7 @@ from openaclnn.torch.parallel.difference import absolute, difference_of_elements
 from openaclnn.torch.parallel.exchange import Spread
 from openaclnn.torch.parallel.likelihood import likelihood_of_positions
 from openaclnn.torch.parallel.options import Options
+from openaclnn.torch.parallel.uncompiled import uncompiled
 
 __all__ = [
     "batch_parallel_cross_entropy",
@@ -21,6 +22,7 @@ __all__ = [
 ]
 
 
+@uncompiled
 def vocab_parallel_cross_entropy(
     logits_shard: Tensor,
     target: Tensor,
@@ -47,6 +49,7 @@ def vocab_parallel_cross_entropy(
     return loss.reshape(target.shape) if reduction == "none" else loss
 
 
+@uncompiled
 def batch_parallel_cross_entropy(
     input: Tensor,
     target: Tensor,
@@ -67,6 +70,7 @@ def batch_parallel_cross_entropy(
     return cross_entropy_of_positions(input, target, weight, options, _rows(group, averaged))
 
 
+@uncompiled
 def batch_parallel_nll_loss(
     input: Tensor,
     target: Tensor,
@@ -82,6 +86,7 @@ def batch_parallel_nll_loss(
     return likelihood_of_positions(input, target, weight, options, _rows(group, averaged))
 
 
+@uncompiled
 def batch_parallel_l1_loss(
     input: Tensor,
     target: Tensor,
@@ -94,6 +99,7 @@ def batch_parallel_l1_loss(
     return difference_of_elements(absolute(), input, target, reduction, _rows(group, averaged))
 
 
+@uncompiled
 def batch_parallel_smooth_l1_loss(
     input: Tensor,
     target: Tensor,
