@@ -78,7 +78,7 @@ class Yardstick:
         part = real_type(output)
         if part.kind in ("integer", "bool"):
             return cls(part, Tolerance(0.0, 0.0, exact=True), False)
-        rounded = rules.standard == "close" and part.kind == "floating"
+        rounded = rules.standard in ("close", "stat_rel_err") and part.kind == "floating"
         return cls(part, rules.tolerance(limits_of(output)), rounded)
 
     def blocks(
