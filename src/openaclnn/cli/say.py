@@ -90,7 +90,7 @@ def rendered(drawn: Any, width: int) -> str:
     return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
 
 
-_STYLES = {"passed": "green", "failed": "red", "refused": "yellow", "malformed": "magenta"}
+_STYLES = {"passed": "green", "failed": "red", "refused": "yellow", "skipped": "magenta"}
 
 
 @contextmanager

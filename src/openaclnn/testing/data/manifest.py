@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -55,15 +55,22 @@ def write_cases(
 
 
 def write_one(
-    folder: Path, operator: str, arguments: dict[str, Any], formats: Sequence[str]
+    folder: Path,
+    operator: str,
+    arguments: dict[str, Any],
+    formats: Sequence[str],
+    counted: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Write one case; returns its attributes, and its files with dtype, shape and hash.
+    """Write one case; returns its attributes, and its files with dtype, shape and hash. `counted` are arguments that
+    stand for others where golden values are computed.
 
     Golden files are `golden` and `golden_float64`; of several outputs, `golden_<name>` and `golden_<name>_float64`.
     """
     folder.mkdir(parents=True, exist_ok=True)
     found = find_operator(operator)
-    exact, target = (by_output(found, own) for own in golden(found, **arguments))
+    exact, target = (
+        by_output(found, own) for own in golden(found, **{**arguments, **(counted or {})})
+    )
     given = {
         name: value for name, value in arguments.items() if name != "out" and value is not None
     }

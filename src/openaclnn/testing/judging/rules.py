@@ -46,6 +46,17 @@ class Rules:
         if self.level not in LEVELS:
             raise ValueError(f"unknown level {self.level!r}; known: {', '.join(LEVELS)}")
 
+    def told(self) -> str:
+        """The standard, and the numbers that are not its own."""
+        names = {
+            "rtol": self.rtol,
+            "atol": self.atol,
+            "ptol": self.ptol,
+            "limit": self.limit,
+            "T": self.relative,
+        }
+        return " ".join([self.standard, *(f"{n}={v:g}" for n, v in names.items() if v is not None)])
+
     def tolerance(self, own: Limits) -> Tolerance:
         """What makes an element bad."""
         if self.standard == "binary":

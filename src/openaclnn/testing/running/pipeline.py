@@ -16,7 +16,7 @@ import numpy as np
 from openaclnn.core.dtypes import dtype_of_numpy
 from openaclnn.core.products import PRODUCTS, current_product, find_product, use_product
 from openaclnn.core.status import AclnnError
-from openaclnn.testing.cases.case import Case, Malformed
+from openaclnn.testing.cases.case import Case, Malformed, Skip
 from openaclnn.testing.data.manifest import write_one
 from openaclnn.testing.files.arrays import read_array
 from openaclnn.testing.files.sources import Source
@@ -107,19 +107,28 @@ def _result(case: Item, verdict: str, why: str = "", **more: Any) -> CaseResult:
 def _prepare(case: Item, settings: Settings) -> _Ready | CaseResult:
     """A case's data and golden values; its result at once where it is not to be run."""
     if isinstance(case, Malformed):
-        return _result(case, "malformed", case.why)
+        return _result(case, "skipped", case.why, reason=case.reason)
     if not case.enabled:
-        return _result(case, "skipped", "not enabled")
+        return _result(case, "skipped", "the list has it switched off", reason="not enabled")
     product = find_product(settings.product)
     if not product.is_default and not _meant_for(case.products, (*product.names, product.tag)):
-        return _result(case, "skipped", f"not for {product.tag}")
+        return _result(
+            case,
+            "skipped",
+            f"the list has it for {', '.join(case.products)}",
+            reason="another product",
+        )
     try:
         with use_product(product.tag):
             return _ready(case, settings)
     except AclnnError as error:
         return _result(case, "refused", str(error), status=error.status, rule=error.rule)
-    except (ValueError, OSError, MemoryError) as error:
-        return _result(case, "failed", str(error) or "not enough memory")
+    except Skip as skip:
+        return _result(case, "skipped", str(skip), reason=skip.reason)
+    except MemoryError as error:
+        return _result(case, "skipped", f"not enough memory: {error}", reason="memory")
+    except (ValueError, OSError) as error:
+        return _result(case, "failed", str(error))
     except Exception as error:  # a fault of ours must not keep the other cases from being run
         return _result(case, "failed", f"{type(error).__name__}: {error}")
 
@@ -138,7 +147,7 @@ def _ready(case: Case | LevelCase, settings: Settings) -> _Ready:
 
 def _write_golden(folder: Path, case: Item, built: Built) -> None:
     """Inputs, golden values, and what else the call needs to be made on a device."""
-    held = write_one(folder, case.operator_name, built.whole, ("npy", "bin"))
+    held = write_one(folder, case.operator_name, built.whole, ("npy", "bin"), built.counted)
     about = {"name": case.name, "operator": case.operator_name, "place": case.place, **held}
     (folder / "case.json").write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
 
@@ -149,7 +158,7 @@ def _golden(case: Any, built: Built) -> dict[str, Array]:
     files = {name: path for name, path in zip(shapes, given, strict=False) if path is not None}
     found: dict[str, Array] = {}
     if shapes.keys() - files:
-        found = oracle_in_chunks(built.operator, built.arguments, shapes)
+        found = oracle_in_chunks(built.operator, built.counted, shapes)
     for name, path in files.items():
         dtype = dtype_of_numpy(built.outputs[name].dtype)
         found[name] = read_array(Source(path, dtype=dtype, shape=shapes[name]))
@@ -174,29 +183,49 @@ def _run(
 def _judge(case: Item, ready: _Ready, settings: Settings, took: float) -> CaseResult:
     found = _compare(case, ready, settings)
     own = f"{found.output}: " if found.output else ""
-    why = own + "; ".join(found.reasons) if found.reasons else ""
-    return _result(case, "passed" if found else "failed", why, comparison=found, seconds=took)
+    notes = case.notes if isinstance(case, Case) else ()
+    why = own + "; ".join(found.reasons) if found.reasons else "; ".join(notes)
+    number = list(ready.built.outputs).index(found.output) if found.output else 0
+    judged_by = _rules(case, number, found.dtype, settings).told()
+    return _result(
+        case, "passed" if found else "failed", why, comparison=found, seconds=took, judged_by=judged_by
+    )  # fmt: skip
 
 
 def _compare(case: Item, ready: _Ready, settings: Settings) -> Comparison:
     """The worst output's comparison, of those that are written."""
     outputs = ready.built.outputs
     found = {
-        name: judge(own, ready.exact[name].reshape(own.shape), None, _rules(case, number, settings), None, 3)
+        name: judge(own, ready.exact[name].reshape(own.shape), None, _rules(case, number, _dtype_name(own), settings), None, 3)
         for number, (name, own) in enumerate(outputs.items())
         if name in ready.exact and ready.built.writes(name)
     }  # fmt: skip
     return worst(found) if len(outputs) > 1 else found.popitem()[1]
 
 
-def _rules(case: Item, output: int, settings: Settings) -> Rules:
-    """By which an output is judged: where a case has tolerances, the last is that of all behind it."""
-    tolerances = case.tolerances if isinstance(case, Case) else ()
-    standard = settings.compare or ("close" if tolerances else "mixed")
-    if standard != "close" or not isinstance(case, Case):
-        return Rules(standard, level=settings.level)
-    rtol, ptol = tolerances[min(output, len(tolerances) - 1)] if tolerances else (None, None)
-    return Rules(standard, rtol, case.atol, ptol, level=settings.level)
+def _dtype_name(array: Array) -> str:
+    dtype = dtype_of_numpy(array.dtype)
+    return "" if dtype is None else dtype.name
+
+
+def _rules(case: Item, output: int, dtype: str, settings: Settings) -> Rules:
+    """By which an output is judged: the standard that was asked for, the case's tolerances (the last is that of all behind
+    it), the list's own standard, or mixed.
+    """
+    if not isinstance(case, Case):
+        return Rules(settings.compare or "mixed", level=settings.level)
+    standard = settings.compare or ("close" if case.tolerances else case.standard or "mixed")
+    relative = case.relatives.get(dtype) if standard == "stat_rel_err" else None
+    if standard != "close":
+        return Rules(standard, level=settings.level, relative=relative)
+    rtol = ptol = atol = None
+    if case.tolerances:
+        rtol, ptol = case.tolerances[min(output, len(case.tolerances) - 1)]
+    if case.atols:
+        atol = case.atols[min(output, len(case.atols) - 1)]
+    elif rtol == ptol == 0:
+        atol = 0.0  # exact
+    return Rules(standard, rtol, atol, ptol, level=settings.level)
 
 
 def _meant_for(listed: tuple[str, ...], names: tuple[str, ...]) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from openaclnn.core.products import current_product
-from openaclnn.testing.cases.case import Malformed
+from openaclnn.testing.cases.case import Case, Malformed
 from openaclnn.testing.running.jobs import run_in_processes
 from openaclnn.testing.running.pipeline import Item, Settings, run_here
 from openaclnn.testing.running.results import CaseResult
@@ -47,7 +47,8 @@ def _apart(cases: Iterable[Item]) -> Iterator[Item]:
     """A folder for each, whatever names lists have given twice."""
     taken: set[str] = set()
     for case in cases:
-        name = folder = _file_name(case.name)
+        known = isinstance(case, Case) and case.identity
+        name = folder = _file_name(f"{case.name}-{case.identity}" if known else case.name)
         number = 1
         while folder in taken:
             number += 1
