@@ -167,11 +167,11 @@ def _columns(cells: Cells, form: _Form, valued: Mapping[str, Any]) -> dict[str, 
     """What each column says of each tensor, in the row's order."""
     tensors, count, inputs = form.tensors, len(form.tensors), len(form.inputs)
     shapes = cells.shapes(form.column("shapes"))
-    unvalued = [p for p in tensors if p.name not in valued]
-    if valued and len(shapes) == len(unvalued) < count:  # tensors with values need no shape
-        own = iter(shapes)
-        shapes = [None if p.name in valued else next(own) for p in tensors]
     most = inputs if form.kernel else count
+    unvalued = [p for p in tensors[:most] if p.name not in valued]
+    if len(shapes) == len(unvalued) < most:  # tensors with values need no shape
+        own = iter(shapes)
+        shapes = [None if p.name in valued else next(own) for p in tensors[:most]]
     if len(shapes) > most:
         names = ", ".join(p.name for p in tensors[:most])
         raise CellError(form.column("shapes"), f"{len(shapes)} entries for the tensors {names}")

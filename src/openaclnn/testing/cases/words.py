@@ -70,8 +70,8 @@ def atk_range(given: Any) -> Distribution | None:
     interval = _INTERVAL.fullmatch(given.strip()) if isinstance(given, str) else None
     if interval is not None:
         opens, low, high, closes = interval.groups()
-        ends = number_of(low), number_of(high)
-        return Distribution(*map(_finite, ends), open=(opens == "(", closes == ")"))
+        first, last = (_finite(number_of(end)) for end in (low, high))
+        return Distribution(first, last, open=(opens == "(", closes == ")"))
     values = [number_of(each) for each in (given if isinstance(given, list) else [given])]
     if len(values) == 1:
         return _between(values[0], values[0])
@@ -79,8 +79,8 @@ def atk_range(given: Any) -> Distribution | None:
     if len(values) > 2 or (words and not values[0] <= values[1]):
         return Distribution(choices=tuple(values))
     if values[0] == values[1]:
-        return Distribution(*values)
-    return _between(*map(_finite, values))
+        return Distribution(values[0], values[1])
+    return _between(_finite(values[0]), _finite(values[1]))
 
 
 def _finite(end: float) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import zlib
 from collections.abc import Mapping
@@ -15,6 +16,7 @@ from openaclnn.core.declare import Operator
 from openaclnn.core.interface import REQUIRED, Kind, Parameter
 from openaclnn.core.plan import Plan
 from openaclnn.core.products import Product
+from openaclnn.core.status import AclnnError
 from openaclnn.core.tensor import Scalar, Tensor
 from openaclnn.testing.cases.case import Case, Drawn, OneOf, TensorSpec
 from openaclnn.testing.data.distribution import DEFAULT, Distribution, draw_array, generator
@@ -66,8 +68,7 @@ class Built:
 def build(case: Case, seed: int, product: Product) -> Built:
     """Check a case and draw its data; AclnnError where the operator, or the product, refuses it."""
     operator = case.operator
-    numbers = {p.name: _attribute(case, p, seed) for p in operator.parameters if not p.is_tensor}
-    plan, specs = _checked(operator, case, numbers, product)
+    numbers, plan, specs = _chosen(operator, case, seed, product)
     arrays = {p.name: _tensor(case, p, seed, plan) for p in operator.parameters if p.is_read}
     arguments = {operator[name].python_name: value for name, value in (arrays | numbers).items()}
     made = {p.name: specs[p.name].view(_CANARY) for p in operator.outputs if not p.in_place}
@@ -88,6 +89,22 @@ def _described(array: Array, spec: TensorSpec) -> Tensor:
     tensor = Tensor.from_numpy(array)
     tensor.format = spec.format
     return tensor
+
+
+def _chosen(
+    operator: Operator, case: Case, seed: int, product: Product
+) -> tuple[dict[str, Any], Plan, dict[str, TensorSpec]]:
+    """Attributes, plan and outputs. Of values to choose from, the first that are drawn and fit together with the rest."""
+    parameters = [p for p in operator.parameters if not p.is_tensor]
+    refusal: AclnnError | None = None
+    for drawn in itertools.product(*(_attribute(case, p, seed) for p in parameters)):
+        numbers = {p.name: value for p, value in zip(parameters, drawn, strict=True)}
+        try:
+            return numbers, *_checked(operator, case, numbers, product)
+        except AclnnError as error:
+            refusal = refusal or error
+    assert refusal is not None
+    raise refusal
 
 
 def _checked(
@@ -160,18 +177,17 @@ def _rng(case: Case, parameter: Parameter, seed: int) -> np.random.Generator:
     return generator(seed, 5, zlib.crc32(label.encode()), place)
 
 
-def _attribute(case: Case, parameter: Parameter, seed: int) -> Any:
+def _attribute(case: Case, parameter: Parameter, seed: int) -> list[Any]:
+    """An attribute's value; several, in the order they were drawn, where a list has them to choose from."""
     value = case.attributes.get(parameter.name, parameter.default)
-    if value is REQUIRED:
-        value = None
     if isinstance(value, OneOf):
-        return value.values[_rng(case, parameter, seed).integers(len(value.values))]
+        order = _rng(case, parameter, seed).permutation(len(value.values))
+        return [value.values[number] for number in order]
     if isinstance(value, Drawn):
         drawn = draw_array(_rng(case, parameter, seed), (), value.dtype, value.how)
-        value = drawn.item()
-        if parameter.kind is Kind.SCALAR:
-            return Scalar(drawn[()], case.attributes[parameter.name].dtype)
-    return value
+        scalar = parameter.kind is Kind.SCALAR
+        return [Scalar(drawn[()], value.dtype) if scalar else drawn.item()]
+    return [None if value is REQUIRED else value]
 
 
 def _tensor(case: Case, parameter: Parameter, seed: int, plan: Plan) -> Array | None:
