@@ -24,7 +24,9 @@ from openaclnn.core.plan import Plan
 from openaclnn.core.status import AclnnError, Status
 from openaclnn.core.tensor import Tensor
 
-__all__ = ["Made", "Operator", "Sample", "find_operator", "register", "registry"]
+__all__ = [
+    "Made", "Operator", "Sample", "find_operator", "operators_by_kernel", "register", "registry",
+]  # fmt: skip
 
 Made = tuple[tuple[int, ...], DType]
 """The shape and dtype of an output that is made for the caller."""
@@ -175,9 +177,48 @@ def registry() -> tuple[Operator, ...]:
 
 
 def find_operator(name: str) -> Operator:
-    """An operator by its C or Python name; KeyError lists the known ones."""
+    """An operator by its name in any spelling (aclnnEluBackward, EluBackward, elu_backward), or by that of a kernel in
+    case lists (elu_grad_v2); KeyError names the nearest ones, or all.
+    """
     for operator in registry():
         if name in (operator.name, operator.python_name):
             return operator
-    known = ", ".join(operator.python_name for operator in registry())
-    raise KeyError(f"unknown operator {name!r}; known operators: {known}")
+    spelling = _spelling(name)
+    for operator in registry():
+        if spelling == _spelling(operator.name):
+            return operator
+    kernels = operators_by_kernel()
+    for kernel, (operator, *_) in kernels.items():
+        if spelling == _spelling(kernel):
+            return operator
+    raise KeyError(f"unknown operator {name!r}; {_known(spelling, kernels)}")
+
+
+def operators_by_kernel() -> dict[str, list[Operator]]:
+    """The operators by the names that case lists have for their kernels; of several above one kernel, the shortest name
+    stands first.
+    """
+    found: dict[str, list[Operator]] = {}
+    for operator in sorted(registry(), key=lambda each: len(each.name)):
+        for form in getattr(operator.workloads, "KERNELS", ()):
+            found.setdefault(form.name, []).append(operator)
+    return found
+
+
+def _spelling(name: str) -> str:
+    """A name without what spellings differ in: case, underscores, and the prefix of C."""
+    return name.strip().replace("_", "").lower().removeprefix("aclnn")
+
+
+def _known(spelling: str, kernels: Mapping[str, list[Operator]]) -> str:
+    """What to say beside a name that is not known."""
+    from difflib import get_close_matches
+
+    names = {_spelling(kernel): operators[0] for kernel, operators in kernels.items()}
+    names |= {_spelling(operator.name): operator for operator in registry()}
+    near = dict.fromkeys(
+        names[each].python_name for each in get_close_matches(spelling, names, 3, 0.75)
+    )
+    if near:
+        return f"did you mean {' or '.join(near)}?"
+    return f"known operators: {', '.join(operator.python_name for operator in registry())}"

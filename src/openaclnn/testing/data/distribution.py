@@ -1,4 +1,4 @@
-"""How values are drawn: uniformly from a closed interval, normally, or one value; the same seed gives the same bytes."""
+"""How values are drawn: uniformly from an interval, normally, from a choice, or one value; the same seed gives the same bytes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _CHUNK = 1 << 20  # elements drawn together, so that the float64 in between stay
 
 @dataclass(frozen=True)
 class Distribution:
-    """Uniform in [low, high], or normal where a deviation is given; `includes` must occur in the data."""
+    """Uniform in [low, high], normal where a deviation is given, or one of `choices`; `includes` must occur in the data."""
 
     low: float = -2.0
     high: float = 2.0
@@ -28,10 +28,14 @@ class Distribution:
     includes: tuple[float, ...] = ()
     means: tuple[float, float] | None = None  # intervals that mean and deviation are drawn from
     deviations: tuple[float, float] | None = None
+    choices: tuple[float, ...] = ()
+    open: tuple[bool, bool] = (False, False)  # which ends of the interval are excluded
 
     def __post_init__(self) -> None:
         if self.low > self.high:
             raise ValueError(f"a range from {self.low:g} to {self.high:g} is empty")
+        if self.low == self.high and any(self.open):
+            raise ValueError(f"a range that excludes its one value {self.low:g} is empty")
         if self.deviation is not None and not (0 <= self.deviation < math.inf):
             raise ValueError(f"a deviation is 0 or more, not {self.deviation:g}")
 
@@ -56,8 +60,12 @@ def draw_array(
 ) -> Array:
     """An array of a shape and dtype, drawn."""
     kind, how = dtype.numpy, how.settled(rng)
-    if dtype.kind == "bool":
-        array = rng.integers(0, 2, shape, np.uint8).astype(bool)
+    if how.choices:
+        with np.errstate(over="ignore", invalid="ignore"):
+            listed = np.asarray(how.choices, np.float64).astype(kind)
+        array = listed[rng.integers(0, listed.size, shape)]
+    elif dtype.kind == "bool":
+        array = _integers(rng, shape, np.dtype(np.uint8), how, 1).astype(bool)
     elif dtype.kind == "integer":
         array = _integers(rng, shape, kind, how)
     else:
@@ -76,20 +84,26 @@ def draw_array(
 
 
 def _integers(
-    rng: np.random.Generator, shape: tuple[int, ...], kind: np.dtype[Any], how: Distribution
+    rng: np.random.Generator,
+    shape: tuple[int, ...],
+    kind: np.dtype[Any],
+    how: Distribution,
+    largest: int | None = None,
 ) -> Array:
     info = np.iinfo(kind)
+    least, most = int(info.min), int(info.max) if largest is None else largest
     if how.deviation is not None:
         values = np.rint(rng.normal(how.mean, how.deviation, shape))
-        return np.clip(values, max(info.min, -(2**53)), min(info.max, 2**53)).astype(kind)
-    low, high = _whole(how.low, math.ceil, info), _whole(how.high, math.floor, info)
+        return np.clip(values, max(least, -(2**53)), min(most, 2**53)).astype(kind)
+    low, high = _whole(how.low, math.ceil), _whole(how.high, math.floor)
+    low, high = low + (how.open[0] and low == how.low), high - (how.open[1] and high == how.high)
+    low, high = (min(max(end, least), most) for end in (low, high))
     return rng.integers(low, max(high, low), shape, kind, endpoint=True)
 
 
-def _whole(end: float, toward: Callable[[float], int], info: Any) -> int:
-    """An end of an interval as a number of the type; NaN, which no integer is, as 0."""
-    inside = 0.0 if math.isnan(end) else min(max(end, -(2.0**63)), 2.0**63)
-    return int(min(max(toward(inside), int(info.min)), int(info.max)))
+def _whole(end: float, toward: Callable[[float], int]) -> int:
+    """An end of an interval as a whole number; NaN, which no integer is, as 0."""
+    return toward(0.0 if math.isnan(end) else min(max(end, -(2.0**63)), 2.0**63))
 
 
 def _floats(rng: np.random.Generator, count: int, dtype: DType, how: Distribution) -> Array:
@@ -102,15 +116,15 @@ def _floats(rng: np.random.Generator, count: int, dtype: DType, how: Distributio
         return np.full(count, math.nan)
     if low == high:
         return np.full(count, low).astype(np.float64)
-    return _uniform(rng, count, dtype, low, high, work)
+    return _uniform(rng, count, dtype, how, work)
 
 
 def _uniform(
-    rng: np.random.Generator, count: int, dtype: DType, low: float, high: float, work: Any
+    rng: np.random.Generator, count: int, dtype: DType, how: Distribution, work: Any
 ) -> Array:
     import ml_dtypes
 
-    largest = 1e300
+    low, high, largest = how.low, how.high, 1e300
     if dtype.kind == "floating" and dtype.itemsize < 8:
         largest = float(ml_dtypes.finfo(dtype.numpy).max)  # type: ignore[no-untyped-call]
     ends = [min(max(end, -largest), largest) for end in (low, high)]
@@ -120,7 +134,7 @@ def _uniform(
     values *= work(ends[1]) - work(ends[0]) if work is np.float32 else ends[1] - ends[0]
     values += work(ends[0])
     # To numbers of the dtype, so that rounding does not leave the interval.
-    inner = _inside(ends, dtype) if largest < 1e300 else ends
+    inner = _inside(ends, dtype, how.open) if largest < 1e300 else ends
     np.clip(values, work(inner[0]), work(inner[1]), out=values)
     for end, place in ((low, 0), (high, -1)):
         if math.isinf(end) and count:
@@ -128,11 +142,15 @@ def _uniform(
     return values
 
 
-def _inside(ends: list[float], dtype: DType) -> tuple[Any, Any]:
+def _inside(ends: list[float], dtype: DType, excluded: tuple[bool, bool]) -> tuple[Any, Any]:
     """The outermost numbers of a dtype that lie between the ends; the ends rounded where there are none."""
     low, high = (np.float64(end).astype(dtype.numpy) for end in ends)
     above, below = (
         np.nextafter(each, each.dtype.type(way)) for each, way in ((low, np.inf), (high, -np.inf))
     )
-    inner = (above if float(low) < ends[0] else low, below if float(high) > ends[1] else high)
+    first, last = float(low) - ends[0], ends[1] - float(high)
+    inner = (
+        above if first < 0 or (excluded[0] and not first) else low,
+        below if last < 0 or (excluded[1] and not last) else high,
+    )
     return inner if inner[0] <= inner[1] else (low, high)

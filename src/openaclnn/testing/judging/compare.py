@@ -85,7 +85,7 @@ def compare(
 
     `dtype` is the output's where the array has another, as a dump widened to float32 has. `rtol`, `atol`, `ptol`
     (the share of elements that may be off) and `limit` take the place of the standard's own numbers. Golden values of a
-    wider type are rounded to the output's for close and binary alone, whose bounds are smaller than that; those that
+    wider type are rounded to the output's for close, stat_rel_err and binary alone, whose bounds are smaller than that; those that
     overflow it are infinite for all. Integers must be equal.
 
     Several outputs, as named tuples, are compared each with its own; the answer is that of the worst.
