@@ -13,7 +13,6 @@ from openaclnn.engines import openmp
 __all__ = ["blocks_of", "get_num_threads", "map_in_order", "set_num_threads", "use_threads_of"]
 
 Item, Result = TypeVar("Item"), TypeVar("Result")
-_TOGETHER = 8  # items that a thread takes at once
 
 TEAMS = ("auto", "own", "openmp")
 
@@ -97,11 +96,12 @@ def map_in_order(function: Callable[[Item], Result], items: Sequence[Item]) -> I
 
     NumPy lets other threads run while it computes; its `errstate` is to be set inside of the function.
     """
-    batches = [items[start : start + _TOGETHER] for start in range(0, len(items), _TOGETHER)]
-    workers = min(get_num_threads(), len(batches))
+    workers = min(get_num_threads(), len(items))
     if workers < 2:
         yield from map(function, items)
         return
+    together = min(-(-len(items) // (4 * workers)), 16)  # taken at once
+    batches = [items[start : start + together] for start in range(0, len(items), together)]
     from concurrent.futures import ThreadPoolExecutor
 
     with ThreadPoolExecutor(
