@@ -615,3 +615,12 @@ def test_what_is_not_run_travels_between_processes() -> None:
     entry = Malformed("a", "b", "c", reason="dtype")
     assert pickle.loads(pickle.dumps(entry)) == entry
     assert Skip("dtype", "why").reason == "dtype"
+
+
+def test_more_memory_than_allowed(tmp_path: Path, capsys: Any) -> None:
+    """A tensor of 3.5e9 elements, and axes past 2^31, are counted in 64 bits and skipped; the rest is run."""
+    large = [elu(1, shape=(70000, 50000)), elu(2, shape=(2**31 + 1,)), elu(3)]
+    path = listed(tmp_path / "x.json", *large)
+    assert main(["cases", str(path), "--memory", "0.5"]) == 0
+    out = capsys.readouterr().out
+    assert "3 cases: 1 passed, 2 skipped (2 memory); " in out

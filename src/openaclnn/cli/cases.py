@@ -47,12 +47,13 @@ _FEW = 60  # cases, which are all shown
 @click.option("--golden", type=click.Path(file_okay=False, path_type=Path), help="Write every case's inputs and golden values below this folder.")  # fmt: skip
 @click.option("--csv", "results", type=click.Path(dir_okay=False, path_type=Path), help="Write the results into this file.")  # fmt: skip
 @click.option("-j", "--jobs", type=click.IntRange(1, 256), default=1, show_default=True, help="Processes.")  # fmt: skip
+@click.option("--memory", type=click.FloatRange(0, min_open=True), metavar="GB", help="Memory for the data of cases, of all processes together; larger cases are skipped.  [default: half of what there is]")  # fmt: skip
 @click.option("--all", "show_all", is_flag=True, help="Show every case, however many.")
 @command_options
 def cases(
     files: tuple[Path, ...], level: str | None, count: int | None, sheet: str | None, names: tuple[str, ...],
     operators: tuple[str, ...], identities: tuple[str, ...], seed: int, through: str, compare: str | None,
-    product: str | None, golden: Path | None, results: Path | None, jobs: int, show_all: bool, as_json: bool,
+    product: str | None, golden: Path | None, results: Path | None, jobs: int, memory: float | None, show_all: bool, as_json: bool,
 ) -> int:  # fmt: skip
     """Run case lists as they are, TTK tables (.csv, .xlsx) and ATK lists (.json), and judge them by the oracle.
 
@@ -84,7 +85,8 @@ def cases(
     if not chosen and (names or wanted or identities):
         raise click.UsageError("no case is chosen by --name, --operator and --id")
     found = run_cases(
-        chosen, seed=seed, through=through, compare=compare, product=product, golden=golden, jobs=jobs
+        chosen, seed=seed, through=through, compare=compare, product=product, golden=golden, jobs=jobs,
+        memory=None if memory is None else max(int(memory * 1e9), 1),
     )  # fmt: skip
     summary = _Summary(keep_all=show_all or as_json or len(chosen) <= _FEW)
     with progress("running", len(chosen)) as done:

@@ -105,19 +105,23 @@ class Operator(Interface):
 
     def oracle(self, /, *args: Any, **kwargs: Any) -> Any:
         """The float64 reference for the same arguments as the plain call (`out` is checked, but not written)."""
-        found = self.reference(**self.reference_arguments(*args, **kwargs))
+        found = self.reference(**self.reference_arguments(*args, copied=False, **kwargs))
         return found if self.result_type is None else self.result_type(*found)
 
     def reference_arguments(
-        self, /, *args: Any, product: Any = None, **kwargs: Any
+        self, /, *args: Any, product: Any = None, copied: bool = True, **kwargs: Any
     ) -> dict[str, Any]:
-        """A plain call's arguments as the reference takes them; AclnnError where the plain call would raise it."""
+        """A plain call's arguments as the reference takes them; AclnnError where the plain call would raise it.
+
+        They outlive the call's own; with `copied=False`, NumPy's arrays are those that were given.
+        """
         profile = product_of(self, product)
-        call = bind_plain(self, plain_arguments(self, args, kwargs), profile)
+        given = plain_arguments(self, args, kwargs)
+        call = bind_plain(self, given, profile)
         error = self.first_violation(call)
         if error is not None:
             raise error
-        arguments = reference_arguments(call) | self.unheeded(call)
+        arguments = reference_arguments(call, {} if copied else given) | self.unheeded(call)
         self.outline(call)
         plan = self.plan(call)
         if plan.targets >= 0:

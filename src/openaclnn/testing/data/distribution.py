@@ -10,11 +10,15 @@ from typing import Any
 import numpy as np
 
 from openaclnn.core.dtypes import DType
+from openaclnn.engines.threads import blocks_of, map_in_order
 
 __all__ = ["DEFAULT", "Distribution", "draw_array", "generator"]
 
 Array = np.ndarray[Any, Any]
-_CHUNK = 1 << 20  # elements drawn together, so that the float64 in between stay small
+_CHUNK = (
+    1 << 18
+)  # elements that have random numbers of their own, so that threads share them and none matters to another
+_FACTORS = (1.0, 2.0)  # by which powers of ten an outlier is larger
 
 
 @dataclass(frozen=True)
@@ -30,12 +34,17 @@ class Distribution:
     deviations: tuple[float, float] | None = None
     choices: tuple[float, ...] = ()
     open: tuple[bool, bool] = (False, False)  # which ends of the interval are excluded
+    outliers: float = (
+        0.0  # the share of elements, one at least, that are made 10 to 100 times larger
+    )
 
     def __post_init__(self) -> None:
         if self.low > self.high:
             raise ValueError(f"a range from {self.low:g} to {self.high:g} is empty")
         if self.low == self.high and any(self.open):
             raise ValueError(f"a range that excludes its one value {self.low:g} is empty")
+        if not 0 <= self.outliers <= 1:
+            raise ValueError(f"a share of outliers is from 0 to 1, not {self.outliers:g}")
         if self.deviation is not None and not (0 <= self.deviation < math.inf):
             raise ValueError(f"a deviation is 0 or more, not {self.deviation:g}")
 
@@ -58,34 +67,58 @@ def generator(*seed: int) -> np.random.Generator:
 def draw_array(
     rng: np.random.Generator, shape: tuple[int, ...], dtype: DType, how: Distribution = DEFAULT
 ) -> Array:
-    """An array of a shape and dtype, drawn."""
+    """An array of a shape and dtype, drawn; how many threads do it does not matter."""
     kind, how = dtype.numpy, how.settled(rng)
-    if how.choices:
-        with np.errstate(over="ignore", invalid="ignore"):
-            listed = np.asarray(how.choices, np.float64).astype(kind)
-        array = listed[rng.integers(0, listed.size, shape)]
-    elif dtype.kind == "bool":
-        array = _integers(rng, shape, np.dtype(np.uint8), how, 1).astype(bool)
-    elif dtype.kind == "integer":
-        array = _integers(rng, shape, kind, how)
-    else:
-        array = np.empty(shape, kind)
-        flat = array.reshape(-1)
-        for start in range(0, flat.size, _CHUNK):
-            part = flat[start : start + _CHUNK]
-            with np.errstate(over="ignore"):  # what is too large for the dtype is infinite
-                part[...] = _floats(rng, part.size, dtype, how)
-    if how.includes and array.size:
-        places = rng.permutation(min(array.size, 1 << 16))[: len(how.includes)]
+    array = np.empty(shape, kind)
+    flat = array.reshape(-1)
+    chunks = blocks_of(flat.size, elements=_CHUNK)
+
+    def fill(chunk: tuple[slice, np.random.Generator]) -> None:
+        where, own = chunk
+        for block in blocks_of(where.stop - where.start):
+            part = flat[where][block]
+            with np.errstate(
+                over="ignore", invalid="ignore"
+            ):  # what is too large for the dtype is infinite
+                part[...] = _part(own, part.size, dtype, how)
+
+    sources = [rng, *rng.spawn(max(len(chunks) - 1, 0))]
+    for _ in map_in_order(fill, list(zip(chunks, sources, strict=False))):
+        pass
+    if how.outliers and flat.size and dtype.kind not in ("integer", "bool"):
+        place = rng.integers(flat.size, size=1)
+        flat[place] = (flat[place].astype(np.float64) * _larger(rng, 1)).astype(kind)
+    if how.includes and flat.size:
+        places = rng.permutation(min(flat.size, 1 << 16))[: len(how.includes)]
         with np.errstate(over="ignore", invalid="ignore"):
             given = np.asarray(how.includes[: places.size], np.float64)
-            array.reshape(-1)[places] = given.astype(kind)
+            flat[places] = given.astype(kind)
     return array
+
+
+def _part(rng: np.random.Generator, count: int, dtype: DType, how: Distribution) -> Array:
+    """So many values, in the dtype or a wider one."""
+    if how.choices:
+        listed = np.asarray(how.choices, np.float64).astype(dtype.numpy)
+        return np.asarray(listed[rng.integers(0, listed.size, count)])
+    if dtype.kind == "bool":
+        return _integers(rng, count, np.dtype(np.uint8), how, 1)
+    if dtype.kind == "integer":
+        return _integers(rng, count, dtype.numpy, how)
+    values = _floats(rng, count, dtype, how)
+    if how.outliers:
+        places = np.flatnonzero(rng.random(count, np.float32) < how.outliers)
+        values[places] *= _larger(rng, places.size)
+    return values
+
+
+def _larger(rng: np.random.Generator, count: int) -> Array:
+    return np.asarray(10.0 ** rng.uniform(*_FACTORS, count))
 
 
 def _integers(
     rng: np.random.Generator,
-    shape: tuple[int, ...],
+    count: int,
     kind: np.dtype[Any],
     how: Distribution,
     largest: int | None = None,
@@ -93,12 +126,12 @@ def _integers(
     info = np.iinfo(kind)
     least, most = int(info.min), int(info.max) if largest is None else largest
     if how.deviation is not None:
-        values = np.rint(rng.normal(how.mean, how.deviation, shape))
+        values = np.rint(rng.normal(how.mean, how.deviation, count))
         return np.clip(values, max(least, -(2**53)), min(most, 2**53)).astype(kind)
     low, high = _whole(how.low, math.ceil), _whole(how.high, math.floor)
     low, high = low + (how.open[0] and low == how.low), high - (how.open[1] and high == how.high)
     low, high = (min(max(end, least), most) for end in (low, high))
-    return rng.integers(low, max(high, low), shape, kind, endpoint=True)
+    return rng.integers(low, max(high, low), count, kind, endpoint=True)
 
 
 def _whole(end: float, toward: Callable[[float], int]) -> int:
@@ -110,7 +143,10 @@ def _floats(rng: np.random.Generator, count: int, dtype: DType, how: Distributio
     narrow = dtype.itemsize <= 4 and dtype.kind == "floating"
     work: Any = np.float32 if narrow else np.float64
     if how.deviation is not None:
-        return np.asarray(rng.standard_normal(count, work) * work(how.deviation) + work(how.mean))
+        values = rng.standard_normal(count, work)
+        values *= work(how.deviation)
+        values += work(how.mean)
+        return values
     low, high = how.low, how.high
     if math.isnan(low) or math.isnan(high):
         return np.full(count, math.nan)
@@ -136,9 +172,11 @@ def _uniform(
     # To numbers of the dtype, so that rounding does not leave the interval.
     inner = _inside(ends, dtype, how.open) if largest < 1e300 else ends
     np.clip(values, work(inner[0]), work(inner[1]), out=values)
-    for end, place in ((low, 0), (high, -1)):
-        if math.isinf(end) and count:
-            values[place] = end
+    if count:
+        values[0], values[-1] = (
+            end if math.isinf(end) else value
+            for end, value in ((low, values[0]), (high, values[-1]))
+        )
     return values
 
 

@@ -10,8 +10,9 @@ import numpy as np
 
 from openaclnn.core.dtypes import FLOAT, DType, dtype_of_numpy
 from openaclnn.core.interop import to_numpy
+from openaclnn.engines.threads import blocks_of, map_in_order
 from openaclnn.testing.judging.cross_check import cross_check
-from openaclnn.testing.judging.figures import ULP_STEPS, Array, Tally, flat, spacing
+from openaclnn.testing.judging.figures import STRETCH, ULP_STEPS, Array, Tally, flat, spacing
 from openaclnn.testing.judging.limits import STANDARDS, limits_of
 from openaclnn.testing.judging.rules import Rules, Yardstick, chosen, faults
 from openaclnn.testing.words import dtype_named
@@ -142,10 +143,19 @@ def judge(
         text = f"the output has shape {actual.shape}, the golden values have {golden.shape}"
         return Comparison(rules.standard, own.name, actual.shape, False, (text,))
     limits, stick = limits_of(own), Yardstick.of(rules, own)
-    tally = Tally(stick.dtype, stick.tolerance, chosen(rules.limit, limits.limit), kept)
     lines = flat(actual), flat(golden)
-    for block in stick.blocks(*lines):
-        tally.add(*block)
+
+    def tallied(stretch: slice) -> Tally:
+        tally = Tally(stick.dtype, stick.tolerance, chosen(rules.limit, limits.limit), kept)
+        for start, *block in stick.blocks(*(line[stretch] for line in lines)):
+            tally.add(stretch.start + start, *block)
+        return tally
+
+    tally, *others = map_in_order(
+        tallied, blocks_of(lines[0].size, elements=STRETCH) or [slice(0, 0)]
+    )
+    for other in others:  # in their order, so that threads do not matter
+        tally.join(other)
     reasons = list(faults(tally, rules, limits))
     figures = tally.figures()
     if rules.standard == "cross_check" and not stick.tolerance.exact:

@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from openaclnn.testing.files.arrays import read_array
 from openaclnn.testing.files.sources import Source
 from openaclnn.testing.judging.compare import Comparison, judge, worst
 from openaclnn.testing.judging.rules import Rules
+from openaclnn.testing.running.budget import default_memory, in_words, memory_of
 from openaclnn.testing.running.build import Built, build
 from openaclnn.testing.running.chunks import oracle_in_chunks
 from openaclnn.testing.running.levels import LevelCase
@@ -32,8 +33,8 @@ __all__ = ["Item", "Settings", "run_here"]
 
 Array = np.ndarray[Any, Any]
 Item = Case | LevelCase | Malformed
-_AHEAD = 4  # cases whose data are there at one time,
-_ELEMENTS = 1 << 25  # and their elements, but for a single large one
+_AHEAD = 4  # cases that wait with their data,
+_BYTES = 1 << 30  # and how much they need, but for a single large one
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,9 @@ class Settings:
     level: str = "L1"
     product: str = PRODUCTS[0].tag
     golden: Path | None = None
+    memory: int = field(
+        default_factory=default_memory
+    )  # bytes that the cases there at one time may need
 
     def __post_init__(self) -> None:
         Rules(self.compare or "mixed", level=self.level)
@@ -54,6 +58,13 @@ class Settings:
         if self.through not in WAYS:
             raise ValueError(f"unknown way {self.through!r}; known: {', '.join(WAYS)}")
         find_product(self.product)
+        if self.memory < 1:
+            raise ValueError(f"memory: expected a number of bytes, got {self.memory}")
+
+    def need(self, case: Item) -> int:
+        """The bytes that a case will have: none where it is not run because of them."""
+        need = memory_of(case)
+        return need if need <= self.memory else 0
 
 
 @dataclass
@@ -62,42 +73,35 @@ class _Ready:
     exact: dict[str, Array]  # by C name, of what is computed
 
 
-def run_here(cases: Iterable[Item], settings: Settings) -> Iterator[CaseResult]:
-    """In this process: one thread draws, this one runs, another compares."""
-    coming = iter(cases)
-    waiting: deque[tuple[Item, Future[_Ready | CaseResult]]] = deque()
-    judged: deque[Future[CaseResult]] = deque()
+def run_here(
+    cases: Iterable[Item], settings: Settings, share: int | None = None
+) -> Iterator[CaseResult]:
+    """In this process: one thread draws, this one runs, another compares. The cases that are there at one time need no
+    more than the memory that is allowed, or than a share of it, but for a single one."""
+    coming, memory = iter(cases), settings.memory if share is None else share
+    waiting: deque[tuple[Item, int, Future[_Ready | CaseResult]]] = deque()
+    judged: deque[tuple[int, Future[CaseResult]]] = deque()
+    drawn: Item | None = next(coming, None)
     with ThreadPoolExecutor(1) as drawing, ThreadPoolExecutor(1) as judging:
         try:
-            while True:
-                _look_ahead(coming, waiting, drawing, settings)
-                if not waiting:
-                    break
-                case, ready = waiting.popleft()
-                judged.append(_run(case, ready.result(), settings, judging))
-                while len(judged) > 1 or (judged and judged[0].done()):
-                    yield judged.popleft().result()
-            while judged:
-                yield judged.popleft().result()
+            while drawn is not None or waiting:
+                while drawn is not None and len(waiting) < _AHEAD:
+                    need = settings.need(drawn)
+                    ahead = sum(each for _, each, _ in waiting)
+                    held = ahead + sum(each for each, _ in judged)
+                    if (held and held + need > memory) or (ahead and ahead + need > _BYTES):
+                        break
+                    waiting.append((drawn, need, drawing.submit(_prepare, drawn, settings)))
+                    drawn = next(coming, None)
+                if waiting:
+                    case, need, ready = waiting.popleft()
+                    judged.append((need, _run(case, ready.result(), settings, judging)))
+                    del ready
+                while judged and (len(judged) > 1 or not waiting or judged[0][1].done()):
+                    yield judged.popleft()[1].result()
         finally:
-            for _, future in waiting:
+            for _, _, future in waiting:
                 future.cancel()
-
-
-def _look_ahead(
-    coming: Iterator[Item], waiting: deque[Any], drawing: ThreadPoolExecutor, settings: Settings
-) -> None:
-    while len(waiting) < _AHEAD:
-        if waiting and sum(_elements(case) for case, _ in waiting) > _ELEMENTS:
-            return
-        case = next(coming, None)
-        if case is None:
-            return
-        waiting.append((case, drawing.submit(_prepare, case, settings)))
-
-
-def _elements(case: Item) -> int:
-    return 0 if isinstance(case, Malformed) else case.elements
 
 
 def _result(case: Item, verdict: str, why: str = "", **more: Any) -> CaseResult:
@@ -135,6 +139,9 @@ def _prepare(case: Item, settings: Settings) -> _Ready | CaseResult:
 
 def _ready(case: Case | LevelCase, settings: Settings) -> _Ready:
     """A case's data and golden values, under the product in force; golden files, where they are asked for."""
+    if memory_of(case) > settings.memory:
+        need, allowed = in_words(memory_of(case)), in_words(settings.memory)
+        raise MemoryError(f"about {need} are needed, {allowed} allowed")
     if isinstance(case, LevelCase):
         built = case.built()
     else:
@@ -158,7 +165,7 @@ def _golden(case: Any, built: Built) -> dict[str, Array]:
     files = {name: path for name, path in zip(shapes, given, strict=False) if path is not None}
     found: dict[str, Array] = {}
     if shapes.keys() - files:
-        found = oracle_in_chunks(built.operator, built.counted, shapes)
+        found = oracle_in_chunks(built.operator, built.counted)
     for name, path in files.items():
         dtype = dtype_of_numpy(built.outputs[name].dtype)
         found[name] = read_array(Source(path, dtype=dtype, shape=shapes[name]))
@@ -171,8 +178,12 @@ def _run(
     if isinstance(ready, CaseResult):
         return judging.submit(lambda: ready)
     started = time.perf_counter()
-    with use_product(settings.product):
-        status, told = run_through(settings.through, ready.built)
+    try:
+        with use_product(settings.product):
+            status, told = run_through(settings.through, ready.built)
+    except MemoryError as error:
+        skipped = _result(case, "skipped", f"not enough memory: {error}", reason="memory")
+        return judging.submit(lambda: skipped)
     took = time.perf_counter() - started
     if status:
         refused = _result(case, "refused", told, status=status, seconds=took)
