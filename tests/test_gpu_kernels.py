@@ -741,7 +741,7 @@ if MODE == "compile":
         events: list[Any] = []
 
         def allocate(size: int, stream: int) -> int:
-            events.append(("allocate", size <= 32 << 10, stream))
+            events.append(("allocate", size <= 36 << 10, stream))
             return 1 << 30
 
         monkeypatch.setattr(scratch, "_allocator", lambda: (allocate, events.append))

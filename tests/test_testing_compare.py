@@ -331,3 +331,10 @@ def test_pictures(tmp_path: Path, shape: tuple[int, ...]) -> None:
     path = tmp_path / "verdict.png"
     draw_picture(path, compare(actual, golden), actual, golden, Rules())
     assert path.read_bytes()[:4] == b"\x89PNG"
+
+
+def test_rounding_alone_passes_by_relative_errors() -> None:
+    """The spacing of FLOAT16's subnormals is more than the bound: golden values are rounded before."""
+    golden = np.random.default_rng(0).uniform(-1e-5, 1e-5, 4096)
+    assert compare(golden.astype(np.float16), golden, standard="stat_rel_err")
+    assert not compare((golden * 1.05).astype(np.float16), golden, standard="stat_rel_err")

@@ -101,7 +101,7 @@ def rendered(drawn: Any, width: int) -> str:
     return _Drawn("\n".join(line.rstrip() for line in text.getvalue().rstrip("\n").split("\n")))
 
 
-_STYLES = {"passed": "green", "failed": "red", "refused": "yellow", "malformed": "magenta"}
+_STYLES = {"passed": "green", "failed": "red", "refused": "yellow", "skipped": "magenta"}
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -78,29 +78,40 @@ def _ours(folder: Path) -> set[str]:
 
 
 def write_case(
-    folder: Path, operator: str, arguments: dict[str, Any], about: dict[str, Any]
+    folder: Path,
+    operator: str,
+    arguments: dict[str, Any],
+    about: dict[str, Any],
+    counted: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write one case that says itself what it is, as a whole."""
+    """Write one case that says itself what it is, as a whole; `counted` as for `write_one`."""
     try:
         held = read_json(folder / CASE)
     except FileError:  # the first of that name
         held = {}
     ours = {CASE, *held["files"]} if is_case(held) else set()
     with replacing_folder(folder, ours) as part:
-        about = {**about, **write_one(part, operator, arguments, FORMATS)}
+        about = {**about, **write_one(part, operator, arguments, FORMATS, counted)}
         write_text(part / CASE, json.dumps(about, indent=1) + "\n")
 
 
 def write_one(
-    folder: Path, operator: str, arguments: dict[str, Any], formats: Sequence[str]
+    folder: Path,
+    operator: str,
+    arguments: dict[str, Any],
+    formats: Sequence[str],
+    counted: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Write one case; returns its attributes, and its files with dtype, shape and hash.
+    """Write one case; returns its attributes, and its files with dtype, shape and hash. `counted` are arguments that
+    stand for others where golden values are computed.
 
     Golden files are `golden` and `golden_float64`; of several outputs, `golden_<name>` and `golden_<name>_float64`.
     """
     folder.mkdir(parents=True, exist_ok=True)
     found = find_operator(operator)
-    exact, target = (by_output(found, own) for own in golden(found, **arguments))
+    exact, target = (
+        by_output(found, own) for own in golden(found, **{**arguments, **(counted or {})})
+    )
     given = {
         name: value for name, value in arguments.items() if name != "out" and value is not None
     }

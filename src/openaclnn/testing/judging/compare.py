@@ -10,8 +10,17 @@ import numpy as np
 
 from openaclnn.core.dtypes import DOUBLE, FLOAT, DType, dtype_of_numpy
 from openaclnn.core.interop import to_numpy
+from openaclnn.engines.threads import blocks_of, map_in_order
 from openaclnn.testing.judging.cross_check import cross_check
-from openaclnn.testing.judging.figures import ULP_STEPS, Array, Tally, flat, precision, spacing
+from openaclnn.testing.judging.figures import (
+    STRETCH,
+    ULP_STEPS,
+    Array,
+    Tally,
+    flat,
+    precision,
+    spacing,
+)
 from openaclnn.testing.judging.limits import STANDARDS, limits_of
 from openaclnn.testing.judging.rules import Rules, Yardstick, chosen, faults
 from openaclnn.testing.words import dtype_named
@@ -87,7 +96,7 @@ def compare(
     `dtype` is the output's where the array has another, as a dump widened to float32 has; without it, the narrower of
     output and golden values says which limits hold, and `notes` has that where they differ. `rtol`, `atol`, `ptol`
     (the share of elements that may be off) and `limit` take the place of the standard's own numbers. Golden values of a
-    wider type are rounded to the output's for close and binary alone, whose bounds are smaller than that; those that
+    wider type are rounded to the output's for close, stat_rel_err and binary alone, whose bounds are smaller than that; those that
     overflow it are infinite for all. Integers must be equal.
 
     Several outputs, as named tuples, are compared each with its own; the answer is that of the worst.
@@ -149,10 +158,19 @@ def judge(
         text = f"the output has shape {actual.shape}, the golden values have {golden.shape}"
         return Comparison(rules.standard, own.name, actual.shape, False, (text,), **about)
     limits, stick = limits_of(own), Yardstick.of(rules, own)
-    tally = Tally(stick.dtype, stick.tolerance, chosen(rules.limit, limits.limit), kept)
     lines = flat(actual), flat(golden)
-    for block in stick.blocks(*lines):
-        tally.add(*block)
+
+    def tallied(stretch: slice) -> Tally:
+        tally = Tally(stick.dtype, stick.tolerance, chosen(rules.limit, limits.limit), kept)
+        for start, *block in stick.blocks(*(line[stretch] for line in lines)):
+            tally.add(stretch.start + start, *block)
+        return tally
+
+    tally, *others = map_in_order(
+        tallied, blocks_of(lines[0].size, elements=STRETCH) or [slice(0, 0)]
+    )
+    for other in others:  # in their order, so that threads do not matter
+        tally.join(other)
     reasons = list(faults(tally, rules, limits))
     figures = tally.figures()
     if rules.standard == "cross_check" and not stick.tolerance.exact:
