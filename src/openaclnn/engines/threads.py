@@ -12,7 +12,8 @@ from openaclnn.engines import openmp
 
 __all__ = ["blocks_of", "get_num_threads", "map_in_order", "set_num_threads", "use_threads_of"]
 
-Item, Result = TypeVar("Item"), TypeVar("Result")
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 TEAMS = ("auto", "own", "openmp")
 

@@ -80,14 +80,11 @@ def draw_array(
             with np.errstate(
                 over="ignore", invalid="ignore"
             ):  # what is too large for the dtype is infinite
-                part[...] = _part(own, part.size, dtype, how)
+                part[...] = _part(own, part.size, dtype, how, first=own is rng and not block.start)
 
     sources = [rng, *rng.spawn(max(len(chunks) - 1, 0))]
     for _ in map_in_order(fill, list(zip(chunks, sources, strict=False))):
         pass
-    if how.outliers and flat.size and dtype.kind not in ("integer", "bool"):
-        place = rng.integers(flat.size, size=1)
-        flat[place] = (flat[place].astype(np.float64) * _larger(rng, 1)).astype(kind)
     if how.includes and flat.size:
         places = rng.permutation(min(flat.size, 1 << 16))[: len(how.includes)]
         with np.errstate(over="ignore", invalid="ignore"):
@@ -96,8 +93,10 @@ def draw_array(
     return array
 
 
-def _part(rng: np.random.Generator, count: int, dtype: DType, how: Distribution) -> Array:
-    """So many values, in the dtype or a wider one."""
+def _part(
+    rng: np.random.Generator, count: int, dtype: DType, how: Distribution, first: bool
+) -> Array:
+    """So many values, in the dtype or a wider one; an outlier is among the first ones."""
     if how.choices:
         listed = np.asarray(how.choices, np.float64).astype(dtype.numpy)
         return np.asarray(listed[rng.integers(0, listed.size, count)])
@@ -108,12 +107,10 @@ def _part(rng: np.random.Generator, count: int, dtype: DType, how: Distribution)
     values = _floats(rng, count, dtype, how)
     if how.outliers:
         places = np.flatnonzero(rng.random(count, np.float32) < how.outliers)
-        values[places] *= _larger(rng, places.size)
+        if first and not places.size:
+            places = rng.integers(count, size=1)
+        values[places] *= 10.0 ** rng.uniform(*_FACTORS, places.size)
     return values
-
-
-def _larger(rng: np.random.Generator, count: int) -> Array:
-    return np.asarray(10.0 ** rng.uniform(*_FACTORS, count))
 
 
 def _integers(
