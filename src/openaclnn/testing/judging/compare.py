@@ -162,8 +162,9 @@ def judge(
 
     def tallied(stretch: slice) -> Tally:
         tally = Tally(stick.dtype, stick.tolerance, chosen(rules.limit, limits.limit), kept)
-        for start, *block in stick.blocks(*(line[stretch] for line in lines)):
-            tally.add(stretch.start + start, *block)
+        one, other = (line[stretch] for line in lines)
+        for start, out, expected, differs in stick.blocks(one, other):
+            tally.add(stretch.start + start, out, expected, differs)
         return tally
 
     tally, *others = map_in_order(
@@ -176,8 +177,8 @@ def judge(
     if rules.standard == "cross_check" and not stick.tolerance.exact:
         if third is None:
             raise ValueError("cross_check needs the output of a third party")
-        other = flat(_same_shape(_array(third), actual))
-        reasons += cross_check(*lines, other, stick.dtype, rules.level, figures)
+        peer = flat(_same_shape(_array(third), actual))
+        reasons += cross_check(*lines, peer, stick.dtype, rules.level, figures)
     return Comparison(
         rules.standard, own.name, actual.shape, not reasons, tuple(reasons), tally.count, tally.bad,
         figures, tuple(zip(_labels(), tally.ulps.tolist(), strict=True)),
