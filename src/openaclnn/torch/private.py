@@ -149,12 +149,14 @@ def leave(library: Any) -> None:
         destroy()
 
 
-def keep_compiler_out(function: Any) -> None:
-    """Let PyTorch's compiler, where a graph has ended in front of a plain call, not look into that."""
+def keep_compiler_out(function: Any) -> bool:
+    """Let PyTorch's compiler, where a graph has ended in front of a call, not look into that; False if it cannot be told so."""
     theirs = _named("_C._dynamo.eval_frame")
     skip = theirs and _named("_FrameAction.SKIP", theirs)
-    if skip is not None and hasattr(theirs, "set_code_exec_strategy"):
-        theirs.set_code_exec_strategy(function.__code__, theirs._FrameExecStrategy(skip, skip))
+    if skip is None or not hasattr(theirs, "set_code_exec_strategy"):
+        return False
+    theirs.set_code_exec_strategy(function.__code__, theirs._FrameExecStrategy(skip, skip))
+    return True
 
 
 def remember_options(overload: Any, first: int) -> bool:

@@ -7,6 +7,8 @@ from typing import Any, TypeVar
 
 import torch
 
+from openaclnn.torch.private import keep_compiler_out
+
 __all__ = ["uncompiled"]
 
 REASON = "openaclnn.torch.parallel exchanges numbers between processes and calls kernels, which no graph has"
@@ -18,18 +20,7 @@ def uncompiled(function: _Function) -> _Function:
     """`torch.compiler.disable`, which would import the compiler, for programs that never compile."""
     own: Any = function
     own._torchdynamo_disable, own._torchdynamo_disable_msg = True, REASON  # what the compiler reads
-    return function if _skipped(own.__code__) else _disabled(function)
-
-
-def _skipped(code: Any) -> bool:
-    """Whether the compiler could be told to run this code, and what it calls, as it is."""
-    try:
-        theirs: Any = torch._C._dynamo.eval_frame  # type: ignore[attr-defined,unused-ignore]
-        skip = theirs._FrameAction.SKIP
-        theirs.set_code_exec_strategy(code, theirs._FrameExecStrategy(skip, skip))
-    except AttributeError:  # another PyTorch
-        return False
-    return True
+    return function if keep_compiler_out(own) else _disabled(function)
 
 
 def _disabled(function: _Function) -> _Function:
