@@ -238,9 +238,6 @@ class Value:
         """NaN stays."""
         return (self < 0).choose(-self, self)
 
-    def size(self) -> Self:
-        return abs(self)
-
     # Bits, and truth values.
 
     def _bitwise(self, sign: str, name: str, *other: Any) -> Self:
@@ -322,12 +319,6 @@ class Value:
         return self._compare("==", other)
 
     def __ne__(self, other: object) -> Self:  # type: ignore[override]
-        return self._compare("!=", other)
-
-    def equals(self, other: Any) -> Self:
-        return self._compare("==", other)
-
-    def differs(self, other: Any) -> Self:
         return self._compare("!=", other)
 
     def below(self, limit: Any) -> Self:
