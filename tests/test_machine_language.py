@@ -298,6 +298,12 @@ MISUSES: dict[str, tuple[type[Exception], str, Expression]] = {
     "fma of both": (TypeError, "differ in kind", lambda code, i, x: fma(x, i, x)),
     "maximum of integers": (TypeError, "no intrinsic", lambda code, i, x: maximum(i, 0)),
     "smax of floats": (TypeError, "no intrinsic 'smax'", lambda code, i, x: intrinsic("smax", x, x)),
+    "float to integer": (TypeError, "only floats are, to floats", lambda code, i, x: x.to("i64")),
+    "float extended": (TypeError, "is not extended to i64", lambda code, i, x: x.signed("i64")),
+    "extended to its size": (TypeError, "to a longer one", lambda code, i, x: i.unsigned("i64")),
+    "bits of another size": (TypeError, "not as many bits as f32", lambda code, i, x: i.bits_as("f32")),
+    "lanes in a lane": (TypeError, "a scalar stands", lambda code, i, x: lanes(code, x, 4).splat(4)),
+    "lanes of both": (TypeError, "scalars of one kind", lambda code, i, x: code.lanes_of([i, x])),
     "NaN of integers": (TypeError, "is_nan takes floats", lambda code, i, x: i.is_nan()),
     **{
         f"reduce {name} of floats": (

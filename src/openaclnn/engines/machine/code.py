@@ -195,6 +195,8 @@ class Code(Flow):
 
     def lanes_of(self, scalars: Sequence[Value]) -> Value:
         """One stream of scalars of one kind."""
+        if len({str(one.value.type) for one in scalars}) != 1 or scalars[0].lanes:
+            raise TypeError(f"lanes are made of scalars of one kind, not of {[*scalars]}")
         made = ir.Constant(ir.VectorType(scalars[0].element, len(scalars)), ir.Undefined)
         for lane, one in enumerate(scalars):
             made = self.builder.insert_element(made, one.value, ir.Constant(I32, lane))

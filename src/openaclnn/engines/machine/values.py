@@ -133,6 +133,8 @@ class Value:
         """A scalar in every lane."""
         if not lanes:
             return self
+        if self.lanes:
+            raise TypeError(f"a scalar stands in every lane, not {self!r}")
         empty = ir.Constant(ir.VectorType(self.element, lanes), ir.Undefined)
         one = self.builder.insert_element(empty, self.value, ir.Constant(I32, 0))
         made = type(self)(self.builder, one)
@@ -291,7 +293,7 @@ class Value:
         moved: Self = self >> place
         return (moved & 1)._compare("!=", 0)
 
-    # Comparisons; those with NaN are false, but for `differs`.
+    # Comparisons; those with NaN are false, but for `!=`.
 
     def _compare(self, relation: str, other: Any) -> Self:
         builder = self.builder
@@ -366,6 +368,8 @@ class Value:
         wanted, own = STORED[kind], self.element
         if wanted == own:
             return self
+        if self.floating and not isinstance(wanted, FLOATS):
+            raise TypeError(f"{self!r} is not converted to {kind}: only floats are, to floats")
         if self.floating:
             wider = _width(wanted) > _width(own)
             return self._cast("fpext" if wider else "fptrunc", wanted)
@@ -376,14 +380,23 @@ class Value:
 
     def unsigned(self, kind: str) -> Self:
         """An integer extended by zeros."""
-        return self._cast("zext", STORED[kind])
+        return self._extended("zext", kind)
 
     def signed(self, kind: str) -> Self:
         """Extended by its sign: a truth value becomes 0 or -1, all bits set."""
-        return self._cast("sext", STORED[kind])
+        return self._extended("sext", kind)
+
+    def _extended(self, operation: str, kind: str) -> Self:
+        own, wanted = self.element, STORED[kind]
+        both = isinstance(own, ir.IntType) and isinstance(wanted, ir.IntType)
+        if not both or wanted.width <= own.width:
+            raise TypeError(f"{self!r} is not extended to {kind}: an integer is, to a longer one")
+        return self._cast(operation, wanted)
 
     def bits_as(self, kind: str) -> Self:
         """The same bits as another kind of the same size."""
+        if _width(STORED[kind]) != _width(self.element):
+            raise TypeError(f"{self!r} has not as many bits as {kind}")
         return self._cast("bitcast", STORED[kind])
 
     def bits_as_lanes(self, kind: str) -> Self:
