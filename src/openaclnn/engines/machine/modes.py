@@ -66,7 +66,7 @@ def write_mode(code: Code, mode: Value) -> None:
 
 def is_standard(mode: Value) -> Value:
     own = _register()
-    return (mode & own.mode).equals(own.standard)
+    return (mode & own.mode) == own.standard
 
 
 def set_standard(code: Code) -> None:

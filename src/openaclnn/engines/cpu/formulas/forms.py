@@ -210,8 +210,8 @@ class Site:
         """From the first whole line of FLOATs on, results go past the caches."""
         code, out = self.code, self.operands[-1]
         start = out.address()
-        whole = (start & (SIZE["f32"] - 1)).equals(0)
-        ahead = ((-start & (LINE - 1)) // SIZE["f32"]).least(self.count)
+        whole = (start & (SIZE["f32"] - 1)) == 0
+        ahead = (-start & (LINE - 1)).unsigned_div(SIZE["f32"]).least(self.count)
         index = code.strides(code.integer(0), ahead, 1, functools.partial(one, Shape(1, 1)))
 
         def line(index: Value) -> None:
@@ -340,7 +340,7 @@ def _as_given(numbers: tuple[str, ...], free: tuple[str, ...]) -> Derive | None:
     places = [numbers.index(name) for name in free]
 
     def write(code: Code, given: list[Value]) -> tuple[Value, dict[int, Value]]:
-        return code.integer(0).equals(0), dict(zip(places, given, strict=True))
+        return code.integer(0) == 0, dict(zip(places, given, strict=True))
 
     return Derive(free, write)
 

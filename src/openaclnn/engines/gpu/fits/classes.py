@@ -73,7 +73,7 @@ class ClassFit(Fit):
         step.key.set(key)
 
     def align(self, step: Step, astray: Value) -> None:
-        off = self.anywhere.get().differs(0).choose(0, astray)
+        off = (self.anywhere.get() != 0).choose(0, astray)
         step.key.set(step.key.get() | off << ASTRAY)
 
     def ignored(self) -> Value:
@@ -107,7 +107,7 @@ class ClassFit(Fit):
         """What `sizes/sums.py` says."""
         sums, weighted = self.sums, self.fact(self.WEIGHTED)
         with self.when_summed():
-            longest = (weighted.differs(0) & (classes > positions)).choose(classes, positions)
+            longest = ((weighted != 0) & (classes > positions)).choose(classes, positions)
             self.expect(longest + (MANY_PARTS + 1) * SUM_BLOCK < INT32_LIMIT)
             many = longest > FEW_POSITIONS
             few_parts = self.power(blocks(longest, SUM_BLOCK), FEW_PARTS)
@@ -172,7 +172,7 @@ class RowFit(AnyRowFit):
             for place in (code.integer(2), self.control.read(ADDRESSES) - 1)
         )
         vector = self.fact(self.VECTOR)
-        shifted = (off | classes % vector).differs(0) & off.equals(out_off)
+        shifted = ((off | classes % vector) != 0) & (off == out_off)
         shifted = shifted & (classes >= self.fact(self.SHORTEST)) & ~few
         longest = shifted.choose(classes + vector - 1, classes)
         tall, wide, warps = self.tile(rows, longest, shifted)
@@ -209,7 +209,7 @@ class RowFit(AnyRowFit):
         wide = self.power(longest, 2048).least(most)
         tall = self.power(rows, 2048).least(most // wide)
         warps = clamped(tall * wide // 128)
-        over = self.fact(self.LOGITS).differs(0) & (longest >= 1 << 14)
+        over = (self.fact(self.LOGITS) != 0) & (longest >= 1 << 14)
         alone = narrow & long
         wide = alone.choose(over.choose(2048, self.code.integer(1024)), wide)
         tall, warps = alone.choose(1, tall), alone.choose(2, warps)
@@ -259,7 +259,7 @@ class PixelFit(ClassFit):
         ignored = self.ignored()
         self.fit_sums(images * pixels, classes, ignored)
         aligned = self.code.integer(VECTOR_BYTES) // self.fact(self.ITEM)
-        odd = (pixels >= self.fact(self.FEW_PIXELS)) & (pixels % aligned).differs(0)
+        odd = (pixels >= self.fact(self.FEW_PIXELS)) & ((pixels % aligned) != 0)
         self.replaced.set(odd.to("i64"))
         self.fit_planes(images, classes, pixels, ignored)
         self.fit_pixels(images, classes, pixels, ignored)
@@ -268,7 +268,7 @@ class PixelFit(ClassFit):
         """What `pixels.Pixels` says: images of one pixel are the pixels of one that has its channels last."""
         code, main = self.code, self.main
         few = images * classes * pixels <= self.fact(self.FEW)
-        last = pixels.equals(1)
+        last = pixels == 1
         own, seconds = last.choose(images, pixels), last.choose(1, images)
         wide = last.choose(self.power(classes, 128), 1)
         across = last.choose(
@@ -305,7 +305,7 @@ class PixelFit(ClassFit):
                 "ignore_index": ignored,
             },
         )  # fmt: skip
-        self.anywhere.set((few | self.replaced.get().differs(0)).to("i64"))
+        self.anywhere.set((few | (self.replaced.get() != 0)).to("i64"))
         self.choose(
             main,
             {

@@ -96,7 +96,7 @@ class Step:
         """The way that has the key."""
         with self.code.loop(0, self.block.read(ENTERED)) as index:
             own = self.block.at(index * WAY_SLOTS + WAYS)
-            with self.code.when(own.read(KEY).equals(self.key.get())):
+            with self.code.when(own.read(KEY) == self.key.get()):
                 self.way.set(index)
 
     def chosen(self) -> Array:
@@ -109,7 +109,7 @@ class Step:
         with self.code.loop(0, self.pointers) as index:
             address = addresses.read(self.block.at(PLACES).read(index))
             self.values.write(index, address)
-            off = (address & self.block.at(MASKS).read(index)).differs(0).to("i64")
+            off = ((address & self.block.at(MASKS).read(index)) != 0).to("i64")
             astray.set(astray.get() | off << index)
         return astray.get()
 
@@ -158,17 +158,17 @@ class Fit(Entry):
     def write(self, given: Array, number: Value) -> None:
         code, control = self.code, self.control
         # Whoever calls differently from a runner's protocol meets the fallback.
-        self.expect(number.equals(3 + len(self.more)))
+        self.expect(number == 3 + len(self.more))
         with self.when_fit():
             places = 0, 2, *range(3, 3 + len(self.more))
             addresses, shape, *others = (code.slots(given.read(index)) for index in places)
             for one in (addresses, shape, *others):
-                self.expect(one.read(OBJECT_TYPE).equals(control.read(TUPLE)))
+                self.expect(one.read(OBJECT_TYPE) == control.read(TUPLE))
             with self.when_fit():
                 axes, count = shape.read(TUPLE_LENGTH), control.read(ADDRESSES)
-                self.expect(addresses.read(TUPLE_LENGTH).equals(count))
+                self.expect(addresses.read(TUPLE_LENGTH) == count)
                 if self.axes:
-                    self.expect(axes.equals(self.axes))
+                    self.expect(axes == self.axes)
                 for name, one in zip(self.more, others, strict=True):
                     with self.when_fit():
                         getattr(self, f"take_{name}")(one, axes)
@@ -188,15 +188,15 @@ class Fit(Entry):
             self.align(step, step.point(self.addresses))
             step.search()
             chosen = step.chosen()
-            self.expect(self.code.read_shared(chosen, FUNCTION).differs(0))
-            self.expect(chosen.read(KEY).equals(step.key.get()))
+            self.expect(self.code.read_shared(chosen, FUNCTION) != 0)
+            self.expect(chosen.read(KEY) == step.key.get())
 
     def align(self, step: Step, astray: Value) -> None:
         """What becomes of a launch with addresses off a vector's bounds, which have a bit each."""
         self.mark(astray)
 
     def when_summed(self) -> AbstractContextManager[None]:
-        return self.code.when(self.summed.get().differs(0))
+        return self.code.when(self.summed.get() != 0)
 
     def step(self, index: Value | int) -> Step:
         return Step(self.code, self.control, self.frame, index)
@@ -210,12 +210,12 @@ class Fit(Entry):
             wanted.write(place, has.get(place, 0))
         with code.loop(SUMS, code.integer(SUMS + STEPS)) as turn:
             index = (turn < STEPS).choose(turn, MAIN)  # the first comes last
-            with code.when(wanted.read(index).differs(0)):
+            with code.when(wanted.read(index) != 0):
                 yield self.step(index)
 
     def wanted(self) -> dict[int, Value]:
         """Which steps a call has: not 0."""
-        replaced = self.replaced.get().differs(0)
+        replaced = self.replaced.get() != 0
         return {
             SUMS: self.summed.get(), FINISH: self.finished.get(), OTHER: replaced.to("i64"),
             MAIN: (~replaced).to("i64"),
@@ -231,25 +231,25 @@ class Fit(Entry):
         """The call's numbers; without any, the plan's own."""
         code, control = self.code, self.control
         count, own = given.read(TUPLE_LENGTH), control.read(NUMBERS)
-        self.expect(count.equals(0) | count.equals(own))
+        self.expect((count == 0) | (count == own))
         for place in range(MAX_NUMBERS):
             self.numbers.write(place, control.read(OWN_NUMBERS + place))
         with self.when_fit(), code.loop(0, count) as index:
             item = given.read(index + TUPLE_ITEMS)
             kind = code.slots(item).read(OBJECT_TYPE)
-            whole = (control.read(WHOLE) >> index & 1).differs(0)
-            with code.either(kind.equals(control.read(FLOAT))) as (floating, other):
+            whole = control.read(WHOLE).bit(index)
+            with code.either(kind == control.read(FLOAT)) as (floating, other):
                 with floating:
                     self.expect(~whole)
                     self.numbers.write(index, code.slots(item).read(FLOAT_VALUE))
                 with other:
-                    self.expect(kind.equals(control.read(INTEGER)))
+                    self.expect(kind == control.read(INTEGER))
                     with self.when_fit():
                         value = integer_of(code, item)
-                        with code.when(value.equals(-1)):  # or too large for 64 bits
-                            self.expect(control.call(ERROR, "i64").equals(0))
+                        with code.when(value == -1):  # or too large for 64 bits
+                            self.expect(control.call(ERROR, "i64") == 0)
                             control.call(CLEAR, None)
-                        self.expect(whole | (value.size() <= _EXACT))
+                        self.expect(whole | (abs(value) <= _EXACT))
                         bits = value.to("f64").bits_as("i64")
                         self.numbers.write(index, whole.choose(value, bits))
 
@@ -288,5 +288,5 @@ class Fit(Entry):
         saved = control.call(SAVE, "i64")
         self.start(queue)
         control.call(RESTORE, None, saved)
-        with code.when(memory.get().differs(0)):
+        with code.when(memory.get() != 0):
             self.give_back(memory.get())

@@ -61,7 +61,7 @@ class FlatFit(Fit):
         self.expect((total > 0) & (total + block * 2 < INT32_LIMIT))
         unit = code.integer(0)
         for power in range(1, UNITS):
-            unit = unit + (total & (1 << power) - 1).equals(0).to("i64")
+            unit = unit + ((total & (1 << power) - 1) == 0).to("i64")
         main.begin()
         main.numbers.write(0, total >> unit)
         main.programs.set(blocks(total, block))
@@ -73,7 +73,7 @@ class FlatFit(Fit):
         form = code.integer(0)
         if self.choice:
             choice = CHOICES[self.choice]
-            form, made = choice.write(code, self.fact(self.EXACT).differs(0), numbers[0])
+            form, made = choice.write(code, self.fact(self.EXACT) != 0, numbers[0])
             for place, number in enumerate(made, MADE):
                 known.write(place, word(number))
         main.way.set(form * UNITS + unit)
@@ -87,7 +87,7 @@ class FlatFit(Fit):
 
     def align(self, step: Step, astray: Value) -> None:
         code, total, vector = self.code, self.total.get(), self.fact(self.VECTOR)
-        off, few = astray.differs(0), total <= self.fact(self.FEW)
+        off, few = astray != 0, total <= self.fact(self.FEW)
         with code.when(off & few):
             step.way.set(step.way.get() + ANYWHERE)
         with code.when(off & ~few):

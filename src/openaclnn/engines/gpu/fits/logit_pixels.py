@@ -77,7 +77,7 @@ class ImageFit(ClassFit):
     def fit_pixels(self, step: Step, names: list[str], own: Images) -> None:
         """What `plans.logit_pixels.Pixels` says: images of a pixel each are the pixels of one that has its classes side by side."""
         images, classes, pixels = own
-        dots = pixels.equals(1)
+        dots = pixels == 1
         lanes, seconds = dots.choose(images, pixels), dots.choose(1, images)
         most = (own.positions >= MANY).choose(self.fact(self.VECTOR), FEW_EACH) * THREADS
         block = self.power(lanes, LONGEST).least(most)
@@ -85,7 +85,7 @@ class ImageFit(ClassFit):
         lanes_unit = power_of_two(lanes)
         programs = seconds * across
         # To the next image, and to the next pixel, which the kernel knows unless it is 1.
-        second, pixel = seconds.equals(1).choose(0, pixels // unit), unit.equals(1).to("i64")
+        second, pixel = (seconds == 1).choose(0, pixels // unit), (unit == 1).to("i64")
         self.expect((programs < INT32_LIMIT) & (classes * second < INT32_LIMIT))
         step.begin()
         step.programs.set(programs)

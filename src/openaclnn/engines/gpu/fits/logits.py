@@ -95,7 +95,7 @@ class AnyLogitFit(ClassFit):
         for own in FEW_CLASSES[-2::-1]:
             wide = (classes <= own).choose(own, wide)
         tall = code.integer(WIDE) // wide
-        programs, each = blocks(rows, tall), self.fact(self.EACH).differs(0)
+        programs, each = blocks(rows, tall), self.fact(self.EACH) != 0
         step.begin()
         step.programs.set(programs)
         step.put(
@@ -115,10 +115,10 @@ class AnyLogitFit(ClassFit):
     ) -> Value:
         """What reads the rows, each in as many parts as are returned."""
         code = self.code
-        in_line = by_class.equals(1)
+        in_line = by_class == 1
         tall, wide, turns, warps = self.tile(rows, classes)
         vector = self.fact(self.VECTOR)
-        by_vectors = in_line & tall.equals(1) & (classes >= vector * LONG)
+        by_vectors = in_line & (tall == 1) & (classes >= vector * LONG)
         vector = by_vectors.choose(vector, 0)
         unit = (by_vectors | ~in_line).choose(1, power_of_two(row | classes))
         turn = wide * turns
@@ -149,7 +149,7 @@ class AnyLogitFit(ClassFit):
         self, rows: Value, classes: Value, splits: Value, row: Value, by_class: Value, weight: Value
     ) -> None:
         """What finishes rows, and the memory between launches: what `Logits.memory` says."""
-        each, whole = (self.fact(own).differs(0) for own in (self.EACH, self.WHOLE))
+        each, whole = (self.fact(own) != 0 for own in (self.EACH, self.WHOLE))
         parts = each.choose(0, blocks(rows, FINISHED) * (SUMS * 8))
         tops = parts + rows * splits * (PARTS * 4)
         rests = tops + rows * 4
@@ -199,7 +199,7 @@ class AnyLogitFit(ClassFit):
         wide = self.power(classes, WIDE)
         tall = self.power(rows, WIDE).least(code.integer(WIDE) // wide)
         warps = _clamped(tall * wide // 128, 4)
-        in_line = by_class.equals(1) & out_class.equals(1)
+        in_line = (by_class == 1) & (out_class == 1)
         unit = (~in_line).choose(1, power_of_two(row | out_row | classes))
         across = blocks(classes, wide)
         programs = blocks(rows, tall) * across
@@ -224,19 +224,19 @@ class AnyLogitFit(ClassFit):
         """The kernel that has these constants; without vectors it takes no address as aligned."""
         key = self.code.integer(0)
         for own, at in places_of(KEYS[name]).items():
-            value = constants["UNIT"].equals(1).to("i64") if own == "anywhere" else constants[own]
+            value = (constants["UNIT"] == 1).to("i64") if own == "anywhere" else constants[own]
             key = key | value << at
         step.key.set(key)
 
     def align(self, step: Step, astray: Value) -> None:
         key = step.key.get()  # its first bit says whether addresses matter
-        step.key.set(key | (key & 1).differs(0).choose(0, astray) << ASTRAY)
+        step.key.set(key | ((key & 1) != 0).choose(0, astray) << ASTRAY)
 
     def wanted(self) -> dict[int, Value]:
         few, each = self.few.get(), self.fact(self.EACH)
-        long = few.equals(0).to("i64")
+        long = (few == 0).to("i64")
         return {
-            fit_code.SUMS: long, fit_code.FINISH: long, fit_code.AT_ONCE: few, fit_code.OTHER: each.equals(0).to("i64"),
+            fit_code.SUMS: long, fit_code.FINISH: long, fit_code.AT_ONCE: few, fit_code.OTHER: (each == 0).to("i64"),
             fit_code.MAIN: long & self.fact(self.WHOLE),
         }  # fmt: skip
 
@@ -261,12 +261,12 @@ class StridedLogitFit(AnyLogitFit, StridedFit):
 
     def fit(self, shape: Array, axes: Value) -> None:
         rows, classes = self.sizes(shape, axes, self.code.integer(FEW))
-        self.expect(axes.equals(2))
+        self.expect(axes == 2)
         row, by_class = (self.steps(1).read(axis) for axis in range(2))
         written = self.along(self.fact(self.WRITTEN), 0), self.along(self.fact(self.WRITTEN), 1)
         self.fit_rows(rows, classes, row, by_class, self.along(self.fact(self.WEIGHT), 1), written)
         # Both kernels that finish rows have these numbers in the same places.
-        finish = self.step(self.few.get().differs(0).choose(fit_code.AT_ONCE, self.code.integer(fit_code.FINISH)))  # fmt: skip
+        finish = self.step((self.few.get() != 0).choose(fit_code.AT_ONCE, self.code.integer(fit_code.FINISH)))  # fmt: skip
         names = names_of(logit_losses, "rows")
         finish.put(names, {"target_stride": self.steps(0).read(0)})
         # Of a row's results; the fit's words say where they are among the operands, or -1.
@@ -285,7 +285,7 @@ class StridedLogitFit(AnyLogitFit, StridedFit):
 
 def _step(stride: Value) -> Value:
     """As a constant of kernels."""
-    return (stride.differs(1)).to("i64") + 1
+    return (stride != 1).to("i64") + 1
 
 
 def _clamped(warps: Value, most: int) -> Value:

@@ -71,7 +71,7 @@ class SumFit(ReducedFit):
         add, parts = self.fit_parts(count, 1)
         add.numbers.write(0, count)
         add.numbers.write(1, parts)
-        self.main.numbers.write(1, self.fact(self.MEAN).differs(0).choose(count, 1))
+        self.main.numbers.write(1, (self.fact(self.MEAN) != 0).choose(count, 1))
         with code.loop(0, self.fact(self.NUMBERS)) as index:
             source = self.control.at(FACTS + self.SOURCES).read(index)
             with code.when(source >= 0):
@@ -81,15 +81,15 @@ class SumFit(ReducedFit):
     def align(self, step: Step, astray: Value) -> None:
         """Many that begin equally far from a vector's bounds have a kernel of their own."""
         code = self.code
-        with code.when(astray.differs(0)):
+        with code.when(astray != 0):
             least, most = code.variable(code.integer(VECTOR_BYTES)), code.variable(code.integer(0))
             with code.loop(0, step.pointers) as index:
                 mask = step.block.at(MASKS).read(index)
-                with code.when(mask.differs(0)):
+                with code.when(mask != 0):
                     off = step.values.read(index) & mask
                     least.set(least.get().least(off))
                     most.set((off > most.get()).choose(off, most.get()))
-            alike = least.get().equals(most.get()) & self.many.get().differs(0)
+            alike = (least.get() == most.get()) & (self.many.get() != 0)
             step.way.set(alike.choose(self.ALIKE, code.integer(self.ANYWHERE)))
 
 
@@ -108,7 +108,7 @@ class NllFit(ReducedFit):
             # What a pixel's step is counts as well; sizes below are products of these.
             self.expect((count * classes < INT32_LIMIT) & (number < INT32_LIMIT))
             (add, parts), each = self.fit_parts(count, NLL_SUMS), self.fact(self.EACH)
-            rows = pixels.equals(1)
+            rows = pixels == 1
             add.put(
                 names_of(nll_losses, "count"),
                 {
@@ -139,16 +139,16 @@ class StridedSumFit(ReducedFit, StridedFit):
         add, parts = self.fit_parts(count, 1)
         add.numbers.write(0, count)
         add.numbers.write(1, parts)
-        self.main.numbers.write(1, self.fact(self.MEAN).differs(0).choose(count, 1))
+        self.main.numbers.write(1, (self.fact(self.MEAN) != 0).choose(count, 1))
         inputs, apart = self.control.read(ADDRESSES) - 1, code.variable(code.integer(0))
         with code.loop(0, inputs) as operand:
             step = self.steps(operand).read(self.depth - 1)
             apart.set(apart.get() | (step - 1))
             # One element for all has yet another kernel.
-            self.expect((axes > 1) | step.differs(0))
-        self.flat.set((axes.equals(1) & apart.get().equals(0)).to("i64"))
+            self.expect((axes > 1) | (step != 0))
+        self.flat.set(((axes == 1) & (apart.get() == 0)).to("i64"))
         add.way.set(self.flat.get())
-        with code.when(self.flat.get().equals(0)):
+        with code.when(self.flat.get() == 0):
             geometry = add.numbers.at(self.fact(self.GEOMETRY))
             for axis, size in enumerate(sizes):
                 geometry.write(axis, size)
@@ -157,7 +157,7 @@ class StridedSumFit(ReducedFit, StridedFit):
 
     def align(self, step: Step, astray: Value) -> None:
         with (
-            self.code.when(self.flat.get().differs(0)),
+            self.code.when(self.flat.get() != 0),
             self.code.loop(0, self.control.read(ADDRESSES) - 1) as index,
         ):
             self.mark(self.addresses.read(index) & VECTOR_BYTES - 1)

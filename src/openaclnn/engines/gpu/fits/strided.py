@@ -31,7 +31,7 @@ class StridedFit(Fit):
         """Every operand's strides along the axes, as 32 bits."""
         code, count = self.code, self.control.read(ADDRESSES)
         self.expect((axes > 0) & (axes <= self.depth))
-        self.expect(given.read(TUPLE_LENGTH).equals(count * axes))
+        self.expect(given.read(TUPLE_LENGTH) == count * axes)
         self.table = code.frame("i64", MAX_POINTERS * self.depth)
         with self.when_fit():
             missing = code.integer(self.depth) - axes
@@ -41,7 +41,7 @@ class StridedFit(Fit):
                     own.write(axis, 0)
                 with code.loop(0, axes) as place:
                     stride = integer_of(code, given.read(operand * axes + place + TUPLE_ITEMS))
-                    self.expect(stride.size() < INT32_LIMIT)
+                    self.expect(abs(stride) < INT32_LIMIT)
                     own.write(missing + place, stride)
 
     def steps(self, operand: Value | int) -> Array:
@@ -114,7 +114,7 @@ class StridedRowFit(AnyRowFit, StridedFit):
     def fit(self, shape: Array, axes: Value) -> None:
         code, main = self.code, self.main
         rows, classes = self.sizes(shape, axes, self.fact(self.FEW))
-        self.expect(axes.equals(2))
+        self.expect(axes == 2)
         ignored, out = self.ignored(), self.steps(self.control.read(ADDRESSES) - 1)
         main.begin()
         self.fit_sums(rows, classes, ignored)

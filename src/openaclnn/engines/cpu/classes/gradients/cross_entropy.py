@@ -199,7 +199,7 @@ def _fit(problem: Problem) -> Fitted:
 def _fit_laid(problem: Problem) -> Fitted:
     """The parameters of rows that lie anyhow; those of few classes are read where they lie."""
     code, classes, item = problem.code, problem["classes"], problem["item"]
-    beside = [problem[f"{name}.class_step"].equals(item) for name in ("log_prob", "out")]
+    beside = [problem[f"{name}.class_step"] == item for name in ("log_prob", "out")]
     here = (classes < SHORT) | (beside[0] & beside[1])
     problem["staged"] = (~here).to("i64")
     tile = here.choose(code.integer(1), TILE_ROWS)
@@ -209,7 +209,7 @@ def _fit_laid(problem: Problem) -> Fitted:
 def _cut(problem: Problem, tile: Value, chunk: Value) -> Fitted:
     """The launches over tiles of rows and chunks of classes."""
     classes = problem["classes"]
-    chunks = (classes + chunk - 1) // chunk
+    chunks = (classes + chunk - 1).unsigned_div(chunk)
     for name, value in (("chunk", chunk), ("chunks", chunks)):
         problem[name] = value
     return fitted(problem, (classes < SHORT).to("i64"), pieces_of(problem, tile, chunk, chunks))

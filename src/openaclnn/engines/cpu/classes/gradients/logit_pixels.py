@@ -64,12 +64,12 @@ class _Scales:
     """What all pixels share, FLOAT64."""
 
     def __init__(self, parameters: Parameters, sums: Sums, classes: Value) -> None:
-        smooths, smoothing = parameters["smooths"].differs(0), parameters.double("smoothing")
+        smooths, smoothing = parameters.flag("smooths"), parameters.double("smoothing")
         self.nll = (1.0 - smoothing) / sums.total
         self.smooth = smooths.choose(smoothing / classes.to("f64") / sums.total, 0.0)
         self.square = parameters.double("zloss_scale") / sums.rows_counted
         self.sums, self.smooths = sums, smooths
-        self.squares = parameters["zloss"].differs(0)
+        self.squares = parameters.flag("zloss")
 
 
 class _Pixels:
@@ -162,7 +162,7 @@ class _Pixels:
     def _gradients(self, group: Group) -> Array:
         """Those of a group, or one that is all of them."""
         code, groups = self.code, self.groups
-        alike = groups.steps["gradient"].equals(0)
+        alike = groups.steps["gradient"] == 0
         with code.when(alike):
             one = code.array(group.places["gradient"], self.dtype).read(0)
             self.gradients.store(one.fill(groups.shape), code.integer(0))
@@ -171,8 +171,8 @@ class _Pixels:
     def _past(self, group: Group) -> Value:
         """Whether a group is written past the caches, a line of them at once."""
         out = group.places["out"]
-        apart = self.parameters["past"].differs(0) & out.differs(group.places["input"])
-        return apart & group.here & ((out | self.out_step) & (LINE - 1)).equals(0)
+        apart = self.parameters.flag("past") & (out != group.places["input"])
+        return apart & group.here & (((out | self.out_step) & (LINE - 1)) == 0)
 
     def _write(self, group: Group, chunk: Chunk, smooths: bool, put: Put) -> None:
         code, groups, zero = self.code, self.groups, self.code.integer(0)
@@ -188,7 +188,7 @@ class _Pixels:
             values = self.exp(groups.plane(label) - top) * factor
             if smooths:
                 values = values + addend * groups.factor(chunk, label)
-            values = own.equals((chunk.start + label).to("i32")).choose(exact, values)
+            values = (own == (chunk.start + label).to("i32")).choose(exact, values)
             values = (values.bits_as("i32") & counted).bits_as("f32")
             place = group.places["out"] + (chunk.start + label) * self.out_step
             put(group, label, values, place, smooths)

@@ -103,8 +103,8 @@ class _Writer:
     def write(self, row: Stretch, numbers: RowNumbers) -> None:
         code, parameters = self.code, self.parameters
         top, factor, addend = numbers.top, numbers.factor, numbers.addend
-        smooths, weighted = (parameters[own].differs(0) for own in ("smooths", "weighted"))
-        size = factor.size()
+        smooths, weighted = (parameters.flag(own) for own in ("smooths", "weighted"))
+        size = abs(factor)
         foldable = (size >= 2.0**-80) & (size <= 2.0**80)
         ways = (
             (foldable & ~smooths, PLAIN, True),
@@ -161,9 +161,9 @@ class _Writer:
         if mode != WEIGHTS:
             stretch(row.x, row.weight, row.out, row.many)
             return
-        apart = row.weight_step.differs(4)
+        apart = row.weight_step != 4
         step = apart.choose(code.integer(TILE_CLASSES), row.many)
-        done = code.variable(code.integer(0))
+        done = code.variable(0)
         with code.repeat_while(lambda: done.get() < row.many):
             start = done.get()
             count = (row.many - start).least(step)

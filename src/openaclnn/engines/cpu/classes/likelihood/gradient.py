@@ -50,9 +50,9 @@ def single_gradient(dtype: str, target: str) -> Callable[[Code, Parameters], Val
 
     def emit(code: Code, parameters: Parameters) -> Value:
         gradient = code.variable(code.load(parameters.address("gradient"), dtype))
-        given = parameters["total_given"].differs(0)
+        given = parameters.flag("total_given")
         positions, zero = parameters["positions"], code.integer(0)
-        with code.when(parameters["mean"].differs(0)):
+        with code.when(parameters.flag("mean")):
             total, _ = totals.in_blocks(
                 code, given.choose(zero, positions), parameters.scratch, zero, 2,
                 lambda start, stop: totals.sum_targets(code, parameters, start, stop, target, dtype),

@@ -146,7 +146,7 @@ class Chunks:
     ) -> Value:
         """`body` over all whole vectors, and the sums of what it took; returns where the rest begins."""
         code, shape = self.code, Shape(self.streams, self.code.lanes)
-        turn, whole = TURN * shape.elements, count - count % shape.elements
+        turn, whole = TURN * shape.elements, count - count.unsigned_rem(shape.elements)
         with code.loop(0, whole, turn) as start:
             stop = (start + turn).least(whole)
             code.strides(start, stop, shape.elements, functools.partial(body, shape))
@@ -173,7 +173,7 @@ class Chunks:
         before, highest = rows.top.read(index).to("f32"), rows.highest.read(index)
         top = larger(before, highest)
         # Where all are minus infinity, any finite number gives them the power 0.
-        shift = top.equals(-INFINITY).choose(0.0, top)
+        shift = (top == -INFINITY).choose(0.0, top)
         with code.either(highest > before) as (raised, kept):
             with raised:
                 lowered = exp64(code, before.to("f64") - top.to("f64"))
@@ -182,7 +182,7 @@ class Chunks:
             with kept:
                 rows.add(rows.others, index, self._powers(x, count, shift, apart=False))
         rows.top.write(index, top.to("f64"))
-        with code.when(self.parameters["smooths"].differs(0)):
+        with code.when(self.parameters.flag("smooths")):
             rows.add(rows.spread, index, moved(rows.weights.read(index), before, top))
             self._spread(x, shift, weight, weight_step, count, index)
 
@@ -193,7 +193,7 @@ class Chunks:
 
         def powers_of(values: Value) -> tuple[Value, Value]:
             """And 1 for each of them that is left out."""
-            powers, tie = self.exp(values - shift), values.equals(shift)
+            powers, tie = self.exp(values - shift), values == shift
             tied = tie.choose(code.single(1.0), 0.0)
             return (tie.choose(code.single(0.0), powers) if apart else powers), tied
 
@@ -229,12 +229,12 @@ class Chunks:
         """What label smoothing sums: weight * (x - shift), and the weights."""
         code, rows = self.code, self.rows
         spread, weights = _Sum(code), _Sum(code)
-        with code.either(self.parameters["weighted"].differs(0)) as (weighted, alike):
+        with code.either(self.parameters.flag("weighted")) as (weighted, alike):
             with weighted:
                 own = code.frame("f32", CHUNK).address()
-                with code.when(weight_step.differs(4)):
+                with code.when(weight_step != 4):
                     code.copy(weight, weight_step, own, code.integer(4), count, "f32")
-                factors = code.array(weight_step.equals(4).choose(weight, own), "f32")
+                factors = code.array((weight_step == 4).choose(weight, own), "f32")
 
                 def body(shape: Shape, place: Value) -> None:
                     factor = factors.load(place, shape)

@@ -70,7 +70,7 @@ class _Pixels:
         operands = ("target", "input", "top", "rest", *(("loss",) if each else ()))
         self.groups = Groups(code, parameters, dtype, target, operands)
         self.exp, self.opaque = Exp(code, None, "negative"), numerics.Opaque(code)
-        self.smooths = parameters["smooths"].differs(0)
+        self.smooths = parameters.flag("smooths")
         width = self.groups.width
         self.top, self.rest = (code.frame("f32", width) for _ in range(2))
         self.others, self.spread = (code.frame("f64", width) for _ in range(2))
@@ -128,7 +128,7 @@ class _Pixels:
         raised = highest.get() > before
         shift = _finite(top)
         self.top.store(top, zero)
-        with code.when(chunk.start.differs(0), likely=False):
+        with code.when(chunk.start != 0, likely=False):
             others = self.others.load(zero, shape)
             lowered = exp64(code, before.to("f64") - top.to("f64"))
             self.others.store(raised.choose((others + 1.0) * lowered, others), zero)
@@ -150,7 +150,7 @@ class _Pixels:
             with code.loop(start, (start + TURN).least(chunk.many)) as label:
                 self.groups.ahead(x + label * self.groups.class_step)
                 values = self.groups.plane(label)
-                tie = values.equals(shift)
+                tie = values == shift
                 powers.take(tie.choose(code.single(0.0), self.exp(values - shift)), added)
                 ties.take(tie.choose(code.single(1.0), 0.0), added)
             total = powers.get().to("f64")
@@ -168,7 +168,7 @@ class _Pixels:
     def _move(self, chunk: Chunk, before: Value, top: Value) -> None:
         """What was summed of the chunks before, as differences from a largest logit that may have risen."""
         shape, zero = self.groups.shape, self.code.integer(0)
-        with self.code.when(chunk.start.equals(CHUNK)):
+        with self.code.when(chunk.start == CHUNK):
             self.before.set(self.code.double(0.0))
         self.before.set(self.before.get() + self._weights(chunk.start - CHUNK, chunk.start))
         change = moved(self.before.get(), before, top)
@@ -203,7 +203,7 @@ class _Pixels:
             smoothed = rest * self.weight_sum - self.spread.load(index, shape)
             loss.set(fma(loss.get(), 1.0 - smoothing, smoothed * (smoothing / classes)))
         square = code.variable(code.constant("f64", 0.0, code.lanes))
-        squares = parameters["zloss"].differs(0)
+        squares = parameters.flag("zloss")
         with code.when(squares):
             square.set((top + rest) * (top + rest) * parameters.double("zloss_scale"))
 
@@ -228,7 +228,7 @@ class _Pixels:
 
 def _finite(top: Value) -> Value:
     """What is subtracted before powers: where all are minus infinity, any finite number gives 0."""
-    shift: Value = top.equals(-INFINITY).choose(0.0, top)
+    shift: Value = (top == -INFINITY).choose(0.0, top)
     return shift
 
 

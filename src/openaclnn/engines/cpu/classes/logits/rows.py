@@ -118,7 +118,7 @@ class _Finish:
         if not self.whole:
             return rest + (highest - highest)
         many = self.parameters["classes"] > 1
-        none = (highest.equals(-math.inf) & many) | (highest.equals(math.inf) & (others >= 0.5))
+        none = ((highest == -math.inf) & many) | ((highest == math.inf) & (others >= 0.5))
         unlike: Value = none.choose(math.nan, rest)
         return unlike
 
@@ -137,24 +137,24 @@ class _Finish:
             code.store(rest.to("f32"), self.at("rest", position), "f32")
 
         weight = code.variable(code.double(1.0))
-        with code.when(parameters["weighted"].differs(0)):
+        with code.when(parameters.flag("weighted")):
             place = parameters.address("weight") + label * parameters["weight.class_step"]
             weight.set(code.load(place, "f32").to("f64"))
         place = self.at("input", position) + label * parameters["input.class_step"]
         own = code.load(place, self.dtype).to("f64")
         loss = code.variable(-(weight.get() * ((own - top) - rest)))
-        with code.when(parameters["smooths"].differs(0)):
+        with code.when(parameters.flag("smooths")):
             smoothing, classes = parameters.double("smoothing"), parameters["classes"].to("f64")
             # An infinite largest logit has no log-probability.
             spread = (rest + (top - top)) * rows.weights.read(index) - rows.spread.read(index)
             loss.set(fma(loss.get(), 1.0 - smoothing, smoothing / classes * spread))
         square = code.variable(code.double(0.0))
-        with code.when(parameters["zloss"].differs(0)):
+        with code.when(parameters.flag("zloss")):
             square.set(parameters.double("zloss_scale") * (top + rest) * (top + rest))
         parts = [
             counted.choose(part, 0.0) for part in (loss.get(), square.get(), weight.get(), code.double(1.0))
         ]  # fmt: skip
-        returns = parameters["returns"].differs(0)
+        returns = parameters.flag("returns")
         if self.each:
             code.store((parts[0] + parts[1]).to("f32"), self.at("loss", position), self.dtype)
         else:
@@ -191,11 +191,11 @@ def emit_reduction(dtype: str) -> Emit:
             for slot, total in enumerate(sums):
                 total.set(total.get() + record.read(slot))
         loss, square, weight, count = (total.get() for total in sums)
-        mean = parameters["mean"].differs(0)
+        mean = parameters.flag("mean")
         loss, square = loss / mean.choose(weight, 1.0), square / mean.choose(count, 1.0)
-        loss = parameters["zloss"].differs(0).choose(loss + square, loss)
+        loss = parameters.flag("zloss").choose(loss + square, loss)
         code.store(loss.to("f32"), parameters.address("loss"), dtype)
-        with code.when(parameters["returns"].differs(0)):
+        with code.when(parameters.flag("returns")):
             code.store(square.to("f32"), parameters.address("square"), dtype)
 
     return emit

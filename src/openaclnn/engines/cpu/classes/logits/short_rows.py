@@ -54,7 +54,7 @@ class _Rows:
             parameters["weight.class_step"],
         )
         self.weighted, self.smooths, self.zloss, self.returns = (
-            parameters[name].differs(0) for name in ("weighted", "smooths", "zloss", "returns")
+            parameters.flag(name) for name in ("weighted", "smooths", "zloss", "returns")
         )
         self.opaque, self.exp = numerics.Opaque(code), Exp(code, None, "negative")
         self.x = code.frame("f32", code.lanes * code.lanes)  # class after class
@@ -103,10 +103,10 @@ class _Rows:
         """The sum of exp(x - top) over all but one of the largest."""
         code = self.code
         total, ties = (code.variable(self._zeros(kind)) for kind in ("f64", "f32"))
-        shift = top.equals(-math.inf).choose(0.0, top)
+        shift = (top == -math.inf).choose(0.0, top)
         with code.loop(0, self.targets.classes) as current:
             values = self._class(current)
-            powers, tie = self.exp(values - shift), values.equals(shift)
+            powers, tie = self.exp(values - shift), values == shift
             ties.set(ties.get() + tie.choose(code.single(1.0), 0.0))
             total.set(total.get() + tie.choose(code.single(0.0), powers).to("f64"))
         powers = total.get() + 0.0
@@ -120,7 +120,7 @@ class _Rows:
         """log-sum-exp less the largest; none where that is infinite and no other is."""
         rest = log1p_64(self.code, others)
         many = self.targets.classes > 1
-        none = (top.equals(-math.inf) & many) | (top.equals(math.inf) & (others >= 0.5))
+        none = ((top == -math.inf) & many) | ((top == math.inf) & (others >= 0.5))
         unlike: Value = none.choose(math.nan, rest)
         return unlike
 

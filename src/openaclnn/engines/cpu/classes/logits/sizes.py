@@ -100,7 +100,7 @@ def _fit(problem: Problem, each: bool) -> Fitted:
 def _fit_laid(problem: Problem, each: bool, dtype: str) -> Fitted:
     """The parameters of rows that lie anyhow."""
     code, classes = problem.code, problem["classes"]
-    beside = [problem[f"{name}.class_step"].equals(SIZE[dtype]) for name in FULL]
+    beside = [problem[f"{name}.class_step"] == SIZE[dtype] for name in FULL]
     here = (classes < machine().lanes) | (beside[0] & beside[1])
     problem["staged"] = (~here).to("i64")
     return _cut(problem, here.choose(code.integer(1), staged_rows(dtype)), each)
