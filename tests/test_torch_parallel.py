@@ -28,6 +28,7 @@ import torch.distributed as dist
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.nn.functional import all_reduce
 from torch.distributed.tensor import (
     DTensor,
     Partial,
@@ -560,6 +561,34 @@ def gradients_of_gradients(team: Team) -> None:
         for one, other, wanted in zip(got, spread, exact, strict=True):
             torch.testing.assert_close(one, wanted[rows])
             torch.testing.assert_close(other.full_tensor(), wanted)
+
+
+@case
+def gradients_of_gradients_averaged(team: Team) -> None:
+    """With `averaged`, what DistributedDataParallel's average leaves of a penalty's gradient is that of one process."""
+    logits, target, weight = problem(torch.float64)
+    x, weight, rows = logits.nan_to_num(neginf=-4.0).clamp(-4, 4), weight.double(), team.cut(ROWS)
+    head = torch.randn(CLASSES, CLASSES, generator=torch.Generator().manual_seed(2)).double() / 5
+    aim = x.flip(0)
+    entropy = {"weight": weight, "label_smoothing": 0.1}
+    losses: list[tuple[str, Tensor, dict[str, Any]]] = [
+        ("cross_entropy", target, entropy), ("nll_loss", target, {"weight": weight}), ("smooth_l1_loss", aim, {"beta": 2.0}),
+        ("l1_loss", aim, {"reduction": "sum"}),
+    ]  # fmt: skip
+    for name, given, more in losses:
+        own = head.clone().requires_grad_()
+        loss = getattr(F, name)((x @ own).tanh(), given, **more)
+        (gradient,) = torch.autograd.grad(loss.square(), own, create_graph=True)
+        (exact,) = torch.autograd.grad(loss + (gradient**2).sum(), own)
+        own = head.clone().requires_grad_()
+        over = getattr(parallel, f"batch_parallel_{name}")
+        loss = over((x[rows] @ own).tanh(), given[rows], group=team.group, averaged=True, **more)
+        (part,) = torch.autograd.grad(loss.square(), own, create_graph=True)
+        mean = all_reduce(part, group=team.group) / team.size
+        torch.testing.assert_close(mean, gradient)
+        (got,) = torch.autograd.grad(loss + (mean**2).sum(), own)
+        dist.all_reduce(got, group=team.group)
+        torch.testing.assert_close(got / team.size, exact)
 
 
 @case

@@ -23,7 +23,7 @@ from openaclnn.core.interface import REDUCTIONS
 from openaclnn.torch.counts import FUNCTIONS, Count
 from openaclnn.torch.direct import L1, Elu, EluInPlace, SmoothL1
 from openaclnn.torch.gradients import Formula
-from openaclnn.torch.kernels import KERNELS, Kernel
+from openaclnn.torch.kernels import KERNELS, PLAIN, Kernel
 from openaclnn.torch.of_classes import check_targets, cross_entropy, nll_loss
 from openaclnn.torch.refusals import UnservedError, reduction_of
 from openaclnn.torch.roads import (
@@ -94,7 +94,8 @@ def _elu(input: Any, alpha: float, inplace: bool) -> Any:
 
 def _elu_in_place(x: Tensor, alpha: float) -> Any:
     tracked = is_tracked(x)
-    if needs_dispatcher() or x.is_meta or x.is_neg() or (tracked and of_a_leaf(x)):
+    strange = type(x) not in PLAIN or x.is_meta or x.is_neg()
+    if strange or needs_dispatcher() or (tracked and of_a_leaf(x)):
         _elu_count.decline("in place, of a leaf or where somebody records or transforms")
         return torch_functional.elu(x, alpha, True)
     _elu_count.serve()

@@ -11,7 +11,7 @@ import torch
 from torch.nn.functional import nll_loss as torch_nll_loss
 
 from openaclnn.torch.kernels import KERNELS, Kernel
-from openaclnn.torch.private import Function, tuned
+from openaclnn.torch.private import Function, transformed, tuned
 
 __all__ = ["FORMULAS", "Formula", "quick"]
 
@@ -238,6 +238,15 @@ class CrossEntropyLoss(Formula):
         if gradient is None and by_zloss is None:
             return (None,) * 8
         scale = ctx.options[3]
+        if transformed():  # whose levels all differentiate this: what refuses at one of them would be a constant to others
+            if scale or by_zloss is not None:
+                raise RuntimeError(
+                    "openaclnn::cross_entropy_loss: a z-loss has no derivative under torch.func; "
+                    "openaclnn.torch.functional.cross_entropy has one, to any order"
+                )
+            _, top, rest = _LOGITS.op(x.detach(), target, weight, *ctx.options)
+            found = _LOGITS_GRAD.op(gradient, x, top, rest, target, weight, *ctx.options)
+            return found, None, None, None, None, None, None, None
         if scale and not ctx.returned:
             lse = torch.logsumexp(x.detach(), 1).to(log_prob.dtype)
         if gradient is None:

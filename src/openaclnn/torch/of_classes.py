@@ -14,7 +14,7 @@ from openaclnn.core.undisturbed import undisturbed
 from openaclnn.torch.ahead import LEAST, loss_ahead
 from openaclnn.torch.counts import FUNCTIONS
 from openaclnn.torch.direct import CrossEntropy, CrossEntropyOverLogits, Likelihood
-from openaclnn.torch.kernels import KERNELS
+from openaclnn.torch.kernels import KERNELS, PLAIN, disturbed
 from openaclnn.torch.refusals import UnservedError, reduction_of
 from openaclnn.torch.roads import (
     FLOATS,
@@ -67,7 +67,7 @@ def nll_loss(
         kernel, backward = of_rank
         factors = _latest if weight is None else weight
         made = kernel.short(input, target, factors, reduction, ignore_index)
-        if made is NotImplemented and weight is None:  # of another number of classes
+        if made is NotImplemented and weight is None and not disturbed():  # of other classes
             factors = ones_for(input)
             made = kernel.short(input, target, factors, reduction, ignore_index)
         if made is not NotImplemented and _are_torchs(target, weight):
@@ -105,7 +105,8 @@ def _nll_loss(
             own = input.reshape(input.shape[0], input.shape[1], 1, -1)
             indices = target.reshape(target.shape[0], 1, -1)
         dispatched = needs_dispatcher()
-        factors = ones_for(input, dispatched) if weight is None else weight
+        fresh = dispatched or type(input) not in PLAIN
+        factors = ones_for(input, fresh) if weight is None else weight
         kernel, backward = _ROWS if rank < 3 else _PIXELS
         options = reduction, ignore_index
         try:
@@ -370,6 +371,8 @@ def ones_for(input: torch.Tensor, fresh: bool = False) -> torch.Tensor:
 
 def _new_ones(input: torch.Tensor, fresh: bool) -> torch.Tensor:
     classes = input.shape[1 if input.dim() > 1 else 0]
+    if type(input) not in PLAIN:
+        return input.new_ones(classes)  # of its class, which may have no memory
     if fresh or not (input.is_cpu or input.is_cuda):
         return torch.ones(classes, dtype=input.dtype, device=input.device)
     with undisturbed(), torch.inference_mode(False):
