@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import gc
 import importlib
+import os
+import signal
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 
 import ml_dtypes
@@ -51,6 +54,28 @@ LONGEST = (
 """Files that take longest: begun first, they do not keep one process at work when the other has nothing left."""
 
 
+SURROUNDINGS = (
+    "COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "TTY_COMPATIBLE", "TTY_INTERACTIVE",
+    "PYTHON_COLORS", "PYTHONWARNINGS", "OPENACLNN_ENGINE", "OPENACLNN_PRODUCT", "OPENACLNN_NUM_THREADS", "OPENACLNN_EXPLAIN",
+    "OPENACLNN_RESULT_MEMORY",
+)  # fmt: skip
+"""Variables that change what programs print or compute."""
+
+
+def pytest_configure() -> None:
+    """Tests, and the processes that they start, find the same terminal, settings and signals wherever the suite runs."""
+    for name in SURROUNDINGS:
+        os.environ.pop(name, None)
+    os.environ["TERM"] = "dumb"
+    os.umask(0o022)
+    # A background job ignores them, and so would all that it starts.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGTERM) is signal.SIG_IGN:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     places = {name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: places.get(item.path.name, len(places)))
@@ -70,6 +95,31 @@ def engine(request: pytest.FixtureRequest) -> Iterator[str]:
     """Each engine for CPU memory in turn, chosen by name; what it declines, NumPy serves."""
     with openaclnn.use_engine(request.param):
         yield request.param
+
+
+WIDTHS = (4, 8, 16)
+"""FLOATs of a vector: NEON's, AVX2's, AVX-512's."""
+
+
+def vectors_of(lanes: int) -> AbstractContextManager[None]:
+    """The CPU engine's code as on a machine with such vectors, for calls that name the engine."""
+    from openaclnn.engines.machine.host import machine, written_for
+
+    others = {"lanes": lanes, "registers": 16 if lanes == 8 else 32, "neon": lanes == 4}
+    return written_for(machine()._replace(**others))
+
+
+@pytest.fixture(
+    params=[*(name for name in CPU_ENGINES if name != "cpu"), *(f"cpu{own}" for own in WIDTHS)]
+)
+def engine_of_any_width(request: pytest.FixtureRequest) -> Iterator[str]:
+    """As `engine`; the CPU's with the vectors of each sort of machine."""
+    name = request.param.rstrip("0123456789")
+    with ExitStack() as stack:
+        if name != request.param:
+            stack.enter_context(vectors_of(int(request.param.removeprefix(name))))
+        stack.enter_context(openaclnn.use_engine(name))
+        yield name
 
 
 def plain(operator: Operator) -> Any:

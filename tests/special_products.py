@@ -152,6 +152,21 @@ def check_infinite_probabilities(dtype: DType) -> None:
             np.testing.assert_array_equal(kinds(plain(operator)(**case), dtype), wanted, str(case))
 
 
+def check_infinite_gradients() -> None:
+    """The document adds up smoothLossGrad * weight over all classes: infinite where all weights have one sign, else NaN."""
+    operator: Operator = openaclnn.find_operator("cross_entropy_loss_grad")
+    for classes, size in product((5, 200), (inf, -inf)):
+        mixed, zero = np.ones((2, classes), np.float32)
+        mixed[1], zero[2] = -1, 0
+        for weight in (mixed, zero, -np.abs(mixed), np.abs(mixed), None):
+            given = {
+                "grad_loss": np.float32(size), "log_prob": np.full((3, classes), -np.log(classes), np.float32),
+                "target": np.array([0, 1, 2]), "weight": weight, "reduction": "sum", "label_smoothing": 0.1,
+            }  # fmt: skip
+            with np.errstate(all="ignore"):
+                np.testing.assert_array_equal(plain(operator)(**given), operator.oracle(**given))
+
+
 ELEMENTWISE = {
     "elu_backward": elu, "l1_loss_backward": l1, "smooth_l1_loss_backward": smooth_l1,
 }  # fmt: skip

@@ -38,7 +38,7 @@ cache._read = cache._write = lambda *given: None
 cache._load = lambda text: texts.append(text) or len(texts)
 
 def emit(code, room, arguments):
-    with code.when(arguments[0].equals(0)):
+    with code.when(arguments[0] == 0):
         room.write(0, arguments[1])
         code.leave()
     hand_on(code, arguments[1], arguments)

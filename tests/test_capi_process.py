@@ -254,6 +254,42 @@ def test_a_child_works(tmp_path: Path) -> None:
     assert run(build(tmp_path, FORKS)) == "1 10 0"
 
 
+FIRST_CALLS = """
+static void *first(void *stream)
+{
+    if (aclrtSetDevice(0)) return stream;
+    return (void *)(long)elu(stream, SMALL);
+}
+
+int main(int count, char **words)
+{
+    pthread_t thread;
+    void *failed;
+    int status = -1;
+    aclrtStream stream = start();
+    pthread_create(&thread, NULL, first, stream);
+    usleep(count > 1 ? 1000 * atoi(words[1]) : 0);
+    pid_t child = fork();
+    if (child == 0) {
+        alarm(60);
+        _exit(elu(stream, SMALL));
+    }
+    waitpid(child, &status, 0);
+    pthread_join(thread, &failed);
+    printf("%d %d\\n", status, failed != NULL);
+    finish(stream);
+    return 0;
+}
+"""
+
+
+def test_a_child_works_whose_parent_makes_its_first_call(tmp_path: Path) -> None:
+    program = build(tmp_path, FIRST_CALLS)
+    for delay in (1, 10, 50, 200):
+        cache = tmp_path / str(delay)
+        assert run(program, cache=cache, arguments=(str(delay),)) == "0 0"
+
+
 RAW = """
 import ctypes, os, sys
 library, libc, raw = ctypes.CDLL(sys.argv[1]), ctypes.CDLL(None), ctypes.PyDLL(None)

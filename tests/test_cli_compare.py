@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +16,14 @@ import numpy as np
 import pytest
 
 import openaclnn
+from conftest import OPERATORS, plain
 from openaclnn.cli import main
+from openaclnn.core.declare import Operator
+from openaclnn.operators import find_operator
+from openaclnn.testing.data.drawing import ranks_of
+from openaclnn.testing.data.goldens import by_output
+from openaclnn.testing.files.arrays import read_array, write_array
+from openaclnn.testing.files.sources import Source, raw_type
 
 
 @pytest.fixture
@@ -105,7 +114,8 @@ def test_a_file_that_cannot_be_read_fails_alone(folder: Path, capsys: Any) -> No
         golden.tofile(f"{name}/good.bin")  # of both kinds, the one that says its shape
     Path("ours/junk.npy").write_bytes(b"junk")
     status, out, err = told(capsys, "compare", "ours", "theirs", "--json")
-    assert (status, err) == (1, "")
+    assert (status, err) == (2, "")
+    assert [each["verdict"] for each in json.loads(out)] == ["passed", "unreadable", "unreadable"]
     found = {each["name"]: each["reasons"] for each in json.loads(out)}
     assert found["good"] == []
     assert found["junk"] == ["ours/junk.npy: not a file of numbers"]
@@ -113,7 +123,233 @@ def test_a_file_that_cannot_be_read_fails_alone(folder: Path, capsys: Any) -> No
     status, out, _ = told(
         capsys, "compare", "ours", "theirs", "theirs", "--standard", "cross_check"
     )
-    assert (status, out.splitlines()[-1]) == (1, "1 of 3 passed")
+    assert (status, out.splitlines()[-1]) == (2, "1 of 3 passed, 2 unreadable")
+
+
+def test_damaged_files_fail_alone_whatever_their_kind(folder: Path, capsys: Any) -> None:
+    golden = np.load("golden.npy")
+    for name in ("ours", "theirs"):
+        Path(name).mkdir()
+        for suffix in (".npy", ".npz", ".safetensors"):
+            write_array(Path(name, f"good_{suffix[1:]}{suffix}"), golden)
+            write_array(Path(name, f"bad_{suffix[1:]}{suffix}"), golden)
+    for path in Path("ours").glob("bad*"):
+        content = path.read_bytes()
+        path.write_bytes(content[:90] + bytes(20) + content[110:-9])
+    status, out, err = told(capsys, "compare", "ours", "theirs", "--csv")
+    assert (status, err) == (2, "")
+    rows = {row["name"]: row for row in csv.DictReader(io.StringIO(out))}
+    for name, row in rows.items():
+        bad = name.startswith("bad")
+        assert row["verdict"] == ("unreadable" if bad else "passed"), row
+        assert row["why"].startswith(f"ours/{name}." if bad else ""), row
+    assert len(rows) == 6
+    for path in Path("ours").glob("bad*"):
+        status, out, err = told(capsys, "compare", str(path), "golden.npy")
+        assert (status, out) == (2, "")
+        assert err.startswith(f"openaclnn: {path}: ")
+        assert err.count("\n") == 1
+
+
+def test_the_worst_status_counts(folder: Path, capsys: Any) -> None:
+    for name in ("ours", "theirs"):
+        Path(name).mkdir()
+        for which in ("a", "b", "c"):
+            shutil.copy("golden.npy", f"{name}/{which}.npy")
+    assert told(capsys, "compare", "ours", "theirs")[0] == 0
+    np.save("ours/a.npy", np.load("golden.npy") + 1)
+    assert told(capsys, "compare", "ours", "theirs")[0] == 1
+    Path("ours/c.npy").write_bytes(b"junk")
+    assert told(capsys, "compare", "ours", "theirs")[0] == 2
+
+
+def test_dtypes_that_differ_are_noted(folder: Path, capsys: Any) -> None:
+    golden = np.load("golden.npy")
+    np.save("wide.npy", golden.astype(np.float32))
+    status, out, _ = told(capsys, "compare", "wide.npy", "good.npy")
+    assert (status, out.splitlines()[:2]) == (0, [
+        "passed: mixed, FLOAT16, shape (20, 30)",
+        "  the output is FLOAT, the golden values are FLOAT16: judged as FLOAT16, the narrower",
+    ])  # fmt: skip
+    _, out, _ = told(capsys, "compare", "wide.npy", "good.npy", "--csv")
+    [row] = csv.DictReader(io.StringIO(out))
+    assert (row["dtype"], row["golden_dtype"]) == ("FLOAT16", "FLOAT16")
+    assert "the output is FLOAT, the golden values are FLOAT16" in row["why"]
+    _, out, _ = told(capsys, "compare", "wide.npy", "good.npy", "--json")
+    assert "judged as FLOAT16" in json.loads(out)["notes"][0]
+    np.save("whole.npy", golden.astype(np.int32))
+    _, out, _ = told(capsys, "compare", "wide.npy", "whole.npy")
+    assert "the output is FLOAT, the golden values are INT32: judged as FLOAT\n" in out
+    for pair in (("good.npy", "golden.npy"), ("good.npy", "good.npy"), ("wide.npy", "golden.npy")):
+        assert "judged as" not in told(capsys, "compare", *pair)[1]
+    assert "judged as" not in told(capsys, "compare", "wide.npy", "good.npy", "--dtype", "fp16")[1]
+
+
+def device(operator: Operator, made: Path, dump: Path, suffix: str, own: str = "golden") -> None:
+    """What a device would do: read each case's inputs, and write its outputs under names of their own."""
+    for case in json.loads((made / "manifest.json").read_text())["cases"]:
+        files = {name: Source(made / case["name"] / name, dtype=raw_type(each["dtype"]), shape=tuple(each["shape"]))
+                 for name, each in case["files"].items()}  # fmt: skip
+        given = dict(case["attributes"]) | {
+            Path(name).stem: np.array(read_array(source))
+            for name, source in files.items()
+            if not name.startswith("golden")
+        }
+        results = by_output(operator, plain(operator)(**given))
+        (dump / case["name"]).mkdir(parents=True)
+        for name, result in results.items():
+            single = operator.result_type is None
+            stems = {"golden": "golden" if single else f"golden_{operator[name].field}",
+                     "python": "out" if single else operator[name].field, "C": name}  # fmt: skip
+            write_array(dump / case["name"] / f"{stems[own]}.{suffix}", np.asarray(result))
+
+
+@pytest.mark.parametrize("operator", OPERATORS, ids=lambda op: op.python_name)
+def test_golden_then_compare(
+    tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch, operator: Operator
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shape = "4x6" if 2 in ranks_of(operator) else "2x5x3x4"
+    for form, suffix, own in (("npy", "npy", "golden"), ("bin", "bin", "python"), ("npy", "bin", "C"), ("bin", "npy", "C")):  # fmt: skip
+        for name in ("made", "dump"):
+            shutil.rmtree(name, ignore_errors=True)
+        line = [
+            "golden",
+            operator.name,
+            "--shape",
+            shape,
+            "--dtype",
+            "bf16",
+            "--count",
+            "2",
+            "--format",
+            form,
+        ]
+        assert main([*line, "-o", "made"]) == 0
+        device(operator, Path("made"), Path("dump"), suffix, own)
+        capsys.readouterr()
+        status, out, err = told(capsys, "compare", "dump", "made", "--json")
+        rows = json.loads(out)
+        assert (status, err) == (0, ""), rows
+        assert len(rows) == sum(path.is_file() for path in Path("dump").rglob("*"))
+        assert {row["golden_dtype"] for row in rows} == {"DOUBLE"}
+        line = ["compare", "dump", "made", "dump", "--standard", "cross_check"]
+        assert told(capsys, *line)[0] == 0
+        [case, *_] = sorted(os.listdir("dump"))
+        status, out, _ = told(
+            capsys, "compare", f"dump/{case}", f"made/{case}", "--standard", "close"
+        )
+        assert (status, out.splitlines()[-1]) == (0, f"{len(rows) // 2} of {len(rows) // 2} passed")
+
+
+def test_outputs_that_a_device_did_not_write_fail(
+    tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert (
+        main(
+            [
+                "golden",
+                "elu_backward",
+                "--shape",
+                "3x4",
+                "--dtype",
+                "fp16",
+                "--count",
+                "3",
+                "--format",
+                "bin",
+                "-o",
+                "made",
+            ]
+        )
+        == 0
+    )
+    device(find_operator("elu_backward"), Path("made"), Path("dump"), "bin", "python")
+    Path("dump/elu_backward_00001/out.bin").unlink()
+    shutil.copy("made/elu_backward_00001/grad_output.bin", "dump/elu_backward_00001")  # no output
+    capsys.readouterr()
+    status, out, _ = told(capsys, "compare", "dump", "made", "--json")
+    assert status == 1
+    verdicts = {row["name"]: (row["verdict"], row["reasons"]) for row in json.loads(out)}
+    assert verdicts == {
+        "elu_backward_00000/golden": ("passed", []),
+        "elu_backward_00001/golden": ("failed", [
+            "dump/elu_backward_00001 has no file named golden or out or gradInput or grad_input"]),
+        "elu_backward_00002/golden": ("passed", []),
+    }  # fmt: skip
+    Path("dump/elu_backward_00002/out.bin").write_bytes(b"short")
+    status, out, _ = told(capsys, "compare", "dump", "made")
+    assert (status, out.splitlines()[-1]) == (2, "1 of 3 passed, 1 unreadable")
+    assert "5 bytes are not shape (3, 4) of FLOAT16, which takes 24" in out
+
+
+def test_outputs_of_another_dtype_than_the_manifest_says_are_noted(
+    tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["golden", "elu_backward", "--shape", "300", "--dtype", "bf16", "-o", "made"]) == 0
+    wide = read_array("made/elu_backward_00000/golden.npy").astype(np.float32)
+    Path("dump/elu_backward_00000").mkdir(parents=True)
+    for suffix, more in (("npy", []), ("bin", ["--dtype", "float32"])):
+        write_array(Path(f"dump/elu_backward_00000/out.{suffix}"), wide)
+        capsys.readouterr()
+        status, out, _ = told(capsys, "compare", "dump", "made", "--json", *more)
+        [row] = json.loads(out)
+        note = "the output is FLOAT, the manifest says BFLOAT16: judged as BFLOAT16"
+        assert row["notes"] == ([] if more else [note])
+        assert (status, row["dtype"]) == ((1, "FLOAT") if more else (0, "BFLOAT16"))
+        Path(f"dump/elu_backward_00000/out.{suffix}").unlink()
+
+
+def test_a_manifest_says_what_raw_files_are(
+    tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert (
+        main(
+            [
+                "golden",
+                "elu_backward",
+                "--shape",
+                "3x4",
+                "--dtype",
+                "fp16",
+                "--format",
+                "bin",
+                "-o",
+                "made",
+            ]
+        )
+        == 0
+    )
+    shutil.copy("made/elu_backward_00000/golden.bin", "out.bin")
+    for golden in ("golden", "golden_float64"):
+        capsys.readouterr()
+        status, out, err = told(
+            capsys, "compare", "out.bin", f"made/elu_backward_00000/{golden}.bin"
+        )
+        assert (status, err) == (0, "")
+        assert out.startswith("passed: mixed, FLOAT16, shape (3, 4)\n")
+    Path("made/manifest.json").write_text('{"name": "of something else"}')
+    assert told(capsys, "compare", "out.bin", "made/elu_backward_00000/golden.bin")[0] == 2
+
+
+def test_cases_for_a_device_are_compared_as_golden_files_are(
+    tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("l.csv").write_text(
+        "testcase_name,api_name,tensor_view_shapes,tensor_dtypes\n"
+        "one,aclnnElu,\"((2,),(2,))\",\"('float16','float16')\"\n"
+    )
+    assert main(["cases", "l.csv", "--golden", "made"]) == 0
+    Path("dump/one").mkdir(parents=True)
+    shutil.copy("made/one/golden.bin", "dump/one/out.bin")
+    capsys.readouterr()
+    for pair in (("dump", "made"), ("dump/one", "made/one")):
+        status, out, _ = told(capsys, "compare", *pair)
+        assert (status, out.splitlines()[-1]) == (0, "1 of 1 passed")
 
 
 def test_picture(folder: Path, capsys: Any) -> None:

@@ -19,6 +19,7 @@ import openaclnn
 from conftest import OPERATORS, each, expected_of, plain, table_of
 from openaclnn.cli import main
 from openaclnn.core.declare import Operator
+from openaclnn.core.folders import CODE_MARK
 from openaclnn.core.interface import Kind
 from openaclnn.core.tensor import Format, Scalar, Tensor
 from openaclnn.operators import find_operator
@@ -425,9 +426,10 @@ def test_the_cache_is_cleared_of_what_is_ours(
     tmp_path: Path, capsys: Any, monkeypatch: Any
 ) -> None:
     monkeypatch.setenv("OPENACLNN_CACHE_DIR", str(tmp_path))
-    (tmp_path / "a.o").write_bytes(bytes(100))
-    (tmp_path / "0.0.1-cpython-311-aaaa" / "lib").mkdir(parents=True)
-    (tmp_path / "0.0.1-cpython-311-aaaa" / "lib" / "x.so").write_bytes(bytes(50))
+    (tmp_path / f"{'a' * 40}.o").write_bytes(CODE_MARK + bytes(100))
+    library = tmp_path / "0.0.1-cpython-311-0123456789abcdef" / "lib" / "libopenaclnn_core.so"
+    library.parent.mkdir(parents=True)
+    library.write_bytes(bytes(50))
     (tmp_path / "letters.txt").write_text("mine")
     os.symlink("/", tmp_path / "building-link")
     assert main(["cache", "--json"]) == 0

@@ -18,11 +18,13 @@ import openaclnn
 from conftest import (
     CANARY,
     LAYOUTS,
+    WIDTHS,
     assert_matches_oracle,
     fresh,
     laid_out,
     places_for,
     spacing,
+    vectors_of,
 )
 from openaclnn.calls.plain import plan_tensors
 from openaclnn.core.call import bind_plain
@@ -66,15 +68,15 @@ def planned(operator: Any, out: Array, arguments: dict[str, Any]) -> tuple[Plan,
     return plan, [tensor.address for tensor in plan_tensors(plan, call)]
 
 
-def run(operator: Any, out: Array, arguments: dict[str, Any], lanes: int = 0) -> int:
+def run(operator: Any, out: Array, arguments: dict[str, Any]) -> int:
     """Run our kernel into `out`; its status."""
     plan, addresses = planned(operator, out, arguments)
     assert cpu.declines(plan) is None
-    return runner_of(plan, lanes)(addresses, 0)
+    return runner_of(plan)(addresses, 0)
 
 
-def runner_of(plan: Plan, lanes: int = 0) -> Runner:
-    return KERNELS[plan.kernel].runner(plan, lanes)
+def runner_of(plan: Plan) -> Runner:
+    return KERNELS[plan.kernel].runner(plan)
 
 
 def shape_of(arguments: dict[str, Any]) -> tuple[int, ...]:
@@ -82,12 +84,10 @@ def shape_of(arguments: dict[str, Any]) -> tuple[int, ...]:
     return shape
 
 
-def result(
-    operator: Any, arguments: dict[str, Any], dtype: DType, status: int = 0, lanes: int = 0
-) -> Array:
+def result(operator: Any, arguments: dict[str, Any], dtype: DType, status: int = 0) -> Array:
     """Our kernel's output in fresh memory."""
     out = fresh(shape_of(arguments), dtype.numpy)
-    assert bool(run(operator, out, arguments, lanes)) == bool(status)
+    assert bool(run(operator, out, arguments)) == bool(status)
     return out
 
 
@@ -502,7 +502,7 @@ def test_the_same_bits_for_any_number_of_threads(operator: Any, dtype: DType) ->
 
 @BOTH
 @DTYPES
-@pytest.mark.parametrize("lanes", [1, 4, 8])
+@pytest.mark.parametrize("lanes", [1, *WIDTHS])
 def test_vector_widths_give_the_same_bits(operator: Any, dtype: DType, lanes: int) -> None:
     if operator is CROSS_ENTROPY:
         weight = np.linspace(0.5, 2, 77, dtype=np.float32)
@@ -519,7 +519,9 @@ def test_vector_widths_give_the_same_bits(operator: Any, dtype: DType, lanes: in
     else:
         cases = [pixels(dtype, (2, count, 4, 37)) for count in (3, 12)]
     for case in cases:
-        assert_same_bits(result(operator, case, dtype, lanes=lanes), result(operator, case, dtype))
+        here = result(operator, case, dtype)
+        with vectors_of(lanes):
+            assert_same_bits(result(operator, case, dtype), here)
 
 
 @DTYPES
@@ -686,8 +688,10 @@ def test_losses_of_short_rows_have_the_bits_of_longer_ones(dtype: DType, lanes: 
         for kernel in kernels:
             outputs = tuple(places_for(LOSS, arguments))
             plan, addresses = planned(LOSS, outputs, arguments)  # type: ignore[arg-type]
-            assert kernel.runner(plan, lanes)(addresses, 0) == 0
+            with vectors_of(lanes):
+                assert kernel.runner(plan)(addresses, 0) == 0
             found.append([own.tobytes() for own in outputs])
         assert found[0] == found[1], (classes, rows)
     target[-1] = classes
-    assert kernels[1].runner(plan, lanes)(addresses, 0) == 1
+    with vectors_of(lanes):
+        assert kernels[1].runner(plan)(addresses, 0) == 1

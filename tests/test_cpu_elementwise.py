@@ -12,6 +12,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from conftest import WIDTHS, vectors_of
 from openaclnn.calls.plain import make_plain_function, plan_tensors
 from openaclnn.core.call import bind_plain
 from openaclnn.core.dtypes import FLOAT, FLOATS, dtype_of_numpy
@@ -50,13 +51,13 @@ def planned(name: str, out: np.ndarray, **arguments: Any) -> tuple[Plan, list[in
     return plan, [tensor.address for tensor in plan_tensors(plan, call)]
 
 
-def run(name: str, out: np.ndarray, lanes: int = 0, **arguments: Any) -> np.ndarray:
+def run(name: str, out: np.ndarray, **arguments: Any) -> np.ndarray:
     """Run our kernel into `out`."""
     plan, addresses = planned(name, out, **arguments)
     assert cpu.declines(plan) is None
     kernel = cpu.kernel_named(plan.kernel)
     assert kernel is not None
-    runner = kernel.runner(plan, lanes)
+    runner = kernel.runner(plan)
     assert runner(addresses, 0) == 0
     return out
 
@@ -425,15 +426,16 @@ def test_special_values_of_pairs(dtype: np.dtype) -> None:
 # --- machines and geometry --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("lanes", [1, 4, 8, 16])
+@pytest.mark.parametrize("lanes", [1, *WIDTHS])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_lane_counts_give_the_same_bits(lanes: int, dtype: np.dtype) -> None:
     rng = np.random.default_rng(9)
     for name in OPTIONS:
         for size, options in itertools.product((5, 997), OPTIONS[name]):
             inputs = operands(name, *(numbers(rng, size, dtype) for _ in range(3)))
-            ours = run(name, np.empty(size, dtype), lanes, **inputs, **options)
-            assert_same_bits(ours, run(name, np.empty(size, dtype), **inputs, **options))
+            here = run(name, np.empty(size, dtype), **inputs, **options)
+            with vectors_of(lanes):
+                assert_same_bits(run(name, np.empty(size, dtype), **inputs, **options), here)
 
 
 def test_positions_beyond_32_bits() -> None:

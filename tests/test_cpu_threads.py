@@ -224,7 +224,7 @@ def test_fork_while_another_thread_computes(tmp_path: Path) -> None:
     output = script(
         """
         openaclnn.set_num_threads(2)
-        assert right()  # Python itself does not survive a fork in the middle of an import
+        assert right()
         stop, half = [], x.astype(np.float16)
         def busy():
             while not stop: elu(half), elu(x)
@@ -242,6 +242,94 @@ def test_fork_while_another_thread_computes(tmp_path: Path) -> None:
         OPENACLNN_CACHE_DIR=str(tmp_path),
     )
     assert output == "True"
+
+
+FIRST_CALL = """
+import os, sys, threading, time
+import numpy as np
+import openaclnn
+
+x = np.ones((2, 3), np.float32)
+def call(): return openaclnn.elu_backward(x, x, alpha=1.5)
+thread = threading.Thread(target=call); thread.start()
+time.sleep(float(sys.argv[1]) / 1000)
+child = os.fork()
+if child == 0:
+    os._exit(0 if (call() == 1).all() else 1)
+deadline = time.monotonic() + 60
+while os.waitpid(child, os.WNOHANG) == (0, 0):
+    if time.monotonic() > deadline:
+        os.kill(child, 9)
+    time.sleep(0.005)
+thread.join()
+print(time.monotonic() <= deadline and (call() == 1).all())
+"""
+
+
+@pytest.mark.parametrize("delay", [1, 2, 5, 10, 20, 50, 100])
+def test_fork_while_another_thread_makes_its_first_call(tmp_path: Path, delay: int) -> None:
+    """It imports and compiles; then the same with code that is on disk."""
+    environment = {**os.environ, "PYTHONPATH": SOURCE, "OPENACLNN_CACHE_DIR": str(tmp_path)}
+    command = [sys.executable, "-W", "ignore", "-c", FIRST_CALL, str(delay)]
+    for _ in ("compiled", "read"):
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        assert (done.stdout, done.stderr) == ("True\n", "")
+
+
+UNDIVIDED = """
+from openaclnn.core import forks
+
+def forked():
+    child = os.fork()
+    if child == 0:
+        os._exit(len(entered))
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+entered, go, lock = [], threading.Event(), threading.RLock()
+forks.hold_over_forks(lock)
+
+@forks.undivided
+def enter(seconds):
+    entered.append(1); go.set(); time.sleep(seconds); entered.pop()
+"""
+
+
+def test_a_fork_waits_for_what_must_not_be_divided() -> None:
+    output = script(
+        UNDIVIDED
+        + """
+threads = [threading.Thread(target=lambda: [enter(0.02) for _ in range(20)]) for _ in range(4)]
+for thread in threads: thread.start()
+go.wait()
+print([forked() for _ in range(5)])
+for thread in threads: thread.join()
+"""
+    )
+    assert output == "[0, 0, 0, 0, 0]"
+
+
+def test_a_fork_goes_on_where_waiting_would_not_end() -> None:
+    """A thread that has a lock and wants to go inside; one that is inside and waits for the forking one; and the forking one itself."""
+    output = script(
+        UNDIVIDED
+        + """
+def locked():
+    with lock:
+        go.set(); time.sleep(0.05); enter(0.01)
+thread = threading.Thread(target=locked); thread.start()
+go.wait(); print(forked(), end=" "); thread.join()
+
+print(forks.undivided(forked)(), end=" ")
+
+go.clear()
+forks._PATIENCE, ending = 0.3, threading.Event()
+@forks.undivided
+def wait(): go.set(); ending.wait()
+thread = threading.Thread(target=wait); thread.start()
+go.wait(); print(forked()); ending.set(); thread.join()
+"""
+    )
+    assert output == "0 0 0"
 
 
 def test_the_interpreter_ends_cleanly() -> None:

@@ -422,7 +422,7 @@ def test_files_that_cannot_be_compared(server: Explorer) -> None:
         ("a.npz", good, "not an .npz file"),
         ("a.bin", good, "a raw file needs a dtype"),
         ("a.safetensors", b"\xff" * 20, "not a safetensors file"),
-        ("a.safetensors", (50_000).to_bytes(8, "little") + b"[" * 50_000, "not what their names say"),
+        ("a.safetensors", (50_000).to_bytes(8, "little") + b"[" * 50_000, "not a safetensors file"),
     ]:  # fmt: skip
         status, told = verdict(server, [(name, held), ("g.npy", good)])
         assert status == 400, (name, told)
@@ -482,21 +482,61 @@ def test_slow_and_broken_clients_hold_nobody_up(server: Explorer) -> None:
         each.close()
 
 
-def test_too_many_connections_are_dropped() -> None:
+def test_idle_connections_make_room_for_a_new_one() -> None:
+    """Silent ones, half a header, half a body, and some that were answered and kept open."""
     with serving() as server:
         place = ("127.0.0.1", server.server_port)
-        held = [socket.create_connection(place) for _ in range(70)]
-        held[-1].settimeout(10)
-        assert held[-1].recv(1) == b""
+        head = f"POST /api/call HTTP/1.1\r\nHost: {place[0]}:{place[1]}\r\n"
+        body = "Content-Type: application/json\r\nContent-Length: 1000\r\n\r\n{"
+        get = f"GET / HTTP/1.1\r\nHost: {place[0]}:{place[1]}\r\n\r\n"
+        held = []
+        for number in range(150):
+            held.append(socket.create_connection(place))
+            held[-1].sendall(("", head, head + body, get)[number % 4].encode())
+        for _ in range(5):  # each is served at once
+            assert ask(server, "GET", "/")[0] == 200
+        held[0].settimeout(10)
+        assert held[0].recv(1) == b""  # the first was the longest idle
+        assert len(server.connections) <= 64
         for each in held:
             each.close()
-        for _ in range(100):  # the threads of those see it
-            try:
-                assert ask(server, "GET", "/")[0] == 200
-                return
-            except OSError:
-                time.sleep(0.05)
-        raise AssertionError("the server did not recover")
+
+
+def test_connections_with_work_are_not_ended_for_a_new_one(monkeypatch: Any) -> None:
+    begun, go = threading.Semaphore(0), threading.Event()
+
+    def slow(asked: Any) -> Any:
+        begun.release()
+        assert go.wait(60)
+        return {}
+
+    monkeypatch.setattr("openaclnn.explorer.server.told_of", slow)
+    monkeypatch.setattr("openaclnn.explorer.server._CONNECTIONS", 4)
+    body = json.dumps({"operator": OPERATORS[0].name})
+    with serving() as server, ThreadPoolExecutor(4) as pool:
+        asked = [pool.submit(ask, server, "POST", "/api/call", body, JSON) for _ in range(4)]
+        for _ in asked:
+            assert begun.acquire(timeout=60)
+        with socket.create_connection(("127.0.0.1", server.server_port), 10) as new:
+            assert new.recv(1) == b""
+        go.set()
+        assert [each.result()[0] for each in asked] == [200] * 4
+
+
+def test_a_header_that_comes_too_slowly_is_ended(monkeypatch: Any) -> None:
+    """Each byte in time, and all of them not."""
+    monkeypatch.setattr("openaclnn.explorer.server.PATIENCE", 0.5)
+
+    def send(slow: socket.socket) -> None:
+        for _ in range(500):
+            slow.sendall(b"G")
+            time.sleep(0.02)
+
+    with serving() as server:
+        slow = socket.create_connection(("127.0.0.1", server.server_port), 10)
+        with slow, pytest.raises(ConnectionError):
+            send(slow)
+        assert ask(server, "GET", "/")[0] == 200
 
 
 def test_faults_are_answers(server: Explorer, monkeypatch: Any) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import islice
+from itertools import islice, product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,12 +23,7 @@ from conftest import (
     outliers,
 )
 from openaclnn.calls.plain import make_plain_function
-from openaclnn.core.call import bind_plain
 from openaclnn.core.dtypes import BFLOAT16, FLOAT, FLOAT16, FLOATS, DType
-from openaclnn.core.products import current_product
-from openaclnn.core.tensor import Tensor
-from openaclnn.engines import cpu
-from openaclnn.engines.cpu.registry import KERNELS
 from openaclnn.operators.logits import CROSS_ENTROPY, CROSS_ENTROPY_GRAD
 from openaclnn.operators.workloads.logits import cases, grad_of
 
@@ -95,7 +90,9 @@ forms = pytest.mark.parametrize(
 
 @dtypes
 @pytest.mark.parametrize("shape", SHAPES + IMAGES, ids=str)
-def test_cases_match_the_oracle(engine: str, dtype: DType, shape: tuple[int, ...]) -> None:
+def test_cases_match_the_oracle(
+    engine_of_any_width: str, dtype: DType, shape: tuple[int, ...]
+) -> None:
     for case, gradient in drawn(dtype, shape):
         assert_matches_oracle(CROSS_ENTROPY, case, loss_of(**case))
         assert_matches_oracle(CROSS_ENTROPY_GRAD, gradient, gradient_of(**gradient))
@@ -258,30 +255,14 @@ def test_other_sizes_are_of_the_same_kind_and_have_the_same_bits(
         assert loss_of.road._next == gradient_of.road._next == kinds
 
 
-@pytest.mark.parametrize("lanes", [4, 8])
-@pytest.mark.parametrize("shape", [(3, 77), (70, 21), (3, 150), (2, 9, 77)], ids=str)
-def test_vectors_of_other_widths(lanes: int, shape: tuple[int, ...]) -> None:
-    """As other machines have."""
-    for case, gradient in list(drawn(FLOAT, shape))[::3]:
-        for operator, given in ((CROSS_ENTROPY, case), (CROSS_ENTROPY_GRAD, gradient)):
-            call = bind_plain(operator, operator.plain_defaults | given, current_product())
-            outputs = []
-            for output, (shape, kind) in zip(operator.outputs, operator.results(call), strict=True):
-                outputs.append(np.full(shape, nan, kind.numpy))
-                call.values[output.name] = Tensor.from_numpy(outputs[-1])
-            plan = operator.plan(call)
-            assert cpu.declines(plan) is None
-            addresses = [call.tensor(own.parameter).address for own in plan.operands]
-            assert KERNELS[plan.kernel].runner(plan, lanes)(addresses, 0) == 0
-            several = operator.result_type is not None
-            assert_matches_oracle(operator, given, tuple(outputs) if several else outputs[0])
-
-
 @forms
-def test_confident_rows_keep_their_digits(engine: str, form: Form) -> None:
+def test_confident_rows_keep_their_digits(engine_of_any_width: str, form: Form) -> None:
     """Of the probability, all that tells it from 1; wherever in a row its class is, and however many are beside."""
-    for classes in (2, 40, 5000):
-        for gap in (0.5, 3.0, 12.0, 20.0, 40.0, 80.0):
+    for classes in (2, 33, 40, 127, 128, 1000, 5000, 32000):
+        gaps = (
+            (0.5, 3.0, 12.0, 20.0, 40.0, 80.0, 7.5, 8.0, 9.5, 11.0) if classes <= 5000 else (12.0,)
+        )
+        for gap in gaps:
             place, case = confident(classes, gap)
             loss, top, rest = form.loss_of(**case)
             exact = CROSS_ENTROPY.oracle(**case)
@@ -322,7 +303,7 @@ FEW_AND_MANY = (2, 3, 7, 16, 33, 1000, 32000)
 @forms
 @pytest.mark.parametrize("classes", FEW_AND_MANY)
 def test_classes_far_from_the_others_are_smoothed(
-    engine: str, dtype: DType, form: Form, classes: int
+    engine_of_any_width: str, dtype: DType, form: Form, classes: int
 ) -> None:
     """Masked classes: what they have left is right, and what the others add beside them, wherever they stand."""
     for case in outliers(dtype, classes):
@@ -368,6 +349,25 @@ def test_special_logits(engine: str, dtype: DType, form: Form) -> None:
         assert not numbers(
             form.gradient_of(np.ones((), dtype.numpy), top=top, rest=rest, **ignored)
         ).any()
+
+
+@forms
+def test_an_infinite_gradient_meets_each_weight(engine: str, form: Form) -> None:
+    """What smoothing adds up are the products with the gradient: infinite where all weights have one sign, else NaN."""
+    x = np.float32([[0, 1, 2, 3] * 30, [9, -9, 4, 1] * 30])
+    signs = np.float32([1] * 119 + [-1]), -np.ones(120, np.float32), np.float32([1, 0] * 60)
+    for weight, size in product((np.ones(120, np.float32), *signs), (inf, -inf)):
+        case = {
+            "input": x,
+            "target": np.array([3, 1]),
+            "weight": weight,
+            "label_smoothing": 0.25,
+            "reduction": "sum",
+        }
+        _, top, rest = form.loss_of(**case)
+        gradient = case | {"grad_loss": np.float32(size), "top": top, "rest": rest}
+        exact = CROSS_ENTROPY_GRAD.oracle(**gradient)
+        np.testing.assert_array_equal(numbers(form.gradient_of(**gradient)), numbers(exact))
 
 
 @forms

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import openaclnn
+import special_products
 from conftest import (
     OPERATORS,
     assert_matches_oracle,
@@ -234,7 +235,7 @@ def test_confident_predictions_keep_their_digits() -> None:
     np.testing.assert_allclose(found.log_prob[:, 0], -exact, rtol=2e-7)
 
 
-def test_confident_predictions_are_as_exact_as_the_page_says(engine: str) -> None:
+def test_confident_predictions_are_as_exact_as_the_page_says(engine_of_any_width: str) -> None:
     """Two far classes; on the CPU engine their distance is rounded to FLOAT before exp."""
     rng = np.random.default_rng(11)
     x = rng.uniform([20, -60], [26, -20], (20_000, 2)).astype(np.float32)
@@ -242,7 +243,7 @@ def test_confident_predictions_are_as_exact_as_the_page_says(engine: str) -> Non
     exact = np.log1p(np.exp(np.diff(x.astype(np.float64))[:, 0]))
     found = openaclnn.cross_entropy_loss(x, np.zeros(len(x), np.int64), reduction="none")
     off = np.abs(found.loss - exact) / np.spacing(exact.astype(np.float32))
-    assert off.max() <= {"cpu": 66, "numpy": 0.501}[engine]
+    assert off.max() <= {"cpu": 66, "numpy": 0.501}[engine_of_any_width]
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
@@ -368,7 +369,7 @@ def test_likelihoods_have_one_order_whatever_the_threads(dtype: DType) -> None:
 
 
 @dtypes
-def test_logits_that_are_no_numbers(engine: str, dtype: DType) -> None:
+def test_logits_that_are_no_numbers(engine_of_any_width: str, dtype: DType) -> None:
     """NaN and infinities, in rows of one chunk and of several."""
     operator = openaclnn.find_operator("cross_entropy_loss")
     nan, inf = np.nan, np.inf
@@ -424,7 +425,9 @@ def test_a_z_loss_without_a_factor_is_nothing(engine: str, reduction: str) -> No
 
 @dtypes
 @pytest.mark.parametrize("classes", [2, 3, 7, 16, 33, 1000, 32000])
-def test_classes_far_from_the_others_are_smoothed(engine: str, dtype: DType, classes: int) -> None:
+def test_classes_far_from_the_others_are_smoothed(
+    engine_of_any_width: str, dtype: DType, classes: int
+) -> None:
     """Masked classes: what they have left is right, and what the others add beside them, wherever they stand."""
     operator = openaclnn.find_operator("cross_entropy_loss")
     for case in outliers(dtype, classes):
@@ -449,3 +452,7 @@ def test_smoothing_of_infinite_logits(engine: str) -> None:
                     "label_smoothing": 0.1,
                 }  # fmt: skip
                 assert_near_oracle(operator, case, openaclnn.cross_entropy_loss(**case).loss)
+
+
+def test_an_infinite_gradient_meets_each_weight(engine_of_any_width: str) -> None:
+    special_products.check_infinite_gradients()

@@ -41,13 +41,13 @@ dtypes = pytest.mark.parametrize("dtype", FLOATS, ids=str)
 
 
 @names
-def test_samples_of_the_spec(operator: Operator, engine: str) -> None:
+def test_samples_of_the_spec(operator: Operator, engine_of_any_width: str) -> None:
     assert operator.samples, (
         f"{operator.name} has no sample: operators say a call with a known answer"
     )
     for sample in operator.samples:
         arguments = sample.arrays()
-        assert_matches_sample(operator, sample, call_on(engine, operator, arguments))
+        assert_matches_sample(operator, sample, call_on(engine_of_any_width, operator, arguments))
         expected = expected_of(sample, np.float64)
         if sample.exact:
             for own, known in zip(each(operator.oracle(**arguments)), each(expected), strict=True):
@@ -75,10 +75,10 @@ def test_document_examples_to_the_last_digit(operator: Operator, engine: str) ->
 
 @names
 @dtypes
-def test_cases(operator: Operator, dtype: DType, engine: str) -> None:
+def test_cases(operator: Operator, dtype: DType, engine_of_any_width: str) -> None:
     rng = np.random.default_rng(7)
     for arguments in operator.workloads.cases(rng, dtype):
-        got = call_on(engine, operator, arguments)
+        got = call_on(engine_of_any_width, operator, arguments)
         assert all(own.dtype == dtype.numpy for own in each(got))
         assert_matches_oracle(operator, arguments, got)
 

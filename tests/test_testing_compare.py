@@ -13,6 +13,7 @@ from openaclnn.core.dtypes import BFLOAT16, FLOAT, FLOAT16, FLOATS, DType
 from openaclnn.testing import STANDARDS, compare, draw
 from openaclnn.testing.judging.figures import BLOCK, overflow_from, spacing
 from openaclnn.testing.judging.picture import draw_picture
+from openaclnn.testing.words import dtype_named
 
 dtypes = pytest.mark.parametrize("dtype", FLOATS, ids=str)
 MIXED = {FLOAT16: (2**-9, 2**-9, 0.1), BFLOAT16: (2**-6, 2**-6, 1.0), FLOAT: (2**-10, 2**-16, 0.01)}
@@ -233,6 +234,36 @@ def test_positions_cross_blocks_and_complex_numbers_count_twice() -> None:
     assert found.first_bad[0].position == (1, 1)
 
 
+@pytest.mark.parametrize(
+    ("own", "known", "judged", "noted"),
+    [
+        ("float32", "float16", "FLOAT16", True), ("float32", "bfloat16", "BFLOAT16", True),
+        ("float16", "bfloat16", "BFLOAT16", True), ("bfloat16", "float16", "BFLOAT16", True),
+        ("float64", "float32", "FLOAT", True), ("float16", "float32", "FLOAT16", True),
+        ("float16", "float64", "FLOAT16", False), ("float32", "float32", "FLOAT", False),
+        ("int64", "int32", "INT64", True), ("int32", "float64", "INT32", False),
+    ],
+)  # fmt: skip
+def test_the_narrower_dtype_decides(own: str, known: str, judged: str, noted: bool) -> None:
+    values = np.arange(1, 9)
+    actual, golden = (values.astype(dtype_named(name).numpy) for name in (own, known))
+    found = compare(actual, golden)
+    assert found
+    assert found.dtype == judged
+    assert found.golden_dtype == dtype_named(known).name
+    assert bool(found.notes) == noted
+    assert all(judged in note and note in str(found) for note in found.notes)
+
+
+def test_limits_are_those_of_the_narrower_dtype() -> None:
+    """An error of half a unit of FLOAT16, which an output of FLOAT would be faulted for."""
+    golden = np.linspace(1, 2, 1000).astype(np.float16)
+    actual = golden.astype(np.float32) * np.float32(1 + 2**-9)
+    assert compare(actual, golden)
+    assert not compare(actual, golden.astype(np.float64))
+    assert not compare(actual, golden, dtype="float32")
+
+
 def test_shapes_that_differ_fail() -> None:
     found = compare(np.zeros((2, 3)), np.zeros((3, 2)))
     assert not found
@@ -300,3 +331,10 @@ def test_pictures(tmp_path: Path, shape: tuple[int, ...]) -> None:
     path = tmp_path / "verdict.png"
     draw_picture(path, compare(actual, golden), actual, golden, Rules())
     assert path.read_bytes()[:4] == b"\x89PNG"
+
+
+def test_rounding_alone_passes_by_relative_errors() -> None:
+    """The spacing of FLOAT16's subnormals is more than the bound: golden values are rounded before."""
+    golden = np.random.default_rng(0).uniform(-1e-5, 1e-5, 4096)
+    assert compare(golden.astype(np.float16), golden, standard="stat_rel_err")
+    assert not compare((golden * 1.05).astype(np.float16), golden, standard="stat_rel_err")

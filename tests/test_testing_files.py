@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
+import os
+import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +15,12 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from openaclnn.core.writing import replacing
+from openaclnn.explorer.refusals import Refused
+from openaclnn.explorer.verdicts import verdict_of
+from openaclnn.testing import compare
 from openaclnn.testing.files.arrays import create, read_array, write_array
-from openaclnn.testing.files.sources import FileError, split_name
+from openaclnn.testing.files.sources import FileError, TooLargeError, split_name
 
 TYPES = (np.float32, np.float16, ml_dtypes.bfloat16, np.int64, np.uint8, np.float64)
 
@@ -40,10 +49,10 @@ def test_round_trip(tmp_path: Path, suffix: str, dtype: Any) -> None:
 def test_files_to_fill_in_place(tmp_path: Path, suffix: str, dtype: Any) -> None:
     array = np.arange(6).reshape(2, 3).astype(dtype)
     path = tmp_path / f"x{suffix}"
-    mapped = create(path, array.shape, array.dtype)
-    assert mapped is not None
-    mapped[...] = array
-    mapped.base.flush() if suffix == ".npy" and dtype is ml_dtypes.bfloat16 else mapped.flush()
+    with replacing(path) as file:
+        mapped = create(file, path, array.shape, array.dtype)
+        assert mapped is not None
+        mapped[...] = array
     assert read_array(named(path, array)).tobytes() == array.tobytes()
 
 
@@ -119,3 +128,161 @@ def test_damaged_files(tmp_path: Path) -> None:
     for name in ("x.npy", "x.npz", "x.bin", "x.bin:float16", "x.bin:float32:7", "none.npy"):
         with pytest.raises(FileError):
             read_array(f"{tmp_path}/{name}")
+
+
+def npy(array: Any, version: tuple[int, int]) -> bytes:
+    held = io.BytesIO()
+    np.lib.format.write_array(held, array, version)
+    return held.getvalue()
+
+
+def npz(array: Any, **members: bytes) -> bytes:
+    held = io.BytesIO()
+    np.savez_compressed(held, a=array)
+    with zipfile.ZipFile(held, "a") as packed:
+        for name, data in members.items():
+            packed.writestr(name, data)
+    return held.getvalue()
+
+
+def saved(array: Any, **how: Any) -> bytes:
+    torch = pytest.importorskip("torch")
+    held = io.BytesIO()
+    torch.save(torch.from_numpy(array), held, **how)
+    return held.getvalue()
+
+
+def sound_file(kind: str, folder: Path) -> tuple[str, bytes]:
+    """The end of a name, and what a file of that kind holds."""
+    array = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)
+    if kind.startswith("npy"):
+        return ".npy", npy(array, (int(kind[-1]), 0))
+    if kind == "npz":
+        return ".npz", npz(array)
+    if kind == "pt":
+        return ".pt", saved(array)
+    if kind == "old pt":
+        return ".pt", saved(array, _use_new_zipfile_serialization=False)
+    write_array(folder / f"sound.{kind}", array)
+    return f".{kind}", (folder / f"sound.{kind}").read_bytes()
+
+
+def damages(content: bytes) -> Iterator[bytes]:
+    """The file cut off at many places, with other bytes at many, and longer than it was."""
+    rng = np.random.default_rng(0)
+    for end in {*range(0, len(content), max(len(content) // 60, 1)), *range(12)}:
+        yield content[:end]
+    for place in {*range(min(len(content), 128)), *rng.integers(0, len(content), 100).tolist()}:
+        for byte in (0, 0xFF, content[place] ^ (1 << int(rng.integers(8)))):
+            yield content[:place] + bytes([byte]) + content[place + 1 :]
+    yield content + b"more"
+    yield content[:8] + content
+    for _ in range(20):
+        yield rng.bytes(len(content))
+
+
+KINDS = ["npy 1", "npy 2", "npy 3", "npz", "safetensors", "pt", "old pt", "bin"]
+
+
+@pytest.mark.filterwarnings("ignore")  # of parsers that begin to wonder
+@pytest.mark.parametrize("kind", KINDS)
+def test_whatever_is_wrong_with_a_file_is_told(tmp_path: Path, kind: str) -> None:
+    suffix, content = sound_file(kind, tmp_path)
+    path = tmp_path / f"x{suffix}"
+    name = f"{path}:float32" if suffix == ".bin" else str(path)
+    path.write_bytes(content)
+    assert read_array(name).size == 12
+    told = []
+    for damaged in damages(content):
+        path.write_bytes(damaged)
+        try:  # what is still an array can be judged, or is refused for what it holds
+            array = read_array(name)
+            compare(array, array)
+        except ValueError as error:
+            told.append(error)
+        if suffix != ".pt":
+            with contextlib.suppress(Refused):
+                verdict_of([path, path], dtype="float32" if suffix == ".bin" else None)
+    assert len(told) >= (20 if kind == "bin" else 60)
+    for error in told:
+        mine = isinstance(error, FileError) and str(error).startswith(f"{path}: ")
+        assert mine or "numbers are expected" in str(error)
+        assert "\n" not in str(error)
+
+
+def headed(shape: str, descr: str = "'<f4'") -> bytes:
+    """An .npy file whose header says more than is there."""
+    text = f"{{'descr': {descr}, 'fortran_order': False, 'shape': {shape}, }}".encode()
+    text += b" " * (-(10 + len(text) + 1) % 64) + b"\n"
+    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text + bytes(16)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        ("(1000000000000,)",), ("(2**80,)",), (f"({2**80},)",), ("(4611686018427387904, 4)",), ("(-4,)",), ("(-1, -4)",),
+        ("(0, -1)",), ("(" + "1," * 80 + ")",), ("(4,)", "'|O'"), ("(4,)", "[('a', '|O')]"), ("(4000000000,)", "'|V0'"),
+        ("(4,)", "'<U0'"), ("(True, True, 5)",), ("4",), ("(" * 300,), ("(4,)", "'<M8[ns]'"), ("(4,)", "'x'"), ("(4,)", "3"),
+    ],
+    ids=lambda header: " ".join(header)[:40],
+)  # fmt: skip
+def test_headers_that_promise_too_much(tmp_path: Path, header: tuple[str, ...]) -> None:
+    for name, content in (
+        ("x.npy", headed(*header)),
+        ("x.npz", npz([1], **{"b.npy": headed(*header)})),
+    ):
+        (tmp_path / name).write_bytes(content)
+        source = f"{tmp_path}/{name}:b" if name == "x.npz" else tmp_path / name
+        with pytest.raises(ValueError, match=r"x\.np|numbers are expected"):
+            compare(np.zeros(4, np.float32), read_array(source))
+
+
+def test_packed_files_have_a_bound(tmp_path: Path) -> None:
+    held = io.BytesIO()
+    with (
+        zipfile.ZipFile(held, "w", zipfile.ZIP_DEFLATED) as packed,
+        packed.open("a.npy", "w") as file,
+    ):
+        file.write(headed("(16000000,)")[:-16])
+        for _ in range(64):
+            file.write(bytes(1_000_000))
+    (tmp_path / "x.npz").write_bytes(held.getvalue())
+    assert len(held.getvalue()) < 100_000
+    with pytest.raises(TooLargeError, match=r"x\.npz: 64,000,\d+ bytes unpacked; at most 1,000 "):
+        read_array(tmp_path / "x.npz", 1000)
+    assert read_array(tmp_path / "x.npz", 1 << 30).shape == (16_000_000,)
+
+
+def test_one_number_that_stands_for_many_has_a_bound(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    torch.save(torch.zeros(1).expand(1 << 40), tmp_path / "x.pt")
+    with pytest.raises(TooLargeError, match=r"x\.pt: 4,398,046,511,104 bytes unpacked"):
+        read_array(tmp_path / "x.pt")
+    for held in ([torch.ones(2)], 3, None):
+        torch.save(held, tmp_path / "x.pt")
+        with pytest.raises(FileError, match="a tensor, or tensors by name, are expected"):
+            read_array(tmp_path / "x.pt")
+
+
+def test_members_that_are_no_arrays(tmp_path: Path) -> None:
+    (tmp_path / "x.npz").write_bytes(npz([1], notes=b"hello"))
+    with pytest.raises(FileError, match=r"x\.npz: not a file of numbers"):
+        read_array(f"{tmp_path}/x.npz:notes")
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".npz", ".bin", ".safetensors", ".pt"])
+def test_pipes_and_folders_are_no_files_of_arrays(tmp_path: Path, suffix: str) -> None:
+    os.mkfifo(tmp_path / f"pipe{suffix}")
+    (tmp_path / f"folder{suffix}").mkdir()
+    for name in ("pipe", "folder"):
+        with pytest.raises(FileError, match="a regular file is expected"):
+            read_array(tmp_path / f"{name}{suffix}")
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".npz", ".bin", ".safetensors", ".pt"])
+def test_a_full_disk_is_told(tmp_path: Path, suffix: str) -> None:
+    if suffix == ".pt":
+        pytest.importorskip("torch")
+    (tmp_path / f"x{suffix}").symlink_to("/dev/full")
+    with pytest.raises(OSError, match="No space left"):
+        write_array(tmp_path / f"x{suffix}", np.zeros(1 << 16))

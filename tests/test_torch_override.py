@@ -42,7 +42,7 @@ def run(x: Any) -> list[Any]:
     images = x.reshape(1, 5, 4)[:, :, :].reshape(1, 5, 2, 2)
     values = [
         theirs.elu(x, 1.3), theirs.elu_(x * 1, 0.7), theirs.selu(x), theirs.celu(x, 2.0), theirs.smooth_l1_loss(x, x.detach() + 0.5, beta=0.7),
-        theirs.nll_loss(x, target), theirs.cross_entropy(x, target), theirs.nll_loss(images, pixels), theirs.nll_loss(x, target, reduction="none"),
+        theirs.l1_loss(x, x.detach() + 0.5), theirs.nll_loss(x, target), theirs.cross_entropy(x, target), theirs.nll_loss(images, pixels), theirs.nll_loss(x, target, reduction="none"),
     ]  # fmt: skip
     return [*values, *torch.autograd.grad(sum(v.sum() for v in values), x)]
 
@@ -484,21 +484,22 @@ def test_what_a_checkpoint_computes_again_is_counted_as_ours() -> None:
 
 
 SHORT_OF_MEMORY = """
-import resource, torch
+import resource, sys, torch
 from pathlib import Path
 from openaclnn.torch import enable
 x, target = torch.randn(40 << 10, 256, requires_grad=True), torch.randint(0, 256, (40 << 10,))
 step = lambda: torch.nn.functional.cross_entropy(torch.nn.functional.elu(x), target).backward()
 step()  # PyTorch's own threads are there: begun without memory, they end the process
-enable()
+if sys.argv[1] == "ours":
+    enable()
 used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
 for limit in (used // 2, used, used + (1 << 20), used + (1 << 23)):
     resource.setrlimit(resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
     try:
         step()
-        print(limit >= used)  # what was in use has been given back meanwhile
+        print("done")
     except RuntimeError as error:
-        print("can't allocate memory" in str(error))
+        print("short" if "can't allocate memory" in str(error) else error)
 resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY,) * 2)
 step()
 print(x.grad.isfinite().all().item())
@@ -508,10 +509,16 @@ print(x.grad.isfinite().all().item())
 @pytest.mark.skipif(sys.platform != "linux", reason="it is told by /proc")
 def test_what_little_memory_does_is_what_pytorch_does() -> None:
     """Neither a process that ends nor one that waits for ever: nothing is compiled here before memory is short."""
-    done = subprocess.run(
-        [sys.executable, "-c", SHORT_OF_MEMORY], capture_output=True, text=True, timeout=120, check=False
-    )  # fmt: skip
-    assert (done.returncode, done.stdout.split()) == (0, ["True"] * 5), done.stderr
+    told = {}
+    for who in ("ours", "PyTorch's"):
+        done = subprocess.run(
+            [sys.executable, "-c", SHORT_OF_MEMORY, who], capture_output=True, text=True, timeout=120, check=False
+        )  # fmt: skip
+        *told[who], finite = done.stdout.split() or [""]
+        assert (done.returncode, len(told[who]), finite) == (0, 4, "True"), done.stderr
+    assert {*told["ours"]} <= {"done", "short"}
+    # With half of what was in use there is too little, unless the C library has kept enough of what was freed.
+    assert told["ours"][0] == "short" or told["PyTorch's"][0] == "done", told
 
 
 class Marked(torch.Tensor):

@@ -28,6 +28,7 @@ import torch.distributed as dist
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.nn.functional import all_reduce
 from torch.distributed.tensor import (
     DTensor,
     Partial,
@@ -269,7 +270,7 @@ def elements_apart(team: Team) -> None:
         (parallel.batch_parallel_smooth_l1_loss, F.smooth_l1_loss, {"beta": 0.7}),
     ]
     own = team.cut(ROWS)
-    for dtype in (torch.float32, torch.float16, torch.bfloat16):
+    for dtype in EPS:
         a, b = x.to(dtype), y.to(dtype)
         for ours, theirs, more in pairs:
             for reduction in ("none", "mean", "sum"):
@@ -479,6 +480,118 @@ def functions_and_modules_on_dtensors(team: Team) -> None:
 
 
 @case
+def what_pytorch_computes_on_dtensors(team: Team) -> None:
+    """Class probabilities, float64, other shapes and dtypes: through our functions and modules, as without DTensors."""
+    x = problem()[0].nan_to_num(neginf=-4.0).double()
+    mesh, aim, likely = team.mesh(), x.flip(0), x.flip(1).softmax(1)
+    smoothed = {"label_smoothing": 0.1}
+    losses: list[tuple[Any, Any, Tensor]] = [
+        (functional.cross_entropy, F.cross_entropy, likely), (functional.l1_loss, F.l1_loss, aim),
+        (nn.CrossEntropyLoss(**smoothed), torch.nn.CrossEntropyLoss(**smoothed), likely),
+        (nn.SmoothL1Loss(beta=0.5), torch.nn.SmoothL1Loss(beta=0.5), aim), (functional.l1_loss, F.l1_loss, aim[:1]),
+        (functional.smooth_l1_loss, F.smooth_l1_loss, aim.float()),
+    ]  # fmt: skip
+    for ours, theirs, rest in losses:
+        exact = run(theirs, x, rest)
+        for placement in (Shard(0), Shard(1)):
+            for given in (rest, distribute_tensor(rest, mesh, [Replicate()])):
+                placed = distribute_tensor(x, mesh, [placement]).requires_grad_()
+                loss = ours(placed, given)
+                loss.backward()
+                torch.testing.assert_close(loss.full_tensor(), exact[0])
+                torch.testing.assert_close(placed.grad.full_tensor(), exact[1])
+
+
+def penalty(loss: Tensor, x: Tensor) -> Any:
+    """A third derivative of the loss, with the gradient of the loss in it; and the gradient itself."""
+    (gradient,) = torch.autograd.grad(loss.square().sum(), x, create_graph=True)
+    (bent,) = torch.autograd.grad((gradient**3).sum(), x, create_graph=True)
+    (result,) = torch.autograd.grad((bent**2).sum(), x)
+    return result, gradient
+
+
+def z_loss(x: Tensor, target: Tensor, scale: float, reduction: str = "mean") -> Any:
+    counted = target != -100
+    squares = scale * x.logsumexp(1).square() * counted
+    return {"none": squares, "sum": squares.sum(), "mean": squares.sum() / counted.sum()}[reduction]
+
+
+@case
+def gradients_of_gradients(team: Team) -> None:
+    """A penalty on gradients counts, over groups and on DTensors: PyTorch's derivatives of one process are the measure."""
+    logits, target, weight = problem(torch.float64)
+    x, weight = logits.nan_to_num(neginf=-4.0).clamp(-4, 4), weight.double()
+    rows, classes = team.cut(ROWS), team.cut(CLASSES)
+    mesh = team.mesh()
+    every: list[dict[str, Any]] = [
+        {}, {"label_smoothing": 0.2, "weight": weight}, {"zloss_scale": 0.1, "reduction": "sum", "weight": weight},
+        {"label_smoothing": 0.1, "zloss_scale": 0.1, "reduction": "none"},
+    ]  # fmt: skip
+    for options in every:
+        theirs = {**options}
+        scale = theirs.pop("zloss_scale", 0.0)
+        own = x.clone().requires_grad_()
+        loss = F.cross_entropy(own, target, **theirs)
+        loss = loss + z_loss(own, target, scale, theirs.get("reduction", "mean"))
+        exact = penalty(loss, own)
+        grouped = {"group": team.group, **options}
+        ways: list[tuple[Any, Tensor, Any, Tensor, dict[str, Any]]] = [
+            ((slice(None), classes), x[:, classes].clone(), parallel.vocab_parallel_cross_entropy, target, grouped),
+            ((rows,), x[rows].clone(), parallel.batch_parallel_cross_entropy, target[rows], grouped),
+            ((), distribute_tensor(x, mesh, [Shard(0)]), functional.cross_entropy, target, options),
+            ((), distribute_tensor(x, mesh, [Shard(1)]), parallel.cross_entropy, target, options),
+        ]  # fmt: skip
+        for at, part, ours, aims, given in ways:
+            part = part.requires_grad_()
+            for got, wanted in zip(penalty(ours(part, aims, **given), part), exact, strict=True):
+                whole = got.full_tensor() if isinstance(got, DTensor) else got
+                torch.testing.assert_close(whole, wanted[at])
+    aim = x.flip(0)
+    pairs: list[tuple[str, Tensor, dict[str, Any]]] = [
+        ("l1_loss", aim, {}), ("smooth_l1_loss", aim, {"beta": 2.0}), ("nll_loss", target, {"weight": weight})
+    ]  # fmt: skip
+    for name, given, more in pairs:
+        own = x.clone().requires_grad_()
+        exact = penalty(getattr(F, name)(own, given, **more), own)
+        part = x[rows].clone().requires_grad_()
+        over = getattr(parallel, f"batch_parallel_{name}")
+        got = penalty(over(part, given[rows], group=team.group, **more), part)
+        placed = distribute_tensor(x, mesh, [Shard(1)]).requires_grad_()
+        spread = penalty(getattr(functional, name)(placed, given, **more), placed)
+        for one, other, wanted in zip(got, spread, exact, strict=True):
+            torch.testing.assert_close(one, wanted[rows])
+            torch.testing.assert_close(other.full_tensor(), wanted)
+
+
+@case
+def gradients_of_gradients_averaged(team: Team) -> None:
+    """With `averaged`, what DistributedDataParallel's average leaves of a penalty's gradient is that of one process."""
+    logits, target, weight = problem(torch.float64)
+    x, weight, rows = logits.nan_to_num(neginf=-4.0).clamp(-4, 4), weight.double(), team.cut(ROWS)
+    head = torch.randn(CLASSES, CLASSES, generator=torch.Generator().manual_seed(2)).double() / 5
+    aim = x.flip(0)
+    entropy = {"weight": weight, "label_smoothing": 0.1}
+    losses: list[tuple[str, Tensor, dict[str, Any]]] = [
+        ("cross_entropy", target, entropy), ("nll_loss", target, {"weight": weight}), ("smooth_l1_loss", aim, {"beta": 2.0}),
+        ("l1_loss", aim, {"reduction": "sum"}),
+    ]  # fmt: skip
+    for name, given, more in losses:
+        own = head.clone().requires_grad_()
+        loss = getattr(F, name)((x @ own).tanh(), given, **more)
+        (gradient,) = torch.autograd.grad(loss.square(), own, create_graph=True)
+        (exact,) = torch.autograd.grad(loss + (gradient**2).sum(), own)
+        own = head.clone().requires_grad_()
+        over = getattr(parallel, f"batch_parallel_{name}")
+        loss = over((x[rows] @ own).tanh(), given[rows], group=team.group, averaged=True, **more)
+        (part,) = torch.autograd.grad(loss.square(), own, create_graph=True)
+        mean = all_reduce(part, group=team.group) / team.size
+        torch.testing.assert_close(mean, gradient)
+        (got,) = torch.autograd.grad(loss + (mean**2).sum(), own)
+        dist.all_reduce(got, group=team.group)
+        torch.testing.assert_close(got / team.size, exact)
+
+
+@case
 def wrong_use(team: Team) -> None:
     logits, target, weight = problem()
     mesh = team.mesh(2, team.size // 2)
@@ -494,13 +607,13 @@ def wrong_use(team: Team) -> None:
         (NotImplementedError, "one dimension of the mesh", lambda: parallel.cross_entropy(twice, target)),
         (TypeError, "expected a DTensor", lambda: parallel.cross_entropy(logits, target)),
         (ValueError, "target lies on another mesh", lambda: parallel.nll_loss(placed, apart)),
-        (TypeError, "class probabilities", lambda: parallel.cross_entropy(placed, placed)),
+        (TypeError, "zloss_scale: expected class indices", lambda: parallel.cross_entropy(placed, placed, zloss_scale=0.1)),
         (ValueError, r"target has shape \(13,\)", lambda: parallel.cross_entropy(placed, target[1:])),
         (IndexError, "Target 23 is out of bounds", lambda: vocabulary(logits[:, own], target * 0 + 23, group=team.group)),
         (ValueError, "weight has 22 elements, expected 23", lambda: vocabulary(logits[:, own], target, group=team.group, weight=weight[1:])),
         (ValueError, "not a valid value for reduction", lambda: vocabulary(logits, target, group=team.group, reduction="no")),
         (RuntimeError, "label_smoothing must be", lambda: vocabulary(logits, target, group=team.group, label_smoothing=2.0)),
-        (TypeError, "float64, expected float32", lambda: parallel.batch_parallel_l1_loss(logits.double(), logits.double(), group=team.group)),
+        (TypeError, "int64, expected float32", lambda: parallel.batch_parallel_l1_loss(target, target, group=team.group)),
         (RuntimeError, "negative values for beta", lambda: parallel.smooth_l1_loss(placed, placed, beta=-1.0)),
     ]  # fmt: skip
     for kind, words, call in refused:
@@ -689,6 +802,66 @@ def test_training_says_first_what_is_missing(
 def test_without_processes() -> None:
     with pytest.raises(RuntimeError, match="init_process_group"):
         parallel.vocab_parallel_cross_entropy(torch.ones(2, 3), torch.tensor([0, 1]), group=None)
+
+
+FIRST_CALLS = """
+import sys, torch, torch.distributed as dist, torch.nn.functional as F
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor, Shard, distribute_tensor
+from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
+from openaclnn.torch import functional, parallel
+
+way, rank, store = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
+torch.manual_seed(0)
+x, target = torch.randn(8, 12), torch.randint(12, (8,))
+head = torch.nn.Linear(12, 12, bias=False)
+exact = F.cross_entropy(head(x), target)
+(expected,) = torch.autograd.grad(exact, head.weight)
+mesh = init_device_mesh("cpu", (2,))
+if way == "classes":
+    own = torch.nn.Parameter(head.weight.detach().chunk(2)[rank].clone())
+    step = lambda: parallel.vocab_parallel_cross_entropy(F.linear(x, own), target, group=None)
+    expected = expected.chunk(2)[rank]
+elif way == "rows":
+    own, part = head.weight, slice(4 * rank, 4 * rank + 4)
+    step = lambda: parallel.batch_parallel_cross_entropy(head(x[part]), target[part], group=None)
+else:
+    head = parallelize_module(head, mesh, ColwiseParallel(use_local_output=False))
+    own, step = head.weight, lambda: functional.cross_entropy(head(x), target)
+loss = torch.compile(step, backend="aot_eager")()
+(got,) = torch.autograd.grad(loss, own)
+if way == "rows":
+    dist.all_reduce(got)
+whole = lambda tensor: tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+torch.testing.assert_close(whole(loss), exact)
+torch.testing.assert_close(whole(got), expected)
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize("way", ["classes", "rows", "column-parallel head"])
+def test_compiled_as_the_first_call_of_a_process(way: str, tmp_path: Path) -> None:
+    """Nothing was called before: the compiler must not be led through code that looks for memory of tensors."""
+    env = (
+        os.environ
+        | {"PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
+        | ALONE
+        | LOCAL
+    )
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-W", "ignore", "-c", FIRST_CALLS, way, str(rank), str(tmp_path / "store")],
+            env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        )
+        for rank in range(2)
+    ]  # fmt: skip
+    try:
+        shown = [process.communicate(timeout=170)[0] for process in started]
+    finally:
+        for process in started:
+            process.kill()
+    assert [process.returncode for process in started] == [0, 0], "\n".join(shown)
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from openaclnn.bench.tables.cells import markdown_table
 from openaclnn.bench.timing.machine import describe_machine
 from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import FLOATS, DType
+from openaclnn.core.writing import write_text
 
 SHAPES = {"elementwise": (1 << 20,), "rows": (256, 4096), "pixels": (4, 21, 128, 128)}
 ROW = (
@@ -124,7 +125,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             table=markdown_table(ROW, 3, rows),
             machine=", ".join(f"{name} {fact}" for name, fact in describe_machine().items()),
         )
-        given.markdown.write_text(page, encoding="utf-8")
+        write_text(given.markdown, page)
     return 0
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from openaclnn.calls.guard import check_devices
 from openaclnn.core.call import bind_plain, plain_arguments, product_of
 from openaclnn.core.declare import Operator
+from openaclnn.core.forks import undivided
 from openaclnn.core.outcome import Outcome
 from openaclnn.core.plan import Plan
 from openaclnn.core.status import AclnnError, status_name
@@ -65,6 +66,7 @@ class Explanation:
         return "\n".join(lines)
 
 
+@undivided
 def explain(
     operator: str | Operator | Callable[..., Any], /, *args: Any, product: Any = None, **kwargs: Any
 ) -> Explanation:

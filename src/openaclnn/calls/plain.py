@@ -16,6 +16,7 @@ from openaclnn.calls.guard import (
 from openaclnn.core import rounding
 from openaclnn.core.call import AUTO, Call, bind_plain, product_of
 from openaclnn.core.declare import Operator
+from openaclnn.core.forks import undivided
 from openaclnn.core.interface import REQUIRED, Kind
 from openaclnn.core.interop import (
     address_of,
@@ -35,6 +36,7 @@ from openaclnn.runtime.device import device_named
 __all__ = ["call_plain", "make_plain_function"]
 
 
+@undivided
 def call_plain(
     operator: Operator, arguments: Mapping[str, Any], product: Any = None, road: Road | None = None
 ) -> Any:

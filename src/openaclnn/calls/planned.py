@@ -11,6 +11,7 @@ from openaclnn.calls.guard import Found, check_devices, check_output_layout
 from openaclnn.core import rounding
 from openaclnn.core.call import Call, bind_arguments, leave_unbound
 from openaclnn.core.declare import Operator
+from openaclnn.core.forks import undivided
 from openaclnn.core.interop import as_tensor, held, is_tracked_leaf, torch_tensor
 from openaclnn.core.products import current_product
 from openaclnn.core.status import AclnnError
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["locate", "planned"]
 
 
+@undivided
 def planned(
     operator: Operator, arguments: tuple[Any, ...], workspace_size: bool, executor: bool
 ) -> tuple[Kind, Work, tuple[Any, ...]]:

@@ -27,15 +27,18 @@ from openaclnn.capi import glue, packages
 from openaclnn.capi.headers import header_files
 from openaclnn.capi.toolchain import BuildError, Toolchain, find_cffi, find_toolchain
 from openaclnn.core.folders import cache_folder
+from openaclnn.core.trust import make_trusted, warn_of, why_untrusted_tree
 from openaclnn.core.version import __version__
 
-__all__ = ["LIBRARIES", "BuildError", "Installation", "installation", "writable_folder"]
+__all__ = ["LIBRARIES", "BuildError", "Installation", "installation", "is_installation", "writable_folder"]  # fmt: skip
 
 LIBRARIES = ("ascendcl", "acl_rt", "nnopbase", "opapi", "opapi_nn", "opapi_math", "aclnn_ops_infer", "aclnn_ops_train",
              "aclnn_math")  # fmt: skip
 """The libraries that programs link or open by name. Each of them exports every function."""
 
 CORE = "openaclnn_core"
+MARK = ".openaclnn"
+"""A file by which a folder of ours is known."""
 _MODULE = "_openaclnn_core"
 _OWN_C = ("arrays.c", "start.c", "fork.c", "exit.c", "crossing.c")
 
@@ -70,19 +73,18 @@ class Installation:
 
 
 def writable_folder() -> Path:
-    """Where installations go; a folder below the system's temporary one where HOME is read-only."""
+    """Where installations go: the cache, or a folder of the caller's below the system's temporary one where the cache cannot be written or trusted."""
     folder = cache_folder()
-    if "OPENACLNN_CACHE_DIR" in os.environ:  # asked for by name: no other will do
+    if "OPENACLNN_CACHE_DIR" in os.environ and folder is not None:  # by name: no other will do
         return folder
-    with contextlib.suppress(OSError):
-        folder.mkdir(parents=True, exist_ok=True)
-        if os.access(folder, os.W_OK):
-            return folder
-    shared = Path(tempfile.gettempdir()) / f"openaclnn-{os.getuid()}"
-    shared.mkdir(mode=0o700, exist_ok=True)
-    if shared.is_symlink() or shared.stat().st_uid != os.getuid():
-        raise BuildError(f"{shared} belongs to somebody else; set OPENACLNN_CACHE_DIR")
-    return shared
+    if folder is not None:
+        with contextlib.suppress(OSError):
+            why = make_trusted(folder)
+            if why is not None:
+                warn_of(why, f"{folder}, for the C libraries,")
+            elif os.access(folder, os.W_OK):
+                return folder
+    return Path(tempfile.gettempdir()) / f"openaclnn-{os.getuid()}"
 
 
 def _find_packages() -> str:
@@ -125,22 +127,46 @@ def installation(cache: Path | None = None) -> Installation:
     folder = cache or writable_folder()
     target = folder / _key(toolchain)
     try:
+        why = make_trusted(folder)
+        if why is not None:
+            raise BuildError(f"cannot build in {folder}: {why}; set OPENACLNN_CACHE_DIR")
         if target.is_dir():
-            return Installation(target)
-        folder.mkdir(parents=True, exist_ok=True)
+            return _trusted(target)
         work = Path(tempfile.mkdtemp(prefix="building-", dir=folder))
     except OSError as error:
         raise BuildError(f"cannot write to {folder}: {error}; set OPENACLNN_CACHE_DIR") from None
     try:
+        (work / MARK).touch(mode=0o600)
         _build(work, target, toolchain)
         work.chmod(0o755)
+        _keep_to_us(work)
         work.rename(target)  # at once: another process sees all of it or nothing
     except OSError as error:
         if not target.is_dir():  # nobody else was faster
             raise BuildError(f"cannot build in {folder}: {error}") from None
     finally:
         shutil.rmtree(work, ignore_errors=True)
+    return _trusted(target)
+
+
+def _trusted(target: Path) -> Installation:
+    why = why_untrusted_tree(target)
+    if why is not None:
+        raise BuildError(f"libraries that others can change are not used: {why}; remove {target}")
     return Installation(target)
+
+
+def _keep_to_us(folder: Path) -> None:
+    """Let nobody else write there, whatever the umask says."""
+    for place, _, names in os.walk(folder):
+        for path in (Path(place), *(Path(place, name) for name in names)):
+            if not path.is_symlink():
+                path.chmod(path.stat().st_mode & ~0o022)
+
+
+def is_installation(folder: Path) -> bool:
+    """Whether a folder is one of these, whole or not; earlier versions left no mark."""
+    return (folder / MARK).is_file() or (folder / "lib" / f"lib{CORE}.so").is_file()
 
 
 def _build(work: Path, target: Path, toolchain: Toolchain) -> None:

@@ -25,9 +25,12 @@ from openaclnn.bench.sections.selection import (
     title_of,
 )
 from openaclnn.bench.tables.merge import command_of
+from openaclnn.cli.apart import keep_apart
 from openaclnn.cli.say import rendered, say, say_json, traceback_option
 from openaclnn.core.dtypes import FLOATS
+from openaclnn.core.writing import write_text
 from openaclnn.engines.dispatch import ENGINES
+from openaclnn.testing.files.sources import read_whole
 from openaclnn.testing.words import dtype_named
 
 __all__ = ["bench"]
@@ -154,22 +157,20 @@ def bench(
         _list(settings)
         return 0
     # Before the minutes that a run takes.
-    for path in (
-        Path(json_file) if json_file not in (None, TO_STDOUT) else None,
-        html,
-        page,
-        table,
-    ):
-        if path is not None and not path.parent.is_dir():
+    kept_in = None if json_file in (None, TO_STDOUT) else Path(str(json_file))
+    written = [path for path in (kept_in, html, page, table) if path is not None]
+    keep_apart(sources, written)
+    for path in written:
+        if not path.parent.is_dir():
             raise click.UsageError(f"{path}: there is no folder {path.parent}")
     if plots or html:
         from openaclnn.bench.reports.plots import need_matplotlib
 
         need_matplotlib()
     reports = _results(settings, sources)
-    if json_file not in (None, TO_STDOUT):
+    if kept_in is not None:
         kept = reports[0] if len(reports) == 1 else reports
-        Path(json_file).write_text(json.dumps(kept, indent=1) + "\n")
+        write_text(kept_in, json.dumps(kept, indent=1) + "\n")
     _write(reports, plots, html, page, table)
     if json_file == TO_STDOUT:
         say_json(reports[0] if len(reports) == 1 else reports)
@@ -201,8 +202,8 @@ def _results(settings: Settings, sources: Sequence[Path]) -> list[dict[str, Any]
     found: list[dict[str, Any]] = []
     for path in sources:
         try:
-            held = json.loads(path.read_text())
-        except ValueError as error:
+            held = json.loads(read_whole(path))
+        except (UnicodeDecodeError, json.JSONDecodeError) as error:
             raise click.UsageError(f"{path} is no JSON: {error}") from None
         held = held if isinstance(held, list) else [held]
         if not all(isinstance(each, dict) and {"rows", "machine"} <= each.keys() for each in held):
@@ -241,9 +242,9 @@ def _write(
     table: Path | None,
 ) -> None:  # fmt: skip
     if table:
-        table.write_text(sheet(reports))
+        write_text(table, sheet(reports))
     if page:
-        page.write_text(markdown(reports, table.name if table else ""))
+        write_text(page, markdown(reports, table.name if table else ""))
     if not (plots or html):
         return
     from openaclnn.bench.reports.html import report_page
@@ -253,7 +254,7 @@ def _write(
     for path in write_pictures(drawn, plots) if plots else ():
         say(str(path), error=True)
     if html:
-        html.write_text(report_page(reports, drawn), encoding="utf-8")
+        write_text(html, report_page(reports, drawn))
 
 
 def _show(reports: Sequence[dict[str, Any]], headline: bool) -> None:

@@ -6,16 +6,20 @@ import csv
 import fnmatch
 import json
 import os
+import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import click
 
+from openaclnn.cli.apart import keep_apart
 from openaclnn.cli.operators import operator_names, product_names
 from openaclnn.cli.say import command_options, counted, progress, say, say_json, table
 from openaclnn.core.version import __version__
+from openaclnn.core.writing import replacing_text, write_text
 from openaclnn.operators import find_operator, registry
 from openaclnn.testing.cases.lists import read_cases
 from openaclnn.testing.judging.limits import LEVELS, STANDARDS
@@ -26,6 +30,9 @@ from openaclnn.testing.running.run import run_cases
 from openaclnn.testing.running.through import WAYS
 
 __all__ = ["cases"]
+
+_LISTED = "cases.json"  # below --golden
+_FEW = 60  # cases, which are all shown
 
 
 @click.command(short_help="Run TTK tables and ATK lists, and judge the results.")
@@ -38,21 +45,23 @@ __all__ = ["cases"]
 @click.option("--id", "identities", multiple=True, help="Cases with this id (of ATK) or number (of TTK, from 0).")  # fmt: skip
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="The same seed draws the same data.")  # fmt: skip
 @click.option("--through", type=click.Choice(WAYS), default=WAYS[0], show_default=True, help="How calls are made: both phases, the plain call, compiled C.")  # fmt: skip
-@click.option("--compare", type=click.Choice([s for s in STANDARDS if s != "cross_check"]), help="The precision standard.  [default: mixed; close for cases with tolerances of their own]")  # fmt: skip
+@click.option("--compare", type=click.Choice([s for s in STANDARDS if s != "cross_check"]), help="The precision standard.  [default: the list's: close with a case's tolerances, stat_rel_err for single_bm, else mixed]")  # fmt: skip
 @click.option("--product", show_default="the one in force", shell_complete=product_names, help="Check against this product, skip cases for others.")  # fmt: skip
 @click.option("--golden", type=click.Path(file_okay=False, path_type=Path), help="Write every case's inputs and golden values below this folder.")  # fmt: skip
 @click.option("--csv", "results", type=click.Path(dir_okay=False, path_type=Path), help="Write the results into this file.")  # fmt: skip
 @click.option("-j", "--jobs", type=click.IntRange(1, 256), default=1, show_default=True, help="Processes.")  # fmt: skip
-@click.option("--all", "show_all", is_flag=True, help="Show passed cases too, however many.")
+@click.option("--memory", type=click.FloatRange(0, min_open=True), metavar="GB", help="Memory for the data of cases, of all processes together; larger cases are skipped.  [default: half of what there is]")  # fmt: skip
+@click.option("--all", "show_all", is_flag=True, help="Show every case, however many.")
 @command_options
 def cases(
     files: tuple[Path, ...], level: str | None, count: int | None, sheet: str | None, names: tuple[str, ...],
     operators: tuple[str, ...], identities: tuple[str, ...], seed: int, through: str, compare: str | None,
-    product: str | None, golden: Path | None, results: Path | None, jobs: int, show_all: bool, as_json: bool,
+    product: str | None, golden: Path | None, results: Path | None, jobs: int, memory: float | None, show_all: bool, as_json: bool,
 ) -> int:  # fmt: skip
     """Run case lists as they are, TTK tables (.csv, .xlsx) and ATK lists (.json), and judge them by the oracle.
 
-    The status is 0 if all that were run pass, 1 if a case fails, is refused or cannot be read.
+    Cases that need what is not here, or cannot be read, are skipped and counted by reason. The status is 0 if all that
+    were run pass, 1 if a case fails or is refused, 3 if none was run.
 
     \b
     Example:
@@ -66,6 +75,8 @@ def cases(
         raise click.UsageError("--count belongs to --level")
     if sheet is not None and not any(path.suffix.lower() == ".xlsx" for path in files):
         raise click.UsageError("--sheet belongs to .xlsx files")
+    held = None if golden is None else golden / _LISTED
+    keep_apart(files, [path for path in (results, held) if path is not None])
     wanted = [find_operator(name).name for name in operators]
     listed = [case for path in files for case in read_cases(path, sheet)]
     chosen: list[Item] = [case for case in listed if _chosen(case, names, wanted, identities)]
@@ -79,14 +90,18 @@ def cases(
     if not chosen and (names or wanted or identities):
         raise click.UsageError("no case is chosen by --name, --operator and --id")
     found = run_cases(
-        chosen, seed=seed, through=through, compare=compare, product=product, golden=golden, jobs=jobs
+        chosen, seed=seed, through=through, compare=compare, product=product, golden=golden, jobs=jobs,
+        memory=None if memory is None else max(int(memory * 1e9), 1),
     )  # fmt: skip
+    summary = _Summary(keep_all=show_all or as_json or len(chosen) <= _FEW)
     with progress("running", len(chosen)) as done:
-        kept, counts = _collect(found, results, done, show_all or as_json or len(chosen) <= 60)
+        for result in _written(found, results):
+            summary.add(result)
+            done(1)
     if golden is not None:
         _write_manifest(golden, files, seed)
-    _show(kept, counts, as_json)
-    return 1 if any(counts[verdict] for verdict in ("failed", "refused", "malformed")) else 0
+    summary.show(as_json)
+    return summary.status
 
 
 def _chosen(
@@ -99,25 +114,11 @@ def _chosen(
     return not identities or (case.identity or str(case.number)) in identities
 
 
-def _collect(
-    found: Iterable[CaseResult], path: Path | None, done: Any, keep_all: bool
-) -> tuple[list[CaseResult], Counter[str]]:
-    """Results to show, and how many there are of each verdict; each is written as it comes."""
-    counts: Counter[str] = Counter()
-    kept = []
-    for result in _written(found, path):
-        counts[result.verdict] += 1
-        if keep_all or not result.ok:
-            kept.append(result)
-        done(1)
-    return kept, counts
-
-
 def _written(found: Iterable[CaseResult], path: Path | None) -> Iterator[CaseResult]:
     if path is None:
         yield from found
         return
-    with path.open("w", newline="", encoding="utf-8") as file:
+    with replacing_text(path) as file:
         lines = csv.writer(file)
         lines.writerow(COLUMNS)
         for result in found:
@@ -125,26 +126,95 @@ def _written(found: Iterable[CaseResult], path: Path | None) -> Iterator[CaseRes
             yield result
 
 
-def _show(kept: list[CaseResult], counts: Counter[str], as_json: bool) -> None:
-    if as_json:
-        say_json({"counts": dict(counts), "cases": [result.as_dict() for result in kept]})
-        return
-    rows = []
-    for each in kept:
-        figures = (None if each.comparison is None else each.comparison.figures) or {}
-        shown = [
-            f"{figures[n]:.3g}" if n in figures else ""
-            for n in ("max_absolute_error", "max_ulp", "matched")
-        ]
-        dtype = "" if each.comparison is None else each.comparison.dtype
-        why = f"{each.why} (rule {each.rule})" if each.rule else each.why
-        where = f"{each.place}: {why}" if each.verdict == "malformed" else why
-        rows.append((each.name, each.verdict, each.operator, dtype, *shown, where))
-    if rows:
-        header = ("case", "verdict", "operator", "dtype", "max error", "max ULP", "matched", "why")
-        say(table(header, rows))
-    told = [f"{counts[verdict]} {verdict}" for verdict in VERDICTS if counts[verdict]]
-    say(f"{counted(sum(counts.values()), 'case')}: {', '.join(told) or 'none'}")
+@dataclass
+class _Summary:
+    """Results as they come: those to show, and one example of each cause with how many there are."""
+
+    keep_all: bool
+    kept: list[CaseResult] = field(default_factory=list)
+    causes: dict[tuple[str, str, str], CaseResult] = field(default_factory=dict)
+    repeated: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+    counts: Counter[str] = field(default_factory=Counter)
+    reasons: Counter[str] = field(default_factory=Counter)
+    rules: Counter[str] = field(default_factory=Counter)
+    started: float = field(default_factory=time.perf_counter)
+
+    def add(self, result: CaseResult) -> None:
+        self.counts[result.verdict] += 1
+        if result.reason:
+            self.reasons[result.reason] += 1
+        if result.judged_by:
+            name, own, _ = result.judged_by.partition(" rtol=")
+            self.rules[f"{name} with the cases' tolerances" if own else name] += 1
+        if result.why:
+            cause = result.verdict, result.operator, result.cause
+            self.causes.setdefault(cause, result)
+            self.repeated[cause] += 1
+        if self.keep_all:
+            self.kept.append(result)
+
+    @property
+    def status(self) -> int:
+        if self.counts["failed"] or self.counts["refused"]:
+            return 1
+        return 3 if self.counts["skipped"] and not self.counts["passed"] else 0
+
+    def show(self, as_json: bool) -> None:
+        if as_json:
+            say_json({
+                "counts": dict(self.counts), "skipped": dict(self.reasons), "judged_by": dict(self.rules),
+                "cases": [result.as_dict() for result in self.kept],
+            })  # fmt: skip
+            return
+        if self.kept:
+            header = (
+                "case",
+                "verdict",
+                "operator",
+                "dtype",
+                "max error",
+                "max ULP",
+                "matched",
+                "judged by",
+            )
+            say(table(header, [_row(each) for each in self.kept]))
+        if self.causes:
+            order = sorted(
+                self.causes, key=lambda cause: (VERDICTS.index(cause[0]), -self.repeated[cause])
+            )
+            rows = [_cause_row(self.repeated[cause], self.causes[cause]) for cause in order]
+            say(table(("cases", "verdict", "operator", "why", "for example"), rows))
+        if self.reasons["another operator"]:
+            say(f"The operators here: {', '.join(each.python_name for each in registry())}")
+        if self.rules:
+            say(f"Judged by: {_counts(self.rules)}")
+        say(self.line())
+
+    def line(self) -> str:
+        told = [f"{self.counts[verdict]} {verdict}" for verdict in VERDICTS if self.counts[verdict]]
+        if self.reasons:
+            told[-1] += f" ({_counts(self.reasons)})"
+        seconds = time.perf_counter() - self.started
+        total = counted(sum(self.counts.values()), "case")
+        return f"{total}: {', '.join(told) or 'none'}; {seconds:.1f} s"
+
+
+def _counts(counts: Counter[str]) -> str:
+    return ", ".join(f"{count} {name}" for name, count in counts.most_common())
+
+
+def _row(result: CaseResult) -> tuple[str, ...]:
+    comparison = result.comparison
+    figures = (None if comparison is None else comparison.figures) or {}
+    names = ("max_absolute_error", "max_ulp", "matched")
+    shown = [f"{figures[name]:.3g}" if name in figures else "" for name in names]
+    dtype = "" if comparison is None else comparison.dtype
+    return result.label, result.verdict, result.operator, dtype, *shown, result.judged_by
+
+
+def _cause_row(count: int, example: CaseResult) -> tuple[str, ...]:
+    why = f"{example.why} (rule {example.rule})" if example.rule else example.why
+    return str(count), example.verdict, example.operator, why, f"{example.label} ({example.place})"
 
 
 def _write_manifest(folder: Path, files: tuple[Path, ...], seed: int) -> None:
@@ -156,4 +226,4 @@ def _write_manifest(folder: Path, files: tuple[Path, ...], seed: int) -> None:
         "seed": seed,
     }
     held["cases"] = sorted(path.name for path in folder.iterdir() if path.is_dir())
-    (folder / "cases.json").write_text(json.dumps(held, indent=1) + "\n", encoding="utf-8")
+    write_text(folder / _LISTED, json.dumps(held, indent=1) + "\n")

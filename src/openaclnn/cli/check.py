@@ -20,11 +20,14 @@ from openaclnn.core.tensor import Format, Tensor
 from openaclnn.operators import find_operator
 from openaclnn.testing.cases.case import parameter_named
 from openaclnn.testing.extras import need
-from openaclnn.testing.files.sources import FileError, shape_of
+from openaclnn.testing.files.sources import FileError, read_whole, shape_of
 from openaclnn.testing.running.answers import answer_of
 from openaclnn.testing.words import dtype_named
 
 __all__ = ["check"]
+
+
+_LARGEST = 1 << 20  # bytes of a file with a call
 
 
 def _make(operator: Operator) -> click.Command:
@@ -83,12 +86,12 @@ def _described(operator: Operator, held: dict[str, Any], given: dict[str, Any]) 
 
 def _read(file: Path, operator: Operator) -> dict[str, Any]:
     """A call of this operator in a file."""
-    text = file.read_text(encoding="utf-8")
+    data = read_whole(file, _LARGEST)
     read = json.loads
     if file.suffix.lower() in (".yaml", ".yml"):
         read = need("yaml", f"{file}: PyYAML reads it").safe_load
     try:
-        held = read(text)
+        held = read(data.decode())
     except Exception as error:  # PyYAML has its own kinds
         raise FileError(f"{file}: {_fault_of(error)}") from None
     if not isinstance(held, dict) or not isinstance(held.get("arguments", {}), dict):

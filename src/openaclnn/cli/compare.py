@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import csv
+import functools
 import io
 from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import click
 
+from openaclnn.cli.apart import keep_apart
 from openaclnn.cli.operators import file_names
 from openaclnn.cli.say import command_options, progress, say, say_json, table
+from openaclnn.core.dtypes import DType, dtype_of_numpy
+from openaclnn.core.text import cell_of
+from openaclnn.core.writing import HIDDEN
+from openaclnn.testing.data.expected import Expected, described, expected_of
 from openaclnn.testing.files.arrays import read_together
-from openaclnn.testing.files.sources import SUFFIXES, FileError, split_name
+from openaclnn.testing.files.sources import RAW, SUFFIXES, FileError, Source, raw_type, split_name
 from openaclnn.testing.judging.compare import Comparison, judge
 from openaclnn.testing.judging.limits import LEVELS, STANDARDS
 from openaclnn.testing.judging.rules import Rules
@@ -39,8 +48,18 @@ _BELONGS = {
 }  # fmt: skip
 """By parameter: the standards whose verdict it has a part in."""
 
+_Files = tuple[list[Source], DType | None]
+"""An output's file and its golden values', then a third party's; the dtype that the output should have, if that is known."""
+
+_STATUSES = {"passed": 0, "failed": 1, "unreadable": 2}
+"""By verdict: the command's status is the largest."""
+
 _SHARE = click.FloatRange(0, 1)
 _POSITIVE = click.FloatRange(0)
+
+
+class _MissingError(FileError):
+    """An output that a folder does not have: as wrong as one with wrong values."""
 
 
 @click.command(short_help="Judge outputs by golden values.")
@@ -76,7 +95,10 @@ def compare(
     """Judge outputs by golden values: two files, or two folders whose files have the same names.
 
     Files are .npy, .npz (FILE:KEY), raw .bin (FILE:DTYPE:2x3), .safetensors (FILE:KEY) and .pt. THIRD is another
-    party's output, for cross_check. The status is 0 if all pass, 1 if one fails.
+    party's output, for cross_check. Of a folder that openaclnn golden wrote, its manifest says which outputs are
+    expected, of which dtype and shape: a device's files are named golden, out, or as the output is (gradInput).
+
+    The status is 0 if all pass, 1 if one fails or is missing, 2 if one cannot be read, whatever the others are.
 
     \b
     Example:
@@ -95,27 +117,67 @@ def compare(
     if standard == "cross_check" and third is None:
         raise click.UsageError("cross_check needs the output of a third party: ACTUAL GOLDEN THIRD")
     if Path(actual).is_dir():
-        found = _folders(Path(actual), Path(golden), third, rules, dtype, positions)
         if picture is not None:
             raise click.UsageError("a picture shows one pair of files, not folders")
-        _show_many(found, as_json, as_csv)
-        return 0 if all(found.values()) else 1
-    one = _pair(actual, golden, third, rules, dtype, positions, picture)
+        rows = _folders(Path(actual), Path(golden), third, rules, dtype, positions)
+        _show_many(rows, as_json, as_csv)
+        return max(_STATUSES[row.verdict] for row in rows)
+    sources = [split_name(name) for name in (actual, golden, third) if name]
+    if picture is not None:
+        keep_apart([source.path for source in sources], [picture])
+    one = _pair(_as_said(sources), rules, dtype, positions, picture=picture)
     if as_json:
         say_json({"actual": actual, "golden": golden} | one.as_dict())
     elif as_csv:
-        say(_csv({actual: one}))
+        say(_csv([_Row.of(actual, one)]))
     else:
         _show(one)
     return 0 if one else 1
 
 
+class _Row(NamedTuple):
+    """What came of a pair of files."""
+
+    name: str
+    verdict: str  # passed, failed, or unreadable
+    comparison: Comparison
+
+    @classmethod
+    def of(cls, name: str, found: Comparison) -> _Row:
+        return cls(name, "passed" if found else "failed", found)
+
+    @property
+    def why(self) -> str:
+        return "; ".join((*self.comparison.notes, *self.comparison.reasons))
+
+
+def _as_said(sources: list[Source]) -> list[Source]:
+    """Raw files of golden values have the dtype and shape that their manifest says, and so have outputs beside them."""
+    golden = described(sources[1])
+    if golden is sources[1]:
+        return sources
+    output = described(Source(golden.path.with_name(golden.path.name.replace("_float64", ""))))
+    return [
+        golden if number == 1 else replace(source, dtype=output.dtype, shape=output.shape)
+        if source.dtype is None and source.path.suffix.lower() in RAW else source
+        for number, source in enumerate(sources)
+    ]  # fmt: skip
+
+
 def _pair(
-    actual: str, golden: str, third: str | None, rules: Rules, dtype: str | None, kept: int,
+    sources: list[Source], rules: Rules, dtype: str | None, kept: int, expected: DType | None = None,
     picture: Path | None = None,
 ) -> Comparison:  # fmt: skip
-    arrays = read_together([split_name(n) for n in (actual, golden, third) if n], dtype)
-    found = judge(arrays[0], arrays[1], arrays[2] if third else None, rules, dtype, kept)
+    """The verdict on files; an output of another dtype than is expected is judged as what it should be."""
+    arrays = read_together(sources, dtype)
+    third = arrays[2] if len(arrays) > 2 else None
+    own = dtype_of_numpy(arrays[0].dtype)
+    if dtype is not None or expected is None or own is expected:
+        found = judge(arrays[0], arrays[1], third, rules, dtype, kept)
+    else:
+        found = judge(arrays[0], arrays[1], third, rules, expected, kept)
+        note = f"the output is {own}, the manifest says {expected}: judged as {expected}"
+        found = replace(found, notes=(note,))
     if picture is not None:
         from openaclnn.testing.judging.picture import draw_picture
 
@@ -125,25 +187,64 @@ def _pair(
 
 def _folders(
     actual: Path, golden: Path, third: str | None, rules: Rules, dtype: str | None, kept: int
-) -> dict[str, Comparison]:
-    """Files that have the same name below all folders, whatever their kind; one that cannot be judged fails."""
-    folders = [actual, golden, *([Path(third)] if third else [])]
-    files = [_files(folder) for folder in folders]
-    if not files[0].keys() & files[1].keys():
-        raise FileError(f"{actual} and {golden} have no files of the same names")
-    found = {}
-    names = sorted(files[0].keys() | files[1].keys())
-    with progress("comparing", len(names)) as done:
-        for name in names:
-            try:
-                held = [each.get(name, []) for each in files]
-                ours, theirs, *others = _of_one_kind(held, folders)
-                other = others[0] if others else None
-                found[name] = _pair(ours, theirs, other, rules, dtype, kept)
-            except (ValueError, ImportError) as error:
-                found[name] = Comparison(rules.standard, "", (), False, (str(error),))
+) -> list[_Row]:
+    """Outputs that the golden folder's manifest names; without one, files that have the same name below all folders."""
+    others = [actual, *([Path(third)] if third else [])]
+    files = {folder: _files(folder) for folder in (*others, golden)}
+    expected = expected_of(golden)
+    if expected is not None:
+        pairs: dict[str, Callable[[], _Files]] = {
+            each.name: functools.partial(_outputs_of, each, files, others, dtype)
+            for each in expected
+        }
+    else:
+        if not files[actual].keys() & files[golden].keys():
+            raise FileError(f"{actual} and {golden} have no files of the same names")
+        names = sorted(files[actual].keys() | files[golden].keys())
+        order = [actual, golden, *others[1:]]
+        pairs = {name: functools.partial(_of_one_kind, name, files, order) for name in names}
+    rows = []
+    with progress("comparing", len(pairs)) as done:
+        for name, sources in pairs.items():
+            rows.append(_row(name, sources, rules, dtype, kept))
             done(1)
-    return found
+    return rows
+
+
+def _row(
+    name: str, files: Callable[[], _Files], rules: Rules, dtype: str | None, kept: int
+) -> _Row:
+    """The verdict on one pair, whatever is wrong with its files."""
+    try:
+        sources, expected = files()
+        return _Row.of(name, _pair(sources, rules, dtype, kept, expected))
+    except _MissingError as error:
+        verdict, told = "failed", str(error)
+    except (ValueError, ImportError, OSError, MemoryError) as error:
+        verdict, told = "unreadable", str(error) or "not enough memory"
+    return _Row(name, verdict, Comparison(rules.standard, "", (), False, (told,)))
+
+
+def _outputs_of(
+    each: Expected,
+    files: Mapping[Path, dict[str, list[Path]]],
+    others: list[Path],
+    dtype: str | None,
+) -> _Files:
+    """A device's output and its golden values, and the other party's output."""
+    found = []
+    for folder in others:
+        names = [str(Path(each.folder, stem)) for stem in each.stems]
+        held = next((files[folder][name] for name in names if name in files[folder]), None)
+        if held is None:
+            listed = " or ".join(dict.fromkeys(each.stems))
+            raise _MissingError(f"{folder / each.folder} has no file named {listed}")
+        path = min(held, key=lambda path: SUFFIXES.index(path.suffix.lower()))
+        raw = path.suffix.lower() in RAW
+        said = each.output.dtype if dtype is None else raw_type(dtype)
+        found.append(replace(each.output, path=path, dtype=said) if raw else Source(path))
+    golden = each.golden if each.golden.path.suffix.lower() in RAW else Source(each.golden.path)
+    return [found[0], golden, *found[1:]], each.output.dtype
 
 
 def _files(folder: Path) -> dict[str, list[Path]]:
@@ -152,22 +253,28 @@ def _files(folder: Path) -> dict[str, list[Path]]:
         raise FileError(f"{folder} is not a folder")
     found: dict[str, list[Path]] = {}
     for path in folder.rglob("*"):
-        if path.suffix.lower() in SUFFIXES:
-            found.setdefault(str(path.relative_to(folder).with_suffix("")), []).append(path)
+        own = path.relative_to(folder)
+        if path.suffix.lower() in SUFFIXES and not any(
+            part.startswith(HIDDEN) for part in own.parts
+        ):
+            found.setdefault(str(own.with_suffix("")), []).append(path)
     return found
 
 
-def _of_one_kind(held: list[list[Path]], folders: list[Path]) -> list[str]:
+def _of_one_kind(
+    name: str, files: Mapping[Path, dict[str, list[Path]]], folders: list[Path]
+) -> _Files:
     """Of files of one name, those of the kind that most folders have; the first kinds say their shapes."""
+    held = [files[folder].get(name, []) for folder in folders]
     for paths, folder in zip(held, folders, strict=True):
         if not paths:
-            raise FileError(f"{folder} has no such file")
+            raise _MissingError(f"{folder} has no such file")
     kinds = Counter(path.suffix.lower() for paths in held for path in paths)
 
     def rank(path: Path) -> tuple[int, int]:
         return -kinds[path.suffix.lower()], SUFFIXES.index(path.suffix.lower())
 
-    return [str(min(paths, key=rank)) for paths in held]
+    return [Source(min(paths, key=rank)) for paths in held], None
 
 
 def _show(found: Comparison) -> None:
@@ -181,31 +288,34 @@ def _show(found: Comparison) -> None:
     say(table(("ULP", "elements"), ulps))
 
 
-def _show_many(found: dict[str, Comparison], as_json: bool, as_csv: bool) -> None:
+def _show_many(found: list[_Row], as_json: bool, as_csv: bool) -> None:
     if as_json:
-        say_json([{"name": name} | each.as_dict() for name, each in found.items()])
+        say_json(
+            [{"name": row.name, "verdict": row.verdict} | row.comparison.as_dict() for row in found]
+        )
     elif as_csv:
         say(_csv(found))
     else:
         rows = []
-        for name, each in found.items():
-            figures = each.figures or {}
+        for row in found:
+            figures = row.comparison.figures or {}
             shown = [f"{figures[n]:.3g}" if n in figures else "" for n in ("max_absolute_error", "MERE", "MARE", "matched")]  # fmt: skip
-            verdict = "passed" if each else "failed"
-            rows.append((name, verdict, each.dtype, *shown, "; ".join(each.reasons)))
+            rows.append((row.name, row.verdict, row.comparison.dtype, *shown, row.why))
         header = ("file", "verdict", "dtype", "max error", "MERE", "MARE", "matched", "why")
         say(table(header, rows))
-        passed = sum(map(bool, found.values()))
-        say(f"{passed} of {len(found)} passed")
+        counts = Counter(row.verdict for row in found)
+        unread = f", {counts['unreadable']} unreadable" if counts["unreadable"] else ""
+        say(f"{counts['passed']} of {len(found)} passed{unread}")
 
 
-def _csv(found: dict[str, Comparison]) -> str:
-    figures = next((list(each.figures) for each in found.values() if each.figures), [])
+def _csv(found: list[_Row]) -> str:
+    figures = next((list(row.comparison.figures) for row in found if row.comparison.figures), [])
     text = io.StringIO()
     lines = csv.writer(text, lineterminator="\n")
-    lines.writerow(["name", "verdict", "standard", "dtype", "shape", "elements", "bad", *figures, "why"])  # fmt: skip
-    for name, each in found.items():
-        values = [repr((each.figures or {}).get(figure, "")) for figure in figures]
-        verdict = "passed" if each else "failed"
-        lines.writerow([name, verdict, each.standard, each.dtype, each.shape, each.count, each.bad, *values, "; ".join(each.reasons)])  # fmt: skip
+    lines.writerow(["name", "verdict", "standard", "dtype", "golden_dtype", "shape", "elements", "bad", *figures, "why"])  # fmt: skip
+    for row in found:
+        own = row.comparison
+        values = [repr((own.figures or {}).get(figure, "")) for figure in figures]
+        cells = [row.name, row.verdict, own.standard, own.dtype, own.golden_dtype, own.shape, own.count, own.bad, *values, row.why]  # fmt: skip
+        lines.writerow(map(cell_of, cells))
     return text.getvalue().rstrip("\n")

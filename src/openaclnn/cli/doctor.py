@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import importlib.metadata
 import os
 import platform
 import re
 import shutil
+import stat
 from pathlib import Path
 from typing import Any
 
 import click
 
 from openaclnn.cli.say import command_options, say, say_json, table
-from openaclnn.core.folders import cache_folder, why_unwritable
+from openaclnn.core.folders import CODE_MARK, NO_FOLDER, cache_folder, why_ignored, why_unwritable
+from openaclnn.core.trust import WRITING, read_trusted
 from openaclnn.core.version import __version__
 
 __all__ = ["cache", "doctor"]
@@ -50,7 +53,8 @@ def doctor(as_json: bool) -> int:
 _LINKED = (
     "programs that openaclnn-config linked do not start until openaclnn-config --prefix is run"
 )
-_OURS = re.compile(r"building-|\d+\.\d+\S*-cpython-")
+_FOLDERS = re.compile(r"building-\w{8}|\d+\.\d+\S*-cpython-\d+-[0-9a-f]{16}")
+_FILES = re.compile(rf"[0-9a-f]{{40}}\.o|{WRITING}\w{{8}}")
 Line = tuple[str, str, str, str]
 
 
@@ -111,10 +115,12 @@ def _libraries() -> list[Line]:
 
 def _cache_row() -> Line:
     folder = cache_folder()
+    ignored = why_ignored(folder)
+    if folder is None or ignored is not None:
+        return "cache", str(folder or "none"), "ignored" if folder else "missing", str(ignored)
     size, count = _size(folder)
-    return _line(
-        "cache", str(folder), why_unwritable(folder), f"{count} files, {size / 1e6:.1f} MB"
-    )
+    about = f"trusted: {count} files, {size / 1e6:.1f} MB"
+    return _line("cache", str(folder), why_unwritable(folder), about)
 
 
 def _size(folder: Path) -> tuple[int, int]:
@@ -145,26 +151,49 @@ def cache(action: str | None, as_json: bool) -> None:
       openaclnn cache clear
     """
     folder = cache_folder()
-    size, count = _size(folder)
-    if action == "clear":
-        _clear(folder)
-    answer: dict[str, Any] = {"folder": str(folder), "files": count, "bytes": size, "cleared": action == "clear"}  # fmt: skip
+    if folder is None:
+        raise click.ClickException(NO_FOLDER)
+    ignored = why_ignored(folder)
+    size, count = _clear(folder) if action == "clear" else _size(folder)
+    answer: dict[str, Any] = {
+        "folder": str(folder), "files": count, "bytes": size, "cleared": action == "clear", "ignored": ignored,
+    }  # fmt: skip
     if as_json:
         say_json(answer)
     else:
         told = "removed from" if action == "clear" else "in"
         say(f"{count} files, {size / 1e6:.1f} MB {told} {folder}")
+        if ignored is not None:
+            say(f"it is ignored: {ignored}")
         if action == "clear":
             say(_LINKED)
 
 
-def _clear(folder: Path) -> None:
-    """What was compiled, by the names that we give; anything else in the folder is somebody else's."""
-    if not folder.is_dir():
-        return
+def _clear(folder: Path) -> tuple[int, int]:
+    """Remove what was compiled, by the names and marks that we give; anything else in the folder is somebody else's.
+
+    Bytes and files that were removed; nothing in a folder that is not trusted.
+    """
+    from openaclnn.capi.build import is_installation
+
+    size = count = 0
+    if not folder.is_dir() or why_ignored(folder) is not None:
+        return size, count
     for path in folder.iterdir():
-        ours = path.suffix == ".o" or _OURS.match(path.name) is not None
-        if path.is_dir() and not path.is_symlink() and ours:
+        about = os.lstat(path)
+        if stat.S_ISDIR(about.st_mode) and _FOLDERS.fullmatch(path.name) and is_installation(path):
+            own, files = _size(path)
             shutil.rmtree(path, ignore_errors=True)
-        elif path.is_file() and ours:
+        elif stat.S_ISREG(about.st_mode) and _FILES.fullmatch(path.name) and _is_code(path):
+            own, files = about.st_size, 1
             path.unlink(missing_ok=True)
+        else:
+            continue
+        size, count = size + own, count + files
+    return size, count
+
+
+def _is_code(path: Path) -> bool:
+    """Files of earlier versions have a digest alone."""
+    data = read_trusted(path) or b""
+    return data.startswith(CODE_MARK) or hashlib.sha256(data[32:]).digest() == data[:32]

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import os
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import click
@@ -12,6 +16,7 @@ import click
 from openaclnn.cli.say import open_streams, say
 from openaclnn.core.status import AclnnError
 from openaclnn.core.version import __version__
+from openaclnn.core.writing import remove_unfinished
 
 __all__ = ["run"]
 
@@ -38,6 +43,28 @@ COMMANDS = {
 _MISUSE = (OSError, ValueError, ImportError, KeyError)
 
 
+@contextmanager
+def _clean_end() -> Iterator[None]:
+    """A signal that ends the process by default still does so, once what is half written is gone."""
+
+    def end(number: int, frame: object) -> None:
+        remove_unfinished()
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+
+    caught = []
+    if threading.current_thread() is threading.main_thread():
+        known = (getattr(signal, name, None) for name in ("SIGTERM", "SIGHUP"))
+        caught = [n for n in known if n is not None and signal.getsignal(n) is signal.SIG_DFL]
+    for number in caught:
+        signal.signal(number, end)
+    try:
+        yield
+    finally:
+        for number in caught:
+            signal.signal(number, signal.SIG_DFL)
+
+
 class _Commands(click.Group):
     """Subcommands that cost nothing until they are asked for."""
 
@@ -61,6 +88,11 @@ def app() -> None:
 def run(arguments: Sequence[str] | None) -> int:
     """Run a subcommand and return its status."""
     open_streams()
+    with _clean_end():
+        return _run(arguments)
+
+
+def _run(arguments: Sequence[str] | None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     show = "--traceback" in given
     try:
@@ -72,6 +104,7 @@ def run(arguments: Sequence[str] | None) -> int:
     except click.ClickException as error:
         return _told(error.format_message(), 2)
     except (click.Abort, KeyboardInterrupt):
+        remove_unfinished()
         return 130
     except AclnnError as error:
         if show:

@@ -9,6 +9,7 @@ import click
 from openaclnn.cli.operators import operator_argument
 from openaclnn.cli.say import command_options, say, say_json
 from openaclnn.core.declare import Operator
+from openaclnn.core.writing import write_text
 from openaclnn.testing.files.sources import FileError
 from openaclnn.testing.programs.examples import LANGUAGES, example_of
 
@@ -33,7 +34,7 @@ def example(operator: Operator, lang: str, out: Path | None, force: bool, as_jso
     if out is not None:
         if out.exists() and not force:
             raise FileError(f"{out} is there already; --force writes over it")
-        out.write_text(text, encoding="utf-8")
+        write_text(out, text)
     if as_json:
         name = operator.python_name + LANGUAGES[lang] if lang != "cmake" else "CMakeLists.txt"
         say_json({"operator": operator.name, "language": lang, "name": name, "text": text})

@@ -8,6 +8,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from openaclnn.cli.apart import keep_apart
 from openaclnn.cli.operators import operator_names
 from openaclnn.cli.per_operator import read_value
 from openaclnn.cli.say import command_options, counted, progress, say, say_json
@@ -90,6 +91,7 @@ def _alone(context: click.Context) -> None:
 
 
 def _again(manifest: Path, folder: Path, force: bool, as_json: bool) -> int:
+    keep_apart([manifest], [folder / MANIFEST])
     with progress("writing", len(read_manifest(manifest)["cases"])) as done:
         different = remake(manifest, folder, force, done)
     if as_json:

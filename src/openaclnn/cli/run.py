@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import click
 import numpy as np
 
+from openaclnn.cli.apart import keep_apart
 from openaclnn.cli.operators import product_names
 from openaclnn.cli.per_operator import Choices, PerOperator, option_of, read_value, word_of
 from openaclnn.cli.say import command_options, progress, say, say_json
@@ -15,11 +17,12 @@ from openaclnn.core.call import product_of
 from openaclnn.core.declare import Made, Operator
 from openaclnn.core.interface import REQUIRED
 from openaclnn.core.products import find_product
+from openaclnn.core.writing import replacing
 from openaclnn.engines.dispatch import ENGINES, use_engine
 from openaclnn.testing.data.goldens import results_of
 from openaclnn.testing.extras import need
-from openaclnn.testing.files.arrays import create, read_array, write_array
-from openaclnn.testing.files.sources import SUFFIXES, FileError
+from openaclnn.testing.files.arrays import create, read_array, write_into
+from openaclnn.testing.files.sources import SUFFIXES, FileError, split_name
 from openaclnn.testing.running.chunks import run_in_chunks
 
 __all__ = ["run"]
@@ -57,7 +60,9 @@ def _make(operator: Operator) -> click.Command:
     def run_operator(force: bool, product: str | None, engine: str | None, chunk: int, as_json: bool, **given: Any) -> int:  # fmt: skip
         if product is not None:
             find_product(product)  # an unknown one is misuse, not a refused call
-        arguments, files = _arguments(operator, given), _files(operator, given)
+        files = _files(operator, given)
+        keep_apart(_read_files(operator, given), files.values())
+        arguments = _arguments(operator, given)
         if engine is None:
             return _run(operator, arguments, files, force, product, chunk, as_json)
         with use_engine(engine):
@@ -89,6 +94,22 @@ def _arguments(operator: Operator, given: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
+def _read_files(operator: Operator, given: dict[str, Any]) -> list[Path]:
+    """The files to read, but for the one that an operator in place may replace."""
+    found = []
+    for parameter in operator.parameters:
+        text = given.get(f"given_{parameter.name}")
+        if (
+            parameter.is_tensor
+            and parameter.is_read
+            and not parameter.in_place
+            and text is not None
+        ):
+            if isinstance(read_value(text), str):
+                found.append(split_name(text).path)
+    return found
+
+
 def _files(operator: Operator, given: dict[str, Any]) -> dict[str, Path]:
     """The files to write by the outputs' C names; of several outputs, those that are wanted."""
     if operator.result_type is None:
@@ -98,8 +119,6 @@ def _files(operator: Operator, given: dict[str, Any]) -> dict[str, Path]:
     if not files:
         words = ", ".join(word_of(operator, parameter) for parameter in operator.outputs)
         raise click.UsageError(f"a file to write is expected: {words}")
-    if len(set(files.values())) < len(files):
-        raise click.UsageError("each output is written to a file of its own")
     return files
 
 
@@ -121,35 +140,31 @@ def _run(
         raise click.UsageError(
             f"{word_of(operator, operator[name])}: this call does not compute it"
         )
-    # Under other names until they are whole: nobody finds half a file, and an input may be an output.
-    parts = {name: out.with_name(f".{out.stem}.part{out.suffix}") for name, out in files.items()}
-    try:
-        results, pieces = _compute(operator, arguments, made, parts, product, chunk)
-        for name, result in results.items():
-            write_array(parts[name], result)
-        for name, part in parts.items():
-            part.replace(files[name])
-    finally:
-        for part in parts.values():
-            part.unlink(missing_ok=True)
+    # None has its name until all are whole: nobody finds half a file, and what works in place may read its output.
+    with ExitStack() as stack:
+        parts = {name: stack.enter_context(replacing(out)) for name, out in files.items()}
+        pieces = _compute(operator, arguments, made, parts, files, product, chunk)
     _show(operator, files, made, pieces, as_json)
     return 0
 
 
 def _compute(
-    operator: Operator, arguments: dict[str, Any], made: dict[str, Made], parts: dict[str, Path],
-    product: str | None, chunk: int,
-) -> tuple[dict[str, Any], bool]:  # fmt: skip
-    """Fill the files that can be mapped; the results of the others, and whether it went in pieces."""
+    operator: Operator, arguments: dict[str, Any], made: dict[str, Made], parts: dict[str, BinaryIO],
+    files: dict[str, Path], product: str | None, chunk: int,
+) -> bool:  # fmt: skip
+    """Fill the files, in place those that can be mapped; whether it went in pieces."""
     places, left = {}, {}
     for name, (shape, dtype) in made.items():
-        mapped = create(parts[name], shape, dtype.numpy) if name in parts else None
+        mapped = create(parts[name], files[name], shape, dtype.numpy) if name in parts else None
         places[name] = np.empty(shape, dtype.numpy) if mapped is None else np.asarray(mapped)
         if mapped is None and name in parts:
             left[name] = places[name]
     with progress("computing", sum(place.size for place in places.values())) as done:
         outputs = [places.get(parameter.name) for parameter in operator.outputs]
-        return left, run_in_chunks(operator, arguments, outputs, chunk, product, done)
+        pieces = run_in_chunks(operator, arguments, outputs, chunk, product, done)
+    for name, result in left.items():
+        write_into(parts[name], files[name], result)
+    return pieces
 
 
 def _show(

@@ -13,6 +13,8 @@ from typing import Any
 
 import click
 
+from openaclnn.core.text import neutral
+
 __all__ = [
     "command_options", "counted", "open_streams", "progress", "rendered", "say", "say_json", "table", "traceback_option",
 ]  # fmt: skip
@@ -21,9 +23,11 @@ __all__ = [
 def say(text: str, error: bool = False) -> None:
     """Print a line or more; once the reader of a pipe is gone, the rest goes nowhere and the work goes on.
 
-    What the stream's encoding lacks is a question mark: frames of tables are no reason to say nothing.
+    What the stream's encoding lacks is a question mark: frames of tables are no reason to say nothing. Control characters, which may
+    come from anybody's file, are shown and not obeyed.
     """
     stream = sys.stderr if error else sys.stdout
+    text = text if isinstance(text, _Drawn) else neutral(text)
     try:
         click.echo(text, err=error)
     except UnicodeEncodeError:
@@ -71,26 +75,33 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     for name in header:
         drawn.add_column(name, overflow="fold")
     for row in rows:
-        drawn.add_row(*(Text(cell, style=_STYLES.get(cell, "")) for cell in row))
+        drawn.add_row(*(Text(neutral(cell), style=_STYLES.get(cell, "")) for cell in row))
     return rendered(drawn, 240)
+
+
+class _Drawn(str):
+    """Text whose control characters are colours of ours."""
 
 
 def rendered(drawn: Any, width: int) -> str:
     """What rich drew as text: for the terminal where there is one, else plain and so wide."""
     from rich.console import Console
+    from rich.segment import Segment, Segments
 
     terminal = sys.stdout.isatty()
     text = StringIO()
-    Console(
+    console = Console(
         file=text,
         force_terminal=terminal,
         width=None if terminal else width,
         no_color=None if terminal else True,
-    ).print(drawn)
-    return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
+    )
+    pieces = [Segment(neutral(each.text), each.style) for each in console.render(drawn)]
+    console.print(Segments(pieces))
+    return _Drawn("\n".join(line.rstrip() for line in text.getvalue().rstrip("\n").split("\n")))
 
 
-_STYLES = {"passed": "green", "failed": "red", "refused": "yellow", "malformed": "magenta"}
+_STYLES = {"passed": "green", "failed": "red", "refused": "yellow", "skipped": "magenta"}
 
 
 @contextmanager

@@ -24,7 +24,9 @@ from openaclnn.core.plan import Plan
 from openaclnn.core.status import AclnnError, Status
 from openaclnn.core.tensor import Tensor
 
-__all__ = ["Made", "Operator", "Sample", "find_operator", "register", "registry"]
+__all__ = [
+    "Made", "Operator", "Sample", "find_operator", "operators_by_kernel", "register", "registry",
+]  # fmt: skip
 
 Made = tuple[tuple[int, ...], DType]
 """The shape and dtype of an output that is made for the caller."""
@@ -103,19 +105,23 @@ class Operator(Interface):
 
     def oracle(self, /, *args: Any, **kwargs: Any) -> Any:
         """The float64 reference for the same arguments as the plain call (`out` is checked, but not written)."""
-        found = self.reference(**self.reference_arguments(*args, **kwargs))
+        found = self.reference(**self.reference_arguments(*args, copied=False, **kwargs))
         return found if self.result_type is None else self.result_type(*found)
 
     def reference_arguments(
-        self, /, *args: Any, product: Any = None, **kwargs: Any
+        self, /, *args: Any, product: Any = None, copied: bool = True, **kwargs: Any
     ) -> dict[str, Any]:
-        """A plain call's arguments as the reference takes them; AclnnError where the plain call would raise it."""
+        """A plain call's arguments as the reference takes them; AclnnError where the plain call would raise it.
+
+        They outlive the call's own; with `copied=False`, NumPy's arrays are those that were given.
+        """
         profile = product_of(self, product)
-        call = bind_plain(self, plain_arguments(self, args, kwargs), profile)
+        given = plain_arguments(self, args, kwargs)
+        call = bind_plain(self, given, profile)
         error = self.first_violation(call)
         if error is not None:
             raise error
-        arguments = reference_arguments(call) | self.unheeded(call)
+        arguments = reference_arguments(call, {} if copied else given) | self.unheeded(call)
         self.outline(call)
         plan = self.plan(call)
         if plan.targets >= 0:
@@ -171,9 +177,48 @@ def registry() -> tuple[Operator, ...]:
 
 
 def find_operator(name: str) -> Operator:
-    """An operator by its C or Python name; KeyError lists the known ones."""
+    """An operator by its name in any spelling (aclnnEluBackward, EluBackward, elu_backward), or by that of a kernel in
+    case lists (elu_grad_v2); KeyError names the nearest ones, or all.
+    """
     for operator in registry():
         if name in (operator.name, operator.python_name):
             return operator
-    known = ", ".join(operator.python_name for operator in registry())
-    raise KeyError(f"unknown operator {name!r}; known operators: {known}")
+    spelling = _spelling(name)
+    for operator in registry():
+        if spelling == _spelling(operator.name):
+            return operator
+    kernels = operators_by_kernel()
+    for kernel, (operator, *_) in kernels.items():
+        if spelling == _spelling(kernel):
+            return operator
+    raise KeyError(f"unknown operator {name!r}; {_known(spelling, kernels)}")
+
+
+def operators_by_kernel() -> dict[str, list[Operator]]:
+    """The operators by the names that case lists have for their kernels; of several above one kernel, the shortest name
+    stands first.
+    """
+    found: dict[str, list[Operator]] = {}
+    for operator in sorted(registry(), key=lambda each: len(each.name)):
+        for form in getattr(operator.workloads, "KERNELS", ()):
+            found.setdefault(form.name, []).append(operator)
+    return found
+
+
+def _spelling(name: str) -> str:
+    """A name without what spellings differ in: case, underscores, and the prefix of C."""
+    return name.strip().replace("_", "").lower().removeprefix("aclnn")
+
+
+def _known(spelling: str, kernels: Mapping[str, list[Operator]]) -> str:
+    """What to say beside a name that is not known."""
+    from difflib import get_close_matches
+
+    names = {_spelling(kernel): operators[0] for kernel, operators in kernels.items()}
+    names |= {_spelling(operator.name): operator for operator in registry()}
+    near = dict.fromkeys(
+        names[each].python_name for each in get_close_matches(spelling, names, 3, 0.75)
+    )
+    if near:
+        return f"did you mean {' or '.join(near)}?"
+    return f"known operators: {', '.join(operator.python_name for operator in registry())}"

@@ -68,9 +68,7 @@ def stream_of(value: Any) -> int:
     if _is_torch(value):
         if not value.is_cuda:
             return 0
-        # A public call for this makes a Stream object each time: 2 us.
-        stream: int = sys.modules["torch"]._C._cuda_getCurrentRawStream(value.device.index)
-        return stream
+        return _current_stream()(value.device.index)
     return int(sys.modules["cupy"].cuda.get_current_stream().ptr) if _is_cupy(value) else 0
 
 
@@ -132,13 +130,24 @@ def check_recorder() -> None:
 
 
 @functools.cache
+def _current_stream() -> Callable[[int], int]:
+    """What names a device's current stream. The public call for this makes a Stream object each time: 2 us."""
+    torch = sys.modules["torch"]
+    quick: Callable[[int], int] | None = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+    return quick or (lambda index: int(torch.cuda.current_stream(index).cuda_stream))
+
+
+@functools.cache
 def _asked() -> tuple[Any, Any, Any, Any]:
-    """What says whether somebody records."""
-    asked = sys.modules["torch"]._C
-    return (
-        asked._is_tracing, asked._len_torch_dispatch_stack,
-        asked._dispatch_tls_is_dispatch_key_included, asked.DispatchKey.PreDispatch,
-    )  # fmt: skip
+    """What says whether somebody records. Where PyTorch has no longer these names, modes are always asked for."""
+    torch = sys.modules["torch"]
+    try:
+        modes, is_included = (
+            torch._C._len_torch_dispatch_stack, torch._C._dispatch_tls_is_dispatch_key_included,
+        )  # fmt: skip
+        return torch.jit.is_tracing, modes, is_included, torch._C.DispatchKey.PreDispatch
+    except AttributeError:
+        return torch.jit.is_tracing, lambda: True, None, None
 
 
 def _is_cupy(value: Any) -> bool:

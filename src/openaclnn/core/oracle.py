@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -17,15 +19,24 @@ from openaclnn.core.tensor import Scalar, Tensor
 __all__ = ["reference_arguments", "stray_target"]
 
 
-def reference_arguments(call: Call) -> dict[str, Any]:
-    """A bound call as the reference takes it: arrays of their own dtype, attributes as FLOAT holds them."""
+def reference_arguments(
+    call: Call, given: Mapping[str, Any] = MappingProxyType({})
+) -> dict[str, Any]:
+    """A bound call as the reference takes it: arrays of their own dtype, attributes as FLOAT holds them.
+
+    NumPy's arrays among those given, by Python name, are taken as they are; other tensors' values are copied.
+    """
     arguments: dict[str, Any] = {}
     for parameter in call.operator.parameters:
         value = call[parameter.name]
         if parameter.kind is Kind.OUTPUT and not parameter.in_place:
             continue
         if parameter.is_tensor:
-            value = _array(call, parameter.name, value) if isinstance(value, Tensor) else None
+            known = given.get(parameter.python_name)
+            if isinstance(known, np.ndarray):
+                value = known
+            else:
+                value = _array(call, parameter.name, value) if isinstance(value, Tensor) else None
         elif parameter.choices:
             value = call.reduction
         elif isinstance(value, Scalar):

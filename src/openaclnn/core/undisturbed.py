@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 __all__ = ["undisturbed"]
@@ -23,8 +23,16 @@ _BETWEEN = (
 def undisturbed() -> Iterator[None]:
     """A block in which PyTorch, which has been imported, makes tensors that are plain memory."""
     theirs = sys.modules["torch"]._C
-    with theirs.DisableTorchFunction(), theirs._ExcludeDispatchKeyGuard(_keys()):
+    with theirs.DisableTorchFunction(), _below():
         yield
+
+
+def _below() -> Any:
+    """The dispatcher below them all, as far as this PyTorch has names for that."""
+    try:
+        return sys.modules["torch"]._C._ExcludeDispatchKeyGuard(_keys())
+    except AttributeError:
+        return nullcontext()
 
 
 @functools.cache

@@ -1,15 +1,19 @@
-"""How many threads the CPU engine may use, and whose; results never depend on either."""
+"""How many threads the CPU engine may use, and whose; results never depend on either. Also for work of NumPy's in blocks."""
 
 from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from openaclnn.engines import openmp
 
-__all__ = ["get_num_threads", "set_num_threads", "use_threads_of"]
+__all__ = ["blocks_of", "get_num_threads", "map_in_order", "set_num_threads", "use_threads_of"]
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 TEAMS = ("auto", "own", "openmp")
 
@@ -80,6 +84,32 @@ def team_in_use() -> openmp.Runtime | None:
     if _forked or _asked[0] == "own" or (_asked[0] == "auto" and not spinning):
         return None
     return openmp.at_home()
+
+
+def blocks_of(length: int, width: int = 1, elements: int = 1 << 15) -> list[slice]:
+    """Stretches of so many rows of a width that a block has about so many elements: their float64 stay in a core's cache."""
+    rows = max(elements // max(width, 1), 1)
+    return [slice(start, min(start + rows, length)) for start in range(0, length, rows)]
+
+
+def map_in_order(function: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
+    """A function's results in the items' order, computed by as many threads as large calls may use.
+
+    NumPy lets other threads run while it computes; its `errstate` is to be set inside of the function.
+    """
+    workers = min(get_num_threads(), len(items))
+    if workers < 2:
+        yield from map(function, items)
+        return
+    together = min(-(-len(items) // (4 * workers)), 16)  # taken at once
+    batches = [items[start : start + together] for start in range(0, len(items), together)]
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(
+        workers
+    ) as pool:  # made for this alone: a child of a fork has no threads
+        for results in pool.map(lambda batch: [function(item) for item in batch], batches):
+            yield from results
 
 
 def described() -> str:

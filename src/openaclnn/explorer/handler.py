@@ -45,6 +45,12 @@ class Handler(BaseHTTPRequestHandler):
         """The body and its type; Refused for a request that is not served."""
         raise NotImplementedError
 
+    def arrived(self) -> None:
+        """The request has come whole: the server has work."""
+
+    def answered(self) -> None:
+        """It is the other side's turn."""
+
     def __getattr__(self, name: str) -> Any:
         """Every method is answered by the same function."""
         if name.startswith("do_"):
@@ -53,6 +59,8 @@ class Handler(BaseHTTPRequestHandler):
 
     def _serve(self) -> None:
         self._unread = self._declared_length()
+        if not self._unread:
+            self.arrived()
         status, allow = 200, ""
         try:
             body, kind = self.answer()
@@ -63,6 +71,7 @@ class Handler(BaseHTTPRequestHandler):
         except Exception as error:  # a fault of ours: this request alone fails
             told = f"a fault of openaclnn: {type(error).__name__}: {error}"
             status, (body, kind) = 500, as_json({"error": told[:1000]})
+        self.answered()
         self._send(status, body, kind, allow)
 
     def _declared_length(self) -> float:
@@ -86,6 +95,7 @@ class Handler(BaseHTTPRequestHandler):
                 raise Refused(408, "the request did not come in time")
             self._unread -= len(piece)
             yield piece
+        self.arrived()
 
     def _send(self, status: int, body: bytes, kind: str, allow: str = "") -> None:
         left = bool(self._unread)

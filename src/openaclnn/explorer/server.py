@@ -9,12 +9,14 @@ import socketserver
 import sys
 import tempfile
 import threading
+import time
 from http.server import ThreadingHTTPServer
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+from openaclnn.core.text import neutral
 from openaclnn.explorer.answers import told_of
 from openaclnn.explorer.asked import read_asked
 from openaclnn.explorer.declared import declared
@@ -55,7 +57,8 @@ class Explorer(ThreadingHTTPServer):
         if host not in HOSTS:
             raise ValueError(f"the explorer listens on {' or '.join(HOSTS)}, not on {host}")
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        self.connections: set[socket.socket] = set()
+        # Since when each waits for its other side; None for those that the server works for.
+        self.connections: dict[socket.socket, float | None] = {}
         self.comparisons = threading.BoundedSemaphore(_COMPARISONS)
         self.pages = {
             path: (files("openaclnn.explorer").joinpath("page", name).read_bytes(), kind)
@@ -74,34 +77,65 @@ class Explorer(ThreadingHTTPServer):
         self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])  # fmt: skip
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        if len(self.connections) >= _CONNECTIONS:
+        if len(self.connections) >= _CONNECTIONS and not self._end_one():
             self.shutdown_request(request)
             return
-        self.connections.add(request)
+        self.connections[request] = time.monotonic()
         super().process_request(request, client_address)
+
+    def _end_one(self) -> bool:
+        """End the connection that has waited longest, for a new one; False where all have work."""
+        waiting = {each: since for each, since in tuple(self.connections.items()) if since is not None}  # fmt: skip
+        if not waiting:
+            return False
+        self._end(min(waiting, key=waiting.__getitem__))
+        return True
+
+    def _end(self, connection: socket.socket) -> None:
+        """Its thread sees the end, and closes it."""
+        self.connections.pop(connection, None)
+        with contextlib.suppress(OSError):
+            connection.shutdown(socket.SHUT_RDWR)
+
+    def service_actions(self) -> None:
+        """Ends connections whose other side takes too long, however slowly its bytes come."""
+        late = time.monotonic() - PATIENCE
+        for connection, since in tuple(self.connections.items()):
+            if since is not None and since < late:
+                self._end(connection)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self.connections.discard(request)
+            self.connections.pop(request, None)
 
     def server_close(self) -> None:
         """Connections that pages keep open end too."""
         super().server_close()
         for connection in tuple(self.connections):
-            with contextlib.suppress(OSError):
-                connection.shutdown(socket.SHUT_RDWR)
+            self._end(connection)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A page that went away is no event; anything else gets a line."""
         error = sys.exception()
         if not isinstance(error, OSError):
-            print(f"openaclnn explorer: {type(error).__name__}: {error}", file=sys.stderr)
+            told = neutral(f"openaclnn explorer: {type(error).__name__}: {error}")
+            print(told, file=sys.stderr)
 
 
 class _Handler(Handler):
     server: Explorer
+
+    def arrived(self) -> None:
+        self._note(None)
+
+    def answered(self) -> None:
+        self._note(time.monotonic())
+
+    def _note(self, since: float | None) -> None:
+        if self.connection in self.server.connections:  # it may have been ended
+            self.server.connections[self.connection] = since
 
     def answer(self) -> tuple[bytes, str]:
         self._admit()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ import numpy as np
 from openaclnn.explorer.refusals import Refused
 from openaclnn.testing.extras import MissingLibraryError
 from openaclnn.testing.files.arrays import read_together
-from openaclnn.testing.files.sources import RAW, Source
+from openaclnn.testing.files.sources import RAW, Source, TooLargeError
 from openaclnn.testing.judging.compare import Comparison, judge
 from openaclnn.testing.judging.figures import Array
 from openaclnn.testing.judging.limits import STANDARDS
@@ -37,34 +36,21 @@ def verdict_of(
     files: Sequence[Path], standard: str = STANDARDS[0], dtype: str | None = None
 ) -> dict[str, Any]:
     """The verdict on two files, and its picture as numbers; Refused where they cannot be compared."""
-    for path in files:
-        _look_into(path)
     try:
         rules = Rules(standard)
         if standard == "cross_check":
             raise ValueError("cross_check needs a third party's output: openaclnn compare has it")
-        one, other = read_together([Source(path) for path in files], dtype)
+        one, other = read_together([Source(path) for path in files], dtype, UNPACKED)
         found = judge(one, other, None, rules, dtype, _KEPT)
     except KeyError as error:
         raise Refused(400, str(error.args[0])) from None
+    except TooLargeError as error:
+        raise Refused(413, _without_folders(str(error), *files)) from None
     except (ValueError, MissingLibraryError) as error:
         raise Refused(400, _without_folders(str(error), *files)) from None
     except (RecursionError, MemoryError):
         raise Refused(400, "the files are not what their names say") from None
     return found.as_dict() | {"text": str(found), "picture": _picture(found, one, other, rules)}
-
-
-def _look_into(path: Path) -> None:
-    """A packed file says how large it would be."""
-    if path.suffix.lower() != ".npz":
-        return
-    try:
-        with zipfile.ZipFile(path) as packed:
-            size = sum(each.file_size for each in packed.infolist())
-    except zipfile.BadZipFile:
-        raise Refused(400, f"{path.name}: not an .npz file") from None
-    if size > UNPACKED:
-        raise Refused(413, f"{path.name}: {size:,} bytes unpacked; at most {UNPACKED:,} are read")
 
 
 def _without_folders(sentence: str, *paths: Path) -> str:

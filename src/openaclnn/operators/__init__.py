@@ -1,6 +1,6 @@
 """The operators. Each is declared by one import line; who needs the filled registry imports it from here."""
 
-from openaclnn.core.declare import find_operator, registry
+from openaclnn.core.declare import find_operator, operators_by_kernel, registry
 from openaclnn.core.describe import SupportTable
 from openaclnn.operators import (  # noqa: F401
     cross_entropy_loss,
@@ -18,7 +18,7 @@ from openaclnn.operators import (  # noqa: F401
     smooth_l1_loss_backward,
 )
 
-__all__ = ["find_operator", "registry", "support_table"]
+__all__ = ["find_operator", "operators_by_kernel", "registry", "support_table"]
 
 
 def support_table() -> SupportTable:

@@ -16,6 +16,7 @@ from openaclnn.core.interface import REDUCTIONS, Kind, Parameter
 from openaclnn.core.outcome import Check, Violation
 from openaclnn.core.plan import Free, Plan, class_plan, empty_plan, filling_plan
 from openaclnn.core.status import Status
+from openaclnn.engines.threads import blocks_of, map_in_order
 
 OUTPUTS = ("lossOut", "logProbOut", "zlossOut", "lseForZlossOut")
 TENSORS = ("input", "target", "weightOptional", *OUTPUTS)
@@ -191,12 +192,34 @@ def reference(
     work: Any = np.float64,
 ) -> tuple[np.ndarray[Any, Any] | None, ...]:
     """The document's formulas, step by step, in float64 (or in `work`); an out-of-range target is ignored."""
-    x, (rows, classes) = input.astype(work), input.shape
+    rows, classes = input.shape
     factors = np.ones(classes, work) if weight is None else weight.astype(work)
     indices = target.astype(np.int64)
     counted = (indices != ignore_index) & (indices >= 0) & (indices < classes)
     safe = np.where(counted, indices, 0)
     smoothing, scale = work(label_smoothing), work(lse_square_scale_for_zloss)
+    log_prob, lse, weighted = (
+        np.empty((rows, classes), work),
+        np.empty(rows, work),
+        np.zeros(rows, work),
+    )
+
+    def fill(block: slice) -> None:
+        with np.errstate(all="ignore"):
+            x = input[block].astype(work)
+            at_top = x.argmax(axis=1)[:, None]
+            top = x.max(axis=1, keepdims=True)
+            own = np.subtract(x, top, out=log_prob[block])
+            np.exp(own, out=x)
+            np.put_along_axis(x, at_top, work(0), 1)
+            rest = np.log1p(x.sum(axis=1, keepdims=True, dtype=work))
+            own -= rest
+            lse[block] = (top + rest)[:, 0]
+            if smoothing != 0:
+                weighted[block] = (factors * own).sum(axis=1, dtype=work)
+
+    for _ in map_in_order(fill, blocks_of(rows, classes)):
+        pass
 
     def reduced(losses: np.ndarray[Any, Any], divisor: Any) -> np.ndarray[Any, Any]:
         masked = np.where(counted, losses, work(0))
@@ -206,16 +229,11 @@ def reference(
         return np.asarray(total / divisor if reduction == "mean" else total)
 
     with np.errstate(all="ignore"):
-        at_top = np.arange(classes) == x.argmax(axis=1)[:, None]
-        top = x.max(axis=1, keepdims=True)
-        others = np.where(at_top, work(0), np.exp(x - top)).sum(axis=1, keepdims=True, dtype=work)
-        rest = np.log1p(others)
-        log_prob, lse = (x - top) - rest, (top + rest)[:, 0]
         own = np.where(counted, factors[safe], work(0))
         total = own.sum(dtype=work)
         loss = reduced(-(factors[safe] * log_prob[np.arange(rows), safe]), total)
         if smoothing != 0:
-            every = reduced(-(factors * log_prob).sum(axis=1, dtype=work), total)
+            every = reduced(-weighted, total)
             loss = (work(1) - smoothing) * loss + smoothing / work(classes) * every
         squares = scale * lse * lse if scale != 0 else np.zeros_like(lse)
         zloss = reduced(squares, counted.sum(dtype=work))

@@ -15,6 +15,7 @@ from openaclnn.core.interface import REDUCTIONS, Kind, Parameter
 from openaclnn.core.outcome import Check, Violation
 from openaclnn.core.plan import Plan, class_plan, empty_plan
 from openaclnn.core.status import Status
+from openaclnn.engines.threads import blocks_of, map_in_order
 from openaclnn.operators.cross_entropy_loss import (
     FREE,
     computes_zloss,
@@ -226,19 +227,13 @@ def reference(
     target_weight = np.zeros(rows, work)
     target_weight[counted] = factors[indices[counted]]
     smoothing = work(label_smoothing)
+    zloss_rows = None
     with np.errstate(all="ignore"):
         total = (target_weight * mask).sum(dtype=work) if reduction == "mean" else work(1)
         smooth_loss_grad = gradient / total * smoothing / work(classes)
         loss_out_grad = gradient * (work(1) - smoothing) / total * mask
         nll_grad = loss_out_grad * target_weight
-        probability = np.exp(log_prob.astype(work))
-        at_target = np.zeros((rows, classes), work)
-        at_target[np.nonzero(counted)[0], indices[counted]] = nll_grad[counted]
-        first = probability * nll_grad[:, None] - at_target
         smooth_rows = np.broadcast_to(smooth_loss_grad * mask, (rows,))
-        smooth = smooth_rows[:, None] * factors[None, :]
-        second = probability * smooth.sum(axis=1, dtype=work)[:, None] - smooth
-        out = first + second
         if lse_square_scale_for_zloss != 0:
             zloss_grad = gradient
             if grad_zloss is not None:
@@ -248,8 +243,28 @@ def reference(
                 zloss_grad = zloss_grad / mask.sum(dtype=work)
             assert lse_for_zloss is not None
             lse_grad = work(2) * work(lse_square_scale_for_zloss) * lse_for_zloss.astype(work)
-            out = out + probability * (lse_grad * mask * zloss_grad)[:, None]
-    return np.asarray(out)
+            zloss_rows = lse_grad * mask * zloss_grad
+    out = np.empty((rows, classes), work)
+
+    def fill(block: slice) -> None:
+        with np.errstate(all="ignore"):
+            probability = log_prob[block].astype(work)
+            np.exp(probability, out=probability)
+            first = np.multiply(probability, nll_grad[block, None], out=out[block])
+            hit = np.flatnonzero(counted[block])
+            first[hit, indices[block][hit]] -= nll_grad[block][hit]
+            if zloss_rows is not None:
+                first += probability * zloss_rows[block, None]
+            smooth = smooth_rows[block, None] * factors
+            second = np.multiply(
+                probability, smooth.sum(axis=1, dtype=work)[:, None], out=probability
+            )
+            second -= smooth
+            first += second
+
+    for _ in map_in_order(fill, blocks_of(rows, classes)):
+        pass
+    return out
 
 
 _LOGITS = np.array([[1.0, 2, 3], [1, 1, 1], [0, 5, -5]])

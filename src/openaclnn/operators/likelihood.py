@@ -179,7 +179,7 @@ def reference(
     work: Any = np.float64,
 ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     """The document's formula in float64 (or in `work`); an out-of-range target contributes nothing."""
-    classes = np.moveaxis(self.astype(work), min(1, self.ndim - 1), -1)
+    classes = np.moveaxis(self, min(1, self.ndim - 1), -1)
     indices, factors = target.astype(np.int64), weight.astype(work)
     counted = (indices != ignore_index) & (indices >= 0) & (indices < classes.shape[-1])
     safe = np.where(counted, indices, 0)
@@ -188,7 +188,7 @@ def reference(
             losses = own = np.zeros(target.shape, work)
         else:
             own = np.where(counted, factors[safe], work(0))
-            picked = np.take_along_axis(classes, safe[..., None], -1)[..., 0]
+            picked = np.take_along_axis(classes, safe[..., None], -1)[..., 0].astype(work)
             losses = np.where(counted, -(factors[safe] * picked), work(0))
         total = np.asarray(own.sum(dtype=work))
         if reduction == "none":

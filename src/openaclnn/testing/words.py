@@ -8,7 +8,7 @@ __all__ = ["dtype_named"]
 
 _SHORT = {
     "fp16": "float16", "fp32": "float32", "fp64": "float64", "f16": "float16", "f32": "float32", "f64": "float64",
-    "int": "int64", "half": "float16", "double": "float64",
+    "int": "int64", "half": "float16", "double": "float64", "attr_bool": "bool",
 }  # fmt: skip
 
 

@@ -1,5 +1,6 @@
-"""PyTorch's cross entropy by our kernels. PyTorch makes it of two operators, log-softmax and the likelihood, above its derivatives; so ours
-stands there, too, and brings its own. What it does not serve PyTorch takes apart as ever.
+"""PyTorch's cross entropy and L1 loss by our kernels. PyTorch makes them of other operators (log-softmax and the likelihood; difference,
+absolute value and mean), above its derivatives; so ours stand there, too, and bring their own. What they do not serve PyTorch
+takes apart as ever.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from typing import Any
 import torch
 
 from openaclnn.core.interface import REDUCTIONS
+from openaclnn.torch.functional import l1_by_kernels
 from openaclnn.torch.kernels import PLAIN
 from openaclnn.torch.of_classes import cross_entropy_by_kernels
 
@@ -19,8 +21,7 @@ __all__ = ["COMPOSITES", "composite_key", "taken_apart"]
 def _cross_entropy_loss(
     input: Any, target: Any, weight: Any = None, reduction: int = 1, ignore_index: int = -100, label_smoothing: float = 0.0,
 ) -> Any:  # fmt: skip
-    if any(type(own) not in PLAIN for own in (input, target, weight) if own is not None):
-        raise TypeError("a tensor of a class of its own")
+    _check_plain(input, target, weight)
     how = REDUCTIONS[reduction]
     found = cross_entropy_by_kernels(input, target, weight, how, ignore_index, label_smoothing)
     if found is None:
@@ -28,7 +29,23 @@ def _cross_entropy_loss(
     return found
 
 
-COMPOSITES: dict[str, Callable[..., Any]] = {"cross_entropy_loss": _cross_entropy_loss}
+def _l1_loss(input: Any, target: Any, reduction: int = 1) -> Any:
+    _check_plain(input, target)
+    found = l1_by_kernels(input, target, REDUCTIONS[reduction])
+    if found is None:
+        raise TypeError("two shapes or dtypes, or other arguments of PyTorch's own")
+    return found
+
+
+def _check_plain(*tensors: Any) -> None:
+    if any(type(own) not in PLAIN for own in tensors if own is not None):
+        raise TypeError("a tensor of a class of its own")
+
+
+COMPOSITES: dict[str, Callable[..., Any]] = {
+    "cross_entropy_loss": _cross_entropy_loss,
+    "l1_loss": _l1_loss,
+}
 """The operators of `torch.ops.aten` that are made of others, and what replaces them."""
 
 

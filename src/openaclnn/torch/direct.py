@@ -7,7 +7,6 @@ which takes as long again. What is derived how is what `gradients` says, and gra
 
 from __future__ import annotations
 
-from types import new_class
 from typing import Any
 
 import torch
@@ -18,6 +17,7 @@ from openaclnn.torch.kernels import KERNELS, Kernel
 __all__ = ["CrossEntropy", "CrossEntropyOverLogits", "Elu", "EluInPlace", "L1", "Likelihood", "SmoothL1"]  # fmt: skip
 
 _elu_backward, _logits_grad = KERNELS["elu_backward"], KERNELS["cross_entropy_logits_grad"]
+_l1_backward, _smooth_backward = KERNELS["l1_loss_backward"], KERNELS["smooth_l1_loss_backward"]
 
 
 @quick
@@ -52,25 +52,35 @@ class EluInPlace(Formula):
         return _elu_backward.gradient(gradient, result, ctx.alpha, 1.0, 1.0, True), None
 
 
-def _of_a_pair(name: str, kernel: Kernel) -> Any:
-    """A loss between two tensors, by its gradient's kernel. Autograd shows its name."""
+@quick
+class L1(Formula):
+    """Of the difference, which is kept, as PyTorch's own loss does: both tensors may be written over."""
 
+    @staticmethod
+    def forward(ctx: Any, apart: Any, own: Any) -> Any:
+        made, ctx.options = own
+        ctx.to_save = (apart,)
+        return made
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        (apart,) = ctx.saved_tensors
+        return _l1_backward.gradient(gradient, apart, apart.new_zeros(()), *ctx.options), None
+
+
+@quick
+class SmoothL1(Formula):
+    @staticmethod
     def forward(ctx: Any, x: Any, y: Any, own: Any) -> Any:
         made, ctx.options = own
         ctx.to_save = x, y
         return made
 
+    @staticmethod
     def backward(ctx: Any, gradient: Any) -> Any:
         x, y = ctx.saved_tensors
-        found = kernel.gradient(gradient, x, y, *ctx.options)
+        found = _smooth_backward.gradient(gradient, x, y, *ctx.options)
         return found, -found if ctx.needs_input_grad[1] else None, None
-
-    ways = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
-    return quick(new_class(name, (Formula,), exec_body=lambda body: body.update(ways)))
-
-
-L1 = _of_a_pair("L1", KERNELS["l1_loss_backward"])
-SmoothL1 = _of_a_pair("SmoothL1", KERNELS["smooth_l1_loss_backward"])
 
 
 @quick

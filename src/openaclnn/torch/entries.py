@@ -37,6 +37,7 @@ ENGAGED = 1  # slot of an optional tensor that says whether there is one
 SCALAR_VALUE = 2  # slot of a number of any kind, behind the word that says which
 IS_DOUBLE, IS_INTEGER = 0, 1
 LEAST_NUMBER = -(1 << 62)
+EXPONENT_AT, INFINITE = 52, 0x7FF  # of a double: its exponent, and that of what is not finite
 
 
 def native_entry(name: str, own: Signature, where: TensorWords) -> int:
@@ -79,20 +80,20 @@ class _Entry:
         code, block = self.code, self.block
         for index in range(at.MAX_RESULTS):
             self.results.write(index, 0)
-        status, plain = code.variable(code.integer(1)), code.variable(code.integer(1))
+        status, plain = code.variable(1), code.variable(True)
         words = code.frame("i64", sum(self.own.words))
         self.write_words(words, plain)
         alone = self.each_for_itself(plain) if self.own.results > 1 else None
-        with code.when(plain.get().differs(0)):
+        with code.when(plain.get()):
             status.set(block.call(at.CORE, "i64", block, words, self.results))
         if alone is not None:
-            with code.when(alone & status.get().equals(0)):
+            with code.when(alone & (status.get() == 0)):
                 self.clear_second(status)
-        with code.when(status.get().differs(0)):
+        with code.when(status.get() != 0):
             state = block.call(at.ENSURE, "i32")
             self.ask(status)
             block.call(at.RELEASE, None, state)
-        with code.when(status.get().equals(0)):
+        with code.when(status.get() == 0):
             if self.room is None:
                 code.leave(self.given[0])
             else:
@@ -113,9 +114,9 @@ class _Entry:
     def word(self, kind: str, value: Value, plain: Variable) -> Value:
         code = self.code
         if kind == FLOAT:
-            return value.bits_as("i64")
+            return self.finite(value.bits_as("i64"), plain)
         if kind == BOOL:
-            truth = (value & 0xFF).differs(0)
+            truth = (value & 0xFF) != 0
             return truth.choose(self.block.read(at.TRUE), self.block.read(at.FALSE))
         if kind == REDUCTION:
             known = value.below(len(REDUCTIONS))
@@ -124,7 +125,8 @@ class _Entry:
         if kind == SCALAR:
             tag, bits = self.tag(value), self.payload(value)
             self.expect(plain, tag.below(IS_INTEGER + 1))
-            return tag.equals(IS_DOUBLE).choose(bits, bits.to("f64").bits_as("i64"))
+            number = (tag == IS_DOUBLE).choose(bits, bits.to("f64").bits_as("i64"))
+            return self.finite(number, plain)
         if kind == SYMBOL:
             self.expect(plain, ~self.symbolic(value))
             return code.slots(value).read(0)
@@ -132,12 +134,17 @@ class _Entry:
             found = code.variable(value)
             with code.when(~self.engaged(value)):
                 found.set(self.ones())
-                self.expect(plain, found.get().differs(0))
+                self.expect(plain, found.get() != 0)
             return found.get()
         return value
 
+    def finite(self, bits: Value, plain: Variable) -> Value:
+        """A number with which our formulas are PyTorch's; others Python declines."""
+        self.expect(plain, (bits >> EXPONENT_AT & INFINITE) != INFINITE)
+        return bits
+
     def expect(self, plain: Variable, condition: Value) -> None:
-        plain.set(plain.get() & condition.to("i64"))
+        plain.set(plain.get() & condition)
 
     def tag(self, scalar: Value) -> Value:
         return self.code.slots(scalar).read(0) & 0xFFFFFFFF
@@ -148,8 +155,8 @@ class _Entry:
     def engaged(self, optional: Value) -> Value:
         """Whether there is a tensor, and more than a tensor that is none."""
         tensor = self.code.slots(optional)
-        some = (tensor.read(ENGAGED) & 0xFF).differs(0)
-        return some & tensor.read(0).differs(self.block.read(at.UNDEFINED))
+        some = (tensor.read(ENGAGED) & 0xFF) != 0
+        return some & (tensor.read(0) != self.block.read(at.UNDEFINED))
 
     def symbolic(self, symbol: Value) -> Value:
         """An integer that may be a symbol is one if it is below all that PyTorch takes for numbers."""
@@ -160,13 +167,13 @@ class _Entry:
         code, block = self.code, self.block
         # It comes before the target and this.
         tensor = self.tensor(self.own.kinds.index(WEIGHT) - 2)
-        ones, axes = code.variable(code.integer(0)), tensor.axes
+        ones, axes = code.variable(0), tensor.axes
         with code.when(axes > 0):
             classes = code.slots(tensor.sides()[0]).read((axes > 1).to("i64"))
-            with code.loop(0, block.read(at.MANY_ONES)) as index, code.when(ones.get().equals(0)):
+            with code.loop(0, block.read(at.MANY_ONES)) as index, code.when(ones.get() == 0):
                 kept = block.at(index * at.ONES_SLOTS + at.ONES)
-                same = kept.read(0).equals(classes) & kept.read(1).equals(tensor.dtype)
-                with code.when(same & kept.read(2).equals(tensor.index)):
+                same = (kept.read(0) == classes) & (kept.read(1) == tensor.dtype)
+                with code.when(same & (kept.read(2) == tensor.index)):
                     ones.set(kept.read(3))
         return ones.get()
 
@@ -176,23 +183,23 @@ class _Entry:
         """
         kinds = self.own.kinds
         alone, axes = (
-            self.given[kinds.index(REDUCTION)].equals(0),
+            self.given[kinds.index(REDUCTION)] == 0,
             self.tensor(kinds.index(WEIGHT) - 1).axes,
         )
-        self.expect(plain, axes.differs(0) | ~alone)
-        return alone & (axes.equals(1) | self.block.read(at.DEVICE_KIND).equals(0))
+        self.expect(plain, (axes != 0) | ~alone)
+        return alone & ((axes == 1) | (self.block.read(at.DEVICE_KIND) == 0))
 
     def clear_second(self, status: Variable) -> None:
         """A fresh tensor of one element; on a GPU by PyTorch, in its turn on the stream."""
         code, block = self.code, self.block
-        with code.either(block.read(at.DEVICE_KIND).equals(0)) as (host, other):
+        with code.either(block.read(at.DEVICE_KIND) == 0) as (host, other):
             with host:
                 second = NativeTensor(code, self.results.read(1), self.where)
                 bits = block.at(at.DTYPES).read(second.dtype) >> 40 & 0xFF  # DLPack's
                 code.clear(second.data(bits >> 3), bits >> 3)
             with other:
                 failed = block.call(at.ZERO, "i32", self.results.read(1)).to("i64")
-                with code.when(failed.differs(0), likely=False):
+                with code.when(failed != 0, likely=False):
                     status.set(failed)
                     for index in range(self.own.results):
                         block.call(at.DELETE, "i32", self.results.read(index))
@@ -209,14 +216,14 @@ class _Entry:
         items, missing = code.frame("i64", len(own.kinds)), code.integer(0)
         for place, (kind, value) in enumerate(zip(own.kinds, self.given, strict=True)):
             items.write(place, self.made(kind, value))
-            missing = missing | items.read(place).equals(0).to("i64")
-        found = code.variable(code.integer(0))
-        with code.when(missing.equals(0)):
+            missing = missing | (items.read(place) == 0).to("i64")
+        found = code.variable(0)
+        with code.when(missing == 0):
             asked = block.read(at.ASKED)
             found.set(block.call(at.VECTORCALL, "i64", asked, items, len(own.kinds), 0))
         for place in range(len(own.kinds)):
             block.call(at.DECREF, None, items.read(place))
-        with code.either(found.get().equals(0)) as (raised, answered):
+        with code.either(found.get() == 0) as (raised, answered):
             with raised:
                 self.raise_later()
                 if not own.results:  # what may have been written over is not computed again
@@ -227,7 +234,7 @@ class _Entry:
     def take(self, found: Value, status: Variable) -> None:
         """What Python answered, if it is more than that it does not serve the call."""
         code, block, own = self.code, self.block, self.own
-        with code.when(found.differs(block.read(at.NOT_IMPLEMENTED))):
+        with code.when(found != block.read(at.NOT_IMPLEMENTED)):
             status.set(code.integer(0))
             for index in range(own.results):
                 item = code.slots(found).read(objects.TUPLE_ITEMS + index) if own.results > 1 else found  # fmt: skip
@@ -242,9 +249,9 @@ class _Entry:
             block.call(function, None, *[error.at(place) for place in range(3)])
         later = block.call(at.VECTORCALL, "i64", block.read(at.LATER), error.at(1), 1, 0)
         # Another signal, or no memory: an instance without arguments has to do.
-        with code.when(later.equals(0)):
+        with code.when(later == 0):
             block.call(at.CLEAR, None)
-        kind = later.equals(0).choose(error.read(0), later)
+        kind = (later == 0).choose(error.read(0), later)
         block.call(at.SET_LATER, "i32", block.call(at.THREAD, "i64"), kind)
         for own in (later, *[error.read(place) for place in range(3)]):
             block.call(at.DECREF, None, own)
@@ -271,9 +278,9 @@ class _Entry:
                 found.set(block.call(at.FROM_INT64, "i64", code.slots(value).read(0)))
             return found.get()
         tag, bits = self.tag(value), self.payload(value)
-        with code.when(tag.equals(IS_DOUBLE)):
+        with code.when(tag == IS_DOUBLE):
             found.set(block.call(at.FROM_DOUBLE, "i64", bits.bits_as("f64")))
-        with code.when(tag.equals(IS_INTEGER)):
+        with code.when(tag == IS_INTEGER):
             found.set(block.call(at.FROM_INT64, "i64", bits))
         return found.get()
 

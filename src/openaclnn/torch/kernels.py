@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch.autograd import forward_ad
 
 import openaclnn
 from openaclnn.calls.plain import call_plain, make_plain_function
@@ -19,7 +18,15 @@ from openaclnn.operators import registry
 from openaclnn.operators.logits import CROSS_ENTROPY, CROSS_ENTROPY_GRAD
 from openaclnn.repeat.kinds.road import Road
 from openaclnn.torch.layouts import FOLLOWING, place_for
-from openaclnn.torch.refusals import in_torch_words
+from openaclnn.torch.private import (
+    BEHIND,
+    below_autograd,
+    forward_mode,
+    included,
+    is_zero_tensor,
+    transformed,
+)
+from openaclnn.torch.refusals import UnservedError, in_torch_words
 from openaclnn.torch.schema import arguments_of, double_among, made_by
 from openaclnn.torch.wide import in_float64
 
@@ -28,19 +35,12 @@ __all__ = ["KERNELS", "Kernel", "disturbed"]
 PLAIN = frozenset((torch.Tensor, torch.nn.Parameter))
 """Classes of tensors that are memory and nothing else, unless somebody wraps them in this thread."""
 
-_included = torch._C._dispatch_tls_local_include_set
-_is_tracing = torch._C._is_tracing
-_BEHIND = 0
-for _name in (
-    "Python", "PythonTLSSnapshot", "PreDispatch", "PythonDispatcher", "Functionalize",
-    "FuncTorchDynamicLayerFrontMode", "FuncTorchDynamicLayerBackMode", "VmapMode",
-):  # fmt: skip
-    _BEHIND |= torch._C.DispatchKeySet(torch._C._dispatch_key_parse(_name)).raw_repr()
+_is_tracing: Callable[[], bool] = torch.jit.is_tracing  # type: ignore[attr-defined]
 
 
 def disturbed() -> bool:
     """Whether somebody stands between callers and memory in this thread: a mode, a transform, a tracer."""
-    return (_included().raw_repr() & _BEHIND) != 0 or _is_tracing()
+    return (included().raw_repr() & BEHIND) != 0 or _is_tracing()
 
 
 class Kernel:
@@ -83,8 +83,8 @@ class Kernel:
             for n in self.tensors
         }
         bare, double, negated, zero = (
-            " or ".join(f"({has[own]}{own}.{asked})" for own in tensors)
-            for asked in ("is_meta", "dtype is _double", "is_neg()", "_is_zerotensor()")
+            " or ".join(f"({has[own]}{asked.format(own)})" for own in tensors)
+            for asked in ("{}.is_meta", "{}.dtype is _double", "{}.is_neg()", "_is_zero({})")
         )  # without data there are shapes, which the dispatcher knows
         made = "result"
         if self._several:
@@ -110,12 +110,12 @@ def compute({given}):
         raise _translated(error) from None
 
 def call({given}):
-    if _included().raw_repr() & {_BEHIND} or {strange}:
+    if _included().raw_repr() & {BEHIND} or {strange}:
         return _own.dispatched({given})
     return compute({given})
 
 def gradient({given}):
-    if _grad_enabled() or _forward._current_level >= 0:
+    if _grad_enabled() or _forward_mode():
         return _own.op({given})
     try:
         result = {road}
@@ -125,19 +125,30 @@ def gradient({given}):
 """
         self._scope |= {
             "_own": self, "_road": _no_road, "_double": torch.float64, "_plain": PLAIN,
-            "_plain_or_none": PLAIN | {type(None)}, "_included": _included, "_errors": (AclnnError, MemoryError), "_wide": in_float64,
-            "_translated": in_torch_words, "_resolved": _resolved, "_grad_enabled": torch.is_grad_enabled, "_forward": forward_ad,
+            "_plain_or_none": PLAIN | {type(None)}, "_included": included, "_errors": (AclnnError, MemoryError), "_wide": in_float64,
+            "_translated": in_torch_words, "_resolved": _resolved, "_grad_enabled": torch.is_grad_enabled, "_forward_mode": forward_mode,
+            "_is_zero": is_zero_tensor,
         }  # fmt: skip
         exec(source, self._scope)
         return tuple([self._scope[name] for name in ("short", "compute", "call", "gradient")])
 
     def dispatched(self, *arguments: Any) -> Any:
         """By the dispatcher, below autograd; transforms of torch.func have levels of it further down."""
-        with torch._C._AutoDispatchBelowAutograd():
-            if torch._C._are_functorch_transforms_active():
+        if below_autograd is None:
+            return self._undispatched(arguments)
+        with below_autograd():
+            if transformed():
                 with torch.enable_grad():
                     return self.op(*arguments)
             return self.op(*arguments)
+
+    def _undispatched(self, arguments: tuple[Any, ...]) -> Any:
+        """What is plain memory, where the dispatcher has no way below autograd."""
+        given = [own for own in arguments if isinstance(own, torch.Tensor)]
+        if disturbed() or any(type(own) not in PLAIN or own.is_meta for own in given):
+            name = self.operator.python_name
+            raise UnservedError(f"openaclnn::{name}: this PyTorch has no way below autograd")
+        return self.compute(*arguments)
 
     def whole(self, arguments: tuple[Any, ...]) -> Any:
         """Bind, check, plan, run; the next call of the kind takes the short road."""
@@ -210,7 +221,7 @@ def _plain_function(operator: Operator) -> Callable[..., Any]:
 def _resolved(arguments: tuple[Any, ...]) -> list[Any]:
     """Tensors that wait for a negation, or are zeros without memory, as memory."""
     return [
-        (a.clone() if a._is_zerotensor() else a.resolve_neg()) if isinstance(a, torch.Tensor) else a
+        (a.clone() if is_zero_tensor(a) else a.resolve_neg()) if isinstance(a, torch.Tensor) else a
         for a in arguments
     ]
 

@@ -67,4 +67,15 @@ def _alike(tensors: Sequence[Any]) -> bool:
     """Whether all are one piece of memory, in the same order."""
     first, *others = tensors
     same = all((own.shape, own.stride()) == (first.shape, first.stride()) for own in others)
-    return same and torch._debug_has_internal_overlap(first) == 0  # and no gaps
+    return same and _is_whole(first)
+
+
+def _is_whole(tensor: Any) -> bool:
+    """Whether the elements fill their memory, each a place of its own, in any order of axes."""
+    reached = 1
+    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if size != 1:
+            if stride != reached and tensor.numel():
+                return False
+            reached *= size
+    return True

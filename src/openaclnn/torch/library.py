@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch._functorch.utils import enable_single_level_autograd_function
 from torch.autograd import forward_ad
 
 from openaclnn.core.declare import Operator
@@ -18,6 +17,15 @@ from openaclnn.core.status import AclnnError
 from openaclnn.torch.gradients import FORMULAS
 from openaclnn.torch.kernels import KERNELS, Kernel
 from openaclnn.torch.layouts import follows, laid_like
+from openaclnn.torch.private import (
+    any_requires_grad,
+    autocast_off,
+    below_autograd,
+    forward_mode,
+    keep_compiler_out,
+    single_level,
+    transformed,
+)
 from openaclnn.torch.refusals import in_torch_words
 from openaclnn.torch.schema import made_by, out_schema, schema
 
@@ -70,11 +78,11 @@ def _differentiable(kernel: Kernel) -> Callable[..., Any]:
     constant = [(place, own) for place, own in enumerate(kernel.names) if own in _CONSTANT]
 
     def differentiable(*arguments: Any) -> Any:
-        if forward_ad._current_level >= 0 and any(map(_has_tangent, arguments)):
+        if forward_mode() and any(map(_has_tangent, arguments)):
             raise RuntimeError(
                 f"openaclnn::{name} has no derivative in forward mode; the functions of openaclnn.torch.functional have"
             )
-        if torch.is_grad_enabled() and torch._C._any_requires_grad(*arguments):
+        if torch.is_grad_enabled() and any_requires_grad(*arguments):
             if formula is None:
                 raise RuntimeError(
                     f"openaclnn::{name} has no derivative; call it under torch.no_grad(), or on detached tensors"
@@ -82,8 +90,8 @@ def _differentiable(kernel: Kernel) -> Callable[..., Any]:
             for place, own in constant:
                 if arguments[place] is not None and arguments[place].requires_grad:
                     raise RuntimeError(f"openaclnn::{name} is not differentiable with respect to argument {own!r}")  # fmt: skip
-            if torch._C._are_functorch_transforms_active():
-                with enable_single_level_autograd_function():
+            if transformed():
+                with single_level():
                     return formula.apply(*arguments)
             return formula.apply(*arguments)
         return kernel.dispatched(*arguments)
@@ -104,11 +112,13 @@ def _undifferentiated(kernel: Kernel) -> Callable[..., Any]:
     name = kernel.operator.python_name
 
     def undifferentiated(*arguments: Any, **places: Any) -> None:
-        if torch.is_grad_enabled() and torch._C._any_requires_grad(*arguments, **places):
+        if torch.is_grad_enabled() and any_requires_grad(*arguments, **places):
             raise RuntimeError(
                 f"openaclnn::{name}.out: functions with out=... have no derivative, but an argument requires grad"
             )
-        with torch._C._AutoDispatchBelowAutograd():
+        if below_autograd is None:
+            return _writing(kernel)(*arguments, **places)
+        with below_autograd():
             getattr(torch.ops.openaclnn, name).out(*arguments, **places)
 
     return undifferentiated
@@ -153,7 +163,6 @@ def _writing(kernel: Kernel) -> Callable[..., None]:
 
 def _cast(kernel: Kernel, device: str) -> Callable[..., Any]:
     """Under autocast losses are computed in FLOAT, as PyTorch's are."""
-    excluded = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, f"Autocast{device}"))
     kind = device.lower()
 
     def cast(*arguments: Any) -> Any:
@@ -165,7 +174,7 @@ def _cast(kernel: Kernel, device: str) -> Callable[..., Any]:
             else own
             for own in arguments
         ]
-        with torch._C._ExcludeDispatchKeyGuard(excluded):
+        with autocast_off(device):
             return kernel.op(*floats)
 
     return cast
@@ -265,16 +274,8 @@ def _routed(kernel: Kernel) -> Callable[..., Any]:
     return function
 
 
-def _keep_compiler_out(function: Callable[..., Any]) -> None:
-    """Let PyTorch's compiler, where a graph has ended in front of a plain call, not look into that."""
-    theirs = torch._C._dynamo.eval_frame
-    if hasattr(theirs, "set_code_exec_strategy"):
-        skip = theirs._FrameAction.SKIP
-        theirs.set_code_exec_strategy(function.__code__, theirs._FrameExecStrategy(skip, skip))
-
-
 for _kernel in KERNELS.values():
     define(_kernel)
-    _keep_compiler_out(_kernel.plain)
+    keep_compiler_out(_kernel.plain)
     # PyTorch's compiler reads this attribute of functions; `substitute_in_graph` would import the compiler.
     _kernel.plain._torchdynamo_inline = _routed(_kernel)  # type: ignore[attr-defined]

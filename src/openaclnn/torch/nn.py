@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from openaclnn.torch import functional
 
@@ -23,30 +24,46 @@ def _asked(module: Any) -> tuple[Any, Any, Any]:
 
 
 class ELU(torch.nn.ELU):
-    """`torch.nn.ELU` by our kernels."""
+    """`torch.nn.ELU` by our kernels.
 
-    def forward(self, input: torch.Tensor) -> Any:
+    >>> ELU(alpha=0.5)(torch.tensor([-1.0, 2.0]))
+    tensor([-0.3161,  2.0000])
+    """
+
+    def forward(self, input: Tensor) -> Tensor:
         return functional.elu(input, self.alpha, self.inplace)
 
 
 class L1Loss(torch.nn.L1Loss):
-    """`torch.nn.L1Loss` by our kernels."""
+    """`torch.nn.L1Loss` by our kernels.
 
-    def forward(self, input: torch.Tensor, target: torch.Tensor) -> Any:
+    >>> L1Loss(reduction="sum")(torch.zeros(2), torch.tensor([1.0, -2.0]))
+    tensor(3.)
+    """
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return functional.l1_loss(input, target, reduction=self.reduction)
 
 
 class SmoothL1Loss(torch.nn.SmoothL1Loss):
-    """`torch.nn.SmoothL1Loss` by our kernels."""
+    """`torch.nn.SmoothL1Loss` by our kernels.
 
-    def forward(self, input: torch.Tensor, target: torch.Tensor) -> Any:
+    >>> SmoothL1Loss(beta=0.5)(torch.zeros(2), torch.tensor([0.5, 1.0]))
+    tensor(0.5000)
+    """
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return functional.smooth_l1_loss(input, target, reduction=self.reduction, beta=self.beta)
 
 
 class NLLLoss(torch.nn.NLLLoss):
-    """`torch.nn.NLLLoss` by our kernels."""
+    """`torch.nn.NLLLoss` by our kernels.
 
-    def forward(self, input: torch.Tensor, target: torch.Tensor) -> Any:
+    >>> NLLLoss()(torch.tensor([[-0.5, -1.5]]), torch.tensor([1]))
+    tensor(1.5000)
+    """
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
         weight, ignored, reduction = _asked(self)
         return functional.nll_loss(input, target, weight, None, ignored, None, reduction)
 
@@ -56,16 +73,31 @@ class NLLLoss2d(NLLLoss):
 
 
 class CrossEntropyLoss(torch.nn.CrossEntropyLoss):
-    """`torch.nn.CrossEntropyLoss` by our kernels; `functional.cross_entropy` says what the last two are."""
+    """`torch.nn.CrossEntropyLoss` by our kernels; `functional.cross_entropy` says what the last two are.
+
+    >>> CrossEntropyLoss(zloss_scale=1e-4)(torch.zeros(2, 4), torch.tensor([0, 3]))
+    tensor(1.3865)
+    """
 
     __constants__ = [*torch.nn.CrossEntropyLoss.__constants__, "zloss_scale", "inplace"]
 
-    def __init__(self, *args: Any, zloss_scale: float = 0.0, inplace: bool = False, **kwargs: Any) -> None:  # fmt: skip
-        super().__init__(*args, **kwargs)
+    def __init__(
+        self,
+        weight: Tensor | None = None,
+        size_average: bool | None = None,
+        ignore_index: int = -100,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+        label_smoothing: float = 0.0,
+        *,
+        zloss_scale: float = 0.0,
+        inplace: bool = False,
+    ) -> None:
+        super().__init__(weight, size_average, ignore_index, reduce, reduction, label_smoothing)
         self.zloss_scale = zloss_scale
         self.inplace = inplace
 
-    def forward(self, input: torch.Tensor, target: torch.Tensor) -> Any:
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
         weight, ignored, reduction = _asked(self)
         return functional.cross_entropy(
             input, target, weight, None, ignored, None, reduction, self.label_smoothing,

@@ -5,16 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch.nn import _reduction as legacy
+from torch import Tensor
 from torch.nn import functional as torch_functional
 from torch.overrides import handle_torch_function, has_torch_function_variadic
 
 from openaclnn.core.interface import REDUCTIONS
 from openaclnn.core.undisturbed import undisturbed
 from openaclnn.torch.ahead import LEAST, loss_ahead
+from openaclnn.torch.counts import FUNCTIONS
 from openaclnn.torch.direct import CrossEntropy, CrossEntropyOverLogits, Likelihood
-from openaclnn.torch.kernels import KERNELS
-from openaclnn.torch.refusals import UnservedError
+from openaclnn.torch.kernels import KERNELS, PLAIN, disturbed
+from openaclnn.torch.refusals import UnservedError, reduction_of
 from openaclnn.torch.roads import (
     FLOATS,
     is_cast_alone,
@@ -28,6 +29,7 @@ from openaclnn.torch.roads import (
     needs_dispatcher,
     of_a_leaf,
     parallel_for,
+    why_not,
 )
 
 __all__ = [
@@ -38,18 +40,25 @@ _ROWS = KERNELS["nll_loss"], KERNELS["nll_loss_backward"]
 _PIXELS = KERNELS["nll_loss2d"], KERNELS["nll_loss2d_backward"]
 _BY_RANK = {2: _ROWS, 4: _PIXELS}
 _LOGITS = KERNELS["cross_entropy_logits"]
+_nll_count, _entropy_count = FUNCTIONS["nll_loss"], FUNCTIONS["cross_entropy"]
 
 
 def nll_loss(
-    input: torch.Tensor,
-    target: torch.Tensor,
-    weight: torch.Tensor | None = None,
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
     size_average: bool | None = None,
     ignore_index: int = -100,
     reduce: bool | None = None,
     reduction: str = "mean",
-) -> Any:
-    """`torch.nn.functional.nll_loss` by our kernels: (C,), (N, C) or (N, C, d1, ...)."""
+) -> Tensor:
+    """`torch.nn.functional.nll_loss` by our kernels: of log-probabilities (C,), (N, C) or (N, C, d1, ...).
+
+    On CUDA a class index out of range counts for nothing, unless `check_targets(True)` asks for an error.
+
+    >>> nll_loss(torch.tensor([[-0.5, -1.5], [-2.0, -0.25]]), torch.tensor([0, 1]))
+    tensor(0.3750)
+    """
     of_rank = None
     plain = size_average is None and reduce is None and type(ignore_index) is int
     if plain and may_be_short(input) and not _checked:
@@ -58,15 +67,18 @@ def nll_loss(
         kernel, backward = of_rank
         factors = _latest if weight is None else weight
         made = kernel.short(input, target, factors, reduction, ignore_index)
-        if made is NotImplemented and weight is None:  # of another number of classes
+        if made is NotImplemented and weight is None and not disturbed():  # of other classes
             factors = ones_for(input)
             made = kernel.short(input, target, factors, reduction, ignore_index)
         if made is not NotImplemented and _are_torchs(target, weight):
+            _nll_count.ours += 1
+            found: Tensor = made[0]
             if is_tracked(input):
                 options = reduction, ignore_index
-                return Likelihood.apply(input, (made, backward, target, weight, factors, options))
-            return made[0]
-    return _nll_loss(input, target, weight, size_average, ignore_index, reduce, reduction)
+                found = Likelihood.apply(input, (made, backward, target, weight, factors, options))
+            return found
+    slow: Tensor = _nll_loss(input, target, weight, size_average, ignore_index, reduce, reduction)
+    return slow
 
 
 def _nll_loss(
@@ -77,9 +89,11 @@ def _nll_loss(
             nll_loss, (input, target, weight), input, target, weight, size_average, ignore_index, reduce, reduction
         )  # fmt: skip
     if size_average is not None or reduce is not None:
-        reduction = legacy.legacy_get_string(size_average, reduce)
+        reduction = reduction_of(size_average, reduce)
     parallel = parallel_for(input)
+    reason: object = why_not(input)
     if parallel is not None:
+        _nll_count.serve()
         return parallel.nll_loss(
             input, target, weight, ignore_index=ignore_index, reduction=reduction
         )
@@ -91,7 +105,8 @@ def _nll_loss(
             own = input.reshape(input.shape[0], input.shape[1], 1, -1)
             indices = target.reshape(target.shape[0], 1, -1)
         dispatched = needs_dispatcher()
-        factors = ones_for(input, dispatched) if weight is None else weight
+        fresh = dispatched or type(input) not in PLAIN
+        factors = ones_for(input, fresh) if weight is None else weight
         kernel, backward = _ROWS if rank < 3 else _PIXELS
         options = reduction, ignore_index
         try:
@@ -104,18 +119,20 @@ def _nll_loss(
                     loss = Likelihood.apply(
                         own, (made, backward, indices, weight, factors, options)
                     )
+            _nll_count.serve()
             return loss.reshape(target.shape) if reduction == "none" and own is not input else loss
-        except UnservedError:
-            pass
+        except UnservedError as error:
+            reason = error
+    _nll_count.decline(reason)
     return torch_functional.nll_loss(
         input, target, weight, ignore_index=ignore_index, reduction=reduction
     )
 
 
 def cross_entropy(
-    input: torch.Tensor,
-    target: torch.Tensor,
-    weight: torch.Tensor | None = None,
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
     size_average: bool | None = None,
     ignore_index: int = -100,
     reduce: bool | None = None,
@@ -124,11 +141,15 @@ def cross_entropy(
     *,
     zloss_scale: float = 0.0,
     inplace: bool = False,
-) -> Any:
-    """`torch.nn.functional.cross_entropy` by our kernels: (C,), (N, C) or (N, C, d1, ...).
+) -> Tensor:
+    """`torch.nn.functional.cross_entropy` by our kernels: of logits (C,), (N, C) or (N, C, d1, ...).
 
     Logits and two numbers a row are kept for backward. `zloss_scale` adds that many times the square of the log-sum-exp;
-    `inplace` lets the gradient be written into the logits' memory, whose values are gone then.
+    `inplace` lets the gradient be written into the logits' memory, whose values are gone then. On CUDA a class index out of range
+    counts for nothing, unless `check_targets(True)` asks for an error; class probabilities as targets are PyTorch's.
+
+    >>> cross_entropy(torch.tensor([[0.0, 0.0], [5.0, 1.0]]), torch.tensor([0, 1]), label_smoothing=0.1)
+    tensor(2.2556)
     """
     plain = size_average is None and reduce is None and type(ignore_index) is int
     if plain and not inplace:
@@ -136,10 +157,13 @@ def cross_entropy(
             input, target, weight, (reduction, ignore_index, label_smoothing, zloss_scale)
         )
         if found is not None:
-            return found
-    return _cross_entropy(
+            _entropy_count.ours += 1
+            quick: Tensor = found
+            return quick
+    slow: Tensor = _cross_entropy(
         input, target, weight, size_average, ignore_index, reduce, reduction, label_smoothing, zloss_scale, inplace
     )  # fmt: skip
+    return slow
 
 
 def cross_entropy_by_kernels(
@@ -165,6 +189,8 @@ def _quick(input: Any, target: Any, weight: Any, options: tuple[Any, ...]) -> An
     )
     if made is NotImplemented or not _are_torchs(target, weight):
         return None
+    if weight is not None and weight.dtype is not input.dtype:
+        return None
     if is_tracked(input):
         return CrossEntropy.apply(input, (made, target, weight, options))
     return made[0]
@@ -180,11 +206,12 @@ def _cross_entropy(
             reduction, label_smoothing, zloss_scale=zloss_scale, inplace=inplace,
         )  # fmt: skip
     if size_average is not None or reduce is not None:
-        reduction = legacy.legacy_get_string(size_average, reduce)
+        reduction = reduction_of(size_average, reduce)
     if inplace and is_memory(input) and is_tracked(input) and of_a_leaf(input):
         raise RuntimeError("inplace: a leaf that requires grad keeps its values, got one as input, or a view of one")  # fmt: skip
     parallel = parallel_for(input)
     if parallel is not None:  # the gradient is in memory of its own, whatever `inplace` allows
+        _entropy_count.serve()
         return parallel.cross_entropy(
             input, target, weight, ignore_index=ignore_index, reduction=reduction,
             label_smoothing=label_smoothing, zloss_scale=zloss_scale,
@@ -192,7 +219,9 @@ def _cross_entropy(
     options = reduction, ignore_index, label_smoothing, zloss_scale
     found = _by_kernels(input, target, weight, options, inplace)
     if found is not None:
+        _entropy_count.serve()
         return found
+    _entropy_count.decline(_why_not(input, target))
     theirs = torch_functional.cross_entropy(
         input, target, weight, ignore_index=ignore_index, reduction=reduction,
         label_smoothing=label_smoothing,
@@ -203,6 +232,12 @@ def _cross_entropy(
             f"got {input.dtype} {tuple(input.shape)} and {target.dtype} {tuple(target.shape)} on {input.device}"
         )
     return theirs
+
+
+def _why_not(input: Any, target: Any) -> str:
+    if isinstance(target, torch.Tensor) and target.is_floating_point():
+        return "class probabilities as targets"
+    return why_not(input)
 
 
 def _by_kernels(
@@ -219,12 +254,15 @@ def _by_kernels(
         own, rows = input.unsqueeze(0), target.unsqueeze(0)
     elif rank > 2:
         own, rows = _images(input, target)
+    if weight is not None and weight.dtype is not input.dtype and not _are_cast(input, weight):
+        return None
     wide = torch.promote_types(input.dtype, torch.float32)
     factors = weight if weight is None or weight.dtype is wide else weight.to(wide)
     if rows.dtype is torch.uint8:
         rows = rows.long()
     try:
-        if 4 * own.numel() >= LEAST and is_cast_alone(own):
+        # The size is asked for last: while a graph is recorded it would become one of its conditions.
+        if is_cast_alone(own) and 4 * own.numel() >= LEAST:
             loss = loss_ahead(own.float(), rows, factors, options)
             if loss is not None:
                 return loss
@@ -239,6 +277,13 @@ def _by_kernels(
     except UnservedError:
         return None
     return loss.reshape(target.shape) if reduction == "none" and own is not input else loss
+
+
+def _are_cast(*tensors: Tensor) -> bool:
+    """Whether autocast makes one dtype of these."""
+    device = tensors[0].device.type
+    narrow = all(own.dtype is not torch.float64 for own in tensors)
+    return narrow and device in ("cpu", "cuda") and torch.is_autocast_enabled(device)
 
 
 # A GPU has a thread for each pixel or two, which walks all classes: few of them would take long over many.
@@ -326,6 +371,8 @@ def ones_for(input: torch.Tensor, fresh: bool = False) -> torch.Tensor:
 
 def _new_ones(input: torch.Tensor, fresh: bool) -> torch.Tensor:
     classes = input.shape[1 if input.dim() > 1 else 0]
+    if type(input) not in PLAIN:
+        return input.new_ones(classes)  # of its class, which may have no memory
     if fresh or not (input.is_cpu or input.is_cuda):
         return torch.ones(classes, dtype=input.dtype, device=input.device)
     with undisturbed(), torch.inference_mode(False):

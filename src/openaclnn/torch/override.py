@@ -8,33 +8,29 @@ to PyTorch's what that does not serve. `disable` takes them out again, which lea
 from __future__ import annotations
 
 import atexit
+import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from math import isfinite
 from typing import Any, NamedTuple
 
 import torch
 
 from openaclnn.core.interface import REDUCTIONS
 from openaclnn.torch.composites import COMPOSITES, composite_key, taken_apart
+from openaclnn.torch.counts import FUNCTIONS, Count, Served
 from openaclnn.torch.kernels import KERNELS, Kernel, disturbed
 from openaclnn.torch.native import Native, native_for
 from openaclnn.torch.of_classes import INDICES, kept_ones, ones_for
+from openaclnn.torch.private import leave
 from openaclnn.torch.signatures import WEIGHT, Signature
 
 __all__ = ["OVERRIDES", "Served", "disable", "enable", "served", "use"]
 
 DEVICES = ("CPU", "CUDA")
 SERVED_DTYPES = frozenset((torch.float32, torch.float16, torch.bfloat16))
-
-
-class Served(NamedTuple):
-    """How often an operator of PyTorch's was called, since `enable`, and by whom it was computed."""
-
-    calls: int
-    ours: int
-    reasons: dict[str, int]  # why PyTorch's kernel was taken, and how often
 
 
 class DeclinedError(Exception):
@@ -45,29 +41,37 @@ Run = Callable[..., Any]
 """An operator of ours: by any means, or by its short road alone, which says NotImplemented where it does not lead."""
 
 
+def _finite(*numbers: Any) -> list[float]:
+    """Numbers with which our formulas are PyTorch's, element by element."""
+    found = [float(number) for number in numbers]
+    if not all(map(isfinite, found)):
+        raise DeclinedError("a number that is infinite, or none")
+    return found
+
+
 def _elu(run: Run, x: Any, alpha: Any = 1, scale: Any = 1, input_scale: Any = 1) -> Any:
-    return run(x, float(alpha), float(scale), float(input_scale))
+    return run(x, *_finite(alpha, scale, input_scale))
 
 
 def _elu_(run: Run, x: Any, alpha: Any = 1, scale: Any = 1, input_scale: Any = 1) -> Any:
-    found = run(x, x, float(alpha), float(scale), float(input_scale))
+    found = run(x, x, *_finite(alpha, scale, input_scale))
     return found if found is NotImplemented else x
 
 
 def _elu_backward(
     run: Run, gradient: Any, alpha: Any, scale: Any, input_scale: Any, result: bool, x: Any
 ) -> Any:
-    return run(gradient, x, float(alpha), float(scale), float(input_scale), result)
+    return run(gradient, x, *_finite(alpha, scale, input_scale), result)
 
 
 def _smooth(run: Run, x: Any, y: Any, reduction: int = 1, beta: float = 1.0) -> Any:
-    return run(x, y, REDUCTIONS[reduction], beta)
+    return run(x, y, REDUCTIONS[reduction], *_finite(beta))
 
 
 def _smooth_backward(run: Run, gradient: Any, x: Any, y: Any, reduction: int, beta: float) -> Any:
     if gradient.dim() and gradient.shape != x.shape:
         raise DeclinedError("a gradient of another shape")
-    return run(gradient, x, y, REDUCTIONS[reduction], beta)
+    return run(gradient, x, y, REDUCTIONS[reduction], *_finite(beta))
 
 
 def _likelihood(run: Run, x: Any, target: Any, weight: Any, reduction: int, ignored: int) -> Any:
@@ -134,39 +138,65 @@ OVERRIDES: dict[str, Override] = {
 }
 """The operators of `torch.ops.aten` that can be replaced."""
 
+ALIASES: dict[str, tuple[str, ...]] = {
+    "cross_entropy": ("cross_entropy_loss",),
+    "nll_loss": (
+        "nll_loss_forward", "nll_loss_backward", "nll_loss2d_forward", "nll_loss2d_backward"
+    ),
+}  # fmt: skip
+"""Functions of `torch.nn.functional` whose operators have other names, which may be named in their place."""
+
+_lock = threading.RLock()  # of what follows
+
+
+class _Request(NamedTuple):
+    """What `enable`, or a block of `use`, asks for."""
+
+    names: tuple[str, ...]
+    excluded: frozenset[str]
+
+
+_enabled: _Request | None = None
+_blocks: dict[object, _Request] = {}  # those that are open, by a key of each
 _libraries: dict[str, Any] = {}
 _natives: dict[str, list[Native]] = {}  # those of the libraries, as machine code
-_counts: dict[str, list[Any]] = {}  # of each operator, by the places
-_CALLS, _OURS, _REASONS = range(3)
-_MANY = 64  # reasons that are told apart
+_counts: dict[str, Count] = {}
 _originals: dict[tuple[str, str], Any] = {}
 _machine_code: dict[tuple[str, str], Native | None] = {}
 
 
 def enable(only: Iterable[str] | None = None, exclude: Iterable[str] = ()) -> None:
-    """Replace PyTorch's operators, all that can be or those named, on the CPU and CUDA; counts start anew."""
-    known = *OVERRIDES, *COMPOSITES
-    named, left = known if only is None else list(only), set(exclude)
-    for name in (*named, *left):
-        if name not in known:
-            raise ValueError(f"{name!r} is none of {', '.join(known)}")
-    disable()
-    _counts.clear()
-    for name in named:
-        if name not in left:
-            _counts[name] = [0, 0, {}]
-            _libraries[name] = _entered(name) if name in OVERRIDES else _entered_above(name)
+    """Replace PyTorch's operators on the CPU and CUDA, until `disable`; counts start anew.
+
+    `only` and `exclude` name operators of `torch.ops.aten` (one, or several): those of `OVERRIDES` and `COMPOSITES`; "cross_entropy"
+    and "nll_loss" are all operators of these functions. A second call takes the place of the first.
+
+    >>> enable(only=["elu", "elu_backward"])
+    >>> torch.nn.functional.elu(torch.tensor([-1.0, 2.0]))
+    tensor([-0.6321,  2.0000])
+    >>> served()["elu"]
+    Served(calls=1, ours=1, reasons={})
+    >>> disable()
+    """
+    global _enabled
+    request = _request(only, exclude)
+    with _lock:
+        _enabled = None
+        if not _blocks:
+            _settle()
+        _enabled = request
+        _settle()
 
 
 def disable() -> None:
-    """Give PyTorch's operators back to PyTorch."""
-    while _libraries:
-        name, library = _libraries.popitem()
-        for native in _natives.pop(name):
-            native.leave()
-            for place in (_CALLS, _OURS):
-                _counts[name][place] += native.served
-        library._destroy()
+    """Give back to PyTorch what `enable` replaced; blocks of `use` that are open keep what they ask for until they end.
+
+    >>> disable()  # also where nothing is enabled
+    """
+    global _enabled
+    with _lock:
+        _enabled = None
+        _settle()
 
 
 atexit.register(disable)
@@ -174,25 +204,90 @@ atexit.register(disable)
 
 @contextmanager
 def use(only: Iterable[str] | None = None, exclude: Iterable[str] = ()) -> Iterator[None]:
-    """`enable` for a block; what was replaced before it is so again after it."""
-    before = list(_libraries)
-    enable(only, exclude)
+    """Replace PyTorch's operators for a block. An operator is replaced while `enable` or an open block, of any thread, asks for it and
+    no open block excludes it; after the last one PyTorch is as before.
+
+    >>> with use(only="smooth_l1_loss"):
+    ...     torch.nn.functional.smooth_l1_loss(torch.zeros(2), torch.ones(2))
+    tensor(0.5000)
+    >>> served()["smooth_l1_loss"].ours
+    1
+    """
+    request, key = _request(only, exclude), object()
+    with _lock:
+        _blocks[key] = request
     try:
+        with _lock:
+            _settle()
         yield
     finally:
-        if before:
-            enable(before)
-        else:
-            disable()
+        with _lock:
+            del _blocks[key]
+            _settle()
 
 
 def served() -> dict[str, Served]:
-    """What became of the calls since `enable`, by PyTorch's names; still there after `disable`."""
-    found = {}
-    for name, (calls, ours, reasons) in _counts.items():
-        short = sum(native.served for native in _natives.get(name, ()))
-        found[name] = Served(calls + short, ours + short, dict(reasons))
+    """What became of calls: of PyTorch's operators by their names, since they were replaced (still there after that ended), and of the functions
+    of `openaclnn.torch.functional` that were called, with "functional." before theirs, since `enable` or the import; modules call these.
+
+    >>> with use():
+    ...     loss = torch.nn.functional.l1_loss(torch.zeros(2, dtype=torch.float64), torch.ones(2, dtype=torch.float64))
+    >>> served()["l1_loss"]
+    Served(calls=1, ours=0, reasons={'torch.float64': 1})
+    """
+    with _lock:
+        found = {}
+        for name, count in _counts.items():
+            found[name] = count.told(sum(native.served for native in _natives.get(name, ())))
+        functions = {f"functional.{name}": count.told() for name, count in FUNCTIONS.items()}
+        return found | {name: told for name, told in functions.items() if told.calls}
+
+
+def _request(only: Iterable[str] | None, exclude: Iterable[str]) -> _Request:
+    known = *OVERRIDES, *COMPOSITES
+    names, excluded = known if only is None else _named(only), _named(exclude)
+    return _Request(tuple(names), frozenset(excluded))
+
+
+def _named(names: Iterable[str]) -> list[str]:
+    """Operators, by their names or those of functions; a string is one name."""
+    found: list[str] = []
+    for name in [names] if isinstance(names, str) else names:
+        if name not in ALIASES and name not in OVERRIDES and name not in COMPOSITES:
+            known = ", ".join((*OVERRIDES, *COMPOSITES))
+            raise ValueError(
+                f"{name!r} is none of {known}, nor of the functions {', '.join(ALIASES)} that are made of them"
+            )
+        found += ALIASES.get(name, (name,))
     return found
+
+
+def _settle() -> None:
+    """Replace what is asked for now, and nothing else; the lock is held."""
+    requests = [*([] if _enabled is None else [_enabled]), *_blocks.values()]
+    excluded = frozenset[str]().union(*(own.excluded for own in requests))
+    wanted = dict.fromkeys(name for own in requests for name in own.names if name not in excluded)
+    for name in [own for own in _libraries if own not in wanted]:
+        _leave(name)
+    if not wanted:
+        return
+    if not _libraries:  # a new beginning
+        for count in FUNCTIONS.values():
+            count.clear()
+    for name in [own for own in _counts if own not in _libraries]:
+        del _counts[name]
+    for name in wanted:
+        if name not in _libraries:
+            _counts[name] = Count()
+            _libraries[name] = _entered(name) if name in OVERRIDES else _entered_above(name)
+
+
+def _leave(name: str) -> None:
+    library = _libraries.pop(name)
+    for native in _natives.pop(name):
+        native.leave()
+        _counts[name].ours += native.served
+    leave(library)
 
 
 def _devices() -> tuple[str, ...]:
@@ -206,7 +301,7 @@ def _entered(name: str) -> Any:
         warnings.simplefilter("ignore")  # that there was one before is the point
         for device in _devices():
             original, attempt = _original(name, device), _attempt(name)
-            library.impl(name, _tried(attempt, original, device), device)
+            library.impl(name, _tried(attempt, original), device, with_keyset=True)
             native = _native(name, device)
             if native is not None:
                 below = torch.library.get_kernel(f"aten::{name}", device)
@@ -254,7 +349,6 @@ def _attempt(name: str) -> Callable[..., Any]:
     compute, short = _computing(name)
 
     def attempt(*arguments: Any, **more: Any) -> Any:
-        count[_CALLS] += 1
         try:
             result = short(*arguments, **more)
             if result is NotImplemented:
@@ -264,15 +358,12 @@ def _attempt(name: str) -> Callable[..., Any]:
                     raise DeclinedError("a compiler or a mode is at work")
                 result = compute(*arguments, **more)
         except (DeclinedError, RuntimeError, IndexError, TypeError, MemoryError) as reason:
-            reasons, said = count[_REASONS], str(reason)
-            if len(reasons) >= _MANY and said not in reasons:
-                said = "others"
-            reasons[said] = reasons.get(said, 0) + 1
+            count.decline(reason)
             return NotImplemented
         except Exception:  # computed it was: a hook of what autograd saves ended it, as checkpoints do once they have all
-            count[_OURS] += 1
+            count.ours += 1
             raise
-        count[_OURS] += 1
+        count.ours += 1
         return result
 
     return attempt
@@ -286,11 +377,10 @@ def _computing(name: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
     return partial(own.own, own.compute), partial(own.own, own.short)
 
 
-def _tried(attempt: Callable[..., Any], original: Any, device: str) -> Callable[..., Any]:
+def _tried(attempt: Callable[..., Any], original: Any) -> Callable[..., Any]:
     """A kernel for the dispatcher."""
-    keys = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, device))
 
-    def tried(*arguments: Any, **more: Any) -> Any:
+    def tried(keys: Any, *arguments: Any, **more: Any) -> Any:
         result = attempt(*arguments, **more)
         if result is NotImplemented:
             return original.call_boxed(keys, *arguments, **more)

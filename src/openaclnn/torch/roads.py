@@ -9,13 +9,13 @@ import sys
 from typing import Any
 
 import torch
-from torch.autograd import forward_ad
 from torch.overrides import has_torch_function_unary
 
 from openaclnn.calls import guard
 from openaclnn.core.dtypes import FLOAT, is_int64
 from openaclnn.core.tensor import Tensor
 from openaclnn.torch.kernels import PLAIN, disturbed
+from openaclnn.torch.private import any_autocast, forward_mode, transformed
 
 __all__ = [
     "FLOATS",
@@ -30,22 +30,18 @@ __all__ = [
     "needs_dispatcher",
     "of_a_leaf",
     "parallel_for",
+    "why_not",
 ]
 
 FLOATS = frozenset((torch.float32, torch.float16, torch.bfloat16, torch.float64))
 
 _is_compiling, _grad_enabled = torch.compiler.is_compiling, torch.is_grad_enabled
-_any_autocast = torch._C._is_any_autocast_enabled
-_transformed = torch._C._are_functorch_transforms_active
 
 
 def may_be_short(tensor: Any) -> bool:
     """Whether all that is left to ask is what the short road asks itself: of the other arguments, whether they are plain tensors."""
     return type(tensor) in PLAIN and not (
-        has_torch_function_unary(tensor)
-        or _transformed()
-        or _any_autocast()
-        or forward_ad._current_level >= 0
+        has_torch_function_unary(tensor) or transformed() or any_autocast() or forward_mode()
     )
 
 
@@ -54,7 +50,7 @@ may_be_short._torchdynamo_inline = lambda tensor: False  # type: ignore[attr-def
 
 
 def needs_dispatcher() -> bool:
-    return _is_compiling() or disturbed() or _any_autocast()
+    return _is_compiling() or disturbed() or any_autocast()
 
 
 def is_cast_alone(tensor: Any) -> bool:
@@ -66,7 +62,7 @@ def is_cast_alone(tensor: Any) -> bool:
 
 def parallel_for(tensor: Any) -> Any:
     """`openaclnn.torch.parallel` for a DTensor, whose losses and rules for operators are there; else None."""
-    if _is_compiling() or type(tensor) in PLAIN:
+    if type(tensor) in PLAIN:
         return None
     spread = sys.modules.get("torch.distributed.tensor")  # which another thread may be importing
     if not isinstance(tensor, getattr(spread, "DTensor", ())):
@@ -83,7 +79,7 @@ def of_a_leaf(tensor: Any) -> bool:
     """Whether writing to a tensor that autograd tracks would write to a leaf: that, or a view of one."""
     if tensor.is_leaf:
         return True
-    base = tensor._base
+    base = getattr(tensor, "_base", tensor)
     return base is not None and base.is_leaf and base.requires_grad
 
 
@@ -109,6 +105,19 @@ def is_index(value: Any) -> bool:
     return type(value) is int and is_int64(value)
 
 
+def why_not(tensor: Any) -> str:
+    """Why a call on this is PyTorch's, in a few words."""
+    if not is_memory(tensor):
+        return "a tensor without strides" if isinstance(tensor, torch.Tensor) else "no tensor"
+    if tensor.dtype not in FLOATS:
+        return str(tensor.dtype)
+    if not (tensor.is_cpu or tensor.is_cuda or tensor.is_meta):
+        return f"on {tensor.device.type}"
+    if forward_mode():
+        return "derivatives in forward mode"
+    return "arguments that our kernels do not take"
+
+
 def is_ours(tensor: Any) -> bool:
     """Whether the kernels have this dtype and device; without data, shapes at least. Derivatives in forward mode are
     PyTorch's.
@@ -116,4 +125,4 @@ def is_ours(tensor: Any) -> bool:
     if not is_memory(tensor):
         return False
     has_kernels = tensor.dtype in FLOATS and (tensor.is_cpu or tensor.is_cuda or tensor.is_meta)
-    return has_kernels and forward_ad._current_level < 0
+    return has_kernels and not forward_mode()

@@ -17,6 +17,7 @@ from openaclnn.bench.tables.cells import Row, by_operator, name_of
 from openaclnn.bench.tables.merge import merged
 from openaclnn.bench.tables.summary import SMALL, ours, same_kind
 from openaclnn.bench.timing.contenders import COPY
+from openaclnn.core.writing import write_bytes
 from openaclnn.testing.extras import need
 
 __all__ = ["draw_all", "need_matplotlib", "pictures", "write_pictures"]
@@ -44,7 +45,7 @@ def write_pictures(drawn: Sequence[dict[str, bytes]], folder: Path) -> list[Path
         for name, data in own.items():
             stem = name.replace(" ", "-") + (f"-{number}" if len(drawn) > 1 else "")
             written.append(folder / f"{stem}.png")
-            written[-1].write_bytes(data)
+            write_bytes(written[-1], data)
     return written
 
 

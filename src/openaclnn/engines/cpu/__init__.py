@@ -18,6 +18,7 @@ import importlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from openaclnn.core.forks import undivided
 from openaclnn.core.kept import Kept
 from openaclnn.core.plan import Plan, covered_elements, exactly, told_of
 from openaclnn.engines.cpu.registry import KERNELS, Kernel
@@ -68,6 +69,7 @@ def declines(plan: Plan) -> str | None:
     return f"no CPU kernel is called {plan.kernel}" if kernel is None else kernel.declines(plan)
 
 
+@undivided
 def prepare(plan: Plan) -> Callable[[Sequence[int], int], int]:
     """What runs the plan: a function of the operands' addresses (the output's last) and a stream."""
     kernel = kernel_named(plan.kernel)

@@ -23,8 +23,8 @@ class Kernel(Protocol):
     def declines(self, plan: Plan) -> str | None:
         """Why it does not serve a plan; None if it does."""
 
-    def runner(self, plan: Plan, lanes: int = 0) -> Runner:
-        """What runs a plan. `lanes` is for tests: vectors of another width than the machine's."""
+    def runner(self, plan: Plan) -> Runner:
+        """What runs a plan."""
 
     def variants(self) -> Iterator[Plan]:
         """Plans that between them need all its code, for compiling ahead."""

@@ -11,8 +11,13 @@ So `kernels/rows.py` is launched by `launchers/rows.py`. Importing this package 
 
 from __future__ import annotations
 
+import atexit
 import functools
+import os
+import shutil
+import tempfile
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from types import BuiltinFunctionType
 from typing import Any
 
@@ -31,6 +36,7 @@ from openaclnn.core.dtypes import (
 )  # fmt: skip
 from openaclnn.core.kept import Kept
 from openaclnn.core.plan import Plan, exactly
+from openaclnn.core.trust import warn_of, why_untrusted
 
 DEVICES = ("cuda",)
 
@@ -49,6 +55,7 @@ def unavailable() -> str | None:
         return f"Triton cannot be imported ({error}); pip install triton"
     if triton.knobs.runtime.interpret:
         return "TRITON_INTERPRET is set, so that kernels would run on host memory"
+    _leave_untrusted_cache(triton)
     try:
         backend = triton.runtime.driver.active.get_current_target().backend
     except Exception as error:  # Triton raises RuntimeError, torch its own kinds
@@ -56,6 +63,22 @@ def unavailable() -> str | None:
     if backend != "cuda":
         return f"launching is written for CUDA, and Triton's active device is {backend}"
     return None
+
+
+def _leave_untrusted_cache(triton: Any) -> None:
+    """Triton loads what it finds in its folder: where others may write there, one of this process's alone takes its place."""
+    folder = triton.knobs.cache.dir
+    why = why_untrusted(Path(folder))
+    if why is not None:
+        warn_of(why, f"Triton's cache {folder}")
+        os.environ["TRITON_CACHE_DIR"] = private = tempfile.mkdtemp(prefix="openaclnn-triton-")
+        atexit.register(_remove, private, os.getpid())
+
+
+def _remove(folder: str, process: int) -> None:
+    """Not in a child of the process that made it."""
+    if os.getpid() == process:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def declines(plan: Plan) -> str | None:

@@ -9,8 +9,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
-import os
-import tempfile
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -20,13 +18,14 @@ import llvmlite
 import llvmlite.binding as llvm
 from llvmlite import ir
 
-from openaclnn.core.folders import cache_folder
+from openaclnn.core.folders import CODE_MARK, cache_folder
 from openaclnn.core.forks import hold_over_forks
+from openaclnn.core.trust import read_trusted, write_trusted
 from openaclnn.core.version import __version__
 from openaclnn.engines.machine.apart import run_apart
 from openaclnn.engines.machine.code import Code
 from openaclnn.engines.machine.ending import inside_llvm
-from openaclnn.engines.machine.host import machine
+from openaclnn.engines.machine.host import Machine, machine
 from openaclnn.engines.machine.kinds import I64, PTR, VOID
 from openaclnn.engines.machine.values import Value
 
@@ -50,7 +49,7 @@ _NARROW = 'noinline "prefer-vector-width"="256" "min-legal-vector-width"="256"'
 
 _lock = threading.Lock()
 hold_over_forks(_lock)
-_addresses: dict[str, int] = {}
+_addresses: dict[tuple[str, Machine], int] = {}
 _engines: list[Any] = []  # they own the code and are never freed
 
 
@@ -81,7 +80,7 @@ def machine_key() -> str:
 def compiled(name: str, emit: Emit, signature: Any = KERNEL, few: Few | None = None) -> int:
     """The address of the function that `emit(code, arguments)` writes; `name` must tell it from all others. `few` tells calls
     of few elements."""
-    address = _addresses.get(name)
+    address = _addresses.get((name, machine()))
     if address is None:
         address = run_apart(functools.partial(_found_or_built, name, emit, signature, few))
     return address
@@ -89,10 +88,11 @@ def compiled(name: str, emit: Emit, signature: Any = KERNEL, few: Few | None = N
 
 def _found_or_built(name: str, emit: Emit, signature: Any, few: Few | None) -> int:
     with _lock:
-        if name not in _addresses:
+        key = name, machine()
+        if key not in _addresses:
             with inside_llvm():
-                _addresses[name] = _build(name, emit, signature, few)
-        return _addresses[name]
+                _addresses[key] = _build(name, emit, signature, few)
+        return _addresses[key]
 
 
 def _build(name: str, emit: Emit, signature: Any, few: Few | None) -> int:
@@ -104,7 +104,8 @@ def _build(name: str, emit: Emit, signature: Any, few: Few | None) -> int:
     else:
         source = _of_two_widths(module, emit, signature, few)
     key = hashlib.sha256(f"{machine_key()}\n{source}".encode()).hexdigest()
-    path = cache_folder() / f"{key[:40]}.o"
+    folder = cache_folder()
+    path = None if folder is None else folder / f"{key[:40]}.o"
     code = _read(path)
     if code is None:
         code = _compile(source)
@@ -166,25 +167,18 @@ def _load(code: bytes) -> int:
     return address
 
 
-def _read(path: Path) -> bytes | None:
-    """A file's code, or None where it is missing or damaged: its digest stands before it."""
-    try:
-        data = path.read_bytes()
-    except OSError:
+def _read(path: Path | None) -> bytes | None:
+    """A file's code, or None where it is missing, damaged or not trusted: its digest stands before it."""
+    data = None if path is None else read_trusted(path)
+    if data is None or not data.startswith(CODE_MARK):
         return None
-    digest, code = data[:32], data[32:]
+    held = data.removeprefix(CODE_MARK)
+    digest, code = held[:32], held[32:]
     return code if hashlib.sha256(code).digest() == digest else None
 
 
-def _write(path: Path, code: bytes) -> None:
-    """Keep code for other processes, whole or not at all; a folder that cannot be written is no fault."""
-    with contextlib.suppress(OSError):
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(hashlib.sha256(code).digest() + code)
-            os.replace(temporary, path)
-        except OSError:
-            os.unlink(temporary)
-            raise
+def _write(path: Path | None, code: bytes) -> None:
+    """Keep code for other processes; a folder that cannot be written is no fault."""
+    if path is not None:
+        with contextlib.suppress(OSError):
+            write_trusted(path, CODE_MARK + hashlib.sha256(code).digest() + code)

@@ -54,7 +54,7 @@ class Array:
 
     def place(self, index: Value | int) -> Any:
         """Where an element lies, as LLVM wants it."""
-        where = self.code.integer(index) if isinstance(index, int) else index
+        where = self.code.as_integer(index)
         return self.code.builder.gep(self.pointer, [where.value], source_etype=self.element)
 
     def address(self, index: Value | int = 0) -> Value:
@@ -74,7 +74,16 @@ class Array:
     def write(self, index: Value | int, value: Value | float) -> None:
         """One element that has the kind already, or a Python number."""
         stored = value.value if isinstance(value, Value) else constant(self.element, value)
+        self._check(stored.type)
         self.code.builder.store(stored, self.place(index), align=self.align)
+
+    def flag(self, index: Value | int) -> Value:
+        """Whether an element is not 0."""
+        return self.read(index) != 0
+
+    def _check(self, kind: Any) -> None:
+        if kind != self.element:
+            raise TypeError(f"an array of {self.kind} ({self.element}) does not take {kind}")
 
     def call(self, index: int, result: str | None, *values: Value | Array | int) -> Value:
         """Call the function whose address is an element."""
@@ -99,12 +108,14 @@ class Array:
 
     def store(self, value: Value, index: Value, align: int | None = None) -> None:
         """Consecutive elements that have the kind already."""
+        self._check(value.element)
         for k, part in enumerate(value.parts):
             place = self.place(index + value.lanes * k)
             self.code.builder.store(part, place, align=align or self.align)
 
     def stream(self, value: Value, index: Value) -> None:
         """The same past the caches, for `Code.settle` to finish; each part of the value lies on a multiple of its size."""
+        self._check(value.element)
         builder = self.code.builder
         one = builder.module.add_metadata([ir.Constant(I32, 1)])
         for k, part in enumerate(value.parts):
@@ -114,7 +125,7 @@ class Array:
 
 
 class Code(Flow):
-    """A function under construction. `lanes` is how many FLOATs its vectors have: a register's, unless a test asks."""
+    """A function under construction. `lanes` is how many FLOATs its vectors have."""
 
     def __init__(self, builder: Any, once: Any) -> None:
         super().__init__(builder)
@@ -173,7 +184,9 @@ class Code(Flow):
             odd = (bits >> 16) & 1
             rounded = bits + odd + 0x7FFF
             quiet = bits | 0x400000
-            stored = (value.differs(value).choose(quiet, rounded) >> 16).to("i16")
+            stored = (value.is_nan().choose(quiet, rounded) >> 16).to("i16")
+        if stored.value.type != STORED[kind]:
+            raise TypeError(f"an element of kind {kind} does not take {value!r}")
         self.builder.store(stored.value, address.pointer, align=SIZE[kind])
 
     def gathered(self, table: Array, indices: Sequence[Value]) -> Value:
@@ -182,6 +195,8 @@ class Code(Flow):
 
     def lanes_of(self, scalars: Sequence[Value]) -> Value:
         """One stream of scalars of one kind."""
+        if len({str(one.value.type) for one in scalars}) != 1 or scalars[0].lanes:
+            raise TypeError(f"lanes are made of scalars of one kind, not of {[*scalars]}")
         made = ir.Constant(ir.VectorType(scalars[0].element, len(scalars)), ir.Undefined)
         for lane, one in enumerate(scalars):
             made = self.builder.insert_element(made, one.value, ir.Constant(I32, lane))
@@ -195,7 +210,7 @@ class Code(Flow):
         builder, element = self.builder, STORED[kind]
         start = self.integer(0)
         for unrolled in (8, 1):
-            stop = count - count % unrolled
+            stop = count - count.unsigned_rem(unrolled)
             with self.loop(start, stop, unrolled) as index:
                 read, written = source + index * source_step, target + index * target_step
                 values = []
@@ -212,7 +227,7 @@ class Code(Flow):
         builder, size, start = self.builder, SIZE[kind], self.integer(0)
         value = builder.load(source.pointer, typ=STORED[kind], align=size)
         for unrolled in (16, 1):
-            stop = count - count % unrolled
+            stop = count - count.unsigned_rem(unrolled)
             with self.loop(start, stop, unrolled) as index:
                 for place in range(unrolled):
                     written = target + (index + place) * size

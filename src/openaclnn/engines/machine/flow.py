@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from llvmlite import ir
 
 from openaclnn.engines.machine.kinds import F32, F64, I64, STORED, VOID, constant
-from openaclnn.engines.machine.values import Value, Variable
+from openaclnn.engines.machine.values import Value, Variable, zero_of
 
 __all__ = ["Flow"]
 
@@ -32,7 +32,7 @@ class Flow:
         return Value(self.builder, *parts)
 
     def integer(self, number: int) -> Value:
-        return self.value(ir.Constant(I64, number))
+        return self.value(constant(I64, number))
 
     def single(self, number: float) -> Value:
         return self.value(ir.Constant(F32, number))
@@ -48,8 +48,14 @@ class Flow:
         """Vectors of one stream each as one of many."""
         return streams[0].join(streams)
 
-    def variable(self, start: Value) -> Variable:
+    def variable(self, start: Value | int) -> Variable:
+        """One that starts as a value, as an int64, or by a `bool` as a truth value."""
+        if isinstance(start, int):
+            start = self.value(constant(zero_of(start).type, start))
         return Variable(self.builder, start)
+
+    def as_integer(self, number: Value | int) -> Value:
+        return self.integer(number) if isinstance(number, int) else number
 
     # Calls.
 
@@ -86,6 +92,9 @@ class Flow:
 
     def leave(self, result: Value | None = None) -> None:
         """Return from the function."""
+        wanted = self.builder.function.function_type.return_type
+        if wanted != (VOID if result is None else result.value.type):
+            raise TypeError(f"the function returns {wanted}, not {result!r}")
         if result is None:
             self.builder.ret_void()
         else:
@@ -102,13 +111,13 @@ class Flow:
 
     @contextmanager
     def when(self, condition: Value, likely: bool | None = None) -> Iterator[None]:
-        with self.builder.if_then(condition.value, likely=likely):
+        with self.builder.if_then(condition.condition, likely=likely):
             yield
 
     @contextmanager
     def either(self, condition: Value) -> Iterator[Any]:
         """`with code.either(c) as (yes, no):`, then `with yes:` and `with no:`."""
-        with self.builder.if_else(condition.value) as branches:
+        with self.builder.if_else(condition.condition) as branches:
             yield branches
 
     @contextmanager
@@ -149,7 +158,7 @@ class Flow:
         test, inside, after = (builder.append_basic_block(name) for name in ("while", "do", "end"))
         builder.branch(test)
         builder.position_at_end(test)
-        builder.cbranch(condition().value, inside, after)
+        builder.cbranch(condition().condition, inside, after)
         builder.position_at_end(inside)
         yield
         if not builder.block.is_terminated:
@@ -157,17 +166,19 @@ class Flow:
         builder.position_at_end(after)
 
     @contextmanager
-    def loop(self, start: Value | int, stop: Value, step: int = 1) -> Iterator[Value]:
+    def loop(self, start: Value | int, stop: Value | int, step: int = 1) -> Iterator[Value]:
         """index = start, start + step, ... below stop"""
         builder = self.builder
-        first = self.integer(start) if isinstance(start, int) else start
+        first, last = self.as_integer(start), self.as_integer(stop)
+        if step < 1 or any(own.value.type != I64 for own in (first, last)):
+            raise TypeError(f"a loop counts up in int64, not from {first!r} to {last!r} by {step}")
         before = builder.block
         test, inside, after = (builder.append_basic_block(name) for name in ("test", "do", "end"))
         builder.branch(test)
         builder.position_at_end(test)
         index = builder.phi(I64)
         index.add_incoming(first.value, before)
-        builder.cbranch(builder.icmp_signed("<", index, stop.value), inside, after)
+        builder.cbranch(builder.icmp_signed("<", index, last.value), inside, after)
         builder.position_at_end(inside)
         yield self.value(index)
         following = builder.add(index, ir.Constant(I64, step), flags=("nsw",))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import functools
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import llvmlite.binding as llvm
 
-__all__ = ["LINE", "Machine", "last_cache", "machine"]
+__all__ = ["LINE", "Machine", "last_cache", "machine", "on_arm", "written_for"]
 
 LINE = 64  # bytes of a cache line
 
@@ -23,11 +25,36 @@ class Machine(NamedTuple):
     fma: bool
 
 
-@functools.cache
+_other: Machine | None = None
+
+
 def machine() -> Machine:
-    """This machine's."""
+    """What code is written for: this machine's."""
+    return _other or _here()
+
+
+@contextmanager
+def written_for(other: Machine) -> Iterator[None]:
+    """Code is written as on another CPU, and LLVM splits vectors or leaves registers half empty: tests see on any machine what
+    others compute. It holds for calls that name their engine; what repeated calls and caches keep is of the CPU before."""
+    global _other
+    before, _other = _other, other
+    try:
+        yield
+    finally:
+        _other = before
+
+
+@functools.cache
+def on_arm() -> bool:
+    triple: str = llvm.get_process_triple()
+    return triple.startswith(("aarch64", "arm64"))
+
+
+@functools.cache
+def _here() -> Machine:
     features = dict(llvm.get_host_cpu_features())
-    if llvm.get_process_triple().startswith(("aarch64", "arm64")):
+    if on_arm():
         return Machine(4, 32, True, True, True)
     half, fma = bool(features.get("f16c")), bool(features.get("fma"))
     if features.get("avx512f"):

@@ -9,6 +9,7 @@ from llvmlite import ir
 F16, F32, F64 = ir.HalfType(), ir.FloatType(), ir.DoubleType()
 I1, I8, I16, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 16, 32, 64))
 PTR, VOID = ir.PointerType(), ir.VoidType()
+FLOATS = (ir.HalfType, ir.FloatType, ir.DoubleType)
 
 STORED: dict[str, Any] = {
     "f32": F32, "f64": F64, "f16": F16, "bf16": I16, "i64": I64, "i32": I32, "i16": I16, "u8": I8,
@@ -19,6 +20,14 @@ SIZE = {"f32": 4, "f64": 8, "f16": 2, "bf16": 2, "i64": 8, "i32": 4, "i16": 2, "
 
 def constant(kind: Any, number: Any, lanes: int = 0) -> Any:
     """A number as an LLVM constant; in every lane of a vector where there are lanes."""
+    if not isinstance(number, int if isinstance(kind, ir.IntType) else (int, float)):
+        raise TypeError(f"{number!r} is no constant of kind {kind}")
+    if isinstance(kind, ir.IntType):
+        number = int(number)
+        if not -(1 << kind.width - 1) <= number < 1 << kind.width:
+            raise ValueError(f"{number} does not fit into {kind}")
+    elif not isinstance(kind, FLOATS):
+        raise TypeError(f"{number!r} is a number, but {kind} holds none")
     if not lanes:
         return ir.Constant(kind, number)
     return ir.Constant(ir.VectorType(kind, lanes), [ir.Constant(kind, number)] * lanes)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from llvmlite import ir
 
 from openaclnn.engines.machine.code import Code
-from openaclnn.engines.machine.host import machine
+from openaclnn.engines.machine.host import on_arm
 from openaclnn.engines.machine.kinds import I64, PTR, VOID
 from openaclnn.engines.machine.values import Value
 
@@ -33,7 +33,7 @@ _ARM = _Register("llvm.aarch64.get.fpcr", "llvm.aarch64.set.fpcr", False, 0xFFFF
 
 @functools.cache
 def _register() -> _Register:
-    return _ARM if machine().neon else _X86
+    return _ARM if on_arm() else _X86
 
 
 def _declared(code: Code, name: str, signature: Any) -> Any:
@@ -66,7 +66,7 @@ def write_mode(code: Code, mode: Value) -> None:
 
 def is_standard(mode: Value) -> Value:
     own = _register()
-    return (mode & own.mode).equals(own.standard)
+    return (mode & own.mode) == own.standard
 
 
 def set_standard(code: Code) -> None:

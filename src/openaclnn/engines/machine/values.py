@@ -4,16 +4,32 @@ A scalar is one LLVM number. A vector is K streams of L lanes, each operation wr
 dependent chain in flight (2^24 ELU gradients on two Neoverse-N1 cores: 23 ms), K chains side by side take 8 to 9 ms,
 and LLVM keeps them side by side only if the code already says so. Beside a vector, a scalar or a Python number
 stands in every lane, and one stream stands for all.
+
+Integers are signed and wrap around; operators mean what they mean in Python, and comparisons give truth values. What
+has no meaning (a float beside an integer, vectors of different lanes, a branch on a vector) raises TypeError or
+ValueError where it is written, since LLVM would only notice later, or end the process.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, NamedTuple, NoReturn, Self, TypeVar
 
 from llvmlite import ir
 
-from openaclnn.engines.machine.kinds import F16, F32, F64, I1, I32, PTR, SIZE, STORED, constant
+from openaclnn.engines.machine.kinds import (
+    F16,
+    F32,
+    F64,
+    FLOATS,
+    I1,
+    I32,
+    I64,
+    PTR,
+    SIZE,
+    STORED,
+    constant,
+)  # fmt: skip
 
 __all__ = ["Shape", "Value", "Variable", "fma", "intrinsic", "maximum", "minimum"]
 
@@ -33,19 +49,38 @@ class Shape(NamedTuple):
 
 
 class Value:
-    """A scalar or a vector. Integers are signed, divide only by positive numbers and then round down from 0 up."""
+    """A scalar or a vector: floats, integers, or truth values, which are what comparisons give."""
 
     __slots__ = ("builder", "parts")
+    __hash__ = None  # type: ignore[assignment]
 
     def __init__(self, builder: Any, *parts: Any) -> None:
         self.builder = builder
         self.parts = parts
 
+    def __repr__(self) -> str:
+        lanes = f"{len(self.parts)} x {self.lanes} " if self.lanes else ""
+        return f"{type(self).__name__}({lanes}{self.element})"
+
+    def __bool__(self) -> NoReturn:
+        raise TypeError(
+            f"whether {self!r} holds is known only when the code runs: write code.when, code.either or choose in "
+            "place of `if`, and &, | and ~ in place of `and`, `or` and `not`"
+        )
+
     @property
     def value(self) -> Any:
         """The LLVM value of a scalar, or of a vector's only stream."""
-        (one,) = self.parts
-        return one
+        if len(self.parts) != 1:
+            raise ValueError(f"{self!r} has {len(self.parts)} streams where one is wanted")
+        return self.parts[0]
+
+    @property
+    def condition(self) -> Any:
+        """The LLVM value of a truth value that code branches on."""
+        if self.lanes or not self.is_truth:
+            raise TypeError(f"code branches on one truth value, not on {self!r}")
+        return self.value
 
     @property
     def lanes(self) -> int:
@@ -65,7 +100,11 @@ class Value:
 
     @property
     def floating(self) -> bool:
-        return isinstance(self.element, (ir.HalfType, ir.FloatType, ir.DoubleType))
+        return isinstance(self.element, FLOATS)
+
+    @property
+    def is_truth(self) -> bool:
+        return bool(self.element == I1)
 
     def each(self, operation: Callable[..., Any], *others: Any) -> Self:
         """One operation on every stream, with those of other values."""
@@ -94,6 +133,8 @@ class Value:
         """A scalar in every lane."""
         if not lanes:
             return self
+        if self.lanes:
+            raise TypeError(f"a scalar stands in every lane, not {self!r}")
         empty = ir.Constant(ir.VectorType(self.element, lanes), ir.Undefined)
         one = self.builder.insert_element(empty, self.value, ir.Constant(I32, 0))
         made = type(self)(self.builder, one)
@@ -105,73 +146,159 @@ class Value:
 
     # Arithmetic.
 
-    def _binary(self, floating: str, integer: str, other: Any, turned: bool = False) -> Self:
-        operation = getattr(self.builder, floating if self.floating else integer)
-        if turned:
-            return self.each(lambda own, first: operation(first, own), other)
-        return self.each(operation, other)
+    def _number(self, what: str) -> None:
+        if self.is_truth or self.element == PTR:
+            raise TypeError(f"{what} takes numbers, not {self!r}")
+
+    def _integer(self, what: str) -> None:
+        if self.floating or self.is_truth or self.element == PTR:
+            raise TypeError(f"{what} takes integers, not {self!r}")
+
+    def _arithmetic(self, sign: str, name: str, other: Any) -> Self:
+        self._number(sign)
+        return self.each(getattr(self.builder, f"f{name}" if self.floating else name), other)
+
+    def _before(self, number: Any) -> Self:
+        """A Python number on an operator's left, as a value like this one."""
+        return self.as_value(number).become(type(self))
 
     def __add__(self, other: Any) -> Self:
-        return self._binary("fadd", "add", other)
+        return self._arithmetic("+", "add", other)
 
     __radd__ = __add__
 
     def __sub__(self, other: Any) -> Self:
-        return self._binary("fsub", "sub", other)
+        return self._arithmetic("-", "sub", other)
 
     def __rsub__(self, other: Any) -> Self:
-        return self._binary("fsub", "sub", other, turned=True)
+        return self._before(other) - self
 
     def __mul__(self, other: Any) -> Self:
-        return self._binary("fmul", "mul", other)
+        return self._arithmetic("*", "mul", other)
 
     __rmul__ = __mul__
 
     def __truediv__(self, other: Any) -> Self:
+        if not self.floating:
+            raise TypeError(f"/ takes floats, not {self!r}: write //, or convert it first")
         return self.each(self.builder.fdiv, other)
 
     def __rtruediv__(self, other: Any) -> Self:
-        return self._binary("fdiv", "udiv", other, turned=True)
+        return self._before(other) / self
 
     def __floordiv__(self, other: Any) -> Self:
-        return self.each(self.builder.udiv, other)
+        """Rounded down, as in Python. The divisor is not 0; the lowest integer by -1 wraps around to itself."""
+        self._divisible("//", other)
+        if _is_power_of_two(other):
+            return self.shifted_down(other.bit_length() - 1)
+        quotient, _, lower, negates = self._divided(other)
+        return negates.choose(-self, lower.choose(quotient - 1, quotient))
+
+    def __rfloordiv__(self, other: Any) -> Self:
+        return self._before(other) // self
 
     def __mod__(self, other: Any) -> Self:
-        """The remainder of a non-negative integer."""
+        """What `//` leaves: 0, or of the divisor's sign."""
+        self._divisible("%", other)
+        if _is_power_of_two(other):
+            return self & (int(other) - 1)
+        _, rest, lower, _ = self._divided(other)
+        return lower.choose(rest + other, rest)
+
+    def __rmod__(self, other: Any) -> Self:
+        return self._before(other) % self
+
+    def _divided(self, other: Any) -> tuple[Self, Self, Self, Self]:
+        """Towards 0: quotient and rest, whether the quotient rounded down is one less, and whether the divisor is -1,
+        by which nothing is divided: processors trap where a quotient does not fit."""
+        divisor = self._before(other)
+        negates = divisor._compare("==", -1)
+        divisor = negates.choose(1, divisor)
+        quotient, rest = (self.each(own, divisor) for own in (self.builder.sdiv, self.builder.srem))
+        return quotient, rest, rest._compare("!=", 0) & ((rest ^ divisor) < 0), negates
+
+    def _divisible(self, what: str, other: Any) -> None:
+        self._integer(what)
+        if isinstance(other, int) and other == 0:
+            raise ZeroDivisionError(f"{what} by 0")
+
+    def unsigned_div(self, other: Any) -> Self:
+        """`//` where neither is negative, by one instruction."""
+        self._divisible("unsigned_div", other)
+        return self.each(self.builder.udiv, other)
+
+    def unsigned_rem(self, other: Any) -> Self:
+        """`%` where neither is negative, by one instruction."""
+        self._divisible("unsigned_rem", other)
         return self.each(self.builder.urem, other)
 
     def __neg__(self) -> Self:
+        self._number("-")
         return self.each(self.builder.fneg if self.floating else self.builder.neg)
 
-    # Bits.
+    def __abs__(self) -> Self:
+        """NaN stays."""
+        return (self < 0).choose(-self, self)
+
+    # Bits, and truth values.
+
+    def _bitwise(self, sign: str, name: str, *other: Any) -> Self:
+        if not isinstance(self.element, ir.IntType):
+            raise TypeError(f"{sign} takes integers or truth values, not {self!r}")
+        return self.each(getattr(self.builder, name), *other)
 
     def __and__(self, other: Any) -> Self:
-        return self.each(self.builder.and_, other)
+        return self._bitwise("&", "and_", other)
+
+    __rand__ = __and__
 
     def __or__(self, other: Any) -> Self:
-        return self.each(self.builder.or_, other)
+        return self._bitwise("|", "or_", other)
+
+    __ror__ = __or__
 
     def __xor__(self, other: Any) -> Self:
-        return self.each(self.builder.xor, other)
+        return self._bitwise("^", "xor", other)
+
+    __rxor__ = __xor__
 
     def __invert__(self) -> Self:
-        return self.each(self.builder.not_)
+        return self._bitwise("~", "not_")
+
+    def _shifted(self, sign: str, name: str, other: Any) -> Self:
+        self._integer(sign)
+        if isinstance(other, int) and not 0 <= other < self.element.width:
+            raise ValueError(f"{sign} by {other} of {self!r}, which has {self.element.width} bits")
+        return self.each(getattr(self.builder, name), other)
 
     def __lshift__(self, other: Any) -> Self:
-        return self.each(self.builder.shl, other)
+        return self._shifted("<<", "shl", other)
+
+    def __rlshift__(self, other: Any) -> Self:
+        return self._before(other) << self
 
     def __rshift__(self, other: Any) -> Self:
-        """Zeros come in from the left."""
-        return self.each(self.builder.lshr, other)
+        """Zeros come in from the left, unlike in Python: of bits, not of a negative number (`shifted_down`)."""
+        return self._shifted(">>", "lshr", other)
 
-    def shifted_down(self, bits: int) -> Self:
+    def __rrshift__(self, other: Any) -> Self:
+        return self._before(other) >> self
+
+    def shifted_down(self, bits: Any) -> Self:
         """To the right, the sign coming in from the left."""
-        return self.each(self.builder.ashr, bits)
+        return self._shifted("shifted_down", "ashr", bits)
 
-    # Comparisons; those with NaN are false, but for `differs`.
+    def bit(self, place: Any) -> Self:
+        """Whether a bit is set."""
+        moved: Self = self >> place
+        return (moved & 1)._compare("!=", 0)
+
+    # Comparisons; those with NaN are false, but for `!=`.
 
     def _compare(self, relation: str, other: Any) -> Self:
         builder = self.builder
+        if relation not in ("==", "!="):
+            self._number(relation)
         if self.floating:
             compare = builder.fcmp_unordered if relation == "!=" else builder.fcmp_ordered
         else:
@@ -190,25 +317,32 @@ class Value:
     def __ge__(self, other: Any) -> Self:
         return self._compare(">=", other)
 
-    def equals(self, other: Any) -> Self:
+    def __eq__(self, other: object) -> Self:  # type: ignore[override]
         return self._compare("==", other)
 
-    def differs(self, other: Any) -> Self:
+    def __ne__(self, other: object) -> Self:  # type: ignore[override]
         return self._compare("!=", other)
 
     def below(self, limit: Any) -> Self:
         """self < limit of unsigned numbers: with one comparison also 0 <= self < limit of signed ones."""
+        self._integer("below")
         return self.each(lambda a, b: self.builder.icmp_unsigned("<", a, b), limit)
 
     def is_nan(self) -> Self:
+        if not self.floating:
+            raise TypeError(f"is_nan takes floats, not {self!r}")
         return self.each(lambda one: self.builder.fcmp_unordered("uno", one, one))
 
     def choose(self, yes: Any, no: Any) -> Self:
-        """One of two by this truth value; at least one of them is a value."""
-        kind: Value = yes if isinstance(yes, Value) else no
-        conditions, first, second = aligned(self, kind.as_value(yes), kind.as_value(no))
-        chosen = (self.builder.select(*own) for own in zip(conditions, first, second, strict=True))
-        return type(self)(self.builder, *chosen)
+        """One of two by this truth value. Of two Python numbers, integers are int64 and `bool`s truth values."""
+        if not self.is_truth:
+            raise TypeError(f"choose asks a truth value, not {self!r}: compare it, as in `!= 0`")
+        kind = next((own for own in (yes, no) if isinstance(own, Value)), None)
+        kind = Value(self.builder, zero_of(yes, no)) if kind is None else kind
+        first, second = kind.as_value(yes), kind.as_value(no)
+        _check_alike(first, second)
+        chosen = zip(*_spread_alike([self, first, second]), strict=True)
+        return type(self)(self.builder, *(self.builder.select(*own) for own in chosen))
 
     def as_value(self, number: Any) -> Value:
         """A Python number as a scalar of this value's kind."""
@@ -219,10 +353,6 @@ class Value:
     def least(self, other: Any) -> Self:
         smaller: Self = (self < other).choose(self, other)
         return smaller
-
-    def size(self) -> Self:
-        """The absolute value of a scalar; NaN stays."""
-        return (self < 0).choose(-self, self)
 
     # Other kinds.
 
@@ -238,6 +368,8 @@ class Value:
         wanted, own = STORED[kind], self.element
         if wanted == own:
             return self
+        if self.floating and not isinstance(wanted, FLOATS):
+            raise TypeError(f"{self!r} is not converted to {kind}: only floats are, to floats")
         if self.floating:
             wider = _width(wanted) > _width(own)
             return self._cast("fpext" if wider else "fptrunc", wanted)
@@ -248,14 +380,23 @@ class Value:
 
     def unsigned(self, kind: str) -> Self:
         """An integer extended by zeros."""
-        return self._cast("zext", STORED[kind])
+        return self._extended("zext", kind)
 
     def signed(self, kind: str) -> Self:
         """Extended by its sign: a truth value becomes 0 or -1, all bits set."""
-        return self._cast("sext", STORED[kind])
+        return self._extended("sext", kind)
+
+    def _extended(self, operation: str, kind: str) -> Self:
+        own, wanted = self.element, STORED[kind]
+        both = isinstance(own, ir.IntType) and isinstance(wanted, ir.IntType)
+        if not both or wanted.width <= own.width:
+            raise TypeError(f"{self!r} is not extended to {kind}: an integer is, to a longer one")
+        return self._cast(operation, wanted)
 
     def bits_as(self, kind: str) -> Self:
         """The same bits as another kind of the same size."""
+        if _width(STORED[kind]) != _width(self.element):
+            raise TypeError(f"{self!r} has not as many bits as {kind}")
         return self._cast("bitcast", STORED[kind])
 
     def bits_as_lanes(self, kind: str) -> Self:
@@ -267,8 +408,10 @@ class Value:
     @property
     def pointer(self) -> Any:
         """This address, as LLVM wants it."""
-        given = self.value
-        return given if given.type == PTR else self.builder.inttoptr(given, PTR)
+        place = self.value
+        if place.type != PTR and place.type != I64:
+            raise TypeError(f"an address is one int64, not {self!r}")
+        return place if place.type == PTR else self.builder.inttoptr(place, PTR)
 
     # Lanes.
 
@@ -302,15 +445,27 @@ class Value:
 
     def lane(self, index: int) -> Self:
         """One lane of a vector's only stream, as a scalar."""
+        if not 0 <= index < self.lanes:
+            raise ValueError(f"{self!r} has no lane {index}")
         return type(self)(
             self.builder, self.builder.extract_element(self.value, ir.Constant(I32, index))
         )
 
     def reduce(self, name: str) -> Self:
-        """All lanes of a vector's only stream in one: smax, umax, or, and."""
-        return intrinsic(f"vector.reduce.{name}", self, result=self.element)
+        """All lanes of a vector's only stream in one: and, or, xor; of integers also add, mul, smax, smin, umax, umin.
+
+        Floats have none: LLVM's differ in their order, or end the process; `split` and `pick` say one.
+        """
+        if not self.lanes or len(self.parts) != 1:
+            raise ValueError(f"reduce takes a vector of one stream, not {self!r}")
+        if self.floating:
+            raise TypeError(f"floats have no reduction {name!r} ({self!r}): write the order out")
+        if name not in (_OF_BITS if self.is_truth else _OF_BITS + _OF_INTEGERS):
+            raise ValueError(f"there is no reduction {name!r} of {self!r}")
+        return _called(f"vector.reduce.{name}", self, result=self.element)
 
 
+_OF_BITS, _OF_INTEGERS = ("and", "or", "xor"), ("add", "mul", "smax", "smin", "umax", "umin")
 _FLOAT_WIDTH = {str(F16): 16, str(F32): 32, str(F64): 64}
 
 
@@ -319,17 +474,47 @@ def _width(kind: Any) -> int:
     return kind.width if isinstance(kind, ir.IntType) else _FLOAT_WIDTH[str(kind)]
 
 
+def _is_power_of_two(number: Any) -> bool:
+    return isinstance(number, int) and number > 0 and not number & (number - 1)
+
+
 def shuffled(builder: Any, first: Any, second: Any, lanes: Sequence[int]) -> Any:
+    if not isinstance(first.type, ir.VectorType):
+        raise TypeError(f"lanes are those of a vector, not of a scalar {first.type}")
+    many = first.type.count * (1 if second is None else 2)
+    if not all(0 <= lane < many for lane in lanes):
+        raise ValueError(f"there are {many} lanes to take from, so not {[*lanes]}")
     other = ir.Constant(first.type, ir.Undefined) if second is None else second
     mask = ir.Constant(ir.VectorType(I32, len(lanes)), [ir.Constant(I32, lane) for lane in lanes])
     return builder.shuffle_vector(first, other, mask)
 
 
+def zero_of(*numbers: Any) -> Any:
+    """0 of the kind that Python numbers have without a value beside them."""
+    if all(isinstance(own, bool) for own in numbers):
+        return constant(I1, 0)
+    if all(isinstance(own, int) for own in numbers):
+        return constant(I64, 0)
+    raise TypeError(f"of which kind are {numbers}? Write one as code.single or code.double")
+
+
+def _check_alike(*values: Value) -> None:
+    if any(own.element != values[0].element for own in values):
+        raise TypeError(f"{', '.join(map(repr, values))} differ in kind: convert one with `to`")
+
+
 def aligned(lead: Value, *others: Any) -> list[tuple[Any, ...]]:
     """The streams of values that are used together, as many of each and of equal lanes."""
     values = [lead, *(lead.as_value(other) for other in others)]
+    _check_alike(*values)
+    return _spread_alike(values)
+
+
+def _spread_alike(values: Sequence[Value]) -> list[tuple[Any, ...]]:
     lanes = max(value.lanes for value in values)
     streams = max(len(value.parts) for value in values)
+    if any(own.lanes not in (0, lanes) or len(own.parts) not in (1, streams) for own in values):
+        raise ValueError(f"{', '.join(map(repr, values))} differ in lanes or streams")
     wide = [_spread(value, lanes) for value in values]
     return [value.parts * (streams if len(value.parts) == 1 else 1) for value in wide]
 
@@ -339,12 +524,24 @@ def _spread(value: Value, lanes: int) -> Value:
         return value
     one = value.value
     if isinstance(one, ir.Constant):
-        return Value(value.builder, constant(one.type, one.constant, lanes))
+        return Value(value.builder, ir.Constant(ir.VectorType(one.type, lanes), [one] * lanes))
     return value.splat(lanes)
 
 
-def intrinsic(name: str, lead: V, *others: Any, result: Any = None) -> V:
-    """An LLVM intrinsic on each stream, named by the first operand's kind."""
+_FLOAT_INTRINSICS = ("fabs", "fma", "maximum", "minimum", "minnum", "sqrt")
+_INTEGER_INTRINSICS = ("smax", "umax", "umin")
+
+
+def intrinsic(name: str, lead: V, *others: Any) -> V:
+    """An LLVM intrinsic on each stream, of operands of one kind."""
+    fitting = _FLOAT_INTRINSICS if lead.floating else _INTEGER_INTRINSICS
+    if name not in fitting or lead.is_truth:
+        raise TypeError(f"there is no intrinsic {name!r} of {lead!r}")
+    return _called(name, lead, *others)
+
+
+def _called(name: str, lead: V, *others: Any, result: Any = None) -> V:
+    """An intrinsic, named by the first operand's kind."""
     builder, kind = lead.builder, lead.parts[0].type
     letter = "f" if lead.floating else "i"
     full = f"llvm.{name}.{f'v{lead.lanes}' if lead.lanes else ''}{letter}{_width(lead.element)}"
@@ -375,10 +572,11 @@ def minimum(x: V, y: Any) -> V:
 
 
 class Variable:
-    """A scalar that changes; LLVM keeps it in a register."""
+    """A number or truth value that changes; LLVM keeps it in a register."""
 
     def __init__(self, builder: Any, start: Value) -> None:
         self.builder = builder
+        self._like = start
         with builder.goto_entry_block():
             self.place = builder.alloca(start.value.type)
         self.set(start)
@@ -386,5 +584,8 @@ class Variable:
     def get(self) -> Value:
         return Value(self.builder, self.builder.load(self.place))
 
-    def set(self, value: Value) -> None:
-        self.builder.store(value.value, self.place)
+    def set(self, value: Value | float) -> None:
+        new = self._like.as_value(value)
+        if new.value.type != self._like.value.type:
+            raise TypeError(f"a variable of {self._like!r} cannot become {new!r}")
+        self.builder.store(new.value, self.place)

@@ -101,6 +101,12 @@ def nll_loss(plan: Plan, views: Mapping[str, Array], *outputs: Array) -> bool:
     return stray
 
 
+def times_all(smooth: Array, weights: Array, weight_sum: Any) -> Array:
+    """The sum of smooth * weight over all classes, of which each term may be infinite, or NaN."""
+    infinite = (np.float64(np.inf) * weights).sum()
+    return np.asarray(np.where(np.isinf(smooth), smooth * infinite, smooth * weight_sum))
+
+
 def cross_entropy_loss_grad(plan: Plan, views: Mapping[str, Array], output: Array) -> bool:
     numbers = plan.numbers
     target, log_prob = views["target"], views["logProb"]
@@ -127,7 +133,7 @@ def cross_entropy_loss_grad(plan: Plan, views: Mapping[str, Array], output: Arra
         nll = gradient * (np.float32(1) - smoothing) / total * mask * target_weight
         # Without smoothing this is 0, or NaN where the gradient or the total makes it so, as in the formula.
         smooth = gradient / total * smoothing / np.float32(plan.classes) * mask
-        spread = (smooth.astype(np.float64) * weight_sum).astype(np.float32)
+        spread = times_all(smooth.astype(np.float64), weights, weight_sum).astype(np.float32)
         factor, infinite = nll + spread, nll * np.inf + spread * np.inf
         if numbers["zloss_scale"]:
             zloss = gradient

@@ -15,6 +15,7 @@ from openaclnn.engines.numpy.classes import (
     per_position,
     row_blocks,
     shifted_rows,
+    times_all,
     weight_of_targets,
 )
 from openaclnn.engines.numpy.elementwise import narrow
@@ -92,8 +93,9 @@ def cross_entropy_logits_grad(plan: Plan, views: Mapping[str, Array], output: Ar
         factor = nll + square
         np.exp(values, out=values)
         if smoothing:
-            exact += values[every, safe] * (smooth * weight_sum) - smooth * weights[safe]
-            values *= (factor + smooth * weight_sum)[:, None]
+            spread = times_all(smooth, weights, weight_sum)
+            exact += values[every, safe] * spread - smooth * weights[safe]
+            values *= (factor + spread)[:, None]
             values -= smooth[:, None] * weights
         else:
             values *= factor[:, None]

@@ -12,7 +12,7 @@ Each operator has the module of its declaration's name here, and each module has
 - `WHOLE`, of losses: the options with which the result has the shape of the arguments;
 - `TRAINED`, of what models are trained with: the name of the function in `torch.nn.functional` and in ours;
 - `MODULE`, of what there is a module of: its name in `torch.nn` and in ours, and what it is given;
-- `KERNEL`, `DOMAINS`, `settle(given, chosen)`, `unread(numbers)`, where tools for tests need them: the kernel's words
+- `KERNELS`, `DOMAINS`, `settle(given, chosen)`, `unread(numbers)`, where tools for tests need them: the kernels' words
   in case lists, what a tensor's values lie in, tensors that follow from drawn ones, tensors that nothing reads;
 - `sound()`: arguments of phase one by C name that break no rule;
   `MISTAKES`: one way or more to break each row of the checks, in their order, but for the product's row.

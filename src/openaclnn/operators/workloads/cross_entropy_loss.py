@@ -18,7 +18,12 @@ from openaclnn.operators.workloads.module import Module
 PATTERN = "rows"
 TRAINED = "cross_entropy"
 MODULE = Module("CrossEntropyLoss", ("rows", "pixels"))
-KERNEL = KernelForm("cross_entropy_loss", ("input", "target", "weightOptional"))
+KERNELS = (
+    KernelForm(
+        "cross_entropy_loss",
+        {"input": "input", "target": "target", "weight": "weightOptional"},
+    ),
+)
 VARIANTS: dict[str, dict[str, Any]] = {
     "mean": {"reduction": "mean"},
     "none": {"reduction": "none"},

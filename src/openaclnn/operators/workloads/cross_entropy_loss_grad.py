@@ -14,10 +14,16 @@ from openaclnn.operators.workloads.kernel import KernelForm
 from openaclnn.operators.workloads.mistakes import INVALID, NULL, TILING, Mistake, nulls, t
 
 PATTERN = "rows"
-KERNEL = KernelForm(
-    "cross_entropy_loss_grad",
-    ("gradLoss", "logProb", "target", "weightOptional", "gradZlossOptional", "lseForZlossOptional"),
-)
+KERNELS = (
+    KernelForm(
+        "cross_entropy_loss_grad",
+        {
+            "grad_loss": "gradLoss", "log_prob": "logProb", "target": "target",
+            "weight": "weightOptional", "grad_zloss": "gradZlossOptional",
+            "lse_for_zloss": "lseForZlossOptional",
+        },
+    ),
+)  # fmt: skip
 COMPOSITE = True  # autograd runs two operators for it
 DOMAINS = {"log_prob": (-np.inf, 0.0)}
 VARIANTS: dict[str, dict[str, Any]] = {

@@ -16,7 +16,7 @@ from openaclnn.operators.workloads.module import Module
 PATTERN = "elementwise"
 TRAINED = "elu"
 MODULE = Module("ELU", ("elementwise",))
-KERNEL = KernelForm("elu", ("self",))
+KERNELS = (KernelForm("elu", {"x": "self"}),)
 VARIANTS: dict[str, dict[str, Any]] = {
     "ELU": {},
     "SELU": {"alpha": 1.6732632423543772, "scale": 1.0507009873554805},

@@ -13,7 +13,11 @@ from openaclnn.operators.workloads.kernel import KernelForm
 from openaclnn.operators.workloads.mistakes import INVALID, NINE, POINTERS, Mistake, nulls, t
 
 PATTERN = "elementwise"
-KERNEL = KernelForm("elu_grad_v2", ("gradOutput", "selfOrResult"))
+_INPUTS = {"grads": "gradOutput", "activations": "selfOrResult"}
+KERNELS = (
+    KernelForm("elu_grad_v2", _INPUTS),
+    KernelForm("elu_grad", _INPUTS, values={"isResult": True}),  # of the forward's output
+)
 VARIANTS: dict[str, dict[str, Any]] = {
     "input": {},
     "SELU": {"alpha": 1.6732632423543772, "scale": 1.0507009873554805},

@@ -9,6 +9,7 @@ import numpy as np
 
 from openaclnn.core.dtypes import BOOL, DOUBLE, FLOAT16, INT32, INT64, UINT16, DType
 from openaclnn.core.interface import REDUCTIONS
+from openaclnn.operators.workloads.kernel import KernelForm
 from openaclnn.operators.workloads.mistakes import INVALID, NINE, POINTERS, Mistake, nulls, t
 from openaclnn.operators.workloads.module import Module
 from openaclnn.operators.workloads.pairwise import LOSS_VARIANTS, loss_cases, loss_maker
@@ -16,6 +17,7 @@ from openaclnn.operators.workloads.pairwise import LOSS_VARIANTS, loss_cases, lo
 PATTERN = "elementwise"
 TRAINED = "l1_loss"
 MODULE = Module("L1Loss", ("elementwise",))
+KERNELS = (KernelForm("lp_loss", {"predict": "self", "label": "target"}, only={"p": 1}),)
 VARIANTS = LOSS_VARIANTS
 WHOLE = {"reduction": "none"}
 make = loss_maker

@@ -19,7 +19,9 @@ from openaclnn.operators.workloads.pairwise import (
 )
 
 PATTERN = "elementwise"
-KERNEL = KernelForm("l1_loss_grad", ("gradOutput", "self", "target"))
+KERNELS = (
+    KernelForm("l1_loss_grad", {"grads": "gradOutput", "predict": "self", "label": "target"}),
+)
 VARIANTS = PAIR_VARIANTS
 make = pair_maker("grad_output")
 

@@ -9,6 +9,16 @@ import numpy as np
 
 from openaclnn.core.dtypes import DType
 from openaclnn.core.interface import REDUCTIONS
+from openaclnn.operators.workloads.kernel import KernelForm
+
+_CLASSES = {"target": "target", "weight": "weight"}
+LOSS_KERNELS = (KernelForm("nll_loss", {"x": "self", **_CLASSES}),)
+GRADIENT_KERNELS = (
+    KernelForm(
+        "nll_loss_grad",
+        {"x": "self", "y_grad": "gradOutput", **_CLASSES, "total_weight": "totalWeight"},
+    ),
+)
 
 
 def loss_arguments(

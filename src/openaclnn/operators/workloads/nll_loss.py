@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from openaclnn.core.dtypes import BFLOAT16, DOUBLE, FLOAT, INT32, INT64, DType
-from openaclnn.operators.workloads.kernel import KernelForm
 from openaclnn.operators.workloads.likelihood import (
     LOG_PROBABILITIES,
+    LOSS_KERNELS,
     forward_formula,
     forward_peers,
     loss_arguments,
@@ -21,7 +21,7 @@ from openaclnn.operators.workloads.module import Module
 
 PATTERN = "rows"
 MODULE = Module("NLLLoss", ("rows",))
-KERNEL = KernelForm("nll_loss", ("self", "target", "weight"))
+KERNELS = LOSS_KERNELS
 DOMAINS = LOG_PROBABILITIES
 VARIANTS: dict[str, dict[str, Any]] = {
     "mean": {"reduction": "mean"},

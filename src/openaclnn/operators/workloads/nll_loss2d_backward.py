@@ -9,8 +9,8 @@ import numpy as np
 
 from openaclnn.core.dtypes import BFLOAT16, DOUBLE, FLOAT, FLOAT16, INT64, DType
 from openaclnn.core.interface import REDUCTIONS
-from openaclnn.operators.workloads.kernel import KernelForm
 from openaclnn.operators.workloads.likelihood import (
+    GRADIENT_KERNELS,
     gradient_formula,
     gradient_peers,
     patches,
@@ -19,7 +19,7 @@ from openaclnn.operators.workloads.likelihood import (
 from openaclnn.operators.workloads.mistakes import INVALID, POINTERS, Mistake, nulls, t
 
 PATTERN = "pixels"
-KERNEL = KernelForm("nll_loss_grad", ("self", "gradOutput", "target", "weight", "totalWeight"))
+KERNELS = GRADIENT_KERNELS
 settle = total_of_weights
 VARIANTS: dict[str, dict[str, Any]] = {
     "random": {"reduction": "none", "patch": 1},

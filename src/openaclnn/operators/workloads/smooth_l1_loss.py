@@ -17,7 +17,9 @@ from openaclnn.operators.workloads.pairwise import LOSS_VARIANTS, loss_cases, lo
 PATTERN = "elementwise"
 TRAINED = "smooth_l1_loss"
 MODULE = Module("SmoothL1Loss", ("elementwise",))
-KERNEL = KernelForm("smooth_l1_loss_v2", ("self", "target"), {"sigma": "beta"})
+KERNELS = (
+    KernelForm("smooth_l1_loss_v2", {"predict": "self", "label": "target"}, {"sigma": "beta"}),
+)
 VARIANTS = LOSS_VARIANTS
 WHOLE = {"reduction": "none"}
 make = loss_maker

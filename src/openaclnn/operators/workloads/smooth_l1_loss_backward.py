@@ -19,7 +19,13 @@ from openaclnn.operators.workloads.pairwise import (
 )
 
 PATTERN = "elementwise"
-KERNEL = KernelForm("smooth_l1_loss_grad_v2", ("self", "target", "gradOut"), {"sigma": "beta"})
+KERNELS = (
+    KernelForm(
+        "smooth_l1_loss_grad_v2",
+        {"predict": "self", "label": "target", "dout": "gradOut"},
+        {"sigma": "beta"},
+    ),
+)
 VARIANTS = PAIR_VARIANTS
 make = pair_maker("grad_out")
 

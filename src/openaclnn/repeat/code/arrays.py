@@ -19,7 +19,7 @@ class _ArrayCode(RoadCode):
     """The function being written."""
 
     def look_further(self, item: Value, view: Array, kind: Value) -> None:
-        self.doubt.expect(kind.equals(self.control.read(at.NDARRAY)))  # which it is not
+        self.doubt.expect(kind == self.control.read(at.NDARRAY))  # which it is not
 
     def read_fresh(self, item: Value, view: Array, library: Value) -> None:
         self.look_at_numpy(item, view)

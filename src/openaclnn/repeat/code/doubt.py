@@ -15,13 +15,13 @@ class Doubt:
 
     def __init__(self, code: Code) -> None:
         self.code = code
-        self.found = code.variable(code.integer(0))
+        self.found = code.variable(False)
 
     def reset(self) -> None:
-        self.found.set(self.code.integer(0))
+        self.found.set(False)
 
     def expect(self, condition: Value) -> None:
-        self.found.set(self.found.get() | (~condition).to("i64"))
+        self.found.set(self.found.get() | ~condition)
 
     def when_none(self) -> AbstractContextManager[None]:
-        return self.code.when(self.found.get().equals(0))
+        return self.code.when(~self.found.get())

@@ -22,7 +22,7 @@ class Geometry(Search):
     def step(self, own: Array, view: Array, axis: Value) -> Value:
         """Bytes from one element to the next along an axis; NumPy's strides count bytes, PyTorch's elements."""
         stride = self.code.slots(view.read(at.STRIDES_AT)).read(axis)
-        in_bytes = view.read(at.LIBRARY).equals(at.NUMPY)
+        in_bytes = view.read(at.LIBRARY) == at.NUMPY
         return in_bytes.choose(stride, stride * own.read(at.ITEM))
 
     def length(self, view: Array, axis: Value) -> Value:
@@ -38,7 +38,7 @@ class Geometry(Search):
         """Where an argument's memory begins and ends."""
         code, start, item = self.code, self.address(view), own.read(at.ITEM)
         low, high = code.variable(start), code.variable(start)
-        with code.either(own.read(at.PATTERN).equals(at.SAME)) as (known, measured):
+        with code.either(own.read(at.PATTERN) == at.SAME) as (known, measured):
             with known:
                 low.set(start + own.read(at.LOW))
                 high.set(start + own.read(at.HIGH))
@@ -55,30 +55,30 @@ class Geometry(Search):
         """Whether an input has its elements where the first output has them, given that both begin at one address."""
         code, own, view = self.code, self.own(record, index), self.view(index)
         target, output = self.own(record, self.inputs), self.view(self.inputs)
-        answer = code.variable(own.read(at.COINCIDES))
-        laid = own.read(at.PATTERN).equals(at.LAID) | target.read(at.PATTERN).equals(at.LAID)
+        answer = code.variable(own.flag(at.COINCIDES))
+        laid = (own.read(at.PATTERN) == at.LAID) | (target.read(at.PATTERN) == at.LAID)
         with code.when(laid):
             axes = self.axes(output)
-            alike = self.axes(view).equals(axes) & own.read(at.ITEM).equals(target.read(at.ITEM))
-            answer.set(alike.to("i64"))
+            alike = (self.axes(view) == axes) & (own.read(at.ITEM) == target.read(at.ITEM))
+            answer.set(alike)
             with code.when(alike), code.loop(0, axes) as axis:
                 length = self.length(output, axis)
                 here, there = self.step(own, view, axis), self.step(target, output, axis)
-                same = length.equals(self.length(view, axis))
-                same = same & (here.equals(there) | length.equals(1))
-                answer.set(answer.get() & same.to("i64"))
-        return answer.get().differs(0)
+                same = length == self.length(view, axis)
+                same = same & ((here == there) | (length == 1))
+                answer.set(answer.get() & same)
+        return answer.get()
 
     def expect_scattered(self, own: Array, view: Array) -> None:
         """That no two elements of an output with gaps share memory: each axis steps over all that shorter steps reach."""
         code, axes = self.code, self.axes(view)
-        reach, above = code.variable(own.read(at.ITEM)), code.variable(code.integer(-1))
+        reach, above = code.variable(own.read(at.ITEM)), code.variable(-1)
         with code.loop(0, axes):
-            least, room = code.variable(code.integer(-1)), code.variable(code.integer(0))
+            least, room = code.variable(-1), code.variable(0)
             with code.loop(0, axes) as axis:
-                step, length = self.step(own, view, axis).size(), self.length(view, axis)
+                step, length = abs(self.step(own, view, axis)), self.length(view, axis)
                 better = (least.get() < 0) | (step < least.get())
-                with code.when(length.differs(1) & (step > above.get()) & better):
+                with code.when((length != 1) & (step > above.get()) & better):
                     least.set(step)
                     room.set((length - 1) * step)
             with code.when(least.get() >= 0):
@@ -88,14 +88,14 @@ class Geometry(Search):
         # Steps that are the same were counted once: then two axes lie over each other.
         total = code.variable(own.read(at.ITEM))
         with code.loop(0, axes) as axis:
-            step = self.step(own, view, axis).size()
+            step = abs(self.step(own, view, axis))
             total.set(total.get() + (self.length(view, axis) - 1) * step)
-        self.doubt.expect(total.get().equals(reach.get()))
+        self.doubt.expect(total.get() == reach.get())
 
     def lay(self, record: Array, lead: Array, geometry: Array) -> None:
         """The call's axes and every operand's steps along them: the output's longest step first, merged."""
         code = self.code
-        axes, sizes = code.variable(code.integer(0)), geometry.at(gathered.SIZES)
+        axes, sizes = code.variable(0), geometry.at(gathered.SIZES)
         with code.loop(0, self.arrays) as index:
             own = self.own(record, index)
             with code.when(own.read(at.PLACE) >= 0):
@@ -103,18 +103,18 @@ class Geometry(Search):
         of_classes = record.read(at.CLASS_AXIS)
         with code.loop(0, self.axes(lead)) as axis:
             length = self.length(lead, axis)
-            with code.when(length.differs(1) & axis.differs(of_classes)):
+            with code.when((length != 1) & (axis != of_classes)):
                 self.insert(record, lead, geometry, axis, axes.get())
                 axes.set(axes.get() + 1)
-        merged = code.variable(code.integer(0))
+        merged = code.variable(0)
         with code.loop(1, axes.get()) as axis:
-            follows = code.variable(code.integer(1))
+            follows = code.variable(True)
             with code.loop(0, record.read(at.ADDRESSES)) as place:
                 steps = self.steps(geometry, place)
                 whole = steps.read(axis) * sizes.read(axis)
-                fits = steps.read(merged.get()).equals(whole)
-                follows.set(follows.get() & fits.to("i64"))
-            with code.either(follows.get().differs(0)) as (one, two):
+                fits = steps.read(merged.get()) == whole
+                follows.set(follows.get() & fits)
+            with code.either(follows.get()) as (one, two):
                 with one:
                     sizes.write(merged.get(), sizes.read(merged.get()) * sizes.read(axis))
                 with two:
@@ -123,7 +123,7 @@ class Geometry(Search):
             with code.loop(0, record.read(at.ADDRESSES)) as place:
                 steps = self.steps(geometry, place)
                 steps.write(merged.get(), steps.read(axis))
-        with code.when(axes.get().equals(0)):  # one element: kernels always have an axis to walk
+        with code.when(axes.get() == 0):  # one element: kernels always have an axis to walk
             sizes.write(0, 1)
             with code.loop(0, record.read(at.ADDRESSES)) as place:
                 self.steps(geometry, place).write(0, 0)
@@ -166,13 +166,13 @@ class Geometry(Search):
         so on, as a plan sorts them.
         """
         code, places = self.code, record.read(at.ADDRESSES)
-        shorter, decided = (code.variable(code.integer(0)) for _ in range(2))
-        with code.loop(0, places) as behind, code.when(decided.get().equals(0)):
+        shorter, decided = code.variable(False), code.variable(False)
+        with code.loop(0, places) as behind, code.when(~decided.get()):
             steps = self.steps(geometry, places - 1 - behind)
-            own, following = steps.read(axis).size(), steps.read(axis + 1).size()
-            shorter.set((own < following).to("i64"))
-            decided.set(own.differs(following).to("i64"))
-        return shorter.get().differs(0)
+            own, following = abs(steps.read(axis)), abs(steps.read(axis + 1))
+            shorter.set(own < following)
+            decided.set(own != following)
+        return shorter.get()
 
     def enter(self, record: Array, lead: Array, geometry: Array, axis: Value, where: Value) -> None:
         """Write an axis of the lead down at a place: its length, and every operand's step along it."""
@@ -184,16 +184,16 @@ class Geometry(Search):
                 steps = self.steps(geometry, own.read(at.PLACE))
                 steps.write(where, 0)
                 mine = self.own_axis(record, own, self.axes(lead) - self.axes(view), axis)
-                with code.when(mine >= 0), code.when(self.length(view, mine).differs(1)):
+                with code.when(mine >= 0), code.when(self.length(view, mine) != 1):
                     steps.write(where, self.step(own, view, mine))
 
     def own_axis(self, record: Array, own: Array, fewer: Value, axis: Value) -> Value:
         """Which of an array's own axes corresponds to an axis of the lead; negative where none does."""
         code, mask = self.code, own.read(at.MASK)
-        before = code.variable(code.integer(0))
+        before = code.variable(0)
         with code.loop(0, axis) as other:
             before.set(before.get() + (mask >> other & 1))
-        among = (mask >> axis & 1).differs(0).choose(before.get(), -1)
+        among = mask.bit(axis).choose(before.get(), -1)
         return (record.read(at.CLASS_AXIS) < 0).choose(axis - fewer, among)
 
 

@@ -33,8 +33,8 @@ class Look:
         self.views = code.frame("i64", (at.MAX_ARRAYS + 1) * at.VIEW_SLOTS)
         self.wide = code.frame("i64", at.MAX_ARRAYS + at.MAX_OPTIONS)
         self.doubt = Doubt(code)
-        self.result, self.keep = (code.variable(code.integer(0)) for _ in range(2))
-        self.python_ran = code.variable(code.integer(0))  # since arguments were read
+        self.result, self.keep = (code.variable(0) for _ in range(2))
+        self.python_ran = code.variable(False)  # since arguments were read
 
     def widen(self, wanted: Value) -> Array:
         """Where it is wanted, arguments in which each output has a place of its own, instead of one for several; the places."""
@@ -50,7 +50,7 @@ class Look:
         return self.given.at(self.inputs)
 
     def is_given(self, index: Value) -> Value:
-        return self.given.read(index).differs(self.absent)
+        return self.given.read(index) != self.absent
 
     def expect_nothing_chosen(self) -> None:
         """No `use_product` and no `use_engine` block around the call; the context is asked if there is one at all."""
@@ -66,7 +66,7 @@ class Look:
             place.write(0, none)
             control.call(at.GET_VARIABLE, "i32", control.read(variable), none, place)
             chosen = place.read(0)
-            self.doubt.expect(chosen.equals(none))
+            self.doubt.expect(chosen == none)
             self.drop(chosen)
 
     def expect_no_graph(self) -> None:
@@ -75,7 +75,7 @@ class Look:
         for place in range(len(GRAPH_KEYS)):
             key = (keys >> 16 * place & 0xFFFF).to("i32")
             included = control.call(at.KEY_IS_INCLUDED, "i32", key) & 0xFF
-            self.doubt.expect(included.equals(0))
+            self.doubt.expect(included == 0)
 
     def view(self, index: Value) -> Array:
         return self.views.at(index * at.VIEW_SLOTS)
@@ -85,9 +85,9 @@ class Look:
         code, control, item = self.code, self.control, self.given.read(index)
         for own in (at.LIBRARY, at.KIND, at.SIZE):  # without axes: nobody asks for their lengths
             view.write(own, at.ABSENT)
-        with code.when(item.differs(self.absent)):
+        with code.when(item != self.absent):
             kind = code.slots(item).read(objects.OBJECT_TYPE)
-            with code.either(kind.equals(control.read(at.NDARRAY))) as (numpy, other):
+            with code.either(kind == control.read(at.NDARRAY)) as (numpy, other):
                 with numpy:
                     self.look_at_numpy(item, view)
                 with other:
@@ -95,7 +95,7 @@ class Look:
             with self.doubt.when_none():
                 self.expect_memory(view)
 
-    def note_python(self, ran: Value) -> None:
+    def note_python(self, ran: Value | bool) -> None:
         """Whether Python code may have run just now."""
         self.python_ran.set(self.python_ran.get() | ran)
 
@@ -105,7 +105,7 @@ class Look:
         """
         code, doubt, again = self.code, self.doubt, self.code.frame("i64", at.VIEW_SLOTS)
         with (
-            code.when(self.python_ran.get().differs(0)),
+            code.when(self.python_ran.get()),
             code.loop(0, self.arrays) as index,
             doubt.when_none(),
             code.when(self.is_given(index)),
@@ -113,20 +113,20 @@ class Look:
             seen = self.view(index)
             self.look(index, again)
             for own in (at.DATA, at.DEVICE, at.KIND, at.OFFSET, at.WRITABLE):
-                doubt.expect(again.read(own).equals(seen.read(own)))
+                doubt.expect(again.read(own) == seen.read(own))
             with doubt.when_none(), code.loop(0, seen.read(at.KIND) & LOW_HALF) as axis:
                 for sides in (at.SIZES, at.STEPS):
-                    doubt.expect(again.at(sides).read(axis).equals(seen.at(sides).read(axis)))
+                    doubt.expect(again.at(sides).read(axis) == seen.at(sides).read(axis))
 
     def expect_memory(self, view: Array) -> None:
         """Elements without memory: the full way says what that is."""
-        self.doubt.expect(view.read(at.DATA).differs(0) | view.read(at.SIZE).equals(0))
+        self.doubt.expect((view.read(at.DATA) != 0) | (view.read(at.SIZE) == 0))
 
     def look_further(self, item: Value, view: Array, kind: Value) -> None:
         """At what is no NumPy array, by its type."""
         control = self.control
         types = (control.read(own) for own in (at.TENSOR, at.PARAMETER))
-        one, other = (kind.equals(own) for own in types)
+        one, other = (kind == own for own in types)
         self.doubt.expect(one | other)
         with self.doubt.when_none():
             self.look_at_torch(item, view)
@@ -136,15 +136,15 @@ class Look:
         view.write(at.LIBRARY, library)
         self.read_fresh(item, view, library)
         with self.doubt.when_none():
-            self.doubt.expect(view.read(at.DATA).differs(0))
+            self.doubt.expect(view.read(at.DATA) != 0)
 
     def read_fresh(self, item: Value, view: Array, library: Value) -> None:
-        with self.code.either(library.equals(at.NUMPY)) as (numpy, torch):
+        with self.code.either(library == at.NUMPY) as (numpy, torch):
             with numpy:
                 self.look_at_numpy(item, view)
             with torch:
                 known = self.read_words(item, view)
-                with self.code.when(known.equals(0)):
+                with self.code.when(known == 0):
                     self.expect_success(self.control.call(at.FROM_PYTHON, "i32", item, view))
 
     def look_at_numpy(self, item: Value, view: Array) -> None:
@@ -161,13 +161,13 @@ class Look:
         view.write(at.LIBRARY, at.NUMPY)
         flags = array.read(objects.ARRAY_FLAGS)
         view.write(at.WRITABLE, flags & objects.WRITEABLE)
-        self.doubt.expect((flags & objects.ALIGNED).differs(0))
+        self.doubt.expect((flags & objects.ALIGNED) != 0)
         with self.doubt.when_none():
             self.measure(view)
             view.write(at.DENSELY, flags & objects.C_CONTIGUOUS)
 
     def look_at_torch(self, item: Value, view: Array) -> None:
-        code, doubt, known = self.code, self.doubt, self.read_words(item, view).differs(0)
+        code, doubt, known = self.code, self.doubt, self.read_words(item, view) != 0
         with code.when(~known):
             self.ask_torch(item, view)
         view.write(at.LIBRARY, at.TORCH)
@@ -186,13 +186,13 @@ class Look:
         self.expect_success(self.control.call(at.FROM_PYTHON, "i32", item, view))
         with self.doubt.when_none():
             self.doubt.expect(~self.is_so(at.IS_NEGATED, item + HANDLE))
-        self.doubt.expect(view.read(at.STRIDES_AT).differs(0))
+        self.doubt.expect(view.read(at.STRIDES_AT) != 0)
 
     def read_words(self, item: Value, view: Array) -> Value:
         """The same from its own words, in a tenth of the time: not 0 if it is plain memory of the CPU's or of a GPU's, and these are known."""
         code, table = self.code, self.control.read(at.TENSOR_WORDS)
-        known, words = code.variable(code.integer(0)), code.slots(table)
-        with code.when(table.differs(0)):
+        known, words = code.variable(0), code.slots(table)
+        with code.when(table != 0):
             tensor, strange = self.tensor(item), Doubt(code)
             tensor.expect_plain(strange, tensor.where.table, tensor.where.storage_table)
             with strange.when_none():
@@ -200,9 +200,9 @@ class Look:
                 strange.expect(tensor.dtype.below(at.MAX_DTYPES))
             with strange.when_none():
                 kind = words.at(TABLE_DTYPES).read(tensor.dtype)
-                strange.expect(kind.differs(0))
+                strange.expect(kind != 0)
                 device = words.at(TABLE_DEVICE).read(tensor.device)
-                strange.expect(device.differs(0))
+                strange.expect(device != 0)
                 view.write(at.DEVICE, device + (tensor.index << 32))
                 self.describe(tensor, kind, view)
             with strange.when_none():
@@ -236,15 +236,15 @@ class Look:
     def expect_in_storage(self, view: Array, offset: Value, size: Value) -> None:
         """The same, by where in its storage it begins, and how many bytes that has."""
         beyond = self.code.variable(view.read(at.SIZE))
-        with self.code.when(view.read(at.DENSELY).equals(0)):
+        with self.code.when(view.read(at.DENSELY) == 0):
             beyond.set(self.reach(view))
         inside = (offset + beyond.get()) * self.item_size(view.read(at.KIND)) <= size
-        self.doubt.expect(inside | view.read(at.SIZE).equals(0))
+        self.doubt.expect(inside | (view.read(at.SIZE) == 0))
 
     def is_so(self, function: int, place: Value) -> Value:
         """What one of PyTorch's C++ functions says of a tensor. Python's would let modes run, which may change what was read."""
         said = self.control.call(function, "i32", place)
-        return (said & 0xFF).differs(0)
+        return (said & 0xFF) != 0
 
     def item_size(self, kind: Value) -> Value:
         """By DLPack's number of bits."""
@@ -252,7 +252,7 @@ class Look:
 
     def reach(self, view: Array) -> Value:
         """Elements from a tensor's first to beyond its last, by strides that count elements."""
-        code, beyond = self.code, self.code.variable(self.code.integer(1))
+        code, beyond = self.code, self.code.variable(1)
         shape, strides = (code.slots(view.read(own)) for own in (at.SHAPE_AT, at.STRIDES_AT))
         with code.loop(0, view.read(at.KIND) & LOW_HALF) as axis:
             beyond.set(beyond.get() + (shape.read(axis) - 1) * strides.read(axis))
@@ -267,7 +267,7 @@ class Look:
         one = self.code.frame("i64", 1)
         one.write(0, item)
         asked = self.control.read(function)
-        self.note_python(self.code.integer(1))
+        self.note_python(True)
         return self.control.call(at.VECTORCALL, "i64", asked, one, 1, 0)
 
     def measure(self, view: Array) -> Value:
@@ -278,19 +278,19 @@ class Look:
         axes = view.read(at.KIND) & LOW_HALF
         self.doubt.expect(axes <= at.MAX_AXES)
         shape, strides = (code.slots(view.read(own)) for own in (at.SHAPE_AT, at.STRIDES_AT))
-        size, astray = code.variable(code.integer(1)), code.variable(code.integer(0))
+        size, astray = code.variable(1), code.variable(False)
         with self.doubt.when_none(), code.loop(0, axes) as behind:
             axis = axes - 1 - behind
             length, stride = shape.read(axis), strides.read(axis)
-            off = length.differs(1) & stride.differs(size.get())
-            astray.set(astray.get() | off.to("i64"))
+            off = (length != 1) & (stride != size.get())
+            astray.set(astray.get() | off)
             size.set(size.get() * length)
             sizes.write(axis, length)
             steps.write(axis, stride)
         view.write(at.SIZE, size.get())
         view.write(at.SHAPE_AT, sizes.address())
         view.write(at.STRIDES_AT, steps.address())
-        return astray.get().equals(0)
+        return ~astray.get()
 
     # Python's objects.
 
@@ -309,13 +309,13 @@ class Look:
     def new_tuple(self, count: Value) -> Value:
         """One to be filled."""
         made = self.control.call(at.TUPLE_NEW, "i64", count)
-        self.note_python(self.control.read(at.COLLECTS))
+        self.note_python(self.control.flag(at.COLLECTS))
         self.fail_without(made)
         return made
 
     def put(self, made: Value, index: Value, item: Value) -> None:
         """An object into a tuple, which has it from then on; memory may have been too short for one."""
-        with self.code.when(item.equals(0)):
+        with self.code.when(item == 0):
             self.drop(made)
         self.fail_without(item)
         self.control.call(at.TUPLE_SET, "i32", made, index, item)
@@ -333,7 +333,7 @@ class Look:
 
     def fail_without(self, item: Value) -> None:
         """Raise what a function raised that returned no object."""
-        with self.code.when(item.equals(0), likely=False):
+        with self.code.when(item == 0, likely=False):
             self.fail()
 
     @functools.cached_property
@@ -342,13 +342,13 @@ class Look:
 
     def write_failure(self) -> None:
         for held in (self.result.get(), self.keep.get()):
-            with self.code.when(held.differs(0)):
+            with self.code.when(held != 0):
                 self.drop(held)
         self.code.leave(self.code.integer(0))
 
     def expect_success(self, status: Value) -> None:
         """Of a function of PyTorch's: 0, or an exception that nobody is to see."""
-        fine = status.equals(0)
+        fine = status == 0
         self.doubt.expect(fine)
         with self.code.when(~fine):
             self.control.call(at.CLEAR, None)

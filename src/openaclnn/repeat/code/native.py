@@ -51,7 +51,7 @@ def _emit(where: TensorWords, many: Arguments, code: Code, arguments: Sequence[V
     block, words, results = (code.slots(own) for own in arguments)
     road = block.read(block_at.ROAD)
     # No road yet, or another mode than IEEE 754's: the way through Python knows what to do.
-    with code.when(road.equals(0) | ~is_standard(read_mode(code))):
+    with code.when((road == 0) | ~is_standard(read_mode(code))):
         code.leave(code.integer(1))
     NativeCode(code, block, code.slots(road), words, results, where, many).write_native()
 
@@ -68,7 +68,7 @@ class NativeCode(RoadCode):
         self.arrays = code.integer(many.inputs + many.outputs)
         self.block, self.results, self.where = block, results, where
         self.absent = code.integer(0)
-        self.state = code.variable(code.integer(0))  # what the lock is given back with
+        self.state = code.variable(0)  # what the lock is given back with
         self.readers = block.at(block_at.COUNT)
 
     def write_native(self) -> None:
@@ -87,7 +87,7 @@ class NativeCode(RoadCode):
         depart(self.code, self.readers, self.turn, served=False)
         for index in range(block_at.MAX_RESULTS):
             made = self.results.read(index)
-            with self.code.when(made.differs(0)):
+            with self.code.when(made != 0):
                 self.block.call(block_at.DELETE, "i32", made)
                 self.results.write(index, 0)
         self.code.leave(self.code.integer(1))
@@ -139,10 +139,10 @@ class NativeCode(RoadCode):
         return Launch(self.code, self.code.slots(self.control.read(at.POOL)), locked=False)
 
     def find_stream(self, place: Value, stream: Array) -> None:
-        with self.code.when(self.block.read(block_at.STREAM).differs(0)):
+        with self.code.when(self.block.read(block_at.STREAM) != 0):
             which = (place >> 32).to("i32")
             failed = self.block.call(block_at.STREAM, "i32", which, stream)
-            self.doubt.expect(failed.equals(0))
+            self.doubt.expect(failed == 0)
 
     # Tensors.
 
@@ -150,10 +150,10 @@ class NativeCode(RoadCode):
         item = self.given.read(index)
         for own in (at.LIBRARY, at.KIND, at.SIZE):
             view.write(own, at.ABSENT)
-        with self.code.when(item.differs(self.absent)):
+        with self.code.when(item != self.absent):
             self.look_at_tensor(item, view)
             with self.doubt.when_none():
-                self.doubt.expect(view.read(at.SIZE).differs(0))
+                self.doubt.expect(view.read(at.SIZE) != 0)
 
     def look_at_tensor(self, item: Value, view: Array) -> None:
         code, block, doubt = self.code, self.block, self.doubt
@@ -162,10 +162,10 @@ class NativeCode(RoadCode):
         tensor.expect_plain(doubt, *tables)
         with doubt.when_none():
             doubt.expect(tensor.dtype.below(at.MAX_DTYPES))
-            doubt.expect(tensor.device.equals(block.read(block_at.DEVICE_KIND)))
+            doubt.expect(tensor.device == block.read(block_at.DEVICE_KIND))
         with doubt.when_none():
             word = block.at(block_at.DTYPES).read(tensor.dtype)
-            doubt.expect(word.differs(0))
+            doubt.expect(word != 0)
             view.write(at.DEVICE, block.read(block_at.DEVICE_WORD) + (tensor.index << 32))
             self.describe(tensor, word, view)
             view.write(at.LIBRARY, at.TORCH)
@@ -178,7 +178,7 @@ class NativeCode(RoadCode):
         """The same for a tensor that was just made: nothing can be strange about it but that it has no memory."""
         self.describe(tensor, self.block.at(block_at.DTYPES).read(tensor.dtype), view)
         view.write(at.LIBRARY, at.TORCH)
-        self.doubt.expect(view.read(at.DATA).differs(0))
+        self.doubt.expect(view.read(at.DATA) != 0)
 
     # Numbers.
 
@@ -186,21 +186,21 @@ class NativeCode(RoadCode):
         code = self.code
         own = record.at(index * at.OPTION_SLOTS + at.FIRST_OPTION)
         word, kind = self.given.read(self.arrays + index), self.option_type(index)
-        differs.expect(own.read(at.TYPE).equals(kind))
-        with differs.when_none(), code.either(kind.equals(0)) as (an_object, number):
+        differs.expect(own.read(at.TYPE) == kind)
+        with differs.when_none(), code.either(kind == 0) as (an_object, number):
             with an_object:
-                differs.expect(word.equals(own.read(at.OBJECT)))
-            with number, code.when(word.differs(own.read(at.BITS))):
-                self.compare_other(differs, own, word, kind.equals(self.control.read(at.FLOAT)))
+                differs.expect(word == own.read(at.OBJECT))
+            with number, code.when(word != own.read(at.BITS)):
+                self.compare_other(differs, own, word, kind == self.control.read(at.FLOAT))
 
     def compare_other(self, differs: Doubt, own: Array, word: Value, is_float: Value) -> None:
         """Another number than a kind was remembered with."""
         with self.code.either(is_float) as (floating, integer):
             with floating:
-                self.moved.set(self.code.integer(1))
+                self.moved.set(True)
                 self.compare_number(differs, own, word.bits_as("f64"))
             with integer:
-                differs.expect(own.read(at.FREE).differs(0))
+                differs.expect(own.flag(at.FREE))
 
     def option_type(self, index: Value) -> Value:
         return self.block.at(block_at.OPTION_TYPES).read(index)
@@ -217,9 +217,9 @@ class NativeCode(RoadCode):
         code, block = self.code, self.block
         made = self.new_tuple(count)
         with code.loop(0, count) as index:
-            option, item = options.read(index), code.variable(code.integer(0))
+            option, item = options.read(index), code.variable(0)
             word = self.word(option)
-            is_float = self.option_type(option).equals(self.control.read(at.FLOAT))
+            is_float = self.option_type(option) == self.control.read(at.FLOAT)
             with code.either(is_float) as (floating, integer):
                 with floating:
                     item.set(block.call(block_at.FROM_DOUBLE, "i64", word.bits_as("f64")))
@@ -246,7 +246,7 @@ class NativeCode(RoadCode):
             each = code.variable(how)
             with code.when(many > 1):
                 each.set(code.slots(how).read(index + objects.TUPLE_ITEMS))
-            self.doubt.expect((mask >> at.MADE_BIT & 1).differs(0))
+            self.doubt.expect(mask.bit(at.MADE_BIT))
             with self.doubt.when_none():
                 self.make_output(record, lead, each.get(), mask, result)
             with self.doubt.when_none():
@@ -258,7 +258,7 @@ class NativeCode(RoadCode):
         self, record: Array, lead: Array, how: Value, mask: Value, result: Array
     ) -> None:
         device = self.own(record, self.inputs).read(at.FIRST)
-        known = record.read(at.LEAD).equals(self.inputs)
+        known = record.read(at.LEAD) == self.inputs
         with self.code.either(known) as (alone, beside):
             with alone:
                 self.make_ready(self.code.slots(how), device, result)
@@ -268,7 +268,7 @@ class NativeCode(RoadCode):
     def make_ready(self, call: Array, device: Value, result: Array) -> None:
         """By a call that lies ready for Python: a function, a shape, strides and a dtype."""
         code, items = self.code, call.at(objects.TUPLE_ITEMS)
-        self.doubt.expect(items.read(0).differs(self.block.read(block_at.KEPT)))
+        self.doubt.expect(items.read(0) != self.block.read(block_at.KEPT))
         shape, strides = (code.slots(items.read(own)) for own in (1, 2))
         axes = shape.read(objects.TUPLE_LENGTH)
         sizes, steps = (code.frame("i64", at.MAX_AXES) for _ in range(2))
@@ -284,7 +284,7 @@ class NativeCode(RoadCode):
         """Row-major over axes of the lead's; large ones have memory that Python keeps."""
         sizes, strides, axes, count = self.row_major(lead, mask)
         item, most = self.own(record, self.inputs).read(at.ITEM), record.read(at.LARGE_FROM)
-        any_size = record.read(at.MAKE).equals(record.read(at.MAKE_LARGE))
+        any_size = record.read(at.MAKE) == record.read(at.MAKE_LARGE)
         self.doubt.expect(any_size | (count * item < most))
         with self.doubt.when_none():
             self.make(axes, sizes, strides, dtype, device, result)
@@ -297,4 +297,4 @@ class NativeCode(RoadCode):
         status = self.block.call(
             block_at.EMPTY, "i32", axes, shape, strides, number.to("i32"), kind.to("i32"), which.to("i32"), result
         )  # fmt: skip
-        self.doubt.expect(status.equals(0))
+        self.doubt.expect(status == 0)

@@ -32,18 +32,18 @@ class Outputs(Geometry):
 
     def __init__(self, code: Code, control: Array, given: Array) -> None:
         super().__init__(code, control, given)
-        self.out = code.variable(code.integer(0))  # the output, or what stands for several
+        self.out = code.variable(0)  # the output, or what stands for several
 
     def spread(self, places: Array) -> None:
         """Take the outputs out of the tuple that has them all, if there is one."""
         code, control, doubt = self.code, self.control, self.doubt
         out = code.slots(self.out.get())
-        with code.when(self.out.get().differs(self.absent)):
+        with code.when(self.out.get() != self.absent):
             kind = out.read(objects.OBJECT_TYPE)
-            one, other = (kind.equals(control.read(own)) for own in (at.TUPLE, at.RESULT_TYPE))
+            one, other = (kind == control.read(own) for own in (at.TUPLE, at.RESULT_TYPE))
             doubt.expect(one | other)
             with doubt.when_none():
-                doubt.expect(out.read(objects.TUPLE_LENGTH).equals(self.outputs))
+                doubt.expect(out.read(objects.TUPLE_LENGTH) == self.outputs)
             with doubt.when_none(), code.loop(0, self.outputs) as index:
                 places.write(index, out.read(index + objects.TUPLE_ITEMS))
 
@@ -64,8 +64,8 @@ class Outputs(Geometry):
 
         def visit(index: Value) -> None:
             own, view = self.own(record, index), self.view(index)
-            self.doubt.expect(view.read(at.WRITABLE).differs(0))
-            with self.code.when(own.read(at.PATTERN).equals(at.LAID)):
+            self.doubt.expect(view.flag(at.WRITABLE))
+            with self.code.when(own.read(at.PATTERN) == at.LAID):
                 self.expect_scattered(own, view)
             with self.code.when(own.read(at.PLACE) >= 0):
                 self.expect_apart(record, index)
@@ -81,24 +81,24 @@ class Outputs(Geometry):
             with code.when((theirs.read(at.PLACE) >= 0) & self.is_given(before)):
                 first, beyond = self.span(theirs, seen)
                 apart = ~(first.below(high) & low.below(beyond))
-                begin = self.address(seen).equals(self.address(view)) & index.equals(self.inputs)
+                begin = (self.address(seen) == self.address(view)) & (index == self.inputs)
                 self.doubt.expect(apart | begin & self.coincides(record, before))
 
     def expect_untracked(self, library: Value) -> None:
         """What autograd would not let be written is left to the full way."""
-        with self.code.when(library.equals(at.TORCH)):
+        with self.code.when(library == at.TORCH):
             self.each_given(lambda index: self.expect_no_leaf(self.given.read(index)))
 
     def take_outputs(self, fresh: Value, library: Value) -> None:
         """Autograd is told what is written; where nothing was made, what was given for outputs is the result."""
         self.count_writes(library)
-        with self.code.when(fresh.equals(0)):
+        with self.code.when(fresh == 0):
             self.control.call(at.INCREF, None, self.out.get())
             self.result.set(self.out.get())
 
     def count_writes(self, library: Value) -> None:
         """Tell autograd of given outputs that they are written."""
-        with self.code.when(library.equals(at.TORCH)):
+        with self.code.when(library == at.TORCH):
             self.each_given(lambda index: self.count_write(self.given.read(index)))
 
     def count_write(self, item: Value) -> None:
@@ -115,22 +115,22 @@ class Outputs(Geometry):
     def expect_ordered(self, record: Array) -> None:
         """Where results lie as inputs do, that these lie as row-major arrays do, whatever lies between their elements."""
         code, axes_made = self.code, record.read(at.SHAPES) & (1 << at.MADE_BIT) - 1
-        wanted = self.control.read(at.ORDERED).differs(0) & axes_made.differs(0)
+        wanted = self.control.flag(at.ORDERED) & (axes_made != 0)
         with (
             code.when(wanted),
             code.loop(0, self.inputs) as index,
-            code.when(self.own(record, index).read(at.PATTERN).equals(at.LAID)),
+            code.when(self.own(record, index).read(at.PATTERN) == at.LAID),
         ):
             self.expect_descending(self.view(index))
 
     def expect_descending(self, view: Array) -> None:
         """That an array's strides grow from the last axis to the first, but for those of one element and of 0."""
-        code, least = self.code, self.code.variable(self.code.integer(0))
+        code, least = self.code, self.code.variable(0)
         axes = self.axes(view)
         sizes, strides = (code.slots(view.read(own)) for own in (at.SHAPE_AT, at.STRIDES_AT))
         with code.loop(0, axes) as behind:
             stride = strides.read(axes - 1 - behind)
-            moves = sizes.read(axes - 1 - behind).differs(1) & stride.differs(0)
+            moves = (sizes.read(axes - 1 - behind) != 1) & (stride != 0)
             with code.when(moves):
                 self.doubt.expect(stride > least.get())
                 least.set(stride)
@@ -141,7 +141,7 @@ class Outputs(Geometry):
         """
         code, control, doubt = self.code, self.control, self.doubt
         many, how = record.read(at.RESULTS), record.read(at.MAKE_DTYPE)
-        known, shapes = record.read(at.LEAD).equals(self.inputs), record.read(at.SHAPES)
+        known, shapes = record.read(at.LEAD) == self.inputs, record.read(at.SHAPES)
         make, large, large_from = (
             record.read(own) for own in (at.MAKE, at.MAKE_LARGE, at.LARGE_FROM)
         )
@@ -150,7 +150,7 @@ class Outputs(Geometry):
         with code.loop(0, many) as index:
             places.write(index, self.own(record, self.inputs + index).read(at.PLACE))
         making = _Making(make, large, large_from, item, lead, library, known)
-        with code.either(many.equals(1)) as (one, several):
+        with code.either(many == 1) as (one, several):
             with one:
                 self.result.set(self.made(making, how, shapes))
                 self.fail_without(self.result.get())
@@ -161,7 +161,7 @@ class Outputs(Geometry):
                 with code.loop(0, many) as index, doubt.when_none():
                     mask = shapes >> index * at.RESULT_BITS
                     own = code.variable(self.given.read(self.inputs + index))
-                    with code.either((mask >> at.MADE_BIT & 1).differs(0)) as (made, left):
+                    with code.either(mask.bit(at.MADE_BIT)) as (made, left):
                         with made:
                             each = code.slots(how).read(index + objects.TUPLE_ITEMS)
                             own.set(self.made(making, each, mask))
@@ -174,7 +174,7 @@ class Outputs(Geometry):
 
     def made(self, making: _Making, how: Value, mask: Value) -> Value:
         """A fresh output, of the one shape that the kind has, or with some of the lead's axes."""
-        found = self.code.variable(self.code.integer(0))
+        found = self.code.variable(0)
         with self.code.either(making.known) as (alone, beside):
             with alone:
                 found.set(self.made_again(self.code.slots(how)))
@@ -192,7 +192,7 @@ class Outputs(Geometry):
         """An output of the one shape that the kind has: `call` is a tuple of the function that makes it and its arguments."""
         count = call.read(objects.TUPLE_LENGTH) - 1
         make, arguments = call.read(objects.TUPLE_ITEMS), call.at(objects.TUPLE_ITEMS + 1)
-        self.note_python(self.code.integer(1))
+        self.note_python(True)
         return self.control.call(at.VECTORCALL, "i64", make, arguments, count, 0)
 
     def made_like(self, making: _Making, dtype: Value, mask: Value) -> Value:
@@ -201,7 +201,7 @@ class Outputs(Geometry):
         large = count * making.item >= making.large_from
         make = large.choose(making.large, making.make)
         # On the host small ones are made by a function of C.
-        self.note_python((large | making.large.equals(making.make)).to("i64"))
+        self.note_python(large | (making.large == making.make))
         shape = self.pack(sizes, axes)
         found = self.made_of(making.library, make, shape, (strides, axes), dtype)
         self.drop(shape)
@@ -211,8 +211,8 @@ class Outputs(Geometry):
         self, library: Value, make: Value, shape: Value, strides: tuple[Array, Value], dtype: Value
     ) -> Value:
         """An output of a shape, by `make(shape, dtype)` of NumPy or `make(shape, strides, dtype)` of PyTorch."""
-        found = self.code.variable(self.code.integer(0))
-        with self.code.either(library.equals(at.NUMPY)) as (numpy, torch):
+        found = self.code.variable(0)
+        with self.code.either(library == at.NUMPY) as (numpy, torch):
             with numpy:
                 found.set(self.made_by(make, shape, dtype))
             with torch:
@@ -231,8 +231,8 @@ class Outputs(Geometry):
         """Sizes and strides of a fresh array that has some of the lead's axes, how many axes and how many elements."""
         code = self.code
         sizes, strides = (code.frame("i64", at.MAX_AXES) for _ in range(2))
-        axes, count = code.variable(code.integer(0)), code.variable(code.integer(1))
-        with code.loop(0, self.axes(lead)) as axis, code.when((mask >> axis & 1).differs(0)):
+        axes, count = code.variable(0), code.variable(1)
+        with code.loop(0, self.axes(lead)) as axis, code.when(mask.bit(axis)):
             sizes.write(axes.get(), self.length(lead, axis))
             axes.set(axes.get() + 1)
         with code.loop(0, axes.get()) as behind:

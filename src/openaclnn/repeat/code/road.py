@@ -48,17 +48,17 @@ class RoadCode(Outputs):
     def __init__(self, code: Code, control: Array, given: Array) -> None:
         super().__init__(code, control, given)
         # What a runner is called with, and how many these are; what it is for words, and its block.
-        self.items, self.prepared = code.frame("i64", 5), code.variable(code.integer(0))
-        self.words, self.words_block = (code.variable(code.integer(0)) for _ in range(2))
+        self.items, self.prepared = code.frame("i64", 5), code.variable(0)
+        self.words, self.words_block = (code.variable(0) for _ in range(2))
 
     def write(self, number: Value) -> None:
         code, control, doubt = self.code, self.control, self.doubt
-        alone = number.equals(self.arrays + self.options + 1)
-        together = number.equals(self.inputs + self.options + 2) & ~alone
+        alone = number == self.arrays + self.options + 1
+        together = (number == self.inputs + self.options + 2) & ~alone
         doubt.expect(alone | together)
         with doubt.when_none():
             # Another product or engine than the process's own: the full way knows what that means.
-            doubt.expect(self.given.read(number - 1).equals(control.read(at.NONE)))
+            doubt.expect(self.given.read(number - 1) == control.read(at.NONE))
             self.out.set(self.given.read(self.inputs))
             self.expect_nothing_chosen()
         places = self.widen(together)
@@ -67,7 +67,7 @@ class RoadCode(Outputs):
         self.serve()
         with doubt.when_none():
             code.leave(self.result.get())
-        with code.when(self.result.get().differs(0)):
+        with code.when(self.result.get() != 0):
             self.drop(self.result.get())
         control.call(at.INCREF, None, control.read(at.NOT_IMPLEMENTED))
         code.leave(control.read(at.NOT_IMPLEMENTED))
@@ -77,7 +77,7 @@ class RoadCode(Outputs):
         code, doubt = self.code, self.doubt
         with code.loop(0, self.arrays) as index, doubt.when_none():
             self.look(index, self.view(index))
-        found = code.variable(code.integer(-1))
+        found = code.variable(-1)
         with doubt.when_none():
             self.search(found)
         doubt.expect(found.get() >= 0)
@@ -100,9 +100,9 @@ class RoadCode(Outputs):
             self.expect_free(record)
         with doubt.when_none():
             self.expect_untracked(library)
-        with doubt.when_none(), code.when(fresh.differs(0)):
+        with doubt.when_none(), code.when(fresh != 0):
             self.expect_ordered(record)
-        with doubt.when_none(), code.when(fresh.differs(0)):
+        with doubt.when_none(), code.when(fresh != 0):
             self.make_outputs(record, work.lead, library, operands)
         with doubt.when_none():
             self.take_outputs(fresh, library)
@@ -115,18 +115,18 @@ class RoadCode(Outputs):
         addresses, sized = record.read(at.ADDRESSES), record.read(at.SIZED)
         lead, numbers = self.view(record.read(at.LEAD)), self.numbers(record)
         units, elements = record.read(at.UNITS), lead.read(at.SIZE)
-        extent = units.equals(0).choose(elements, units)
+        extent = (units == 0).choose(elements, units)
         launch, gathering = self.launch(), record.read(at.GATHERING)
-        laid = gathering.differs(0) | sized.equals(at.BY_LAYOUT) | sized.equals(at.BY_CLASSES)
+        laid = (gathering != 0) | (sized == at.BY_LAYOUT) | (sized == at.BY_CLASSES)
         return _Work(
             kernel, runner, grain, constants, addresses, sized, gathering, laid, lead, numbers, extent, launch
         )  # fmt: skip
 
     def write_arguments(self, record: Array, work: _Work) -> Array:
         """The kernel's constants and operands; where the latter are. Fresh outputs are not there yet."""
-        code, moved = self.code, self.moved.get().differs(0)
+        code, moved = self.code, self.moved.get()
         # What gathers elements takes their geometry first, then what the kernel takes.
-        arguments = work.launch.arguments.at(work.gathering.differs(0).to("i64"))
+        arguments = work.launch.arguments.at((work.gathering != 0).to("i64"))
         with code.loop(0, work.constants) as index:
             own, other = record.at(at.CONSTANT).read(index), self.derived.read(index)
             arguments.write(index, moved.choose(other, own))
@@ -148,24 +148,24 @@ class RoadCode(Outputs):
         geometry = code.frame("i64", gathered.GEOMETRY_SLOTS)
         with code.when(work.laid):
             self.lay(record, work.lead, geometry)
-        with code.when(work.sized.equals(at.BY_CLASSES)):
+        with code.when(work.sized == at.BY_CLASSES):
             self.expect_forwards(record)
-        with code.when(gathering.differs(0)):
+        with code.when(gathering != 0):
             words = work.kernel, work.constants, work.addresses
             for where, word in enumerate(words, gathered.KERNEL):
                 geometry.write(where, word)
             launch.arguments.write(0, geometry.address())
             entry.set(gathering)
-        with doubt.when_none(), code.when(work.kernel.differs(0)):
+        with doubt.when_none(), code.when(work.kernel != 0):
             # Before the workers run, the full way starts them.
             doubt.expect(launch.ready(work.extent, work.grain))
         # Two turns at the most: a runner that is not ready for words is called with objects then.
-        with_objects = code.variable((work.kernel.equals(0) & self.words.get().equals(0)).to("i64"))
-        left = code.variable(code.integer(1))
-        with code.repeat_while(lambda: left.get().differs(0)):
-            left.set(code.integer(0))
+        with_objects = code.variable((work.kernel == 0) & (self.words.get() == 0))
+        left = code.variable(True)
+        with code.repeat_while(left.get):
+            left.set(False)
             with doubt.when_none():
-                called = with_objects.get().differs(0)
+                called = with_objects.get()
                 with code.when(called):
                     self.take_lock()
                     self.prepare(work, operands, stream, geometry)
@@ -174,13 +174,13 @@ class RoadCode(Outputs):
                     self.call_prepared(work)
                     self.give_lock()
                 with code.when(~called), doubt.when_none():
-                    status = code.variable(code.integer(0))
-                    with code.either(work.kernel.differs(0)) as (launched, given_words):
+                    status = code.variable(0)
+                    with code.either(work.kernel != 0) as (launched, given_words):
                         with launched:
                             status.set(launch.execute(entry.get(), work.extent, work.grain))
                         with given_words:
                             status.set(self.call_with_words(work, operands, stream))
-                            unready = (status.get() < 0).to("i64")
+                            unready = status.get() < 0
                             with_objects.set(unready)
                             left.set(unready)
                     # More than 0: a target out of range. The full way says which.
@@ -218,9 +218,9 @@ class RoadCode(Outputs):
 
     def word(self, option: Value) -> Value:
         """An option that a runner takes, as a word: an integer, or a float's bits."""
-        item, found = self.number(option), self.code.variable(self.code.integer(0))
+        item, found = self.number(option), self.code.variable(0)
         kind = self.code.slots(item).read(objects.OBJECT_TYPE)
-        with self.code.either(kind.equals(self.control.read(at.FLOAT))) as (floating, integer):
+        with self.code.either(kind == self.control.read(at.FLOAT)) as (floating, integer):
             with floating:
                 found.set(self.code.slots(item).read(objects.FLOAT_VALUE))
             with integer:
@@ -254,13 +254,13 @@ class RoadCode(Outputs):
 
     def ask_stream(self, library: Value, place: Value, stream: Array) -> None:
         """PyTorch's current stream on a device, unless it is the host; nobody must be recording what is done there."""
-        with self.code.when(library.equals(at.TORCH)):
+        with self.code.when(library == at.TORCH):
             self.expect_no_graph()
             self.find_stream(place, stream)
 
     def find_stream(self, place: Value, stream: Array) -> None:
         device, which = place.to("i32"), (place >> 32).to("i32")
-        with self.code.when(device.differs(HOST)):
+        with self.code.when(device != HOST):
             status = self.control.call(at.CURRENT_STREAM, "i32", device, which, stream)
             self.expect_success(status)
 
@@ -271,23 +271,23 @@ class RoadCode(Outputs):
         items.write(1, self.control.call(at.FROM_INT64, "i64", stream.read(0)))
         self.fail_without(items.read(1))
         self.prepared.set(code.integer(2))
-        with code.when(sized.equals(at.BY_SHAPE)):
+        with code.when(sized == at.BY_SHAPE):
             items.write(2, self.tuple_of(work.lead, at.SHAPE_AT))
             items.write(3, self.taken(*work.numbers))
-        with code.when(sized.equals(at.BY_LAYOUT) | sized.equals(at.BY_CLASSES)):
+        with code.when((sized == at.BY_LAYOUT) | (sized == at.BY_CLASSES)):
             axes = geometry.read(gathered.AXES)
             items.write(2, self.pack(geometry.at(gathered.SIZES), axes))
             items.write(3, self.pack_steps(geometry, work.addresses, axes))
-        with code.when(sized.differs(0)):
+        with code.when(sized != 0):
             self.prepared.set(code.integer(4))
-        with code.when(sized.equals(at.BY_CLASSES)):
+        with code.when(sized == at.BY_CLASSES):
             items.write(4, self.taken(*work.numbers))
             self.prepared.set(code.integer(5))
 
     def call_prepared(self, work: _Work) -> None:
         """Call a runner with what was prepared, unless something speaks against it; what it raises is raised."""
         code, control, count = self.code, self.control, self.prepared.get()
-        status = code.variable(code.integer(0))
+        status = code.variable(0)
         with self.doubt.when_none():
             called = control.call(at.VECTORCALL, "i64", work.runner, self.items, count, 0)
             status.set(called)
@@ -296,7 +296,7 @@ class RoadCode(Outputs):
         with self.doubt.when_none():
             self.fail_without(status.get())
             # Not 0: a target out of range. The full way says which.
-            self.doubt.expect(control.call(at.AS_INT64, "i64", status.get()).equals(0))
+            self.doubt.expect(control.call(at.AS_INT64, "i64", status.get()) == 0)
             self.drop(status.get())
 
     def pack_steps(self, geometry: Array, operands: Value, axes: Value) -> Value:

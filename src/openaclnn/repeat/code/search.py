@@ -20,7 +20,7 @@ class Search(Look):
     def __init__(self, code: Code, control: Array, given: Array) -> None:
         super().__init__(code, control, given)
         # Constants for other numbers than a record's, made while searching.
-        self.moved = code.variable(code.integer(0))
+        self.moved = code.variable(False)
         self.derived = code.frame("i64", at.MAX_CONSTANTS)
 
     def kinds(self) -> Value:
@@ -35,14 +35,14 @@ class Search(Look):
         with code.loop(0, self.kinds()) as kind, code.when(found.get() < 0):
             record = self.record(kind)
             differs.reset()
-            self.moved.set(code.integer(0))
-            with code.when(record.read(at.LEAD).equals(self.arrays), likely=False):
+            self.moved.set(False)
+            with code.when(record.read(at.LEAD) == self.arrays, likely=False):
                 self.stretch(differs, self.view(self.arrays))
             with code.loop(0, self.arrays) as index, differs.when_none():
                 self.compare(differs, record, index)
             with code.loop(0, self.options) as index, differs.when_none():
                 self.compare_option(differs, record, index)
-            derives = self.moved.get().differs(0) & record.read(at.DERIVE).differs(0)
+            derives = self.moved.get() & (record.read(at.DERIVE) != 0)
             with differs.when_none(), code.when(derives):
                 self.derive(differs, record)
             with differs.when_none():
@@ -55,20 +55,20 @@ class Search(Look):
     def compare(self, differs: Doubt, record: Array, index: Value) -> None:
         code, own, view = self.code, self.own(record, index), self.view(index)
         pattern, library = own.read(at.PATTERN), view.read(at.LIBRARY)
-        with code.either(pattern.equals(at.MISSING)) as (missing, present):
+        with code.either(pattern == at.MISSING) as (missing, present):
             with missing:
-                differs.expect(library.equals(at.ABSENT))
+                differs.expect(library == at.ABSENT)
             with present:
-                differs.expect(library.equals(record.read(at.OWN_LIBRARY)))
-                differs.expect(own.read(at.FIRST).equals(view.read(at.DEVICE)))
-                differs.expect((own.read(at.SECOND) >> 32).equals(view.read(at.KIND) >> 32))
+                differs.expect(library == record.read(at.OWN_LIBRARY))
+                differs.expect(own.read(at.FIRST) == view.read(at.DEVICE))
+                differs.expect((own.read(at.SECOND) >> 32) == view.read(at.KIND) >> 32)
                 with differs.when_none():
                     ways: tuple[tuple[int, Callable[[Doubt, Array, Array, Array], None]], ...] = (
                         (at.SAME, self.compare_same), (at.DENSE, self.compare_dense),
                         (at.ONE, self.compare_one), (at.SOME, self.compare_some), (at.LAID, self.compare_laid),
                     )  # fmt: skip
                     for one, way in ways:
-                        with code.when(pattern.equals(one)):
+                        with code.when(pattern == one):
                             way(differs, record, own, view)
 
     def stretch(self, differs: Doubt, common: Array) -> None:
@@ -76,7 +76,7 @@ class Search(Look):
         is beyond 31 bits.
         """
         code, sizes = self.code, common.at(at.SIZES)
-        axes, size = code.variable(code.integer(0)), code.variable(code.integer(1))
+        axes, size = code.variable(0), code.variable(1)
         with code.loop(0, self.inputs) as index:
             own = self.view(index).read(at.KIND) & LOW_HALF
             axes.set((own > axes.get()).choose(own, axes.get()))
@@ -86,9 +86,9 @@ class Search(Look):
             view = self.view(index)
             own = view.read(at.KIND) & LOW_HALF
             into, lengths = sizes.at(axes.get() - own), code.slots(view.read(at.SHAPE_AT))
-            with code.loop(0, own) as axis, code.when(lengths.read(axis).differs(1)):
+            with code.loop(0, own) as axis, code.when(lengths.read(axis) != 1):
                 length, before = lengths.read(axis), into.read(axis)
-                differs.expect(before.equals(1) | before.equals(length))
+                differs.expect((before == 1) | (before == length))
                 into.write(axis, length)
         with code.loop(0, axes.get()) as axis:
             differs.expect(size.get().below(1 << 31) & sizes.read(axis).below(1 << 31))
@@ -99,49 +99,49 @@ class Search(Look):
 
     def compare_same(self, differs: Doubt, record: Array, own: Array, view: Array) -> None:
         axes = view.read(at.KIND) & LOW_HALF
-        differs.expect(axes.equals(own.read(at.SECOND) & LOW_HALF))
+        differs.expect(axes == (own.read(at.SECOND) & LOW_HALF))
         with differs.when_none(), self.code.loop(0, axes) as axis:
             for expected, theirs in ((at.SHAPE, at.SHAPE_AT), (at.STRIDES, at.STRIDES_AT)):
                 found = self.code.slots(view.read(theirs)).read(axis)
-                differs.expect(own.at(expected).read(axis).equals(found))
+                differs.expect(own.at(expected).read(axis) == found)
 
     def compare_dense(self, differs: Doubt, record: Array, own: Array, view: Array) -> None:
         """Row-major, of the lead's shape, of a size that the kind serves."""
         code, lead = self.code, self.view(record.read(at.LEAD))
         axes, size = view.read(at.KIND) & LOW_HALF, view.read(at.SIZE)
-        differs.expect(view.read(at.DENSELY).differs(0))
-        differs.expect(axes.equals(lead.read(at.KIND) & LOW_HALF))
+        differs.expect(view.flag(at.DENSELY))
+        differs.expect(axes == (lead.read(at.KIND) & LOW_HALF))
         wanted = record.read(at.LEAD_AXES)
-        differs.expect(wanted.equals(0) | axes.equals(wanted))
+        differs.expect((wanted == 0) | (axes == wanted))
         differs.expect(size >= record.read(at.COUNT_FROM))
         differs.expect(size < record.read(at.COUNT_BELOW))
         with differs.when_none(), code.loop(0, axes) as axis:
             mine, theirs = (code.slots(one.read(at.SHAPE_AT)).read(axis) for one in (view, lead))
-            differs.expect(mine.equals(theirs))
+            differs.expect(mine == theirs)
 
     def compare_one(self, differs: Doubt, record: Array, own: Array, view: Array) -> None:
         """One element, which stretches over whatever the lead is."""
         lead = self.view(record.read(at.LEAD))
-        differs.expect(view.read(at.SIZE).equals(1))
+        differs.expect(view.read(at.SIZE) == 1)
         differs.expect((view.read(at.KIND) & LOW_HALF) <= (lead.read(at.KIND) & LOW_HALF))
 
     def compare_some(self, differs: Doubt, record: Array, own: Array, view: Array) -> None:
         """Row-major over some of the lead's axes, in their order."""
-        differs.expect(view.read(at.DENSELY).differs(0))
+        differs.expect(view.flag(at.DENSELY))
         self.compare_sides(differs, record, own, view)
 
     def compare_sides(self, differs: Doubt, record: Array, own: Array, view: Array) -> None:
         """The lead's lengths along the axes of the mask."""
         code, lead = self.code, self.view(record.read(at.LEAD))
         mask, axes = own.read(at.MASK), view.read(at.KIND) & LOW_HALF
-        differs.expect(axes.equals(own.read(at.SECOND) & LOW_HALF))
-        differs.expect(record.read(at.LEAD_AXES).equals(lead.read(at.KIND) & LOW_HALF))
-        axis = code.variable(code.integer(0))
+        differs.expect(axes == (own.read(at.SECOND) & LOW_HALF))
+        differs.expect(record.read(at.LEAD_AXES) == (lead.read(at.KIND) & LOW_HALF))
+        axis = code.variable(0)
         mine, theirs = (code.slots(one.read(at.SHAPE_AT)) for one in (view, lead))
         with differs.when_none(), code.loop(0, record.read(at.LEAD_AXES)) as whole:
-            has = (mask >> whole & 1).differs(0)
+            has = mask.bit(whole)
             with code.when(has):
-                differs.expect(mine.read(axis.get()).equals(theirs.read(whole)))
+                differs.expect(mine.read(axis.get()) == theirs.read(whole))
                 axis.set(axis.get() + 1)
 
     def compare_laid(self, differs: Doubt, record: Array, own: Array, view: Array) -> None:
@@ -149,45 +149,45 @@ class Search(Look):
         code, count = self.code, self.view(record.read(at.LEAD)).read(at.SIZE)
         differs.expect(count >= record.read(at.COUNT_FROM))
         differs.expect(count < record.read(at.COUNT_BELOW))
-        with code.either(record.read(at.LEAD_AXES).equals(0)) as (elementwise, with_classes):
+        with code.either(record.read(at.LEAD_AXES) == 0) as (elementwise, with_classes):
             with elementwise:
                 self.compare_stretched(differs, record, own, view)
             with with_classes:
-                differs.expect(view.read(at.DENSELY).equals(0))
+                differs.expect(view.read(at.DENSELY) == 0)
                 self.compare_sides(differs, record, own, view)
 
     def compare_stretched(self, differs: Doubt, record: Array, own: Array, view: Array) -> None:
         """With the lead's length along the axes of the mask, and one along the others."""
         code, lead = self.code, self.view(record.read(at.LEAD))
         axes, count = view.read(at.KIND) & LOW_HALF, lead.read(at.SIZE)
-        differs.expect(axes.equals(own.read(at.SECOND) & LOW_HALF))
+        differs.expect(axes == (own.read(at.SECOND) & LOW_HALF))
         before = (lead.read(at.KIND) & LOW_HALF) - axes
         differs.expect(before >= 0)
         # Row-major and of one shape are another kind, whose kernel takes them as they are.
-        differs.expect(view.read(at.DENSELY).equals(0) | view.read(at.SIZE).differs(count))
+        differs.expect((view.read(at.DENSELY) == 0) | (view.read(at.SIZE) != count))
         mine, theirs = (code.slots(one.read(at.SHAPE_AT)) for one in (view, lead))
         with differs.when_none(), code.loop(0, axes) as axis:
-            has = (own.read(at.MASK) >> axis & 1).differs(0)
+            has = own.read(at.MASK).bit(axis)
             wanted = has.choose(theirs.read(axis + before), 1)
-            differs.expect(mine.read(axis).equals(wanted))
+            differs.expect(mine.read(axis) == wanted)
 
     def compare_option(self, differs: Doubt, record: Array, index: Value) -> None:
         """The same object, or a float or an integer of the same bits, or another number where it is free."""
         code, control = self.code, self.control
         own = record.at(index * at.OPTION_SLOTS + at.FIRST_OPTION)
         item = self.given.read(self.arrays + index)
-        with code.when(item.differs(own.read(at.OBJECT))):
+        with code.when(item != own.read(at.OBJECT)):
             kind = code.slots(item).read(objects.OBJECT_TYPE)
-            differs.expect(kind.equals(own.read(at.TYPE)))
-            is_float = kind.equals(control.read(at.FLOAT))
+            differs.expect(kind == own.read(at.TYPE))
+            is_float = kind == control.read(at.FLOAT)
             with differs.when_none(), code.either(is_float) as (floating, integer):
                 with floating:
                     self.compare_float(differs, own, item)
                 with integer:
                     value = control.call(at.AS_INT64, "i64", item)
-                    differs.expect(value.equals(own.read(at.BITS)) | own.read(at.FREE).differs(0))
-                    with code.when(value.equals(-1)):  # or too large for 64 bits
-                        differs.expect(control.call(at.ERROR, "i64").equals(0))
+                    differs.expect((value == own.read(at.BITS)) | own.flag(at.FREE))
+                    with code.when(value == -1):  # or too large for 64 bits
+                        differs.expect(control.call(at.ERROR, "i64") == 0)
                         control.call(at.CLEAR, None)
 
     def number(self, index: Value) -> Value:
@@ -197,8 +197,8 @@ class Search(Look):
     def compare_float(self, differs: Doubt, own: Array, item: Value) -> None:
         """A float of the same bits, or another number where it is free."""
         bits = self.code.slots(item).read(objects.FLOAT_VALUE)
-        other = bits.differs(own.read(at.BITS))
-        self.moved.set(self.moved.get() | other.to("i64"))
+        other = bits != own.read(at.BITS)
+        self.moved.set(self.moved.get() | other)
         with self.code.when(other):
             self.compare_number(differs, own, bits.bits_as("f64"))
 
@@ -206,12 +206,12 @@ class Search(Look):
         """Another float than a kind was remembered with; NaN is within no bounds."""
         free = own.read(at.FREE)
         least, most = (own.read(end).bits_as("f64") for end in (at.LEAST, at.MOST))
-        differs.expect(free.differs(at.FIXED))
+        differs.expect(free != at.FIXED)
         differs.expect((number >= least) & (number <= most))
         zero, was_zero = (
-            value.to("f32").equals(0.0) for value in (number, own.read(at.BITS).bits_as("f64"))
+            value.to("f32") == 0.0 for value in (number, own.read(at.BITS).bits_as("f64"))
         )
-        differs.expect(free.differs(at.ANOTHER_BUT_ZERO) | ~(zero ^ was_zero))
+        differs.expect((free != at.ANOTHER_BUT_ZERO) | ~(zero ^ was_zero))
 
     def derive(self, differs: Doubt, record: Array) -> None:
         """The constants of a kind for other floats than it was remembered with, if it serves them."""
@@ -222,13 +222,13 @@ class Search(Look):
         with code.loop(0, record.read(at.CONSTANTS)) as index:
             self.derived.write(index, record.at(at.CONSTANT).read(index))
         serves = code.call(record.read(at.DERIVE), "i64", numbers, self.derived)
-        differs.expect(serves.differs(0))
+        differs.expect(serves != 0)
 
     def free_number(self, index: Value) -> Value:
         """An option as a float."""
         code, control = self.code, self.control
         item, found = self.number(index), code.variable(code.double(0.0))
-        is_float = code.slots(item).read(objects.OBJECT_TYPE).equals(control.read(at.FLOAT))
+        is_float = code.slots(item).read(objects.OBJECT_TYPE) == control.read(at.FLOAT)
         with code.either(is_float) as (floating, integer):
             with floating:
                 found.set(code.slots(item).read(objects.FLOAT_VALUE).bits_as("f64"))

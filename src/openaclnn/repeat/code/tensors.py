@@ -45,18 +45,18 @@ class NativeTensor:
     def index(self) -> Value:
         """Which device of its kind it is on; there is one CPU, whatever it is said to be."""
         found = self.slots.read(self.where.device_and_dtype) >> 24 & 0xFF
-        return self.device.equals(0).choose(0, found)
+        return (self.device == 0).choose(0, found)
 
     def expect_plain(self, doubt: Doubt, table: Value, storage_table: Value) -> None:
         """That it is memory and nothing else."""
         where = self.where
-        doubt.expect(self.slots.read(0).equals(table))
-        doubt.expect((self.slots.read(where.keys) & where.strange_keys).equals(0))
-        doubt.expect(self.slots.read(where.storage).differs(0))
+        doubt.expect(self.slots.read(0) == table)
+        doubt.expect((self.slots.read(where.keys) & where.strange_keys) == 0)
+        doubt.expect(self.slots.read(where.storage) != 0)
         with doubt.when_none():
-            doubt.expect(self.storage.read(0).equals(storage_table))
-            doubt.expect((self.storage.read(where.flags) & where.strange_flags).equals(0))
-            doubt.expect(self.storage.read(where.data).differs(0))
+            doubt.expect(self.storage.read(0) == storage_table)
+            doubt.expect((self.storage.read(where.flags) & where.strange_flags) == 0)
+            doubt.expect(self.storage.read(where.data) != 0)
 
     def data(self, item: Value) -> Value:
         """The address of its first element; elements have `item` bytes."""

@@ -61,7 +61,7 @@ def _torch_maker(device: Any) -> Callable[..., Any]:
     torch, kind = sys.modules["torch"], device.type
     make: Callable[..., Any] | None = None
     if kind == "cpu" or torch.cuda.device_count() == 1:
-        make = getattr(torch._C._dynamo.guards, f"_empty_strided_{kind}", None)
+        make = getattr(getattr(torch._C._dynamo, "guards", None), f"_empty_strided_{kind}", None)
     return make or functools.partial(_empty_strided, torch.empty_strided, device)
 
 

@@ -21,6 +21,7 @@ import numpy as np
 
 from openaclnn.core import chosen, products
 from openaclnn.core.declare import Operator
+from openaclnn.core.forks import undivided
 from openaclnn.core.interface import Parameter
 from openaclnn.core.plan import Plan
 from openaclnn.engines import dispatch
@@ -94,6 +95,7 @@ class Road:
 
         return "road.arrays", emit_road_of_arrays
 
+    @undivided
     def forget(self) -> None:
         """No kind is known any more."""
         with self._lock:
@@ -229,6 +231,7 @@ class Road:
         name, emit = self._code()
         return builtin(name, emit, self._control.ctypes.data, self)
 
+    @undivided
     def published(self) -> Published:
         """Its records for callers that are not Python; those that there are they do not know."""
         from openaclnn.repeat.code.published import Published

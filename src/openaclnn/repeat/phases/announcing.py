@@ -31,7 +31,7 @@ class _Announcing(Outputs):
     def write(self, number: Value) -> None:
         code, doubt = self.code, self.doubt
         words = code.slots(self.given.read(0))
-        first = words.read(objects.TUPLE_LENGTH) // 3 + 1  # of the outputs
+        first = words.read(objects.TUPLE_LENGTH).unsigned_div(3) + 1  # of the outputs
         doubt.expect(first <= number)
         with doubt.when_none(), code.loop(1, first) as index:
             self.expect_unchanged(
@@ -60,9 +60,9 @@ class _Announcing(Outputs):
         code, control, doubt, where = self.code, self.control, self.doubt, self.tensor(item).where
         known = [control.call(at.AS_INT64, "i64", words.read(place)) for place in range(3)]
         storage = storage_of(code, control, item)
-        doubt.expect(storage.equals(known[0]))
+        doubt.expect(storage == known[0])
         with doubt.when_none():
             own = code.slots(storage)
             for was, place in zip(known[1:], (at.STORAGE_DATA, at.STORAGE_BYTES), strict=True):
-                doubt.expect(own.read(control.read(place)).equals(was))
-            doubt.expect((own.read(where.flags) & where.strange_flags).equals(0))
+                doubt.expect(own.read(control.read(place)) == was)
+            doubt.expect((own.read(where.flags) & where.strange_flags) == 0)

@@ -40,25 +40,25 @@ class DescriptorCode(RoadCode):
     def whole(self, differs: Doubt, item: Value) -> Value:
         """A Python integer as a word; one of more than 64 bits makes a difference."""
         control, value = self.control, self.control.call(at.AS_INT64, "i64", item)
-        with self.code.when(value.equals(-1)):
-            differs.expect(control.call(at.ERROR, "i64").equals(0))
+        with self.code.when(value == -1):
+            differs.expect(control.call(at.ERROR, "i64") == 0)
             control.call(at.CLEAR, None)
         return value
 
     def is_true(self, item: Value) -> Value:
-        return item.equals(self.control.read(at.TRUE))
+        return item == self.control.read(at.TRUE)
 
     def is_tuple(self, item: Value) -> Value:
         kind = self.code.slots(item).read(objects.OBJECT_TYPE)
-        return kind.equals(self.control.read(at.TUPLE))
+        return kind == self.control.read(at.TUPLE)
 
     def expect_memory(self, view: Array) -> None:
         """As for arrays; but a descriptor may get its address later."""
-        with self.code.when(view.read(at.LIBRARY).differs(at.OURS)):
+        with self.code.when(view.read(at.LIBRARY) != at.OURS):
             super().expect_memory(view)
 
     def look_further(self, item: Value, view: Array, kind: Value) -> None:
-        with self.code.either(kind.equals(self.control.read(at.DESCRIPTOR))) as (ours, other):
+        with self.code.either(kind == self.control.read(at.DESCRIPTOR)) as (ours, other):
             with ours:
                 self.look_at_descriptor(item, view)
             with other:
@@ -70,7 +70,7 @@ class DescriptorCode(RoadCode):
         doubt.expect(self.is_true(own.read(at_name["alive"])))
         with doubt.when_none():
             doubt.expect(self.is_tuple(shape))
-        axes = code.variable(code.integer(0))
+        axes = code.variable(0)
         with doubt.when_none():
             axes.set(code.slots(shape).read(objects.TUPLE_LENGTH))
             doubt.expect(axes.get() <= at.MAX_AXES)
@@ -96,19 +96,19 @@ class DescriptorCode(RoadCode):
     def read_strides(self, strides: Value, view: Array, axes: Value) -> None:
         """Row-major ones are made where somebody asks; until then there are none."""
         code, sizes, own = self.code, view.at(at.SIZES), view.at(at.STEPS)
-        with code.either(strides.equals(self.control.read(at.NONE))) as (row_major, given):
+        with code.either(strides == self.control.read(at.NONE)) as (row_major, given):
             with row_major:
-                step = code.variable(code.integer(1))
+                step = code.variable(1)
                 with code.loop(0, axes) as behind:
                     axis = axes - 1 - behind
                     own.write(axis, step.get())
                     length = sizes.read(axis)
-                    step.set(step.get() * length.equals(0).choose(1, length))
+                    step.set(step.get() * (length == 0).choose(1, length))
             with given:
                 self.doubt.expect(self.is_tuple(strides))
                 with self.doubt.when_none():
                     length = code.slots(strides).read(objects.TUPLE_LENGTH)
-                    self.doubt.expect(length.equals(axes))
+                    self.doubt.expect(length == axes)
                 with self.doubt.when_none():
                     self.unpack(strides, own, axes)
 
@@ -121,20 +121,20 @@ class DescriptorCode(RoadCode):
     def compare(self, differs: Doubt, record: Array, index: Value) -> None:
         super().compare(differs, record, index)
         view = self.view(index)
-        with self.code.when(view.read(at.LIBRARY).equals(at.OURS)):
-            differs.expect(view.read(at.DEVICE_NAME).equals(record.read(at.HOME)))
+        with self.code.when(view.read(at.LIBRARY) == at.OURS):
+            differs.expect(view.read(at.DEVICE_NAME) == record.read(at.HOME))
 
     def compare_option(self, differs: Doubt, record: Array, index: Value) -> None:
         code, item = self.code, self.given.read(self.arrays + index)
         own = record.at(index * at.OPTION_SLOTS + at.FIRST_OPTION)
         scalar = self.control.read(at.SCALAR)
-        is_scalar = code.slots(item).read(objects.OBJECT_TYPE).equals(scalar)
+        is_scalar = code.slots(item).read(objects.OBJECT_TYPE) == scalar
         with code.either(is_scalar) as (ours, other):
             with ours:
                 found, at_name = code.slots(item), self.of_scalar
-                differs.expect(own.read(at.TYPE).equals(scalar))
+                differs.expect(own.read(at.TYPE) == scalar)
                 differs.expect(self.is_true(found.read(at_name["alive"])))
-                differs.expect(found.read(at_name["dtype"]).equals(own.read(at.SCALAR_DTYPE)))
+                differs.expect(found.read(at_name["dtype"]) == own.read(at.SCALAR_DTYPE))
                 with differs.when_none():
                     self.compare_float(differs, own, found.read(at_name["number"]))
             with other:
@@ -144,7 +144,7 @@ class DescriptorCode(RoadCode):
         """The float or integer that an option is; of a scalar its float."""
         item = self.code.variable(super().number(index))
         own = self.code.slots(item.get())
-        with self.code.when(own.read(objects.OBJECT_TYPE).equals(self.control.read(at.SCALAR))):
+        with self.code.when(own.read(objects.OBJECT_TYPE) == self.control.read(at.SCALAR)):
             item.set(own.read(self.of_scalar["number"]))
         return item.get()
 
@@ -155,10 +155,10 @@ class DescriptorCode(RoadCode):
         owner.write(0, tensor.read(at_name["owner"]))
         with code.when(self.is_true(tensor.read(at_name["raw"]))):
             reference = tensor.read(at_name["block"])
-            doubt.expect(reference.differs(none))
+            doubt.expect(reference != none)
             with doubt.when_none():
                 block = code.slots(reference).read(objects.REFERENT)
-                doubt.expect(block.differs(none))
+                doubt.expect(block != none)
                 owner.write(0, block)
                 with doubt.when_none():
                     self.expect_within(record, index, code.slots(block))

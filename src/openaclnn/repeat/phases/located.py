@@ -137,13 +137,13 @@ class _Locating(DescriptorCode):
         keep, count, library = (record.read(own) for own in (at.KEEP, at.ADDRESSES, at.OWN_LIBRARY))
         lead, operands = self.view(record.read(at.LEAD)), code.frame("i64", at.MAX_ARRAYS)
         owners = code.variable(control.read(at.NONE))
-        held, ours = code.frame("i64", at.MAX_ARRAYS), library.equals(at.OURS)
+        held, ours = code.frame("i64", at.MAX_ARRAYS), library == at.OURS
         words = code.frame("i64", 3 * at.MAX_ARRAYS)
-        told = library.equals(at.TORCH) & control.read(at.STORAGE_AT).differs(0)
+        told = (library == at.TORCH) & (control.read(at.STORAGE_AT) != 0)
         with code.when(ours), code.loop(0, self.arrays) as index:  # their offsets count elements
             view, item = self.view(index), self.own(record, index).read(at.ITEM)
             view.write(at.OFFSET, view.read(at.OFFSET) * item)
-        native, constants = record.read(at.KERNEL).differs(0), record.read(at.CONSTANTS)
+        native, constants = record.read(at.KERNEL) != 0, record.read(at.CONSTANTS)
         numbers = self.numbers(record)
         self.expect_free(record)
         with code.loop(0, self.arrays) as index:
@@ -162,17 +162,17 @@ class _Locating(DescriptorCode):
             with code.when(told):
                 owners.set(self.pack(words, count * 3))
             control.call(at.INCREF, None, keep)
-            with code.when(owners.get().equals(control.read(at.NONE))):
+            with code.when(owners.get() == control.read(at.NONE)):
                 control.call(at.INCREF, None, owners.get())
             made = control.call(at.TUPLE_NEW, "i64", 6)
-            with code.when(made.equals(0)):
+            with code.when(made == 0):
                 for own in (keep, owners.get()):
                     self.drop(own)
             self.fail_without(made)
             self.result.set(made)
             control.call(at.TUPLE_SET, "i32", made, 0, keep)
             control.call(at.TUPLE_SET, "i32", made, 5, owners.get())
-        with self.doubt.when_none(), code.when(library.equals(at.TORCH)):
+        with self.doubt.when_none(), code.when(library == at.TORCH):
             self.expect_no_graph()
         with self.doubt.when_none():
             self.expect_untracked(library)  # else it is refused in phase one
@@ -188,20 +188,20 @@ class _Locating(DescriptorCode):
         """Write down a tensor's storage, which must be a plain one, with the address and size of its memory."""
         code, control = self.code, self.control
         storage = storage_of(code, control, item)
-        self.doubt.expect(storage.differs(0))
+        self.doubt.expect(storage != 0)
         with self.doubt.when_none():
             own = code.slots(storage)
-            self.doubt.expect(own.read(0).equals(control.read(at.STORAGE_TABLE)))
+            self.doubt.expect(own.read(0) == control.read(at.STORAGE_TABLE))
             into.write(0, storage)
             for place, where in enumerate((at.STORAGE_DATA, at.STORAGE_BYTES), 1):
                 into.write(place, own.read(control.read(where)))
 
     def other_numbers(self, native: Value, constants: Value, numbers: tuple[Array, Value]) -> Value:
         """A kernel's constants if they are others than the kind's, or the numbers that a sized runner takes."""
-        made = self.code.variable(self.code.integer(0))
+        made = self.code.variable(0)
         with self.code.either(native) as (flat, sized):
             with flat:
-                made.set(self.pack(self.derived, self.moved.get().differs(0).choose(constants, 0)))
+                made.set(self.pack(self.derived, self.moved.get().choose(constants, 0)))
             with sized:
                 made.set(self.taken(*numbers))
         return made.get()

@@ -71,9 +71,9 @@ def _found_words() -> TensorWords | None:
             storage.index(memory.data_ptr()), storage.index(memory.nbytes()),
             storage.index(memory.nbytes()) + 1, _FLAGS & ~0xFF00,  # whether it may grow: nobody's business
         )  # fmt: skip
-    except ValueError:
+        return found if _holds(found) else None
+    except (AttributeError, ValueError):  # PyTorch has no longer what is asked, or not there
         return None
-    return found if _holds(found) else None
 
 
 DEVICES = ("CPU", "CUDA")

@@ -8,23 +8,32 @@ from pathlib import Path
 from typing import Any
 
 from openaclnn.core.declare import Operator
-from openaclnn.core.interface import Kind, Parameter
+from openaclnn.core.interface import REQUIRED, Kind, Parameter
 from openaclnn.operators import find_operator
-from openaclnn.testing.cases.case import Case, Drawn, Malformed, TensorSpec, parameter_named
-from openaclnn.testing.cases.words import distribution_of, number_of
-from openaclnn.testing.data.distribution import Distribution
-from openaclnn.testing.files.sources import FileError
+from openaclnn.testing.cases.case import (
+    Case,
+    Drawn,
+    Malformed,
+    OneOf,
+    Skip,
+    TensorSpec,
+    parameter_named,
+)
+from openaclnn.testing.cases.words import atk_range, check_range, is_unset, power_of
+from openaclnn.testing.files.sources import FileError, read_whole
 from openaclnn.testing.words import dtype_named
 
 __all__ = ["read_atk"]
+
+_STANDARDS = {"default": "mixed", "single_bm": "stat_rel_err"}
 
 
 def read_atk(path: Path) -> Iterator[Case | Malformed]:
     """The cases of a list, and in their places the entries that are none."""
     try:
-        held = json.loads(path.read_text(encoding="utf-8-sig"))
-    except OSError as error:
-        raise FileError(f"{path}: {error.strerror}") from None
+        held = json.loads(read_whole(path).decode("utf-8-sig"))
+    except FileError:
+        raise
     except (ValueError, RecursionError) as error:
         raise FileError(f"{path}: not a JSON file: {error}") from None
     if not isinstance(held, list):
@@ -39,49 +48,97 @@ def read_atk(path: Path) -> Iterator[Case | Malformed]:
                 raise ValueError(f"an object is expected, not {entry!r}"[:80])
             yield _case(named, name, identity, place, number)
         except (ValueError, TypeError, KeyError, OverflowError) as error:
-            told = str(error.args[0]) if isinstance(error, KeyError) else str(error)
-            yield Malformed(name, place, told, number, identity, str(named.get("aclnn_name", "")))
+            reason = error.reason if isinstance(error, Skip) else "unreadable"
+            named_operator = str(named.get("aclnn_name", ""))
+            yield Malformed(name, place, str(error), number, identity, named_operator, reason)
 
 
 def _case(entry: dict[str, Any], name: str, identity: str, place: str, number: int) -> Case:
     if "aclnn_name" not in entry:
         raise ValueError("aclnn_name: missing")
-    operator = find_operator(str(entry["aclnn_name"]))
+    try:
+        operator = find_operator(str(entry["aclnn_name"]))
+    except KeyError:
+        told = f"{entry['aclnn_name']} is not among our operators"
+        raise Skip("another operator", told) from None
     inputs = entry.get("inputs")
-    if not isinstance(inputs, list) or not all(isinstance(each, dict) for each in inputs):
+    if not isinstance(inputs, list) or not all(isinstance(each, (dict, list)) for each in inputs):
         raise ValueError("inputs: a list of objects is expected")
     tensors: dict[str, TensorSpec | None] = {}
     attributes: dict[str, Any] = {}
-    for parameter, given in _matched(operator, inputs):
+    for parameter, given in _matched(operator, [_single(each) for each in inputs]):
         try:
             if parameter.is_read:
                 tensors[parameter.name] = _tensor(given)
             else:
                 attributes[parameter.name] = _value(parameter, given)
+        except Skip as skip:
+            raise Skip(skip.reason, f"inputs, {parameter.name}: {skip}") from None
         except (ValueError, TypeError) as error:
-            raise ValueError(f"inputs, {given.get('name', parameter.name)}: {error}") from None
+            raise ValueError(f"inputs, {parameter.name}: {error}") from None
     unread = getattr(operator.workloads, "unread", lambda numbers: ())(attributes)
     tensors |= {each: None for each in unread if each in tensors}
+    standard, relatives, notes = _standard(entry.get("standard"))
     return Case(
         name, operator.name, place, number, tensors, attributes, identity,
+        standard=standard, relatives=relatives, notes=notes,
         products=tuple(str(each) for each in entry.get("soc_series") or ()),
     )  # fmt: skip
+
+
+def _single(given: Any) -> dict[str, Any]:
+    """An input; a list of objects is an array, of which each has an element."""
+    if isinstance(given, dict):
+        return given
+    if not given or not all(isinstance(each, dict) for each in given):
+        raise ValueError(f"inputs: objects are expected in an array, not {given!r}"[:80])
+    return {
+        **given[0],
+        "type": "array",
+        "range_values": [each.get("range_values") for each in given],
+    }
+
+
+def _standard(given: Any) -> tuple[str, dict[str, float], tuple[str, ...]]:
+    """The precision standard that a case names, T by dtype where it says so, and what is not known of it."""
+    accuracy = given.get("acc") if isinstance(given, dict) else None
+    if accuracy is None:
+        return "", {}, ()
+    name, about = accuracy, None
+    if isinstance(accuracy, dict) and len(accuracy) == 1:
+        [(name, about)] = accuracy.items()
+    if not isinstance(name, str) or name not in _STANDARDS:
+        return "", {}, (f"the standard {name!r} is not known",)
+    relatives = {}
+    for word, value in (about if isinstance(about, dict) else {}).items():
+        short, suffix, _ = str(word).partition("_error")
+        if suffix:
+            relatives[dtype_named(short).name] = power_of(value)
+    return _STANDARDS[name], relatives, ()
 
 
 def _matched(
     operator: Operator, inputs: list[dict[str, Any]]
 ) -> list[tuple[Parameter, dict[str, Any]]]:
-    """Inputs by place where all are there, else by name."""
+    """Inputs by place, whatever they are called; where some are left out, by name, or else as the next of its kind."""
+    inputs = [each for each in inputs if each.get("dtype") != "non_param"]
     parameters = [p for p in operator.parameters if p.is_read or not p.is_tensor]
     if len(inputs) == len(parameters):
         return list(zip(parameters, inputs, strict=True))
-    found = []
+    if len(inputs) > len(parameters):
+        names = ", ".join(p.name for p in parameters)
+        raise ValueError(f"inputs: {len(inputs)} for the parameters {names}")
+    if not inputs:
+        raise ValueError("inputs: none")
+    found, left = [], parameters
     for given in inputs:
-        parameter = parameter_named(operator, str(given.get("name", "")))
-        if parameter is None or parameter not in parameters:
-            names = ", ".join(p.name for p in parameters)
-            raise ValueError(f"inputs: {given.get('name')!r} is none of {names}")
-        found.append((parameter, given))
+        fits = [p for p in left if p.is_tensor == (given.get("type") == "tensor")]
+        named = parameter_named(operator, str(given.get("name") or ""))
+        chosen = named if named in left else next(iter(fits), None)
+        if chosen is None:
+            raise ValueError(f"inputs: {given.get('name')!r} fits no parameter of {operator.name}")
+        found.append((chosen, given))
+        left = [p for p in left if p is not chosen]
     return found
 
 
@@ -93,40 +150,48 @@ def _tensor(given: dict[str, Any]) -> TensorSpec | None:
         return None
     if not isinstance(shape, list) or not all(type(size) is int for size in shape):
         raise ValueError(f"a shape of whole numbers is expected, not {shape!r}")
-    dtype = dtype_named(str(given.get("dtype")))
-    values = given.get("range_values")
-    how = None if values is None else _distribution(values)
+    try:
+        dtype = dtype_named(str(given.get("dtype")))
+    except ValueError as error:
+        raise Skip("dtype", str(error)) from None
+    how = atk_range(given.get("range_values"))
+    check_range(how, dtype)
     return TensorSpec(tuple(shape), dtype, how)
 
 
-def _distribution(values: Any) -> Distribution:
-    if isinstance(values, dict):
-        if values.get("name") != "nd":
-            raise ValueError(f"unknown distribution {values.get('name')!r}")
-        means, deviations = (_interval(values.get(word)) for word in ("mean", "std"))
-        if deviations[0] < 0:
-            raise ValueError(f"a deviation is 0 or more, not {deviations[0]:g}")
-        return Distribution(means=means, deviations=deviations)
-    return distribution_of(values)
-
-
-def _interval(given: Any) -> tuple[float, float]:
-    ends = given if isinstance(given, list) and len(given) == 2 else [given, given]
-    low, high = (number_of(end) for end in ends)
-    if not -1e300 < low <= high < 1e300:
-        raise ValueError(f"an interval of numbers is expected, not {given!r}")
-    return low, high
-
-
 def _value(parameter: Parameter, given: dict[str, Any]) -> Any:
-    values, dtype = given.get("range_values"), str(given.get("dtype"))
-    if parameter.choices and (values is None or isinstance(values, str)):
-        return parameter.default if values is None else values
-    if isinstance(values, bool) or parameter.kind is Kind.BOOL:
-        return values[0] if isinstance(values, list) and values else values
-    how = _distribution(values)
+    """An attribute: the value, or what it is drawn or chosen from."""
+    values = given.get("range_values")
+    if given.get("type") == "tensor":
+        raise ValueError(f"a value is expected, not {given.get('type')!r}")
+    if isinstance(values, list) and len(values) == 1:
+        [values] = values
+    if is_unset(values):
+        return None if parameter.default is REQUIRED else parameter.default
+    if parameter.kind is Kind.BOOL:
+        chosen = values if isinstance(values, list) else [values]
+        return _one_of([_switch(each) for each in chosen])
+    words = values if isinstance(values, list) else [values]
+    if parameter.choices and all(isinstance(each, str) for each in words):
+        return _one_of(words)
+    how, whole = atk_range(values), parameter.kind in (Kind.INT64, Kind.CSTRING)
+    assert how is not None
     if parameter.kind is Kind.SCALAR:
-        return Drawn(how, dtype_named(dtype))
-    if how.low == how.high and how.means is None:
-        return int(how.low) if parameter.kind is Kind.INT64 else how.low
-    return Drawn(how, dtype_named("int64" if parameter.kind is Kind.INT64 else "float64"))
+        dtype = dtype_named(str(given.get("dtype")))
+    else:
+        dtype = dtype_named("int64" if whole else "float64")
+    check_range(how, dtype)
+    if parameter.kind is Kind.SCALAR or how.choices or how.means is not None or how.low < how.high:
+        return Drawn(how, dtype)
+    return int(how.low) if whole else how.low
+
+
+def _one_of(values: list[Any]) -> Any:
+    return values[0] if len(values) == 1 else OneOf(tuple(values))
+
+
+def _switch(value: Any) -> Any:
+    words = {"true": True, "1": True, "1.0": True, "false": False, "0": False, "0.0": False}
+    if str(value).lower() not in words:
+        raise Skip("value", f"BOOL cannot hold {value!r}")
+    return words[str(value).lower()]

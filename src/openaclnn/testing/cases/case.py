@@ -18,7 +18,15 @@ from openaclnn.core.tensor import Format, Tensor, extent
 from openaclnn.operators import find_operator
 from openaclnn.testing.data.distribution import Distribution
 
-__all__ = ["Case", "Drawn", "Malformed", "TensorSpec", "parameter_named"]
+__all__ = ["Case", "Drawn", "Malformed", "OneOf", "Skip", "TensorSpec", "parameter_named"]
+
+
+class Skip(ValueError):  # noqa: N818
+    """Why a case is not run: in a word or two, by which cases are counted, and in a sentence."""
+
+    def __init__(self, reason: str, why: str) -> None:
+        self.reason = reason
+        super().__init__(why)
 
 
 @dataclass(frozen=True)
@@ -39,7 +47,7 @@ class TensorSpec:
         if any(size < 0 for size in self.shape):
             raise ValueError(f"a shape has no negative sizes: {self.shape}")
         if not self.dtype.numpy_name:
-            raise ValueError(f"tensors of {self.dtype.name} cannot be made")
+            raise Skip("dtype", f"tensors of {self.dtype.name} cannot be made")
         if self.strides is not None and len(self.strides) != len(self.shape):
             raise ValueError(f"{len(self.strides)} strides for shape {self.shape}")
         low, high = self._reach
@@ -102,7 +110,14 @@ class Drawn:
 
     def __post_init__(self) -> None:
         if not self.dtype.numpy_name:
-            raise ValueError(f"numbers of {self.dtype.name} cannot be made")
+            raise Skip("dtype", f"numbers of {self.dtype.name} cannot be made")
+
+
+@dataclass(frozen=True)
+class OneOf:
+    """An attribute of a case that is to be chosen."""
+
+    values: tuple[Any, ...]
 
 
 @dataclass(frozen=True)
@@ -117,7 +132,13 @@ class Case:
     attributes: Mapping[str, Any] = field(default_factory=dict)
     identity: str = ""  # the list's own id
     tolerances: tuple[tuple[float, float], ...] = ()  # (rtol, ptol) of each output, or of all
-    atol: float | None = None
+    atols: tuple[float, ...] = ()  # of each output, or of all
+    standard: str = ""  # the list's own: "" where it names none
+    relatives: Mapping[str, float] = field(default_factory=dict)  # stat_rel_err's T by dtype name
+    kernel: bool = (
+        False  # it speaks of a kernel, whose outputs may have other shapes than the interface's
+    )
+    notes: tuple[str, ...] = ()  # what was read otherwise than it is written
     products: tuple[str, ...] = ()
     goldens: tuple[Path | None, ...] = ()  # of each output, in C order
     enabled: bool = True
@@ -135,7 +156,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Malformed:
-    """A row that is no case: where, and why."""
+    """An entry of a list that is not run: where, and why."""
 
     name: str
     place: str
@@ -143,6 +164,7 @@ class Malformed:
     number: int = 0
     identity: str = ""
     operator_name: str = ""
+    reason: str = "unreadable"
 
 
 def _plain(name: str) -> str:

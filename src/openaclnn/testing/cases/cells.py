@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
 from typing import Any
 
-from openaclnn.core.interface import Parameter
 from openaclnn.testing.cases.literals import read_literal
 from openaclnn.testing.cases.tables import CellError, Row
 from openaclnn.testing.cases.words import number_of
 from openaclnn.testing.judging.rules import Rules
 
-__all__ = ["Cells", "entry", "is_pair"]
+__all__ = ["Cells", "entry", "is_nothing", "is_row"]
 
-_WORD = re.compile(r"(?!None$)[A-Za-z]\w*")
+_WORD = re.compile(r"(?!(?:None|none|null)$)[A-Za-z]\w*")
+_RULE = re.compile(r"ELEWISE|REDUCE\s*\([^()]*\)", re.IGNORECASE)
 
 
 class Cells:
@@ -38,13 +37,6 @@ class Cells:
         text = self.row.get(column)
         return text if text is not None and _WORD.fullmatch(text) else self.literal(column)
 
-    def number(self, column: str) -> float | None:
-        given = self.literal(column)
-        try:
-            return None if given is None else number_of(given)
-        except ValueError as error:
-            raise CellError(column, str(error)) from None
-
     def words(self, column: str) -> tuple[str, ...]:
         """Words with commas between them, however they are quoted."""
         parts = (part.strip(" '\"()[]") for part in (self.row.get(column) or "").split(","))
@@ -52,26 +44,34 @@ class Cells:
 
     def switch(self, column: str, otherwise: bool) -> bool:
         text = self.row.get(column)
-        return otherwise if text is None else text.lower() not in ("false", "0")
+        return otherwise if text is None else text.lower() not in ("false", "0", "0.0")
 
     def tolerances(self, column: str) -> tuple[tuple[float, float], ...]:
-        """(rtol, ptol), alone or one for each output."""
+        """(rtol, ptol), alone or one for each output; what stands behind them is not read."""
         given = self.literal(column)
-        if given is None:
+        if is_nothing(given):
             return ()
-        pairs = [given] if is_pair(given) or not isinstance(given, (tuple, list)) else given
-        if not pairs or not all(is_pair(pair) for pair in pairs):
+        pairs = [given] if is_row(given) or not isinstance(given, (tuple, list)) else given
+        if not all(is_row(pair) and len(pair) > 1 for pair in pairs):
             raise CellError(column, f"(rtol, ptol) is expected, not {given!r}")
-        found = tuple((number_of(pair[0]), number_of(pair[1])) for pair in pairs)
+        found = tuple((float(pair[0]), float(pair[1])) for pair in pairs)
         for rtol, ptol in found:
             _judged_by(column, rtol=rtol, ptol=ptol)
         return found
 
-    def tolerance(self, column: str) -> float | None:
-        """How far an element may be off."""
-        given = self.number(column)
-        _judged_by(column, atol=given)
-        return given
+    def offsets(self, column: str) -> tuple[float, ...]:
+        """How far an element may be off, alone or one for each output."""
+        given = self.literal(column)
+        if is_nothing(given):
+            return ()
+        try:
+            listed = given if isinstance(given, (tuple, list)) else (given,)
+            found = tuple(number_of(each) for each in listed)
+        except ValueError as error:
+            raise CellError(column, str(error)) from None
+        for atol in found:
+            _judged_by(column, atol=atol)
+        return found
 
     def names(self, column: str) -> tuple[str | None, ...]:
         """Names of files, one or several, None among them."""
@@ -82,41 +82,30 @@ class Cells:
                 raise CellError(column, f"a file's name is expected, not {each!r}")
         return tuple(listed)
 
-    def per_tensor(
-        self,
-        column: str,
-        parameters: Sequence[Parameter],
-        valued: Collection[str],
-        outputs: str = "",
-        numbers: str = "one",
-    ) -> dict[str, Any]:
-        """A column's values by C name: one for all; or one for each tensor, or for each but the outputs, which may have
-        a column of their own, or but those that attributes give values of.
+    def shapes(self, column: str) -> list[Any]:
+        """One entry a tensor; a row of numbers alone is one tensor's. Nothing where the operator's rule is meant."""
+        text = self.row.get(column)
+        if text is None or _RULE.fullmatch(text):
+            return []
+        given = self.literal(column)
+        if not isinstance(given, (tuple, list)):
+            given = () if given is None else (given,)
+        return [given] if is_row(given) or not given else list(given)
 
-        Numbers alone, and lists of one entry, are "one" value for all, or one for "each" tensor, or, where each needs
-        several, "none".
-        """
+    def each(self, column: str, count: int, one_for_all: bool = True) -> list[Any]:
+        """One entry for each of so many tensors, None where there is none; a word, or the only entry, is that of all."""
         given = self.literal_or_word(column)
-        if given is None:
-            return {}
-        inputs = [p for p in parameters if p.is_read]
-        if not isinstance(given, (tuple, list)) or (is_pair(given) and numbers != "each"):
-            if numbers == "none":
-                raise CellError(column, f"an entry for each tensor is expected, not {given!r}")
-            return {parameter.name: given for parameter in parameters}
-        values = list(given)
-        more = self.literal_or_word(outputs) if outputs else None
-        if len(values) == 1 and numbers == "one":
-            values *= len(parameters) if more is None else len(inputs)
-        if more is not None:
-            missing = [None] * (len(inputs) - len(values))
-            made = len(parameters) - len(inputs)
-            values += [*missing, *(entry(more, number, None) for number in range(made))]
-        for which in (parameters, inputs, [p for p in parameters if p.name not in valued]):
-            if len(values) == len(which):
-                return {p.name: value for p, value in zip(which, values, strict=True)}
-        names = ", ".join(parameter.name for parameter in parameters)
-        raise CellError(column, f"{len(values)} entries for the tensors {names}")
+        if is_nothing(given):
+            return [None] * count
+        values = list(given) if isinstance(given, (tuple, list)) else [given]
+        if len(values) == 1 and one_for_all:
+            return values * count
+        return [*values[:count], *[None] * (count - len(values))]
+
+    def ranges(self, column: str, count: int) -> list[Any]:
+        """As `each`; numbers alone are one range for all tensors."""
+        given = self.literal(column)
+        return [given] * count if given and is_row(given) else self.each(column, count)
 
 
 def _judged_by(column: str, **tolerances: float | None) -> None:
@@ -127,11 +116,16 @@ def _judged_by(column: str, **tolerances: float | None) -> None:
         raise CellError(column, str(error)) from None
 
 
-def is_pair(value: Any) -> bool:
-    """Whether a value is two numbers or more, not one thing for each of several tensors."""
-    if not isinstance(value, (tuple, list)) or len(value) < 2:
+def is_row(value: Any) -> bool:
+    """Whether a value is numbers alone, not one thing for each of several tensors."""
+    if not isinstance(value, (tuple, list)) or not value:
         return False
     return all(isinstance(each, (int, float)) for each in value)
+
+
+def is_nothing(value: Any) -> bool:
+    """Whether a cell is unset: empty, (), [] or None."""
+    return value is None or (isinstance(value, (tuple, list, dict)) and not value)
 
 
 def entry(values: Any, number: int, otherwise: Any) -> Any:

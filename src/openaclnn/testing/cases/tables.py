@@ -5,15 +5,19 @@ from __future__ import annotations
 import codecs
 import csv
 import io
+import zipfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from openaclnn.testing.extras import need
-from openaclnn.testing.files.sources import FileError
+from openaclnn.testing.files.sources import FileError, read_whole
 
 __all__ = ["CellError", "Row", "read_rows"]
+
+
+_LARGEST_UNPACKED = 1 << 30  # bytes
 
 
 class CellError(ValueError):
@@ -59,15 +63,13 @@ def read_rows(path: Path, needed: Sequence[str], sheet: str | None = None) -> It
 def _csv(path: Path) -> Iterator[tuple[int, list[str]]]:
     csv.field_size_limit(1 << 24)
     try:
-        reader = csv.reader(io.StringIO(_decoded(path.read_bytes()), newline=""))
+        reader = csv.reader(io.StringIO(_decoded(read_whole(path)), newline=""))
         line = 1
         for cells in reader:
             yield line, cells
             line = reader.line_num + 1
     except (UnicodeDecodeError, csv.Error) as error:
         raise FileError(f"{path}: not a CSV file: {error}") from None
-    except OSError as error:
-        raise FileError(f"{path}: {error.strerror}") from None
 
 
 def _decoded(text: bytes) -> str:
@@ -82,10 +84,15 @@ def _decoded(text: bytes) -> str:
 
 def _xlsx(path: Path, sheet: str | None) -> Iterator[tuple[int, list[str]]]:
     openpyxl: Any = need("openpyxl", f"{path}: openpyxl reads it")
+    held = io.BytesIO(read_whole(path))
     try:
-        book = openpyxl.load_workbook(path, read_only=True, data_only=True)
-    except OSError as error:
-        raise FileError(f"{path}: {error.strerror or error}") from None
+        with zipfile.ZipFile(held) as parts:
+            size = sum(part.file_size for part in parts.infolist())
+        if size > _LARGEST_UNPACKED:
+            raise FileError(f"{path}: {size:,} bytes unpacked; at most {_LARGEST_UNPACKED:,} are read")  # fmt: skip
+        book = openpyxl.load_workbook(held, read_only=True, data_only=True)
+    except FileError:
+        raise
     except Exception as error:  # zip and XML errors of all kinds
         raise FileError(f"{path}: not an .xlsx file: {error}") from None
     try:

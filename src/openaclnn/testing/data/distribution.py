@@ -1,4 +1,4 @@
-"""How values are drawn: uniformly from a closed interval, normally, or one value; the same seed gives the same bytes."""
+"""How values are drawn: uniformly from an interval, normally, from a choice, or one value; the same seed gives the same bytes."""
 
 from __future__ import annotations
 
@@ -10,16 +10,20 @@ from typing import Any
 import numpy as np
 
 from openaclnn.core.dtypes import DType
+from openaclnn.engines.threads import blocks_of, map_in_order
 
 __all__ = ["DEFAULT", "Distribution", "draw_array", "generator"]
 
 Array = np.ndarray[Any, Any]
-_CHUNK = 1 << 20  # elements drawn together, so that the float64 in between stay small
+_CHUNK = (
+    1 << 18
+)  # elements that have random numbers of their own, so that threads share them and none matters to another
+_FACTORS = (1.0, 2.0)  # by which powers of ten an outlier is larger
 
 
 @dataclass(frozen=True)
 class Distribution:
-    """Uniform in [low, high], or normal where a deviation is given; `includes` must occur in the data."""
+    """Uniform in [low, high], normal where a deviation is given, or one of `choices`; `includes` must occur in the data."""
 
     low: float = -2.0
     high: float = 2.0
@@ -28,10 +32,19 @@ class Distribution:
     includes: tuple[float, ...] = ()
     means: tuple[float, float] | None = None  # intervals that mean and deviation are drawn from
     deviations: tuple[float, float] | None = None
+    choices: tuple[float, ...] = ()
+    open: tuple[bool, bool] = (False, False)  # which ends of the interval are excluded
+    outliers: float = (
+        0.0  # the share of elements, one at least, that are made 10 to 100 times larger
+    )
 
     def __post_init__(self) -> None:
         if self.low > self.high:
             raise ValueError(f"a range from {self.low:g} to {self.high:g} is empty")
+        if self.low == self.high and any(self.open):
+            raise ValueError(f"a range that excludes its one value {self.low:g} is empty")
+        if not 0 <= self.outliers <= 1:
+            raise ValueError(f"a share of outliers is from 0 to 1, not {self.outliers:g}")
         if self.deviation is not None and not (0 <= self.deviation < math.inf):
             raise ValueError(f"a deviation is 0 or more, not {self.deviation:g}")
 
@@ -54,63 +67,97 @@ def generator(*seed: int) -> np.random.Generator:
 def draw_array(
     rng: np.random.Generator, shape: tuple[int, ...], dtype: DType, how: Distribution = DEFAULT
 ) -> Array:
-    """An array of a shape and dtype, drawn."""
+    """An array of a shape and dtype, drawn; how many threads do it does not matter."""
     kind, how = dtype.numpy, how.settled(rng)
-    if dtype.kind == "bool":
-        array = rng.integers(0, 2, shape, np.uint8).astype(bool)
-    elif dtype.kind == "integer":
-        array = _integers(rng, shape, kind, how)
-    else:
-        array = np.empty(shape, kind)
-        flat = array.reshape(-1)
-        for start in range(0, flat.size, _CHUNK):
-            part = flat[start : start + _CHUNK]
-            with np.errstate(over="ignore"):  # what is too large for the dtype is infinite
-                part[...] = _floats(rng, part.size, dtype, how)
-    if how.includes and array.size:
-        places = rng.permutation(min(array.size, 1 << 16))[: len(how.includes)]
+    array = np.empty(shape, kind)
+    flat = array.reshape(-1)
+    chunks = blocks_of(flat.size, elements=_CHUNK)
+
+    def fill(chunk: tuple[slice, np.random.Generator]) -> None:
+        where, own = chunk
+        for block in blocks_of(where.stop - where.start):
+            part = flat[where][block]
+            with np.errstate(
+                over="ignore", invalid="ignore"
+            ):  # what is too large for the dtype is infinite
+                part[...] = _part(own, part.size, dtype, how, first=own is rng and not block.start)
+
+    sources = [rng, *rng.spawn(max(len(chunks) - 1, 0))]
+    for _ in map_in_order(fill, list(zip(chunks, sources, strict=False))):
+        pass
+    if how.includes and flat.size:
+        places = rng.permutation(min(flat.size, 1 << 16))[: len(how.includes)]
         with np.errstate(over="ignore", invalid="ignore"):
             given = np.asarray(how.includes[: places.size], np.float64)
-            array.reshape(-1)[places] = given.astype(kind)
+            flat[places] = given.astype(kind)
     return array
 
 
+def _part(
+    rng: np.random.Generator, count: int, dtype: DType, how: Distribution, first: bool
+) -> Array:
+    """So many values, in the dtype or a wider one; an outlier is among the first ones."""
+    if how.choices:
+        listed = np.asarray(how.choices, np.float64).astype(dtype.numpy)
+        return np.asarray(listed[rng.integers(0, listed.size, count)])
+    if dtype.kind == "bool":
+        return _integers(rng, count, np.dtype(np.uint8), how, 1)
+    if dtype.kind == "integer":
+        return _integers(rng, count, dtype.numpy, how)
+    values = _floats(rng, count, dtype, how)
+    if how.outliers:
+        places = np.flatnonzero(rng.random(count, np.float32) < how.outliers)
+        if first and not places.size:
+            places = rng.integers(count, size=1)
+        values[places] *= 10.0 ** rng.uniform(*_FACTORS, places.size)
+    return values
+
+
 def _integers(
-    rng: np.random.Generator, shape: tuple[int, ...], kind: np.dtype[Any], how: Distribution
+    rng: np.random.Generator,
+    count: int,
+    kind: np.dtype[Any],
+    how: Distribution,
+    largest: int | None = None,
 ) -> Array:
     info = np.iinfo(kind)
+    least, most = int(info.min), int(info.max) if largest is None else largest
     if how.deviation is not None:
-        values = np.rint(rng.normal(how.mean, how.deviation, shape))
-        return np.clip(values, max(info.min, -(2**53)), min(info.max, 2**53)).astype(kind)
-    low, high = _whole(how.low, math.ceil, info), _whole(how.high, math.floor, info)
-    return rng.integers(low, max(high, low), shape, kind, endpoint=True)
+        values = np.rint(rng.normal(how.mean, how.deviation, count))
+        return np.clip(values, max(least, -(2**53)), min(most, 2**53)).astype(kind)
+    low, high = _whole(how.low, math.ceil), _whole(how.high, math.floor)
+    low, high = low + (how.open[0] and low == how.low), high - (how.open[1] and high == how.high)
+    low, high = (min(max(end, least), most) for end in (low, high))
+    return rng.integers(low, max(high, low), count, kind, endpoint=True)
 
 
-def _whole(end: float, toward: Callable[[float], int], info: Any) -> int:
-    """An end of an interval as a number of the type; NaN, which no integer is, as 0."""
-    inside = 0.0 if math.isnan(end) else min(max(end, -(2.0**63)), 2.0**63)
-    return int(min(max(toward(inside), int(info.min)), int(info.max)))
+def _whole(end: float, toward: Callable[[float], int]) -> int:
+    """An end of an interval as a whole number; NaN, which no integer is, as 0."""
+    return toward(0.0 if math.isnan(end) else min(max(end, -(2.0**63)), 2.0**63))
 
 
 def _floats(rng: np.random.Generator, count: int, dtype: DType, how: Distribution) -> Array:
     narrow = dtype.itemsize <= 4 and dtype.kind == "floating"
     work: Any = np.float32 if narrow else np.float64
     if how.deviation is not None:
-        return np.asarray(rng.standard_normal(count, work) * work(how.deviation) + work(how.mean))
+        values = rng.standard_normal(count, work)
+        values *= work(how.deviation)
+        values += work(how.mean)
+        return values
     low, high = how.low, how.high
     if math.isnan(low) or math.isnan(high):
         return np.full(count, math.nan)
     if low == high:
         return np.full(count, low).astype(np.float64)
-    return _uniform(rng, count, dtype, low, high, work)
+    return _uniform(rng, count, dtype, how, work)
 
 
 def _uniform(
-    rng: np.random.Generator, count: int, dtype: DType, low: float, high: float, work: Any
+    rng: np.random.Generator, count: int, dtype: DType, how: Distribution, work: Any
 ) -> Array:
     import ml_dtypes
 
-    largest = 1e300
+    low, high, largest = how.low, how.high, 1e300
     if dtype.kind == "floating" and dtype.itemsize < 8:
         largest = float(ml_dtypes.finfo(dtype.numpy).max)  # type: ignore[no-untyped-call]
     ends = [min(max(end, -largest), largest) for end in (low, high)]
@@ -120,19 +167,25 @@ def _uniform(
     values *= work(ends[1]) - work(ends[0]) if work is np.float32 else ends[1] - ends[0]
     values += work(ends[0])
     # To numbers of the dtype, so that rounding does not leave the interval.
-    inner = _inside(ends, dtype) if largest < 1e300 else ends
+    inner = _inside(ends, dtype, how.open) if largest < 1e300 else ends
     np.clip(values, work(inner[0]), work(inner[1]), out=values)
-    for end, place in ((low, 0), (high, -1)):
-        if math.isinf(end) and count:
-            values[place] = end
+    if count:
+        values[0], values[-1] = (
+            end if math.isinf(end) else value
+            for end, value in ((low, values[0]), (high, values[-1]))
+        )
     return values
 
 
-def _inside(ends: list[float], dtype: DType) -> tuple[Any, Any]:
+def _inside(ends: list[float], dtype: DType, excluded: tuple[bool, bool]) -> tuple[Any, Any]:
     """The outermost numbers of a dtype that lie between the ends; the ends rounded where there are none."""
     low, high = (np.float64(end).astype(dtype.numpy) for end in ends)
     above, below = (
         np.nextafter(each, each.dtype.type(way)) for each, way in ((low, np.inf), (high, -np.inf))
     )
-    inner = (above if float(low) < ends[0] else low, below if float(high) > ends[1] else high)
+    first, last = float(low) - ends[0], ends[1] - float(high)
+    inner = (
+        above if first < 0 or (excluded[0] and not first) else low,
+        below if last < 0 or (excluded[1] and not last) else high,
+    )
     return inner if inner[0] <= inner[1] else (low, high)

@@ -15,11 +15,23 @@ from openaclnn.testing.data.drawing import draw, ranks_of, variants_of
 from openaclnn.testing.judging.limits import LEVELS
 from openaclnn.testing.words import dtype_named
 
-__all__ = ["AMOUNTS", "Recipe"]
+__all__ = ["AMOUNTS", "MIXES", "Recipe"]
 
 AMOUNTS = {"L0": 5_000, "L1": 10_000, "L2": 30_000}
 """How many cases the commercial standard asks for at each level; it also asks for 200 (L0) or 700 of every dtype,
 which an even share of these is beyond."""
+
+
+_UNIFORM = Distribution(-5, 5)
+_NORMAL = Distribution(means=(-100, 100), deviations=(1, 25))
+_OUTLIERS = Distribution(-5, 5, outliers=0.01)
+_SMALL = Distribution(-0.001, 0.001)
+_FULL_MIX = (
+    _NORMAL, _UNIFORM, _OUTLIERS, _NORMAL, _SMALL, _UNIFORM, _NORMAL, _OUTLIERS, _UNIFORM, _NORMAL,
+)  # fmt: skip
+MIXES = {"L0": (_UNIFORM, _NORMAL), "L1": _FULL_MIX, "L2": _FULL_MIX}
+"""How the cases of a level are drawn, in turn: at L0 half uniform, half normal; above, a tenth is small, 30% are uniform,
+40% normal, and 20% have outliers."""
 
 
 @dataclass(frozen=True)
@@ -59,17 +71,15 @@ class Recipe:
         )  # fmt: skip
 
     def _of_level(self, number: int) -> dict[str, Any]:
-        """Half uniform in [-5, 5], half normal with mean in [-100, 100] and deviation in [1, 25]; dtypes, ranks and
-        variants in turn."""
-        operator = find_operator(self.operator)
+        """Dtypes, distributions, ranks and variants in turn."""
+        operator, mix = find_operator(self.operator), MIXES[self.level]
         rng = generator(self.seed, 4, number)
-        dtype = FLOATS[number % len(FLOATS)]
-        turn, normal = divmod(number // len(FLOATS), 2)
+        round_, dtype = number // len(FLOATS), FLOATS[number % len(FLOATS)]
+        how = mix[round_ % len(mix)].settled(rng)
+        # One further after all distributions, so that each meets every rank and variant.
+        turn = round_ + round_ // len(mix)
         ranks, variants = ranks_of(operator), variants_of(operator)
         rank, variant = ranks[turn % len(ranks)], variants[turn // len(ranks) % len(variants)]
-        how = Distribution(-5, 5)
-        if normal:
-            how = Distribution(mean=rng.uniform(-100, 100), deviation=rng.uniform(1, 25))
         return draw(
             operator, _random_shape(rng, rank, self.elements), dtype, seed=_seed(self.seed, number),
             variant=variant, how=how, special=self.special, **self.options,

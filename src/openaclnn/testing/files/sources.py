@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 
 from openaclnn.core.dtypes import DType
 from openaclnn.testing.words import dtype_named
 
-__all__ = ["RAW", "SUFFIXES", "FileError", "Source", "key_of", "raw_type", "shape_of", "split_name"]
+__all__ = [
+    "RAW", "SUFFIXES", "FileError", "Source", "TooLargeError", "key_of", "raw_type", "read_whole", "shape_of", "split_name",
+]  # fmt: skip
 
 RAW = (".bin", ".raw", ".dat")
 SUFFIXES = (".npy", ".npz", *RAW, ".safetensors", ".pt", ".pth")
@@ -17,6 +21,25 @@ SUFFIXES = (".npy", ".npz", *RAW, ".safetensors", ".pt", ".pth")
 
 class FileError(ValueError):
     """A file that cannot be read or written, in one sentence."""
+
+
+class TooLargeError(FileError):
+    """A packed file whose content would take more memory than may be used."""
+
+
+def read_whole(path: Path, largest: int = 1 << 28) -> bytes:
+    """A file's bytes, or a pipe's; FileError where it is a device, cannot be read, or has more than so many."""
+    try:
+        with path.open("rb") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            if stat.S_ISBLK(mode) or (stat.S_ISCHR(mode) and not file.isatty()):
+                raise FileError(f"{path}: a device, where a file is expected")
+            data = file.read(largest + 1)
+    except OSError as error:
+        raise FileError(f"{path}: {error.strerror}") from None
+    if len(data) > largest:
+        raise FileError(f"{path}: more than {largest:,} bytes, which are not read")
+    return data
 
 
 @dataclass(frozen=True)
@@ -79,5 +102,5 @@ def key_of(source: Source, keys: list[str]) -> str:
     if not source.key and len(keys) == 1:
         return keys[0]
     wanted = f"no {source.key!r}" if source.key else "several arrays"
-    listed = ", ".join(keys[:20]) or "nothing"
+    listed = ", ".join(key[:80] for key in keys[:20]) or "nothing"
     raise FileError(f"{source.path}: {wanted} in it; name one as FILE:KEY (it holds {listed})")

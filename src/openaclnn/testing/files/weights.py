@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
+import operator
+import zipfile
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from openaclnn.core.dtypes import BFLOAT16, dtype_of_name, dtype_of_numpy
 from openaclnn.core.interop import to_numpy
 from openaclnn.testing.extras import need
+from openaclnn.testing.files.npy import within
 from openaclnn.testing.files.sources import FileError, Source, key_of
 
-__all__ = ["read_safetensors", "read_torch", "safetensors_bytes", "write_torch"]
+__all__ = ["read_safetensors", "read_torch", "safetensors_header", "write_torch"]
 
 Array = np.ndarray[Any, Any]
 _MAXIMUM_HEADER = 100 << 20  # the format's own bound
@@ -31,7 +36,10 @@ def read_safetensors(source: Source) -> Array:
         length = int.from_bytes(file.read(8), "little")
         if size < 8 or length > min(size - 8, _MAXIMUM_HEADER):
             raise FileError(f"{source.path}: not a safetensors file")
-        header = json.loads(file.read(length))
+        try:
+            header = json.loads(file.read(length))
+        except (ValueError, RecursionError):
+            header = None
     if not isinstance(header, dict):
         raise FileError(f"{source.path}: not a safetensors file")
     header.pop("__metadata__", None)
@@ -39,8 +47,8 @@ def read_safetensors(source: Source) -> Array:
     try:
         entry = header[key]
         dtype = dtype_of_name(_SAFE_TYPES[entry["dtype"]])
-        shape = tuple(int(each) for each in entry["shape"])
-        start, end = (int(each) for each in entry["data_offsets"])
+        shape = tuple(operator.index(each) for each in entry["shape"])
+        start, end = (operator.index(each) for each in entry["data_offsets"])
     except (KeyError, TypeError, ValueError):
         raise FileError(f"{source.path}: {key!r} is of no type that can be read") from None
     bytes_ = math.prod(shape) * dtype.itemsize
@@ -55,24 +63,30 @@ def read_safetensors(source: Source) -> Array:
     return np.memmap(source.path, dtype.numpy, "r", 8 + length + start, shape)
 
 
-def read_torch(source: Source) -> Array:
-    """A tensor of a .pt file; nothing but weights is unpickled."""
+def read_torch(source: Source, most: int) -> Array:
+    """A tensor of a .pt file, of at most so many bytes; nothing but weights is unpickled."""
     torch = need("torch", f"{source.path}: PyTorch reads it")
+    if zipfile.is_zipfile(source.path):
+        with zipfile.ZipFile(source.path) as packed:
+            within(source.path, sum(each.file_size for each in packed.infolist()), most)
     try:
         held = torch.load(source.path, map_location="cpu", weights_only=True)
     except Exception as error:  # unpicklers raise what they like
-        told = str(error).partition("\n")[0] or "it is empty or ends too early"
+        told = str(error).partition("\n")[0][:200] or "it is empty or ends too early"
         if told.startswith("Weights only"):  # PyTorch's advice is to trust it
             told = "it holds more than tensors"
         raise FileError(f"{source.path}: PyTorch does not read it as weights: {told}") from error
     if not isinstance(held, torch.Tensor):
-        named = {str(k): v for k, v in dict(held).items() if isinstance(v, torch.Tensor)}
+        if not isinstance(held, Mapping):
+            raise FileError(f"{source.path}: a tensor, or tensors by name, are expected in it")
+        named = {str(k): v for k, v in held.items() if isinstance(v, torch.Tensor)}
         held = named[key_of(source, list(named))]
+    within(source.path, held.numel() * held.element_size(), most)  # one number may stand for many
     return to_numpy(held.detach())
 
 
-def safetensors_bytes(array: Array, key: str) -> bytes:
-    """A file of one tensor."""
+def safetensors_header(array: Array, key: str) -> bytes:
+    """What a file of one tensor begins with; the tensor's bytes follow."""
     dtype = dtype_of_numpy(array.dtype)
     names = {long: short for short, long in _SAFE_TYPES.items()}
     if dtype is None or dtype.name not in names:
@@ -80,14 +94,16 @@ def safetensors_bytes(array: Array, key: str) -> bytes:
     entry = {"dtype": names[dtype.name], "shape": array.shape, "data_offsets": [0, array.nbytes]}
     header = json.dumps({key: entry}).encode()
     header += b" " * (-len(header) % 8)
-    return len(header).to_bytes(8, "little") + header + array.tobytes()
+    return len(header).to_bytes(8, "little") + header
 
 
-def write_torch(path: Path, array: Array) -> None:
+def write_torch(file: BinaryIO, path: Path, array: Array) -> None:
     """A .pt file of one tensor."""
     torch = need("torch", f"{path}: PyTorch writes it")
     if array.dtype == BFLOAT16.numpy:
         tensor = torch.from_numpy(array.view(np.int16).copy()).view(torch.bfloat16)
     else:
         tensor = torch.from_numpy(array.copy())
-    torch.save(tensor, path)
+    held = io.BytesIO()  # where it writes itself, a full disk is some RuntimeError
+    torch.save(tensor, held)
+    file.write(held.getbuffer())

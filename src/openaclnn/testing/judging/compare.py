@@ -8,10 +8,19 @@ from typing import Any
 
 import numpy as np
 
-from openaclnn.core.dtypes import FLOAT, DType, dtype_of_numpy
+from openaclnn.core.dtypes import DOUBLE, FLOAT, DType, dtype_of_numpy
 from openaclnn.core.interop import to_numpy
+from openaclnn.engines.threads import blocks_of, map_in_order
 from openaclnn.testing.judging.cross_check import cross_check
-from openaclnn.testing.judging.figures import ULP_STEPS, Array, Tally, flat, spacing
+from openaclnn.testing.judging.figures import (
+    STRETCH,
+    ULP_STEPS,
+    Array,
+    Tally,
+    flat,
+    precision,
+    spacing,
+)
 from openaclnn.testing.judging.limits import STANDARDS, limits_of
 from openaclnn.testing.judging.rules import Rules, Yardstick, chosen, faults
 from openaclnn.testing.words import dtype_named
@@ -45,6 +54,8 @@ class Comparison:
     ulp_histogram: tuple[tuple[str, int], ...] = ()
     first_bad: tuple[BadElement, ...] = ()
     output: str = ""  # which of several it is of
+    golden_dtype: str = ""
+    notes: tuple[str, ...] = ()  # on how it was judged
 
     def __bool__(self) -> bool:
         return self.passed
@@ -57,7 +68,7 @@ class Comparison:
         verdict = "passed" if self.passed else "failed"
         own = f"{self.output}, " if self.output else ""
         lines = [f"{verdict}: {own}{self.standard}, {self.dtype}, shape {self.shape}"]
-        lines += [f"  {reason}" for reason in self.reasons]
+        lines += [f"  {sentence}" for sentence in (*self.notes, *self.reasons)]
         for each in self.first_bad:
             lines.append(
                 f"  {each.position}: {each.actual!r}, golden {each.golden!r}, "
@@ -82,9 +93,10 @@ def compare(
 ) -> Comparison:
     """Compare an output with its golden values; `third`, another party's output, is for cross_check.
 
-    `dtype` is the output's where the array has another, as a dump widened to float32 has. `rtol`, `atol`, `ptol`
+    `dtype` is the output's where the array has another, as a dump widened to float32 has; without it, the narrower of
+    output and golden values says which limits hold, and `notes` has that where they differ. `rtol`, `atol`, `ptol`
     (the share of elements that may be off) and `limit` take the place of the standard's own numbers. Golden values of a
-    wider type are rounded to the output's for close and binary alone, whose bounds are smaller than that; those that
+    wider type are rounded to the output's for close, stat_rel_err and binary alone, whose bounds are smaller than that; those that
     overflow it are infinite for all. Integers must be equal.
 
     Several outputs, as named tuples, are compared each with its own; the answer is that of the worst.
@@ -137,35 +149,60 @@ def judge(
     for array in (actual, golden):
         if dtype_of_numpy(array.dtype) is None and array.dtype.kind not in "biufc":
             raise ValueError(f"numbers are expected, not an array of {array.dtype}")
-    own = _output_type(actual, dtype)
+    own, known = _judged_type(actual, golden, dtype), dtype_of_numpy(golden.dtype)
+    about: dict[str, Any] = {
+        "golden_dtype": known.name if known else str(golden.dtype),
+        "notes": _notes(actual, known, own, dtype),
+    }
     if actual.shape != golden.shape:
         text = f"the output has shape {actual.shape}, the golden values have {golden.shape}"
-        return Comparison(rules.standard, own.name, actual.shape, False, (text,))
+        return Comparison(rules.standard, own.name, actual.shape, False, (text,), **about)
     limits, stick = limits_of(own), Yardstick.of(rules, own)
-    tally = Tally(stick.dtype, stick.tolerance, chosen(rules.limit, limits.limit), kept)
     lines = flat(actual), flat(golden)
-    for block in stick.blocks(*lines):
-        tally.add(*block)
+
+    def tallied(stretch: slice) -> Tally:
+        tally = Tally(stick.dtype, stick.tolerance, chosen(rules.limit, limits.limit), kept)
+        one, other = (line[stretch] for line in lines)
+        for start, out, expected, differs in stick.blocks(one, other):
+            tally.add(stretch.start + start, out, expected, differs)
+        return tally
+
+    tally, *others = map_in_order(
+        tallied, blocks_of(lines[0].size, elements=STRETCH) or [slice(0, 0)]
+    )
+    for other in others:  # in their order, so that threads do not matter
+        tally.join(other)
     reasons = list(faults(tally, rules, limits))
     figures = tally.figures()
     if rules.standard == "cross_check" and not stick.tolerance.exact:
         if third is None:
             raise ValueError("cross_check needs the output of a third party")
-        other = flat(_same_shape(_array(third), actual))
-        reasons += cross_check(*lines, other, stick.dtype, rules.level, figures)
+        peer = flat(_same_shape(_array(third), actual))
+        reasons += cross_check(*lines, peer, stick.dtype, rules.level, figures)
     return Comparison(
         rules.standard, own.name, actual.shape, not reasons, tuple(reasons), tally.count, tally.bad,
         figures, tuple(zip(_labels(), tally.ulps.tolist(), strict=True)),
-        tuple(_bad_elements(tally, lines, actual)),
+        tuple(_bad_elements(tally, lines, actual)), **about,
     )  # fmt: skip
 
 
-def _output_type(actual: Array, dtype: str | DType | None) -> DType:
-    if isinstance(dtype, DType):
-        return dtype
+def _judged_type(actual: Array, golden: Array, dtype: str | DType | None) -> DType:
+    """The dtype whose limits hold: the one that is said, or of two floating ones the narrower."""
     if dtype is not None:
-        return dtype_named(dtype)
-    return dtype_of_numpy(actual.dtype) or FLOAT
+        return dtype if isinstance(dtype, DType) else dtype_named(dtype)
+    own, known = dtype_of_numpy(actual.dtype) or FLOAT, dtype_of_numpy(golden.dtype)
+    if known is None or (own.kind, known.kind) != ("floating", "floating"):
+        return own
+    return max(own, known, key=precision)
+
+
+def _notes(actual: Array, known: DType | None, judged: DType, dtype: Any) -> tuple[str, ...]:
+    """Golden values of float64 are the rule, of the output's dtype usual; others are worth a word."""
+    own = dtype_of_numpy(actual.dtype)
+    if dtype is not None or own is None or known in (None, own, DOUBLE):
+        return ()
+    narrower = ", the narrower" if judged is not own else ""
+    return (f"the output is {own}, the golden values are {known}: judged as {judged}{narrower}",)
 
 
 def _same_shape(third: Array, actual: Array) -> Array:

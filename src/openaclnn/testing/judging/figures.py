@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -14,12 +15,14 @@ from openaclnn.testing.judging.limits import Tolerance
 
 __all__ = [
     "BLOCK",
+    "STRETCH",
     "ULP_STEPS",
     "Tally",
     "blocks",
     "errors_of",
     "flat",
     "overflow_from",
+    "precision",
     "round_to",
     "spacing",
 ]
@@ -28,6 +31,9 @@ Array = np.ndarray[Any, Any]
 
 BLOCK = 1 << 15
 """Elements that are looked at together: their float64 stay in a core's cache."""
+
+STRETCH = 1 << 19
+"""Elements that one thread looks at, a block after another."""
 
 ULP_STEPS = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 """The upper ends of the ULP histogram's bins; one more takes the rest."""
@@ -45,22 +51,35 @@ def flat(array: Array) -> Array:
 def blocks(*arrays: Array) -> Iterator[tuple[int, list[Array]]]:
     """The same stretch of each array, as float64, with its start."""
     for start in range(0, arrays[0].size, BLOCK):
-        yield start, [array[start : start + BLOCK].astype(np.float64) for array in arrays]
+        yield (
+            start,
+            [array[start : start + BLOCK].astype(np.float64, copy=False) for array in arrays],
+        )
 
 
+@functools.cache
 def _details(dtype: DType) -> Any:
     import ml_dtypes
 
     return ml_dtypes.finfo(dtype.numpy)  # type: ignore[no-untyped-call]
 
 
-def spacing(values: Array, dtype: DType) -> Array:
+def precision(dtype: DType) -> float:
+    """The distance from 1 to the next number of a floating dtype: larger for a narrower one."""
+    return float(_details(dtype).eps)
+
+
+def spacing(values: Array, dtype: DType, out: Array | None = None) -> Array:
     """The distance between neighbouring numbers of a floating dtype at float64 values."""
     details = _details(dtype)
     lowest = float(details.smallest_normal)
-    # A float64 with its fraction cleared is the power of two below it.
-    power = (np.maximum(np.abs(values), lowest).view(np.int64) & _EXPONENT).view(np.float64)
-    return np.asarray(power * float(details.eps))
+    # A float64 with its sign and fraction cleared is the power of two below it.
+    words = None if out is None else out.view(np.int64)
+    bits = np.bitwise_and(np.asarray(values, np.float64).view(np.int64), _EXPONENT, out=words)
+    power = np.asarray(bits).view(np.float64)
+    if power.min(initial=lowest) < lowest:
+        power = np.maximum(power, lowest, out=out)
+    return np.multiply(power, float(details.eps), out=out)
 
 
 def round_to(exact: Array, dtype: DType) -> Array:
@@ -74,6 +93,7 @@ def round_to(exact: Array, dtype: DType) -> Array:
         return np.asarray(exact).astype(dtype.numpy)
 
 
+@functools.cache
 def overflow_from(dtype: DType) -> float:
     """The size from which a float64 rounds to infinity in a dtype."""
     if dtype.kind != "floating" or dtype.itemsize == 8:
@@ -121,51 +141,84 @@ class Tally:
     nonzero: int = 0
     ulps: Array = field(default_factory=lambda: np.zeros(len(ULP_STEPS) + 1, np.int64))
     places: list[int] = field(default_factory=list)
+    _scratch: Array = field(default_factory=lambda: np.empty((3, BLOCK)), repr=False)
 
     def add(self, start: int, actual: Array, golden: Array, differs: Array | None = None) -> None:
         """Count a block; `differs` says which elements have other bytes, where that is the rule."""
-        error, size, finite, special = errors_of(actual, golden, overflow_from(self.dtype))
-        whole = bool(finite.all())
-        sums = self.sums
+        error, size, scratch = (line[: actual.size] for line in self._scratch)
         with np.errstate(all="ignore"):
-            off = error > self.tolerance.allowed(size)
-            bad = (off if whole else special | off) if differs is None else differs
-            ulp = error / spacing(size, self.dtype) if self.dtype.kind == "floating" else error
-            relative = error / size
-            known = error / (size + _FLOOR)
-            if not size.all():
-                relative[size == 0] = 0.0
-            if not whole:
+            np.abs(np.subtract(actual, golden, out=error), out=error)
+            np.abs(golden, out=size)
+            total, overflow = float(error.sum()), overflow_from(self.dtype)
+            finite = special = None  # all are, none is: the usual block
+            if not (math.isfinite(total) and size.max(initial=0) < overflow):
+                error[...], size[...], finite, special = errors_of(actual, golden, overflow)
                 actual, golden = np.where(finite, actual, 0.0), np.where(finite, golden, 0.0)
+                self.special += int(np.count_nonzero(special))
+                total = float(error.sum())
+            self.count += error.size
+            self.finite += error.size if finite is None else int(np.count_nonzero(finite))
+            if differs is None:
+                bad = error > self.tolerance.allowed(size, scratch)
+                bad = bad if special is None else bad | special
+            else:
+                bad = differs
+            self._note(start, bad)
+            self._measure(error, size, scratch, finite)
             for name, value in (
-                ("error", error.sum()), ("square", _dot(error, error)), ("size", size.sum()),
+                ("error", total), ("square", _dot(error, error)), ("size", size.sum()),
                 ("golden", _dot(golden, golden)), ("actual", _dot(actual, actual)), ("dot", _dot(actual, golden)),
-                ("relative", relative.sum()), ("mere", known.sum()),
             ):  # fmt: skip
-                sums[name] += float(value)  # a sum that overflows is infinite, and says so
-        self.count += error.size
-        self.finite += int(np.count_nonzero(finite))
-        self.nonzero += int(np.count_nonzero(size))
-        self.special += int(np.count_nonzero(special))
-        worst = float(error.max(initial=0))
-        if worst > self.limit:
-            self.beyond += int(np.count_nonzero((error > self.limit) & (ulp > 32)))
-        self.largest = max(self.largest, worst)
-        self.largest_ulp = max(self.largest_ulp, float(ulp.max(initial=0)))
-        self.largest_relative = max(self.largest_relative, float(relative.max(initial=0)))
-        self.mare = max(self.mare, float(known.max(initial=0)))
-        self._count_ulps(ulp if whole else ulp[finite])
+                self.sums[name] += float(value)  # a sum that overflows is infinite, and says so
+
+    def _note(self, start: int, bad: Array) -> None:
         found = int(np.count_nonzero(bad))
         self.bad += found
         if found and len(self.places) < self.kept:
             wanted = self.kept - len(self.places)
             self.places += [start + int(place) for place in np.flatnonzero(bad)[:wanted]]
 
+    def _measure(self, error: Array, size: Array, scratch: Array, finite: Array | None) -> None:
+        """The errors in ULP and relative to the golden values."""
+        worst = float(error.max(initial=0))
+        self.largest = max(self.largest, worst)
+        ulp = error
+        if self.dtype.kind == "floating":
+            ulp = np.divide(error, spacing(size, self.dtype, scratch), out=scratch)
+        self.largest_ulp = max(self.largest_ulp, float(ulp.max(initial=0)))
+        if worst > self.limit:
+            self.beyond += int(np.count_nonzero((error > self.limit) & (ulp > 32)))
+        self._count_ulps(ulp if finite is None else ulp[finite])
+        known = np.divide(error, np.add(size, _FLOOR, out=scratch), out=scratch)
+        self.sums["mere"] += float(known.sum())
+        self.mare = max(self.mare, float(known.max(initial=0)))
+        relative = np.divide(error, size, out=scratch)
+        self.nonzero += size.size
+        if not size.all():
+            zero = size == 0
+            self.nonzero -= int(np.count_nonzero(zero))
+            relative[zero] = 0.0
+        self.sums["relative"] += float(relative.sum())
+        self.largest_relative = max(self.largest_relative, float(relative.max(initial=0)))
+
+    def join(self, later: Tally) -> None:
+        """Count what another has counted of the elements behind these."""
+        for name in ("count", "finite", "special", "bad", "beyond", "nonzero", "ulps"):
+            setattr(self, name, getattr(self, name) + getattr(later, name))
+        for name in ("largest", "largest_ulp", "largest_relative", "mare"):
+            setattr(self, name, max(getattr(self, name), getattr(later, name)))
+        for name, value in later.sums.items():
+            self.sums[name] += value
+        self.places += later.places[: self.kept - len(self.places)]
+
     def _count_ulps(self, ulp: Array) -> None:
-        large = ulp[ulp > ULP_STEPS[0]]
-        self.ulps[0] += ulp.size - large.size
-        if large.size:
-            self.ulps += np.bincount(np.searchsorted(ULP_STEPS, large), minlength=self.ulps.size)
+        within = 0  # so many are below the last step
+        for number, step in enumerate((*ULP_STEPS, math.inf)):
+            if within == ulp.size:
+                break
+            now = ulp.size if step == math.inf else int(np.count_nonzero(ulp <= step))
+            self.ulps[number] += now - within
+            within = now
 
     def figures(self) -> dict[str, float]:
         """The figures by name; the first eight are those of the older comparison script."""

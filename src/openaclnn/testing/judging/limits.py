@@ -59,6 +59,8 @@ class Tolerance:
     atol: float
     exact: bool = False
 
-    def allowed(self, size: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    def allowed(
+        self, size: np.ndarray[Any, Any], out: np.ndarray[Any, Any] | None = None
+    ) -> np.ndarray[Any, Any]:
         """The error allowed at these sizes of golden values."""
-        return np.asarray(self.atol + self.rtol * size)
+        return np.asarray(np.add(np.multiply(size, self.rtol, out=out), self.atol, out=out))

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from openaclnn.core.writing import replacing
 from openaclnn.testing.extras import need
 from openaclnn.testing.judging.compare import Comparison
 from openaclnn.testing.judging.figures import Array
@@ -42,10 +43,10 @@ def draw_picture(path: Path, found: Comparison, actual: Array, golden: Array, ru
             axes.set_axis_off()
         middle.text(0.5, 0.5, "\n".join(found.reasons) or "no elements", ha="center")
     try:
-        figure.savefig(path, dpi=130)
-    except (OSError, ValueError) as error:
-        told = getattr(error, "strerror", None) or str(error).partition("\n")[0]
-        raise ValueError(f"{path}: {told}") from error
+        with replacing(path) as file:
+            figure.savefig(file, format=path.suffix[1:] or "png", dpi=130)
+    except ValueError as error:
+        raise ValueError(f"{path}: {str(error).partition(chr(10))[0]}") from error
 
 
 def _errors(axes: Any, errors: Errors, tolerance: Tolerance) -> None:

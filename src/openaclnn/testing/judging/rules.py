@@ -32,9 +32,10 @@ class Rules:
     ptol: float | None = None
     limit: float | None = None
     level: str = "L1"
+    relative: float | None = None  # stat_rel_err's T
 
     def __post_init__(self) -> None:
-        for name in ("rtol", "atol", "limit"):
+        for name in ("rtol", "atol", "limit", "relative"):
             given = getattr(self, name)
             if given is not None and not (given >= 0 and math.isfinite(given)):
                 raise ValueError(f"{name}: expected a finite number of 0 or more, got {given}")
@@ -45,6 +46,17 @@ class Rules:
         if self.level not in LEVELS:
             raise ValueError(f"unknown level {self.level!r}; known: {', '.join(LEVELS)}")
 
+    def told(self) -> str:
+        """The standard, and the numbers that are not its own."""
+        names = {
+            "rtol": self.rtol,
+            "atol": self.atol,
+            "ptol": self.ptol,
+            "limit": self.limit,
+            "T": self.relative,
+        }
+        return " ".join([self.standard, *(f"{n}={v:g}" for n, v in names.items() if v is not None)])
+
     def tolerance(self, own: Limits) -> Tolerance:
         """What makes an element bad."""
         if self.standard == "binary":
@@ -53,7 +65,8 @@ class Rules:
         if self.standard == "close":
             rtol, atol = own.close, 1e-8
         elif self.standard == "stat_rel_err":
-            rtol, atol = 10 * own.relative, 10 * own.relative * 1e-7
+            rtol = 10 * chosen(self.relative, own.relative)
+            atol = rtol * 1e-7
         return Tolerance(chosen(self.rtol, rtol), chosen(self.atol, atol))
 
 
@@ -76,7 +89,7 @@ class Yardstick:
         part = real_type(output)
         if part.kind in ("integer", "bool"):
             return cls(part, Tolerance(0.0, 0.0, exact=True), False)
-        rounded = rules.standard == "close" and part.kind == "floating"
+        rounded = rules.standard in ("close", "stat_rel_err") and part.kind == "floating"
         return cls(part, rules.tolerance(limits_of(output)), rounded)
 
     def blocks(
@@ -122,7 +135,8 @@ def faults(tally: Tally, rules: Rules, limits: Limits) -> Iterator[str]:
         if tally.bad > share * tally.count:
             yield f"{tally.bad / tally.count:.6g} of the elements are not {within}; at most {share:g} may be"
     elif standard == "stat_rel_err":
-        for name, bound in (("MERE", limits.relative), ("MARE", 10 * limits.relative)):
+        mean = chosen(rules.relative, limits.relative)
+        for name, bound in (("MERE", mean), ("MARE", 10 * mean)):
             if not figures[name] < bound:
                 yield f"{name} is {figures[name]:.4g}; it must be less than {bound:.4g}"
     elif standard == "cosine":

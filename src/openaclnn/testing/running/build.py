@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import zlib
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from openaclnn.core.call import AUTO, bind_arguments
+from openaclnn.core.call import AUTO, Call, bind_arguments
 from openaclnn.core.declare import Operator
 from openaclnn.core.interface import REQUIRED, Kind, Parameter
 from openaclnn.core.plan import Plan
 from openaclnn.core.products import Product
+from openaclnn.core.status import AclnnError
 from openaclnn.core.tensor import Scalar, Tensor
-from openaclnn.testing.cases.case import Case, Drawn, TensorSpec
+from openaclnn.testing.cases.case import Case, Drawn, OneOf, TensorSpec
 from openaclnn.testing.data.distribution import DEFAULT, Distribution, draw_array, generator
 from openaclnn.testing.files.arrays import read_array
 from openaclnn.testing.files.sources import Source
@@ -38,6 +41,20 @@ class Built:
     outputs: dict[str, Array]  # by C name; what is written in place is an argument too
 
     @property
+    def counted(self) -> dict[str, Any]:
+        """The arguments as the oracle takes them: class indices out of range, which count for nothing in phase two, are
+        ignored ones.
+        """
+        if self.plan.targets < 0:
+            return self.arguments
+        name = self.operator[self.plan.inputs[self.plan.targets].parameter].python_name
+        target, ignored = self.arguments[name], self.plan.numbers["ignore_index"]
+        stray = (target < 0) | (target >= self.plan.classes)
+        if not stray.any():
+            return self.arguments
+        return self.arguments | {name: np.where(stray, np.int64(ignored), target)}
+
+    @property
     def whole(self) -> dict[str, Any]:
         """The plain call's arguments, `out` among them."""
         return self.arguments | out_of(self.operator, list(self.outputs.values()))
@@ -51,8 +68,7 @@ class Built:
 def build(case: Case, seed: int, product: Product) -> Built:
     """Check a case and draw its data; AclnnError where the operator, or the product, refuses it."""
     operator = case.operator
-    numbers = {p.name: _attribute(case, p, seed) for p in operator.parameters if not p.is_tensor}
-    plan, specs = _checked(operator, case, numbers, product)
+    numbers, plan, specs = _chosen(operator, case, seed, product)
     arrays = {p.name: _tensor(case, p, seed, plan) for p in operator.parameters if p.is_read}
     arguments = {operator[name].python_name: value for name, value in (arrays | numbers).items()}
     made = {p.name: specs[p.name].view(_CANARY) for p in operator.outputs if not p.in_place}
@@ -75,11 +91,47 @@ def _described(array: Array, spec: TensorSpec) -> Tensor:
     return tensor
 
 
+def _chosen(
+    operator: Operator, case: Case, seed: int, product: Product
+) -> tuple[dict[str, Any], Plan, dict[str, TensorSpec]]:
+    """Attributes, plan and outputs. Of values to choose from, the first that are drawn and fit together with the rest."""
+    parameters = [p for p in operator.parameters if not p.is_tensor]
+    refusal: AclnnError | None = None
+    for drawn in itertools.product(*(_attribute(case, p, seed) for p in parameters)):
+        numbers = {p.name: value for p, value in zip(parameters, drawn, strict=True)}
+        try:
+            return numbers, *_checked(operator, case, numbers, product)
+        except AclnnError as error:
+            refusal = refusal or error
+    assert refusal is not None
+    raise refusal
+
+
 def _checked(
     operator: Operator, case: Case, numbers: dict[str, Any], product: Product
 ) -> tuple[Plan, dict[str, TensorSpec]]:
     """The plan of a sound case, and its outputs: the case's own, or what the operator would make."""
-    specs = [case.tensors.get(p.name) if p.is_tensor else None for p in operator.parameters]
+    tensors = _apt(operator, case, numbers, product)
+    call = _bound(operator, tensors, numbers, product)
+    error = operator.first_violation(call)
+    if error is not None:
+        raise error
+    outputs = {
+        parameter.name: tensors.get(parameter.name) or TensorSpec(*own)
+        for parameter, own in zip(operator.outputs, operator.results(call), strict=True)
+    }
+    call.values |= {name: spec.descriptor() for name, spec in outputs.items()}
+    return operator.plan(call), outputs
+
+
+def _bound(
+    operator: Operator,
+    tensors: Mapping[str, TensorSpec | None],
+    numbers: dict[str, Any],
+    product: Product,
+) -> Call:
+    """A call on descriptors; outputs that are not among the tensors are left to the operator."""
+    specs = [tensors.get(p.name) if p.is_tensor else None for p in operator.parameters]
     values = [
         (None if spec is None else spec.descriptor()) if p.is_tensor else numbers[p.name]
         for p, spec in zip(operator.parameters, specs, strict=True)
@@ -87,35 +139,55 @@ def _checked(
     call = bind_arguments(operator, values, product)
     for parameter in operator.parameters:
         made = parameter.computed or (parameter.is_tensor and not parameter.is_read)
-        if made and parameter.name not in case.tensors:
+        if made and parameter.name not in tensors:
             call.values[parameter.name] = AUTO
-    error = operator.first_violation(call)
-    if error is not None:
-        raise error
-    outputs = {
-        parameter.name: case.tensors.get(parameter.name) or TensorSpec(*own)
-        for parameter, own in zip(operator.outputs, operator.results(call), strict=True)
-    }
-    call.values |= {name: spec.descriptor() for name, spec in outputs.items()}
-    return operator.plan(call), outputs
+    return call
+
+
+def _apt(
+    operator: Operator, case: Case, numbers: dict[str, Any], product: Product
+) -> dict[str, TensorSpec | None]:
+    """A case's tensors, without outputs whose shapes are placeholders: of those that are not computed, and of a kernel
+    that has as many elements as the interface in another shape.
+    """
+    made = [p.name for p in operator.outputs if not p.in_place and case.tensors.get(p.name)]
+    tensors = dict(case.tensors)
+    if not made:
+        return tensors
+    call = _bound(operator, {n: s for n, s in tensors.items() if n not in made}, numbers, product)
+    if operator.first_violation(call) is not None:
+        return tensors
+    own = dict(zip(operator.output_names, operator.results(call), strict=True))
+    operator.outline(call)
+    spared = {operand.parameter for operand in operator.plan(call).spared}
+    for name in made:
+        spec, (shape, _) = tensors[name], own[name]
+        assert spec is not None
+        if name in spared:
+            del tensors[name]
+        elif case.kernel and math.prod(spec.shape) == math.prod(shape):
+            tensors[name] = replace(spec, shape=shape)
+    return tensors
 
 
 def _rng(case: Case, parameter: Parameter, seed: int) -> np.random.Generator:
-    """By the case's name: filters and the order of a list do not matter."""
+    """By the case's name and id: filters and the order of a list do not matter."""
     place = zlib.crc32(parameter.name.encode())
-    return generator(seed, 5, zlib.crc32(case.name.encode()), place)
+    label = f"{case.name}#{case.identity}" if case.identity else case.name
+    return generator(seed, 5, zlib.crc32(label.encode()), place)
 
 
-def _attribute(case: Case, parameter: Parameter, seed: int) -> Any:
+def _attribute(case: Case, parameter: Parameter, seed: int) -> list[Any]:
+    """An attribute's value; several, in the order they were drawn, where a list has them to choose from."""
     value = case.attributes.get(parameter.name, parameter.default)
-    if value is REQUIRED:
-        value = None
+    if isinstance(value, OneOf):
+        order = _rng(case, parameter, seed).permutation(len(value.values))
+        return [value.values[number] for number in order]
     if isinstance(value, Drawn):
         drawn = draw_array(_rng(case, parameter, seed), (), value.dtype, value.how)
-        value = drawn.item()
-        if parameter.kind is Kind.SCALAR:
-            return Scalar(drawn[()], case.attributes[parameter.name].dtype)
-    return value
+        scalar = parameter.kind is Kind.SCALAR
+        return [Scalar(drawn[()], value.dtype) if scalar else drawn.item()]
+    return [None if value is REQUIRED else value]
 
 
 def _tensor(case: Case, parameter: Parameter, seed: int, plan: Plan) -> Array | None:

@@ -15,12 +15,12 @@ from openaclnn.core.call import product_of
 from openaclnn.core.declare import Operator
 from openaclnn.core.plan import Plan
 from openaclnn.core.products import Product, current_product
+from openaclnn.engines.threads import blocks_of, map_in_order
 from openaclnn.testing.data.goldens import by_output, plan_of
 
 __all__ = ["oracle_in_chunks", "out_of", "run_in_chunks"]
 
 Array = np.ndarray[Any, Any]
-_ORACLE = 1 << 16  # elements: their float64 stay in a core's cache
 
 
 def run_in_chunks(
@@ -69,20 +69,62 @@ def out_of(operator: Operator, outputs: Sequence[Array | None]) -> dict[str, Any
     return {"out": outputs[0] if operator.result_type is None else tuple(outputs)}
 
 
-def oracle_in_chunks(
-    operator: Operator, arguments: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]
-) -> dict[str, Array]:
-    """The oracle's answers, by the outputs' C names, as are the shapes; what is not computed is not among them."""
-    found = _cut(operator, arguments, list(shapes.values()), _ORACLE, current_product())
-    if found is None:
-        return by_output(operator, operator.oracle(**arguments))
-    answers: dict[str, Array] = {}
-    for where, part in found.pieces():
-        for name, own in by_output(operator, operator.oracle(**part)).items():
-            if name not in answers:
-                answers[name] = np.empty(shapes[name])
-            found.of(answers[name])[where] = own
-    return answers
+def oracle_in_chunks(operator: Operator, arguments: Mapping[str, Any]) -> dict[str, Array]:
+    """The oracle's answers by the outputs' C names; what is not computed is not among them.
+
+    What an operator computes of each element is computed in blocks that threads share, whose sums are added up in their
+    order; the references of operators with classes have blocks of their own.
+    """
+    product = current_product()
+    plan = plan_of(operator, arguments, product)
+    whole = operator.reference_arguments(product=product, copied=False, **arguments)
+    if plan.empty or plan.classes:
+        return by_output(operator, operator.reference(**whole))
+    names = [operator[operand.parameter].python_name for operand in plan.inputs]
+    shape = np.broadcast_shapes(*(whole[name].shape for name in names))
+    blocks = list(_element_blocks({name: whole[name] for name in names}, shape))
+    if len(blocks) < 2:
+        return by_output(operator, operator.reference(**whole))
+    if plan.reduction or plan.reciprocal:  # the mean's division is of all elements
+        [reduction] = [p.python_name for p in operator.parameters if p.choices]
+        whole[reduction] = "sum"
+    count = math.prod(shape)
+    if plan.reduction:
+        sums = map_in_order(lambda block: operator.reference(**{**whole, **block[1]}), blocks)
+        with np.errstate(all="ignore"):
+            total = np.array(list(sums)).sum()
+            return {operator.output.name: total / count if plan.reduction == "mean" else total}
+    answer = np.empty(shape)
+    share = 1.0 / count if plan.reciprocal else 1.0
+
+    def fill(block: tuple[Any, dict[str, Array]]) -> None:
+        where, parts = block
+        own = operator.reference(**{**whole, **parts})
+        line = answer.reshape(-1) if isinstance(where, slice) else answer
+        with np.errstate(all="ignore"):
+            np.multiply(own, share, out=line[where])
+
+    for _ in map_in_order(fill, blocks):
+        pass
+    return {operator.output.name: answer}
+
+
+def _element_blocks(
+    arrays: Mapping[str, Array], shape: tuple[int, ...]
+) -> Iterator[tuple[Any, dict[str, Array]]]:
+    """Parts of arrays that broadcast to a shape: slices of their elements in one line, or along the longest axis, with a
+    tuple for index, where some are stretched."""
+    size = math.prod(shape)
+    if all(a.size == 1 or (a.shape == shape and a.flags.c_contiguous) for a in arrays.values()):
+        lines = {name: array.reshape(-1) for name, array in arrays.items()}
+        for block in blocks_of(size):
+            yield block, {n: own if own.size == 1 else own[block] for n, own in lines.items()}
+        return
+    axis = shape.index(max(shape))
+    whole = {name: np.broadcast_to(array, shape) for name, array in arrays.items()}
+    for block in blocks_of(shape[axis], size // max(shape[axis], 1)):
+        where = (*[slice(None)] * axis, block)
+        yield where, {name: array[where] for name, array in whole.items()}
 
 
 @dataclass(frozen=True)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +15,13 @@ import numpy as np
 from openaclnn.core.dtypes import dtype_of_numpy
 from openaclnn.core.products import PRODUCTS, current_product, find_product, use_product
 from openaclnn.core.status import AclnnError
-from openaclnn.testing.cases.case import Case, Malformed
-from openaclnn.testing.data.manifest import write_one
+from openaclnn.testing.cases.case import Case, Malformed, Skip
+from openaclnn.testing.data.manifest import write_case
 from openaclnn.testing.files.arrays import read_array
 from openaclnn.testing.files.sources import Source
 from openaclnn.testing.judging.compare import Comparison, judge, worst
 from openaclnn.testing.judging.rules import Rules
+from openaclnn.testing.running.budget import default_memory, in_words, memory_of
 from openaclnn.testing.running.build import Built, build
 from openaclnn.testing.running.chunks import oracle_in_chunks
 from openaclnn.testing.running.levels import LevelCase
@@ -32,8 +32,8 @@ __all__ = ["Item", "Settings", "run_here"]
 
 Array = np.ndarray[Any, Any]
 Item = Case | LevelCase | Malformed
-_AHEAD = 4  # cases whose data are there at one time,
-_ELEMENTS = 1 << 25  # and their elements, but for a single large one
+_AHEAD = 4  # cases that wait with their data,
+_BYTES = 1 << 30  # and how much they need, but for a single large one
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,9 @@ class Settings:
     level: str = "L1"
     product: str = PRODUCTS[0].tag
     golden: Path | None = None
+    memory: int = field(
+        default_factory=default_memory
+    )  # bytes that the cases there at one time may need
 
     def __post_init__(self) -> None:
         Rules(self.compare or "mixed", level=self.level)
@@ -54,6 +57,13 @@ class Settings:
         if self.through not in WAYS:
             raise ValueError(f"unknown way {self.through!r}; known: {', '.join(WAYS)}")
         find_product(self.product)
+        if self.memory < 1:
+            raise ValueError(f"memory: expected a number of bytes, got {self.memory}")
+
+    def need(self, case: Item) -> int:
+        """The bytes that a case will have: none where it is not run because of them."""
+        need = memory_of(case)
+        return need if need <= self.memory else 0
 
 
 @dataclass
@@ -62,42 +72,35 @@ class _Ready:
     exact: dict[str, Array]  # by C name, of what is computed
 
 
-def run_here(cases: Iterable[Item], settings: Settings) -> Iterator[CaseResult]:
-    """In this process: one thread draws, this one runs, another compares."""
-    coming = iter(cases)
-    waiting: deque[tuple[Item, Future[_Ready | CaseResult]]] = deque()
-    judged: deque[Future[CaseResult]] = deque()
+def run_here(
+    cases: Iterable[Item], settings: Settings, share: int | None = None
+) -> Iterator[CaseResult]:
+    """In this process: one thread draws, this one runs, another compares. The cases that are there at one time need no
+    more than the memory that is allowed, or than a share of it, but for a single one."""
+    coming, memory = iter(cases), settings.memory if share is None else share
+    waiting: deque[tuple[Item, int, Future[_Ready | CaseResult]]] = deque()
+    judged: deque[tuple[int, Future[CaseResult]]] = deque()
+    drawn: Item | None = next(coming, None)
     with ThreadPoolExecutor(1) as drawing, ThreadPoolExecutor(1) as judging:
         try:
-            while True:
-                _look_ahead(coming, waiting, drawing, settings)
-                if not waiting:
-                    break
-                case, ready = waiting.popleft()
-                judged.append(_run(case, ready.result(), settings, judging))
-                while len(judged) > 1 or (judged and judged[0].done()):
-                    yield judged.popleft().result()
-            while judged:
-                yield judged.popleft().result()
+            while drawn is not None or waiting:
+                while drawn is not None and len(waiting) < _AHEAD:
+                    need = settings.need(drawn)
+                    ahead = sum(each for _, each, _ in waiting)
+                    held = ahead + sum(each for each, _ in judged)
+                    if (held and held + need > memory) or (ahead and ahead + need > _BYTES):
+                        break
+                    waiting.append((drawn, need, drawing.submit(_prepare, drawn, settings)))
+                    drawn = next(coming, None)
+                if waiting:
+                    case, need, ready = waiting.popleft()
+                    judged.append((need, _run(case, ready.result(), settings, judging)))
+                    del ready
+                while judged and (len(judged) > 1 or not waiting or judged[0][1].done()):
+                    yield judged.popleft()[1].result()
         finally:
-            for _, future in waiting:
+            for _, _, future in waiting:
                 future.cancel()
-
-
-def _look_ahead(
-    coming: Iterator[Item], waiting: deque[Any], drawing: ThreadPoolExecutor, settings: Settings
-) -> None:
-    while len(waiting) < _AHEAD:
-        if waiting and sum(_elements(case) for case, _ in waiting) > _ELEMENTS:
-            return
-        case = next(coming, None)
-        if case is None:
-            return
-        waiting.append((case, drawing.submit(_prepare, case, settings)))
-
-
-def _elements(case: Item) -> int:
-    return 0 if isinstance(case, Malformed) else case.elements
 
 
 def _result(case: Item, verdict: str, why: str = "", **more: Any) -> CaseResult:
@@ -107,25 +110,37 @@ def _result(case: Item, verdict: str, why: str = "", **more: Any) -> CaseResult:
 def _prepare(case: Item, settings: Settings) -> _Ready | CaseResult:
     """A case's data and golden values; its result at once where it is not to be run."""
     if isinstance(case, Malformed):
-        return _result(case, "malformed", case.why)
+        return _result(case, "skipped", case.why, reason=case.reason)
     if not case.enabled:
-        return _result(case, "skipped", "not enabled")
+        return _result(case, "skipped", "the list has it switched off", reason="not enabled")
     product = find_product(settings.product)
     if not product.is_default and not _meant_for(case.products, (*product.names, product.tag)):
-        return _result(case, "skipped", f"not for {product.tag}")
+        return _result(
+            case,
+            "skipped",
+            f"the list has it for {', '.join(case.products)}",
+            reason="another product",
+        )
     try:
         with use_product(product.tag):
             return _ready(case, settings)
     except AclnnError as error:
         return _result(case, "refused", str(error), status=error.status, rule=error.rule)
-    except (ValueError, OSError, MemoryError) as error:
-        return _result(case, "failed", str(error) or "not enough memory")
+    except Skip as skip:
+        return _result(case, "skipped", str(skip), reason=skip.reason)
+    except MemoryError as error:
+        return _result(case, "skipped", f"not enough memory: {error}", reason="memory")
+    except (ValueError, OSError) as error:
+        return _result(case, "failed", str(error))
     except Exception as error:  # a fault of ours must not keep the other cases from being run
         return _result(case, "failed", f"{type(error).__name__}: {error}")
 
 
 def _ready(case: Case | LevelCase, settings: Settings) -> _Ready:
     """A case's data and golden values, under the product in force; golden files, where they are asked for."""
+    if memory_of(case) > settings.memory:
+        need, allowed = in_words(memory_of(case)), in_words(settings.memory)
+        raise MemoryError(f"about {need} are needed, {allowed} allowed")
     if isinstance(case, LevelCase):
         built = case.built()
     else:
@@ -138,9 +153,8 @@ def _ready(case: Case | LevelCase, settings: Settings) -> _Ready:
 
 def _write_golden(folder: Path, case: Item, built: Built) -> None:
     """Inputs, golden values, and what else the call needs to be made on a device."""
-    held = write_one(folder, case.operator_name, built.whole, ("npy", "bin"))
-    about = {"name": case.name, "operator": case.operator_name, "place": case.place, **held}
-    (folder / "case.json").write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
+    about = {"name": case.name, "operator": case.operator_name, "place": case.place}
+    write_case(folder, case.operator_name, built.whole, about, built.counted)
 
 
 def _golden(case: Any, built: Built) -> dict[str, Array]:
@@ -149,7 +163,7 @@ def _golden(case: Any, built: Built) -> dict[str, Array]:
     files = {name: path for name, path in zip(shapes, given, strict=False) if path is not None}
     found: dict[str, Array] = {}
     if shapes.keys() - files:
-        found = oracle_in_chunks(built.operator, built.arguments, shapes)
+        found = oracle_in_chunks(built.operator, built.counted)
     for name, path in files.items():
         dtype = dtype_of_numpy(built.outputs[name].dtype)
         found[name] = read_array(Source(path, dtype=dtype, shape=shapes[name]))
@@ -162,8 +176,12 @@ def _run(
     if isinstance(ready, CaseResult):
         return judging.submit(lambda: ready)
     started = time.perf_counter()
-    with use_product(settings.product):
-        status, told = run_through(settings.through, ready.built)
+    try:
+        with use_product(settings.product):
+            status, told = run_through(settings.through, ready.built)
+    except MemoryError as error:
+        skipped = _result(case, "skipped", f"not enough memory: {error}", reason="memory")
+        return judging.submit(lambda: skipped)
     took = time.perf_counter() - started
     if status:
         refused = _result(case, "refused", told, status=status, seconds=took)
@@ -174,29 +192,49 @@ def _run(
 def _judge(case: Item, ready: _Ready, settings: Settings, took: float) -> CaseResult:
     found = _compare(case, ready, settings)
     own = f"{found.output}: " if found.output else ""
-    why = own + "; ".join(found.reasons) if found.reasons else ""
-    return _result(case, "passed" if found else "failed", why, comparison=found, seconds=took)
+    notes = case.notes if isinstance(case, Case) else ()
+    why = own + "; ".join(found.reasons) if found.reasons else "; ".join(notes)
+    number = list(ready.built.outputs).index(found.output) if found.output else 0
+    judged_by = _rules(case, number, found.dtype, settings).told()
+    return _result(
+        case, "passed" if found else "failed", why, comparison=found, seconds=took, judged_by=judged_by
+    )  # fmt: skip
 
 
 def _compare(case: Item, ready: _Ready, settings: Settings) -> Comparison:
     """The worst output's comparison, of those that are written."""
     outputs = ready.built.outputs
     found = {
-        name: judge(own, ready.exact[name].reshape(own.shape), None, _rules(case, number, settings), None, 3)
+        name: judge(own, ready.exact[name].reshape(own.shape), None, _rules(case, number, _dtype_name(own), settings), None, 3)
         for number, (name, own) in enumerate(outputs.items())
         if name in ready.exact and ready.built.writes(name)
     }  # fmt: skip
     return worst(found) if len(outputs) > 1 else found.popitem()[1]
 
 
-def _rules(case: Item, output: int, settings: Settings) -> Rules:
-    """By which an output is judged: where a case has tolerances, the last is that of all behind it."""
-    tolerances = case.tolerances if isinstance(case, Case) else ()
-    standard = settings.compare or ("close" if tolerances else "mixed")
-    if standard != "close" or not isinstance(case, Case):
-        return Rules(standard, level=settings.level)
-    rtol, ptol = tolerances[min(output, len(tolerances) - 1)] if tolerances else (None, None)
-    return Rules(standard, rtol, case.atol, ptol, level=settings.level)
+def _dtype_name(array: Array) -> str:
+    dtype = dtype_of_numpy(array.dtype)
+    return "" if dtype is None else dtype.name
+
+
+def _rules(case: Item, output: int, dtype: str, settings: Settings) -> Rules:
+    """By which an output is judged: the standard that was asked for, the case's tolerances (the last is that of all behind
+    it), the list's own standard, or mixed.
+    """
+    if not isinstance(case, Case):
+        return Rules(settings.compare or "mixed", level=settings.level)
+    standard = settings.compare or ("close" if case.tolerances else case.standard or "mixed")
+    relative = case.relatives.get(dtype) if standard == "stat_rel_err" else None
+    if standard != "close":
+        return Rules(standard, level=settings.level, relative=relative)
+    rtol = ptol = atol = None
+    if case.tolerances:
+        rtol, ptol = case.tolerances[min(output, len(case.tolerances) - 1)]
+    if case.atols:
+        atol = case.atols[min(output, len(case.atols) - 1)]
+    elif rtol == ptol == 0:
+        atol = 0.0  # exact
+    return Rules(standard, rtol, atol, ptol, level=settings.level)
 
 
 def _meant_for(listed: tuple[str, ...], names: tuple[str, ...]) -> bool:

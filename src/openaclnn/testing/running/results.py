@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from openaclnn.core.text import cell_of
 from openaclnn.testing.judging.compare import Comparison
 
 __all__ = ["COLUMNS", "VERDICTS", "CaseResult"]
 
-VERDICTS = ("passed", "failed", "refused", "malformed", "skipped")
+VERDICTS = ("passed", "failed", "refused", "skipped")
 
 _FIGURES = (
     "max_absolute_error", "MERE", "MARE", "root_mean_square_error", "cosine_similarity", "matched", "max_ulp",
 )  # fmt: skip
-COLUMNS = ("name", "id", "operator", "place", "verdict", "status", "output", "standard", "dtype", "shape", "elements", "bad",
-           *_FIGURES, "seconds", "why")  # fmt: skip
+COLUMNS = ("name", "id", "operator", "place", "verdict", "status", "output", "standard", "judged_by", "dtype", "shape", "elements", "bad",
+           *_FIGURES, "seconds", "reason", "why")  # fmt: skip
 """The columns of a table of results."""
 
 
@@ -36,6 +38,19 @@ class CaseResult:
     identity: str = ""
     comparison: Comparison | None = None
     seconds: float = 0.0
+    reason: str = ""  # of a skipped case, in a word or two
+    judged_by: str = ""  # the standard, with the numbers that are the list's
+
+    @property
+    def label(self) -> str:
+        """Its id and its name: lists may give one name to all."""
+        return f"{self.identity} {self.name}" if self.identity else self.name
+
+    @property
+    def cause(self) -> str:
+        """Why, without the numbers and words that differ from case to case of one cause."""
+        text = self.rule or re.sub(r"'[^']*'|[-+]?\b\d[\w.+-]*", "#", self.why)
+        return re.sub(r"#(, ?#)*,?", "#", text)
 
     @property
     def ok(self) -> bool:
@@ -60,9 +75,17 @@ class CaseResult:
             self.status,
         ]
         cells += (
-            [""] * 6
+            [""] * 7
             if found is None
-            else [found.output, found.standard, found.dtype, found.shape, found.count, found.bad]
+            else [
+                found.output,
+                found.standard,
+                self.judged_by,
+                found.dtype,
+                found.shape,
+                found.count,
+                found.bad,
+            ]
         )
         cells += [f"{figures[name]:.6g}" if name in figures else "" for name in _FIGURES]
-        return [str(cell) for cell in (*cells, f"{self.seconds:.4f}", self.why)]
+        return [cell_of(cell) for cell in (*cells, f"{self.seconds:.4f}", self.reason, self.why)]

@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from openaclnn.torch.parallel import exchange
+from openaclnn.torch.parallel.again import Factors, gradient_of_rows, shared_by, with_value
 from openaclnn.torch.parallel.exchange import Spread
 from openaclnn.torch.parallel.meeting import Meeting, meet
 from openaclnn.torch.parallel.options import Options, check_classes, loss_dtype
@@ -39,7 +39,7 @@ def cross_entropy_of_positions(
 
 
 class _CrossEntropy(torch.autograd.Function):
-    """Keeps the logits and a few numbers a row. The gradient needs no exchange."""
+    """Keeps the logits and a few numbers a row. The gradient needs no exchange, that of the gradient does."""
 
     @staticmethod
     def forward(
@@ -54,28 +54,37 @@ class _CrossEntropy(torch.autograd.Function):
         row = meet(logits, target, weight, options, spread.classes)
         loss, by_weight, by_count = _reduced(*_losses(row, options), row, options, spread)
         ctx.save_for_backward(logits)
-        ctx.row = row
-        ctx.nll = (1.0 - options.label_smoothing) * row.target_weight * by_weight
-        ctx.share = options.label_smoothing / row.classes * by_weight
-        ctx.zloss = 2.0 * options.zloss_scale * (row.top + row.rest) * by_count
-        ctx.options = options
+        ctx.row, ctx.options, ctx.spread = row, options, spread
+        ctx.factors = Factors(
+            nll=(1.0 - options.label_smoothing) * row.target_weight * by_weight,
+            share=options.label_smoothing / row.classes * by_weight,
+            square=2.0 * options.zloss_scale * by_count,
+        )
         return loss.to(dtype)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad_loss: Tensor) -> tuple[Tensor | None, ...]:
         (logits,) = ctx.saved_tensors
-        row, given = ctx.row, grad_loss.double()
-        share = given * ctx.share if ctx.options.label_smoothing else None
-        whole = given * ctx.zloss if ctx.options.zloss_scale else None
-        if share is not None:
-            share = share.expand_as(row.top)
-            spread = share * row.all_weights
-            whole = spread if whole is None else whole + spread
-        gradient = RowGradient(
-            row.top, row.rest, row.place, given * ctx.nll, whole, share, row.weight
-        )
-        return gradient.of(logits), None, None, None, None, None
+        with torch.no_grad():
+            gradient = _gradient(logits, grad_loss.double(), ctx.row, ctx.factors, ctx.options)
+        if torch.is_grad_enabled():
+            given = shared_by(ctx.spread, grad_loss.double(), ctx.options.reduction)
+            formula = gradient_of_rows(logits, given, ctx.row, ctx.factors, ctx.spread.classes)
+            gradient = with_value(formula, gradient)
+        return gradient, None, None, None, None, None
+
+
+def _gradient(
+    logits: Tensor, given: Tensor, row: Meeting, factors: Factors, options: Options
+) -> Tensor:
+    share = given * factors.share if options.label_smoothing else None
+    whole = given * factors.square * (row.top + row.rest) if options.zloss_scale else None
+    if share is not None:
+        share = share.expand_as(row.top)
+        spread = share * row.all_weights
+        whole = spread if whole is None else whole + spread
+    nll = given * factors.nll
+    return RowGradient(row.top, row.rest, row.place, nll, whole, share, row.weight).of(logits)
 
 
 def _losses(row: Meeting, options: Options) -> tuple[Tensor, Tensor]:

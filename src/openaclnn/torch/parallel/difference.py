@@ -2,43 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
-import openaclnn
+from openaclnn.torch.kernels import KERNELS, Kernel
 from openaclnn.torch.parallel import exchange
+from openaclnn.torch.parallel.again import shared_by
 from openaclnn.torch.parallel.exchange import Spread
 from openaclnn.torch.parallel.options import check_reduction, loss_dtype
+from openaclnn.torch.roads import FLOATS
 
 __all__ = ["Loss", "absolute", "smooth", "difference_of_elements"]
 
 
 @dataclass(frozen=True)
 class Loss:
-    """A loss of two tensors, element by element, and its gradient."""
+    """A loss of two tensors, element by element, and its gradient: of both, a reduction and `options`."""
 
-    forward: Callable[..., Tensor]
-    backward: Callable[..., Tensor]
+    forward: Kernel
+    backward: Kernel
+    options: tuple[float, ...] = ()
 
 
 def absolute() -> Loss:
-    return Loss(openaclnn.l1_loss, openaclnn.l1_loss_backward)
+    return Loss(KERNELS["l1_loss"], KERNELS["l1_loss_backward"])
 
 
 def smooth(beta: float) -> Loss:
     """The one that is square below `beta`."""
     if beta < 0:
         raise RuntimeError("smooth_l1_loss does not support negative values for beta.")
-    return Loss(
-        partial(openaclnn.smooth_l1_loss, beta=beta),
-        partial(openaclnn.smooth_l1_loss_backward, beta=beta),
-    )
+    return Loss(KERNELS["smooth_l1_loss"], KERNELS["smooth_l1_loss_backward"], (beta,))
 
 
 def difference_of_elements(
@@ -50,8 +47,9 @@ def difference_of_elements(
         raise ValueError(
             f"target has shape {tuple(target.shape)}, expected {tuple(input.shape)} of input"
         )
-    if input.dtype not in (torch.float32, torch.float16, torch.bfloat16):
-        raise TypeError(f"input has dtype {input.dtype}, expected float32, float16 or bfloat16")
+    if input.dtype not in FLOATS:
+        expected = "float32, float16, bfloat16 or float64"
+        raise TypeError(f"input has dtype {input.dtype}, expected {expected}")
     if target.dtype != input.dtype:
         raise TypeError(f"target has dtype {target.dtype}, expected {input.dtype} of input")
     if target.device != input.device:
@@ -74,12 +72,13 @@ class _Difference(torch.autograd.Function):
         dtype: torch.dtype,
     ) -> Tensor:
         ctx.save_for_backward(input, target)
-        ctx.loss, ctx.by_count = loss, None
+        ctx.loss, ctx.by_count, ctx.spread, ctx.reduction = loss, None, spread, reduction
         if reduction == "none":
-            return loss.forward(input, target, reduction="none").to(dtype)
+            losses: Tensor = loss.forward.call(input, target, reduction, *loss.options)
+            return losses.to(dtype)
         count = input.new_full((), input.numel(), dtype=torch.float64)
         # The mean of what is here, since a sum of many may be beyond float16.
-        own = loss.forward(input, target, reduction="mean").double() * count
+        own = loss.forward.call(input, target, "mean", *loss.options).double() * count
         if not input.numel():
             own = torch.zeros_like(count)
         value, everywhere = exchange.total([own, count], spread.rows)
@@ -89,15 +88,21 @@ class _Difference(torch.autograd.Function):
         return value.to(dtype)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad_loss: Tensor) -> tuple[Tensor | None, ...]:
         input, target = ctx.saved_tensors
+        kernel, options = ctx.loss.backward, ("none", *ctx.loss.options)
+        given = shared_by(ctx.spread, grad_loss, ctx.reduction)
         if ctx.by_count is None:
-            given = grad_loss.to(input.dtype)
+            given = given.to(input.dtype)
         else:
-            given = (grad_loss.double() * ctx.by_count).float()
-        gradient = torch.empty_like(input)
-        ctx.loss.backward(given, input, target, reduction="none", out=gradient)
+            given = (given.double() * ctx.by_count).to(
+                torch.promote_types(input.dtype, torch.float32)
+            )
+        if torch.is_grad_enabled():
+            gradient = kernel.gradient(given, input, target, *options).to(input.dtype)
+        else:
+            gradient = torch.empty_like(input)
+            kernel.over(gradient, given, input, target, *options)
         own = gradient if ctx.needs_input_grad[0] else None
         of_target = -gradient if ctx.needs_input_grad[1] else None
         return own, of_target, None, None, None, None

@@ -11,6 +11,7 @@ from openaclnn.torch.parallel.difference import absolute, difference_of_elements
 from openaclnn.torch.parallel.exchange import Spread
 from openaclnn.torch.parallel.likelihood import likelihood_of_positions
 from openaclnn.torch.parallel.options import Options
+from openaclnn.torch.parallel.uncompiled import uncompiled
 
 __all__ = [
     "batch_parallel_cross_entropy",
@@ -21,11 +22,12 @@ __all__ = [
 ]
 
 
+@uncompiled
 def vocab_parallel_cross_entropy(
     logits_shard: Tensor,
     target: Tensor,
     *,
-    group: ProcessGroup | None,
+    group: ProcessGroup | None = None,
     weight: Tensor | None = None,
     ignore_index: int = -100,
     label_smoothing: float = 0.0,
@@ -47,11 +49,12 @@ def vocab_parallel_cross_entropy(
     return loss.reshape(target.shape) if reduction == "none" else loss
 
 
+@uncompiled
 def batch_parallel_cross_entropy(
     input: Tensor,
     target: Tensor,
     *,
-    group: ProcessGroup | None,
+    group: ProcessGroup | None = None,
     weight: Tensor | None = None,
     ignore_index: int = -100,
     label_smoothing: float = 0.0,
@@ -67,11 +70,12 @@ def batch_parallel_cross_entropy(
     return cross_entropy_of_positions(input, target, weight, options, _rows(group, averaged))
 
 
+@uncompiled
 def batch_parallel_nll_loss(
     input: Tensor,
     target: Tensor,
     *,
-    group: ProcessGroup | None,
+    group: ProcessGroup | None = None,
     weight: Tensor | None = None,
     ignore_index: int = -100,
     reduction: str = "mean",
@@ -82,11 +86,12 @@ def batch_parallel_nll_loss(
     return likelihood_of_positions(input, target, weight, options, _rows(group, averaged))
 
 
+@uncompiled
 def batch_parallel_l1_loss(
     input: Tensor,
     target: Tensor,
     *,
-    group: ProcessGroup | None,
+    group: ProcessGroup | None = None,
     reduction: str = "mean",
     averaged: bool = False,
 ) -> Tensor:
@@ -94,11 +99,12 @@ def batch_parallel_l1_loss(
     return difference_of_elements(absolute(), input, target, reduction, _rows(group, averaged))
 
 
+@uncompiled
 def batch_parallel_smooth_l1_loss(
     input: Tensor,
     target: Tensor,
     *,
-    group: ProcessGroup | None,
+    group: ProcessGroup | None = None,
     reduction: str = "mean",
     beta: float = 1.0,
     averaged: bool = False,

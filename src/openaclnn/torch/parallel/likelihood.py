@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from openaclnn.torch.parallel import exchange
+from openaclnn.torch.parallel.again import shared_by
 from openaclnn.torch.parallel.exchange import Spread
 from openaclnn.torch.parallel.meeting import own_weights
 from openaclnn.torch.parallel.options import Options, check_classes, loss_dtype
@@ -59,14 +59,16 @@ class _Likelihood(torch.autograd.Function):
             if options.reduction == "mean":
                 loss, by_weight = loss / weights, by_weight / weights
         ctx.factor, ctx.place, ctx.like = -own * by_weight, place, log_prob.new_empty(0)
-        ctx.shape = log_prob.shape
+        ctx.shape, ctx.spread, ctx.reduction = log_prob.shape, spread, options.reduction
         return loss.to(dtype)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad_loss: Tensor) -> tuple[Tensor | None, ...]:
         gradient = ctx.like.new_zeros(ctx.shape)
+        given = shared_by(ctx.spread, grad_loss.double(), ctx.reduction)
         if gradient.numel():
-            value = torch.where(ctx.place.owned, grad_loss.double() * ctx.factor, 0.0)
+            value = torch.where(ctx.place.owned, given * ctx.factor, 0.0)
             gradient.scatter_(1, ctx.place.at[:, None], value[:, None].to(gradient.dtype))
+        else:  # nothing here, but what is differentiated again in other processes waits for this one
+            gradient = gradient * given.sum()
         return gradient, None, None, None, None, None

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.distributed import ProcessGroup
-from torch.distributed._functional_collectives import AsyncCollectiveTensor
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Placement, Replicate, Shard
 
 from openaclnn.torch.parallel.exchange import Spread
 
-__all__ = ["Layout"]
+__all__ = ["Layout", "on_mesh"]
 
 
 @dataclass(frozen=True)
@@ -26,21 +25,27 @@ class Layout:
     axes: tuple[int | None, ...]
     class_axis: int | None
 
-    @classmethod
-    def of(cls, input: Tensor, class_axis: int | None) -> Layout:
+    @staticmethod
+    def mesh_of(input: Tensor) -> DeviceMesh:
         if not isinstance(input, DTensor):
             kind = type(input).__name__
             raise TypeError(
                 f"input is a {kind}, expected a DTensor; plain tensors are served by openaclnn.torch.functional, "
                 "and parts of one by the functions that take a group"
             )
+        return input.device_mesh
+
+    @classmethod
+    def of(cls, input: Tensor, class_axis: int | None) -> Layout:
+        mesh = cls.mesh_of(input)
+        placements: Sequence[Placement] = input.placements  # type: ignore[attr-defined]
         axes = tuple(
-            _axis(placement, index, input.ndim) for index, placement in enumerate(input.placements)
+            _axis(placement, index, input.ndim) for index, placement in enumerate(placements)
         )
-        layout = cls(input.device_mesh, axes, class_axis)
+        layout = cls(mesh, axes, class_axis)
         if class_axis is not None and axes.count(class_axis) > 1:
             raise NotImplementedError(
-                f"input has placements {input.placements}: classes may be divided by one dimension of the mesh only"
+                f"input has placements {placements}: classes may be divided by one dimension of the mesh only"
             )
         return layout
 
@@ -82,13 +87,14 @@ class Layout:
 
     def part(self, name: str, tensor: Tensor, placements: Sequence[Placement]) -> Tensor:
         """This process's part of a tensor, moved to `placements` first. A plain one is the same in all processes."""
-        if not isinstance(tensor, DTensor):
-            tensor = DTensor.from_local(tensor, self.mesh, self.of_number, run_check=False)
-        elif tensor.device_mesh != self.mesh:
+        placed = on_mesh(self.mesh, tensor)
+        if placed.device_mesh != self.mesh:
             raise ValueError(f"{name} lies on another mesh than input")
-        moved = tensor.redistribute(self.mesh, placements)
+        moved = placed.redistribute(self.mesh, placements)
         local: Tensor = _Local.apply(moved)  # type: ignore[no-untyped-call]
-        return local.wait() if isinstance(local, AsyncCollectiveTensor) else local
+        # What an exchange still writes is a class of its own, which can be waited for.
+        wait: Callable[[], Tensor] | None = getattr(local, "wait", None)
+        return local if wait is None else wait()
 
     def whole(self, loss: Tensor, shape: Sequence[int], each: bool) -> Tensor:
         """The loss of all as a DTensor: one at each position, of `shape`, or a number."""
@@ -101,6 +107,13 @@ class Layout:
             loss.contiguous(), self.mesh, self.of_positions, run_check=False,
             shape=torch.Size(shape), stride=tuple(strides),
         )  # fmt: skip
+
+
+def on_mesh(mesh: DeviceMesh, tensor: Tensor) -> DTensor:
+    """A tensor that is the same in every process, as a DTensor; one that is a DTensor as it is."""
+    if isinstance(tensor, DTensor):
+        return tensor
+    return DTensor.from_local(tensor, mesh, [Replicate()] * mesh.ndim, run_check=False)
 
 
 class _Local(torch.autograd.Function):

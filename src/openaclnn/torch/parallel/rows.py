@@ -13,15 +13,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from openaclnn.calls.plain import make_plain_function
-from openaclnn.operators.logits import CROSS_ENTROPY, CROSS_ENTROPY_GRAD
+from openaclnn.torch.kernels import KERNELS
 from openaclnn.torch.parallel.place import Place, picked
 
 __all__ = ["RowGradient", "largest", "weighted_sum", "with_empty_rows"]
 
 IGNORED = -100
 
-_forward, _backward = map(make_plain_function, (CROSS_ENTROPY, CROSS_ENTROPY_GRAD))
+_forward = KERNELS["cross_entropy_logits"].plain
+_backward = KERNELS["cross_entropy_logits_grad"].plain
 
 # Elements of a block: it stays in a core's cache, and on a GPU outweighs the launches.
 CPU_BLOCK, GPU_BLOCK = 2**17, 2**24

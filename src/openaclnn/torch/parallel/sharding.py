@@ -11,14 +11,14 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Shard
-from torch.distributed.tensor._op_schema import RuntimeSchemaInfo
+from torch.distributed.tensor import Partial, Placement, Replicate, Shard
 from torch.distributed.tensor.experimental import register_sharding
 
 from openaclnn.core.declare import Operator
 from openaclnn.core.interface import Kind, Parameter
 from openaclnn.operators import registry
 from openaclnn.operators.logits import CROSS_ENTROPY, CROSS_ENTROPY_GRAD
+from openaclnn.torch.private import remember_options
 
 __all__ = ["register_rules"]
 
@@ -39,11 +39,10 @@ def register_rules() -> list[str]:
 
 def _register(overload: Any, operator: Operator) -> None:
     parameters = _arguments(operator)
-    register_sharding(overload)(partial(_rules, operator, parameters))
-    # Of the options PyTorch would remember integers alone, and take the rule of one reduction for another's.
     first = next((n for n, p in enumerate(parameters) if not p.is_tensor), len(parameters))
-    schemas = DTensor._op_dispatcher.sharding_propagator.op_to_schema_info
-    schemas[overload] = RuntimeSchemaInfo(first, needs_pytree=True)
+    if remember_options(overload, first) or not any(p.choices for p in parameters):
+        register_sharding(overload)(partial(_rules, operator, parameters))
+        remember_options(overload, first)  # which registering overwrites
 
 
 def _arguments(operator: Operator) -> list[Parameter]:

@@ -40,7 +40,7 @@ def expm1_64(code: Code, x: Value, power: Value, terms: int = 14) -> Value:
     value = code.double(1 / math.factorial(terms))
     for number in range(terms - 1, 0, -1):
         value = fma(x, value, 1 / math.factorial(number))
-    return (x.size() < SMALL).choose(value * x, power - 1.0)
+    return (abs(x) < SMALL).choose(value * x, power - 1.0)
 
 
 def log1p_64(code: Code, x: Value) -> Value:

@@ -113,7 +113,7 @@ def narrow(values: Value, kind: str, opaque: Opaque, any_nan: bool = False) -> V
         return values.to(kind)
     bits = values.bits_as("i32")
     odd = bits.join(
-        (one & opaque.bit16(values.lanes)).differs(0).signed("i32") for one in bits.streams()
+        ((one & opaque.bit16(values.lanes)) != 0).signed("i32") for one in bits.streams()
     )
     rounded = bits - odd + 0x7FFF  # minus -1 where odd
     if any_nan:

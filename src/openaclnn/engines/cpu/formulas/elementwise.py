@@ -71,9 +71,9 @@ class Elementwise:
         lacks_half = FLOAT16 in dtypes and not machine().half
         return "this CPU has no float16 conversions" if lacks_half else None
 
-    def runner(self, plan: Plan, lanes: int = 0) -> Runner:
+    def runner(self, plan: Plan) -> Runner:
         """What runs a plan."""
-        return self._runner(plan, None, lanes)
+        return self._runner(plan, None)
 
     def offer(self, plan: Plan) -> tuple[Callable[[], Runner], Flat | None]:
         """What makes the same, and the kernel for any size."""
@@ -96,10 +96,10 @@ class Elementwise:
             self._flats[key] = flat
         return partial(self._runner, plan, form), flat
 
-    def _runner(self, plan: Plan, form: Form | None, lanes: int = 0) -> Runner:
+    def _runner(self, plan: Plan, form: Form | None) -> Runner:
         """What runs a plan by a form, which is found if it is not known."""
         run = sums.runner if plan.reduction else runner_of
-        return run(plan, form_of(plan) if form is None else form, lanes)
+        return run(plan, form_of(plan) if form is None else form)
 
     def sized(self, plan: Plan) -> SizedRunner | None:
         """What adds up more row-major elements than a flat kernel does."""
@@ -146,11 +146,11 @@ def _flat(plan: Plan, form: Form, single: tuple[int, ...]) -> Flat:
     )  # fmt: skip
 
 
-def runner_of(plan: Plan, form: Form, lanes: int = 0) -> Runner:
+def runner_of(plan: Plan, form: Form) -> Runner:
     """What runs a plan by a form."""
     layout = tiles.arrange(plan)
     own = _signature(plan, layout.single)
-    kernel = kernel_address(form, own, lanes, _past(plan, layout, own, form)[0])
+    kernel = kernel_address(form, own, _past(plan, layout, own, form)[0])
     return tiles.runner(plan, layout, kernel, constants(form), keep=form)
 
 

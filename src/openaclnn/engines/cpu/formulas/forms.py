@@ -20,7 +20,7 @@ from openaclnn.engines.cpu.formulas.words import HEAVY, Words
 from openaclnn.engines.formulas import Formula
 from openaclnn.engines.machine import cache
 from openaclnn.engines.machine.code import Code
-from openaclnn.engines.machine.host import LINE, last_cache, machine
+from openaclnn.engines.machine.host import LINE, Machine, last_cache, machine
 from openaclnn.engines.machine.kinds import SIZE, signature
 from openaclnn.engines.machine.values import Shape, Value
 
@@ -210,8 +210,8 @@ class Site:
         """From the first whole line of FLOATs on, results go past the caches."""
         code, out = self.code, self.operands[-1]
         start = out.address()
-        whole = (start & (SIZE["f32"] - 1)).equals(0)
-        ahead = ((-start & (LINE - 1)) // SIZE["f32"]).least(self.count)
+        whole = (start & (SIZE["f32"] - 1)) == 0
+        ahead = (-start & (LINE - 1)).unsigned_div(SIZE["f32"]).least(self.count)
         index = code.strides(code.integer(0), ahead, 1, functools.partial(one, Shape(1, 1)))
 
         def line(index: Value) -> None:
@@ -280,25 +280,23 @@ def past_from(signature: Signature) -> int:
     return last_cache() // sum([SIZE[kind] for kind in (*moved, output)])
 
 
-def kernel_address(form: Form, signature: Signature, lanes: int = 0, past: bool = False) -> int:
+def kernel_address(form: Form, signature: Signature, past: bool = False) -> int:
     """The compiled flat kernel of a form."""
-    wide = lanes or machine().lanes
-    key = (form.name, signature, wide, past)
+    key = (form.name, signature, machine(), past)
     address = _addresses.get(key)
     if address is None:
-        address = _addresses[key] = _compiled(form, signature, wide, past)
+        address = _addresses[key] = _compiled(form, signature, past)
     return address
 
 
-_addresses: dict[tuple[str, Signature, int, bool], int] = {}
+_addresses: dict[tuple[str, Signature, Machine, bool], int] = {}
 
 
-def _compiled(form: Form, signature: Signature, wide: int, past: bool) -> int:
+def _compiled(form: Form, signature: Signature, past: bool) -> int:
     def emit(code: Code, arguments: Sequence[Value]) -> None:
-        code.lanes = wide
         form.write(Site(code, arguments, form, signature, past))
 
-    name = f"{form.name} {signature} x{wide}{' past' * past}"
+    name = f"{form.name} {signature}{' past' * past}"
     return cache.compiled(name, emit, few=None if past else _few)
 
 
@@ -342,7 +340,7 @@ def _as_given(numbers: tuple[str, ...], free: tuple[str, ...]) -> Derive | None:
     places = [numbers.index(name) for name in free]
 
     def write(code: Code, given: list[Value]) -> tuple[Value, dict[int, Value]]:
-        return code.integer(0).equals(0), dict(zip(places, given, strict=True))
+        return code.integer(0) == 0, dict(zip(places, given, strict=True))
 
     return Derive(free, write)
 

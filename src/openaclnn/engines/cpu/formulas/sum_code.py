@@ -56,7 +56,7 @@ def _emit_few(code: Code, arguments: Sequence[Value], dtype: str) -> None:
     block, _, count = arguments
     given = code.slots(block).at(FIRST_ARGUMENT)
     computed, sums = _Computed(code, given), code.frame("f64", FEW)
-    total, many = code.variable(code.double(0.0)), (count + (BLOCK - 1)) // BLOCK
+    total, many = code.variable(code.double(0.0)), (count + (BLOCK - 1)).unsigned_div(BLOCK)
     with code.loop(0, many) as number:
         start = number * BLOCK
         own = computed.total(start, (start + BLOCK).least(count))
@@ -64,7 +64,7 @@ def _emit_few(code: Code, arguments: Sequence[Value], dtype: str) -> None:
         total.set(total.get() + own)
     # NumPy, which adds up many blocks, takes eight numbers by pairs of neighbours.
     paired = _paired([sums.read(at) for at in (0, 4, 2, 6, 1, 5, 3, 7)])
-    result = many.equals(FEW).choose(paired, total.get())
+    result = (many == FEW).choose(paired, total.get())
     code.store(_mean(given, result, count), given.read(given.read(PASSED) + OWN), dtype)
 
 
@@ -80,7 +80,7 @@ def _emit_stored(code: Code, arguments: Sequence[Value], dtype: str) -> None:
 
 def _mean(given: Array, total: Value, count: Value) -> Value:
     """A sum, or a mean of so many, as FLOAT."""
-    divisor = given.read(MEAN).differs(0).choose(count.to("f64"), 1.0)
+    divisor = given.flag(MEAN).choose(count.to("f64"), 1.0)
     return (total / divisor).to("f32")
 
 
@@ -106,7 +106,7 @@ class _Computed:
 
 def clear_last(code: Code, values: Array, count: Value) -> None:
     """Zeros into the last lanes of so many elements, before those are computed."""
-    values.store(code.constant("f32", 0.0, LANES), count - count % LANES)
+    values.store(code.constant("f32", 0.0, LANES), count - count.unsigned_rem(LANES))
 
 
 def sum_of_block(code: Code, values: Array, count: Value) -> Value:
@@ -159,12 +159,12 @@ class _GatheredSum(Gathered):
 
     def all_in_a_row(self) -> Value:
         """Whether every input's elements lie side by side, or are one."""
-        code, answer = self.code, self.code.variable(self.axes.equals(1).to("i64"))
+        code, answer = self.code, self.code.variable(self.axes == 1)
         with code.loop(0, self.output) as operand:
             step = self.steps(operand).read(0)
-            fits = step.equals(0) | step.equals(self.items.read(operand))
-            answer.set(answer.get() & fits.to("i64"))
-        return answer.get().differs(0)
+            fits = (step == 0) | (step == self.items.read(operand))
+            answer.set(answer.get() & fits)
+        return answer.get()
 
 
 @functools.cache
@@ -177,12 +177,12 @@ def _emit_pairwise(code: Code, arguments: Sequence[Value]) -> None:
     address, count = arguments
     values = code.array(address, "f32")
     with code.when(count > IN_ORDER):
-        half = count // 2
-        first = half - half % UNROLLED
+        half = count.unsigned_div(2)
+        first = half - half.unsigned_rem(UNROLLED)
         code.leave(
             code.call_self(address, first) + code.call_self(address + first * 4, count - first)
         )
-    together = count - count % UNROLLED
+    together = count - count.unsigned_rem(UNROLLED)
     total = code.variable(code.double(0.0))
     with code.when(together > 0):
         shape = Shape(1, UNROLLED)

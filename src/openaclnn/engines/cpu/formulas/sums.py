@@ -46,13 +46,13 @@ __all__ = ["Filling", "flat", "runner", "sized", "write_one"]
 SLAB = 1 << 18  # elements that are computed before they are added up where they have to be gathered
 
 
-def runner(plan: Plan, form: Form, lanes: int = 0) -> Runner:
+def runner(plan: Plan, form: Form) -> Runner:
     """What runs a plan by a form."""
     if not _in_a_row(plan):
-        return _strided(plan, form, lanes)
+        return _strided(plan, form)
     count, own = plan.shape[0], constants(form)
     signature, blocks = _signature(plan, tiles.singles(plan)), -(-count // BLOCK)
-    kernel = kernel_address(form, signature, lanes)
+    kernel = kernel_address(form, signature)
     passed = len(own) + len(plan.inputs)
     pool.check_fit(OWN + passed)
     offsets = [operand.offset * operand.dtype.itemsize for operand in plan.inputs]
@@ -130,11 +130,11 @@ def sized(plan: Plan, form_of: Callable[[Plan], Form]) -> SizedRunner:
     return run
 
 
-def _strided(plan: Plan, form: Form, lanes: int) -> Runner:
+def _strided(plan: Plan, form: Form) -> Runner:
     """The same for operands with any strides: slab after slab of the first axis is computed, then added up."""
     size, inner = plan.shape[0], math.prod(plan.shape[1:])
     step = min(size, max(1, SLAB // inner))
-    run_slab = {rows: _slab(plan, form, rows, lanes) for rows in {step, size % step or step}}
+    run_slab = {rows: _slab(plan, form, rows) for rows in {step, size % step or step}}
     moves = [operand.strides[0] * operand.dtype.itemsize for operand in plan.inputs]
     divisor = size * inner if plan.reduction == "mean" else 1
 
@@ -153,13 +153,13 @@ def _strided(plan: Plan, form: Form, lanes: int) -> Runner:
     return run
 
 
-def _slab(plan: Plan, form: Form, rows: int, lanes: int) -> Runner:
+def _slab(plan: Plan, form: Form, rows: int) -> Runner:
     """What computes a slab's elements one after the other."""
     shape = (rows, *plan.shape[1:])
     dense = Operand(plan.output.parameter, FLOAT, contiguous_strides(shape))
     slab = replace(plan, shape=shape, compute=FLOAT, output=dense, reduction="")
     layout = tiles.arrange(slab)
-    kernel = kernel_address(form, _signature(plan, layout.single), lanes)
+    kernel = kernel_address(form, _signature(plan, layout.single))
     return tiles.runner(slab, layout, kernel, constants(form), keep=form)
 
 
@@ -176,7 +176,7 @@ class Filling:
     def declines(self, plan: Plan) -> str | None:
         return None
 
-    def runner(self, plan: Plan, lanes: int = 0) -> Runner:
+    def runner(self, plan: Plan) -> Runner:
         def run(addresses: Sequence[int], stream: int = 0) -> int:
             for operand, address in zip(plan.operands, addresses, strict=True):
                 write_one(operand, address, plan.numbers[operand.parameter], FLOAT)

@@ -45,14 +45,6 @@ class Term(Value):
         is_zero = isinstance(other, (int, float)) and other == 0
         return super().__le__(self.words.zero(self.lanes) if is_zero else other)
 
-    def __eq__(self, other: object) -> Any:
-        return self.equals(other)
-
-    def __ne__(self, other: object) -> Any:
-        return self.differs(other)
-
-    __hash__ = None  # type: ignore[assignment]
-
 
 class Words:
     """What formulas may say beside Python's operators."""
@@ -110,7 +102,7 @@ class Words:
     def sign(self, x: Any) -> Any:
         size = (x > 0.0).choose(self._value(1.0), x)
         size = (x < 0.0).choose(self._value(-1.0), size)
-        return x.equals(0.0).choose(self._value(0.0), size)
+        return (x == 0.0).choose(self._value(0.0), size)
 
     def log(self, x: Any) -> Any:
         tiny = x < 2.0**-126
@@ -125,9 +117,9 @@ class Words:
         value = fma(exponent, LN2_LOW, value * rest * square)
         value = fma(square, -0.5, value)
         value = fma(exponent, LN2_HIGH, rest + value)
-        infinite = x.equals(math.inf)
+        infinite = x == math.inf
         value = infinite.choose(x, value)
-        value = x.equals(0.0).choose(self._value(-math.inf), value)
+        value = (x == 0.0).choose(self._value(-math.inf), value)
         return (x >= 0.0).choose(value, self._value(math.nan))
 
     def log1p(self, x: Any) -> Any:

@@ -39,10 +39,10 @@ def emit_bound(code: Code, own: Array, given: Array, number: Value) -> None:
         own.read(where)
         for where in (at.BOUND_KERNEL, at.BOUND_COUNT, at.BOUND_GRAIN, at.BOUND_CONSTANTS)
     )
-    ready = control.read(at.STARTED).differs(0) | (count <= grain)
-    with code.when(ready & number.equals(2)):
+    ready = control.flag(at.STARTED) | (count <= grain)
+    with code.when(ready & (number == 2)):
         addresses = code.slots(given.read(0))
-        with code.when(addresses.read(OBJECT_TYPE).equals(control.read(at.TUPLE))):
+        with code.when(addresses.read(OBJECT_TYPE) == control.read(at.TUPLE)):
             length = addresses.read(TUPLE_LENGTH)
             with code.when(length + constants <= at.MAX_ARGUMENTS):
                 launch = Launch(code, control)
@@ -66,7 +66,7 @@ class Launch:
 
     def ready(self, count: Value, grain: Value) -> Value:
         """Whether the workers run, or are not needed."""
-        return self.control.read(at.STARTED).differs(0) | (count <= grain)
+        return self.control.flag(at.STARTED) | (count <= grain)
 
     def execute(self, kernel: Value, count: Value, grain: Value) -> Value:
         """Run a kernel; its status word."""

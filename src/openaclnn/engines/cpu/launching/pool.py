@@ -25,6 +25,7 @@ from typing import Any
 
 import numpy as np
 
+from openaclnn.core.forks import hold_over_forks
 from openaclnn.engines import threads
 from openaclnn.engines.cpu.launching import control as at
 from openaclnn.engines.cpu.launching.launcher import emit_bound, emit_entry
@@ -158,13 +159,9 @@ def _after_fork_in_child() -> None:
     """Only the forking thread lives on: forget the workers; the next large call makes new ones."""
     _CONTROL[at.BUSY] = _CONTROL[at.ACTIVE] = _CONTROL[at.STARTED] = _CONTROL[at.TEAM] = 0
     _state.update(started=False, workers=0)
-    _lock.release()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_after_fork_in_child
-    )
+hold_over_forks(_lock, _after_fork_in_child)
 
 
 def control_address() -> int:

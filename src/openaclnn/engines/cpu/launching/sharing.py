@@ -62,17 +62,17 @@ def _share(
 ) -> None:
     code = control.code
     team = control.read(at.TEAM)
-    with code.either(team.differs(0)) as (openmp, workers):
+    with code.either(team != 0) as (openmp, workers):
         with openmp:
             size = code.variable(active + 1)
-            with code.when(control.read(at.TEAM_SIZE).differs(0)):
+            with code.when(control.read(at.TEAM_SIZE) != 0):
                 size.set(control.call(at.TEAM_SIZE, "i32").to("i64"))
             _cut(control, kernel, block, count, size.get().least(at.MAX_WORKERS + 1))
             # All of the team, however few are needed: another number than the last costs more.
             body = control.read(at.TEAM_BODY)
             code.call(team, None, body, control, size.get().to("i32"), code.integer(0).to("i32"))
         with workers:
-            helpers = (count // grain + 1).least(active)
+            helpers = (count.unsigned_div(grain) + 1).least(active)
             _cut(control, kernel, block, count, helpers + 1)
             with code.when(control.read(at.CPUS) > 1):
                 _keep_off_this_cpu(control)
@@ -86,9 +86,9 @@ def _share(
 def _cut(control: Array, kernel: Value, block: Array, count: Value, threads: Value) -> None:
     """Write the task down. Few units are cut finely: of 65, two at a time would keep 16 threads as long as 96."""
     wanted = threads * at.EACH
-    few, many = count // wanted, (count + wanted - 1) // wanted
+    few, many = count.unsigned_div(wanted), (count + wanted - 1).unsigned_div(wanted)
     step = (many >= 512).choose((many + 63) & -64, (few > 1).choose(few, 1))
-    parts = (count + step - 1) // step
+    parts = (count + step - 1).unsigned_div(step)
     task = (
         (at.KERNEL, kernel), (at.ARGUMENTS, block.address()), (at.COUNT, count), (at.STEP, step),
         (at.PARTS, parts), (at.THREADS, threads),
@@ -105,7 +105,7 @@ def _worker(control: Array, index: Value) -> Array:
 
 def _wait(control: Array, semaphore: Array) -> None:
     """sem_wait until it succeeds: signals interrupt it."""
-    with control.code.repeat_while(lambda: control.call(at.SEM_WAIT, "i32", semaphore).differs(0)):
+    with control.code.repeat_while(lambda: control.call(at.SEM_WAIT, "i32", semaphore) != 0):
         pass
 
 
@@ -117,11 +117,11 @@ def _take_parts(control: Array, rank: Value) -> None:
     """
     code = control.code
     parts, count, step = (control.read(own) for own in (at.PARTS, at.COUNT, at.STEP))
-    first = rank * parts // control.read(at.THREADS)
+    first = (rank * parts).unsigned_div(control.read(at.THREADS))
     with code.loop(0, parts) as turn:
-        part = (first + turn) % parts
+        part = (first + turn).unsigned_rem(parts)
         start, taken = part * step, control.at(part + at.TAKEN)
-        with code.when(taken.read(0).equals(0)), code.when(code.take_flag(taken, 0)):
+        with code.when(taken.read(0) == 0), code.when(code.take_flag(taken, 0)):
             stop = (start + step).least(count)
             control.call(at.KERNEL, None, control.read(at.ARGUMENTS), start, stop)
 
@@ -130,7 +130,7 @@ def _keep_off_this_cpu(control: Array) -> None:
     """Exclude the caller's CPU from the workers' affinity, if it is not already."""
     code = control.code
     cpu = control.call(at.GETCPU, "i32").to("i64")
-    moved, known = cpu.differs(control.read(at.AVOID)), cpu.below(64 * at.MASK_SLOTS)
+    moved, known = cpu != control.read(at.AVOID), cpu.below(64 * at.MASK_SLOTS)
     with code.when(moved & known):
         control.write(at.AVOID, cpu)
         mask = code.frame("i64", at.MASK_SLOTS)

@@ -65,9 +65,9 @@ class _Copy:
     def by_the_best_way(self) -> None:
         with self.code.first_of() as done:
             for condition, way in (
-                (self.row_step.equals(self.item), self.turned),
-                (self.column_step.equals(-self.item), self.backwards),
-                (self.column_step.equals(2 * self.item), self.halved),
+                (self.row_step == self.item, self.turned),
+                (self.column_step == -self.item, self.backwards),
+                (self.column_step == 2 * self.item, self.halved),
             ):
                 with self.code.when(condition):
                     way()

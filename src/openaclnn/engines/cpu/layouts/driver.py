@@ -75,7 +75,7 @@ class _Driver:
         self.locate(number, row, column)
         self.pack(rows, columns)
         self.call(rows, columns)
-        with self.code.when(self.record(self.output).read(MODE).equals(PACKED)):
+        with self.code.when(self.record(self.output).read(MODE) == PACKED):
             self.copy(self.output, rows, columns)
 
     def extent(self, index: Value, step: int, size: int) -> tuple[Value, Value]:
@@ -105,11 +105,11 @@ class _Driver:
         """Tell the flat kernel where to find each operand: where it lies, or in a buffer, filled if it is read."""
         with self.code.loop(0, self.operands) as operand:
             record = self.record(operand)
-            packed = record.read(MODE).equals(PACKED)
+            packed = record.read(MODE) == PACKED
             start, pitch = self.scratch + record.read(BUFFER), columns * record.read(ITEM)
             self.taken.write(operand, packed.choose(start, self.bases.read(operand)))
             self.moves.write(operand, packed.choose(pitch, record.read(ROW_STEP)))
-            with self.code.when(packed & operand.differs(self.output)):
+            with self.code.when(packed & (operand != self.output)):
                 self.copy(operand, rows, columns)
 
     def copy(self, operand: Value, rows: Value, columns: Value) -> None:
@@ -122,7 +122,7 @@ class _Driver:
     def call(self, rows: Value, columns: Value) -> None:
         """The flat kernel, row by row, or once where the rows follow each other."""
         code = self.code
-        merged = self.block.read(MERGED).differs(0)
+        merged = self.block.flag(MERGED)
         length = merged.choose(rows * columns, columns)
         with code.loop(0, merged.choose(code.integer(1), rows)):
             code.call(self.flat, None, self.arguments, 0, length)
@@ -133,5 +133,5 @@ class _Driver:
 
 def _divided(number: Value, size: Value) -> tuple[Value, Value]:
     """Quotient and remainder."""
-    quotient = number // size
+    quotient = number.unsigned_div(size)
     return quotient, number - quotient * size

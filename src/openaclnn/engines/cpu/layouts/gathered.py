@@ -100,16 +100,16 @@ class Gathered:
     def lies_in_a_row(self, operand: Value) -> Value:
         """Whether the operand's elements lie side by side, in the order of a walk."""
         code, steps = self.code, self.steps(operand)
-        answer, step = code.variable(code.integer(1)), code.variable(self.items.read(operand))
+        answer, step = code.variable(1), code.variable(self.items.read(operand))
         with code.loop(0, self.axes) as behind:
             axis = self.axes - 1 - behind
-            answer.set(answer.get() & steps.read(axis).equals(step.get()).to("i64"))
+            answer.set(answer.get() & (steps.read(axis) == step.get()).to("i64"))
             step.set(step.get() * self.sizes.read(axis))
         return answer.get()
 
     def in_place(self, operand: Value) -> Value:
         """Whether the kernel takes the operand's elements where they are."""
-        return self.in_a_row.read(operand).differs(0)
+        return self.in_a_row.flag(operand)
 
     def buffer(self, operand: Value) -> Value:
         return self.buffers + operand * (TILE * 4)
@@ -118,17 +118,17 @@ class Gathered:
         """Between an operand's buffer and its elements, from one on, row after row."""
         code, steps, last = self.code, self.steps(operand), self.axes - 1
         item, size = self.items.read(operand), self.sizes.read(last)
-        place, done = (code.variable(code.integer(0)) for _ in range(2))
+        place, done = (code.variable(0) for _ in range(2))
         place.set(self.bases.read(operand) + self.enter(steps, start))
         with code.repeat_while(lambda: done.get() < count):
             run = (size - self.places.read(last)).least(count - done.get())
             near, far = self.buffer(operand) + done.get() * item, place.get()
-            with code.either(steps.read(last).equals(item)) as (in_a_row, apart):
+            with code.either(steps.read(last) == item) as (in_a_row, apart):
                 with in_a_row:
                     code.move(*((near, far) if out else (far, near)), run * item)
                 with apart:
                     for width, kind in ((2, "i16"), (4, "i32")):
-                        with code.when(item.equals(width)):
+                        with code.when(item == width):
                             self.move_apart(near, (far, steps.read(last)), run, kind, out)
             done.set(done.get() + run)
             place.set(place.get() + run * steps.read(last))
@@ -145,7 +145,7 @@ class Gathered:
         if out:
             code.copy(*aside, *far, run, kind)
             return
-        with code.either(far[1].equals(0)) as (one, many):
+        with code.either(far[1] == 0) as (one, many):
             with one:
                 code.repeat(far[0], near, run, kind)
             with many:
@@ -154,14 +154,14 @@ class Gathered:
     def enter(self, steps: Array, start: Value) -> Value:
         """A walk's first place, and how far that is from the operand's start."""
         code = self.code
-        left, distance = code.variable(start), code.variable(code.integer(0))
+        left, distance = code.variable(start), code.variable(0)
         with code.loop(0, self.axes) as behind:
             axis = self.axes - 1 - behind
             size = self.sizes.read(axis)
-            own = left.get() % size
+            own = left.get().unsigned_rem(size)
             self.places.write(axis, own)
             distance.set(distance.get() + own * steps.read(axis))
-            left.set(left.get() // size)
+            left.set(left.get().unsigned_div(size))
         return distance.get()
 
     @contextmanager
@@ -172,7 +172,7 @@ class Gathered:
 
         def ended() -> Value:
             own = axis.get()
-            return (own > 0) & places.read(own).equals(self.sizes.read(own))
+            return (own > 0) & (places.read(own) == self.sizes.read(own))
 
         with code.repeat_while(ended):
             own = axis.get()

@@ -73,7 +73,7 @@ def from_result(plan: Plan) -> Form | None:
 
 def _derive_from_result(code: Code, numbers: list[Value]) -> tuple[Value, dict[int, Value]]:
     alpha, scale, inner = numbers
-    return inner.equals(1.0) & ~(alpha < 0.0), {0: alpha * scale, 1: scale}
+    return (inner == 1.0) & ~(alpha < 0.0), {0: alpha * scale, 1: scale}
 
 
 _DERIVE_FROM_RESULT = Derive(NUMBERS, _derive_from_result)
@@ -139,10 +139,10 @@ def _computed(scalars: _Folded, dtype: str) -> Form:
 
 def _foldable(alpha: Value, scale: Value, inner: Value) -> Value:
     """The condition of `folded` as code."""
-    size, inner_size = (alpha * scale * inner).size(), inner.size()
+    size, inner_size = abs(alpha * scale * inner), abs(inner)
     usable = (size > 2.0**-16) & ((size <= 1.0) | (inner > 0.0) & (size <= 2.0**80))
     usable = usable & (inner_size > 2.0**-60) & (inner_size < 2.0**60)
-    return usable & (scale.size() < math.inf)
+    return usable & (abs(scale) < math.inf)
 
 
 @cache
@@ -153,7 +153,7 @@ def _derivation(joined: bool, unit: bool, rising: bool, shared: bool, apart: boo
         alpha, scale, inner = numbers
         product = alpha * scale * inner
         serves = _foldable(alpha, scale, inner) & ((inner > 0.0) if rising else (inner < 0.0))
-        serves = serves & (inner.equals(1.0) if unit else inner.differs(1.0))
+        serves = serves & (inner == 1.0 if unit else inner != 1.0)
         multiplier, lift = product.to("f32").to("f64"), code.integer(0)
         if rising:
             exponent = ((product.bits_as("i64") >> 52) & 0x7FF) - 1022  # as frexp has it
@@ -164,10 +164,10 @@ def _derivation(joined: bool, unit: bool, rising: bool, shared: bool, apart: boo
         multiplier = multiplier * power
         positive = scale * power if shared else scale
         if unit and not apart:
-            same = multiplier.equals(positive)
+            same = multiplier == positive
             serves = serves & (same if joined else ~same)
         falling = ((1023 - lift) << 52).bits_as("f64")
-        bound = NEGATIVE_LIMIT / inner.size()
+        bound = NEGATIVE_LIMIT / abs(inner)
         return serves, dict(enumerate((multiplier, positive, inner, bound, falling)))
 
     return Derive(NUMBERS, write)
@@ -265,7 +265,7 @@ def as_written(plan: Plan) -> Form:
 
 def _derive_as_written(is_result: bool) -> Derive:
     def write(code: Code, numbers: list[Value]) -> tuple[Value, dict[int, Value]]:
-        serves = numbers[2].differs(1.0) if is_result else ~_foldable(*numbers)
+        serves = numbers[2] != 1.0 if is_result else ~_foldable(*numbers)
         return serves, dict(enumerate(numbers))
 
     return Derive(NUMBERS, write)

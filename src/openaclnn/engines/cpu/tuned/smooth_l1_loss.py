@@ -73,8 +73,8 @@ def _derivation(chosen: Formula) -> Derive:
     def write(code: Code, numbers: list[Value]) -> tuple[Value, dict[int, Value]]:
         (beta,) = numbers
         serves = (beta > 2.0**-60) & (beta < 2.0**60)
-        one = beta.equals(1.0)
-        power_of_two = (beta.bits_as("i64") & ((1 << 52) - 1)).equals(0)
+        one = beta == 1.0
+        power_of_two = (beta.bits_as("i64") & ((1 << 52) - 1)) == 0
         serves = serves & (one if chosen is _UNIT else ~one)
         if chosen is not _UNIT:
             serves = serves & (power_of_two if chosen is _EXACT else ~power_of_two)

@@ -124,7 +124,7 @@ def _write_choice(code: Any, exact: Any, beta: Any) -> tuple[Any, list[Any]]:
     """The number of the form among those of CHOICES, and 1 / beta."""
     wide = beta.to("f64")
     served = (wide > 2.0**-100) & (wide < 2.0**100)
-    power = served & (beta.bits_as("i32") & 0x7FFFFF).equals(0)
+    power = served & ((beta.bits_as("i32") & 0x7FFFFF) == 0)
     shrinks = (beta > 1.0).to("i64")
     form = power.choose(shrinks, (served & ~exact).choose(shrinks + 2, 4))
     return form, [(code.double(1.0) / wide).to("f32")]

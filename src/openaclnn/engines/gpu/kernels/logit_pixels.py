@@ -26,7 +26,7 @@ from openaclnn.engines.gpu.kernels.sums import (
     is_counted,
     let_next_start,
     read_sum,
-    read_wide_sum,
+    times_weights,
 )
 
 
@@ -239,7 +239,7 @@ def pixel_gradients(
         if weight is None:
             more = smooth * classes.to(tl.float32)
         else:  # as FLOAT the sum may be infinite, and 0 times it NaN
-            more = (smooth.to(tl.float64) * read_wide_sum(sums, 2, PARTS)).to(tl.float32)
+            more = times_weights(smooth, sums, PARTS)
     if SQUARED:
         zloss = share
         if weight is not None:

@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 
 from openaclnn.engines.gpu.formulas.words import exp
-from openaclnn.engines.gpu.kernels.sums import await_sums, is_counted, read_sum, read_wide_sum
+from openaclnn.engines.gpu.kernels.sums import await_sums, is_counted, read_sum, times_weights
 
 COUNTED = tl.constexpr(1024)  # rows that a program counts itself
 
@@ -177,7 +177,7 @@ def cross_entropy_loss_grad(
     if weight is None:
         spread = smooth * count.to(tl.float32)
     else:  # as FLOAT the sum may be infinite, and 0 times it NaN
-        spread = (smooth.to(tl.float64) * read_wide_sum(sums, 2, PARTS)).to(tl.float32)
+        spread = times_weights(smooth, sums, PARTS)
     factor = nll + spread
     # Where exp is infinite in float64 too, each of the terms is multiplied by that, not their sum.
     infinite = nll * float("inf") + spread * float("inf")

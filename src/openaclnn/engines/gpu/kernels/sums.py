@@ -29,7 +29,7 @@ def add_up(
     weight_stride, classes, ignore_index, parts,
     OVERLAPPED: tl.constexpr, AXES: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """One part of each of the three sums; part p takes every block whose number is p modulo `parts`."""
+    """One part of each of the four sums; part p takes every block whose number is p modulo `parts`."""
     if OVERLAPPED:
         gdc_launch_dependents()
     part = tl.program_id(0)
@@ -59,16 +59,20 @@ def add_up(
             total += tl.load(weight + indices * weight_stride, counted, other=0).to(tl.float64)
     counted_here = tl.sum(number).to(tl.float64)
     tl.store(sums + parts + part, counted_here)
-    if weight is None:  # and nobody reads the third sum
+    if weight is None:  # and nobody reads the others
         tl.store(sums + part, counted_here)
     else:
         everything = tl.zeros([BLOCK], tl.float64)
+        infinite = tl.zeros([BLOCK], tl.float64)
         for first in range(part * BLOCK, classes, parts * BLOCK):
             place = (first + lanes).to(tl.int64)
-            own = tl.load(weight + place * weight_stride, place < classes, other=0)
-            everything += own.to(tl.float64)
+            inside = place < classes
+            own = tl.load(weight + place * weight_stride, inside, other=0).to(tl.float64)
+            everything += own
+            infinite += tl.where(inside, own * float("inf"), 0.0)
         tl.store(sums + part, tl.sum(total))
         tl.store(sums + 2 * parts + part, tl.sum(everything))
+        tl.store(sums + 3 * parts + part, tl.sum(infinite))
 
 
 @triton.jit
@@ -98,6 +102,16 @@ def await_sums(OVERLAPPED: tl.constexpr):
 @triton.jit
 def read_wide_sum(sums, WHICH: tl.constexpr, PARTS: tl.constexpr):
     return tl.sum(tl.load(sums + WHICH * PARTS + tl.arange(0, PARTS)))
+
+
+@triton.jit
+def times_weights(smooth, sums, PARTS: tl.constexpr):
+    """The sum of smooth * weight over all classes, of which each term may be infinite, or NaN."""
+    wide = smooth.to(tl.float64)
+    each = wide * read_wide_sum(sums, 3, PARTS)
+    return tl.where(tl.abs(wide) == float("inf"), each, wide * read_wide_sum(sums, 2, PARTS)).to(
+        tl.float32
+    )
 
 
 @triton.jit

@@ -112,7 +112,7 @@ class Step:
         apart = self.code.integer(0)
         for place in range(KEY_WORDS):
             apart = apart | (variant.read(KEY + place) ^ self.key.read(place))
-        return apart.equals(0)
+        return apart == 0
 
     def chosen(self) -> Array:
         """The kernel that launches."""
@@ -124,7 +124,7 @@ class Step:
         with self.code.loop(0, self.pointers) as index:
             address = addresses.read(self.block.at(PLACES).read(index))
             self.values.write(index, address)
-            off = (address & self.block.at(MASKS).read(index)).differs(0).to("i64")
+            off = ((address & self.block.at(MASKS).read(index)) != 0).to("i64")
             misaligned.set(misaligned.get() | off << index)
         return misaligned.get()
 
@@ -165,15 +165,15 @@ class Launcher(Entry):
     def write(self, given: Array, number: Value) -> None:
         code, control = self.code, self.control
         # Whoever calls differently from a runner's protocol meets the fallback.
-        self.expect(number.equals(3 + len(self.more)))
+        self.expect(number == 3 + len(self.more))
         with self.when_fit():
             places = 0, 2, *range(3, 3 + len(self.more))
             addresses, shape, *others = (code.slots(given.read(index)) for index in places)
             for one in (addresses, shape, *others):
-                self.expect(one.read(OBJECT_TYPE).equals(control.read(TUPLE)))
+                self.expect(one.read(OBJECT_TYPE) == control.read(TUPLE))
             with self.when_fit():
                 axes, count = shape.read(TUPLE_LENGTH), control.read(ADDRESSES)
-                self.expect(addresses.read(TUPLE_LENGTH).equals(count))
+                self.expect(addresses.read(TUPLE_LENGTH) == count)
                 for name, one in zip(self.more, others, strict=True):
                     with self.when_fit():
                         getattr(self, f"take_{name}")(one, axes)
@@ -194,11 +194,11 @@ class Launcher(Entry):
             step.key.write(KEY_WORDS - 1, step.key.read(KEY_WORDS - 1) & misaligned)
             step.search()
             chosen = step.chosen()
-            self.expect(self.code.read_shared(chosen, FUNCTION).differs(0))
+            self.expect(self.code.read_shared(chosen, FUNCTION) != 0)
             self.expect(step.has_key(chosen))
 
     def when_scratch(self) -> AbstractContextManager[None]:
-        return self.code.when(self.scratch.get().differs(0))
+        return self.code.when(self.scratch.get() != 0)
 
     def step(self, index: Value | int) -> Step:
         return Step(self.code, self.control, self.frame, index)
@@ -209,7 +209,7 @@ class Launcher(Entry):
         code = self.code
         with code.loop(0, code.integer(len(self.pattern.kernels))) as index:
             step = self.step(index)
-            with code.when(step.wanted.get().differs(0)):
+            with code.when(step.wanted.get() != 0):
                 yield step
 
     def known(self, name: str) -> Value:
@@ -224,25 +224,25 @@ class Launcher(Entry):
         """The call's numbers; without any, the plan's own."""
         code, control = self.code, self.control
         count, own = given.read(TUPLE_LENGTH), control.read(NUMBERS)
-        self.expect(count.equals(0) | count.equals(own))
+        self.expect((count == 0) | (count == own))
         for place in range(MAX_NUMBERS):
             self.numbers.write(place, control.read(OWN_NUMBERS + place))
         with self.when_fit(), code.loop(0, count) as index:
             item = given.read(index + TUPLE_ITEMS)
             kind = code.slots(item).read(OBJECT_TYPE)
-            whole = (control.read(WHOLE) >> index & 1).differs(0)
-            with code.either(kind.equals(control.read(FLOAT))) as (floating, other):
+            whole = control.read(WHOLE).bit(index)
+            with code.either(kind == control.read(FLOAT)) as (floating, other):
                 with floating:
                     self.expect(~whole)
                     self.numbers.write(index, code.slots(item).read(FLOAT_VALUE))
                 with other:
-                    self.expect(kind.equals(control.read(INTEGER)))
+                    self.expect(kind == control.read(INTEGER))
                     with self.when_fit():
                         value = integer_of(code, item)
-                        with code.when(value.equals(-1)):  # or too large for 64 bits
-                            self.expect(control.call(ERROR, "i64").equals(0))
+                        with code.when(value == -1):  # or too large for 64 bits
+                            self.expect(control.call(ERROR, "i64") == 0)
                             control.call(CLEAR, None)
-                        self.expect(whole | (value.size() <= _EXACT))
+                        self.expect(whole | (abs(value) <= _EXACT))
                         bits = value.to("f64").bits_as("i64")
                         self.numbers.write(index, whole.choose(value, bits))
 
@@ -281,7 +281,7 @@ class Launcher(Entry):
         saved = control.call(SAVE, "i64")
         self.start(queue)
         control.call(RESTORE, None, saved)
-        with code.when(memory.get().differs(0)):
+        with code.when(memory.get() != 0):
             self.give_back(memory.get())
 
     # What the launch function says.
@@ -322,11 +322,11 @@ class Launcher(Entry):
         code, index = self.code, [*self.pattern.kernels].index(params.kernel)
         step, kernel = self.step(index), self.pattern.kernels[params.kernel]
         when = self.written(params.when)
-        with code.when(when.differs(0)):
+        with code.when(when != 0):
             step.wanted.set(when)
             self.beyond = code.integer(0)  # the bits above the lower 32 of all arguments
             self.put_arguments(step, kernel, params.args)
-            self.expect((self.beyond >> 32).equals(0))
+            self.expect((self.beyond >> 32) == 0)
             self.expect((self.written(params.grid) > 0) & (self.written(params.grid) < INT32_LIMIT))
             step.grid.set(self.written(params.grid))
             constexprs = [params.constexprs[name] for name in sorted(params.constexprs)]
@@ -335,7 +335,7 @@ class Launcher(Entry):
             bits = code.integer(0)
             for own in several:
                 bits = bits | own
-            self.expect((bits >> 16).equals(0))
+            self.expect((bits >> 16) == 0)
             for word in range(KEY_WORDS - 1):
                 key = code.integer(0)
                 for place, own in enumerate(several[4 * word : 4 * word + 4]):
@@ -375,7 +375,7 @@ class Launcher(Entry):
 
     def row_major(self, shape: Array, axes: Value) -> tuple[Layout, Targets]:
         pattern, code = self.pattern, self.code
-        self.expect(axes.equals(pattern.axes) if pattern.axes else axes >= 2)
+        self.expect(axes == pattern.axes if pattern.axes else axes >= 2)
         first, second, area = (code.variable(code.integer(1)) for _ in range(3))
         with self.when_fit():
             first.set(self.size(shape, 0))
@@ -396,10 +396,8 @@ class Launcher(Entry):
         """Every operand's strides along the axes, as 32 bits; the missing axes come before the others."""
         code, count, depth = self.code, self.control.read(ADDRESSES), self.pattern.axes
         fewest = 2 if self.pattern.operands else 1
-        self.expect(
-            axes.equals(depth) if self.pattern.exactly else (axes >= fewest) & (axes <= depth)
-        )
-        self.expect(given.read(TUPLE_LENGTH).equals(count * axes))
+        self.expect(axes == depth if self.pattern.exactly else (axes >= fewest) & (axes <= depth))
+        self.expect(given.read(TUPLE_LENGTH) == count * axes)
         self.table = code.frame("i64", (MISSING + 1) * depth)
         for entry in range((MISSING + 1) * depth):
             self.table.write(entry, 0)
@@ -407,7 +405,7 @@ class Launcher(Entry):
             missing = code.integer(depth) - axes
             with code.loop(0, count) as operand, code.loop(0, axes) as place:
                 stride = integer_of(code, given.read(operand * axes + place + TUPLE_ITEMS))
-                self.expect(stride.size() < INT32_LIMIT)
+                self.expect(abs(stride) < INT32_LIMIT)
                 self.table.write(operand * depth + missing + place, stride)
 
     def sizes(self, shape: Array, axes: Value) -> tuple[Value, ...]:
@@ -474,8 +472,8 @@ class FormulaLauncher(Launcher):
             step = self.table.read(operand * depth + (depth - 1))
             apart.set(apart.get() | (step - 1))
             if IN_A_ROW in self.pattern.static:
-                self.expect((axes > 1) | step.differs(0))
-        return axes.equals(1) & apart.get().equals(0)
+                self.expect((axes > 1) | (step != 0))
+        return (axes == 1) & (apart.get() == 0)
 
     def offsets(self) -> tuple[Value, Value]:
         """Whether any of the first launch's addresses is off a vector's bounds where that matters, and whether all are, equally far."""
@@ -484,10 +482,10 @@ class FormulaLauncher(Launcher):
         with code.loop(0, step.pointers) as index:
             mask = step.block.at(MASKS).read(index)
             off = self.addresses.read(step.block.at(PLACES).read(index)) & mask
-            with code.when(mask.differs(0)):
+            with code.when(mask != 0):
                 low.set(low.get().least(off))
                 high.set((off > high.get()).choose(off, high.get()))
-        return high.get() > 0, low.get().equals(high.get())
+        return high.get() > 0, low.get() == high.get()
 
     def take_known(self, count: Value) -> None:
         """What a form's numbers may be, and the form."""
@@ -496,7 +494,7 @@ class FormulaLauncher(Launcher):
         made: list[Value] = []
         self.form = code.integer(0)
         if self.choice:
-            exact = self.known("exact").differs(0)
+            exact = self.known("exact") != 0
             self.form, made = CHOICES[self.choice].write(code, exact, numbers[0])
         share = (code.double(1.0) / count.to("f64")).to("f32")
         for place, number in enumerate((*numbers, share, *made)):

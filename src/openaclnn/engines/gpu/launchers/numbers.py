@@ -30,12 +30,8 @@ def where(condition: Truth, yes: Number, no: Number) -> Number:
         return yes
     if condition is False:
         return no
-    if isinstance(yes, int) and isinstance(no, int):
-        if yes is no:
-            return yes
-        if isinstance(yes, bool):
-            return condition if yes else ~condition
-        yes = condition.to("i64").as_value(yes)
+    if yes is no:
+        return yes
     return condition.choose(yes, no)
 
 
@@ -73,13 +69,11 @@ def inverse(condition: Truth) -> Truth:
 
 
 def equal(first: Number, second: Number) -> Truth:
-    if second.__class__ is int:
-        return first == second if first.__class__ is int else first.equals(second)
-    return second.equals(first)
+    return first == second
 
 
 def differ(first: Number, second: Number) -> Truth:
-    return inverse(equal(first, second))
+    return first != second
 
 
 def flag(condition: Truth) -> Number:
@@ -100,18 +94,15 @@ def clamp(number: Number, low: Number, high: Number) -> Number:
 
 
 def magnitude(number: Number) -> Number:
-    return abs(number) if number.__class__ is int else number.size()
+    return abs(number)
 
 
 def quotient(number: Number, divisor: Number) -> Number:
-    """Rounded down; neither is negative."""
-    if number.__class__ is int and divisor.__class__ is not int:
-        number = divisor.as_value(number)
+    """Rounded down."""
     return number // divisor
 
 
 def remainder(number: Number, divisor: Number) -> Number:
-    """Neither is negative."""
     return number % divisor
 
 
@@ -121,10 +112,7 @@ def ceil_div(number: Number, divisor: Number) -> Number:
 
 def divide_exactly(number: Number, divisor: Number) -> Number:
     """What leaves no remainder; the number may be negative, as strides are."""
-    if number.__class__ is int and divisor.__class__ is int:
-        return number // divisor
-    size = quotient(magnitude(number), divisor)
-    return where(number < 0, -size, size)
+    return number // divisor
 
 
 def power_of_two_divisor(*numbers: Number) -> Number:

@@ -29,7 +29,7 @@ __all__ = [
 ]  # fmt: skip
 
 FLOAT64_BYTES = 8
-SUMS = 3  # the counted targets' weights, their number, all classes' weights
+SUMS = 4  # the counted targets' weights, their number, all classes' weights, infinity times each of these
 
 # Up to this many positions the kernel that needs a sum adds up a few parts itself; beyond, the sum is
 # shared out among more programs, and a launch of its own (1-2 us) finishes it.
@@ -114,7 +114,7 @@ def with_sums(g: Geometry, weight: str, needed: Number) -> tuple[Launches, Numbe
         8, needed,
     )  # fmt: skip
     finish = LaunchParams(
-        FINISH, SUMS - 1 + weighted, {}, {"PARTS": MANY_PARTS}, 4, all_of(needed, many)
+        FINISH, weighted * (SUMS - 2) + 2, {}, {"PARTS": MANY_PARTS}, 4, all_of(needed, many)
     )
     scratch = where(needed, where(many, end + SUMS * FLOAT64_BYTES, end), 0)
     places = (0, where(many, end, 0))

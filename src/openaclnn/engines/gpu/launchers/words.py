@@ -51,8 +51,8 @@ class _OfWords(Launcher):
 
     def take(self, addresses: Array, operands: Value, numbers: Array, count: Value) -> None:
         code, control, own = self.code, self.control, self.control.read(NUMBERS)
-        self.expect(operands.equals(control.read(ADDRESSES)))
-        self.expect(count.equals(0) | count.equals(own))
+        self.expect(operands == control.read(ADDRESSES))
+        self.expect((count == 0) | (count == own))
         for place in range(MAX_NUMBERS):
             self.numbers.write(place, control.read(OWN_NUMBERS + place))
         with self.when_fit():
@@ -79,7 +79,7 @@ class _Unlocked(_OfWords):
     """Memory is taken with Python's functions, which cannot be called."""
 
     def launch(self, stream: Value) -> None:
-        self.expect(self.scratch.get().equals(0))
+        self.expect(self.scratch.get() == 0)
         with self.when_fit():
             self.start(stream)
 
@@ -94,7 +94,7 @@ class _Locked(_OfWords):
     def launch(self, stream: Value) -> None:
         with self.when_scratch():
             self.held.set(self.control.call(FROM_INT64, "i64", stream))
-            with self.code.when(self.held.get().equals(0)):
+            with self.code.when(self.held.get() == 0):
                 self.fail(queued=False)
         self.queue_all(stream, self.held.get())
         self.drop_held()
@@ -105,5 +105,5 @@ class _Locked(_OfWords):
         self.code.leave(self.code.integer(0 if queued else -1))
 
     def drop_held(self) -> None:
-        with self.code.when(self.held.get().differs(0)):
+        with self.code.when(self.held.get() != 0):
             self.control.call(DECREF, None, self.held.get())

@@ -55,7 +55,7 @@ class Entry:
         self.mark((~condition).to("i64"))
 
     def when_fit(self) -> AbstractContextManager[None]:
-        return self.code.when(self.state.get().equals(0))
+        return self.code.when(self.state.get() == 0)
 
     def take_memory(self, size: Value, stream: Value) -> Value:
         """Allocate scratch memory for work on a stream; its address, as a Python integer. What that raises is raised."""
@@ -64,7 +64,7 @@ class Entry:
         items.write(1, stream)
         made = control.call(at.vectorcall, "i64", control.read(at.allocate), items, 2, 0)
         control.call(at.decref, None, items.read(0))
-        with self.code.when(made.equals(0)):
+        with self.code.when(made == 0):
             self.fail(queued=False)
         return made
 
@@ -74,7 +74,7 @@ class Entry:
         items.write(0, memory)
         done = control.call(at.vectorcall, "i64", control.read(at.release), items, 1, 0)
         control.call(at.decref, None, memory)
-        with self.code.when(done.equals(0)):
+        with self.code.when(done == 0):
             self.fail(queued=True)
         control.call(at.decref, None, done)
 
@@ -96,10 +96,10 @@ class _Entry(Entry):
         code, control = self.code, self.control
         launches, count = control.read(COUNT), control.read(ADDRESSES)
         # Whoever calls differently from a runner's protocol meets the fallback.
-        self.expect(number.equals(2))
+        self.expect(number == 2)
         with self.when_fit():
             addresses = code.slots(given.read(0))
-            self.expect(addresses.read(OBJECT_TYPE).equals(control.read(TUPLE)))
+            self.expect(addresses.read(OBJECT_TYPE) == control.read(TUPLE))
             with self.when_fit():
                 self.expect(addresses.read(TUPLE_LENGTH) >= count)
             with self.when_fit():
@@ -111,7 +111,7 @@ class _Entry(Entry):
         with self.when_fit():
             stream = integer_of(code, given.read(1))
             memory, size = code.variable(code.integer(0)), control.read(SCRATCH)
-            with code.when(size.differs(0)):
+            with code.when(size != 0):
                 memory.set(self.take_memory(size, given.read(1)))
                 self.addresses.write(count, integer_of(code, memory.get()))
                 self.gather(launches)
@@ -120,7 +120,7 @@ class _Entry(Entry):
             with code.loop(0, launches) as index, self.when_fit():
                 self.mark(self.start(index, stream))
             control.call(RESTORE, None, saved)
-            with code.when(memory.get().differs(0)):
+            with code.when(memory.get() != 0):
                 self.give_back(memory.get())
             with self.when_fit():
                 code.leave(control.call(FROM_INT64, "i64", 0))
@@ -134,7 +134,7 @@ class _Entry(Entry):
         code = self.code
         with code.loop(0, launches) as index:
             block, pointers = self.block(index), self.pointers.at(index * MAX_POINTERS)
-            self.expect(block.read(FUNCTION).differs(0))
+            self.expect(block.read(FUNCTION) != 0)
             with code.loop(0, block.read(POINTERS)) as number:
                 own = self.addresses.read(block.read(number + PLACES))
                 address = own + block.read(number + SHIFTS)

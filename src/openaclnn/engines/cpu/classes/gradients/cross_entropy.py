@@ -86,11 +86,10 @@ def exp_table(dtype: DType) -> np.ndarray[Any, Any]:
     return table
 
 
-def emit_rows(dtype: str, target: str, lanes: int) -> Emit:
+def emit_rows(dtype: str, target: str) -> Emit:
     """The kernel: pieces of work are tiles of rows times chunks of classes."""
 
     def emit(code: Code, arguments: Sequence[Value]) -> None:
-        code.lanes = lanes or code.lanes
         block, first, last = arguments
         parameters = Parameters(code, block, SLOTS)
         sums = sums_of(code, parameters, target)
@@ -108,7 +107,7 @@ class CrossEntropy:
     def declines(self, plan: Plan) -> str | None:
         return objection(plan, axes=1)
 
-    def runner(self, plan: Plan, lanes: int = 0) -> Runner:
+    def runner(self, plan: Plan) -> Runner:
         numbers = plan.numbers
         positions, classes = plan.shape[-1], plan.classes
         log_prob = next(operand for operand in plan.inputs if operand.parameter == "logProb")
@@ -119,7 +118,7 @@ class CrossEntropy:
             plan,
             {"staged": cut.staged, "tile": cut.tile, "chunk": cut.chunk, "chunks": cut.chunks},
         )
-        write, sums = _kernels(plan, classes < SHORT, lanes)
+        write, sums = _kernels(plan, classes < SHORT)
         shared = numbers["mean"], numbers["weighted"], positions, classes
         if cut.pieces <= cut.grain or not totals.sums_apart(*shared):
             sums = 0
@@ -167,9 +166,9 @@ def _block(plan: Plan, cut: Mapping[str, int]) -> tuple[Any, Any]:
     return block, table
 
 
-def _kernels(plan: Plan, short: bool, lanes: int = 0) -> tuple[int, int]:
+def _kernels(plan: Plan, short: bool) -> tuple[int, int]:
     """The kernel that writes rows, and the one that leaves sums."""
-    return _compiled(plan.output.dtype.short, target_kind(plan), short, lanes)
+    return _compiled(plan.output.dtype.short, target_kind(plan), short)
 
 
 def _compiling(plan: Plan) -> Callable[[tuple[int, ...]], tuple[int, ...]]:
@@ -180,14 +179,13 @@ def _compiling(plan: Plan) -> Callable[[tuple[int, ...]], tuple[int, ...]]:
     return kernels
 
 
-@functools.cache
-def _compiled(dtype: str, target: str, short: bool, lanes: int) -> tuple[int, int]:
-    name = f"{dtype}.{target} x{lanes}"
+def _compiled(dtype: str, target: str, short: bool) -> tuple[int, int]:
+    name = f"{dtype}.{target}"
     if short:
-        emit = emit_few_classes(dtype, target, SLOTS, lanes)
+        emit = emit_few_classes(dtype, target, SLOTS)
         write = compiled(f"cross_entropy.few.{name}", emit, few=few)
     else:
-        write = compiled(f"cross_entropy.{name}", emit_rows(dtype, target, lanes), few=few)
+        write = compiled(f"cross_entropy.{name}", emit_rows(dtype, target), few=few)
     sums = compiled(f"totals.cross_entropy.{target}", totals.emit_totals(target, "f32", SLOTS))
     return write, sums
 
@@ -201,7 +199,7 @@ def _fit(problem: Problem) -> Fitted:
 def _fit_laid(problem: Problem) -> Fitted:
     """The parameters of rows that lie anyhow; those of few classes are read where they lie."""
     code, classes, item = problem.code, problem["classes"], problem["item"]
-    beside = [problem[f"{name}.class_step"].equals(item) for name in ("log_prob", "out")]
+    beside = [problem[f"{name}.class_step"] == item for name in ("log_prob", "out")]
     here = (classes < SHORT) | (beside[0] & beside[1])
     problem["staged"] = (~here).to("i64")
     tile = here.choose(code.integer(1), TILE_ROWS)
@@ -211,7 +209,7 @@ def _fit_laid(problem: Problem) -> Fitted:
 def _cut(problem: Problem, tile: Value, chunk: Value) -> Fitted:
     """The launches over tiles of rows and chunks of classes."""
     classes = problem["classes"]
-    chunks = (classes + chunk - 1) // chunk
+    chunks = (classes + chunk - 1).unsigned_div(chunk)
     for name, value in (("chunk", chunk), ("chunks", chunks)):
         problem[name] = value
     return fitted(problem, (classes < SHORT).to("i64"), pieces_of(problem, tile, chunk, chunks))

@@ -22,11 +22,10 @@ from openaclnn.engines.machine.values import Value, fma
 __all__ = ["emit_few_classes"]
 
 
-def emit_few_classes(dtype: str, target: str, slots: dict[str, int], lanes: int) -> Emit:
+def emit_few_classes(dtype: str, target: str, slots: dict[str, int]) -> Emit:
     """The kernel: pieces of work are rows."""
 
     def emit(code: Code, arguments: Sequence[Value]) -> None:
-        code.lanes = lanes or code.lanes
         block, first, last = arguments
         parameters = Parameters(code, block, slots)
         rows = _Rows(code, parameters, dtype, target, sums_of(code, parameters, target))
@@ -63,9 +62,9 @@ class _Rows:
         self.steps = [parameters[f"{name}.class_step"] for name in ("log_prob", "out")]
         self.table = code.array(parameters["table"], "f32")
         self.opaque = numerics.Opaque(code)
-        smooths = parameters["smooths"].differs(0)
+        smooths = parameters.flag("smooths")
         # A NaN among the weights makes their sum and so all rows NaN: then they need not be read.
-        weighted = parameters["weighted"].differs(0) & ~sums.weight_sum.is_nan()
+        weighted = parameters.flag("weighted") & ~sums.weight_sum.is_nan()
         self.adds_weights = smooths & weighted
 
     def write(self, rows: list[Value]) -> None:
@@ -95,7 +94,7 @@ class _Rows:
         formula = _Formula(self, *numbers.rounded())
         with code.loop(0, self.targets.classes) as current:
             values = formula.of([place + current * self.steps[0] for place in inputs], current)
-            values = (counted & label.equals(current)).choose(exact, values)
+            values = (counted & (label == current)).choose(exact, values)
             narrowed = numerics.narrow(values, self.dtype, self.opaque, any_nan=True)
             for lane, place in enumerate(results):
                 where = code.array(place + current * self.steps[1], self.dtype)

@@ -44,7 +44,7 @@ class Terms:
 
 def foldable(factor: Value) -> Value:
     """Whether a factor is moderate (see `Exp`) and goes into FLOAT's exponential."""
-    size = factor.size()
+    size = abs(factor)
     return (size >= 2.0**-80) & (size <= 2.0**80)
 
 
@@ -99,7 +99,7 @@ class RowFormula:
             return
         # The usual code runs first and is judged after; in place it must be judged before.
         self.seen.forget()
-        with code.when(x.equals(out), likely=False):
+        with code.when(x == out, likely=False):
             loop(many, self._look)
         usual = code.variable(self.seen.all_usual())
         with code.when(usual.get()):

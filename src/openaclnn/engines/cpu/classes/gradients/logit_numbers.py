@@ -57,7 +57,7 @@ class TileNumbers:
     def of(self, index: Value) -> RowNumbers:
         """A row's."""
         frames = self.columns, self.exact, self.top, self.factor, self.addend
-        counted = self.counted.read(index).differs(0)
+        counted = self.counted.flag(index)
         return RowNumbers(counted, *(frame.read(index) for frame in frames))
 
     def _collect(self, first_row: Value, first_class: Value, count: Value, index: Value) -> None:
@@ -79,7 +79,7 @@ class TileNumbers:
         self.rest.write(index, read("rest", "f32"))
         self.gradient.write(index, read("gradient", self.dtype))
         self.weight.write(index, 1.0)
-        with code.when(parameters["weighted"].differs(0)):
+        with code.when(parameters.flag("weighted")):
             step = found.counted.choose(found.label, 0) * parameters["weight.class_step"]
             self.weight.write(index, code.load(parameters.address("weight") + step, "f32"))
         place = self.tile.input_row(first_row, first_class, index)
@@ -94,15 +94,15 @@ class TileNumbers:
             frame.load(index, shape).to("f64")
             for frame in (self.own, self.top, self.rest, self.gradient, self.weight)
         )
-        smooths, smoothing = parameters["smooths"].differs(0), parameters.double("smoothing")
+        smooths, smoothing = parameters.flag("smooths"), parameters.double("smoothing")
         nll = gradient * (1.0 - smoothing) / sums.total * weight
         # What smoothing subtracts for each class and adds everywhere, and the z-loss's part.
         nothing = code.constant("f64", 0.0, code.lanes)
         smooth, everywhere, square = (code.variable(nothing) for _ in range(3))
         with code.when(smooths):
             smooth.set(gradient / sums.total * smoothing / self.targets.classes.to("f64"))
-            everywhere.set(smooth.get() * sums.weight_sum)
-        with code.when(parameters["zloss"].differs(0)):
+            everywhere.set(sums.times(smooth.get()))
+        with code.when(parameters.flag("zloss")):
             scale = parameters.double("zloss_scale") * (top + rest)
             square.set(scale * (gradient / sums.rows_counted))
         factor = (nll + square.get() + everywhere.get()) * exp64(code, -rest)

@@ -43,11 +43,10 @@ Put = Callable[[Group, Value, Value, Value, bool], None]
 """Writes a plane's values: of a group, a class, to a place; with NaNs of any kind among them or not."""
 
 
-def emit_pixels(dtype: str, target: str, lanes: int) -> Emit:
+def emit_pixels(dtype: str, target: str) -> Emit:
     """The kernel: pieces of work are runs of pixels."""
 
     def emit(code: Code, arguments: Sequence[Value]) -> None:
-        code.lanes = lanes or code.lanes
         block, first, last = arguments
         parameters = Parameters(code, block, SLOTS)
         worker = _Pixels(code, parameters, dtype, target)
@@ -65,12 +64,12 @@ class _Scales:
     """What all pixels share, FLOAT64."""
 
     def __init__(self, parameters: Parameters, sums: Sums, classes: Value) -> None:
-        smooths, smoothing = parameters["smooths"].differs(0), parameters.double("smoothing")
+        smooths, smoothing = parameters.flag("smooths"), parameters.double("smoothing")
         self.nll = (1.0 - smoothing) / sums.total
         self.smooth = smooths.choose(smoothing / classes.to("f64") / sums.total, 0.0)
         self.square = parameters.double("zloss_scale") / sums.rows_counted
-        self.weight_sum, self.smooths = sums.weight_sum, smooths
-        self.squares = parameters["zloss"].differs(0)
+        self.sums, self.smooths = sums, smooths
+        self.squares = parameters.flag("zloss")
 
 
 class _Pixels:
@@ -140,7 +139,7 @@ class _Pixels:
         everywhere, smooth, square = (code.variable(nothing) for _ in range(3))
         with code.when(scales.smooths):
             smooth.set(gradient * scales.smooth)
-            everywhere.set(smooth.get() * scales.weight_sum)
+            everywhere.set(scales.sums.times(smooth.get()))
         with code.when(scales.squares):
             square.set((top + rest) * (gradient * scales.square))
         factor = (nll + square.get() + everywhere.get()) * exp64(code, -rest, TERMS)
@@ -163,7 +162,7 @@ class _Pixels:
     def _gradients(self, group: Group) -> Array:
         """Those of a group, or one that is all of them."""
         code, groups = self.code, self.groups
-        alike = groups.steps["gradient"].equals(0)
+        alike = groups.steps["gradient"] == 0
         with code.when(alike):
             one = code.array(group.places["gradient"], self.dtype).read(0)
             self.gradients.store(one.fill(groups.shape), code.integer(0))
@@ -172,8 +171,8 @@ class _Pixels:
     def _past(self, group: Group) -> Value:
         """Whether a group is written past the caches, a line of them at once."""
         out = group.places["out"]
-        apart = self.parameters["past"].differs(0) & out.differs(group.places["input"])
-        return apart & group.here & ((out | self.out_step) & (LINE - 1)).equals(0)
+        apart = self.parameters.flag("past") & (out != group.places["input"])
+        return apart & group.here & (((out | self.out_step) & (LINE - 1)) == 0)
 
     def _write(self, group: Group, chunk: Chunk, smooths: bool, put: Put) -> None:
         code, groups, zero = self.code, self.groups, self.code.integer(0)
@@ -189,7 +188,7 @@ class _Pixels:
             values = self.exp(groups.plane(label) - top) * factor
             if smooths:
                 values = values + addend * groups.factor(chunk, label)
-            values = own.equals((chunk.start + label).to("i32")).choose(exact, values)
+            values = (own == (chunk.start + label).to("i32")).choose(exact, values)
             values = (values.bits_as("i32") & counted).bits_as("f32")
             place = group.places["out"] + (chunk.start + label) * self.out_step
             put(group, label, values, place, smooths)
@@ -227,8 +226,8 @@ class CrossEntropyLogitsGradOfPixels(CrossEntropyLogitsGrad):
     def declines(self, plan: Plan) -> str | None:
         return objection(plan, AXES)
 
-    def emits(self, dtype: str, target: str, lanes: int) -> Emit:
-        return emit_pixels(dtype, target, lanes)
+    def emits(self, dtype: str, target: str) -> Emit:
+        return emit_pixels(dtype, target)
 
     def cut(self, plan: Plan) -> Cut:
         positions, unit = element_count(plan.shape), unit_of(plan.classes)

@@ -85,8 +85,8 @@ def _fit_rows(problem: Problem) -> Fitted:
     code, (positions, classes), item = problem.code, problem.shape, problem["out.class_step"]
     place_rows(problem, FULL)
     short, chunk = classes < SHORT, classes.least(CHUNK)  # a short row is one chunk
-    chunks = (classes + chunk - 1) // chunk
-    together = at_least_one((code.integer(AT_ONCE) // classes).least(TILE_ROWS))
+    chunks = (classes + chunk - 1).unsigned_div(chunk)
+    together = at_least_one(code.integer(AT_ONCE).unsigned_div(classes).least(TILE_ROWS))
     tile = short.choose(unit_of_pixels(code, classes), together)
     for name, value in (
         ("chunk", chunk), ("chunks", chunks), ("staged", (short & (classes > 1)).to("i64")),

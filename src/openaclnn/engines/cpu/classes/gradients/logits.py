@@ -59,11 +59,10 @@ PLACES = places(SLOTS, OPERANDS)
 AT_ONCE = 1 << 12  # elements of the rows that are one piece of work, if they are short
 
 
-def emit_rows(dtype: str, target: str, lanes: int) -> Emit:
+def emit_rows(dtype: str, target: str) -> Emit:
     """The kernel: pieces of work are tiles of rows times chunks of classes."""
 
     def emit(code: Code, arguments: Sequence[Value]) -> None:
-        code.lanes = lanes or code.lanes
         block, first, last = arguments
         parameters = Parameters(code, block, SLOTS)
         sums = sums_of(code, parameters, target)
@@ -104,8 +103,8 @@ class _Writer:
     def write(self, row: Stretch, numbers: RowNumbers) -> None:
         code, parameters = self.code, self.parameters
         top, factor, addend = numbers.top, numbers.factor, numbers.addend
-        smooths, weighted = (parameters[own].differs(0) for own in ("smooths", "weighted"))
-        size = factor.size()
+        smooths, weighted = (parameters.flag(own) for own in ("smooths", "weighted"))
+        size = abs(factor)
         foldable = (size >= 2.0**-80) & (size <= 2.0**80)
         ways = (
             (foldable & ~smooths, PLAIN, True),
@@ -162,9 +161,9 @@ class _Writer:
         if mode != WEIGHTS:
             stretch(row.x, row.weight, row.out, row.many)
             return
-        apart = row.weight_step.differs(4)
+        apart = row.weight_step != 4
         step = apart.choose(code.integer(TILE_CLASSES), row.many)
-        done = code.variable(code.integer(0))
+        done = code.variable(0)
         with code.repeat_while(lambda: done.get() < row.many):
             start = done.get()
             count = (row.many - start).least(step)
@@ -189,13 +188,13 @@ class CrossEntropyLogitsGrad:
         here = classes == 1 or plan.inputs[2].class_stride == plan.output.class_stride == 1
         return cut_rows(positions, classes, here, max(1, min(TILE_ROWS, AT_ONCE // classes)))
 
-    def emits(self, dtype: str, target: str, lanes: int) -> Emit:
-        return emit_rows(dtype, target, lanes)
+    def emits(self, dtype: str, target: str) -> Emit:
+        return emit_rows(dtype, target)
 
-    def runner(self, plan: Plan, lanes: int = 0) -> Runner:
+    def runner(self, plan: Plan) -> Runner:
         numbers, positions, classes = plan.numbers, element_count(plan.shape), plan.classes
         cut = self.cut(plan)
-        write, sums = self.kernels(plan, lanes)
+        write, sums = self.kernels(plan)
         shared = numbers["mean"], numbers["weighted"], positions, classes
         if cut.pieces <= cut.grain or not totals.sums_apart(*shared):
             sums = 0
@@ -215,12 +214,12 @@ class CrossEntropyLogitsGrad:
             },
         )  # fmt: skip
 
-    def kernels(self, plan: Plan, lanes: int = 0) -> tuple[int, int]:
+    def kernels(self, plan: Plan) -> tuple[int, int]:
         """The kernel that writes rows, and the one that leaves sums."""
         dtype = plan.output.dtype.short
         target = target_kind(plan)
-        name = f"{self.name}.{dtype}.{target} {lanes}"
-        write = compiled(name, self.emits(dtype, target, lanes), few=few)
+        name = f"{self.name}.{dtype}.{target}"
+        write = compiled(name, self.emits(dtype, target), few=few)
         sums = compiled(f"totals.logits_grad.{target}", totals.emit_totals(target, "f32", SLOTS))
         return write, sums
 

@@ -22,31 +22,39 @@ INFINITE = 709.78
 
 
 class Sums(NamedTuple):
-    """W and the number of counted rows (both 1 unless mean), and the sum of all weights: FLOAT64."""
+    """W and the number of counted rows (both 1 unless mean), the sum of all weights, and of infinity times each: FLOAT64."""
 
     total: Value
     rows_counted: Value
     weight_sum: Value
+    infinite_sum: Value
+
+    def times(self, smooth: Value) -> Value:
+        """The sum of smooth * weight over all classes, of which each term may be infinite, or NaN."""
+        infinite = abs(smooth) == float("inf")
+        each: Value = infinite.choose(smooth * self.infinite_sum, smooth * self.weight_sum)
+        return each
 
 
 def sums_of(code: Code, parameters: Parameters, target: str) -> Sums:
     positions, classes, scratch = parameters["positions"], parameters["classes"], parameters.scratch
-    mean = parameters["mean"].differs(0)
-    weighted = parameters["weighted"].differs(0)
+    mean = parameters.flag("mean")
+    weighted = parameters.flag("weighted")
     zero = code.integer(0)
     total, rows_counted = totals.in_blocks(
         code, mean.choose(positions, zero), scratch, zero, 2,
         lambda start, stop: totals.sum_targets(code, parameters, start, stop, target, "f32"),
     )  # fmt: skip
-    (weight_sum,) = totals.in_blocks(
+    weight_sum, infinite_sum = totals.in_blocks(
         code, weighted.choose(classes, zero), scratch,
-        (positions + (totals.BLOCK - 1)) // totals.BLOCK, 1,
-        lambda start, stop: (totals.sum_weights(code, parameters, start, stop),),
+        (positions + (totals.BLOCK - 1)).unsigned_div(totals.BLOCK), 2,
+        lambda start, stop: totals.sum_weights(code, parameters, start, stop),
     )  # fmt: skip
     return Sums(
         mean.choose(total, 1.0),
         mean.choose(rows_counted, 1.0),
         weighted.choose(weight_sum, classes.to("f64")),
+        weighted.choose(infinite_sum, float("inf")),
     )
 
 
@@ -91,23 +99,23 @@ def numbers_of(
     """`weight()` is that of the target's class where it counts, `read(operand)` the row's element; both FLOAT64."""
     mask = counted.to("f64")
     target_weight = code.variable(mask)
-    with code.when(parameters["weighted"].differs(0)):
+    with code.when(parameters.flag("weighted")):
         target_weight.set(counted.choose(weight(), 0.0))
     gradient, smoothing = read("gradient"), parameters.double("smoothing")
     nll = gradient * (1.0 - smoothing) / sums.total * mask * target_weight.get()
     # Without smoothing this is 0, or NaN where the gradient or the total makes it so, as in the formula.
     smooth = gradient / sums.total * smoothing / parameters["classes"].to("f64") * mask
-    smooth_factor, infinity = smooth * sums.weight_sum, float("inf")
+    smooth_factor, infinity = sums.times(smooth), float("inf")
     infinite = code.variable(nll * infinity + smooth_factor * infinity)
     lse_factor = code.variable(code.double(0.0).splat(mask.lanes))
-    with code.when(parameters["zloss"].differs(0)):
+    with code.when(parameters.flag("zloss")):
         both = code.variable(gradient)
-        with code.when(parameters["grad_zloss_given"].differs(0)):
+        with code.when(parameters.flag("grad_zloss_given")):
             both.set(both.get() + read("grad_zloss"))
         scale = read("lse") * parameters.double("zloss_scale") * mask
         lse_factor.set(scale * (both.get() / sums.rows_counted))
         infinite.set(infinite.get() + lse_factor.get() * infinity)
     return Numbers(
-        code, parameters["smooths"].differs(0), target_weight.get(), nll, smooth, lse_factor.get(),
+        code, parameters.flag("smooths"), target_weight.get(), nll, smooth, lse_factor.get(),
         smooth_factor, nll + smooth_factor + lse_factor.get(), infinite.get(),
     )  # fmt: skip

@@ -65,7 +65,7 @@ def _write(
     terms = Terms(factor, addend, infinite, table)
     folds = foldable(factor)
     # A NaN among the weights makes their sum and so the whole row NaN: then they need not be read.
-    weighted = smooths & parameters["weighted"].differs(0) & ~weight_sum.is_nan()
+    weighted = smooths & parameters.flag("weighted") & ~weight_sum.is_nan()
     ways = [(~smooths, PLAIN, False), (weighted, WEIGHTS, False)]
     if dtype == "f32":
         ways = [
@@ -75,7 +75,7 @@ def _write(
             (weighted, WEIGHTS, False),
         ]
     with code.first_of() as written:
-        with code.when(factor.equals(0.0) & addend.equals(0.0)):
+        with code.when((factor == 0.0) & (addend == 0.0)):
             filled = rows.emit_zero(code, dtype, row, factor + addend)
             with code.when(filled):
                 written()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterator, Mapping
-from functools import cache
 
 from openaclnn.core.dtypes import FLOATS, INT32, INT64, UINT8, DType
 from openaclnn.core.plan import Operand, Plan
@@ -51,9 +50,9 @@ def single_gradient(dtype: str, target: str) -> Callable[[Code, Parameters], Val
 
     def emit(code: Code, parameters: Parameters) -> Value:
         gradient = code.variable(code.load(parameters.address("gradient"), dtype))
-        given = parameters["total_given"].differs(0)
+        given = parameters.flag("total_given")
         positions, zero = parameters["positions"], code.integer(0)
-        with code.when(parameters["mean"].differs(0)):
+        with code.when(parameters.flag("mean")):
             total, _ = totals.in_blocks(
                 code, given.choose(zero, positions), parameters.scratch, zero, 2,
                 lambda start, stop: totals.sum_targets(code, parameters, start, stop, target, dtype),
@@ -119,7 +118,7 @@ class NllLoss2d:
     def declines(self, plan: Plan) -> str | None:
         return objection(plan, AXES)
 
-    def runner(self, plan: Plan, lanes: int = 0) -> Runner:
+    def runner(self, plan: Plan) -> Runner:
         numbers = plan.numbers
         positions = element_count(plan.shape)
         item = plan.output.dtype.itemsize
@@ -129,7 +128,7 @@ class NllLoss2d:
         way = whole if by_comparing else _pieces(plan)
         span = _share_of(size, SPAN)
         block = _block(plan, {"bytes": size, "span": span, **way})
-        write, sums, clear = _kernels(plan, by_comparing, lanes)
+        write, sums, clear = _kernels(plan, by_comparing)
         pieces = -(-positions // way["unit"])
         grain = max(1, ALONE // (min(way["unit"], positions) * plan.classes))
         summed = numbers["mean"] and not numbers["total_weight_given"]
@@ -190,22 +189,19 @@ def _template(plan: Plan, fixed: Mapping[str, int]) -> array[int]:
     return row_major(block, plan, SLOTS, PLACES, {"size0": 1, **fixed})
 
 
-def _kernels(plan: Plan, by_comparing: bool, lanes: int = 0) -> tuple[int, int, int]:
+def _kernels(plan: Plan, by_comparing: bool) -> tuple[int, int, int]:
     """The kernels that write, that leave sums, and that clear."""
     dtype, target = plan.output.dtype.short, target_kind(plan)
     gradient = next(operand for operand in plan.inputs if operand.parameter == "gradOutput")
-    return _compiled(dtype, target, gradient.role == "single", by_comparing, lanes)
+    return _compiled(dtype, target, gradient.role == "single", by_comparing)
 
 
-@cache
-def _compiled(
-    dtype: str, target: str, single: bool, by_comparing: bool, lanes: int
-) -> tuple[int, int, int]:
+def _compiled(dtype: str, target: str, single: bool, by_comparing: bool) -> tuple[int, int, int]:
     writer: type[Writer] = Select if by_comparing else scatter.Scatter
     kind = f"{dtype}.{target}.{'single' if single else 'each'}"
     write = compiled(
-        f"nll.{writer.__name__}.{kind} x{lanes}",
-        emit_pieces(writer, dtype, target, single, SLOTS, single_gradient(dtype, target), lanes),
+        f"nll.{writer.__name__}.{kind}",
+        emit_pieces(writer, dtype, target, single, SLOTS, single_gradient(dtype, target)),
         few=few,
     )
     sums = compiled(f"totals.nll.{dtype}.{target}", totals.emit_totals(target, dtype, SLOTS))

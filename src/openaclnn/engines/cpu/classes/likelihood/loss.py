@@ -105,7 +105,7 @@ class NllLossForward:
             return "this CPU does not convert FLOAT16"
         return None
 
-    def runner(self, plan: Plan, lanes: int = 0) -> Runner:
+    def runner(self, plan: Plan) -> Runner:
         words = _block(plan)
         kernel, positions = _kernel(plan), element_count(plan.shape)
         blocks = totals.block_count(positions)
@@ -165,7 +165,7 @@ def _compiling(plan: Plan) -> Callable[[tuple[int, ...]], tuple[int, ...]]:
 def _fit(problem: Problem) -> Fitted:
     """The parameters of row-major images; rows are the pixels of one image that has its classes side by side."""
     images, classes, pixels = problem.shape
-    rows, item = pixels.equals(1), problem["values.step2"]
+    rows, item = pixels == 1, problem["values.step2"]
     pitch = classes * pixels * item
     for name, value in (
         ("classes", classes), ("positions", images * pixels),
@@ -203,7 +203,7 @@ def emit_finish(dtype: str, each: bool) -> Emit:
                 sum_.set(sum_.get() + block.read(slot))
         loss, total = (sum_.get() for sum_ in sums)
         if not each:
-            divisor = parameters["mean"].differs(0).choose(total, 1.0)
+            divisor = parameters.flag("mean").choose(total, 1.0)
             code.store((loss / divisor).to("f32"), parameters.address("out"), dtype)
         code.store(total.to("f32"), parameters.address("total"), dtype)
 

@@ -45,17 +45,17 @@ class Scatter(Writer):
 
     def clear(self, start: Value, stop: Value) -> None:
         code, way = self.code, self.parameters["clear"]
-        with code.when(way.equals(SPAN)):
+        with code.when(way == SPAN):
             where = self.parameters.position("out", start)
             code.clear(where, (stop - start) * self.classes * self.size)
-        with code.when(way.equals(STRIDED)):
+        with code.when(way == STRIDED):
             runs(code, self.parameters, start, stop, ("out",), self._clear_run)
 
     def _clear_run(self, addresses: list[Value], count: Value) -> None:
         """Spans along the positions or along the classes, or every element for itself."""
         code, size = self.code, self.size
         first, step = addresses[0], self.steps[2]
-        along, across = step.equals(size), self.class_step.equals(size)
+        along, across = step == size, self.class_step == size
         with code.when(along), code.loop(0, self.classes) as label:
             code.clear(first + label * self.class_step, count * size)
         with code.when(~along & across), code.loop(0, count) as index:
@@ -70,15 +70,15 @@ class Scatter(Writer):
 
     def run(self, addresses: list[Value], count: Value) -> None:
         """A stretch of positions: groups of neighbours where everything lies side by side, then one by one."""
-        code, done = self.code, self.code.variable(self.code.integer(0))
+        code, done = self.code, self.code.variable(0)
         target, gradient, out = (
-            step.equals(size) for step, size in zip(self.steps, self.sizes, strict=True)
+            step == size for step, size in zip(self.steps, self.sizes, strict=True)
         )
         side_by_side = target & out
         if self.gradient is None:
             side_by_side = side_by_side & gradient
         with code.when(side_by_side):
-            whole = count - count % GROUP
+            whole = count - count.unsigned_rem(GROUP)
             with code.loop(done.get(), whole, GROUP) as index:
                 self._group(addresses, index)
             done.set(whole)

@@ -40,10 +40,10 @@ class Select(Writer):
     def run(self, addresses: list[Value], count: Value) -> None:
         """A stretch of positions, all planes of it."""
         code = self.code
-        pairs = self.classes - self.classes % PLANES
+        pairs = self.classes - self.classes.unsigned_rem(PLANES)
         with code.loop(0, pairs, PLANES) as plane:
             self._planes(addresses, count, plane, PLANES)
-        with code.when(pairs.differs(self.classes)):
+        with code.when(pairs != self.classes):
             self._planes(addresses, count, pairs, 1)
 
     def _planes(self, addresses: list[Value], count: Value, first: Value, planes: int) -> None:
@@ -55,7 +55,7 @@ class Select(Writer):
             factors.append(weight if self.gradient is None else self.gradient * weight)
         # A plane whose class is ignored takes a number that no key has.
         none = self.classes + 1
-        wanted = [label.equals(self.targets.ignored).choose(none, label) for label in labels]
+        wanted = [(label == self.targets.ignored).choose(none, label) for label in labels]
         with code.loop(0, count, SEGMENT) as start:
             sizes = self.targets.size, self.size, self.size
             targets, gradients, out = (
@@ -63,14 +63,14 @@ class Select(Writer):
             )
             outs = [code.array(out + label * self.class_step, self.bits) for label in labels]
             length = (count - start).least(SEGMENT)
-            highest = code.variable(code.integer(0))
+            highest = code.variable(0)
             self._segment(
                 code.array(targets, self.targets.kind), code.array(gradients, self.dtype),
                 [Plane(*plane) for plane in zip(wanted, factors, outs, strict=True)], length,
                 highest,
             )  # fmt: skip
             beyond = highest.get() >= self.classes
-            with code.when(beyond & first.equals(0), likely=False):
+            with code.when(beyond & (first == 0), likely=False):
                 self._look_for_strays(targets, length)
 
     def _segment(
@@ -95,7 +95,7 @@ class Select(Writer):
         for plane, values in zip(planes, self._values(own, wide, planes, shape), strict=True):
             wanted = plane.wanted.to(self.bits)
             for at, (key, value) in zip(starts, keys.streams_with(values), strict=True):
-                plane.out.store(key.equals(wanted).choose(value, 0), index + at)
+                plane.out.store((key == wanted).choose(value, 0), index + at)
 
     def _keys(self, targets: Array, index: Value, lanes: int) -> Value:
         """Targets as small integers: every one that is no class becomes the number of classes."""
@@ -132,7 +132,7 @@ class Select(Writer):
         # Rounding costs more than choosing the weight first: one value a position serves both planes.
         first = planes[0].wanted.to("i32")
         weights = own.join(
-            key.equals(first).choose(*factors) for key in keys.split(own.lanes).streams()
+            (key == first).choose(*factors) for key in keys.split(own.lanes).streams()
         )
         return [self._joined(own * weights, shape)] * len(planes)
 

@@ -66,7 +66,7 @@ def _fit(problem: Problem) -> Fitted:
     item, pixels = problem["out.step2"], height * width
     positions, column = images * pixels, classes * item
     size = positions * column
-    dots, by_comparing = pixels.equals(1), compares(item, classes, pixels, size)
+    dots, by_comparing = pixels == 1, compares(item, classes, pixels, size)
     whole, apiece = size <= IN_CACHE, (images > 1) & (pixels * column <= IN_CACHE)
     shares = ((count + 4095) >> 12 << 6 for count in (positions, positions, size))
     compared, share, span = (
@@ -74,7 +74,7 @@ def _fit(problem: Problem) -> Fitted:
         for own, (least, most) in zip(shares, (COMPARED, SCATTERED, SPAN), strict=True)
     )
     unit = whole.choose(positions, apiece.choose(pixels, share))
-    unit = dots.choose(at_least_one(code.integer(IN_CACHE) // column), unit)
+    unit = dots.choose(at_least_one(code.integer(IN_CACHE).unsigned_div(column)), unit)
     unit = by_comparing.choose(compared, unit)
     leaves = ~by_comparing & ~dots & ~whole & ~apiece
     spans = ~by_comparing & ~leaves
@@ -89,11 +89,11 @@ def _fit(problem: Problem) -> Fitted:
         ("span", span),
     ):  # fmt: skip
         problem[name] = value
-    pieces = (positions + unit - 1) // unit
-    grain = at_least_one(code.integer(ALONE) // (unit.least(positions) * classes))
+    pieces = (positions + unit - 1).unsigned_div(unit)
+    grain = at_least_one(code.integer(ALONE).unsigned_div(unit.least(positions) * classes))
     return Fitted(
         by_comparing.to("i64"), pieces, grain, _sums_first(problem, pieces, grain),
-        leaves.choose((size + (span - 1)) // span, 0),
+        leaves.choose((size + (span - 1)).unsigned_div(span), 0),
     )  # fmt: skip
 
 
@@ -106,14 +106,14 @@ def _fit_rows(problem: Problem) -> Fitted:
         ("clear", code.integer(scatter.SPAN)),
     ):  # fmt: skip
         problem[name] = value
-    return _scattered(problem, at_least_one(code.integer(IN_CACHE) // column))
+    return _scattered(problem, at_least_one(code.integer(IN_CACHE).unsigned_div(column)))
 
 
 def _fit_laid(problem: Problem) -> Fitted:
     """The parameters of positions that lie anyhow."""
     code = problem.code
     problem["clear"] = code.integer(scatter.STRIDED)
-    unit = (code.integer(1 << 18) // problem["classes"]).least(UNIT)
+    unit = code.integer(1 << 18).unsigned_div(problem["classes"]).least(UNIT)
     return _scattered(problem, at_least_one(unit))
 
 
@@ -121,8 +121,8 @@ def _scattered(problem: Problem, unit: Value) -> Fitted:
     """The launches over pieces that clear what they write."""
     code, positions, classes = problem.code, problem["positions"], problem["classes"]
     problem["unit"] = unit
-    pieces = (positions + unit - 1) // unit
-    grain = at_least_one(code.integer(ALONE) // (unit.least(positions) * classes))
+    pieces = (positions + unit - 1).unsigned_div(unit)
+    grain = at_least_one(code.integer(ALONE).unsigned_div(unit.least(positions) * classes))
     none = code.integer(0)
     return Fitted(none, pieces, grain, _sums_first(problem, pieces, grain), none)
 
@@ -130,7 +130,7 @@ def _scattered(problem: Problem, unit: Value) -> Fitted:
 def _sums_first(problem: Problem, pieces: Value, grain: Value) -> Value:
     """Blocks of weights that are summed before, by all threads; 0: each piece sums for itself."""
     positions = problem["positions"]
-    summed = problem["mean"].differs(0) & problem["total_given"].equals(0)
+    summed = (problem["mean"] != 0) & (problem["total_given"] == 0)
     first = summed & (pieces > grain) & (positions > totals.BLOCK)
     return first.choose(totals.block_count(positions), 0)
 

@@ -52,12 +52,10 @@ def emit_pieces(
     single: bool,
     slots: dict[str, int],
     scale: Callable[[Code, Parameters], Value],
-    lanes: int,
 ) -> Emit:
     """The kernel of a writer. `scale` gives the gradient of all positions where there is but one."""
 
     def emit(code: Code, arguments: Sequence[Value]) -> None:
-        code.lanes = lanes or code.lanes
         block, first, last = arguments
         parameters = Parameters(code, block, slots)
         unit, positions = parameters["unit"], parameters["positions"]

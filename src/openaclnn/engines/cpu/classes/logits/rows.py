@@ -56,11 +56,10 @@ def staged_rows(dtype: str) -> int:
     return STAGED_BYTES // (CHUNK * SIZE[dtype])
 
 
-def emit_rows(dtype: str, target: str, each: bool, whole: bool, lanes: int) -> Emit:
+def emit_rows(dtype: str, target: str, each: bool, whole: bool) -> Emit:
     """The kernel: pieces of work are tiles of rows. It leaves records in scratch memory, or writes each row's loss."""
 
     def emit(code: Code, arguments: Sequence[Value]) -> None:
-        code.lanes = lanes or code.lanes
         block, first, last = arguments
         parameters = Parameters(code, block, SLOTS)
         many_rows = staged_rows(dtype)
@@ -119,7 +118,7 @@ class _Finish:
         if not self.whole:
             return rest + (highest - highest)
         many = self.parameters["classes"] > 1
-        none = (highest.equals(-math.inf) & many) | (highest.equals(math.inf) & (others >= 0.5))
+        none = ((highest == -math.inf) & many) | ((highest == math.inf) & (others >= 0.5))
         unlike: Value = none.choose(math.nan, rest)
         return unlike
 
@@ -138,24 +137,24 @@ class _Finish:
             code.store(rest.to("f32"), self.at("rest", position), "f32")
 
         weight = code.variable(code.double(1.0))
-        with code.when(parameters["weighted"].differs(0)):
+        with code.when(parameters.flag("weighted")):
             place = parameters.address("weight") + label * parameters["weight.class_step"]
             weight.set(code.load(place, "f32").to("f64"))
         place = self.at("input", position) + label * parameters["input.class_step"]
         own = code.load(place, self.dtype).to("f64")
         loss = code.variable(-(weight.get() * ((own - top) - rest)))
-        with code.when(parameters["smooths"].differs(0)):
+        with code.when(parameters.flag("smooths")):
             smoothing, classes = parameters.double("smoothing"), parameters["classes"].to("f64")
             # An infinite largest logit has no log-probability.
             spread = (rest + (top - top)) * rows.weights.read(index) - rows.spread.read(index)
             loss.set(fma(loss.get(), 1.0 - smoothing, smoothing / classes * spread))
         square = code.variable(code.double(0.0))
-        with code.when(parameters["zloss"].differs(0)):
+        with code.when(parameters.flag("zloss")):
             square.set(parameters.double("zloss_scale") * (top + rest) * (top + rest))
         parts = [
             counted.choose(part, 0.0) for part in (loss.get(), square.get(), weight.get(), code.double(1.0))
         ]  # fmt: skip
-        returns = parameters["returns"].differs(0)
+        returns = parameters.flag("returns")
         if self.each:
             code.store((parts[0] + parts[1]).to("f32"), self.at("loss", position), self.dtype)
         else:
@@ -192,11 +191,11 @@ def emit_reduction(dtype: str) -> Emit:
             for slot, total in enumerate(sums):
                 total.set(total.get() + record.read(slot))
         loss, square, weight, count = (total.get() for total in sums)
-        mean = parameters["mean"].differs(0)
+        mean = parameters.flag("mean")
         loss, square = loss / mean.choose(weight, 1.0), square / mean.choose(count, 1.0)
-        loss = parameters["zloss"].differs(0).choose(loss + square, loss)
+        loss = parameters.flag("zloss").choose(loss + square, loss)
         code.store(loss.to("f32"), parameters.address("loss"), dtype)
-        with code.when(parameters["returns"].differs(0)):
+        with code.when(parameters.flag("returns")):
             code.store(square.to("f32"), parameters.address("square"), dtype)
 
     return emit
@@ -230,7 +229,7 @@ class CrossEntropy:
             return "this CPU does not convert FLOAT16"
         return None
 
-    def cut(self, plan: Plan, lanes: int = 0) -> Cut:
+    def cut(self, plan: Plan) -> Cut:
         rows = plan.shape[0]
         full = [operand for operand in plan.operands if operand.role == "full"]
         side_by_side = plan.classes == 1 or all(operand.class_stride == 1 for operand in full)
@@ -240,15 +239,15 @@ class CrossEntropy:
         grain = max(1, ALONE // (min(tile, rows) * plan.classes))
         return Cut(tile, not side_by_side, -(-rows // tile), grain, rows)
 
-    def emits(self, dtype: str, target: str, each: bool, lanes: int) -> Emit:
-        return emit_rows(dtype, target, each, self.whole, lanes)
+    def emits(self, dtype: str, target: str, each: bool) -> Emit:
+        return emit_rows(dtype, target, each, self.whole)
 
-    def runner(self, plan: Plan, lanes: int = 0) -> Runner:
-        cut = self.cut(plan, lanes)
+    def runner(self, plan: Plan) -> Runner:
+        cut = self.cut(plan)
         _, _, pieces, grain, records = cut
         words = self.block(plan, cut)
         block = words.buffer_info()[0]
-        write, reduce = self.kernels(plan, lanes)
+        write, reduce = self.kernels(plan)
         if not plan.reduction:
             return pool.bind(write, pieces, grain, block, 0, keep=words)
         if pieces <= grain and RECORD * records <= in_turn.ROOM:
@@ -279,14 +278,14 @@ class CrossEntropy:
             },
         )  # fmt: skip
 
-    def kernels(self, plan: Plan, lanes: int = 0) -> tuple[int, int]:
+    def kernels(self, plan: Plan) -> tuple[int, int]:
         """The kernel over rows, and the one that adds up what it leaves."""
-        return self.writes(plan, lanes), self.finishes(plan)
+        return self.writes(plan), self.finishes(plan)
 
-    def writes(self, plan: Plan, lanes: int) -> int:
+    def writes(self, plan: Plan) -> int:
         dtype, target, each = kind_of(plan)
-        kind = f"{dtype}.{target}.{'each' if each else 'sum'} {lanes}"
-        return compiled(f"{self.name}.{kind}", self.emits(dtype, target, each, lanes), few=few)
+        kind = f"{dtype}.{target}.{'each' if each else 'sum'}"
+        return compiled(f"{self.name}.{kind}", self.emits(dtype, target, each), few=few)
 
     def finishes(self, plan: Plan) -> int:
         dtype, _, each = kind_of(plan)

@@ -25,11 +25,10 @@ __all__ = ["emit_short_rows"]
 OPERANDS = ("target", "input", "loss", "log_prob", "square", "lse")
 
 
-def emit_short_rows(dtype: str, target: str, each: bool, lanes: int) -> Emit:
+def emit_short_rows(dtype: str, target: str, each: bool) -> Emit:
     """The kernel: pieces of work are rows. It leaves records in scratch memory, or writes each row's loss."""
 
     def emit(code: Code, arguments: Sequence[Value]) -> None:
-        code.lanes = lanes or code.lanes
         block, first, last = arguments
         rows = _Rows(code, Parameters(code, block, SLOTS), dtype, target, each)
         with code.loop(first, last, code.lanes) as start:
@@ -55,7 +54,7 @@ class _Rows:
             parameters["weight.class_step"],
         )
         self.weighted, self.smooths, self.zloss, self.returns = (
-            parameters[name].differs(0) for name in ("weighted", "smooths", "zloss", "returns")
+            parameters.flag(name) for name in ("weighted", "smooths", "zloss", "returns")
         )
         self.opaque, self.exp = numerics.Opaque(code), Exp(code, None, "negative")
         self.x = code.frame("f32", code.lanes * code.lanes)  # class after class
@@ -97,20 +96,20 @@ class _Rows:
     def _class(self, current: Value) -> Value:
         return self.x.load(current * self.code.lanes, self.shape)
 
-    def _zeros(self) -> Value:
-        return self.code.constant("f32", 0.0, self.code.lanes)
+    def _zeros(self, kind: str) -> Value:
+        return self.code.constant(kind, 0.0, self.code.lanes)
 
     def _others(self, top: Value) -> Value:
         """The sum of exp(x - top) over all but one of the largest."""
-        code, zeros = self.code, self._zeros()
-        total, ties = (code.variable(zeros) for _ in range(2))
-        shift = top.equals(-math.inf).choose(0.0, top)
+        code = self.code
+        total, ties = (code.variable(self._zeros(kind)) for kind in ("f64", "f32"))
+        shift = (top == -math.inf).choose(0.0, top)
         with code.loop(0, self.targets.classes) as current:
             values = self._class(current)
-            powers, tie = self.exp(values - shift), values.equals(shift)
+            powers, tie = self.exp(values - shift), values == shift
             ties.set(ties.get() + tie.choose(code.single(1.0), 0.0))
-            total.set(total.get() + tie.choose(code.single(0.0), powers))
-        powers = total.get().to("f64") + 0.0
+            total.set(total.get() + tie.choose(code.single(0.0), powers).to("f64"))
+        powers = total.get() + 0.0
         # A row begins with a sum that is lowered by as much as can be.
         lowered = exp64(code, code.double(-math.inf))
         apart = powers + ((ties.get().to("f64") + 0.0) - 1.0)
@@ -121,7 +120,7 @@ class _Rows:
         """log-sum-exp less the largest; none where that is infinite and no other is."""
         rest = log1p_64(self.code, others)
         many = self.targets.classes > 1
-        none = (top.equals(-math.inf) & many) | (top.equals(math.inf) & (others >= 0.5))
+        none = ((top == -math.inf) & many) | ((top == math.inf) & (others >= 0.5))
         unlike: Value = none.choose(math.nan, rest)
         return unlike
 
@@ -170,21 +169,20 @@ class _Rows:
 
     def _spread(self, top: Value, rest: Value) -> Value:
         """What label smoothing adds: the sum of weight * (log-sum-exp - x)."""
-        code, zeros = self.code, self._zeros()
-        largest = top.to("f32")
-        spread, weights = code.variable(zeros), code.variable(code.single(0.0))
+        code, largest = self.code, top.to("f32")
+        spread, weights = code.variable(self._zeros("f64")), code.variable(code.double(0.0))
         with code.loop(0, self.targets.classes) as current:
             distance = below(self._class(current), largest)
             with code.either(self.weighted) as (weighted, alike):
                 with weighted:
                     factor = code.load(self.weights + current * self.weight_step, "f32")
-                    spread.set(spread.get() + distance * factor)
-                    weights.set(weights.get() + factor)
+                    spread.set(spread.get() + (distance * factor).to("f64"))
+                    weights.set(weights.get() + factor.to("f64"))
                 with alike:
-                    spread.set(spread.get() + distance)
+                    spread.set(spread.get() + distance.to("f64"))
         count = self.targets.classes.to("f64")
-        every = self.weighted.choose(weights.get().to("f64") + 0.0, count)
-        return rest * every - (spread.get().to("f64") + 0.0) * PARTS
+        every = self.weighted.choose(weights.get() + 0.0, count)
+        return rest * every - (spread.get() + 0.0) * PARTS
 
     def _put(self, operand: str, rows: list[Value], values: Value) -> None:
         """A number of each row."""

@@ -43,21 +43,21 @@ FULL = ("input", "log_prob")
 class CrossEntropyLoss(CrossEntropy):
     """The kernel for any sizes and numbers; short rows, of fewer classes than a vector has lanes, have one of their own."""
 
-    def cut(self, plan: Plan, lanes: int = 0) -> Cut:
-        if not _is_short(plan.classes, lanes):
+    def cut(self, plan: Plan) -> Cut:
+        if not _is_short(plan.classes):
             return super().cut(plan)
         rows = plan.shape[0]
         return Cut(1, False, rows, max(1, ALONE // plan.classes), rows)
 
-    def kernels(self, plan: Plan, lanes: int = 0) -> tuple[int, int]:
-        return self._kernels(plan, _is_short(plan.classes, lanes), lanes)
+    def kernels(self, plan: Plan) -> tuple[int, int]:
+        return self._kernels(plan, _is_short(plan.classes))
 
-    def _kernels(self, plan: Plan, short: bool, lanes: int = 0) -> tuple[int, int]:
+    def _kernels(self, plan: Plan, short: bool) -> tuple[int, int]:
         if not short:
-            return super().kernels(plan, lanes)
+            return super().kernels(plan)
         dtype, target, each = kind_of(plan)
-        name = f"{WHOLE}.short.{dtype}.{target}.{each} {lanes}"
-        write = compiled(name, emit_short_rows(dtype, target, each, lanes), few=few)
+        name = f"{WHOLE}.short.{dtype}.{target}.{each}"
+        write = compiled(name, emit_short_rows(dtype, target, each), few=few)
         return write, self.finishes(plan)
 
     def _compiling(self, plan: Plan) -> Callable[[tuple[int, ...]], tuple[int, ...]]:
@@ -87,8 +87,8 @@ class CrossEntropyLoss(CrossEntropy):
             yield replace(plan, classes=1 << 10)
 
 
-def _is_short(classes: int, lanes: int = 0) -> bool:
-    return classes < (lanes or machine().lanes)
+def _is_short(classes: int) -> bool:
+    return classes < machine().lanes
 
 
 def _fit(problem: Problem, each: bool) -> Fitted:
@@ -100,7 +100,7 @@ def _fit(problem: Problem, each: bool) -> Fitted:
 def _fit_laid(problem: Problem, each: bool, dtype: str) -> Fitted:
     """The parameters of rows that lie anyhow."""
     code, classes = problem.code, problem["classes"]
-    beside = [problem[f"{name}.class_step"].equals(SIZE[dtype]) for name in FULL]
+    beside = [problem[f"{name}.class_step"] == SIZE[dtype] for name in FULL]
     here = (classes < machine().lanes) | (beside[0] & beside[1])
     problem["staged"] = (~here).to("i64")
     return _cut(problem, here.choose(code.integer(1), staged_rows(dtype)), each)

@@ -81,7 +81,7 @@ def _fit_rows(problem: Problem, each: bool, dtype: str) -> Fitted:
     place_rows(problem, FULL)
     short = classes < SHORT
     problem["staged"] = (short & (classes > 1)).to("i64")
-    together = at_least_one((code.integer(AT_ONCE) // classes).least(staged_rows(dtype)))
+    together = at_least_one(code.integer(AT_ONCE).unsigned_div(classes).least(staged_rows(dtype)))
     tile = short.choose(unit_of_pixels(code, classes), together)
     pieces = pieces_of(problem, tile, classes)
     return fitted(problem, short.to("i64"), pieces, short.choose(pieces.pieces, positions), each)

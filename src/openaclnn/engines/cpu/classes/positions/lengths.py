@@ -22,8 +22,8 @@ class RowsOfAnyLength:
     def declines(self, plan: Plan) -> str | None:
         return self.rows.declines(plan)
 
-    def runner(self, plan: Plan, lanes: int = 0) -> Runner:
-        return (self.pixels if plan.classes < self.short else self.rows).runner(plan, lanes)
+    def runner(self, plan: Plan) -> Runner:
+        return (self.pixels if plan.classes < self.short else self.rows).runner(plan)
 
     def variants(self) -> Iterator[Plan]:
         """Long rows; what short ones need, pixels have."""

@@ -67,7 +67,7 @@ class Groups:
         self.targets = Targets(code, parameters, target)
         self.steps = {name: parameters[f"{name}.step2"] for name in operands}
         self.class_step = parameters["input.class_step"]
-        self.weighted = parameters["weighted"].differs(0)
+        self.weighted = parameters.flag("weighted")
         self.labels = code.frame(target, self.width)
         self.logits = code.frame("f32", CHUNK * self.width)
         code.clear(self.logits.address(), self.targets.classes.least(CHUNK) * (self.width * 4))
@@ -75,14 +75,14 @@ class Groups:
 
     def of(self, addresses: list[Value], count: Value, body: Callable[[Group], None]) -> None:
         """`body` for each group of a stretch."""
-        code, dense = self.code, self.parameters["staged"].equals(0)
+        code, dense = self.code, self.parameters["staged"] == 0
         with code.loop(0, count, self.width) as start:
             many = (count - start).least(self.width)
             places = {
                 name: address + start * step
                 for (name, step), address in zip(self.steps.items(), addresses, strict=True)
             }
-            body(Group(places, many, dense & many.equals(self.width)))
+            body(Group(places, many, dense & (many == self.width)))
 
     def chunks(self, body: Callable[[Chunk], None]) -> None:
         classes = self.targets.classes
@@ -112,7 +112,7 @@ class Groups:
 
     def are_rows(self, group: Group, chunk: Chunk, class_step: Value) -> Value:
         """Whether a group is whole and an operand has its classes side by side, enough for a vector of them."""
-        beside = ~group.here & class_step.equals(self.size) & group.many.equals(self.width)
+        beside = ~group.here & (class_step == self.size) & (group.many == self.width)
         return beside & (chunk.many >= self.code.lanes)
 
     def _gather(self, group: Group, chunk: Chunk, first: Value) -> None:

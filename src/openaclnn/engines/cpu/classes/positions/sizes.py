@@ -25,13 +25,13 @@ def pieces_of(problem: Problem, tile: Value, chunk: Value, chunks: Value | int =
     """Tiles of positions times chunks of classes."""
     code, positions = problem.code, problem["positions"]
     problem["tile"] = tile
-    grain = at_least_one(code.integer(ALONE) // (tile.least(positions) * chunk))
-    return Pieces((positions + tile - 1) // tile * chunks, grain)
+    grain = at_least_one(code.integer(ALONE).unsigned_div(tile.least(positions) * chunk))
+    return Pieces((positions + tile - 1).unsigned_div(tile) * chunks, grain)
 
 
 def unit_of_pixels(code: Code, classes: Value) -> Value:
     """`unit_of` as code."""
-    unit = (code.integer(PIECE) // classes) & -WIDEST
+    unit = code.integer(PIECE).unsigned_div(classes) & -WIDEST
     return (unit > WIDEST).choose(unit, WIDEST)
 
 
@@ -50,7 +50,7 @@ def place_images(problem: Problem, full: Sequence[str], each: Sequence[str]) -> 
     are the pixels of one image, as a plan has it: sums are made in the order of its pieces.
     """
     code, (images, classes, pixels) = problem.code, problem.shape
-    positions, dots, alone = images * pixels, pixels.equals(1), classes.equals(1)
+    positions, dots, alone = images * pixels, pixels == 1, classes == 1
     flat = dots | alone
     for name, value in (
         ("classes", classes), ("positions", positions),

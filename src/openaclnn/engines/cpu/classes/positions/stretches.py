@@ -59,7 +59,7 @@ def each_stretch(
     positions, classes = parameters["positions"], parameters["classes"]
     weights, weight_step = parameters.address("weight"), parameters["weight.class_step"]
     with code.loop(first, last) as piece:
-        band = piece // chunks
+        band = piece.unsigned_div(chunks)
         first_class, first_row = (piece - band * chunks) * chunk, band * height
         count = (classes - first_class).least(chunk)
         many = (positions - first_row).least(height)

@@ -25,7 +25,7 @@ class Tile:
         rows: int = TILE_ROWS, classes: int = TILE_CLASSES, result: str = "out",
     ) -> None:  # fmt: skip
         self.code, self.parameters, self.dtype = code, parameters, dtype
-        self.staged = parameters["staged"].differs(0)
+        self.staged = parameters.flag("staged")
         self.source, self.result, self.size = source, result, rows * classes
         self.inputs = code.buffer(dtype, self.size)
         self.pitch = classes * SIZE[dtype]
@@ -64,7 +64,7 @@ class Tile:
         origin = self._place(operand, first_row, first_class)
         down = self.parameters[f"{operand}.step2"], code.integer(self.pitch)
         along = self.parameters[f"{operand}.class_step"], code.integer(SIZE[self.dtype])
-        by_rows = along[0].size() < down[0].size()
+        by_rows = abs(along[0]) < abs(down[0])
         for condition, outer, inner, lines, length in (
             (by_rows, down, along, many, count), (~by_rows, along, down, count, many),
         ):  # fmt: skip

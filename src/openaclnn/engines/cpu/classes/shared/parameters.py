@@ -98,6 +98,10 @@ class Parameters:
     def __getitem__(self, name: str) -> Value:
         return self.code.load(self.block + 8 * self.slots[name], "i64")
 
+    def flag(self, name: str) -> Value:
+        """Whether a slot is not 0."""
+        return self[name] != 0
+
     def double(self, name: str) -> Value:
         return self.code.load(self.block + 8 * self.slots[name], "f64")
 
@@ -108,8 +112,8 @@ class Parameters:
 
     def position(self, operand: str, index: Value) -> Value:
         """The address of an operand's element at a position."""
-        rest = index // self["size2"]
-        first = rest // self["size1"]
+        rest = index.unsigned_div(self["size2"])
+        first = rest.unsigned_div(self["size1"])
         at = (first, rest - first * self["size1"], index - rest * self["size2"])
         place = self.address(operand)
         for axis, where in enumerate(at):

@@ -221,7 +221,7 @@ class _Held:
 def _emit_words(sizing: Sizing, locked: bool, code: Code, arguments: Sequence[Value]) -> None:
     own, *rest, _ = arguments
     given = _Words(code, locked, *rest)
-    fits = given.axes > 1 if sizing.axes == IMAGES else given.axes.equals(sizing.axes)
+    fits = given.axes > 1 if sizing.axes == IMAGES else given.axes == sizing.axes
     with code.when(fits):
         _run(code, sizing, code.slots(own), given, (), code.leave)
     code.leave(code.integer(-1))
@@ -243,17 +243,17 @@ def _emitter(sizing: Sizing) -> EmitBuiltin:
     def emit(code: Code, own: Array, given: Array, number: Value) -> None:
         """The builtin `run(addresses, stream, shape, numbers)`, or with strides before the numbers."""
         control, count = code.slots(own.read(CONTROL)), _number(sizing)
-        with code.when(number.equals(count)):
+        with code.when(number == count):
             tuples = [code.slots(given.read(index)) for index in (0, *range(2, count))]
-            known = code.integer(0).equals(0)
+            known = code.integer(0) == 0
             for one in tuples:
-                known = known & one.read(OBJECT_TYPE).equals(control.read(at.TUPLE))
+                known = known & (one.read(OBJECT_TYPE) == control.read(at.TUPLE))
             length = tuples[1].read(TUPLE_LENGTH)
             fits = length > 1
             if not sizing.axes:
                 fits = fits & (length <= AXES + 1)
             elif sizing.axes != IMAGES:
-                fits = length.equals(sizing.axes)
+                fits = length == sizing.axes
             with code.when(known & fits):
                 addresses, shape, *steps, numbers = tuples
                 objects = _Objects(code, own, addresses, shape, numbers)
@@ -331,14 +331,14 @@ def _run(
     first = 2 if sizing.axes == IMAGES else sizing.axes
     sizes = [given.size(code.integer(axis)) for axis in range(first)]
     if sizing.axes == IMAGES:
-        pixels = code.variable(code.integer(1))
+        pixels = code.variable(1)
         with code.loop(first, given.axes) as axis:
             pixels.set(pixels.get() * given.size(axis))
         sizes.append(pixels.get())
     problem = Problem(code, sizes, block, sizing.slots)
     if steps:
         _lay(problem, own, block, given.shape, steps[0], given.operands)
-    with code.when(given.count.equals(len(sizing.numbers))):
+    with code.when(given.count == len(sizing.numbers)):
         for index, (kind, put) in enumerate(sizing.numbers):
             put(problem, given.number(index, kind))
     fitted = sizing.fit(problem)
@@ -348,13 +348,13 @@ def _run(
     with code.loop(0, given.operands) as place:
         launch.arguments.write(place + 2, given.address(place))
     kernel = code.read_shared(own, fitted.way + WAYS)  # what it takes besides was written before it
-    with code.when(kernel.differs(0) & launch.ready(fitted.pieces, fitted.grain)):
-        scratch = code.variable(code.integer(0))
+    with code.when((kernel != 0) & launch.ready(fitted.pieces, fitted.grain)):
+        scratch = code.variable(0)
         if fitted.sum_blocks is not None:
             with code.when(fitted.sum_blocks > 0):
                 scratch.set(own.call(ALLOCATE, "i64", fitted.sum_blocks * totals.STRIDE))
                 launch.arguments.write(1, scratch.get())
-            with code.when(scratch.get().differs(0)):  # without memory each piece sums for itself
+            with code.when(scratch.get() != 0):  # without memory each piece sums for itself
                 launch.execute(own.read(SUMS), fitted.sum_blocks, code.integer(totals.GRAIN))
         if fitted.spans is not None:
             with code.when(fitted.spans > 0):
@@ -364,13 +364,13 @@ def _run(
             with code.when(fitted.left > ROOM):
                 scratch.set(own.call(ALLOCATE, "i64", fitted.left))
                 launch.arguments.write(1, scratch.get())
-                with code.when(scratch.get().equals(0), likely=False):
+                with code.when(scratch.get() == 0, likely=False):
                     code.leave(given.without_memory())
         status = launch.execute(kernel, fitted.pieces, fitted.grain)
         if fitted.left is not None:
             with code.when(fitted.left > 0):
                 launch.execute(own.read(FINISH), code.integer(1), code.integer(TINY))
-        with code.when(scratch.get().differs(0)):
+        with code.when(scratch.get() != 0):
             own.call(RELEASE, None, scratch.get())
         leave(status)
 
@@ -380,7 +380,7 @@ def _lay(
 ) -> None:
     """The parameters of operands of any strides: sizes, and steps in bytes, missing axes first."""
     code, slots = problem.code, problem.slots
-    axes, positions = shape.read(TUPLE_LENGTH) - 1, code.variable(code.integer(1))
+    axes, positions = shape.read(TUPLE_LENGTH) - 1, code.variable(1)
     sizes, missing = block.at(slots["size0"]), code.integer(AXES) - axes
     with code.loop(0, code.integer(AXES)) as axis:
         sizes.write(axis, 1)
@@ -405,7 +405,7 @@ def _lay(
 def _float(code: Code, own: Array, item: Value) -> Value:
     """A Python number as FLOAT, in float64."""
     value = code.variable(code.double(0.0))
-    with code.either(code.slots(item).read(OBJECT_TYPE).equals(own.read(FLOAT))) as (
+    with code.either(code.slots(item).read(OBJECT_TYPE) == own.read(FLOAT)) as (
         floating,
         other,
     ):

@@ -49,9 +49,9 @@ class Targets:
         return self.of(self.code.load(place, self.kind))
 
     def of(self, label: Value) -> Target:
-        return Target(label, label.below(self.classes), label.differs(self.ignored))
+        return Target(label, label.below(self.classes), label != self.ignored)
 
     def alike(self, place: Value) -> Value:
         """Whether a group's targets, which lie side by side, are all the same."""
         group = self.code.array(place, self.kind).load(self.code.integer(0), Shape(1, GROUP))
-        return (group ^ group.lane(0)).reduce("or").equals(0)
+        return (group ^ group.lane(0)).reduce("or") == 0

@@ -31,9 +31,9 @@ def runs(
     sizes = [parameters[f"size{axis}"] for axis in range(AXES)]
     bases = [parameters.address(operand) for operand in operands]
     steps = [[parameters[f"{name}.step{axis}"] for axis in range(AXES)] for name in operands]
-    lines = start // sizes[2]
+    lines = start.unsigned_div(sizes[2])
     last = code.variable(start - lines * sizes[2])
-    first = code.variable(lines // sizes[1])
+    first = code.variable(lines.unsigned_div(sizes[1]))
     middle = code.variable(lines - first.get() * sizes[1])
     left = code.variable(stop - start)
     with code.repeat_while(lambda: left.get() > 0):
@@ -47,7 +47,7 @@ def runs(
         left.set(left.get() - count)
         last.set(code.integer(0))
         following = middle.get() + 1
-        wrapped = following.equals(sizes[1])
+        wrapped = following == sizes[1]
         middle.set(wrapped.choose(0, following))
         first.set(wrapped.choose(first.get() + 1, first.get()))
 
@@ -56,7 +56,7 @@ def sum_targets(
     code: Code, parameters: Parameters, start: Value, stop: Value, target: str, weight: str
 ) -> tuple[Value, Value]:
     """The sum of the counted targets' weights in a block of positions, and how many count."""
-    weighted = parameters["weighted"].differs(0)
+    weighted = parameters.flag("weighted")
     sums = _TargetSums(code, parameters, target, weight)
 
     def stretch(addresses: list[Value], count: Value) -> None:
@@ -78,13 +78,13 @@ class _TargetSums:
         self.weight_step = parameters["weight.class_step"]
         self.target_step = parameters["target.step2"]
         self.totals = [code.variable(code.double(0.0)) for _ in range(4)]
-        self.rows_counted = code.variable(code.integer(0))
+        self.rows_counted = code.variable(0)
 
     def run(self, first: Value, count: Value, weighted: Value) -> None:
         code, size = self.code, self.targets.size
         with code.when(weighted):
-            side_by_side = self.target_step.equals(size)
-            together = side_by_side.choose(count - count % GROUP, 0)
+            side_by_side = self.target_step == size
+            together = side_by_side.choose(count - count.unsigned_rem(GROUP), 0)
             with code.loop(0, together, GROUP) as index:
                 self._group(first + index * size)
             with code.loop(together, count) as index:
@@ -95,7 +95,9 @@ class _TargetSums:
     def _count_only(self, first: Value, count: Value) -> None:
         """Without weights: vectors of targets that lie side by side, then one at a time."""
         code, shape = self.code, Shape(1, GROUP)
-        together = self.target_step.equals(self.targets.size).choose(count - count % GROUP, 0)
+        together = (self.target_step == self.targets.size).choose(
+            count - count.unsigned_rem(GROUP), 0
+        )
         lanes = code.variable(code.constant("i64", 0, GROUP))
         with code.loop(0, together, GROUP) as index:
             group = code.array(first, self.targets.kind).load(index, shape)
@@ -133,14 +135,18 @@ class _TargetSums:
                     self._one(place + offset * self.targets.size, offset % 4)
 
 
-def sum_weights(code: Code, parameters: Parameters, start: Value, stop: Value) -> Value:
-    """The sum of FLOAT weights of a range of classes."""
+def sum_weights(
+    code: Code, parameters: Parameters, start: Value, stop: Value
+) -> tuple[Value, Value]:
+    """The sum of FLOAT weights of a range of classes, and that of infinity times each: NaN where one is 0 or signs differ."""
     step = parameters["weight.class_step"]
     first = parameters.address("weight")
-    total = code.variable(code.double(0.0))
+    total, infinite = (code.variable(code.double(0.0)) for _ in range(2))
     with code.loop(start, stop) as index:
-        total.set(total.get() + code.load(first + index * step, "f32").to("f64"))
-    return total.get()
+        weight = code.load(first + index * step, "f32").to("f64")
+        total.set(total.get() + weight)
+        infinite.set(infinite.get() + weight * float("inf"))
+    return total.get(), infinite.get()
 
 
 def in_blocks(
@@ -149,14 +155,14 @@ def in_blocks(
 ) -> list[Value]:  # fmt: skip
     """Add up blocks of [0, count) in order: computed here, or left in scratch memory from block `first` on."""
     totals = [code.variable(code.double(0.0)) for _ in range(slots)]
-    left = scratch.differs(0)
+    left = scratch != 0
     with code.loop(0, count, BLOCK) as start:
         with code.when(~left):
             sums = block(start, (start + BLOCK).least(count))
             for total, value in zip(totals, sums, strict=True):
                 total.set(total.get() + value)
         with code.when(left):
-            place = scratch + (first + start // BLOCK) * STRIDE
+            place = scratch + (first + start.unsigned_div(BLOCK)) * STRIDE
             for index, total in enumerate(totals):
                 total.set(total.get() + code.load(place + 8 * index, "f64"))
     return [total.get() for total in totals]
@@ -169,7 +175,7 @@ def emit_totals(target: str, weight: str, slots: dict[str, int]) -> Emit:
         block, first, last = arguments
         parameters = Parameters(code, block, slots)
         positions, classes = parameters["positions"], parameters["classes"]
-        target_blocks = (positions + (BLOCK - 1)) // BLOCK
+        target_blocks = (positions + (BLOCK - 1)).unsigned_div(BLOCK)
         with code.loop(first, last) as index:
             place = parameters.scratch + index * STRIDE
             with code.either(index < target_blocks) as (of_targets, of_weights):
@@ -182,7 +188,8 @@ def emit_totals(target: str, weight: str, slots: dict[str, int]) -> Emit:
                 with of_weights:
                     start = (index - target_blocks) * BLOCK
                     stop = (start + BLOCK).least(classes)
-                    code.store(sum_weights(code, parameters, start, stop), place, "f64")
+                    for slot, value in enumerate(sum_weights(code, parameters, start, stop)):
+                        code.store(value, place + 8 * slot, "f64")
 
     return emit
 

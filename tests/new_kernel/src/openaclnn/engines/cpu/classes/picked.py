@@ -54,7 +54,7 @@ class Picked:
     def declines(self, plan: Plan) -> str | None:
         return objection(plan, AXES)
 
-    def runner(self, plan: Plan, lanes: int = 0) -> Runner:
+    def runner(self, plan: Plan) -> Runner:
         dtype, target = plan.compute.short, target_kind(plan)
         kernel = compiled(f"{NAME}.{dtype}.{target}", emit_picked(dtype, target))
         block = pack(SLOTS, plan, PLACES, {})

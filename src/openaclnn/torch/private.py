@@ -1,0 +1,176 @@
+"""What this face asks of PyTorch under private names: each behind a function, with a way that does without.
+
+A name that a later PyTorch renames costs time, or sends calls to PyTorch's own kernels; nothing else may name one at import.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from functools import reduce
+from operator import attrgetter, or_
+from typing import Any
+
+import torch
+from torch.autograd import forward_ad
+
+from openaclnn.torch.refusals import UnservedError
+
+__all__ = [
+    "BEHIND", "Function", "any_autocast", "any_requires_grad", "autocast_off", "below_autograd", "forward_mode", "included",
+    "is_zero_tensor", "keep_compiler_out", "leave", "remember_options", "single_level", "transformed", "tuned",
+]  # fmt: skip
+
+
+def _named(path: str, root: Any = torch) -> Any:
+    """What PyTorch has under this name; None if nothing."""
+    try:
+        return attrgetter(path)(root)
+    except AttributeError:
+        return None
+
+
+# Below transforms of torch.func a function is applied to one of their levels at a time, which this class is made for; it
+# is also quicker to apply than `torch.autograd.Function`.
+_of_one_level = _named("autograd.function._SingleLevelFunction")
+Function: Any = _of_one_level or torch.autograd.Function
+"""The class of our formulas."""
+
+
+def tuned(formula: Any) -> None:
+    """Let PyTorch find what it asks of a formula where it looks first. Its engine then calls `backward` itself, without the
+    function that would look for it; and what `apply` asks for, by strings that no cache of Python's knows, is the class's own.
+    """
+    if _of_one_level is None or not hasattr(formula, "_backward_cls"):
+        return
+    formula._backward_cls.apply = formula.backward
+    for name in ("setup_context", "clear_saved_tensors_on_access", "boxed_grads_call"):
+        if name in vars(Function):
+            setattr(formula, name, vars(Function)[name])
+
+
+def single_level() -> AbstractContextManager[Any]:
+    """A block in which formulas may be applied under transforms of torch.func; without it PyTorch's own functions serve."""
+    try:
+        from torch._functorch.utils import enable_single_level_autograd_function as allowed
+    except ImportError:
+        raise UnservedError(
+            "this PyTorch has no way for openaclnn's formulas under torch.func"
+        ) from None
+    if _of_one_level is None:
+        raise UnservedError("this PyTorch has no autograd functions of one level, for torch.func")
+    block: AbstractContextManager[Any] = allowed()
+    return block
+
+
+_NAMES = (
+    "Python", "PythonTLSSnapshot", "PreDispatch", "PythonDispatcher", "Functionalize",
+    "FuncTorchDynamicLayerFrontMode", "FuncTorchDynamicLayerBackMode", "VmapMode",
+)  # fmt: skip
+
+
+def _behind() -> tuple[Callable[[], Any], int]:
+    """What gives the keys that the dispatcher includes in this thread, and those of modes and transforms. Where it cannot be asked, one is
+    always there, and all calls go by the dispatcher.
+    """
+    keys, key, asked = (
+        _named(f"_C.{name}")
+        for name in ("DispatchKeySet", "_dispatch_key_parse", "_dispatch_tls_local_include_set")
+    )
+    if keys is None or key is None or asked is None:
+        return _Unknown, 1
+    return asked, reduce(or_, (keys(key(name)).raw_repr() for name in _NAMES))
+
+
+class _Unknown:
+    def raw_repr(self) -> int:
+        return 1
+
+
+included, BEHIND = _behind()
+
+transformed: Callable[[], bool] = _named("_C._are_functorch_transforms_active") or (
+    lambda: included().raw_repr() & BEHIND != 0
+)
+"""Whether a transform of torch.func is at work in this thread."""
+
+any_autocast: Callable[[], bool] = _named("_C._is_any_autocast_enabled") or (
+    lambda: torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")
+)
+
+is_zero_tensor: Callable[[Any], bool] = _named("Tensor._is_zerotensor") or (lambda tensor: False)
+"""Whether these are zeros without memory, as derivatives in forward mode have them."""
+
+
+def _by_trying() -> bool:
+    try:
+        forward_ad.make_dual(torch.zeros(()), torch.zeros(()))  # type: ignore[no-untyped-call]
+    except RuntimeError:
+        return False
+    return True
+
+
+def _by_level() -> bool:
+    return forward_ad._current_level >= 0
+
+
+forward_mode = _by_level if hasattr(forward_ad, "_current_level") else _by_trying
+"""Whether derivatives in forward mode are being taken."""
+
+
+def _any_of(*arguments: Any, **named: Any) -> bool:
+    return any(
+        isinstance(own, torch.Tensor) and own.requires_grad for own in (*arguments, *named.values())
+    )
+
+
+any_requires_grad: Callable[..., bool] = _named("_C._any_requires_grad") or _any_of
+
+below_autograd: Callable[[], AbstractContextManager[Any]] | None = _named(
+    "_C._AutoDispatchBelowAutograd"
+)
+"""A block in which the dispatcher passes autograd by. None: what is plain memory has to be computed without the dispatcher."""
+
+
+def autocast_off(device: str) -> AbstractContextManager[Any]:
+    """A block in which nothing is cast on a device."""
+    guard, keys = _named("_C._ExcludeDispatchKeyGuard"), _named("_C.DispatchKeySet")
+    key = _named(f"_C.DispatchKey.Autocast{device}")
+    if guard is None or keys is None or key is None:
+        return torch.autocast(device.lower(), enabled=False)
+    block: AbstractContextManager[Any] = guard(keys(key))
+    return block
+
+
+def leave(library: Any) -> None:
+    """Take out of the dispatcher what a library put there; the caller drops the last reference, which does it too."""
+    destroy = getattr(library, "_destroy", None)
+    if destroy is not None:
+        destroy()
+
+
+def keep_compiler_out(function: Any) -> bool:
+    """Let PyTorch's compiler, where a graph has ended in front of a call, not look into that; False if it cannot be told so."""
+    theirs = _named("_C._dynamo.eval_frame")
+    skip = theirs and _named("_FrameAction.SKIP", theirs)
+    if skip is None or not hasattr(theirs, "set_code_exec_strategy"):
+        return False
+    theirs.set_code_exec_strategy(function.__code__, theirs._FrameExecStrategy(skip, skip))
+    return True
+
+
+def remember_options(overload: Any, first: int) -> bool:
+    """Let DTensors tell calls apart by all options of an operator, the first of which is at this place. Of those PyTorch would remember integers
+    alone, and take the rule of one reduction for another's; False if that cannot be helped.
+    """
+    from torch.distributed.tensor import DTensor
+
+    try:
+        from torch.distributed.tensor._op_schema import RuntimeSchemaInfo
+    except ImportError:
+        return False
+    schemas = _named("_op_dispatcher.sharding_propagator.op_to_schema_info", DTensor)
+    if schemas is None:
+        return False
+    schemas[overload] = RuntimeSchemaInfo(first, needs_pytree=True)
+    return True

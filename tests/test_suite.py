@@ -1,0 +1,43 @@
+"""The suite's outcome does not depend on the terminal, the settings and the signals that it was started with."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import warnings
+
+import pytest
+
+from conftest import SURROUNDINGS
+
+ODD = dict.fromkeys(SURROUNDINGS, "1") | {"COLUMNS": "40", "TERM": "xterm-256color"}
+
+
+def test_surroundings_are_the_suites() -> None:
+    assert not {*SURROUNDINGS} & {*os.environ}
+    assert os.environ["TERM"] == "dumb"
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    child = "import signal; print(signal.getsignal(signal.SIGINT).__name__, signal.pthread_sigmask(0, ()))"
+    done = subprocess.run([sys.executable, "-c", child], capture_output=True, text=True, check=True)
+    assert done.stdout == "default_int_handler set()\n"
+
+
+def test_they_are_so_in_a_background_job() -> None:
+    """Its shell ignores SIGINT; and the terminal and all settings are other ones."""
+    inner = f"{__file__}::{test_surroundings_are_the_suites.__name__}"
+    command = f"trap '' INT; exec {sys.executable} -m pytest -q -p no:xdist {inner}"
+    done = subprocess.run(
+        ["sh", "-c", command], env=os.environ | ODD, capture_output=True, text=True, check=False,
+        cwd=os.path.dirname(os.path.dirname(__file__)),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("category", [DeprecationWarning, FutureWarning])
+def test_only_pytorch_may_warn_of_itself(category: type[Warning]) -> None:
+    warnings.warn_explicit("old", category, "torch/jit/_script.py", 1, "torch.jit._script")
+    for ours in ("openaclnn.torch.nn", "test_torch_ops", "torchlike"):
+        with pytest.raises(category):
+            warnings.warn_explicit("old", category, "ours.py", 1, ours)

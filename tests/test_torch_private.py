@@ -1,0 +1,165 @@
+"""Private names of PyTorch's: none is needed to import our face, or for a loss and its gradient to be right."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import openaclnn
+
+FACE = Path(openaclnn.__file__).parent / "torch"
+
+NAMES = (
+    "torch.autograd.function:_SingleLevelFunction",
+    "torch._functorch.utils:enable_single_level_autograd_function",
+    "torch._C:DispatchKeySet",
+    "torch._C:DispatchKey",
+    "torch._C:_dispatch_key_parse",
+    "torch._C:_dispatch_keys",
+    "torch._C:_dispatch_tls_local_include_set",
+    "torch._C:_dispatch_tls_is_dispatch_key_included",
+    "torch._C:_len_torch_dispatch_stack",
+    "torch._C:_are_functorch_transforms_active",
+    "torch._C:_is_any_autocast_enabled",
+    "torch._C:_is_tracing",
+    "torch._C:_any_requires_grad",
+    "torch._C:_AutoDispatchBelowAutograd",
+    "torch._C:_ExcludeDispatchKeyGuard",
+    "torch._C:_cuda_getCurrentRawStream",
+    "torch._C._dynamo:eval_frame",
+    "torch._C._dynamo:guards",
+    "torch.autograd.forward_ad:_current_level",
+    "torch.library:Library._destroy",
+    "torch:_debug_has_internal_overlap",
+    "torch.nn._reduction:legacy_get_string",
+    "torch.distributed._functional_collectives:AsyncCollectiveTensor",
+    "torch.distributed.tensor._op_schema:RuntimeSchemaInfo",
+)
+"""What the package asks PyTorch for, and what it asked for once."""
+
+EVERYWHERE = {
+    "torch.autograd.function:_SingleLevelFunction",
+    "torch._C:DispatchKeySet",
+    "torch._C:_dispatch_tls_local_include_set",
+    "torch._C:_AutoDispatchBelowAutograd",
+    "torch.library:Library._destroy",
+    "torch._C._dynamo:guards",
+}
+"""Those that each loss and each replaced operator asks for: without them all of these are tried, which takes seconds for a name."""
+
+# PyTorch itself needs these names: they are taken away from what our modules see alone, in a process for each.
+WITHOUT = '''
+import importlib, os, sys, types, warnings
+import torch, torch.nn.functional as theirs, torch.distributed.tensor.experimental
+import torch._functorch.utils
+
+class Without(types.ModuleType):
+    """All that a module or a class has, but for one name, or with another thing under it."""
+    def __init__(self, whole, name, instead):
+        super().__init__(getattr(whole, "__name__", "?"))
+        self.__dict__.update(whole_=whole, name_=name, instead_=instead)
+    def __getattr__(self, name):
+        asking = sys._getframe(1).f_globals["__name__"]
+        if name != self.name_ or not asking.startswith("openaclnn"):
+            return getattr(self.whole_, name)
+        if self.instead_ is None:
+            raise AttributeError(name)
+        return self.instead_
+    def __instancecheck__(self, own):
+        return isinstance(own, self.whole_)
+
+def without(path, name):
+    """Our modules import PyTorch without what `path` has as `name`."""
+    below = None
+    while path:
+        module = sys.modules[path]
+        below = sys.modules[path] = Without(module, name, below)
+        path, _, name = path.rpartition(".")
+
+def both(function, x, *rest, **options):
+    own = x.clone().requires_grad_()
+    value = function(own, *rest, **options)
+    return value.detach(), *torch.autograd.grad(value.sum(), own)
+
+def look(path, name, whole):
+    if name == "Library._destroy":
+        del torch.library.Library._destroy
+    else:
+        without(path, name)
+    import openaclnn.torch as fast
+    import openaclnn.torch.parallel
+    same = torch.testing.assert_close
+    x, target = torch.tensor([[1.0, 2.0, -3.0], [0.5, 0.0, 1.0]]), torch.tensor([2, 0])
+    other, last = x.flip(0), x.t().reshape(1, 3, 2, 1).contiguous(memory_format=torch.channels_last)
+    calls = (
+        ("elu", (1.3,), {}), ("l1_loss", (other,), {}), ("smooth_l1_loss", (other,), {"beta": 0.7, "reduction": "none"}),
+        ("nll_loss", (target,), {"size_average": False}), ("cross_entropy", (target,), {"label_smoothing": 0.1}),
+    )
+    if not whole:
+        calls = calls[2:3]
+    known = [both(getattr(theirs, name), x, *rest, **options) for name, rest, options in calls]
+    for faces in (fast.functional, theirs)[: 1 + whole]:
+        with fast.use() if whole else warnings.catch_warnings():
+            for _ in range(3):
+                for (name, rest, options), result in zip(calls, known, strict=True):
+                    same(both(getattr(faces, name), x, *rest, **options), result)
+    if whole:
+        same(fast.functional.elu(last), theirs.elu(last))
+        same(torch.ops.openaclnn.elu(x), theirs.elu(x))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        same(fast.functional.smooth_l1_loss(x, other), theirs.smooth_l1_loss(x, other))
+        if whole:
+            same(fast.functional.cross_entropy(x, target), theirs.cross_entropy(x, target))
+    ours, its = (
+        torch.func.grad(lambda own: m.smooth_l1_loss(own, other))(x) for m in (fast.functional, theirs)
+    )
+    same(ours, its)
+
+warnings.simplefilter("ignore")
+for asked in sys.argv[1:]:
+    child = os.fork()
+    if not child:
+        try:
+            path, name, *whole = asked.split(":")
+            look(path, name, bool(whole))
+        except BaseException:
+            import traceback
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    print(asked, "right" if os.waitpid(child, 0)[1] == 0 else "wrong", flush=True)
+'''
+
+
+def test_names_that_pytorch_no_longer_has() -> None:
+    environment = {**os.environ, "PYTHONPATH": str(FACE.parent.parent)}
+    asked = [f"{name}:everywhere" if name in EVERYWHERE else name for name in NAMES]
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT, *asked], env=environment, capture_output=True, text=True, timeout=600
+    )  # fmt: skip
+    assert done.stdout.splitlines() == [f"{name} right" for name in asked], done.stderr
+
+
+def private(source: str) -> list[str]:
+    """What is private among the names of PyTorch's that a module asks for."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "torch":
+            found += [f"{node.module}.{own.name}" for own in node.names]
+        elif isinstance(node, ast.Import):
+            found += [own.name for own in node.names if own.name.partition(".")[0] == "torch"]
+        elif isinstance(node, ast.Attribute) and ast.unparse(node).partition(".")[0] == "torch":
+            found.append(ast.unparse(node))
+    words = [(name, part) for name in found for part in name.split(".")]
+    return [name for name, part in words if part.startswith("_") and not part.endswith("__")]
+
+
+def test_they_are_named_in_one_file() -> None:
+    found = {path.name: private(path.read_text()) for path in FACE.rglob("*.py")}
+    assert found.pop("private.py")
+    assert {name: own for name, own in found.items() if own} == {}
+    known = "import torch._dynamo\nfrom torch.nn import _reduction\ntorch._C.f()\ntorch.__path__"
+    assert private(known) == ["torch._dynamo", "torch.nn._reduction", "torch._C.f", "torch._C"]
