@@ -49,7 +49,8 @@ CPU_ENGINES = [
 LONGEST = (
     "test_gpu_kernels.py", "test_new_operator.py", "test_cpu_elementwise.py", "test_gpu_sized.py", "test_benchmarks.py",
     "test_properties.py", "test_operators.py", "test_torch_parallel.py", "test_cli_operators.py", "test_explorer_page.py",
-    "test_gpu_losses.py", "test_attack.py",
+    "test_gpu_losses.py", "test_logits.py", "test_attack.py", "test_torch_like.py", "test_sessions.py", "test_gpu_ahead.py",
+    "test_torch_private.py", "test_torch_training.py",
 )  # fmt: skip
 """Files that take longest: begun first, they do not keep one process at work when the other has nothing left."""
 
@@ -76,7 +77,20 @@ def pytest_configure() -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
+def _takes_part(item: Any) -> bool:
+    """Of vectors that neither this machine has nor the narrowest ones are, FLOAT alone is tried: compiling takes long."""
+    chosen = item.callspec.params if hasattr(item, "callspec") else {}
+    name = str(chosen.get("engine_of_any_width", ""))
+    if not name.startswith("cpu"):
+        return True
+    from openaclnn.engines.machine.host import machine
+
+    widths = {f"cpu{WIDTHS[0]}", f"cpu{machine().lanes}"}
+    return name in widths or chosen.get("dtype", FLOAT) is FLOAT
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items[:] = filter(_takes_part, items)
     places = {name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: places.get(item.path.name, len(places)))
 
