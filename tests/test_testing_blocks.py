@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import Future
@@ -260,16 +261,19 @@ def test_cases_in_work_stay_within_the_budget(
     allowed = 2 * max(map(memory_of, cases))
     held, most = 0, 0
     prepare, judge = pipeline._prepare, pipeline._judge
+    counting = threading.Lock()  # cases are drawn and judged by two threads
 
     def counted(case: Any, settings: Any) -> Any:
         nonlocal held, most
-        held += memory_of(case)
-        most = max(most, held)
+        with counting:
+            held += memory_of(case)
+            most = max(most, held)
         return prepare(case, settings)
 
     def released(case: Any, *rest: Any) -> Any:
         nonlocal held
-        held -= memory_of(case)
+        with counting:
+            held -= memory_of(case)
         return judge(case, *rest)
 
     monkeypatch.setattr(pipeline, "_prepare", counted)
