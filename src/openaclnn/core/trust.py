@@ -88,9 +88,8 @@ def why_untrusted_tree(folder: Path) -> str | None:
     for place, folders, files in os.walk(folder):
         for path in (Path(place, name) for name in (*folders, *files)):
             about = os.lstat(path)
-            if stat.S_ISLNK(
-                about.st_mode
-            ):  # its mode says nothing, and what it names must be inside
+            # A link's mode says nothing, and what it names must be inside.
+            if stat.S_ISLNK(about.st_mode):
                 if not path.resolve().is_relative_to(folder.resolve()):
                     return f"{path} leads out of {folder}"
                 about = path.stat()
