@@ -21,7 +21,6 @@ from openaclnn.core.status import AclnnError, Status, record_message, shown
 from openaclnn.core.tensor import Tensor
 from openaclnn.engines.dispatch import Runner
 from openaclnn.repeat.phases.sizes import Extents, Kind, Work
-from openaclnn.repeat.phases.standing import Standing
 from openaclnn.runtime import AclFailure, Stream, current_stream, memory
 from openaclnn.runtime.device import device_named
 
@@ -261,10 +260,8 @@ def phase_two(
             return
         # Descriptors may be destroyed or re-addressed once this returns, so addresses are taken now.
         found = executor.found or _checked(executor)
-        standing = found[1]
-        if type(standing) is not Standing or not standing.announced():
-            check_storages(operator, kind.operands, standing)
-            announce_writes(operator, executor.passed)
+        check_storages(operator, kind.operands, found[1])
+        announce_writes(operator, executor.passed)
         here = queue.device.name == kind.device
         # On a GPU this only queues the work; on the host, waking the worker costs more than a small kernel.
         at_once = executor.work[2] <= _SMALL or kind.device != "cpu"

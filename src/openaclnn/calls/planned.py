@@ -99,10 +99,6 @@ def locate(
         addresses = ()
     if type(arguments[operator.output_place]) is Tensor:
         return kind, work, owners and (addresses, owners)
-    if owners is not None:
-        tensors = [arguments[place] for place in kind.operands]
-        outputs = [arguments[place] for place in operator.output_places]
-        return kind, work, (addresses, road.standing(tensors, outputs, owners))
     # The executor has the arrays; of NumPy's a weak reference keeps each where it is.
     hold = ref if type(arguments[operator.output_place]) is np.ndarray else held
     return kind, work, (addresses, [hold(arguments[place]) for place in kind.operands])

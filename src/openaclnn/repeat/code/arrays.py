@@ -18,7 +18,7 @@ def emit_road_of_arrays(code: Code, control: Array, given: Array, number: Value)
 class _ArrayCode(RoadCode):
     """The function being written."""
 
-    def look_further(self, item: Value, view: Array, kind: Value) -> None:
+    def look_further(self, item: Value, view: Array, kind: Value, first: bool) -> None:
         self.doubt.expect(kind == self.control.read(at.NDARRAY))  # which it is not
 
     def read_fresh(self, item: Value, view: Array, library: Value) -> None:

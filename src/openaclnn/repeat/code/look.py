@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
 
 from openaclnn.engines.machine import objects
 from openaclnn.engines.machine.code import Array, Code
 from openaclnn.engines.machine.values import Value
 from openaclnn.repeat.code.doubt import Doubt
-from openaclnn.repeat.code.tensors import NativeTensor
 from openaclnn.repeat.words import slots as at
-from openaclnn.repeat.words.readers import GRAPH_KEYS, HANDLE
-from openaclnn.repeat.words.tensors import DEVICES, TABLE_DEVICE, TABLE_DTYPES, TensorWords
 
 __all__ = ["LOW_HALF", "Look"]
 
@@ -35,6 +31,7 @@ class Look:
         self.doubt = Doubt(code)
         self.result, self.keep = (code.variable(0) for _ in range(2))
         self.python_ran = code.variable(False)  # since arguments were read
+        self.undisturbed = code.variable(False)  # nobody's Python code hears what tensors are asked
 
     def widen(self, wanted: Value) -> Array:
         """Where it is wanted, arguments in which each output has a place of its own, instead of one for several; the places."""
@@ -70,18 +67,17 @@ class Look:
             self.drop(chosen)
 
     def expect_no_graph(self) -> None:
-        """Nobody records PyTorch's operations in this thread."""
-        control, keys = self.control, self.control.read(at.GRAPH_KEYS)
-        for place in range(len(GRAPH_KEYS)):
-            key = (keys >> 16 * place & 0xFFFF).to("i32")
-            included = control.call(at.KEY_IS_INCLUDED, "i32", key) & 0xFF
-            self.doubt.expect(included == 0)
+        """Nobody records PyTorch's operations in this thread: tracers and modes would not see ours."""
+        control = self.control
+        self.expect_answer(at.FALSE, self.ask(at.IS_TRACING))
+        self.expect_answer(at.FALSE, self.ask(at.KEY_IS_INCLUDED, control.read(at.BEFORE_DISPATCH)))
+        self.doubt.expect(self.number_told(self.ask(at.MODES)) == 0)
 
     def view(self, index: Value) -> Array:
         return self.views.at(index * at.VIEW_SLOTS)
 
-    def look(self, index: Value, view: Array) -> None:
-        """What is known of an argument into a view."""
+    def look(self, index: Value, view: Array, first: bool = True) -> None:
+        """What is known of an argument into a view; if not for the first time, only what tells that it is as before."""
         code, control, item = self.code, self.control, self.given.read(index)
         for own in (at.LIBRARY, at.KIND, at.SIZE):  # without axes: nobody asks for their lengths
             view.write(own, at.ABSENT)
@@ -91,7 +87,7 @@ class Look:
                 with numpy:
                     self.look_at_numpy(item, view)
                 with other:
-                    self.look_further(item, view, kind)
+                    self.look_further(item, view, kind, first)
             with self.doubt.when_none():
                 self.expect_memory(view)
 
@@ -111,7 +107,7 @@ class Look:
             code.when(self.is_given(index)),
         ):
             seen = self.view(index)
-            self.look(index, again)
+            self.look(index, again, first=False)
             for own in (at.DATA, at.DEVICE, at.KIND, at.OFFSET, at.WRITABLE):
                 doubt.expect(again.read(own) == seen.read(own))
             with doubt.when_none(), code.loop(0, seen.read(at.KIND) & LOW_HALF) as axis:
@@ -122,14 +118,14 @@ class Look:
         """Elements without memory: the full way says what that is."""
         self.doubt.expect((view.read(at.DATA) != 0) | (view.read(at.SIZE) == 0))
 
-    def look_further(self, item: Value, view: Array, kind: Value) -> None:
+    def look_further(self, item: Value, view: Array, kind: Value, first: bool) -> None:
         """At what is no NumPy array, by its type."""
         control = self.control
         types = (control.read(own) for own in (at.TENSOR, at.PARAMETER))
         one, other = (kind == own for own in types)
         self.doubt.expect(one | other)
         with self.doubt.when_none():
-            self.look_at_torch(item, view)
+            self.look_at_torch(item, view, first)
 
     def look_at_fresh(self, item: Value, view: Array, library: Value) -> None:
         """The same for an array that was just made: nothing can be strange about it but that it has no memory."""
@@ -143,9 +139,7 @@ class Look:
             with numpy:
                 self.look_at_numpy(item, view)
             with torch:
-                known = self.read_words(item, view)
-                with self.code.when(known == 0):
-                    self.expect_success(self.control.call(at.FROM_PYTHON, "i32", item, view))
+                self.describe(item, view)
 
     def look_at_numpy(self, item: Value, view: Array) -> None:
         array = self.code.slots(item)
@@ -166,85 +160,57 @@ class Look:
             self.measure(view)
             view.write(at.DENSELY, flags & objects.C_CONTIGUOUS)
 
-    def look_at_torch(self, item: Value, view: Array) -> None:
-        code, doubt, known = self.code, self.doubt, self.read_words(item, view) != 0
-        with code.when(~known):
-            self.ask_torch(item, view)
+    def look_at_torch(self, item: Value, view: Array, first: bool) -> None:
+        doubt, words = self.doubt, self.code.frame("i64", 2)
+        if first:
+            self.expect_plain(item)
+            with doubt.when_none():
+                self.measure_storage(item, words)
+        with doubt.when_none():
+            self.describe(item, view)
+            doubt.expect(view.read(at.STRIDES_AT) != 0)
         view.write(at.LIBRARY, at.TORCH)
         view.write(at.WRITABLE, 1)
         with doubt.when_none():
             view.write(at.DENSELY, self.measure(view).to("i64"))
-        with doubt.when_none(), code.either(known) as (plain, other):
-            with plain:
-                tensor = self.tensor(item)
-                self.expect_in_storage(view, tensor.offset, tensor.storage_bytes)
-            with other:
-                self.expect_inside(item + HANDLE, view)
+        if first:
+            with doubt.when_none():
+                self.expect_in_storage(view, words.read(0), words.read(1))
 
-    def ask_torch(self, item: Value, view: Array) -> None:
-        """What PyTorch's functions say of a tensor."""
+    def describe(self, item: Value, view: Array) -> None:
+        """What DLPack tells of a tensor."""
         self.expect_success(self.control.call(at.FROM_PYTHON, "i32", item, view))
+
+    def expect_plain(self, item: Value) -> None:
+        """That a tensor's memory says what its elements are. Where a mode's Python code would hear of what is asked, which may
+        change what was read, nothing is.
+        """
+        with self.code.when(~self.undisturbed.get()):
+            self.expect_answer(at.FALSE, self.ask(at.HAS_MODE, item))
+            self.undisturbed.set(True)
         with self.doubt.when_none():
-            self.doubt.expect(~self.is_so(at.IS_NEGATED, item + HANDLE))
-        self.doubt.expect(view.read(at.STRIDES_AT) != 0)
+            self.expect_answer(at.FALSE, self.ask(at.IS_NEGATED, item))
 
-    def read_words(self, item: Value, view: Array) -> Value:
-        """The same from its own words, in a tenth of the time: not 0 if it is plain memory of the CPU's or of a GPU's, and these are known."""
-        code, table = self.code, self.control.read(at.TENSOR_WORDS)
-        known, words = code.variable(0), code.slots(table)
-        with code.when(table != 0):
-            tensor, strange = self.tensor(item), Doubt(code)
-            tensor.expect_plain(strange, tensor.where.table, tensor.where.storage_table)
-            with strange.when_none():
-                strange.expect(tensor.device.below(len(DEVICES)))
-                strange.expect(tensor.dtype.below(at.MAX_DTYPES))
-            with strange.when_none():
-                kind = words.at(TABLE_DTYPES).read(tensor.dtype)
-                strange.expect(kind != 0)
-                device = words.at(TABLE_DEVICE).read(tensor.device)
-                strange.expect(device != 0)
-                view.write(at.DEVICE, device + (tensor.index << 32))
-                self.describe(tensor, kind, view)
-            with strange.when_none():
-                known.set(code.integer(1))
-        return known.get()
-
-    def describe(self, tensor: NativeTensor, kind: Value, view: Array) -> None:
-        """Where a tensor's elements lie; `kind` is DLPack's word for their dtype."""
-        sizes, strides = tensor.sides()
-        for own, value in (
-            (at.DATA, tensor.data(self.item_size(kind))), (at.KIND, kind + tensor.axes), (at.SHAPE_AT, sizes),
-            (at.STRIDES_AT, strides),
-        ):  # fmt: skip
-            view.write(own, value)
-        view.write(at.OFFSET, 0)
-
-    def tensor(self, item: Value) -> NativeTensor:
-        """A tensor whose words are known."""
-        words = self.code.slots(self.control.read(at.TENSOR_WORDS))
-        where: Any = TensorWords._make(words.read(place) for place in range(TABLE_DEVICE))
-        return NativeTensor(self.code, item + HANDLE, where)
-
-    def expect_inside(self, handle: Value, view: Array) -> None:
-        """A tensor lies inside its storage, which may have been made shorter."""
-        code, control = self.code, self.control
-        words = code.frame("i64", 2)
-        for place, function in enumerate((at.STORAGE_SIZE, at.STORAGE_OFFSET)):
-            self.expect_success(control.call(function, "i32", handle, words.at(place)))
-        self.expect_in_storage(view, words.read(1), words.read(0))
+    def measure_storage(self, item: Value, words: Array) -> None:
+        """Where in its storage a tensor begins, and how many bytes that has, which may have been made shorter."""
+        words.write(0, self.number_told(self.ask(at.STORAGE_OFFSET, item)))
+        storage = self.ask(at.STORAGE, item)
+        self.note_python(self.control.flag(at.COLLECTS))
+        with self.code.either(storage != 0) as (there, missing):
+            with there:
+                words.write(1, self.number_told(self.ask(at.STORAGE_BYTES, storage)))
+                self.drop(storage)
+            with missing:
+                self.expect_no_error(storage)
 
     def expect_in_storage(self, view: Array, offset: Value, size: Value) -> None:
-        """The same, by where in its storage it begins, and how many bytes that has."""
-        beyond = self.code.variable(view.read(at.SIZE))
+        """A tensor lies inside its storage, by where it begins there and how many bytes that has, and the storage in memory."""
+        beyond, item = self.code.variable(view.read(at.SIZE)), self.item_size(view.read(at.KIND))
         with self.code.when(view.read(at.DENSELY) == 0):
             beyond.set(self.reach(view))
-        inside = (offset + beyond.get()) * self.item_size(view.read(at.KIND)) <= size
+        inside = (offset + beyond.get()) * item <= size
+        inside = inside & (view.read(at.DATA) + view.read(at.OFFSET) != offset * item)
         self.doubt.expect(inside | (view.read(at.SIZE) == 0))
-
-    def is_so(self, function: int, place: Value) -> Value:
-        """What one of PyTorch's C++ functions says of a tensor. Python's would let modes run, which may change what was read."""
-        said = self.control.call(function, "i32", place)
-        return (said & 0xFF) != 0
 
     def item_size(self, kind: Value) -> Value:
         """By DLPack's number of bits."""
@@ -260,15 +226,38 @@ class Look:
 
     def expect_no_leaf(self, item: Value) -> None:
         """Autograd would not let a tensor be written that it tracks."""
-        tracked = self.is_so(at.REQUIRES_GRAD, self.code.slots(item + HANDLE).read(0))
-        self.doubt.expect(~tracked)
+        control = self.control
+        name = control.read(at.REQUIRES_GRAD)
+        self.expect_answer(at.FALSE, control.call(at.GET_ATTRIBUTE, "i64", item, name))
 
-    def ask(self, function: int, item: Value) -> Value:
-        one = self.code.frame("i64", 1)
-        one.write(0, item)
+    def ask(self, function: int, *items: Value) -> Value:
+        """What one of PyTorch's functions answers: an object, or 0 where it raised."""
+        given = self.code.frame("i64", len(items) or 1)
+        for place, item in enumerate(items):
+            given.write(place, item)
         asked = self.control.read(function)
-        self.note_python(True)
-        return self.control.call(at.VECTORCALL, "i64", asked, one, 1, 0)
+        return self.control.call(at.VECTORCALL, "i64", asked, given, len(items), 0)
+
+    def expect_answer(self, expected: int, answer: Value) -> None:
+        """That an answer is one of Python's objects that there is once."""
+        self.doubt.expect(answer == self.control.read(expected))
+        self.expect_no_error(answer)
+        self.control.call(at.DECREF, None, answer)
+
+    def number_told(self, answer: Value) -> Value:
+        """The integer that an answer is."""
+        number = self.code.variable(0)
+        self.expect_no_error(answer)
+        with self.code.when(answer != 0):
+            number.set(self.control.call(at.AS_INT64, "i64", answer))
+            self.drop(answer)
+        return number.get()
+
+    def expect_no_error(self, answer: Value) -> None:
+        """That there is an answer; what was raised instead nobody is to see."""
+        self.doubt.expect(answer != 0)
+        with self.code.when(answer == 0, likely=False):
+            self.control.call(at.CLEAR, None)
 
     def measure(self, view: Array) -> Value:
         """The number of elements into the view, and a copy of sizes and strides; whether elements lie row-major, by strides that count

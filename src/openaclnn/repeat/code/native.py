@@ -1,5 +1,5 @@
-"""The short road for C++: the same kinds and records, looked for by a function that is given PyTorch's C++ tensors and
-plain numbers, and makes C++ tensors. PyTorch's dispatcher calls it, by way of `openaclnn.torch.entries`.
+"""The short road for C++: the same kinds and records, looked for by a function that is given handles of PyTorch's tensors and
+plain numbers, and makes tensors. PyTorch's dispatcher calls it, by way of `openaclnn.torch.entries`.
 
 It does without the interpreter's lock: what it reads never changes (`published.py`), or is this call's own. It takes the lock for
 a runner that is a function of Python's, and for a context that may have something chosen.
@@ -25,11 +25,8 @@ from openaclnn.repeat.code.road import RoadCode
 from openaclnn.repeat.code.tensors import NativeTensor
 from openaclnn.repeat.words import native as block_at
 from openaclnn.repeat.words import slots as at
-from openaclnn.repeat.words.tensors import TensorWords
 
 __all__ = ["Arguments", "native_road"]
-
-DTYPE_NUMBER = objects.HEADER_SLOTS  # where a dtype object of PyTorch's has its number
 
 
 class Arguments(NamedTuple):
@@ -40,20 +37,20 @@ class Arguments(NamedTuple):
     options: int
 
 
-def native_road(where: TensorWords, many: Arguments) -> int:
-    """`core(block, words, results)`: 0 if the call was served, and C++ tensors made."""
-    emit = functools.partial(_emit, where, many)
+def native_road(many: Arguments) -> int:
+    """`core(block, words, results)`: 0 if the call was served, and tensors made."""
+    emit = functools.partial(_emit, many)
     name = ".".join(map(str, ("road.native", *many)))
     return compiled(name, emit, signature("i64", "i64", "i64", "i64"))
 
 
-def _emit(where: TensorWords, many: Arguments, code: Code, arguments: Sequence[Value]) -> None:
+def _emit(many: Arguments, code: Code, arguments: Sequence[Value]) -> None:
     block, words, results = (code.slots(own) for own in arguments)
     road = block.read(block_at.ROAD)
     # No road yet, or another mode than IEEE 754's: the way through Python knows what to do.
     with code.when((road == 0) | ~is_standard(read_mode(code))):
         code.leave(code.integer(1))
-    NativeCode(code, block, code.slots(road), words, results, where, many).write_native()
+    NativeCode(code, block, code.slots(road), words, results, many).write_native()
 
 
 class NativeCode(RoadCode):
@@ -61,12 +58,12 @@ class NativeCode(RoadCode):
     bits of a float, or an object."""
 
     def __init__(
-        self, code: Code, block: Array, control: Array, words: Array, results: Array, where: TensorWords, many: Arguments
+        self, code: Code, block: Array, control: Array, words: Array, results: Array, many: Arguments
     ) -> None:  # fmt: skip
         super().__init__(code, control, words)
         self.inputs, self.outputs, self.options = map(code.integer, many)
         self.arrays = code.integer(many.inputs + many.outputs)
-        self.block, self.results, self.where = block, results, where
+        self.block, self.results = block, results
         self.absent = code.integer(0)
         self.state = code.variable(0)  # what the lock is given back with
         self.readers = block.at(block_at.COUNT)
@@ -146,7 +143,7 @@ class NativeCode(RoadCode):
 
     # Tensors.
 
-    def look(self, index: Value, view: Array) -> None:
+    def look(self, index: Value, view: Array, first: bool = True) -> None:
         item = self.given.read(index)
         for own in (at.LIBRARY, at.KIND, at.SIZE):
             view.write(own, at.ABSENT)
@@ -156,28 +153,37 @@ class NativeCode(RoadCode):
                 self.doubt.expect(view.read(at.SIZE) != 0)
 
     def look_at_tensor(self, item: Value, view: Array) -> None:
-        code, block, doubt = self.code, self.block, self.doubt
-        tensor = NativeTensor(code, item, self.where)
-        tables = block.read(block_at.TENSOR_TABLE), block.read(block_at.STORAGE_TABLE)
-        tensor.expect_plain(doubt, *tables)
+        doubt, tensor = self.doubt, NativeTensor(self.code, item, self.block)
+        self.describe_native(tensor, view)
+        view.write(at.WRITABLE, 1)
         with doubt.when_none():
-            doubt.expect(tensor.dtype.below(at.MAX_DTYPES))
-            doubt.expect(tensor.device == block.read(block_at.DEVICE_KIND))
-        with doubt.when_none():
-            word = block.at(block_at.DTYPES).read(tensor.dtype)
-            doubt.expect(word != 0)
-            view.write(at.DEVICE, block.read(block_at.DEVICE_WORD) + (tensor.index << 32))
-            self.describe(tensor, word, view)
-            view.write(at.LIBRARY, at.TORCH)
-            view.write(at.WRITABLE, 1)
             view.write(at.DENSELY, self.measure(view).to("i64"))
         with doubt.when_none():
-            self.expect_in_storage(view, tensor.offset, tensor.storage_bytes)
+            offset, size = tensor.ask(block_at.GET_OFFSET), tensor.ask(block_at.GET_BYTES)
+            doubt.expect(tensor.known.get())
+            self.expect_in_storage(view, offset, size)
 
-    def look_at_made(self, tensor: NativeTensor, view: Array) -> None:
+    def describe_native(self, tensor: NativeTensor, view: Array) -> None:
+        """Where a tensor's elements lie, if it is on the kernel's kind of device and of a dtype that kernels read."""
+        doubt, block, dtype = self.doubt, self.block, tensor.dtype
+        doubt.expect(tensor.ask(block_at.GET_DEVICE) == block.read(block_at.DEVICE_KIND))
+        doubt.expect(tensor.known.get() & dtype.below(at.MAX_DTYPES))
+        with doubt.when_none():
+            kind = block.at(block_at.DTYPES).read(dtype)
+            doubt.expect(kind != 0)
+            for own, value in (
+                (at.DATA, tensor.ask(block_at.GET_DATA)), (at.KIND, kind + tensor.axes),
+                (at.SHAPE_AT, tensor.ask(block_at.GET_SIZES)), (at.STRIDES_AT, tensor.ask(block_at.GET_STRIDES)),
+                (at.DEVICE, block.read(block_at.DEVICE_WORD) + (tensor.index << 32)),
+            ):  # fmt: skip
+                view.write(own, value)
+            view.write(at.OFFSET, 0)
+            view.write(at.LIBRARY, at.TORCH)
+            doubt.expect(tensor.known.get())
+
+    def look_at_made(self, handle: Value, view: Array) -> None:
         """The same for a tensor that was just made: nothing can be strange about it but that it has no memory."""
-        self.describe(tensor, self.block.at(block_at.DTYPES).read(tensor.dtype), view)
-        view.write(at.LIBRARY, at.TORCH)
+        self.describe_native(NativeTensor(self.code, handle, self.block), view)
         self.doubt.expect(view.read(at.DATA) != 0)
 
     # Numbers.
@@ -251,7 +257,7 @@ class NativeCode(RoadCode):
                 self.make_output(record, lead, each.get(), mask, result)
             with self.doubt.when_none():
                 view = self.view(self.inputs + index)
-                self.look_at_made(NativeTensor(code, result.read(0), self.where), view)
+                self.look_at_made(result.read(0), view)
                 operands.write(first + index, view.read(at.DATA))
 
     def make_output(
@@ -292,9 +298,15 @@ class NativeCode(RoadCode):
     def make(
         self, axes: Value, shape: Array, strides: Array, dtype: Value, device: Value, result: Array
     ) -> None:
-        number = self.code.slots(dtype).read(DTYPE_NUMBER) & 0xFF
+        number = self.code.variable(-1)
+        for place in range(len(block_at.DTYPE_NAMES)):
+            known = self.block.at(block_at.DTYPE_OBJECTS + 2 * place)
+            with self.code.when(known.read(0) == dtype):
+                number.set(known.read(1))
+        self.doubt.expect(number.get() >= 0)
         kind, which = self.block.read(block_at.DEVICE_KIND), device >> 32
-        status = self.block.call(
-            block_at.EMPTY, "i32", axes, shape, strides, number.to("i32"), kind.to("i32"), which.to("i32"), result
-        )  # fmt: skip
-        self.doubt.expect(status == 0)
+        with self.doubt.when_none():
+            status = self.block.call(
+                block_at.EMPTY, "i32", axes, shape, strides, number.get().to("i32"), kind.to("i32"), which.to("i32"), result
+            )  # fmt: skip
+            self.doubt.expect(status == 0)

@@ -10,7 +10,6 @@ from openaclnn.engines.machine.code import Array, Code
 from openaclnn.engines.machine.values import Value
 from openaclnn.repeat.code.geometry import Geometry
 from openaclnn.repeat.words import slots as at
-from openaclnn.repeat.words.readers import HANDLE
 
 __all__ = ["Outputs"]
 
@@ -103,14 +102,10 @@ class Outputs(Geometry):
 
     def count_write(self, item: Value) -> None:
         """Tell autograd that a tensor is written."""
-        # C++ raises an exception for those whose changes are not counted, which no frame of ours may meet.
-        with self.code.either(self.is_so(at.IS_INFERENCE, item + HANDLE)) as (uncounted, counted):
-            with uncounted:
-                told = self.ask(at.WRITTEN, item)
-                self.fail_without(told)
-                self.drop(told)
-            with counted:
-                self.control.call(at.COUNT_WRITE, None, item + HANDLE)
+        told = self.ask(at.COUNT_WRITE, item)
+        self.note_python(True)
+        self.fail_without(told)
+        self.drop(told)
 
     def expect_ordered(self, record: Array) -> None:
         """Where results lie as inputs do, that these lie as row-major arrays do, whatever lies between their elements."""

@@ -57,12 +57,12 @@ class DescriptorCode(RoadCode):
         with self.code.when(view.read(at.LIBRARY) != at.OURS):
             super().expect_memory(view)
 
-    def look_further(self, item: Value, view: Array, kind: Value) -> None:
+    def look_further(self, item: Value, view: Array, kind: Value, first: bool) -> None:
         with self.code.either(kind == self.control.read(at.DESCRIPTOR)) as (ours, other):
             with ours:
                 self.look_at_descriptor(item, view)
             with other:
-                super().look_further(item, view, kind)
+                super().look_further(item, view, kind, first)
 
     def look_at_descriptor(self, item: Value, view: Array) -> None:
         code, doubt, own, at_name = self.code, self.doubt, self.code.slots(item), self.of_tensor

@@ -16,17 +16,13 @@ from openaclnn.core.declare import Operator
 from openaclnn.core.interface import Parameter
 from openaclnn.core.interop import as_tensor
 from openaclnn.core.tensor import Scalar, Tensor
-from openaclnn.engines.machine.builtins import builtin
 from openaclnn.engines.machine.code import Array, Code
 from openaclnn.engines.machine.values import Value
 from openaclnn.repeat.kinds.records import Given, record_of
 from openaclnn.repeat.kinds.road import BY_VALUE, Road, nothing_chosen
-from openaclnn.repeat.phases.announcing import emit_announcing, storage_of
 from openaclnn.repeat.phases.descriptors import DescriptorCode, descriptors_are_readable
 from openaclnn.repeat.phases.sizes import Kind
-from openaclnn.repeat.phases.standing import Standing
 from openaclnn.repeat.words import slots as at
-from openaclnn.repeat.words.tensors import tensor_words
 
 __all__ = ["Locating"]
 
@@ -37,8 +33,7 @@ class Locating(Road):
     - the kind; the lead's shape, and its number of elements;
     - the numbers that its runner takes, where they are others than the kind's;
     - the addresses of all operands;
-    - of descriptors the owners of their memory, None where a rule of memory may be broken; of tensors three words for each operand: the
-      address of its storage, and the address and size of its memory.
+    - of descriptors the owners of their memory, None where a rule of memory may be broken.
     """
 
     by_value = BY_VALUE | {bytes, Scalar}
@@ -60,20 +55,6 @@ class Locating(Road):
     def _open(self) -> None:
         super()._open()
         self._control[at.DESCRIPTOR], self._control[at.SCALAR] = id(Tensor), id(Scalar)
-
-    def _admit_torch(self) -> None:
-        super()._admit_torch()
-        where, control = tensor_words(), self._control
-        if where is not None:
-            words = where.storage_table, where.data, where.size
-            control[at.STORAGE_TABLE : at.STORAGE_BYTES + 1] = words
-            control[at.STORAGE_AT] = where.storage
-            self._announce = builtin("announcing", emit_announcing, control.ctypes.data, self)
-
-    def standing(self, tensors: Sequence[Any], outputs: Sequence[Any], words: Any) -> Standing:
-        """What phase two asks of located tensors; `words` are those that `call` gave."""
-        storages = [tensor.untyped_storage() for tensor in tensors]
-        return _new_standing(Standing, (storages, self._announce, (words, *tensors, *outputs)))
 
     def _callable(self) -> Callable[..., Any]:
         return self._begin
@@ -120,9 +101,6 @@ class Locating(Road):
         return True
 
 
-_new_standing = tuple.__new__  # a third of the time
-
-
 def emit_locating(code: Code, control: Array, given: Array, number: Value) -> None:
     """The builtin `locate(*arrays, *attributes, None)`, the outputs last of the arrays."""
     _Locating(code, control, given).write(number)
@@ -138,8 +116,6 @@ class _Locating(DescriptorCode):
         lead, operands = self.view(record.read(at.LEAD)), code.frame("i64", at.MAX_ARRAYS)
         owners = code.variable(control.read(at.NONE))
         held, ours = code.frame("i64", at.MAX_ARRAYS), library == at.OURS
-        words = code.frame("i64", 3 * at.MAX_ARRAYS)
-        told = (library == at.TORCH) & (control.read(at.STORAGE_AT) != 0)
         with code.when(ours), code.loop(0, self.arrays) as index:  # their offsets count elements
             view, item = self.view(index), self.own(record, index).read(at.ITEM)
             view.write(at.OFFSET, view.read(at.OFFSET) * item)
@@ -152,15 +128,11 @@ class _Locating(DescriptorCode):
                 operands.write(place, self.address(self.view(index)))
                 with code.when(ours):
                     self.expect_allocated(record, index, held.at(place))
-                with code.when(told):
-                    self.expect_storage(self.given.read(index), words.at(place * 3))
         with code.when(ours):
             with self.doubt.when_none():
                 owners.set(self.hold(held, count))
             self.doubt.reset()  # whoever asked looks at the memory
         with self.doubt.when_none():
-            with code.when(told):
-                owners.set(self.pack(words, count * 3))
             control.call(at.INCREF, None, keep)
             with code.when(owners.get() == control.read(at.NONE)):
                 control.call(at.INCREF, None, owners.get())
@@ -183,18 +155,6 @@ class _Locating(DescriptorCode):
             parts = shape, size, self.other_numbers(native, constants, numbers), addresses
             for slot, item in enumerate(parts, 1):
                 control.call(at.TUPLE_SET, "i32", self.result.get(), slot, item)
-
-    def expect_storage(self, item: Value, into: Array) -> None:
-        """Write down a tensor's storage, which must be a plain one, with the address and size of its memory."""
-        code, control = self.code, self.control
-        storage = storage_of(code, control, item)
-        self.doubt.expect(storage != 0)
-        with self.doubt.when_none():
-            own = code.slots(storage)
-            self.doubt.expect(own.read(0) == control.read(at.STORAGE_TABLE))
-            into.write(0, storage)
-            for place, where in enumerate((at.STORAGE_DATA, at.STORAGE_BYTES), 1):
-                into.write(place, own.read(control.read(where)))
 
     def other_numbers(self, native: Value, constants: Value, numbers: tuple[Array, Value]) -> Value:
         """A kernel's constants if they are others than the kind's, or the numbers that a sized runner takes."""
