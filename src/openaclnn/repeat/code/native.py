@@ -181,11 +181,6 @@ class NativeCode(RoadCode):
             view.write(at.LIBRARY, at.TORCH)
             doubt.expect(tensor.known.get())
 
-    def look_at_made(self, handle: Value, view: Array) -> None:
-        """The same for a tensor that was just made: nothing can be strange about it but that it has no memory."""
-        self.describe_native(NativeTensor(self.code, handle, self.block), view)
-        self.doubt.expect(view.read(at.DATA) != 0)
-
     # Numbers.
 
     def compare_option(self, differs: Doubt, record: Array, index: Value) -> None:
@@ -253,25 +248,24 @@ class NativeCode(RoadCode):
             with code.when(many > 1):
                 each.set(code.slots(how).read(index + objects.TUPLE_ITEMS))
             self.doubt.expect(mask.bit(at.MADE_BIT))
+            view = self.view(self.inputs + index)
             with self.doubt.when_none():
-                self.make_output(record, lead, each.get(), mask, result)
+                self.make_output(record, lead, each.get(), mask, result, view)
             with self.doubt.when_none():
-                view = self.view(self.inputs + index)
-                self.look_at_made(result.read(0), view)
                 operands.write(first + index, view.read(at.DATA))
 
     def make_output(
-        self, record: Array, lead: Array, how: Value, mask: Value, result: Array
+        self, record: Array, lead: Array, how: Value, mask: Value, result: Array, view: Array
     ) -> None:
         device = self.own(record, self.inputs).read(at.FIRST)
         known = record.read(at.LEAD) == self.inputs
         with self.code.either(known) as (alone, beside):
             with alone:
-                self.make_ready(self.code.slots(how), device, result)
+                self.make_ready(self.code.slots(how), device, result, view)
             with beside:
-                self.make_like(record, lead, how, mask, device, result)
+                self.make_like(record, lead, how, mask, device, result, view)
 
-    def make_ready(self, call: Array, device: Value, result: Array) -> None:
+    def make_ready(self, call: Array, device: Value, result: Array, view: Array) -> None:
         """By a call that lies ready for Python: a function, a shape, strides and a dtype."""
         code, items = self.code, call.at(objects.TUPLE_ITEMS)
         self.doubt.expect(items.read(0) != self.block.read(block_at.KEPT))
@@ -282,22 +276,23 @@ class NativeCode(RoadCode):
             for own, numbers in ((sizes, shape), (steps, strides)):
                 number = numbers.read(axis + objects.TUPLE_ITEMS)
                 own.write(axis, self.control.call(at.AS_INT64, "i64", number))
-        self.make(axes, sizes, steps, items.read(3), device, result)
+        self.make(axes, sizes, steps, items.read(3), device, result, view)
 
     def make_like(
-        self, record: Array, lead: Array, dtype: Value, mask: Value, device: Value, result: Array
-    ) -> None:
+        self, record: Array, lead: Array, dtype: Value, mask: Value, device: Value, result: Array, view: Array
+    ) -> None:  # fmt: skip
         """Row-major over axes of the lead's; large ones have memory that Python keeps."""
         sizes, strides, axes, count = self.row_major(lead, mask)
         item, most = self.own(record, self.inputs).read(at.ITEM), record.read(at.LARGE_FROM)
         any_size = record.read(at.MAKE) == record.read(at.MAKE_LARGE)
         self.doubt.expect(any_size | (count * item < most))
         with self.doubt.when_none():
-            self.make(axes, sizes, strides, dtype, device, result)
+            self.make(axes, sizes, strides, dtype, device, result, view)
 
     def make(
-        self, axes: Value, shape: Array, strides: Array, dtype: Value, device: Value, result: Array
-    ) -> None:
+        self, axes: Value, shape: Array, strides: Array, dtype: Value, device: Value, result: Array, view: Array
+    ) -> None:  # fmt: skip
+        """A tensor, and what is known of it into a view."""
         number = self.code.variable(-1)
         for place in range(len(block_at.DTYPE_NAMES)):
             known = self.block.at(block_at.DTYPE_OBJECTS + 2 * place)
@@ -310,3 +305,14 @@ class NativeCode(RoadCode):
                 block_at.EMPTY, "i32", axes, shape, strides, number.get().to("i32"), kind.to("i32"), which.to("i32"), result
             )  # fmt: skip
             self.doubt.expect(status == 0)
+        with self.doubt.when_none():
+            tensor = NativeTensor(self.code, result.read(0), self.block)
+            for own, value in (
+                (at.DATA, tensor.ask(block_at.GET_DATA)), (at.KIND, axes), (at.SHAPE_AT, shape.address()),
+                (at.STRIDES_AT, strides.address()),
+            ):  # fmt: skip
+                view.write(own, value)
+            view.write(at.OFFSET, 0)
+            view.write(at.LIBRARY, at.TORCH)
+            self.measure(view)  # which copies sizes and strides
+            self.doubt.expect(view.read(at.DATA) != 0)

@@ -35,4 +35,7 @@ class NativeTensor:
     @property
     def index(self) -> Value:
         """Which device of its kind it is on; there is one CPU, whatever it is said to be."""
-        return (self.block.read(at.DEVICE_KIND) == 0).choose(0, self.ask(at.GET_INDEX))
+        index = self.code.variable(0)
+        with self.code.when(self.block.read(at.DEVICE_KIND) != 0):
+            index.set(self.ask(at.GET_INDEX))
+        return index.get()
