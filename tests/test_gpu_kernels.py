@@ -432,7 +432,7 @@ if MODE == "interpret":
 
         monkeypatch.setattr(module, "FEW_POSITIONS", 8)
         monkeypatch.setattr(module, "FEW_PARTS", 4)
-        monkeypatch.setattr(module, "MANY_PARTS", 16)
+        monkeypatch.setattr(module, "MANY_PARTS", 32)
         monkeypatch.setattr(module, "SUM_BLOCK", 16)
         for operator in GRADIENTS:
             if not is_elementwise(operator):
@@ -741,7 +741,7 @@ if MODE == "compile":
         events: list[Any] = []
 
         def allocate(size: int, stream: int) -> int:
-            events.append(("allocate", size <= 36 << 10, stream))
+            events.append(("allocate", size <= 32 << 10, stream))
             return 1 << 30
 
         monkeypatch.setattr(scratch, "_allocator", lambda: (allocate, events.append))

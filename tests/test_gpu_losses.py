@@ -605,6 +605,11 @@ if MODE == "compile":
                 addresses = [(2 + place) << 20 for place in range(len(plan.operands))]
                 assert gpu.prepare(plan)(addresses, 0) == 0
 
+    def test_an_empty_loss_is_launched() -> None:
+        plan = plan_of(FLOAT, (0, 3))
+        assert plan.kernel == "fill"
+        assert gpu.prepare(plan)([2 << 20], 0) == 0
+
     @pytest.mark.parametrize("name", SUMMED[:3])
     def test_few_are_added_up_and_finished_by_one_program(name: str) -> None:
         from openaclnn.engines.gpu.launching import variants

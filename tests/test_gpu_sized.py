@@ -1009,8 +1009,8 @@ if MODE == "compile":
         for code in (0, 719):  # what the driver refuses, Python does again
             driver.code = code
             assert run(*call) == 0
-        assert events[:2] == [(32, 5, 0), (1 << 30, 2)]
-        assert [own[0] for own in events] == [32, 1 << 30] * 3
+        assert events[:2] == [(24, 5, 0), (1 << 30, 2)]
+        assert [own[0] for own in events] == [24, 1 << 30] * 3
         assert len(driver.by_driver) == 3, "nothing is launched after what was refused"
         assert len(driver.by_python) == 2
 

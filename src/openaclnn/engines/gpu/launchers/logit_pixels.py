@@ -135,7 +135,7 @@ _LOSSES = Pattern(
 )  # fmt: skip
 _GRADIENTS = Pattern(
     "logit_pixels.gradients", _launch_gradients, {**sums.KERNELS, MAIN: pixel_gradients},
-    ("target", "gradient", "x", "top", "rest", WEIGHT, "gradients"), ("vector", "each", "summed", "weighted"), 3, 0,
+    ("target", "gradient", "x", "top", "rest", WEIGHT, "gradients"), ("vector", "each", "summed", "sums", "weighted"), 3, 0,
     _row_major,
 )  # fmt: skip
 
@@ -199,7 +199,7 @@ def _static_of_losses(plan: Plan) -> dict[str, int]:
 def _static_of_gradients(plan: Plan) -> dict[str, int]:
     return {
         "vector": VECTOR_BYTES // plan.compute.itemsize, "each": int(plan.inputs[1].role != "single"),
-        "summed": int(is_summed(plan)), "weighted": int(operand_of(plan, WEIGHT) is not None),
+        "summed": int(is_summed(plan)), "sums": sums.sums_of(plan, WEIGHT), "weighted": int(operand_of(plan, WEIGHT) is not None),
     }  # fmt: skip
 
 

@@ -218,7 +218,7 @@ def _row_major(sizes: Sequence[Number], area: Number, each: Mapping[str, Number]
 _ANY_SIZE = Pattern(
     "pixels", launch, {**sums.KERNELS, PLANES_KERNEL: nll_loss2d_backward_planes, MAIN: nll_loss2d_backward},
     ("target", "gradient", "weight", "out"),
-    ("itemsize", "single", "summed", "weighted", "plane_vector", "plane_block", "plane_warps"), 3, 0, _row_major,
+    ("itemsize", "single", "summed", "sums", "weighted", "plane_vector", "plane_block", "plane_warps"), 3, 0, _row_major,
 )  # fmt: skip
 _ANY_STRIDES = _ANY_SIZE._replace(name="pixels.strided", row_major=None, axes=4, limit=FEW)
 
@@ -245,8 +245,8 @@ def _static(plan: Plan) -> dict[str, int]:
     itemsize, single = plan.output.dtype.itemsize, plan.inputs[1].role == "single"
     vector, block, warps = PLANES[itemsize, single]
     return {
-        "itemsize": itemsize, "single": int(single), "summed": int(is_summed(plan)), "weighted": 1, "plane_vector": vector,
-        "plane_block": block, "plane_warps": warps,
+        "itemsize": itemsize, "single": int(single), "summed": int(is_summed(plan)), "sums": sums.sums_of(plan, "weight"),
+        "weighted": 1, "plane_vector": vector, "plane_block": block, "plane_warps": warps,
     }  # fmt: skip
 
 

@@ -170,7 +170,7 @@ def _row_major(sizes: Sequence[Number], area: Number, each: Mapping[str, Number]
 _ANY_SIZE = Pattern(
     "rows", launch, {**sums.KERNELS, COUNTING: cross_entropy_loss_grad, MAIN: cross_entropy_loss_grad},
     ("target", "gradient", "log_prob", *BY_ROW[2:], WEIGHT, "out"),
-    ("itemsize", "vector", "alike", "logits", "summed", "weighted", "most_counted"), 3, 2, _row_major,
+    ("itemsize", "vector", "alike", "logits", "summed", "sums", "weighted", "most_counted"), 3, 2, _row_major,
 )  # fmt: skip
 _ANY_STRIDES = _ANY_SIZE._replace(name="rows.strided", row_major=None, exactly=True, limit=FEW)
 
@@ -206,7 +206,8 @@ def _static(plan: Plan) -> dict[str, int]:
     summed, weighted = is_summed(plan), operand_of(plan, WEIGHT) is not None
     return {
         "itemsize": itemsize, "vector": VECTOR_BYTES // itemsize, "alike": int(log_prob.dtype.itemsize == itemsize),
-        "logits": int(operand_of(plan, "top") is not None), "summed": int(summed), "weighted": int(weighted),
+        "logits": int(operand_of(plan, "top") is not None), "summed": int(summed), "sums": sums.sums_of(plan, WEIGHT),
+        "weighted": int(weighted),
         "most_counted": COUNTED.value if summed and not weighted else 0,
     }  # fmt: skip
 
