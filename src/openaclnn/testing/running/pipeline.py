@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from openaclnn.core.dtypes import dtype_of_numpy
-from openaclnn.core.products import PRODUCTS, current_product, find_product, use_product
+from openaclnn.core.products import PRODUCTS, Product, current_product, find_product, use_product
 from openaclnn.core.status import AclnnError
 from openaclnn.testing.cases.case import Case, Malformed, Skip
 from openaclnn.testing.data.manifest import write_case
@@ -114,13 +114,10 @@ def _prepare(case: Item, settings: Settings) -> _Ready | CaseResult:
     if not case.enabled:
         return _result(case, "skipped", "the list has it switched off", reason="not enabled")
     product = find_product(settings.product)
-    if not product.is_default and not _meant_for(case.products, (*product.names, product.tag)):
-        return _result(
-            case,
-            "skipped",
-            f"the list has it for {', '.join(case.products)}",
-            reason="another product",
-        )
+    meant = "" if product.is_default else _meant_for_another(case.products, product)
+    if meant:
+        why = f"the list has it for {', '.join(case.products)}"
+        return _result(case, "skipped", why, reason=meant)
     try:
         with use_product(product.tag):
             return _ready(case, settings)
@@ -237,10 +234,23 @@ def _rules(case: Item, output: int, dtype: str, settings: Settings) -> Rules:
     return Rules(standard, rtol, atol, ptol, level=settings.level)
 
 
-def _meant_for(listed: tuple[str, ...], names: tuple[str, ...]) -> bool:
-    """Whether a list of products, some of them perhaps excluded by a minus, has one of these names."""
-    wanted = [each.lower() for each in listed if not each.startswith("-")]
-    unwanted = [each[1:].lower() for each in listed if each.startswith("-")]
-    if any(name in unwanted for name in names):
-        return False
-    return not wanted or any(name in wanted for name in names)
+def _meant_for_another(listed: tuple[str, ...], product: Product) -> str:
+    """Why a case is not run for a product, in a word or two; nothing where it is. A list names series or chips, which stand for
+    their series; a minus excludes them.
+    """
+    excluded = [each[1:] for each in listed if each.startswith("-")]
+    wanted = [each for each in listed if not each.startswith("-")]
+    series = {each: _series(each) for each in (*wanted, *excluded)}
+    if product in [series[each] for each in excluded]:
+        return "another product"
+    if not wanted or product in [series[each] for each in wanted]:
+        return ""
+    return "another product" if any(series[each] for each in wanted) else "unknown product"
+
+
+def _series(name: str) -> Product | None:
+    """The series that a list's word names, as Ascend910B, Ascend910B3 or 910B3 do."""
+    try:
+        return find_product(name.strip().lower().removeprefix("ascend"))
+    except ValueError:
+        return None
