@@ -20,6 +20,7 @@ from openaclnn.testing.data.manifest import write_case
 from openaclnn.testing.files.arrays import read_array
 from openaclnn.testing.files.sources import Source
 from openaclnn.testing.judging.compare import Comparison, judge, worst
+from openaclnn.testing.judging.figures import Computed
 from openaclnn.testing.judging.rules import Rules
 from openaclnn.testing.running.budget import default_memory, in_words, memory_of
 from openaclnn.testing.running.build import Built, build
@@ -60,16 +61,19 @@ class Settings:
         if self.memory < 1:
             raise ValueError(f"memory: expected a number of bytes, got {self.memory}")
 
+    def memory_of(self, case: Item) -> int:
+        return memory_of(case, self.golden is not None)
+
     def need(self, case: Item) -> int:
         """The bytes that a case will have: none where it is not run because of them."""
-        need = memory_of(case)
+        need = self.memory_of(case)
         return need if need <= self.memory else 0
 
 
 @dataclass
 class _Ready:
     built: Built
-    exact: dict[str, Array]  # by C name, of what is computed
+    exact: dict[str, Array | Computed]  # by C name, of what is computed
 
 
 def run_here(
@@ -135,9 +139,10 @@ def _prepare(case: Item, settings: Settings) -> _Ready | CaseResult:
 
 def _ready(case: Case | LevelCase, settings: Settings) -> _Ready:
     """A case's data and golden values, under the product in force; golden files, where they are asked for."""
-    if memory_of(case) > settings.memory:
-        need, allowed = in_words(memory_of(case)), in_words(settings.memory)
-        raise MemoryError(f"about {need} are needed, {allowed} allowed")
+    need = settings.memory_of(case)
+    if need > settings.memory:
+        told = f"about {in_words(need)} are needed, {in_words(settings.memory)} allowed"
+        raise MemoryError(told)
     if isinstance(case, LevelCase):
         built = case.built()
     else:
@@ -154,11 +159,11 @@ def _write_golden(folder: Path, case: Item, built: Built) -> None:
     write_case(folder, case.operator_name, built.whole, about, built.counted)
 
 
-def _golden(case: Any, built: Built) -> dict[str, Array]:
+def _golden(case: Any, built: Built) -> dict[str, Array | Computed]:
     shapes = {name: array.shape for name, array in built.outputs.items()}
     given = case.goldens if isinstance(case, Case) else ()
     files = {name: path for name, path in zip(shapes, given, strict=False) if path is not None}
-    found: dict[str, Array] = {}
+    found: dict[str, Array | Computed] = {}
     if shapes.keys() - files:
         found = oracle_in_chunks(built.operator, built.counted)
     for name, path in files.items():
