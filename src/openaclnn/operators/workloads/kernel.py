@@ -22,3 +22,6 @@ class KernelForm:
     only: Mapping[str, Any] = field(
         default_factory=dict
     )  # attributes that this interface has one value of
+    ones: Mapping[str, str] = field(
+        default_factory=dict
+    )  # optional here, weights of one for the interface: each with the tensor whose classes and dtype it has

@@ -12,11 +12,13 @@ from openaclnn.core.interface import REDUCTIONS
 from openaclnn.operators.workloads.kernel import KernelForm
 
 _CLASSES = {"target": "target", "weight": "weight"}
-LOSS_KERNELS = (KernelForm("nll_loss", {"x": "self", **_CLASSES}),)
+_UNWEIGHTED = {"weight": "self"}
+LOSS_KERNELS = (KernelForm("nll_loss", {"x": "self", **_CLASSES}, ones=_UNWEIGHTED),)
 GRADIENT_KERNELS = (
     KernelForm(
         "nll_loss_grad",
         {"x": "self", "y_grad": "gradOutput", **_CLASSES, "total_weight": "totalWeight"},
+        ones=_UNWEIGHTED,
     ),
 )
 

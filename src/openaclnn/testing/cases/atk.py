@@ -82,8 +82,13 @@ def _case(entry: dict[str, Any], name: str, identity: str, place: str, number: i
     return Case(
         name, operator.name, place, number, tensors, attributes, identity,
         standard=standard, relatives=relatives, notes=notes,
-        products=tuple(str(each) for each in entry.get("soc_series") or ()),
+        products=_series(entry.get("soc_series")),
     )  # fmt: skip
+
+
+def _series(given: Any) -> tuple[str, ...]:
+    """The products that a case is meant for: one, or a list."""
+    return tuple(str(each) for each in (given if isinstance(given, list) else [given]) if each)
 
 
 def _single(given: Any) -> dict[str, Any]:

@@ -46,6 +46,7 @@ def _case(row: Row, folder: Path, name: str, place: str, number: int) -> Case:
     if form.kernel:
         unread = getattr(form.operator.workloads, "unread", lambda numbers: ())(attributes)
         tensors |= {each: None for each in unread if each in tensors}
+        tensors |= _ones(form, tensors)
     goldens = cells.names("manual_golden_binaries")
     return Case(
         name, form.operator.name, place, number, tensors,
@@ -69,6 +70,7 @@ class _Form:
     renamed: Mapping[str, str] = field(default_factory=dict)
     values: Mapping[str, Any] = field(default_factory=dict)
     only: Mapping[str, Any] = field(default_factory=dict)
+    ones: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def inputs(self) -> list[Parameter]:
@@ -96,7 +98,9 @@ def _form(cells: Cells) -> _Form:
     operator = _meant(known, cells)
     form = next(own for own in operator.workloads.KERNELS if own.name == kernel.lower())
     tensors = (*(operator[name] for name in form.inputs.values()), *operator.outputs)
-    return _Form(operator, tensors, True, {**form.inputs, **form.renamed}, form.values, form.only)
+    return _Form(
+        operator, tensors, True, {**form.inputs, **form.renamed}, form.values, form.only, form.ones
+    )
 
 
 def _operator(name: str) -> Operator:
@@ -156,6 +160,16 @@ def _tensors(
             own["shapes"] = None
         if parameter.is_read or stated:
             found[parameter.name] = _spec(form, parameter, own, valued.get(parameter.name), folder)
+    return found
+
+
+def _ones(form: _Form, tensors: Mapping[str, TensorSpec | None]) -> dict[str, TensorSpec | None]:
+    """Weights that a kernel can do without, where a row leaves them out: one for each class."""
+    found: dict[str, TensorSpec | None] = {}
+    for name, classes in form.ones.items():
+        like = tensors.get(classes)
+        if tensors.get(name) is None and like is not None and like.shape:
+            found[name] = TensorSpec(like.shape[:2][-1:], like.dtype, Distribution(1, 1))
     return found
 
 

@@ -16,6 +16,7 @@ from openaclnn.testing.judging.figures import (
     STRETCH,
     ULP_STEPS,
     Array,
+    Computed,
     Tally,
     flat,
     precision,
@@ -143,9 +144,14 @@ def worst(found: Mapping[str, Comparison]) -> Comparison:
 
 
 def judge(
-    actual: Array, golden: Array, third: Any, rules: Rules, dtype: str | DType | None, kept: int
+    actual: Array,
+    golden: Array | Computed,
+    third: Any,
+    rules: Rules,
+    dtype: str | DType | None,
+    kept: int,
 ) -> Comparison:
-    """`compare` on NumPy arrays."""
+    """`compare` on NumPy arrays; each element of the golden values is looked at once, but for cross_check's and bad ones."""
     for array in (actual, golden):
         if dtype_of_numpy(array.dtype) is None and array.dtype.kind not in "biufc":
             raise ValueError(f"numbers are expected, not an array of {array.dtype}")
@@ -186,7 +192,7 @@ def judge(
     )  # fmt: skip
 
 
-def _judged_type(actual: Array, golden: Array, dtype: str | DType | None) -> DType:
+def _judged_type(actual: Array, golden: Array | Computed, dtype: str | DType | None) -> DType:
     """The dtype whose limits hold: the one that is said, or of two floating ones the narrower."""
     if dtype is not None:
         return dtype if isinstance(dtype, DType) else dtype_named(dtype)
@@ -218,7 +224,7 @@ def _labels() -> list[str]:
 def _bad_elements(tally: Tally, lines: tuple[Array, Array], actual: Array) -> Iterator[BadElement]:
     shape = actual.shape if actual.dtype.kind != "c" else (*actual.shape, 2)
     for place in tally.places:
-        one, other = (float(line[place]) for line in lines)
+        one, other = (float(line[place : place + 1][0]) for line in lines)
         error = abs(one - other)
         unit = spacing(np.array(other), tally.dtype) if tally.dtype.kind == "floating" else 1.0
         position = tuple(int(index) for index in np.unravel_index(place, shape))

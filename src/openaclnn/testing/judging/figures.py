@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +17,7 @@ __all__ = [
     "BLOCK",
     "STRETCH",
     "ULP_STEPS",
+    "Computed",
     "Tally",
     "blocks",
     "errors_of",
@@ -42,8 +43,25 @@ _EXPONENT = np.int64(0x7FF0 << 48)
 _FLOOR = 1e-7  # what MERE and MARE add to the golden value's size
 
 
-def flat(array: Array) -> Array:
+@dataclass(frozen=True)
+class Computed:
+    """Golden values in float64 that are computed when they are looked at, a stretch of their elements in one line at a time."""
+
+    shape: tuple[int, ...]
+    compute: Callable[[slice], Array]
+    dtype = np.dtype(np.float64)
+
+    def reshape(self, shape: tuple[int, ...]) -> Computed:
+        return Computed(shape, self.compute)
+
+    def __getitem__(self, stretch: slice) -> Array:
+        return self.compute(stretch)
+
+
+def flat(array: Array | Computed) -> Any:
     """One axis; complex numbers as pairs."""
+    if isinstance(array, Computed):
+        return array
     line = array.reshape(-1)
     return line.view(line.real.dtype) if line.dtype.kind == "c" else line
 

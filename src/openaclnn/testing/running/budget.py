@@ -22,8 +22,10 @@ def default_memory() -> int:
     return usable_memory() // 2
 
 
-def memory_of(case: Case | LevelCase | Malformed) -> int:
-    """About how many bytes a case needs: its tensors, its output, golden values in float64, and a row in between."""
+def memory_of(case: Case | LevelCase | Malformed, golden_files: bool = False) -> int:
+    """About how many bytes a case needs: its tensors, its output, golden values in float64 and a row in between. Those of each
+    element by itself are computed when they are looked at, unless files are made of them.
+    """
     if isinstance(case, Malformed):
         return 0
     if isinstance(case, LevelCase):
@@ -32,15 +34,16 @@ def memory_of(case: Case | LevelCase | Malformed) -> int:
     if not specs:
         return 0
     largest = max(specs.values(), key=lambda spec: math.prod(spec.shape))
-    shape, row = largest.shape, math.prod(largest.shape[1:])
+    shape, row, golden = largest.shape, math.prod(largest.shape[1:]), _GOLDEN
     if case.operator.workloads.PATTERN == "elementwise":
-        row = 0
+        row, golden = 0, golden if golden_files else 0
         with suppress(ValueError):  # which the operator will refuse
             shape = np.broadcast_shapes(*(spec.shape for spec in specs.values()))
-    listed = case.operator.output.name in specs
-    output = math.prod(shape) * ((0 if listed else largest.dtype.itemsize) + _GOLDEN)
+    output = case.operator.output
+    listed = output.name in specs and not output.in_place  # of which the oracle has a copy
+    written = math.prod(shape) * ((0 if listed else largest.dtype.itemsize) + golden)
     stored = sum(spec.elements * spec.dtype.itemsize for spec in specs.values())
-    return stored + output + row * _BESIDES
+    return stored + written + row * _BESIDES
 
 
 def in_words(size: int) -> str:

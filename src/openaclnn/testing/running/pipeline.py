@@ -13,13 +13,14 @@ from typing import Any
 import numpy as np
 
 from openaclnn.core.dtypes import dtype_of_numpy
-from openaclnn.core.products import PRODUCTS, current_product, find_product, use_product
+from openaclnn.core.products import PRODUCTS, Product, current_product, find_product, use_product
 from openaclnn.core.status import AclnnError
 from openaclnn.testing.cases.case import Case, Malformed, Skip
 from openaclnn.testing.data.manifest import write_case
 from openaclnn.testing.files.arrays import read_array
 from openaclnn.testing.files.sources import Source
 from openaclnn.testing.judging.compare import Comparison, judge, worst
+from openaclnn.testing.judging.figures import Computed
 from openaclnn.testing.judging.rules import Rules
 from openaclnn.testing.running.budget import default_memory, in_words, memory_of
 from openaclnn.testing.running.build import Built, build
@@ -60,16 +61,19 @@ class Settings:
         if self.memory < 1:
             raise ValueError(f"memory: expected a number of bytes, got {self.memory}")
 
+    def memory_of(self, case: Item) -> int:
+        return memory_of(case, self.golden is not None)
+
     def need(self, case: Item) -> int:
         """The bytes that a case will have: none where it is not run because of them."""
-        need = memory_of(case)
+        need = self.memory_of(case)
         return need if need <= self.memory else 0
 
 
 @dataclass
 class _Ready:
     built: Built
-    exact: dict[str, Array]  # by C name, of what is computed
+    exact: dict[str, Array | Computed]  # by C name, of what is computed
 
 
 def run_here(
@@ -114,13 +118,10 @@ def _prepare(case: Item, settings: Settings) -> _Ready | CaseResult:
     if not case.enabled:
         return _result(case, "skipped", "the list has it switched off", reason="not enabled")
     product = find_product(settings.product)
-    if not product.is_default and not _meant_for(case.products, (*product.names, product.tag)):
-        return _result(
-            case,
-            "skipped",
-            f"the list has it for {', '.join(case.products)}",
-            reason="another product",
-        )
+    meant = "" if product.is_default else _meant_for_another(case.products, product)
+    if meant:
+        why = f"the list has it for {', '.join(case.products)}"
+        return _result(case, "skipped", why, reason=meant)
     try:
         with use_product(product.tag):
             return _ready(case, settings)
@@ -138,9 +139,10 @@ def _prepare(case: Item, settings: Settings) -> _Ready | CaseResult:
 
 def _ready(case: Case | LevelCase, settings: Settings) -> _Ready:
     """A case's data and golden values, under the product in force; golden files, where they are asked for."""
-    if memory_of(case) > settings.memory:
-        need, allowed = in_words(memory_of(case)), in_words(settings.memory)
-        raise MemoryError(f"about {need} are needed, {allowed} allowed")
+    need = settings.memory_of(case)
+    if need > settings.memory:
+        told = f"about {in_words(need)} are needed, {in_words(settings.memory)} allowed"
+        raise MemoryError(told)
     if isinstance(case, LevelCase):
         built = case.built()
     else:
@@ -157,11 +159,11 @@ def _write_golden(folder: Path, case: Item, built: Built) -> None:
     write_case(folder, case.operator_name, built.whole, about, built.counted)
 
 
-def _golden(case: Any, built: Built) -> dict[str, Array]:
+def _golden(case: Any, built: Built) -> dict[str, Array | Computed]:
     shapes = {name: array.shape for name, array in built.outputs.items()}
     given = case.goldens if isinstance(case, Case) else ()
     files = {name: path for name, path in zip(shapes, given, strict=False) if path is not None}
-    found: dict[str, Array] = {}
+    found: dict[str, Array | Computed] = {}
     if shapes.keys() - files:
         found = oracle_in_chunks(built.operator, built.counted)
     for name, path in files.items():
@@ -237,10 +239,23 @@ def _rules(case: Item, output: int, dtype: str, settings: Settings) -> Rules:
     return Rules(standard, rtol, atol, ptol, level=settings.level)
 
 
-def _meant_for(listed: tuple[str, ...], names: tuple[str, ...]) -> bool:
-    """Whether a list of products, some of them perhaps excluded by a minus, has one of these names."""
-    wanted = [each.lower() for each in listed if not each.startswith("-")]
-    unwanted = [each[1:].lower() for each in listed if each.startswith("-")]
-    if any(name in unwanted for name in names):
-        return False
-    return not wanted or any(name in wanted for name in names)
+def _meant_for_another(listed: tuple[str, ...], product: Product) -> str:
+    """Why a case is not run for a product, in a word or two; nothing where it is. A list names series or chips, which stand for
+    their series; a minus excludes them.
+    """
+    excluded = [each[1:] for each in listed if each.startswith("-")]
+    wanted = [each for each in listed if not each.startswith("-")]
+    series = {each: _series(each) for each in (*wanted, *excluded)}
+    if product in [series[each] for each in excluded]:
+        return "another product"
+    if not wanted or product in [series[each] for each in wanted]:
+        return ""
+    return "another product" if any(series[each] for each in wanted) else "unknown product"
+
+
+def _series(name: str) -> Product | None:
+    """The series that a list's word names, as Ascend910B, Ascend910B3 or 910B3 do."""
+    try:
+        return find_product(name.strip().lower().removeprefix("ascend"))
+    except ValueError:
+        return None
