@@ -35,11 +35,12 @@ from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import FLOAT, FLOATS
 from openaclnn.core.interface import Kind
 from openaclnn.core.tensor import Tensor
-from openaclnn.operators.workloads.mistakes import Mistake
 from openaclnn.repeat.phases import descriptors
 from openaclnn.runtime import memory
 from test_interop import to_torch
 from test_road import CLASS_NUMBERS, NUMBERS
+from workloads import data_of
+from workloads.mistakes import Mistake
 
 names = pytest.mark.parametrize("operator", SIZED, ids=lambda op: op.python_name)
 every = pytest.mark.parametrize("operator", APART, ids=lambda op: op.python_name)
@@ -722,7 +723,7 @@ def test_arrays_are_located_without_views(
     operator: Operator, convert: Any, views: list[Any]
 ) -> None:
     rng = np.random.default_rng(8)
-    whole = getattr(operator.workloads, "WHOLE", {})
+    whole = getattr(data_of(operator), "WHOLE", {})
     for variant in operator.workloads.VARIANTS:
         forget()
         for number, shape in enumerate(SHAPES[operator.workloads.PATTERN]):
