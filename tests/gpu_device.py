@@ -42,6 +42,7 @@ from test_gpu_formulas import (
     one_and_none,
     word_fma,
 )
+from workloads import cases_of
 
 names = pytest.mark.parametrize("operator", SIZED, ids=lambda op: op.python_name)
 dtypes = pytest.mark.parametrize("dtype", FLOATS, ids=str)
@@ -104,7 +105,7 @@ LAYOUTS = ("contiguous", "transposed", "sliced", "gaps in rows")
 
 
 def some_cases(operator: Operator, dtype: DType, seed: int = 7) -> Iterator[Arguments]:
-    yield from operator.workloads.cases(np.random.default_rng(seed), dtype)
+    yield from cases_of(operator, np.random.default_rng(seed), dtype)
 
 
 def on_device(arguments: Arguments) -> Arguments:

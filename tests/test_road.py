@@ -33,6 +33,7 @@ from openaclnn.engines.machine import objects
 from openaclnn.repeat.kinds.road import Road
 from openaclnn.repeat.words import slots as at
 from test_interop import to_torch
+from workloads import cases_of
 
 ROADS = [op for op in APART if op.result_type is None]
 names = pytest.mark.parametrize("operator", SIZED, ids=lambda op: op.python_name)
@@ -90,7 +91,7 @@ def taken() -> Iterator[list[bool]]:
 @pytest.mark.parametrize("dtype", [FLOAT, FLOAT16, BFLOAT16], ids=str)
 def test_every_case_has_the_same_bits(operator: Operator, dtype: Any, taken: list[bool]) -> None:
     rng = np.random.default_rng(9)
-    for case in operator.workloads.cases(rng, dtype):
+    for case in cases_of(operator, rng, dtype):
         arguments = {name: to_torch(value) for name, value in case.items()}
         with openaclnn.use_engine("cpu"):  # the full way alone
             first = plain(operator)(**arguments)
@@ -110,7 +111,7 @@ def test_pytorch_is_asked_where_tensors_have_their_words_elsewhere(
     operator: Operator, taken: list[bool]
 ) -> None:
     """Inputs, given outputs and fresh ones, to the same bits."""
-    case = next(iter(operator.workloads.cases(np.random.default_rng(9), FLOAT)))
+    case = next(iter(cases_of(operator, np.random.default_rng(9), FLOAT)))
     arguments = {name: to_torch(value) for name, value in case.items()}
     read = bits(plain(operator)(**arguments))
     control = road_of(operator)._control
@@ -147,7 +148,7 @@ def test_several_outputs_are_made_on_the_road(
 
     rng, road, function = np.random.default_rng(9), road_of(operator), plain(operator)
     road.forget()
-    for case in operator.workloads.cases(rng, FLOAT):
+    for case in cases_of(operator, rng, FLOAT):
         arguments = {
             name: convert(value) if isinstance(value, np.ndarray) else value
             for name, value in case.items()

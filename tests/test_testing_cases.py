@@ -25,6 +25,7 @@ from openaclnn.testing.cases.literals import read_literal
 from openaclnn.testing.files.arrays import read_array
 from openaclnn.testing.files.sources import FileError
 from openaclnn.testing.running.results import COLUMNS
+from workloads import data_of
 
 names = pytest.mark.parametrize("operator", OPERATORS, ids=lambda op: op.python_name)
 
@@ -49,7 +50,7 @@ def only(path: Path, **options: Any) -> CaseResult:
 
 def aclnn_row(operator: Operator, **more: Any) -> dict[str, Any]:
     """The operator's sound call as a row of a TTK table."""
-    given = operator.workloads.sound()
+    given = data_of(operator).sound()
     tensors = [given[p.name] for p in operator.tensors]
     attributes = {n: v for n, v in given.items() if not isinstance(v, Tensor) and v is not None}
     return {
@@ -70,12 +71,12 @@ def test_a_table_of_the_interface(tmp_path: Path, operator: Operator, through: s
     assert result.verdict == "passed", result
     assert result.comparison is not None
     own = result.comparison.output or operator.output.name
-    assert result.comparison.count == math.prod(operator.workloads.sound()[own].shape) > 0
+    assert result.comparison.count == math.prod(data_of(operator).sound()[own].shape) > 0
 
 
 @names
 def test_an_atk_list(tmp_path: Path, operator: Operator) -> None:
-    given = operator.workloads.sound()
+    given = data_of(operator).sound()
     inputs = []
     for parameter in operator.parameters:
         value = given[parameter.name]

@@ -34,10 +34,11 @@ from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import FLOAT, FLOATS
 from openaclnn.core.interface import Kind
 from openaclnn.core.tensor import Tensor
-from openaclnn.operators.workloads.mistakes import Mistake
 from openaclnn.runtime import memory
 from test_interop import to_torch
 from test_road import CLASS_NUMBERS, NUMBERS
+from workloads import data_of
+from workloads.mistakes import Mistake
 
 names = pytest.mark.parametrize("operator", SIZED, ids=lambda op: op.python_name)
 every = pytest.mark.parametrize("operator", APART, ids=lambda op: op.python_name)
@@ -670,7 +671,7 @@ def test_arrays_of_other_sizes_are_known(
     operator: Operator, convert: Any, full_ways: list[str]
 ) -> None:
     rng = np.random.default_rng(8)
-    whole = getattr(operator.workloads, "WHOLE", {})
+    whole = getattr(data_of(operator), "WHOLE", {})
     for variant in operator.workloads.VARIANTS:
         forget()
         for number, shape in enumerate(SHAPES[operator.workloads.PATTERN]):

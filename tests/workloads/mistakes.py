@@ -1,6 +1,6 @@
 """The vocabulary of the tables of mistakes: a sound call of phase one, and one way to break each row of its checks.
 
-A workload's `sound()` gives arguments by their C names; each of its `MISTAKES` changes some of them.
+A module's `sound()` gives arguments by their C names; each of its `MISTAKES` changes some of them.
 """
 
 from __future__ import annotations
