@@ -51,12 +51,17 @@ CPU_FLOORS = (
 )
 CLASSES_FLOORS = (
     (
-        "openaclnn.engines.cpu.classes.gradients",
-        "openaclnn.engines.cpu.classes.likelihood",
-        "openaclnn.engines.cpu.classes.logits",
+        "openaclnn.engines.cpu.classes.log_prob_gradient",
+        "openaclnn.engines.cpu.classes.logit_gradient",
+        "openaclnn.engines.cpu.classes.loss_pixels",
+        "openaclnn.engines.cpu.classes.nll_gradient",
+        "openaclnn.engines.cpu.classes.nll_loss",
     ),
-    ("openaclnn.engines.cpu.classes.positions",),
-    ("openaclnn.engines.cpu.classes.shared",),
+    ("openaclnn.engines.cpu.classes.loss_rows",),
+    ("openaclnn.engines.cpu.classes.pixel_groups", "openaclnn.engines.cpu.classes.row_tiles"),
+    ("openaclnn.engines.cpu.classes.launches",),
+    ("openaclnn.engines.cpu.classes.totals",),
+    ("openaclnn.engines.cpu.classes.parameters",),
 )
 GPU_FLOORS = (
     ("openaclnn.engines.gpu.registry",),

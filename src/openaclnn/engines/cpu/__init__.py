@@ -125,8 +125,7 @@ def _shared(ability: str, find: Callable[[Plan], Any], plan: Plan) -> Any:
 def variants() -> Iterator[Plan]:
     """Plans that between them need every kernel."""
     kernel_named("")  # enters those that are not formulas
-    for name in {**FORMULAS, **KERNELS}:
-        kernel = kernel_named(name)
+    for kernel in dict.fromkeys(kernel_named(name) for name in {**FORMULAS, **KERNELS}):
         assert kernel is not None
         yield from kernel.variants()
 

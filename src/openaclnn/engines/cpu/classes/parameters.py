@@ -1,6 +1,7 @@
-"""What a class kernel must know of its plan: one block of int64 slots, made once and read by name.
+"""What a class kernel must know of its plan, and its targets.
 
-A kernel's first argument is the block's address; the operands' addresses follow in the plan's order.
+The parameters are one block of int64 slots, made once and read by name. A kernel's first argument is the block's address; the operands'
+addresses follow in the plan's order. Targets are classes, each of which counts or does not.
 """
 
 from __future__ import annotations
@@ -9,13 +10,15 @@ import math
 import struct
 from array import array
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
-from openaclnn.core.dtypes import FLOAT16
+from openaclnn.core.dtypes import FLOAT16, INT32, INT64, UINT8
 from openaclnn.core.plan import Plan
 from openaclnn.engines.machine.cache import FEW
 from openaclnn.engines.machine.code import Code
 from openaclnn.engines.machine.host import machine
-from openaclnn.engines.machine.values import Value
+from openaclnn.engines.machine.kinds import SIZE
+from openaclnn.engines.machine.values import Shape, Value
 
 FIRST_ARGUMENT = 1  # slot 0 of a launch is its status word
 FIRST_OPERAND = 3  # after the parameter block and the scratch memory
@@ -38,10 +41,12 @@ def objection(plan: Plan, axes: int) -> str | None:
 
 
 def fields(operands: Sequence[str], others: Sequence[str]) -> dict[str, int]:
-    """The slot of every field: geometry, six for each operand, then a kernel's own."""
+    """The slot of every field: geometry, six for each operand, whether positions lie side by side in all operands, the bytes of an
+    element, then a kernel's own."""
     names = [
         "classes", "ignore_index", "positions", *(f"size{axis}" for axis in range(AXES)),
-        *(f"{operand}.{field}" for operand in operands for field in _OPERAND_FIELDS), *others,
+        *(f"{operand}.{field}" for operand in operands for field in _OPERAND_FIELDS),
+        "dense", "item", *others,
     ]  # fmt: skip
     return {name: slot for slot, name in enumerate(names)}
 
@@ -123,3 +128,47 @@ class Parameters:
     def report_stray(self) -> None:
         """Say that a target is neither a class nor the ignored value. Every thread writes the same 1."""
         self.code.store(self.code.integer(1), self.arguments, "i64")
+
+
+GROUP = 8  # neighbouring targets that are compared together
+_KINDS = {INT64: "i64", INT32: "i32", UINT8: "u8"}
+
+
+def target_kind(plan: Plan) -> str:
+    """What kernels call the dtype of a plan's targets."""
+    return _KINDS[plan.inputs[plan.targets].dtype]
+
+
+class Target(NamedTuple):
+    """A target is a class and counts, or is the ignored value, or is astray."""
+
+    label: Value
+    inside: Value  # a class
+    heeded: Value  # not the ignored value
+
+    @property
+    def counted(self) -> Value:
+        return self.inside & self.heeded
+
+    @property
+    def stray(self) -> Value:
+        return self.heeded & ~self.inside
+
+
+class Targets:
+    """Reads targets of one kind."""
+
+    def __init__(self, code: Code, parameters: Parameters, kind: str) -> None:
+        self.code, self.kind, self.size = code, kind, SIZE[kind]
+        self.classes, self.ignored = parameters["classes"], parameters["ignore_index"]
+
+    def at(self, place: Value) -> Target:
+        return self.of(self.code.load(place, self.kind))
+
+    def of(self, label: Value) -> Target:
+        return Target(label, label.below(self.classes), label != self.ignored)
+
+    def alike(self, place: Value) -> Value:
+        """Whether a group's targets, which lie side by side, are all the same."""
+        group = self.code.array(place, self.kind).load(self.code.integer(0), Shape(1, GROUP))
+        return (group ^ group.lane(0)).reduce("or") == 0

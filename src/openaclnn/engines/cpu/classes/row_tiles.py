@@ -1,15 +1,29 @@
-"""A tile of rows for the cross entropies: where they lie, or copied together."""
+"""Rows, some at a time: where they lie, or copied together; in pieces of some rows times some classes, or as many as a vector has lanes."""
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
+from typing import NamedTuple
 
-from openaclnn.engines.cpu.classes.shared.parameters import Parameters
+from openaclnn.engines.cpu.classes.launches import Problem
+from openaclnn.engines.cpu.classes.parameters import Parameters
 from openaclnn.engines.machine.code import Code
 from openaclnn.engines.machine.kinds import SIZE
+from openaclnn.engines.machine.numbers import (
+    Number,
+    Truth,
+    all_of,
+    ceil_div,
+    flag,
+    inverse,
+    least,
+    where,
+)
 from openaclnn.engines.machine.values import Value
 
-__all__ = ["TILE_CLASSES", "TILE_ROWS", "Tile"]
+__all__ = ["CHUNK", "TILE_CLASSES", "TILE_ROWS", "Stretch", "Tile", "cut_rows", "each_stretch"]
+
 
 TILE_ROWS, TILE_CLASSES = 64, 128  # of rows whose classes lie apart: 32 KB each way
 
@@ -72,3 +86,59 @@ class Tile:
                 ends = [(origin + line * outer[0], inner[0]), (buffer + line * outer[1], inner[1])]
                 source, target = ends if inwards else ends[::-1]
                 code.copy(*source, *target, length, self.dtype)
+
+
+CHUNK = 1 << 16  # classes of one piece of work: few long rows keep all threads busy
+
+
+class Stretch(NamedTuple):
+    """Some classes of a row, side by side, but for weights, which lie `weight_step` bytes apart."""
+
+    x: Value
+    out: Value
+    weight: Value
+    weight_step: Value
+    many: Value
+
+
+def cut_rows(problem: Problem, apart: Truth, together: Number) -> tuple[Number, Number, Number]:
+    """The tile, the chunk and the chunks of a row: so many rows together where they lie, or, apart, copied together first."""
+    classes = problem["classes"]
+    tile = where(apart, TILE_ROWS, together)
+    chunk = least(classes, where(apart, TILE_CLASSES, CHUNK))
+    chunks = ceil_div(classes, chunk)
+    problem.put(staged=flag(apart), chunk=chunk, chunks=chunks)
+    return tile, chunk, chunks
+
+
+def classes_lie_apart(problem: Problem, *operands: str) -> Truth:
+    """Whether an operand's classes do not lie side by side."""
+    beside = [problem[f"{name}.class_step"] == problem["item"] for name in operands]
+    return inverse(all_of(*beside))
+
+
+def each_stretch(
+    code: Code, parameters: Parameters, tile: Tile, first: Value, last: Value,
+    body: Callable[[Value, Value, Stretch, Value], None],
+    begin: Callable[[Value, Value, Value, Value], None] | None = None,
+) -> None:  # fmt: skip
+    """`body(position, first_class, stretch, index)` for those of some pieces, in each of which rows are counted from 0 on;
+    before, `begin(first_row, first_class, rows, classes)`.
+    """
+    height, chunk, chunks = (parameters[name] for name in ("tile", "chunk", "chunks"))
+    positions, classes = parameters["positions"], parameters["classes"]
+    weights, weight_step = parameters.address("weight"), parameters["weight.class_step"]
+    with code.loop(first, last) as piece:
+        band = piece.unsigned_div(chunks)
+        first_class, first_row = (piece - band * chunks) * chunk, band * height
+        count = (classes - first_class).least(chunk)
+        many = (positions - first_row).least(height)
+        tile.read(first_row, first_class, many, count)
+        if begin is not None:
+            begin(first_row, first_class, many, count)
+        with code.loop(0, many) as index:
+            x, out = tile.row(first_row, first_class, index)
+            weight = weights + first_class * weight_step
+            own = Stretch(x, out, weight, weight_step, count)
+            body(first_row + index, first_class, own, index)
+        tile.write(first_row, first_class, many, count)

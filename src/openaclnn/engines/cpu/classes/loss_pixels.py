@@ -1,44 +1,60 @@
-"""Cross entropy from logits of pixels (`operators/logits.py`): one pass over the logits, vectors across pixels.
+"""Cross entropy from logits of pixels (`operators/logits.py`): one pass over the logits, vectors across pixels; and the kernels of all
+losses from logits.
 
-Of a chunk of classes the largest logits are found while they are read, then the powers are summed. As in `chunks.py`, what was
+Of a chunk of classes the largest logits are found while they are read, then the powers are summed. As in `loss_rows.py`, what was
 summed before is lowered where a largest logit rises, and the largest one's own 1 stays out of the sum. Each piece of work adds up its pixels in one order and leaves its sums as a record.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from openaclnn.core.plan import Plan
-from openaclnn.core.tensor import element_count
+from openaclnn.core.dtypes import FLOAT, FLOAT16, FLOATS, INT32, INT64, DType
+from openaclnn.core.plan import Operand, Plan
 from openaclnn.engines.cpu.arithmetic import numerics
 from openaclnn.engines.cpu.arithmetic.doubles import exp64
 from openaclnn.engines.cpu.arithmetic.exponential import Exp
 from openaclnn.engines.cpu.arithmetic.singles import log1p_32
-from openaclnn.engines.cpu.classes.logits.chunks import PARTS, added, below, larger, moved
-from openaclnn.engines.cpu.classes.logits.rows import (
-    ALONE,
+from openaclnn.engines.cpu.classes import totals
+from openaclnn.engines.cpu.classes.launches import (
+    IMAGES,
+    ClassKernel,
+    Kernels,
+    Launches,
+    Problem,
+    cut_tiles,
+)
+from openaclnn.engines.cpu.classes.loss_rows import (
+    AT_ONCE,
+    INFINITY,
+    OPERANDS,
+    PARTS,
     RECORD,
     SLOTS,
-    CrossEntropy,
-    Cut,
+    TRAINING,
+    WHOLE,
+    added,
+    below,
+    emit_reduction,
+    emit_rows,
+    emit_short_rows,
+    larger,
+    moved,
+    parts_of,
+    staged_rows,
 )
-from openaclnn.engines.cpu.classes.positions.pixel_groups import (
-    CHUNK,
-    Chunk,
-    Group,
-    Groups,
-    Pixels,
-    unit_of,
-)
-from openaclnn.engines.cpu.classes.shared import totals
-from openaclnn.engines.cpu.classes.shared.parameters import AXES, Parameters, objection
-from openaclnn.engines.machine.cache import Emit
+from openaclnn.engines.cpu.classes.parameters import Parameters, double, few, target_kind
+from openaclnn.engines.cpu.classes.pixel_groups import CHUNK, Chunk, Group, Groups, Pixels, unit_of
+from openaclnn.engines.cpu.classes.row_tiles import classes_lie_apart
+from openaclnn.engines.cpu.registry import KERNELS
+from openaclnn.engines.machine.cache import Emit, compiled
 from openaclnn.engines.machine.code import Array, Code
-from openaclnn.engines.machine.values import Shape, Value, fma
+from openaclnn.engines.machine.host import machine
+from openaclnn.engines.machine.numbers import all_of, flag, inverse, least, most, where
+from openaclnn.engines.machine.values import Shape, Value
 
-NAME = "cross_entropy_logits_pixels"
-INFINITY = float("inf")
+TRAINING_PIXELS = "cross_entropy_logits_pixels"
 # As pixels rows of 4 classes take 17 ns, of 21 26, of 100 75, of 127 95; as rows those of 128 take 155.
 SHORT = 128
 TURN = 16  # classes whose powers are summed in FLOAT; of 8 or 10 short rows take a tenth more time
@@ -188,8 +204,7 @@ class _Pixels:
 
     def _finish(self, pixels: Pixels, index: Value, places: dict[str, Array]) -> None:
         """One vector of pixels: their results."""
-        code, parameters, groups = self.code, self.parameters, self.groups
-        shape = Shape(1, code.lanes)
+        code, parameters, shape = self.code, self.parameters, Shape(1, self.code.lanes)
         top = self.top.load(index, shape)
         rest = log1p_32(code, self.others.load(index, shape).to("f32")) + (top - top)
         top = rest.is_nan().choose(rest, top)
@@ -197,29 +212,17 @@ class _Pixels:
         places["rest"].store(rest, index)
         top, rest = top.to("f64"), rest.to("f64")
         _, counted, own, weight = pixels
-        loss = code.variable(-(weight * ((own - top) - rest)))
-        with code.when(self.smooths):
-            smoothing, classes = parameters.double("smoothing"), groups.targets.classes.to("f64")
-            smoothed = rest * self.weight_sum - self.spread.load(index, shape)
-            loss.set(fma(loss.get(), 1.0 - smoothing, smoothed * (smoothing / classes)))
-        square = code.variable(code.constant("f64", 0.0, code.lanes))
-        squares = parameters.flag("zloss")
-        with code.when(squares):
-            square.set((top + rest) * (top + rest) * parameters.double("zloss_scale"))
-
-        def masked(value: Value) -> Value:
-            return counted.choose(value, 0.0)
-
+        parts = parts_of(
+            code, parameters, counted, (own - top) - rest, weight,
+            lambda: rest * self.weight_sum - self.spread.load(index, shape),
+            lambda scale: (top + rest) * (top + rest) * scale,
+        )  # fmt: skip
         if self.each:
-            both = masked(loss.get() + square.get()).to("f32")
+            both = (parts.loss + parts.square).to("f32")
             numerics.store(both, places["loss"], index, self.opaque, any_nan=True)
             return
-        self._add(0, masked(loss.get()))
-        self._add(3, masked(code.constant("f64", 1.0, code.lanes)))
-        with code.when(squares):
-            self._add(1, masked(square.get()))
-        with code.when(groups.weighted):
-            self._add(2, masked(weight))
+        for slot, part in enumerate(parts):
+            self._add(slot, part)
 
     def _add(self, slot: int, values: Value) -> None:
         array, zero = self.sums[slot], self.code.integer(0)
@@ -247,20 +250,88 @@ class _Vectors:
         return self.code.joined([variable.get() for variable in self.streams])
 
 
-class CrossEntropyOfPixels(CrossEntropy):
-    def __init__(self) -> None:
-        super().__init__(NAME)
+class LogitLoss(ClassKernel):
+    """Of one of the three names: of rows for aclnnCrossEntropyLoss, of rows and of pixels for training. Of a short row, what is done once a row would
+    take longest: so short rows are computed many at a time, for training as pixels are, with planes that lie one element apart."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name, SLOTS, OPERANDS)
+        self.whole, self.of_pixels = name == WHOLE, name == TRAINING_PIXELS
+        self.axes, self.strided = IMAGES if self.of_pixels else 2, self.whole
+        self.full = ("input", "log_prob") if self.whole else ("input",)
+        numbers = ("smoothing", "f64", 1), ("zloss_scale", "f64", 1)
+        self.free = (*ClassKernel.free, *numbers) if self.whole else ()
 
     def declines(self, plan: Plan) -> str | None:
-        return objection(plan, AXES)
+        if self.of_pixels:
+            return super().declines(plan)
+        lacks_half = plan.compute is FLOAT16 and not machine().half
+        return "this CPU does not convert FLOAT16" if lacks_half else None
 
-    def emits(self, dtype: str, target: str, each: bool) -> Emit:
-        return emit_pixels(dtype, target, each)
+    def numbers(self, plan: Plan) -> Mapping[str, int]:
+        numbers = plan.numbers
+        return {
+            "weighted": numbers["weighted"], "mean": plan.reduction == "mean",
+            "zloss": numbers["zloss_scale"] != 0, "smooths": numbers["label_smoothing"] != 0,
+            "smoothing": double(numbers["label_smoothing"]), "zloss_scale": double(numbers["zloss_scale"]),
+            "returns": numbers.get("return_zloss", False), "each": not plan.reduction,
+        }  # fmt: skip
 
-    def cut(self, plan: Plan) -> Cut:
-        positions, unit = element_count(plan.shape), unit_of(plan.classes)
-        walked = [own for own in plan.operands if own.role in ("full", "positions")]
-        dense = all(own.strides[-1] == 1 for own in walked)
-        pieces = -(-positions // unit)
-        grain = max(1, ALONE // (min(unit, positions) * plan.classes))
-        return Cut(unit, not dense, pieces, grain, pieces)
+    def cut(self, problem: Problem) -> Launches:
+        positions, classes = problem["positions"], problem["classes"]
+        short = True if self.of_pixels else classes < (machine().lanes if self.whole else SHORT)
+        apart = all_of(classes > 1, classes_lie_apart(problem, *self.full))
+        staged = staged_rows(problem["item"])
+        tile = where(apart, staged, most(least(AT_ONCE // classes, staged), 1))
+        if self.whole:
+            tile, apart = where(short, 1, tile), all_of(inverse(short), apart)
+            problem["staged"] = flag(apart)
+        else:
+            tile = where(short, unit_of(classes), tile)
+            problem["staged"] = where(short, 1 - problem["dense"], flag(apart))
+        pieces, grain = cut_tiles(problem, tile, classes)
+        records = positions if self.whole else where(short, pieces, positions)
+        problem["records"] = records
+        left = where(problem["each"] != 0, 0, records * (8 * RECORD))
+        return Launches(flag(short), pieces, grain, left=left)
+
+    def kernels(self, plan: Plan, variant: int) -> Kernels:
+        """The kernel over rows, and the one that adds up what it leaves."""
+        dtype, target, each = plan.compute.short, target_kind(plan), not plan.reduction
+        name, emit = self.name, emit_rows(dtype, target, each, self.whole)
+        if variant and self.whole:
+            name, emit = f"{WHOLE}.short", emit_short_rows(dtype, target, each)
+        elif variant:
+            name, emit = TRAINING_PIXELS, emit_pixels(dtype, target, each)
+        how = "each" if each else "sum"
+        write = compiled(f"{name}.{dtype}.{target}.{how}", emit, few=few)
+        finish = 0 if each else compiled(f"logits.reduction.{dtype}", emit_reduction(dtype))
+        return Kernels(write, finish=finish)
+
+    def variants(self) -> Iterator[Plan]:
+        """Rows of either sort; what short ones need for training, pixels have."""
+        sizes = (2, 1 << 10) if self.whole else (2,) if self.of_pixels else (SHORT,)
+        for dtype in FLOATS:
+            for target in (INT64, INT32):
+                for reduction in ("", "mean"):
+                    for classes in sizes:
+                        yield self._example(dtype, target, reduction, classes)
+
+    def _example(self, dtype: DType, target: DType, reduction: str, classes: int) -> Plan:
+        """A plan of two rows."""
+        numbers = {
+            "ignore_index": -100, "weighted": False, "label_smoothing": 0.0, "zloss_scale": 0.0,
+        }  # fmt: skip
+        inputs = Operand("target", target, (1,), role="positions"), Operand("input", dtype, (2,), 1)
+        many = Operand("lossOut", dtype, (1,), role="positions")
+        one = Operand("lossOut", dtype, (0,), role="single")
+        more = tuple(Operand(name, FLOAT, (1,), role="positions") for name in ("topOut", "restOut"))
+        if self.whole:
+            more = (Operand("logProbOut", dtype, (2,), 1),)
+        return Plan(
+            "", self.name, dtype, (2,), inputs, one if reduction else many, numbers, classes, 0, more=more,
+            reduction=reduction,
+        )  # fmt: skip
+
+
+KERNELS.update({name: LogitLoss(name) for name in (WHOLE, TRAINING, TRAINING_PIXELS)})

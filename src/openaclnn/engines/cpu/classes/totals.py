@@ -6,12 +6,12 @@ The order does not depend on threads, so the same bits come out of every run.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import NamedTuple
 
-from openaclnn.engines.cpu.classes.shared.parameters import AXES, Parameters
-from openaclnn.engines.cpu.classes.shared.targets import GROUP, Targets
+from openaclnn.engines.cpu.classes.parameters import AXES, GROUP, Parameters, Targets
 from openaclnn.engines.machine.cache import Emit
 from openaclnn.engines.machine.code import Code
+from openaclnn.engines.machine.numbers import Number, Truth, ceil_div, where
 from openaclnn.engines.machine.values import Shape, Value
 
 BLOCK = 4096  # positions, or weights
@@ -194,15 +194,51 @@ def emit_totals(target: str, weight: str, slots: dict[str, int]) -> Emit:
     return emit
 
 
-def sums_apart(mean: Any, weighted: Any, positions: Any, classes: Any) -> Any:
-    """Whether there is so much to sum that it is done before, by all threads."""
-    return positions * mean + classes * weighted > SUMS_HERE
+def blocks_first(
+    mean: Number, weighted: Number, positions: Number, classes: Number, shared: Truth
+) -> Number:
+    """Blocks that are summed before, by all threads, if the work is shared and there is so much to sum; 0: each piece sums for itself."""
+    much = positions * mean + classes * weighted > SUMS_HERE
+    blocks = block_count(positions) + block_count(classes) * weighted
+    return where(shared & much, blocks, 0)
 
 
-def sum_blocks(mean: Any, weighted: Any, positions: Any, classes: Any) -> Any:
-    return block_count(positions) + block_count(classes) * weighted
+def block_count(count: Number) -> Number:
+    return ceil_div(count, BLOCK)
 
 
-def block_count(count: Any) -> Any:
-    """Of an integer, or of one that code computes."""
-    return (count + (BLOCK - 1)) // BLOCK
+class Sums(NamedTuple):
+    """W and the number of counted rows (both 1 unless mean), the sum of all weights, and of infinity times each: FLOAT64."""
+
+    total: Value
+    rows_counted: Value
+    weight_sum: Value
+    infinite_sum: Value
+
+    def times(self, smooth: Value) -> Value:
+        """The sum of smooth * weight over all classes, of which each term may be infinite, or NaN."""
+        infinite = abs(smooth) == float("inf")
+        each: Value = infinite.choose(smooth * self.infinite_sum, smooth * self.weight_sum)
+        return each
+
+
+def sums_of(code: Code, parameters: Parameters, target: str) -> Sums:
+    positions, classes, scratch = parameters["positions"], parameters["classes"], parameters.scratch
+    mean = parameters.flag("mean")
+    weighted = parameters.flag("weighted")
+    zero = code.integer(0)
+    total, rows_counted = in_blocks(
+        code, mean.choose(positions, zero), scratch, zero, 2,
+        lambda start, stop: sum_targets(code, parameters, start, stop, target, "f32"),
+    )  # fmt: skip
+    weight_sum, infinite_sum = in_blocks(
+        code, weighted.choose(classes, zero), scratch,
+        block_count(positions), 2,
+        lambda start, stop: sum_weights(code, parameters, start, stop),
+    )  # fmt: skip
+    return Sums(
+        mean.choose(total, 1.0),
+        mean.choose(rows_counted, 1.0),
+        weighted.choose(weight_sum, classes.to("f64")),
+        weighted.choose(infinite_sum, float("inf")),
+    )
