@@ -26,8 +26,7 @@ from pathlib import Path
 from openaclnn.capi import glue, packages
 from openaclnn.capi.headers import header_files
 from openaclnn.capi.toolchain import BuildError, Toolchain, find_cffi, find_toolchain
-from openaclnn.core.folders import cache_folder
-from openaclnn.core.trust import make_trusted, warn_of, why_untrusted_tree
+from openaclnn.core.trust import cache_folder, make_trusted, warn_of, why_untrusted_tree
 from openaclnn.core.version import __version__
 
 __all__ = ["LIBRARIES", "BuildError", "Installation", "installation", "is_installation", "writable_folder"]  # fmt: skip

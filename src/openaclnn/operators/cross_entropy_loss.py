@@ -9,11 +9,10 @@ import numpy as np
 
 from openaclnn.core import checks
 from openaclnn.core.call import Call
-from openaclnn.core.checks import INVALID, TILING
+from openaclnn.core.checks import INVALID, TILING, Check, Violation
 from openaclnn.core.declare import Made, Operator, Sample, register
 from openaclnn.core.dtypes import FLOAT, FLOATS, INT32, INT64, float_of
 from openaclnn.core.interface import REDUCTIONS, Kind, Parameter
-from openaclnn.core.outcome import Check, Violation
 from openaclnn.core.plan import Free, Plan, class_plan, empty_plan, filling_plan
 from openaclnn.core.status import Status
 from openaclnn.engines.threads import blocks_of, map_in_order

@@ -9,10 +9,10 @@ import numpy as np
 
 from openaclnn.core import checks
 from openaclnn.core.call import Call
+from openaclnn.core.checks import Check
 from openaclnn.core.declare import Made, Operator, Sample, register
 from openaclnn.core.dtypes import DOUBLE, FLOAT, FLOATS
 from openaclnn.core.interface import Kind, Parameter
-from openaclnn.core.outcome import Check
 from openaclnn.core.plan import Free, Plan, elementwise_plan, empty_plan
 from openaclnn.core.status import Status
 from openaclnn.engines.formulas.elu import elu

@@ -8,9 +8,9 @@ import numpy as np
 
 from openaclnn.core import checks
 from openaclnn.core.call import Call
+from openaclnn.core.checks import Violation
 from openaclnn.core.declare import Made, Operator, Sample, register
 from openaclnn.core.dtypes import FLOAT
-from openaclnn.core.outcome import Violation
 from openaclnn.core.plan import Plan
 from openaclnn.core.status import Status
 from openaclnn.engines.formulas.l1_loss import l1_loss_backward

@@ -9,10 +9,10 @@ import numpy as np
 
 from openaclnn.core import checks
 from openaclnn.core.call import Call
+from openaclnn.core.checks import Check, Violation
 from openaclnn.core.declare import Made
 from openaclnn.core.dtypes import FLOATS, INT32, INT64, UINT8
 from openaclnn.core.interface import REDUCTIONS, Kind, Parameter
-from openaclnn.core.outcome import Check, Violation
 from openaclnn.core.plan import Free, Plan, class_plan, empty_plan, filling_plan
 
 TARGET_DTYPES = (INT64, UINT8, INT32)

@@ -16,11 +16,10 @@ import numpy as np
 
 from openaclnn.core import checks
 from openaclnn.core.call import Call
-from openaclnn.core.checks import INVALID
+from openaclnn.core.checks import INVALID, Check, Violation
 from openaclnn.core.declare import Made, Operator, Sample
 from openaclnn.core.dtypes import FLOAT, FLOATS, INT32, INT64, float_of
 from openaclnn.core.interface import REDUCTIONS, Kind, Parameter
-from openaclnn.core.outcome import Check, Violation
 from openaclnn.core.plan import Free, Plan, class_plan, empty_plan, filling_plan
 from openaclnn.core.tensor import Tensor
 

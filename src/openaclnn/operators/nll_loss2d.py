@@ -8,9 +8,9 @@ import numpy as np
 
 from openaclnn.core import checks
 from openaclnn.core.call import Call
+from openaclnn.core.checks import Violation
 from openaclnn.core.declare import Operator, Sample, register
 from openaclnn.core.dtypes import FLOAT, INT32, INT64
-from openaclnn.core.outcome import Violation
 from openaclnn.core.status import Status
 from openaclnn.operators import likelihood
 from openaclnn.operators.likelihood import TARGET_DTYPES

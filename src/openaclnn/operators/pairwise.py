@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 
 from openaclnn.core.call import Call
-from openaclnn.core.checks import INVALID
+from openaclnn.core.checks import INVALID, Check, Violation
 from openaclnn.core.declare import Made
 from openaclnn.core.dtypes import FLOATS, DType, dtype_of_numpy, float_of, promote
 from openaclnn.core.interface import REDUCTIONS, Kind, Parameter
-from openaclnn.core.outcome import Check, Violation
 from openaclnn.core.plan import (
     Free,
     Plan,

@@ -11,7 +11,7 @@ import threading
 import weakref
 from typing import Any
 
-from openaclnn.core.dlpack import device_name
+from openaclnn.core.interop import device_name
 from openaclnn.core.status import AclError
 from openaclnn.runtime.errors import refuse
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 
-from openaclnn.core.stacks import stacks_of
+from openaclnn.core.forks import stacks_of
 from openaclnn.core.status import AclError
 from openaclnn.runtime.device import Device
 from openaclnn.runtime.errors import AclFailure, refuse

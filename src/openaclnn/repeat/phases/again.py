@@ -10,7 +10,7 @@ from math import copysign
 from typing import Any
 
 from openaclnn.core.declare import Operator
-from openaclnn.core.kept import Kept
+from openaclnn.core.plan import Kept
 from openaclnn.core.products import chosen_product, listeners
 from openaclnn.core.tensor import Scalar, Tensor
 from openaclnn.engines.dispatch import chosen_engine
