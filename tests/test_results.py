@@ -13,6 +13,7 @@ import pytest
 
 import openaclnn
 from openaclnn.core import results
+from openaclnn.core.plan import Kept
 
 MEGABYTE = 1 << 20
 
@@ -214,3 +215,11 @@ def test_tensors_of_pytorch_lend_their_memory_too() -> None:
         assert openaclnn.elu_backward(x, x).is_cpu
     with torch.inference_mode():
         assert openaclnn.elu_backward(x, x).is_inference()
+
+
+def test_a_cache_with_one_entry_too_many_begins_anew() -> None:
+    kept: Kept[int, str] = Kept(2)
+    kept[1], kept[2] = "one", "two"
+    assert kept == {1: "one", 2: "two"}
+    kept[3] = "three"
+    assert kept == {3: "three"}

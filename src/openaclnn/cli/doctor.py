@@ -82,7 +82,7 @@ def _engines() -> list[Line]:
 
 
 def _compilers() -> list[Line]:
-    from openaclnn.capi.toolchain import BuildError, find_toolchain
+    from openaclnn.capi.build import BuildError, find_toolchain
 
     try:
         chain = find_toolchain()

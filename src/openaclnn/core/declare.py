@@ -26,11 +26,16 @@ from openaclnn.core.status import AclnnError, Status
 from openaclnn.core.tensor import Scalar, Tensor
 
 __all__ = [
-    "Made", "Operator", "Sample", "SupportTable", "find_operator", "operators_by_kernel", "register", "registry", "stray_target",
+    "Made", "Operator", "Sample", "SupportTable", "find_operator", "like", "operators_by_kernel", "register", "registry", "stray_target",
 ]  # fmt: skip
 
 Made = tuple[tuple[int, ...], DType]
 """The shape and dtype of an output that is made for the caller."""
+
+
+def like(name: str) -> Callable[[Call], Made]:
+    """For an operator whose output has the shape and dtype of one of its tensors."""
+    return lambda call: (call.tensor(name).shape, call.tensor(name).dtype)
 
 
 @dataclass(frozen=True)
