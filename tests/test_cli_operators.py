@@ -19,9 +19,9 @@ import openaclnn
 from conftest import OPERATORS, each, expected_of, plain, table_of
 from openaclnn.cli import main
 from openaclnn.core.declare import Operator
-from openaclnn.core.folders import CODE_MARK
 from openaclnn.core.interface import Kind
 from openaclnn.core.tensor import Format, Scalar, Tensor
+from openaclnn.core.trust import CODE_MARK
 from openaclnn.operators import find_operator
 from openaclnn.testing import draw
 from openaclnn.testing.data.drawing import ranks_of, variants_of

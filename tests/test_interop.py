@@ -14,9 +14,8 @@ import torch
 import openaclnn
 from conftest import OPERATORS, assert_matches_oracle, assert_same_bits, each, plain, tensor_names
 from openaclnn.core.declare import Operator
-from openaclnn.core.dlpack import device_name
 from openaclnn.core.dtypes import FLOATS, DType
-from openaclnn.core.interop import as_tensor
+from openaclnn.core.interop import as_tensor, device_name
 from workloads import cases_of
 
 names = pytest.mark.parametrize("operator", OPERATORS, ids=lambda op: op.python_name)

@@ -16,8 +16,15 @@ from typing import Any
 import click
 
 from openaclnn.cli.say import command_options, say, say_json, table
-from openaclnn.core.folders import CODE_MARK, NO_FOLDER, cache_folder, why_ignored, why_unwritable
-from openaclnn.core.trust import WRITING, read_trusted
+from openaclnn.core.trust import (
+    CODE_MARK,
+    NO_FOLDER,
+    UNFINISHED,
+    cache_folder,
+    read_trusted,
+    why_ignored,
+    why_unwritable,
+)
 from openaclnn.core.version import __version__
 
 __all__ = ["cache", "doctor"]
@@ -54,7 +61,7 @@ _LINKED = (
     "programs that openaclnn-config linked do not start until openaclnn-config --prefix is run"
 )
 _FOLDERS = re.compile(r"building-\w{8}|\d+\.\d+\S*-cpython-\d+-[0-9a-f]{16}")
-_FILES = re.compile(rf"[0-9a-f]{{40}}\.o|{WRITING}\w{{8}}")
+_FILES = re.compile(rf"[0-9a-f]{{40}}\.o|{UNFINISHED}")
 Line = tuple[str, str, str, str]
 
 
@@ -75,7 +82,7 @@ def _engines() -> list[Line]:
 
 
 def _compilers() -> list[Line]:
-    from openaclnn.capi.toolchain import BuildError, find_toolchain
+    from openaclnn.capi.build import BuildError, find_toolchain
 
     try:
         chain = find_toolchain()

@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from openaclnn.core.text import neutral
+from openaclnn.core.writing import neutral
 
 __all__ = [
     "command_options", "counted", "open_streams", "progress", "rendered", "say", "say_json", "table", "traceback_option",

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from openaclnn.cli.say import say, say_json
-from openaclnn.core.folders import cache_folder, why_unwritable
+from openaclnn.core.trust import cache_folder, why_unwritable
 from openaclnn.engines import cpu
 
 __all__ = ["run_warmup"]

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from openaclnn.core.text import neutral
+from openaclnn.core.writing import neutral
 from openaclnn.explorer.answers import told_of
 from openaclnn.explorer.asked import read_asked
 from openaclnn.explorer.declared import declared

@@ -19,8 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from openaclnn.core.forks import undivided
-from openaclnn.core.kept import Kept
-from openaclnn.core.plan import Plan, covered_elements, exactly, told_of
+from openaclnn.core.plan import Kept, Plan, covered_elements, exactly, told_of
 from openaclnn.engines.cpu.registry import KERNELS, Kernel
 from openaclnn.engines.formulas import FORMULAS
 from openaclnn.engines.machine import unusable

@@ -34,8 +34,7 @@ from openaclnn.core.dtypes import (
     UINT8,
     DType,
 )  # fmt: skip
-from openaclnn.core.kept import Kept
-from openaclnn.core.plan import Plan, exactly
+from openaclnn.core.plan import Kept, Plan, exactly
 from openaclnn.core.trust import warn_of, why_untrusted
 
 DEVICES = ("cuda",)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from openaclnn.core import chosen, products
+from openaclnn.core import products
 from openaclnn.core.declare import Operator
 from openaclnn.core.forks import undivided
 from openaclnn.core.interface import Parameter
@@ -210,7 +210,10 @@ class Road:
             (at.PRODUCT, products.product_variable), (at.ENGINE, dispatch.engine_variable),
         ):  # fmt: skip
             control[where] = id(held)
-        control[at.CHOSEN], control[at.CHOSEN_NOWHERE] = chosen.references_at(), chosen.REFERENCES
+        control[at.CHOSEN], control[at.CHOSEN_NOWHERE] = (
+            products.references_at(),
+            products.REFERENCES,
+        )
         control[at.COLLECTS] = sys.version_info < (
             3,
             12,

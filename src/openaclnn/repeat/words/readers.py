@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from openaclnn.core.undisturbed import undisturbed
+from openaclnn.core.results import undisturbed
 from openaclnn.engines.machine.objects import arrays_are_readable
 from openaclnn.repeat.words import slots as at
 

@@ -12,7 +12,7 @@ import functools
 import sys
 from typing import Any, NamedTuple
 
-from openaclnn.core.undisturbed import undisturbed
+from openaclnn.core.results import undisturbed
 from openaclnn.repeat.words import slots
 from openaclnn.repeat.words.readers import HANDLE, described
 

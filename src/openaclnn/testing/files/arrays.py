@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from openaclnn.core.allowance import usable_memory
+from openaclnn.core.results import usable_memory
 from openaclnn.core.writing import replacing, reserve
 from openaclnn.testing.extras import MissingLibraryError
 from openaclnn.testing.files.npy import read_npy, read_npz, saved_type, write_header

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import numpy as np
 
-from openaclnn.core.allowance import usable_memory
+from openaclnn.core.results import usable_memory
 from openaclnn.testing.cases.case import Case, Malformed
 from openaclnn.testing.running.levels import LevelCase
 

@@ -6,7 +6,7 @@ import re
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from openaclnn.core.text import cell_of
+from openaclnn.core.writing import cell_of
 from openaclnn.testing.judging.compare import Comparison
 
 __all__ = ["COLUMNS", "VERDICTS", "CaseResult"]

@@ -13,8 +13,7 @@ from typing import Any, TypeVar
 
 import triton
 
-from openaclnn.core.kept import Kept
-from openaclnn.core.plan import Plan, exactly, row_major_walks, told_of
+from openaclnn.core.plan import Kept, Plan, exactly, row_major_walks, told_of
 from openaclnn.engines.gpu.launching import runners
 from openaclnn.engines.gpu.launching.launch import VECTOR_BYTES, KernelSpec, Launch
 from openaclnn.engines.gpu.launching.operands import INT32_LIMIT
