@@ -16,7 +16,18 @@ if sys.platform != "linux":
 
 pytest.importorskip("triton")
 from openaclnn.engines.gpu.launchers.geometry import (
-    all_of, any_of, ceil_div, clamp, flag, inverse, least, most, power_of_two_above, power_of_two_divisor, where, where_all,
+    all_of,
+    any_of,
+    ceil_div,
+    clamp,
+    flag,
+    inverse,
+    least,
+    most,
+    power_of_two_above,
+    power_of_two_divisor,
+    where,
+    where_all,
 )  # fmt: skip
 from openaclnn.engines.machine.cache import compiled
 from openaclnn.engines.machine.code import Code
