@@ -950,7 +950,7 @@ def bench(compiled: bool) -> None:
 
 def tune(selected: list[str]) -> None:
     """Other launch shapes than the tables', on the goals' problems (or on those that a word selects)."""
-    from openaclnn.engines.gpu.launchers import elementwise, pixels, rows, tiles
+    from openaclnn.engines.gpu.launchers import elementwise, pixels, rows
 
     flat = [(block, warps) for block in (512, 1024, 2048) for warps in (4, 8)]
     turned = [
@@ -972,9 +972,9 @@ def tune(selected: list[str]) -> None:
         if "2^28" in title:
             module, name, choices = elementwise, "flat_shape", flat
         elif "transposed" in title:
-            module, name, choices = tiles, "tile_shape", turned
+            module, name, choices = elementwise, "tile_shape", turned
         elif "(1,M)" in title or "half" in title:
-            module, name, choices = tiles, "tile_shape", outer
+            module, name, choices = elementwise, "tile_shape", outer
         elif operator.workloads.PATTERN == "rows":
             module, name, choices = rows, "row_tile", row
         elif operator.workloads.PATTERN == "pixels":

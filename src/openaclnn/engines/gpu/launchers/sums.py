@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from openaclnn.core.plan import Plan, collapse
+from openaclnn.core.plan import Plan
 from openaclnn.engines.gpu.formulas.tuned import as_float
 from openaclnn.engines.gpu.kernels import sums as kernels
 from openaclnn.engines.gpu.kernels.sums import add_up, finish_sums
@@ -10,10 +10,6 @@ from openaclnn.engines.gpu.launchers.geometry import (
     Geometry,
     Launches,
     LaunchParams,
-    Targets,
-    padded,
-)
-from openaclnn.engines.gpu.launchers.numbers import (
     Number,
     all_of,
     ceil_div,
@@ -21,12 +17,12 @@ from openaclnn.engines.gpu.launchers.numbers import (
     power_of_two_above,
     single,
     where,
-)
+)  # fmt: skip
 from openaclnn.engines.gpu.launching.launch import KernelSpec, PointerArg
 from openaclnn.engines.gpu.launching.operands import INT32_LIMIT, operand_of, pointer_type, slots_of
 
 __all__ = [
-    "ADD", "FINISH", "KERNELS", "gradient_numbers", "ignored_class", "loss_numbers", "specs", "sums_of", "sums_slot", "targets_of", "with_sums",
+    "ADD", "FINISH", "KERNELS", "gradient_numbers", "ignored_class", "loss_numbers", "specs", "sums_of", "sums_slot", "with_sums",
 ]  # fmt: skip
 
 FLOAT64_BYTES = 8
@@ -67,12 +63,6 @@ def specs(plan: Plan, weight: str, offset: int = 0) -> dict[str, KernelSpec]:
 def sums_slot(plan: Plan) -> PointerArg:
     """Where the sums lie, and their parts."""
     return PointerArg(len(plan.operands), "float64")
-
-
-def targets_of(plan: Plan) -> tuple[Targets, int]:
-    """The plan's own targets, and where they begin: only they are walked, so axes merge that other operands may keep apart."""
-    merged, (steps,), (offset,) = collapse(plan.shape, [plan.inputs[plan.targets].strides])
-    return Targets(padded(merged, 3, 1), padded(steps, 3, 0), len(merged)), offset
 
 
 def ignored_class(g: Geometry) -> Number:
