@@ -288,7 +288,7 @@ def test_unknown_words_are_refused() -> None:
 
 @pytest.mark.parametrize("standard", [each for each in STANDARDS if each != "cross_check"])
 def test_pictures_show_what_the_verdict_counts(standard: str) -> None:
-    from openaclnn.testing.judging.compare import Rules
+    from openaclnn.testing.judging.figures import Rules
     from openaclnn.testing.judging.picture import errors_at, map_of
 
     golden = normal(70_000).reshape(700, 100)
@@ -321,7 +321,7 @@ def test_dtypes_have_the_names_of_case_lists() -> None:
 
 @pytest.mark.parametrize("shape", [(), (7,), (40, 30), (2, 3, 4, 5), (0, 3)])
 def test_pictures(tmp_path: Path, shape: tuple[int, ...]) -> None:
-    from openaclnn.testing.judging.compare import Rules
+    from openaclnn.testing.judging.figures import Rules
 
     pytest.importorskip("matplotlib")
     golden = np.asarray(normal(int(np.prod(shape)))).reshape(shape)

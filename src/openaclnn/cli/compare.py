@@ -28,8 +28,8 @@ from openaclnn.testing.files import (
     read_together,
     split_name,
 )
-from openaclnn.testing.judging.compare import Comparison, Rules, judge
-from openaclnn.testing.judging.figures import LEVELS, STANDARDS
+from openaclnn.testing.judging.compare import Comparison, judge
+from openaclnn.testing.judging.figures import LEVELS, STANDARDS, Rules
 
 __all__ = ["compare"]
 

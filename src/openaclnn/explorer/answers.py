@@ -23,8 +23,8 @@ from openaclnn.operators import find_operator, registry
 from openaclnn.testing.cases.case import Case, TensorSpec
 from openaclnn.testing.extras import MissingLibraryError, dtype_named
 from openaclnn.testing.files import RAW, Source, TooLargeError, read_together
-from openaclnn.testing.judging.compare import Comparison, Rules, judge
-from openaclnn.testing.judging.figures import LEVELS, STANDARDS, Array
+from openaclnn.testing.judging.compare import Comparison, judge
+from openaclnn.testing.judging.figures import LEVELS, STANDARDS, Array, Rules
 from openaclnn.testing.judging.picture import errors_at, map_of, stick_of
 from openaclnn.testing.programs import program_of, sample_values
 from openaclnn.testing.running.answers import Answer, answer_of

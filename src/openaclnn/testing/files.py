@@ -26,35 +26,15 @@ from openaclnn.core.writing import replacing, reserve
 from openaclnn.testing.extras import MissingLibraryError, dtype_named, need
 
 __all__ = [
-    "FileError",
-    "RAW",
-    "SUFFIXES",
-    "Source",
-    "TooLargeError",
-    "create",
-    "key_of",
-    "raw_type",
-    "read_array",
-    "read_npy",
-    "read_npz",
-    "read_safetensors",
-    "read_together",
-    "read_torch",
-    "read_whole",
-    "safetensors_header",
-    "saved_type",
-    "shape_of",
-    "split_name",
-    "within",
-    "write_array",
-    "write_header",
-    "write_into",
-    "write_torch",
-]
+    "RAW", "SUFFIXES", "FileError", "Source", "TooLargeError", "create", "raw_type", "read_array", "read_together",
+    "read_whole", "shape_of", "split_name", "write_array", "write_into",
+]  # fmt: skip
 
 RAW = (".bin", ".raw", ".dat")
 SUFFIXES = (".npy", ".npz", *RAW, ".safetensors", ".pt", ".pth")
 """The kinds of files, by the ends of their names."""
+
+Array = np.ndarray[Any, Any]
 
 
 class FileError(ValueError):
@@ -96,26 +76,29 @@ def split_name(text: str) -> Source:
     if path.suffix.lower() in SUFFIXES or path.is_file():
         return Source(path)
     head, _, tail = text.rpartition(":")
-    if Path(head).suffix.lower() in SUFFIXES:
-        if Path(head).suffix.lower() in RAW:
-            return Source(Path(head), dtype=raw_type(tail))
-        if Path(head).suffix.lower() == ".npy":
-            raise FileError(
-                f"{text}: a .npy file holds one array, of a dtype that it says; compare --dtype says another"
-            )
-        return Source(Path(head), key=tail)
     name, _, dtype = head.rpartition(":")
+    suffix = Path(head).suffix.lower()
+    if suffix in RAW:
+        return Source(Path(head), dtype=raw_type(tail))
+    if suffix == ".npy":
+        why = "a .npy file holds one array, of a dtype that it says; compare --dtype says another"
+        raise FileError(f"{text}: {why}")
+    if suffix in SUFFIXES:
+        return Source(Path(head), key=tail)
     if Path(name).suffix.lower() in RAW:
         return Source(Path(name), dtype=raw_type(dtype), shape=shape_of(tail))
-    raise FileError(f"{text}: a file named {', '.join(SUFFIXES)} is expected")
+    raise _unknown_kind(text)
+
+
+def _unknown_kind(name: object) -> FileError:
+    return FileError(f"{name}: a file named {', '.join(SUFFIXES)} is expected")
 
 
 def shape_of(text: str) -> tuple[int, ...]:
     """`2x3` or `2,3`; nothing, or `()`, for one number without axes."""
     inner = text.strip("()[] ").replace("x", ",").rstrip(",")
-    parts = inner.split(",") if inner else []
     try:
-        shape = tuple(int(part) for part in parts)
+        shape = tuple(int(part) for part in inner.split(",")) if inner else ()
     except ValueError:
         raise FileError(f"a shape like 2x3 is expected, not {text!r}") from None
     if any(size < 0 for size in shape):
@@ -134,7 +117,7 @@ def raw_type(name: str) -> DType:
     return dtype
 
 
-def key_of(source: Source, keys: list[str]) -> str:
+def _key_of(source: Source, keys: list[str]) -> str:
     if source.key in keys:
         return source.key
     if not source.key and len(keys) == 1:
@@ -142,9 +125,6 @@ def key_of(source: Source, keys: list[str]) -> str:
     wanted = f"no {source.key!r}" if source.key else "several arrays"
     listed = ", ".join(key[:80] for key in keys[:20]) or "nothing"
     raise FileError(f"{source.path}: {wanted} in it; name one as FILE:KEY (it holds {listed})")
-
-
-Array = np.ndarray[Any, Any]
 
 
 def read_array(source: str | Path | Source, most: int | None = None) -> Array:
@@ -161,30 +141,26 @@ def read_array(source: str | Path | Source, most: int | None = None) -> Array:
     except MemoryError as error:
         raise FileError(f"{path}: reading it takes more memory than there is") from error
     except Exception as error:  # parsers raise what they like where a file is damaged
-        raise FileError(f"{path}: {_told(error)}") from error
+        why = error.strerror if isinstance(error, OSError) else None
+        if not why:
+            line = str(error).partition("\n")[0][:200] or type(error).__name__
+            why = f"damaged, or not what its name says: {line}"
+        raise FileError(f"{path}: {why}") from error
 
 
 def _read(source: Source, most: int) -> Array:
-    path, suffix = source.path, source.path.suffix.lower()
+    suffix = source.path.suffix.lower()
     if suffix == ".npy":
-        return read_npy(path)
+        return _read_npy(source.path)
     if suffix == ".npz":
-        return read_npz(source, most)
+        return _read_npz(source, most)
     if suffix == ".safetensors":
-        return read_safetensors(source)
+        return _read_safetensors(source)
     if suffix in (".pt", ".pth"):
-        return read_torch(source, most)
+        return _read_torch(source, most)
     if suffix in RAW or source.dtype is not None:
         return _read_raw(source)
-    raise FileError(f"{path}: a file named {', '.join(SUFFIXES)} is expected")
-
-
-def _told(error: Exception) -> str:
-    """A parser's complaint in a line."""
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror
-    told = str(error).partition("\n")[0][:200] or type(error).__name__
-    return f"damaged, or not what its name says: {told}"
+    raise _unknown_kind(source.path)
 
 
 def read_together(
@@ -199,12 +175,10 @@ def read_together(
         arrays.append(read_array(source, most))
         shapes.append(arrays[-1].shape if not raw or source.shape is not None else None)
     known = next((shape for shape in shapes if shape is not None), None)
-    return [
-        array.reshape(known)
-        if shape is None and known and array.size == math.prod(known)
-        else array
-        for array, shape in zip(arrays, shapes, strict=True)
-    ]
+    for number, (array, shape) in enumerate(zip(arrays, shapes, strict=True)):
+        if shape is None and known and array.size == math.prod(known):
+            arrays[number] = array.reshape(known)
+    return arrays
 
 
 def _read_raw(source: Source) -> Array:
@@ -213,13 +187,16 @@ def _read_raw(source: Source) -> Array:
     size, itemsize = source.path.stat().st_size, source.dtype.itemsize
     shape = source.shape if source.shape is not None else (size // itemsize,)
     if math.prod(shape) * itemsize != size:
-        raise FileError(
-            f"{source.path}: {size} bytes are not shape {shape} of {source.dtype.name}, "
-            f"which takes {math.prod(shape) * itemsize}"
-        )
-    if size == 0:
-        return np.empty(shape, source.dtype.numpy)
-    return np.memmap(source.path, source.dtype.numpy, "r", shape=shape)
+        told = f"{size} bytes are not shape {shape} of {source.dtype.name}"
+        raise FileError(f"{source.path}: {told}, which takes {math.prod(shape) * itemsize}")
+    return _mapped(source.path, source.dtype.numpy, 0, shape)
+
+
+def _mapped(path: Path, dtype: np.dtype[Any], start: int, shape: tuple[int, ...], order: Literal["C", "F"] = "C") -> Array:  # fmt: skip
+    """A part of a file; of nothing there is no map."""
+    if 0 in shape:
+        return np.empty(shape, dtype)
+    return np.memmap(path, dtype, "r", start, shape, order)
 
 
 def create(file: BinaryIO, path: Path, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array | None:  # fmt: skip
@@ -228,7 +205,7 @@ def create(file: BinaryIO, path: Path, shape: tuple[int, ...], dtype: np.dtype[A
     if 0 in shape or suffix not in (".npy", *RAW) or not file.readable():
         return None
     if suffix == ".npy":
-        write_header(file, shape, dtype)
+        _write_header(file, shape, dtype)
     start = file.tell()
     reserve(file, start + math.prod(shape) * dtype.itemsize)
     return np.memmap(file, dtype, "r+", start, shape)
@@ -243,25 +220,21 @@ def write_array(path: Path, array: Array) -> None:
 def write_into(file: BinaryIO, path: Path, array: Array) -> None:
     """`write_array` into a file that is open and will be named `path`."""
     suffix = path.suffix.lower()
+    if suffix not in SUFFIXES:
+        raise _unknown_kind(path)
     array = np.require(array, requirements="C")
-    data = array.reshape(-1).view(np.uint8).data
-    if suffix == ".npy":
-        write_header(file, array.shape, array.dtype)
-        file.write(data)
-    elif suffix == ".npz":
-        np.savez(file, output=array.view(saved_type(array.dtype)))
-    elif suffix in RAW:
-        file.write(data)
-    elif suffix == ".safetensors":
-        file.write(safetensors_header(array, "output"))
-        file.write(data)
+    if suffix == ".npz":
+        np.savez(file, output=array.view(_saved_type(array.dtype)))
     elif suffix in (".pt", ".pth"):
-        write_torch(file, path, array)
+        _write_torch(file, path, array)
     else:
-        raise FileError(f"{path}: a file named {', '.join(SUFFIXES)} is expected")
+        if suffix == ".npy":
+            _write_header(file, array.shape, array.dtype)
+        elif suffix == ".safetensors":
+            file.write(_safetensors_header(array, "output"))
+        file.write(array.reshape(-1).view(np.uint8).data)
 
 
-_SUFFIX = ".npy"
 _HEADERS = {
     (1, 0): np.lib.format.read_array_header_1_0,
     (2, 0): np.lib.format.read_array_header_2_0,
@@ -284,30 +257,27 @@ class _Header(NamedTuple):
         return self.start + math.prod(self.shape) * self.dtype.itemsize
 
 
-def read_npy(path: Path) -> Array:
+def _read_npy(path: Path) -> Array:
     """The array of a file, mapped."""
     with path.open("rb") as file:
         header = _read_header(path, file)
         size = file.seek(0, 2)
     if header.end > size:
-        raise FileError(
-            f"{path}: its shape {header.shape} ends at byte {header.end}; it has {size}"
-        )
-    if header.end == header.start:
-        return np.empty(header.shape, _own_type(header.dtype))
-    mapped: Array = np.memmap(path, header.dtype, "r", header.start, header.shape, header.order)
-    return mapped.view(_own_type(header.dtype))
+        told = f"its shape {header.shape} ends at byte {header.end}; it has {size}"
+        raise FileError(f"{path}: {told}")
+    mapped = _mapped(path, header.dtype, header.start, header.shape, header.order)
+    return mapped.view(_held_type(header.dtype))
 
 
-def read_npz(source: Source, most: int) -> Array:
+def _read_npz(source: Source, most: int) -> Array:
     """One array of an archive, of at most so many bytes."""
     path = source.path
     if not zipfile.is_zipfile(path):
         raise FileError(f"{path}: not an .npz file")
     with zipfile.ZipFile(path) as packed:
-        held = {each.filename.removesuffix(_SUFFIX): each for each in packed.infolist()}
-        entry = held[key_of(source, list(held))]
-        within(path, entry.file_size, most)
+        held = {each.filename.removesuffix(".npy"): each for each in packed.infolist()}
+        entry = held[_key_of(source, list(held))]
+        _check_size(path, entry.file_size, most)
         with packed.open(entry) as file:
             header = _read_header(path, file)
             if header.end != entry.file_size:
@@ -321,7 +291,7 @@ def read_npz(source: Source, most: int) -> Array:
                 place = place[count:]
             file.read(1)  # at its end the archive's checksum is compared
     flat = np.frombuffer(data, header.dtype)
-    return flat.reshape(header.shape, order=header.order).view(_own_type(header.dtype))
+    return flat.reshape(header.shape, order=header.order).view(_held_type(header.dtype))
 
 
 def _read_header(path: Path, file: IO[bytes]) -> _Header:
@@ -337,25 +307,25 @@ def _read_header(path: Path, file: IO[bytes]) -> _Header:
     return _Header(shape, fortran_order, dtype, file.tell())
 
 
-def within(path: Path, size: int, most: int) -> None:
+def _check_size(path: Path, size: int, most: int) -> None:
     """TooLargeError where a file's content is larger than may be read."""
     if size > most:
         raise TooLargeError(f"{path}: {size:,} bytes unpacked; at most {most:,} are read")
 
 
-def _own_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
+def _held_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """NumPy saves bfloat16 as two bare bytes."""
     return BFLOAT16.numpy if dtype == np.dtype("V2") else dtype
 
 
-def saved_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
+def _saved_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """As NumPy's files name it."""
     return np.dtype("V2") if dtype == BFLOAT16.numpy else dtype
 
 
-def write_header(file: IO[bytes], shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+def _write_header(file: IO[bytes], shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
     """What an .npy file begins with."""
-    described = np.lib.format.dtype_to_descr(saved_type(dtype))
+    described = np.lib.format.dtype_to_descr(_saved_type(dtype))
     held = {"descr": described, "fortran_order": False, "shape": shape}
     np.lib.format.write_array_header_1_0(file, held)
 
@@ -367,7 +337,7 @@ _SAFE_TYPES = {
 }  # fmt: skip
 
 
-def read_safetensors(source: Source) -> Array:
+def _read_safetensors(source: Source) -> Array:
     """The format is a length, a JSON header, and the tensors' bytes: mapped, so that only what is asked for is read."""
     size = source.path.stat().st_size
     with source.path.open("rb") as file:
@@ -381,7 +351,7 @@ def read_safetensors(source: Source) -> Array:
     if not isinstance(header, dict):
         raise FileError(f"{source.path}: not a safetensors file")
     header.pop("__metadata__", None)
-    key = key_of(source, list(header))
+    key = _key_of(source, list(header))
     try:
         entry = header[key]
         dtype = dtype_of_name(_SAFE_TYPES[entry["dtype"]])
@@ -389,24 +359,18 @@ def read_safetensors(source: Source) -> Array:
         start, end = (operator.index(each) for each in entry["data_offsets"])
     except (KeyError, TypeError, ValueError):
         raise FileError(f"{source.path}: {key!r} is of no type that can be read") from None
-    bytes_ = math.prod(shape) * dtype.itemsize
-    if (
-        not (0 <= start <= end <= size - 8 - length)
-        or end - start != bytes_
-        or min(shape, default=0) < 0
-    ):
+    inside = 0 <= start <= end <= size - 8 - length and min(shape, default=0) >= 0
+    if not inside or end - start != math.prod(shape) * dtype.itemsize:
         raise FileError(f"{source.path}: the place of {key!r} is not inside the file")
-    if not bytes_:
-        return np.empty(shape, dtype.numpy)
-    return np.memmap(source.path, dtype.numpy, "r", 8 + length + start, shape)
+    return _mapped(source.path, dtype.numpy, 8 + length + start, shape)
 
 
-def read_torch(source: Source, most: int) -> Array:
+def _read_torch(source: Source, most: int) -> Array:
     """A tensor of a .pt file, of at most so many bytes; nothing but weights is unpickled."""
     torch = need("torch", f"{source.path}: PyTorch reads it")
     if zipfile.is_zipfile(source.path):
         with zipfile.ZipFile(source.path) as packed:
-            within(source.path, sum(each.file_size for each in packed.infolist()), most)
+            _check_size(source.path, sum(each.file_size for each in packed.infolist()), most)
     try:
         held = torch.load(source.path, map_location="cpu", weights_only=True)
     except Exception as error:  # unpicklers raise what they like
@@ -418,12 +382,14 @@ def read_torch(source: Source, most: int) -> Array:
         if not isinstance(held, Mapping):
             raise FileError(f"{source.path}: a tensor, or tensors by name, are expected in it")
         named = {str(k): v for k, v in held.items() if isinstance(v, torch.Tensor)}
-        held = named[key_of(source, list(named))]
-    within(source.path, held.numel() * held.element_size(), most)  # one number may stand for many
+        held = named[_key_of(source, list(named))]
+    _check_size(
+        source.path, held.numel() * held.element_size(), most
+    )  # one number may stand for many
     return to_numpy(held.detach())
 
 
-def safetensors_header(array: Array, key: str) -> bytes:
+def _safetensors_header(array: Array, key: str) -> bytes:
     """What a file of one tensor begins with; the tensor's bytes follow."""
     dtype = dtype_of_numpy(array.dtype)
     names = {long: short for short, long in _SAFE_TYPES.items()}
@@ -435,7 +401,7 @@ def safetensors_header(array: Array, key: str) -> bytes:
     return len(header).to_bytes(8, "little") + header
 
 
-def write_torch(file: BinaryIO, path: Path, array: Array) -> None:
+def _write_torch(file: BinaryIO, path: Path, array: Array) -> None:
     """A .pt file of one tensor."""
     torch = need("torch", f"{path}: PyTorch writes it")
     if array.dtype == BFLOAT16.numpy:

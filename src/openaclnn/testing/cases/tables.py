@@ -17,7 +17,7 @@ from typing import Any
 from openaclnn.testing.cases.case import number_of
 from openaclnn.testing.extras import need
 from openaclnn.testing.files import FileError, read_whole
-from openaclnn.testing.judging.compare import Rules
+from openaclnn.testing.judging.figures import Rules
 
 __all__ = [
     "CellError",

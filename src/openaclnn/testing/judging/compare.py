@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -14,40 +13,26 @@ from openaclnn.core.interop import to_numpy
 from openaclnn.engines.threads import blocks_of, map_in_order
 from openaclnn.testing.extras import dtype_named
 from openaclnn.testing.judging.figures import (
-    BLOCK,
-    CROSS_CHECK,
-    LEVELS,
     STANDARDS,
     STRETCH,
     ULP_STEPS,
     Array,
     Computed,
-    Limits,
+    Rules,
     Tally,
-    Tolerance,
-    blocks,
-    errors_of,
+    Yardstick,
+    cross_check,
+    faults,
     flat,
     limits_of,
-    overflow_from,
     precision,
-    real_type,
-    round_to,
     spacing,
 )
 
-__all__ = [
-    "BadElement",
-    "Comparison",
-    "Rules",
-    "Yardstick",
-    "chosen",
-    "compare",
-    "cross_check",
-    "faults",
-    "judge",
-    "worst",
-]
+__all__ = ["BadElement", "Comparison", "compare", "judge", "worst"]
+
+
+_ULP_LABELS = [f"<= {step:g}" for step in ULP_STEPS] + [f"> {ULP_STEPS[-1]:g}"]
 
 
 @dataclass(frozen=True)
@@ -185,10 +170,11 @@ def judge(
         text = f"the output has shape {actual.shape}, the golden values have {golden.shape}"
         return Comparison(rules.standard, own.name, actual.shape, False, (text,), **about)
     limits, stick = limits_of(own), Yardstick.of(rules, own)
+    limit = limits.limit if rules.limit is None else rules.limit
     lines = flat(actual), flat(golden)
 
     def tallied(stretch: slice) -> Tally:
-        tally = Tally(stick.dtype, stick.tolerance, chosen(rules.limit, limits.limit), kept)
+        tally = Tally(stick.dtype, stick.tolerance, limit, kept)
         one, other = (line[stretch] for line in lines)
         for start, out, expected, differs in stick.blocks(one, other):
             tally.add(stretch.start + start, out, expected, differs)
@@ -204,11 +190,13 @@ def judge(
     if rules.standard == "cross_check" and not stick.tolerance.exact:
         if third is None:
             raise ValueError("cross_check needs the output of a third party")
-        peer = flat(_same_shape(_array(third), actual))
-        reasons += cross_check(*lines, peer, stick.dtype, rules.level, figures)
+        peer = _array(third)
+        if peer.shape != actual.shape:
+            raise ValueError(f"the third output has shape {peer.shape}, the first {actual.shape}")
+        reasons += cross_check(*lines, flat(peer), stick.dtype, rules.level, figures)
     return Comparison(
         rules.standard, own.name, actual.shape, not reasons, tuple(reasons), tally.count, tally.bad,
-        figures, tuple(zip(_labels(), tally.ulps.tolist(), strict=True)),
+        figures, tuple(zip(_ULP_LABELS, tally.ulps.tolist(), strict=True)),
         tuple(_bad_elements(tally, lines, actual)), **about,
     )  # fmt: skip
 
@@ -232,16 +220,6 @@ def _notes(actual: Array, known: DType | None, judged: DType, dtype: Any) -> tup
     return (f"the output is {own}, the golden values are {known}: judged as {judged}{narrower}",)
 
 
-def _same_shape(third: Array, actual: Array) -> Array:
-    if third.shape != actual.shape:
-        raise ValueError(f"the third output has shape {third.shape}, the first {actual.shape}")
-    return third
-
-
-def _labels() -> list[str]:
-    return [f"<= {step:g}" for step in ULP_STEPS] + [f"> {ULP_STEPS[-1]:g}"]
-
-
 def _bad_elements(tally: Tally, lines: tuple[Array, Array], actual: Array) -> Iterator[BadElement]:
     shape = actual.shape if actual.dtype.kind != "c" else (*actual.shape, 2)
     for place in tally.places:
@@ -250,177 +228,3 @@ def _bad_elements(tally: Tally, lines: tuple[Array, Array], actual: Array) -> It
         unit = spacing(np.array(other), tally.dtype) if tally.dtype.kind == "floating" else 1.0
         position = tuple(int(index) for index in np.unravel_index(place, shape))
         yield BadElement(position, one, other, error, error / float(unit))
-
-
-@dataclass(frozen=True)
-class Rules:
-    """A standard with the numbers it is applied with; None stands for the standard's own."""
-
-    standard: str = STANDARDS[0]
-    rtol: float | None = None
-    atol: float | None = None
-    ptol: float | None = None
-    limit: float | None = None
-    level: str = "L1"
-    relative: float | None = None  # stat_rel_err's T
-
-    def __post_init__(self) -> None:
-        for name in ("rtol", "atol", "limit", "relative"):
-            given = getattr(self, name)
-            if given is not None and not (given >= 0 and math.isfinite(given)):
-                raise ValueError(f"{name}: expected a finite number of 0 or more, got {given}")
-        if self.ptol is not None and not 0 <= self.ptol <= 1:
-            raise ValueError(f"ptol: expected a share from 0 to 1, got {self.ptol}")
-        if self.standard not in STANDARDS:
-            raise ValueError(f"unknown standard {self.standard!r}; known: {', '.join(STANDARDS)}")
-        if self.level not in LEVELS:
-            raise ValueError(f"unknown level {self.level!r}; known: {', '.join(LEVELS)}")
-
-    def told(self) -> str:
-        """The standard, and the numbers that are not its own."""
-        names = {
-            "rtol": self.rtol,
-            "atol": self.atol,
-            "ptol": self.ptol,
-            "limit": self.limit,
-            "T": self.relative,
-        }
-        return " ".join([self.standard, *(f"{n}={v:g}" for n, v in names.items() if v is not None)])
-
-    def tolerance(self, own: Limits) -> Tolerance:
-        """What makes an element bad."""
-        if self.standard == "binary":
-            return Tolerance(0.0, 0.0, exact=True)
-        rtol, atol = own.rtol, own.atol
-        if self.standard == "close":
-            rtol, atol = own.close, 1e-8
-        elif self.standard == "stat_rel_err":
-            rtol = 10 * chosen(self.relative, own.relative)
-            atol = rtol * 1e-7
-        return Tolerance(chosen(self.rtol, rtol), chosen(self.atol, atol))
-
-
-def chosen(given: float | None, own: float) -> float:
-    """A number that was asked for, else the standard's own."""
-    return own if given is None else given
-
-
-@dataclass(frozen=True)
-class Yardstick:
-    """What makes an element of an output bad: how far it may be off, or that its bytes are others."""
-
-    dtype: DType  # the output's; of complex numbers, that of their parts
-    tolerance: Tolerance
-    rounded: bool  # golden values are rounded to the dtype before
-
-    @classmethod
-    def of(cls, rules: Rules, output: DType) -> Yardstick:
-        """A standard's for outputs of a dtype; integers must be equal."""
-        part = real_type(output)
-        if part.kind in ("integer", "bool"):
-            return cls(part, Tolerance(0.0, 0.0, exact=True), False)
-        rounded = rules.standard in ("close", "stat_rel_err") and part.kind == "floating"
-        return cls(part, rules.tolerance(limits_of(output)), rounded)
-
-    def blocks(
-        self, actual: Array, golden: Array
-    ) -> Iterator[tuple[int, Array, Array, Array | None]]:
-        """Stretches of both as float64, with their start, and which bytes differ where that is what counts."""
-        for start, (one, other) in blocks(actual, golden):
-            if self.rounded:
-                other = round_to(other, self.dtype).astype(np.float64)
-            exact = self.tolerance.exact
-            yield start, one, other, self._differs(actual, golden, start) if exact else None
-
-    def _differs(self, actual: Array, golden: Array, start: int) -> Array:
-        """Golden values rounded to the output's type; NaN equals NaN."""
-        lines = (actual, golden)
-        one, other = (round_to(line[start : start + BLOCK], self.dtype) for line in lines)
-        with np.errstate(all="ignore"):
-            word = np.dtype(f"u{self.dtype.itemsize}")
-            both_nan = np.zeros(one.shape, bool)
-            if self.dtype.kind == "floating":
-                both_nan = np.isnan(one) & np.isnan(other)
-            return np.asarray((one.view(word) != other.view(word)) & ~both_nan)
-
-
-def faults(tally: Tally, rules: Rules, limits: Limits) -> Iterator[str]:
-    """What one standard finds fault with, but for cross_check's ratios."""
-    figures, standard, tolerance = tally.figures(), rules.standard, tally.tolerance
-    if tally.special and not tolerance.exact:
-        yield f"NaN or an infinity stands on one side alone at {tally.special} elements"
-    if tolerance.exact:
-        if tally.bad:
-            yield f"{tally.bad} of {tally.count} elements have other bytes"
-        return
-    within = f"within rtol {tolerance.rtol:.4g}, atol {tolerance.atol:.4g}"
-    if standard == "mixed":
-        share = 1 - chosen(rules.ptol, 0.01)
-        if figures["matched"] < share:
-            yield f"{figures['matched']:.6g} of the elements are {within}; at least {share:g} must be"
-        if tally.beyond:
-            yield f"{tally.beyond} elements are off by more than {tally.limit:g} and by more than 32 ULP"
-    elif standard == "close":
-        share = chosen(rules.ptol, limits.close)
-        if tally.bad > share * tally.count:
-            yield f"{tally.bad / tally.count:.6g} of the elements are not {within}; at most {share:g} may be"
-    elif standard == "stat_rel_err":
-        mean = chosen(rules.relative, limits.relative)
-        for name, bound in (("MERE", mean), ("MARE", 10 * mean)):
-            if not figures[name] < bound:
-                yield f"{name} is {figures[name]:.4g}; it must be less than {bound:.4g}"
-    elif standard == "cosine":
-        if not 1 - figures["cosine_similarity"] <= 0.01:
-            yield f"the cosine is {figures['cosine_similarity']:.6g}; it must be at least 0.99"
-
-
-def cross_check(
-    actual: Array, golden: Array, third: Array, dtype: DType, level: str, figures: dict[str, float]
-) -> list[str]:
-    """The output's errors over the third party's: what is found fault with; the ratios join the figures."""
-    limits, overflow = limits_of(dtype), overflow_from(dtype)
-    ours, theirs = (_LargeAndSmall.of(each, golden, limits, overflow) for each in (actual, third))
-    reasons = []
-    names = ("max_relative_ratio", "mean_relative_ratio", "rmse_ratio")
-    pairs = zip(ours.errors(), theirs.errors(), strict=True)
-    for name, (own, other), bound in zip(names, pairs, CROSS_CHECK[level], strict=True):
-        ratio = own / other if other else (1.0 if own == other else math.inf)
-        figures[name] = ratio
-        if not ratio <= bound:
-            reasons.append(f"{name} is {ratio:.4g}; {level} allows {bound:g}")
-    figures["small_errors"], figures["third_small_errors"] = ours.counted, theirs.counted
-    if ours.counted > 2 * theirs.counted:
-        reasons.append(
-            f"{ours.counted} errors above {limits.small_atol:.3g} where golden values are small; "
-            f"the third party has {theirs.counted}, and twice that is allowed"
-        )
-    return reasons
-
-
-@dataclass
-class _LargeAndSmall:
-    """cross_check's errors of one party: where golden values are large, and counted where they are small."""
-
-    worst: float = 0.0
-    relative: float = 0.0
-    square: float = 0.0
-    large: int = 0
-    counted: int = 0
-
-    @classmethod
-    def of(cls, line: Array, golden: Array, limits: Limits, overflow: float) -> _LargeAndSmall:
-        made = cls()
-        for _, (one, other) in blocks(line, golden):
-            error, size, finite, _ = errors_of(one, other, overflow)
-            large = finite & (size >= limits.small)
-            relative = error[large] / size[large]
-            made.worst = max(made.worst, float(relative.max(initial=0)))
-            made.relative += float(relative.sum())
-            made.square += float(np.square(error[large]).sum())
-            made.large += relative.size
-            made.counted += int((error[finite & ~large] > limits.small_atol).sum())
-        return made
-
-    def errors(self) -> tuple[float, float, float]:
-        count = max(self.large, 1)
-        return self.worst, self.relative / count, math.sqrt(self.square / count)

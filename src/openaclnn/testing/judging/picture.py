@@ -12,8 +12,16 @@ import numpy as np
 from openaclnn.core.dtypes import dtype_of_name
 from openaclnn.core.writing import replacing
 from openaclnn.testing.extras import need
-from openaclnn.testing.judging.compare import Comparison, Rules, Yardstick
-from openaclnn.testing.judging.figures import Array, Tolerance, errors_of, flat, overflow_from
+from openaclnn.testing.judging.compare import Comparison
+from openaclnn.testing.judging.figures import (
+    Array,
+    Rules,
+    Tolerance,
+    Yardstick,
+    errors_of,
+    flat,
+    overflow_from,
+)
 
 __all__ = ["Errors", "Map", "draw_picture", "errors_at", "map_of", "stick_of"]
 

@@ -29,8 +29,8 @@ from openaclnn.engines.threads import get_num_threads, set_num_threads
 from openaclnn.testing.cases.case import Case, Malformed, Skip
 from openaclnn.testing.data.manifest import write_case
 from openaclnn.testing.files import Source, read_array
-from openaclnn.testing.judging.compare import Comparison, Rules, judge, worst
-from openaclnn.testing.judging.figures import Array, Computed
+from openaclnn.testing.judging.compare import Comparison, judge, worst
+from openaclnn.testing.judging.figures import Array, Computed, Rules
 from openaclnn.testing.running.build import Built, LevelCase, build
 from openaclnn.testing.running.chunks import oracle_in_chunks
 from openaclnn.testing.running.through import WAYS, run_through
