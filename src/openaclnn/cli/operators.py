@@ -18,8 +18,8 @@ from openaclnn.core.products import PRODUCTS
 from openaclnn.operators import find_operator, registry, support_table
 
 __all__ = [
-    "Choices", "PerOperator", "completion", "describe", "file_names", "list_operators", "operator_argument", "operator_names",
-    "option_of", "product_names", "read_value", "support", "word_of",
+    "Choices", "PerOperator", "completion", "describe", "file_names", "list_operators", "operator_argument",
+    "operator_names", "option_of", "product_names", "read_value", "support", "word_of",
 ]  # fmt: skip
 
 

@@ -18,17 +18,9 @@ import click
 from openaclnn.core.text import neutral
 
 __all__ = [
-    "command_options",
-    "counted",
-    "keep_apart",
-    "open_streams",
-    "progress",
-    "rendered",
-    "say",
-    "say_json",
-    "table",
+    "command_options", "counted", "keep_apart", "open_streams", "progress", "rendered", "say", "say_json", "table",
     "traceback_option",
-]
+]  # fmt: skip
 
 
 def say(text: str, error: bool = False) -> None:

@@ -32,18 +32,8 @@ from openaclnn.testing.running.build import Built, build
 from openaclnn.testing.running.through import run_through
 
 __all__ = [
-    "Asked",
-    "KINDS",
-    "LEFT_OUT",
-    "Refused",
-    "SMALL",
-    "UNPACKED",
-    "declared",
-    "may_be_left_out",
-    "read_asked",
-    "told_of",
-    "verdict_of",
-]
+    "KINDS", "SMALL", "UNPACKED", "Refused", "declared", "read_asked", "told_of", "verdict_of",
+]  # fmt: skip
 
 
 class Refused(Exception):  # noqa: N818 - an answer, not a fault
@@ -63,7 +53,7 @@ class Refused(Exception):  # noqa: N818 - an answer, not a fault
 SMALL = 4096
 """Elements, of all tensors together, up to which values are computed and shown."""
 
-LEFT_OUT = "left out"
+_LEFT_OUT = "left out"
 """What stands for a tensor that the plain call would make."""
 
 _RANK = 64  # more than any rule on dimensions has to see
@@ -72,7 +62,7 @@ _TEXT = 200  # characters of a number or a name
 
 
 @dataclass(frozen=True)
-class Asked:
+class _Asked:
     """A call: tensors and numbers by C name; tensors that the plain call would make are not among them."""
 
     operator: Operator
@@ -83,11 +73,10 @@ class Asked:
 
     def descriptors(self) -> dict[str, Any]:
         """All values as phase one would be given them."""
-        tensors = {
-            p.name: AUTO if p.name not in self.tensors else _descriptor(self.tensors[p.name])
-            for p in self.operator.tensors
-        }
-        return {**tensors, **self.numbers}
+        specs = {p.name: self.tensors.get(p.name) for p in self.operator.tensors}
+        tensors = {n: None if spec is None else spec.descriptor() for n, spec in specs.items()}
+        automatic = {name: AUTO for name in specs if name not in self.tensors}
+        return {**tensors, **automatic, **self.numbers}
 
     def case(self) -> Case:
         """The call as a case, whose data can be drawn."""
@@ -100,11 +89,7 @@ class Asked:
         return sum(max(spec.elements, math.prod(spec.shape)) for spec in given)
 
 
-def _descriptor(spec: TensorSpec | None) -> Any:
-    return None if spec is None else spec.descriptor()
-
-
-def read_asked(held: Any) -> Asked:
+def read_asked(held: Any) -> _Asked:
     """The call that a request describes; Refused where it describes none."""
     if not isinstance(held, dict) or not isinstance(held.get("arguments", {}), dict):
         raise Refused(400, "a call is expected: operator, product and arguments")
@@ -124,18 +109,18 @@ def read_asked(held: Any) -> Asked:
     numbers: dict[str, Any] = {}
     for parameter in operator.parameters:
         if parameter.is_tensor:
-            value = given.get(parameter.name, LEFT_OUT if may_be_left_out(parameter) else None)  # fmt: skip
-            if value != LEFT_OUT:
+            value = given.get(parameter.name, _LEFT_OUT if _may_be_left_out(parameter) else None)  # fmt: skip
+            if value != _LEFT_OUT:
                 tensors[parameter.name] = None if value is None else _tensor(parameter, value)
-            elif not may_be_left_out(parameter):
+            elif not _may_be_left_out(parameter):
                 raise Refused(400, f"{parameter.name} cannot be left out", parameter.name, "mode")
         else:
             default = None if parameter.default is REQUIRED else parameter.default
             numbers[parameter.name] = _number(parameter, given.get(parameter.name, default))
-    return Asked(operator, product, tensors, numbers, seed)
+    return _Asked(operator, product, tensors, numbers, seed)
 
 
-def may_be_left_out(parameter: Parameter) -> bool:
+def _may_be_left_out(parameter: Parameter) -> bool:
     """An output that is not read before, or what the plain call computes."""
     return parameter.computed or not parameter.is_read
 
@@ -157,11 +142,10 @@ def _tensor(parameter: Parameter, held: Any) -> TensorSpec:
         layout = Format[f"ACL_FORMAT_{str(held.get('format') or 'ND')[:_TEXT].upper()}"]
         field = "strides" if strides is not None else "shape"
         spec = TensorSpec(shape, dtype, None, strides, offset, format=layout)
-        field = "values"
-        values = held.get("values")
+        field, values = "values", held.get("values")
         if values in (None, "", []):
             return spec
-        return TensorSpec(shape, dtype, None, strides, offset, format=layout, values=_read_values(values, shape, dtype))  # fmt: skip
+        return replace(spec, values=_read_values(values, shape, dtype))
     except KeyError:
         raise Refused(400, f"{name}: unknown format", name, field) from None
     except (ValueError, OverflowError) as error:
@@ -186,9 +170,8 @@ def _integers(given: Any) -> tuple[int, ...]:
         try:
             numbers.append(int(word))
         except ValueError:
-            raise ValueError(
-                f"whole numbers are expected, as 2x3, not {str(word)[:40]!r}"
-            ) from None
+            told = f"whole numbers are expected, as 2x3, not {str(word)[:40]!r}"
+            raise ValueError(told) from None
         if abs(numbers[-1]) > _LARGEST:
             raise ValueError("a number of 64 bits is expected")
     return tuple(numbers)
@@ -234,7 +217,7 @@ def _number(parameter: Parameter, given: Any) -> Any:
 _SAFE = 1 << 53  # whole numbers up to here are JavaScript's too
 
 
-def told_of(asked: Asked) -> dict[str, Any]:
+def told_of(asked: _Asked) -> dict[str, Any]:
     """Everything that the page shows of a call."""
     answer = answer_of(asked.operator, asked.descriptors(), asked.product)
     built, why = _built(asked, answer)
@@ -264,7 +247,7 @@ def _checks(answer: Answer) -> list[dict[str, Any]]:
     ]
 
 
-def _built(asked: Asked, answer: Answer) -> tuple[Built | None, str]:
+def _built(asked: _Asked, answer: Answer) -> tuple[Built | None, str]:
     """The data of a small sound call, or why there are none."""
     if answer.error is not None:
         return None, "A refused call computes nothing."
@@ -279,44 +262,35 @@ def _built(asked: Asked, answer: Answer) -> tuple[Built | None, str]:
 
 
 def _values(
-    asked: Asked, built: Built, computed: frozenset[str]
+    asked: _Asked, built: Built, computed: frozenset[str]
 ) -> tuple[dict[str, Any] | None, str]:
     """What it read and wrote: by NumPy, which compiles nothing, so that the first call is as quick as the next."""
     pairs = list(zip(asked.operator.parameters, built.values, strict=True))
-    read = [
-        (p.name, np.array(tensor.owner)) for p, tensor in pairs if p.is_read and tensor is not None
-    ]
+    read = {p.name: np.array(t.owner) for p, t in pairs if p.is_read and t is not None}
     with use_engine("numpy"), use_product(asked.product.tag), np.errstate(all="ignore"):
         status, told = run_through("plain", built)
     if status:
         return None, told
-    written = [(p.name, tensor.owner) for p, tensor in pairs if p.name in computed]
-    return {
-        "inputs": [_shown(name, array) for name, array in read],
-        "outputs": [_shown(name, array) for name, array in written],
-    }, ""
+    written = {p.name: tensor.owner for p, tensor in pairs if p.name in computed}
+    return {"inputs": _shown(read), "outputs": _shown(written)}, ""
 
 
-def _shown(name: str, array: Array) -> dict[str, Any]:
-    return {
-        "name": name, "dtype": array.dtype.name, "shape": array.shape,
-        "values": [_plain(each) for each in array.reshape(-1).tolist()],
-    }  # fmt: skip
+def _shown(arrays: Mapping[str, Array]) -> list[dict[str, Any]]:
+    return [
+        {"name": name, "dtype": array.dtype.name, "shape": array.shape,
+         "values": [_plain(each) for each in array.reshape(-1).tolist()]}
+        for name, array in arrays.items()
+    ]  # fmt: skip
 
 
 def _plain(value: Any) -> Any:
-    """A number as JSON has it; what it lacks as text."""
-    if isinstance(value, (bool, np.bool_)):
-        return int(value)
+    """A number as JavaScript has it; what it lacks as text."""
     if isinstance(value, int):
-        return value if abs(value) <= _SAFE else str(value)
-    if isinstance(value, complex):
-        return str(value)
-    number = float(value)
-    return number if math.isfinite(number) else str(number)
+        return int(value) if abs(value) <= _SAFE else str(value)
+    return str(value) if isinstance(value, complex) else float(value)
 
 
-def _code(asked: Asked, answer: Answer, built: Built | None, language: str) -> dict[str, str]:
+def _code(asked: _Asked, answer: Answer, built: Built | None, language: str) -> dict[str, str]:
     """The program of this very call, with the drawn values where there are some."""
     operator = asked.operator
     values: dict[str, Any] = {**asked.tensors, **asked.numbers}
@@ -327,22 +301,15 @@ def _code(asked: Asked, answer: Answer, built: Built | None, language: str) -> d
                 values[parameter.name] = replace(spec, values=tensor.owner)
     written = [p.name for p in operator.parameters if p.kind is Kind.OUTPUT]
     made = frozenset(name for name in written if name not in values)
-    for name in made:
-        values[name] = _made(asked, answer, name)
+    first = next((spec for spec in asked.tensors.values() if spec is not None), None)
+    for name in made:  # of a refused call, something of the first tensor's kind
+        like = answer.outputs.get(name) or first or TensorSpec((1,), FLOAT)
+        values[name] = TensorSpec(like.shape, like.dtype)
     try:
         text = program_of(operator, values, language, asked.product, made, answer.computed or None)
         return {"text": text}
     except ValueError as error:
         return {"why": str(error)}
-
-
-def _made(asked: Asked, answer: Answer, name: str) -> TensorSpec:
-    """What a left out output would be; of a refused call, something of the first tensor's kind."""
-    if name in answer.outputs:
-        made = answer.outputs[name]
-        return TensorSpec(made.shape, made.dtype)
-    given = next((spec for spec in asked.tensors.values() if spec is not None), None)
-    return TensorSpec((1,), FLOAT) if given is None else TensorSpec(given.shape, given.dtype)
 
 
 def declared() -> dict[str, Any]:
@@ -388,14 +355,14 @@ def _parameter(parameter: Parameter) -> dict[str, Any]:
         "choices": parameter.choices,
         "written": parameter.kind is Kind.OUTPUT,
         "read": parameter.is_read,
-        "left_out": parameter.is_tensor and may_be_left_out(parameter),
+        "left_out": parameter.is_tensor and _may_be_left_out(parameter),
     }
 
 
 def _arguments(operator: Operator, sample: Sample) -> dict[str, Any]:
     """A sample as the page would send it."""
     values = sample_values(operator, sample)
-    return {p.name: _argument(values.get(p.name, LEFT_OUT)) for p in operator.parameters}
+    return {p.name: _argument(values.get(p.name, _LEFT_OUT)) for p in operator.parameters}
 
 
 def _argument(value: Any) -> Any:
@@ -430,19 +397,14 @@ def verdict_of(
         found = judge(one, other, None, rules, dtype, _KEPT)
     except KeyError as error:
         raise Refused(400, str(error.args[0])) from None
-    except TooLargeError as error:
-        raise Refused(413, _without_folders(str(error), *files)) from None
     except (ValueError, MissingLibraryError) as error:
-        raise Refused(400, _without_folders(str(error), *files)) from None
+        sentence = str(error)
+        for path in files:
+            sentence = sentence.replace(str(path), path.name)
+        raise Refused(413 if isinstance(error, TooLargeError) else 400, sentence) from None
     except (RecursionError, MemoryError):
         raise Refused(400, "the files are not what their names say") from None
     return found.as_dict() | {"text": str(found), "picture": _picture(found, one, other, rules)}
-
-
-def _without_folders(sentence: str, *paths: Path) -> str:
-    for path in paths:
-        sentence = sentence.replace(str(path), path.name)
-    return sentence
 
 
 def _picture(found: Comparison, actual: Array, golden: Array, rules: Rules) -> dict[str, Any] | None:  # fmt: skip

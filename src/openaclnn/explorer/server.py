@@ -23,9 +23,9 @@ from openaclnn.core.text import neutral
 from openaclnn.explorer.answers import KINDS, Refused, declared, read_asked, told_of, verdict_of
 from openaclnn.testing.judging.figures import STANDARDS
 
-__all__ = ["HOSTS", "LARGEST_CALL", "LARGEST_FILES", "Explorer"]
+__all__ = ["LARGEST_CALL", "LARGEST_FILES", "Explorer"]
 
-HOSTS = ("127.0.0.1", "::1")
+_HOSTS = ("127.0.0.1", "::1")
 """The addresses it may listen on."""
 
 LARGEST_CALL = 256 << 10
@@ -68,9 +68,9 @@ class Explorer(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 128
 
-    def __init__(self, host: str = HOSTS[0], port: int = 0) -> None:
-        if host not in HOSTS:
-            raise ValueError(f"the explorer listens on {' or '.join(HOSTS)}, not on {host}")
+    def __init__(self, host: str = _HOSTS[0], port: int = 0) -> None:
+        if host not in _HOSTS:
+            raise ValueError(f"the explorer listens on {' or '.join(_HOSTS)}, not on {host}")
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         # Since when each waits for its other side; None for those that the server works for.
         self.connections: dict[socket.socket, float | None] = {}

@@ -17,15 +17,7 @@ from openaclnn.core.tensor import Format, Scalar
 from openaclnn.testing.cases.case import TensorSpec
 from openaclnn.testing.data.goldens import places_of, results_of
 
-__all__ = [
-    "LANGUAGES",
-    "LISTED",
-    "c_program",
-    "example_of",
-    "program_of",
-    "python_program",
-    "sample_values",
-]
+__all__ = ["LANGUAGES", "LISTED", "example_of", "program_of", "sample_values"]
 
 LANGUAGES = {"c++": ".cpp", "c": ".c", "python": ".py", "cmake": ".txt"}
 """The languages, each with the end of its files' names."""
@@ -62,12 +54,12 @@ def program_of(
     those in `computed` are shown, or all.
     """
     if language == "python":
-        return python_program(operator, values, product, made)
+        return _python_program(operator, values, product, made)
     if language == "cmake":
         return _CMAKE.format(python=operator.python_name)
     if language not in LANGUAGES:
         raise ValueError(f"unknown language {language!r}; known: {', '.join(LANGUAGES)}")
-    return c_program(operator, values, product, language == "c++", computed)
+    return _c_program(operator, values, product, language == "c++", computed)
 
 
 def sample_values(operator: Operator, sample: Sample) -> dict[str, Any]:
@@ -173,7 +165,7 @@ static float bfloat16ToFloat(uint16_t bits)
 """
 
 
-def c_program(
+def _c_program(
     operator: Operator,
     values: Mapping[str, Any],
     product: Product,
@@ -389,7 +381,7 @@ assert acl.aclrtSynchronizeStream(None) == 0
 '''
 
 
-def python_program(
+def _python_program(
     operator: Operator, values: Mapping[str, Any], product: Product, made: frozenset[str]
 ) -> str:
     """The program's text; the plain call makes the outputs in `made`."""

@@ -21,20 +21,9 @@ from openaclnn.operators import find_operator
 from openaclnn.testing.data.drawing import Distribution
 
 __all__ = [
-    "Case",
-    "Drawn",
-    "Malformed",
-    "OneOf",
-    "Skip",
-    "TensorSpec",
-    "atk_range",
-    "check_range",
-    "is_unset",
-    "number_of",
-    "parameter_named",
-    "power_of",
-    "ttk_range",
-]
+    "Case", "Drawn", "Malformed", "OneOf", "Skip", "TensorSpec", "atk_range", "check_range", "is_unset", "number_of",
+    "parameter_named", "power_of", "ttk_range",
+]  # fmt: skip
 
 
 class Skip(ValueError):  # noqa: N818

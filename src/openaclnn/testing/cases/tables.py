@@ -19,16 +19,7 @@ from openaclnn.testing.extras import need
 from openaclnn.testing.files import FileError, read_whole
 from openaclnn.testing.judging.figures import Rules
 
-__all__ = [
-    "CellError",
-    "Cells",
-    "Row",
-    "entry",
-    "is_nothing",
-    "is_row",
-    "read_literal",
-    "read_rows",
-]
+__all__ = ["CellError", "Cells", "Row", "entry", "is_nothing", "read_literal", "read_rows"]
 
 _LARGEST_UNPACKED = 1 << 30  # bytes
 
@@ -207,8 +198,8 @@ class Cells:
         given = self.literal(column)
         if is_nothing(given):
             return ()
-        pairs = [given] if is_row(given) or not isinstance(given, (tuple, list)) else given
-        if not all(is_row(pair) and len(pair) > 1 for pair in pairs):
+        pairs = [given] if _is_row(given) or not isinstance(given, (tuple, list)) else given
+        if not all(_is_row(pair) and len(pair) > 1 for pair in pairs):
             raise CellError(column, f"(rtol, ptol) is expected, not {given!r}")
         found = tuple((float(pair[0]), float(pair[1])) for pair in pairs)
         for rtol, ptol in found:
@@ -246,7 +237,7 @@ class Cells:
         given = self.literal(column)
         if not isinstance(given, (tuple, list)):
             given = () if given is None else (given,)
-        return [given] if is_row(given) or not given else list(given)
+        return [given] if _is_row(given) or not given else list(given)
 
     def each(self, column: str, count: int, one_for_all: bool = True) -> list[Any]:
         """One entry for each of so many tensors, None where there is none; a word, or the only entry, is that of all."""
@@ -261,7 +252,7 @@ class Cells:
     def ranges(self, column: str, count: int) -> list[Any]:
         """As `each`; numbers alone are one range for all tensors."""
         given = self.literal(column)
-        return [given] * count if given and is_row(given) else self.each(column, count)
+        return [given] * count if given and _is_row(given) else self.each(column, count)
 
 
 def _judged_by(column: str, **tolerances: float | None) -> None:
@@ -272,7 +263,7 @@ def _judged_by(column: str, **tolerances: float | None) -> None:
         raise CellError(column, str(error)) from None
 
 
-def is_row(value: Any) -> bool:
+def _is_row(value: Any) -> bool:
     """Whether a value is numbers alone, not one thing for each of several tensors."""
     if not isinstance(value, (tuple, list)) or not value:
         return False

@@ -21,18 +21,9 @@ from openaclnn.testing.extras import dtype_named
 from openaclnn.testing.judging.figures import LEVELS
 
 __all__ = [
-    "AMOUNTS",
-    "DEFAULT",
-    "Distribution",
-    "MIXES",
-    "Recipe",
-    "SPECIALS",
-    "draw",
-    "draw_array",
-    "generator",
-    "ranks_of",
+    "AMOUNTS", "DEFAULT", "MIXES", "SPECIALS", "Distribution", "Recipe", "draw", "draw_array", "generator", "ranks_of",
     "variants_of",
-]
+]  # fmt: skip
 
 Array = np.ndarray[Any, Any]
 _CHUNK = (

@@ -35,24 +35,12 @@ from openaclnn.testing.files import (
 )
 
 __all__ = [
-    "CASE",
-    "Expected",
-    "FORMATS",
-    "MANIFEST",
-    "described",
-    "expected_of",
-    "is_case",
-    "is_name",
-    "read_json",
-    "read_manifest",
-    "remake",
-    "write_case",
+    "FORMATS", "MANIFEST", "Expected", "described", "expected_of", "read_manifest", "remake", "write_case",
     "write_cases",
-    "write_one",
-]
+]  # fmt: skip
 
 MANIFEST = "manifest.json"
-CASE = "case.json"
+_CASE = "case.json"
 """What `cases --golden` says of a case, in its folder."""
 
 FORMATS = ("npy", "bin")
@@ -75,7 +63,7 @@ def write_cases(
         cases = []
         for name, arguments in recipe:
             cases.append(
-                {"name": name, **write_one(part / name, recipe.operator, arguments, formats)}
+                {"name": name, **_write_one(part / name, recipe.operator, arguments, formats)}
             )
             done(1)
         manifest = {
@@ -108,18 +96,18 @@ def write_case(
     about: dict[str, Any],
     counted: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write one case that says itself what it is, as a whole; `counted` as for `write_one`."""
+    """Write one case that says itself what it is, as a whole; `counted` as for `_write_one`."""
     try:
-        held = read_json(folder / CASE)
+        held = _read_json(folder / _CASE)
     except FileError:  # the first of that name
         held = {}
-    ours = {CASE, *held["files"]} if is_case(held) else set()
+    ours = {_CASE, *held["files"]} if _is_case(held) else set()
     with replacing_folder(folder, ours) as part:
-        about = {**about, **write_one(part, operator, arguments, FORMATS, counted)}
-        write_text(part / CASE, json.dumps(about, indent=1) + "\n")
+        about = {**about, **_write_one(part, operator, arguments, FORMATS, counted)}
+        write_text(part / _CASE, json.dumps(about, indent=1) + "\n")
 
 
-def write_one(
+def _write_one(
     folder: Path,
     operator: str,
     arguments: dict[str, Any],
@@ -182,17 +170,17 @@ def remake(
 
 def read_manifest(manifest: Path) -> dict[str, Any]:
     """A manifest's content; FileError where it is none."""
-    held = read_json(manifest)
+    held = _read_json(manifest)
     known = held.keys() >= {"recipe", "formats", "cases"} and isinstance(held["recipe"], dict)
     cases = held["cases"] if known else None
-    sound = isinstance(cases, list) and all(is_case(each) and is_name(each.get("name")) for each in cases)  # fmt: skip
+    sound = isinstance(cases, list) and all(_is_case(each) and _is_name(each.get("name")) for each in cases)  # fmt: skip
     formats = held.get("formats")
     if not sound or not isinstance(formats, list) or not all(each in FORMATS for each in formats):
         raise FileError(f"{manifest}: not a manifest of golden files")
     return held
 
 
-def read_json(path: Path) -> dict[str, Any]:
+def _read_json(path: Path) -> dict[str, Any]:
     """A dictionary from a file; FileError where there is none."""
     try:
         held = json.loads(read_whole(path))
@@ -205,15 +193,15 @@ def read_json(path: Path) -> dict[str, Any]:
     return held
 
 
-def is_case(held: Any) -> bool:
-    """Whether it is what `write_one` returns: no name in it leads elsewhere."""
+def _is_case(held: Any) -> bool:
+    """Whether it is what `_write_one` returns: no name in it leads elsewhere."""
     files = held.get("files") if isinstance(held, dict) else None
     return isinstance(files, dict) and all(
-        is_name(name) and isinstance(entry, dict) for name, entry in files.items()
+        _is_name(name) and isinstance(entry, dict) for name, entry in files.items()
     )
 
 
-def is_name(text: Any) -> bool:
+def _is_name(text: Any) -> bool:
     """Whether it names an entry of a folder."""
     return isinstance(text, str) and text not in ("", ".", "..") and not set(text) & set("/\\\0")
 
@@ -248,7 +236,9 @@ def expected_of(folder: Path) -> list[Expected] | None:
     cases = [alone] if alone else _listed(folder)
     if not cases:
         cases = [
-            found for place in sorted(folder.glob(f"*/{CASE}")) if (found := _told_in(place.parent))
+            found
+            for place in sorted(folder.glob(f"*/{_CASE}"))
+            if (found := _told_in(place.parent))
         ]
     return [each for case in cases for each in _outputs(folder, case)] or None
 
@@ -272,10 +262,10 @@ def _case_of(folder: Path) -> _Case | None:
 def _told_in(folder: Path) -> _Case | None:
     """A case that says itself what it is, as those of `cases --golden` do."""
     try:
-        held = read_json(folder / CASE)
+        held = _read_json(folder / _CASE)
     except FileError:  # none, or something else's
         return None
-    return _case(folder / CASE, folder, held.get("operator"), held) if is_case(held) else None
+    return _case(folder / _CASE, folder, held.get("operator"), held) if _is_case(held) else None
 
 
 def _listed(folder: Path) -> list[_Case]:

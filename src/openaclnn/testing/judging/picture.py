@@ -23,11 +23,11 @@ from openaclnn.testing.judging.figures import (
     overflow_from,
 )
 
-__all__ = ["Errors", "Map", "draw_picture", "errors_at", "map_of", "stick_of"]
+__all__ = ["draw_picture", "errors_at", "map_of", "stick_of"]
 
 
 @dataclass(frozen=True)
-class Errors:
+class _Errors:
     """Some elements at even distances that are off and not 0: their golden sizes, errors, and which are bad."""
 
     size: Array
@@ -36,7 +36,7 @@ class Errors:
 
 
 @dataclass(frozen=True)
-class Map:
+class _Map:
     """The share of bad elements in each cell of a grid, over so many rows and columns of elements."""
 
     share: Array  # NaN where a cell has no elements
@@ -49,7 +49,9 @@ def stick_of(found: Comparison, rules: Rules) -> Yardstick:
     return Yardstick.of(rules, dtype_of_name(found.dtype))
 
 
-def errors_at(found: Comparison, actual: Array, golden: Array, rules: Rules, points: int) -> Errors:
+def errors_at(
+    found: Comparison, actual: Array, golden: Array, rules: Rules, points: int
+) -> _Errors:
     """The errors of at most so many elements."""
     step = max(-(-flat(actual).size // points), 1)
     stick = stick_of(found, rules)
@@ -60,10 +62,10 @@ def errors_at(found: Comparison, actual: Array, golden: Array, rules: Rules, poi
         )
         for shown in [finite & (size > 0) & (error > 0)]
     ]
-    return Errors(*(np.concatenate(each) for each in zip(*seen, strict=True)))
+    return _Errors(*(np.concatenate(each) for each in zip(*seen, strict=True)))
 
 
-def map_of(found: Comparison, actual: Array, golden: Array, rules: Rules, cells: int) -> Map:
+def map_of(found: Comparison, actual: Array, golden: Array, rules: Rules, cells: int) -> _Map:
     """A grid of at most so many cells on each side; the rows are all axes but the last."""
     shape, stick = actual.shape, stick_of(found, rules)
     actual, golden = flat(actual), flat(golden)
@@ -79,7 +81,7 @@ def map_of(found: Comparison, actual: Array, golden: Array, rules: Rules, cells:
         bad += np.bincount(cell, wrong, high * wide)
         all_ += np.bincount(cell, minlength=high * wide)
     share = np.where(all_ > 0, bad / np.maximum(all_, 1), np.nan).reshape(high, wide)
-    return Map(share, rows, columns)
+    return _Map(share, rows, columns)
 
 
 def _judged(
@@ -125,7 +127,7 @@ def draw_picture(path: Path, found: Comparison, actual: Array, golden: Array, ru
         raise ValueError(f"{path}: {str(error).partition(chr(10))[0]}") from error
 
 
-def _errors(axes: Any, errors: Errors, tolerance: Tolerance) -> None:
+def _errors(axes: Any, errors: _Errors, tolerance: Tolerance) -> None:
     """Some elements, and the line between good and bad."""
     size, error, bad = errors.size, errors.error, errors.bad
     axes.set(xscale="log", yscale="log", xlabel="|golden|", ylabel="|output - golden|")
@@ -157,7 +159,7 @@ def _histogram(axes: Any, found: Comparison) -> None:
     axes.tick_params(axis="x", labelrotation=40, labelsize=8)
 
 
-def _map(axes: Any, figure: Any, seen: Map, rank: int) -> None:
+def _map(axes: Any, figure: Any, seen: _Map, rank: int) -> None:
     """The share of bad elements in each cell."""
     image = axes.imshow(
         seen.share, cmap="Reds", vmin=0, vmax=float(np.nanmax(seen.share)) or 1.0, aspect="auto",

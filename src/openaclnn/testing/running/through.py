@@ -9,13 +9,12 @@ from typing import Any
 
 import openaclnn
 from openaclnn import acl, aclnn
-from openaclnn.capi.build import BuildError, installation
 from openaclnn.core.interface import Kind, Parameter
 from openaclnn.core.status import AclnnError
 from openaclnn.core.tensor import Scalar, Tensor, extent
 from openaclnn.testing.running.build import Built
 
-__all__ = ["WAYS", "run_c", "run_through"]
+__all__ = ["WAYS", "run_through"]
 
 WAYS = ("two-phase", "plain", "c")
 """The ways by name; the first is the default."""
@@ -23,11 +22,7 @@ WAYS = ("two-phase", "plain", "c")
 
 def run_through(way: str, built: Built) -> tuple[int, str]:
     """Run a case, which writes its outputs; the status, and what was told where that is not 0."""
-    if way == "c":
-        from openaclnn.testing.running.through import run_c
-
-        return run_c(built)
-    return _plain(built) if way == "plain" else _two_phase(built)
+    return {"two-phase": _two_phase, "plain": _plain, "c": _run_c}[way](built)
 
 
 def _two_phase(built: Built) -> tuple[int, str]:
@@ -41,9 +36,8 @@ def _two_phase(built: Built) -> tuple[int, str]:
 
 
 def _plain(built: Built) -> tuple[int, str]:
-    function = getattr(openaclnn, built.operator.python_name)
     try:
-        function(**built.whole)
+        getattr(openaclnn, built.operator.python_name)(**built.whole)
     except AclnnError as error:
         return error.status, str(error)
     return 0, ""
@@ -57,6 +51,8 @@ class _Session:
     """The library, initialised once in a process, with a stream."""
 
     def __init__(self) -> None:
+        from openaclnn.capi.build import BuildError, installation
+
         try:
             path = installation().lib / "libascendcl.so"
         except BuildError as error:
@@ -150,7 +146,7 @@ class _Call:
             self.c.library.aclDestroyScalar(scalar)
 
 
-def run_c(built: Built) -> tuple[int, str]:
+def _run_c(built: Built) -> tuple[int, str]:
     """Both phases in C; the outputs are copied back where they succeed."""
     session = _session()
     operator, library = built.operator, session.library
