@@ -24,13 +24,12 @@ from openaclnn.engines import threads
 from openaclnn.operators import find_operator
 from openaclnn.testing import Distribution, Recipe, compare, draw, read_cases, run_cases
 from openaclnn.testing.cases.case import Case, TensorSpec
-from openaclnn.testing.data.distribution import draw_array, generator
-from openaclnn.testing.data.recipe import MIXES
+from openaclnn.testing.data.drawing import MIXES, draw_array, generator
 from openaclnn.testing.judging.figures import Computed
-from openaclnn.testing.running import jobs, pipeline
-from openaclnn.testing.running.budget import memory_of
+from openaclnn.testing.running import run as pipeline
 from openaclnn.testing.running.build import build
 from openaclnn.testing.running.chunks import oracle_in_chunks
+from openaclnn.testing.running.run import memory_of
 
 names = pytest.mark.parametrize("operator", OPERATORS, ids=lambda op: op.python_name)
 SHAPES = {"rows": (700, 111), "pixels": (3, 7, 61, 67)}
@@ -334,8 +333,8 @@ def test_processes_share_one_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             assert sum(own for own, late in given if not late.done()) <= settings.memory
             return given[-1][1]
 
-    monkeypatch.setattr(jobs, "ProcessPoolExecutor", Pool)
-    found = list(jobs.run_in_processes(cases, settings, 2))
+    monkeypatch.setattr(pipeline, "ProcessPoolExecutor", Pool)
+    found = list(pipeline._run_in_processes(cases, settings, 2))
     assert [result.name for result in found] == [case.name for case in cases]
     assert all(result.verdict == "passed" for result in found)
     assert max(share for share, _ in given) == need

@@ -26,6 +26,9 @@ from openaclnn.testing.files.arrays import read_array
 from openaclnn.testing.files.sources import FileError
 from openaclnn.testing.running.results import COLUMNS
 from workloads import data_of
+from openaclnn.testing.cases.tables import read_literal
+from openaclnn.testing.files import FileError, read_array
+from openaclnn.testing.running.run import COLUMNS
 
 names = pytest.mark.parametrize("operator", OPERATORS, ids=lambda op: op.python_name)
 
@@ -511,7 +514,7 @@ def test_unknown_words() -> None:
 
 
 def test_unwritten_output_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from openaclnn.testing.running import pipeline as module
+    from openaclnn.testing.running import run as module
 
     monkeypatch.setattr(module, "run_through", lambda way, built: (0, ""))
     result = only(write_csv(tmp_path / "cases.csv", [ELU]))
@@ -529,7 +532,7 @@ def test_memory_stays_flat() -> None:
 
 
 def test_through_c(tmp_path: Path) -> None:
-    from openaclnn.testing.running import through_c
+    from openaclnn.testing.running import through
     from test_capi_tools import installed
 
     installed()  # skips where there is no compiler
@@ -542,11 +545,11 @@ def test_through_c(tmp_path: Path) -> None:
     try:
         found = run(write_csv(tmp_path / "cases.csv", rows), through="c")
     finally:  # other tests begin with a runtime that is not initialised
-        session = through_c._session()
+        session = through._session()
         session.library.aclrtDestroyStream(session.stream)
         session.library.aclrtResetDevice(0)
         session.library.aclFinalize()
-        through_c._session.cache_clear()
+        through._session.cache_clear()
     verdicts = [result.verdict for result in found]
     assert verdicts == ["passed"] * (len(OPERATORS) + 3) + ["refused"], found
 

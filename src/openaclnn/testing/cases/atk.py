@@ -17,11 +17,14 @@ from openaclnn.testing.cases.case import (
     OneOf,
     Skip,
     TensorSpec,
+    atk_range,
+    check_range,
+    is_unset,
     parameter_named,
+    power_of,
 )
-from openaclnn.testing.cases.words import atk_range, check_range, is_unset, power_of
-from openaclnn.testing.files.sources import FileError, read_whole
-from openaclnn.testing.words import dtype_named
+from openaclnn.testing.extras import dtype_named
+from openaclnn.testing.files import FileError, read_whole
 
 __all__ = ["read_atk"]
 

@@ -14,13 +14,19 @@ from openaclnn.core.dtypes import DType
 from openaclnn.core.interface import Kind, Parameter
 from openaclnn.core.tensor import Format
 from openaclnn.operators import find_operator, operators_by_kernel
-from openaclnn.testing.cases.case import Case, Drawn, Malformed, Skip, TensorSpec, parameter_named
-from openaclnn.testing.cases.cells import Cells, entry, is_nothing
-from openaclnn.testing.cases.tables import CellError, Row, read_rows
-from openaclnn.testing.cases.words import check_range, ttk_range
-from openaclnn.testing.data.distribution import Distribution
-from openaclnn.testing.data.drawing import ranks_of
-from openaclnn.testing.words import dtype_named
+from openaclnn.testing.cases.case import (
+    Case,
+    Drawn,
+    Malformed,
+    Skip,
+    TensorSpec,
+    check_range,
+    parameter_named,
+    ttk_range,
+)
+from openaclnn.testing.cases.tables import CellError, Cells, Row, entry, is_nothing, read_rows
+from openaclnn.testing.data.drawing import Distribution, ranks_of
+from openaclnn.testing.extras import dtype_named
 
 __all__ = ["read_ttk"]
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from openaclnn.core.writing import HIDDEN, beside, temporary_folder
-from openaclnn.testing.files.sources import FileError
+from openaclnn.testing.files import FileError
 
 __all__ = ["adding_to", "replacing_folder"]
 
