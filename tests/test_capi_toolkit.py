@@ -13,8 +13,6 @@ import pytest
 
 import openaclnn
 from openaclnn.capi.build import LINKS, package_files
-from openaclnn.testing.programs.examples import example_of
-from openaclnn.capi.packages import LINKS, package_files
 from openaclnn.testing.programs import example_of
 from test_capi_tools import installed, run_program
 

@@ -263,10 +263,7 @@ def test_every_module_imports_alone() -> None:
 
 
 def test_kernels_know_nothing_of_operators_or_calls() -> None:
-    above = {
-        f"openaclnn.core.{name}"
-        for name in ("interface", "call", "checks", "declare")
-    }
+    above = {f"openaclnn.core.{name}" for name in ("interface", "call", "checks", "declare")}
     for module, others in graph().items():
         if module.startswith("openaclnn.engines"):
             assert not others & above, module

@@ -21,14 +21,10 @@ from openaclnn.core.tensor import Tensor
 from openaclnn.operators import find_operator
 from openaclnn.testing import CaseResult, level_cases, read_cases, run_cases
 from openaclnn.testing.cases.case import Malformed
-from openaclnn.testing.cases.literals import read_literal
-from openaclnn.testing.files.arrays import read_array
-from openaclnn.testing.files.sources import FileError
-from openaclnn.testing.running.results import COLUMNS
-from workloads import data_of
 from openaclnn.testing.cases.tables import read_literal
 from openaclnn.testing.files import FileError, read_array
 from openaclnn.testing.running.run import COLUMNS
+from workloads import data_of
 
 names = pytest.mark.parametrize("operator", OPERATORS, ids=lambda op: op.python_name)
 

@@ -20,15 +20,8 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from openaclnn.core.writing import neutral
-from openaclnn.explorer.answers import told_of
-from openaclnn.explorer.asked import read_asked
-from openaclnn.explorer.declared import declared
-from openaclnn.explorer.handler import PATIENCE, Handler, as_json
-from openaclnn.explorer.refusals import Refused
-from openaclnn.explorer.verdicts import KINDS, verdict_of
-from openaclnn.testing.judging.limits import STANDARDS
-from openaclnn.core.text import neutral
 from openaclnn.explorer.answers import KINDS, Refused, declared, read_asked, told_of, verdict_of
+from openaclnn.explorer.server import PATIENCE, as_json
 from openaclnn.testing.judging.figures import STANDARDS
 
 __all__ = ["LARGEST_CALL", "LARGEST_FILES", "Explorer"]

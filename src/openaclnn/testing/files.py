@@ -19,9 +19,9 @@ from typing import IO, Any, BinaryIO, Literal, NamedTuple
 
 import numpy as np
 
-from openaclnn.core.allowance import usable_memory
 from openaclnn.core.dtypes import BFLOAT16, DType, dtype_of_name, dtype_of_numpy
 from openaclnn.core.interop import to_numpy
+from openaclnn.core.results import usable_memory
 from openaclnn.core.writing import replacing, reserve
 from openaclnn.testing.extras import MissingLibraryError, dtype_named, need
 

@@ -20,11 +20,11 @@ from typing import Any
 
 import numpy as np
 
-from openaclnn.core.allowance import usable_memory
 from openaclnn.core.dtypes import dtype_of_numpy
 from openaclnn.core.products import PRODUCTS, Product, current_product, find_product, use_product
+from openaclnn.core.results import usable_memory
 from openaclnn.core.status import AclnnError
-from openaclnn.core.text import cell_of
+from openaclnn.core.writing import cell_of
 from openaclnn.engines.threads import get_num_threads, set_num_threads
 from openaclnn.testing.cases.case import Case, Malformed, Skip
 from openaclnn.testing.data.manifest import write_case
