@@ -15,7 +15,7 @@ from openaclnn.core.interface import Kind, Parameter
 from openaclnn.core.plan import Free, elementwise_plan, reduced_plan
 from openaclnn.core.tensor import Tensor
 from openaclnn.engines.formulas import Formula
-from openaclnn.repeat.kinds.numbers import _sources
+from openaclnn.repeat.specialize import _sources
 
 ELU = openaclnn.find_operator("elu_backward")
 SAMPLE = ELU.samples[0]
