@@ -35,7 +35,7 @@ from openaclnn.repeat.words import slots as at
 from openaclnn.repeat.words.readers import numpy_is_readable, torch_functions, words_of
 
 __all__ = [
-    "CallArguments", "FreeNumber", "Patterns", "Work", "entry_of", "library_of", "numbers_of", "packed_options", "patterns_of", "places_of",
+    "CallArguments", "FreeNumber", "Patterns", "Work", "entry_of", "library_of", "numbers_of", "option_words", "patterns_of", "places_of",
     "work_of",
 ]  # fmt: skip
 
@@ -81,10 +81,10 @@ def entry_of(
     patterns, source, strided = patterns_of(plan, places, views)
     work = work_of(plan, choice, source, strided) or Work(-1, ANY_COUNT, runner=choice.prepare())
     source, flat, constants = work.source, work.flat, work.constants
-    derivation, free, all_fit = numbers_of(plan, work, names, options)
+    derivation, free = numbers_of(plan, work, names, tuple(map(type, options)))
     words = (0, 0, 0)
     if work.takes == at.BY_SHAPE:
-        words = _words(work.runner, without_objects, all_fit)
+        words = _words(work.runner, without_objects)
     first = places.index(len(plan.inputs))  # of the outputs
     axes = 0
     if source < 0:  # shapes and strides must be the very same
@@ -107,15 +107,15 @@ def entry_of(
         _fresh_axes(fresh, patterns[first:]), *words, *derivation, *constants,
     ]  # fmt: skip
     with_shapes, array_dtypes = _add_arrays(entry, call, plan, first, patterns, views, source < 0)
-    entry.append(packed_options(options, free))
-    layout = _layout(len(constants), len(arrays), with_shapes, len(entry[-1]))
+    entry += option_words(options, free)
+    layout = _layout(len(constants), len(arrays), with_shapes, len(options))
     return layout, entry, (make, make_large, dtypes, work.runner, flat, options, array_dtypes)
 
 
 @functools.lru_cache(maxsize=256)
 def _layout(constants: int, arrays: int, with_shapes: int, options: int) -> struct.Struct:
     """Where an entry has its words, with so many constants, so many arrays, those with shapes by the bits of `with_shapes`, and so many
-    bytes for options. Zeros, most of an entry, are not among them: packing a word takes 0.04 us.
+    options. Zeros, most of an entry, are not among them: packing a word takes 0.04 us.
     """
 
     def padded(words: int, room: int) -> str:
@@ -127,16 +127,16 @@ def _layout(constants: int, arrays: int, with_shapes: int, options: int) -> stru
         for number in range(arrays)
     ]
     gap = padded(0, (at.MAX_ARRAYS - arrays) * at.ARRAY_SLOTS)
-    return struct.Struct("".join([head, *rows, gap, f"{options}s"]))
+    return struct.Struct("".join([head, *rows, gap, f"{options * at.OPTION_SLOTS}q"]))
 
 
-def _words(sized: Any, without_objects: bool, called: bool) -> tuple[int, int, int]:
-    """WORDS, LOCKED_WORDS and WORDS_BLOCK, of a builtin that can do without Python's objects, as far as they are wanted."""
+def _words(sized: Any, without_objects: bool) -> tuple[int, int, int]:
+    """WORDS, LOCKED_WORDS and WORDS_BLOCK, of a builtin that can do without Python's objects."""
     kept: Any = getattr(getattr(sized, "__self__", None), "keep", None)
     free = held = (0, 0)
     if without_objects and hasattr(kept, "without_objects"):
         free = kept.without_objects()
-    if called and hasattr(kept, "with_lock"):
+    if hasattr(kept, "with_lock"):
         held = kept.with_lock()
     return free[0], held[0], free[1] or held[1]
 
@@ -444,13 +444,10 @@ def _strided(plan: Plan, choice: Choice, source: int) -> Work | None:
 
 # Options.
 
-_EXACT = 1 << 53  # integers up to it are floats
-_WORD, _DOUBLE = struct.Struct("q"), struct.Struct("d")
 
-
-def bits_of(number: float) -> int:
+def _bits_of(number: float) -> int:
     """A float as a slot holds it."""
-    bits: int = _WORD.unpack(_DOUBLE.pack(number))[0]
+    bits: int = struct.unpack("q", struct.pack("d", number))[0]
     return bits
 
 
@@ -458,96 +455,62 @@ class FreeNumber(NamedTuple):
     """Whether an option may be another number, and within which bounds, as slots hold them."""
 
     way: int = at.FIXED
-    least: int = bits_of(-math.inf)
-    most: int = bits_of(math.inf)
+    least: int = _bits_of(-math.inf)
+    most: int = _bits_of(math.inf)
 
 
 _FIXED = FreeNumber()
 
 
-_NO_SOURCE = (0,) * (2 + at.MAX_DERIVED)
-
-
 def numbers_of(
-    plan: Plan, work: Work, names: tuple[str, ...], options: Sequence[Any]
-) -> tuple[Sequence[int], Sequence[FreeNumber], bool]:
-    """The function that derives constants from other numbers, how many it takes, and which options those are; a sized
-    runner takes its own. And whether each option may be another number, and all that may are what their words say: no
-    integer stands for a float.
+    plan: Plan, work: Work, names: tuple[str, ...], kinds: tuple[type, ...]
+) -> tuple[Sequence[int], Sequence[FreeNumber]]:
+    """The function that derives constants from other numbers, how many it takes, and which options of these types those are; a sized
+    runner takes its own. And whether each option may be another number.
     """
-    flat = work.flat
-    if work.takes in _TAKING_NUMBERS:
-        derive, wanted = 0, None
-    elif flat is not None and flat.derive:
-        derive, wanted = flat.derive, flat.derived_from
-    else:
-        return _NO_SOURCE, (_FIXED,) * len(options), False
-    source, free, whole, said = _sources(
-        names, derive, wanted, plan.free, tuple(map(type, options))
-    )
-    for place in whole:
-        if abs(options[place]) > _EXACT:  # rounded to FLOAT by way of float64 it may be another
-            return _NO_SOURCE, (_FIXED,) * len(options), said
-    return source, free, said
-
-
-_TAKING_NUMBERS = (at.BY_SHAPE, at.BY_CLASSES)
+    wanted: tuple[str, ...] = ()
+    if work.takes in (at.BY_SHAPE, at.BY_CLASSES):
+        wanted = tuple([free.option for free in plan.free])
+    elif work.flat is not None and work.flat.derive:
+        wanted = work.flat.derived_from
+    derive = 0 if work.flat is None else work.flat.derive
+    return _derivation(names, derive, wanted, plan.free, kinds)
 
 
 @functools.lru_cache(maxsize=256)
-def _sources(
-    names: tuple[str, ...],
-    derive: int,
-    wanted: tuple[str, ...] | None,
-    declared: tuple[Free, ...],
-    kinds: tuple[type, ...],
-) -> tuple[tuple[int, ...], tuple[FreeNumber, ...], tuple[int, ...], bool]:
-    """The same for options of these types, with numbers that are wanted of some, or of all that are declared, and which of those
-    floats are given as integers.
-    """
+def _derivation(
+    names: tuple[str, ...], derive: int, wanted: tuple[str, ...], declared: tuple[Free, ...], kinds: tuple[type, ...]
+) -> tuple[tuple[int, ...], tuple[FreeNumber, ...]]:  # fmt: skip
+    """The same, of the numbers that are wanted. Where an integer stands for a float, no option may be another number: it may be another as
+    FLOAT than by way of float64."""
+    bounds = {}
     for own in declared:
         if own.option not in names:
             told = f"expected an option's Python name ({', '.join(names)}), got {own.option}"
             raise TypeError(f"a plan's free numbers: {told}")
-    given = dict(zip(names, kinds, strict=True))
-    fits = {own.option: given[own.option] is (int if own.whole else float) for own in declared}
-    said = all(fits.values())
-    if wanted is None:
-        wanted = tuple(fits)
-    if not wanted or len(wanted) > at.MAX_DERIVED or not given.keys() >= {*wanted}:
-        return _NO_SOURCE, (_FIXED,) * len(names), (), said
-    bounds = {own.option: _free(own) for own in declared if fits[own.option]}
-    free = [bounds.get(name, _FIXED) if name in wanted else _FIXED for name in names]
-    places = tuple([names.index(name) for name in wanted])
-    whole = [place for place in places if kinds[place] is int and free[place] is _FIXED]
-    source = (derive, len(places), *places, *_NO_SOURCE[2 + len(places) :])
-    return source, tuple(free), tuple(whole), said
+        way = at.ANOTHER_BUT_ZERO if own.keeps_zero else at.ANOTHER
+        bounds[own.option] = FreeNumber(way, _bits_of(own.low), _bits_of(own.high))
+    whole = {own.option for own in declared if own.whole}
+    places = [names.index(name) for name in wanted if name in names]
+    fits = all(kinds[place] is (int if names[place] in whole else float) for place in places)
+    if not fits or not len(wanted) == len(places) <= at.MAX_DERIVED:
+        places = []
+    free = [
+        bounds.get(name, _FIXED) if place in places else _FIXED for place, name in enumerate(names)
+    ]
+    padding = (0,) * (at.MAX_DERIVED - len(places))
+    return (derive if places else 0, len(places), *places, *padding), tuple(free)
 
 
-def _free(own: Free) -> FreeNumber:
-    way = at.ANOTHER_BUT_ZERO if own.keeps_zero else at.ANOTHER
-    return FreeNumber(way, bits_of(own.low), bits_of(own.high))
-
-
-def packed_options(options: Sequence[Any], numbers: Sequence[FreeNumber]) -> bytes:
+def option_words(options: Sequence[Any], numbers: Sequence[FreeNumber]) -> list[int]:
     """Options by their values, and whether each may be another number."""
-    layout = ""
-    words: list[Any] = []
+    words: list[int] = []
     for option, number in zip(options, numbers, strict=True):
         kind = type(option)
         if kind is float:
-            layout += _FLOATING
-            words += (id(option), id(float), option, *number)
+            words += (id(option), id(float), _bits_of(option), *number)
         elif kind is int and is_int64(option):
-            layout += _WHOLE
-            words += (id(option), id(int), option, number.way)
+            words += (id(option), id(int), option, number.way, 0, 0)
         else:
-            layout += _OTHER
-            words.append(id(option))
-    return struct.pack(layout, *words)
-
-
-_FLOATING = f"{at.BITS}qd{at.OPTION_SLOTS - at.BITS - 1}q"
-# Zeros behind: an integer has no bounds, and what else there is no number, which is fixed.
-_WHOLE = f"{at.LEAST}q{8 * (at.OPTION_SLOTS - at.LEAST)}x"
-_OTHER = f"q{8 * (at.OPTION_SLOTS - 1)}x"
+            words += (id(option), 0, 0, 0, 0, 0)
+    return words

@@ -186,7 +186,7 @@ class NativeCode(TensorFastPath):
 
     words_slot = at.WORDS
 
-    def word(self, option: Value, as_float: bool = False) -> Value:
+    def word(self, option: Value) -> Value:
         return self.number(option)
 
     def number_object(self, option: Value) -> Value:

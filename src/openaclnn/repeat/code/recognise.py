@@ -389,20 +389,18 @@ class Search(Reader):
         """The constants of an entry for other floats than it was made with, if it serves them."""
         code, numbers = self.code, self.code.frame("f64", at.MAX_DERIVED)
         with code.loop(0, entry.read(at.DERIVED)) as index:
-            number = self.word(entry.at(at.SOURCE).read(index), as_float=True)
-            numbers.write(index, number.bits_as("f64"))
+            numbers.write(index, self.word(entry.at(at.SOURCE).read(index)).bits_as("f64"))
         with code.loop(0, entry.read(at.CONSTANTS)) as index:
             self.derived.write(index, entry.at(at.CONSTANT).read(index))
         guard.expect(code.call(entry.read(at.DERIVE), "i64", numbers, self.derived) != 0)
 
-    def word(self, option: Value, as_float: bool = False) -> Value:
-        """A float's bits, or an integer, which may be wanted as a float's bits, too."""
+    def word(self, option: Value) -> Value:
+        """A float's bits, or an integer."""
         code, item, word = self.code, self.number(option), self.code.variable(0)
         is_float = code.slots(item).read(objects.OBJECT_TYPE) == self.control.read(at.FLOAT)
         with code.either(is_float) as (floating, integer):
             with floating:
                 word.set(code.slots(item).read(objects.FLOAT_VALUE))
             with integer:
-                whole = self.control.call(at.AS_INT64, "i64", item)
-                word.set(whole.to("f64").bits_as("i64") if as_float else whole)
+                word.set(self.control.call(at.AS_INT64, "i64", item))
         return word.get()
