@@ -24,7 +24,7 @@ from openaclnn.calls import plain as plain_calls
 from openaclnn.core import results
 from openaclnn.core.declare import Operator
 from openaclnn.core.tensor import Tensor
-from openaclnn.repeat.kinds.road import Road
+from openaclnn.repeat.cache import Road
 from openaclnn.repeat.words import slots as at
 from openaclnn.torch import kernels, use
 from test_road import counted_roads, road_of

@@ -30,7 +30,7 @@ from openaclnn.core.status import AclnnError
 from openaclnn.engines import dispatch
 from openaclnn.engines.cpu.launching import pool
 from openaclnn.engines.machine import objects
-from openaclnn.repeat.kinds.road import Road
+from openaclnn.repeat.cache import Road
 from openaclnn.repeat.words import slots as at
 from test_interop import to_torch
 from workloads import cases_of

@@ -70,8 +70,8 @@ GPU_FLOORS = (
     ("openaclnn.engines.gpu.formulas",),
 )
 REPEAT_FLOORS = (
-    ("openaclnn.repeat.phases",),
-    ("openaclnn.repeat.kinds",),
+    ("openaclnn.repeat.cache", "openaclnn.repeat.phases"),
+    ("openaclnn.repeat.specialize",),
     ("openaclnn.repeat.code",),
     ("openaclnn.repeat.words",),
 )

@@ -29,7 +29,7 @@ from openaclnn.core.plan import Plan
 from openaclnn.core.status import AclnnError, Status
 from openaclnn.core.tensor import Tensor
 from openaclnn.engines.dispatch import Choice, choose_engine
-from openaclnn.repeat.kinds.road import Road, nothing_chosen
+from openaclnn.repeat.cache import Road, nothing_chosen
 from openaclnn.runtime.device import device_named
 
 __all__ = ["call_plain", "make_plain_function"]

@@ -82,10 +82,8 @@ def _with_views(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
     viewed: list[Any] = []
     for value in arguments:
         view = viewers.get(type(value))
-        if view is not None and not is_tracked_leaf(value):
-            try:
-                value = view(value)
-            except UNFIT:
-                pass
-        viewed.append(value)
+        try:
+            viewed.append(value if view is None or is_tracked_leaf(value) else view(value))
+        except UNFIT:
+            viewed.append(value)
     return tuple(viewed)

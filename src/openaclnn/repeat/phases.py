@@ -19,8 +19,7 @@ from openaclnn.core.plan import Kept, Plan, covered_elements, walks_alike
 from openaclnn.core.products import chosen_product, listeners
 from openaclnn.core.tensor import Scalar, Tensor
 from openaclnn.engines.dispatch import Choice, Runner, chosen_engine
-from openaclnn.repeat.kinds.patterns import patterns_of, places_of
-from openaclnn.repeat.kinds.work import Work, work_of
+from openaclnn.repeat.specialize import Work, patterns_of, places_of, work_of
 from openaclnn.repeat.words import slots as at
 
 __all__ = [
@@ -265,8 +264,8 @@ def _any_size_of(
         return None
     if not _SERVED.issuperset(pattern for pattern, _ in patterns):
         return None
-    work = work_of(plan, choice, source, laid=False)
-    if work.lead < 0:
+    work = work_of(plan, choice, source, strided=False)
+    if work is None:
         return None
     by_name = dict(zip(names, patterns, strict=True))
     return AnySize(operator, plan, one.device, work, arguments, by_name, names[source])

@@ -11,7 +11,7 @@ from typing import Any
 
 from openaclnn.core import results
 from openaclnn.core.interface import REDUCTIONS
-from openaclnn.repeat.kinds.road import Road
+from openaclnn.repeat.cache import Road
 from openaclnn.repeat.words import native as at
 from openaclnn.repeat.words.readers import HANDLE
 from openaclnn.repeat.words.tensors import (

@@ -6,7 +6,7 @@ from typing import Any
 
 from openaclnn.engines.machine.code import Code
 from openaclnn.engines.machine.values import Value
-from openaclnn.repeat.code.doubt import Doubt
+from openaclnn.repeat.code.recognise import Guard
 from openaclnn.repeat.words.tensors import INLINE_AXES
 
 __all__ = ["NativeTensor"]
@@ -47,16 +47,15 @@ class NativeTensor:
         found = self.slots.read(self.where.device_and_dtype) >> 24 & 0xFF
         return (self.device == 0).choose(0, found)
 
-    def expect_plain(self, doubt: Doubt, table: Value, storage_table: Value) -> None:
+    def expect_plain(self, guard: Guard, table: Value, storage_table: Value) -> None:
         """That it is memory and nothing else."""
         where = self.where
-        doubt.expect(self.slots.read(0) == table)
-        doubt.expect((self.slots.read(where.keys) & where.strange_keys) == 0)
-        doubt.expect(self.slots.read(where.storage) != 0)
-        with doubt.when_none():
-            doubt.expect(self.storage.read(0) == storage_table)
-            doubt.expect((self.storage.read(where.flags) & where.strange_flags) == 0)
-            doubt.expect(self.storage.read(where.data) != 0)
+        guard.expect(self.slots.read(0) == table)
+        guard.expect((self.slots.read(where.keys) & where.strange_keys) == 0)
+        guard.expect(self.slots.read(where.storage) != 0)
+        guard.expect(self.storage.read(0) == storage_table)
+        guard.expect((self.storage.read(where.flags) & where.strange_flags) == 0)
+        guard.expect(self.storage.read(where.data) != 0)
 
     def data(self, item: Value) -> Value:
         """The address of its first element; elements have `item` bytes."""

@@ -1,10 +1,8 @@
-"""The road of an operator: what is remembered of a call that was checked, planned and run, for the next one of its kind.
+"""The cache of an operator's calls: an entry for each specialization, filled by the slow path, searched by machine code.
 
-A kind is the operator, the arrays' library, dtypes and device, which arrays there are and how they lie, and the
-options by value. Where all arrays are row-major and of one shape (some perhaps one element, or over what their roles
-name), sizes are no part of it: the next call may have any. Of few elements that lie otherwise, strides are not either.
-Beyond, shapes and strides must be the very same.
-`code/road.py` writes the builtin that finds a call's kind by reading its arguments; docs/calls.md says why that is enough.
+An entry's key is the arrays' library, dtypes and device, which arrays there are and how they lie, and the options by value; `specialize.py` says
+when sizes, strides and numbers are no part of it. `code/fast_path.py` writes the builtin that finds a call's entry by reading its arguments;
+docs/calls.md says why that is enough.
 """
 
 from __future__ import annotations
@@ -22,13 +20,11 @@ import numpy as np
 from openaclnn.core import products
 from openaclnn.core.declare import Operator
 from openaclnn.core.forks import undivided
-from openaclnn.core.interface import Parameter
 from openaclnn.core.plan import Plan
 from openaclnn.engines import dispatch
 from openaclnn.engines.dispatch import Choice
 from openaclnn.engines.machine import unusable
-from openaclnn.repeat.kinds.patterns import places_of
-from openaclnn.repeat.kinds.records import Given, library_of, record_of
+from openaclnn.repeat.specialize import CallArguments, entry_of, library_of, places_of
 from openaclnn.repeat.words import slots as at
 from openaclnn.repeat.words.readers import numpy_is_readable, torch_functions
 from openaclnn.repeat.words.tensors import tensor_table
@@ -36,25 +32,23 @@ from openaclnn.repeat.words.tensors import tensor_table
 if TYPE_CHECKING:
     from openaclnn.repeat.code.published import Published
 
-__all__ = ["BY_VALUE", "Road", "nothing_chosen"]
+__all__ = ["Road", "nothing_chosen"]
 
 _SLOT = 8  # bytes
 
-BY_VALUE: frozenset[type] = frozenset((float, int, bool, str, type(None)))
+_BY_VALUE = frozenset((float, int, bool, str, type(None)))
 """Types of options that cannot change."""
 
 
 class Road:
-    """The short road of an operator's plain calls: `call(*arrays, *options, product)`, or NotImplemented.
+    """The fast path of an operator's plain calls: `call(*arrays, *options, product)`, or NotImplemented.
 
     Several results are a tuple. An `ordered` one makes no result of inputs whose axes lie in another order than row-major.
     """
 
-    by_value = BY_VALUE
-
     def __init__(self, declared: Operator, ordered: bool = False) -> None:
         self._ordered = ordered
-        parameters = self._parameters(declared)
+        parameters = [p for group in declared.plain_parameters for p in group]
         self._arrays = [p for p in parameters if p.is_tensor]
         if declared.output.in_place:  # what is read and what is written, in one
             self._arrays.append(declared.output)
@@ -70,10 +64,10 @@ class Road:
         self._options_of = _getter(self._options)
         room = at.MAX_ARRAYS, at.MAX_OPTIONS, at.MAX_RESULTS
         taken = len(self._arrays), len(self._options), len(self._outputs)
-        self._fits = all(own <= most for own, most in zip(taken, room, strict=True))
+        self._fits = all(count <= most for count, most in zip(taken, room, strict=True))
         self._places: dict[tuple[int, tuple[str, ...]], list[int]] = {}  # `places_of` plans
         self._control: Any = None
-        self._kept: list[Any] = [None] * at.MAX_KINDS  # what each record relies on
+        self._kept: list[Any] = [None] * at.MAX_KINDS  # what each entry relies on
         self._next = 0
         self._lock = threading.RLock()  # a finaliser may come in between
         # The same for callers that are not Python, if there are any.
@@ -82,26 +76,13 @@ class Road:
         self.call = self._builtin
         products.listeners.append(self.forget)
 
-    def _parameters(self, declared: Operator) -> list[Parameter]:
-        return [p for group in declared.plain_parameters for p in group]
-
-    def _code(self) -> tuple[str, Any]:
-        """The name of the builtin, and what writes it."""
-        if self._control[at.TENSOR]:
-            from openaclnn.repeat.code.road import emit_road
-
-            return "road", emit_road
-        from openaclnn.repeat.code.arrays import emit_road_of_arrays
-
-        return "road.arrays", emit_road_of_arrays
-
     @undivided
     def forget(self) -> None:
-        """No kind is known any more."""
+        """No entry is known any more."""
         with self._lock:
             if self._control is not None:
                 self._control[at.KINDS] = 0
-                # No words are left that a record cut short by a signal's handler would show again.
+                # No words are left that an entry cut short by a signal's handler would show again.
                 self._table[: self._next + 1] = 0
             self._kept = [None] * at.MAX_KINDS
             self._next = 0
@@ -115,7 +96,7 @@ class Road:
         arguments: Mapping[str, Any],
         values: Mapping[str, Any],
     ) -> Any:
-        """Make a call, the first of its kind, and let the next one take the road: its result, or NotImplemented.
+        """Make a call, the first of its specialization, by an entry that serves the next one, too: its result, or NotImplemented.
 
         `values` has the arguments' views, and those of outputs that are yet to be made.
         """
@@ -135,15 +116,13 @@ class Road:
             None if array is None and place not in operands else view
             for array, place, view in zip(arrays, places, views, strict=True)
         ]
-        layout, record, kept = record_of(
-            Given(library, arrays, places, options, self._options), plan, choice, seen, self._published is not None,
-            called=True,
-        )  # fmt: skip
-        number = self._enter(layout, record, kept, library)
+        call = CallArguments(library, arrays, places, options, self._options)
+        entry = entry_of(call, plan, choice, seen, self._published is not None)
+        number = self._enter(*entry, library)
         result = self._builtin(*given, *options, None)
         if result is NotImplemented:
             with self._lock:
-                # The next kind takes its place: what is refused may come again and again, and each time leaves a record.
+                # The next entry takes its place: what is refused may come again and again, and each time leaves one.
                 self._next -= self._next == number
             return result
         if self._result_type is None:
@@ -151,39 +130,36 @@ class Road:
         return self._result_type._make(result)
 
     def _library(self, arrays: Sequence[Any], options: Sequence[Any]) -> int:
-        """The arrays' library; 0 where a record cannot say what they and the options are."""
-        if not (self._fits and unusable() is None and self.by_value.issuperset(map(type, options))):
+        """The arrays' library; 0 where an entry cannot say what they and the options are."""
+        if not (self._fits and unusable() is None and _BY_VALUE.issuperset(map(type, options))):
             return 0
-        return self._library_of(arrays)
-
-    def _library_of(self, arrays: Sequence[Any]) -> int:
         return library_of(arrays)
 
     def _places_of(self, plan: Plan) -> Sequence[int]:
         """Where the arrays stand among a plan's operands, those behind them that it does not write; -1 for what it does not read."""
-        own = len(plan.inputs), tuple(map(_parameter_of, (*plan.operands, *plan.spared)))
-        places = self._places.get(own)
+        key = len(plan.inputs), tuple(map(_parameter_of, (*plan.operands, *plan.spared)))
+        places = self._places.get(key)
         if places is None:
             places = places_of(plan, self._names[: self._inputs], self._outputs)
-            self._places[own] = places
+            self._places[key] = places
         return places
 
-    def _enter(self, layout: Struct, record: list[int], kept: Any, library: int) -> int:
-        """Let the road find a record; how many it was given."""
+    def _enter(self, layout: Struct, entry: list[int], kept: Any, library: int) -> int:
+        """Let the fast path find an entry; how many it was given."""
         if self._control is None:
             self._open()
         if library == at.TORCH and not self._control[at.TENSOR]:
             self._admit_torch()
         if self._builtin is _no_road:
             self.call = self._builtin = self._callable()
-        held = [kept]  # one object, whose address is the record's
-        record[at.KEEP] = id(held)
+        held = [kept]  # one object, whose address is the entry's
+        entry[at.KEEP] = id(held)
         with self._lock:
             index = self._next % at.MAX_KINDS
             self._next += 1
             # In one step, as others may be reading; both are held meanwhile, since a signal's handler may raise here.
             self._kept[index] = held, self._kept[index]
-            layout.pack_into(self._words, index * _SLOT * at.RECORD_SLOTS, *record)
+            layout.pack_into(self._words, index * _SLOT * at.RECORD_SLOTS, *entry)
             self._kept[index] = held
             if self._next <= at.MAX_KINDS:
                 self._control[at.KINDS] = self._next
@@ -205,19 +181,13 @@ class Road:
         ):  # fmt: skip
             control[where] = address_of_function(function)
         for where, held in (
-            (at.NOT_IMPLEMENTED, NotImplemented), (at.NONE, None), (at.FALSE, False), (at.TRUE, True),
-            (at.FLOAT, float), (at.TUPLE, tuple),
+            (at.NOT_IMPLEMENTED, NotImplemented), (at.NONE, None), (at.FLOAT, float), (at.TUPLE, tuple),
             (at.PRODUCT, products.product_variable), (at.ENGINE, dispatch.engine_variable),
         ):  # fmt: skip
             control[where] = id(held)
-        control[at.CHOSEN], control[at.CHOSEN_NOWHERE] = (
-            products.references_at(),
-            products.REFERENCES,
-        )
-        control[at.COLLECTS] = sys.version_info < (
-            3,
-            12,
-        )  # since then between two steps of Python code
+        control[at.CHOSEN], control[at.CHOSEN_NOWHERE] = products.references_at(), products.REFERENCES
+        # Since 3.12 the interpreter collects between two steps of Python code.
+        control[at.COLLECTS] = sys.version_info < (3, 12)
         if numpy_is_readable():
             control[at.NDARRAY] = id(np.ndarray)
         self._table = np.zeros((at.MAX_KINDS, at.RECORD_SLOTS), np.int64)
@@ -230,13 +200,15 @@ class Road:
 
     def _callable(self) -> Callable[..., Any]:
         from openaclnn.engines.machine.builtins import builtin
+        from openaclnn.repeat.code.fast_path import emit_for_arrays, emit_for_tensors
 
-        name, emit = self._code()
-        return builtin(name, emit, self._control.ctypes.data, self)
+        for_tensors = bool(self._control[at.TENSOR])
+        name, emit = ("tensors", emit_for_tensors) if for_tensors else ("arrays", emit_for_arrays)
+        return builtin(f"fast_path.{name}", emit, self._control.ctypes.data, self)
 
     @undivided
     def published(self) -> Published:
-        """Its records for callers that are not Python; those that there are they do not know."""
+        """Its entries for callers that are not Python; those that there are they do not know."""
         from openaclnn.repeat.code.published import Published
 
         with self._lock:
