@@ -185,7 +185,10 @@ class Road:
             (at.PRODUCT, products.product_variable), (at.ENGINE, dispatch.engine_variable),
         ):  # fmt: skip
             control[where] = id(held)
-        control[at.CHOSEN], control[at.CHOSEN_NOWHERE] = products.references_at(), products.REFERENCES
+        control[at.CHOSEN], control[at.CHOSEN_NOWHERE] = (
+            products.references_at(),
+            products.REFERENCES,
+        )
         # Since 3.12 the interpreter collects between two steps of Python code.
         control[at.COLLECTS] = sys.version_info < (3, 12)
         if numpy_is_readable():
