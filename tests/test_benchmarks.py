@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 
 import openaclnn
+from conftest import whole
 from openaclnn import bench, cli
 from openaclnn.bench.problems.changes import CHANGES, CallRegime, Turn
 from openaclnn.bench.problems.problem import build, bytes_moved, load_torch, measured
@@ -152,8 +153,7 @@ def test_torch_takes_part_where_it_is_installed() -> None:
     ours = [row for row in rows if row["ours"]]
     assert len(ours) == len(measured()) * len(FLOATS) * 3
     for row in ours:
-        workloads = openaclnn.find_operator(row["operator"]).workloads
-        into = set() if hasattr(workloads, "WHOLE") else {"torch out="}
+        into = set() if whole(openaclnn.find_operator(row["operator"])) else {"torch out="}
         assert row["ratios"].keys() >= {"torch"} | into, row
 
 
@@ -853,7 +853,7 @@ def has(operator: Operator, regime: CallRegime) -> bool:
     if regime.name == "refusal":
         return len(operator.input_places) > 1  # any shape is as good for one
     if regime.name == "in place":
-        return operator.result_type is None and not hasattr(operator.workloads, "WHOLE")
+        return operator.result_type is None and not whole(operator)
     if regime.name == "outer":
         return any("broadcasts with" in parameter.shape for parameter in operator.parameters)
     return True

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import openaclnn
-from openaclnn.capi import config, toolchain
+from openaclnn.capi import build, config
 from openaclnn.capi.build import LIBRARIES, installation, writable_folder
 from test_capi_tools import CACHE, ROOT, compile_program, installed, run_program
 
@@ -51,21 +51,21 @@ def test_what_is_missing_is_said(tmp_path, monkeypatch):
     done = ask("--libs", CC="no-such-compiler -O2")
     assert "CC names 'no-such-compiler'" in done.stderr
     monkeypatch.setitem(sys.modules, "cffi", None)
-    with pytest.raises(toolchain.BuildError, match="python -m pip install cffi"):
+    with pytest.raises(build.BuildError, match="python -m pip install cffi"):
         installation(tmp_path)
     monkeypatch.undo()
-    monkeypatch.setattr(toolchain.sysconfig, "get_path", lambda name: str(tmp_path))
-    with pytest.raises(toolchain.BuildError, match=r"Python\.h is not there"):
+    monkeypatch.setattr(build.sysconfig, "get_path", lambda name: str(tmp_path))
+    with pytest.raises(build.BuildError, match=r"Python\.h is not there"):
         installation(tmp_path)
 
 
 def test_a_static_python_is_linked_whole(tmp_path, monkeypatch):
     variables = {"LDVERSION": "9.9", "LIBDIR": str(tmp_path), "LIBPL": str(tmp_path), "LIBS": "-lm"}
-    monkeypatch.setattr(toolchain.sysconfig, "get_config_var", variables.get)
-    with pytest.raises(toolchain.BuildError, match=r"libpython9\.9\.so"):
-        toolchain._libpython()
+    monkeypatch.setattr(build.sysconfig, "get_config_var", variables.get)
+    with pytest.raises(build.BuildError, match=r"libpython9\.9\.so"):
+        build._libpython()
     (tmp_path / "libpython9.9.a").touch()
-    link, name = toolchain._libpython()
+    link, name = build._libpython()
     assert name == ""
     assert link[:3] == (
         "-Wl,--whole-archive", f"{tmp_path}/libpython9.9.a", "-Wl,--no-whole-archive"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from openaclnn.capi.toolchain import find_toolchain
+from openaclnn.capi.build import find_toolchain
 from test_capi_tools import ROOT, compile_program, installed
 
 SECONDS = 120  # for programs that take two: what hangs, fails

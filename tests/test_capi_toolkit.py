@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 import openaclnn
-from openaclnn.capi.packages import LINKS, package_files
-from openaclnn.testing.programs.examples import example_of
+from openaclnn.capi.build import LINKS, package_files
+from openaclnn.testing.programs import example_of
 from test_capi_tools import installed, run_program
 
 SCRIPTS = ("set_env.sh", "bin/setenv.bash")

@@ -34,8 +34,8 @@ if MODE:
     from openaclnn.engines import gpu
     from openaclnn.engines.gpu.launchers import logit_pixels, sums
     from openaclnn.operators.logits import CROSS_ENTROPY, CROSS_ENTROPY_GRAD
-    from openaclnn.operators.workloads.logits import cases, grad_of
     from test_gpu_losses import bound, free_of, gradient_of, loss_of
+    from workloads.logits import cases, grad_of
 
     SMALL = (2, 5, 3, 7)
     SHAPES: list[tuple[int, ...]] = [

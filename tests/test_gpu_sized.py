@@ -238,7 +238,7 @@ if MODE == "interpret":
         """Equally far from a vector's bounds they have a kernel of their own, which writes nothing else."""
         if operator.workloads.PATTERN != "elementwise":
             return
-        from openaclnn.engines.gpu.launchers import tiles
+        from openaclnn.engines.gpu.launchers import elementwise
 
         for place, variant in enumerate(variants_of(operator)):
             for off, apart, count in (
@@ -251,7 +251,7 @@ if MODE == "interpret":
                 arguments = made(operator, dtype, (count,), variant)
                 found = []
                 for few in (1 << 40, 0):
-                    monkeypatch.setattr(tiles, "FEW", few)
+                    monkeypatch.setattr(elementwise, "FEW", few)
                     moved = dict(arguments)
                     for name, own in arguments.items():
                         if isinstance(own, np.ndarray) and own.size > 1:
@@ -1009,8 +1009,8 @@ if MODE == "compile":
         for code in (0, 719):  # what the driver refuses, Python does again
             driver.code = code
             assert run(*call) == 0
-        assert events[:2] == [(32, 5, 0), (1 << 30, 2)]
-        assert [own[0] for own in events] == [32, 1 << 30] * 3
+        assert events[:2] == [(24, 5, 0), (1 << 30, 2)]
+        assert [own[0] for own in events] == [24, 1 << 30] * 3
         assert len(driver.by_driver) == 3, "nothing is launched after what was refused"
         assert len(driver.by_python) == 2
 

@@ -21,11 +21,10 @@ from attack.scarce import Scarce
 from conftest import OPERATORS, plain
 from openaclnn import AclnnError, acl, aclnn
 from openaclnn.calls import plain as plain_calls
-from openaclnn.calls import planned
 from openaclnn.core import results
 from openaclnn.core.declare import Operator
 from openaclnn.core.tensor import Tensor
-from openaclnn.repeat.kinds.road import Road
+from openaclnn.repeat.cache import Road
 from openaclnn.repeat.words import slots as at
 from openaclnn.torch import kernels, use
 from test_road import counted_roads, road_of
@@ -59,7 +58,7 @@ class Taking(TorchFunctionMode):
 
 
 def test_no_mode_runs_while_the_road_reads_tensors() -> None:
-    """The road asks tensors nothing that a mode's code would hear: the full way does, and finds the memory gone."""
+    """The road asks tensors nothing that a mode's code would hear: the slow path does, and finds the memory gone."""
     x, out = torch.randn(50), torch.empty(50)
     with counted_roads([ELU]) as taken:
         openaclnn.elu_backward(x, x, out=out)
@@ -203,18 +202,16 @@ def test_a_storage_that_is_resized_between_the_phases(step: int, size: int) -> N
 
 
 @pytest.fixture
-def located(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The kind of phase one's call is known to machine code."""
-    monkeypatch.setattr(planned, "_locating", {})
-    for _ in range(3):
+def known() -> None:
+    """ELU on PyTorch's tensors is known."""
+    for _ in range(2):
         x, out = torch.ones(200), torch.zeros(200)
         assert phase_two(phase_one(x, out)) == 0
     assert out._version == 1
     assert bool((out == 1).all())
 
 
-@pytest.mark.usefixtures("located")
-def test_a_tensor_gets_other_memory_between_the_phases() -> None:
+def test_a_tensor_gets_other_memory_between_the_phases(known: None) -> None:
     """The work is over the memory of phase one, as long as that is there."""
     x, out = torch.ones(200), torch.zeros(200)
     storage, replacement, prepared = (
@@ -236,8 +233,7 @@ def test_a_tensor_gets_other_memory_between_the_phases() -> None:
     assert (bool((other == 1).all()), bool((out == 0).all())) == (True, True)
 
 
-@pytest.mark.usefixtures("located")
-def test_a_copy_that_is_yet_to_be_made_is_not_written() -> None:
+def test_a_copy_that_is_yet_to_be_made_is_not_written(known: None) -> None:
     out = torch.zeros(200)
     prepared = phase_one(torch.ones(200), out)
     copy = torch._lazy_clone(out)
@@ -245,8 +241,7 @@ def test_a_copy_that_is_yet_to_be_made_is_not_written() -> None:
     assert not copy.any()
 
 
-@pytest.mark.usefixtures("located")
-def test_memory_that_comes_back_between_the_phases_will_do() -> None:
+def test_memory_that_comes_back_between_the_phases_will_do(known: None) -> None:
     x, out = torch.ones(200), torch.zeros(200)
     for _ in range(8):
         storage, start, prepared = out.untyped_storage(), out.data_ptr(), phase_one(x, out)
@@ -256,8 +251,7 @@ def test_memory_that_comes_back_between_the_phases_will_do() -> None:
         assert phase_two(prepared) == (0 if same else 161002)
 
 
-@pytest.mark.usefixtures("located")
-def test_a_leaf_is_not_written_once_gradients_are_recorded() -> None:
+def test_a_leaf_is_not_written_once_gradients_are_recorded(known: None) -> None:
     x, out = torch.ones(200), torch.zeros(200)
     prepared = phase_one(x, out)
     out.requires_grad_()

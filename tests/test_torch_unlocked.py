@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as theirs
 
 import openaclnn
-from openaclnn.core import chosen
+from openaclnn.core import products
 from openaclnn.torch import disable, enable, override, served, use
 from openaclnn.torch.dispatcher import stable_interface
 from openaclnn.torch.kernels import KERNELS
@@ -106,22 +106,22 @@ def test_what_is_chosen_in_a_context_that_outlives_its_block() -> None:
     x, y = torch.randn(16), torch.randn(16)
 
     def references() -> int:
-        return ctypes.c_uint32.from_address(chosen.references_at()).value
+        return ctypes.c_uint32.from_address(products.references_at()).value
 
     with use():
         for _ in range(2):
             theirs.smooth_l1_loss(x, y)
-        assert references() == chosen.REFERENCES
+        assert references() == products.REFERENCES
         with openaclnn.use_engine("numpy"), openaclnn.use_product("910b"):
             copied = contextvars.copy_context()
-        assert references() > chosen.REFERENCES
+        assert references() > products.REFERENCES
         before = count("smooth_l1_loss")
         copied.run(theirs.smooth_l1_loss, x, y)
         assert count("smooth_l1_loss") == before
         theirs.smooth_l1_loss(x, y)
         assert count("smooth_l1_loss") == before + 1
         del copied
-        assert references() == chosen.REFERENCES
+        assert references() == products.REFERENCES
 
 
 def test_kinds_come_and_go_beside_threads() -> None:

@@ -25,13 +25,12 @@ from openaclnn.bench.sections.selection import (
     title_of,
 )
 from openaclnn.bench.tables.merge import command_of
-from openaclnn.cli.apart import keep_apart
-from openaclnn.cli.say import rendered, say, say_json, traceback_option
+from openaclnn.cli.say import keep_apart, rendered, say, say_json, traceback_option
 from openaclnn.core.dtypes import FLOATS
 from openaclnn.core.writing import write_text
 from openaclnn.engines.dispatch import ENGINES
-from openaclnn.testing.files.sources import read_whole
-from openaclnn.testing.words import dtype_named
+from openaclnn.testing.extras import dtype_named
+from openaclnn.testing.files import read_whole
 
 __all__ = ["bench"]
 

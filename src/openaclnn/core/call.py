@@ -9,10 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from openaclnn.core.dlpack import PRODUCER_ERRORS
 from openaclnn.core.dtypes import FLOAT, DType, float_of, is_int64, promote
 from openaclnn.core.interface import REQUIRED, Interface, Kind, Parameter
-from openaclnn.core.interop import as_tensor, is_number, is_tracked_leaf, viewers_now
+from openaclnn.core.interop import (
+    PRODUCER_ERRORS,
+    as_tensor,
+    is_number,
+    is_tracked_leaf,
+    viewers_now,
+)
 from openaclnn.core.products import PRODUCTS, Product, current_product, find_product
 from openaclnn.core.status import AclnnError, Status, shown
 from openaclnn.core.tensor import Scalar, Tensor

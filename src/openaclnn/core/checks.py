@@ -1,16 +1,19 @@
-"""The rules that operators share. An operator lists them in its document's order; the first one broken
-decides the status."""
+"""The rules that operators share. An operator lists them in its document's order; the first one broken decides the status.
+
+A `Check` looks at a bound call and returns a `Violation`, or None. A tensor left to us (AUTO) has not been made yet
+and breaks no rule.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 from openaclnn.core.call import Call
 from openaclnn.core.dtypes import DTYPES, FLOAT, DType, can_cast
 from openaclnn.core.interface import Kind
-from openaclnn.core.outcome import Check, Violation
 from openaclnn.core.plan import broadcast_shapes
-from openaclnn.core.status import Status
+from openaclnn.core.status import AclnnError, Status
 from openaclnn.core.tensor import Format, Tensor
 
 RANK_LIMIT = 8
@@ -21,12 +24,89 @@ INVALID = Status.ACLNN_ERR_PARAM_INVALID
 TILING = Status.ACLNN_ERR_INNER_TILING_ERROR
 
 
+class Violation(NamedTuple):
+    """What a broken rule says: which parameter, what was expected, what came."""
+
+    parameter: str
+    expected: str
+    got: str
+
+
+class Check(NamedTuple):
+    """One row of an operator's check table."""
+
+    row: str
+    status: int
+    rule: str
+    names: tuple[str, ...]  # of parameters that it looks up; a rule of one operator alone says none
+    broken_by: Callable[[Call], Violation | None]
+    about: str = ""  # the one argument without which there is nothing to say; "": several
+
+    def refusal(self, operator: str, violation: Violation) -> AclnnError:
+        """What a call of the operator is told that breaks the rule so."""
+        error = AclnnError(self.status, operator, *violation)
+        error.rule = f"{self.row}: {self.rule}"
+        return error
+
+
+class Outcome(NamedTuple):
+    """A check that was made, and what it found."""
+
+    check: Check
+    violation: Violation | None
+
+
 CONVERTIBLE = frozenset(dtype for dtype in DTYPES if can_cast(dtype, FLOAT))
 """What a scalar may be where FLOAT is computed with."""
 
 
 def names(dtypes: Iterable[DType]) -> str:
     return ", ".join(dtype.name for dtype in dtypes)
+
+
+def value_check(
+    row: str, rule: str, broken_by: Callable[[Call], Violation | None], status: int = INVALID
+) -> Check:
+    """A rule of one operator alone."""
+    return Check(row, status, rule, (), broken_by)
+
+
+def _tensor_check(
+    row: str,
+    name: str,
+    rule: str,
+    fault: Callable[[Call, Tensor], tuple[str, str] | None],
+    status: int = INVALID,
+    others: tuple[str, ...] = (),
+) -> Check:
+    """A rule about one tensor, where there is one: `fault` says what was expected and what came, or None."""
+
+    def broken_by(call: Call) -> Violation | None:
+        tensor = call.values[name]
+        broken = fault(call, tensor) if isinstance(tensor, Tensor) else None
+        return None if broken is None else Violation(name, *broken)
+
+    return Check(row, status, rule, (name, *others), broken_by, name)
+
+
+def _every_tensor_check(
+    row: str,
+    which: tuple[str, ...],
+    rule: str,
+    fault: Callable[[Call, Tensor], tuple[str, str] | None],
+    status: int = INVALID,
+) -> Check:
+    """The same about each of several tensors, in this order."""
+
+    def broken_by(call: Call) -> Violation | None:
+        for name in which:
+            tensor = call.values[name]
+            broken = fault(call, tensor) if isinstance(tensor, Tensor) else None
+            if broken is not None:
+                return Violation(name, *broken)
+        return None
+
+    return Check(row, status, f"{rule}{', '.join(which)}", which, broken_by)
 
 
 def result_pointers(row: str, *which: str) -> Check:
@@ -37,10 +117,8 @@ def result_pointers(row: str, *which: str) -> Check:
         if call.workspace_size and call.executor:
             return None
         present = {"workspaceSize": call.workspace_size, "executor": call.executor}
-        for name in which:
-            if not present[name]:
-                return Violation(name, "a pointer", "null")
-        return None
+        missing = next(name for name in which if not present[name])
+        return Violation(missing, "a pointer", "null")
 
     return Check(row, NULL, f"{' and '.join(which)} are not null", which, broken_by, "executor")
 
@@ -54,51 +132,39 @@ def not_null(row: str, *which: str) -> Check:
                 return Violation(name, kind, "null")
         return None
 
-    rule = f"not null, in this order: {', '.join(which)}"
-    return Check(row, NULL, rule, which, broken_by)
+    return Check(row, NULL, f"not null, in this order: {', '.join(which)}", which, broken_by)
 
 
 def dtype_in(row: str, *which: str, more: tuple[DType, ...] = (), status: int = INVALID) -> Check:
     """The product's floating types, and some more."""
 
-    def broken_by(call: Call) -> Violation | None:
-        for name in which:
-            tensor = call.values[name]
-            if isinstance(tensor, Tensor) and tensor.dtype not in call.product.floats:
-                if tensor.dtype in more:
-                    continue
-                listed = names((*call.product.floats, *more))
-                expected = f"dtype {listed} (product {call.product.tag})"
-                return Violation(name, expected, tensor.dtype.name)
-        return None
+    def fault(call: Call, tensor: Tensor) -> tuple[str, str] | None:
+        product = call.product
+        if tensor.dtype in product.floats or tensor.dtype in more:
+            return None
+        listed = names((*product.floats, *more))
+        return f"dtype {listed} (product {product.tag})", tensor.dtype.name
 
-    rule = f"the product supports the dtype of {', '.join(which)}"
-    return Check(row, status, rule, which, broken_by)
+    return _every_tensor_check(row, which, "the product supports the dtype of ", fault, status)
 
 
 def dtype_one_of(row: str, name: str, dtypes: tuple[DType, ...]) -> Check:
-    def broken_by(call: Call) -> Violation | None:
-        tensor = call.values[name]
-        if isinstance(tensor, Tensor) and tensor.dtype not in dtypes:
-            return Violation(name, f"dtype {names(dtypes)}", tensor.dtype.name)
-        return None
+    expected = f"dtype {names(dtypes)}"
 
-    return Check(row, INVALID, f"{name} has dtype {names(dtypes)}", (name,), broken_by, name)
+    def fault(call: Call, tensor: Tensor) -> tuple[str, str] | None:
+        return None if tensor.dtype in dtypes else (expected, tensor.dtype.name)
+
+    return _tensor_check(row, name, f"{name} has {expected}", fault)
 
 
 def same_dtype(row: str, name: str, other: str) -> Check:
-    def broken_by(call: Call) -> Violation | None:
-        tensor, model = call.values[name], call.values[other]
-        if (
-            isinstance(tensor, Tensor)
-            and isinstance(model, Tensor)
-            and tensor.dtype is not model.dtype
-        ):
-            expected = f"dtype {model.dtype}, the dtype of {other}"
-            return Violation(name, expected, tensor.dtype.name)
-        return None
+    def fault(call: Call, tensor: Tensor) -> tuple[str, str] | None:
+        model = call.values[other]
+        if not isinstance(model, Tensor) or tensor.dtype is model.dtype:
+            return None
+        return f"dtype {model.dtype}, the dtype of {other}", tensor.dtype.name
 
-    return Check(row, INVALID, f"{name} has the dtype of {other}", (name, other), broken_by, name)
+    return _tensor_check(row, name, f"{name} has the dtype of {other}", fault, others=(other,))
 
 
 def scalar_castable(row: str, *which: str) -> Check:
@@ -109,79 +175,64 @@ def scalar_castable(row: str, *which: str) -> Check:
                 return Violation(name, "a scalar convertible to FLOAT", dtype.name)
         return None
 
-    rule = f"convertible to FLOAT: {', '.join(which)}"
-    return Check(row, INVALID, rule, which, broken_by)
+    return Check(row, INVALID, f"convertible to FLOAT: {', '.join(which)}", which, broken_by)
 
 
 def castable(row: str, name: str, source: Callable[[Call], DType | None], what: str) -> Check:
     """The computed type may be written to the output."""
 
-    def broken_by(call: Call) -> Violation | None:
-        tensor = call.values[name]
-        if isinstance(tensor, Tensor):
-            computed = source(call)
-            if computed is not None and not can_cast(computed, tensor.dtype):
-                expected = f"a dtype that {computed} ({what}) converts to"
-                return Violation(name, expected, tensor.dtype.name)
-        return None
+    def fault(call: Call, tensor: Tensor) -> tuple[str, str] | None:
+        computed = source(call)
+        if computed is None or can_cast(computed, tensor.dtype):
+            return None
+        return f"a dtype that {computed} ({what}) converts to", tensor.dtype.name
 
-    rule = f"{what} converts to the dtype of {name}"
-    return Check(row, INVALID, rule, (name,), broken_by, name)
+    return _tensor_check(row, name, f"{what} converts to the dtype of {name}", fault)
 
 
 def same_shape(row: str, name: str, other: str, status: int = INVALID) -> Check:
-    def broken_by(call: Call) -> Violation | None:
-        tensor, model = call.values[name], call.values[other]
-        if isinstance(tensor, Tensor) and isinstance(model, Tensor) and tensor.shape != model.shape:
-            expected = f"shape {model.shape}, the shape of {other}"
-            return Violation(name, expected, f"shape {tensor.shape}")
-        return None
+    def fault(call: Call, tensor: Tensor) -> tuple[str, str] | None:
+        model = call.values[other]
+        if not isinstance(model, Tensor) or tensor.shape == model.shape:
+            return None
+        return f"shape {model.shape}, the shape of {other}", f"shape {tensor.shape}"
 
-    return Check(row, status, f"{name} has the shape of {other}", (name, other), broken_by, name)
+    return _tensor_check(row, name, f"{name} has the shape of {other}", fault, status, (other,))
 
 
 def rank_at_most(row: str, *which: str) -> Check:
-    def broken_by(call: Call) -> Violation | None:
-        for name in which:
-            tensor = call.values[name]
-            if isinstance(tensor, Tensor) and len(tensor.shape) > RANK_LIMIT:
-                return Violation(name, f"at most {RANK_LIMIT} dimensions", f"{tensor.rank}")
-        return None
+    expected = f"at most {RANK_LIMIT} dimensions"
 
-    rule = f"at most {RANK_LIMIT} dimensions: {', '.join(which)}"
-    return Check(row, INVALID, rule, which, broken_by)
+    def fault(call: Call, tensor: Tensor) -> tuple[str, str] | None:
+        return None if len(tensor.shape) <= RANK_LIMIT else (expected, f"{tensor.rank}")
+
+    return _every_tensor_check(row, which, f"{expected}: ", fault)
 
 
 def rank_is(row: str, name: str, rank: int, status: int = INVALID) -> Check:
-    def broken_by(call: Call) -> Violation | None:
-        tensor = call.values[name]
-        if isinstance(tensor, Tensor) and len(tensor.shape) != rank:
-            return Violation(name, f"{rank} dimensions", f"{tensor.rank}, shape {tensor.shape}")
-        return None
+    def fault(call: Call, tensor: Tensor) -> tuple[str, str] | None:
+        if len(tensor.shape) == rank:
+            return None
+        return f"{rank} dimensions", f"{tensor.rank}, shape {tensor.shape}"
 
-    return Check(row, status, f"{name} has {rank} dimensions", (name,), broken_by, name)
+    return _tensor_check(row, name, f"{name} has {rank} dimensions", fault, status)
 
 
 def element_count_is(row: str, name: str, count: Callable[[Call], int], what: str) -> Check:
     """As many elements as `what`, which stands for a number."""
 
-    def broken_by(call: Call) -> Violation | None:
-        tensor = call.values[name]
-        if isinstance(tensor, Tensor) and tensor.size != count(call):
-            return Violation(name, f"{count(call)} elements ({what})", f"{tensor.size}")
-        return None
+    def fault(call: Call, tensor: Tensor) -> tuple[str, str] | None:
+        wanted = count(call)
+        return None if tensor.size == wanted else (f"{wanted} elements ({what})", f"{tensor.size}")
 
-    return Check(row, INVALID, f"{name} has {what} elements", (name,), broken_by, name)
+    return _tensor_check(row, name, f"{name} has {what} elements", fault)
 
 
 def one_element(row: str, name: str) -> Check:
-    def broken_by(call: Call) -> Violation | None:
-        tensor = call.values[name]
-        if isinstance(tensor, Tensor) and tensor.size != 1:
-            return Violation(name, "one element", f"{tensor.size}")
-        return None
+    def fault(call: Call, tensor: Tensor) -> tuple[str, str] | None:
+        return None if tensor.size == 1 else ("one element", f"{tensor.size}")
 
-    return Check(row, INVALID, f"{name} has one element", (name,), broken_by, name)
+    return _tensor_check(row, name, f"{name} has one element", fault)
 
 
 def shape_is(
@@ -193,16 +244,13 @@ def shape_is(
 ) -> Check:
     """The shape is one of those that the call asks for."""
 
-    def broken_by(call: Call) -> Violation | None:
-        tensor = call.values[name]
-        if isinstance(tensor, Tensor):
-            shapes = wanted(call)
-            if tensor.shape not in shapes:
-                listed = " or ".join(map(str, shapes))
-                return Violation(name, f"shape {listed}, {what}", f"shape {tensor.shape}")
-        return None
+    def fault(call: Call, tensor: Tensor) -> tuple[str, str] | None:
+        shapes = wanted(call)
+        if tensor.shape in shapes:
+            return None
+        return f"shape {' or '.join(map(str, shapes))}, {what}", f"shape {tensor.shape}"
 
-    return Check(row, status, f"{name} has shape {what}", (name,), broken_by, name)
+    return _tensor_check(row, name, f"{name} has shape {what}", fault, status)
 
 
 def broadcastable(row: str, *which: str) -> Check:
@@ -222,61 +270,43 @@ def broadcastable(row: str, *which: str) -> Check:
 
 def output_shape(row: str, name: str, inputs: tuple[str, ...]) -> Check:
     """The output has the broadcast shape of the inputs."""
+    listed = ", ".join(inputs)
 
-    def broken_by(call: Call) -> Violation | None:
-        tensor = call.values[name]
-        if not isinstance(tensor, Tensor):
-            return None
+    def fault(call: Call, tensor: Tensor) -> tuple[str, str] | None:
         wanted = broadcast_shapes(*[call.values[each].shape for each in inputs])
-        if tensor.shape != wanted:
-            expected = f"shape {wanted}, the broadcast of {', '.join(inputs)}"
-            return Violation(name, expected, f"shape {tensor.shape}")
-        return None
+        if tensor.shape == wanted:
+            return None
+        return f"shape {wanted}, the broadcast of {listed}", f"shape {tensor.shape}"
 
-    rule = f"{name} has the broadcast shape of {', '.join(inputs)}"
-    return Check(row, INVALID, rule, (name, *inputs), broken_by, name)
+    rule = f"{name} has the broadcast shape of {listed}"
+    return _tensor_check(row, name, rule, fault, others=inputs)
 
 
 def reduction_known(row: str, name: str, status: int = INVALID) -> Check:
     def broken_by(call: Call) -> Violation | None:
-        if call.reduction is None:
-            choices = call.operator[name].choices
-            listed = ", ".join(f"{number} ({choice})" for number, choice in enumerate(choices))
-            if call.operator[name].kind is Kind.CSTRING:
-                listed = ", ".join(f'"{choice}"' for choice in choices)
-            return Violation(name, f"one of {listed}", repr(call[name]))
-        return None
+        if call.reduction is not None:
+            return None
+        choices = call.operator[name].choices
+        listed = ", ".join(f"{number} ({choice})" for number, choice in enumerate(choices))
+        if call.operator[name].kind is Kind.CSTRING:
+            listed = ", ".join(f'"{choice}"' for choice in choices)
+        return Violation(name, f"one of {listed}", repr(call[name]))
 
     return Check(row, status, f"{name} is none, mean or sum", (name,), broken_by)
 
 
 def format_is_nd(row: str, *which: str) -> Check:
-    def broken_by(call: Call) -> Violation | None:
-        for name in which:
-            tensor = call.values[name]
-            if isinstance(tensor, Tensor) and tensor.format != ND:
-                return Violation(name, "format ND", format_name(tensor.format))
-        return None
+    def fault(call: Call, tensor: Tensor) -> tuple[str, str] | None:
+        return None if tensor.format == ND else ("format ND", _format_name(tensor.format))
 
-    rule = f"format ND: {', '.join(which)}"
-    return Check(row, INVALID, rule, which, broken_by)
+    return _every_tensor_check(row, which, "format ND: ", fault)
 
 
-def format_name(code: int) -> str:
+def _format_name(code: int) -> str:
     try:
         return Format(code).name.removeprefix("ACL_FORMAT_").removeprefix("ACL_")
     except ValueError:
         return f"format {code}"
-
-
-def value_check(
-    row: str,
-    rule: str,
-    broken_by: Callable[[Call], Violation | None],
-    status: int = INVALID,
-) -> Check:
-    """A rule of one operator alone."""
-    return Check(row, status, rule, (), broken_by)
 
 
 def product_has_operator(row: str, status: int, unless_empty: tuple[str, ...] = ()) -> Check:

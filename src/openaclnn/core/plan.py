@@ -15,14 +15,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from openaclnn.core.dtypes import DType
 from openaclnn.core.status import AclnnError, Status
 from openaclnn.core.tensor import Tensor, element_count, extent
 
 __all__ = [
-    "ANY_COUNT", "Free", "Operand", "Plan", "broadcast_shapes", "class_plan", "elementwise_plan", "empty_plan",
+    "ANY_COUNT", "Free", "Kept", "Operand", "Plan", "broadcast_shapes", "class_plan", "elementwise_plan", "empty_plan",
     "exactly", "filling_plan", "reduced_plan", "row_major_walks", "told_of", "walks_alike",
 ]  # fmt: skip
 
@@ -114,6 +114,22 @@ def exactly(numbers: Mapping[str, Any], but: str = "") -> bytes:
 
 
 _BARE = 2  # the last of marshal's versions that has objects by value alone
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+
+class Kept(dict[Key, Value]):
+    """A cache of so many entries at most: with one more it begins anew, which costs looking up nothing."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self._most = most
+
+    def __setitem__(self, key: Key, value: Value) -> None:
+        if len(self) >= self._most:
+            self.clear()
+        super().__setitem__(key, value)
 
 
 def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...] | None:

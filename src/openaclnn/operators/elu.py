@@ -9,10 +9,10 @@ import numpy as np
 
 from openaclnn.core import checks
 from openaclnn.core.call import Call
-from openaclnn.core.declare import Made, Operator, Sample, register
+from openaclnn.core.checks import Check
+from openaclnn.core.declare import Operator, Sample, like, register
 from openaclnn.core.dtypes import DOUBLE, FLOAT, FLOATS
 from openaclnn.core.interface import Kind, Parameter
-from openaclnn.core.outcome import Check
 from openaclnn.core.plan import Free, Plan, elementwise_plan, empty_plan
 from openaclnn.core.status import Status
 from openaclnn.engines.formulas.elu import elu
@@ -55,10 +55,6 @@ CHECKS = (
     checks.rank_at_most("6", "self"),
     checks.product_has_operator("7", Status.ACLNN_ERR_INNER_NULLPTR, ("self",)),
 )
-
-
-def _result(call: Call) -> Made:
-    return call.tensor("self").shape, call.tensor("self").dtype
 
 
 # Where alpha or inputScale is infinite other code serves, so that no call may come to it with other numbers.
@@ -159,7 +155,7 @@ register(
         parameters=PARAMETERS,
         families=FAMILIES,
         checks=CHECKS,
-        result=_result,
+        result=like("self"),
         plan=_plan,
         reference=reference,
         samples=samples_of("self"),

@@ -9,10 +9,10 @@ import numpy as np
 
 from openaclnn.core import checks
 from openaclnn.core.call import Call
+from openaclnn.core.checks import Check, Violation
 from openaclnn.core.declare import Made
 from openaclnn.core.dtypes import FLOATS, INT32, INT64, UINT8
 from openaclnn.core.interface import REDUCTIONS, Kind, Parameter
-from openaclnn.core.outcome import Check, Violation
 from openaclnn.core.plan import Free, Plan, class_plan, empty_plan, filling_plan
 
 TARGET_DTYPES = (INT64, UINT8, INT32)
@@ -85,6 +85,15 @@ def class_count(call: Call) -> tuple[tuple[int, ...], ...]:
     return ((shape[1] if len(shape) > 1 else shape[0],),)
 
 
+def unlike_target(call: Call, name: str) -> Violation | None:
+    """What is wrong with a tensor that should have the shape of the targets."""
+    shape, wanted = call.tensor(name).shape, call.tensor("target").shape
+    if shape == wanted:
+        return None
+    expected = f"shape {wanted}, the shape of target, for reduction none"
+    return Violation(name, expected, f"shape {shape}")
+
+
 def pixels_match(call: Call) -> Violation | None:
     own, target = call.tensor("self").shape, call.tensor("target").shape
     wanted = (own[0], own[2], own[3])
@@ -128,11 +137,6 @@ def loss_plan(call: Call) -> Plan:
         free=_FREE,
         reduction="" if whole else str(reduction),
     )
-
-
-def gradient_of_self(call: Call) -> Made:
-    """Shape and dtype of the gradient where it is left to us."""
-    return call.tensor("self").shape, call.tensor("self").dtype
 
 
 def gradient_plan(call: Call, kernel: str) -> Plan:
@@ -195,3 +199,35 @@ def reference(
             return np.asarray(losses), total
         loss = losses.sum(dtype=work)
         return np.asarray(loss / total if reduction == "mean" else loss), total
+
+
+# Forward: the loss of a position is -weight[t] times self at its class t, 0 where t is ignored; mean divides their sum by the
+# total weight. So only the target's class of each position has a gradient.
+def gradient_reference(
+    grad_output: np.ndarray[Any, Any],
+    self: np.ndarray[Any, Any],
+    target: np.ndarray[Any, Any],
+    weight: np.ndarray[Any, Any],
+    reduction: str = "mean",
+    ignore_index: int = -100,
+    total_weight: np.ndarray[Any, Any] | None = None,
+    work: Any = np.float64,
+) -> np.ndarray[Any, Any]:
+    """The formula in float64 (or in `work`); an out-of-range target leaves the classes of its position 0."""
+    out = np.zeros(self.shape, work)
+    classes = np.moveaxis(out, min(1, self.ndim - 1), -1)
+    indices, factors = target.astype(np.int64), weight.astype(work).reshape(-1)
+    counted = (indices != ignore_index) & (indices >= 0) & (indices < classes.shape[-1])
+    picked = indices[counted]
+    gradient = np.asarray(grad_output).astype(work)
+    gradient = gradient.reshape(target.shape if reduction == "none" else ())
+    with np.errstate(all="ignore"):
+        if reduction == "mean":
+            if total_weight is None:
+                total = factors[picked].sum(dtype=work)
+            else:
+                total = np.asarray(total_weight).astype(work).reshape(())
+            gradient = gradient / total
+        gradient = np.broadcast_to(gradient, target.shape)
+        classes[counted, picked] = -(gradient[counted] * factors[picked])
+    return out

@@ -10,42 +10,33 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from openaclnn.core import checks
 from openaclnn.core.call import Call
-from openaclnn.core.checks import INVALID
-from openaclnn.core.declare import Made, Operator, Sample
+from openaclnn.core.checks import INVALID, Check, Violation
+from openaclnn.core.declare import Made, Operator, Sample, like
 from openaclnn.core.dtypes import FLOAT, FLOATS, INT32, INT64, float_of
-from openaclnn.core.interface import REDUCTIONS, Kind, Parameter
-from openaclnn.core.outcome import Check, Violation
+from openaclnn.core.interface import Kind, Parameter
 from openaclnn.core.plan import Free, Plan, class_plan, empty_plan, filling_plan
 from openaclnn.core.tensor import Tensor
+from openaclnn.operators.cross_entropy_loss import OF_CLASSES, REDUCTION, TARGET, WEIGHT
 
 __all__ = ["CROSS_ENTROPY", "CROSS_ENTROPY_GRAD"]
 
 Array = np.ndarray[Any, Any]
 
 _INPUT = Parameter("input", Kind.TENSOR, "logits", "(N, C, ...)", FLOATS)
-_TARGET = Parameter(
-    "target", Kind.TENSOR, "class of each row, in [0, C), or ignoreIndex", "(N, ...)", (INT64, INT32),
-    weak=False,
-)  # fmt: skip
+_TARGET = replace(TARGET, shape="(N, ...)")
 _OPTIONS = (
-    Parameter(
-        "weightOptional", Kind.TENSOR, "factor of each class; ones if absent", "(C,)", (FLOAT,), default=None,
-        optional=True, weak=False,
-    ),
-    Parameter(
-        "reductionOptional", Kind.CSTRING, '"none", "mean" or "sum"', default="mean", optional=True,
-        choices=REDUCTIONS,
-    ),
-    Parameter("ignoreIndex", Kind.INT64, "target value that counts for nothing", default=-100),
-    Parameter("labelSmoothing", Kind.DOUBLE, "in [0, 1]", default=0.0),
+    WEIGHT,
+    REDUCTION,
+    *OF_CLASSES,
     Parameter("zlossScale", Kind.DOUBLE, "factor of the squared log-sum-exp; 0: none", default=0.0),
-)  # fmt: skip
+)
 _PER_LOSS = "(N, ...) for none, else one element"
 
 
@@ -345,7 +336,7 @@ CROSS_ENTROPY_GRAD = Operator(
         ),
         checks.same_shape("5", "out", "input"),
     ),
-    result=lambda call: (call.tensor("input").shape, call.tensor("input").dtype),
+    result=like("input"),
     plan=_grad_plan,
     reference=reference_grad,
     samples=(

@@ -16,7 +16,7 @@ import torch
 
 from openaclnn.core import results
 from openaclnn.core.interface import REDUCTIONS
-from openaclnn.repeat.kinds.road import Road
+from openaclnn.repeat.cache import Road
 from openaclnn.repeat.words import native as at
 from openaclnn.repeat.words import slots
 from openaclnn.repeat.words.readers import described, torch_functions

@@ -10,7 +10,7 @@ from torch.nn import functional as torch_functional
 from torch.overrides import handle_torch_function, has_torch_function_variadic
 
 from openaclnn.core.interface import REDUCTIONS
-from openaclnn.core.undisturbed import undisturbed
+from openaclnn.core.results import undisturbed
 from openaclnn.torch.ahead import LEAST, loss_ahead
 from openaclnn.torch.counts import FUNCTIONS
 from openaclnn.torch.direct import CrossEntropy, CrossEntropyOverLogits, Likelihood

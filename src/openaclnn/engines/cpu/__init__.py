@@ -19,8 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from openaclnn.core.forks import undivided
-from openaclnn.core.kept import Kept
-from openaclnn.core.plan import Plan, covered_elements, exactly, told_of
+from openaclnn.core.plan import Kept, Plan, covered_elements, exactly, told_of
 from openaclnn.engines.cpu.registry import KERNELS, Kernel
 from openaclnn.engines.formulas import FORMULAS
 from openaclnn.engines.machine import unusable
@@ -125,8 +124,7 @@ def _shared(ability: str, find: Callable[[Plan], Any], plan: Plan) -> Any:
 def variants() -> Iterator[Plan]:
     """Plans that between them need every kernel."""
     kernel_named("")  # enters those that are not formulas
-    for name in {**FORMULAS, **KERNELS}:
-        kernel = kernel_named(name)
+    for kernel in dict.fromkeys(kernel_named(name) for name in {**FORMULAS, **KERNELS}):
         assert kernel is not None
         yield from kernel.variants()
 

@@ -99,15 +99,12 @@ def words_of(array: Any, library: int) -> tuple[int, int]:
     """What tells an array's dtype and device, DEVICE and KIND, the latter without the number of axes."""
     if library == at.NUMPY:
         return id(array.dtype), 0
-    if library == at.TORCH:
-        key = array.dtype, array.device
-        found = _torch_words.get(key)
-        if found is None:
-            device, kind = described(array)[at.DEVICE : at.KIND + 1]
-            found = _torch_words[key] = device, kind - array.ndim
-        return found
-    form = (array.format & at.FORMATS) << at.FORMAT_BIT
-    return id(array.dtype), form | array.writable << at.WRITABLE_BIT
+    key = array.dtype, array.device
+    words = _torch_words.get(key)
+    if words is None:
+        device, kind = described(array)[at.DEVICE : at.KIND + 1]
+        words = _torch_words[key] = device, kind - array.ndim
+    return words
 
 
 _torch_words: dict[tuple[Any, Any], tuple[int, int]] = {}

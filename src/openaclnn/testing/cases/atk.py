@@ -17,11 +17,14 @@ from openaclnn.testing.cases.case import (
     OneOf,
     Skip,
     TensorSpec,
+    atk_range,
+    check_range,
+    is_unset,
     parameter_named,
+    power_of,
 )
-from openaclnn.testing.cases.words import atk_range, check_range, is_unset, power_of
-from openaclnn.testing.files.sources import FileError, read_whole
-from openaclnn.testing.words import dtype_named
+from openaclnn.testing.extras import dtype_named
+from openaclnn.testing.files import FileError, read_whole
 
 __all__ = ["read_atk"]
 
@@ -82,8 +85,13 @@ def _case(entry: dict[str, Any], name: str, identity: str, place: str, number: i
     return Case(
         name, operator.name, place, number, tensors, attributes, identity,
         standard=standard, relatives=relatives, notes=notes,
-        products=tuple(str(each) for each in entry.get("soc_series") or ()),
+        products=_series(entry.get("soc_series")),
     )  # fmt: skip
+
+
+def _series(given: Any) -> tuple[str, ...]:
+    """The products that a case is meant for: one, or a list."""
+    return tuple(str(each) for each in (given if isinstance(given, list) else [given]) if each)
 
 
 def _single(given: Any) -> dict[str, Any]:

@@ -14,13 +14,19 @@ from openaclnn.core.dtypes import DType
 from openaclnn.core.interface import Kind, Parameter
 from openaclnn.core.tensor import Format
 from openaclnn.operators import find_operator, operators_by_kernel
-from openaclnn.testing.cases.case import Case, Drawn, Malformed, Skip, TensorSpec, parameter_named
-from openaclnn.testing.cases.cells import Cells, entry, is_nothing
-from openaclnn.testing.cases.tables import CellError, Row, read_rows
-from openaclnn.testing.cases.words import check_range, ttk_range
-from openaclnn.testing.data.distribution import Distribution
-from openaclnn.testing.data.drawing import ranks_of
-from openaclnn.testing.words import dtype_named
+from openaclnn.testing.cases.case import (
+    Case,
+    Drawn,
+    Malformed,
+    Skip,
+    TensorSpec,
+    check_range,
+    parameter_named,
+    ttk_range,
+)
+from openaclnn.testing.cases.tables import CellError, Cells, Row, entry, is_nothing, read_rows
+from openaclnn.testing.data.drawing import Distribution, ranks_of
+from openaclnn.testing.extras import dtype_named
 
 __all__ = ["read_ttk"]
 
@@ -46,6 +52,7 @@ def _case(row: Row, folder: Path, name: str, place: str, number: int) -> Case:
     if form.kernel:
         unread = getattr(form.operator.workloads, "unread", lambda numbers: ())(attributes)
         tensors |= {each: None for each in unread if each in tensors}
+        tensors |= _ones(form, tensors)
     goldens = cells.names("manual_golden_binaries")
     return Case(
         name, form.operator.name, place, number, tensors,
@@ -69,6 +76,7 @@ class _Form:
     renamed: Mapping[str, str] = field(default_factory=dict)
     values: Mapping[str, Any] = field(default_factory=dict)
     only: Mapping[str, Any] = field(default_factory=dict)
+    ones: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def inputs(self) -> list[Parameter]:
@@ -96,7 +104,9 @@ def _form(cells: Cells) -> _Form:
     operator = _meant(known, cells)
     form = next(own for own in operator.workloads.KERNELS if own.name == kernel.lower())
     tensors = (*(operator[name] for name in form.inputs.values()), *operator.outputs)
-    return _Form(operator, tensors, True, {**form.inputs, **form.renamed}, form.values, form.only)
+    return _Form(
+        operator, tensors, True, {**form.inputs, **form.renamed}, form.values, form.only, form.ones
+    )
 
 
 def _operator(name: str) -> Operator:
@@ -156,6 +166,16 @@ def _tensors(
             own["shapes"] = None
         if parameter.is_read or stated:
             found[parameter.name] = _spec(form, parameter, own, valued.get(parameter.name), folder)
+    return found
+
+
+def _ones(form: _Form, tensors: Mapping[str, TensorSpec | None]) -> dict[str, TensorSpec | None]:
+    """Weights that a kernel can do without, where a row leaves them out: one for each class."""
+    found: dict[str, TensorSpec | None] = {}
+    for name, classes in form.ones.items():
+        like = tensors.get(classes)
+        if tensors.get(name) is None and like is not None and like.shape:
+            found[name] = TensorSpec(like.shape[:2][-1:], like.dtype, Distribution(1, 1))
     return found
 
 

@@ -8,7 +8,7 @@ from openaclnn.engines.cpu.arithmetic.numerics import Constants
 from openaclnn.engines.machine.code import Code
 from openaclnn.engines.machine.values import Shape, Value, fma, maximum, minimum
 
-__all__ = ["Exp"]
+__all__ = ["CONSTANT", "PLAIN", "WEIGHTS", "Exp", "foldable"]
 
 LOG2_E = float(np.float32(1.4426950408889634))
 LN2_HIGH = 0.693145751953125  # 16 significant bits: exact when multiplied by an exponent
@@ -19,6 +19,8 @@ COEFFICIENTS = (
     1.0, 1.0, 0.4999999403953552, 0.1666652113199234, 0.04166825860738754, 0.008368665352463722,
     0.0013821175089105964,
 )  # fmt: skip
+PLAIN, CONSTANT, WEIGHTS = range(3)
+"""What rows add to factor * exp(x): nothing, a constant, or slope * weight."""
 ROUNDER = 12582912.0  # 1.5 * 2^23: adding it rounds to an integer, which then lies in the low bits
 
 
@@ -100,3 +102,9 @@ class Exp:
         half = (bits << 22) & 0x7F800000
         rest = whole - half
         return [half.bits_as("f32"), rest.bits_as("f32")]
+
+
+def foldable(factor: Value) -> Value:
+    """Whether a factor is moderate (see `Exp`) and goes into FLOAT's exponential."""
+    size = abs(factor)
+    return (size >= 2.0**-80) & (size <= 2.0**80)

@@ -9,8 +9,7 @@ from operator import attrgetter
 from typing import Any
 
 from openaclnn.core.dtypes import FLOAT, FLOAT16, FLOATS, DType
-from openaclnn.core.kept import Kept
-from openaclnn.core.plan import Operand, Plan, covered_elements, exactly
+from openaclnn.core.plan import Kept, Operand, Plan, covered_elements, exactly
 from openaclnn.engines.cpu.formulas import sums
 from openaclnn.engines.cpu.formulas.forms import (
     TUNED,

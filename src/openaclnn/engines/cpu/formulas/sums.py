@@ -16,8 +16,7 @@ import numpy as np
 
 from openaclnn.core.dtypes import FLOAT, DType
 from openaclnn.core.interop import strided_view
-from openaclnn.core.kept import Kept
-from openaclnn.core.plan import Operand, Plan
+from openaclnn.core.plan import Kept, Operand, Plan
 from openaclnn.core.tensor import contiguous_strides
 from openaclnn.engines.cpu.formulas import sum_code
 from openaclnn.engines.cpu.formulas.forms import (

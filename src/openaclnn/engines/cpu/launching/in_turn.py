@@ -10,7 +10,7 @@ from typing import Any
 
 from openaclnn.engines.cpu.launching import pool
 from openaclnn.engines.cpu.launching.control import FIRST_ARGUMENT, MAX_ARGUMENTS, STATUS
-from openaclnn.engines.cpu.launching.launcher import grain_of_one
+from openaclnn.engines.cpu.launching.launcher import TINY
 from openaclnn.engines.cpu.registry import Runner
 from openaclnn.engines.machine import cache
 from openaclnn.engines.machine.code import Code
@@ -25,12 +25,12 @@ FIRST, COUNT, SECOND, ADDRESSES, OWN = range(5)
 
 
 def bind_both(
-    first: int, count: int, second: int, block: int, operands: int, elements: int, keep: Any
+    first: int, count: int, second: int, block: int, operands: int, tiny: bool, keep: Any
 ) -> Runner:
     """What runs `first` over [0, count), then `second`, of a class kernel's arguments: its parameter block, scratch memory
-    and so many operands.
+    and so many operands. `tiny`: both keep the interpreter's lock.
     """
-    grain = grain_of_one(elements)
+    grain = TINY if tiny else 1
     return pool.bind(_both(), 1, grain, first, count, second, operands, block, keep=keep)
 
 

@@ -9,15 +9,10 @@ from openaclnn.engines.machine.code import Array, Code
 from openaclnn.engines.machine.objects import OBJECT_TYPE, TUPLE_ITEMS, TUPLE_LENGTH
 from openaclnn.engines.machine.values import Value
 
-__all__ = ["BRIEF", "TINY", "Launch", "emit_bound", "emit_entry", "grain_of_one"]
+__all__ = ["BRIEF", "TINY", "Launch", "emit_bound", "emit_entry"]
 
 TINY = 64  # count <= grain / TINY is a tiny call
 BRIEF = 512  # elements, of a call that has one unit
-
-
-def grain_of_one(elements: int) -> int:
-    """The grain of a launch of one unit with so many elements: few of them are a tiny call."""
-    return TINY if elements <= BRIEF else 1
 
 
 def emit_entry(code: Code, control: Array, given: Array, number: Value) -> None:

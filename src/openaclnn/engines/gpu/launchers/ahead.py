@@ -8,9 +8,9 @@ from typing import NamedTuple
 from openaclnn.core.dtypes import DType
 from openaclnn.engines.gpu.kernels.ahead import ROUND, at_targets, expect, gradient_late, loss_ahead
 from openaclnn.engines.gpu.kernels.logits import logit_losses
+from openaclnn.engines.gpu.launchers.geometry import power_of_two_divisor
 from openaclnn.engines.gpu.launchers.launcher import in_order
 from openaclnn.engines.gpu.launchers.logits import FINISHED, SUMS, total_loss, total_of
-from openaclnn.engines.gpu.launchers.numbers import power_of_two_divisor
 from openaclnn.engines.gpu.launching.launch import (
     VECTOR_BYTES,
     KernelSpec,

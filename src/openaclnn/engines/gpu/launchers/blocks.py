@@ -61,8 +61,8 @@ class LauncherBlock:
             else:
                 _DOUBLE.pack_into(block, 8 * place, number)
 
-    def take_sums(self, allocate: Any, release: Any) -> None:
-        """Let the sums be launched first, into memory of these functions'."""
+    def take_scratch(self, allocate: Any, release: Any) -> None:
+        """Where memory between launches comes from, and goes to."""
         block = self._block
         block[at.SUMMED], block[at.ALLOCATE], block[at.RELEASE] = 1, id(allocate), id(release)
         self._held += allocate, release

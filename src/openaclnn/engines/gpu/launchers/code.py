@@ -13,7 +13,6 @@ from openaclnn.engines.gpu.formulas.tuned import CHOICES
 from openaclnn.engines.gpu.launchers.geometry import (
     FLOATS,
     FORM,
-    IN_A_ROW,
     KEY_WORDS,
     MISSING,
     NUMBERS_ARGS,
@@ -22,11 +21,11 @@ from openaclnn.engines.gpu.launchers.geometry import (
     Geometry,
     LaunchParams,
     Layout,
+    Number,
     Pattern,
     Targets,
     padded,
-)
-from openaclnn.engines.gpu.launchers.numbers import Number
+)  # fmt: skip
 from openaclnn.engines.gpu.launching.launch import VECTOR_BYTES
 from openaclnn.engines.gpu.launching.native_code import (
     CONFIG_SLOTS,
@@ -301,10 +300,10 @@ class Launcher(Entry):
     def geometry(self, shape: Array, axes: Value) -> Any:
         """What the launch function gets."""
         pattern = self.pattern
-        layout, targets = (self.row_major if pattern.row_major else self.strided)(shape, axes)
+        layout, targets = (self.strided if pattern.limit else self.row_major)(shape, axes)
         numbers = self.numbers.read(0), *(self.single(place) for place in range(1, MAX_NUMBERS))
         static = {name: self.known(name) for name in pattern.static}
-        return Geometry(layout, targets, static, numbers, self.offset, pattern.row_major is None)
+        return Geometry(layout, targets, static, numbers, self.offset, pattern.limit > 0)
 
     def written(self, number: Number) -> Value:
         """A number of a launch, or a truth, as a value."""
@@ -466,13 +465,11 @@ class FormulaLauncher(Launcher):
         return Elements(count.get(), static, *self.offsets(), in_a_row, sizes)
 
     def lies_in_a_row(self, axes: Value) -> Value:
-        """Whether inputs have one axis, and a step of 1 along it; one element for all has another kernel yet."""
+        """Whether inputs have one axis, and a step of 1 along it."""
         code, depth, apart = self.code, self.pattern.axes, self.code.variable(self.code.integer(0))
         with code.loop(0, self.control.read(ADDRESSES) - 1) as operand:
             step = self.table.read(operand * depth + (depth - 1))
             apart.set(apart.get() | (step - 1))
-            if IN_A_ROW in self.pattern.static:
-                self.expect((axes > 1) | (step != 0))
         return (axes == 1) & (apart.get() == 0)
 
     def offsets(self) -> tuple[Value, Value]:
@@ -533,7 +530,7 @@ _codes: dict[str, type[Launcher]] = {}
 def code_of(pattern: Pattern) -> type[Launcher]:
     """The code of a pattern's launches."""
     if pattern.name not in _codes:
-        more = ("numbers",) if pattern.row_major else ("strides", "numbers")
+        more = ("strides", "numbers") if pattern.limit else ("numbers",)
         own = {"name": pattern.name, "pattern": pattern, "more": more}
         _codes[pattern.name] = type("PatternLauncher", (Launcher,), own)
     return _codes[pattern.name]

@@ -13,8 +13,7 @@ from typing import Any, TypeVar
 
 import triton
 
-from openaclnn.core.kept import Kept
-from openaclnn.core.plan import Plan, exactly, row_major_walks, told_of
+from openaclnn.core.plan import Kept, Plan, exactly, told_of
 from openaclnn.engines.gpu.launching import runners
 from openaclnn.engines.gpu.launching.launch import VECTOR_BYTES, KernelSpec, Launch
 from openaclnn.engines.gpu.launching.operands import INT32_LIMIT
@@ -32,7 +31,6 @@ __all__ = [
     "Ready",
     "SizedRunner",
     "can_be_queued",
-    "lies_row_major",
     "queue_of",
     "remembered",
 ]
@@ -121,14 +119,3 @@ def remembered(plan: Plan, make: Callable[[Plan], Made], strided: bool = False) 
 
 
 _strides_of = attrgetter("strides")
-
-
-def lies_row_major(plan: Plan, images: int, pixels: int) -> bool:
-    """Whether the operands of a plan with classes lie as those of a row-major output of (images, classes, pixels)."""
-    merged, walks = row_major_walks(images, plan.classes, pixels)
-    if merged != plan.shape:
-        return False
-    for own in plan.operands:
-        if own.offset or (own.strides, own.class_stride) != walks[own.role][:2]:
-            return False
-    return True

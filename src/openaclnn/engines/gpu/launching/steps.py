@@ -23,7 +23,10 @@ Ready = Callable[[Any, Launch], None]  # of a native.Kernel and what is launched
 
 def places_of(slots: Sequence[PointerArg | None]) -> Callable[[Sequence[int]], tuple[int, ...]]:
     """What picks a kernel's pointers out of addresses that end with a 0."""
-    return itemgetter(*[NO_POINTER if slot is None else slot.place for slot in slots])
+    places = [NO_POINTER if slot is None else slot.place for slot in slots]
+    if len(places) == 1:  # of which `itemgetter` makes no tuple
+        return lambda addresses: (addresses[places[0]],)
+    return itemgetter(*places)
 
 
 def offsets_of(slots: Sequence[PointerArg | None], pointers: Sequence[int]) -> tuple[int, ...]:

@@ -1,0 +1,144 @@
+"""Rows, some at a time: where they lie, or copied together; in pieces of some rows times some classes, or as many as a vector has lanes."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import NamedTuple
+
+from openaclnn.engines.cpu.classes.launches import Problem
+from openaclnn.engines.cpu.classes.parameters import Parameters
+from openaclnn.engines.machine.code import Code
+from openaclnn.engines.machine.kinds import SIZE
+from openaclnn.engines.machine.numbers import (
+    Number,
+    Truth,
+    all_of,
+    ceil_div,
+    flag,
+    inverse,
+    least,
+    where,
+)
+from openaclnn.engines.machine.values import Value
+
+__all__ = ["CHUNK", "TILE_CLASSES", "TILE_ROWS", "Stretch", "Tile", "cut_rows", "each_stretch"]
+
+
+TILE_ROWS, TILE_CLASSES = 64, 128  # of rows whose classes lie apart: 32 KB each way
+
+
+class Tile:
+    """Rows where they lie, or copied together where their classes do not lie side by side.
+
+    The copies walk along the operand's smaller step: a transposed matrix is read and written line by line.
+    """
+
+    def __init__(
+        self, code: Code, parameters: Parameters, dtype: str, source: str = "log_prob",
+        rows: int = TILE_ROWS, classes: int = TILE_CLASSES, result: str = "out",
+    ) -> None:  # fmt: skip
+        self.code, self.parameters, self.dtype = code, parameters, dtype
+        self.staged = parameters.flag("staged")
+        self.source, self.result, self.size = source, result, rows * classes
+        self.inputs = code.buffer(dtype, self.size)
+        self.pitch = classes * SIZE[dtype]
+
+    @functools.cached_property
+    def results(self) -> Value:
+        """Room for what is written, if anything is."""
+        return self.code.buffer(self.dtype, self.size)
+
+    def _place(self, operand: str, position: Value, label: Value) -> Value:
+        steps = self.parameters[f"{operand}.step2"], self.parameters[f"{operand}.class_step"]
+        return self.parameters.address(operand) + position * steps[0] + label * steps[1]
+
+    def input_row(self, first_row: Value, first_class: Value, index: Value) -> Value:
+        """The address of a row's inputs."""
+        place = self._place(self.source, first_row + index, first_class)
+        return self.staged.choose(self.inputs + index * self.pitch, place)
+
+    def row(self, first_row: Value, first_class: Value, index: Value) -> tuple[Value, Value]:
+        """The addresses of a row's inputs and results."""
+        inputs = self.input_row(first_row, first_class, index)
+        results = self._place(self.result, first_row + index, first_class)
+        return inputs, self.staged.choose(self.results + index * self.pitch, results)
+
+    def read(self, first_row: Value, first_class: Value, many: Value, count: Value) -> None:
+        self._copy(self.source, self.inputs, first_row, first_class, many, count, inwards=True)
+
+    def write(self, first_row: Value, first_class: Value, many: Value, count: Value) -> None:
+        self._copy(self.result, self.results, first_row, first_class, many, count, inwards=False)
+
+    def _copy(
+        self, operand: str, buffer: Value, first_row: Value, first_class: Value, many: Value,
+        count: Value, inwards: bool,
+    ) -> None:  # fmt: skip
+        code = self.code
+        origin = self._place(operand, first_row, first_class)
+        down = self.parameters[f"{operand}.step2"], code.integer(self.pitch)
+        along = self.parameters[f"{operand}.class_step"], code.integer(SIZE[self.dtype])
+        by_rows = abs(along[0]) < abs(down[0])
+        for condition, outer, inner, lines, length in (
+            (by_rows, down, along, many, count), (~by_rows, along, down, count, many),
+        ):  # fmt: skip
+            with code.when(self.staged & condition), code.loop(0, lines) as line:
+                ends = [(origin + line * outer[0], inner[0]), (buffer + line * outer[1], inner[1])]
+                source, target = ends if inwards else ends[::-1]
+                code.copy(*source, *target, length, self.dtype)
+
+
+CHUNK = 1 << 16  # classes of one piece of work: few long rows keep all threads busy
+
+
+class Stretch(NamedTuple):
+    """Some classes of a row, side by side, but for weights, which lie `weight_step` bytes apart."""
+
+    x: Value
+    out: Value
+    weight: Value
+    weight_step: Value
+    many: Value
+
+
+def cut_rows(problem: Problem, apart: Truth, together: Number) -> tuple[Number, Number, Number]:
+    """The tile, the chunk and the chunks of a row: so many rows together where they lie, or, apart, copied together first."""
+    classes = problem["classes"]
+    tile = where(apart, TILE_ROWS, together)
+    chunk = least(classes, where(apart, TILE_CLASSES, CHUNK))
+    chunks = ceil_div(classes, chunk)
+    problem.put(staged=flag(apart), chunk=chunk, chunks=chunks)
+    return tile, chunk, chunks
+
+
+def classes_lie_apart(problem: Problem, *operands: str) -> Truth:
+    """Whether an operand's classes do not lie side by side."""
+    beside = [problem[f"{name}.class_step"] == problem["item"] for name in operands]
+    return inverse(all_of(*beside))
+
+
+def each_stretch(
+    code: Code, parameters: Parameters, tile: Tile, first: Value, last: Value,
+    body: Callable[[Value, Value, Stretch, Value], None],
+    begin: Callable[[Value, Value, Value, Value], None] | None = None,
+) -> None:  # fmt: skip
+    """`body(position, first_class, stretch, index)` for those of some pieces, in each of which rows are counted from 0 on;
+    before, `begin(first_row, first_class, rows, classes)`.
+    """
+    height, chunk, chunks = (parameters[name] for name in ("tile", "chunk", "chunks"))
+    positions, classes = parameters["positions"], parameters["classes"]
+    weights, weight_step = parameters.address("weight"), parameters["weight.class_step"]
+    with code.loop(first, last) as piece:
+        band = piece.unsigned_div(chunks)
+        first_class, first_row = (piece - band * chunks) * chunk, band * height
+        count = (classes - first_class).least(chunk)
+        many = (positions - first_row).least(height)
+        tile.read(first_row, first_class, many, count)
+        if begin is not None:
+            begin(first_row, first_class, many, count)
+        with code.loop(0, many) as index:
+            x, out = tile.row(first_row, first_class, index)
+            weight = weights + first_class * weight_step
+            own = Stretch(x, out, weight, weight_step, count)
+            body(first_row + index, first_class, own, index)
+        tile.write(first_row, first_class, many, count)
