@@ -388,15 +388,13 @@ def _tried(name: str, attempt: Callable[..., Any], device: str) -> tuple[Callabl
     names, kinds = [parameter.name for parameter in parameters], own.signature.kinds
     numbers = [one for one, kind in zip(names, kinds, strict=True) if kind == SCALAR]
     taken = [names[place] for place in own.signature.order]
-    # What is written over may be tracked: autograd is above this, and knows.
     written = "" if own.signature.results else names[0]
-    out = f"{written}.detach() if {written}.requires_grad else {written}" if written else "None"
-    taken.insert(own.signature.arrays, out)
+    taken.insert(own.signature.arrays, written or "None")
     quick = f"""
     try:
         {", ".join(numbers)} = {", ".join(f"float({one})" for one in numbers)}
         if _isfinite({" + ".join(numbers)}):
-            found = _road.call({", ".join(taken)}, None)
+            found = _road.call({", ".join(taken)}, False)
             if found is not NotImplemented:
                 _count.ours += 1
                 return {written or "found"}
