@@ -23,7 +23,7 @@ from openaclnn.repeat.words.readers import described, torch_functions
 from openaclnn.torch.dispatcher import StableInterface, address, stable_interface, stream_function
 from openaclnn.torch.signatures import FLOAT, INTEGER, Signature
 
-__all__ = ["Native", "native_for"]
+__all__ = ["Native", "as_raised", "native_for"]
 
 _TYPES = {FLOAT: float, INTEGER: int}
 _FALLBACKS = "openaclnn_fallback"  # the namespace of operators in PyTorch's dispatcher
@@ -46,6 +46,7 @@ class _Raised(threading.local):
 
     text: bytes | None = None  # for C++
     later: type[BaseException] | None = None  # for Python
+    error: BaseException | None = None  # what C++ raises by its text
 
 
 _raised = _Raised()
@@ -130,27 +131,37 @@ class Native:
 
     def _fall_back(self, keys: Any, *arguments: Any) -> Any:
         """Our kernel by any means, or else PyTorch's. What either raises cannot pass the C interface."""
-        _raised.text = _raised.later = None
+        _raised.text = _raised.later = _raised.error = None
         try:
             found = self._asked(*arguments)
             if found is NotImplemented:
                 found = self._original.call_boxed(keys, *arguments)
         except BaseException as error:
-            return self._raise(error, arguments, sys._getframe().f_back is not None)
+            return self._raise(error, arguments, sys._getframe().f_back)
         return found
 
-    def _raise(self, error: BaseException, arguments: tuple[Any, ...], waited_for: bool) -> Any:
-        """Leave an error to be raised, and give results that nobody will see. C++ can raise a RuntimeError through the interface; others
-        Python raises, if its code waits for the results.
+    def _raise(self, error: BaseException, arguments: tuple[Any, ...], waiting: Any) -> Any:
+        """Leave an error to be raised, and give results that nobody will see. The interface has RuntimeErrors alone, which C++ raises at once.
+        Others Python raises as soon as its code that waits for the results runs on, if it called this operator and nothing else: C++ in
+        between might raise something first.
         """
-        if waited_for and type(error) is not RuntimeError:
+        at_once = isinstance(error, Exception) and not self._is_called_by(waiting)
+        if waiting is not None and type(error) is not RuntimeError and not at_once:
             results = self._blank(arguments)
             if results is not None:
                 _raised.later = _class_of(error)
                 return results
-        _raised.text = str(error).encode()
+        _raised.text, _raised.error = str(error).encode(), error.with_traceback(None)
         blank = torch.empty(())
         return (blank, blank.clone()) if len(self._overload._schema.returns) > 1 else blank
+
+    def _is_called_by(self, frame: Any) -> bool:
+        """Whether this is code of PyTorch's that calls the operator, or the function of its name, and does no more."""
+        module = "" if frame is None else frame.f_globals.get("__name__")
+        if module == "torch.nn.functional":
+            return self._name.startswith(frame.f_code.co_name)
+        called = frame.f_locals.get("self") if module == "torch._ops" else None
+        return called is not None and called in (self._overload, self._overload.overloadpacket)
 
     def _blank(self, arguments: tuple[Any, ...]) -> Any:
         """Results of the right shapes; None where the arguments have none."""
@@ -213,6 +224,18 @@ def _fallbacks() -> Any:
 
 
 _library: Any = None
+
+
+def as_raised(function: Callable[..., Any], *arguments: Any, **more: Any) -> Any:
+    """Call what may come to fallbacks: an error that C++ raises by its text is raised as it was."""
+    _raised.error = None
+    try:
+        return function(*arguments, **more)
+    except RuntimeError as told:
+        error, _raised.error = _raised.error, None
+        if error is None or str(error) != str(told):
+            raise
+        raise error from None
 
 
 def _class_of(error: BaseException) -> type[BaseException]:

@@ -23,7 +23,7 @@ from openaclnn.core.interface import REDUCTIONS
 from openaclnn.torch.composites import COMPOSITES, composite_key, taken_apart
 from openaclnn.torch.counts import FUNCTIONS, Count, Served
 from openaclnn.torch.kernels import KERNELS, Kernel, disturbed
-from openaclnn.torch.native import Native, native_for
+from openaclnn.torch.native import Native, as_raised, native_for
 from openaclnn.torch.of_classes import INDICES, kept_ones, ones_for
 from openaclnn.torch.private import keys_of, leave
 from openaclnn.torch.signatures import SCALAR, WEIGHT, Signature
@@ -319,7 +319,7 @@ def _entered_above(name: str) -> Any:
 
     def tried(*arguments: Any, **more: Any) -> Any:
         result = attempt(*arguments, **more)
-        return apart(*arguments, **more) if result is NotImplemented else result
+        return as_raised(apart, *arguments, **more) if result is NotImplemented else result
 
     for device in _devices():
         library.impl(name, tried, composite_key(device))
