@@ -30,7 +30,8 @@ from openaclnn.engines.cpu.classes.parameters import (
     places,
 )
 from openaclnn.engines.cpu.launching import control as at
-from openaclnn.engines.cpu.launching import in_turn, pool
+from openaclnn.engines.cpu.launching import pool
+from openaclnn.engines.cpu.launching.launcher import ROOM as ROOM_OF_BOTH
 from openaclnn.engines.cpu.launching.launcher import TINY, Launch
 from openaclnn.engines.cpu.registry import Runner, SizedRunner
 from openaclnn.engines.machine.builtins import address_of_function, builtin, integer_of
@@ -227,9 +228,9 @@ def _runner_of(words: array[int], launches: Launches, kernels: Kernels, operands
     block = words.buffer_info()[0]
     if not (sum_blocks or spans or left):
         return pool.bind(write, pieces, grain, block, 0, keep=words)
-    if left and pieces <= grain and left <= 8 * in_turn.ROOM:
+    if left and pieces <= grain and left <= 8 * ROOM_OF_BOTH:
         brief = pieces * TINY <= grain
-        return in_turn.bind_both(write, pieces, finish, block, operands, brief, words)
+        return pool.bind_both(write, pieces, finish, block, operands, brief, words)
 
     def run(addresses: Sequence[int], stream: int = 0, keep: Any = words) -> int:
         scratch = np.empty(max(sum_blocks * totals.STRIDE, left) // 8)

@@ -17,8 +17,14 @@ import numpy as np
 from openaclnn.core.dtypes import FLOATS, INT32, INT64, DType
 from openaclnn.core.plan import Operand, Plan
 from openaclnn.engines.cpu.arithmetic import numerics
-from openaclnn.engines.cpu.arithmetic.doubles import power64
-from openaclnn.engines.cpu.arithmetic.exponential import CONSTANT, PLAIN, WEIGHTS, Exp, foldable
+from openaclnn.engines.cpu.arithmetic.functions import (
+    CONSTANT,
+    PLAIN,
+    WEIGHTS,
+    Exp,
+    foldable,
+    power64,
+)
 from openaclnn.engines.cpu.classes import totals
 from openaclnn.engines.cpu.classes.launches import (
     ClassKernel,
@@ -36,6 +42,7 @@ from openaclnn.engines.cpu.classes.parameters import (
     target_kind,
 )
 from openaclnn.engines.cpu.classes.row_tiles import (
+    RowLanes,
     Stretch,
     Tile,
     classes_lie_apart,
@@ -480,83 +487,40 @@ def emit_few_classes(dtype: str, target: str) -> Emit:
         block, first, last = arguments
         parameters = Parameters(code, block, SLOTS)
         rows = _Rows(code, parameters, dtype, target, sums_of(code, parameters, target))
-        with code.loop(first, last, code.lanes) as start:
-            # Lanes past the end do the last row again.
-            rows.write([(start + lane).least(last - 1) for lane in range(code.lanes)])
+        rows.each(first, last, rows.write)
 
     return emit
 
 
-class _Way(NamedTuple):
-    """Where an operand's rows lie, or its classes."""
-
-    base: Value
-    step: Value
-
-    def at(self, index: Value) -> Value:
-        return self.base + index * self.step
-
-
-class _Rows:
+class _Rows(RowLanes):
     """The function being written; what does not depend on the row is read before the loop."""
 
     def __init__(
         self, code: Code, parameters: Parameters, dtype: str, target: str, sums: Sums
     ) -> None:
-        self.code, self.parameters, self.dtype, self.sums = code, parameters, dtype, sums
-        self.targets = Targets(code, parameters, target)
-        self.ways = {
-            name: _Way(parameters.address(name), parameters[f"{name}.step2"])
-            for name in ("target", "gradient", "log_prob", "out", "lse", "grad_zloss")
-        }
-        self.weights = _Way(parameters.address("weight"), parameters["weight.class_step"])
-        self.steps = [parameters[f"{name}.class_step"] for name in ("log_prob", "out")]
-        self.table = code.array(parameters["table"], "f32")
-        self.opaque = numerics.Opaque(code)
-        smooths = parameters.flag("smooths")
+        operands = ("target", "gradient", "log_prob", "out", "lse", "grad_zloss")
+        super().__init__(code, parameters, dtype, target, operands)
+        self.sums, self.table = sums, code.array(parameters["table"], "f32")
         # A NaN among the weights makes their sum and so all rows NaN: then they need not be read.
         weighted = parameters.flag("weighted") & ~sums.weight_sum.is_nan()
-        self.adds_weights = smooths & weighted
+        self.adds_weights = parameters.flag("smooths") & weighted
 
     def write(self, rows: list[Value]) -> None:
         """Every class of some rows. Their targets' elements are read before anything is written."""
-        code = self.code
-        labels = [code.load(self.ways["target"].at(row), self.targets.kind) for row in rows]
+        code, (labels, found) = self.code, self.labels(rows)
         safe = [self.targets.of(label).inside.choose(label, 0) for label in labels]
-        label = code.lanes_of(labels)
-        own = self.targets.of(label)
-        counted = own.counted
-        with code.when(own.stray.reduce("or"), likely=False):
-            self.parameters.report_stray()
-
-        def weight() -> Value:
-            return self._read([self.weights.at(one) for one in safe], "f32").to("f64")
-
-        def read(operand: str) -> Value:
-            places = [self.ways[operand].at(row) for row in rows]
-            return self._read(places, self.dtype).to("f64")
-
-        numbers = numbers_of(code, self.parameters, self.sums, counted, weight, read)
-        inputs, results = (
-            [self.ways[name].at(row) for row in rows] for name in ("log_prob", "out")
-        )
-        places = [place + one * self.steps[0] for place, one in zip(inputs, safe, strict=True)]
-        exact = numbers.at_target(self._read(places, self.dtype).to("f64")).to("f32")
+        numbers = numbers_of(
+            code, self.parameters, self.sums, found.counted, lambda: self.weights(safe),
+            lambda operand: self.read(self.places(operand, rows)).to("f64"),
+        )  # fmt: skip
+        inputs, results = (self.places(name, rows) for name in ("log_prob", "out"))
+        x = self.read(self.at_labels("log_prob", inputs, safe)).to("f64")
+        exact = numbers.at_target(x).to("f32")
         formula = _Formula(self, *numbers.rounded())
         with code.loop(0, self.targets.classes) as current:
-            values = formula.of([place + current * self.steps[0] for place in inputs], current)
-            values = (counted & (label == current)).choose(exact, values)
-            narrowed = numerics.narrow(values, self.dtype, self.opaque, any_nan=True)
-            for lane, place in enumerate(results):
-                where = code.array(place + current * self.steps[1], self.dtype)
-                where.write(0, narrowed.lane(lane))
-
-    def _read(self, places: list[Value], kind: str) -> Value:
-        """An element of each row, as FLOAT."""
-        return numerics.widen(self.raw(places, kind), kind)
-
-    def raw(self, places: list[Value], kind: str) -> Value:
-        return self.code.lanes_of([self.code.array(place, kind).read(0) for place in places])
+            values = formula.of(self.of_class("log_prob", inputs, current), current)
+            hit = found.counted & (found.label == current)
+            self.put(hit.choose(exact, values), self.of_class("out", results, current))
 
 
 class _Formula:
@@ -579,7 +543,8 @@ class _Formula:
         code, (exponential, factor) = self.code, self._exp(places)
         values = code.variable(fma(exponential, factor, self.addend))
         with code.when(self.rows.adds_weights):
-            weight = code.load(self.rows.weights.at(current), "f32")
+            place = self.rows.base["weight"] + current * self.rows.along["weight"]
+            weight = code.load(place, "f32")
             values.set(fma(self.addend, weight, exponential * factor))
         return values.get()
 

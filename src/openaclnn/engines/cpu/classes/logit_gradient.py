@@ -14,8 +14,16 @@ from typing import Any, NamedTuple
 from openaclnn.core.dtypes import FLOAT, FLOATS, INT32, INT64, DType
 from openaclnn.core.plan import Operand, Plan
 from openaclnn.engines.cpu.arithmetic import numerics
-from openaclnn.engines.cpu.arithmetic.doubles import exp64, expm1_64, power64
-from openaclnn.engines.cpu.arithmetic.exponential import CONSTANT, PLAIN, WEIGHTS, Exp, foldable
+from openaclnn.engines.cpu.arithmetic.functions import (
+    CONSTANT,
+    PLAIN,
+    WEIGHTS,
+    Exp,
+    exp64,
+    expm1_64,
+    foldable,
+    power64,
+)
 from openaclnn.engines.cpu.classes import totals
 from openaclnn.engines.cpu.classes.launches import (
     IMAGES,

@@ -13,9 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from openaclnn.core.dtypes import FLOAT, FLOAT16, FLOATS, INT32, INT64, DType
 from openaclnn.core.plan import Operand, Plan
 from openaclnn.engines.cpu.arithmetic import numerics
-from openaclnn.engines.cpu.arithmetic.doubles import exp64
-from openaclnn.engines.cpu.arithmetic.exponential import Exp
-from openaclnn.engines.cpu.arithmetic.singles import log1p_32
+from openaclnn.engines.cpu.arithmetic.functions import Exp, exp64, log1p_32
 from openaclnn.engines.cpu.classes import totals
 from openaclnn.engines.cpu.classes.launches import (
     IMAGES,
@@ -51,7 +49,16 @@ from openaclnn.engines.cpu.registry import KERNELS
 from openaclnn.engines.machine.cache import Emit, compiled
 from openaclnn.engines.machine.code import Array, Code
 from openaclnn.engines.machine.host import machine
-from openaclnn.engines.machine.numbers import all_of, flag, inverse, least, most, where
+from openaclnn.engines.machine.numbers import (
+    Number,
+    Truth,
+    all_of,
+    flag,
+    inverse,
+    least,
+    most,
+    where,
+)
 from openaclnn.engines.machine.values import Shape, Value
 
 TRAINING_PIXELS = "cross_entropy_logits_pixels"
@@ -277,9 +284,12 @@ class LogitLoss(ClassKernel):
             "returns": numbers.get("return_zloss", False), "each": not plan.reduction,
         }  # fmt: skip
 
+    def is_short(self, classes: Number) -> Truth:
+        return True if self.of_pixels else classes < (machine().lanes if self.whole else SHORT)
+
     def cut(self, problem: Problem) -> Launches:
         positions, classes = problem["positions"], problem["classes"]
-        short = True if self.of_pixels else classes < (machine().lanes if self.whole else SHORT)
+        short = self.is_short(classes)
         apart = all_of(classes > 1, classes_lie_apart(problem, *self.full))
         staged = staged_rows(problem["item"])
         tile = where(apart, staged, most(least(AT_ONCE // classes, staged), 1))

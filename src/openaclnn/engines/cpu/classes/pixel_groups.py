@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from openaclnn.engines.cpu.arithmetic import numerics
 from openaclnn.engines.cpu.classes.parameters import Parameters, Targets
-from openaclnn.engines.cpu.layouts.copies import transposed
+from openaclnn.engines.cpu.layouts.tiles import transposed
 from openaclnn.engines.machine.code import Array, Code
 from openaclnn.engines.machine.host import LINE, machine
 from openaclnn.engines.machine.kinds import SIZE

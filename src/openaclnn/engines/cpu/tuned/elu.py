@@ -17,7 +17,7 @@ from openaclnn.core.dtypes import float_of
 from openaclnn.core.plan import ANY_COUNT, Plan
 from openaclnn.core.tensor import element_count
 from openaclnn.engines.cpu.arithmetic import numerics
-from openaclnn.engines.cpu.arithmetic.exponential import Exp
+from openaclnn.engines.cpu.arithmetic.functions import Exp
 from openaclnn.engines.cpu.formulas.forms import (
     Derive,
     Form,
