@@ -100,8 +100,8 @@ CHECKS: tuple[Check, ...] = (
 
 def _plan(call: Call) -> Plan:
     values, reduction = call.values, call.reduction
-    own, output = values["logProb"], ("out", values["out"])
-    if own.empty:
+    log_prob, output = values["logProb"], ("out", values["out"])
+    if log_prob.empty:
         return empty_plan(call.operator.name, output)
     per_loss = "positions" if reduction == "none" else "single"
     zloss = computes_zloss(call)
@@ -110,7 +110,7 @@ def _plan(call: Call) -> Plan:
     inputs = [
         ("target", values["target"], "positions"),
         ("gradLoss", values["gradLoss"], per_loss),
-        ("logProb", own, "full"),
+        ("logProb", log_prob, "full"),
     ]
     if weighted:
         inputs.append(("weightOptional", values["weightOptional"], "classes"))
@@ -121,7 +121,7 @@ def _plan(call: Call) -> Plan:
     return class_plan(
         call.operator.name,
         "cross_entropy_loss_grad",
-        own.dtype,
+        log_prob.dtype,
         inputs,
         [(*output, "full")],
         output[1].shape,
@@ -180,8 +180,8 @@ def reference(
         if lse_square_scale_for_zloss != 0:
             zloss_grad = gradient
             if grad_zloss is not None:
-                own = np.asarray(grad_zloss).astype(work)
-                zloss_grad = gradient + (own if reduction == "none" else own.reshape(()))
+                other = np.asarray(grad_zloss).astype(work)
+                zloss_grad = gradient + (other if reduction == "none" else other.reshape(()))
             if reduction == "mean":
                 zloss_grad = zloss_grad / mask.sum(dtype=work)
             assert lse_for_zloss is not None

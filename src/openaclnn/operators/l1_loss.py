@@ -33,14 +33,16 @@ PARAMETERS = loss_parameters(DTYPES, "out", "the broadcast shape for none, else 
 
 
 def _floating_enough(call: Call) -> Violation | None:
-    own, target = (call.tensor(name).dtype for name in INPUTS)
-    if own.kind == "floating":
+    dtype, target = (call.tensor(name).dtype for name in INPUTS)
+    if dtype.kind == "floating":
         return None
     if call.reduction == "none" and target.kind == "floating":
         expected = f"a floating dtype like target's, {target}, for reduction none"
-        return Violation("self", expected, own.name)
+        return Violation("self", expected, dtype.name)
     if call.reduction == "mean" and target.kind != "floating":
-        return Violation("self, target", "a floating dtype for reduction mean", f"{own}, {target}")
+        return Violation(
+            "self, target", "a floating dtype for reduction mean", f"{dtype}, {target}"
+        )
     return None
 
 
