@@ -33,7 +33,6 @@ from openaclnn.core.plan import Plan, elementwise_plan
 from openaclnn.core.products import current_product
 from openaclnn.engines import gpu
 from openaclnn.engines.formulas import FORMULAS, described
-from openaclnn.repeat.words import slots
 from test_gpu_formulas import (
     NUMBERS,
     RANGES,
@@ -428,28 +427,6 @@ def test_small_tensors_with_huge_strides() -> None:
     expected = openaclnn.cross_entropy_loss_grad(one, log_prob, target)
     openaclnn.cross_entropy_loss_grad(one, x, target, out=x)
     assert torch.equal(x, expected)
-
-
-@names
-def test_tensors_are_read_from_their_words_or_asked(operator: Operator) -> None:
-    """Inputs, given outputs and fresh ones, to the same bits."""
-    arguments = on_device(next(iter(some_cases(operator, FLOAT))))
-    function = plain(operator)
-    function(**arguments)
-    control = function.road._control
-    words = int(control[slots.TENSOR_WORDS])
-    assert words
-    found = []
-    for table in (words, 0):
-        control[slots.TENSOR_WORDS] = table
-        try:
-            fresh = function(**arguments)
-            given = function(**arguments, out=torch.full_like(fresh, float("nan")))
-        finally:
-            control[slots.TENSOR_WORDS] = words
-        found += [fresh, given]
-    for own in found:
-        assert torch.equal(own.view(-1).view(torch.uint8), found[0].view(-1).view(torch.uint8))
 
 
 def test_strange_tensors_after_plain_ones() -> None:

@@ -58,14 +58,15 @@ class Taking(TorchFunctionMode):
 
 
 def test_no_mode_runs_while_the_road_reads_tensors() -> None:
+    """The road asks tensors nothing that a mode's code would hear: the full way does, and finds the memory gone."""
     x, out = torch.randn(50), torch.empty(50)
     with counted_roads([ELU]) as taken:
         openaclnn.elu_backward(x, x, out=out)
-        known, taken[:] = out.clone(), []
-        with Taking(x) as mode:
+        taken[:] = []
+        with Taking(x) as mode, pytest.raises(AclnnError, match="memory of its own"):
             openaclnn.elu_backward(x, x, out=out)
-    assert (mode.asked, taken) == (0, [True])
-    assert torch.equal(out, known)
+    assert mode.asked
+    assert True not in taken
 
 
 def take_away(array: Any) -> None:

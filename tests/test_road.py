@@ -106,27 +106,6 @@ def test_every_case_has_the_same_bits(operator: Operator, dtype: Any, taken: lis
         assert taken[-2:] == [True, True]
 
 
-@names
-def test_pytorch_is_asked_where_tensors_have_their_words_elsewhere(
-    operator: Operator, taken: list[bool]
-) -> None:
-    """Inputs, given outputs and fresh ones, to the same bits."""
-    case = next(iter(cases_of(operator, np.random.default_rng(9), FLOAT)))
-    arguments = {name: to_torch(value) for name, value in case.items()}
-    read = bits(plain(operator)(**arguments))
-    control = road_of(operator)._control
-    words, control[at.TENSOR_WORDS] = int(control[at.TENSOR_WORDS]), 0
-    try:
-        taken.clear()
-        asked = plain(operator)(**arguments)
-        assert bits(plain(operator)(**arguments, out=torch.full_like(asked, float("nan")))) == read
-    finally:
-        control[at.TENSOR_WORDS] = words
-    assert bits(asked) == read
-    assert taken[0]
-    assert words
-
-
 SEVERAL = [operator for operator in APART if operator.result_type is not None]
 
 

@@ -21,7 +21,6 @@ from urllib.parse import parse_qs, urlsplit
 
 from openaclnn.core.writing import neutral
 from openaclnn.explorer.answers import KINDS, Refused, declared, read_asked, told_of, verdict_of
-from openaclnn.explorer.server import PATIENCE, as_json
 from openaclnn.testing.judging.figures import STANDARDS
 
 __all__ = ["LARGEST_CALL", "LARGEST_FILES", "Explorer"]

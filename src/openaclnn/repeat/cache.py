@@ -27,7 +27,6 @@ from openaclnn.engines.machine import unusable
 from openaclnn.repeat.specialize import CallArguments, entry_of, library_of, places_of
 from openaclnn.repeat.words import slots as at
 from openaclnn.repeat.words.readers import numpy_is_readable, torch_functions
-from openaclnn.repeat.words.tensors import tensor_table
 
 if TYPE_CHECKING:
     from openaclnn.repeat.code.published import Published
@@ -178,6 +177,7 @@ class Road:
             (at.TUPLE_SET, api.PyTuple_SetItem), (at.FROM_INT64, api.PyLong_FromLongLong),
             (at.VECTORCALL, api.PyObject_Vectorcall), (at.GET_VARIABLE, api.PyContextVar_Get), (at.AS_INT64, api.PyLong_AsLongLong),
             (at.INCREF, api.Py_IncRef), (at.DECREF, api.Py_DecRef), (at.ERROR, api.PyErr_Occurred),
+            (at.GET_ATTRIBUTE, api.PyObject_GetAttr),
         ):  # fmt: skip
             control[where] = address_of_function(function)
         for where, held in (
@@ -228,14 +228,11 @@ class Road:
     def _admit_torch(self) -> None:
         tensor, functions = sys.modules["torch"].Tensor, torch_functions()
         assert functions is not None
-        # The block has its address alone.
-        self._increment = sys.modules["torch"].autograd.graph.increment_version
+        self._asked = functions  # of which the block has addresses alone
         control = self._control
         control[at.FROM_PYTHON], control[at.CURRENT_STREAM] = functions[:2]
-        control[at.STORAGE_SIZE : at.GRAPH_KEYS + 1] = functions[2:]
-        control[at.WRITTEN] = id(self._increment)
+        control[at.HAS_MODE : at.COUNT_WRITE + 1] = [id(own) for own in functions[2:]]
         control[at.PARAMETER] = id(sys.modules["torch"].nn.Parameter)
-        control[at.TENSOR_WORDS] = tensor_table()
         control[at.TENSOR] = id(tensor)
         self._builtin = _no_road  # one that reads tensors is to be made
         from openaclnn.engines.cpu.launching import pool

@@ -1,5 +1,5 @@
-"""The fast path for C++: the same cache entries, looked for by a function that is given PyTorch's C++ tensors and
-plain numbers, and makes C++ tensors. PyTorch's dispatcher calls it, by way of `openaclnn.torch.entries`.
+"""The fast path for C++: the same cache entries, looked for by a function that is given handles of PyTorch's tensors and
+plain numbers, and makes tensors. PyTorch's dispatcher calls it, by way of `openaclnn.torch.entries`.
 
 It does without the interpreter's lock: what it reads never changes (`published.py`), or is this call's alone. It takes the lock for
 a runner that is a function of Python's, and for a context that may have something chosen.
@@ -24,11 +24,8 @@ from openaclnn.repeat.code.recognise import Guard, guarded
 from openaclnn.repeat.code.tensors import NativeTensor
 from openaclnn.repeat.words import native as block_at
 from openaclnn.repeat.words import slots as at
-from openaclnn.repeat.words.tensors import TensorWords
 
 __all__ = ["Arguments", "native_road"]
-
-DTYPE_NUMBER = objects.HEADER_SLOTS  # where a dtype object of PyTorch's has its number
 
 
 class Arguments(NamedTuple):
@@ -39,20 +36,20 @@ class Arguments(NamedTuple):
     options: int
 
 
-def native_road(where: TensorWords, many: Arguments) -> int:
-    """`core(block, words, results)`: 0 if the call was served, and C++ tensors made."""
-    emit = functools.partial(_emit, where, many)
+def native_road(many: Arguments) -> int:
+    """`core(block, words, results)`: 0 if the call was served, and tensors made."""
+    emit = functools.partial(_emit, many)
     name = ".".join(map(str, ("road.native", *many)))
     return compiled(name, emit, signature("i64", "i64", "i64", "i64"))
 
 
-def _emit(where: TensorWords, many: Arguments, code: Code, arguments: Sequence[Value]) -> None:
+def _emit(many: Arguments, code: Code, arguments: Sequence[Value]) -> None:
     block, words, results = (code.slots(own) for own in arguments)
     road = block.read(block_at.ROAD)
     # No road yet, or another mode than IEEE 754's: the way through Python knows what to do.
     with code.when((road == 0) | ~is_standard(read_mode(code))):
         code.leave(code.integer(1))
-    NativeCode(code, block, code.slots(road), words, results, where, many).write_native()
+    NativeCode(code, block, code.slots(road), words, results, many).write_native()
 
 
 class NativeCode(TensorFastPath):
@@ -60,12 +57,12 @@ class NativeCode(TensorFastPath):
     bits of a float, or an object."""
 
     def __init__(
-        self, code: Code, block: Array, control: Array, words: Array, results: Array, where: TensorWords, many: Arguments
+        self, code: Code, block: Array, control: Array, words: Array, results: Array, many: Arguments
     ) -> None:  # fmt: skip
         super().__init__(code, control, words)
         self.inputs, self.outputs, self.options = map(code.integer, many)
         self.arrays = code.integer(many.inputs + many.outputs)
-        self.block, self.results, self.where = block, results, where
+        self.block, self.results = block, results
         self.absent = code.integer(0)
         self.locked, self.state = (
             code.variable(False),
@@ -146,22 +143,32 @@ class NativeCode(TensorFastPath):
 
     # Tensors.
 
-    def look_at(self, item: Value, view: Array) -> None:
-        code, block, guard = self.code, self.block, self.guard
-        tensor = NativeTensor(code, item, self.where)
-        tables = block.read(block_at.TENSOR_TABLE), block.read(block_at.STORAGE_TABLE)
-        tensor.expect_plain(guard, *tables)
-        guard.expect(tensor.dtype.below(at.MAX_DTYPES))
-        guard.expect(tensor.device == block.read(block_at.DEVICE_KIND))
-        word = block.at(block_at.DTYPES).read(tensor.dtype)
-        guard.expect(word != 0)
-        view.write(at.DEVICE, block.read(block_at.DEVICE_WORD) + (tensor.index << 32))
-        self.describe(tensor, word, view)
-        view.write(at.LIBRARY, at.TORCH)
+    def look_at(self, item: Value, view: Array, first: bool) -> None:
+        tensor = NativeTensor(self.code, item, self.block)
+        self.describe_native(tensor, view)
         view.write(at.WRITABLE, 1)
         view.write(at.DENSELY, self.measure(view).to("i64"))
-        self.expect_in_storage(view, tensor.offset, tensor.storage_bytes)
-        guard.expect(view.read(at.SIZE) != 0)
+        offset, size = tensor.ask(block_at.GET_OFFSET), tensor.ask(block_at.GET_BYTES)
+        self.guard.expect(tensor.known.get())
+        self.expect_in_storage(view, offset, size)
+        self.guard.expect(view.read(at.SIZE) != 0)
+
+    def describe_native(self, tensor: NativeTensor, view: Array) -> None:
+        """Where a tensor's elements lie, if it is on the kernel's kind of device and of a dtype that kernels read."""
+        guard, block, dtype = self.guard, self.block, tensor.dtype
+        guard.expect(tensor.ask(block_at.GET_DEVICE) == block.read(block_at.DEVICE_KIND))
+        guard.expect(tensor.known.get() & dtype.below(at.MAX_DTYPES))
+        kind = block.at(block_at.DTYPES).read(dtype)
+        guard.expect(kind != 0)
+        for slot, value in (
+            (at.DATA, tensor.ask(block_at.GET_DATA)), (at.KIND, kind + tensor.axes),
+            (at.SHAPE_AT, tensor.ask(block_at.GET_SIZES)), (at.STRIDES_AT, tensor.ask(block_at.GET_STRIDES)),
+            (at.DEVICE, block.read(block_at.DEVICE_WORD) + (tensor.index << 32)),
+        ):  # fmt: skip
+            view.write(slot, value)
+        view.write(at.OFFSET, 0)
+        view.write(at.LIBRARY, at.TORCH)
+        guard.expect(tensor.known.get())
 
     # Numbers.
 
@@ -213,30 +220,40 @@ class NativeCode(TensorFastPath):
         guard.expect(many <= block_at.MAX_RESULTS)
         with code.loop(0, many) as index:
             array, result = self.array_of(entry, self.inputs + index), self.results.at(index)
+            view = self.view(self.inputs + index)
             mask = entry.read(at.SHAPES) >> index * at.RESULT_BITS
             guard.expect(mask.bit(at.MADE_BIT))
-            self.make_output(entry, array, mask, dtypes.read(index + objects.TUPLE_ITEMS), result)
-            self.look_at_fresh(
-                result.read(0), self.view(self.inputs + index), code.integer(at.TORCH)
-            )
-            operands.write(array.read(at.PLACE), self.address(self.view(self.inputs + index)))
-
-    def read_fresh(self, item: Value, view: Array, library: Value) -> None:
-        tensor = NativeTensor(self.code, item, self.where)
-        self.describe(tensor, self.block.at(block_at.DTYPES).read(tensor.dtype), view)
+            dtype = dtypes.read(index + objects.TUPLE_ITEMS)
+            self.make_output(entry, array, mask, dtype, result, view)
+            operands.write(array.read(at.PLACE), view.read(at.DATA))
 
     def make_output(
-        self, entry: Array, array: Array, mask: Value, dtype: Value, result: Array
+        self, entry: Array, array: Array, mask: Value, dtype: Value, result: Array, view: Array
     ) -> None:
-        """Large ones have memory that Python keeps: they are not made here."""
+        """A tensor, and what is known of it into a view. Large ones have memory that Python keeps: they are not made here."""
         sizes, strides, axes, count = self.fresh_layout(entry, array, mask)
         any_size = entry.read(at.MAKE) == entry.read(at.MAKE_LARGE)
         small = count * array.read(at.ITEM) < entry.read(at.LARGE_FROM)
         self.guard.expect(any_size | small)
-        number = self.code.slots(dtype).read(DTYPE_NUMBER) & 0xFF
+        number = self.code.variable(-1)
+        for place in range(len(block_at.DTYPE_NAMES)):
+            known = self.block.at(block_at.DTYPE_OBJECTS + 2 * place)
+            with self.code.when(known.read(0) == dtype):
+                number.set(known.read(1))
+        self.guard.expect(number.get() >= 0)
         kind = self.block.read(block_at.DEVICE_KIND)
         which = self.array_of(entry, self.inputs).read(at.FIRST) >> 32
         status = self.block.call(
-            block_at.EMPTY, "i32", axes, sizes, strides, number.to("i32"), kind.to("i32"), which.to("i32"), result
+            block_at.EMPTY, "i32", axes, sizes, strides, number.get().to("i32"), kind.to("i32"), which.to("i32"), result
         )  # fmt: skip
         self.guard.expect(status == 0)
+        tensor = NativeTensor(self.code, result.read(0), self.block)
+        for slot, value in (
+            (at.DATA, tensor.ask(block_at.GET_DATA)), (at.KIND, axes), (at.SHAPE_AT, sizes.address()),
+            (at.STRIDES_AT, strides.address()),
+        ):  # fmt: skip
+            view.write(slot, value)
+        view.write(at.OFFSET, 0)
+        view.write(at.LIBRARY, at.TORCH)
+        self.measure(view)  # which copies sizes and strides
+        self.guard.expect(view.read(at.DATA) != 0)

@@ -11,12 +11,13 @@ MAX_KINDS = 32  # a training loop has a handful; the oldest makes room
 # The control block: functions, objects and tables by address, then numbers.
 (
     FROM_PYTHON, CURRENT_STREAM, CLEAR, TUPLE_NEW, TUPLE_SET, FROM_INT64, VECTORCALL, GET_VARIABLE,
-    AS_INT64, INCREF, DECREF, NOT_IMPLEMENTED, NONE, NDARRAY, TENSOR, PARAMETER, FLOAT,
-    WRITTEN, PRODUCT, ENGINE, POOL, TABLE, KINDS, ARRAYS, OPTIONS, ERROR,
-    STORAGE_SIZE, STORAGE_OFFSET, IS_NEGATED, IS_INFERENCE, COUNT_WRITE, KEY_IS_INCLUDED, REQUIRES_GRAD, GRAPH_KEYS,
-    OUTPUTS, TUPLE, RESULT_TYPE, CHOSEN, CHOSEN_NOWHERE, TENSOR_WORDS, COLLECTS, ORDERED, CONTROL_SLOTS,
-) = range(43)  # fmt: skip
-# TENSOR_WORDS is where `tensors.tensor_table` is, 0 where there is none.
+    AS_INT64, INCREF, DECREF, NOT_IMPLEMENTED, NONE, FALSE, NDARRAY, TENSOR, PARAMETER, FLOAT,
+    PRODUCT, ENGINE, POOL, TABLE, KINDS, ARRAYS, OPTIONS, ERROR, GET_ATTRIBUTE,
+    HAS_MODE, IS_NEGATED, STORAGE, STORAGE_BYTES, STORAGE_OFFSET, IS_TRACING, MODES, KEY_IS_INCLUDED, BEFORE_DISPATCH,
+    REQUIRES_GRAD, COUNT_WRITE,
+    OUTPUTS, TUPLE, RESULT_TYPE, CHOSEN, CHOSEN_NOWHERE, COLLECTS, ORDERED, CONTROL_SLOTS,
+) = range(46)  # fmt: skip
+# From HAS_MODE to COUNT_WRITE: the objects of `readers.TorchFunctions`.
 # COLLECTS: whether the interpreter collects garbage, whose finalisers are Python code, when an object is made.
 # ORDERED: whether a fresh output is left to the full way if an input's axes lie in memory in another order than row-major.
 # Of ARRAYS the last are the OUTPUTS. A plain call has one argument for several: None, a tuple or a RESULT_TYPE.
