@@ -24,15 +24,15 @@ from openaclnn.engines.gpu.launchers.geometry import (
     ceil_div,
     inverse,
     power_of_two_divisor,
-)  # fmt: skip
-from openaclnn.engines.gpu.launchers.launcher import (  # fmt: skip
+)
+from openaclnn.engines.gpu.launchers.launcher import (
     Launcher,
     StridedRunner,
     any_elements,
     bound_elements,
     offers_strides,
 )
-from openaclnn.engines.gpu.launching.launch import (  # fmt: skip
+from openaclnn.engines.gpu.launching.launch import (
     VECTOR_BYTES,
     KernelSpec,
     Launch,

@@ -32,7 +32,7 @@ from openaclnn.engines.gpu.launchers.geometry import (
     power_of_two_divisor,
     where,
     where_all,
-)  # fmt: skip
+)
 from openaclnn.engines.gpu.launchers.launcher import ClassLauncher
 from openaclnn.engines.gpu.launchers.rows import NUMBERS, WEIGHT, of_rows
 from openaclnn.engines.gpu.launchers.sums import loss_numbers

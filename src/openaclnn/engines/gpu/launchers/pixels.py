@@ -35,7 +35,7 @@ from openaclnn.engines.gpu.launchers.geometry import (
     power_of_two_divisor,
     where,
     where_all,
-)  # fmt: skip
+)
 from openaclnn.engines.gpu.launchers.launcher import ClassLauncher, lies_row_major
 from openaclnn.engines.gpu.launchers.rows import of_rows
 from openaclnn.engines.gpu.launching.launch import VECTOR_BYTES, KernelSpec

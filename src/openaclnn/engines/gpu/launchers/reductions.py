@@ -36,7 +36,7 @@ from openaclnn.engines.gpu.launchers.geometry import (
     padded,
     power_of_two_above,
     where,
-)  # fmt: skip
+)
 from openaclnn.engines.gpu.launchers.launcher import (
     ClassLauncher,
     Launcher,

@@ -17,7 +17,7 @@ from openaclnn.engines.gpu.launchers.geometry import (
     power_of_two_above,
     single,
     where,
-)  # fmt: skip
+)
 from openaclnn.engines.gpu.launching.launch import KernelSpec, PointerArg
 from openaclnn.engines.gpu.launching.operands import INT32_LIMIT, operand_of, pointer_type, slots_of
 

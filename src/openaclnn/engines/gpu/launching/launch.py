@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 __all__ = [
-    "VECTOR_BYTES", "KernelSpec", "Launch", "PointerArg", "next_power_of_two", "unaligned",
+    "KEY_WORDS", "VECTOR_BYTES", "KernelSpec", "Launch", "PointerArg", "next_power_of_two", "unaligned",
 ]  # fmt: skip
 
+KEY_WORDS = 6  # of what tells the variants of a launch apart in machine code
 VECTOR_BYTES = 16  # the widest load of one thread; Triton asks whether pointers are multiples of it
 
 

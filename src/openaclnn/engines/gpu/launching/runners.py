@@ -71,10 +71,10 @@ def _one_device_runner(launches: Sequence[Launch], scratch_bytes: int) -> Runner
     """The common case: one device. The launches are a builtin once their kernels are compiled, if they can be."""
     steps: list[Step] = []
     run = _with_scratch(_sequence(steps), scratch_bytes)
-    native = _native(launches, run, scratch_bytes)
+    native = _native(launches, scratch_bytes)
     for index, launch in enumerate(launches):
         steps.append(step_of_launch(launch, None if native is None else _filling(native, index)))
-    return run if native is None else native.function()
+    return run if native is None else native.function(run)
 
 
 def _filling(native: Any, index: int) -> Callable[[Any, Launch], None]:
@@ -84,19 +84,17 @@ def _filling(native: Any, index: int) -> Callable[[Any, Launch], None]:
     return ready
 
 
-def _native(launches: Sequence[Launch], fallback: Runner, scratch_bytes: int) -> Any:
+def _native(launches: Sequence[Launch], scratch_bytes: int) -> Any:
     try:
-        from openaclnn.engines.gpu.launching.native import Builtin, driver
+        from openaclnn.engines.gpu.launching.blocks import BoundBlock
+        from openaclnn.engines.gpu.launching.native import driver
     except ImportError:  # no llvmlite
         return None
-    pointers = [
-        [(slot.place, slot.shift, slot.wide) for slot in launch.spec.slots if slot is not None]
-        for launch in launches
-    ]
-    if driver() is None or not Builtin.takes(pointers):
+    several = [(launch.spec.slots, len(launch.numbers)) for launch in launches]
+    if driver() is None or not BoundBlock.takes(several):
         return None
     memory = (scratch_bytes, *scratch.functions()) if scratch_bytes else None
-    return Builtin(pointers, fallback, scratch=memory)
+    return BoundBlock(several, memory)
 
 
 def _with_scratch(run: Callable[..., int], scratch_bytes: int) -> Callable[..., int]:
