@@ -37,7 +37,7 @@ if MODE:
     from openaclnn.core.plan import Free, Plan
     from openaclnn.core.products import current_product
     from openaclnn.engines import gpu
-    from openaclnn.engines.gpu.launching import queues, runners
+    from openaclnn.engines.gpu.launching import runners
 
     names = pytest.mark.parametrize("operator", GRADIENTS, ids=lambda op: op.python_name)
     dtypes = pytest.mark.parametrize("dtype", INTERPRETED[1:], ids=str)
@@ -290,7 +290,7 @@ if MODE == "interpret":
                 strides = [n for own in (*plan.inputs, plan.output) for n in own.strides]
                 run_both(operator, arguments, lambda *a: run(*a[:2], plan.shape, strides))  # noqa: B023
             operands = len(plan.inputs) + 1
-            assert run((0,) * operands, 0, (2,) * 6, (2,) * 6 * operands) == queues.NOT_SERVED
+            assert run((0,) * operands, 0, (2,) * 6, (2,) * 6 * operands) == runners.NOT_SERVED
 
     @names
     @dtypes
@@ -501,7 +501,7 @@ if MODE == "compile":
         for place, variant in enumerate(variants_of(operator)):
             if place or off:  # the first is compiled for each of the sizes
                 monkeypatch.setattr(variants, "_known", {})
-                monkeypatch.setattr(queues, "_remembered", {})
+                monkeypatch.setattr(runners, "_remembered", {})
                 monkeypatch.setattr(variants, "_compiled", named)
             first = made(operator, FLOAT, small, variant)
             run = gpu.sized(planned(operator, first)[0])
@@ -552,7 +552,7 @@ if MODE == "compile":
                 patched.setattr(variants, "_compiled", None)
                 for shape in others:
                     assert run(addresses, 5, shape, ()) == 0
-                queues._remembered.clear()
+                runners._remembered.clear()
                 again = gpu.sized(plan)
                 assert again is not None
                 assert again(addresses, 5, first, ()) == 0, "another call's variants serve"
@@ -641,7 +641,7 @@ if MODE == "compile":
             monkeypatch.setattr(native, "driver", lambda: self)
             monkeypatch.setattr(variants, "_compiled", self._compiled)
             monkeypatch.setattr(variants, "_known", {})
-            monkeypatch.setattr(queues, "_remembered", {})
+            monkeypatch.setattr(runners, "_remembered", {})
 
         def _compiled(self, launch: Any, types: Any) -> Any:
             large = variants.kinds_of(launch.numbers)

@@ -20,7 +20,7 @@ from openaclnn.engines.gpu.launching.code import (
     NUMBERS,
     OWN_NUMBERS,
 )
-from openaclnn.engines.gpu.launching.queues import Ready
+from openaclnn.engines.gpu.launching.runners import Ready
 from openaclnn.engines.machine.cache import compiled
 from openaclnn.engines.machine.code import Array, Code
 from openaclnn.engines.machine.kinds import TAKING_WORDS

@@ -35,8 +35,7 @@ from openaclnn.engines.gpu.launching.code import (
     Entry,
     Step,
 )
-from openaclnn.engines.gpu.launching.launch import KEY_WORDS, VECTOR_BYTES
-from openaclnn.engines.gpu.launching.operands import INT32_LIMIT
+from openaclnn.engines.gpu.launching.launch import INT32_LIMIT, KEY_WORDS, VECTOR_BYTES
 from openaclnn.engines.machine.builtins import integer_of
 from openaclnn.engines.machine.code import Array, Code
 from openaclnn.engines.machine.objects import FLOAT_VALUE, OBJECT_TYPE, TUPLE_ITEMS, TUPLE_LENGTH

@@ -36,23 +36,25 @@ from openaclnn.engines.gpu.launchers.geometry import (
 )
 from openaclnn.engines.gpu.launching import scratch
 from openaclnn.engines.gpu.launching.launch import (
+    INT32_LIMIT,
     KEY_WORDS,
     VECTOR_BYTES,
     KernelSpec,
     Launch,
     PointerArg,
+    ignored,
+    table_of,
     unaligned,
 )
-from openaclnn.engines.gpu.launching.operands import INT32_LIMIT, ignored, table_of
-from openaclnn.engines.gpu.launching.queues import (
+from openaclnn.engines.gpu.launching.runners import (
     NOT_SERVED,
     Queue,
+    Runner,
     SizedRunner,
     queue_of,
     remembered,
+    runner_of,
 )
-from openaclnn.engines.gpu.launching.runners import runner_of
-from openaclnn.engines.gpu.launching.steps import Runner
 
 __all__ = [
     "ClassLauncher", "Launcher", "StridedRunner", "any_elements", "bound", "bound_elements", "can_be_emitted", "in_order",
