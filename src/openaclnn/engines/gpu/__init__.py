@@ -176,7 +176,7 @@ def sized(plan: Plan) -> Callable[[Sequence[int], int, Sequence[int], Sequence[A
     or there are several devices. A plan knows merged axes only, so that the caller must know that its
     arrays are row-major.
     """
-    from openaclnn.engines.gpu.launching.queues import can_be_queued
+    from openaclnn.engines.gpu.launching.runners import can_be_queued
     from openaclnn.engines.gpu.registry import launcher_of
 
     launcher = launcher_of(plan)
@@ -189,9 +189,9 @@ def laid(plan: Plan) -> tuple[Callable[..., int], int] | None:
 
     A function of addresses, a raw stream, the axes' sizes and the operands' strides along them, in elements, one
     operand after the other; axes are in the output's order. With a class axis, which is the last then, it takes the plan's
-    free numbers (none: as in the plan), and gives 1 where there are too many axes. It gives the bits of `prepare`.
+    free numbers (none: as in the plan). It gives 1 where there are too many axes. It gives the bits of `prepare`.
     """
-    from openaclnn.engines.gpu.launching.queues import can_be_queued
+    from openaclnn.engines.gpu.launching.runners import can_be_queued
     from openaclnn.engines.gpu.registry import launcher_of
 
     launcher = launcher_of(plan)

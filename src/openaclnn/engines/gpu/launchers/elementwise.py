@@ -11,8 +11,7 @@ from openaclnn.core.dtypes import FLOAT
 from openaclnn.core.plan import Plan
 from openaclnn.engines.gpu.formulas.compiled import precision
 from openaclnn.engines.gpu.formulas.tuned import Form, form_of
-from openaclnn.engines.gpu.kernels.elementwise import flat_kernel
-from openaclnn.engines.gpu.kernels.tiles import AXES, tiled_kernel
+from openaclnn.engines.gpu.kernels.elementwise import AXES, flat_kernel, tiled_kernel
 from openaclnn.engines.gpu.launchers.geometry import (
     NUMBERS_ARGS,
     STRIDES_ARGS,
@@ -24,24 +23,23 @@ from openaclnn.engines.gpu.launchers.geometry import (
     ceil_div,
     inverse,
     power_of_two_divisor,
-)  # fmt: skip
-from openaclnn.engines.gpu.launchers.launcher import (  # fmt: skip
+)
+from openaclnn.engines.gpu.launchers.launcher import (
     Launcher,
     StridedRunner,
     any_elements,
     bound_elements,
     offers_strides,
 )
-from openaclnn.engines.gpu.launching.launch import (  # fmt: skip
+from openaclnn.engines.gpu.launching.launch import (
+    INT32_LIMIT,
     VECTOR_BYTES,
     KernelSpec,
     Launch,
+    elementwise_slots,
     next_power_of_two,
 )
-from openaclnn.engines.gpu.launching.operands import INT32_LIMIT, elementwise_slots
-from openaclnn.engines.gpu.launching.queues import SizedRunner, remembered
-from openaclnn.engines.gpu.launching.runners import runner_of
-from openaclnn.engines.gpu.launching.steps import Runner
+from openaclnn.engines.gpu.launching.runners import Runner, SizedRunner, remembered, runner_of
 
 __all__ = ["Elementwise"]
 

@@ -20,7 +20,6 @@ from openaclnn.engines.gpu.formulas.tuned import CHOICES, TUNED, Form, as_float,
 from openaclnn.engines.gpu.launchers.geometry import (
     FLOATS,
     FORM,
-    KEY_WORDS,
     MISSING,
     NUMBERS_ARGS,
     STRIDES_ARGS,
@@ -34,25 +33,28 @@ from openaclnn.engines.gpu.launchers.geometry import (
     Pattern,
     Targets,
     padded,
-)  # fmt: skip
+)
 from openaclnn.engines.gpu.launching import scratch
-from openaclnn.engines.gpu.launching.launch import (  # fmt: skip
+from openaclnn.engines.gpu.launching.launch import (
+    INT32_LIMIT,
+    KEY_WORDS,
     VECTOR_BYTES,
     KernelSpec,
     Launch,
     PointerArg,
+    ignored,
+    table_of,
     unaligned,
 )
-from openaclnn.engines.gpu.launching.operands import INT32_LIMIT, ignored, table_of
-from openaclnn.engines.gpu.launching.queues import (  # fmt: skip
+from openaclnn.engines.gpu.launching.runners import (
     NOT_SERVED,
     Queue,
+    Runner,
     SizedRunner,
     queue_of,
     remembered,
+    runner_of,
 )
-from openaclnn.engines.gpu.launching.runners import runner_of
-from openaclnn.engines.gpu.launching.steps import Runner
 
 __all__ = [
     "ClassLauncher", "Launcher", "StridedRunner", "any_elements", "bound", "bound_elements", "can_be_emitted", "in_order",
@@ -426,10 +428,11 @@ def _emit(
     """The block of a pattern's builtin, and what is told each kernel of it; None where there can be no builtin."""
     if not can_be_emitted():
         return None, {}
-    from openaclnn.engines.gpu.launchers import blocks
-    from openaclnn.engines.gpu.launchers.code import code_of
+    from openaclnn.engines.gpu.launchers.blocks import LauncherBlock
+    from openaclnn.engines.gpu.launchers.code import entry_of
+    from openaclnn.engines.gpu.launching.blocks import takes
 
-    block = blocks.LauncherBlock(code_of(pattern), len(plan.operands), static)
+    block = LauncherBlock(entry_of(pattern), len(plan.operands), static)
     first, *others = (plan.numbers[name] for name in numbers)
     block.take_numbers((min(ignored(first), INT32_LIMIT), *others), 1)
     if any(
@@ -442,7 +445,7 @@ def _emit(
             continue
         spec = specs[name]
         args, _ = _names(spec.kernel, len(spec.slots), 0)
-        if not blocks.takes(spec.slots, len(args), numbers):
+        if not takes(spec.slots, len(args)):
             return None, {}
         block.take_step(index, spec.slots, len(args))
         floats = [own in FLOATS for own in args]
@@ -568,7 +571,10 @@ def _emit_elements(
     """The same as `_emit` of a pattern of which each form has its kernels; what is told a kernel is by the form's place, too."""
     if choices is None or not can_be_emitted():
         return None, {}
-    from openaclnn.engines.gpu.launchers import blocks, code
+    from openaclnn.engines.gpu.launchers.blocks import LauncherBlock
+    from openaclnn.engines.gpu.launchers.code import MADE, SHARE, formula_entry_of
+    from openaclnn.engines.gpu.launching.blocks import takes
+    from openaclnn.engines.gpu.launching.code import MAX_FORM_NUMBERS, MAX_FORMS, MAX_NUMBERS
     from openaclnn.engines.gpu.launching.native import word
 
     forms, numbers, made_names = choices
@@ -592,20 +598,19 @@ def _emit_elements(
 
     longest = max((formula for formula, _ in forms), key=lambda own: len(own.numbers))
     lengths = {name: len(floats_of(name, longest)) for name in params}
-    if len(longest.numbers) > code.MAX_FORM_NUMBERS or len(forms) > code.MAX_FORMS or not all(
-        blocks.takes(spec.slots, lengths[name], numbers) for own in specs for name, spec in own.items()
-    ):  # fmt: skip
+    room = MAX_FORM_NUMBERS, MAX_FORMS, MAX_NUMBERS
+    if not all(
+        size <= most for size, most in zip(map(len, (longest.numbers, forms, numbers)), room, strict=True)
+    ) or not all(takes(spec.slots, lengths[name]) for own in specs for name, spec in own.items()):  # fmt: skip
         return None, {}
-    block = blocks.LauncherBlock(
-        code.formula_code_of(pattern, plan.kernel), operands, [*static.values()], len(forms) * code.FORM_SLOTS
-    )  # fmt: skip
+    block = LauncherBlock(formula_entry_of(pattern, plan.kernel), operands, [*static.values()])
     block.take_numbers([plan.numbers[name] for name in numbers], 0)
     if launches.places:
         block.take_scratch(*scratch.functions())
     known = {name: place for place, name in enumerate(numbers)}
-    known |= {name: place for place, name in enumerate(made_names, code.MADE)}
+    known |= {name: place for place, name in enumerate(made_names, MADE)}
     if plan.reciprocal:
-        known[plan.reciprocal] = code.SHARE
+        known[plan.reciprocal] = SHARE
     fixed = {**plan.numbers, **dict(zip(own_form.formula.numbers, own_form.numbers, strict=True))}
     ready = {}
     for index, ((formula, _), own) in enumerate(zip(forms, specs, strict=True)):
@@ -614,8 +619,7 @@ def _emit_elements(
             word(as_float(fixed[name])) if source < 0 else 0
             for name, source in zip(formula.numbers, sources, strict=True)
         ]
-        pad = [0] * (code.MAX_FORM_NUMBERS - len(words))
-        block.take_words(index * code.FORM_SLOTS, [len(words), *words, *pad, *sources])
+        block.take_form(index, words, sources)
         for place, name in enumerate(pattern.kernels):
             if name not in own:
                 continue

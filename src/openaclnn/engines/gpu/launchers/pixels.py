@@ -14,8 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from openaclnn.core.plan import Plan
-from openaclnn.engines.gpu.kernels.pixels import nll_loss2d_backward
-from openaclnn.engines.gpu.kernels.planes import nll_loss2d_backward_planes
+from openaclnn.engines.gpu.kernels.pixels import nll_loss2d_backward, nll_loss2d_backward_planes
 from openaclnn.engines.gpu.launchers import sums
 from openaclnn.engines.gpu.launchers.geometry import (
     Geometry,
@@ -35,11 +34,10 @@ from openaclnn.engines.gpu.launchers.geometry import (
     power_of_two_divisor,
     where,
     where_all,
-)  # fmt: skip
+)
 from openaclnn.engines.gpu.launchers.launcher import ClassLauncher, lies_row_major
 from openaclnn.engines.gpu.launchers.rows import of_rows
-from openaclnn.engines.gpu.launching.launch import VECTOR_BYTES, KernelSpec
-from openaclnn.engines.gpu.launching.operands import INT32_LIMIT, slots_of
+from openaclnn.engines.gpu.launching.launch import INT32_LIMIT, VECTOR_BYTES, KernelSpec, slots_of
 
 __all__ = ["PIXELS", "ROWS"]
 

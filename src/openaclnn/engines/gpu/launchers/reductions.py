@@ -15,8 +15,8 @@ from openaclnn.engines.gpu.kernels.reductions import (
     finish_nll,
     finish_reduction,
     nll_losses,
+    summed_kernel,
 )
-from openaclnn.engines.gpu.kernels.summed import summed_kernel
 from openaclnn.engines.gpu.launchers import sums
 from openaclnn.engines.gpu.launchers.geometry import (
     NUMBERS_ARGS,
@@ -36,7 +36,7 @@ from openaclnn.engines.gpu.launchers.geometry import (
     padded,
     power_of_two_above,
     where,
-)  # fmt: skip
+)
 from openaclnn.engines.gpu.launchers.launcher import (
     ClassLauncher,
     Launcher,
@@ -45,11 +45,8 @@ from openaclnn.engines.gpu.launchers.launcher import (
     bound_elements,
     offers_strides,
 )
-from openaclnn.engines.gpu.launching.launch import KernelSpec, Launch, PointerArg
-from openaclnn.engines.gpu.launching.operands import pointer_type
-from openaclnn.engines.gpu.launching.queues import SizedRunner, remembered
-from openaclnn.engines.gpu.launching.runners import runner_of
-from openaclnn.engines.gpu.launching.steps import Runner
+from openaclnn.engines.gpu.launching.launch import KernelSpec, Launch, PointerArg, pointer_type
+from openaclnn.engines.gpu.launching.runners import Runner, SizedRunner, remembered, runner_of
 
 __all__ = ["NLL", "Filling", "Summed"]
 

@@ -27,10 +27,15 @@ from openaclnn.engines.gpu.launchers.geometry import (
     power_of_two_divisor,
     where,
     where_all,
-)  # fmt: skip
+)
 from openaclnn.engines.gpu.launchers.launcher import ClassLauncher, lies_row_major
-from openaclnn.engines.gpu.launching.launch import VECTOR_BYTES, KernelSpec
-from openaclnn.engines.gpu.launching.operands import INT32_LIMIT, operand_of, slots_of
+from openaclnn.engines.gpu.launching.launch import (
+    INT32_LIMIT,
+    VECTOR_BYTES,
+    KernelSpec,
+    operand_of,
+    slots_of,
+)
 
 __all__ = ["NUMBERS", "ROWS", "WEIGHT", "is_summed", "of_rows"]
 
