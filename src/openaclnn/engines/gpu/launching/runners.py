@@ -16,8 +16,7 @@ from typing import Any, TypeVar
 
 import triton
 
-from openaclnn.core.kept import Kept
-from openaclnn.core.plan import Plan, exactly, told_of
+from openaclnn.core.plan import Kept, Plan, exactly, told_of
 from openaclnn.engines.gpu.launching import scratch
 from openaclnn.engines.gpu.launching.launch import (
     INT32_LIMIT,
