@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -19,10 +20,11 @@ from openaclnn.core.interface import Interface, Kind, Parameter
 from openaclnn.core.tensor import Format, Tensor, extent
 from openaclnn.operators import find_operator
 from openaclnn.testing.data.drawing import Distribution
+from openaclnn.testing.extras import dtype_named
 
 __all__ = [
-    "Case", "Drawn", "Malformed", "OneOf", "Skip", "TensorSpec", "atk_range", "check_range", "is_unset", "number_of",
-    "parameter_named", "power_of", "ttk_range",
+    "Case", "Drawn", "Malformed", "OneOf", "Skip", "TensorSpec", "atk_range", "check_range", "dtype_of", "is_unset",
+    "number_of", "operator_named", "parameter_named", "power_of", "telling", "ttk_range", "without_unread",
 ]  # fmt: skip
 
 
@@ -32,6 +34,35 @@ class Skip(ValueError):  # noqa: N818
     def __init__(self, reason: str, why: str) -> None:
         self.reason = reason
         super().__init__(why)
+
+
+@contextmanager
+def telling(place: str, subject: str = "") -> Iterator[None]:
+    """What cannot be read is told with its place in the list and what it is about; why a case is skipped, with what it is about."""
+    try:
+        yield
+    except Skip as skip:
+        raise Skip(skip.reason, f"{subject or place}: {skip}") from None
+    except (ValueError, TypeError) as error:
+        raise ValueError(
+            f"{place}: {subject}: {error}" if subject else f"{place}: {error}"
+        ) from None
+
+
+def operator_named(name: str) -> Operator:
+    """An operator by the name that a list gives it; a case of another is skipped."""
+    try:
+        return find_operator(name)
+    except KeyError:
+        raise Skip("another operator", f"{name} is not among our operators") from None
+
+
+def dtype_of(name: Any) -> DType:
+    """A dtype by the name that a list gives it; a case of one that is not known is skipped."""
+    try:
+        return dtype_named(str(name))
+    except ValueError as error:
+        raise Skip("dtype", str(error)) from None
 
 
 @dataclass(frozen=True)
@@ -140,9 +171,7 @@ class Case:
     atols: tuple[float, ...] = ()  # of each output, or of all
     standard: str = ""  # the list's own: "" where it names none
     relatives: Mapping[str, float] = field(default_factory=dict)  # stat_rel_err's T by dtype name
-    kernel: bool = (
-        False  # it speaks of a kernel, whose outputs may have other shapes than the interface's
-    )
+    kernel: bool = False  # whose outputs may have other shapes than the interface's
     notes: tuple[str, ...] = ()  # what was read otherwise than it is written
     products: tuple[str, ...] = ()
     goldens: tuple[Path | None, ...] = ()  # of each output, in C order
@@ -166,6 +195,19 @@ class Malformed:
     operator_name: str = ""
     reason: str = "unreadable"
 
+    @classmethod
+    def of(cls, error: Exception, name: str, place: str, number: int, identity: str, operator_name: str) -> Malformed:  # fmt: skip
+        reason = error.reason if isinstance(error, Skip) else "unreadable"
+        return cls(name, place, str(error), number, identity, operator_name, reason)
+
+
+def without_unread(
+    operator: Operator, tensors: dict[str, TensorSpec | None], attributes: Mapping[str, Any]
+) -> dict[str, TensorSpec | None]:
+    """A case's tensors, null those that the operator does not read with these attributes: lists have them in odd shapes."""
+    unread = getattr(operator.workloads, "unread", lambda numbers: ())(attributes)
+    return tensors | {name: None for name in unread if name in tensors}
+
 
 def _plain(name: str) -> str:
     return name.replace("_", "").lower().removesuffix("optional")
@@ -174,12 +216,9 @@ def _plain(name: str) -> str:
 def parameter_named(operator: Interface, name: str) -> Parameter | None:
     """A parameter by its C or Python name, whatever its case and underscores; lists are not exact about them."""
     for parameter in operator.parameters:
-        own = {_plain(parameter.name)}
-        if parameter.kind is not Kind.OUTPUT or operator.result_type is None:
-            own.add(_plain(parameter.python_name))
-        else:
-            own.add(_plain(parameter.field))
-        if _plain(name) in own:
+        several = parameter.kind is Kind.OUTPUT and operator.result_type is not None
+        in_python = parameter.field if several else parameter.python_name
+        if _plain(name) in (_plain(parameter.name), _plain(in_python)):
             return parameter
     return None
 
