@@ -71,8 +71,6 @@ class Executor:
     def repeat(self) -> None:
         """Let it run many times."""
         self.repeatable = True
-        if self.runner is not None:
-            self.runner = self.kind.bound(self.launch)
 
     def take(self) -> None:
         """Use up one that is not repeatable, or refuse if somebody did before."""
