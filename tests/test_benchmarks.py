@@ -22,53 +22,55 @@ import pytest
 import openaclnn
 from conftest import whole
 from openaclnn import bench, cli
-from openaclnn.bench.problems.changes import CHANGES, CallRegime, Turn
-from openaclnn.bench.problems.problem import build, bytes_moved, load_torch, measured
-from openaclnn.bench.problems.regimes import LAYOUTS, REGIMES, Regime, shrink
-from openaclnn.bench.reports.page import markdown
-from openaclnn.bench.reports.plots import pictures
-from openaclnn.bench.reports.sheet import sheet
-from openaclnn.bench.reports.terminal import console_tables, disturbed, find_wrong
-from openaclnn.bench.sections import training
-from openaclnn.bench.sections.calls import all_calls, find_fault, run_calls
-from openaclnn.bench.sections.cases import run_case
-from openaclnn.bench.sections.first_call import first_calls, peak_memory
-from openaclnn.bench.sections.modules import all_modules
-from openaclnn.bench.sections.runner import ALONE, run
-from openaclnn.bench.sections.selection import (
-    SECTIONS,
-    Case,
-    SelectionError,
-    Settings,
-    choose,
-    matching,
-    select,
+from openaclnn.bench import training
+from openaclnn.bench.calls import (
+    CHANGES,
+    CallRegime,
+    Turn,
+    call_case,
+    call_cases,
+    find_fault,
+    sequences,
 )
-from openaclnn.bench.sections.training import all_steps
-from openaclnn.bench.tables.merge import command_of, merged, narrowed
-from openaclnn.bench.tables.summary import closest, counts, same_kind, short_tables
-from openaclnn.bench.timing import machine
-from openaclnn.bench.timing.contenders import (
+from openaclnn.bench.contenders import build_contenders, engine_states
+from openaclnn.bench.machine import team_of
+from openaclnn.bench.plots import pictures
+from openaclnn.bench.problems import LAYOUTS, build, bytes_moved, load_torch, measured
+from openaclnn.bench.processes import first_calls, peak_memory
+from openaclnn.bench.regimes import REGIMES, Regime, shrink
+from openaclnn.bench.reports import markdown, sheet, terminal_tables
+from openaclnn.bench.runner import ALONE, SECTIONS, SelectionError, Settings, choose, run
+from openaclnn.bench.speed import speed_case
+from openaclnn.bench.tables import (
+    closest,
+    command_of,
+    counts,
+    disturbances,
+    find_wrong,
+    merged,
+    narrowed,
+    same_kind,
+    short_tables,
+)
+from openaclnn.bench.timing import (
     COPY,
     Aside,
+    Bench,
+    Case,
     Contender,
-    build_contenders,
-    engine_states,
-)
-from openaclnn.bench.timing.measure import (
     CpuClock,
+    OtherLoad,
     Sample,
     Timing,
     interleave,
     paired_ratio,
     rotated,
 )
-from openaclnn.bench.timing.sequences import sequences
-from openaclnn.bench.timing.teams import team_of
-from openaclnn.bench.timing.verify import ORACLE_LIMIT, disagreement, find_faults
+from openaclnn.bench.training import module_cases, step_cases
+from openaclnn.bench.verify import ORACLE_LIMIT, disagreement, find_faults
 from openaclnn.cli import bench as command
 from openaclnn.core.declare import Operator
-from openaclnn.core.dtypes import BFLOAT16, FLOAT, FLOATS, DType
+from openaclnn.core.dtypes import BFLOAT16, FLOAT, FLOATS
 from openaclnn.engines import threads
 
 TINY: dict[str, tuple[Regime, ...]] = {
@@ -100,15 +102,29 @@ def first_of(pattern: str) -> Operator:
     return next(each for each in measured() if pattern == each.workloads.PATTERN)
 
 
-def tiny_case(pattern: str = "elementwise", dtype: DType = FLOAT) -> Case:
+def tiny_case(pattern: str = "elementwise", regime: Regime | None = None) -> Case:
     operator = first_of(pattern)
-    return Case(operator, next(iter(operator.workloads.VARIANTS)), dtype, TINY[pattern][0])
+    variant = next(iter(operator.workloads.VARIANTS))
+    return speed_case(operator, variant, FLOAT, regime or TINY[pattern][0])
+
+
+BENCH = Bench("cpu", ["numpy"], None, CpuClock(), 2, 0.01, named=True)
+
+
+def rows_of(case: Case, **options: Any) -> list[dict[str, Any]]:
+    """Of a case run with numpy alone, and with what its runner is told beside."""
+    rows: list[dict[str, Any]] = case.runner(case, BENCH, **options)  # type: ignore[call-arg]
+    return rows
+
+
+def selected(*only: str, **settings: Any) -> list[Case]:
+    return choose(Settings(only=only, sections=("speed",), **settings))["speed"]
 
 
 @pytest.fixture(autouse=True)
 def one_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests may run on a busy machine: nothing here depends on the times."""
-    monkeypatch.setattr("openaclnn.bench.sections.cases.ATTEMPTS", 1)
+    monkeypatch.setattr("openaclnn.bench.speed.ATTEMPTS", 1)
 
 
 @pytest.fixture
@@ -183,7 +199,7 @@ def wrong_factory(problem: Any, engines: Any, torch: Any, **options: Any) -> lis
 def test_wrong_results_are_refused(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, results: dict[str, Any]
 ) -> None:
-    rows = run_case(tiny_case(), SETTINGS, ["numpy"], None, wrong_factory)
+    rows = rows_of(tiny_case(), factory=wrong_factory)
     states = {row["contender"]: row["status"] for row in rows}
     assert states == {"numpy": "ok", "numpy out=": "ok", COPY: "ok", "off": "WRONG", "gap": "WRONG"}
     refused = [row for row in rows if row["status"] == "WRONG"]
@@ -201,7 +217,7 @@ def inexact_factory(problem: Any, engines: Any, torch: Any, **options: Any) -> l
 
 
 def test_inexact_results_of_others_are_timed_and_marked(results: dict[str, Any]) -> None:
-    rows = run_case(tiny_case(), SETTINGS, ["numpy"], None, inexact_factory)
+    rows = rows_of(tiny_case(), factory=inexact_factory)
     peer = next(row for row in rows if row["contender"] == "torch")
     assert peer["status"] == "inexact"
     assert "oracle" in peer["note"]
@@ -218,7 +234,7 @@ def test_inexact_results_of_others_are_timed_and_marked(results: dict[str, Any])
 def test_large_problems_are_checked_small_and_against_each_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("openaclnn.bench.timing.verify.ORACLE_LIMIT", 64)
+    monkeypatch.setattr("openaclnn.bench.verify.ORACLE_LIMIT", 64)
     problem = build(first_of("elementwise"), tiny_case().variant, FLOAT, (512,))
     assert problem is not None
     checked: list[tuple[int, ...]] = []
@@ -372,9 +388,9 @@ def test_odd_sizes_have_a_round_neighbour() -> None:
                 last = regime.near[-1]
                 assert last & -last >= 128
                 assert any(length % 2 for length in regime.shape) or regime.layout == "shifted"
-        found = select(Settings(device=device, only=("odd",)))
-        assert {case.regime.family for case in found} == {"odd"}
-        assert {case.operator.name for case in found} == {each.name for each in measured()}
+        cases = selected("odd", device=device)
+        assert all(case.regime.startswith("odd ") for case in cases)
+        assert {case.name for case in cases} == {each.python_name for each in measured()}
 
 
 def test_views_that_start_one_element_in() -> None:
@@ -399,15 +415,13 @@ ODD = Regime("odd 5", (3, 5), "a test", family="odd", near=(3, 4))
 
 
 def test_odd_sizes_are_timed_beside_round_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    case = replace(tiny_case(), regime=ODD)
-
     def constant(contenders: Any, *_: Any) -> dict[str, Timing]:
         """The round size, of four fifths of the elements, takes half the time."""
         seconds = {c.name: 0.5 if c.name.endswith(", round") else 1.0 for c in contenders}
         return {n: Timing(1, 1, 0, {0: Sample(s, s)}) for n, s in seconds.items()}
 
-    monkeypatch.setattr("openaclnn.bench.sections.cases.interleave", constant)
-    rows = run_case(case, SETTINGS, ["numpy"], None)
+    monkeypatch.setattr("openaclnn.bench.timing.interleave", constant)
+    rows = rows_of(tiny_case(regime=ODD))
     assert [row["contender"] for row in rows] == ["numpy", "numpy out=", COPY]
     expected = 0.5 * 5 / 4
     assert [row["of_round"] for row in rows] == [None, pytest.approx(expected), None]
@@ -428,7 +442,7 @@ def test_ours_is_wrong_where_it_fails_at_the_round_size() -> None:
             if c.name == "gap"
         ]
 
-    rows = run_case(replace(tiny_case(), regime=ODD), SETTINGS, ["numpy"], None, factory)
+    rows = rows_of(tiny_case(regime=ODD), factory=factory)
     states = {row["contender"]: row["status"] for row in rows}
     assert states == {"numpy": "ok", "numpy out=": "WRONG", COPY: "ok"}
     assert any("at the round size" in row["note"] for row in rows)
@@ -436,17 +450,16 @@ def test_ours_is_wrong_where_it_fails_at_the_round_size() -> None:
 
 def test_selection() -> None:
     name = measured()[0].python_name
-    chosen = select(Settings(only=(name,), dtypes=(BFLOAT16,)))
-    assert {case.operator.python_name for case in chosen} == {name}
-    assert {case.dtype for case in chosen} == {BFLOAT16}
-    found = {case.regime.name for case in select(Settings(only=("scaling 2^10",)))}
-    assert found == {"scaling 2^10"}
-    both = {case.regime.name for case in select(Settings(only=("scaling 2^10", "middle 2^17")))}
+    chosen = selected(name, dtypes=(BFLOAT16,))
+    assert {case.name for case in chosen} == {name}
+    assert {case.dtype for case in chosen} == {"BFLOAT16"}
+    assert {case.regime for case in selected("scaling 2^10")} == {"scaling 2^10"}
+    both = {case.regime for case in selected("scaling 2^10", "middle 2^17")}
     assert both == {"scaling 2^10", "middle 2^17"}
-    assert 0 < len(select(Settings(quick=True))) < len(select(Settings())) / 4
-    assert not select(Settings(only=("no such case",)))
+    assert 0 < len(selected(quick=True)) < len(selected()) / 4
     inside = name.partition("_")[2]  # a word is matched from its start
-    assert not select(Settings(only=(inside,)))
+    with pytest.raises(SelectionError, match="matches no case of speed;"):
+        selected(inside)
     with pytest.raises(SelectionError, match="'no such case' matches no case of speed, calls"):
         run(Settings(only=("no such case",)))
     with pytest.raises(SelectionError, match="no case of calls;"):
@@ -478,32 +491,34 @@ assert main(["bench", "--list", *both, "--section", "speed", "--only", "elu band
 
 
 def test_without_a_filter_none_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("openaclnn.bench.sections.selection.torch_objection", lambda: "none here")
+    monkeypatch.setattr("openaclnn.bench.runner.torch_objection", lambda: "none here")
     with pytest.raises(SelectionError, match=r"^overrides: none here$"):
         run(replace(SETTINGS, sections=("overrides",)))
-    monkeypatch.setattr("openaclnn.bench.sections.selection.all_calls", lambda dtypes: [])
+    monkeypatch.setattr("openaclnn.bench.runner.call_cases", lambda dtypes: [])
     with pytest.raises(SelectionError, match=r"^there is no case of calls, training; --list"):
         choose(replace(SETTINGS, sections=("calls", "training")))
 
 
 def test_the_floors_are_read_off_one_command() -> None:
     """2^17 to 2^20 and 2^25 elements, 32,000 and 21 classes, in every variant and dtype."""
+    chosen = selected("middle", "large", "21 classes")
     for operator in measured():
-        only = ("middle", "large", "21 classes")
-        own = [c for c in select(Settings(only=only)) if c.operator is operator]
-        sizes = {math.prod(case.regime.shape) for case in own}
+        cases = [case for case in chosen if case.name == operator.python_name]
+        sizes = {math.prod(case.shape) for case in cases}
         assert {1 << power for power in range(17, 21)} <= sizes
         assert max(sizes) > 1 << 24
         for variant in operator.workloads.VARIANTS:
-            assert {case.dtype for case in own if case.variant == variant} == set(FLOATS)
+            dtypes = {case.dtype for case in cases if case.variant == variant}
+            assert dtypes == {dtype.name for dtype in FLOATS}
 
 
 def test_a_layout_that_an_operator_refuses_is_no_case() -> None:
-    for case in select(Settings(only=("outer",))):
-        small = shrink(case.operator.workloads.PATTERN, case.regime.shape, 256)
-        assert build(case.operator, case.variant, case.dtype, small, "outer") is not None
-    taken = {case.operator.python_name for case in select(Settings(only=("outer",)))}
-    assert 0 < len(taken) < len(measured())
+    cases = selected("outer")
+    for case in cases:
+        operator = openaclnn.find_operator(case.name)
+        small = shrink(operator.workloads.PATTERN, case.shape, 256)
+        assert build(operator, case.variant, FLOAT, small, "outer") is not None
+    assert 0 < len({case.name for case in cases}) < len(measured())
 
 
 def test_the_list_names_the_cases_of_all_sections_as_they_can_be_pasted(capsys: Any) -> None:
@@ -514,7 +529,7 @@ def test_the_list_names_the_cases_of_all_sections_as_they_can_be_pasted(capsys: 
     for operator in measured():
         for section in set(SECTIONS) - {"training", "overrides"}:
             assert any(line[1] == section and operator.python_name in line[3] for line in lines)
-    for step in (*all_steps("cpu"), *all_modules()):
+    for step in (*step_cases("cpu"), *module_cases()):
         assert ["--section", "training", "--only", step.title] in lines
     assert len({(line[1], line[3]) for line in lines}) == len(lines)
     for line in [*lines[::40], *(next(x for x in lines if x[1] == name) for name in SECTIONS)]:
@@ -592,9 +607,9 @@ def test_alone_pytorch_is_never_loaded(tmp_path: Path) -> None:
              "--section", "speed", "--section", "calls", "--json", str(target)]  # fmt: skip
     program = f"""
 import sys
-from openaclnn.bench.sections import cases
+from openaclnn.bench import speed
 from openaclnn.cli import main
-cases.ATTEMPTS = 1
+speed.ATTEMPTS = 1
 assert main(["bench", *{given!r}]) == 0
 assert "torch" not in sys.modules
 sys.modules["torch"] = sys
@@ -617,7 +632,7 @@ assert main(["bench", *{given!r}]) == 2
 
 def test_other_load_disturbs_only_beyond_the_spare_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.cpu_count", lambda: 4)
-    load = machine.OtherLoad()
+    load = OtherLoad()
     assert not load.disturbs(4)  # unknown
     load.cores = 1.0
     assert load.disturbs(4)
@@ -651,13 +666,13 @@ def test_reports_render(results: dict[str, Any], tmp_path: Path, capsys: Any) ->
     assert "5 ms !" in text
     assert r"it \| failed" in text
     assert "FLOAT !" in text
-    [noise] = disturbed(given)
+    [noise] = disturbances(given)
     assert noise.startswith(f"{len(measured())} of {2 * len(measured())} cases (!)")
     short = len(short_tables(given["rows"]))
-    shown = console_tables(given)
+    shown = list(terminal_tables(given))
     assert len(shown) == len(measured()) + short + 2
     assert {"First call in a fresh process", "Memory beyond arguments and output"} <= {
-        own.title for own in shown
+        table.title for table in shown
     }
     source, target = tmp_path / "results.json", tmp_path / "benchmarks.md"
     source.write_text(json.dumps(given))
@@ -860,8 +875,10 @@ def has(operator: Operator, regime: CallRegime) -> bool:
 
 
 def test_every_operator_is_called_in_every_regime() -> None:
-    found = {(case.operator.name, case.regime.name) for case in all_calls((FLOAT,))}
-    expected = {(op.name, each.name) for op in OPERATORS for each in CHANGES if has(op, each)}
+    found = {(case.name, case.regime) for case in call_cases((FLOAT,))}
+    expected = {
+        (op.python_name, each.name) for op in OPERATORS for each in CHANGES if has(op, each)
+    }
     assert found == expected
 
 
@@ -919,20 +936,15 @@ def test_torch_makes_the_same_calls_where_it_can(calls: dict[str, Any]) -> None:
 
 
 def test_without_torch_calls_are_made_on_arrays_alone() -> None:
-    [case] = [
-        case
-        for case in all_calls((FLOAT,))
-        if case.title.startswith(measured()[0].python_name) and case.regime.name == "new sizes"
-    ]
-    rows = run_calls(case, "cpu", ["numpy"], None, CpuClock(), 1, 2, 1)
+    rows = rows_of(call_case(measured()[0], FLOAT, changing("new sizes")), per_turn=2)
     assert [row["contender"] for row in rows] == ["numpy, arrays", "numpy, arrays out="]
-    assert all(row["of_same"] > 0 and row["rounds"] == 1 for row in rows)
+    assert all(row["of_same"] > 0 and row["rounds"] == 2 for row in rows)
 
 
 @pytest.mark.parametrize("operator", OPERATORS, ids=lambda operator: operator.python_name)
 def test_what_is_new_was_not_seen_before(operator: Operator) -> None:
     def all_problems(name: str) -> list[Any]:
-        turns = [Turn(operator, FLOAT, "cpu", 20, own, 3) for own in range(3)]
+        turns = [Turn(operator, FLOAT, "cpu", 20, place, 3) for place in range(3)]
         return [problem for turn in turns for problem in changing(name).sequence(turn)]
 
     sizes = [problem.shape for problem in all_problems("new sizes")]
@@ -1021,16 +1033,17 @@ def test_wrong_sequences_are_refused(
         wrong = right * 2 if len(made) % 12 == changing("same").checked else right
         return lambda: wrong.astype(problem.dtype.numpy)
 
-    monkeypatch.setattr("openaclnn.bench.timing.sequences._own_call", late)
-    regime = replace(changing("same"), ways=("",))
-    [case, *_] = matching(all_calls((FLOAT,)), ["elu_backward input same"])
-    [row] = run_calls(replace(case, regime=regime), "cpu", ["numpy"], None, CpuClock(), 2, 2, 1)
+    monkeypatch.setattr("openaclnn.bench.calls._our_call", late)
+    regime, operator = (
+        replace(changing("same"), ways=("",)),
+        openaclnn.find_operator("elu_backward"),
+    )
+    [row] = rows_of(call_case(operator, FLOAT, regime), per_turn=2)
     assert row["status"] == "WRONG"
     assert "oracle" in row["note"]
     assert "median_us" not in row
-    monkeypatch.setattr("openaclnn.bench.timing.sequences._own_call", lambda *_: lambda: None)
-    refusal = replace(case, regime=changing("refusal"))
-    [lax] = run_calls(refusal, "cpu", ["numpy"], None, CpuClock(), 1, 1, 1)
+    monkeypatch.setattr("openaclnn.bench.calls._our_call", lambda *_: lambda: None)
+    [lax] = rows_of(call_case(operator, FLOAT, changing("refusal")), per_turn=1)
     assert (lax["status"], lax["note"]) == ("WRONG", "RuntimeError: a wrong shape was not refused")
     assert find_wrong(calls | {"calls": [row, lax]}) == [row, lax]
 
@@ -1041,7 +1054,7 @@ def test_calls_that_change_have_tables(calls: dict[str, Any]) -> None:
     lines = [line for line in text.splitlines() if "| two-phase |" in line]
     assert len(lines) == len(CALLED)
     assert all("|  |" in line for line in lines)  # no such call: empty, not zero
-    assert len(console_tables(calls)) == len(CALLED)
+    assert len(list(terminal_tables(calls))) == len(CALLED)
     timed = calls["calls"][0]
     spoiled = timed | {"status": "unavailable", "note": "it | failed"}
     assert "unavailable at" in markdown([calls | {"calls": [spoiled, *calls["calls"][1:]]}])
@@ -1163,7 +1176,7 @@ def test_steps_of_training_are_checked_and_timed(
     pytest.importorskip("torch")
     few = {"elementwise": (("few", (16,)),), "rows": (("few", (2, 8)),), "pixels": (("few", (1, 4, 2, 2)),)}  # fmt: skip
     monkeypatch.setitem(training._SHAPES, "cpu", few)
-    functions = list(dict.fromkeys(step.function for step in all_steps("cpu")))
+    functions = list(dict.fromkeys(step.name for step in step_cases("cpu")))
     steps = tuple(f"{name} training few" for name in functions)
     settings = Settings(only=steps, sections=("training",), dtypes=(FLOAT, BFLOAT16), rounds=3)
     found = run(settings)
@@ -1174,7 +1187,7 @@ def test_steps_of_training_are_checked_and_timed(
     text = markdown([found])
     assert "Forward and backward" in text
     assert all(f"| {name} | few |" in text for name in functions)
-    assert any("Forward and backward" in str(table.title) for table in console_tables(found))
+    assert any("Forward and backward" in table.title for table in terminal_tables(found))
 
     wrong = getattr(importlib.import_module("openaclnn.torch.functional"), functions[-1])
     monkeypatch.setattr(
@@ -1194,9 +1207,10 @@ def test_modules_step_on_few_elements_beside_pytorchs(monkeypatch: pytest.Monkey
     cases = choose(settings)["training"]
     nn = importlib.import_module("openaclnn.torch.nn")
     assert {case.name for case in cases} == {own for own in nn.__all__ if not own.endswith("2d")}
-    for weighted in (True, False):
-        of_classes = {(case.name, case.pattern) for case in cases if case.weighted is weighted}
-        assert len(of_classes) == 4  # rows and pixels of two losses
+    for said in (", weighted", ", no weight"):
+        assert (
+            sum(case.variant.endswith(said) for case in cases) == 4
+        )  # rows and pixels of two losses
     found = run(settings)
     rows = found["training"]
     assert [row["variant"] for row in rows if row["ours"]] == [case.variant for case in cases]
@@ -1204,7 +1218,7 @@ def test_modules_step_on_few_elements_beside_pytorchs(monkeypatch: pytest.Monkey
     assert all(row["host_ratios"]["torch"] > 0 for row in rows if row["ours"])
     text = markdown([found, found])
     assert all(text.count(f"| {case.name} | {case.variant} |") == 1 for case in cases)
-    assert [table.title for table in console_tables(found)] == ["Forward and backward of modules"]
+    assert [table.title for table in terminal_tables(found)] == ["Forward and backward of modules"]
 
     kind = getattr(nn, cases[0].name)
     monkeypatch.setattr(kind, "forward", lambda own, *given: kind.__base__.forward(own, *given) * 2)
@@ -1229,7 +1243,7 @@ def test_pytorchs_operators_are_timed_replaced_and_not(monkeypatch: pytest.Monke
     text, lines = markdown([found]), sheet([found]).splitlines()
     assert all(f"| {case.name} | {case.variant} |" in text for case in cases)
     assert len(lines) == 1 + 2 * len(cases)
-    assert any("replaced" in str(table.title) for table in console_tables(found))
+    assert any("replaced" in table.title for table in terminal_tables(found))
     assert len(merged([found, found])[0]["overrides"]) == 2 * len(cases)
 
     name, own = next(iter(override.OVERRIDES.items()))

@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from openaclnn.bench.problems.problem import Problem, build, to_torch
-from openaclnn.bench.problems.regimes import shrink
-from openaclnn.bench.timing.contenders import COPY, Contender
+from openaclnn.bench.problems import Problem, build, to_torch
+from openaclnn.bench.regimes import shrink
+from openaclnn.bench.timing import COPY, Contender
 from openaclnn.core.dtypes import FLOAT, DType
 
-__all__ = ["ORACLE_LIMIT", "disagreement", "expected_of", "fault_of", "find_faults", "status_of"]
+__all__ = ["ORACLE_LIMIT", "disagreement", "expected_of", "fault_of", "find_faults", "further_off"]
 
 ORACLE_LIMIT = 1 << 20  # elements that the float64 reference computes in about a tenth of a second
 _CHUNK = 1 << 20  # elements that stay in the caches while they are compared
@@ -45,75 +45,77 @@ def find_faults(
     right.sort(key=lambda each: each.ours)  # stable: torch's come first
     if right:
         expected = last = _keep(_results(problem, right[0]))
-        found = ""
+        fault = ""
         for each in right[1:]:
             got = _results(problem, each)
             if not _alike(got, last, torch):  # ways of one engine mostly are
-                found = _first_fault(got, expected, problem.dtype, torch, slack=4)
+                fault = _first_fault(got, expected, problem.dtype, torch, slack=4)
                 last = _keep(got)
-            if found:
-                faults[each.name] = f"{found} of {right[0].name}"
+            if fault:
+                faults[each.name] = f"{fault} of {right[0].name}"
     return faults
-
-
-def status_of(fault: str, timed: object) -> str:
-    """How a contender stands: one of ours that failed was not timed."""
-    if timed is None:
-        return "WRONG" if fault else "unavailable"
-    return "inexact" if fault else "ok"
 
 
 def _against_oracle(problem: Problem, usable: list[Contender], torch: Any) -> dict[str, str]:
     expected = expected_of(problem)
-    found = {each.name: fault_of(problem, each, expected, torch) for each in usable}
-    return {name: fault for name, fault in found.items() if fault}
+    faults = {each.name: fault_of(problem, each, expected, torch) for each in usable}
+    return {name: fault for name, fault in faults.items() if fault}
 
 
 def expected_of(problem: Problem) -> Results:
     """The oracle's results as the problem's dtype has them."""
     with np.errstate(over="ignore"):
-        return tuple(
-            [None if own is None else own.astype(problem.dtype.numpy) for own in problem.oracle()]
-        )
+        dtype = problem.dtype.numpy
+        return tuple([each if each is None else each.astype(dtype) for each in problem.oracle()])
 
 
 def fault_of(problem: Problem, contender: Contender, expected: Results, torch: Any) -> str:
     """What is wrong with a contender's result beside the float64 oracle's; "" if nothing is."""
     # PyTorch rounds between the steps of a composite; its own error is no fault of the comparison.
     slack = 1.0 if contender.ours else 4.0
-    found = _first_fault(_results(problem, contender), expected, problem.dtype, torch, slack)
-    return found and f"{found} of the float64 oracle"
+    fault = _first_fault(_results(problem, contender), expected, problem.dtype, torch, slack)
+    return fault and f"{fault} of the float64 oracle"
 
 
 def _first_fault(got: Results, expected: Results, dtype: DType, torch: Any, slack: float) -> str:
     """How the first output that differs does; those that are not expected are nobody's business."""
-    for place, own in enumerate(expected):
-        found = "" if own is None else disagreement(got[place], own, dtype, torch, slack)
-        if found:
-            return found
+    for place, wanted in enumerate(expected):  # PyTorch has no more outputs than are expected
+        fault = "" if wanted is None else disagreement(got[place], wanted, dtype, torch, slack)
+        if fault:
+            return fault
     return ""
 
 
 def _results(problem: Problem, contender: Contender) -> Results:
     """What a contender computes; places for results are filled with NaN first, so that a gap shows."""
-    for own in problem.fresh:
-        own[...] = math.nan
+    for output in problem.fresh:
+        output[...] = math.nan
     with contender.chosen():
         result = contender.call()
     return problem.outputs_of(problem.out if contender.writes_out else result)
 
 
-def _alike(some: Results, others: Results, torch: Any) -> bool:
+def _alike(results: Results, others: Results, torch: Any) -> bool:
     """Whether all numbers are the same; NaN never is."""
-    pairs = zip(some, others, strict=True)
+    pairs = zip(results, others, strict=True)
     if torch is None:
-        return all(np.array_equal(one, other) for one, other in pairs)
-    return all(torch.equal(to_torch(torch, one), to_torch(torch, other)) for one, other in pairs)
+        return all(np.array_equal(left, right) for left, right in pairs)
+    return all(torch.equal(to_torch(torch, left), to_torch(torch, right)) for left, right in pairs)
 
 
 def _keep(results: Results) -> Results:
     """Copies that later contenders cannot overwrite."""
-    return tuple([own.copy() if isinstance(own, np.ndarray) else own.clone() for own in results])
+    return tuple(
+        [each.copy() if isinstance(each, np.ndarray) else each.clone() for each in results]
+    )
+
+
+def further_off(ours: Any, theirs: Any, exact: Any, eps: float) -> str:
+    """How far our tensor is from the float64 one, where that is further than PyTorch's by more than a rounding; else ""."""
+    off, allowed = ((each.double() - exact).abs().max().item() for each in (ours, theirs))
+    if off <= allowed + eps * exact.abs().max().item() and not math.isnan(allowed):
+        return ""
+    return f"{off:.3g} off float64, PyTorch's {allowed:.3g}"
 
 
 def disagreement(got: Any, expected: Any, dtype: DType, torch: Any, slack: float = 1.0) -> str:

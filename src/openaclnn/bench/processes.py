@@ -26,35 +26,37 @@ _CLEAR = Path("/proc/self/clear_refs")
 
 def first_calls(spec: dict[str, Any], contender: str) -> Iterator[dict[str, Any]]:
     """A contender's first call in a fresh process, with an empty cache and then with the one that left."""
+    about = spec | {"contender": contender}
     with tempfile.TemporaryDirectory(prefix="openaclnn-benchmark-") as folder:
         for cache in ("cold", "warm"):
-            wanted = spec | {"contender": contender, "measure": "first call"}
-            yield spec | {"contender": contender, "cache": cache} | _child(wanted, folder)
+            yield about | {"cache": cache} | _child(about | {"measure": "first call"}, folder)
 
 
 def peak_memory(spec: dict[str, Any], contender: str) -> dict[str, Any]:
     """How far one call raises the process's resident memory above what arguments and `out` take."""
+    about = spec | {"contender": contender}
     with tempfile.TemporaryDirectory(prefix="openaclnn-benchmark-") as folder:
-        wanted = spec | {"contender": contender, "measure": "memory"}
-        return spec | {"contender": contender} | _child(wanted, folder)
+        return about | _child(about | {"measure": "memory"}, folder)
 
 
 def _child(spec: dict[str, Any], cache: str) -> dict[str, Any]:
-    from openaclnn.bench.timing.machine import OtherLoad, usable_cores
+    from openaclnn.bench.machine import usable_cores
+    from openaclnn.bench.timing import OtherLoad
 
     program = inspect.getsource(sys.modules[__name__])  # from an archive, too
     environment = os.environ | dict.fromkeys(_CACHES, cache)
     environment["PYTHONPATH"] = os.pathsep.join(path or os.getcwd() for path in sys.path)
-    with OtherLoad() as load:
-        done = subprocess.run(
-            [sys.executable, "-P", "-c", program, json.dumps(spec)],
-            capture_output=True, text=True, env=environment, check=False,
-        )  # fmt: skip
+    load = OtherLoad()
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", program, json.dumps(spec)],
+        capture_output=True, text=True, env=environment, check=False,
+    )  # fmt: skip
+    load.stop()
     if done.returncode:
         lines = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
         return {"note": lines[-1][:160]}
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found | {"disturbed": load.disturbs(usable_cores())}
+    measured: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return measured | {"disturbed": load.disturbs(usable_cores())}
 
 
 def _main(spec: dict[str, Any]) -> dict[str, Any]:
@@ -72,9 +74,8 @@ def _main(spec: dict[str, Any]) -> dict[str, Any]:
         return {"import_s": imported, "first_ms": first * 1e3, "again_ms": again * 1e3}
     _timed(_contender(spec, tuple(spec["warm_shape"])))  # compilation is no part of a call's memory
     contender = _contender(spec, tuple(spec["shape"]))
-    return {
-        "extra_bytes": _cuda_extra(contender) if spec["device"] == "cuda" else _extra(contender)
-    }
+    extra = _cuda_extra if spec["device"] == "cuda" else _extra
+    return {"extra_bytes": extra(contender)}
 
 
 def _torch_call(spec: dict[str, Any]) -> Callable[[], float]:
@@ -91,24 +92,22 @@ def _bare_call(spec: dict[str, Any]) -> Callable[[], float]:
 
     operator = openaclnn.find_operator(spec["operator"])
     function = getattr(openaclnn, operator.python_name)
-    rng = np.random.default_rng(0)
-    given = operator.workloads.make(
-        rng, dtype_of_name(spec["dtype"]), tuple(spec["shape"]), spec["variant"]
-    )
-    # A `use_engine` block would keep later calls from the short road.
+    dtype, shape = dtype_of_name(spec["dtype"]), tuple(spec["shape"])
+    drawn = operator.workloads.make(np.random.default_rng(0), dtype, shape, spec["variant"])
+    # A `use_engine` block would keep later calls from the fast path.
     os.environ["OPENACLNN_ENGINE"] = spec["contender"].removesuffix(" out=")
 
     def call() -> float:
         start = time.perf_counter()
-        function(**given)
+        function(**drawn)
         return time.perf_counter() - start
 
     return call
 
 
 def _contender(spec: dict[str, Any], shape: tuple[int, ...]) -> Any:
-    from openaclnn.bench.problems.problem import build, load_torch
-    from openaclnn.bench.timing.contenders import build_contenders
+    from openaclnn.bench.contenders import build_contenders
+    from openaclnn.bench.problems import build, load_torch
     from openaclnn.core.dtypes import dtype_of_name
     from openaclnn.operators import find_operator
 
@@ -119,10 +118,12 @@ def _contender(spec: dict[str, Any], shape: tuple[int, ...]) -> Any:
     uses_torch = name.startswith("torch")
     engines = [] if uses_torch else [name.removesuffix(" out=")]
     torch = load_torch() if uses_torch else None
-    found = [c for c in build_contenders(problem, engines, torch, bare=True) if c.name == name]
-    if not found or found[0].unavailable:
-        raise SystemExit(found[0].unavailable if found else f"no contender is called {name}")
-    return found[0]
+    for contender in build_contenders(problem, engines, torch, bare=True):
+        if contender.name == name:
+            if contender.unavailable:
+                raise SystemExit(contender.unavailable)
+            return contender
+    raise SystemExit(f"no contender is called {name}")
 
 
 def _timed(contender: Any) -> float:
@@ -139,10 +140,15 @@ def _extra(contender: Any) -> int:
     if contender.writes_out:
         _timed(contender)  # touches every page of the output
     before = _resident("VmRSS")
-    reset = _reset_peak()
+    try:
+        # Linux's high-water mark starts afresh: building the arguments raised it above what a call needs.
+        _CLEAR.write_text("5")
+        peak = "VmHWM"
+    except OSError:
+        peak = "VmRSS"
     with contender.chosen():
         result = contender.call()
-    extra = _resident("VmHWM") - before if reset else _resident("VmRSS") - before
+    extra = _resident(peak) - before
     del result
     return max(extra, 0)
 
@@ -158,15 +164,6 @@ def _cuda_extra(contender: Any) -> int:
     extra = int(cuda.max_memory_allocated() - before)
     del result
     return extra
-
-
-def _reset_peak() -> bool:
-    """Start Linux's high-water mark afresh: building the arguments raised it above what a call needs."""
-    try:
-        _CLEAR.write_text("5")
-    except OSError:
-        return False
-    return True
 
 
 def _resident(field: str) -> int:
