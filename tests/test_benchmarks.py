@@ -32,7 +32,13 @@ from openaclnn.bench.calls import (
     find_fault,
     sequences,
 )
-from openaclnn.bench.contenders import build_contenders, engine_states
+from openaclnn.bench.contenders import (
+    ORACLE_LIMIT,
+    build_contenders,
+    disagreement,
+    engine_states,
+    find_faults,
+)
 from openaclnn.bench.machine import team_of
 from openaclnn.bench.plots import pictures
 from openaclnn.bench.problems import LAYOUTS, build, bytes_moved, load_torch, measured
@@ -67,7 +73,6 @@ from openaclnn.bench.timing import (
     rotated,
 )
 from openaclnn.bench.training import module_cases, step_cases
-from openaclnn.bench.verify import ORACLE_LIMIT, disagreement, find_faults
 from openaclnn.cli import bench as command
 from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import BFLOAT16, FLOAT, FLOATS
@@ -234,7 +239,7 @@ def test_inexact_results_of_others_are_timed_and_marked(results: dict[str, Any])
 def test_large_problems_are_checked_small_and_against_each_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("openaclnn.bench.verify.ORACLE_LIMIT", 64)
+    monkeypatch.setattr("openaclnn.bench.contenders.ORACLE_LIMIT", 64)
     problem = build(first_of("elementwise"), tiny_case().variant, FLOAT, (512,))
     assert problem is not None
     checked: list[tuple[int, ...]] = []

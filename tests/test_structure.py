@@ -82,7 +82,7 @@ BENCH_FLOORS = (
     ("openaclnn.bench.plots", "openaclnn.bench.reports"),
     ("openaclnn.bench.runner", "openaclnn.bench.tables"),
     ("openaclnn.bench.calls", "openaclnn.bench.processes", "openaclnn.bench.speed", "openaclnn.bench.training"),
-    ("openaclnn.bench.contenders", "openaclnn.bench.machine", "openaclnn.bench.verify"),
+    ("openaclnn.bench.contenders", "openaclnn.bench.machine"),
     ("openaclnn.bench.problems", "openaclnn.bench.regimes", "openaclnn.bench.timing"),
 )  # fmt: skip
 DIVIDED = (  # each room says what is in it

@@ -24,6 +24,8 @@ import numpy as np
 import openaclnn
 from openaclnn.bench.contenders import (
     engine_objection,
+    expected_of,
+    fault_of,
     first_line,
     must_be_asked,
     plain_call,
@@ -51,17 +53,11 @@ from openaclnn.bench.timing import (
     paired_ratio,
     time_contenders,
 )
-from openaclnn.bench.verify import expected_of, fault_of
 from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import FLOAT, FLOATS, DType
 from openaclnn.core.interface import Kind
 from openaclnn.core.status import AclnnError
 from openaclnn.operators import registry
-
-__all__ = [
-    "ALLOCATING", "ARRAYS", "CHANGES", "INTO", "PEER", "TENSORS", "TWO_PHASE", "CallRegime", "Turn", "call_case",
-    "call_cases", "find_fault", "sequences",
-]  # fmt: skip
 
 ALLOCATING, INTO, TWO_PHASE = "", " out=", " two-phase"  # ways to call, as contenders' names end
 ARRAYS, TENSORS, PEER = ", arrays", ", tensors", "torch"  # in contenders' names, before the way

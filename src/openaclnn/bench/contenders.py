@@ -1,26 +1,37 @@
-"""Who computes a problem: our engines by each way to call them, PyTorch's ways, and a copy of the same bytes."""
+"""Who computes a problem: our engines by each way to call them, PyTorch's ways, and a copy of the same bytes; and whether that is right.
+
+No speed without right results: every contender is checked before anything is timed. Small problems are checked against the float64
+oracle. Of large ones a smaller sibling is (the same variant, dtype, layout and engine), and at full size contenders must agree with
+PyTorch, or, where torch is missing, with the first engine of ours that passed. Ours is not timed if it fails; PyTorch's is, and marked.
+"""
 
 from __future__ import annotations
 
 import functools
 import importlib
+import math
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 import openaclnn
-from openaclnn.bench.problems import Arguments, Problem
+from openaclnn.bench.problems import Arguments, Problem, build, to_torch
+from openaclnn.bench.regimes import shrink
 from openaclnn.bench.timing import COPY, Call, Contender
 from openaclnn.core.declare import Operator
+from openaclnn.core.dtypes import FLOAT, DType
 from openaclnn.core.interface import Kind
 from openaclnn.core.status import AclnnError
 from openaclnn.engines.dispatch import ENGINES, choose_engine, use_engine
 
-__all__ = ["build_contenders", "engine_objection", "engine_states", "first_line", "must_be_asked", "plain_call", "two_phases", "unavailable"]  # fmt: skip
-
 COPY_GRAIN = 1 << 20  # bytes: below that, waking a thread of Python's costs more than it gains
+ORACLE_LIMIT = 1 << 20  # elements that the float64 reference computes in about a tenth of a second
+_CHUNK = 1 << 20  # elements that stay in the caches while they are compared
+Factory = Callable[[Problem], list[Contender]]
+Results = tuple[Any, ...]  # an operator's outputs
 
 
 def engine_states(device: str) -> dict[str, str]:
@@ -245,3 +256,131 @@ def _shared_copy(source: np.ndarray[Any, Any], target: np.ndarray[Any, Any]) -> 
 @functools.cache
 def _copiers(count: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(count)
+
+
+def find_faults(
+    problem: Problem, contenders: list[Contender], factory: Factory, torch: Any
+) -> dict[str, str]:
+    """What is wrong with each contender's result, by name; `factory` makes contenders for the smaller sibling."""
+    if math.prod(problem.shape) <= ORACLE_LIMIT:
+        return _against_oracle(problem, contenders, torch)
+    shape = shrink(problem.operator.workloads.PATTERN, problem.shape, ORACLE_LIMIT)
+    about = problem.operator, problem.variant, problem.dtype, shape, problem.layout, problem.device
+    small = build(*about)
+    assert small is not None, "the layout was accepted at full size"
+    faults = _against_oracle(small, factory(small), torch)
+    right = [each for each in contenders if _computes(each) and each.name not in faults]
+    right.sort(key=lambda each: each.ours)  # stable: torch's come first
+    if right:
+        expected = last = _keep(_results(problem, right[0]))
+        fault = ""
+        for each in right[1:]:
+            got = _results(problem, each)
+            if not _alike(got, last, torch):  # ways of one engine mostly are
+                fault = _first_fault(got, expected, problem.dtype, torch, slack=4)
+                last = _keep(got)
+            if fault:
+                faults[each.name] = f"{fault} of {right[0].name}"
+    return faults
+
+
+def _computes(contender: Contender) -> bool:
+    return not contender.unavailable and contender.name != COPY
+
+
+def _against_oracle(problem: Problem, contenders: list[Contender], torch: Any) -> dict[str, str]:
+    expected = expected_of(problem)
+    checked = [each for each in contenders if _computes(each)]
+    faults = {each.name: fault_of(problem, each, expected, torch) for each in checked}
+    return {name: fault for name, fault in faults.items() if fault}
+
+
+def expected_of(problem: Problem) -> Results:
+    """The oracle's results as the problem's dtype has them."""
+    with np.errstate(over="ignore"):
+        dtype = problem.dtype.numpy
+        return tuple([each if each is None else each.astype(dtype) for each in problem.oracle()])
+
+
+def fault_of(problem: Problem, contender: Contender, expected: Results, torch: Any) -> str:
+    """What is wrong with a contender's result beside the float64 oracle's; "" if nothing is."""
+    # PyTorch rounds between the steps of a composite; its own error is no fault of the comparison.
+    slack = 1.0 if contender.ours else 4.0
+    fault = _first_fault(_results(problem, contender), expected, problem.dtype, torch, slack)
+    return fault and f"{fault} of the float64 oracle"
+
+
+def _first_fault(got: Results, expected: Results, dtype: DType, torch: Any, slack: float) -> str:
+    """How the first output that differs does; those that are not expected are nobody's business."""
+    for place, wanted in enumerate(expected):  # PyTorch has no more outputs than are expected
+        fault = "" if wanted is None else disagreement(got[place], wanted, dtype, torch, slack)
+        if fault:
+            return fault
+    return ""
+
+
+def _results(problem: Problem, contender: Contender) -> Results:
+    """What a contender computes; places for results are filled with NaN first, so that a gap shows."""
+    for output in problem.fresh:
+        output[...] = math.nan
+    with contender.chosen():
+        result = contender.call()
+    return problem.outputs_of(problem.out if contender.writes_out else result)
+
+
+def _alike(results: Results, others: Results, torch: Any) -> bool:
+    """Whether all numbers are the same; NaN never is."""
+    pairs = zip(results, others, strict=True)
+    if torch is None:
+        return all(np.array_equal(left, right) for left, right in pairs)
+    return all(torch.equal(to_torch(torch, left), to_torch(torch, right)) for left, right in pairs)
+
+
+def _keep(results: Results) -> Results:
+    """Copies that later contenders cannot overwrite."""
+    return tuple(
+        [each.copy() if isinstance(each, np.ndarray) else each.clone() for each in results]
+    )
+
+
+def further_off(ours: Any, theirs: Any, exact: Any, eps: float) -> str:
+    """How far our tensor is from the float64 one, where that is further than PyTorch's by more than a rounding; else ""."""
+    off, allowed = ((each.double() - exact).abs().max().item() for each in (ours, theirs))
+    if off <= allowed + eps * exact.abs().max().item() and not math.isnan(allowed):
+        return ""
+    return f"{off:.3g} off float64, PyTorch's {allowed:.3g}"
+
+
+def disagreement(got: Any, expected: Any, dtype: DType, torch: Any, slack: float = 1.0) -> str:
+    """How `got` differs from `expected` beyond rounding; "" if it does not.
+
+    Two measures: the largest error against the largest value, and the mean error against the mean
+    magnitude; the second catches small values that are wrong everywhere.
+    """
+    if tuple(got.shape) != tuple(expected.shape):
+        return f"shape {tuple(got.shape)} instead of {tuple(expected.shape)}"
+    worst = largest = total = magnitude = 0.0
+    ours, theirs = _wide_chunks(got, torch), _wide_chunks(expected, torch)
+    for mine, other in zip(ours, theirs, strict=True):
+        beside = other if torch is None else other.to(mine.device)
+        error, size = abs(mine - beside), abs(beside)
+        worst = float(np.maximum(worst, float(error.max())))  # NaN stays
+        largest = max(largest, float(size.max()))
+        total, magnitude = total + float(error.sum()), magnitude + float(size.sum())
+    finfo: Any = ml_dtypes.finfo
+    unit, smallest = float(finfo(dtype.numpy).eps), float(finfo(dtype.numpy).smallest_subnormal)
+    allowed = slack * unit * (32 if dtype is FLOAT else 4)
+    count = math.prod(got.shape)
+    if not worst <= allowed * largest + 2 * smallest:
+        return f"error {worst:.3g} beside a largest value {largest:.3g}"
+    if not total <= allowed * magnitude + 2 * smallest * count:
+        return f"mean error {total / count:.3g} beside a mean magnitude {magnitude / count:.3g}"
+    return ""
+
+
+def _wide_chunks(array: Any, torch: Any) -> Iterator[Any]:
+    """The values in float64, piece by piece; in torch if it is there, which uses all cores or the GPU."""
+    flat = (array if torch is None else to_torch(torch, array)).reshape(-1)
+    for start in range(0, math.prod(flat.shape), _CHUNK):
+        piece = flat[start : start + _CHUNK]
+        yield piece.astype(np.float64) if torch is None else piece.double()

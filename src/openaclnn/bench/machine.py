@@ -13,8 +13,6 @@ import openaclnn
 from openaclnn.bench.timing import Contender
 from openaclnn.engines import threads
 
-__all__ = ["THREADED", "describe_machine", "describe_threads", "set_threads", "team_of", "usable_cores", "versions"]  # fmt: skip
-
 _PACKAGES = ("numpy", "ml_dtypes", "numba", "llvmlite", "torch", "triton")
 THREADED = "cpu"  # the engine that has threads
 

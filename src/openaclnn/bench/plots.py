@@ -18,8 +18,6 @@ from openaclnn.bench.timing import COPY, Row
 from openaclnn.core.writing import write_bytes
 from openaclnn.testing.extras import need
 
-__all__ = ["draw_all", "need_matplotlib", "pictures", "write_pictures"]
-
 _COLORS = {"FLOAT": "#2f6fb0", "FLOAT16": "#d08700", "BFLOAT16": "#1a7f37"}
 _LINES = {"ours": "#2f6fb0", "PyTorch": "#d1242f", "a copy": "#57606a"}
 _COLUMNS = 3

@@ -18,11 +18,6 @@ from openaclnn.core.plan import Operand, Plan
 from openaclnn.core.status import AclnnError
 from openaclnn.operators import registry
 
-__all__ = [
-    "LAYOUTS", "Arguments", "Problem", "build", "bytes_moved", "empty_like", "first_variant", "is_array", "load_torch",
-    "measured", "to_torch", "torch_objection", "with_gaps",
-]  # fmt: skip
-
 _BLOCK = 1 << 22
 LINE_BYTES = {"cpu": 64, "cuda": 32}
 """The least that memory moves at once: a cache line, or a sector of one on a GPU."""

@@ -17,8 +17,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-__all__ = ["first_calls", "peak_memory"]
-
 _CACHES = ("OPENACLNN_CACHE_DIR", "NUMBA_CACHE_DIR", "TRITON_CACHE_DIR")
 _STATUS = Path("/proc/self/status")
 _CLEAR = Path("/proc/self/clear_refs")
@@ -61,84 +59,68 @@ def _child(spec: dict[str, Any], cache: str) -> dict[str, Any]:
 
 def _main(spec: dict[str, Any]) -> dict[str, Any]:
     start = time.perf_counter()
-    uses_torch = spec["contender"].startswith("torch")
-    if uses_torch:
+    if spec["contender"].startswith("torch"):
         import torch  # noqa: F401
     else:
         import openaclnn  # noqa: F401
     imported = time.perf_counter() - start
     if spec["measure"] == "first call":
-        call = _torch_call(spec) if uses_torch or spec["device"] == "cuda" else _bare_call(spec)
-        first = call()
-        again = min(call() for _ in range(20))
-        return {"import_s": imported, "first_ms": first * 1e3, "again_ms": again * 1e3}
-    _timed(_contender(spec, tuple(spec["warm_shape"])))  # compilation is no part of a call's memory
-    contender = _contender(spec, tuple(spec["shape"]))
-    extra = _cuda_extra if spec["device"] == "cuda" else _extra
-    return {"extra_bytes": extra(contender)}
+        call = _prepared(spec, spec["shape"])
+        first, *later = [_seconds(call) for _ in range(21)]
+        return {"import_s": imported, "first_ms": first * 1e3, "again_ms": min(later) * 1e3}
+    _seconds(_prepared(spec, spec["warm_shape"]))  # compilation is no part of a call's memory
+    call = _prepared(spec, spec["shape"])
+    return {"extra_bytes": _cuda_extra(call) if spec["device"] == "cuda" else _extra(spec, call)}
 
 
-def _torch_call(spec: dict[str, Any]) -> Callable[[], float]:
-    contender = _contender(spec, tuple(spec["shape"]))
-    return lambda: _timed(contender)
-
-
-def _bare_call(spec: dict[str, Any]) -> Callable[[], float]:
-    """A plain call of ours with nothing before it: building a contender plans, and so compiles, already."""
+def _prepared(spec: dict[str, Any], shape: list[int]) -> Callable[[], Any]:
+    """The plain call, or PyTorch's, with nothing of it done before; into `out=`, that is the result of a call."""
     import numpy as np
 
     import openaclnn
     from openaclnn.core.dtypes import dtype_of_name
 
-    operator = openaclnn.find_operator(spec["operator"])
-    function = getattr(openaclnn, operator.python_name)
-    dtype, shape = dtype_of_name(spec["dtype"]), tuple(spec["shape"])
-    drawn = operator.workloads.make(np.random.default_rng(0), dtype, shape, spec["variant"])
+    operator, name = openaclnn.find_operator(spec["operator"]), spec["contender"]
+    rng, dtype = np.random.default_rng(0), dtype_of_name(spec["dtype"])
+    if spec["measure"] == "memory":
+        from openaclnn.bench.problems import TiledGenerator
+
+        rng = TiledGenerator(np.random.PCG64(7))  # of large problems
+    values = operator.workloads.make(rng, dtype, tuple(shape), spec["variant"])
+    if name.startswith("torch") or spec["device"] == "cuda":
+        from openaclnn.bench.problems import load_torch, to_torch
+
+        torch = load_torch()
+        for key, value in values.items():
+            if isinstance(value, np.ndarray):
+                values[key] = to_torch(torch, value).to(spec["device"])
+    if name.startswith("torch"):
+        peers = operator.workloads.torch_peers
+        allocating: Callable[[], Any] = peers(torch, values, None)["torch"]
+        if name == "torch":
+            return allocating
+        into: Callable[[], Any] | None = peers(torch, values, allocating()).get(name)
+        return into or sys.exit(f"PyTorch has no {name} for it")
     # A `use_engine` block would keep later calls from the fast path.
-    os.environ["OPENACLNN_ENGINE"] = spec["contender"].removesuffix(" out=")
-
-    def call() -> float:
-        start = time.perf_counter()
-        function(**drawn)
-        return time.perf_counter() - start
-
-    return call
+    os.environ["OPENACLNN_ENGINE"] = name.removesuffix(" out=")
+    function = getattr(openaclnn, operator.python_name)
+    if name.endswith(" out="):
+        values["out"] = function(**values)
+    return lambda: function(**values)
 
 
-def _contender(spec: dict[str, Any], shape: tuple[int, ...]) -> Any:
-    from openaclnn.bench.contenders import build_contenders
-    from openaclnn.bench.problems import build, load_torch
-    from openaclnn.core.dtypes import dtype_of_name
-    from openaclnn.operators import find_operator
-
-    operator, dtype = find_operator(spec["operator"]), dtype_of_name(spec["dtype"])
-    problem = build(operator, spec["variant"], dtype, shape, "contiguous", spec["device"])
-    assert problem is not None, "every operator takes contiguous arguments"
-    name = spec["contender"]
-    uses_torch = name.startswith("torch")
-    engines = [] if uses_torch else [name.removesuffix(" out=")]
-    torch = load_torch() if uses_torch else None
-    for contender in build_contenders(problem, engines, torch, bare=True):
-        if contender.name == name:
-            if contender.unavailable:
-                raise SystemExit(contender.unavailable)
-            return contender
-    raise SystemExit(f"no contender is called {name}")
+def _seconds(call: Callable[[], Any]) -> float:
+    start = time.perf_counter()
+    call()
+    if "torch" in sys.modules and sys.modules["torch"].cuda.is_initialized():
+        sys.modules["torch"].cuda.synchronize()
+    return time.perf_counter() - start
 
 
-def _timed(contender: Any) -> float:
-    with contender.chosen():
-        start = time.perf_counter()
-        contender.call()
-        if "torch" in sys.modules and sys.modules["torch"].cuda.is_initialized():
-            sys.modules["torch"].cuda.synchronize()
-        return time.perf_counter() - start
-
-
-def _extra(contender: Any) -> int:
+def _extra(spec: dict[str, Any], call: Callable[[], Any]) -> int:
     """Peak resident memory during a call above that before it, in bytes; 0 within the noise of a page table."""
-    if contender.writes_out:
-        _timed(contender)  # touches every page of the output
+    if spec["contender"].endswith(" out="):
+        call()  # touches every page of the output
     before = _resident("VmRSS")
     try:
         # Linux's high-water mark starts afresh: building the arguments raised it above what a call needs.
@@ -146,20 +128,18 @@ def _extra(contender: Any) -> int:
         peak = "VmHWM"
     except OSError:
         peak = "VmRSS"
-    with contender.chosen():
-        result = contender.call()
+    result = call()
     extra = _resident(peak) - before
     del result
     return max(extra, 0)
 
 
-def _cuda_extra(contender: Any) -> int:
+def _cuda_extra(call: Callable[[], Any]) -> int:
     cuda = sys.modules["torch"].cuda
-    _timed(contender)
+    _seconds(call)
     cuda.reset_peak_memory_stats()
     before = cuda.memory_allocated()
-    with contender.chosen():
-        result = contender.call()
+    result = call()
     cuda.synchronize()
     extra = int(cuda.max_memory_allocated() - before)
     del result

@@ -7,6 +7,7 @@ import csv
 import html
 import io
 from collections.abc import Iterable, Iterator, Sequence
+from importlib.resources import files
 from typing import Any, NamedTuple
 
 from rich import box
@@ -66,28 +67,6 @@ def terminal_tables(results: dict[str, Any]) -> Iterator[Table]:
 
 
 WRITTEN = "Written by `openaclnn bench --from RESULTS.json ... --markdown PAGE.md`; do not edit.\n"
-INTRODUCTION = f"""Times are per call, the median and the quartiles of the rounds. In each round every contender takes its turn in one process, PyTorch's
-operators among them (beside PyTorch), and the order rotates. Nothing rests in between: on x86-64 OpenMP's threads spin for
-milliseconds after each of PyTorch's operators, and ours meets them as it does in training. `--alone` times ours and the copy in a
-process that never loads PyTorch. `threads` says who ran a problem: its caller, or so many threads of our own or of PyTorch's OpenMP.
-
-`x` columns are the median over the rounds of PyTorch's time divided by ours in the same round: above 1 we are faster. GB/s counts the bytes
-that any implementation must move (inputs once, output once), and `of copy` compares with a plain copy timed in the same rounds,
-which moves as many bytes; where elements do not lie side by side (`sliced`) that counts what lies between
-them too, as memory moves whole lines (64 bytes here, 32 on a GPU). `of round` is the throughput at an odd size over that at the
-round size beside it, both ours into `out=` and timed in the same rounds. `torch.compile` is the formula compiled,
-`torch.compile ops` the operators that autograd would run, compiled.
-
-Results are checked before they are timed, against the float64 reference. A `!` marks a case during which other processes took cores from
-the benchmark: do not trust its ratios. A `{INEXACT}` marks a comparison with a result of PyTorch's that failed the check that ours passed.
-
-Some machines change their speed. In every round of calls that change, of modules and of replaced operators a yardstick is timed too, a fixed loop
-in Python. A case whose yardstick took more than {TOLERATED} times what it took at best in the run, or that had a `!`, was timed again later, up to {AGAIN} times (and all
-of them in no more time than the first attempts took, or `--again` allows). Of its attempts the one without a `!` and with the quickest
-yardstick is told, whatever was measured in it. A `{SLOW}` marks a case that stayed slow: compare what was timed in it, not its times with those of others.
-
-Short tables count every variant and dtype, allocating and into `out=`, beside PyTorch's way of the same kind.
-"""
 
 
 class Section(NamedTuple):
@@ -115,7 +94,10 @@ def markdown(reports: Iterable[dict[str, Any]], every_case_in: str = "") -> str:
 def sections(reports: Iterable[dict[str, Any]]) -> Iterator[Section]:
     """The introduction, each machine in short, then every case of each."""
     machines = merged(reports)
-    yield Section(1, "Benchmarks", INTRODUCTION)
+    introduction = _text("introduction.md").format(
+        inexact=INEXACT, slow=SLOW, tolerated=TOLERATED, again=AGAIN
+    )
+    yield Section(1, "Benchmarks", introduction)
     for results in machines:
         rows = results["rows"]
         yield Section(2, name_of(results), _preface(results), machine=True)
@@ -135,6 +117,11 @@ def sections(reports: Iterable[dict[str, Any]]) -> Iterator[Section]:
                 parts += [f"### {operator}\n", _commands(commands)]
                 parts += [speed_table(operator, rows, page=True).markdown()]
             yield Section(2, f"Every case: {name_of(results)}", "\n".join(parts), long=True)
+
+
+def _text(name: str) -> str:
+    """A file beside this one."""
+    return (files("openaclnn.bench") / name).read_text(encoding="utf-8")
 
 
 def _preface(results: dict[str, Any]) -> str:
@@ -161,33 +148,6 @@ def _commands(commands: Iterable[str]) -> str:
     return "\n".join(f"- command: `{command}`" for command in commands) + "\n"
 
 
-_PAGE = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{title}</title>
-<style>
-:root {{ color-scheme: light dark; }}
-body {{ font: 15px/1.5 system-ui, sans-serif; max-width: 78rem; margin: 2rem auto; padding: 0 1rem; }}
-h1, h2, h3 {{ line-height: 1.2; }}
-h2 {{ margin-top: 2.5rem; border-bottom: 1px solid #8886; }}
-img {{ max-width: 100%; height: auto; background: #fff; border-radius: 4px; }}
-.wide {{ overflow-x: auto; }}
-table {{ border-collapse: collapse; font-size: 13px; margin: 0.8rem 0; }}
-th, td {{ padding: 0.2rem 0.6rem; border-bottom: 1px solid #8884; white-space: nowrap; }}
-td {{ font-variant-numeric: tabular-nums; }}
-code {{ font-size: 90%; }}
-summary {{ cursor: pointer; font-size: 1.2rem; font-weight: 600; margin: 1rem 0; }}
-</style>
-</head>
-<body>
-{body}
-</body>
-</html>
-"""
-
-
 def report_page(reports: Iterable[dict[str, Any]], drawn: Sequence[dict[str, bytes]]) -> str:
     """One HTML file with the page and the pictures of each machine, and nothing from outside."""
     markdown_it = need("markdown_it", "reports are rendered by markdown-it-py")
@@ -204,7 +164,7 @@ def report_page(reports: Iterable[dict[str, Any]], drawn: Sequence[dict[str, byt
         parts.append(f"<h{section.level}>{heading}</h{section.level}>\n{text}")
         if section.machine:
             parts += [_image(name, data) for name, data in next(pictures).items()]
-    return _PAGE.format(title="Benchmarks", body="\n".join(parts))
+    return _text("report.html").replace("{body}", "\n".join(parts))
 
 
 def _image(name: str, data: bytes) -> str:

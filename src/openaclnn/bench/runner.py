@@ -21,8 +21,6 @@ from openaclnn.bench.timing import COPY, Bench, Case, CpuClock, CudaClock, Progr
 from openaclnn.bench.training import MODULE, module_cases, override_cases, step_cases
 from openaclnn.core.dtypes import FLOAT, FLOATS, DType
 
-__all__ = ["ALONE", "SECTIONS", "SelectionError", "Settings", "choose", "left_out", "matching", "run"]  # fmt: skip
-
 SECTIONS = ("speed", "calls", "training", "overrides", "first-call", "memory")
 _OF_TORCH = ("training", "overrides")  # these time openaclnn.torch
 BESIDE, ALONE = "beside PyTorch", "alone"

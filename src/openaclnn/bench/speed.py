@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from openaclnn.bench.contenders import build_contenders
+from openaclnn.bench.contenders import build_contenders, find_faults
 from openaclnn.bench.machine import THREADED, set_threads, team_of
 from openaclnn.bench.problems import Problem, build, measured
 from openaclnn.bench.regimes import Regime, shrink
@@ -20,11 +20,8 @@ from openaclnn.bench.timing import (
     paired_ratio,
     time_contenders,
 )
-from openaclnn.bench.verify import find_faults
 from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import FLOAT, FLOATS, DType
-
-__all__ = ["speed_case", "speed_cases"]
 
 ATTEMPTS = 3  # a case is timed again while other processes disturb it
 ROUND = ", round"  # ends the names of contenders at the round size beside an odd one

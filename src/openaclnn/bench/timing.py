@@ -22,11 +22,6 @@ import numpy as np
 
 from openaclnn.engines.dispatch import use_engine
 
-__all__ = [
-    "COPY", "Aside", "Bench", "Case", "Contender", "CpuClock", "CudaClock", "OtherLoad", "Progress", "Row", "Sample",
-    "Steady", "Timing", "interleave", "paired_ratio", "rotated", "time_contenders",
-]  # fmt: skip
-
 COPY = "copy"
 SAMPLE_SECONDS = 1e-3  # a sample repeats its call until it lasts this long
 CHEAP_SECONDS = 10e-3  # calls below this are warmed up before each sample

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from openaclnn.bench.contenders import first_line
+from openaclnn.bench.contenders import first_line, further_off
 from openaclnn.bench.problems import first_variant, to_torch
 from openaclnn.bench.timing import (
     COPY,
@@ -31,13 +31,10 @@ from openaclnn.bench.timing import (
     paired_ratio,
     time_contenders,
 )
-from openaclnn.bench.verify import further_off
 from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import FLOATS, DType
 from openaclnn.core.interface import REDUCTIONS
 from openaclnn.operators import registry
-
-__all__ = ["MODULE", "OURS", "PEERS", "THEIRS", "module_cases", "override_cases", "step_cases"]
 
 OURS, THEIRS = "openaclnn.torch", "torch"
 PEERS = (THEIRS, "torch.compile", "torch.compile dynamic", "liger")
