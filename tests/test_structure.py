@@ -83,12 +83,13 @@ TESTING_FLOORS = (
     ("openaclnn.testing.extras",),
 )
 BENCH_FLOORS = (
-    ("openaclnn.bench.accuracy", "openaclnn.bench.reports"),
-    ("openaclnn.bench.tables",),
-    ("openaclnn.bench.sections",),
-    ("openaclnn.bench.timing",),
-    ("openaclnn.bench.problems",),
-)
+    ("openaclnn.bench.accuracy",),
+    ("openaclnn.bench.plots", "openaclnn.bench.reports"),
+    ("openaclnn.bench.runner", "openaclnn.bench.tables"),
+    ("openaclnn.bench.calls", "openaclnn.bench.processes", "openaclnn.bench.speed", "openaclnn.bench.training"),
+    ("openaclnn.bench.contenders", "openaclnn.bench.machine"),
+    ("openaclnn.bench.problems", "openaclnn.bench.regimes", "openaclnn.bench.timing"),
+)  # fmt: skip
 DIVIDED = (  # each room says what is in it
     *CPU_FLOORS, *CLASSES_FLOORS, *GPU_FLOORS, *REPEAT_FLOORS, *TESTING_FLOORS, *BENCH_FLOORS,
 )  # fmt: skip

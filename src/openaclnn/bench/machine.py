@@ -6,15 +6,15 @@ import importlib.metadata
 import os
 import platform
 import subprocess
-import time
 from pathlib import Path
 from typing import Any
 
 import openaclnn
-
-__all__ = ["OtherLoad", "describe_machine", "set_threads", "usable_cores", "versions"]
+from openaclnn.bench.timing import Contender
+from openaclnn.engines import threads
 
 _PACKAGES = ("numpy", "ml_dtypes", "numba", "llvmlite", "torch", "triton")
+THREADED = "cpu"  # the engine that has threads
 
 
 def usable_cores() -> int:
@@ -22,48 +22,6 @@ def usable_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
-
-
-class OtherLoad:
-    """How many cores other processes used while the block ran; `cores` stays None where Linux's /proc is missing.
-
-    PyTorch's threads spin at barriers: with one of two cores taken by another process, a call of 17 us was
-    measured at 505 us and one of 152 us at 750 us. Ratios taken then are not ours to report.
-    """
-
-    def __init__(self) -> None:
-        self.cores: float | None = None
-
-    def __enter__(self) -> OtherLoad:
-        self._start = time.perf_counter(), _all_busy(), _own_busy()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        start, busy, own = self._start
-        now = _all_busy()
-        if busy is not None and now is not None:
-            others = (now - busy) - (_own_busy() - own)
-            self.cores = max(others / (time.perf_counter() - start), 0.0)
-
-    def disturbs(self, threads: int) -> bool:
-        """Whether they took more than the cores that the benchmark leaves free; 0.2 is noise of the ticks."""
-        spare = max((os.cpu_count() or 1) - threads, 0)
-        return self.cores is not None and self.cores > spare + 0.2
-
-
-def _own_busy() -> float:
-    """Seconds that this process and the children it has waited for have worked."""
-    return sum(os.times()[:4])
-
-
-def _all_busy() -> float | None:
-    """Seconds that all cores together have worked since the machine started."""
-    statistics = Path("/proc/stat")
-    if not statistics.exists():
-        return None
-    ticks = [int(field) for field in statistics.read_text().split("\n", 1)[0].split()[1:8]]
-    user, nice, system, _, _, interrupts, soft = ticks  # idle and waiting are left out
-    return (user + nice + system + interrupts + soft) / os.sysconf("SC_CLK_TCK")
 
 
 def set_threads(count: int | None, torch: Any) -> int:
@@ -76,15 +34,42 @@ def set_threads(count: int | None, torch: Any) -> int:
     return openaclnn.get_num_threads()
 
 
+def describe_threads(torch: Any) -> str:
+    """How many threads large problems may use, ours and PyTorch's."""
+    theirs = "" if torch is None else f"; PyTorch {torch.get_num_threads()}"
+    return f"ours {threads.described()}{theirs}"
+
+
+def team_of(contender: Contender, device: str, torch: Any) -> str:
+    """Whose threads run a contender, as a word for the table; ours is run once to see it."""
+    if device != "cpu":
+        return "GPU"
+    if not contender.ours:
+        return "Python" if torch is None else "PyTorch"
+    if contender.engine != THREADED or not _shared(contender):
+        return "caller"
+    return "own" if threads.team_in_use() is None else "OpenMP"
+
+
+def _shared(contender: Contender) -> bool:
+    """Whether a call is cut into parts: the pool then writes down how many."""
+    from openaclnn.engines.cpu.launching import control, pool
+
+    pool._CONTROL[control.PARTS] = 0
+    with contender.chosen():
+        contender.call()
+    return bool(pool._CONTROL[control.PARTS])
+
+
 def versions() -> dict[str, str]:
     """Versions of Python, openaclnn and the packages that compute."""
-    found = {"python": platform.python_version(), "openaclnn": openaclnn.__version__}
+    listed = {"python": platform.python_version(), "openaclnn": openaclnn.__version__}
     for name in _PACKAGES:
         try:
-            found[name] = importlib.metadata.version(name)
+            listed[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
-            found[name] = "not installed"
-    return found
+            listed[name] = "not installed"
+    return listed
 
 
 def describe_machine(torch: Any = None, device: str = "cpu") -> dict[str, Any]:
@@ -97,9 +82,9 @@ def describe_machine(torch: Any = None, device: str = "cpu") -> dict[str, Any]:
         "system": platform.system(),
     }
     if device == "cuda":
-        own = torch.cuda.get_device_properties(torch.cuda.current_device())
-        machine["gpu"] = own.name
-        machine["gpu_memory_gib"] = round(own.total_memory / 2**30, 1)
+        gpu = torch.cuda.get_device_properties(torch.cuda.current_device())
+        machine["gpu"] = gpu.name
+        machine["gpu_memory_gib"] = round(gpu.total_memory / 2**30, 1)
         machine["cuda"] = torch.version.cuda
     return machine
 

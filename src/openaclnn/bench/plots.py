@@ -13,14 +13,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from openaclnn.bench.tables.cells import Row, by_operator, name_of
-from openaclnn.bench.tables.merge import merged
-from openaclnn.bench.tables.summary import SMALL, ours, same_kind
-from openaclnn.bench.timing.contenders import COPY
+from openaclnn.bench.tables import SMALL, by_operator, first_engine, merged, name_of, same_kind
+from openaclnn.bench.timing import COPY, Row
 from openaclnn.core.writing import write_bytes
 from openaclnn.testing.extras import need
-
-__all__ = ["draw_all", "need_matplotlib", "pictures", "write_pictures"]
 
 _COLORS = {"FLOAT": "#2f6fb0", "FLOAT16": "#d08700", "BFLOAT16": "#1a7f37"}
 _LINES = {"ours": "#2f6fb0", "PyTorch": "#d1242f", "a copy": "#57606a"}
@@ -54,10 +50,10 @@ def pictures(results: dict[str, Any]) -> dict[str, bytes]:
     rows = [row for row in results["rows"] if "median_us" in row]
     most = max((row["threads"] or 0 for row in rows), default=0)
     rows = [row for row in rows if (row["threads"] or 0) == most]
-    large = [row for row in ours(rows) if row["family"] not in SMALL]
+    large = [row for row in first_engine(rows) if row["family"] not in SMALL]
     drawn = {
         "of a copy": _ranges(large, lambda row: row["of_copy"], "of the speed of a copy of as many bytes"),
-        "ratios": _ranges(ours(rows), same_kind, "PyTorch's time over ours (above 1 we are faster)"),
+        "ratios": _ranges(first_engine(rows), same_kind, "PyTorch's time over ours (above 1 we are faster)"),
         "scaling": _scaling(rows),
     }  # fmt: skip
     where = name_of(results) + (f", {most} thread{'s' * (most > 1)}" if most else "")
@@ -169,7 +165,7 @@ def _lines(rows: Sequence[Row]) -> dict[str, dict[int, float]]:
     series = [row for row in plain if row["family"] in ("scaling", "middle")]
     drawn = series if len({math.prod(row["shape"]) for row in series}) > 1 else plain
     lines: dict[str, dict[int, float]] = {}
-    into = {f"{row['engine']} out=" for row in ours(drawn)}
+    into = {f"{row['engine']} out=" for row in first_engine(drawn)}
     for name, contenders in (("ours", into), ("PyTorch", {"torch out="}), ("a copy", {COPY})):
         points = {
             math.prod(row["shape"]): row["gbps"]

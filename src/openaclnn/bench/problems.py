@@ -18,18 +18,13 @@ from openaclnn.core.plan import Operand, Plan
 from openaclnn.core.status import AclnnError
 from openaclnn.operators import registry
 
-__all__ = [
-    "Arguments", "Change", "Problem", "build", "bytes_moved", "empty_like", "is_array", "load_torch",
-    "measured", "to_torch",
-]  # fmt: skip
-
 _BLOCK = 1 << 22
+LINE_BYTES = {"cpu": 64, "cuda": 32}
+"""The least that memory moves at once: a cache line, or a sector of one on a GPU."""
 
 Arguments = dict[str, Any]
-Change = Callable[[Arguments, list[str]], Arguments]
-"""Other arguments of these, which are the caller's own; with the names of those that the plan reads."""
-Layout = Callable[[Arguments, list[str]], Arguments | None]
-"""The same, or None where they cannot lie so."""
+Change = Callable[[Arguments, list[str]], Arguments | None]
+"""Other arguments made of these, with the names of those that the plan reads; None where that cannot be."""
 
 
 class TiledGenerator(np.random.Generator):
@@ -55,7 +50,7 @@ class Problem:
     shape: tuple[int, ...]
     layout: str
     device: str
-    arguments: dict[str, Any]
+    arguments: Arguments
     out: Any
     plan: Plan
 
@@ -76,7 +71,7 @@ class Problem:
     def fresh(self) -> list[Any]:
         """The outputs that are no inputs."""
         inputs = [id(value) for value in self.arguments.values()]
-        return [own for own in self.outputs_of(self.out) if id(own) not in inputs]
+        return [output for output in self.outputs_of(self.out) if id(output) not in inputs]
 
     @property
     def apart(self) -> bool:
@@ -91,13 +86,10 @@ class Problem:
         }
         return self.outputs_of(self.operator.oracle(**host))
 
-    def for_torch(self, torch: Any) -> tuple[dict[str, Any], Any]:
+    def for_torch(self, torch: Any) -> tuple[Arguments, Any]:
         """The same memory as torch tensors: the arguments, and the place for the result."""
-        arguments = {
-            name: to_torch(torch, value) if is_array(value) else value
-            for name, value in self.arguments.items()
-        }
-        outputs = [to_torch(torch, own) for own in self.outputs_of(self.out)]
+        arguments = {name: to_torch(torch, value) for name, value in self.arguments.items()}
+        outputs = [to_torch(torch, output) for output in self.outputs_of(self.out)]
         return arguments, _as_out(self.operator, outputs)
 
 
@@ -113,6 +105,12 @@ def measured() -> list[Operator]:
     ]
 
 
+def first_variant(operator: Operator) -> str:
+    """The most important one."""
+    variant: str = next(iter(operator.workloads.VARIANTS))
+    return variant
+
+
 def build(
     operator: Operator,
     variant: str,
@@ -125,24 +123,23 @@ def build(
     """The problem, always with the same numbers; None where the operator refuses the layout or the change."""
     rng = TiledGenerator(np.random.PCG64(7))
     with np.errstate(over="ignore"):  # a total over many elements may be inf in FLOAT16
-        made = operator.workloads.make(rng, dtype, shape, variant)
+        drawn = operator.workloads.make(rng, dtype, shape, variant)
     if device != "cpu":
         torch = load_torch()
-        made = {
+        drawn = {
             name: to_torch(torch, value).to(device) if is_array(value) else value
-            for name, value in made.items()
+            for name, value in drawn.items()
         }
-    arguments = made
-    if layout != "contiguous" or change is not None:
-        names = _read(operator, variant, made)
-        laid = _LAYOUTS[layout](made, names)
-        if laid is None:
-            return None
-        arguments = laid if change is None else change(laid, names)
+    arguments = drawn
+    for step in (LAYOUTS[layout], change):
+        if step is not None:
+            arguments = step(arguments, _read(operator, variant, drawn))
+            if arguments is None:
+                return None
     try:
         out, plan = _planned(operator, arguments, layout)
     except AclnnError:
-        if arguments is made:
+        if arguments is drawn:
             raise
         return None
     return Problem(operator, variant, dtype, shape, layout, device, arguments, out, plan)
@@ -151,13 +148,13 @@ def build(
 _known_reads: dict[tuple[str, str], list[str]] = {}
 
 
-def _read(operator: Operator, variant: str, made: Arguments) -> list[str]:
+def _read(operator: Operator, variant: str, arguments: Arguments) -> list[str]:
     """The arguments that the plan of a variant reads, at any size."""
     key = operator.name, variant
     if key not in _known_reads:
-        _, plan = _planned(operator, made, "contiguous")
+        _, plan = _planned(operator, arguments, "contiguous")
         read = {operator[operand.parameter].python_name for operand in plan.inputs}
-        _known_reads[key] = [name for name in made if name in read]
+        _known_reads[key] = [name for name in arguments if name in read]
     return _known_reads[key]
 
 
@@ -171,25 +168,19 @@ def _planned(operator: Operator, arguments: Arguments, layout: str) -> tuple[Any
         return arguments[operator.output.python_name], operator.plan(call)
     outputs = []
     model = next(value for value in arguments.values() if is_array(value))
-    for output, (shape, dtype) in zip(operator.outputs, operator.results(call), strict=True):
+    for parameter, (shape, dtype) in zip(operator.outputs, operator.results(call), strict=True):
         if isinstance(model, np.ndarray):
-            own = np.zeros(shape, dtype.numpy)
+            output = np.zeros(shape, dtype.numpy)
         else:
-            own = model.new_zeros(shape, dtype=getattr(load_torch(), dtype.torch_name))
-        if layout == "shifted":
-            own = _one_in(own)
-        outputs.append(own)
-        call.values[output.name] = as_tensor(own)
+            output = model.new_zeros(shape, dtype=getattr(load_torch(), dtype.torch_name))
+        outputs.append(_one_in(output) if layout == "shifted" else output)
+        call.values[parameter.name] = as_tensor(outputs[-1])
     return _as_out(operator, outputs), operator.plan(call)
 
 
 def _as_out(operator: Operator, outputs: Sequence[Any]) -> Any:
     """Outputs as `out=` takes them."""
     return outputs[0] if operator.result_type is None else tuple(outputs)
-
-
-LINE_BYTES = {"cpu": 64, "cuda": 32}
-"""The least that memory moves at once: a cache line, or a sector of one on a GPU."""
 
 
 def bytes_moved(plan: Plan, line: int = 1) -> int:
@@ -205,72 +196,74 @@ def _distinct(plan: Plan, operand: Operand, line: int) -> int:
     return math.prod(size for size, _ in walked) * each
 
 
-def _contiguous(made: Arguments, read: list[str]) -> Arguments:
-    return made
-
-
-def _wide(made: Arguments, read: list[str]) -> list[str]:
+def _wide(arguments: Arguments, read: list[str]) -> list[str]:
     """The operands of two axes or more."""
-    return [name for name in read if made[name].ndim >= 2]
+    return [name for name in read if arguments[name].ndim >= 2]
 
 
-def _transposed(made: Arguments, read: list[str]) -> Arguments | None:
+def _transposed(arguments: Arguments, read: list[str]) -> Arguments | None:
     """The last operand of two axes or more lies with its last two axes swapped in memory."""
-    wide = _wide(made, read)
+    wide = _wide(arguments, read)
     if not wide:
         return None
-    name, array = wide[-1], made[wide[-1]]
+    array = arguments[wide[-1]]
     view = empty_like(array, (*array.shape[:-2], array.shape[-1], array.shape[-2]))
-    view = view.swapaxes(-1, -2)
-    view[...] = array
-    return made | {name: view}
+    return arguments | {wide[-1]: _filled(view.swapaxes(-1, -2), array)}
 
 
-def _sliced(made: Arguments, read: list[str]) -> Arguments:
+def _sliced(arguments: Arguments, read: list[str]) -> Arguments:
     """Every operand is every second element of memory twice as large."""
-    views = {}
-    for name in read:
-        array = made[name]
-        if array.ndim and math.prod(array.shape) > 1:
-            views[name] = empty_like(array, (*array.shape[:-1], 2 * array.shape[-1]))[..., ::2]
-            views[name][...] = array
-    return made | views
+    long = [name for name in read if arguments[name].ndim and math.prod(arguments[name].shape) > 1]
+    return arguments | {name: with_gaps(arguments[name], 2) for name in long}
 
 
-def _shifted(made: Arguments, read: list[str]) -> Arguments:
+def _shifted(arguments: Arguments, read: list[str]) -> Arguments:
     """Every operand starts one element into its memory; so does the output."""
-    return made | {name: _one_in(made[name]) for name in read if math.prod(made[name].shape) > 1}
+    long = [name for name in read if math.prod(arguments[name].shape) > 1]
+    return arguments | {name: _one_in(arguments[name]) for name in long}
+
+
+def _broadcast(arguments: Arguments, read: list[str]) -> Arguments | None:
+    """The last operand is one row, stretched over the others."""
+    rows = _wide(arguments, read)[-1:]
+    return arguments | {name: arguments[name][:1] for name in rows} if rows else None
+
+
+def outer(arguments: Arguments, names: Sequence[str]) -> Arguments | None:
+    """The last of these operands is a row and the others are columns."""
+    if not names:
+        return None
+    *columns, row = names
+    return (
+        arguments | {name: arguments[name][:, :1] for name in columns} | {row: arguments[row][:1]}
+    )
+
+
+LAYOUTS: dict[str, Change | None] = {
+    "contiguous": None,
+    "transposed": _transposed,
+    "sliced": _sliced,
+    "broadcast": _broadcast,
+    "outer": lambda arguments, read: outer(arguments, _wide(arguments, read)[-2:]),
+    "shifted": _shifted,
+}
+
+
+def with_gaps(array: Any, step: int, behind: int = 0) -> Any:
+    """The array in larger memory: a step along the last axis, and more behind each row."""
+    length = array.shape[-1] * step
+    view = empty_like(array, (*array.shape[:-1], length + behind))[..., :length:step]
+    return _filled(view, array)
 
 
 def _one_in(array: Any) -> Any:
     view = empty_like(array, (math.prod(array.shape) + 1,))[1:].reshape(array.shape)
+    return _filled(view, array)
+
+
+def _filled(view: Any, array: Any) -> Any:
     view[...] = array
     return view
-
-
-def _broadcast(made: Arguments, read: list[str]) -> Arguments | None:
-    """The last operand is one row, stretched over the others."""
-    rows = _wide(made, read)[-1:]
-    return made | {name: made[name][:1] for name in rows} if rows else None
-
-
-def _outer(made: Arguments, read: list[str]) -> Arguments | None:
-    """Of the last two operands one is a column and one is a row: their pairs are an outer product."""
-    wide = _wide(made, read)[-2:]
-    if not wide:
-        return None
-    *columns, row = wide
-    return made | {name: made[name][:, :1] for name in columns} | {row: made[row][:1]}
-
-
-_LAYOUTS: dict[str, Layout] = {
-    "contiguous": _contiguous,
-    "transposed": _transposed,
-    "sliced": _sliced,
-    "broadcast": _broadcast,
-    "outer": _outer,
-    "shifted": _shifted,
-}
 
 
 def empty_like(array: Any, shape: tuple[int, ...]) -> Any:
@@ -302,10 +295,10 @@ def torch_objection() -> str:
     return ""
 
 
-def to_torch(torch: Any, array: Any) -> Any:
-    """The same memory as a torch tensor; NumPy's bfloat16 goes through int16, as torch does not know it."""
-    if not isinstance(array, np.ndarray):
-        return array
-    if array.dtype.name == "bfloat16":
-        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
-    return torch.from_numpy(array)
+def to_torch(torch: Any, value: Any) -> Any:
+    """An array's memory as a torch tensor, anything else as it is; NumPy's bfloat16 goes through int16, as torch does not know it."""
+    if not isinstance(value, np.ndarray):
+        return value
+    if value.dtype.name == "bfloat16":
+        return torch.from_numpy(value.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(value)

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-
-__all__ = ["FREE_AXES", "LAYOUTS", "REGIMES", "Regime", "shrink"]
-
-LAYOUTS = ("contiguous", "transposed", "sliced", "broadcast", "outer", "shifted")
 
 FREE_AXES = {"elementwise": (0, 1), "rows": (0,), "pixels": (0, 2, 3)}
 """The axes that may shrink without changing what kind of problem it is: never the classes."""
@@ -50,28 +47,12 @@ def _tiny(shape: tuple[int, ...]) -> Regime:
     return Regime("call", shape, _CALL, quick=True, two_phase=True)
 
 
-def _scaling(name: str, shape: tuple[int, ...]) -> Regime:
-    return Regime(f"scaling {name}", shape, _SCALING, family="scaling", all_dtypes=False)
-
-
-def _middle(name: str, shape: tuple[int, ...]) -> Regime:
-    return Regime(f"middle {name}", shape, _MIDDLE, family="middle", all_variants=True)
-
-
 def _large(name: str, shape: tuple[int, ...]) -> Regime:
     return Regime(f"large {name}", shape, _LARGE, family="large", all_variants=True, threaded=True)
 
 
 def _headline(name: str, shape: tuple[int, ...], reason: str) -> Regime:
-    return Regime(
-        name,
-        shape,
-        reason,
-        headline=True,
-        all_variants=True,
-        quick=True,
-        compiled=True,
-    )
+    return Regime(name, shape, reason, headline=True, all_variants=True, quick=True, compiled=True)
 
 
 def _odd(name: str, shape: tuple[int, ...], near: tuple[int, ...]) -> Regime:
@@ -82,8 +63,25 @@ _ODD_LENGTH = (
     _odd("length", ((1 << 24) + 1,), (1 << 24,)),
     Regime("odd start", (1 << 24,), _START, "shifted", "odd", (1 << 24,)),
 )
-_POWERS = range(10, 27, 2)
-_MIDDLES = range(17, 21)
+
+
+def _square(power: int) -> tuple[int, ...]:
+    """So many elements as an image of 16 classes."""
+    return 1, 16, 1 << (power // 2 - 2), 1 << ((power + 1) // 2 - 2)
+
+
+def _sizes(shape_of: Callable[[int], tuple[int, ...]]) -> tuple[Regime, ...]:
+    """By powers of two: those across all sizes, and those of tens of microseconds."""
+    scaling = [
+        Regime(f"scaling 2^{power}", shape_of(power), _SCALING, family="scaling", all_dtypes=False)
+        for power in range(10, 27, 2)
+    ]
+    middle = [
+        Regime(f"middle 2^{power}", shape_of(power), _MIDDLE, family="middle", all_variants=True)
+        for power in range(17, 21)
+    ]
+    return (*scaling, *middle)
+
 
 _CPU: dict[str, tuple[Regime, ...]] = {
     "elementwise": (
@@ -94,8 +92,7 @@ _CPU: dict[str, tuple[Regime, ...]] = {
         Regime("sliced", (4096, 4096), _SLICED, "sliced"),
         Regime("broadcast", (4096, 4096), _ROW, "broadcast"),
         Regime("outer", (4096, 4096), _OUTER, "outer"),
-        *(_scaling(f"2^{power}", (1 << power,)) for power in _POWERS),
-        *(_middle(f"2^{power}", (1 << power,)) for power in _MIDDLES),
+        *_sizes(lambda power: (1 << power,)),
         _large("2^25", (1 << 25,)),
         *_ODD_LENGTH,
     ),
@@ -107,8 +104,7 @@ _CPU: dict[str, tuple[Regime, ...]] = {
         Regime("vocabulary 128k", (128, 128256), "a large vocabulary: few, long rows"),
         Regime("transposed", (4096, 4096), _TRANSPOSED, "transposed"),
         Regime("sliced", (512, 32000), _SLICED, "sliced"),
-        *(_scaling(f"2^{power}", (1 << (power - 10), 1 << 10)) for power in _POWERS),
-        *(_middle(f"2^{power}", (1 << (power - 10), 1 << 10)) for power in _MIDDLES),
+        *_sizes(lambda power: (1 << (power - 10), 1 << 10)),
         _large("32k", (1024, 32000)),
         _odd("5001", (2048, 5001), (2048, 5120)),
         _odd("50257", (256, 50257), (256, 50304)),
@@ -122,14 +118,7 @@ _CPU: dict[str, tuple[Regime, ...]] = {
         Regime("2 classes", (16, 2, 1024, 1024), "foreground and background: targets dominate"),
         Regime("transposed", (8, 21, 512, 512), _TRANSPOSED, "transposed"),
         Regime("sliced", (8, 21, 512, 512), _SLICED, "sliced"),
-        *(
-            _scaling(f"2^{power}", (1, 16, 1 << (power // 2 - 2), 1 << (power // 2 - 2)))
-            for power in _POWERS
-        ),
-        *(
-            _middle(f"2^{power}", (1, 16, 1 << (power // 2 - 2), 1 << ((power + 1) // 2 - 2)))
-            for power in _MIDDLES
-        ),
+        *_sizes(_square),
         _odd("769", (2, 19, 769, 769), (2, 19, 768, 768)),
         _odd("513", (4, 21, 513, 513), (4, 21, 512, 512)),
         _odd("1025", (1, 19, 1025, 2049), (1, 19, 1024, 2048)),
