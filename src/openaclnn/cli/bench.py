@@ -12,25 +12,10 @@ from typing import Any
 
 import click
 
-from openaclnn.bench.reports.page import markdown
-from openaclnn.bench.reports.sheet import sheet
-from openaclnn.bench.reports.terminal import console_tables, disturbed, find_wrong, headline_table
-from openaclnn.bench.sections.runner import run
-from openaclnn.bench.sections.selection import (
-    SECTIONS,
-    SelectionError,
-    Settings,
-    choose,
-    left_out,
-    title_of,
-)
-from openaclnn.bench.tables.merge import command_of
-from openaclnn.cli.say import keep_apart, rendered, say, say_json, traceback_option
 from openaclnn.bench.reports import markdown, on_terminal, sheet, terminal_tables
 from openaclnn.bench.runner import SECTIONS, SelectionError, Settings, choose, left_out, run
 from openaclnn.bench.tables import command_of, disturbances, find_wrong, headline_table
-from openaclnn.cli.apart import keep_apart
-from openaclnn.cli.say import rendered, say, say_json, traceback_option
+from openaclnn.cli.say import keep_apart, rendered, say, say_json, traceback_option
 from openaclnn.core.dtypes import FLOATS
 from openaclnn.core.writing import write_text
 from openaclnn.engines.dispatch import ENGINES
