@@ -61,9 +61,9 @@ class Exp:
         log2_e = LOG2_E if factor is None else code.single(LOG2_E) * factor
         last = coefficients[-1]
         self.last = last if isinstance(last, Value) and last.lanes else None
-        given = (log2_e, -LN2_HIGH, -LN2_LOW, 0.0 if self.last is not None else last)
+        factors_in_order = (log2_e, -LN2_HIGH, -LN2_LOW, 0.0 if self.last is not None else last)
         # In one store: the load would wait for four to reach the cache.
-        scalars = [one if isinstance(one, Value) else code.single(one) for one in given]
+        scalars = [one if isinstance(one, Value) else code.single(one) for one in factors_in_order]
         factors.store(code.lanes_of(scalars), code.integer(0), 16)
         self.factors = factors.load(code.integer(0), Shape(1, 4), True, 16)
 

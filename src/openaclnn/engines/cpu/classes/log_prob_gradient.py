@@ -10,12 +10,13 @@ import functools
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from openaclnn.core.dtypes import FLOATS, INT32, INT64, DType
-from openaclnn.core.plan import Operand, Plan
+from openaclnn.core.plan import Plan
 from openaclnn.engines.cpu.arithmetic import numerics
 from openaclnn.engines.cpu.arithmetic.functions import (
     CONSTANT,
@@ -32,6 +33,7 @@ from openaclnn.engines.cpu.classes.launches import (
     Launches,
     Problem,
     cut_tiles,
+    example,
 )
 from openaclnn.engines.cpu.classes.parameters import (
     Parameters,
@@ -406,9 +408,9 @@ def emit_one_row(
     def read(operand: str) -> Value:
         return code.load(at(operand), dtype).to("f64")
 
-    own = Targets(code, parameters, target).at(at("target"))
-    label, counted = own.label, own.counted
-    with code.when(own.stray, likely=False):
+    targeted = Targets(code, parameters, target).at(at("target"))
+    label, counted = targeted.label, targeted.counted
+    with code.when(targeted.stray, likely=False):
         parameters.report_stray()
 
     def weight() -> Value:
@@ -507,10 +509,10 @@ class _Rows(RowLanes):
 
     def write(self, rows: list[Value]) -> None:
         """Every class of some rows. Their targets' elements are read before anything is written."""
-        code, (labels, found) = self.code, self.labels(rows)
+        code, (labels, targets) = self.code, self.labels(rows)
         safe = [self.targets.of(label).inside.choose(label, 0) for label in labels]
         numbers = numbers_of(
-            code, self.parameters, self.sums, found.counted, lambda: self.weights(safe),
+            code, self.parameters, self.sums, targets.counted, lambda: self.weights(safe),
             lambda operand: self.read(self.places(operand, rows)).to("f64"),
         )  # fmt: skip
         inputs, results = (self.places(name, rows) for name in ("log_prob", "out"))
@@ -519,7 +521,7 @@ class _Rows(RowLanes):
         formula = _Formula(self, *numbers.rounded())
         with code.loop(0, self.targets.classes) as current:
             values = formula.of(self.of_class("log_prob", inputs, current), current)
-            hit = found.counted & (found.label == current)
+            hit = targets.counted & (targets.label == current)
             self.put(hit.choose(exact, values), self.of_class("out", results, current))
 
 
@@ -596,25 +598,12 @@ class CrossEntropyGradient(ClassKernel):
         return Kernels(write, sums)
 
     def variants(self) -> Iterator[Plan]:
-        for dtype in FLOATS:
-            for target in (INT64, INT32):
-                for classes in (SHORT - 1, SHORT):
-                    yield _example(dtype, target, classes)
-
-
-def _example(dtype: DType, target: DType, classes: int) -> Plan:
-    """A plan of many rows."""
-    numbers: dict[str, Any] = {
-        "ignore_index": -100, "mean": True, "weighted": False, "label_smoothing": 0.0,
-        "zloss_scale": 0.0, "grad_zloss_given": False,
-    }  # fmt: skip
-    inputs = (
-        Operand("target", target, (1,), role="positions"),
-        Operand("gradLoss", dtype, (0,), role="single"),
-        Operand("logProb", dtype, (classes,), 1),
-    )
-    output = Operand("out", dtype, (classes,), 1)
-    return Plan("", NAME, dtype, (1 << 17,), inputs, output, numbers, classes, 0)
+        for dtype, target, classes in product(FLOATS, (INT64, INT32), (SHORT - 1, SHORT)):
+            yield example(
+                NAME, dtype, classes,
+                [("target", target, "positions"), ("gradLoss", dtype, "single"), ("logProb", dtype, "full")],
+                [("out", dtype, "full")], positions=1 << 17,
+            )  # fmt: skip
 
 
 KERNELS[NAME] = CrossEntropyGradient("cross_entropy", SLOTS, OPERANDS)

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import product
 
-from openaclnn.core.dtypes import FLOAT, FLOAT16, FLOATS, INT32, INT64, DType
-from openaclnn.core.plan import Operand, Plan
+from openaclnn.core.dtypes import FLOAT, FLOAT16, FLOATS, INT32, INT64
+from openaclnn.core.plan import Plan
 from openaclnn.engines.cpu.arithmetic import numerics
 from openaclnn.engines.cpu.arithmetic.functions import Exp, exp64, log1p_32
 from openaclnn.engines.cpu.classes import totals
@@ -22,6 +23,7 @@ from openaclnn.engines.cpu.classes.launches import (
     Launches,
     Problem,
     cut_tiles,
+    example,
 )
 from openaclnn.engines.cpu.classes.loss_rows import (
     AT_ONCE,
@@ -158,8 +160,8 @@ class _Pixels:
             with code.when(self.smooths):
                 self._move(chunk, before, top)
         ties = self._powers(group, chunk, shift)
-        own = raised.choose(code.single(1.0), 0.0)
-        self.others.store(self.others.load(zero, shape) + (ties - own).to("f64"), zero)
+        largest = raised.choose(code.single(1.0), 0.0)
+        self.others.store(self.others.load(zero, shape) + (ties - largest).to("f64"), zero)
         with code.when(self.smooths):
             self._spread(chunk)
 
@@ -218,9 +220,9 @@ class _Pixels:
         places["top"].store(top, index)
         places["rest"].store(rest, index)
         top, rest = top.to("f64"), rest.to("f64")
-        _, counted, own, weight = pixels
+        _, counted, logit, weight = pixels
         parts = parts_of(
-            code, parameters, counted, (own - top) - rest, weight,
+            code, parameters, counted, (logit - top) - rest, weight,
             lambda: rest * self.weight_sum - self.spread.load(index, shape),
             lambda scale: (top + rest) * (top + rest) * scale,
         )  # fmt: skip
@@ -321,27 +323,15 @@ class LogitLoss(ClassKernel):
     def variants(self) -> Iterator[Plan]:
         """Rows of either sort; what short ones need for training, pixels have."""
         sizes = (2, 1 << 10) if self.whole else (2,) if self.of_pixels else (SHORT,)
-        for dtype in FLOATS:
-            for target in (INT64, INT32):
-                for reduction in ("", "mean"):
-                    for classes in sizes:
-                        yield self._example(dtype, target, reduction, classes)
-
-    def _example(self, dtype: DType, target: DType, reduction: str, classes: int) -> Plan:
-        """A plan of two rows."""
-        numbers = {
-            "ignore_index": -100, "weighted": False, "label_smoothing": 0.0, "zloss_scale": 0.0,
-        }  # fmt: skip
-        inputs = Operand("target", target, (1,), role="positions"), Operand("input", dtype, (2,), 1)
-        many = Operand("lossOut", dtype, (1,), role="positions")
-        one = Operand("lossOut", dtype, (0,), role="single")
-        more = tuple(Operand(name, FLOAT, (1,), role="positions") for name in ("topOut", "restOut"))
-        if self.whole:
-            more = (Operand("logProbOut", dtype, (2,), 1),)
-        return Plan(
-            "", self.name, dtype, (2,), inputs, one if reduction else many, numbers, classes, 0, more=more,
-            reduction=reduction,
-        )  # fmt: skip
+        for dtype, target, reduction, classes in product(FLOATS, (INT64, INT32), ("", "mean"), sizes):  # fmt: skip
+            more = [("topOut", FLOAT, "positions"), ("restOut", FLOAT, "positions")]
+            if self.whole:
+                more = [("logProbOut", dtype, "full")]
+            loss = "single" if reduction else "positions"
+            yield example(
+                self.name, dtype, classes, [("target", target, "positions"), ("input", dtype, "full")],
+                [("lossOut", dtype, loss), *more], reduction=reduction,
+            )  # fmt: skip
 
 
 KERNELS.update({name: LogitLoss(name) for name in (WHOLE, TRAINING, TRAINING_PIXELS)})

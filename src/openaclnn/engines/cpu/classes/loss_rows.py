@@ -63,8 +63,8 @@ class _Largest:
         )
 
     def take(self, values: Value) -> None:
-        own = self.wide if values.lanes == self.wide[0].get().lanes else self.single
-        for variable, value in zip(own, values.streams(), strict=False):
+        variables = self.wide if values.lanes == self.wide[0].get().lanes else self.single
+        for variable, value in zip(variables, values.streams(), strict=False):
             variable.set(larger(variable.get(), value))
 
     def get(self) -> Value:
@@ -172,11 +172,11 @@ class Chunks:
         with code.loop(0, whole, turn) as start:
             stop = (start + turn).least(whole)
             code.strides(start, stop, shape.elements, functools.partial(body, shape))
-            for own in sums:
-                own.fold()
+            for each_sum in sums:
+                each_sum.fold()
         done = code.strides(whole, count, code.lanes, functools.partial(body, Shape(1, code.lanes)))
-        for own in sums:
-            own.fold()
+        for each_sum in sums:
+            each_sum.fold()
         return done
 
     def look(self, place: Value, count: Value, index: Value) -> None:
@@ -253,10 +253,10 @@ class Chunks:
         spread, weights = _Sum(code), _Sum(code)
         with code.either(self.parameters.flag("weighted")) as (weighted, alike):
             with weighted:
-                own = code.frame("f32", CHUNK).address()
+                copied = code.frame("f32", CHUNK).address()
                 with code.when(weight_step != 4):
-                    code.copy(weight, weight_step, own, code.integer(4), count, "f32")
-                factors = code.array((weight_step == 4).choose(weight, own), "f32")
+                    code.copy(weight, weight_step, copied, code.integer(4), count, "f32")
+                factors = code.array((weight_step == 4).choose(weight, copied), "f32")
 
                 def body(shape: Shape, place: Value) -> None:
                     factor = factors.load(place, shape)
@@ -373,8 +373,8 @@ class _Results:
     ) -> Value:
         """Losses and numbers of rows with this largest logit, FLOAT64; returns the rest. `spread(top, rest)` is as `parts_of` has it."""
         code, parameters, lanes = self.code, self.parameters, self.lanes
-        labels, found = lanes.labels(rows)
-        counted, rest = found.counted, self.rest(top, others)
+        labels, targets = lanes.labels(rows)
+        counted, rest = targets.counted, self.rest(top, others)
         if not self.whole:
             top = rest.is_nan().choose(rest, top)
             lanes.put(top.to("f32"), lanes.places("top", rows), "f32")

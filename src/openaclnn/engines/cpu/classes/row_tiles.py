@@ -140,8 +140,8 @@ def each_stretch(
         with code.loop(0, many) as index:
             x, out = tile.row(first_row, first_class, index)
             weight = weights + first_class * weight_step
-            own = Stretch(x, out, weight, weight_step, count)
-            body(first_row + index, first_class, own, index)
+            stretch = Stretch(x, out, weight, weight_step, count)
+            body(first_row + index, first_class, stretch, index)
         tile.write(first_row, first_class, many, count)
 
 
@@ -188,10 +188,10 @@ class RowLanes:
         """The targets; strays are reported."""
         code = self.code
         labels = [code.load(place, self.targets.kind) for place in self.places("target", rows)]
-        found = self.targets.of(code.lanes_of(labels))
-        with code.when(found.stray.reduce("or"), likely=False):
+        targets = self.targets.of(code.lanes_of(labels))
+        with code.when(targets.stray.reduce("or"), likely=False):
             self.parameters.report_stray()
-        return labels, found
+        return labels, targets
 
     def weights(self, labels: list[Value]) -> Value:
         """Of classes, FLOAT64."""

@@ -40,8 +40,8 @@ def runs(
         at = (first.get(), middle.get(), last.get())
         count = (sizes[2] - at[2]).least(left.get())
         addresses = [
-            base + at[0] * own[0] + at[1] * own[1] + at[2] * own[2]
-            for base, own in zip(bases, steps, strict=True)
+            base + at[0] * step[0] + at[1] * step[1] + at[2] * step[2]
+            for base, step in zip(bases, steps, strict=True)
         ]
         body(addresses, count)
         left.set(left.get() - count)

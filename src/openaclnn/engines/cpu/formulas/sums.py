@@ -49,7 +49,7 @@ UNROLLED, IN_ORDER = 8, 128
 
 # What comes before the flat kernel's own arguments. Of few blocks the count is the launch's: there the first two are whether
 # to divide by it, and what adds up pairwise.
-FLAT, PASSED, COUNT, SUMS, OWN = range(5)
+FLAT, PASSED, COUNT, SUMS, FIRST = range(5)
 MEAN, PAIRWISE = COUNT, SUMS
 
 
@@ -57,23 +57,23 @@ def runner(plan: Plan, form: Form) -> Runner:
     """What runs a plan by a form."""
     if not _in_a_row(plan):
         return _strided(plan, form)
-    count, own = plan.shape[0], constants(form)
+    count, numbers = plan.shape[0], constants(form)
     signature, blocks = _signature(plan, tiles.singles(plan)), -(-count // BLOCK)
     kernel = kernel_address(form, signature)
-    passed = len(own) + len(plan.inputs)
-    pool.check_fit(OWN + passed)
+    passed = len(numbers) + len(plan.inputs)
+    pool.check_fit(FIRST + passed)
     offsets = [operand.offset * operand.dtype.itemsize for operand in plan.inputs]
     if blocks <= FEW and not any(offsets) and plan.output.dtype is plan.compute:
         before = _before(plan, kernel, passed)
         return pool.bind(
-            few_blocks(plan.compute.short), count, tiles.GRAIN, *before, *own, keep=form
+            few_blocks(plan.compute.short), count, tiles.GRAIN, *before, *numbers, keep=form
         )
 
     def run(addresses: Sequence[int], stream: int = 0, keep: Form = form) -> int:
         memory = array("d", bytes(8 * blocks))
         left, _ = memory.buffer_info()
         places = [address + offset for address, offset in zip(addresses, offsets, strict=False)]
-        pool.launch(all_blocks(), blocks, FEW, kernel, passed, count, left, *own, *places)
+        pool.launch(all_blocks(), blocks, FEW, kernel, passed, count, left, *numbers, *places)
         divisor = count if plan.reduction == "mean" else 1
         with np.errstate(all="ignore"):
             mean = np.frombuffer(memory).sum() / divisor
@@ -88,7 +88,7 @@ def runner(plan: Plan, form: Form) -> Runner:
 
 def _in_a_row(plan: Plan) -> bool:
     """Whether each input's elements lie side by side, or are one."""
-    return len(plan.shape) == 1 and all(own.strides[0] in (0, 1) for own in plan.inputs)
+    return len(plan.shape) == 1 and all(operand.strides[0] in (0, 1) for operand in plan.inputs)
 
 
 def _signature(plan: Plan, single: tuple[int, ...] = ()) -> Signature:
@@ -106,12 +106,12 @@ def flat(plan: Plan, form: Form, single: tuple[int, ...]) -> Flat | None:
     """The kernel for few blocks of any size, and for one of any strides."""
     if plan.output.dtype is not plan.compute or form.table is not None:
         return None
-    own, dtype = constants(form), plan.compute.short
+    numbers, dtype = constants(form), plan.compute.short
     kernel = kernel_address(form, _signature(plan, single))
-    before = _before(plan, kernel, len(own) + len(plan.inputs))
+    before = _before(plan, kernel, len(numbers) + len(plan.inputs))
     derived = () if form.derive is None else form.derive.numbers
     return Flat(
-        few_blocks(dtype), tiles.GRAIN, (*before, *own), -1, (1, FEW * BLOCK + 1), form, derive_address(form, OWN), derived,
+        few_blocks(dtype), tiles.GRAIN, (*before, *numbers), -1, (1, FEW * BLOCK + 1), form, derive_address(form, FIRST), derived,
         functools.partial(kernel_address, form, _signature(plan)), functools.partial(gathered_block, dtype),
         BLOCK,
     )  # fmt: skip
@@ -119,7 +119,7 @@ def flat(plan: Plan, form: Form, single: tuple[int, ...]) -> Flat | None:
 
 def sized(plan: Plan, form_of: Callable[[Plan], Form]) -> SizedRunner:
     """What runs more elements in a row than few blocks have, with any numbers; a size that comes again has its runner."""
-    names = [own.option for own in plan.free]
+    names = [changed.option for changed in plan.free]
     known: Kept[tuple[Any, ...], Runner] = Kept(64)
 
     def run(
@@ -127,12 +127,12 @@ def sized(plan: Plan, form_of: Callable[[Plan], Form]) -> SizedRunner:
     ) -> int:
         count = math.prod(shape)
         key = (count, *numbers)
-        found = known.get(key)
-        if found is None:
-            own = dict(zip(names, numbers, strict=True)) if numbers else {}
-            now = replace(plan, shape=(count,), numbers={**plan.numbers, **own})
-            found = known[key] = runner(now, form_of(now))
-        return found(tuple(addresses), stream)
+        run_size = known.get(key)
+        if run_size is None:
+            changed = dict(zip(names, numbers, strict=True)) if numbers else {}
+            now = replace(plan, shape=(count,), numbers={**plan.numbers, **changed})
+            run_size = known[key] = runner(now, form_of(now))
+        return run_size(tuple(addresses), stream)
 
     return run
 
@@ -150,7 +150,9 @@ def _strided(plan: Plan, form: Form) -> Runner:
         total = 0.0
         for start in range(0, size, step):
             rows = min(step, size - start)
-            places = [own + start * move for own, move in zip(addresses, moves, strict=False)]
+            places = [
+                address + start * move for address, move in zip(addresses, moves, strict=False)
+            ]
             run_slab[rows]((*places, values.ctypes.data), 0)
             total += float(values[: rows * inner].sum(dtype=np.float64))
         with np.errstate(all="ignore"):
@@ -203,9 +205,9 @@ def all_blocks() -> int:
 
 def _emit_blocks(code: Code, arguments: Sequence[Value]) -> None:
     block, first, last = arguments
-    given = code.slots(block).at(FIRST_ARGUMENT)
-    count, results = given.read(COUNT), code.array(given.read(SUMS), "f64")
-    computed = _Computed(code, given)
+    passed = code.slots(block).at(FIRST_ARGUMENT)
+    count, results = passed.read(COUNT), code.array(passed.read(SUMS), "f64")
+    computed = _Computed(code, passed)
     with code.loop(first, last) as number:
         start = number * BLOCK
         results.write(number, computed.total(start, (start + BLOCK).least(count)))
@@ -219,18 +221,18 @@ def few_blocks(dtype: str) -> int:
 
 def _emit_few(code: Code, arguments: Sequence[Value], dtype: str) -> None:
     block, _, count = arguments
-    given = code.slots(block).at(FIRST_ARGUMENT)
-    computed, sums = _Computed(code, given), code.frame("f64", FEW)
+    passed = code.slots(block).at(FIRST_ARGUMENT)
+    computed, sums = _Computed(code, passed), code.frame("f64", FEW)
     total, many = code.variable(code.double(0.0)), (count + (BLOCK - 1)).unsigned_div(BLOCK)
     with code.loop(0, many) as number:
         start = number * BLOCK
-        own = computed.total(start, (start + BLOCK).least(count))
-        sums.write(number, own)
-        total.set(total.get() + own)
+        block_sum = computed.total(start, (start + BLOCK).least(count))
+        sums.write(number, block_sum)
+        total.set(total.get() + block_sum)
     # NumPy, which adds up many blocks, takes eight numbers by pairs of neighbours.
     paired = _paired([sums.read(at) for at in (0, 4, 2, 6, 1, 5, 3, 7)])
     result = (many == FEW).choose(paired, total.get())
-    code.store(_mean(given, result, count), given.read(given.read(PASSED) + OWN), dtype)
+    code.store(_mean(passed, result, count), passed.read(passed.read(PASSED) + FIRST), dtype)
 
 
 def stored(dtype: str) -> int:
@@ -243,29 +245,29 @@ def _emit_stored(code: Code, arguments: Sequence[Value], dtype: str) -> None:
     code.store(number.bits_as("f64").to("f32"), place, dtype)
 
 
-def _mean(given: Array, total: Value, count: Value) -> Value:
+def _mean(passed: Array, total: Value, count: Value) -> Value:
     """A sum, or a mean of so many, as FLOAT."""
-    divisor = given.flag(MEAN).choose(count.to("f64"), 1.0)
+    divisor = passed.flag(MEAN).choose(count.to("f64"), 1.0)
     return (total / divisor).to("f32")
 
 
 class _Computed:
     """Blocks being computed: room for one, and the flat kernel's arguments."""
 
-    def __init__(self, code: Code, given: Array) -> None:
-        self.code, self.flat, self.passed = code, given.read(FLAT), given.read(PASSED)
+    def __init__(self, code: Code, passed_on: Array) -> None:
+        self.code, self.flat, self.passed = code, passed_on.read(FLAT), passed_on.read(PASSED)
         self.values = code.frame("f32", ROOM)
-        self.own = code.frame("i64", FIRST_ARGUMENT + MAX_ARGUMENTS)
+        self.arguments = code.frame("i64", FIRST_ARGUMENT + MAX_ARGUMENTS)
         with code.loop(0, self.passed) as index:
-            self.own.write(index + FIRST_ARGUMENT, given.read(index + OWN))
+            self.arguments.write(index + FIRST_ARGUMENT, passed_on.read(index + FIRST))
 
     def total(self, start: Value, stop: Value) -> Value:
         """The sum of up to BLOCK elements from one on."""
         code, place = self.code, self.values.address()
         clear_last(code, self.values, stop - start)
         # The kernel writes from element `start` on.
-        self.own.write(self.passed + FIRST_ARGUMENT, place - start * 4)
-        code.call(self.flat, None, self.own, start, stop)
+        self.arguments.write(self.passed + FIRST_ARGUMENT, place - start * 4)
+        code.call(self.flat, None, self.arguments, start, stop)
         return sum_of_block(code, self.values, stop - start)
 
 
@@ -295,8 +297,8 @@ def gathered_block(dtype: str) -> int:
 
 def _emit_gathered(code: Code, arguments: Sequence[Value], dtype: str) -> None:
     block, _, stop = arguments
-    given = code.slots(block).at(FIRST_ARGUMENT)
-    one, own = _GatheredSum(code, given, OWN), given.at(1)
+    passed = code.slots(block).at(FIRST_ARGUMENT)
+    one, constants_of_sum = _GatheredSum(code, passed, FIRST), passed.at(1)
     clear_last(code, one.values, stop)
     one.tiles(code.integer(0), stop)
     total = code.variable(code.double(0.0))
@@ -305,15 +307,15 @@ def _emit_gathered(code: Code, arguments: Sequence[Value], dtype: str) -> None:
         with in_a_row:
             total.set(sum_of_block(code, one.values, stop))
         with anyhow:
-            total.set(code.call(own.read(PAIRWISE), "f64", one.values, stop))
-    code.store(_mean(own, total.get(), stop), one.bases.read(one.output), dtype)
+            total.set(code.call(constants_of_sum.read(PAIRWISE), "f64", one.values, stop))
+    code.store(_mean(constants_of_sum, total.get(), stop), one.bases.read(one.output), dtype)
 
 
 class _GatheredSum(Gathered):
     """The kernel being written: results stay in a block."""
 
-    def __init__(self, code: Code, given: Array, before: int) -> None:
-        super().__init__(code, given, before)
+    def __init__(self, code: Code, passed: Array, before: int) -> None:
+        super().__init__(code, passed, before)
         self.values = code.frame("f32", ROOM)
 
     def take_output(self, start: Value) -> None:

@@ -23,42 +23,42 @@ BRIEF = 512  # elements, of a call that has one unit
 
 ROOM = 512  # FLOAT64s of scratch memory in a kernel that runs two
 # What comes before the addresses there.
-FIRST, COUNT, SECOND, ADDRESSES, OWN = range(5)
+FIRST, COUNT, SECOND, ADDRESSES, PARAMETERS = range(5)
 
 
-def emit_entry(code: Code, control: Array, given: Array, number: Value) -> None:
+def emit_entry(code: Code, control: Array, passed: Array, number: Value) -> None:
     """The builtin `launch(kernel, count, grain, *arguments)`."""
     launch = Launch(code, control)
-    kernel, count, grain = (integer_of(code, given.read(index)) for index in range(3))
+    kernel, count, grain = (integer_of(code, passed.read(index)) for index in range(3))
     with code.loop(0, number - 3) as index:
-        launch.arguments.write(index, integer_of(code, given.read(index + 3)))
+        launch.arguments.write(index, integer_of(code, passed.read(index + 3)))
     launch.run(kernel, count, grain)
 
 
-def emit_bound(code: Code, own: Array, given: Array, number: Value) -> None:
+def emit_bound(code: Code, bound: Array, passed: Array, number: Value) -> None:
     """The builtin `run(addresses, stream)` of one kernel with its constants, whose block is `own`.
 
     What it is not made for, or before the workers run, the function in Python does.
     """
-    control = code.slots(own.read(at.BOUND_CONTROL))
+    control = code.slots(bound.read(at.BOUND_CONTROL))
     kernel, count, grain, constants = (
-        own.read(where)
+        bound.read(where)
         for where in (at.BOUND_KERNEL, at.BOUND_COUNT, at.BOUND_GRAIN, at.BOUND_CONSTANTS)
     )
     ready = control.flag(at.STARTED) | (count <= grain)
     with code.when(ready & (number == 2)):
-        addresses = code.slots(given.read(0))
+        addresses = code.slots(passed.read(0))
         with code.when(addresses.read(OBJECT_TYPE) == control.read(at.TUPLE)):
             length = addresses.read(TUPLE_LENGTH)
             with code.when(length + constants <= at.MAX_ARGUMENTS):
                 launch = Launch(code, control)
                 with code.loop(0, constants) as index:
-                    launch.arguments.write(index, own.read(index + at.BOUND_VALUES))
+                    launch.arguments.write(index, bound.read(index + at.BOUND_VALUES))
                 with code.loop(0, length) as index:
                     address = integer_of(code, addresses.read(index + TUPLE_ITEMS))
                     launch.arguments.write(constants + index, address)
                 launch.run(kernel, count, grain)
-    code.leave(control.call(at.VECTORCALL, "i64", own.read(at.BOUND_FALLBACK), given, number, 0))
+    code.leave(control.call(at.VECTORCALL, "i64", bound.read(at.BOUND_FALLBACK), passed, number, 0))
 
 
 class Launch:
@@ -100,14 +100,18 @@ def emit_both(code: Code, arguments: Sequence[Value]) -> None:
     """A kernel that runs two of a class kernel's, the second on what the first left in scratch memory: for calls so small that launches, and
     room for a few numbers, would take longer than they do."""
     block = code.slots(arguments[0])
-    given = block.at(at.FIRST_ARGUMENT)
-    first, count, second, operands, own = (given.read(place) for place in range(OWN + 1))
+    arguments_of_both = block.at(at.FIRST_ARGUMENT)
+    first, count, second, operands, parameters = (
+        arguments_of_both.read(place) for place in range(PARAMETERS + 1)
+    )
     passed = code.frame("i64", at.FIRST_ARGUMENT + at.MAX_ARGUMENTS)
     passed.write(at.STATUS, 0)
-    for place, word in enumerate((own, code.buffer("f64", ROOM)), at.FIRST_ARGUMENT):
+    for place, word in enumerate((parameters, code.buffer("f64", ROOM)), at.FIRST_ARGUMENT):
         passed.write(place, word)
     with code.loop(0, operands) as index:
-        passed.write(index + (at.FIRST_ARGUMENT + 2), given.read(index + (OWN + 1)))
+        passed.write(
+            index + (at.FIRST_ARGUMENT + 2), arguments_of_both.read(index + (PARAMETERS + 1))
+        )
     code.call(first, None, passed, 0, count)
     code.call(second, None, passed, 0, 1)
     block.write(at.STATUS, passed.read(at.STATUS))
@@ -135,8 +139,8 @@ def emit_member(code: Code, arguments: Sequence[Value]) -> None:
 
 def emit_worker(code: Code, arguments: Sequence[Value]) -> None:
     """A thread's whole life: wait for go, take parts, say done."""
-    (own,) = arguments
-    worker = code.slots(own)
+    (address,) = arguments
+    worker = code.slots(address)
     control = code.slots(worker.read(at.CONTROL))
     set_standard(code)  # a thread begins in the mode of the one that created it
     with code.forever():
@@ -217,7 +221,7 @@ def _take_parts(control: Array, rank: Value) -> None:
     elements in 27 us, 49 where threads take parts as they come).
     """
     code = control.code
-    parts, count, step = (control.read(own) for own in (at.PARTS, at.COUNT, at.STEP))
+    parts, count, step = (control.read(slot) for slot in (at.PARTS, at.COUNT, at.STEP))
     first = (rank * parts).unsigned_div(control.read(at.THREADS))
     with code.loop(0, parts) as turn:
         part = (first + turn).unsigned_rem(parts)
@@ -237,8 +241,8 @@ def _keep_off_this_cpu(control: Array) -> None:
         mask = code.frame("i64", at.MASK_SLOTS)
         for word in range(at.MASK_SLOTS):
             mask.write(word, control.read(at.MASK + word))
-        own, bit = cpu >> 6, code.integer(1) << (cpu & 63)
-        mask.write(own, mask.read(own) & ~bit)
+        place, bit = cpu >> 6, code.integer(1) << (cpu & 63)
+        mask.write(place, mask.read(place) & ~bit)
         with code.loop(0, control.read(at.ACTIVE)) as index:
             handle = _worker(control, index).read(at.HANDLE)
             control.call(at.SET_AFFINITY, "i32", handle, 8 * at.MASK_SLOTS, mask)

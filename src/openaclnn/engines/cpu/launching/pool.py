@@ -157,8 +157,8 @@ def _create(start: int, index: int) -> bool:
     attributes = ctypes.create_string_buffer(_ATTRIBUTE_BYTES)
     libc.pthread_attr_init(attributes)
     libc.pthread_attr_setstacksize(attributes, ctypes.c_size_t(_STACK))
-    own = ctypes.c_void_p(worker)
-    failed: int = libc.pthread_create(handle, attributes, ctypes.c_void_p(start), own)
+    argument = ctypes.c_void_p(worker)
+    failed: int = libc.pthread_create(handle, attributes, ctypes.c_void_p(start), argument)
     libc.pthread_attr_destroy(attributes)
     return failed == 0
 
@@ -207,8 +207,8 @@ def bind(
             ensure_started()
         return entry(kernel, count, grain, *constants, *addresses)
 
-    own = array("q", (_CONTROL_AT, id(run), kernel, count, grain, len(constants), *constants))
-    return builtin("pool.bound", emit_bound, own.buffer_info()[0], at.Bound(own, run, keep))
+    words = array("q", (_CONTROL_AT, id(run), kernel, count, grain, len(constants), *constants))
+    return builtin("pool.bound", emit_bound, words.buffer_info()[0], at.Bound(words, run, keep))
 
 
 def bind_both(

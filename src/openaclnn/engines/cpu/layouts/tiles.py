@@ -162,7 +162,7 @@ def runner(
 
 def is_shifted(plan: Plan) -> bool:
     """Whether an operand's first visited element is not its tensor's."""
-    return not plan.dense and any(own.offset for own in (*plan.inputs, plan.output))
+    return not plan.dense and any(operand.offset for operand in (*plan.inputs, plan.output))
 
 
 def _shifted(
@@ -184,8 +184,8 @@ def driver() -> int:
 
 
 def _emit(code: Code, arguments: Sequence[Value]) -> None:
-    given, start, stop = arguments
-    one = _Driver(code, code.slots(given).at(FIRST_ARGUMENT))
+    passed, start, stop = arguments
+    one = _Driver(code, code.slots(passed).at(FIRST_ARGUMENT))
     with code.loop(start, stop) as number:
         one.tile(number)
 
@@ -193,10 +193,10 @@ def _emit(code: Code, arguments: Sequence[Value]) -> None:
 class _Driver:
     """The driver being written: for each tile it packs, calls the flat kernel on the rows, unpacks."""
 
-    def __init__(self, code: Code, given: Array) -> None:
+    def __init__(self, code: Code, passed: Array) -> None:
         self.code = code
-        self.block = code.slots(given.read(0))
-        self.given = given.at(1)  # the tensors' addresses
+        self.block = code.slots(passed.read(0))
+        self.tensors = passed.at(1)  # the tensors' addresses
         self.flat, self.operands, constants, self.axes = (
             self.block.read(index) for index in (FLAT, OPERANDS, CONSTANTS, AXES)
         )
@@ -239,7 +239,7 @@ class _Driver:
         code, bases = self.code, self.bases
         with code.loop(0, self.operands) as operand:
             record = self.record(operand)
-            start = self.given.read(operand) + record.read(OFFSET)
+            start = self.tensors.read(operand) + record.read(OFFSET)
             start = start + row * record.read(ROW_STEP) + column * record.read(COLUMN_STEP)
             bases.write(operand, start)
         left = code.variable(number)
@@ -287,7 +287,7 @@ def _divided(number: Value, size: Value) -> tuple[Value, Value]:
     return quotient, number - quotient * size
 
 
-COPY = signature(None, *["i64"] * 6)  # buffer, tensor, rows, columns, two steps in bytes
+COPY_SIGNATURE = signature(None, *["i64"] * 6)  # buffer, tensor, rows, columns, two steps in bytes
 
 
 @functools.cache
@@ -301,7 +301,7 @@ def copier(item: int, writes: bool) -> int:
         else:
             copy.by_the_best_way()
 
-    return cache.compiled(f"tiles.{'unpack' if writes else 'pack'}{item}", emit, COPY)
+    return cache.compiled(f"tiles.{'unpack' if writes else 'pack'}{item}", emit, COPY_SIGNATURE)
 
 
 class _Copy:
