@@ -31,13 +31,7 @@ PRODUCER_ERRORS = (
 
 def is_number(value: Any) -> bool:
     """Whether this is a bare real number, which takes the dtype of the tensors beside it."""
-    kind: Any = type(value)
-    return _is_number_type(kind)
-
-
-@functools.cache
-def _is_number_type(kind: Any) -> bool:
-    return issubclass(kind, (bool, int, float, np.bool_, np.integer, np.floating))
+    return issubclass(type(value), (int, float, np.bool_, np.integer, np.floating))
 
 
 def torch_tensor() -> Any:
