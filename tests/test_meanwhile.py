@@ -58,7 +58,7 @@ class Taking(TorchFunctionMode):
 
 
 def test_no_mode_runs_while_the_road_reads_tensors() -> None:
-    """The road asks tensors nothing that a mode's code would hear: the full way does, and finds the memory gone."""
+    """The road asks tensors nothing that a mode's code would hear: the slow path does, and finds the memory gone."""
     x, out = torch.randn(50), torch.empty(50)
     with counted_roads([ELU]) as taken:
         openaclnn.elu_backward(x, x, out=out)

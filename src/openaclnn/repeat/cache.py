@@ -177,11 +177,10 @@ class Road:
             (at.TUPLE_SET, api.PyTuple_SetItem), (at.FROM_INT64, api.PyLong_FromLongLong),
             (at.VECTORCALL, api.PyObject_Vectorcall), (at.GET_VARIABLE, api.PyContextVar_Get), (at.AS_INT64, api.PyLong_AsLongLong),
             (at.INCREF, api.Py_IncRef), (at.DECREF, api.Py_DecRef), (at.ERROR, api.PyErr_Occurred),
-            (at.GET_ATTRIBUTE, api.PyObject_GetAttr),
         ):  # fmt: skip
             control[where] = address_of_function(function)
         for where, held in (
-            (at.NOT_IMPLEMENTED, NotImplemented), (at.NONE, None), (at.FALSE, False), (at.FLOAT, float), (at.TUPLE, tuple),
+            (at.NOT_IMPLEMENTED, NotImplemented), (at.NONE, None), (at.FLOAT, float), (at.TUPLE, tuple),
             (at.PRODUCT, products.product_variable), (at.ENGINE, dispatch.engine_variable),
         ):  # fmt: skip
             control[where] = id(held)
@@ -226,10 +225,14 @@ class Road:
         return int(self._control.ctypes.data) if opened else 0
 
     def _admit_torch(self) -> None:
+        from openaclnn.engines.machine.builtins import address_of_function
+
         tensor, functions = sys.modules["torch"].Tensor, torch_functions()
         assert functions is not None
         self._asked = functions  # of which the block has addresses alone
         control = self._control
+        control[at.FALSE] = id(False)
+        control[at.GET_ATTRIBUTE] = address_of_function(ctypes.pythonapi.PyObject_GetAttr)
         control[at.FROM_PYTHON], control[at.CURRENT_STREAM] = functions[:2]
         control[at.HAS_MODE : at.COUNT_WRITE + 1] = [id(own) for own in functions[2:]]
         control[at.PARAMETER] = id(sys.modules["torch"].nn.Parameter)

@@ -143,21 +143,12 @@ class NativeCode(TensorFastPath):
 
     # Tensors.
 
-    def look_at(self, item: Value, view: Array, first: bool) -> None:
-        tensor = NativeTensor(self.code, item, self.block)
-        self.describe_native(tensor, view)
-        view.write(at.WRITABLE, 1)
-        view.write(at.DENSELY, self.measure(view).to("i64"))
-        offset, size = tensor.ask(block_at.GET_OFFSET), tensor.ask(block_at.GET_BYTES)
-        self.guard.expect(tensor.known.get())
-        self.expect_in_storage(view, offset, size)
-        self.guard.expect(view.read(at.SIZE) != 0)
-
-    def describe_native(self, tensor: NativeTensor, view: Array) -> None:
-        """Where a tensor's elements lie, if it is on the kernel's kind of device and of a dtype that kernels read."""
-        guard, block, dtype = self.guard, self.block, tensor.dtype
-        guard.expect(tensor.ask(block_at.GET_DEVICE) == block.read(block_at.DEVICE_KIND))
-        guard.expect(tensor.known.get() & dtype.below(at.MAX_DTYPES))
+    def look_at(self, item: Value, view: Array) -> None:
+        """Of a tensor on the kernel's kind of device, where elements lie of a dtype that kernels read."""
+        block, guard, tensor = self.block, self.guard, NativeTensor(self.code, item, self.block)
+        device, dtype = tensor.ask(block_at.GET_DEVICE), tensor.dtype
+        guard.expect(tensor.known.get() & (device == block.read(block_at.DEVICE_KIND)))
+        guard.expect(dtype.below(at.MAX_DTYPES))
         kind = block.at(block_at.DTYPES).read(dtype)
         guard.expect(kind != 0)
         for slot, value in (
@@ -166,9 +157,14 @@ class NativeCode(TensorFastPath):
             (at.DEVICE, block.read(block_at.DEVICE_WORD) + (tensor.index << 32)),
         ):  # fmt: skip
             view.write(slot, value)
+        offset, size = tensor.ask(block_at.GET_OFFSET), tensor.ask(block_at.GET_BYTES)
+        guard.expect(tensor.known.get())
         view.write(at.OFFSET, 0)
         view.write(at.LIBRARY, at.TORCH)
-        guard.expect(tensor.known.get())
+        view.write(at.WRITABLE, 1)
+        view.write(at.DENSELY, self.measure(view).to("i64"))
+        self.expect_in_storage(view, offset, size)
+        guard.expect(view.read(at.SIZE) != 0)
 
     # Numbers.
 
@@ -220,40 +216,43 @@ class NativeCode(TensorFastPath):
         guard.expect(many <= block_at.MAX_RESULTS)
         with code.loop(0, many) as index:
             array, result = self.array_of(entry, self.inputs + index), self.results.at(index)
-            view = self.view(self.inputs + index)
             mask = entry.read(at.SHAPES) >> index * at.RESULT_BITS
             guard.expect(mask.bit(at.MADE_BIT))
-            dtype = dtypes.read(index + objects.TUPLE_ITEMS)
+            dtype, view = dtypes.read(index + objects.TUPLE_ITEMS), self.view(self.inputs + index)
             self.make_output(entry, array, mask, dtype, result, view)
-            operands.write(array.read(at.PLACE), view.read(at.DATA))
+            self.look_at_fresh(result.read(0), view, code.integer(at.TORCH))
+            operands.write(array.read(at.PLACE), self.address(view))
+
+    def read_fresh(self, item: Value, view: Array, library: Value) -> None:
+        view.write(at.DATA, NativeTensor(self.code, item, self.block).ask(block_at.GET_DATA))
 
     def make_output(
         self, entry: Array, array: Array, mask: Value, dtype: Value, result: Array, view: Array
     ) -> None:
-        """A tensor, and what is known of it into a view. Large ones have memory that Python keeps: they are not made here."""
+        """Large ones have memory that Python keeps: they are not made here."""
         sizes, strides, axes, count = self.fresh_layout(entry, array, mask)
         any_size = entry.read(at.MAKE) == entry.read(at.MAKE_LARGE)
         small = count * array.read(at.ITEM) < entry.read(at.LARGE_FROM)
         self.guard.expect(any_size | small)
+        number, kind = self.dtype_number(dtype), self.block.read(block_at.DEVICE_KIND)
+        which = self.array_of(entry, self.inputs).read(at.FIRST) >> 32
+        status = self.block.call(
+            block_at.EMPTY, "i32", axes, sizes, strides, number.to("i32"), kind.to("i32"), which.to("i32"), result
+        )  # fmt: skip
+        self.guard.expect(status == 0)
+        for slot, value in (
+            (at.KIND, axes), (at.SHAPE_AT, sizes.address()), (at.STRIDES_AT, strides.address()),
+        ):  # fmt: skip
+            view.write(slot, value)
+        view.write(at.OFFSET, 0)
+        self.measure(view)  # which copies sizes and strides
+
+    def dtype_number(self, dtype: Value) -> Value:
+        """PyTorch's number of one of Python's dtypes."""
         number = self.code.variable(-1)
         for place in range(len(block_at.DTYPE_NAMES)):
             known = self.block.at(block_at.DTYPE_OBJECTS + 2 * place)
             with self.code.when(known.read(0) == dtype):
                 number.set(known.read(1))
         self.guard.expect(number.get() >= 0)
-        kind = self.block.read(block_at.DEVICE_KIND)
-        which = self.array_of(entry, self.inputs).read(at.FIRST) >> 32
-        status = self.block.call(
-            block_at.EMPTY, "i32", axes, sizes, strides, number.get().to("i32"), kind.to("i32"), which.to("i32"), result
-        )  # fmt: skip
-        self.guard.expect(status == 0)
-        tensor = NativeTensor(self.code, result.read(0), self.block)
-        for slot, value in (
-            (at.DATA, tensor.ask(block_at.GET_DATA)), (at.KIND, axes), (at.SHAPE_AT, sizes.address()),
-            (at.STRIDES_AT, strides.address()),
-        ):  # fmt: skip
-            view.write(slot, value)
-        view.write(at.OFFSET, 0)
-        view.write(at.LIBRARY, at.TORCH)
-        self.measure(view)  # which copies sizes and strides
-        self.guard.expect(view.read(at.DATA) != 0)
+        return number.get()

@@ -88,17 +88,17 @@ class Reader:
     def length(self, view: Array, axis: Value) -> Value:
         return self.code.slots(view.read(at.SHAPE_AT)).read(axis)
 
-    def look(self, index: Value, view: Array, first: bool = True) -> None:
-        """What is known of an argument into a view; if not for the first time, only what tells that it is as before."""
+    def look(self, index: Value, view: Array) -> None:
+        """What is known of an argument into a view."""
         item = self.given.read(index)
         for slot in (at.LIBRARY, at.KIND, at.SIZE):  # without axes: nobody asks for their lengths
             view.write(slot, at.ABSENT)
         with self.code.when(item != self.absent):
-            self.look_at(item, view, first)
+            self.look_at(item, view)
             # Elements without memory: the slow path says what that is.
             self.guard.expect((view.read(at.DATA) != 0) | (view.read(at.SIZE) == 0))
 
-    def look_at(self, item: Value, view: Array, first: bool) -> None:
+    def look_at(self, item: Value, view: Array) -> None:
         kind = self.code.slots(item).read(objects.OBJECT_TYPE)
         self.guard.expect(kind == self.control.read(at.NDARRAY))
         self.look_at_numpy(item, view)
@@ -165,7 +165,7 @@ class Reader:
             code.when(self.is_given(index)),
         ):
             seen = self.view(index)
-            self.look(index, again, first=False)
+            self.look(index, again)
             for slot in (at.DATA, at.DEVICE, at.KIND, at.OFFSET, at.WRITABLE):
                 self.guard.expect(again.read(slot) == seen.read(slot))
             with code.loop(0, self.axes(seen)) as axis:

@@ -16,11 +16,19 @@ HOST = 1  # DLPack's number for the CPU
 class TorchArguments(Outputs):
     """The function being written, as far as it is about PyTorch."""
 
+    asks = True  # whether what is being written reads an argument for the first time
+
     def __init__(self, code: Code, control: Array, given: Array) -> None:
         super().__init__(code, control, given)
         self.undisturbed = code.variable(False)  # nobody's Python code hears what tensors are asked
 
-    def look_at(self, item: Value, view: Array, first: bool) -> None:
+    def look_again(self) -> None:
+        """Of a tensor, what DLPack tells is enough to see that it is as before: a storage that was resized has other memory."""
+        self.asks = False
+        super().look_again()
+        self.asks = True
+
+    def look_at(self, item: Value, view: Array) -> None:
         code, control = self.code, self.control
         kind = code.slots(item).read(objects.OBJECT_TYPE)
         with code.either(kind == control.read(at.NDARRAY)) as (numpy, other):
@@ -30,7 +38,7 @@ class TorchArguments(Outputs):
                 types = (control.read(slot) for slot in (at.TENSOR, at.PARAMETER))
                 tensor, parameter = (kind == known for known in types)
                 self.guard.expect(tensor | parameter)
-                self.look_at_torch(item, view, first)
+                self.look_at_torch(item, view)
 
     def read_fresh(self, item: Value, view: Array, library: Value) -> None:
         with self.code.either(library == at.NUMPY) as (numpy, torch):
@@ -39,41 +47,40 @@ class TorchArguments(Outputs):
             with torch:
                 self.describe(item, view)
 
-    def look_at_torch(self, item: Value, view: Array, first: bool) -> None:
-        words = self.code.frame("i64", 2)
-        if first:
+    def look_at_torch(self, item: Value, view: Array) -> None:
+        storage = self.code.frame("i64", 2)
+        if self.asks:
             self.expect_plain(item)
-            self.measure_storage(item, words)
+            self.measure_storage(item, storage)
         self.describe(item, view)
         self.guard.expect(view.read(at.STRIDES_AT) != 0)
         view.write(at.LIBRARY, at.TORCH)
         view.write(at.WRITABLE, 1)
         view.write(at.DENSELY, self.measure(view).to("i64"))
-        if first:
-            self.expect_in_storage(view, words.read(0), words.read(1))
+        if self.asks:
+            self.expect_in_storage(view, storage.read(0), storage.read(1))
 
     def describe(self, item: Value, view: Array) -> None:
         """What DLPack tells of a tensor."""
         self.expect_success(self.control.call(at.FROM_PYTHON, "i32", item, view))
 
     def expect_plain(self, item: Value) -> None:
-        """That a tensor's memory says what its elements are. Where a mode's Python code would hear of what is asked, which may
-        change what was read, nothing is.
+        """That a tensor's memory says what its elements are. Where a mode's Python code would hear what is asked, and might
+        change what was read, nothing is asked.
         """
         with self.code.when(~self.undisturbed.get()):
-            self.expect_answer(at.FALSE, self.ask(at.HAS_MODE, item))
+            self.expect_false(at.HAS_MODE, item)
             self.undisturbed.set(True)
-        self.expect_answer(at.FALSE, self.ask(at.IS_NEGATED, item))
+        self.expect_false(at.IS_NEGATED, item)
 
     def measure_storage(self, item: Value, words: Array) -> None:
-        """Where in its storage a tensor begins, and how many bytes that has, which may have been made shorter."""
-        words.write(0, self.number_told(self.ask(at.STORAGE_OFFSET, item)))
+        """Where in its storage a tensor begins, and how many bytes that has: it may have been made shorter."""
+        words.write(0, self.number_of(self.ask(at.STORAGE_OFFSET, item)))
         storage = self.ask(at.STORAGE, item)
         self.note_python(self.control.flag(at.COLLECTS))
-        self.expect_no_error(storage)
-        size = self.ask(at.STORAGE_BYTES, storage)
+        size = self.call_object(self.control.read(at.STORAGE_BYTES), storage)
         self.drop(storage)
-        words.write(1, self.number_told(size))
+        words.write(1, self.number_of(self.answer(size)))
 
     def expect_in_storage(self, view: Array, offset: Value, size: Value) -> None:
         """A tensor lies inside its storage, by where it begins there and how many bytes that has, and the storage in memory."""
@@ -88,28 +95,29 @@ class TorchArguments(Outputs):
         inside = inside & (view.read(at.DATA) + view.read(at.OFFSET) != offset * item)
         self.guard.expect(inside | (view.read(at.SIZE) == 0))
 
+    # PyTorch's functions.
+
     def ask(self, function: int, *items: Value) -> Value:
-        """What one of PyTorch's functions answers: an object, or 0 where it raised."""
-        return self.call_object(self.control.read(function), *items)
+        """What one of them answers, owned."""
+        return self.answer(self.call_object(self.control.read(function), *items))
 
-    def expect_answer(self, expected: int, answer: Value) -> None:
-        """That an answer is one of Python's objects that there is once."""
-        self.expect_no_error(answer)
+    def answer(self, item: Value) -> Value:
+        """An object; what was raised instead nobody is to see."""
+        with self.code.when(item == 0, likely=False):
+            self.control.call(at.CLEAR, None)
+            self.guard.fail()
+        return item
+
+    def expect_false(self, function: int, *items: Value) -> None:
+        answer = self.ask(function, *items)
         self.drop(answer)
-        self.guard.expect(answer == self.control.read(expected))
+        self.guard.expect(answer == self.control.read(at.FALSE))
 
-    def number_told(self, answer: Value) -> Value:
+    def number_of(self, answer: Value) -> Value:
         """The integer that an answer is."""
-        self.expect_no_error(answer)
         number = self.control.call(at.AS_INT64, "i64", answer)
         self.drop(answer)
         return number
-
-    def expect_no_error(self, answer: Value) -> None:
-        """That there is an answer; what was raised instead nobody is to see."""
-        with self.code.when(answer == 0, likely=False):
-            self.control.call(at.CLEAR, None)
-            self.guard.fail()
 
     def item_size(self, kind: Value) -> Value:
         """By DLPack's number of bits."""
@@ -131,10 +139,9 @@ class TorchArguments(Outputs):
 
     def expect_no_graph(self) -> None:
         """Nobody records PyTorch's operations in this thread: tracers and modes would not see ours."""
-        self.expect_answer(at.FALSE, self.ask(at.IS_TRACING))
-        key = self.control.read(at.BEFORE_DISPATCH)
-        self.expect_answer(at.FALSE, self.ask(at.KEY_IS_INCLUDED, key))
-        self.guard.expect(self.number_told(self.ask(at.MODES)) == 0)
+        self.expect_false(at.IS_TRACING)
+        self.expect_false(at.KEY_IS_INCLUDED, self.control.read(at.BEFORE_DISPATCH))
+        self.guard.expect(self.number_of(self.ask(at.MODES)) == 0)
 
     def find_stream(self, place: Value, stream: Array) -> None:
         device, which = place.to("i32"), (place >> 32).to("i32")
@@ -146,9 +153,10 @@ class TorchArguments(Outputs):
         """What autograd would not let be written is left to the slow path."""
 
         def visit(index: Value) -> None:
-            name = self.control.read(at.REQUIRES_GRAD)
-            tracked = self.control.call(at.GET_ATTRIBUTE, "i64", self.given.read(index), name)
-            self.expect_answer(at.FALSE, tracked)
+            item, name = self.given.read(index), self.control.read(at.REQUIRES_GRAD)
+            tracked = self.answer(self.control.call(at.GET_ATTRIBUTE, "i64", item, name))
+            self.drop(tracked)
+            self.guard.expect(tracked == self.control.read(at.FALSE))
 
         with self.code.when(library == at.TORCH):
             self.each_given(visit)
@@ -159,8 +167,8 @@ class TorchArguments(Outputs):
 
     def count_write(self, item: Value) -> None:
         """Tell autograd that a tensor is written."""
-        told = self.ask(at.COUNT_WRITE, item)
         self.note_python(True)
+        told = self.call_object(self.control.read(at.COUNT_WRITE), item)
         self.fail_without(told)
         self.drop(told)
 

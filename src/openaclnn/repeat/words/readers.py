@@ -100,11 +100,11 @@ def words_of(array: Any, library: int) -> tuple[int, int]:
     if library == at.NUMPY:
         return id(array.dtype), 0
     key = array.dtype, array.device
-    found = _torch_words.get(key)
-    if found is None:
+    words = _torch_words.get(key)
+    if words is None:
         device, kind = described(array)[at.DEVICE : at.KIND + 1]
-        found = _torch_words[key] = device, kind - array.ndim
-    return found
+        words = _torch_words[key] = device, kind - array.ndim
+    return words
 
 
 _torch_words: dict[tuple[Any, Any], tuple[int, int]] = {}
