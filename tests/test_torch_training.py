@@ -86,7 +86,9 @@ def trained(
         far = smooth(logits, torch.zeros_like(logits)) + absolute(logits, torch.ones_like(logits))
         return loss + likelihood(logits.float().log_softmax(1), target) + 0.1 * far
 
-    step = objective if backend is None else torch.compile(objective, backend=backend)
+    step = (
+        objective if backend is None else torch.compile(objective, backend=backend, fullgraph=True)
+    )
     seen = []
     for number in range(4):
         x = torch.randn(4, 3, 8, 8, generator=draw).to(memory_format=layout)
@@ -150,11 +152,15 @@ def test_trains_as_pytorch(of_pixels: bool, variant: str) -> None:
 
 @pytest.mark.filterwarnings("ignore")  # the compiler's own
 def test_trains_compiled() -> None:
-    wanted = trained(torch.nn, True)
-    assert_alike(trained(OURS, True, backend="aot_eager"), wanted, 1e-3)
+    """In one graph, as PyTorch's own. That is the measure, not PyTorch uncompiled: there checkpoints compute a block twice, and the
+    statistics of batch normalization count every batch twice.
+    """
+    compiled: dict[str, Any] = {"backend": "aot_eager", "reentrant": False}
+    wanted = trained(torch.nn, True, **compiled)
+    assert_alike(trained(OURS, True, **compiled), wanted, 1e-3)
     torch._dynamo.reset()
     with fast.use():
-        assert_alike(trained(torch.nn, True, backend="aot_eager"), wanted, 1e-3)
+        assert_alike(trained(torch.nn, True, **compiled), wanted, 1e-3)
 
 
 class Losses(Dataset[Any]):
@@ -279,13 +285,21 @@ def batches(rank: int) -> Iterator[tuple[Tensor, Tensor]]:
         yield torch.randn(8, 6, generator=draw), target
 
 
-def steps(model: Any, nn: Any, rank: int, together: int = 1) -> list[Tensor]:
+def steps(
+    model: Any, nn: Any, rank: int, together: int = 1, compiled: bool = False
+) -> list[Tensor]:
     criterion, optimizer = nn.CrossEntropyLoss(label_smoothing=0.1), torch.optim.AdamW(model.parameters(), lr=1e-2)  # fmt: skip
+
+    def objective(x: Tensor, target: Tensor) -> Any:
+        return criterion(model(x), target)
+
+    if compiled:
+        objective = torch.compile(objective, backend="aot_eager")
     seen = []
     for number, (x, target) in enumerate(batches(rank)):
         last = number % together == together - 1
         with contextlib.nullcontext() if last else model.no_sync():
-            loss = criterion(model(x), target)
+            loss = objective(x, target)
             loss.backward()
         seen.append(whole(loss).detach())
         if last:
@@ -323,6 +337,9 @@ def in_two_processes(rank: int, store: str) -> None:
         torch.testing.assert_close(steps(made(model(OURS)), OURS, rank, together), wanted)
         with fast.use():
             torch.testing.assert_close(steps(made(model(torch.nn)), torch.nn, rank, together), wanted)  # fmt: skip
+    wanted = steps(data_parallel(model(torch.nn)), torch.nn, rank)
+    got = steps(data_parallel(model(OURS)), OURS, rank, compiled=True)
+    torch.testing.assert_close(got, wanted)
     wanted = steps(model(torch.nn), torch.nn, 0)
     divided = parallelize_module(model(OURS), mesh, {"head": plan})
     torch.testing.assert_close(steps(divided, OURS, 0), wanted)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import reduce
 from operator import attrgetter, or_
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch.autograd import forward_ad
@@ -18,7 +18,7 @@ from openaclnn.torch.refusals import UnservedError
 
 __all__ = [
     "BEHIND", "Function", "any_autocast", "any_requires_grad", "autocast_off", "below_autograd", "forward_mode", "included",
-    "is_zero_tensor", "keep_compiler_out", "leave", "remember_options", "single_level", "transformed", "tuned",
+    "is_zero_tensor", "keep_compiler_out", "leave", "remember_options", "single_level", "transformed", "tuned", "uncompiled",
 ]  # fmt: skip
 
 
@@ -157,6 +157,22 @@ def keep_compiler_out(function: Any) -> bool:
         return False
     theirs.set_code_exec_strategy(function.__code__, theirs._FrameExecStrategy(skip, skip))
     return True
+
+
+_Decorated = TypeVar("_Decorated", bound=Callable[..., Any])
+
+
+def uncompiled(function: _Decorated) -> _Decorated:
+    """A function that exchanges numbers between processes: compiled graphs end before it, and the next begins behind it. That is
+    `torch.compiler.disable`, which would import the compiler, longer than all of this face, for programs that never compile.
+    """
+    reason = "openaclnn exchanges numbers between processes and calls kernels, which no graph has"
+    if not keep_compiler_out(function):
+        disabled: _Decorated = torch.compiler.disable(function, reason=reason)  # type: ignore[no-untyped-call]
+        return disabled
+    marked: Any = function
+    marked._torchdynamo_disable, marked._torchdynamo_disable_msg = True, reason  # what it reads
+    return function
 
 
 def remember_options(overload: Any, first: int) -> bool:

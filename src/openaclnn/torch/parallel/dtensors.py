@@ -19,7 +19,7 @@ from openaclnn.torch.parallel.exchange import Spread
 from openaclnn.torch.parallel.likelihood import likelihood_of_positions
 from openaclnn.torch.parallel.options import Options, check_classes
 from openaclnn.torch.parallel.placements import Layout, on_mesh
-from openaclnn.torch.parallel.uncompiled import uncompiled
+from openaclnn.torch.private import uncompiled
 from openaclnn.torch.roads import FLOATS
 
 __all__ = ["cross_entropy", "l1_loss", "nll_loss", "smooth_l1_loss"]

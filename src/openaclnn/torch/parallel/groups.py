@@ -11,7 +11,7 @@ from openaclnn.torch.parallel.difference import absolute, difference_of_elements
 from openaclnn.torch.parallel.exchange import Spread
 from openaclnn.torch.parallel.likelihood import likelihood_of_positions
 from openaclnn.torch.parallel.options import Options
-from openaclnn.torch.parallel.uncompiled import uncompiled
+from openaclnn.torch.private import uncompiled
 
 __all__ = [
     "batch_parallel_cross_entropy",
