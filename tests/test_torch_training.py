@@ -23,6 +23,7 @@ import torch.distributed as dist
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, Dataset
 
@@ -221,6 +222,25 @@ def test_fake_tensors(name: str, inside: bool) -> None:
             value.sum().backward()
         made.append((type(value), value.shape, value.dtype, type(fake.grad), fake.grad.shape))
     assert made[0] == made[1]
+
+
+@pytest.mark.parametrize("name", ["l1_loss", "cross_entropy"])
+def test_traced_in_a_block_and_after_it(name: str) -> None:
+    """What PyTorch's tracer remembers of operators that were replaced above its derivatives ends with the block."""
+    x, y, call = CALLS[name]
+
+    def gradient(x: Tensor, y: Tensor) -> Any:
+        x = x.detach().requires_grad_()
+        call(F, x, y).backward()
+        return x.grad
+
+    operator = {"cross_entropy": "cross_entropy_loss"}.get(name, name)
+    getattr(torch.ops.aten, operator).default._dispatch_cache.clear()
+    with fast.use():
+        inside = make_fx(gradient, tracing_mode="symbolic")(x, y)
+    after = make_fx(gradient, tracing_mode="symbolic")(x, y)
+    for graph in (inside, after):
+        torch.testing.assert_close(graph(x / 2, y), gradient(x / 2, y))
 
 
 @each_call

@@ -17,7 +17,8 @@ from torch.autograd import forward_ad
 from openaclnn.torch.refusals import UnservedError
 
 __all__ = [
-    "BEHIND", "Function", "any_autocast", "any_requires_grad", "autocast_off", "below_autograd", "forward_mode", "included",
+    "BEHIND", "Function", "any_autocast", "any_requires_grad", "autocast_off", "below_autograd", "forget_dispatch",
+    "forward_mode", "included",
     "is_zero_tensor", "keep_compiler_out", "leave", "remember_options", "single_level", "transformed", "tuned", "uncompiled",
 ]  # fmt: skip
 
@@ -147,6 +148,14 @@ def leave(library: Any) -> None:
     destroy = getattr(library, "_destroy", None)
     if destroy is not None:
         destroy()
+
+
+def forget_dispatch(name: str) -> None:
+    """Let PyTorch's tracers, which remember where the dispatcher has a kernel of an operator of `torch.ops.aten`, look again. Of one at
+    autograd's key that is gone they would take its place for that of the operator's derivative: traced, it then had none, silently.
+    """
+    overload = getattr(torch.ops.aten, name).default
+    getattr(overload, "_dispatch_cache", {}).clear()
 
 
 def keep_compiler_out(function: Any) -> bool:
