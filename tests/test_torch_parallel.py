@@ -41,7 +41,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import openaclnn
 from openaclnn.torch import functional, nn, parallel
-from openaclnn.torch.parallel import exchange
+from openaclnn.torch.parallel import collectives
 from openaclnn.torch.parallel.sharding import register_rules
 
 SIZES = (2, 4)
@@ -326,7 +326,7 @@ def two_exchanges_and_no_copies(team: Team) -> None:
     shard = torch.randn(rows, classes).requires_grad_()
     target = torch.randint(classes * team.size, (rows,), generator=torch.Generator().manual_seed(0))
     counted: list[str] = []
-    plain = exchange.all_reduce
+    plain = collectives.all_reduce
 
     def counting(tensor: Tensor, op: Any, group: Any) -> None:
         counted.append(op.name if hasattr(op, "name") else str(op))
@@ -336,7 +336,7 @@ def two_exchanges_and_no_copies(team: Team) -> None:
         {},
         {"label_smoothing": 0.1, "weight": torch.rand(classes), "zloss_scale": 0.1},
     ):
-        exchange.all_reduce = counting
+        collectives.all_reduce = counting
         try:
             with Sizes() as forward:
                 loss = parallel.vocab_parallel_cross_entropy(
@@ -347,7 +347,7 @@ def two_exchanges_and_no_copies(team: Team) -> None:
                 (gradient,) = torch.autograd.grad(loss, shard)
             assert len(counted) == 2
         finally:
-            exchange.all_reduce = plain
+            collectives.all_reduce = plain
             counted.clear()
         whole = shard.numel() * 4
         assert max(size for size in forward.seen if size != whole) <= whole // 4

@@ -23,6 +23,7 @@ import torch.distributed as dist
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, Dataset
 
@@ -86,7 +87,9 @@ def trained(
         far = smooth(logits, torch.zeros_like(logits)) + absolute(logits, torch.ones_like(logits))
         return loss + likelihood(logits.float().log_softmax(1), target) + 0.1 * far
 
-    step = objective if backend is None else torch.compile(objective, backend=backend)
+    step = (
+        objective if backend is None else torch.compile(objective, backend=backend, fullgraph=True)
+    )
     seen = []
     for number in range(4):
         x = torch.randn(4, 3, 8, 8, generator=draw).to(memory_format=layout)
@@ -150,11 +153,15 @@ def test_trains_as_pytorch(of_pixels: bool, variant: str) -> None:
 
 @pytest.mark.filterwarnings("ignore")  # the compiler's own
 def test_trains_compiled() -> None:
-    wanted = trained(torch.nn, True)
-    assert_alike(trained(OURS, True, backend="aot_eager"), wanted, 1e-3)
+    """In one graph, as PyTorch's own. That is the measure, not PyTorch uncompiled: there checkpoints compute a block twice, and the
+    statistics of batch normalization count every batch twice.
+    """
+    compiled: dict[str, Any] = {"backend": "aot_eager", "reentrant": False}
+    wanted = trained(torch.nn, True, **compiled)
+    assert_alike(trained(OURS, True, **compiled), wanted, 1e-3)
     torch._dynamo.reset()
     with fast.use():
-        assert_alike(trained(torch.nn, True, backend="aot_eager"), wanted, 1e-3)
+        assert_alike(trained(torch.nn, True, **compiled), wanted, 1e-3)
 
 
 class Losses(Dataset[Any]):
@@ -229,6 +236,25 @@ def test_fake_tensors(name: str, inside: bool) -> None:
     assert made[0] == made[1]
 
 
+@pytest.mark.parametrize("name", ["l1_loss", "cross_entropy"])
+def test_traced_in_a_block_and_after_it(name: str) -> None:
+    """What PyTorch's tracer remembers of operators that were replaced above its derivatives ends with the block."""
+    x, y, call = CALLS[name]
+
+    def gradient(x: Tensor, y: Tensor) -> Any:
+        x = x.detach().requires_grad_()
+        call(F, x, y).backward()
+        return x.grad
+
+    operator = {"cross_entropy": "cross_entropy_loss"}.get(name, name)
+    getattr(torch.ops.aten, operator).default._dispatch_cache.clear()
+    with fast.use():
+        inside = make_fx(gradient, tracing_mode="symbolic")(x, y)
+    after = make_fx(gradient, tracing_mode="symbolic")(x, y)
+    for graph in (inside, after):
+        torch.testing.assert_close(graph(x / 2, y), gradient(x / 2, y))
+
+
 @each_call
 @pytest.mark.filterwarnings("ignore")  # PyTorch's, of shapes that are constants to the graph
 def test_traced_by_torchscript(name: str) -> None:
@@ -291,13 +317,21 @@ def batches(rank: int) -> Iterator[tuple[Tensor, Tensor]]:
         yield torch.randn(8, 6, generator=draw), target
 
 
-def steps(model: Any, nn: Any, rank: int, together: int = 1) -> list[Tensor]:
+def steps(
+    model: Any, nn: Any, rank: int, together: int = 1, compiled: bool = False
+) -> list[Tensor]:
     criterion, optimizer = nn.CrossEntropyLoss(label_smoothing=0.1), torch.optim.AdamW(model.parameters(), lr=1e-2)  # fmt: skip
+
+    def objective(x: Tensor, target: Tensor) -> Any:
+        return criterion(model(x), target)
+
+    if compiled:
+        objective = torch.compile(objective, backend="aot_eager")
     seen = []
     for number, (x, target) in enumerate(batches(rank)):
         last = number % together == together - 1
         with contextlib.nullcontext() if last else model.no_sync():
-            loss = criterion(model(x), target)
+            loss = objective(x, target)
             loss.backward()
         seen.append(whole(loss).detach())
         if last:
@@ -335,6 +369,9 @@ def in_two_processes(rank: int, store: str) -> None:
         torch.testing.assert_close(steps(made(model(OURS)), OURS, rank, together), wanted)
         with fast.use():
             torch.testing.assert_close(steps(made(model(torch.nn)), torch.nn, rank, together), wanted)  # fmt: skip
+    wanted = steps(data_parallel(model(torch.nn)), torch.nn, rank)
+    got = steps(data_parallel(model(OURS)), OURS, rank, compiled=True)
+    torch.testing.assert_close(got, wanted)
     wanted = steps(model(torch.nn), torch.nn, 0)
     divided = parallelize_module(model(OURS), mesh, {"head": plan})
     torch.testing.assert_close(steps(divided, OURS, 0), wanted)

@@ -94,8 +94,9 @@ def _elu(input: Any, alpha: float, inplace: bool) -> Any:
 
 def _elu_in_place(x: Tensor, alpha: float) -> Any:
     tracked = is_tracked(x)
-    strange = type(x) not in PLAIN or x.is_meta or x.is_neg()
-    if strange or needs_dispatcher() or (tracked and of_a_leaf(x)):
+    # Asked for first: `is_neg`, while PyTorch compiles, would end the graph.
+    strange = needs_dispatcher() or type(x) not in PLAIN or x.is_meta or x.is_neg()
+    if strange or (tracked and of_a_leaf(x)):
         _elu_count.decline("in place, of a leaf or where somebody records or transforms")
         return torch_functional.elu(x, alpha, True)
     _elu_count.serve()

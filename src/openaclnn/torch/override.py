@@ -25,6 +25,7 @@ from openaclnn.torch.kernels import KERNELS, Kernel, disturbed
 from openaclnn.torch.native import Native, native_for
 from openaclnn.torch.of_classes import INDICES, kept_ones, ones_for
 from openaclnn.torch.private import keys_of, leave
+from openaclnn.torch.private import forget_dispatch, leave
 from openaclnn.torch.signatures import WEIGHT, Signature
 
 __all__ = ["OVERRIDES", "Served", "disable", "enable", "served", "use"]
@@ -288,6 +289,7 @@ def _leave(name: str) -> None:
         native.leave()
         _counts[name].ours += native.served
     leave(library)
+    forget_dispatch(name)
 
 
 def _devices() -> tuple[str, ...]:
