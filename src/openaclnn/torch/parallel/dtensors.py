@@ -233,7 +233,7 @@ class _Layout:
     def whole(self, loss: Tensor, shape: Sequence[int], each: bool) -> Tensor:
         """The loss of all as a DTensor: one at each position, of `shape`, or a number."""
         shape = torch.Size(shape if each else ())
-        placements = tuple(self.of_positions if each else self.of_number)
+        placements = tuple(self.of_positions if each else [Replicate()] * self.mesh.ndim)
         strides = torch.empty(shape, device="meta").stride()
         whole: Tensor = _Whole.apply(  # type: ignore[no-untyped-call]
             loss.contiguous(), self.mesh, placements, shape, strides
