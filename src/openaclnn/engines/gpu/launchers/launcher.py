@@ -238,11 +238,16 @@ def _queue_all(
     launches: Launches, queues: Mapping[tuple[str, bool], Queue], in_order_of: Callable[[LaunchParams], ArgsInOrder],
     addresses: Sequence[int], stream: int,
 ) -> int:  # fmt: skip
-    with scratch.lent(launches.scratch, stream) as memory:
+    size = launches.scratch
+    memory = scratch.allocate(size, stream) if size else 0
+    try:
         pointers = (*addresses, *[memory + at for at in launches.places], 0)
         for step in launches.steps:
             if step.when:
                 queues[step.kernel, bool(step.aligned)](pointers, stream, *in_order_of(step))
+    finally:
+        if size:
+            scratch.release(memory)
     return 0
 
 
@@ -483,30 +488,25 @@ def any_elements(
 
     form_with = _forms(plan, own_form, queues_of)
 
-    def elements(sizes: Sequence[int], strides: Sequence[int]) -> Elements:
-        table = table_of(strides, len(sizes))
-        in_a_row = len(sizes) == 1 and {own[0] for own in table[:-1]} == {1}
-        several = tuple([step for own in table for step in padded(own, axes, 0)])
-        return Elements(
-            math.prod(sizes), static, in_a_row=in_a_row, sizes=padded(sizes, axes, 1), strides=several
-        )  # fmt: skip
-
     def run(
         addresses: Sequence[int], stream: int, sizes: Sequence[int], given: Sequence[Any]
     ) -> int:
         if strided and len(sizes) > axes:
             return NOT_SERVED
         form, queues = form_with(() if strided else given)
-        if strided:
-            g = elements(sizes, given)
-        else:
-            off = _offsets_of(slots, lambda place: addresses[place] % VECTOR_BYTES)
-            g = Elements(math.prod(sizes), static, *off)
-        numbers = form.numbers
+        count, numbers = math.prod(sizes), form.numbers
         if plan.reciprocal:  # one over the count
             share = form.formula.numbers.index(plan.reciprocal)
-            numbers = (*numbers[:share], as_float(1.0 / g.count), *numbers[share + 1 :])
-        g = g._replace(numbers=numbers)
+            numbers = (*numbers[:share], as_float(1.0 / count), *numbers[share + 1 :])
+        if strided:
+            table = table_of(given, len(sizes))
+            g = Elements(
+                count, static, in_a_row=len(sizes) == 1 and {own[0] for own in table[:-1]} == {1}, sizes=padded(sizes, axes, 1),
+                numbers=numbers, strides=tuple([step for own in table for step in padded(own, axes, 0)]),
+            )  # fmt: skip
+        else:
+            off = _offsets_of(slots, lambda place: addresses[place] % VECTOR_BYTES)
+            g = Elements(count, static, *off, numbers=numbers)
         in_order_of = functools.partial(_in_order_of_elements, g)
         return _queue_all(pattern.launch(g), queues, in_order_of, addresses, stream)
 
