@@ -252,25 +252,16 @@ def _queue_all(
 
 
 def _queues_of(
-    specs: Mapping[str, KernelSpec], ready: Mapping[Any, Any], *form: int
+    specs: Mapping[str, KernelSpec], ready: Mapping[Any, Any], form: int
 ) -> dict[tuple[str, bool], Queue]:
     """By the kernel's name, and whether its addresses may be aligned."""
     return {
         (name, aligned): queue_of(
-            spec if aligned else unaligned(spec), ready.get((*form, name, aligned))
+            spec if aligned else unaligned(spec), ready.get((form, name, aligned))
         )
         for name, spec in specs.items()
         for aligned in (False, True)
     }
-
-
-def key_of(constexprs: Mapping[str, Any], warps: int, aligned: bool, astray: int) -> list[int]:
-    """What tells the kernels of a launch apart, as words of machine code: four constexprs each, then a bit for each address that is off a
-    vector's bounds."""
-    several = [*(int(constexprs[name]) for name in sorted(constexprs)), warps, int(aligned)]
-    several += [0] * (4 * (KEY_WORDS - 1) - len(several))
-    words = [several[at : at + 4] for at in range(0, len(several), 4)]
-    return [*(sum(own << 16 * n for n, own in enumerate(word)) for word in words), astray]
 
 
 # Kernels with a class axis.
@@ -381,7 +372,7 @@ class ClassLauncher(Launcher):
         walked = {name: _walked(plan, place, strided) for name, place in self._places(plan).items()}
         facts = [*(walked[name] for name in pattern.operands), *static.values()]
         block, ready = _emit(pattern, plan, specs, facts, self.numbers)
-        queues = _queues_of(specs, ready)
+        queues = _queues_of(specs, ready, 0)
         count, axes = len(plan.operands), pattern.axes
         placed = [(name, place) for name, place in walked.items() if place < count]
         absent = {name: (0,) * axes for name, place in walked.items() if place >= count}
@@ -435,36 +426,56 @@ def _emit(
         return None, {}
     from openaclnn.engines.gpu.launchers.blocks import LauncherBlock
     from openaclnn.engines.gpu.launchers.code import entry_of
-    from openaclnn.engines.gpu.launching.blocks import takes
 
     block = LauncherBlock(entry_of(pattern), len(plan.operands), static)
     first, *others = (plan.numbers[name] for name in numbers)
     block.take_numbers((min(ignored(first), INT32_LIMIT), *others), 1)
-    if any(
-        slot and slot.place >= len(plan.operands) for own in specs.values() for slot in own.slots
-    ):
+    if any(slot and slot.place >= len(plan.operands) for own in specs.values() for slot in own.slots):  # fmt: skip
         block.take_scratch(*scratch.functions())
+
+    def floats_of(name: str) -> list[bool]:
+        args, _ = _names(specs[name].kernel, len(specs[name].slots), 0)
+        return [own in FLOATS for own in args]
+
+    def names_of(name: str, count: int) -> Sequence[str]:
+        return _names(specs[name].kernel, len(specs[name].slots), count)[1]
+
+    ready = _enter_all(block, pattern, specs, 0, floats_of, names_of)
+    return (None, {}) if ready is None else (block, ready)
+
+
+def _enter_all(
+    block: Any, pattern: Pattern, specs: Mapping[str, KernelSpec], form: int, floats_of: Callable[[str], list[bool]],
+    names_of: Callable[[str, int], Sequence[str]],
+) -> dict[Any, Any] | None:  # fmt: skip
+    """What is told each kernel of a form, by the form, its name, and whether its addresses may be aligned. It says which arguments
+    are FLOATs, and names the constexprs that sizes decide. None where a block has no room."""
+    from openaclnn.engines.gpu.launching.blocks import takes
+
+    def key_of(name: str, aligned: bool, constexprs: tuple[Any, ...], warps: int, astray: int) -> list[int]:  # fmt: skip
+        known = dict(zip(names_of(name, len(constexprs)), constexprs, strict=True))
+        return _key_of({**known, FORM: form}, warps, aligned, astray)
+
     ready = {}
-    for index, name in enumerate(pattern.kernels):
-        if name not in specs:
-            continue
-        spec = specs[name]
-        args, _ = _names(spec.kernel, len(spec.slots), 0)
-        if not takes(spec.slots, len(args)):
-            return None, {}
-        block.take_step(index, spec.slots, len(args))
-        floats = [own in FLOATS for own in args]
-        for aligned in (False, True):
-            keys = functools.partial(_key_of, spec, aligned)
-            ready[name, aligned] = block.ready(index, keys, floats)
-    return block, ready
+    for step, name in enumerate(pattern.kernels):
+        if name in specs:
+            floats = floats_of(name)
+            if not takes(specs[name].slots, len(floats)):
+                return None
+            block.take_step(step, specs[name].slots, len(floats))
+            for aligned in (False, True):
+                keys = functools.partial(key_of, name, aligned)
+                ready[form, name, aligned] = block.ready(step, keys, floats)
+    return ready
 
 
-def _key_of(
-    spec: KernelSpec, aligned: bool, constexprs: tuple[Any, ...], warps: int, astray: int
-) -> list[int]:
-    _, names = _names(spec.kernel, len(spec.slots), len(constexprs))
-    return key_of(dict(zip(names, constexprs, strict=True)), warps, aligned, astray)
+def _key_of(constexprs: Mapping[str, Any], warps: int, aligned: bool, astray: int) -> list[int]:
+    """What tells the kernels of a launch apart, as words of machine code: four constexprs each, then a bit for each address that is off a
+    vector's bounds."""
+    several = [*(int(constexprs[name]) for name in sorted(constexprs)), warps, int(aligned)]
+    several += [0] * (4 * (KEY_WORDS - 1) - len(several))
+    words = [several[at : at + 4] for at in range(0, len(several), 4)]
+    return [*(sum(own << 16 * n for n, own in enumerate(word)) for word in words), astray]
 
 
 # Kernels that are made from formulas.
@@ -573,19 +584,28 @@ def _emit_elements(
         return None, {}
     from openaclnn.engines.gpu.launchers.blocks import LauncherBlock
     from openaclnn.engines.gpu.launchers.code import MADE, SHARE, formula_entry_of
-    from openaclnn.engines.gpu.launching.blocks import takes
     from openaclnn.engines.gpu.launching.code import MAX_FORM_NUMBERS, MAX_FORMS, MAX_NUMBERS
     from openaclnn.engines.gpu.launching.native import word
 
     forms, numbers, made_names = choices
-    specs = [specs_of(Form(formula, (), switches)) for formula, switches in forms]
+    longest = max(len(formula.numbers) for formula, _ in forms)
+    if longest > MAX_FORM_NUMBERS or len(forms) > MAX_FORMS or len(numbers) > MAX_NUMBERS:
+        return None, {}
     operands = len(plan.operands)
     # Any launches have the names of arguments and constexprs.
     launches = pattern.launch(Elements(1, static, sizes=(1,) * pattern.axes))
     params = {step.kernel: step for step in launches.steps}
+    block = LauncherBlock(formula_entry_of(pattern, plan.kernel), operands, [*static.values()])
+    block.take_numbers([plan.numbers[name] for name in numbers], 0)
+    if launches.places:
+        block.take_scratch(*scratch.functions())
+    known = {name: place for place, name in enumerate(numbers)}
+    known |= {name: place for place, name in enumerate(made_names, MADE)}
+    if plan.reciprocal:
+        known[plan.reciprocal] = SHARE
+    fixed = {**plan.numbers, **dict(zip(own_form.formula.numbers, own_form.numbers, strict=True))}
 
-    def floats_of(name: str, formula: Formula) -> list[bool]:
-        """Which arguments are FLOATs."""
+    def floats_of(formula: Formula, name: str) -> list[bool]:
         found: list[bool] = []
         for own, number in params[name].args.items():
             if own == NUMBERS_ARGS:
@@ -596,44 +616,19 @@ def _emit_elements(
                 found.append(False)
         return found
 
-    longest = max((formula for formula, _ in forms), key=lambda own: len(own.numbers))
-    lengths = {name: len(floats_of(name, longest)) for name in params}
-    room = MAX_FORM_NUMBERS, MAX_FORMS, MAX_NUMBERS
-    if not all(
-        size <= most for size, most in zip(map(len, (longest.numbers, forms, numbers)), room, strict=True)
-    ) or not all(takes(spec.slots, lengths[name]) for own in specs for name, spec in own.items()):  # fmt: skip
-        return None, {}
-    block = LauncherBlock(formula_entry_of(pattern, plan.kernel), operands, [*static.values()])
-    block.take_numbers([plan.numbers[name] for name in numbers], 0)
-    if launches.places:
-        block.take_scratch(*scratch.functions())
-    known = {name: place for place, name in enumerate(numbers)}
-    known |= {name: place for place, name in enumerate(made_names, MADE)}
-    if plan.reciprocal:
-        known[plan.reciprocal] = SHARE
-    fixed = {**plan.numbers, **dict(zip(own_form.formula.numbers, own_form.numbers, strict=True))}
-    ready = {}
-    for index, ((formula, _), own) in enumerate(zip(forms, specs, strict=True)):
+    ready: dict[Any, Any] = {}
+    for index, (formula, switches) in enumerate(forms):
         sources = [known.get(name, -1) for name in formula.numbers]
         words = [
             word(as_float(fixed[name])) if source < 0 else 0
             for name, source in zip(formula.numbers, sources, strict=True)
         ]
         block.take_form(index, words, sources)
-        for place, name in enumerate(pattern.kernels):
-            if name not in own:
-                continue
-            if index == 0:
-                block.take_step(place, own[name].slots, lengths[name])
-            for aligned in (False, True):
-                names = [*params[name].constexprs]
-                keys = functools.partial(_key_of_form, index, names, aligned)
-                ready[index, name, aligned] = block.ready(place, keys, floats_of(name, formula))
+        specs = specs_of(Form(formula, (), switches))
+        more = _enter_all(
+            block, pattern, specs, index, functools.partial(floats_of, formula), lambda name, _: [*params[name].constexprs]
+        )  # fmt: skip
+        if more is None:
+            return None, {}
+        ready |= more
     return block, ready
-
-
-def _key_of_form(
-    index: int, names: Sequence[str], aligned: bool, constexprs: tuple[Any, ...], warps: int, astray: int
-) -> list[int]:  # fmt: skip
-    constexprs_by_name = {**dict(zip(names, constexprs, strict=True)), FORM: index}
-    return key_of(constexprs_by_name, warps, aligned, astray)
