@@ -48,20 +48,20 @@ from openaclnn.engines.gpu.launching.launch import (
 )
 from openaclnn.engines.gpu.launching.runners import (
     NOT_SERVED,
+    DynamicShapes,
     Queue,
     Runner,
-    SizedRunner,
     queue_of,
     remembered,
     runner_of,
 )
 
 __all__ = [
-    "ClassLauncher", "Launcher", "StridedRunner", "any_elements", "bound", "bound_elements", "can_be_emitted", "in_order",
+    "ClassLauncher", "Launcher", "DynamicStrides", "any_elements", "bound", "bound_elements", "can_be_emitted", "in_order",
     "lies_row_major", "offers_strides",
 ]  # fmt: skip
 
-StridedRunner = Callable[..., int]
+DynamicStrides = Callable[..., int]
 """Of addresses, a stream, the sizes of all axes, each operand's strides along them one after the other and, with a class axis, which is the
 last then, the plan's free numbers; without these, the plan's own hold. Not 0: it does not serve so many axes."""
 
@@ -79,16 +79,16 @@ class Launcher:
         """What queues the plan on a stream."""
         raise NotImplementedError
 
-    def sized(self, plan: Plan) -> SizedRunner | None:
+    def dynamic_shapes(self, plan: Plan) -> DynamicShapes | None:
         """What queues the plan's kernel over row-major operands and any sizes."""
         return None
 
-    def laid(self, plan: Plan) -> tuple[StridedRunner, int] | None:
+    def dynamic_strides(self, plan: Plan) -> tuple[DynamicStrides, int] | None:
         """What queues the plan's kernel over operands of any sizes and strides, and up to how many elements."""
         return None
 
     def few(self, plan: Plan) -> tuple[int, ...] | None:
-        """The shape for the plan's sized runner, if that is as good as launches of its own."""
+        """The shape for the plan's runner of dynamic shapes, if that is as good as launches of its own."""
         return None
 
 
@@ -292,7 +292,7 @@ class ClassLauncher(Launcher):
     row_major: Callable[[Sequence[Number], Number, Mapping[str, Number]], Layout]
     lies_so: Callable[[Plan], bool]  # whether a plan lies as `row_major` says
     limit: int = 0  # elements of any strides; 0: they are not served
-    sized_when_few: int = 0  # elements for which a plan needs no launches of its own
+    few_elements: int = 0  # elements for which a plan needs no launches of its own
     reduces: bool = False
     axes: int = 8
 
@@ -308,27 +308,27 @@ class ClassLauncher(Launcher):
             len(plan.operands),
         )
 
-    def sized(self, plan: Plan) -> SizedRunner | None:
-        return remembered(plan, self._sized) if self.lies_so(plan) else None
+    def dynamic_shapes(self, plan: Plan) -> DynamicShapes | None:
+        return remembered(plan, self._any_shape) if self.lies_so(plan) else None
 
-    def laid(self, plan: Plan) -> tuple[StridedRunner, int] | None:
+    def dynamic_strides(self, plan: Plan) -> tuple[DynamicStrides, int] | None:
         if not self.limit or not offers_strides(plan, self.limit, self.positions):
             return None
-        return remembered(plan, self._laid), self.limit
+        return remembered(plan, self._any_strides), self.limit
 
     def few(self, plan: Plan) -> tuple[int, ...] | None:
-        if len(plan.shape) > min(self.positions, 2) or covered_elements(plan) > self.sized_when_few:
+        if len(plan.shape) > min(self.positions, 2) or covered_elements(plan) > self.few_elements:
             return None
         if self.positions == 1:
             return *plan.shape, plan.classes
         images, area = (1, *plan.shape)[-2:]
         return images, plan.classes, 1, area
 
-    def _sized(self, plan: Plan) -> SizedRunner:
-        return self._any_layout(plan, strided=False)
+    def _any_shape(self, plan: Plan) -> DynamicShapes:
+        return self._dynamic(plan, strided=False)
 
-    def _laid(self, plan: Plan) -> StridedRunner:
-        return self._any_layout(plan, strided=True)
+    def _any_strides(self, plan: Plan) -> DynamicStrides:
+        return self._dynamic(plan, strided=True)
 
     def _numbers_of(self, plan: Plan) -> tuple[int | float, ...]:
         return _rounded([plan.numbers[name] for name in self.numbers])
@@ -365,13 +365,13 @@ class ClassLauncher(Launcher):
         axes = 2 if self.positions == 1 else 0
         return Pattern(*known, axes, operands=self.operands, row_major=self.row_major)
 
-    def _any_layout(self, plan: Plan, strided: bool) -> Callable[..., int]:
+    def _dynamic(self, plan: Plan, strided: bool) -> Callable[..., int]:
         """What runs a plan's kernels at any size, or with any strides: a builtin, where there can be one."""
         own, specs, static = self._numbers_of(plan), self.specs(plan), self.static(plan)
         pattern = self._pattern(static, strided)
         walked = {name: _walked(plan, place, strided) for name, place in self._places(plan).items()}
-        facts = [*(walked[name] for name in pattern.operands), *static.values()]
-        block, ready = _emit(pattern, plan, specs, facts, self.numbers)
+        known = [*(walked[name] for name in pattern.operands), *static.values()]
+        block, ready = _emit(pattern, plan, specs, known, self.numbers)
         queues = _queues_of(specs, ready, 0)
         count, axes = len(plan.operands), pattern.axes
         placed = [(name, place) for name, place in walked.items() if place < count]
@@ -452,9 +452,9 @@ def _enter_all(
     are FLOATs, and names the constexprs that sizes decide. None where a block has no room."""
     from openaclnn.engines.gpu.launching.blocks import takes
 
-    def key_of(name: str, aligned: bool, constexprs: tuple[Any, ...], warps: int, astray: int) -> list[int]:  # fmt: skip
+    def key_of(name: str, aligned: bool, constexprs: tuple[Any, ...], warps: int, misaligned: int) -> list[int]:  # fmt: skip
         known = dict(zip(names_of(name, len(constexprs)), constexprs, strict=True))
-        return _key_of({**known, FORM: form}, warps, aligned, astray)
+        return _key_of({**known, FORM: form}, warps, aligned, misaligned)
 
     ready = {}
     for step, name in enumerate(pattern.kernels):
@@ -469,13 +469,13 @@ def _enter_all(
     return ready
 
 
-def _key_of(constexprs: Mapping[str, Any], warps: int, aligned: bool, astray: int) -> list[int]:
+def _key_of(constexprs: Mapping[str, Any], warps: int, aligned: bool, misaligned: int) -> list[int]:
     """What tells the kernels of a launch apart, as words of machine code: four constexprs each, then a bit for each address that is off a
     vector's bounds."""
     several = [*(int(constexprs[name]) for name in sorted(constexprs)), warps, int(aligned)]
     several += [0] * (4 * (KEY_WORDS - 1) - len(several))
     words = [several[at : at + 4] for at in range(0, len(several), 4)]
-    return [*(sum(own << 16 * n for n, own in enumerate(word)) for word in words), astray]
+    return [*(sum(own << 16 * n for n, own in enumerate(word)) for word in words), misaligned]
 
 
 # Kernels that are made from formulas.
