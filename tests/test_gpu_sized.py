@@ -28,11 +28,11 @@ if MODE == "interpret":
 
 if MODE:
     import openaclnn
-    from conftest import GRADIENTS, INTERPRETED, tensor_names
+    from conftest import GRADIENTS, INTERPRETED
     from gpu_process import nothing_remembered  # noqa: F401
     from openaclnn.core.call import bind_plain
     from openaclnn.core.declare import Operator
-    from openaclnn.core.dtypes import BFLOAT16, FLOAT, FLOAT16, DType
+    from openaclnn.core.dtypes import BFLOAT16, FLOAT, DType
     from openaclnn.core.interface import REQUIRED
     from openaclnn.core.plan import Free, Plan
     from openaclnn.core.products import current_product
@@ -176,18 +176,6 @@ if MODE == "interpret":
             # Each of two ways has every other pair of a shape and a variant.
             for shape in shapes if single else shapes[(place + few) % 2 :: 2]:
                 run_both(operator, made(operator, dtype, shape, variant), run)
-
-    @names
-    @dtypes
-    def test_any_numbers_have_the_bits_of_their_own_plan(operator: Operator, dtype: DType) -> None:
-        shapes = SHAPES[operator.workloads.PATTERN]
-        for variant in variants_of(operator):
-            run = gpu.sized(planned(operator, made(operator, dtype, shapes[0], variant))[0])
-            for index, numbers in enumerate(numbers_for(operator)):
-                arguments = made(operator, dtype, shapes[index % 2 and 3], variant)
-                arguments, numbers = numbered(operator, arguments, numbers)
-                run_both(operator, arguments, run, numbers)
-            run_both(operator, made(operator, dtype, shapes[0], variant), run)
 
     @names
     def test_a_plan_of_one_position_or_class_serves_all_shapes(operator: Operator) -> None:
@@ -389,40 +377,6 @@ if MODE == "interpret":
                         found.append(memory.tobytes())
                 assert len(set(found)) == 1
 
-    def test_every_form_of_smooth_l1() -> None:
-        operator = next(own for own in GRADIENTS if "smooth" in own.python_name)
-        for beta in (0.0, 0.7, 1.0, 1e300):
-            for dtype in (FLOAT, FLOAT16):
-                for reduction in ("mean", "none"):
-                    several = [
-                        {name: np.ones(shape, dtype.numpy) for name in tensor_names(operator)}
-                        | {"beta": beta, "reduction": reduction, "out": np.ones(shape, dtype.numpy)}
-                        for shape in ((5, 3), (1027,), (1,), (32, 32))
-                    ]
-                    run = gpu.sized(planned(operator, several[0])[0])
-                    assert run is not None
-                    for arguments in several:
-                        arguments["self"][...] = np.linspace(-3, 4, arguments["out"].size).reshape(
-                            arguments["out"].shape
-                        )
-                        run_both(operator, arguments, run)
-
-    def test_sums_in_many_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-        from openaclnn.engines.gpu.launchers import sums
-
-        for name, value in {
-            "FEW_POSITIONS": 8, "FEW_PARTS": 4, "MANY_PARTS": 16, "SUM_BLOCK": 16,
-        }.items():  # fmt: skip
-            monkeypatch.setattr(sums, name, value)
-        for operator in GRADIENTS:
-            pattern = operator.workloads.PATTERN
-            if pattern != "elementwise":
-                for variant in variants_of(operator):
-                    arguments = made(operator, FLOAT, SHAPES[pattern][0], variant)
-                    run = gpu.sized(planned(operator, arguments)[0])
-                    for shape in SHAPES[pattern][:5]:
-                        run_both(operator, made(operator, FLOAT, shape, variant), run)
-
     @names
     def test_other_patterns_are_declined(operator: Operator) -> None:
         pattern, variant = operator.workloads.PATTERN, variants_of(operator)[0]
@@ -498,11 +452,9 @@ if MODE == "compile":
         """Programs, numbers and constants: the kernel itself need not run to be the same."""
         pattern = operator.workloads.PATTERN
         small = {"elementwise": (6, 7), "rows": (5, 13), "pixels": (2, 5, 3, 7)}[pattern]
-        for place, variant in enumerate(variants_of(operator)):
-            if place or off:  # the first is compiled for each of the sizes
-                monkeypatch.setattr(variants, "_known", {})
-                monkeypatch.setattr(runners, "_remembered", {})
-                monkeypatch.setattr(variants, "_compiled", named)
+        monkeypatch.setattr(variants, "_known", {})
+        monkeypatch.setattr(variants, "_compiled", named)
+        for variant in variants_of(operator):
             first = made(operator, FLOAT, small, variant)
             run = gpu.sized(planned(operator, first)[0])
             assert run is not None
@@ -542,6 +494,8 @@ if MODE == "compile":
             "pixels": [(4, 21, 512, 512), (9, 150, 128, 128), (50, 30, 64, 48)],
         }[pattern]
         small = {"elementwise": (6, 7), "rows": (5, 13), "pixels": (2, 5, 3, 7)}[pattern]
+        monkeypatch.setattr(variants, "_known", {})
+        monkeypatch.setattr(variants, "_compiled", named)
         for variant in variants_of(operator):
             plan = planned(operator, made(operator, BFLOAT16, small, variant))[0]
             run = gpu.sized(plan)
@@ -565,6 +519,8 @@ if MODE == "compile":
 
         for module in (pixels, rows):  # few elements are launched otherwise
             monkeypatch.setattr(module, "FEW", 0)
+        monkeypatch.setattr(variants, "_known", {})
+        monkeypatch.setattr(variants, "_compiled", named)
         small = {"elementwise": (6, 7), "rows": (5, 13), "pixels": (2, 5, 3, 7)}
         shape = small[operator.workloads.PATTERN]
         for variant in variants_of(operator):
@@ -588,6 +544,8 @@ if MODE == "compile":
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         operator = next(own for own in GRADIENTS if "cross_entropy" in own.python_name)
+        monkeypatch.setattr(variants, "_known", {})
+        monkeypatch.setattr(variants, "_compiled", named)
         for variant, rows, launches in (
             ("mean", 1024, 1), ("mean", 1025, 2), ("mean, weight", 5, 2), ("none", 5, 1),
         ):  # fmt: skip
@@ -597,11 +555,13 @@ if MODE == "compile":
             assert run is not None
             assert run(ALIGNED[: len(plan.inputs) + 1], 5, (rows, 13), ()) == 0
             assert len(COMPILED) == launches, variant
-            monkeypatch.setattr(variants, "_compiled", named)  # the first is compiled
-            monkeypatch.setattr(variants, "_known", {})
 
-    def test_a_number_below_32_bits_does_not_meet_a_variant_of_less() -> None:
+    def test_a_number_below_32_bits_does_not_meet_a_variant_of_less(
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
         """Every negative number that is ignored is the same to a kernel."""
+        monkeypatch.setattr(variants, "_known", {})
+        monkeypatch.setattr(variants, "_compiled", named)
         operator = next(own for own in GRADIENTS if "cross_entropy" in own.python_name)
         arguments = made(operator, FLOAT, (5, 13), "mean")
         seen = []

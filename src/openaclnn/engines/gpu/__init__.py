@@ -115,7 +115,7 @@ def prepare(plan: Plan) -> Callable[[Sequence[int], int], int]:
     assert launcher is not None, declines(plan)
     if not (plan.more or plan.reduction):
         return _few(plan, launcher.few(plan)) or launcher.runner(plan)
-    # Not all calls with these have a short road that would keep the runner, which takes longer to make than small kernels.
+    # Not all calls with these have a cache entry that would keep the runner, which takes longer to make than small kernels.
     key = _signature(plan)
     found = _runners.get(key)
     if found is None:
@@ -181,7 +181,7 @@ def sized(plan: Plan) -> Callable[[Sequence[int], int, Sequence[int], Sequence[A
 
     launcher = launcher_of(plan)
     assert launcher is not None, declines(plan)
-    return launcher.sized(plan) if can_be_queued() else None
+    return launcher.dynamic_shapes(plan) if can_be_queued() else None
 
 
 def laid(plan: Plan) -> tuple[Callable[..., int], int] | None:
@@ -196,4 +196,4 @@ def laid(plan: Plan) -> tuple[Callable[..., int], int] | None:
 
     launcher = launcher_of(plan)
     assert launcher is not None, declines(plan)
-    return launcher.laid(plan) if can_be_queued() else None
+    return launcher.dynamic_strides(plan) if can_be_queued() else None

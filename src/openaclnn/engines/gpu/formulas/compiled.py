@@ -41,7 +41,7 @@ def listed(names: Iterable[str]) -> str:
     return "".join(f"{name}, " for name in names)
 
 
-def constants(names: Iterable[str]) -> str:
+def constexprs(names: Iterable[str]) -> str:
     """Names as parameters that are known when the code is made."""
     return "".join(f"{name}: tl.constexpr, " for name in names)
 
@@ -84,5 +84,5 @@ def widen(values, COMPUTE: tl.constexpr):
 
 
 def precision(plan: Plan) -> tuple[Any, bool]:
-    """The constants of a formula's kernel that say how exact it is: COMPUTE and PRECISE."""
+    """The constexprs of a formula's kernel that say how exact it is: COMPUTE and PRECISE."""
     return TRITON_TYPES[plan.compute], plan.compute is FLOAT

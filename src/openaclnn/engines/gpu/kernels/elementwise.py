@@ -15,7 +15,7 @@ from openaclnn.engines.formulas import Formula
 from openaclnn.engines.gpu.formulas.compiled import (
     Names,
     compiled,
-    constants,
+    constexprs,
     define,
     listed,
     widen,
@@ -34,7 +34,7 @@ def _read(pointer, index, inside, COMPUTE: tl.constexpr, STEP: tl.constexpr):
 FLAT = '''
 def flat_{name}(
     {pointers}out, count, {numbers}
-    {constants}UNIT: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr,
+    {constexprs}UNIT: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr,
 ):
     """Operands that lie one after another (step 1), or are one element for all (step 0)."""
     block = tl.program_id(0)
@@ -57,7 +57,7 @@ def flat_{name}(
 SHIFTED = '''
 def shifted_{name}(
     {pointers}out, count, {numbers}
-    {constants}WIDE: tl.constexpr, BLOCK: tl.constexpr,
+    {constexprs}WIDE: tl.constexpr, BLOCK: tl.constexpr,
 ):
     """The same where all that lie one after another begin equally far from a vector's bounds: blocks begin at those before."""
     block = tl.program_id(0)
@@ -79,7 +79,7 @@ def shifted_{name}(
 {block}'''
 
 BLOCK = """
-def flat_block({pointers}out, index, inside, {numbers}{constants}):
+def flat_block({pointers}out, index, inside, {numbers}{constexprs}):
 {reads}
     result = {call}
     tl.store(out + index, result.to(COMPUTE), inside)
@@ -101,7 +101,7 @@ def flat_kernel(formula: Formula, shifted: bool = False) -> Any:
     )
     words = {
         "name": formula.name, "pointers": listed(names.pointers), "numbers": listed(names.numbers),
-        "constants": constants(known), "known": listed(known), "reads": "\n".join(reads), "call": names.call(),
+        "constexprs": constexprs(known), "known": listed(known), "reads": "\n".join(reads), "call": names.call(),
         "moved": "\n".join(moved),
     }  # fmt: skip
     text = (SHIFTED if shifted else FLAT).format(block=BLOCK.format(**words), **words)
@@ -169,7 +169,7 @@ def tiled_{name}(
     rows, columns, row_tiles, column_tiles, second_size, third_size,
     {strides}
     {numbers}
-    {constants}
+    {constexprs}
     OUT_ROW: tl.constexpr, OUT_COLUMN: tl.constexpr,
     UNIT: tl.constexpr, ROWS_UNIT: tl.constexpr, COLUMNS_UNIT: tl.constexpr,
     BATCHED: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
@@ -225,7 +225,7 @@ def tiled_kernel(formula: Formula) -> Any:
     text = TILED.format(
         name=formula.name, pointers=listed(names.pointers), strides=listed(strides),
         numbers=listed(names.numbers),
-        constants=constants([*names.switches, "COMPUTE", "PRECISE", *steps]),
+        constexprs=constexprs([*names.switches, "COMPUTE", "PRECISE", *steps]),
         reads="\n".join(READ.format(own=own, strides=listed(own_strides[own])) for own in own_strides),
         call=names.call(),
     )  # fmt: skip

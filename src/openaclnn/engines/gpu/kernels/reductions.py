@@ -18,7 +18,7 @@ from openaclnn.engines.formulas import Formula
 from openaclnn.engines.gpu.formulas.compiled import (
     Names,
     compiled,
-    constants,
+    constexprs,
     define,
     listed,
     widen,
@@ -133,7 +133,7 @@ def finish_nll(
 SUMMED = '''
 def summed_{name}(
     {pointers}sums, count, parts, {numbers}{sizes}{strides}
-    OVERLAPPED: tl.constexpr, ALONE: tl.constexpr, MEAN: tl.constexpr, {constants}BLOCK: tl.constexpr,
+    OVERLAPPED: tl.constexpr, ALONE: tl.constexpr, MEAN: tl.constexpr, {constexprs}BLOCK: tl.constexpr,
 ):
     """One part of the sum; part p takes every block whose number is p modulo `parts`."""
     let_next_start(OVERLAPPED)
@@ -157,7 +157,7 @@ def summed_{name}(
 SHIFTED = '''
 def shifted_{name}(
     {pointers}sums, count, parts, {numbers}
-    OVERLAPPED: tl.constexpr, ALONE: tl.constexpr, MEAN: tl.constexpr, {constants}BLOCK: tl.constexpr,
+    OVERLAPPED: tl.constexpr, ALONE: tl.constexpr, MEAN: tl.constexpr, {constexprs}BLOCK: tl.constexpr,
 ):
     """The same where all that lie in a row begin equally far from a vector's bounds: blocks begin at those before."""
     let_next_start(OVERLAPPED)
@@ -184,7 +184,7 @@ def shifted_{name}(
 {block}'''
 
 SUMMED_BLOCK = """
-def summed_block({pointers}index, inside, {numbers}{sizes}{strides}{constants}):
+def summed_block({pointers}index, inside, {numbers}{sizes}{strides}{constexprs}):
 {places}
 {reads}
     result = {call}
@@ -215,7 +215,7 @@ def summed_kernel(
     moved = [f"    {name} = tl.multiple_of({name} - head, 16)" for name in in_a_row]
     words = {
         "name": formula.name, "pointers": listed(names.pointers), "numbers": listed(names.numbers),
-        "sizes": listed(sizes), "strides": listed(strides), "constants": constants(known), "known": listed(known),
+        "sizes": listed(sizes), "strides": listed(strides), "constexprs": constexprs(known), "known": listed(known),
         "places": "\n".join(places), "reads": "\n".join(reads), "call": names.call(), "moved": "\n".join(moved),
         "lead": in_a_row[0] if in_a_row else "",
     }  # fmt: skip

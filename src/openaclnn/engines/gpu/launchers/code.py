@@ -50,6 +50,7 @@ class PatternEntry(Entry):
     function says."""
 
     pattern: Pattern
+    form: Number = 0  # which of a kernel's forms launches
     more: tuple[str, ...] = ("shape", "numbers")
 
     def __init__(self, code: Code, control: Array) -> None:
@@ -141,7 +142,8 @@ class PatternEntry(Entry):
             self.expect((self.beyond >> 32) == 0)
             self.expect((self.written(params.grid) > 0) & (self.written(params.grid) < INT32_LIMIT))
             step.grid.set(self.written(params.grid))
-            constexprs = [params.constexprs[name] for name in sorted(params.constexprs)]
+            named = {**params.constexprs, FORM: self.form}
+            constexprs = [named[name] for name in sorted(named)]
             several = [self.written(own) for own in (*constexprs, params.warps, params.aligned)]
             assert len(several) <= 4 * (KEY_WORDS - 1), params
             bits = code.integer(0)
@@ -309,9 +311,6 @@ class FormulaEntry(PatternEntry):
         share = (code.double(1.0) / count.to("f64")).to("f32")
         for place, number in enumerate((*numbers, share, *made)):
             self.values.write(place, number.bits_as("i32").unsigned("i64"))
-
-    def put(self, params: LaunchParams) -> None:
-        super().put(params._replace(constexprs={**params.constexprs, FORM: self.form}))
 
     def put_arguments(self, step: Step, kernel: Any, args: Mapping[str, Number]) -> None:
         """In the order of formulas' kernels."""

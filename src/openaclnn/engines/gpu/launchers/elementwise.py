@@ -25,8 +25,8 @@ from openaclnn.engines.gpu.launchers.geometry import (
     power_of_two_divisor,
 )
 from openaclnn.engines.gpu.launchers.launcher import (
+    DynamicStrides,
     Launcher,
-    StridedRunner,
     any_elements,
     bound_elements,
     offers_strides,
@@ -39,7 +39,7 @@ from openaclnn.engines.gpu.launching.launch import (
     elementwise_slots,
     next_power_of_two,
 )
-from openaclnn.engines.gpu.launching.runners import Runner, SizedRunner, remembered, runner_of
+from openaclnn.engines.gpu.launching.runners import DynamicShapes, Runner, remembered, runner_of
 
 __all__ = ["Elementwise"]
 
@@ -255,25 +255,25 @@ class Elementwise(Launcher):
         g = Elements(count, _static(plan, specs[FLAT]), numbers=form.numbers)
         return bound_elements(launch, g, specs, len(plan.operands))
 
-    def sized(self, plan: Plan) -> SizedRunner | None:
+    def dynamic_shapes(self, plan: Plan) -> DynamicShapes | None:
         # One element is no pattern: it may lie for one or for all.
         if not is_flat(plan) or plan.shape == (1,) or any(own.offset for own in plan.operands):
             return None
-        return remembered(plan, self._sized)
+        return remembered(plan, self._any_shape)
 
-    def laid(self, plan: Plan) -> tuple[StridedRunner, int] | None:
+    def dynamic_strides(self, plan: Plan) -> tuple[DynamicStrides, int] | None:
         if not offers_strides(plan, LAID, INLINE_AXES):
             return None
-        return remembered(plan, self._laid, strided=True), LAID
+        return remembered(plan, self._any_strides, strided=True), LAID
 
     def few(self, plan: Plan) -> tuple[int, ...] | None:
         return plan.shape if len(plan.shape) == 1 and plan.shape[0] <= FEW else None
 
-    def _sized(self, plan: Plan) -> SizedRunner:
+    def _any_shape(self, plan: Plan) -> DynamicShapes:
         static = _static(plan, _specs(plan, form_of(plan))[FLAT])
         return any_elements(_ANY_SIZE, plan, lambda form: _specs(plan, form), static)
 
-    def _laid(self, plan: Plan) -> StridedRunner:
+    def _any_strides(self, plan: Plan) -> DynamicStrides:
         operands = len(plan.operands)
         steps = (2, 2) * operands  # known at run time only
         slots = elementwise_slots(plan, [False] * operands, [0] * operands)

@@ -237,9 +237,7 @@ def _of_images(plan: Plan) -> bool:
 PIXELS = ClassLauncher(
     "pixels", launch, {**sums.KERNELS, PLANES_KERNEL: nll_loss2d_backward_planes, MAIN: nll_loss2d_backward},
     ("target", "gradient", "weight", "out"), 3, NUMBERS, 3, _specs, _static, _row_major, _of_images,
-    limit=FEW, sized_when_few=FEW,
+    limit=FEW, few_elements=FEW,
 )  # fmt: skip
 # Rows are images of one pixel.
-ROWS = replace(
-    PIXELS, lies_so=lambda plan: plan.class_axis == 1 and of_rows(plan), sized_when_few=0
-)
+ROWS = replace(PIXELS, lies_so=lambda plan: plan.class_axis == 1 and of_rows(plan), few_elements=0)

@@ -46,10 +46,11 @@ class Block:
         self._held += allocate, release
 
     def take_step(self, step: int, slots: Sequence[PointerArg | None], arguments: int) -> None:
-        """A launch's pointers, and how many arguments it has beside them."""
+        """A launch's pointers, and how many arguments a variant has beside them: the block keeps the most."""
         block, begin = self._block, at.HEADER + step * self._entry.step_slots
         own = [slot for slot in slots if slot is not None]
-        block[begin + at.POINTERS], block[begin + at.VALUES] = len(own), arguments
+        block[begin + at.POINTERS] = len(own)
+        block[begin + at.VALUES] = max(block[begin + at.VALUES], arguments)
         for place, slot in enumerate(own, begin):
             block[place + at.PLACES], block[place + at.SHIFTS] = slot.place, slot.shift
             block[place + at.MASKS] = VECTOR_BYTES - 1 if slot.wide else 0

@@ -28,7 +28,7 @@ from openaclnn.engines.gpu.launching.launch import (
 from openaclnn.engines.gpu.launching.variants import Pointer, Start, kinds_of, variant_of
 
 __all__ = [
-    "NOT_SERVED", "Queue", "Ready", "Runner", "SizedRunner", "can_be_queued", "device_library", "is_interpreted", "queue_of", "remembered",
+    "NOT_SERVED", "Queue", "Ready", "Runner", "DynamicShapes", "can_be_queued", "device_library", "is_interpreted", "queue_of", "remembered",
     "runner_of",
 ]  # fmt: skip
 
@@ -248,7 +248,7 @@ def _device_runner(queue: Callable[..., int], library: Any) -> Runner:
 
 # Launches of any size.
 
-SizedRunner = Callable[[Sequence[int], int, Sequence[int], Sequence[Any]], int]
+DynamicShapes = Callable[[Sequence[int], int, Sequence[int], Sequence[Any]], int]
 """Of addresses, a stream, the shape, and the plan's free numbers; without these, the plan's own hold."""
 
 NOT_SERVED = 1
@@ -300,8 +300,8 @@ def queue_of(spec: KernelSpec, ready: Ready | None = None) -> Queue:
             start = found[key] = variant.start
             if ready is not None and variant.native is not None and not large:
                 own = [off for off, slot in zip(offsets, slots, strict=True) if slot is not None]
-                astray = sum(1 << place for place, off in enumerate(own) if off)
-                ready(constexprs, warps, variant.native, astray)
+                misaligned = sum(1 << place for place, off in enumerate(own) if off)
+                ready(constexprs, warps, variant.native, misaligned)
         start(grid, stream, *pointers, *numbers)
 
     return queue
