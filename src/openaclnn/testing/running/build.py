@@ -211,7 +211,7 @@ def _tensor(case: Case, parameter: Parameter, seed: int, plan: Plan) -> Array | 
     elif math.prod(spec.shape):
         how = spec.how or _suitable(parameter, plan)
         drawn = draw_array(_rng(case, parameter, seed), spec.shape, spec.dtype, how)
-        if spec.strides is None and not spec.offset and spec.storage is None:
+        if spec.is_plain:
             return drawn
         view[...] = drawn
     return view
