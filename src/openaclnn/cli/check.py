@@ -18,7 +18,6 @@ from openaclnn.cli.operators import (
     word_of,
 )
 from openaclnn.cli.say import command_options, say, say_json, table
-from openaclnn.core.call import AUTO
 from openaclnn.core.declare import Operator
 from openaclnn.core.interface import REQUIRED
 from openaclnn.core.products import PRODUCTS, current_product, find_product
@@ -27,7 +26,7 @@ from openaclnn.operators import find_operator
 from openaclnn.testing.cases.case import parameter_named
 from openaclnn.testing.extras import dtype_named, need
 from openaclnn.testing.files import FileError, read_whole, shape_of
-from openaclnn.testing.running.answers import answer_of
+from openaclnn.testing.running.build import answer_of
 
 __all__ = ["check"]
 
@@ -79,12 +78,6 @@ def _described(operator: Operator, held: dict[str, Any], given: dict[str, Any]) 
         text = given.get(f"given_{parameter.name}")
         if text is not None:
             values[parameter.name] = _tensor(text) if parameter.is_tensor else read_value(text)
-    for parameter in operator.parameters:
-        if parameter.name in values:
-            continue
-        automatic = parameter.computed or (parameter.is_tensor and not parameter.is_read)
-        default = None if parameter.default is REQUIRED else parameter.default
-        values[parameter.name] = AUTO if automatic else default
     return values
 
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from openaclnn.core.call import AUTO
 from openaclnn.core.declare import Operator, Sample
 from openaclnn.core.dtypes import DTYPES, FLOAT, DType
 from openaclnn.core.interface import REQUIRED, Kind, Parameter
@@ -27,8 +26,7 @@ from openaclnn.testing.judging.compare import Comparison, judge
 from openaclnn.testing.judging.figures import LEVELS, STANDARDS, Array, Rules
 from openaclnn.testing.judging.picture import errors_at, map_of, stick_of
 from openaclnn.testing.programs import program_of, sample_values
-from openaclnn.testing.running.answers import Answer, answer_of
-from openaclnn.testing.running.build import Built, build
+from openaclnn.testing.running.build import Answer, Built, answer_of, build, is_automatic
 from openaclnn.testing.running.through import run_through
 
 __all__ = [
@@ -72,11 +70,9 @@ class _Asked:
     seed: int = 0
 
     def descriptors(self) -> dict[str, Any]:
-        """All values as phase one would be given them."""
-        specs = {p.name: self.tensors.get(p.name) for p in self.operator.tensors}
-        tensors = {n: None if spec is None else spec.descriptor() for n, spec in specs.items()}
-        automatic = {name: AUTO for name in specs if name not in self.tensors}
-        return {**tensors, **automatic, **self.numbers}
+        """The values as phase one would be given them."""
+        specs = self.tensors.items()
+        return {**{n: spec and spec.descriptor() for n, spec in specs}, **self.numbers}
 
     def case(self) -> Case:
         """The call as a case, whose data can be drawn."""
@@ -109,20 +105,15 @@ def read_asked(held: Any) -> _Asked:
     numbers: dict[str, Any] = {}
     for parameter in operator.parameters:
         if parameter.is_tensor:
-            value = given.get(parameter.name, _LEFT_OUT if _may_be_left_out(parameter) else None)  # fmt: skip
+            value = given.get(parameter.name, _LEFT_OUT if is_automatic(parameter) else None)  # fmt: skip
             if value != _LEFT_OUT:
                 tensors[parameter.name] = None if value is None else _tensor(parameter, value)
-            elif not _may_be_left_out(parameter):
+            elif not is_automatic(parameter):
                 raise Refused(400, f"{parameter.name} cannot be left out", parameter.name, "mode")
         else:
             default = None if parameter.default is REQUIRED else parameter.default
             numbers[parameter.name] = _number(parameter, given.get(parameter.name, default))
     return _Asked(operator, product, tensors, numbers, seed)
-
-
-def _may_be_left_out(parameter: Parameter) -> bool:
-    """An output that is not read before, or what the plain call computes."""
-    return parameter.computed or not parameter.is_read
 
 
 def _tensor(parameter: Parameter, held: Any) -> TensorSpec:
@@ -355,7 +346,7 @@ def _parameter(parameter: Parameter) -> dict[str, Any]:
         "choices": parameter.choices,
         "written": parameter.kind is Kind.OUTPUT,
         "read": parameter.is_read,
-        "left_out": parameter.is_tensor and _may_be_left_out(parameter),
+        "left_out": parameter.is_tensor and is_automatic(parameter),
     }
 
 
