@@ -513,7 +513,7 @@ def test_connections_with_work_are_not_ended_for_a_new_one(monkeypatch: Any) -> 
         assert go.wait(60)
         return {}
 
-    monkeypatch.setattr("openaclnn.explorer.server.told_of", slow)
+    monkeypatch.setattr("openaclnn.explorer.server.answer_call", slow)
     monkeypatch.setattr("openaclnn.explorer.server._CONNECTIONS", 4)
     body = json.dumps({"operator": OPERATORS[0].name})
     with serving() as server, ThreadPoolExecutor(4) as pool:
@@ -546,7 +546,7 @@ def test_faults_are_answers(server: Explorer, monkeypatch: Any) -> None:
     def broken(asked: Any) -> Any:
         raise ZeroDivisionError("of ours")
 
-    monkeypatch.setattr("openaclnn.explorer.server.told_of", broken)
+    monkeypatch.setattr("openaclnn.explorer.server.answer_call", broken)
     body = json.dumps({"operator": OPERATORS[0].name})
     status, told, _ = ask(server, "POST", "/api/call", body, JSON)
     assert (status, told["error"]) == (500, "a fault of openaclnn: ZeroDivisionError: of ours")

@@ -412,7 +412,7 @@ def test_a_killed_process_leaves_the_old_or_the_new(place: Path) -> None:
     assert make("b", 2, "--force") == 0
     new = state(place / "b")
     found = []
-    for steps in (0, 12, 30, 46, 50, 1000):
+    for steps in (0, 30, 48, 1000):
         shutil.rmtree("a")
         shutil.copytree("b", "a")
         assert make("a", 1, "--force") == 0

@@ -18,14 +18,13 @@ from openaclnn.engines.threads import blocks_of, map_in_order
 from openaclnn.operators import find_operator
 from openaclnn.testing.data.goldens import operator_of, plan_of
 from openaclnn.testing.extras import dtype_named
-from openaclnn.testing.judging.figures import LEVELS
+from openaclnn.testing.judging.figures import LEVELS, Array
 
 __all__ = [
     "AMOUNTS", "DEFAULT", "MIXES", "SPECIALS", "Distribution", "Recipe", "draw", "draw_array", "generator", "ranks_of",
     "variants_of",
 ]  # fmt: skip
 
-Array = np.ndarray[Any, Any]
 _CHUNK = (
     1 << 18
 )  # elements with random numbers of their own: threads share them, and none matters to another
@@ -251,7 +250,7 @@ def draw(
     arguments |= options
     _fill_unread(found, arguments, seed)
     if special:
-        _strew(found, arguments, special, generator(seed, 1))
+        _put_specials(found, arguments, special, generator(seed, 1))
     return dict(arguments)
 
 
@@ -302,7 +301,7 @@ def _fill_unread(operator: Operator, arguments: dict[str, Any], seed: int) -> No
     _draw_anew(operator, arguments, (seed, 3), lambda name: None if name in read else DEFAULT)
 
 
-def _strew(
+def _put_specials(
     operator: Operator, arguments: dict[str, Any], special: Sequence[str], rng: np.random.Generator
 ) -> None:
     """Put special values at some places of tensors that have room for them."""

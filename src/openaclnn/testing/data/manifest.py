@@ -33,6 +33,7 @@ from openaclnn.testing.files import (
     shape_of,
     write_array,
 )
+from openaclnn.testing.judging.figures import Array
 
 __all__ = [
     "FORMATS", "MANIFEST", "Expected", "described", "expected_of", "read_manifest", "remake", "write_case",
@@ -45,7 +46,6 @@ _CASE = "case.json"
 
 FORMATS = ("npy", "bin")
 _EXACT = "_float64"  # behind the stems of golden values before they were rounded
-Array = np.ndarray[Any, Any]
 
 
 def write_cases(
@@ -59,7 +59,9 @@ def write_cases(
     taken = [name for name in (MANIFEST, *recipe.names()) if os.path.lexists(folder / name)]
     if taken and not force:
         raise FileError(f"{folder / taken[0]} is there already; --force writes over it")
-    written = replacing_folder(folder, _ours(folder)) if taken else adding_to(folder, MANIFEST)
+    written = (
+        replacing_folder(folder, _golden_files(folder)) if taken else adding_to(folder, MANIFEST)
+    )
     with written as part:
         cases = []
         for name, arguments in recipe:
@@ -73,7 +75,7 @@ def write_cases(
     return manifest
 
 
-def _ours(folder: Path) -> set[str]:
+def _golden_files(folder: Path) -> set[str]:
     """The files of a folder that its manifest says are golden files."""
     try:
         return {MANIFEST, *_files_of(read_manifest(folder / MANIFEST))}
@@ -231,7 +233,7 @@ def expected_of(folder: Path) -> list[Expected] | None:
     alone = _case_of(folder)
     cases = [alone] if alone else _listed(folder)
     if not cases:
-        told = (_told_in(place.parent) for place in sorted(folder.glob(f"*/{_CASE}")))
+        told = (_self_described(place.parent) for place in sorted(folder.glob(f"*/{_CASE}")))
         cases = [case for case in told if case]
     return [each for case in cases for each in _outputs(folder, case)] or None
 
@@ -249,10 +251,10 @@ def _case_of(folder: Path) -> _Case | None:
     """The case whose folder it is."""
     place = folder.absolute()
     own = (each for each in _listed(place.parent) if each.folder == place)
-    return _told_in(folder) or next(own, None)
+    return _self_described(folder) or next(own, None)
 
 
-def _told_in(folder: Path) -> _Case | None:
+def _self_described(folder: Path) -> _Case | None:
     """A case that says itself what it is, as those of `cases --golden` do."""
     try:
         held = _read_json(folder / _CASE)

@@ -34,13 +34,13 @@ from openaclnn.testing.data.drawing import (
 )
 from openaclnn.testing.data.goldens import computed_by, operator_of, places_of, plan_of
 from openaclnn.testing.files import Source, read_array
-from openaclnn.testing.running.chunks import out_of
+from openaclnn.testing.judging.figures import Array
+from openaclnn.testing.running.chunks import out_argument
 
 __all__ = [
     "Answer", "Built", "LevelCase", "answer_of", "build", "call_of", "is_automatic", "level_cases",
 ]  # fmt: skip
 
-Array = np.ndarray[Any, Any]
 _CANARY = b"\xa5"
 
 
@@ -71,7 +71,7 @@ class Built:
     @property
     def whole(self) -> dict[str, Any]:
         """The plain call's arguments, `out` among them."""
-        return self.arguments | out_of(self.operator, list(self.outputs.values()))
+        return self.arguments | out_argument(self.operator, list(self.outputs.values()))
 
     def writes(self, name: str) -> bool:
         """Whether an output is written, all that there is of it."""
@@ -119,8 +119,8 @@ def _checked(
     operator: Operator, case: Case, numbers: dict[str, Any], product: Product
 ) -> tuple[Plan, dict[str, TensorSpec]]:
     """The plan of a sound case, and its outputs: the case's own, or what the operator would make."""
-    tensors = _apt(operator, case, numbers, product)
-    call = _bound(operator, _descriptors(tensors) | numbers, product)
+    tensors = _without_placeholders(operator, case, numbers, product)
+    call = _bind(operator, _descriptors(tensors) | numbers, product)
     error = operator.first_violation(call)
     if error is not None:
         raise error
@@ -137,7 +137,7 @@ def is_automatic(parameter: Parameter) -> bool:
     return parameter.computed or (parameter.is_tensor and not parameter.is_read)
 
 
-def _bound(operator: Operator, values: Mapping[str, Any], product: Product) -> Call:
+def _bind(operator: Operator, values: Mapping[str, Any], product: Product) -> Call:
     """A call on descriptors and numbers by C name; what is left out has its default, or is the operator's to make."""
     missing = [p for p in operator.parameters if p.name not in values]
     defaults = {p.name: p.default for p in missing if p.default is not REQUIRED}
@@ -152,7 +152,7 @@ def _descriptors(tensors: Mapping[str, TensorSpec | None]) -> dict[str, Tensor |
     return {n: None if spec is None else spec.descriptor() for n, spec in tensors.items()}
 
 
-def _apt(
+def _without_placeholders(
     operator: Operator, case: Case, numbers: dict[str, Any], product: Product
 ) -> dict[str, TensorSpec | None]:
     """A case's tensors, without outputs whose shapes are placeholders: of those that are not computed, and of a kernel
@@ -163,7 +163,7 @@ def _apt(
     if not made:
         return tensors
     others = {name: spec for name, spec in tensors.items() if name not in made}
-    call = _bound(operator, _descriptors(others) | numbers, product)
+    call = _bind(operator, _descriptors(others) | numbers, product)
     if operator.first_violation(call) is not None:
         return tensors
     own = dict(zip(operator.output_names, operator.results(call), strict=True))
@@ -312,7 +312,7 @@ def answer_of(operator: Operator, values: Mapping[str, Any], product: Product) -
     """The answer to a call of phase one, by C name; outputs that are left out are what the plain call would make."""
     outcomes: list[Outcome] = []
     try:
-        call = _bound(operator, values, product)
+        call = _bind(operator, values, product)
         outcomes = operator.run_checks(call)
         check, violation = outcomes[-1]
         if violation is not None:
