@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import os
@@ -130,12 +131,10 @@ def traceback_option(function: Callable[..., Any]) -> Callable[..., Any]:
     """`--traceback`, which the entry looks for: the command itself does not see it."""
     trace = click.option("--traceback", is_flag=True, help="Show where an error came from.")
 
+    @functools.wraps(function)
     def drop(*args: Any, traceback: bool, **kwargs: Any) -> Any:
         return function(*args, **kwargs)
 
-    drop.__doc__ = function.__doc__
-    drop.__name__ = function.__name__
-    drop.__click_params__ = getattr(function, "__click_params__", [])  # type: ignore[attr-defined]
     return trace(drop)
 
 
