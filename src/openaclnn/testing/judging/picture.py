@@ -23,7 +23,7 @@ from openaclnn.testing.judging.figures import (
     overflow_from,
 )
 
-__all__ = ["draw_picture", "errors_at", "map_of", "stick_of"]
+__all__ = ["draw_picture", "errors_at", "map_of", "yardstick_of"]
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class _Map:
     columns: int
 
 
-def stick_of(found: Comparison, rules: Rules) -> Yardstick:
+def yardstick_of(found: Comparison, rules: Rules) -> Yardstick:
     """What made an element bad."""
     return Yardstick.of(rules, dtype_of_name(found.dtype))
 
@@ -54,7 +54,7 @@ def errors_at(
 ) -> _Errors:
     """The errors of at most so many elements."""
     step = max(-(-flat(actual).size // points), 1)
-    stick = stick_of(found, rules)
+    stick = yardstick_of(found, rules)
     seen = [
         (size[shown], error[shown], bad[shown])
         for _, error, size, finite, bad in _judged(
@@ -67,7 +67,7 @@ def errors_at(
 
 def map_of(found: Comparison, actual: Array, golden: Array, rules: Rules, cells: int) -> _Map:
     """A grid of at most so many cells on each side; the rows are all axes but the last."""
-    shape, stick = actual.shape, stick_of(found, rules)
+    shape, stick = actual.shape, yardstick_of(found, rules)
     actual, golden = flat(actual), flat(golden)
     columns = max(actual.size // max(int(np.prod(shape[:-1])), 1), 1) if shape else 1
     if columns == actual.size:  # one axis: folded like lines of text
@@ -113,7 +113,7 @@ def draw_picture(path: Path, found: Comparison, actual: Array, golden: Array, ru
     left, middle, right = figure.subplots(1, 3)
     if actual.shape == golden.shape and actual.size:
         pair = (found, actual, golden, rules)
-        _errors(left, errors_at(*pair, _POINTS), stick_of(found, rules).tolerance)
+        _errors(left, errors_at(*pair, _POINTS), yardstick_of(found, rules).tolerance)
         _histogram(middle, found)
         _map(right, figure, map_of(*pair, _CELLS), len(actual.shape))
     else:
