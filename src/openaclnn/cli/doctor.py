@@ -16,7 +16,7 @@ from typing import Any
 
 import click
 
-from openaclnn.cli.say import command_options, say, say_json, table
+from openaclnn.cli.say import command_options, say, say_json, say_rows
 from openaclnn.core.trust import (
     CODE_MARK,
     NO_FOLDER,
@@ -26,9 +26,6 @@ from openaclnn.core.trust import (
     why_ignored,
     why_unwritable,
 )
-from openaclnn.cli.say import command_options, say, say_json, say_rows
-from openaclnn.core.folders import CODE_MARK, NO_FOLDER, cache_folder, why_ignored, why_unwritable
-from openaclnn.core.trust import WRITING, read_trusted
 from openaclnn.core.version import __version__
 
 __all__ = ["cache", "doctor", "warmup"]

@@ -20,9 +20,14 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from openaclnn.core.writing import neutral
-from openaclnn.explorer.answers import KINDS, Refused, declared, read_asked, told_of, verdict_of
-from openaclnn.core.text import neutral
-from openaclnn.explorer.answers import KINDS, Refused, answer_call, declared, read_call, verdict_of
+from openaclnn.explorer.answers import (
+    KINDS,
+    Refused,
+    answer_call,
+    declared,
+    read_call,
+    verdict_of,
+)
 from openaclnn.testing.judging.figures import STANDARDS
 
 __all__ = ["LARGEST_CALL", "LARGEST_FILES", "Explorer"]

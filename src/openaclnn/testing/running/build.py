@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from openaclnn.core.call import AUTO, Call, bind_arguments
+from openaclnn.core.checks import Outcome
 from openaclnn.core.declare import Operator
 from openaclnn.core.interface import REQUIRED, Kind, Parameter
-from openaclnn.core.outcome import Outcome
 from openaclnn.core.plan import Plan
 from openaclnn.core.products import Product
 from openaclnn.core.status import AclnnError, status_name
