@@ -7,6 +7,7 @@ the runtime; and an output never lies half over an input, so results do not depe
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,6 @@ from openaclnn.core.interop import (
     is_tracked_leaf,
     mark_written,
     strided_view,
-    torch_tensor_of,
 )
 from openaclnn.core.plan import Operand, Plan, walks_alike
 from openaclnn.core.status import AclnnError, Status
@@ -125,6 +125,11 @@ def find_memory(
             return None
         owners.append(owner)
         addresses.append(address)
+    spans = sorted([
+        (own + low, own + high) for own, (low, high) in zip(addresses, extents, strict=True)
+    ])  # fmt: skip
+    if all(stop <= start for (_, stop), (start, _) in pairwise(spans)):
+        return tuple(addresses), owners
     first = len(alike)
     address, (low, high) = addresses[first], extents[first]
     start, stop = address + low, address + high
@@ -160,15 +165,12 @@ def check_storages(
 
 
 def announce_writes(operator: Interface, arguments: Sequence[Any]) -> None:
-    """Phase two writes the outputs, tensors of ours or arrays: what PyTorch would not let be written is refused, and autograd
-    is told of the rest."""
+    """Phase two writes the outputs: what PyTorch would not let be written is refused, and autograd is told of the rest."""
     written = []  # of PyTorch's
     for place in operator.output_places:
         output = arguments[place]
-        if type(output) is Tensor:
-            output = torch_tensor_of(output)
-        if output is not None and type(output) is not np.ndarray:
-            written.append((place, output))
+        if output is not None and type(output.owner) is Held:
+            written.append((place, output.owner.tensor))
     if not written:
         return
     place, expected, got = written[0][0], "", ""
