@@ -101,9 +101,10 @@ def _run(
     plan: Plan, choice: Choice, call: Call, results: Sequence[Any], fresh: Sequence[str]
 ) -> None:
     tensors, first = plan_tensors(plan, call), results[0]
-    check_memory(plan, plan.operands, tensors, tensors[-1].device)
+    extents = [(operand.low, operand.high) for operand in plan.operands]
+    check_memory(plan, extents, tensors, tensors[-1].device)
     if len(fresh) < len(results):  # only what the caller gave can lie over something
-        check_overlap(plan, tensors)
+        check_overlap(plan, extents, tensors)
         for output, own in zip(call.operator.outputs, results, strict=True):
             if output.name not in fresh:
                 mark_written(own)
