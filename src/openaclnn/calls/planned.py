@@ -83,7 +83,10 @@ def _with_views(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
     for value in arguments:
         view = viewers.get(type(value)) or (as_tensor if type(value) is tensor else None)
         try:
-            viewed.append(value if view is None or is_tracked_leaf(value) else view(value))
+            if view is None or (type(value) is tensor and is_tracked_leaf(value)):
+                viewed.append(value)
+            else:
+                viewed.append(view(value))
         except UNFIT:
             viewed.append(value)
     return tuple(viewed)

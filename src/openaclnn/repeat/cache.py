@@ -254,7 +254,7 @@ def _getter(names: Sequence[str]) -> Callable[[Mapping[str, Any]], tuple[Any, ..
 
 
 def nothing_chosen() -> bool:
-    """No `use_product` and no `use_engine` block is around: what the road itself asks at every call."""
+    """No `use_product` and no `use_engine` block is around: what the fast path itself asks at every call."""
     return products.chosen_product() is None and dispatch.chosen_engine() is None
 
 

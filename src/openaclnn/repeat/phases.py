@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import replace
 from math import prod
 from typing import Any
 
 from openaclnn.core.declare import Operator
 from openaclnn.core.plan import Kept, Plan, covered_elements, walks_alike
+from openaclnn.core.kept import Kept
+from openaclnn.core.plan import Plan, covered_elements
 from openaclnn.core.products import chosen_product, listeners
 from openaclnn.core.tensor import Scalar, Tensor
 from openaclnn.engines.dispatch import Choice, Runner, chosen_engine
@@ -58,19 +59,6 @@ class Specialization:
         self.device = device
         # The kernel's tensors, outputs last, by their number among the arguments.
         self.operands = tuple([operator.places[operand.parameter] for operand in operands])
-        # Which inputs may be exactly the output.
-        self.alike = tuple([walks_alike(operand, plan.output) for operand in plan.inputs])
-
-    def reached_plan(self, extents: Extents) -> Plan:
-        """The plan with these extents, which are right for this call; the rest of its geometry is that of the first."""
-        plan = self.plan
-        operands = [
-            operand._replace(low=low, high=high)
-            for operand, (low, high) in zip(plan.operands, extents, strict=True)
-        ]
-        first = len(plan.inputs)
-        inputs, (output, *more) = tuple(operands[:first]), operands[first:]
-        return replace(plan, inputs=inputs, output=output, more=tuple(more))
 
     def extents(self, shape: tuple[int, ...], count: int) -> Extents:
         """The bytes of each operand, where the kernel runs over a shape of so many elements."""
