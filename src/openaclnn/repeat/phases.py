@@ -14,9 +14,7 @@ from math import prod
 from typing import Any
 
 from openaclnn.core.declare import Operator
-from openaclnn.core.plan import Kept, Plan, covered_elements, walks_alike
-from openaclnn.core.kept import Kept
-from openaclnn.core.plan import Plan, covered_elements
+from openaclnn.core.plan import Kept, Plan, covered_elements
 from openaclnn.core.products import chosen_product, listeners
 from openaclnn.core.tensor import Scalar, Tensor
 from openaclnn.engines.dispatch import Choice, Runner, chosen_engine
