@@ -14,6 +14,7 @@ from rich import box
 from rich.table import Table as RichTable
 
 from openaclnn.bench import tables
+from openaclnn.bench.calls import CHANGES
 from openaclnn.bench.tables import Table
 from openaclnn.bench.timing import AGAIN, TOLERATED
 from openaclnn.testing.extras import need
@@ -77,10 +78,8 @@ def markdown(reports: Iterable[dict[str, Any]], every_case_in: str = "") -> str:
 def sections(reports: Iterable[dict[str, Any]]) -> Iterator[Section]:
     """The introduction, each machine in short, then every case of each."""
     machines = tables.merged(reports)
-    introduction = _text("introduction.md").format(
-        inexact=tables.INEXACT, slow=tables.SLOW, tolerated=TOLERATED, again=AGAIN
-    )
-    yield Section(1, "Benchmarks", introduction)
+    prose = _prose()
+    yield Section(1, "Benchmarks", prose["Benchmarks"])
     for results in machines:
         rows = results["rows"]
         yield Section(2, tables.name_of(results), _preface(results), machine=True)
@@ -91,7 +90,7 @@ def sections(reports: Iterable[dict[str, Any]]) -> Iterator[Section]:
             short[-1] = short[-1]._replace(text=text)
         yield from short
         for table in tables.section_tables(results, page=True):
-            yield Section(3, table.title, table.markdown())
+            yield Section(3, table.title, prose.get(table.title, "") + table.markdown())
     for results in machines:
         if results["rows"]:
             parts = [_commands(results["commands"])]
@@ -105,6 +104,16 @@ def sections(reports: Iterable[dict[str, Any]]) -> Iterator[Section]:
 def _text(name: str) -> str:
     """A file beside this one."""
     return (files("openaclnn.bench") / name).read_text(encoding="utf-8")
+
+
+def _prose() -> dict[str, str]:
+    """What the page says above its tables, by their titles."""
+    regimes = "\n".join(f"- {regime.name}: {regime.reason}" for regime in CHANGES)
+    marks = {"inexact": tables.INEXACT, "slow": tables.SLOW, "tolerated": TOLERATED, "again": AGAIN}
+    parts = _text("page.md").format(regimes=regimes, **marks).removeprefix("# ").split("\n# ")
+    return {
+        title: f"{text.strip()}\n\n" for title, _, text in (part.partition("\n") for part in parts)
+    }
 
 
 def _preface(results: dict[str, Any]) -> str:

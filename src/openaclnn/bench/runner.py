@@ -17,7 +17,7 @@ from openaclnn.bench.problems import first_variant, load_torch, measured, torch_
 from openaclnn.bench.processes import first_calls, peak_memory
 from openaclnn.bench.regimes import REGIMES, Regime
 from openaclnn.bench.speed import speed_cases
-from openaclnn.bench.timing import COPY, Bench, Case, CpuClock, CudaClock, Progress, Row, Steady
+from openaclnn.bench.timing import COPY, Bench, Case, Clock, CudaClock, Progress, Row, Steady
 from openaclnn.bench.training import MODULE, module_cases, override_cases, step_cases
 from openaclnn.core.dtypes import FLOAT, FLOATS, DType
 
@@ -166,7 +166,7 @@ def run(settings: Settings, progress: Progress | None = None) -> dict[str, Any]:
         "engines": {name: objection or "available" for name, objection in states.items()},
     }
     bench = Bench(
-        settings.device, engines, torch, CpuClock() if settings.device == "cpu" else CudaClock(torch),
+        settings.device, engines, torch, Clock() if settings.device == "cpu" else CudaClock(torch),
         settings.rounds, settings.budget_seconds, counts=settings.threads or (None,), quick=settings.quick,
         named=bool(settings.engines),
     )  # fmt: skip
