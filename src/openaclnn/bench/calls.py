@@ -454,11 +454,9 @@ def call_cases(dtypes: Sequence[DType]) -> list[Case]:
 
 
 def call_case(operator: Operator, dtype: DType, regime: CallRegime) -> Case:
-    name, mixed = operator.python_name, regime.mixed
-    variant, kind = ("all", "all") if mixed else (first_variant(operator), dtype.name)
-    title = f"{name} {variant} {regime.name} {kind}"
     runner = functools.partial(_run, operator, dtype, regime)
-    return Case(name, variant, regime.name, (), kind, title, runner)
+    variant, values = ("all", "all") if regime.mixed else (first_variant(operator), dtype.name)
+    return Case(operator.python_name, variant, regime.name, (), values, runner)
 
 
 def _run(

@@ -104,9 +104,8 @@ def _cases(section: str, settings: Settings) -> Iterator[Case]:
             shapes = regimes[operator.workloads.PATTERN]
             headline = next((each for each in shapes if each.headline), shapes[-1])
             name, variant = operator.python_name, first_variant(operator)
-            title = f"{name} {variant} {section} {FLOAT.name}"
             runner = functools.partial(run, shapes[min(1, len(shapes) - 1)].shape)
-            yield Case(name, variant, section, headline.shape, FLOAT.name, title, runner)
+            yield Case(name, variant, section, headline.shape, FLOAT.name, runner)
 
 
 def _spec(case: Case, bench: Bench) -> Row:

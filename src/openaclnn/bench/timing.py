@@ -280,12 +280,17 @@ class Case:
     regime: str
     shape: tuple[int, ...]
     dtype: str
-    title: str  # by which it is selected
     runner: Callable[[Case, Bench], list[Row]] = field(repr=False, compare=False)
+    kind: str = ""  # in its title, where that does not name variant and regime
 
     def run(self, bench: Bench) -> list[Row]:
         """Check and time it: a row for each contender."""
         return self.runner(self, bench)
+
+    @property
+    def title(self) -> str:
+        """By which it is selected."""
+        return f"{self.name} {self.kind or f'{self.variant} {self.regime}'} {self.dtype}"
 
     @property
     def about(self) -> Row:
