@@ -22,7 +22,7 @@ import pytest
 
 import openaclnn
 from conftest import whole
-from openaclnn import bench, cli
+from openaclnn import cli
 from openaclnn.bench import training
 from openaclnn.bench.calls import (
     CHANGES,
@@ -811,14 +811,6 @@ def test_places_that_are_not_there_are_told_before_the_run(capsys: Any) -> None:
     for option in ("--json", "--html", "--markdown", "--csv"):
         assert main(["--quick", option, "none/results"]) == 2
         assert "there is no folder none" in capsys.readouterr().err
-
-
-def test_no_operator_is_named_in_the_package() -> None:
-    text = "".join(path.read_text().lower() for path in Path(bench.__path__[0]).rglob("*.py"))
-    for operator in measured():
-        assert operator.python_name not in text
-        assert operator.name.lower() not in text
-        assert operator.workloads.__name__.rpartition(".")[2] not in text
 
 
 def test_what_lies_between_elements_counts_as_touched() -> None:
