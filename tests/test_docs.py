@@ -11,8 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tools.calls import calls_table
-from tools.speed import ROWS
+from tools.speed import ROWS, calls_table
 from tools.tables import README, SPEED, SUPPORT, written
 
 import openaclnn

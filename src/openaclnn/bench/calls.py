@@ -23,11 +23,10 @@ import numpy as np
 
 import openaclnn
 from openaclnn.bench.contenders import (
-    engine_objection,
+    engine_choice,
     expected_of,
     fault_of,
     first_line,
-    must_be_asked,
     plain_call,
     two_phases,
     unavailable,
@@ -327,15 +326,17 @@ def sequences(
     for place, (engine, library, way) in enumerate(entries):
         problems = list(regime.sequence(replace(turn, place=place, of=len(entries))))
         name = f"{engine}{library}{way}"
-        if objection := engine_objection(problems[0], engine):
-            yield problems, unavailable(name, objection, ours=True, engine=engine)
+        try:
+            choice = engine_choice(problems[0], engine)
+        except AclnnError as error:
+            yield problems, unavailable(name, str(error), ours=True, engine=engine)
             continue
         called = _all_in_torch(problems, torch) if library == TENSORS else problems
         calls = [_our_call(problem, way) for problem in called]
         refusal = AclnnError if regime.refused else None
         contender = _in_sequence(name, called, calls, regime.checked, refusal, regime.forgotten)
-        asked, into = must_be_asked(problems[0], engine), way != ALLOCATING
-        yield problems, replace(contender, ours=True, engine=engine, writes_out=into, asked=asked)
+        into = way != ALLOCATING
+        yield problems, replace(contender, ours=True, engine=engine, writes_out=into, inside=choice)
     for way in regime.peers_of(turn.operator) if torch is not None and peers else ():
         name = PEER + way
         problems = list(regime.sequence(replace(turn, of=max(len(entries), 1))))
@@ -453,11 +454,9 @@ def call_cases(dtypes: Sequence[DType]) -> list[Case]:
 
 
 def call_case(operator: Operator, dtype: DType, regime: CallRegime) -> Case:
-    name, mixed = operator.python_name, regime.mixed
-    variant, kind = ("all", "all") if mixed else (first_variant(operator), dtype.name)
-    title = f"{name} {variant} {regime.name} {kind}"
     runner = functools.partial(_run, operator, dtype, regime)
-    return Case(name, variant, regime.name, (), kind, title, runner)
+    variant, values = ("all", "all") if regime.mixed else (first_variant(operator), dtype.name)
+    return Case(operator.python_name, variant, regime.name, (), values, runner)
 
 
 def _run(
@@ -521,7 +520,7 @@ def find_fault(
     fault, known = "", dict[int, Any]()
     for problem in problems[: regime.checked]:
         if regime.refused:
-            with contender.chosen():
+            with contender.inside():
                 contender.call()
             continue
         if id(problem) not in known or not problem.apart:

@@ -12,6 +12,7 @@ import importlib
 import math
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import ml_dtypes
@@ -88,28 +89,23 @@ def first_line(error: Exception | str) -> str:
     return f"{type(error).__name__}: {lines[0]}"[:160]
 
 
-def engine_objection(problem: Problem, engine: str) -> str:
-    """Why an engine does not serve a problem; "" if it does."""
-    try:
-        with use_engine(engine):
-            choose_engine(problem.plan, problem.device)
-    except AclnnError as error:
-        return str(error)
-    return ""
-
-
-def must_be_asked(problem: Problem, engine: str) -> bool:
-    """Whether a problem is served by this engine only if it is named."""
-    return choose_engine(problem.plan, problem.device).engine != engine
+def engine_choice(problem: Problem, engine: str) -> Callable[[], AbstractContextManager[Any]]:
+    """What calls run inside of to be served by an engine: nothing where they get it by themselves, since inside a block that names an
+    engine every call takes the slow path (docs/calls.md). Raises why it does not serve the problem."""
+    choice = functools.partial(use_engine, engine)
+    with choice():
+        choose_engine(problem.plan, problem.device)
+    alone = choose_engine(problem.plan, problem.device).engine == engine
+    return nullcontext if alone else choice
 
 
 def _ours(problem: Problem, engine: str, two_phase: bool) -> Iterator[Contender]:
-    if objection := engine_objection(problem, engine):
-        yield unavailable(engine, objection, ours=True, engine=engine)
+    try:
+        choice = engine_choice(problem, engine)
+    except AclnnError as error:
+        yield unavailable(engine, str(error), ours=True, engine=engine)
         return
-    ours = functools.partial(
-        Contender, ours=True, engine=engine, asked=must_be_asked(problem, engine)
-    )
+    ours = functools.partial(Contender, ours=True, engine=engine, inside=choice)
     yield ours(engine, plain_call(problem.operator, problem.arguments))
     into = plain_call(problem.operator, problem.arguments, out=problem.out)
     yield ours(f"{engine} out=", into, writes_out=True)
@@ -323,7 +319,7 @@ def _results(problem: Problem, contender: Contender) -> Results:
     """What a contender computes; places for results are filled with NaN first, so that a gap shows."""
     for output in problem.fresh:
         output[...] = math.nan
-    with contender.chosen():
+    with contender.inside():
         result = contender.call()
     return problem.outputs_of(problem.out if contender.writes_out else result)
 

@@ -56,7 +56,7 @@ def _shared(contender: Contender) -> bool:
     from openaclnn.engines.cpu.launching import control, pool
 
     pool._CONTROL[control.PARTS] = 0
-    with contender.chosen():
+    with contender.inside():
         contender.call()
     return bool(pool._CONTROL[control.PARTS])
 

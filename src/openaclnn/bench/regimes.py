@@ -32,15 +32,23 @@ class Regime:
 
 _CALL = "16 elements: nothing but the cost of a call"
 _CACHE = "operands fit a second-level cache: neither call nor memory decides"
-_TRANSPOSED = "one operand lies transposed: two walks through memory that disagree"
-_SLICED = "every second element: half of every cache line is wasted"
-_ROW = "one row stretched over all others: stride 0"
-_OUTER = "a column against a row: two operands that are hardly read"
 _SCALING = "where call cost ends and bandwidth begins"
 _MIDDLE = "tens of microseconds: waking threads costs as much as the work"
 _LARGE = "far beyond every cache, twice the headline's"
 _ODD = "rows and planes that begin anywhere in a cache line, as people's sizes have it"
 _START = "views that start one element into their memory"
+
+
+_LAYOUTS = {
+    "transposed": "one operand lies transposed: two walks through memory that disagree",
+    "sliced": "every second element: half of every cache line is wasted",
+    "broadcast": "one row stretched over all others: stride 0",
+    "outer": "a column against a row: two operands that are hardly read",
+}
+
+
+def _layouts(shape: tuple[int, ...], *names: str) -> list[Regime]:
+    return [Regime(name, shape, _LAYOUTS[name], name) for name in names]
 
 
 def _tiny(shape: tuple[int, ...]) -> Regime:
@@ -88,10 +96,7 @@ _CPU: dict[str, tuple[Regime, ...]] = {
         _tiny((16,)),
         Regime("cache", (1 << 16,), _CACHE, quick=True, two_phase=True),
         _headline("bandwidth", (1 << 24,), "far beyond every cache: memory decides"),
-        Regime("transposed", (4096, 4096), _TRANSPOSED, "transposed"),
-        Regime("sliced", (4096, 4096), _SLICED, "sliced"),
-        Regime("broadcast", (4096, 4096), _ROW, "broadcast"),
-        Regime("outer", (4096, 4096), _OUTER, "outer"),
+        *_layouts((4096, 4096), *_LAYOUTS),
         *_sizes(lambda power: (1 << power,)),
         _large("2^25", (1 << 25,)),
         *_ODD_LENGTH,
@@ -102,8 +107,8 @@ _CPU: dict[str, tuple[Regime, ...]] = {
         Regime("square", (4096, 4096), "as many rows as classes"),
         _headline("vocabulary 32k", (512, 32000), "the vocabulary of many language models"),
         Regime("vocabulary 128k", (128, 128256), "a large vocabulary: few, long rows"),
-        Regime("transposed", (4096, 4096), _TRANSPOSED, "transposed"),
-        Regime("sliced", (512, 32000), _SLICED, "sliced"),
+        *_layouts((4096, 4096), "transposed"),
+        *_layouts((512, 32000), "sliced"),
         *_sizes(lambda power: (1 << (power - 10), 1 << 10)),
         _large("32k", (1024, 32000)),
         _odd("5001", (2048, 5001), (2048, 5120)),
@@ -116,8 +121,7 @@ _CPU: dict[str, tuple[Regime, ...]] = {
         _headline("21 classes", (8, 21, 512, 512), "segmentation of everyday scenes"),
         Regime("150 classes", (2, 150, 512, 512), "segmentation with many classes", compiled=True),
         Regime("2 classes", (16, 2, 1024, 1024), "foreground and background: targets dominate"),
-        Regime("transposed", (8, 21, 512, 512), _TRANSPOSED, "transposed"),
-        Regime("sliced", (8, 21, 512, 512), _SLICED, "sliced"),
+        *_layouts((8, 21, 512, 512), "transposed", "sliced"),
         *_sizes(_square),
         _odd("769", (2, 19, 769, 769), (2, 19, 768, 768)),
         _odd("513", (4, 21, 513, 513), (4, 21, 512, 512)),
@@ -130,10 +134,7 @@ _CUDA: dict[str, tuple[Regime, ...]] = {
         _tiny((16,)),
         Regime("cache", (1 << 20,), _CACHE, quick=True, two_phase=True),
         _headline("bandwidth", (1 << 28,), "milliseconds of traffic: launch cost vanishes"),
-        Regime("transposed", (16384, 8192), _TRANSPOSED, "transposed"),
-        Regime("sliced", (16384, 8192), _SLICED, "sliced"),
-        Regime("broadcast", (16384, 8192), _ROW, "broadcast"),
-        Regime("outer", (16384, 8192), _OUTER, "outer"),
+        *_layouts((16384, 8192), *_LAYOUTS),
         *_ODD_LENGTH,
     ),
     "rows": (
@@ -141,8 +142,8 @@ _CUDA: dict[str, tuple[Regime, ...]] = {
         Regime("square", (16384, 4096), "many short rows"),
         _headline("vocabulary 32k", (8192, 32000), "the vocabulary of many language models"),
         Regime("vocabulary 128k", (4096, 128256), "a large vocabulary: long rows", compiled=True),
-        Regime("transposed", (16384, 4096), _TRANSPOSED, "transposed"),
-        Regime("sliced", (8192, 16000), _SLICED, "sliced"),
+        *_layouts((16384, 4096), "transposed"),
+        *_layouts((8192, 16000), "sliced"),
         _odd("5001", (30000, 5001), (30000, 5120)),
         _odd("50257", (1000, 50257), (1000, 50304)),
         _odd("151643", (1000, 151643), (1000, 151936)),
@@ -151,8 +152,7 @@ _CUDA: dict[str, tuple[Regime, ...]] = {
         _tiny((1, 4, 2, 2)),
         _headline("21 classes", (32, 21, 512, 1024), "segmentation of street scenes"),
         Regime("150 classes", (8, 150, 512, 512), "segmentation with many classes", compiled=True),
-        Regime("transposed", (32, 21, 512, 512), _TRANSPOSED, "transposed"),
-        Regime("sliced", (32, 21, 512, 512), _SLICED, "sliced"),
+        *_layouts((32, 21, 512, 512), "transposed", "sliced"),
         _odd("769", (16, 19, 769, 769), (16, 19, 768, 768)),
         _odd("513", (16, 21, 513, 513), (16, 21, 512, 512)),
         _odd("1025", (4, 19, 1025, 2049), (4, 19, 1024, 2048)),

@@ -13,25 +13,9 @@ from typing import Any, NamedTuple
 from rich import box
 from rich.table import Table as RichTable
 
-from openaclnn.bench.tables import (
-    INEXACT,
-    SLOW,
-    SPEED_PEERS,
-    Table,
-    by_operator,
-    case_of,
-    closest,
-    counts,
-    disturbances,
-    merged,
-    name_of,
-    narrowed,
-    number,
-    section_tables,
-    short_tables,
-    size,
-    speed_table,
-)
+from openaclnn.bench import tables
+from openaclnn.bench.calls import CHANGES
+from openaclnn.bench.tables import Table
 from openaclnn.bench.timing import AGAIN, TOLERATED
 from openaclnn.testing.extras import need
 
@@ -59,11 +43,11 @@ def on_terminal(table: Table) -> RichTable:
 def terminal_tables(results: dict[str, Any]) -> Iterator[Table]:
     """One table for each operator, those of the other sections, and all in short where that is several cases."""
     rows = results["rows"]
-    for operator, members in by_operator(rows):
-        yield speed_table(operator, members, page=False)
-    yield from section_tables(results, page=False)
-    if len({(row["operator"], *case_of(row)) for row in rows}) > 1:
-        yield from short_tables(rows)
+    for operator, members in tables.by_operator(rows):
+        yield tables.speed_table(operator, members, page=False)
+    yield from tables.section_tables(results, page=False)
+    if len({(row["operator"], *tables.case_of(row)) for row in rows}) > 1:
+        yield from tables.short_tables(rows)
 
 
 WRITTEN = "Written by `openaclnn bench --from RESULTS.json ... --markdown PAGE.md`; do not edit.\n"
@@ -93,35 +77,43 @@ def markdown(reports: Iterable[dict[str, Any]], every_case_in: str = "") -> str:
 
 def sections(reports: Iterable[dict[str, Any]]) -> Iterator[Section]:
     """The introduction, each machine in short, then every case of each."""
-    machines = merged(reports)
-    introduction = _text("introduction.md").format(
-        inexact=INEXACT, slow=SLOW, tolerated=TOLERATED, again=AGAIN
-    )
-    yield Section(1, "Benchmarks", introduction)
+    machines = tables.merged(reports)
+    prose = _prose()
+    yield Section(1, "Benchmarks", prose["Benchmarks"])
     for results in machines:
         rows = results["rows"]
-        yield Section(2, name_of(results), _preface(results), machine=True)
-        short = [Section(3, table.title, table.markdown()) for table in short_tables(rows)]
-        if counts(rows):
-            listed = "\n".join(f"- {line}" for line in closest(rows))
-            text = f"{short[-1].text}\n{counts(rows)}. The closest:\n\n{listed}\n"
+        yield Section(2, tables.name_of(results), _preface(results), machine=True)
+        short = [Section(3, table.title, table.markdown()) for table in tables.short_tables(rows)]
+        if tables.counts(rows):
+            listed = "\n".join(f"- {line}" for line in tables.closest(rows))
+            text = f"{short[-1].text}\n{tables.counts(rows)}. The closest:\n\n{listed}\n"
             short[-1] = short[-1]._replace(text=text)
         yield from short
-        for table in section_tables(results, page=True):
-            yield Section(3, table.title, table.markdown())
+        for table in tables.section_tables(results, page=True):
+            yield Section(3, table.title, prose.get(table.title, "") + table.markdown())
     for results in machines:
         if results["rows"]:
             parts = [_commands(results["commands"])]
-            for operator, rows in by_operator(results["rows"]):
-                commands = dict.fromkeys(narrowed(row["command"], operator) for row in rows)
+            for operator, rows in tables.by_operator(results["rows"]):
+                commands = dict.fromkeys(tables.narrowed(row["command"], operator) for row in rows)
                 parts += [f"### {operator}\n", _commands(commands)]
-                parts += [speed_table(operator, rows, page=True).markdown()]
-            yield Section(2, f"Every case: {name_of(results)}", "\n".join(parts), long=True)
+                parts += [tables.speed_table(operator, rows, page=True).markdown()]
+            yield Section(2, f"Every case: {tables.name_of(results)}", "\n".join(parts), long=True)
 
 
 def _text(name: str) -> str:
     """A file beside this one."""
     return (files("openaclnn.bench") / name).read_text(encoding="utf-8")
+
+
+def _prose() -> dict[str, str]:
+    """What the page says above its tables, by their titles."""
+    regimes = "\n".join(f"- {regime.name}: {regime.reason}" for regime in CHANGES)
+    marks = {"inexact": tables.INEXACT, "slow": tables.SLOW, "tolerated": TOLERATED, "again": AGAIN}
+    parts = _text("page.md").format(regimes=regimes, **marks).removeprefix("# ").split("\n# ")
+    return {
+        title: f"{text.strip()}\n\n" for title, _, text in (part.partition("\n") for part in parts)
+    }
 
 
 def _preface(results: dict[str, Any]) -> str:
@@ -136,8 +128,8 @@ def _preface(results: dict[str, Any]) -> str:
             f"- threads: {results['threads']}",
             f"- versions: {listed}",
             f"- engines: {engines}",
-            *([f"- fastest copy: {number(copied, 1)} GB/s, read and written bytes together"] if copied else []),
-            *(f"- **{noise}**" for noise in disturbances(results)),
+            *([f"- fastest copy: {tables.number(copied, 1)} GB/s, read and written bytes together"] if copied else []),
+            *(f"- **{noise}**" for noise in tables.disturbances(results)),
             f"- date: {', '.join(results['dates'])}",
             _commands(results["commands"]),
         ]
@@ -182,7 +174,7 @@ _ABOUT = (
 def sheet(reports: Iterable[dict[str, Any]]) -> str:
     """Every timing as CSV, a line for each contender of each case."""
     target = io.StringIO()
-    ratios = {f"x {peer}": peer for peer in SPEED_PEERS}
+    ratios = {f"x {peer}": peer for peer in tables.SPEED_PEERS}
     names = ("machine", "mode", "date", "shape", "round shape", *_ABOUT, *ratios, "note")
     lines = csv.DictWriter(target, names, lineterminator="\n")
     lines.writeheader()
@@ -192,7 +184,7 @@ def sheet(reports: Iterable[dict[str, Any]]) -> str:
         for row in (*results["rows"], *results.get("overrides", ())):
             cells = {name: row.get(name) for name in (*_ABOUT, "note")}
             cells |= {name: row["ratios"].get(peer) for name, peer in ratios.items()}
-            cells |= {"shape": size(row["shape"]), "round shape": size(row["near"])}
+            cells |= {"shape": tables.size(row["shape"]), "round shape": tables.size(row["near"])}
             rounded = {name: f"{value:.4g}" if isinstance(value, float) else value for name, value in cells.items()}  # fmt: skip
             lines.writerow(common | rounded)
     return target.getvalue()

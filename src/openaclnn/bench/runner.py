@@ -17,7 +17,7 @@ from openaclnn.bench.problems import first_variant, load_torch, measured, torch_
 from openaclnn.bench.processes import first_calls, peak_memory
 from openaclnn.bench.regimes import REGIMES, Regime
 from openaclnn.bench.speed import speed_cases
-from openaclnn.bench.timing import COPY, Bench, Case, CpuClock, CudaClock, Progress, Row, Steady
+from openaclnn.bench.timing import COPY, Bench, Case, Clock, CudaClock, Progress, Row, Steady
 from openaclnn.bench.training import MODULE, module_cases, override_cases, step_cases
 from openaclnn.core.dtypes import FLOAT, FLOATS, DType
 
@@ -104,9 +104,8 @@ def _cases(section: str, settings: Settings) -> Iterator[Case]:
             shapes = regimes[operator.workloads.PATTERN]
             headline = next((each for each in shapes if each.headline), shapes[-1])
             name, variant = operator.python_name, first_variant(operator)
-            title = f"{name} {variant} {section} {FLOAT.name}"
             runner = functools.partial(run, shapes[min(1, len(shapes) - 1)].shape)
-            yield Case(name, variant, section, headline.shape, FLOAT.name, title, runner)
+            yield Case(name, variant, section, headline.shape, FLOAT.name, runner)
 
 
 def _spec(case: Case, bench: Bench) -> Row:
@@ -166,7 +165,7 @@ def run(settings: Settings, progress: Progress | None = None) -> dict[str, Any]:
         "engines": {name: objection or "available" for name, objection in states.items()},
     }
     bench = Bench(
-        settings.device, engines, torch, CpuClock() if settings.device == "cpu" else CudaClock(torch),
+        settings.device, engines, torch, Clock() if settings.device == "cpu" else CudaClock(torch),
         settings.rounds, settings.budget_seconds, counts=settings.threads or (None,), quick=settings.quick,
         named=bool(settings.engines),
     )  # fmt: skip

@@ -48,9 +48,8 @@ def speed_cases(
 
 
 def speed_case(operator: Operator, variant: str, dtype: DType, regime: Regime) -> Case:
-    title = f"{operator.python_name} {variant} {regime.name} {dtype}"
     runner = partial(_run, operator, dtype, regime)
-    return Case(operator.python_name, variant, regime.name, regime.shape, dtype.name, title, runner)
+    return Case(operator.python_name, variant, regime.name, regime.shape, dtype.name, runner)
 
 
 def _takes(operator: Operator, variant: str, regime: Regime) -> bool:

@@ -9,7 +9,7 @@ from itertools import groupby
 from statistics import median
 from typing import Any
 
-from openaclnn.bench.calls import ALLOCATING, ARRAYS, CHANGES, INTO, PEER, TENSORS, TWO_PHASE
+from openaclnn.bench.calls import ALLOCATING, ARRAYS, INTO, PEER, TENSORS, TWO_PHASE
 from openaclnn.bench.timing import Row
 from openaclnn.bench.training import MODULE, OURS, PEERS, THEIRS
 
@@ -32,7 +32,7 @@ _KEYS = {
 
 @dataclass(frozen=True)
 class Table:
-    """A table, its cells written; the first columns are text and the others numbers. `text` explains it on a page."""
+    """A table, its cells written; the first columns are text and the others numbers."""
 
     title: str
     headings: Sequence[str]
@@ -306,15 +306,6 @@ def closest(rows: Sequence[Row]) -> list[str]:
     ]
 
 
-CALLS = """Medians per call on small problems, each contender with calls of its own that were prepared before: what a step of
-training costs beside its arithmetic. What the calls of a sample take is looked at before the clock starts, so that it is in a cache, as it
-is after the operation that made it. Ours is called on NumPy's arrays and on PyTorch's tensors, and `x torch` compares the latter
-with PyTorch on the same tensors: both phases and their wait with PyTorch's call, on a GPU and a wait. `of same` is the time over that of calls which never
-change, of the first of ours in the line; where there are eight kinds, over that of the same eight, each in a row. It too is a median
-over rounds: the calls that a line is compared with were timed in the rounds of that line. What is new in a call is new to the attempt at its case. An empty cell: no
-such call, or none that was right.
-
-""" + "".join(f"- {regime.name}: {regime.reason}\n" for regime in CHANGES)  # fmt: skip
 WAYS = (ARRAYS, ARRAYS + INTO, ARRAYS + TWO_PHASE, TENSORS, TENSORS + INTO, TENSORS + TWO_PHASE)
 
 
@@ -341,7 +332,7 @@ def calls_table(rows: Sequence[Row], page: bool) -> Table:
         *(f"x {peer}" for peer in peers), "of same",
     ]  # fmt: skip
     if page:
-        return Table("Calls that change", headings, 4, lines, notes(rows), CALLS)
+        return Table("Calls that change", headings, 4, lines, notes(rows))
     title, shorter = f"{rows[0]['operator']}: calls that change", [line[1:] for line in lines]
     return Table(title, headings[1:], 3, shorter, notes(rows))
 
@@ -351,18 +342,6 @@ def _call_ratio(timed: dict[str, Row], engine: str, peer: str) -> float | None:
     way = peer.removeprefix(PEER)
     ours = timed.get(engine + TENSORS + way) or timed.get(engine + TENSORS + TWO_PHASE)
     return None if ours is None else ours["ratios"].get(peer)
-
-
-STEPS = """Medians of a step: the loss, and its gradient by `backward()`. `copies` is our time over that of one copy of the input,
-and `x` columns are the others' time over ours, in the same rounds. `torch.compile` is compiled for the very shape, `torch.compile
-dynamic` for any: what PyTorch makes of a function, unless told otherwise, once it has met a second shape.
-"""
-MODULES = """Our modules beside PyTorch's, both eager, on 16 elements: medians of a step until all is computed, and of the caller's time (`host`).
-`x torch` is PyTorch's host time over ours in the same rounds.
-"""
-OVERRIDES = """Medians of a call of PyTorch's operator through its dispatcher, while `openaclnn.torch.enable()` has our kernel in its place, and without;
-`x torch` is PyTorch's time over ours in the same rounds. `host` is what the call takes of the caller's time.
-"""
 
 
 def steps_table(rows: Sequence[Row]) -> Table:
@@ -382,10 +361,10 @@ def steps_table(rows: Sequence[Row]) -> Table:
         lines.append([*start, duration(ours["median_us"]), number(ours["copies"]), *times, *ratios])
     compared = [*peers, *(f"x {peer}" for peer in peers)]
     headings = ["function", "regime", "shape", "dtype", "ours", "copies", *compared]
-    return Table("Forward and backward", headings, 4, lines, notes(rows), STEPS)
+    return Table("Forward and backward", headings, 4, lines, notes(rows))
 
 
-def pair_table(title: str, what: str, side: str, ratio: str, text: str, rows: Sequence[Row]) -> Table:  # fmt: skip
+def pair_table(title: str, what: str, side: str, ratio: str, rows: Sequence[Row]) -> Table:
     """Ours beside PyTorch's, on few elements, with the ratios of that name."""
     lines = []
     for (operator, case, _), group in groupby(
@@ -399,7 +378,7 @@ def pair_table(title: str, what: str, side: str, ratio: str, text: str, rows: Se
             times[0] = ours["status"]
         lines.append([operator, variant, *rest, *times, number(ours[ratio].get(THEIRS))])
     headings = [what, "variant", "shape", "dtype", side, "host", "torch", "torch host", "x torch"]
-    return Table(title, headings, 4, lines, notes(rows), text)
+    return Table(title, headings, 4, lines, notes(rows))
 
 
 def section_tables(results: dict[str, Any], page: bool) -> Iterator[Table]:
@@ -412,10 +391,10 @@ def section_tables(results: dict[str, Any], page: bool) -> Iterator[Table]:
         yield steps_table(large)
     if small := [row for row in training if row["regime"] == MODULE]:
         title = "Forward and backward of modules"
-        yield pair_table(title, "module", "ours", "host_ratios", MODULES, small)
+        yield pair_table(title, "module", "ours", "host_ratios", small)
     if overrides := results.get("overrides", ()):
         title = "PyTorch's operators, replaced"
-        yield pair_table(title, "operator", "replaced", "ratios", OVERRIDES, overrides)
+        yield pair_table(title, "operator", "replaced", "ratios", overrides)
     if first := results.get("first_calls", ()):
         headings = ["operator", "shape", "contender", "cache", "import", "first call", "later calls"]  # fmt: skip
         lines = [[*_process(row), row["cache"], *_first_call(row)] for row in first]

@@ -16,11 +16,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
-
-from openaclnn.engines.dispatch import use_engine
 
 COPY = "copy"
 SAMPLE_SECONDS = 1e-3  # a sample repeats its call until it lasts this long
@@ -61,21 +59,11 @@ class Contender:
     engine: str = ""
     writes_out: bool = False  # the result is in the problem's `out`, else it is returned
     unavailable: str = ""
-    asked: bool = True  # the engine must be asked for by name
     warm_up: Call | None = None  # before a sample, where it is not the call itself
     calls: int = 0  # of a sample, where they are counted; else as many as last long enough
     aside: Aside | None = None  # what its calls do that a sample does not count
-    # What its calls run inside of, where that is not the choice of the engine.
-    inside: Callable[[], AbstractContextManager[Any]] | None = None
-
-    def chosen(self) -> AbstractContextManager[Any]:
-        """The engine's choice, entered before the clock starts; none where calls get that engine by themselves.
-
-        Inside a block that names an engine every call takes the slow path (docs/calls.md).
-        """
-        if self.inside is not None:
-            return self.inside()
-        return use_engine(self.engine) if self.engine and self.asked else nullcontext()
+    # What its calls run inside of, entered before the clock starts: the choice of an engine that calls do not get by themselves.
+    inside: Callable[[], AbstractContextManager[Any]] = nullcontext
 
 
 class Sample(NamedTuple):
@@ -89,18 +77,10 @@ def nothing() -> None:
     """Before a sample that is taken cold."""
 
 
-class Clock(Protocol):
-    """What times `inner` calls as one sample, right after what is done before."""
+class Clock:
+    """Wall time of `inner` calls as one sample, right after what is done before."""
 
-    warm_seconds: float  # how long calls that are cheap run before a sample, and once at least
-
-    def sample(self, call: Call, inner: int, before: Call = nothing) -> Sample: ...
-
-
-class CpuClock:
-    """Wall time."""
-
-    warm_seconds = 4e-3
+    warm_seconds = 4e-3  # how long calls that are cheap run before a sample, and once at least
 
     def sample(self, call: Call, inner: int, before: Call = nothing) -> Sample:
         before()
@@ -111,7 +91,7 @@ class CpuClock:
         return Sample(each, each)
 
 
-class CudaClock:
+class CudaClock(Clock):
     """CUDA events on torch's current stream; the host's share is wall time before the synchronisation."""
 
     warm_seconds = 0.0
@@ -198,7 +178,7 @@ def interleave(
             for contender in rotated(contenders, turn):
                 timing = timings[contender.name]
                 if turn < timing.turns:
-                    with contender.chosen():
+                    with contender.inside():
                         timing.samples[turn] = _sampled(contender, clock, timing)
     finally:
         if collecting:
@@ -228,7 +208,7 @@ def _calibrated(
     contender: Contender, clock: Clock, rounds: int, budget_seconds: float, sample_seconds: float
 ) -> Timing:
     """How often to repeat the call in a sample, and in how many rounds."""
-    with contender.chosen():
+    with contender.inside():
         # It ran before, when it was checked: of a call that takes long, one tells enough.
         once = clock.sample(contender.call, 1).seconds
         if once < CHEAP_SECONDS:
@@ -300,12 +280,17 @@ class Case:
     regime: str
     shape: tuple[int, ...]
     dtype: str
-    title: str  # by which it is selected
     runner: Callable[[Case, Bench], list[Row]] = field(repr=False, compare=False)
+    kind: str = ""  # in its title, where that does not name variant and regime
 
     def run(self, bench: Bench) -> list[Row]:
         """Check and time it: a row for each contender."""
         return self.runner(self, bench)
+
+    @property
+    def title(self) -> str:
+        """By which it is selected."""
+        return f"{self.name} {self.kind or f'{self.variant} {self.regime}'} {self.dtype}"
 
     @property
     def about(self) -> Row:

@@ -113,10 +113,9 @@ def step_cases(device: str, dtypes: Sequence[DType] = ()) -> list[Case]:
         function = getattr(operator.workloads, "TRAINED", None)
         shapes = _SHAPES[device][operator.workloads.PATTERN] if function else ()
         for (regime, shape), dtype in itertools.product(shapes, dtypes or FLOATS):
-            title = f"{function} training {regime} {dtype.name}"
-            runner = functools.partial(_run_step, operator, dtype)
-            variant = "forward and backward"
-            cases.append(Case(str(function), variant, regime, shape, dtype.name, title, runner))
+            runner, kind = functools.partial(_run_step, operator, dtype), f"training {regime}"
+            about = str(function), "forward and backward", regime, shape, dtype.name
+            cases.append(Case(*about, runner, kind))
     return cases
 
 
@@ -194,10 +193,9 @@ def module_cases(dtypes: Sequence[DType] = ()) -> list[Case]:
         for pattern, said, dtype in itertools.product(
             module.patterns if module else (), weights, dtypes or FLOATS
         ):
-            name, variant = module.name, pattern + said
-            title = f"{name} training {MODULE} {variant} {dtype.name}"
             runner = functools.partial(_run_module, operator, dtype, weights[said])
-            cases.append(Case(name, variant, MODULE, FEW[pattern], dtype.name, title, runner))
+            about = module.name, pattern + said, MODULE, FEW[pattern], dtype.name
+            cases.append(Case(*about, runner, f"training {MODULE} {pattern}{said}"))
     return cases
 
 
@@ -247,10 +245,9 @@ def override_cases(dtypes: Sequence[DType] = ()) -> list[Case]:
         work = override.kernel.operator.workloads
         weights = ("", ", no weight") if OPTIONAL in override.signature.kinds else ("",)
         for variant, said, dtype in itertools.product(work.VARIANTS, weights, dtypes or FLOATS):
-            title = f"{name} override {variant}{said} {dtype.name}"
             runner = functools.partial(_run_override, override, variant, not said, dtype)
-            shape = FEW[work.PATTERN]
-            cases.append(Case(name, variant + said, "override", shape, dtype.name, title, runner))
+            about = name, variant + said, "override", FEW[work.PATTERN], dtype.name
+            cases.append(Case(*about, runner, f"override {variant}{said}"))
     return cases
 
 
