@@ -167,12 +167,12 @@ class Code:
 
     def call(self, function: Value, result: str | None, *values: Value | Array | int) -> Value:
         """Call the function at an address; `result` is the kind it returns, None for nothing."""
-        given = [self._given(one) for one in values]
-        kind = ir.FunctionType(STORED[result] if result else VOID, [one.type for one in given])
+        passed = [self._passed(one) for one in values]
+        kind = ir.FunctionType(STORED[result] if result else VOID, [one.type for one in passed])
         at = self.builder.inttoptr(function.value, kind.as_pointer())
-        return self.value(self.builder.call(at, given))
+        return self.value(self.builder.call(at, passed))
 
-    def _given(self, one: Value | Array | int) -> Any:
+    def _passed(self, one: Value | Array | int) -> Any:
         """What a call passes: an array goes by its address."""
         if isinstance(one, int):
             return self.integer(one).value
@@ -272,7 +272,7 @@ class Code:
         """index = start, start + step, ... below stop"""
         builder = self.builder
         first, last = self.as_integer(start), self.as_integer(stop)
-        if step < 1 or any(own.value.type != I64 for own in (first, last)):
+        if step < 1 or any(bound.value.type != I64 for bound in (first, last)):
             raise TypeError(f"a loop counts up in int64, not from {first!r} to {last!r} by {step}")
         before = builder.block
         test, inside, after = (builder.append_basic_block(name) for name in ("test", "do", "end"))
@@ -380,10 +380,10 @@ class Code:
         """One stream of scalars of one kind."""
         if len({str(one.value.type) for one in scalars}) != 1 or scalars[0].lanes:
             raise TypeError(f"lanes are made of scalars of one kind, not of {[*scalars]}")
-        made = ir.Constant(ir.VectorType(scalars[0].element, len(scalars)), ir.Undefined)
+        vector = ir.Constant(ir.VectorType(scalars[0].element, len(scalars)), ir.Undefined)
         for lane, one in enumerate(scalars):
-            made = self.builder.insert_element(made, one.value, ir.Constant(I32, lane))
-        return self.value(made)
+            vector = self.builder.insert_element(vector, one.value, ir.Constant(I32, lane))
+        return self.value(vector)
 
     def copy(
         self, source: Value, source_step: Value, target: Value, target_step: Value, count: Value,

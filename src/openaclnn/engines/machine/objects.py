@@ -26,7 +26,7 @@ def slots_of(kind: type) -> dict[str, int] | None:
     if sys.implementation.name != "cpython":
         return None
     probe: Any = object.__new__(kind)
-    found: dict[str, int] = {}
+    slots: dict[str, int] = {}
     words = (ctypes.c_int64 * (kind.__basicsize__ // 8)).from_address(id(probe))
     names: tuple[str, ...] = kind.__slots__  # type: ignore[attr-defined]
     for name in names:
@@ -37,8 +37,8 @@ def slots_of(kind: type) -> dict[str, int] | None:
         places = [place for place, word in enumerate(words) if word == id(mark)]
         if len(places) != 1:
             return None
-        found[name] = places[0]
-    return found
+        slots[name] = places[0]
+    return slots
 
 
 def arrays_are_readable() -> bool:

@@ -32,12 +32,12 @@ def prepare(plan: Plan) -> Callable[[Sequence[int], int], int]:
     if plan.kernel == "fill":
         return elementwise.filling(plan)
     make = elementwise.reducer if plan.reduction else elementwise.runner
-    made = classes.runner(plan) if plan.classes else make(plan)
+    run_plan = classes.runner(plan) if plan.classes else make(plan)
 
     def run(addresses: Sequence[int], stream: int = 0) -> int:
         if rounding.is_standard():
-            return made(addresses, stream)
+            return run_plan(addresses, stream)
         with rounding.standard():
-            return made(addresses, stream)
+            return run_plan(addresses, stream)
 
     return run
