@@ -96,19 +96,6 @@ def _plan(call: Call) -> Plan:
 
 # exp(c) - 1 is written as such: near 0 the difference would lose every digit. NaN is not > 0, and stays NaN.
 # Where alpha or inputScale has no finite value, the negative branch is its limit for x far below 0.
-def formula(
-    x: np.ndarray[Any, Any], alpha: float, scale: float, input_scale: float, work: Any
-) -> np.ndarray[Any, Any]:
-    """The document's formula in float64 (or in `work`)."""
-    values = x.astype(work)
-    a, s, c = work(alpha), work(scale), work(input_scale)
-    with np.errstate(all="ignore"):
-        if not (math.isfinite(alpha) and math.isfinite(input_scale)):
-            return np.asarray(np.where(values > 0, values, -a) * s)
-        negative = (a * s) * np.expm1(values * c)
-        return np.asarray(np.where(values > 0, values * s, negative))
-
-
 def reference(
     self: np.ndarray[Any, Any],
     alpha: float = 1.0,
@@ -117,7 +104,13 @@ def reference(
     work: Any = np.float64,
 ) -> np.ndarray[Any, Any]:
     """The document's formula in float64 (or in `work`)."""
-    return formula(self, alpha, scale, input_scale, work)
+    values = self.astype(work)
+    a, s, c = work(alpha), work(scale), work(input_scale)
+    with np.errstate(all="ignore"):
+        if not (math.isfinite(alpha) and math.isfinite(input_scale)):
+            return np.asarray(np.where(values > 0, values, -a) * s)
+        negative = (a * s) * np.expm1(values * c)
+        return np.asarray(np.where(values > 0, values * s, negative))
 
 
 def samples_of(name: str) -> tuple[Sample, ...]:
