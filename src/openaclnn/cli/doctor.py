@@ -108,11 +108,20 @@ def _libraries() -> list[Line]:
     rows = []
     for name, extra in _LIBRARIES.items():
         try:
-            rows.append(_line("library", name, None, importlib.metadata.version(name)))
+            version = importlib.metadata.version(name)
+            rows.append(_line("library", name, None, _told_of(name, version)))
         except importlib.metadata.PackageNotFoundError:
             wanted = f"'openaclnn[{extra}]'" if extra else name
             rows.append(_line("library", name, f"pip install {wanted}"))
     return rows
+
+
+def _told_of(name: str, version: str) -> str:
+    """A version; of PyTorch also what its interfaces lack, which came with 2.10."""
+    numbers = [int(part) for part in version.split(".")[:2] if part.isdigit()]
+    if name != "torch" or numbers >= [2, 10]:
+        return version
+    return f"{version}: tensors take the slow path, and kernels under enable are Python's; 2.10 has the interfaces for the fast path"
 
 
 def _cache_row() -> Line:

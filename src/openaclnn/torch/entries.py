@@ -129,12 +129,19 @@ class _Kernel:
         return alone & ((axes == 1) | (self.block.read(at.DEVICE_KIND) == 0))
 
     def clear_second(self, status: Variable) -> None:
-        """A fresh tensor of one element, in its turn on a GPU's stream."""
-        failed = self.block.call(at.ZERO, "i32", self.results.read(1)).to("i64")
-        with self.code.when(failed != 0, likely=False):
-            status.set(failed)
-            for index in range(self.own.results):
-                self.block.call(at.DELETE, "i32", self.results.read(index))
+        """A fresh tensor of one element; on a GPU by PyTorch, in its turn on the stream."""
+        code, block = self.code, self.block
+        with code.either(block.read(at.DEVICE_KIND) == 0) as (host, other):
+            with host:
+                second = NativeTensor(code, self.results.read(1), block)
+                bits = block.at(at.DTYPES).read(second.dtype) >> 40 & 0xFF  # DLPack's
+                code.clear(second.ask(at.GET_DATA), bits >> 3)
+            with other:
+                failed = block.call(at.ZERO, "i32", self.results.read(1)).to("i64")
+                with code.when(failed != 0, likely=False):
+                    status.set(failed)
+                    for index in range(self.own.results):
+                        block.call(at.DELETE, "i32", self.results.read(index))
 
     def tensor(self, place: int) -> NativeTensor:
         return NativeTensor(self.code, self.arguments[place], self.block)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from typing import Any
 
 import numpy as np
 
-__all__ = ["arrays_are_readable", "slots_of"]
+__all__ = ["arrays_are_readable"]
 
 HEADER_SLOTS = object.__basicsize__ // 8
 OBJECT_TYPE = HEADER_SLOTS - 1
@@ -19,26 +18,6 @@ ARRAY_DTYPE, ARRAY_FLAGS = HEADER_SLOTS + 5, HEADER_SLOTS + 6
 C_CONTIGUOUS, ALIGNED, WRITEABLE = 0x1, 0x100, 0x400
 FLOAT_VALUE = HEADER_SLOTS
 REFERENT = HEADER_SLOTS  # of a weak reference: the object, or None
-
-
-def slots_of(kind: type) -> dict[str, int] | None:
-    """Where an object of a class of ours has what its `__slots__` name; None where that cannot be told."""
-    if sys.implementation.name != "cpython":
-        return None
-    probe: Any = object.__new__(kind)
-    slots: dict[str, int] = {}
-    words = (ctypes.c_int64 * (kind.__basicsize__ // 8)).from_address(id(probe))
-    names: tuple[str, ...] = kind.__slots__  # type: ignore[attr-defined]
-    for name in names:
-        if name == "__weakref__":
-            continue
-        mark = object()
-        object.__setattr__(probe, name, mark)
-        places = [place for place, word in enumerate(words) if word == id(mark)]
-        if len(places) != 1:
-            return None
-        slots[name] = places[0]
-    return slots
 
 
 def arrays_are_readable() -> bool:

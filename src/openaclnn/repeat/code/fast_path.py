@@ -37,8 +37,7 @@ class FastPath(Outputs):
         code, control = self.code, self.control
         with guarded(code) as self.guard:
             self.guard.expect(number == self.inputs + self.options + 2)
-            # Another product or engine than the process's: the slow path knows what that means.
-            self.guard.expect(self.given.read(number - 1) == control.read(at.NONE))
+            self.expect_no_product(self.given.read(number - 1))
             self.out.set(self.given.read(self.inputs))
             self.expect_nothing_chosen()
             self.spread()
@@ -48,6 +47,10 @@ class FastPath(Outputs):
         self.release()
         control.call(at.INCREF, None, control.read(at.NOT_IMPLEMENTED))
         code.leave(control.read(at.NOT_IMPLEMENTED))
+
+    def expect_no_product(self, product: Value) -> None:
+        """Another product or engine than the process's: the slow path knows what that means."""
+        self.guard.expect(product == self.control.read(at.NONE))
 
     def serve(self) -> None:
         """Read the arrays, find the entry, run its kernel."""

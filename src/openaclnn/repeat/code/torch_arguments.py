@@ -21,6 +21,12 @@ class TorchArguments(Outputs):
     def __init__(self, code: Code, control: Array, given: Array) -> None:
         super().__init__(code, control, given)
         self.undisturbed = code.variable(False)  # nobody's Python code hears what tensors are asked
+        self.below = code.variable(False)  # a kernel of PyTorch's dispatcher is calling
+
+    def expect_no_product(self, product: Value) -> None:
+        """None, or False where a kernel of PyTorch's dispatcher calls: modes, tracers, autograd and what resolves negations are above it."""
+        self.below.set(product == self.control.read(at.FALSE))
+        self.guard.expect(self.below.get() | (product == self.control.read(at.NONE)))
 
     def look_again(self) -> None:
         """Of a tensor, what DLPack tells is enough to see that it is as before: a storage that was resized has other memory."""
@@ -50,7 +56,8 @@ class TorchArguments(Outputs):
     def look_at_torch(self, item: Value, view: Array) -> None:
         storage = self.code.frame("i64", 2)
         if self.asks:
-            self.expect_plain(item)
+            with self.code.when(~self.below.get()):
+                self.expect_plain(item)
             self.measure_storage(item, storage)
         self.describe(item, view)
         self.guard.expect(view.read(at.STRIDES_AT) != 0)
@@ -134,13 +141,15 @@ class TorchArguments(Outputs):
     def ask_stream(self, library: Value, place: Value, stream: Array) -> None:
         """PyTorch's current stream on a device, unless it is the host; nobody must be recording what is done there."""
         with self.code.when(library == at.TORCH):
-            self.expect_no_graph()
+            with self.code.when(~self.below.get()):
+                self.expect_no_graph()
             self.find_stream(place, stream)
 
     def expect_no_graph(self) -> None:
-        """Nobody records PyTorch's operations in this thread: tracers and modes would not see ours."""
+        """Nobody records PyTorch's operations in this thread: tracers and modes would not see ours. `make_fx` before dispatch has no mode
+        among those, but one of functions, for which all tensors were asked (HAS_MODE).
+        """
         self.expect_false(at.IS_TRACING)
-        self.expect_false(at.KEY_IS_INCLUDED, self.control.read(at.BEFORE_DISPATCH))
         self.guard.expect(self.number_of(self.ask(at.MODES)) == 0)
 
     def find_stream(self, place: Value, stream: Array) -> None:
@@ -158,11 +167,11 @@ class TorchArguments(Outputs):
             self.drop(tracked)
             self.guard.expect(tracked == self.control.read(at.FALSE))
 
-        with self.code.when(library == at.TORCH):
+        with self.code.when((library == at.TORCH) & ~self.below.get()):
             self.each_given(visit)
 
     def count_writes(self, library: Value) -> None:
-        with self.code.when(library == at.TORCH):
+        with self.code.when((library == at.TORCH) & ~self.below.get()):
             self.each_given(lambda index: self.count_write(self.given.read(index)))
 
     def count_write(self, item: Value) -> None:

@@ -48,8 +48,6 @@ class TorchFunctions(NamedTuple):
     storage_offset: Any  # where in its storage a tensor begins
     is_tracing: Any
     modes: Any  # how many see the operations of PyTorch in this thread
-    key_is_included: Any  # of the dispatcher, in this thread
-    before_dispatch: Any  # the key of modes that are not among those
     requires_grad: str  # an attribute
     count_write: Any  # tells autograd
 
@@ -71,8 +69,7 @@ def torch_functions() -> TorchFunctions | None:
         return TorchFunctions(
             exchange.from_python, exchange.current_stream, torch.overrides.has_torch_function_unary,
             torch.Tensor.is_neg, torch.Tensor.untyped_storage, torch.UntypedStorage.nbytes, torch.Tensor.storage_offset,
-            torch._C._is_tracing, torch._C._len_torch_dispatch_stack, torch._C._dispatch_tls_is_dispatch_key_included,
-            torch._C.DispatchKey.PreDispatch, sys.intern("requires_grad"), torch.autograd.graph.increment_version,
+            torch._C._is_tracing, torch._C._len_torch_dispatch_stack, sys.intern("requires_grad"), torch.autograd.graph.increment_version,
         )  # fmt: skip
     except AttributeError:
         return None

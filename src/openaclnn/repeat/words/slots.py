@@ -13,10 +13,9 @@ MAX_KINDS = 32  # a training loop has a handful; the oldest makes room
     FROM_PYTHON, CURRENT_STREAM, CLEAR, TUPLE_NEW, TUPLE_SET, FROM_INT64, VECTORCALL, GET_VARIABLE, GET_ATTRIBUTE,
     AS_INT64, INCREF, DECREF, NOT_IMPLEMENTED, NONE, FALSE, NDARRAY, TENSOR, PARAMETER, FLOAT,
     PRODUCT, ENGINE, POOL, TABLE, KINDS, ARRAYS, OPTIONS, ERROR,
-    HAS_MODE, IS_NEGATED, STORAGE, STORAGE_BYTES, STORAGE_OFFSET, IS_TRACING, MODES, KEY_IS_INCLUDED, BEFORE_DISPATCH,
-    REQUIRES_GRAD, COUNT_WRITE,
+    HAS_MODE, IS_NEGATED, STORAGE, STORAGE_BYTES, STORAGE_OFFSET, IS_TRACING, MODES, REQUIRES_GRAD, COUNT_WRITE,
     OUTPUTS, TUPLE, RESULT_TYPE, CHOSEN, CHOSEN_NOWHERE, COLLECTS, ORDERED, CONTROL_SLOTS,
-) = range(46)  # fmt: skip
+) = range(44)  # fmt: skip
 # From HAS_MODE to COUNT_WRITE: the objects of `readers.TorchFunctions`.
 # COLLECTS: whether the interpreter collects garbage, whose finalisers are Python code, when an object is made.
 # ORDERED: whether a fresh output is left to the full way if an input's axes lie in memory in another order than row-major.

@@ -1,0 +1,124 @@
+"""PyTorch is entered and read by interfaces that it promises: nothing of its memory, no symbol of C++, no list of versions."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import openaclnn
+from openaclnn.cli import doctor
+from openaclnn.torch import dispatcher
+
+SOURCE = Path(openaclnn.__file__).parent
+
+READING = {
+    "core/interop.py": "what DLPack hands over, and memory that array interfaces describe",
+    "core/products.py": "how often an object of ours is referred to",
+    "core/tensor.py": "NumPy's arrays",
+    "engines/machine/ending.py": "words of our own libraries",
+    "engines/machine/objects.py": "NumPy's arrays",
+    "pyacl.py": "memory that the caller names",
+    "repeat/code/published.py": "words of ours",
+    "repeat/words/readers.py": "the table of DLPack's exchange interface",
+}
+"""Files that read memory by address, and what."""
+
+
+def sources(*folders: str) -> Iterator[tuple[str, ast.Module]]:
+    for folder in folders or ("",):
+        for path in sorted((SOURCE / folder).rglob("*.py")):
+            yield str(path.relative_to(SOURCE)), ast.parse(path.read_text())
+
+
+def words(tree: ast.AST) -> Iterator[str]:
+    """Names, attributes and texts, but for docstrings and comments."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            yield node.attr
+        elif isinstance(node, ast.Name):
+            yield node.id
+        elif isinstance(node, ast.Constant) and isinstance(node.value, (str, bytes)):
+            yield str(node.value)
+
+
+def test_memory_is_read_by_address_where_it_is_known_whose_it_is() -> None:
+    found = {name for name, tree in sources() if "from_address" in words(tree)}
+    assert found == READING.keys()
+
+
+def places_inside_objects(tree: ast.AST) -> list[str]:
+    """Sums with the address of an object, which are addresses inside it."""
+    return [
+        ast.unparse(node)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.BinOp)
+        and isinstance(node.op, (ast.Add, ast.Sub))
+        for side in (node.left, node.right)
+        if isinstance(side, ast.Call) and ast.unparse(side.func) == "id"
+    ]  # fmt: skip
+
+
+def test_no_address_inside_an_object_is_computed() -> None:
+    assert places_inside_objects(ast.parse("id(tensor) + 16")) == ["id(tensor) + 16"]
+    found = {name for name, tree in sources() if places_inside_objects(tree)}
+    assert found == {"core/tensor.py"}  # where NumPy's arrays have their data
+
+
+@pytest.mark.parametrize("word", ["_cdata", "__basicsize__"])
+def test_nobody_looks_for_pytorchs_objects(word: str) -> None:
+    allowed = {"core/tensor.py", "engines/machine/objects.py"} if word == "__basicsize__" else set()
+    assert {name for name, tree in sources() if word in words(tree)} <= allowed
+
+
+def test_no_symbol_of_cpp_is_asked_for() -> None:
+    mangled = re.compile(r"\b_Z(N|K|S|T|\d)")
+    assert mangled.match("_ZN2at6native6is_negERKNS_6TensorE")
+    assert not [
+        (name, word) for name, tree in sources() for word in words(tree) if mangled.search(word)
+    ]
+
+
+def test_no_version_is_listed() -> None:
+    """What PyTorch has is seen by asking for it."""
+    found = {name for name, tree in sources("torch", "repeat") if "__version__" in words(tree)}
+    assert found == {"torch/needed.py"}  # which names it in an error
+
+
+class Recording:
+    """A library, and the names that were asked of it."""
+
+    def __init__(self, library: Any) -> None:
+        self.library, self.names = library, set[str]()
+
+    def __getattr__(self, name: str) -> Any:
+        self.names.add(name)
+        return getattr(self.library, name)
+
+
+def test_every_function_of_the_interface_is_declared_in_its_headers() -> None:
+    known = dispatcher.stable_interface()
+    assert known is not None
+    recording = Recording(known.library)
+    again = dispatcher.StableInterface(recording)
+    again.device_kind("CPU")
+    again.dtype_number("float32")
+    folder = Path(torch.__path__[0]) / "include/torch/csrc"
+    headers = "inductor/aoti_torch/c/shim.h", "stable/c/shim.h"
+    text = "".join((folder / name).read_text() for name in headers)
+    declared = {*re.findall(r"\b(\w+)\(", text)}
+    assert recording.names <= declared
+    assert "aoti_torch_get_current_cuda_stream" in declared
+
+
+@pytest.mark.parametrize(
+    ("version", "slow"), [("2.9.1+cpu", True), ("2.10.0", False), ("2.13.0+cu130", False), ("3.0", False)]
+)  # fmt: skip
+def test_doctor_tells_of_a_pytorch_without_the_interfaces(version: str, slow: bool) -> None:
+    assert ("slow path" in doctor._told_of("torch", version)) is slow
+    assert doctor._told_of("numpy", version) == version
