@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as theirs
 
 import openaclnn.torch as fast
-from openaclnn.torch import disable, enable, functional, nn, of_classes, override, served, use
+from openaclnn.torch import disable, enable, functional, nn, override, served, use
 from openaclnn.torch.composites import COMPOSITES
 from openaclnn.torch.override import OVERRIDES
 
@@ -336,7 +336,7 @@ def test_what_is_public_says_what_it_takes() -> None:
         assert Any not in hints.values()
 
 
-@pytest.mark.parametrize("module", [functional, of_classes, override, nn])
+@pytest.mark.parametrize("module", [functional, override, nn])
 def test_examples(module: Any) -> None:
     found = doctest.testmod(module, extraglobs={"torch": torch})
     assert found.attempted
