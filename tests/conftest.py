@@ -23,7 +23,8 @@ from openaclnn.core.interface import Kind
 from openaclnn.core.products import current_product
 from openaclnn.core.tensor import contiguous_strides
 from openaclnn.engines.dispatch import ENGINES
-from openaclnn.operators.workloads.mistakes import Mistake
+from workloads import data_of
+from workloads.mistakes import Mistake
 
 Array = np.ndarray[Any, Any]
 OPERATORS = openaclnn.registry()
@@ -33,7 +34,7 @@ SIZED = [
     op
     for op in APART
     if op.result_type is None
-    and not hasattr(op.workloads, "WHOLE")
+    and not hasattr(data_of(op), "WHOLE")
     and getattr(op.workloads, "ANY_SIZE", True)
 ]
 """Of those, the ones with one output of the inputs' shape, and kernels for any size."""
@@ -166,16 +167,16 @@ def call_on(engine: str, operator: Operator, arguments: dict[str, Any]) -> Any:
 
 def table_of(operator: Operator) -> tuple[Callable[[], dict[str, Any]], list[Mistake]]:
     """The operator's sound call and its mistakes."""
-    work = operator.workloads
-    if not (hasattr(work, "sound") and hasattr(work, "MISTAKES")):
-        place = "/".join(work.__name__.split(".")[1:])
-        pytest.fail(f"{operator.name} has no table of mistakes: {place}.py wants sound(), MISTAKES")
-    return work.sound, work.MISTAKES
+    data = data_of(operator)
+    if not (hasattr(data, "sound") and hasattr(data, "MISTAKES")):
+        place = f"tests/workloads/{operator.python_name}.py"
+        pytest.fail(f"{operator.name} has no table of mistakes: {place} wants sound(), MISTAKES")
+    return data.sound, data.MISTAKES
 
 
 def whole(operator: Operator) -> dict[str, Any]:
     """The options with which an elementwise operator's result has the shape of its arguments."""
-    options: dict[str, Any] = getattr(operator.workloads, "WHOLE", {})
+    options: dict[str, Any] = getattr(data_of(operator), "WHOLE", {})
     return options
 
 

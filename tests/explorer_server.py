@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from openaclnn.core.declare import Operator
-from openaclnn.explorer.declared import declared
+from openaclnn.explorer.answers import declared
 from openaclnn.explorer.server import Explorer
 
 JSON = {"Content-Type": "application/json"}

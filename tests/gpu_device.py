@@ -33,7 +33,6 @@ from openaclnn.core.plan import Plan, elementwise_plan
 from openaclnn.core.products import current_product
 from openaclnn.engines import gpu
 from openaclnn.engines.formulas import FORMULAS, described
-from openaclnn.repeat.words import slots
 from test_gpu_formulas import (
     NUMBERS,
     RANGES,
@@ -42,6 +41,7 @@ from test_gpu_formulas import (
     one_and_none,
     word_fma,
 )
+from workloads import cases_of
 
 names = pytest.mark.parametrize("operator", SIZED, ids=lambda op: op.python_name)
 dtypes = pytest.mark.parametrize("dtype", FLOATS, ids=str)
@@ -104,7 +104,7 @@ LAYOUTS = ("contiguous", "transposed", "sliced", "gaps in rows")
 
 
 def some_cases(operator: Operator, dtype: DType, seed: int = 7) -> Iterator[Arguments]:
-    yield from operator.workloads.cases(np.random.default_rng(seed), dtype)
+    yield from cases_of(operator, np.random.default_rng(seed), dtype)
 
 
 def on_device(arguments: Arguments) -> Arguments:
@@ -367,7 +367,7 @@ def test_no_memory_but_the_output(operator: Operator) -> None:
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()
         plain(operator)(**arguments, out=out)
-        assert torch.cuda.max_memory_allocated() - before <= 36 << 10
+        assert torch.cuda.max_memory_allocated() - before <= 32 << 10
         assert torch.cuda.memory_allocated() == before
 
 
@@ -427,28 +427,6 @@ def test_small_tensors_with_huge_strides() -> None:
     expected = openaclnn.cross_entropy_loss_grad(one, log_prob, target)
     openaclnn.cross_entropy_loss_grad(one, x, target, out=x)
     assert torch.equal(x, expected)
-
-
-@names
-def test_tensors_are_read_from_their_words_or_asked(operator: Operator) -> None:
-    """Inputs, given outputs and fresh ones, to the same bits."""
-    arguments = on_device(next(iter(some_cases(operator, FLOAT))))
-    function = plain(operator)
-    function(**arguments)
-    control = function.road._control
-    words = int(control[slots.TENSOR_WORDS])
-    assert words
-    found = []
-    for table in (words, 0):
-        control[slots.TENSOR_WORDS] = table
-        try:
-            fresh = function(**arguments)
-            given = function(**arguments, out=torch.full_like(fresh, float("nan")))
-        finally:
-            control[slots.TENSOR_WORDS] = words
-        found += [fresh, given]
-    for own in found:
-        assert torch.equal(own.view(-1).view(torch.uint8), found[0].view(-1).view(torch.uint8))
 
 
 def test_strange_tensors_after_plain_ones() -> None:
@@ -949,7 +927,7 @@ def bench(compiled: bool) -> None:
 
 def tune(selected: list[str]) -> None:
     """Other launch shapes than the tables', on the goals' problems (or on those that a word selects)."""
-    from openaclnn.engines.gpu.launchers import elementwise, pixels, rows, tiles
+    from openaclnn.engines.gpu.launchers import elementwise, pixels, rows
 
     flat = [(block, warps) for block in (512, 1024, 2048) for warps in (4, 8)]
     turned = [
@@ -971,9 +949,9 @@ def tune(selected: list[str]) -> None:
         if "2^28" in title:
             module, name, choices = elementwise, "flat_shape", flat
         elif "transposed" in title:
-            module, name, choices = tiles, "tile_shape", turned
+            module, name, choices = elementwise, "tile_shape", turned
         elif "(1,M)" in title or "half" in title:
-            module, name, choices = tiles, "tile_shape", outer
+            module, name, choices = elementwise, "tile_shape", outer
         elif operator.workloads.PATTERN == "rows":
             module, name, choices = rows, "row_tile", row
         elif operator.workloads.PATTERN == "pixels":

@@ -25,7 +25,8 @@ from openaclnn.core.interface import Kind
 from openaclnn.engines import gpu
 from openaclnn.engines.gpu.launchers import logits
 from openaclnn.operators.logits import CROSS_ENTROPY, CROSS_ENTROPY_GRAD
-from openaclnn.operators.workloads.logits import cases, grad_of
+from workloads import cases_of
+from workloads.logits import cases, grad_of
 
 loss_of, gradient_of = (
     make_plain_function(operator) for operator in (CROSS_ENTROPY, CROSS_ENTROPY_GRAD)
@@ -83,7 +84,7 @@ def test_cross_entropy_from_logits(dtype: DType, shape: tuple[int, ...]) -> None
 @pytest.mark.parametrize("name", LOSSES)
 def test_losses(name: str, dtype: DType) -> None:
     operator = openaclnn.find_operator(name)
-    for given in operator.workloads.cases(np.random.default_rng(7), dtype):
+    for given in cases_of(operator, np.random.default_rng(7), dtype):
         got = on_device(getattr(openaclnn, name), given, dtype)
         assert_matches_oracle(operator, given, got)
 

@@ -263,6 +263,64 @@ def test_series(tmp_path: Path) -> None:
     assert {r.reason for r in run(path, product="950")} == {"", "another product"}
 
 
+@pytest.mark.parametrize(
+    ("series", "product", "reason"),
+    [
+        ("Ascend910B3", "910b", ""), ("Ascend910B3", "910B1", ""), ("('Ascend910B2C',)", "950", "another product"),
+        ("Ascend910_9391", "a3", ""), ("Ascend910_9391", "a2", "another product"), ("Ascend310P3", "310p", ""),
+        ("ascend950pr", "950", ""), ("Ascend910A", "910", ""), ("-Ascend910B3", "a2", "another product"), ("-Ascend910B3", "a3", ""),
+        ("Ascend999X1", "a2", "unknown product"), ("('Ascend999X1', 'Ascend910B')", "a2", ""),
+        ("('Ascend999X1', 'Ascend910B')", "a3", "another product"), ("-Ascend999X1", "a2", ""), ("Ascend999X1", "default", ""),
+    ],
+)  # fmt: skip
+def test_chips_stand_for_their_series(
+    tmp_path: Path, series: str, product: str, reason: str
+) -> None:
+    [result] = run(table(tmp_path / "x.csv", KERNEL | {"soc_series": series}), product=product)
+    assert (result.verdict, result.reason) == ("skipped" if reason else "passed", reason), result
+    if reason:
+        assert result.why.startswith("the list has it for ")
+
+
+def test_series_of_json_lists(tmp_path: Path) -> None:
+    path = listed(
+        tmp_path / "x.json",
+        *(elu(n) | {"soc_series": s} for n, s in enumerate(["Ascend910B3", ["Ascend310P3"], None])),
+    )
+    assert [r.verdict for r in run(path, product="a2")] == ["passed", "skipped", "passed"]
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+def test_weights_left_out_are_ones(tmp_path: Path, reduction: str) -> None:
+    """A kernel's weight is optional, as PyTorch's; the interface's is not."""
+    torch = pytest.importorskip("torch")
+    ranges = "((-4, 0), (0, 2), None)"
+    row = KERNEL | {"op_name": "nll_loss", "output_shapes": "", "output_dtypes": "", "input_data_ranges": ranges,
+                    "attributes": f"{{'reduction': '{reduction}', 'ignore_index': 1}}"}  # fmt: skip
+    shapes = ["((8, 3), (8,), None)", "((2, 3, 4, 5), (2, 4, 5), None)", "((3,), (), None)"]
+    rows = [row | {"input_shapes": each, "input_dtypes": "('float32', 'int64', None)"} for each in shapes]  # fmt: skip
+    grad = row | {
+        "op_name": "nll_loss_grad", "input_dtypes": "('float16', 'float16', 'int32', None, 'float16')",
+        "input_shapes": f"((8, 3), {'(8,)' if reduction == 'none' else '(1,)'}, (8,), None, (1,))", "input_data_ranges": "(None, None, (0, 2), None, (4, 4))",
+    }  # fmt: skip
+    path = table(tmp_path / "x.csv", *rows, grad)
+    assert [r.verdict for r in run(path)] == ["passed"] * 4
+    for case in list(read_cases(path))[:3]:
+        assert isinstance(case, Case)
+        drawn = data(case).arguments
+        x, target = torch.from_numpy(drawn["self"]), torch.from_numpy(np.asarray(drawn["target"]))
+        expected = torch.nn.functional.nll_loss(x, target, reduction=reduction, ignore_index=1)
+        own = openaclnn.nll_loss if x.ndim < 3 else openaclnn.nll_loss2d
+        np.testing.assert_allclose(own(**drawn).out.reshape(expected.shape), expected, rtol=1e-6)
+    [refused] = run(
+        table(tmp_path / "y.csv", ACLNN | {
+            "api_name": "aclnnNLLLoss", "tensor_view_shapes": "((8, 3), (8,), None, (1,), (1,))",
+            "tensor_dtypes": "('float32', 'int64', None, 'float32', 'float32')", "attributes": "{'reduction': 1}",
+        })
+    )  # fmt: skip
+    assert (refused.verdict, refused.status) == ("refused", 161001)
+
+
 ELSEWHERE: list[tuple[dict[str, str], str]] = [
     (ACLNN | {"api_name": "torch.add"}, "end-to-end"),
     (ACLNN | {"api_name": "aclnnGelu"}, "another operator"),

@@ -11,7 +11,7 @@ from openaclnn import aclnn
 from openaclnn.core.call import AUTO, Call, bind_arguments
 from openaclnn.core.declare import Operator
 from openaclnn.core.products import PRODUCTS, find_product
-from openaclnn.operators.workloads.mistakes import Mistake
+from workloads.mistakes import Mistake
 
 names = pytest.mark.parametrize("operator", OPERATORS, ids=lambda op: op.python_name)
 

@@ -22,8 +22,7 @@ from openaclnn.core.declare import Operator
 from openaclnn.operators import find_operator
 from openaclnn.testing.data.drawing import ranks_of
 from openaclnn.testing.data.goldens import by_output
-from openaclnn.testing.files.arrays import read_array, write_array
-from openaclnn.testing.files.sources import Source, raw_type
+from openaclnn.testing.files import Source, raw_type, read_array, write_array
 
 
 @pytest.fixture
@@ -402,7 +401,7 @@ def test_a_fault_of_ours_is_one_sentence_too(
 
 
 def test_every_command_has_help_with_an_example(capsys: Any) -> None:
-    from openaclnn.cli.entry import COMMANDS
+    from openaclnn.cli import COMMANDS
 
     for name in COMMANDS:
         status, out, _ = told(capsys, name, "--help")
@@ -430,7 +429,7 @@ def test_missing_libraries_are_named_with_their_extra(
 
 
 def test_every_command_that_answers_has_json(capsys: Any) -> None:
-    from openaclnn.cli.entry import COMMANDS
+    from openaclnn.cli import COMMANDS
 
     for name in COMMANDS:
         shown = [name, "elu_backward", "--help"] if name in ("run", "check") else [name, "--help"]
@@ -484,7 +483,7 @@ def offers(words: tuple[str, ...]) -> list[Any]:
     """What the shell would offer for the last word."""
     from click.shell_completion import ShellComplete
 
-    from openaclnn.cli.entry import app
+    from openaclnn.cli import app
 
     shell = ShellComplete(app, {}, "openaclnn", "_OPENACLNN_COMPLETE")
     return shell.get_completions(list(words[:-1]), words[-1])

@@ -19,15 +19,15 @@ import openaclnn
 from conftest import OPERATORS, each, expected_of, plain, table_of
 from openaclnn.cli import main
 from openaclnn.core.declare import Operator
-from openaclnn.core.folders import CODE_MARK
 from openaclnn.core.interface import Kind
 from openaclnn.core.tensor import Format, Scalar, Tensor
+from openaclnn.core.trust import CODE_MARK
 from openaclnn.operators import find_operator
 from openaclnn.testing import draw
 from openaclnn.testing.data.drawing import ranks_of, variants_of
 from openaclnn.testing.data.goldens import results_of
-from openaclnn.testing.files.arrays import read_array, write_array
-from openaclnn.testing.programs.examples import LANGUAGES, example_of
+from openaclnn.testing.files import read_array, write_array
+from openaclnn.testing.programs import LANGUAGES, example_of
 from test_capi_tools import compile_program, installed, run_program
 
 names = pytest.mark.parametrize("operator", OPERATORS, ids=lambda op: op.python_name)

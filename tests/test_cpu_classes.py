@@ -33,13 +33,12 @@ from openaclnn.core.plan import Plan
 from openaclnn.core.products import current_product
 from openaclnn.engines import cpu
 from openaclnn.engines import numpy as numpy_engine
-from openaclnn.engines.cpu.classes.gradients import cross_entropy
-from openaclnn.engines.cpu.classes.likelihood import gradient as nll
-from openaclnn.engines.cpu.classes.likelihood import sizes as nll_sizes
-from openaclnn.engines.cpu.classes.logits import rows as logits
+from openaclnn.engines.cpu.classes import log_prob_gradient, loss_pixels
+from openaclnn.engines.cpu.classes import nll_gradient as nll
 from openaclnn.engines.cpu.launching import pool
 from openaclnn.engines.cpu.registry import KERNELS, Runner
 from openaclnn.operators import find_operator
+from workloads import cases_of
 
 Array = np.ndarray[Any, Any]
 CROSS_ENTROPY, NLL = (find_operator(n) for n in ("cross_entropy_loss_grad", "nll_loss2d_backward"))
@@ -47,7 +46,7 @@ BOTH = pytest.mark.parametrize("operator", [CROSS_ENTROPY, NLL], ids=lambda op: 
 DTYPES = pytest.mark.parametrize("dtype", FLOATS, ids=lambda dtype: dtype.name)
 INT64 = np.iinfo(np.int64)
 THREADS = (1, 2, 3, 4)
-FEW_AND_MANY = (40, cross_entropy.SHORT + 12)  # classes: each kernel's
+FEW_AND_MANY = (40, log_prob_gradient.SHORT + 12)  # classes: each kernel's
 MAP_NORESERVE = 0x4000  # Linux; Python 3.13 names it
 
 
@@ -179,7 +178,7 @@ def pixels(
 @DTYPES
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_every_case_in_every_layout(operator: Any, dtype: DType, layout: str) -> None:
-    for case in operator.workloads.cases(np.random.default_rng(3), dtype):
+    for case in cases_of(operator, np.random.default_rng(3), dtype):
         moved = {
             name: laid_out(value, layout)[0] if isinstance(value, np.ndarray) else value
             for name, value in case.items()
@@ -231,10 +230,9 @@ def test_planes_give_numpys_bits_compared_or_scattered(
     dtype: DType, cache: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As outputs leave the caches or fit into them, by plans and at any size: code for other caches has its own name."""
-    monkeypatch.setattr(nll_sizes, "last_cache", lambda: cache)
-    monkeypatch.setattr(nll, "SIZING", nll_sizes.SIZING._replace(name=f"nll of {cache}"))
-    kernel = KERNELS[nll.NAME]
-    for count, width in ((nll_sizes.FEW + 1, 65), (21, 65), (nll_sizes.MANY, 3), (nll_sizes.MANY + 1, 3), (21, 1)):  # fmt: skip
+    monkeypatch.setattr(nll, "last_cache", lambda: cache)
+    kernel = nll.NllGradient(f"nll of {cache}", nll.SLOTS, nll.OPERANDS)
+    for count, width in ((nll.FEW + 1, 65), (21, 65), (nll.MANY, 3), (nll.MANY + 1, 3), (21, 1)):
         for height in (1, 64):
             shape = (2, count, height, width)
             case = pixels(dtype, shape, seed=count, ignore_index=3)
@@ -461,7 +459,7 @@ def test_few_classes_have_the_bits_of_many(
             case["weight"] = (0.5 + rng.random(classes)).astype(np.float32)
         few = result(CROSS_ENTROPY, case, dtype)
         with monkeypatch.context() as patch:
-            patch.setattr(cross_entropy, "SHORT", 0)
+            patch.setattr(log_prob_gradient, "SHORT", 0)
             assert_same_bits(few, result(CROSS_ENTROPY, case, dtype))
 
 
@@ -663,6 +661,15 @@ def test_other_kernels_are_declined() -> None:
 
 
 LOSS = find_operator("cross_entropy_loss")
+
+
+class _OfLongRows(loss_pixels.LogitLoss):
+    """Short rows are computed as long ones are."""
+
+    def is_short(self, classes: Any) -> bool:
+        return False
+
+
 LOGITS = (np.inf, -np.inf, np.nan, 6e4, -6e4, 0.0, -0.0)
 
 
@@ -670,7 +677,7 @@ LOGITS = (np.inf, -np.inf, np.nan, 6e4, -6e4, 0.0, -0.0)
 def test_losses_of_short_rows_have_the_bits_of_longer_ones(dtype: DType, lanes: int) -> None:
     """Computed as many at once as a vector has lanes; logits of every sort, with ties, and laid anyhow."""
     rng = np.random.default_rng(lanes)
-    kernels = logits.CrossEntropy(logits.WHOLE), KERNELS[logits.WHOLE]
+    kernels = _OfLongRows(loss_pixels.WHOLE), KERNELS[loss_pixels.WHOLE]
     for classes, rows in itertools.product(range(1, lanes, 2), (1, lanes + 1, 3 * lanes)):
         x = (3 * rng.normal(size=(rows, classes))).astype(dtype.numpy)
         strange = rng.random(x.shape) < 0.2

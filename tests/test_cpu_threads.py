@@ -19,8 +19,8 @@ import pytest
 import openaclnn
 from openaclnn.calls.plain import plan_tensors
 from openaclnn.core.call import bind_plain
-from openaclnn.core.folders import cache_folder
 from openaclnn.core.products import current_product
+from openaclnn.core.trust import cache_folder
 from openaclnn.engines import cpu
 from openaclnn.engines.cpu.launching import pool
 from openaclnn.engines.machine import cache

@@ -15,7 +15,7 @@ from openaclnn.core.interface import Kind, Parameter
 from openaclnn.core.plan import Free, elementwise_plan, reduced_plan
 from openaclnn.core.tensor import Tensor
 from openaclnn.engines.formulas import Formula
-from openaclnn.repeat.kinds.numbers import _sources
+from openaclnn.repeat.specialize import _derivation
 
 ELU = openaclnn.find_operator("elu_backward")
 SAMPLE = ELU.samples[0]
@@ -147,7 +147,7 @@ def test_free_numbers_have_the_name_of_option_and_keyword() -> None:
     with pytest.raises(TypeError, match=told):
         reduced_plan("aclnnClamp", "clamp", FLOAT, [own], own, (2, 3), {"high": 1.0}, "sum", free)
     with pytest.raises(TypeError, match=r"an option's Python name \(min, max\), got high"):
-        _sources(("min", "max"), 0, ("high",), (Free("high"),), (float, float))
+        _derivation(("min", "max"), 0, ("high",), (Free("high"),), (float, float))
 
 
 def test_each_of_several_that_does_not_broadcast_is_refused() -> None:

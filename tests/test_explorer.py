@@ -29,10 +29,9 @@ from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import BFLOAT16, FLOAT
 from openaclnn.core.interface import Kind
 from openaclnn.core.tensor import Format, Scalar, Tensor
-from openaclnn.explorer.asked import SMALL
+from openaclnn.explorer.answers import SMALL, UNPACKED
 from openaclnn.explorer.server import LARGEST_CALL, LARGEST_FILES, Explorer
-from openaclnn.explorer.verdicts import UNPACKED
-from openaclnn.testing.programs.c import LISTED
+from openaclnn.testing.programs import LISTED
 from test_capi_tools import compile_program
 
 names = pytest.mark.parametrize("operator", OPERATORS, ids=lambda o: o.python_name)

@@ -23,8 +23,7 @@ from openaclnn.core.plan import (
 from openaclnn.core.tensor import Scalar, Tensor, extent
 from openaclnn.engines.cpu.layouts import tiles
 from openaclnn.engines.dispatch import choose_engine
-from openaclnn.repeat.kinds import records
-from openaclnn.repeat.kinds.numbers import Number, packed
+from openaclnn.repeat import specialize
 from openaclnn.repeat.words import readers
 from openaclnn.repeat.words import slots as at
 
@@ -186,17 +185,17 @@ def test_single_values_are_told_without_cutting_a_plan() -> None:
 
 def test_a_record_has_every_word_in_its_slot() -> None:
     """Zeros that are not packed are zeros, and floats lie as their bits."""
-    options = packed((1.5, 3), (Number(), Number()))
-    layout = records._layout(2, 2, 0b10, len(options))
+    options = specialize.option_words((1.5, 3), (specialize.FreeNumber(),) * 2)
+    layout = specialize._layout(2, 2, 0b10, 2)
     words: list[Any] = [1] * (at.CONSTANT + 2 + at.SHAPE + at.ARRAY_SLOTS)
     room = np.full(at.RECORD_SLOTS, 7, np.int64)
-    layout.pack_into(room.data, 0, *words, options)
+    layout.pack_into(room.data, 0, *words, *options)
     wanted = np.zeros(at.RECORD_SLOTS, np.int64)
     second, beyond = at.FIRST_ARRAY + at.ARRAY_SLOTS, at.FIRST_OPTION + 2 * at.OPTION_SLOTS
     wanted[: at.CONSTANT + 2] = 1
     wanted[at.FIRST_ARRAY : at.FIRST_ARRAY + at.SHAPE] = 1
     wanted[second : second + at.ARRAY_SLOTS] = 1
-    wanted[at.FIRST_OPTION : beyond] = np.frombuffer(options, np.int64)
+    wanted[at.FIRST_OPTION : beyond] = options
     wanted[beyond:] = 7  # beyond what an operator has
     np.testing.assert_array_equal(room, wanted)
     assert room[at.FIRST_OPTION + at.BITS] == np.float64(1.5).view(np.int64)

@@ -258,7 +258,7 @@ if MODE == "interpret":
 
 
 if MODE == "compile":
-    from openaclnn.engines.gpu.launchers.numbers import power_of_two_divisor
+    from openaclnn.engines.gpu.launchers.geometry import power_of_two_divisor
     from openaclnn.engines.gpu.launching import variants
     from test_gpu_losses import device  # noqa: F401
 

@@ -34,8 +34,8 @@ if MODE:
     from openaclnn.engines import gpu
     from openaclnn.engines.gpu.launchers import logit_pixels, sums
     from openaclnn.operators.logits import CROSS_ENTROPY, CROSS_ENTROPY_GRAD
-    from openaclnn.operators.workloads.logits import cases, grad_of
     from test_gpu_losses import bound, free_of, gradient_of, loss_of
+    from workloads.logits import cases, grad_of
 
     SMALL = (2, 5, 3, 7)
     SHAPES: list[tuple[int, ...]] = [
@@ -114,7 +114,7 @@ if MODE == "interpret":
 if MODE == "compile":
     import contextlib
 
-    from openaclnn.engines.gpu.launchers import code as fit_code
+    from openaclnn.engines.gpu.launching import code as fit_code
     from openaclnn.engines.gpu.launching import scratch, variants
     from test_gpu_kernels import COMPILED
     from test_gpu_losses import device  # noqa: F401
@@ -237,7 +237,7 @@ if MODE == "compile":
                     natively += by_itself
                 assert natively > 30, given
                 assert driver.with_lock >= natively, given
-                if not run.__self__.keep._block[fit_code.SUMMED]:  # type: ignore[union-attr]
+                if not run.__self__.keep._block[fit_code.ALLOCATE]:  # type: ignore[union-attr]
                     assert driver.in_words >= natively, given
 
     def test_sizes_that_no_builtin_takes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from gpu_process import run_in_a_process_of_its_own
+from workloads import cases_of
 
 if sys.platform != "linux":
     pytest.skip("Triton has wheels for Linux alone", allow_module_level=True)
@@ -76,7 +77,7 @@ if MODE == "interpret":
         return arguments | {"target": np.where(inside, target, target.dtype.type(ignored))}
 
     def check_cases(operator: Operator, dtype: DType) -> None:
-        for arguments in operator.workloads.cases(np.random.default_rng(7), dtype):
+        for arguments in cases_of(operator, np.random.default_rng(7), dtype):
             got = plain(operator)(**arguments)
             assert got.dtype == dtype.numpy
             assert_matches_oracle(operator, arguments, got)
@@ -84,7 +85,7 @@ if MODE == "interpret":
     def check_layout(operator: Operator, dtype: DType, layout: str) -> None:
         """Inputs in one layout, the output in another, whose gaps keep their bytes."""
         other = LAYOUTS[(LAYOUTS.index(layout) + 1 + FLOATS.index(dtype)) % len(LAYOUTS)]
-        chosen = [*operator.workloads.cases(np.random.default_rng(11), dtype)]
+        chosen = [*cases_of(operator, np.random.default_rng(11), dtype)]
         for arguments in chosen[LAYOUTS.index(layout) % 3 :: 3]:
             dense = plain(operator)(**arguments)
             moved = dict(arguments)
@@ -286,7 +287,7 @@ if MODE == "interpret":
     @dtypes
     def test_cross_entropy_in_place(dtype: DType) -> None:
         operator = openaclnn.find_operator("cross_entropy_loss_grad")
-        for arguments in operator.workloads.cases(np.random.default_rng(19), dtype):
+        for arguments in cases_of(operator, np.random.default_rng(19), dtype):
             separate = plain(operator)(**arguments)
             got = plain(operator)(**arguments, out=arguments["log_prob"])
             np.testing.assert_array_equal(got.view(np.uint8), separate.view(np.uint8))
@@ -424,7 +425,7 @@ if MODE == "interpret":
         monkeypatch.setattr(pixels, "PANEL_PIXELS", 32)
         monkeypatch.setattr(pixels, "pixel_tile", lambda *_: (1, 16, 1, 1, 3))
         operator = openaclnn.find_operator("nll_loss2d_backward")
-        for arguments in operator.workloads.cases(np.random.default_rng(6), FLOAT):
+        for arguments in cases_of(operator, np.random.default_rng(6), FLOAT):
             assert_matches_oracle(operator, arguments, plain(operator)(**arguments))
 
     def test_sums_in_many_parts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -432,11 +433,11 @@ if MODE == "interpret":
 
         monkeypatch.setattr(module, "FEW_POSITIONS", 8)
         monkeypatch.setattr(module, "FEW_PARTS", 4)
-        monkeypatch.setattr(module, "MANY_PARTS", 16)
+        monkeypatch.setattr(module, "MANY_PARTS", 32)
         monkeypatch.setattr(module, "SUM_BLOCK", 16)
         for operator in GRADIENTS:
             if not is_elementwise(operator):
-                for arguments in operator.workloads.cases(np.random.default_rng(5), FLOAT):
+                for arguments in cases_of(operator, np.random.default_rng(5), FLOAT):
                     arguments.pop("total_weight", None)
                     assert_matches_oracle(operator, arguments, plain(operator)(**arguments))
 
@@ -562,12 +563,12 @@ if MODE == "compile":
 
     def kernels() -> list[Any]:
         from openaclnn.engines.gpu.formulas import tuned
-        from openaclnn.engines.gpu.kernels import elementwise, pixels, rows, sums, tiles
+        from openaclnn.engines.gpu.kernels import elementwise, pixels, rows, sums
 
         formulas = [*FORMULAS.values()]
         formulas += [own.formula for forms in tuned.TUNED.values() for own in forms]
         return [
-            *map(elementwise.flat_kernel, formulas), *[elementwise.flat_kernel(own, True) for own in formulas], *map(tiles.tiled_kernel, formulas),
+            *map(elementwise.flat_kernel, formulas), *[elementwise.flat_kernel(own, True) for own in formulas], *map(elementwise.tiled_kernel, formulas),
             sums.add_up, sums.finish_sums, pixels.nll_loss2d_backward, rows.cross_entropy_loss_grad,
         ]  # fmt: skip
 
@@ -741,7 +742,7 @@ if MODE == "compile":
         events: list[Any] = []
 
         def allocate(size: int, stream: int) -> int:
-            events.append(("allocate", size <= 36 << 10, stream))
+            events.append(("allocate", size <= 32 << 10, stream))
             return 1 << 30
 
         monkeypatch.setattr(scratch, "_allocator", lambda: (allocate, events.append))

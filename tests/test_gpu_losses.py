@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from gpu_process import run_in_a_process_of_its_own
+from workloads import cases_of
 
 if sys.platform != "linux":
     pytest.skip("Triton has wheels for Linux alone", allow_module_level=True)
@@ -45,8 +46,8 @@ if MODE:
     from openaclnn.engines.gpu.launchers import logits, reductions
     from openaclnn.engines.gpu.launching import native, runners, scratch
     from openaclnn.operators.logits import CROSS_ENTROPY, CROSS_ENTROPY_GRAD
-    from openaclnn.operators.workloads.logits import cases, grad_of
     from test_gpu_sized import anyhow
+    from workloads.logits import cases, grad_of
 
     loss_of, gradient_of = (
         make_plain_function(operator) for operator in (CROSS_ENTROPY, CROSS_ENTROPY_GRAD)
@@ -301,7 +302,7 @@ if MODE == "interpret":
     @dtypes
     def test_losses_match_the_oracle(name: str, dtype: DType) -> None:
         operator = openaclnn.find_operator(name)
-        given = [*operator.workloads.cases(np.random.default_rng(7), dtype)]
+        given = [*cases_of(operator, np.random.default_rng(7), dtype)]
         for arguments in given[:: 1 + len(given) // 12]:
             got = getattr(openaclnn, name)(**arguments)
             assert_matches_oracle(operator, arguments, got)
@@ -309,7 +310,7 @@ if MODE == "interpret":
     @losses
     def test_losses_of_strided_arrays(name: str) -> None:
         operator = openaclnn.find_operator(name)
-        given = [*operator.workloads.cases(np.random.default_rng(9), FLOAT)]
+        given = [*cases_of(operator, np.random.default_rng(9), FLOAT)]
         for layout, arguments in zip(LAYOUTS, given[:: max(1, len(given) // 5)], strict=False):
             moved = {
                 key: laid_out(value, layout)[0] if isinstance(value, np.ndarray) else value
@@ -604,6 +605,11 @@ if MODE == "compile":
             ):
                 addresses = [(2 + place) << 20 for place in range(len(plan.operands))]
                 assert gpu.prepare(plan)(addresses, 0) == 0
+
+    def test_an_empty_loss_is_launched() -> None:
+        plan = plan_of(FLOAT, (0, 3))
+        assert plan.kernel == "fill"
+        assert gpu.prepare(plan)([2 << 20], 0) == 0
 
     @pytest.mark.parametrize("name", SUMMED[:3])
     def test_few_are_added_up_and_finished_by_one_program(name: str) -> None:

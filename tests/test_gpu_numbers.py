@@ -15,26 +15,20 @@ if sys.platform != "linux":
     pytest.skip("Triton has wheels for Linux alone", allow_module_level=True)
 
 pytest.importorskip("triton")
-from openaclnn.engines.gpu.launchers.numbers import (
+from openaclnn.engines.gpu.launchers.geometry import (
     all_of,
     any_of,
     ceil_div,
     clamp,
-    differ,
-    divide_exactly,
-    equal,
     flag,
     inverse,
     least,
-    magnitude,
     most,
     power_of_two_above,
     power_of_two_divisor,
-    quotient,
-    remainder,
     where,
     where_all,
-)
+)  # fmt: skip
 from openaclnn.engines.machine.cache import compiled
 from openaclnn.engines.machine.code import Code
 from openaclnn.engines.machine.kinds import signature
@@ -47,17 +41,12 @@ WORDS: dict[str, Callable[[Any, Any, Any], Any]] = {
     "where_all": lambda a, b, c: sum(where_all(b > c, (a, 2), (3, c))),
     "least, most": lambda a, b, c: least(a, b) - 3 * most(b, c) + least(7, a) * most(c, -2),
     "clamp": lambda a, b, c: clamp(a, -4, 9),
-    "equal": lambda a, b, c: flag(equal(a, b)) + 2 * flag(equal(1, c)) + 4 * flag(differ(b, 1)),
     "all_of": lambda a, b, c: flag(all_of(a < b, True, b < c)) + 2 * flag(all_of(False, a < b)),
     "any_of": lambda a, b, c: flag(any_of(a < b, False, b < c)) + 2 * flag(any_of(True, a < b)),
     "inverse": lambda a, b, c: flag(inverse(a < b)) + 2 * flag(inverse(all_of(a < 0, b < 0))),
-    "magnitude": lambda a, b, c: magnitude(a) - magnitude(b - c),
-    "quotient": lambda a, b, c: quotient(magnitude(a), magnitude(b) + 1) + quotient(2048, magnitude(c) + 1),
-    "remainder": lambda a, b, c: remainder(magnitude(a), magnitude(b) + 1),
-    "ceil_div": lambda a, b, c: ceil_div(magnitude(a), magnitude(b) + 1) + ceil_div(1000, magnitude(c) + 1),
-    "divide_exactly": lambda a, b, c: divide_exactly(a * 16, 16) + divide_exactly(b * (magnitude(c) + 1), magnitude(c) + 1),
+    "ceil_div": lambda a, b, c: ceil_div(abs(a), abs(b) + 1) + ceil_div(1000, abs(c) + 1),
     "power_of_two_divisor": lambda a, b, c: power_of_two_divisor(a, 8 * b) + 17 * power_of_two_divisor(b * 4, 12, c * 8),
-    "power_of_two_above": lambda a, b, c: power_of_two_above(magnitude(a) + 1, 1024) * power_of_two_above(magnitude(b) + 1, 64),
+    "power_of_two_above": lambda a, b, c: power_of_two_above(abs(a) + 1, 1024) * power_of_two_above(abs(b) + 1, 64),
 }  # fmt: skip
 
 

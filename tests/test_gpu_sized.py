@@ -37,7 +37,7 @@ if MODE:
     from openaclnn.core.plan import Free, Plan
     from openaclnn.core.products import current_product
     from openaclnn.engines import gpu
-    from openaclnn.engines.gpu.launching import queues, runners
+    from openaclnn.engines.gpu.launching import runners
 
     names = pytest.mark.parametrize("operator", GRADIENTS, ids=lambda op: op.python_name)
     dtypes = pytest.mark.parametrize("dtype", INTERPRETED[1:], ids=str)
@@ -238,7 +238,7 @@ if MODE == "interpret":
         """Equally far from a vector's bounds they have a kernel of their own, which writes nothing else."""
         if operator.workloads.PATTERN != "elementwise":
             return
-        from openaclnn.engines.gpu.launchers import tiles
+        from openaclnn.engines.gpu.launchers import elementwise
 
         for place, variant in enumerate(variants_of(operator)):
             for off, apart, count in (
@@ -251,7 +251,7 @@ if MODE == "interpret":
                 arguments = made(operator, dtype, (count,), variant)
                 found = []
                 for few in (1 << 40, 0):
-                    monkeypatch.setattr(tiles, "FEW", few)
+                    monkeypatch.setattr(elementwise, "FEW", few)
                     moved = dict(arguments)
                     for name, own in arguments.items():
                         if isinstance(own, np.ndarray) and own.size > 1:
@@ -272,7 +272,7 @@ if MODE == "interpret":
     @names
     @dtypes
     def test_any_layout_has_the_bits_of_its_own_plan(operator: Operator, dtype: DType) -> None:
-        """Transposed, with gaps, stretched, of more axes than a kernel takes."""
+        """Transposed, with gaps, stretched."""
         if operator.workloads.PATTERN != "elementwise":
             return  # see below
         for variant in variants_of(operator):
@@ -282,13 +282,15 @@ if MODE == "interpret":
             run, most = offered
             assert most >= 4096
             for shape, order, step in (
-                ((4, 6), (1, 0), 2), ((7, 3, 5), (2, 0, 1), 1), ((2, 3, 2, 3, 2, 2), (4, 1, 5, 2, 0, 3), 3),
+                ((4, 6), (1, 0), 2), ((7, 3, 5), (2, 0, 1), 1), ((2, 3, 2, 3, 2), (4, 1, 2, 0, 3), 3),
                 ((300, 2), (0, 1), 2), ((9,), (0,), 4), ((1, 1), (0, 1), 1),
             ):  # fmt: skip
                 arguments = laid_out(made(operator, dtype, shape, variant), order, step)
                 plan = planned(operator, arguments)[0]
                 strides = [n for own in (*plan.inputs, plan.output) for n in own.strides]
                 run_both(operator, arguments, lambda *a: run(*a[:2], plan.shape, strides))  # noqa: B023
+            operands = len(plan.inputs) + 1
+            assert run((0,) * operands, 0, (2,) * 6, (2,) * 6 * operands) == runners.NOT_SERVED
 
     @names
     @dtypes
@@ -448,7 +450,7 @@ if MODE == "compile":
     from conftest import plain
     from openaclnn.core import products
     from openaclnn.engines import dispatch
-    from openaclnn.engines.gpu.launchers import code as fit_code
+    from openaclnn.engines.gpu.launching import code as fit_code
     from openaclnn.engines.gpu.launching import native, scratch, variants
     from openaclnn.engines.gpu.launching.launch import Launch
     from openaclnn.engines.gpu.launching.variants import Variant
@@ -499,7 +501,7 @@ if MODE == "compile":
         for place, variant in enumerate(variants_of(operator)):
             if place or off:  # the first is compiled for each of the sizes
                 monkeypatch.setattr(variants, "_known", {})
-                monkeypatch.setattr(queues, "_remembered", {})
+                monkeypatch.setattr(runners, "_remembered", {})
                 monkeypatch.setattr(variants, "_compiled", named)
             first = made(operator, FLOAT, small, variant)
             run = gpu.sized(planned(operator, first)[0])
@@ -550,7 +552,7 @@ if MODE == "compile":
                 patched.setattr(variants, "_compiled", None)
                 for shape in others:
                     assert run(addresses, 5, shape, ()) == 0
-                queues._remembered.clear()
+                runners._remembered.clear()
                 again = gpu.sized(plan)
                 assert again is not None
                 assert again(addresses, 5, first, ()) == 0, "another call's variants serve"
@@ -639,7 +641,7 @@ if MODE == "compile":
             monkeypatch.setattr(native, "driver", lambda: self)
             monkeypatch.setattr(variants, "_compiled", self._compiled)
             monkeypatch.setattr(variants, "_known", {})
-            monkeypatch.setattr(queues, "_remembered", {})
+            monkeypatch.setattr(runners, "_remembered", {})
 
         def _compiled(self, launch: Any, types: Any) -> Any:
             large = variants.kinds_of(launch.numbers)
@@ -764,7 +766,7 @@ if MODE == "compile":
                     natively += by_itself
                 assert natively > 50, variant
                 assert driver.with_lock >= natively, variant
-                if not run.__self__.keep._block[fit_code.SUMMED]:  # no memory is taken
+                if not run.__self__.keep._block[fit_code.ALLOCATE]:  # no memory is taken
                     assert driver.in_words >= natively, variant
 
     def drawn_size(draw: Any, pattern: str) -> tuple[int, ...]:
@@ -1009,8 +1011,8 @@ if MODE == "compile":
         for code in (0, 719):  # what the driver refuses, Python does again
             driver.code = code
             assert run(*call) == 0
-        assert events[:2] == [(32, 5, 0), (1 << 30, 2)]
-        assert [own[0] for own in events] == [32, 1 << 30] * 3
+        assert events[:2] == [(24, 5, 0), (1 << 30, 2)]
+        assert [own[0] for own in events] == [24, 1 << 30] * 3
         assert len(driver.by_driver) == 3, "nothing is launched after what was refused"
         assert len(driver.by_python) == 2
 

@@ -17,8 +17,8 @@ import pytest
 
 from openaclnn.cli import main
 from openaclnn.cli.say import say, table
-from openaclnn.core.text import cell_of, neutral
-from openaclnn.testing.files.sources import FileError, read_whole
+from openaclnn.core.writing import cell_of, neutral
+from openaclnn.testing.files import FileError, read_whole
 
 EVIL = "\x1b]0;owned\x07\x9b31m\u202egnp\r\x7f"
 SHOWN = r"\u001b]0;owned\u0007\u009b31m\u202egnp\u000d\u007f"

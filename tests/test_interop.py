@@ -14,9 +14,9 @@ import torch
 import openaclnn
 from conftest import OPERATORS, assert_matches_oracle, assert_same_bits, each, plain, tensor_names
 from openaclnn.core.declare import Operator
-from openaclnn.core.dlpack import device_name
 from openaclnn.core.dtypes import FLOATS, DType
-from openaclnn.core.interop import as_tensor
+from openaclnn.core.interop import as_tensor, device_name
+from workloads import cases_of
 
 names = pytest.mark.parametrize("operator", OPERATORS, ids=lambda op: op.python_name)
 dtypes = pytest.mark.parametrize("dtype", FLOATS, ids=str)
@@ -52,7 +52,7 @@ class ArrayInterfaceOnly:
 @names
 @dtypes
 def test_torch_in_torch_out(operator: Operator, dtype: DType) -> None:
-    for arguments in operator.workloads.cases(np.random.default_rng(31), dtype):
+    for arguments in cases_of(operator, np.random.default_rng(31), dtype):
         expected = plain(operator)(**arguments)
         given = {name: to_torch(value) for name, value in arguments.items()}
         results = plain(operator)(**given)
@@ -95,7 +95,7 @@ def test_torch_views_are_not_copied() -> None:
 @names
 @dtypes
 def test_dlpack(operator: Operator, dtype: DType) -> None:
-    arguments = next(iter(operator.workloads.cases(np.random.default_rng(37), dtype)))
+    arguments = next(iter(cases_of(operator, np.random.default_rng(37), dtype)))
     expected = plain(operator)(**arguments)
     tensors = {
         name: to_torch(arguments[name]) for name in tensor_names(operator) if name in arguments
@@ -168,7 +168,7 @@ def test_bare_numbers_where_one_element_is_asked_for() -> None:
 def test_reduction_by_name_or_number(operator: Operator) -> None:
     if not any(p.choices for p in operator.parameters):
         return
-    for arguments in operator.workloads.cases(np.random.default_rng(41), FLOATS[0]):
+    for arguments in cases_of(operator, np.random.default_rng(41), FLOATS[0]):
         by_name = plain(operator)(**arguments)
         number = ("none", "mean", "sum").index(arguments["reduction"])
         by_number = plain(operator)(**{**arguments, "reduction": number})

@@ -25,7 +25,7 @@ from conftest import (
 from openaclnn.calls.plain import make_plain_function
 from openaclnn.core.dtypes import BFLOAT16, FLOAT, FLOAT16, FLOATS, DType
 from openaclnn.operators.logits import CROSS_ENTROPY, CROSS_ENTROPY_GRAD
-from openaclnn.operators.workloads.logits import cases, grad_of
+from workloads.logits import cases, grad_of
 
 Array = np.ndarray[Any, Any]
 loss_of = make_plain_function(CROSS_ENTROPY)

@@ -27,6 +27,7 @@ from openaclnn.core.dtypes import FLOATS, DType
 from openaclnn.core.interface import Kind
 from openaclnn.core.products import PRODUCTS
 from test_interop import to_torch
+from workloads import cases_of
 
 SEVERAL = [operator for operator in OPERATORS if operator.result_type is not None]
 several = pytest.mark.parametrize("operator", SEVERAL, ids=lambda op: op.python_name)
@@ -54,7 +55,7 @@ def through_phases(operator: Operator, given: dict[str, Any], outputs: list[Any]
 def test_repeated_calls_have_the_same_bits_by_every_way(operator: Operator, dtype: DType) -> None:
     """No engine is named: a repeated call takes the short road where the operator has one."""
     for _ in range(3):
-        for given in operator.workloads.cases(np.random.default_rng(3), dtype):
+        for given in cases_of(operator, np.random.default_rng(3), dtype):
             first = plain(operator)(**given)
             assert_matches_oracle(operator, given, first)
             for _ in range(2):
@@ -68,7 +69,7 @@ def test_repeated_calls_have_the_same_bits_by_every_way(operator: Operator, dtyp
 @several
 @dtypes
 def test_both_phases_write_all_that_is_computed(operator: Operator, dtype: DType) -> None:
-    for given in operator.workloads.cases(np.random.default_rng(5), dtype):
+    for given in cases_of(operator, np.random.default_rng(5), dtype):
         expected = plain(operator)(**given)
         for _ in range(2):
             outputs = list(places_for(operator, given))

@@ -20,13 +20,11 @@ import openaclnn
 from attack.scarce import Scarce
 from conftest import OPERATORS, plain
 from openaclnn import AclnnError, acl, aclnn
-from openaclnn.calls import executor, planned
 from openaclnn.calls import plain as plain_calls
 from openaclnn.core import results
 from openaclnn.core.declare import Operator
 from openaclnn.core.tensor import Tensor
-from openaclnn.repeat.kinds.road import Road
-from openaclnn.repeat.phases import located
+from openaclnn.repeat.cache import Road
 from openaclnn.repeat.words import slots as at
 from openaclnn.torch import kernels, use
 from test_road import counted_roads, road_of
@@ -60,14 +58,15 @@ class Taking(TorchFunctionMode):
 
 
 def test_no_mode_runs_while_the_road_reads_tensors() -> None:
+    """The road asks tensors nothing that a mode's code would hear: the slow path does, and finds the memory gone."""
     x, out = torch.randn(50), torch.empty(50)
     with counted_roads([ELU]) as taken:
         openaclnn.elu_backward(x, x, out=out)
-        known, taken[:] = out.clone(), []
-        with Taking(x) as mode:
+        taken[:] = []
+        with Taking(x) as mode, pytest.raises(AclnnError, match="memory of its own"):
             openaclnn.elu_backward(x, x, out=out)
-    assert (mode.asked, taken) == (0, [True])
-    assert torch.equal(out, known)
+    assert mode.asked
+    assert True not in taken
 
 
 def take_away(array: Any) -> None:
@@ -202,30 +201,17 @@ def test_a_storage_that_is_resized_between_the_phases(step: int, size: int) -> N
         )
 
 
-@pytest.fixture(params=[True, False], ids=["read", "asked"])
-def looks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Who looked at tensors between the phases in Python; storages are read by machine code, or it is not known where they have what."""
-    made: list[str] = []
-    for name in ("check_storages", "announce_writes"):
-        looked = getattr(executor, name)
-        counted = functools.partial(
-            lambda own, look, *given: made.append(own) or look(*given), name, looked
-        )
-        monkeypatch.setattr(executor, name, counted)
-    monkeypatch.setattr(planned, "_locating", {})
-    if not request.param:
-        monkeypatch.setattr(located, "tensor_words", lambda: None)
-    for _ in range(3):
+@pytest.fixture
+def known() -> None:
+    """ELU on PyTorch's tensors is known."""
+    for _ in range(2):
         x, out = torch.ones(200), torch.zeros(200)
         assert phase_two(phase_one(x, out)) == 0
     assert out._version == 1
     assert bool((out == 1).all())
-    assert len(made) == (4 if request.param else 6)  # the third is located, and nobody asks
-    made.clear()
-    return made
 
 
-def test_a_tensor_gets_other_memory_between_the_phases(looks: list[str]) -> None:
+def test_a_tensor_gets_other_memory_between_the_phases(known: None) -> None:
     """The work is over the memory of phase one, as long as that is there."""
     x, out = torch.ones(200), torch.zeros(200)
     storage, replacement, prepared = (
@@ -237,7 +223,6 @@ def test_a_tensor_gets_other_memory_between_the_phases(looks: list[str]) -> None
     assert phase_two(prepared) == 0
     assert bool((torch.empty(0).set_(storage, 0, (200,)) == 1).all())
     assert bool((out == 7).all())
-    assert looks == ["check_storages", "announce_writes"]
     prepared = phase_one(torch.ones(200), out)
     replacement.untyped_storage().resize_(8)
     out.data = torch.zeros(200)
@@ -248,7 +233,7 @@ def test_a_tensor_gets_other_memory_between_the_phases(looks: list[str]) -> None
     assert (bool((other == 1).all()), bool((out == 0).all())) == (True, True)
 
 
-def test_a_copy_that_is_yet_to_be_made_is_not_written(looks: list[str]) -> None:
+def test_a_copy_that_is_yet_to_be_made_is_not_written(known: None) -> None:
     out = torch.zeros(200)
     prepared = phase_one(torch.ones(200), out)
     copy = torch._lazy_clone(out)
@@ -256,7 +241,7 @@ def test_a_copy_that_is_yet_to_be_made_is_not_written(looks: list[str]) -> None:
     assert not copy.any()
 
 
-def test_memory_that_comes_back_between_the_phases_will_do(looks: list[str]) -> None:
+def test_memory_that_comes_back_between_the_phases_will_do(known: None) -> None:
     x, out = torch.ones(200), torch.zeros(200)
     for _ in range(8):
         storage, start, prepared = out.untyped_storage(), out.data_ptr(), phase_one(x, out)
@@ -266,7 +251,7 @@ def test_memory_that_comes_back_between_the_phases_will_do(looks: list[str]) -> 
         assert phase_two(prepared) == (0 if same else 161002)
 
 
-def test_a_leaf_is_not_written_once_gradients_are_recorded(looks: list[str]) -> None:
+def test_a_leaf_is_not_written_once_gradients_are_recorded(known: None) -> None:
     x, out = torch.ones(200), torch.zeros(200)
     prepared = phase_one(x, out)
     out.requires_grad_()

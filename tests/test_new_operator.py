@@ -21,7 +21,7 @@ from test_capi_tools import STANDARDS, STRICT
 PROJECT = Path(__file__).parent.parent
 GIVEN = PROJECT / "tests" / "new_operator"
 GUIDE = (PROJECT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-FILES = re.findall(r"^\d\. \*\*`(src/\S+\.py)`\*\*", GUIDE, re.M)
+FILES = re.findall(r"^\d\. \*\*`((?:src|tests)/\S+\.py)`\*\*", GUIDE, re.M)
 PARTS = ("src", "tests", "benchmarks", "tools", "docs", "examples")
 
 
@@ -82,10 +82,10 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Copy:
     return made
 
 
-def test_the_guide_lists_three_files_and_they_are_all_there_is() -> None:
+def test_the_guide_lists_four_files_and_they_are_all_there_is() -> None:
     given = {str(path.relative_to(GIVEN)) for path in GIVEN.rglob("*.py")}
     assert set(FILES) == given
-    assert len(FILES) == 3
+    assert len(FILES) == 4
     assert not any((PROJECT / name).exists() for name in FILES)
 
 
@@ -201,12 +201,11 @@ def test_compiled_c_calls_it(copy: Copy) -> None:
 
 BENCHMARKS = """
 import openaclnn
-from openaclnn.bench import accuracy
-from openaclnn.bench.sections import cases
+from openaclnn.bench import accuracy, speed
 from openaclnn.cli import main
 from openaclnn.core.dtypes import FLOATS
 
-cases.ATTEMPTS = 1
+speed.ATTEMPTS = 1
 operator = openaclnn.find_operator("hardtanh_backward")
 for dtype in FLOATS:
     row = accuracy.measure(operator, "unit", dtype)
@@ -272,9 +271,9 @@ def test_a_missing_formula_is_told(tmp_path: Path) -> None:
 
 def test_a_missing_table_of_mistakes_is_told(tmp_path: Path) -> None:
     lay(tmp_path, FILES)
-    path = tmp_path / "src/openaclnn/operators/workloads/hardtanh_backward.py"
+    path = tmp_path / "tests/workloads/hardtanh_backward.py"
     path.write_text(path.read_text().partition("\n\ndef sound()")[0])
     done = Copy(tmp_path).run("-m", "pytest", "-x", "-k", "hardtanh", "tests/test_checks.py")
     assert done.returncode == 1
-    place = "operators/workloads/hardtanh_backward.py wants sound(), MISTAKES"
+    place = "tests/workloads/hardtanh_backward.py wants sound(), MISTAKES"
     assert f"aclnnHardtanhBackward has no table of mistakes: {place}" in done.stdout

@@ -35,6 +35,7 @@ from openaclnn.core.dtypes import (
     UINT8,
     DType,
 )
+from workloads import cases_of
 
 names = pytest.mark.parametrize("operator", OPERATORS, ids=lambda op: op.python_name)
 dtypes = pytest.mark.parametrize("dtype", FLOATS, ids=str)
@@ -77,7 +78,7 @@ def test_document_examples_to_the_last_digit(operator: Operator, engine: str) ->
 @dtypes
 def test_cases(operator: Operator, dtype: DType, engine_of_any_width: str) -> None:
     rng = np.random.default_rng(7)
-    for arguments in operator.workloads.cases(rng, dtype):
+    for arguments in cases_of(operator, rng, dtype):
         got = call_on(engine_of_any_width, operator, arguments)
         assert all(own.dtype == dtype.numpy for own in each(got))
         assert_matches_oracle(operator, arguments, got)
@@ -88,7 +89,7 @@ def test_cases(operator: Operator, dtype: DType, engine_of_any_width: str) -> No
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_input_layouts(operator: Operator, dtype: DType, layout: str, engine: str) -> None:
     rng = np.random.default_rng(11)
-    for arguments in operator.workloads.cases(rng, dtype):
+    for arguments in cases_of(operator, rng, dtype):
         dense = call_on(engine, operator, arguments)
         moved = dict(arguments)
         for name in tensor_names(operator):
@@ -114,7 +115,7 @@ def test_output_layouts_keep_their_gaps(
     operator: Operator, dtype: DType, layout: str, engine: str
 ) -> None:
     rng = np.random.default_rng(13)
-    for arguments in operator.workloads.cases(rng, dtype):
+    for arguments in cases_of(operator, rng, dtype):
         shape = operator.oracle(**arguments).shape
         view, memory = laid_out(np.zeros(shape, dtype.numpy), layout)
         touched = np.zeros(memory.shape, bool)
@@ -273,7 +274,7 @@ def test_in_place(operator: Operator, dtype: DType, engine: str) -> None:
 @dtypes
 def test_cross_entropy_in_place(dtype: DType, engine: str) -> None:
     operator = openaclnn.find_operator("cross_entropy_loss_grad")
-    for arguments in operator.workloads.cases(np.random.default_rng(19), dtype):
+    for arguments in cases_of(operator, np.random.default_rng(19), dtype):
         separate = plain(operator)(**arguments)
         got = plain(operator)(**arguments, out=arguments["log_prob"])
         assert_same_bits(got, separate)
@@ -315,7 +316,7 @@ def test_same_bits_every_time(operator: Operator, dtype: DType, engine: str) -> 
 @dtypes
 def test_nll_target_types(index: DType, dtype: DType, engine: str) -> None:
     operator = openaclnn.find_operator("nll_loss2d_backward")
-    for arguments in operator.workloads.cases(np.random.default_rng(29), dtype):
+    for arguments in cases_of(operator, np.random.default_rng(29), dtype):
         arguments["ignore_index"] = 2
         arguments["target"] = np.where(arguments["target"] < 0, 2, arguments["target"]).astype(
             index.numpy

@@ -17,8 +17,8 @@ from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import BFLOAT16, INT32
 from openaclnn.core.products import FAMILIES, PRODUCTS, find_product
 from openaclnn.core.tensor import Tensor
-from openaclnn.operators.workloads.mistakes import t
 from test_checks import broken, first_phase
+from workloads.mistakes import t
 
 names = pytest.mark.parametrize("operator", OPERATORS, ids=lambda op: op.python_name)
 

@@ -14,6 +14,7 @@ from conftest import CPU_ENGINES, OPERATORS, assert_matches_oracle, call_on, ten
 from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import FLOATS, promote
 from openaclnn.core.plan import broadcast_shapes
+from workloads import cases_of
 
 quick = settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
 engines = pytest.mark.parametrize("engine_name", CPU_ENGINES)
@@ -196,7 +197,7 @@ def test_workload_in_any_layout(operator: Operator, engine_name: str, data: Any)
     """Every operator, also one without a test of its own above: its workload's cases, each tensor somewhere else."""
     dtype = data.draw(float_dtypes)
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
-    arguments = data.draw(st.sampled_from([*operator.workloads.cases(rng, dtype)]))
+    arguments = data.draw(st.sampled_from([*cases_of(operator, rng, dtype)]))
     expected = operator.oracle(**arguments)
     for name in tensor_names(operator):
         value = arguments.get(name)

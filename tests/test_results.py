@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 import openaclnn
-from openaclnn.core import allowance, results
+from openaclnn.core import results
+from openaclnn.core.plan import Kept
 
 MEGABYTE = 1 << 20
 
@@ -140,25 +141,25 @@ def test_never_more_than_an_eighth_of_what_the_process_may_use(
 def test_what_the_process_may_use(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The least of memory, address space and the groups around the process, of either version."""
     groups, mount = tmp_path / "cgroup", tmp_path / "mount"
-    monkeypatch.setattr(allowance, "_GROUPS", groups)
-    monkeypatch.setattr(allowance, "_MOUNT", mount)
-    monkeypatch.setattr(allowance, "_physical", lambda: 1000)
-    monkeypatch.setattr(allowance, "_address_space", lambda: sys.maxsize)
-    assert allowance.usable_memory() == 1000  # no such file
+    monkeypatch.setattr(results, "_GROUPS", groups)
+    monkeypatch.setattr(results, "_MOUNT", mount)
+    monkeypatch.setattr(results, "_physical", lambda: 1000)
+    monkeypatch.setattr(results, "_address_space", lambda: sys.maxsize)
+    assert results.usable_memory() == 1000  # no such file
     inner = mount / "outer" / "inner"
     inner.mkdir(parents=True)
     groups.write_text("0::/outer/inner\n")
     (inner / "memory.max").write_text("max\n")
-    assert allowance.usable_memory() == 1000
+    assert results.usable_memory() == 1000
     (inner.parent / "memory.max").write_text("700\n")
-    assert allowance.usable_memory() == 700
+    assert results.usable_memory() == 700
     old = mount / "memory" / "memory.limit_in_bytes"
     old.parent.mkdir()
     old.write_text("500\n")
     groups.write_text("4:cpuset:/outer\n3:memory,cpu:/of/the/host\n0::/\n")
-    assert allowance.usable_memory() == 500
-    monkeypatch.setattr(allowance, "_address_space", lambda: 300)
-    assert allowance.usable_memory() == 300
+    assert results.usable_memory() == 500
+    monkeypatch.setattr(results, "_address_space", lambda: 300)
+    assert results.usable_memory() == 300
 
 
 def test_results_can_be_written_and_have_their_dtype() -> None:
@@ -214,3 +215,11 @@ def test_tensors_of_pytorch_lend_their_memory_too() -> None:
         assert openaclnn.elu_backward(x, x).is_cpu
     with torch.inference_mode():
         assert openaclnn.elu_backward(x, x).is_inference()
+
+
+def test_a_cache_with_one_entry_too_many_begins_anew() -> None:
+    kept: Kept[int, str] = Kept(2)
+    kept[1], kept[2] = "one", "two"
+    assert kept == {1: "one", 2: "two"}
+    kept[3] = "three"
+    assert kept == {3: "three"}

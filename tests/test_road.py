@@ -30,9 +30,10 @@ from openaclnn.core.status import AclnnError
 from openaclnn.engines import dispatch
 from openaclnn.engines.cpu.launching import pool
 from openaclnn.engines.machine import objects
-from openaclnn.repeat.kinds.road import Road
+from openaclnn.repeat.cache import Road
 from openaclnn.repeat.words import slots as at
 from test_interop import to_torch
+from workloads import cases_of
 
 ROADS = [op for op in APART if op.result_type is None]
 names = pytest.mark.parametrize("operator", SIZED, ids=lambda op: op.python_name)
@@ -90,7 +91,7 @@ def taken() -> Iterator[list[bool]]:
 @pytest.mark.parametrize("dtype", [FLOAT, FLOAT16, BFLOAT16], ids=str)
 def test_every_case_has_the_same_bits(operator: Operator, dtype: Any, taken: list[bool]) -> None:
     rng = np.random.default_rng(9)
-    for case in operator.workloads.cases(rng, dtype):
+    for case in cases_of(operator, rng, dtype):
         arguments = {name: to_torch(value) for name, value in case.items()}
         with openaclnn.use_engine("cpu"):  # the full way alone
             first = plain(operator)(**arguments)
@@ -103,27 +104,6 @@ def test_every_case_has_the_same_bits(operator: Operator, dtype: Any, taken: lis
             assert plain(operator)(**arguments, out=out) is out
         assert bits(out) == bits(first)
         assert taken[-2:] == [True, True]
-
-
-@names
-def test_pytorch_is_asked_where_tensors_have_their_words_elsewhere(
-    operator: Operator, taken: list[bool]
-) -> None:
-    """Inputs, given outputs and fresh ones, to the same bits."""
-    case = next(iter(operator.workloads.cases(np.random.default_rng(9), FLOAT)))
-    arguments = {name: to_torch(value) for name, value in case.items()}
-    read = bits(plain(operator)(**arguments))
-    control = road_of(operator)._control
-    words, control[at.TENSOR_WORDS] = int(control[at.TENSOR_WORDS]), 0
-    try:
-        taken.clear()
-        asked = plain(operator)(**arguments)
-        assert bits(plain(operator)(**arguments, out=torch.full_like(asked, float("nan")))) == read
-    finally:
-        control[at.TENSOR_WORDS] = words
-    assert bits(asked) == read
-    assert taken[0]
-    assert words
 
 
 SEVERAL = [operator for operator in APART if operator.result_type is not None]
@@ -147,7 +127,7 @@ def test_several_outputs_are_made_on_the_road(
 
     rng, road, function = np.random.default_rng(9), road_of(operator), plain(operator)
     road.forget()
-    for case in operator.workloads.cases(rng, FLOAT):
+    for case in cases_of(operator, rng, FLOAT):
         arguments = {
             name: convert(value) if isinstance(value, np.ndarray) else value
             for name, value in case.items()

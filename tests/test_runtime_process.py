@@ -51,8 +51,8 @@ def test_stuck_work_does_not_hold_up_the_end():
     code = """
     import atexit, threading
     from openaclnn import acl, runtime
-    from openaclnn.runtime import lifetime
-    lifetime._EXIT_SECONDS = 0.2
+    from openaclnn.runtime import stream
+    stream._EXIT_SECONDS = 0.2
     acl.aclrtSetDevice(0)
     stuck = acl.aclrtCreateStream()[1]
     atexit.register(lambda: print(acl.aclrtSynchronizeStream(stuck), flush=True))

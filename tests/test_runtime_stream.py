@@ -7,7 +7,7 @@ import weakref
 import pytest
 
 from openaclnn import acl, runtime
-from openaclnn.runtime import context, resources
+from openaclnn.runtime import api_stream, context
 
 pytestmark = pytest.mark.usefixtures("fresh_device")
 
@@ -268,8 +268,8 @@ def test_the_number_of_streams_is_limited():
 
 
 def test_the_number_of_events_is_limited():
-    handles = [acl.aclrtCreateEvent() for _ in range(resources.MAX_EVENTS)]
-    assert resources.MAX_EVENTS == 65536
+    handles = [acl.aclrtCreateEvent() for _ in range(api_stream.MAX_EVENTS)]
+    assert api_stream.MAX_EVENTS == 65536
     assert {status for status, _ in handles} == {0}
     assert acl.aclrtCreateEvent() == (207007, None)
     assert acl.aclrtCreateEventWithFlag(1) == (207007, None)

@@ -20,7 +20,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import openaclnn
 from openaclnn import AclnnError, acl, aclnn
-from openaclnn.repeat.words import readers, tensors
 
 
 def fake() -> Any:
@@ -371,12 +370,3 @@ def test_results_are_memory_whoever_stands_between(name: str) -> None:
             assert type(got) is torch.Tensor
             assert torch.equal(got, x)
             assert torch.equal(BETWEEN[name](lambda x=x: openaclnn.elu(x)), x)
-
-
-@pytest.mark.parametrize("name", BETWEEN)
-def test_tensors_are_probed_whoever_stands_between(name: str) -> None:
-    for probe in (tensors.tensor_words, tensors.dtype_words, readers.torch_functions):
-        known = probe()
-        assert known is not None
-        assert BETWEEN[name](probe.__wrapped__) == known
-        assert inside(Refusing(), probe.__wrapped__) == known

@@ -21,10 +21,10 @@ from openaclnn.core.tensor import Tensor
 from openaclnn.operators import find_operator
 from openaclnn.testing import CaseResult, level_cases, read_cases, run_cases
 from openaclnn.testing.cases.case import Malformed
-from openaclnn.testing.cases.literals import read_literal
-from openaclnn.testing.files.arrays import read_array
-from openaclnn.testing.files.sources import FileError
-from openaclnn.testing.running.results import COLUMNS
+from openaclnn.testing.cases.tables import read_literal
+from openaclnn.testing.files import FileError, read_array
+from openaclnn.testing.running.run import COLUMNS
+from workloads import data_of
 
 names = pytest.mark.parametrize("operator", OPERATORS, ids=lambda op: op.python_name)
 
@@ -49,7 +49,7 @@ def only(path: Path, **options: Any) -> CaseResult:
 
 def aclnn_row(operator: Operator, **more: Any) -> dict[str, Any]:
     """The operator's sound call as a row of a TTK table."""
-    given = operator.workloads.sound()
+    given = data_of(operator).sound()
     tensors = [given[p.name] for p in operator.tensors]
     attributes = {n: v for n, v in given.items() if not isinstance(v, Tensor) and v is not None}
     return {
@@ -70,12 +70,12 @@ def test_a_table_of_the_interface(tmp_path: Path, operator: Operator, through: s
     assert result.verdict == "passed", result
     assert result.comparison is not None
     own = result.comparison.output or operator.output.name
-    assert result.comparison.count == math.prod(operator.workloads.sound()[own].shape) > 0
+    assert result.comparison.count == math.prod(data_of(operator).sound()[own].shape) > 0
 
 
 @names
 def test_an_atk_list(tmp_path: Path, operator: Operator) -> None:
-    given = operator.workloads.sound()
+    given = data_of(operator).sound()
     inputs = []
     for parameter in operator.parameters:
         value = given[parameter.name]
@@ -510,7 +510,7 @@ def test_unknown_words() -> None:
 
 
 def test_unwritten_output_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from openaclnn.testing.running import pipeline as module
+    from openaclnn.testing.running import run as module
 
     monkeypatch.setattr(module, "run_through", lambda way, built: (0, ""))
     result = only(write_csv(tmp_path / "cases.csv", [ELU]))
@@ -528,7 +528,7 @@ def test_memory_stays_flat() -> None:
 
 
 def test_through_c(tmp_path: Path) -> None:
-    from openaclnn.testing.running import through_c
+    from openaclnn.testing.running import through
     from test_capi_tools import installed
 
     installed()  # skips where there is no compiler
@@ -541,11 +541,11 @@ def test_through_c(tmp_path: Path) -> None:
     try:
         found = run(write_csv(tmp_path / "cases.csv", rows), through="c")
     finally:  # other tests begin with a runtime that is not initialised
-        session = through_c._session()
+        session = through._session()
         session.library.aclrtDestroyStream(session.stream)
         session.library.aclrtResetDevice(0)
         session.library.aclFinalize()
-        through_c._session.cache_clear()
+        through._session.cache_clear()
     verdicts = [result.verdict for result in found]
     assert verdicts == ["passed"] * (len(OPERATORS) + 3) + ["refused"], found
 

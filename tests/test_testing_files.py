@@ -16,11 +16,16 @@ import numpy as np
 import pytest
 
 from openaclnn.core.writing import replacing
-from openaclnn.explorer.refusals import Refused
-from openaclnn.explorer.verdicts import verdict_of
+from openaclnn.explorer.answers import Refused, verdict_of
 from openaclnn.testing import compare
-from openaclnn.testing.files.arrays import create, read_array, write_array
-from openaclnn.testing.files.sources import FileError, TooLargeError, split_name
+from openaclnn.testing.files import (
+    FileError,
+    TooLargeError,
+    create,
+    read_array,
+    split_name,
+    write_array,
+)
 
 TYPES = (np.float32, np.float16, ml_dtypes.bfloat16, np.int64, np.uint8, np.float64)
 

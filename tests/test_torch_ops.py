@@ -20,6 +20,7 @@ from openaclnn.torch.gradients import FORMULAS
 from openaclnn.torch.kernels import KERNELS, Kernel
 from openaclnn.torch.schema import schema
 from openaclnn.torch.wide import WIDE, by_reference, in_float64
+from workloads import cases_of
 
 OPS = torch.ops.openaclnn
 by_kernel = pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
@@ -141,7 +142,7 @@ def test_float64_is_the_reference(name: str) -> None:
     operator = kernel.operator
     cases = [sample.arrays() for sample in operator.samples]
     if operator in OPERATORS:
-        cases += operator.workloads.cases(np.random.default_rng(3), FLOAT)
+        cases += cases_of(operator, np.random.default_rng(3), FLOAT)
     for case in cases:
         given = [tensor(case.get(p.python_name, p.default)) for p in kernel.parameters]
         wide = tuple([a.double() if isinstance(a, torch.Tensor) and a.is_floating_point() else a for a in given])  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import weakref
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -15,11 +16,10 @@ from torch.utils.checkpoint import checkpoint
 
 import openaclnn
 from openaclnn.core import results
-from openaclnn.repeat.words import tensors
-from openaclnn.torch import disable, dispatcher, enable, override, served, use
-from openaclnn.torch import native as native_room
+from openaclnn.torch import disable, enable, override, served, use
+from openaclnn.torch import native as native_kernels
 from openaclnn.torch.composites import COMPOSITES
-from openaclnn.torch.dispatcher import functions
+from openaclnn.torch.dispatcher import stable_interface
 from openaclnn.torch.kernels import KERNELS
 from openaclnn.torch.override import OVERRIDES, Served
 
@@ -232,7 +232,7 @@ def native(name: str) -> Any:
     return next(own for own in override._natives[name] if own._device == "CPU")
 
 
-has_natives = pytest.mark.skipif(functions() is None, reason="kernels are Python's here")
+has_natives = pytest.mark.skipif(stable_interface() is None, reason="kernels are Python's here")
 
 
 def every_operator(x: Any, target: Any, weight: Any) -> list[Any]:
@@ -265,7 +265,9 @@ def test_machine_code_and_python_give_the_same_bits(
     ]  # fmt: skip
     with use():
         ours = [every_operator(*own) for own in cases]
-        assert all(native(name).served for name in OVERRIDES if OVERRIDES[name].signature)
+        assert all(
+            native(name).served for name, own in OVERRIDES.items() if own.signature.is_stable
+        )
         counts = served()
     assert all(own.calls == own.ours for own in counts.values()), counts
     monkeypatch.setattr(override, "_native", lambda name, device: None)
@@ -321,37 +323,41 @@ def reference_smooth(x: Any, y: Any, beta: float) -> Any:
     return torch.where(apart < beta, apart * apart / (2 * beta or 1), apart - beta / 2).sum()
 
 
+def smooth(x: Any) -> Any:
+    """An operator that machine code serves, of one tensor and a row of zeros."""
+    return theirs.smooth_l1_loss(x, torch.zeros(x.shape), reduction="none")
+
+
 @has_natives
 def test_nothing_strange_is_served_by_machine_code() -> None:
-    x = torch.randn(16)
+    x, name = torch.randn(16), "smooth_l1_loss"
     with use():
-        theirs.elu(x)
-        before = native("elu").served
+        smooth(x)
+        before = native(name).served
         short = torch.randn(16)
         short.untyped_storage().resize_(48)
-        theirs.elu(short)
-        assert native("elu").served == before
-        assert len(served()["elu"].reasons) == 1
-        assert theirs.elu(x[:0]).shape == (0,)
-        torch.vmap(torch.vmap(theirs.elu))(x.reshape(2, 2, 4))
+        smooth(short)
+        assert native(name).served == before
+        assert len(served()[name].reasons) == 1
+        assert smooth(x[:0]).shape == (0,)
+        torch.vmap(lambda own: theirs.smooth_l1_loss(own, own + 1))(x.reshape(4, 4))
         with pytest.raises((RuntimeError, NotImplementedError)):
-            theirs.elu(x.to_sparse())
+            smooth(x.to_sparse())
         negative = torch.view_as_complex(torch.randn(16, 2)).conj().imag
         assert negative.is_neg()
-        expected = theirs.elu(negative.resolve_neg())
-        torch.testing.assert_close(theirs.elu(negative), expected)
+        torch.testing.assert_close(smooth(negative), smooth(negative.resolve_neg()))
         with openaclnn.use_engine("numpy"):
-            seen = native("elu").served
-            theirs.elu(x)
-            assert native("elu").served == seen
-        tiny = torch.full((16,), -1e-39)
+            seen = native(name).served
+            smooth(x)
+            assert native(name).served == seen
+        tiny = torch.full((16,), 1e-39)
         torch.set_flush_denormal(True)
         try:
-            got = theirs.elu(tiny)
+            got = theirs.smooth_l1_loss(tiny, torch.zeros(16), reduction="none", beta=0.0)
         finally:
             torch.set_flush_denormal(False)
         assert torch.equal(got, tiny)
-        assert native("elu").served >= before
+        assert native(name).served >= before
 
 
 @has_natives
@@ -359,35 +365,30 @@ def test_threads_share_machine_code() -> None:
     sizes = range(1, 40)
     data = {n: torch.randn(n, 4) for n in sizes}
     with use():
-        known = {n: theirs.elu(own).sum() for n, own in data.items()}
+        known = {n: smooth(own).sum() for n, own in data.items()}
 
         def work() -> None:
             for _ in range(20):
                 for n, own in data.items():
-                    assert torch.equal(theirs.elu(own).sum(), known[n])
+                    assert torch.equal(smooth(own).sum(), known[n])
                     theirs.nll_loss(own, torch.zeros(n, dtype=torch.int64))
 
         threads = [pool.submit(work) for pool in [ThreadPoolExecutor(4)] for _ in range(4)]
         for own in threads:
             own.result()
-        found = served()["elu"]
+        found = served()["smooth_l1_loss"]
     assert found.calls == found.ours == len(sizes) * (1 + 4 * 20)
 
 
-@has_natives
-def test_where_nothing_is_known_of_pytorch_kernels_are_pythons(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(dispatcher, "KNOWN", {})
+def test_without_the_stable_interface_kernels_are_pythons(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a PyTorch before 2.10."""
+    monkeypatch.setattr(native_kernels, "stable_interface", lambda: None)
     monkeypatch.setattr(override, "_machine_code", {})
-    functions.cache_clear()
-    try:
-        with use():
-            theirs.elu(torch.randn(3))
-            assert not any(override._natives.values())
-            assert served()["elu"].ours == 1
-    finally:
-        functions.cache_clear()
+    with use():
+        for _ in range(2):
+            smooth(torch.randn(3))
+        assert not any(override._natives.values())
+        assert served()["smooth_l1_loss"].ours == 2
 
 
 UNKNOWN = torch.randn(2, 3, 4, 5, 2).half().permute(2, 4, 0, 3, 1)[:, :, :, ::2]
@@ -403,15 +404,16 @@ def raising(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
     monkeypatch.setattr(override, "_computing", lambda name: (compute, override._nowhere_short))
 
 
+@pytest.mark.parametrize("name", ["elu", "smooth_l1_loss"])
 def test_what_is_raised_below_an_operator_reaches_the_caller(
-    monkeypatch: pytest.MonkeyPatch,
+    name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also one that handles another exception at the time."""
     raising(monkeypatch, KeyboardInterrupt("it is time"))
 
     def often() -> None:
         for _ in range(100):
-            theirs.elu(UNKNOWN)
+            OF_ONE[name](UNKNOWN)
 
     def handling() -> None:
         try:
@@ -424,14 +426,51 @@ def test_what_is_raised_below_an_operator_reaches_the_caller(
             way()
 
 
+OF_ONE = {"elu": theirs.elu, "smooth_l1_loss": smooth}
+"""A kernel in Python, and one of machine code."""
+
+
+@pytest.mark.parametrize("name", OF_ONE)
 def test_where_our_kernels_find_no_memory_pytorch_has_its_turn(
-    monkeypatch: pytest.MonkeyPatch,
+    name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     raising(monkeypatch, MemoryError("none left"))
-    expected = theirs.elu(UNKNOWN)
+    expected = OF_ONE[name](UNKNOWN)
     with use():
-        assert all(theirs.elu(UNKNOWN).equal(expected) for _ in range(2))
-        assert served()["elu"].reasons == {"none left": 2}
+        assert all(OF_ONE[name](UNKNOWN).equal(expected) for _ in range(2))
+        assert served()[name].reasons == {"none left": 2}
+
+
+@has_natives
+def test_errors_of_pytorchs_kernels_are_its_own() -> None:
+    """Of the same class and in the same words, also where no Python code waits for the result."""
+    x, target = torch.randn(4, 5), torch.tensor([0, 1, 2, 9])
+    calls = (
+        lambda: theirs.nll_loss(x, target),
+        lambda: theirs.smooth_l1_loss(x.long(), x.long()),
+        lambda: torch.ops.aten.smooth_l1_loss(x, x[:, :3], 1, 1.0),
+        lambda: torch.ops.aten.nll_loss_backward(x, x, target, None, 1, -100, x),
+    )
+    for call in calls:
+        with pytest.raises(Exception, match=r"\w") as known:
+            call()
+        with use(), pytest.raises(Exception, match=r"\w") as caught:
+            call()
+        assert (type(caught.value), str(caught.value)) == (type(known.value), str(known.value))
+
+
+@has_natives
+def test_calls_leave_no_tensor_behind() -> None:
+    """Arguments, optional ones too, and results are let go, whoever serves."""
+    x, weight, target = torch.randn(2, 8), torch.rand(8), torch.tensor([1, 3])
+    with use():
+        for dtype in (torch.float32, torch.float64):
+            own = [x.to(dtype).clone(), weight.to(dtype).clone()]
+            for _ in range(3):
+                made = theirs.nll_loss(own[0], target, own[1])
+            watched = [weakref.ref(tensor) for tensor in (*own, made)]
+            del own, made
+            assert [seen() for seen in watched] == [None] * 3
 
 
 def test_a_gradient_without_memory_is_refused_in_pytorchs_words(
@@ -564,20 +603,6 @@ def test_what_is_written_over_is_nobody_elses() -> None:
             stretched = x[:1].expand(3, 4)
             with pytest.raises(RuntimeError):
                 theirs.elu_(stretched)
-
-
-@has_natives
-def test_words_of_tensors_that_are_elsewhere_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = tensors.tensor_words()
-    assert found is not None
-    assert all(
-        not tensors._holds(found._replace(**{name: getattr(found, name) - 1}))
-        for name in ("strides", "offset", "device_and_dtype", "data", "size")
-    )
-    for name in ("strange_keys", "strange_flags"):
-        assert not tensors._holds(found._replace(**{name: 0}))
-    monkeypatch.setattr(native_room, "tensor_words", lambda: None)
-    assert native_room.native_for("elu", "CPU", OVERRIDES["elu"].kernel.road, OVERRIDES["elu"].signature, override._original("elu", "CPU")) is None  # fmt: skip
 
 
 def test_what_is_excluded_may_come_one_by_one() -> None:

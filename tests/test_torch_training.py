@@ -7,9 +7,13 @@ from __future__ import annotations
 import contextlib
 import copy
 import io
+import os
 import pickle
+import subprocess
+import sys
 import types
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -175,7 +179,19 @@ class Losses(Dataset[Any]):
 
 
 def test_workers_of_a_loader() -> None:
-    """They are forked from a process whose kernels, and threads, have been at work."""
+    """They are forked from a process whose kernels, and threads, have been at work.
+
+    It sees no GPU: where there is one, PyTorch refuses gradients in a child of any process that had computed some.
+    """
+    program = "import test_torch_training; test_torch_training.load_by_workers()"
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=Path(__file__).parent, capture_output=True, text=True, timeout=170,
+        env=os.environ | {"CUDA_VISIBLE_DEVICES": ""},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
+def load_by_workers() -> None:
     large = torch.randn(2000, 500).requires_grad_()
     with fast.use():
         F.cross_entropy(large, torch.zeros(2000, dtype=torch.int64)).backward()

@@ -18,12 +18,12 @@ import torch
 import torch.nn.functional as theirs
 
 import openaclnn
-from openaclnn.core import chosen
+from openaclnn.core import products
 from openaclnn.torch import disable, enable, override, served, use
-from openaclnn.torch.dispatcher import functions
+from openaclnn.torch.dispatcher import stable_interface
 from openaclnn.torch.kernels import KERNELS
 
-pytestmark = pytest.mark.skipif(functions() is None, reason="kernels are Python's here")
+pytestmark = pytest.mark.skipif(stable_interface() is None, reason="kernels are Python's here")
 
 LINKS = 1000
 
@@ -54,7 +54,6 @@ def of_classes(shape: tuple[int, ...], *positions: int) -> tuple[Any, Callable[[
 
 
 STEPS: dict[str, tuple[Any, Callable[[Any], Any]]] = {
-    "elu_backward": (torch.linspace(-1, 1, 16), theirs.elu),
     "smooth_l1_loss_backward": (torch.linspace(-1, 1, 16), lambda x: theirs.smooth_l1_loss(x, torch.zeros_like(x)).expand(16)),
     "nll_loss_backward": of_classes((2, 8), 2),
     "nll_loss2d_backward": of_classes((1, 4, 2, 2), 1, 2, 2),
@@ -104,31 +103,32 @@ def computes_alone(name: str, start: Any, step: Callable[[Any], Any]) -> None:
 
 
 def test_what_is_chosen_in_a_context_that_outlives_its_block() -> None:
-    x = torch.randn(16)
+    x, y = torch.randn(16), torch.randn(16)
 
     def references() -> int:
-        return ctypes.c_uint32.from_address(chosen.references_at()).value
+        return ctypes.c_uint32.from_address(products.references_at()).value
 
     with use():
         for _ in range(2):
-            theirs.elu(x)
-        assert references() == chosen.REFERENCES
+            theirs.smooth_l1_loss(x, y)
+        assert references() == products.REFERENCES
         with openaclnn.use_engine("numpy"), openaclnn.use_product("910b"):
             copied = contextvars.copy_context()
-        assert references() > chosen.REFERENCES
-        before = count("elu")
-        copied.run(theirs.elu, x)
-        assert count("elu") == before
-        theirs.elu(x)
-        assert count("elu") == before + 1
+        assert references() > products.REFERENCES
+        before = count("smooth_l1_loss")
+        copied.run(theirs.smooth_l1_loss, x, y)
+        assert count("smooth_l1_loss") == before
+        theirs.smooth_l1_loss(x, y)
+        assert count("smooth_l1_loss") == before + 1
         del copied
-        assert references() == chosen.REFERENCES
+        assert references() == products.REFERENCES
 
 
 def test_kinds_come_and_go_beside_threads() -> None:
     """More kinds than a road keeps, a configuration that forgets them all, and PyTorch's own kernels back in between."""
     x = torch.linspace(-2, 2, 16).requires_grad_()
-    values = [theirs.elu(x, alpha).sum() for alpha in (0.5, 1.0, 2.0)]
+    zeros = torch.zeros(16)
+    values = [theirs.smooth_l1_loss(x, zeros, beta=beta) for beta in (0.5, 1.0, 2.0)]
     expected = [torch.autograd.grad(own, x, retain_graph=True)[0] for own in values]
     ended = threading.Event()
 
@@ -140,7 +140,7 @@ def test_kinds_come_and_go_beside_threads() -> None:
             rounds += 1
         return rounds
 
-    road = KERNELS["elu_backward"].road
+    road = KERNELS["smooth_l1_loss_backward"].road
     assert road is not None
     with ThreadPoolExecutor(3) as pool:
         enable()
@@ -149,7 +149,9 @@ def test_kinds_come_and_go_beside_threads() -> None:
             for number in range(60):
                 layout = torch.randn(3 + number, 2)[:, 0]  # with gaps
                 y = layout.requires_grad_()
-                torch.autograd.grad(theirs.elu(y, 1 + number).sum(), y)
+                torch.autograd.grad(
+                    theirs.smooth_l1_loss(y, torch.zeros_like(y), beta=1 + number), y
+                )
                 if number % 7 == 0:
                     road.forget()
                 if number % 20 == 0:
@@ -157,7 +159,7 @@ def test_kinds_come_and_go_beside_threads() -> None:
         finally:
             ended.set()
         assert all(own.result() > 0 for own in workers)
-    torch.autograd.grad(theirs.elu(y, 0.1).sum(), y)
+    torch.autograd.grad(theirs.smooth_l1_loss(y, torch.zeros_like(y), beta=0.1), y)
     for _ in range(3):
         road.forget()
     assert len(road.published()._lists) == 1  # nobody reads any more

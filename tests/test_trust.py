@@ -19,8 +19,9 @@ import openaclnn
 from openaclnn.capi.build import BuildError, installation, writable_folder
 from openaclnn.cli import main
 from openaclnn.core import trust
-from openaclnn.core.folders import CODE_MARK, cache_folder
 from openaclnn.core.trust import (
+    CODE_MARK,
+    cache_folder,
     make_trusted,
     read_trusted,
     why_untrusted,

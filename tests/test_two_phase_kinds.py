@@ -1,4 +1,4 @@
-"""Two-phase calls of a kind: other sizes skip bind, check and plan, have the bits of the full way, and break the same rules."""
+"""Two-phase calls that the cache of phase one serves: other sizes skip bind, check and plan, have the bits of the slow path, and break the same rules."""
 
 from __future__ import annotations
 
@@ -28,18 +28,17 @@ from conftest import (
     table_of,
 )
 from openaclnn import acl, aclnn
-from openaclnn.calls import executor as phases
 from openaclnn.calls import planned
 from openaclnn.core import products
 from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import FLOAT, FLOATS
 from openaclnn.core.interface import Kind
 from openaclnn.core.tensor import Tensor
-from openaclnn.operators.workloads.mistakes import Mistake
-from openaclnn.repeat.phases import descriptors
 from openaclnn.runtime import memory
 from test_interop import to_torch
 from test_road import CLASS_NUMBERS, NUMBERS
+from workloads import data_of
+from workloads.mistakes import Mistake
 
 names = pytest.mark.parametrize("operator", SIZED, ids=lambda op: op.python_name)
 every = pytest.mark.parametrize("operator", APART, ids=lambda op: op.python_name)
@@ -154,17 +153,15 @@ FEW = {
     "convert", [np.asarray, torch.from_numpy, Tensor.from_numpy], ids=["arrays", "tensors", "ours"]
 )
 @every
-def test_calls_of_one_size_are_located_when_they_come_again(
-    operator: Operator, convert: Any, full_ways: list[str], monkeypatch: pytest.MonkeyPatch
+def test_calls_of_one_size_are_known_when_they_come_again(
+    operator: Operator, convert: Any, full_ways: list[str]
 ) -> None:
     """One element, none, and axes that lie otherwise; at other addresses and with other values each time."""
-    asked = []
-    monkeypatch.setattr(phases, "planned", lambda *own: asked.append(own) or planned.planned(*own))
     rng = np.random.default_rng(3)
     for shape in FEW[operator.workloads.PATTERN]:
         for variant in operator.workloads.VARIANTS:
             forget()
-            for number in range(4):
+            for number in range(3):
                 made = operator.workloads.make(rng, FLOAT, shape, variant)
                 made = {
                     name: laid_out(np.asarray(own), "transposed")[0]
@@ -175,10 +172,10 @@ def test_calls_of_one_size_are_located_when_they_come_again(
                 given = {n: convert(v) if isinstance(v, np.ndarray) else v for n, v in made.items()}
                 places = list(places_for(operator, made))
                 outputs: Any = list(map(convert, places))
-                asked.clear()
+                full_ways.clear()
                 out = outputs[0] if operator.result_type is None else outputs
                 assert both(operator, in_c_order(operator, given, out)) == (0, "")
-                assert not (asked and number > 1), (shape, variant)
+                assert not (full_ways and number), (shape, variant)
                 expected, exact = plain(operator)(**made), operator.oracle(**made)
                 if operator.result_type is None:
                     expected, exact = (expected,), (exact,)
@@ -536,22 +533,7 @@ def test_a_first_size_is_any_size(full_ways: list[str]) -> None:
         assert len(full_ways) == 1
 
 
-@pytest.fixture
-def read(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The phase ones that machine code could not tell the kind of, from here on; nothing is known at first."""
-    made: list[Any] = []
-    by_python = phases.planned
-
-    def counted(*arguments: Any) -> Any:
-        made.append(arguments)
-        return by_python(*arguments)
-
-    monkeypatch.setattr(phases, "planned", counted)
-    forget()
-    return made
-
-
-def test_descriptors_are_read_by_machine_code(read: list[Any], stream: Any) -> None:
+def test_descriptors_are_compared(full_ways: list[str], stream: Any) -> None:
     """Scalars by value and dtype; an end, other bits, another dtype or format are seen."""
     values = np.linspace(-2, 2, 64, dtype=np.float32)
     _, address = device_tensor(values)
@@ -559,7 +541,7 @@ def test_descriptors_are_read_by_machine_code(read: list[Any], stream: Any) -> N
 
     def give(shape: tuple[int, ...], scale: Any, form: int = 2) -> tuple[int, str]:
         x = acl.aclCreateTensor(shape, 0, None, 0, form, shape, address)
-        read.clear()
+        full_ways.clear()
         return both(ELU, elu_on(x, descriptor(shape, place), scale=scale), stream)
 
     def scalar(value: float, code: int = acl.ACL_FLOAT) -> Any:
@@ -569,22 +551,20 @@ def test_descriptors_are_read_by_machine_code(read: list[Any], stream: Any) -> N
     assert give((8, 8), kept) == (0, "")
     for shape in ((8, 8), (3, 4), (64,), (2, 2, 2, 2, 2, 2), (1, 7)):
         assert give(shape, scalar(0.5)) == give(shape, kept) == (0, "")
-        assert not read
+        assert not full_ways
         x = values[: np.prod(shape)]
         np.testing.assert_array_equal(read_back(place, x), openaclnn.elu_backward(x, x, scale=0.5))
-    # Another number may select another form, as 0 and 2 do here; another dtype is another kind.
-    new = []
+    # Another number or another dtype is another entry.
     for other in (scalar(0.0), scalar(-0.0), scalar(2.0), scalar(0.5, acl.ACL_DOUBLE), 0.5):
         assert give((8, 8), other) == (0, "")
-        new.append(bool(read))
+        assert full_ways
         number = other if isinstance(other, float) else float(other.value)
         expected = openaclnn.elu_backward(values, values, scale=number)
         assert read_back(place, values).tobytes() == expected.tobytes()
         assert give((5, 3), other) == (0, "")
-        assert not read
-    assert new == [True, False, True, True, True]
+        assert not full_ways
     assert give((8, 8), scalar(0.5), form=0) == (0, "")
-    assert read
+    assert full_ways
     assert acl.aclDestroyScalar(kept) == 0
     assert give((8, 8), kept)[0] != 0
 
@@ -600,12 +580,12 @@ def as_plain(operator: Operator, given: dict[str, Any], arguments: list[Any], st
 
 
 @pytest.mark.parametrize("kind", ["numbers", "scalars"])
-def test_any_numbers_have_the_bits_of_plain_calls(kind: str, read: list[Any], stream: Any) -> None:
-    """In any order, as floats, integers and scalars of three dtypes; most are read by machine code."""
+def test_any_numbers_have_the_bits_of_plain_calls(kind: str, stream: Any) -> None:
+    """In any order, as floats, integers and scalars of three dtypes."""
     rng = np.random.default_rng(12)
     values = rng.normal(size=40).astype(np.float32)
     (x, _), (out, place) = device_tensor(values), device_tensor(values)
-    for turn in range(200):
+    for turn in range(100):
         numbers = [NUMBERS[rng.integers(len(NUMBERS))] for _ in range(3)]
         codes = rng.choice([acl.ACL_FLOAT, acl.ACL_DOUBLE, acl.ACL_FLOAT16], 3)
         if turn % 2:
@@ -622,12 +602,11 @@ def test_any_numbers_have_the_bits_of_plain_calls(kind: str, read: list[Any], st
             ELU, {"grad_output": values, "self_or_result": values, **given}, arguments, stream
         )
         assert not expected or read_back(place, values).tobytes() == expected
-    assert len(read) < 150
 
 
 @names
 def test_other_numbers_of_arrays_have_the_bits_of_plain_calls(
-    operator: Operator, read: list[Any]
+    operator: Operator,
 ) -> None:
     rng = np.random.default_rng(13)
     named = {"beta": NUMBERS, **CLASS_NUMBERS}
@@ -642,37 +621,22 @@ def test_other_numbers_of_arrays_have_the_bits_of_plain_calls(
             assert not expected or out.tobytes() == expected, (name, number)
 
 
-def test_memory_that_is_freed_though_somebody_keeps_it(read: list[Any], stream: Any) -> None:
+def test_memory_that_is_freed_though_somebody_keeps_it(full_ways: list[str], stream: Any) -> None:
     x, address = device_tensor(np.ones((5, 7), np.float32))
     out, _ = device_tensor(np.zeros((5, 7), np.float32))
     for _ in range(2):
         assert both(ELU, elu_on(x, out), stream) == (0, "")
     kept = memory.find_allocation(address)
     assert acl.aclrtFree(address) == 0
-    read.clear()
+    full_ways.clear()
     status, message = both(ELU, elu_on(x, out), stream)
     assert kept is not None
     assert (status, "unknown memory" in message) == (161002, True)
-    assert not read
+    assert not full_ways
     _, other = device_tensor(np.ones((5, 7), np.float32))
     assert acl.aclSetRawTensorAddr(x, other) == 0
     assert both(ELU, elu_on(x, out), stream) == (0, "")
-    assert not read
-
-
-def test_descriptors_that_lie_otherwise_take_the_full_way(
-    full_ways: list[str], stream: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(descriptors, "slots_of", lambda kind: None)
-    for rows in (2, 3, 4):
-        values = np.linspace(-1, 1, 5 * rows, dtype=np.float32).reshape(rows, 5)
-        (x, _), (out, place) = device_tensor(values), device_tensor(values)
-        for _ in range(2):  # the very same call is known
-            assert both(ELU, elu_on(x, out), stream) == (0, "")
-        np.testing.assert_array_equal(
-            read_back(place, values), openaclnn.elu_backward(values, values)
-        )
-    assert len(full_ways) == 3
+    assert not full_ways
 
 
 @pytest.mark.parametrize("operator", [op for op in OPERATORS if op not in APART], ids=str)
@@ -701,28 +665,13 @@ def test_a_product_s_calls_are_nobody_else_s(full_ways: list[str], stream: Any) 
     assert len(full_ways) == 2
 
 
-@pytest.fixture
-def views(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The arrays of which tensors are made from here on; nothing is known at first."""
-    made: list[Any] = []
-    view = planned._with_views
-
-    def counted(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-        made.append(arguments)
-        return view(arguments)
-
-    monkeypatch.setattr(planned, "_with_views", counted)
-    forget()
-    return made
-
-
 @pytest.mark.parametrize("convert", [lambda array: array, to_torch], ids=["numpy", "torch"])
 @every
-def test_arrays_are_located_without_views(
-    operator: Operator, convert: Any, views: list[Any]
+def test_arrays_of_other_sizes_are_known(
+    operator: Operator, convert: Any, full_ways: list[str]
 ) -> None:
     rng = np.random.default_rng(8)
-    whole = getattr(operator.workloads, "WHOLE", {})
+    whole = getattr(data_of(operator), "WHOLE", {})
     for variant in operator.workloads.VARIANTS:
         forget()
         for number, shape in enumerate(SHAPES[operator.workloads.PATTERN]):
@@ -731,40 +680,40 @@ def test_arrays_are_located_without_views(
             arguments = {name: convert(value) for name, value in given.items()}
             out = [convert(own) for own in places_for(operator, given)]
             passed = out[0] if operator.result_type is None else out
-            views.clear()
+            full_ways.clear()
             assert both(operator, in_c_order(operator, arguments, passed)) == (0, "")
             assert_same_bits(
                 tuple(map(np.asarray, out))[: len(each(expected))], tuple(each(expected))
             )
             # Where a form serves some counts only, each range is a kind.
             if number == 2 or (number > 2 and operator is not ELU):
-                assert not views, (variant, shape)
+                assert not full_ways, (variant, shape)
 
 
-def test_what_is_located_is_compared_and_checked(views: list[Any]) -> None:
+def test_what_is_known_is_compared_and_checked(full_ways: list[str]) -> None:
     x = np.linspace(-2, 2, 40, dtype=np.float32)
 
     def give(x: Any, out: Any, **options: Any) -> tuple[int, str]:
-        views.clear()
+        full_ways.clear()
         return both(ELU, elu_on(x, out, **options))
 
     out = np.empty_like(x)
     for _ in range(3):
         assert give(x, out) == (0, "")
-    assert not views
+    assert not full_ways
     # In place, and beside each other in one memory.
     same, both_of = x.copy(), np.concatenate([x, x])
     assert give(same, same) == give(both_of[:40], both_of[40:]) == (0, "")
-    assert not views
+    assert not full_ways
     np.testing.assert_array_equal(same, out)
     np.testing.assert_array_equal(both_of[40:], out)
     # Another number, dtype or layout is another kind.
     assert give(x, out, alpha=2.0) == (0, "")
     np.testing.assert_array_equal(out, openaclnn.elu_backward(x, x, alpha=2.0))
-    assert views
+    assert full_ways
     assert give(x[::2], out[::2]) == (0, "")
     np.testing.assert_array_equal(out[::2], openaclnn.elu_backward(x[::2], x[::2]))
-    assert views
+    assert full_ways
     frozen = x.copy()
     frozen.flags.writeable = False
     for wrong, says in (
@@ -776,15 +725,14 @@ def test_what_is_located_is_compared_and_checked(views: list[Any]) -> None:
         assert says in message
     with openaclnn.use_engine("numpy"):
         assert give(x, out) == (0, "")
-    assert views
+    assert full_ways
 
 
-def test_a_located_executor_has_tensors_when_asked(views: list[Any], stream: Any) -> None:
+def test_an_executor_has_tensors_when_asked(full_ways: list[str], stream: Any) -> None:
     x, out = np.linspace(-2, 2, 40, dtype=np.float32), np.empty(40, np.float32)
     for _ in range(3):
         status, _, executor = phase_one(ELU, elu_on(x, out))
         assert status == 0
-    assert executor.located
     assert aclnn.aclSetAclOpExecutorRepeatable(executor) == 0
     for _ in range(2):
         assert aclnn.aclnnEluBackward(None, 0, executor, stream) == 0
@@ -804,17 +752,17 @@ def test_a_located_executor_has_tensors_when_asked(views: list[Any], stream: Any
     assert acl.aclDestroyTensor(other) == 0
 
 
-def test_located_tensors_are_pytorch_s(views: list[Any]) -> None:
+def test_known_tensors_are_pytorch_s(full_ways: list[str]) -> None:
     """Autograd is told of writes and asked before; memory that is exchanged between the phases is not written."""
     x, out = torch.linspace(-2, 2, 40), torch.empty(40)
-    for _ in range(3):  # NumPy's arrays and PyTorch's tensors are of one kind, and located each
+    for _ in range(3):  # NumPy's arrays and PyTorch's tensors are of one kind
         assert both(ELU, elu_on(x.numpy(), out.numpy())) == (0, "")
     for _ in range(2):
         assert both(ELU, elu_on(x, out)) == (0, "")
     expected, version = out.clone(), out._version
-    views.clear()
+    full_ways.clear()
     assert both(ELU, elu_on(x, out)) == (0, "")
-    assert not views
+    assert not full_ways
     assert out._version == version + 1
     status, message = both(ELU, elu_on(x, torch.empty(40, requires_grad=True)))
     assert (status, "requires grad" in message) == (161002, True)
@@ -825,7 +773,6 @@ def test_located_tensors_are_pytorch_s(views: list[Any]) -> None:
     status, message = both(ELU, elu_on(torch._neg_view(x), out))
     assert (status, "negation" in message) == (161002, True)
     status, size, executor = phase_one(ELU, elu_on(x, out))
-    assert executor.located
     out.fill_(7)
     storage = out.untyped_storage()
     x.data, out.data = torch.full((40,), 5.0), torch.zeros(40)

@@ -26,9 +26,9 @@ from openaclnn.core.writing import (
     reserve,
     write_text,
 )
+from openaclnn.testing.data import folders
+from openaclnn.testing.data.drawing import Recipe
 from openaclnn.testing.data.manifest import write_cases
-from openaclnn.testing.data.recipe import Recipe
-from openaclnn.testing.files import folders
 
 not_root = pytest.mark.skipif(os.geteuid() == 0, reason="root may do everything")
 
@@ -347,7 +347,7 @@ def exchanges(place: Path) -> bool:
 KILLED = """
 import os, sys
 from openaclnn.cli import main
-import openaclnn.testing.files.arrays
+import openaclnn.testing.files
 steps = int(sys.argv[1])
 def counted(event, given):
     global steps

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from openaclnn.bench.tables.cells import Row
-from openaclnn.bench.tables.merge import merged
-from openaclnn.bench.tables.summary import same_kind
+from openaclnn.bench.tables import merged, same_kind
+from openaclnn.bench.timing import Row
 
 __all__ = ["ROWS", "speed_table"]
 

@@ -9,7 +9,7 @@ its C names, `openaclnn.acl` the runtime. Importing this loads NumPy and nothing
 
 from openaclnn.calls.explain import explain
 from openaclnn.calls.plain import make_plain_function as _make_plain_function
-from openaclnn.core.lock import check as _check_lock
+from openaclnn.core.forks import check_lock as _check_lock
 from openaclnn.core.products import use_product
 from openaclnn.core.results import clear_results, set_result_memory
 from openaclnn.core.status import AclnnError, Status

@@ -15,32 +15,16 @@ runtime did not hand out is trusted to be host memory, as in C; no access leaves
 Every enumerator of the interface is a constant of this module: `ACL_FLOAT`, `ACL_FORMAT_ND`, ...
 """
 
-from openaclnn.runtime import (
-    api_callbacks,
-    api_device,
-    api_init,
-    api_lists,
-    api_memory,
-    api_scalar,
-    api_stream,
-    api_system,
-    api_tensor,
-)
-from openaclnn.runtime.api_callbacks import *  # noqa: F403
-from openaclnn.runtime.api_device import *  # noqa: F403
+from openaclnn.runtime import api_init, api_memory, api_stream, api_tensor, context
 from openaclnn.runtime.api_init import *  # noqa: F403
-from openaclnn.runtime.api_lists import *  # noqa: F403
 from openaclnn.runtime.api_memory import *  # noqa: F403
-from openaclnn.runtime.api_scalar import *  # noqa: F403
 from openaclnn.runtime.api_stream import *  # noqa: F403
-from openaclnn.runtime.api_system import *  # noqa: F403
 from openaclnn.runtime.api_tensor import *  # noqa: F403
+from openaclnn.runtime.context import *  # noqa: F403
 from openaclnn.runtime.enums import ENUMERATORS
 
 __all__ = [
-    *api_callbacks.__all__, *api_device.__all__, *api_init.__all__, *api_lists.__all__,
-    *api_memory.__all__, *api_scalar.__all__, *api_stream.__all__, *api_system.__all__,
-    *api_tensor.__all__, *ENUMERATORS,
+    *api_init.__all__, *api_memory.__all__, *api_stream.__all__, *api_tensor.__all__, *context.__all__, *ENUMERATORS,
 ]  # fmt: skip
 
 globals().update(ENUMERATORS)

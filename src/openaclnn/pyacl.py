@@ -20,7 +20,12 @@ from typing import Any
 import numpy as np
 
 from openaclnn import acl as _acl
+from openaclnn.capi.glue import is_object as _is_object
+from openaclnn.capi.glue import is_result as _is_result
 from openaclnn.capi.handles import table as _table
+from openaclnn.capi.prototypes import Prototype as _Prototype
+from openaclnn.capi.prototypes import all_prototypes as _all_prototypes
+from openaclnn.core.interface import snake_case as _snake_case
 from openaclnn.core.status import AclError as _AclError
 from openaclnn.runtime.enums import ENUMERATORS as _ENUMERATORS
 from openaclnn.runtime.errors import report as _report
@@ -28,74 +33,13 @@ from openaclnn.runtime.memory import find_allocation as _find_allocation
 
 __all__ = ["install", "rt", "util"]
 
-# pyACL's name: the C name, and which arguments are handles (h), or ends one (d); "-" is a plain value.
-_RT = {
-    "set_device": ("aclrtSetDevice", "-"),
-    "reset_device": ("aclrtResetDevice", "-"),
-    "reset_device_force": ("aclrtResetDeviceForce", "-"),
-    "get_device": ("aclrtGetDevice", ""),
-    "get_device_count": ("aclrtGetDeviceCount", ""),
-    "get_run_mode": ("aclrtGetRunMode", ""),
-    "synchronize_device": ("aclrtSynchronizeDevice", ""),
-    "synchronize_device_with_timeout": ("aclrtSynchronizeDeviceWithTimeout", "-"),
-    "create_context": ("aclrtCreateContext", "-"),
-    "destroy_context": ("aclrtDestroyContext", "d"),
-    "set_context": ("aclrtSetCurrentContext", "h"),
-    "get_context": ("aclrtGetCurrentContext", ""),
-    "ctx_set_sys_param_opt": ("aclrtCtxSetSysParamOpt", "--"),
-    "ctx_get_sys_param_opt": ("aclrtCtxGetSysParamOpt", "-"),
-    "set_sys_param_opt": ("aclrtSetSysParamOpt", "--"),
-    "get_sys_param_opt": ("aclrtGetSysParamOpt", "-"),
-    "create_stream": ("aclrtCreateStream", ""),
-    "create_stream_with_config": ("aclrtCreateStreamWithConfig", "--"),
-    "destroy_stream": ("aclrtDestroyStream", "d"),
-    "destroy_stream_force": ("aclrtDestroyStreamForce", "d"),
-    "set_stream_failure_mode": ("aclrtSetStreamFailureMode", "h-"),
-    "synchronize_stream": ("aclrtSynchronizeStream", "h"),
-    "synchronize_stream_with_timeout": ("aclrtSynchronizeStreamWithTimeout", "h-"),
-    "stream_query": ("aclrtStreamQuery", "h"),
-    "stream_wait_event": ("aclrtStreamWaitEvent", "hh"),
-    "create_event": ("aclrtCreateEvent", ""),
-    "create_event_with_flag": ("aclrtCreateEventWithFlag", "-"),
-    "create_event_ex_with_flag": ("aclrtCreateEventExWithFlag", "-"),
-    "destroy_event": ("aclrtDestroyEvent", "d"),
-    "record_event": ("aclrtRecordEvent", "hh"),
-    "reset_event": ("aclrtResetEvent", "hh"),
-    "query_event": ("aclrtQueryEvent", "h"),
-    "query_event_status": ("aclrtQueryEventStatus", "h"),
-    "synchronize_event": ("aclrtSynchronizeEvent", "h"),
-    "synchronize_event_with_timeout": ("aclrtSynchronizeEventWithTimeout", "h-"),
-    "event_elapsed_time": ("aclrtEventElapsedTime", "hh"),
-    "subscribe_report": ("aclrtSubscribeReport", "-h"),
-    "unsubscribe_report": ("aclrtUnSubscribeReport", "-h"),
-    "launch_callback": ("aclrtLaunchCallback", "---h"),
-    "process_report": ("aclrtProcessReport", "-"),
-    "set_op_wait_timeout": ("aclrtSetOpWaitTimeout", "-"),
-    "set_op_execute_time_out": ("aclrtSetOpExecuteTimeOut", "-"),
-    "set_op_execute_time_out_with_ms": ("aclrtSetOpExecuteTimeOutWithMs", "-"),
-    "device_can_access_peer": ("aclrtDeviceCanAccessPeer", "--"),
-    "device_enable_peer_access": ("aclrtDeviceEnablePeerAccess", "--"),
-    "device_disable_peer_access": ("aclrtDeviceDisablePeerAccess", "-"),
-    "set_device_sat_mode": ("aclrtSetDeviceSatMode", "-"),
-    "get_device_sat_mode": ("aclrtGetDeviceSatMode", ""),
-    "set_stream_overflow_switch": ("aclrtSetStreamOverflowSwitch", "h-"),
-    "get_stream_overflow_switch": ("aclrtGetStreamOverflowSwitch", "h"),
-    "get_overflow_status": ("aclrtGetOverflowStatus", "--h"),
-    "reset_overflow_status": ("aclrtResetOverflowStatus", "h"),
-    "get_version": ("aclrtGetVersion", ""),
-    "malloc": ("aclrtMalloc", "--"),
-    "malloc_align32": ("aclrtMallocAlign32", "--"),
-    "malloc_cached": ("aclrtMallocCached", "--"),
-    "free": ("aclrtFree", "-"),
-    "free_with_dev_sync": ("aclrtFreeWithDevSync", "-"),
-    "malloc_host": ("aclrtMallocHost", "-"),
-    "free_host": ("aclrtFreeHost", "-"),
-    "memcpy": ("aclrtMemcpy", "-----"),
-    "memcpy_async": ("aclrtMemcpyAsync", "-----h"),
-    "memset": ("aclrtMemset", "----"),
-    "memset_async": ("aclrtMemsetAsync", "----h"),
-    "get_mem_info": ("aclrtGetMemInfo", "-"),
+# pyACL's names are those of C in snake case, but for these; and some functions it has not, or not among `rt`'s.
+_OTHERWISE = {
+    "aclrtSetCurrentContext": "set_context",
+    "aclrtGetCurrentContext": "get_context",
+    "aclrtUnSubscribeReport": "unsubscribe_report",
 }
+_NOT_IN_RT = ("aclrtMallocWithCfg", "aclrtPeekAtLastError", "aclrtGetLastError", "aclrtGetSocName")
 # No status among these: they give a value, or a status alone.
 _TOP = {
     "init": "aclInit",
@@ -106,7 +50,6 @@ _TOP = {
     "float16_to_float": "aclFloat16ToFloat",
     "float_to_float16": "aclFloatToFloat16",
 }
-_ENDS = ("destroy_context", "reset_device", "reset_device_force")
 _BY_NUMBER: dict[int, np.dtype[Any]] = {
     np.dtype(code).num: np.dtype(code) for code in np.typecodes["AllInteger"] + "?efdFD"
 }
@@ -117,26 +60,35 @@ def _outward(value: Any) -> Any:
     return value if isinstance(value, _PLAIN) else _table.handle_of(value)
 
 
-def _make(name: str, c_name: str, kinds: str) -> Callable[..., Any]:
+def _make(prototype: _Prototype) -> Callable[..., Any]:
+    """A function of C's under its name in pyACL, with handles as numbers."""
+    c_name = prototype.name
     body: Callable[..., Any] = getattr(_acl, c_name)
+    inputs = [variable for variable in prototype.parameters if not _is_result(variable)]
+    handles = [place for place, variable in enumerate(inputs) if _is_object(variable)]
+    destroys = c_name.startswith("aclrtDestroy")
+    # These end streams and events that are not named in the call.
+    sweeps = c_name.startswith(("aclrtDestroyContext", "aclrtResetDevice"))
 
     def function(*arguments: Any) -> Any:
-        given = list(arguments)
-        for index, kind in enumerate(kinds[: len(given)]):
-            if kind != "-" and (given[index] is None or isinstance(given[index], int)):
-                given[index] = _table.find(given[index] or 0)
-        answer = body(*given)
-        if "d" in kinds and not getattr(given[0], "alive", True):
+        values = list(arguments)
+        for place in handles:
+            if place < len(values) and (values[place] is None or isinstance(values[place], int)):
+                values[place] = _table.find(values[place] or 0)
+        answer = body(*values)
+        if destroys and not getattr(values[0], "alive", True):
             _table.forget(arguments[0])
-        if name in _ENDS:
+        if sweeps:
             _table.sweep()
         if not isinstance(answer, tuple):
             return answer
         status, value = answer
-        values = value if isinstance(value, tuple) else (0 if value is None else _outward(value),)
-        return (*values, status)
+        results = value if isinstance(value, tuple) else (0 if value is None else _outward(value),)
+        return (*results, status)
 
-    function.__name__ = function.__qualname__ = name
+    function.__name__ = function.__qualname__ = _OTHERWISE.get(
+        c_name, _snake_case(c_name.removeprefix("aclrt"))
+    )
     function.__doc__ = f"{body.__doc__} ({c_name})"
     return function
 
@@ -216,7 +168,14 @@ def _refused(name: str, argument: str, expected: str, got: str) -> int:
 
 rt = _module(
     "rt",
-    {name: _make(name, c_name, kinds) for name, (c_name, kinds) in _RT.items()},
+    {
+        function.__name__: function
+        for function in (
+            _make(prototype)
+            for prototype in _all_prototypes()
+            if prototype.name.startswith("aclrt") and prototype.name not in _NOT_IN_RT
+        )
+    },
     "Devices, contexts, streams, events and memory.",
 )
 util = _module(

@@ -28,6 +28,7 @@ from openaclnn.core.dtypes import FLOATS, DType
 from openaclnn.core.status import AclError, Status
 from openaclnn.testing.data.goldens import places_of
 from openaclnn.torch import enable, served
+from workloads import cases_of
 
 Array = np.ndarray[Any, Any]
 STATUSES = {int(one) for one in Status} - {0}
@@ -50,7 +51,7 @@ class Interrupt(Exception):  # noqa: N818
 @functools.cache
 def cases(operator: Operator, dtype: DType) -> list[dict[str, Any]]:
     """The operator's own cases of a size that leaves time for many."""
-    found = operator.workloads.cases(np.random.default_rng(5), dtype)
+    found = cases_of(operator, np.random.default_rng(5), dtype)
     return [
         case for case in found
         if all(value.size <= 600 for value in case.values() if isinstance(value, np.ndarray))

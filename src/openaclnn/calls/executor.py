@@ -14,14 +14,12 @@ from openaclnn.calls.guard import (
     check_storages,
     find_memory,
 )
-from openaclnn.calls.planned import locate, planned
+from openaclnn.calls.planned import planned
 from openaclnn.core.declare import Operator
-from openaclnn.core.interop import as_tensor
 from openaclnn.core.status import AclnnError, Status, record_message, shown
 from openaclnn.core.tensor import Tensor
 from openaclnn.engines.dispatch import Runner
-from openaclnn.repeat.phases.sizes import Extents, Kind, Work
-from openaclnn.repeat.phases.standing import Standing
+from openaclnn.repeat.phases import Extents, Launch, Specialization
 from openaclnn.runtime import AclFailure, Stream, current_stream, memory
 from openaclnn.runtime.device import device_named
 
@@ -36,72 +34,29 @@ class Executor:
     """A checked and planned call, with the arguments of phase one in C order: null tensors as None."""
 
     __slots__ = (
-        "__weakref__", "_located", "_tensors", "found", "kind", "operator", "passed", "repeatable", "runner", "spent",
-        "turn", "work",
+        "__weakref__", "arguments", "found", "kind", "launch", "operator", "repeatable", "runner", "spent", "tensors", "turn",
     )  # fmt: skip
     c_name = "aclOpExecutor"
 
     def __init__(
-        self,
-        operator: Operator,
-        kind: Kind,
-        work: Work,
-        arguments: tuple[Any, ...],
-        located: Found | None = None,
+        self, operator: Operator, kind: Specialization, launch: Launch, arguments: tuple[Any, ...]
     ) -> None:
         self.operator = operator
         self.kind = kind
-        self.work = work
-        self.runner = work[0]
-        self.passed = arguments  # tensors and numbers, or arrays that were located
-        self._tensors: list[Tensor] | None = None  # until somebody asks for them
-        self._located = located  # where arrays lie that nobody has made tensors of
-        self.found = located  # the memory as it was checked; `forget` takes it away
+        self.launch = launch
+        self.runner = launch[0]
+        self.arguments = arguments  # those of phase one, in C order, with arrays as tensors
+        self.tensors: list[Tensor] = [arguments[place] for place in kind.operands]
+        self.found: Found | None = None  # the memory as it was checked; `forget` takes it away
         self.repeatable = False
         self.spent = ""  # why it cannot run any more
         self.turn = True  # deleted by whoever runs it: in one step, as threads may come together
 
     @property
-    def located(self) -> bool:
-        """Whether its arguments are still the caller's arrays, of which no descriptors were made."""
-        return self._located is not None
-
-    @property
-    def tensors(self) -> list[Tensor]:
-        """The kernel's tensors, outputs last."""
-        if self._located is not None:
-            self._describe(self._located[0])
-        tensors = self._tensors
-        if tensors is None:
-            tensors = self._tensors = [self.passed[place] for place in self.kind.operands]
-        return tensors
-
-    def _describe(self, addresses: Sequence[int]) -> None:
-        """Arrays that were located become tensors."""
-        places = (*self.operator.input_places, *self.operator.output_places)
-        self.passed = tuple(
-            [
-                as_tensor(value) if place in places and value is not None else value
-                for place, value in enumerate(self.passed)
-            ]
-        )
-        # An array may have got other memory since: the call is over what it had.
-        for place, address in zip(self.kind.operands, addresses, strict=True):
-            self.passed[place].base, self.passed[place].offset = address, 0
-        self._located = self.found = None  # who has them may change them
-
-    @property
     def extents(self) -> Extents:
         """The bytes that each of the kernel's tensors covers."""
-        _, shape, count, _ = self.work
+        _, shape, count = self.launch
         return self.kind.extents(shape, count)
-
-    @property
-    def arguments(self) -> tuple[Any, ...]:
-        """Those of phase one, in C order, with arrays as tensors."""
-        if self.located:
-            _ = self.tensors
-        return self.passed
 
     @property
     def inputs(self) -> list[Tensor | None]:
@@ -116,8 +71,6 @@ class Executor:
     def repeat(self) -> None:
         """Let it run many times."""
         self.repeatable = True
-        if self.runner is not None:
-            self.runner = self.kind.bound(self.work)
 
     def take(self) -> None:
         """Use up one that is not repeatable, or refuse if somebody did before."""
@@ -155,18 +108,7 @@ def phase_one(
     operator: Operator, arguments: tuple[Any, ...], workspace_size: bool, executor: bool
 ) -> Executor:
     """Bind, check and plan; raises AclnnError where the interface returns a status."""
-    noticed = memory.notices()
-    known = locate(operator, arguments) if workspace_size and executor else None
-    if known is None:
-        made = Executor(operator, *planned(operator, arguments, workspace_size, executor))
-    else:
-        kind, work, found = known
-        if type(arguments[operator.output_place]) is not Tensor:
-            return Executor(operator, kind, work, arguments, found)
-        made = Executor(operator, kind, work, arguments)
-        if found is not None:
-            _rely(made, found, noticed)
-            return made
+    made = Executor(operator, *planned(operator, arguments, workspace_size, executor))
     if made.runner is not None:
         _look_early(made)
     return made
@@ -261,13 +203,11 @@ def phase_two(
             return
         # Descriptors may be destroyed or re-addressed once this returns, so addresses are taken now.
         found = executor.found or _checked(executor)
-        standing = found[1]
-        if type(standing) is not Standing or not standing.announced():
-            check_storages(operator, kind.operands, standing)
-            announce_writes(operator, executor.passed)
+        check_storages(operator, kind.operands, found[1])
+        announce_writes(operator, executor.arguments)
         here = queue.device.name == kind.device
         # On a GPU this only queues the work; on the host, waking the worker costs more than a small kernel.
-        at_once = executor.work[2] <= _SMALL or kind.device != "cpu"
+        at_once = executor.launch[2] <= _SMALL or kind.device != "cpu"
         if here and at_once and queue.launch_now(runner, found[0]):
             return
         queue.submit(_task(queue, runner, executor, found, "" if here else kind.device))

@@ -8,9 +8,9 @@ from typing import Any
 
 from openaclnn.calls.guard import check_devices
 from openaclnn.core.call import bind_plain, plain_arguments, product_of
+from openaclnn.core.checks import Outcome
 from openaclnn.core.declare import Operator
 from openaclnn.core.forks import undivided
-from openaclnn.core.outcome import Outcome
 from openaclnn.core.plan import Plan
 from openaclnn.core.status import AclnnError, status_name
 from openaclnn.engines.dispatch import choose_engine

@@ -24,7 +24,6 @@ from openaclnn.core.interop import (
 from openaclnn.core.plan import Operand, Plan, walks_alike
 from openaclnn.core.status import AclnnError, Status
 from openaclnn.core.tensor import Tensor
-from openaclnn.repeat.phases.standing import Standing
 from openaclnn.runtime.memory import Allocation, find_allocation
 
 __all__ = [
@@ -151,8 +150,6 @@ def check_storages(
     operator: Interface, places: Sequence[int], owners: Sequence[Any], since: str = "of phase one"
 ) -> None:
     """Refuse a PyTorch tensor whose storage was resized since it was viewed."""
-    if type(owners) is Standing:
-        owners = owners.held()
     for number, owner in enumerate(owners):
         if type(owner) is Held and not owner.stays():
             name = operator.parameters[places[number]].name

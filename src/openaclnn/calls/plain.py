@@ -15,7 +15,7 @@ from openaclnn.calls.guard import (
 )
 from openaclnn.core import rounding
 from openaclnn.core.call import AUTO, Call, bind_plain, product_of
-from openaclnn.core.declare import Operator
+from openaclnn.core.declare import Operator, stray_target
 from openaclnn.core.forks import undivided
 from openaclnn.core.interface import REQUIRED, Kind
 from openaclnn.core.interop import (
@@ -25,12 +25,11 @@ from openaclnn.core.interop import (
     mark_written,
     stream_of,
 )
-from openaclnn.core.oracle import stray_target
 from openaclnn.core.plan import Plan
 from openaclnn.core.status import AclnnError, Status
 from openaclnn.core.tensor import Tensor
 from openaclnn.engines.dispatch import Choice, choose_engine
-from openaclnn.repeat.kinds.road import Road, nothing_chosen
+from openaclnn.repeat.cache import Road, nothing_chosen
 from openaclnn.runtime.device import device_named
 
 __all__ = ["call_plain", "make_plain_function"]

@@ -1,55 +1,53 @@
-"""What phase one finds out about a kind of call: bound, checked, planned and given an engine once, then looked up."""
+"""What phase one finds out about a call: looked up, or bound, checked, planned and given an engine, and remembered."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-from weakref import ref
+from typing import Any
 
-import numpy as np
-
-from openaclnn.calls.guard import Found, check_devices, check_output_layout
+from openaclnn.calls.guard import check_devices, check_output_layout
 from openaclnn.core import rounding
-from openaclnn.core.call import Call, bind_arguments, leave_unbound
+from openaclnn.core.call import UNFIT, Call, bind_arguments, leave_unbound
 from openaclnn.core.declare import Operator
 from openaclnn.core.forks import undivided
-from openaclnn.core.interop import as_tensor, held, is_tracked_leaf, torch_tensor
+from openaclnn.core.interop import as_tensor, is_tracked_leaf, torch_tensor, viewers_now
 from openaclnn.core.products import current_product
 from openaclnn.core.status import AclnnError
-from openaclnn.core.tensor import Tensor
 from openaclnn.engines.dispatch import choose_engine
-from openaclnn.engines.machine import unusable
-from openaclnn.repeat.phases.again import find, key_of, remember
-from openaclnn.repeat.phases.sizes import Kind, OneSize, Work, any_size
+from openaclnn.repeat.phases import (
+    Launch,
+    OneSize,
+    Signature,
+    Specialization,
+    look_up,
+    remember,
+    signature_of,
+)
 
-if TYPE_CHECKING:
-    from openaclnn.repeat.phases.located import Locating
-
-__all__ = ["locate", "planned"]
+__all__ = ["planned"]
 
 
-@undivided
 def planned(
     operator: Operator, arguments: tuple[Any, ...], workspace_size: bool, executor: bool
-) -> tuple[Kind, Work, tuple[Any, ...]]:
-    """Bind, check and plan, or find that done for such a call before; and the arguments as tensors and plain numbers."""
+) -> tuple[Specialization, Launch, tuple[Any, ...]]:
+    """The cache entry of a call and what runs it, and the arguments as tensors and plain numbers."""
     if not rounding.is_standard():
         with rounding.standard():
             return planned(operator, arguments, workspace_size, executor)
-    key, given = None, arguments
+    signature = None
     if workspace_size and executor:
-        key = key_of(operator, arguments)
-        if key is None:
-            arguments = _with_views(arguments)
-            located = locate(operator, arguments)
-            if located is not None:
-                kind, work, _ = located
-                _learn(operator, kind, given)
-                return kind, work, arguments
-            key = key_of(operator, arguments)
-        known = None if key is None else find(key)
+        arguments = _with_views(arguments)
+        signature = signature_of(operator, arguments)
+        known = None if signature is None else look_up(signature)
         if known is not None:
-            _learn(operator, known, given)
-            return known, known.only, arguments
+            return *known, arguments
+    return _plan(operator, arguments, workspace_size, executor, signature)
+
+
+@undivided
+def _plan(
+    operator: Operator, arguments: tuple[Any, ...], workspace_size: bool, executor: bool, signature: Signature | None
+) -> tuple[Specialization, Launch, tuple[Any, ...]]:  # fmt: skip
+    """Bind, check and plan."""
     call = _bound(operator, arguments, workspace_size, executor)
     error = operator.first_violation(call)
     if error is not None:
@@ -61,11 +59,9 @@ def planned(
     plan = operator.plan(call)
     choice = None if plan.empty else choose_engine(plan, device)
     one = OneSize(operator, plan, device, choice)
-    if key is not None:
-        other_sizes = choice and any_size(operator, arguments, one, choice)
-        if not (other_sizes and _learn(operator, other_sizes, arguments)):
-            remember(key, one)
-    return one, one.only, tuple(call.values.values())
+    if signature is not None:
+        remember(signature, operator, arguments, one, choice)
+    return one, one.launch, tuple(call.values.values())
 
 
 def _bound(
@@ -80,58 +76,14 @@ def _bound(
         raise operator.null_violation(call) or error from None
 
 
-_locating: dict[str, Locating] = {}
-
-
-def locate(
-    operator: Operator, arguments: tuple[Any, ...]
-) -> tuple[Kind, Work, Found | None] | None:
-    """The kind and work of a call whose kind machine code knows, and where its arrays, tensors or descriptors lie (None where
-    descriptors may break a rule of memory); None where it does not know the call.
-    """
-    road = _locating.get(operator.name)
-    located = NotImplemented if road is None else road.locate(arguments)
-    if road is None or located is NotImplemented:
-        return None
-    [(kind, _)], shape, count, numbers, addresses, owners = located
-    work = kind.work(shape, count, numbers)
-    if work[0] is None:  # nothing is read or written
-        addresses = ()
-    if type(arguments[operator.output_place]) is Tensor:
-        return kind, work, owners and (addresses, owners)
-    if owners is not None:
-        tensors = [arguments[place] for place in kind.operands]
-        outputs = [arguments[place] for place in operator.output_places]
-        return kind, work, (addresses, road.standing(tensors, outputs, owners))
-    # The executor has the arrays; of NumPy's a weak reference keeps each where it is.
-    hold = ref if type(arguments[operator.output_place]) is np.ndarray else held
-    return kind, work, (addresses, [hold(arguments[place]) for place in kind.operands])
-
-
-def _learn(operator: Operator, kind: Kind, arguments: tuple[Any, ...]) -> bool:
-    """Let machine code locate the next calls of this kind, if it can."""
-    if unusable() is not None:
-        return False
-    road = _locating.get(operator.name)
-    if road is None:
-        from openaclnn.repeat.phases.located import Locating
-
-        road = _locating[operator.name] = Locating(operator)
-    return road.learn(kind, arguments)
-
-
 def _with_views(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The arguments with arrays as tensors."""
-    of_torch = torch_tensor()
+    """The arguments with arrays as tensors; what cannot be viewed is left for binding to refuse, like what may not be written."""
+    viewers, tensor = viewers_now(), torch_tensor()
     viewed: list[Any] = []
     for value in arguments:
-        kind = type(value)
+        view = viewers.get(type(value)) or (as_tensor if type(value) is tensor else None)
         try:
-            if kind is np.ndarray:
-                value = Tensor.from_numpy(value)
-            elif kind is of_torch and not is_tracked_leaf(value):
-                value = as_tensor(value)
-        except TypeError:  # no tensor: left for binding to refuse, like what may not be written
-            pass
-        viewed.append(value)
+            viewed.append(value if view is None or is_tracked_leaf(value) else view(value))
+        except UNFIT:
+            viewed.append(value)
     return tuple(viewed)

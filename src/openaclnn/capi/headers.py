@@ -4,38 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from enum import IntEnum
 
 from openaclnn.capi.prototypes import HEADERS, Prototype, operator_headers, parse
 from openaclnn.core.dtypes import DTYPES
 from openaclnn.core.status import AclError, Status
-from openaclnn.core.tensor import Format
 from openaclnn.operators import registry
-from openaclnn.runtime import enums
+from openaclnn.runtime.enums import BASE_TYPES, RUNTIME_FLAGS, RUNTIME_TYPES
 
 __all__ = ["ENUM_TYPES", "header_files"]
 
-_BASE_ENUMS: dict[str, type[IntEnum]] = {"aclFormat": Format, "aclMemType": enums.MemType,
-    "aclLogLevel": enums.LogLevel, "aclCannAttr": enums.CannAttr,
-    "aclDeviceInfo": enums.DeviceInfo}  # fmt: skip
-_RUNTIME_ENUMS: dict[str, type[IntEnum]] = {
-    "aclrtMemcpyKind": enums.MemcpyKind,
-    "aclrtMemMallocPolicy": enums.MallocPolicy,
-    "aclrtMemAttr": enums.MemAttr,
-    "aclrtRunMode": enums.RunMode,
-    "aclrtEventStatus": enums.EventStatus,
-    "aclrtEventRecordedStatus": enums.EventRecordedStatus,
-    "aclrtEventWaitStatus": enums.EventWaitStatus,
-    "aclrtStreamStatus": enums.StreamStatus,
-    "aclrtFloatOverflowMode": enums.FloatOverflowMode,
-    "aclSysParamOpt": enums.SysParamOpt,
-    "aclrtLastErrLevel": enums.LastErrorLevel,
-    "aclrtCallbackBlockType": enums.CallbackBlockType,
-    "aclrtMallocAttrType": enums.MallocAttrType,
-}
-_RUNTIME_FLAGS: tuple[type[IntEnum], ...] = (enums.EventFlag, enums.StreamFlag, enums.FailureMode)
-
-ENUM_TYPES = frozenset({"aclDataType", *_BASE_ENUMS, *_RUNTIME_ENUMS})
+ENUM_TYPES = frozenset({"aclDataType", *BASE_TYPES, *RUNTIME_TYPES})
 """The C names of the enumerations; each is 32 bits wide."""
 
 ALL = "aclnnop/aclnn_ops_nn.h"
@@ -134,7 +112,7 @@ def _base() -> str:
         "acl/acl_base_rt.h", "Types, enumerations and error codes.", (),
         visibility, f"{types}\n{handles}",
         _enum("aclDataType", {dtype.c_name: dtype.code for dtype in DTYPES}),
-        *(_enum(name, enum.__members__) for name, enum in _BASE_ENUMS.items()),
+        *(_enum(name, enum.__members__) for name, enum in BASE_TYPES.items()),
         _constants(AclError.__members__),
     )  # fmt: skip
 
@@ -142,8 +120,8 @@ def _base() -> str:
 def _runtime() -> str:
     return _header(
         "acl/acl_rt.h", "Devices, contexts, memory, streams and events.", ["acl/acl_base.h"],
-        *(_enum(name, enum.__members__) for name, enum in _RUNTIME_ENUMS.items()),
-        *(_flags(enum.__members__) for enum in _RUNTIME_FLAGS),
+        *(_enum(name, enum.__members__) for name, enum in RUNTIME_TYPES.items()),
+        *(_flags(enum.__members__) for enum in RUNTIME_FLAGS),
         _MALLOC_CONFIG, _CALLBACK, _functions("acl/acl_rt.h"),
     )  # fmt: skip
 

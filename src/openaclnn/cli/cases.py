@@ -15,18 +15,15 @@ from typing import Any
 
 import click
 
-from openaclnn.cli.apart import keep_apart
 from openaclnn.cli.operators import operator_names, product_names
-from openaclnn.cli.say import command_options, counted, progress, say, say_json, table
+from openaclnn.cli.say import command_options, counted, keep_apart, progress, say, say_json, table
 from openaclnn.core.version import __version__
 from openaclnn.core.writing import replacing_text, write_text
 from openaclnn.operators import find_operator, registry
-from openaclnn.testing.cases.lists import read_cases
-from openaclnn.testing.judging.limits import LEVELS, STANDARDS
-from openaclnn.testing.running.levels import level_cases
-from openaclnn.testing.running.pipeline import Item
-from openaclnn.testing.running.results import COLUMNS, VERDICTS, CaseResult
-from openaclnn.testing.running.run import run_cases
+from openaclnn.testing.cases import read_cases
+from openaclnn.testing.judging.figures import LEVELS, STANDARDS
+from openaclnn.testing.running.build import level_cases
+from openaclnn.testing.running.run import COLUMNS, VERDICTS, CaseResult, Item, run_cases
 from openaclnn.testing.running.through import WAYS
 
 __all__ = ["cases"]

@@ -9,8 +9,7 @@ from typing import Any
 
 import click
 
-from openaclnn.cli.operators import product_names
-from openaclnn.cli.per_operator import PerOperator, option_of, read_value, word_of
+from openaclnn.cli.operators import PerOperator, option_of, product_names, read_value, word_of
 from openaclnn.cli.say import command_options, say, say_json, table
 from openaclnn.core.call import AUTO
 from openaclnn.core.declare import Operator
@@ -19,10 +18,9 @@ from openaclnn.core.products import PRODUCTS, current_product, find_product
 from openaclnn.core.tensor import Format, Tensor
 from openaclnn.operators import find_operator
 from openaclnn.testing.cases.case import parameter_named
-from openaclnn.testing.extras import need
-from openaclnn.testing.files.sources import FileError, read_whole, shape_of
+from openaclnn.testing.extras import dtype_named, need
+from openaclnn.testing.files import FileError, read_whole, shape_of
 from openaclnn.testing.running.answers import answer_of
-from openaclnn.testing.words import dtype_named
 
 __all__ = ["check"]
 

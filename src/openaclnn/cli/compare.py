@@ -13,18 +13,22 @@ from typing import NamedTuple
 
 import click
 
-from openaclnn.cli.apart import keep_apart
 from openaclnn.cli.operators import file_names
-from openaclnn.cli.say import command_options, progress, say, say_json, table
+from openaclnn.cli.say import command_options, keep_apart, progress, say, say_json, table
 from openaclnn.core.dtypes import DType, dtype_of_numpy
-from openaclnn.core.text import cell_of
-from openaclnn.core.writing import HIDDEN
-from openaclnn.testing.data.expected import Expected, described, expected_of
-from openaclnn.testing.files.arrays import read_together
-from openaclnn.testing.files.sources import RAW, SUFFIXES, FileError, Source, raw_type, split_name
+from openaclnn.core.writing import HIDDEN, cell_of
+from openaclnn.testing.data.manifest import Expected, described, expected_of
+from openaclnn.testing.files import (
+    RAW,
+    SUFFIXES,
+    FileError,
+    Source,
+    raw_type,
+    read_together,
+    split_name,
+)
 from openaclnn.testing.judging.compare import Comparison, judge
-from openaclnn.testing.judging.limits import LEVELS, STANDARDS
-from openaclnn.testing.judging.rules import Rules
+from openaclnn.testing.judging.figures import LEVELS, STANDARDS, Rules
 
 __all__ = ["compare"]
 

@@ -1,9 +1,16 @@
-"""The demo: every operator's first sample, its document's example, through both interfaces, beside the oracle."""
+"""Operators at work: `demo` runs every first sample through both interfaces beside the oracle, `example` writes it as a program, `explorer` serves
+a page to try calls.
+"""
 
 from __future__ import annotations
 
+import sys
+import threading
+import webbrowser
+from pathlib import Path
 from typing import Any
 
+import click
 import numpy as np
 from rich.console import Group
 from rich.panel import Panel
@@ -11,32 +18,17 @@ from rich.table import Table
 from rich.text import Text
 
 import openaclnn
-from openaclnn import acl, aclnn
-from openaclnn.cli.say import rendered, say, say_json
-from openaclnn.core.call import bind_plain
-from openaclnn.core.declare import Made, Operator, Sample
-from openaclnn.core.interface import Kind
+from openaclnn.cli.operators import operator_argument
+from openaclnn.cli.say import command_options, rendered, say, say_json
+from openaclnn.core.declare import Operator, Sample
 from openaclnn.core.products import current_product
+from openaclnn.core.writing import write_text
+from openaclnn.testing.files import FileError
+from openaclnn.testing.programs import LANGUAGES, example_of
+from openaclnn.testing.running.build import call_of
+from openaclnn.testing.running.through import run_through
 
-__all__ = ["run_demo"]
-
-
-def two_phase(
-    operator: Operator, arguments: dict[str, Any], outputs: list[np.ndarray[Any, Any]]
-) -> int:
-    """The same call through the C-named interface, as the document's program makes it."""
-    values, places = [], iter(outputs)
-    for parameter in operator.parameters:
-        value = arguments.get(parameter.python_name, parameter.default)
-        if parameter.kind is Kind.OUTPUT and not parameter.in_place:
-            value = next(places)
-        elif parameter.kind is Kind.INT64 and parameter.choices:
-            value = parameter.choices.index(value)
-        values.append(value)
-    first = getattr(aclnn, f"{operator.name}GetWorkspaceSize")
-    status, workspace_size, executor = first(*values)
-    status = status or getattr(aclnn, operator.name)(None, workspace_size, executor, None)
-    return int(status or acl.aclrtSynchronizeStream(None))
+__all__ = ["demo", "example", "explorer"]
 
 
 def _row(values: Any) -> str:
@@ -55,10 +47,9 @@ def _show(operator: Operator, sample: Sample, quiet: bool) -> float:
             table.add_row(name, "", str(value))
     exact = _each(operator, operator.oracle(**arguments))
     results = _each(operator, getattr(openaclnn, operator.python_name)(**sample.arrays()))
-    again = [np.full(shape, np.nan, dtype.numpy) for shape, dtype in _made(operator, arguments)]
-    if operator.output.in_place:
-        again = [arguments[operator.output.python_name]]
-    status = two_phase(operator, arguments, again)
+    built = call_of(operator, arguments, current_product())
+    status, _ = run_through("two-phase", built)
+    again = list(built.outputs.values())
     errors = []
     for (name, result), second in zip(results.items(), again, strict=False):
         errors.append(float(np.abs(result - exact[name]).max()))
@@ -77,12 +68,6 @@ def _show(operator: Operator, sample: Sample, quiet: bool) -> float:
         if status or not np.array_equal(second, result, equal_nan=True):
             raise SystemExit(f"{operator.name}: the two interfaces disagree (status {status})")
     return max(errors)
-
-
-def _made(operator: Operator, arguments: dict[str, Any]) -> tuple[Made, ...]:
-    """Shapes and dtypes of all outputs, those that are not computed too."""
-    call = bind_plain(operator, operator.plain_defaults | arguments, current_product())
-    return operator.results(call)
 
 
 def _each(operator: Operator, results: Any) -> dict[str, Any]:
@@ -107,8 +92,15 @@ def _show_a_mistake() -> None:
         _tell(Text(str(error)), "and a mistake is told exactly")
 
 
-def run_demo(as_json: bool = False) -> int:
-    """Show every operator's first sample; returns 0 when both interfaces agree with the oracle."""
+@click.command()
+@command_options
+def demo(as_json: bool) -> int:
+    """Run the documents' examples through both interfaces.
+
+    \b
+    Example:
+      openaclnn demo
+    """
     errors = {each.name: _show(each, each.samples[0], as_json) for each in openaclnn.registry()}
     if as_json:
         say_json([{"operator": name, "largest_error": error} for name, error in errors.items()])
@@ -117,3 +109,69 @@ def run_demo(as_json: bool = False) -> int:
     agree = f"{len(errors)} operators, both interfaces agree"
     say(f"{agree}; largest error against float64: {max(errors.values()):.2g}")
     return 0
+
+
+@click.command(short_help="Write a program that calls an operator.")
+@operator_argument
+@click.option("--lang", type=click.Choice(list(LANGUAGES)), default="c++", show_default=True)
+@click.option("-o", "--out", type=click.Path(dir_okay=False, path_type=Path), help="The file to write; otherwise it is printed.")  # fmt: skip
+@click.option("--force", is_flag=True, help="Write over a file that is there.")
+@command_options
+def example(operator: Operator, lang: str, out: Path | None, force: bool, as_json: bool) -> None:
+    """Write a program that calls an operator, ready to be compiled or run.
+
+    \b
+    Example:
+      openaclnn example aclnnEluBackward --lang c++ -o elu_backward.cpp
+      c++ elu_backward.cpp $(openaclnn-config --cflags --libs) -o elu_backward && ./elu_backward
+    """
+    text = example_of(operator, lang)
+    if out is not None:
+        if out.exists() and not force:
+            raise FileError(f"{out} is there already; --force writes over it")
+        write_text(out, text)
+    if as_json:
+        name = operator.python_name + LANGUAGES[lang] if lang != "cmake" else "CMakeLists.txt"
+        say_json({"operator": operator.name, "language": lang, "name": name, "text": text})
+    elif out is None:
+        say(text.rstrip("\n"))
+    else:
+        say(str(out))
+
+
+@click.command(short_help="Serve a page to try calls and compare files.")
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="The port; without it, one that is free.")  # fmt: skip
+@click.option("--host", type=click.Choice(["127.0.0.1", "::1"]), default="127.0.0.1", show_default=True, help="The address of this machine; there is no other.")  # fmt: skip
+@click.option("--open/--no-open", "show", default=None, help="Open a browser; by default on a terminal.")  # fmt: skip
+@command_options
+def explorer(port: int, host: str, show: bool | None, as_json: bool) -> None:
+    """Serve a page on this machine: describe a call, see its status, the rule that decided, its code and its values.
+
+    It stops on Ctrl-C.
+
+    \b
+    Example:
+      openaclnn explorer --port 8000 --no-open
+    """
+    from openaclnn.explorer.server import Explorer
+
+    try:
+        made = Explorer(host, port)
+    except OSError as error:
+        raise click.UsageError(
+            f"port {port} of {host}: {error.strerror}; without --port one that is free is taken"
+        ) from None
+    with made as server:
+        if as_json:
+            say_json({"address": server.address})
+        else:
+            say(f"The explorer is at {server.address} (Ctrl-C stops it)")
+        sys.stdout.flush()
+        if sys.stdout.isatty() if show is None else show:
+            # Some browsers return when they are closed.
+            threading.Thread(target=webbrowser.open, args=(server.address,), daemon=True).start()
+        try:
+            server.serve_forever()
+        except KeyboardInterrupt:
+            if not as_json:
+                say("stopped")

@@ -1,4 +1,4 @@
-"""`openaclnn doctor` and `openaclnn cache`: what is there, what is missing, what is kept."""
+"""`openaclnn doctor`, `openaclnn cache` and `openaclnn warmup`: what is there, what is missing, what is kept."""
 
 from __future__ import annotations
 
@@ -10,17 +10,25 @@ import platform
 import re
 import shutil
 import stat
+import time
 from pathlib import Path
 from typing import Any
 
 import click
 
 from openaclnn.cli.say import command_options, say, say_json, table
-from openaclnn.core.folders import CODE_MARK, NO_FOLDER, cache_folder, why_ignored, why_unwritable
-from openaclnn.core.trust import WRITING, read_trusted
+from openaclnn.core.trust import (
+    CODE_MARK,
+    NO_FOLDER,
+    UNFINISHED,
+    cache_folder,
+    read_trusted,
+    why_ignored,
+    why_unwritable,
+)
 from openaclnn.core.version import __version__
 
-__all__ = ["cache", "doctor"]
+__all__ = ["cache", "doctor", "warmup"]
 
 _LIBRARIES = {
     "numpy": "", "ml_dtypes": "", "rich": "", "click": "", "cffi": "", "llvmlite": "", "triton": "",
@@ -54,7 +62,7 @@ _LINKED = (
     "programs that openaclnn-config linked do not start until openaclnn-config --prefix is run"
 )
 _FOLDERS = re.compile(r"building-\w{8}|\d+\.\d+\S*-cpython-\d+-[0-9a-f]{16}")
-_FILES = re.compile(rf"[0-9a-f]{{40}}\.o|{WRITING}\w{{8}}")
+_FILES = re.compile(rf"[0-9a-f]{{40}}\.o|{UNFINISHED}")
 Line = tuple[str, str, str, str]
 
 
@@ -75,7 +83,7 @@ def _engines() -> list[Line]:
 
 
 def _compilers() -> list[Line]:
-    from openaclnn.capi.toolchain import BuildError, find_toolchain
+    from openaclnn.capi.build import BuildError, find_toolchain
 
     try:
         chain = find_toolchain()
@@ -197,3 +205,47 @@ def _is_code(path: Path) -> bool:
     """Files of earlier versions have a digest alone."""
     data = read_trusted(path) or b""
     return data.startswith(CODE_MARK) or hashlib.sha256(data[32:]).digest() == data[:32]
+
+
+@click.command()
+@command_options
+def warmup(as_json: bool) -> int:
+    """Compile every CPU kernel, so that no later call waits.
+
+    This takes minutes on few cores; kernels that are kept already take no time.
+
+    \b
+    Example:
+      openaclnn warmup
+    """
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from openaclnn.engines import cpu
+
+    reason, full = cpu.unavailable(), why_unwritable(cache_folder())
+    if reason is not None or full is not None:
+        told = (
+            f"nothing can be kept: {full}"
+            if reason is None
+            else f"the CPU engine cannot be used: {reason}"
+        )
+        say(f"openaclnn: {told}", error=True)
+        return 1
+    started = time.perf_counter()
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        say(f"compiling every CPU kernel into {cache_folder()}: this takes minutes", error=True)
+    with Progress(console=console, disable=not console.is_terminal) as progress:
+        bar = progress.add_task("compiling")
+
+        def show(done: int, total: int, kernel: str) -> None:
+            progress.update(bar, completed=done, total=total, description=kernel)
+
+        count = cpu.warmup(show)
+    took, folder = time.perf_counter() - started, str(cache_folder())
+    if as_json:
+        say_json({"plans": count, "seconds": took, "folder": folder})
+    else:
+        say(f"{count} plans ready in {took:.1f} s; kept in {folder}")
+    return 0

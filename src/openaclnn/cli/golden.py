@@ -8,19 +8,15 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from openaclnn.cli.apart import keep_apart
-from openaclnn.cli.operators import operator_names
-from openaclnn.cli.per_operator import read_value
-from openaclnn.cli.say import command_options, counted, progress, say, say_json
+from openaclnn.cli.operators import operator_names, read_value
+from openaclnn.cli.say import command_options, counted, keep_apart, progress, say, say_json
 from openaclnn.core.declare import Operator
 from openaclnn.operators import find_operator
 from openaclnn.testing.cases.case import parameter_named
-from openaclnn.testing.data.distribution import Distribution
-from openaclnn.testing.data.drawing import SPECIALS
+from openaclnn.testing.data.drawing import AMOUNTS, SPECIALS, Distribution, Recipe
 from openaclnn.testing.data.manifest import FORMATS, MANIFEST, read_manifest, remake, write_cases
-from openaclnn.testing.data.recipe import AMOUNTS, Recipe
-from openaclnn.testing.files.sources import shape_of
-from openaclnn.testing.judging.limits import LEVELS
+from openaclnn.testing.files import shape_of
+from openaclnn.testing.judging.figures import LEVELS
 
 __all__ = ["golden"]
 

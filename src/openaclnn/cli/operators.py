@@ -1,7 +1,11 @@
-"""`openaclnn list` and `openaclnn describe`: the operators, from their declarations."""
+"""The commands about operators: `list`, `describe`, `support`, `completion`; and for other commands, subcommands of each operator, whose
+options are its parameters.
+"""
 
 from __future__ import annotations
 
+import ast
+from collections.abc import Callable
 from typing import Any
 
 import click
@@ -9,17 +13,14 @@ from click.shell_completion import CompletionItem
 
 from openaclnn.cli.say import command_options, say, say_json, table
 from openaclnn.core.declare import Operator
+from openaclnn.core.interface import Kind, Parameter, snake_case
 from openaclnn.core.products import PRODUCTS
-from openaclnn.operators import find_operator, registry
+from openaclnn.operators import find_operator, registry, support_table
 
 __all__ = [
-    "describe",
-    "file_names",
-    "list_operators",
-    "operator_argument",
-    "operator_names",
-    "product_names",
-]
+    "Choices", "PerOperator", "completion", "describe", "file_names", "list_operators", "operator_argument",
+    "operator_names", "option_of", "product_names", "read_value", "support", "word_of",
+]  # fmt: skip
 
 
 def _find(context: Any, parameter: Any, name: str) -> Operator:
@@ -120,3 +121,114 @@ def _page(operator: Operator) -> dict[str, Any]:
             for s in operator.samples
         ],
     }  # fmt: skip
+
+
+class PerOperator(click.Group):
+    """A group whose subcommands are made from the registry; C names serve too."""
+
+    def __init__(
+        self, *args: Any, make: Callable[[Operator], click.Command], **kwargs: Any
+    ) -> None:
+        super().__init__(*args, **{"subcommand_metavar": "OPERATOR [OPTIONS]...", **kwargs})
+        self.make = make
+
+    def list_commands(self, context: click.Context) -> list[str]:
+        return [operator.python_name for operator in registry()]
+
+    def get_command(self, context: click.Context, name: str) -> click.Command | None:
+        try:
+            return self.make(find_operator(name))
+        except KeyError as error:
+            raise click.UsageError(str(error.args[0])) from None
+
+    def shell_complete(self, context: click.Context, incomplete: str) -> list[CompletionItem]:
+        if incomplete.startswith("-"):
+            return super().shell_complete(context, incomplete)
+        return [CompletionItem(name) for name in operator_names(context, None, incomplete)]
+
+
+class Choices(click.Choice[str]):
+    """A parameter's choices; one that is a number in C may be given as one."""
+
+    def __init__(self, parameter: Parameter) -> None:
+        super().__init__(parameter.choices)
+        self.numbers = parameter.kind is Kind.INT64
+
+    def convert(self, value: Any, parameter: Any, context: Any) -> Any:
+        if self.numbers and value in map(str, range(len(self.choices))):
+            return self.choices[int(value)]
+        return super().convert(value, parameter, context)
+
+
+def word_of(operator: Operator, parameter: Parameter) -> str:
+    """A parameter's name on the line: the plain call's, but for several outputs, which that gives one name."""
+    several = parameter.kind is Kind.OUTPUT and operator.result_type is not None
+    name = snake_case(parameter.name) if several else parameter.python_name
+    return f"--{name.replace('_', '-')}"
+
+
+def option_of(
+    operator: Operator, parameter: Parameter, metavar: str, kind: Any = None
+) -> click.Option:
+    """A parameter as an option: `--grad-output`, with the C name beside it."""
+    names = [word_of(operator, parameter), f"--{parameter.name}"]
+    offered = file_names if metavar == "FILE" else None
+    return click.Option(
+        [*dict.fromkeys(names), f"given_{parameter.name}"], metavar=metavar,
+        help="; ".join(part for part in (parameter.text, parameter.shape) if part), type=kind,
+        shell_complete=offered,
+    )  # fmt: skip
+
+
+def read_value(text: str) -> Any:
+    """A number, true, false, inf, nan, null, or the text itself."""
+    words = {"true": True, "false": False, "null": None}
+    if text.lower() in words:
+        return words[text.lower()]
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        pass
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+@click.command()
+@click.option("--markdown", is_flag=True, help="Print a Markdown table.")
+@command_options
+def support(markdown: bool, as_json: bool) -> None:
+    """Show operator x product x dtype.
+
+    \b
+    Example:
+      openaclnn support --markdown
+    """
+    support = support_table()
+    if as_json:
+        say_json([dict(zip(support.header, row, strict=True)) for row in support.rows])
+    else:
+        say(support.markdown() if markdown else str(support))
+
+
+@click.command(short_help="Print what makes a shell complete words.")
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@command_options
+def completion(shell: str, as_json: bool) -> None:
+    """Print what makes a shell complete commands, operators and options.
+
+    \b
+    Example:
+      eval "$(openaclnn completion bash)"
+    """
+    from click.shell_completion import get_completion_class
+
+    kind = get_completion_class(shell)
+    assert kind is not None
+    context = click.get_current_context().find_root()
+    script = kind(context.command, {}, "openaclnn", "_OPENACLNN_COMPLETE").source()
+    if as_json:
+        say_json({"shell": shell, "script": script})
+    else:
+        say(script)

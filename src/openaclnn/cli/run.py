@@ -9,10 +9,15 @@ from typing import Any, BinaryIO
 import click
 import numpy as np
 
-from openaclnn.cli.apart import keep_apart
-from openaclnn.cli.operators import product_names
-from openaclnn.cli.per_operator import Choices, PerOperator, option_of, read_value, word_of
-from openaclnn.cli.say import command_options, progress, say, say_json
+from openaclnn.cli.operators import (
+    Choices,
+    PerOperator,
+    option_of,
+    product_names,
+    read_value,
+    word_of,
+)
+from openaclnn.cli.say import command_options, keep_apart, progress, say, say_json
 from openaclnn.core.call import product_of
 from openaclnn.core.declare import Made, Operator
 from openaclnn.core.interface import REQUIRED
@@ -21,8 +26,7 @@ from openaclnn.core.writing import replacing
 from openaclnn.engines.dispatch import ENGINES, use_engine
 from openaclnn.testing.data.goldens import results_of
 from openaclnn.testing.extras import need
-from openaclnn.testing.files.arrays import create, read_array, write_into
-from openaclnn.testing.files.sources import SUFFIXES, FileError, split_name
+from openaclnn.testing.files import SUFFIXES, FileError, create, read_array, split_name, write_into
 from openaclnn.testing.running.chunks import run_in_chunks
 
 __all__ = ["run"]

@@ -1,22 +1,25 @@
-"""What the commands print: text, tables and JSON, quiet when nobody reads any more."""
+"""What the commands print: text, tables and JSON, quiet when nobody reads any more; and that no file that a command reads is written by it."""
 
 from __future__ import annotations
 
 import json
 import math
 import os
+import stat
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from io import StringIO
+from pathlib import Path
 from typing import Any
 
 import click
 
-from openaclnn.core.text import neutral
+from openaclnn.core.writing import neutral
 
 __all__ = [
-    "command_options", "counted", "open_streams", "progress", "rendered", "say", "say_json", "table", "traceback_option",
+    "command_options", "counted", "keep_apart", "open_streams", "progress", "rendered", "say", "say_json", "table",
+    "traceback_option",
 ]  # fmt: skip
 
 
@@ -139,3 +142,35 @@ def command_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """The options that commands have."""
     as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
     return as_json(traceback_option(function))
+
+
+def keep_apart(inputs: Iterable[Path], outputs: Iterable[Path]) -> None:
+    """Refuse, before anything is run, an output that is an input or another output, by whatever name."""
+    taken = [(_identity(path), path, "read") for path in inputs]
+    for output in outputs:
+        own = _identity(output)
+        for other, path, use in taken if own is not None else ():
+            if own == other:
+                names = (
+                    str(output) if output == path else f"{output} and {path} are one file, which"
+                )
+                verb = (
+                    "is read and would be written over"
+                    if use == "read"
+                    else "would be written twice"
+                )
+                raise click.UsageError(f"{names} {verb}")
+        taken.append((own, output, "written"))
+
+
+def _identity(path: Path) -> Any:
+    """The same for every name of a file, also of one that is not there yet; None for pipes and devices."""
+    try:
+        held = os.stat(path)
+    except OSError:
+        return os.path.realpath(path)
+    return None if _is_stream(held.st_mode) else (held.st_dev, held.st_ino)
+
+
+def _is_stream(mode: int) -> bool:
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))

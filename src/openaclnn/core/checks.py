@@ -1,16 +1,19 @@
-"""The rules that operators share. An operator lists them in its document's order; the first one broken
-decides the status."""
+"""The rules that operators share. An operator lists them in its document's order; the first one broken decides the status.
+
+A `Check` looks at a bound call and returns a `Violation`, or None. A tensor left to us (AUTO) has not been made yet
+and breaks no rule.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 from openaclnn.core.call import Call
 from openaclnn.core.dtypes import DTYPES, FLOAT, DType, can_cast
 from openaclnn.core.interface import Kind
-from openaclnn.core.outcome import Check, Violation
 from openaclnn.core.plan import broadcast_shapes
-from openaclnn.core.status import Status
+from openaclnn.core.status import AclnnError, Status
 from openaclnn.core.tensor import Format, Tensor
 
 RANK_LIMIT = 8
@@ -19,6 +22,38 @@ ND = Format.ACL_FORMAT_ND
 NULL = Status.ACLNN_ERR_PARAM_NULLPTR
 INVALID = Status.ACLNN_ERR_PARAM_INVALID
 TILING = Status.ACLNN_ERR_INNER_TILING_ERROR
+
+
+class Violation(NamedTuple):
+    """What a broken rule says: which parameter, what was expected, what came."""
+
+    parameter: str
+    expected: str
+    got: str
+
+
+class Check(NamedTuple):
+    """One row of an operator's check table."""
+
+    row: str
+    status: int
+    rule: str
+    names: tuple[str, ...]  # of parameters that it looks up; a rule of one operator alone says none
+    broken_by: Callable[[Call], Violation | None]
+    about: str = ""  # the one argument without which there is nothing to say; "": several
+
+    def refusal(self, operator: str, violation: Violation) -> AclnnError:
+        """What a call of the operator is told that breaks the rule so."""
+        error = AclnnError(self.status, operator, *violation)
+        error.rule = f"{self.row}: {self.rule}"
+        return error
+
+
+class Outcome(NamedTuple):
+    """A check that was made, and what it found."""
+
+    check: Check
+    violation: Violation | None
 
 
 CONVERTIBLE = frozenset(dtype for dtype in DTYPES if can_cast(dtype, FLOAT))
@@ -37,10 +72,8 @@ def result_pointers(row: str, *which: str) -> Check:
         if call.workspace_size and call.executor:
             return None
         present = {"workspaceSize": call.workspace_size, "executor": call.executor}
-        for name in which:
-            if not present[name]:
-                return Violation(name, "a pointer", "null")
-        return None
+        missing = next(name for name in which if not present[name])
+        return Violation(missing, "a pointer", "null")
 
     return Check(row, NULL, f"{' and '.join(which)} are not null", which, broken_by, "executor")
 
@@ -89,11 +122,9 @@ def dtype_one_of(row: str, name: str, dtypes: tuple[DType, ...]) -> Check:
 def same_dtype(row: str, name: str, other: str) -> Check:
     def broken_by(call: Call) -> Violation | None:
         tensor, model = call.values[name], call.values[other]
-        if (
-            isinstance(tensor, Tensor)
-            and isinstance(model, Tensor)
-            and tensor.dtype is not model.dtype
-        ):
+        if not (isinstance(tensor, Tensor) and isinstance(model, Tensor)):
+            return None
+        if tensor.dtype is not model.dtype:
             expected = f"dtype {model.dtype}, the dtype of {other}"
             return Violation(name, expected, tensor.dtype.name)
         return None
@@ -255,14 +286,14 @@ def format_is_nd(row: str, *which: str) -> Check:
         for name in which:
             tensor = call.values[name]
             if isinstance(tensor, Tensor) and tensor.format != ND:
-                return Violation(name, "format ND", format_name(tensor.format))
+                return Violation(name, "format ND", _format_name(tensor.format))
         return None
 
     rule = f"format ND: {', '.join(which)}"
     return Check(row, INVALID, rule, which, broken_by)
 
 
-def format_name(code: int) -> str:
+def _format_name(code: int) -> str:
     try:
         return Format(code).name.removeprefix("ACL_FORMAT_").removeprefix("ACL_")
     except ValueError:
@@ -270,10 +301,7 @@ def format_name(code: int) -> str:
 
 
 def value_check(
-    row: str,
-    rule: str,
-    broken_by: Callable[[Call], Violation | None],
-    status: int = INVALID,
+    row: str, rule: str, broken_by: Callable[[Call], Violation | None], status: int = INVALID
 ) -> Check:
     """A rule of one operator alone."""
     return Check(row, status, rule, (), broken_by)

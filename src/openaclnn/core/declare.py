@@ -6,30 +6,36 @@ The registry is filled by `openaclnn.operators`; who needs it full imports it fr
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from io import StringIO
+from types import FunctionType
 from typing import Any
 
 import numpy as np
 
 from openaclnn.core.call import AUTO, Call, bind_plain, plain_arguments, product_of
-from openaclnn.core.describe import describe
-from openaclnn.core.dtypes import DType
-from openaclnn.core.faults import faults
-from openaclnn.core.interface import Interface
-from openaclnn.core.oracle import reference_arguments, stray_target
-from openaclnn.core.outcome import Check, Outcome
+from openaclnn.core.checks import Check, Outcome
+from openaclnn.core.dtypes import DType, float_of
+from openaclnn.core.interface import REQUIRED, Interface, Kind, Parameter
+from openaclnn.core.interop import view_memory
 from openaclnn.core.plan import Plan
+from openaclnn.core.products import FAMILIES, PRODUCTS
 from openaclnn.core.status import AclnnError, Status
-from openaclnn.core.tensor import Tensor
+from openaclnn.core.tensor import Scalar, Tensor
 
 __all__ = [
-    "Made", "Operator", "Sample", "find_operator", "operators_by_kernel", "register", "registry",
+    "Made", "Operator", "Sample", "SupportTable", "find_operator", "like", "operators_by_kernel", "register", "registry", "stray_target",
 ]  # fmt: skip
 
 Made = tuple[tuple[int, ...], DType]
 """The shape and dtype of an output that is made for the caller."""
+
+
+def like(name: str) -> Callable[[Call], Made]:
+    """For an operator whose output has the shape and dtype of one of its tensors."""
+    return lambda call: (call.tensor(name).shape, call.tensor(name).dtype)
 
 
 @dataclass(frozen=True)
@@ -65,6 +71,7 @@ class Operator(Interface):
     generated: bool = False  # the vendor generates this interface: its phase two is stricter
     # What a product accepts without effect, as the reference is to see it.
     unheeded: Callable[[Call], dict[str, Any]] = lambda call: {}
+    module: str = ""  # where it is declared; "": where its reference is
 
     @cached_property
     def _rules(self) -> tuple[tuple[tuple[Any, Check], ...], ...]:
@@ -105,8 +112,8 @@ class Operator(Interface):
 
     def oracle(self, /, *args: Any, **kwargs: Any) -> Any:
         """The float64 reference for the same arguments as the plain call (`out` is checked, but not written)."""
-        found = self.reference(**self.reference_arguments(*args, copied=False, **kwargs))
-        return found if self.result_type is None else self.result_type(*found)
+        answer = self.reference(**self.reference_arguments(*args, copied=False, **kwargs))
+        return answer if self.result_type is None else self.result_type(*answer)
 
     def reference_arguments(
         self, /, *args: Any, product: Any = None, copied: bool = True, **kwargs: Any
@@ -116,12 +123,12 @@ class Operator(Interface):
         They outlive the call's own; with `copied=False`, NumPy's arrays are those that were given.
         """
         profile = product_of(self, product)
-        given = plain_arguments(self, args, kwargs)
-        call = bind_plain(self, given, profile)
+        named = plain_arguments(self, args, kwargs)
+        call = bind_plain(self, named, profile)
         error = self.first_violation(call)
         if error is not None:
             raise error
-        arguments = reference_arguments(call, {} if copied else given) | self.unheeded(call)
+        arguments = _reference_arguments(call, {} if copied else named) | self.unheeded(call)
         self.outline(call)
         plan = self.plan(call)
         if plan.targets >= 0:
@@ -132,8 +139,8 @@ class Operator(Interface):
 
     def results(self, call: Call) -> tuple[Made, ...]:
         """Shape and dtype of each output where the caller gives none."""
-        made = self.result(call)
-        return (made,) if self.result_type is None else made
+        outputs = self.result(call)
+        return (outputs,) if self.result_type is None else outputs
 
     def outline(self, call: Call, device: str = "cpu") -> None:
         """Describe the outputs that are left to us in a call: they have no memory yet."""
@@ -143,13 +150,27 @@ class Operator(Interface):
                 values[name] = Tensor.view(shape, dtype, None, 0, None, device)
 
     def describe(self) -> str:
-        """Prototype, parameters, checks and formula as text."""
-        return describe(self, self.checks)
+        """Prototypes, formula, parameters and ordered checks as text."""
+        lines = [self.name, self.summary, "", *(f"{text};" for text in self.prototypes()), ""]
+        lines += [f"Python: {self.signature()}", "", self.formula, "", "Parameters:"]
+        for parameter in self.parameters:
+            dtypes = ", ".join(dtype.name for dtype in parameter.dtypes)
+            notes = "; ".join(part for part in (parameter.text, parameter.shape, dtypes) if part)
+            optional = " (may be null)" if parameter.optional else ""
+            lines.append(f"  {parameter.declaration}{optional}: {notes}")
+        lines += ["", "Checks, in order:"]
+        lines += [f"  {check.row:>2}  {int(check.status)}  {check.rule}" for check in self.checks]
+        return "\n".join(lines)
+
+    @property
+    def home(self) -> str:
+        """The module that declares it."""
+        return self.module or self.reference.__module__
 
     @property
     def workloads(self) -> Any:
         """Test cases, benchmark problems and PyTorch peers: `workloads/<name>.py` beside the declaring `<name>.py`."""
-        package, _, name = self.reference.__module__.rpartition(".")
+        package, _, name = self.home.rpartition(".")
         return importlib.import_module(f"{package}.workloads.{name}")
 
     def __repr__(self) -> str:
@@ -161,12 +182,12 @@ _operators: dict[str, Operator] = {}
 
 def register(operator: Operator) -> Operator:
     """Add an operator to the registry, which every interface iterates; TypeError says all that is wrong with it."""
-    found = faults(operator, operator.checks, operator.reference, operator.samples, operator.plan)
+    faults = _faults(operator)
     known = _operators.get(operator.name)
-    if known is not None and known.reference.__module__ != operator.reference.__module__:
-        found.append(f"name: expected one of its own, got that of {known.reference.__module__}")
-    if found:
-        raise TypeError("\n  ".join([f"the declaration of {operator.name}:", *found]))
+    if known is not None and known.home != operator.home:
+        faults.append(f"name: expected one of its own, got that of {known.home}")
+    if faults:
+        raise TypeError("\n  ".join([f"the declaration of {operator.name}:", *faults]))
     _operators[operator.name] = operator
     return operator
 
@@ -198,11 +219,11 @@ def operators_by_kernel() -> dict[str, list[Operator]]:
     """The operators by the names that case lists have for their kernels; of several above one kernel, the shortest name
     stands first.
     """
-    found: dict[str, list[Operator]] = {}
+    by_kernel: dict[str, list[Operator]] = {}
     for operator in sorted(registry(), key=lambda each: len(each.name)):
         for form in getattr(operator.workloads, "KERNELS", ()):
-            found.setdefault(form.name, []).append(operator)
-    return found
+            by_kernel.setdefault(form.name, []).append(operator)
+    return by_kernel
 
 
 def _spelling(name: str) -> str:
@@ -222,3 +243,195 @@ def _known(spelling: str, kernels: Mapping[str, list[Operator]]) -> str:
     if near:
         return f"did you mean {' or '.join(near)}?"
     return f"known operators: {', '.join(operator.python_name for operator in registry())}"
+
+
+def _reference_arguments(call: Call, named: Mapping[str, Any]) -> dict[str, Any]:
+    """A bound call as the reference takes it: arrays of their own dtype, attributes as FLOAT holds them.
+
+    NumPy's arrays among those named, by Python name, are taken as they are; other tensors' values are copied.
+    """
+    arguments: dict[str, Any] = {}
+    for parameter in call.operator.parameters:
+        value = call[parameter.name]
+        if parameter.kind is Kind.OUTPUT and not parameter.in_place:
+            continue
+        if parameter.is_tensor:
+            known = named.get(parameter.python_name)
+            if isinstance(known, np.ndarray):
+                value = known
+            else:
+                value = _array(call, parameter.name, value) if isinstance(value, Tensor) else None
+        elif parameter.choices:
+            value = call.reduction
+        elif isinstance(value, Scalar):
+            value = value.float32()
+        elif parameter.kind is Kind.DOUBLE:
+            value = float_of(value)
+        arguments[parameter.python_name] = value
+    return arguments
+
+
+def _array(call: Call, name: str, tensor: Tensor) -> np.ndarray[Any, Any]:
+    """A tensor's values, which outlive it."""
+    if tensor.device != "cpu" or tensor.raw:
+        got = "memory known by its address alone" if tensor.raw else tensor.device
+        raise AclnnError(
+            Status.ACLNN_ERR_PARAM_INVALID, call.operator.name, name, "an array in CPU memory", got
+        )
+    return view_memory(tensor).copy()
+
+
+def stray_target(plan: Plan, tensor: Tensor) -> AclnnError | None:
+    """The refusal of a class index that is neither in range nor ignored: where it is, and what."""
+    target = view_memory(tensor).astype(np.int64)
+    ignored = plan.numbers["ignore_index"]
+    bad = ((target < 0) | (target >= plan.classes)) & (target != ignored)
+    if not bad.any():
+        return None
+    place = tuple(int(index) for index in np.argwhere(bad)[0])
+    return AclnnError(
+        Status.ACLNN_ERR_PARAM_INVALID, plan.operator, plan.inputs[plan.targets].parameter,
+        f"class indices in [0, {plan.classes}) or ignoreIndex {ignored}",
+        f"{target[place]} at {place}",
+    )  # fmt: skip
+
+
+_FORMULAS = ".engines.formulas."
+_TAGS = frozenset(family.tag for family in FAMILIES)
+
+
+def _faults(operator: Operator) -> list[str]:
+    """All that is wrong with a declaration, in its order, each with where it stands, what is expected and what is there; but of
+    what says names only where the names are known to be right.
+    """
+    for stage in (
+        (_faults_of_parts,),
+        (_faults_of_names, _faults_of_parameters),
+        (_faults_of_uses,),
+    ):
+        if faults := [fault for part in stage for fault in part(operator)]:
+            return faults
+    return []
+
+
+def _faults_of_parts(operator: Operator) -> Iterator[str]:
+    parts_by_kind: dict[type[Any], tuple[str, Any]] = {
+        Parameter: ("parameters", operator.parameters), Check: ("checks", operator.checks),
+    }  # fmt: skip
+    for kind, (what, parts) in parts_by_kind.items():
+        if not isinstance(parts, tuple):
+            yield f"{what}: expected a tuple, got {type(parts).__name__}"
+            continue
+        for number, part in enumerate(parts):
+            if not isinstance(part, kind):
+                yield f"{what}[{number}]: expected a {kind.__name__}, got {part!r}"
+
+
+def _faults_of_names(operator: Operator) -> Iterator[str]:
+    if not operator.name.startswith("aclnn"):
+        yield f"name: expected aclnn in front, got {operator.name}"
+    file = operator.home.rpartition(".")[2]
+    if file != operator.python_name:  # by which its workloads are found
+        yield f"file: expected {operator.python_name}.py, which has its reference, got {file}.py"
+    if operator.families - _TAGS:
+        strange = ", ".join(sorted(operator.families - _TAGS))
+        yield f"families: expected some of {', '.join(sorted(_TAGS))}, got {strange}"
+
+
+def _faults_of_parameters(operator: Operator) -> Iterator[str]:
+    seen: set[str] = set()
+    for parameter in operator.parameters:
+        where, default, choices = (
+            f"parameter {parameter.name}",
+            parameter.default,
+            parameter.choices,
+        )
+        if parameter.name in seen:
+            yield f"{where}: expected once, got twice"
+        seen.add(parameter.name)
+        if not isinstance(parameter.kind, Kind):
+            yield f"{where}: kind: expected a Kind, got {parameter.kind!r}"
+        elif parameter.is_tensor and not parameter.dtypes:
+            yield f"{where}: dtypes: expected those that its document lists, got none"
+        if choices and default is not REQUIRED and default not in choices:
+            yield f"{where}: default: expected one of {', '.join(choices)}, got {default!r}"
+    if not any(parameter.kind is Kind.OUTPUT for parameter in operator.parameters):
+        yield "parameters: expected a Kind.OUTPUT among them, got none"
+
+
+def _faults_of_uses(operator: Operator) -> Iterator[str]:
+    """Of what names parameters: checks, reference, samples; and of the plan."""
+    known = {"workspaceSize", "executor", *operator.places}
+    for check in operator.checks:
+        for name in check.names:
+            if name not in known:
+                places = ", ".join(operator.places)
+                yield f"check {check.row} ({check.rule}): expected one of {places}, got {name}"
+    names = {name: value for name, value in operator.plain_defaults.items() if name != "out"}
+    code = operator.reference.__code__
+    taken, wanted = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount], (*names, "work")
+    if {*taken} != {*wanted}:
+        yield f"reference: expected the arguments {', '.join(wanted)}, got {', '.join(taken)}"
+    if not isinstance(operator.samples, tuple) or not operator.samples:
+        expected = "expected a tuple of at least one, the document's own first"
+        yield f"samples: {expected}, got {operator.samples!r}"
+    else:
+        required = {name for name, default in names.items() if default is REQUIRED}
+        for sample in operator.samples:
+            present = sample.arguments.keys()
+            for name in present - names.keys():
+                yield f"sample {sample.title!r}: expected some of {', '.join(names)}, got {name}"
+            for name in sorted(required - present):
+                yield f"sample {sample.title!r}: expected {name}, got {', '.join(present)}"
+    # A plan names its kernel by a formula: a function of that package without `@formula` has no name to give.
+    plan = operator.plan
+    for name in plan.__code__.co_names if isinstance(plan, FunctionType) else ():
+        function = plan.__globals__.get(name)
+        if isinstance(function, FunctionType) and _FORMULAS in function.__module__:
+            yield f"plan: {name} is no formula: @formula is missing"
+
+
+_SHORT = {"FLOAT": "F32", "FLOAT16": "F16", "BFLOAT16": "BF16", "DOUBLE": "F64"}
+
+
+@dataclass(frozen=True)
+class SupportTable:
+    """Operator by product: the dtypes it computes with there; print it, or read `header` and `rows`."""
+
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+    @classmethod
+    def of(cls, operators: Iterable[Interface]) -> SupportTable:
+        """The table of these operators, from their declarations."""
+        rows = []
+        for operator in operators:
+            cells = [
+                " ".join(_SHORT[dtype.name] for dtype in operator.dtypes_on(product)) or "-"
+                for product in PRODUCTS
+            ]
+            rows.append((operator.name, *cells))
+        return cls(("operator", *(product.tag for product in PRODUCTS)), tuple(rows))
+
+    def markdown(self) -> str:
+        """The table as Markdown."""
+        return _render(self, markdown=True)
+
+    def __str__(self) -> str:
+        return _render(self, markdown=False)
+
+
+def _render(table: SupportTable, markdown: bool) -> str:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    drawn: Any = Table(box=box.MARKDOWN if markdown else box.SIMPLE)
+    for title in table.header:
+        drawn.add_column(title, no_wrap=True)
+    for row in table.rows:
+        drawn.add_row(*row)
+    text = StringIO()
+    Console(file=text, width=200, color_system=None).print(drawn)
+    lines = (line.rstrip() for line in text.getvalue().splitlines())
+    return "\n".join(line for line in lines if line)

@@ -13,35 +13,10 @@ from typing import Any
 import numpy as np
 
 __all__ = [
-    "BFLOAT16",
-    "BOOL",
-    "COMPLEX32",
-    "COMPLEX64",
-    "COMPLEX128",
-    "DOUBLE",
-    "DTYPES",
-    "FLOAT",
-    "FLOAT16",
-    "FLOATS",
-    "INT8",
-    "INT16",
-    "INT32",
-    "INT64",
-    "UINT8",
-    "UINT16",
-    "UINT32",
-    "UINT64",
-    "UNDEFINED",
-    "DType",
-    "can_cast",
-    "dtype_of_code",
-    "dtype_of_name",
-    "dtype_of_numpy",
-    "dtype_of_torch",
-    "float_of",
-    "is_int64",
-    "promote",
-]
+    "BFLOAT16", "BOOL", "COMPLEX32", "COMPLEX64", "COMPLEX128", "DOUBLE", "DTYPES", "FLOAT", "FLOAT16", "FLOATS", "INT8", "INT16",
+    "INT32", "INT64", "UINT8", "UINT16", "UINT32", "UINT64", "UNDEFINED", "DType", "can_cast", "dtype_of_code", "dtype_of_dlpack",
+    "dtype_of_name", "dtype_of_numpy", "dtype_of_torch", "float_of", "is_int64", "promote",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,6 +103,12 @@ _BY_TORCH_NAME = {f"torch.{dtype.torch_name}": dtype for dtype in DTYPES if dtyp
 _BY_NAME = {dtype.name: dtype for dtype in DTYPES} | {
     dtype.c_name: dtype for dtype in DTYPES
 } | {"FLOAT32": FLOAT, "FLOAT64": DOUBLE, "BF16": BFLOAT16}  # fmt: skip
+_DLPACK_CODES = {"s": 0, "u": 1, "f": 2, "bf": 4, "c": 5, "bool": 6}  # by the short name's letters
+_BY_DLPACK = {
+    (_DLPACK_CODES[dtype.short.rstrip("0123456789")], 8 * dtype.itemsize): dtype
+    for dtype in DTYPES
+    if dtype.numpy_name
+}
 _BY_NUMPY: dict[np.dtype[Any], DType] = {}
 _BY_TORCH: dict[Any, DType] = {}
 
@@ -152,22 +133,27 @@ def dtype_of_name(name: str) -> DType:
 
 def dtype_of_numpy(dtype: np.dtype[Any]) -> DType | None:
     """The dtype of a NumPy (or ml_dtypes) dtype in native byte order, or None."""
-    found = _BY_NUMPY.get(dtype)
-    if found is None and dtype.isnative and dtype.names is None and dtype.subdtype is None:
-        found = _BY_NUMPY_NAME.get(dtype.name)
-        if found is not None:
-            _BY_NUMPY[dtype] = found
-    return found
+    known = _BY_NUMPY.get(dtype)
+    if known is None and dtype.isnative and dtype.names is None and dtype.subdtype is None:
+        known = _BY_NUMPY_NAME.get(dtype.name)
+        if known is not None:
+            _BY_NUMPY[dtype] = known
+    return known
 
 
 def dtype_of_torch(dtype: Any) -> DType | None:
     """The dtype of a torch dtype, or None; torch itself is not needed."""
-    found = _BY_TORCH.get(dtype)
-    if found is None:
-        found = _BY_TORCH_NAME.get(str(dtype))
-        if found is not None:
-            _BY_TORCH[dtype] = found
-    return found
+    known = _BY_TORCH.get(dtype)
+    if known is None:
+        known = _BY_TORCH_NAME.get(str(dtype))
+        if known is not None:
+            _BY_TORCH[dtype] = known
+    return known
+
+
+def dtype_of_dlpack(code: int, bits: int) -> DType | None:
+    """The dtype of DLPack's type code and bits, or None."""
+    return _BY_DLPACK.get((code, bits))
 
 
 def is_int64(number: int) -> bool:

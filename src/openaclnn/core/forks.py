@@ -1,4 +1,4 @@
-"""Forks: a child must not find a lock held for ever by a thread that it has not, nor what it guards half changed.
+"""Forks, threads and the interpreter's lock. A child must not find a lock held for ever by a thread that it has not, nor what it guards half changed.
 
 The same holds for modules: a child that was forked while another thread imports one waits for that thread for ever. Calls import and
 compile what they need when they first need it, so a fork waits until no thread is in the middle of that.
@@ -11,11 +11,12 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any, ParamSpec, TypeVar
 
-__all__ = ["hold_over_forks", "undivided"]
+__all__ = ["check_lock", "hold_over_forks", "stacks_of", "undivided"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -80,8 +81,8 @@ def _is_inside(frame: FrameType | None) -> bool:
 
 
 def _others_inside() -> bool:
-    own = threading.get_ident()
-    return any(_is_inside(top) for thread, top in sys._current_frames().items() if thread != own)
+    caller = threading.get_ident()
+    return any(_is_inside(top) for thread, top in sys._current_frames().items() if thread != caller)
 
 
 def _before() -> None:
@@ -126,3 +127,31 @@ def _after_in_child() -> None:
 
 if hasattr(os, "register_at_fork"):  # Windows has no forks
     os.register_at_fork(before=_before, after_in_parent=_after, after_in_child=_after_in_child)
+
+_stack_size = threading.Lock()
+hold_over_forks(_stack_size)
+
+
+@contextmanager
+def stacks_of(size: int) -> Iterator[None]:
+    """Threads that Python starts in this block have stacks of so many bytes; the setting is the process's. By default they are
+    as large as `ulimit -s` says, which may be less than a kernel needs.
+    """
+    with _stack_size:
+        before = threading.stack_size(size)
+        try:
+            yield
+        finally:
+            threading.stack_size(before)
+
+
+def check_lock() -> None:
+    """ImportError in a free-threaded Python that runs without the interpreter's lock: machine code that reads arrays and cache
+    entries holds it, so that nobody changes or ends them meanwhile.
+    """
+    enabled = getattr(sys, "_is_gil_enabled", None)  # Python 3.13 and later
+    if enabled is not None and not enabled():
+        raise ImportError(
+            "openaclnn needs the interpreter's lock, and this free-threaded Python runs without it; "
+            "start it with PYTHON_GIL=1 or -X gil=1"
+        )

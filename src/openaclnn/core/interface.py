@@ -147,9 +147,14 @@ class Interface:
         return tuple(p for p in self.parameters if p.is_tensor)
 
     @cached_property
+    def input_names(self) -> tuple[str, ...]:
+        """The names of the tensors that are read, in C order; not those that are read before they are written."""
+        return tuple(p.name for p in self.tensors if p.kind is Kind.TENSOR)
+
+    @cached_property
     def input_places(self) -> tuple[int, ...]:
         """The numbers in C order of the tensors that are read."""
-        return tuple(self.places[p.name] for p in self.tensors if p.kind is not Kind.OUTPUT)
+        return tuple(self.places[name] for name in self.input_names)
 
     @cached_property
     def output_place(self) -> int:

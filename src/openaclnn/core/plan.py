@@ -15,14 +15,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from openaclnn.core.dtypes import DType
 from openaclnn.core.status import AclnnError, Status
 from openaclnn.core.tensor import Tensor, element_count, extent
 
 __all__ = [
-    "ANY_COUNT", "Free", "Operand", "Plan", "broadcast_shapes", "class_plan", "elementwise_plan", "empty_plan",
+    "ANY_COUNT", "Free", "Kept", "Operand", "Plan", "broadcast_shapes", "class_plan", "elementwise_plan", "empty_plan",
     "exactly", "filling_plan", "reduced_plan", "row_major_walks", "told_of", "walks_alike",
 ]  # fmt: skip
 
@@ -115,6 +115,22 @@ def exactly(numbers: Mapping[str, Any], but: str = "") -> bytes:
 
 _BARE = 2  # the last of marshal's versions that has objects by value alone
 
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+
+class Kept(dict[Key, Value]):
+    """A cache of so many entries at most: with one more it begins anew, which costs looking up nothing."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self._most = most
+
+    def __setitem__(self, key: Key, value: Value) -> None:
+        if len(self) >= self._most:
+            self.clear()
+        super().__setitem__(key, value)
+
 
 def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...] | None:
     """The common shape by the interface's rules (right-aligned, 1 stretches, 0 only with 0 and 1), or None."""
@@ -166,7 +182,9 @@ def collapse(
         if size == 1:
             continue
         if steps[-1] < 0:
-            offsets = [own + (size - 1) * step for own, step in zip(offsets, steps, strict=True)]
+            offsets = [
+                offset + (size - 1) * step for offset, step in zip(offsets, steps, strict=True)
+            ]
             steps = tuple([-step for step in steps])
         axes.append((size, steps))
     if not axes:  # one element: kernels always have an axis to walk
@@ -242,8 +260,8 @@ def _walked(
     rows = [_stretched(tensor, shape) for _, tensor in tensors]
     merged, strides, offsets = collapse(shape, [*rows, *behind])
     operands = [
-        Operand(name, own.dtype, walk, 0, offset, *extent(own))
-        for (name, own), walk, offset in zip(tensors, strides, offsets, strict=False)
+        Operand(name, tensor.dtype, walk, 0, offset, *extent(tensor))
+        for (name, tensor), walk, offset in zip(tensors, strides, offsets, strict=False)
     ]
     return merged, operands, False
 
@@ -289,9 +307,9 @@ def reduced_plan(
 
 def _check_free(free: tuple[Free, ...], kernel: str, numbers: Mapping[str, Any]) -> None:
     """A number that the next call changes must be one of the formula's, or the formula would keep this call's."""
-    for own in free:
-        if own.option not in numbers:
-            told = f"expected one of the plan's numbers ({', '.join(numbers)}), got {own.option}"
+    for number in free:
+        if number.option not in numbers:
+            told = f"expected one of the plan's numbers ({', '.join(numbers)}), got {number.option}"
             raise TypeError(f"the plan of {kernel}: free: {told}")
 
 
@@ -361,7 +379,9 @@ def class_plan(
 
 def _spared(outputs: Sequence[tuple[str, Tensor, str]]) -> tuple[Operand, ...]:
     """Outputs that are not computed, with their roles."""
-    return tuple([_operand((name, own.dtype, (), 0, 0, 0, 0, role)) for name, own, role in outputs])
+    return tuple(
+        [_operand((name, tensor.dtype, (), 0, 0, 0, 0, role)) for name, tensor, role in outputs]
+    )
 
 
 def _collapsed(
@@ -387,8 +407,8 @@ def _collapsed(
             class_strides.append(_one_stride(operator, name, tensor) if role == "classes" else 0)
     merged, steps, offsets = collapse(positions, rows)
     return merged, [
-        Operand(name, tensor.dtype, own, class_stride, offset, *extent(tensor), role)
-        for (name, tensor, role), own, class_stride, offset in zip(
+        Operand(name, tensor.dtype, strides, class_stride, offset, *extent(tensor), role)
+        for (name, tensor, role), strides, class_stride, offset in zip(
             tensors, steps, class_strides, offsets, strict=True
         )
     ]

@@ -6,6 +6,7 @@ documents say about it: dtypes, missing operators, options without effect.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 from collections.abc import Callable, Iterator
@@ -13,11 +14,13 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache, cached_property
+from typing import TypeVar
 
-from openaclnn.core.chosen import choosing
 from openaclnn.core.dtypes import BFLOAT16, FLOATS, DType
 
-__all__ = ["FAMILIES", "PRODUCTS", "Product", "current_product", "find_product", "use_product"]
+__all__ = [
+    "FAMILIES", "PRODUCTS", "REFERENCES", "Product", "choosing", "current_product", "find_product", "references_at", "use_product",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -120,3 +123,32 @@ def use_product(name: str) -> Iterator[Product]:
     product = find_product(name)
     with choosing(product_variable, product):
         yield product
+
+
+# Blocks choose something for the calls inside them (`use_product`, `use_engine`), and machine code asks whether there is
+# one anywhere. A context can be copied inside a block and live on after it, with all that was chosen. So every block leaves
+# a mark in its context, always the same object: as long as a context has it, the interpreter counts one reference to it more.
+Choice = TypeVar("Choice")
+
+_MARK = object()
+_mark: ContextVar[object] = ContextVar("openaclnn_mark")
+
+
+def references_at() -> int:
+    """Where machine code reads, in 32 bits, how many references there are; with REFERENCES, nothing is chosen in any context."""
+    return id(_MARK)
+
+
+REFERENCES = ctypes.c_uint32.from_address(references_at()).value
+
+
+@contextmanager
+def choosing(variable: ContextVar[Choice], choice: Choice) -> Iterator[None]:
+    """A block in whose context the variable has another value."""
+    mark = _mark.set(_MARK)
+    token = variable.set(choice)
+    try:
+        yield
+    finally:
+        variable.reset(token)
+        _mark.reset(mark)

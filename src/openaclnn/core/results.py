@@ -7,19 +7,20 @@ large results is kept for the next one that is about as large once nobody holds 
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 from collections import OrderedDict
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
 
-from openaclnn.core.allowance import usable_memory
-from openaclnn.core.undisturbed import undisturbed
-
-__all__ = ["clear_results", "empty", "empty_tensor", "kept_bytes", "set_result_memory"]
+__all__ = [
+    "clear_results", "empty", "empty_tensor", "kept_bytes", "set_result_memory", "undisturbed", "usable_memory",
+]  # fmt: skip
 
 LARGE = 1 << 20
 """Bytes from which memory is kept; below, NumPy has its own means."""
@@ -167,3 +168,79 @@ def clear_results() -> None:
 def kept_bytes() -> int:
     """How much memory waits to be used again."""
     return sum(size * len(blocks) for size, blocks in list(_free.items()))
+
+
+_GROUPS = Path("/proc/self/cgroup")
+_MOUNT = Path("/sys/fs/cgroup")
+
+
+def usable_memory() -> int:
+    """The least of the machine's memory, the control groups' and the address space's limits, in bytes."""
+    return min((_physical(), _address_space(), *_group_limits()))
+
+
+def _physical() -> int:
+    with suppress(AttributeError, ValueError, OSError):
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return sys.maxsize
+
+
+def _address_space() -> int:
+    with suppress(ImportError, AttributeError, ValueError, OSError):
+        import resource
+
+        soft, _ = resource.getrlimit(resource.RLIMIT_AS)
+        return sys.maxsize if soft == resource.RLIM_INFINITY else soft
+    return sys.maxsize
+
+
+def _group_limits() -> Iterator[int]:
+    """What the process's control group and those around it allow; both versions of the interface."""
+    lines: list[str] = []
+    with suppress(OSError):
+        lines = _GROUPS.read_text().splitlines()
+    for line in lines:
+        _, controllers, place = line.split(":", 2)
+        if not controllers:
+            folder, name = _MOUNT, "memory.max"
+        elif "memory" in controllers.split(","):
+            folder, name = _MOUNT / "memory", "memory.limit_in_bytes"
+        else:
+            continue
+        # Inside a container the place may be the host's, and the container's own group lies at the mount.
+        inner = PurePosixPath(place.lstrip("/"))
+        for group in (inner, *inner.parents):
+            with suppress(OSError, ValueError):  # no such file, or "max"
+                yield int((folder / group / name).read_text())
+
+
+_BETWEEN = (
+    "Python", "PythonTLSSnapshot", "PythonDispatcher", "PreDispatch", "Functionalize", "Tracer",
+    "FuncTorchDynamicLayerFrontMode", "FuncTorchDynamicLayerBackMode", "FuncTorchVmapMode",
+)  # fmt: skip
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """A block in which PyTorch, which has been imported, makes tensors that are plain memory: below whoever stands between
+    callers and memory in this thread (modes, transforms, tracers, a default device), whose tensors may have no memory, be
+    larger than they say, or end with the block that they were made in.
+    """
+    torch_c = sys.modules["torch"]._C
+    with torch_c.DisableTorchFunction(), _below():
+        yield
+
+
+def _below() -> Any:
+    """The dispatcher below them all, as far as this PyTorch has names for that."""
+    try:
+        return sys.modules["torch"]._C._ExcludeDispatchKeyGuard(_keys())
+    except AttributeError:
+        return nullcontext()
+
+
+@functools.cache
+def _keys() -> Any:
+    torch_c = sys.modules["torch"]._C
+    each = [torch_c.DispatchKeySet(torch_c._dispatch_key_parse(name)) for name in _BETWEEN]
+    return functools.reduce(lambda one, other: one | other, each)

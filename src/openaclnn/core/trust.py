@@ -1,4 +1,5 @@
-"""Which files and folders are trusted: code in them is run, so nobody but the caller and root may be able to write there.
+"""Where compiled code is kept between processes, and which files and folders are trusted: code in them is run, so nobody but
+the caller and root may be able to write there.
 
 A folder is trusted if it and every folder above it belong to the caller or root, and nobody else may write there. Folders above it may be open to
 all where their sticky bit keeps others from moving what is in them, as in /tmp; symbolic links are followed, and what they name is held to the same.
@@ -9,14 +10,19 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-import tempfile
+import sys
 import warnings
 from pathlib import Path
 
-__all__ = ["WRITING", "make_trusted", "read_trusted", "warn_of", "why_untrusted", "why_untrusted_tree", "write_trusted"]  # fmt: skip
+from openaclnn.core.writing import replacing
 
-WRITING = "writing-"
-"""What names of files begin with until they are whole."""
+__all__ = [
+    "CODE_MARK", "NO_FOLDER", "UNFINISHED", "cache_folder", "make_trusted", "read_trusted", "warn_of", "why_ignored", "why_untrusted",
+    "why_untrusted_tree", "why_unwritable", "write_trusted",
+]  # fmt: skip
+
+UNFINISHED = r"writing-\w{8}|\.openaclnn-[0-9a-f]{16}\.part"
+"""A pattern of the names that files have until they are whole, today's and those of earlier versions."""
 
 _MOST_LINKS = 40
 _LARGEST = 1 << 28  # bytes of a file that is read
@@ -145,7 +151,7 @@ def read_trusted(path: Path) -> bytes | None:
 
 
 def write_trusted(path: Path, data: bytes) -> None:
-    """Write a file for the caller alone, whole or not at all, by way of a new file with a name that nobody knows before.
+    """Write a file for the caller alone, whole or not at all.
 
     OSError where that cannot be; nothing is written into a folder that is not trusted, of which there is a warning.
     """
@@ -153,11 +159,51 @@ def write_trusted(path: Path, data: bytes) -> None:
     if why is not None:
         warn_of(why, f"compiled code in {path.parent}")
         return
-    handle, temporary = tempfile.mkstemp(prefix=WRITING, dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+    with replacing(path, private=True) as file:
+        file.write(data)
+
+
+NO_FOLDER = "no home folder is known; set OPENACLNN_CACHE_DIR"
+
+CODE_MARK = b"openaclnn compiled code\n"
+"""What a file with machine code begins with; the code's digest and the code follow."""
+
+
+def cache_folder() -> Path | None:
+    """`OPENACLNN_CACHE_DIR`, else openaclnn in the user's cache folder; it need not exist yet. None where there is no such folder."""
+    asked = os.environ.get("OPENACLNN_CACHE_DIR")
+    if asked:
+        return Path(asked).absolute()
+    if sys.platform == "win32":
+        base = os.environ.get("LOCALAPPDATA", ""), "AppData/Local"
+    elif sys.platform == "darwin":
+        base = "", "Library/Caches"
+    else:
+        base = os.environ.get("XDG_CACHE_HOME", ""), ".cache"
+    named, below = base
+    if os.path.isabs(named):  # what is relative is to be ignored, says the XDG specification
+        return Path(named, "openaclnn")
+    home = _home()
+    return None if home is None else home / below / "openaclnn"
+
+
+def _home() -> Path | None:
+    home = os.path.expanduser("~")
+    return Path(home) if os.path.isabs(home) and os.environ.get("HOME") != "" else None
+
+
+def why_ignored(folder: Path | None) -> str | None:
+    """Why nothing of a cache folder is used, or None."""
+    return NO_FOLDER if folder is None else why_untrusted(folder)
+
+
+def why_unwritable(folder: Path | None) -> str | None:
+    """Why nothing can be kept in a folder, or None; it need not exist yet."""
+    if folder is None:
+        return NO_FOLDER
+    place = folder
+    while not os.path.lexists(place):
+        place = place.parent
+    if place.is_dir() and os.access(place, os.W_OK | os.X_OK):
+        return why_untrusted(folder)
+    return f"{place} cannot be written; set OPENACLNN_CACHE_DIR"

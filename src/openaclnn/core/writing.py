@@ -1,10 +1,13 @@
-"""Files written whole or not at all: under a name that nobody can guess, beside the target, until they are complete."""
+"""What is written for others: files whole or not at all, under a name that nobody can guess beside the target until they
+are complete; and text that may come from anywhere, for a terminal or a spreadsheet.
+"""
 
 from __future__ import annotations
 
 import errno
 import io
 import os
+import re
 import secrets
 import shutil
 import stat
@@ -14,7 +17,8 @@ from pathlib import Path
 from typing import BinaryIO, TextIO
 
 __all__ = [
-    "HIDDEN", "beside", "remove_unfinished", "replacing", "replacing_text", "reserve", "temporary_folder", "write_bytes", "write_text",
+    "HIDDEN", "beside", "cell_of", "neutral", "remove_unfinished", "replacing", "replacing_text", "reserve", "temporary_folder",
+    "write_bytes", "write_text",
 ]  # fmt: skip
 
 HIDDEN = ".openaclnn-"
@@ -28,23 +32,24 @@ _unfinished: set[str] = set()
 
 
 @contextmanager
-def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+def replacing(path: str | os.PathLike[str], *, private: bool = False) -> Iterator[BinaryIO]:
     """A file to write, which takes the place of `path` when the block ends, and is removed where it fails.
 
     A link is followed to the file that it names, as `open` does; that file's mode stays. Pipes, devices and the
-    process's own output are written as they are. OSError names `path`.
+    process's own output are written as they are. A private file is the caller's alone, and takes the place of whatever
+    is there, a link too. OSError names `path`.
     """
     name = os.fspath(path)
-    held = _held(name)
+    held = None if private else _held(name)
     if held is not None and (not stat.S_ISREG(held.st_mode) or _is_stream(held)):
         with open(name, "wb") as stream:
             yield stream
         return
-    target = os.path.realpath(name)
+    target = name if private else os.path.realpath(name)
     part = beside(target) + ".part"
     _unfinished.add(part)
     try:
-        file = _create(part, held)
+        file = _create(part, held, 0o600 if private else 0o666)
         try:
             yield file
             file.flush()
@@ -95,10 +100,10 @@ def beside(target: str) -> str:
     return os.path.join(os.path.dirname(target), f"{HIDDEN}{secrets.token_hex(8)}")
 
 
-def _create(part: str, held: os.stat_result | None) -> BinaryIO:
+def _create(part: str, held: os.stat_result | None, mode: int) -> BinaryIO:
     """With the mode that a new file has, or that of the file which it will replace."""
     try:
-        number = os.open(part, _NEW, 0o666 if held is None else stat.S_IMODE(held.st_mode) & 0o777)
+        number = os.open(part, _NEW, mode if held is None else stat.S_IMODE(held.st_mode) & 0o777)
     except OSError as error:
         raise OSError(error.errno, error.strerror, os.path.dirname(part)) from error
     if held is not None:
@@ -165,3 +170,26 @@ def remove_unfinished() -> None:
         shutil.rmtree(part, ignore_errors=True)
         with suppress(OSError):
             os.unlink(part)
+
+
+_CONTROLS = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069]"
+)
+"""What terminals obey: control characters of both sets but for tab and line feed, and what turns the direction of text around."""
+
+
+def neutral(text: str) -> str:
+    r"""The text with control characters as `\u001b`, which inside JSON's strings is the same character."""
+    return _CONTROLS.sub(lambda control: f"\\u{ord(control[0]):04x}", text)
+
+
+def cell_of(value: object) -> str:
+    """A cell of a CSV file; text that a spreadsheet would take for a formula has an apostrophe before it."""
+    text = str(value)
+    if not text.startswith(("=", "+", "-", "@", "\t", "\r")):
+        return text
+    try:
+        float(text)
+    except ValueError:
+        return f"'{text}"
+    return text

@@ -11,8 +11,8 @@ from contextvars import ContextVar
 from functools import partial
 from typing import Any, NamedTuple
 
-from openaclnn.core.chosen import choosing
 from openaclnn.core.plan import Plan
+from openaclnn.core.products import choosing
 from openaclnn.core.status import AclnnError, Status
 
 __all__ = ["ENGINES", "Choice", "choose_engine", "current_engine", "use_engine"]

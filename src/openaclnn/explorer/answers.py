@@ -1,32 +1,223 @@
-"""What the page is told of a call: the verdict, the checks, the code, and the values of a small one."""
+"""What the page is told: the operators, the answer to a call with its checks, code and values, and the verdict on two files."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from openaclnn.core.dtypes import FLOAT
-from openaclnn.core.interface import Kind
-from openaclnn.core.products import use_product
+from openaclnn.core.call import AUTO
+from openaclnn.core.declare import Operator, Sample
+from openaclnn.core.dtypes import DTYPES, FLOAT, DType
+from openaclnn.core.interface import REQUIRED, Kind, Parameter
+from openaclnn.core.products import PRODUCTS, Product, find_product, use_product
 from openaclnn.core.status import AclnnError
+from openaclnn.core.tensor import Format
+from openaclnn.core.version import __version__
 from openaclnn.engines.dispatch import use_engine
-from openaclnn.explorer.asked import SMALL, Asked
-from openaclnn.testing.cases.case import TensorSpec
-from openaclnn.testing.programs.examples import program_of
+from openaclnn.operators import find_operator, registry
+from openaclnn.testing.cases.case import Case, TensorSpec
+from openaclnn.testing.extras import MissingLibraryError, dtype_named
+from openaclnn.testing.files import RAW, Source, TooLargeError, read_together
+from openaclnn.testing.judging.compare import Comparison, judge
+from openaclnn.testing.judging.figures import LEVELS, STANDARDS, Array, Rules
+from openaclnn.testing.judging.picture import errors_at, map_of, stick_of
+from openaclnn.testing.programs import program_of, sample_values
 from openaclnn.testing.running.answers import Answer, answer_of
 from openaclnn.testing.running.build import Built, build
 from openaclnn.testing.running.through import run_through
 
-__all__ = ["told_of"]
+__all__ = [
+    "KINDS", "SMALL", "UNPACKED", "Refused", "declared", "read_asked", "told_of", "verdict_of",
+]  # fmt: skip
 
-Array = np.ndarray[Any, Any]
+
+class Refused(Exception):  # noqa: N818 - an answer, not a fault
+    """A request that is not served; the page shows the sentence beside the field that it is about."""
+
+    def __init__(
+        self, status: int, sentence: str, parameter: str = "", field: str = "", allow: str = ""
+    ) -> None:
+        super().__init__(sentence)
+        self.status = status
+        self.allow = allow  # the methods that are served
+        self.told = {"error": sentence}
+        if parameter:
+            self.told |= {"parameter": parameter, "field": field}
+
+
+SMALL = 4096
+"""Elements, of all tensors together, up to which values are computed and shown."""
+
+_LEFT_OUT = "left out"
+"""What stands for a tensor that the plain call would make."""
+
+_RANK = 64  # more than any rule on dimensions has to see
+_LARGEST = (1 << 63) - 1
+_TEXT = 200  # characters of a number or a name
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A call: tensors and numbers by C name; tensors that the plain call would make are not among them."""
+
+    operator: Operator
+    product: Product
+    tensors: Mapping[str, TensorSpec | None]
+    numbers: Mapping[str, Any]
+    seed: int = 0
+
+    def descriptors(self) -> dict[str, Any]:
+        """All values as phase one would be given them."""
+        specs = {p.name: self.tensors.get(p.name) for p in self.operator.tensors}
+        tensors = {n: None if spec is None else spec.descriptor() for n, spec in specs.items()}
+        automatic = {name: AUTO for name in specs if name not in self.tensors}
+        return {**tensors, **automatic, **self.numbers}
+
+    def case(self) -> Case:
+        """The call as a case, whose data can be drawn."""
+        return Case(self.operator.name, self.operator.name, "", 0, self.tensors, self.numbers)
+
+    @property
+    def elements(self) -> int:
+        """Of all storages together, and of the views, which may be larger."""
+        given = [spec for spec in self.tensors.values() if spec is not None]
+        return sum(max(spec.elements, math.prod(spec.shape)) for spec in given)
+
+
+def read_asked(held: Any) -> _Asked:
+    """The call that a request describes; Refused where it describes none."""
+    if not isinstance(held, dict) or not isinstance(held.get("arguments", {}), dict):
+        raise Refused(400, "a call is expected: operator, product and arguments")
+    try:
+        operator = find_operator(str(held.get("operator", "")))
+        product = find_product(str(held.get("product", PRODUCTS[0].tag)))
+    except (KeyError, ValueError) as error:
+        raise Refused(400, str(error.args[0])) from None
+    seed = held.get("seed", 0)
+    if type(seed) is not int or not 0 <= seed <= _LARGEST:
+        raise Refused(400, "a seed is a whole number, 0 or more")
+    given = held.get("arguments", {})
+    unknown = sorted(given.keys() - {p.name for p in operator.parameters})
+    if unknown:
+        raise Refused(400, f"{operator.name} has no parameter {unknown[0][:_TEXT]!r}")
+    tensors: dict[str, TensorSpec | None] = {}
+    numbers: dict[str, Any] = {}
+    for parameter in operator.parameters:
+        if parameter.is_tensor:
+            value = given.get(parameter.name, _LEFT_OUT if _may_be_left_out(parameter) else None)  # fmt: skip
+            if value != _LEFT_OUT:
+                tensors[parameter.name] = None if value is None else _tensor(parameter, value)
+            elif not _may_be_left_out(parameter):
+                raise Refused(400, f"{parameter.name} cannot be left out", parameter.name, "mode")
+        else:
+            default = None if parameter.default is REQUIRED else parameter.default
+            numbers[parameter.name] = _number(parameter, given.get(parameter.name, default))
+    return _Asked(operator, product, tensors, numbers, seed)
+
+
+def _may_be_left_out(parameter: Parameter) -> bool:
+    """An output that is not read before, or what the plain call computes."""
+    return parameter.computed or not parameter.is_read
+
+
+def _tensor(parameter: Parameter, held: Any) -> TensorSpec:
+    name = parameter.name
+    if not isinstance(held, dict):
+        raise Refused(400, f"{name}: a tensor has dtype and shape", name, "mode")
+    field = "dtype"
+    try:
+        dtype = dtype_named(str(held.get("dtype", ""))[:_TEXT])
+        field = "shape"
+        shape = _integers(held.get("shape", ""))
+        field = "strides"
+        strides = _integers(held.get("strides")) if held.get("strides") not in (None, "") else None
+        field = "offset"
+        [offset] = _integers(held.get("offset") or 0)
+        field = "format"
+        layout = Format[f"ACL_FORMAT_{str(held.get('format') or 'ND')[:_TEXT].upper()}"]
+        field = "strides" if strides is not None else "shape"
+        spec = TensorSpec(shape, dtype, None, strides, offset, format=layout)
+        field, values = "values", held.get("values")
+        if values in (None, "", []):
+            return spec
+        return replace(spec, values=_read_values(values, shape, dtype))
+    except KeyError:
+        raise Refused(400, f"{name}: unknown format", name, field) from None
+    except (ValueError, OverflowError) as error:
+        raise Refused(400, f"{name}: {error}", name, field) from None
+
+
+def _words(given: Any) -> list[Any]:
+    """Numbers, or text with them between commas, spaces, brackets or an x."""
+    if isinstance(given, str):
+        return given.translate(str.maketrans("()[]{},;x", " " * 9)).split()
+    return given if isinstance(given, list) else [given]
+
+
+def _integers(given: Any) -> tuple[int, ...]:
+    words = _words(given)
+    if len(words) > _RANK:
+        raise ValueError(f"{len(words)} numbers where up to {_RANK} are read")
+    numbers = []
+    for word in words:
+        if not isinstance(word, (int, str)) or isinstance(word, bool):
+            raise ValueError("whole numbers are expected, as 2x3")
+        try:
+            numbers.append(int(word))
+        except ValueError:
+            told = f"whole numbers are expected, as 2x3, not {str(word)[:40]!r}"
+            raise ValueError(told) from None
+        if abs(numbers[-1]) > _LARGEST:
+            raise ValueError("a number of 64 bits is expected")
+    return tuple(numbers)
+
+
+def _read_values(given: Any, shape: tuple[int, ...], dtype: DType) -> np.ndarray[Any, Any]:
+    words = _words(given) if not isinstance(given, str) else _words(given.replace("x", "?"))
+    count = math.prod(shape)
+    if len(words) != count:
+        raise ValueError(f"{len(words)} values for the {count} elements of shape {shape}")
+    read: Any = complex if dtype.kind == "complex" else float if dtype.kind == "floating" else int
+    try:
+        numbers = [read(word) for word in words]
+        if dtype.kind == "bool" and not set(numbers) <= {0, 1}:
+            raise ValueError
+        with np.errstate(over="ignore"):
+            return np.array(numbers, dtype.numpy).reshape(shape)
+    except (ValueError, TypeError, OverflowError):
+        raise ValueError(f"numbers of {dtype.name} are expected") from None
+
+
+def _number(parameter: Parameter, given: Any) -> Any:
+    """A number, a truth, a name or null, from JSON or from text."""
+    if given is None or isinstance(given, (bool, int, float)):
+        return given
+    if not isinstance(given, str) or len(given) > _TEXT:
+        raise Refused(400, f"{parameter.name}: a number or a name is expected", parameter.name)
+    text = given.strip()
+    if text.lower() == "null":
+        return None
+    if parameter.kind is Kind.CSTRING:
+        return text
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    for read in (int, float, complex):
+        try:
+            return read(text)
+        except ValueError:
+            continue
+    return text
+
+
 _SAFE = 1 << 53  # whole numbers up to here are JavaScript's too
 
 
-def told_of(asked: Asked) -> dict[str, Any]:
+def told_of(asked: _Asked) -> dict[str, Any]:
     """Everything that the page shows of a call."""
     answer = answer_of(asked.operator, asked.descriptors(), asked.product)
     built, why = _built(asked, answer)
@@ -56,7 +247,7 @@ def _checks(answer: Answer) -> list[dict[str, Any]]:
     ]
 
 
-def _built(asked: Asked, answer: Answer) -> tuple[Built | None, str]:
+def _built(asked: _Asked, answer: Answer) -> tuple[Built | None, str]:
     """The data of a small sound call, or why there are none."""
     if answer.error is not None:
         return None, "A refused call computes nothing."
@@ -71,44 +262,35 @@ def _built(asked: Asked, answer: Answer) -> tuple[Built | None, str]:
 
 
 def _values(
-    asked: Asked, built: Built, computed: frozenset[str]
+    asked: _Asked, built: Built, computed: frozenset[str]
 ) -> tuple[dict[str, Any] | None, str]:
     """What it read and wrote: by NumPy, which compiles nothing, so that the first call is as quick as the next."""
     pairs = list(zip(asked.operator.parameters, built.values, strict=True))
-    read = [
-        (p.name, np.array(tensor.owner)) for p, tensor in pairs if p.is_read and tensor is not None
-    ]
+    read = {p.name: np.array(t.owner) for p, t in pairs if p.is_read and t is not None}
     with use_engine("numpy"), use_product(asked.product.tag), np.errstate(all="ignore"):
         status, told = run_through("plain", built)
     if status:
         return None, told
-    written = [(p.name, tensor.owner) for p, tensor in pairs if p.name in computed]
-    return {
-        "inputs": [_shown(name, array) for name, array in read],
-        "outputs": [_shown(name, array) for name, array in written],
-    }, ""
+    written = {p.name: tensor.owner for p, tensor in pairs if p.name in computed}
+    return {"inputs": _shown(read), "outputs": _shown(written)}, ""
 
 
-def _shown(name: str, array: Array) -> dict[str, Any]:
-    return {
-        "name": name, "dtype": array.dtype.name, "shape": array.shape,
-        "values": [_plain(each) for each in array.reshape(-1).tolist()],
-    }  # fmt: skip
+def _shown(arrays: Mapping[str, Array]) -> list[dict[str, Any]]:
+    return [
+        {"name": name, "dtype": array.dtype.name, "shape": array.shape,
+         "values": [_plain(each) for each in array.reshape(-1).tolist()]}
+        for name, array in arrays.items()
+    ]  # fmt: skip
 
 
 def _plain(value: Any) -> Any:
-    """A number as JSON has it; what it lacks as text."""
-    if isinstance(value, (bool, np.bool_)):
-        return int(value)
+    """A number as JavaScript has it; what it lacks as text."""
     if isinstance(value, int):
-        return value if abs(value) <= _SAFE else str(value)
-    if isinstance(value, complex):
-        return str(value)
-    number = float(value)
-    return number if math.isfinite(number) else str(number)
+        return int(value) if abs(value) <= _SAFE else str(value)
+    return str(value) if isinstance(value, complex) else float(value)
 
 
-def _code(asked: Asked, answer: Answer, built: Built | None, language: str) -> dict[str, str]:
+def _code(asked: _Asked, answer: Answer, built: Built | None, language: str) -> dict[str, str]:
     """The program of this very call, with the drawn values where there are some."""
     operator = asked.operator
     values: dict[str, Any] = {**asked.tensors, **asked.numbers}
@@ -119,8 +301,10 @@ def _code(asked: Asked, answer: Answer, built: Built | None, language: str) -> d
                 values[parameter.name] = replace(spec, values=tensor.owner)
     written = [p.name for p in operator.parameters if p.kind is Kind.OUTPUT]
     made = frozenset(name for name in written if name not in values)
-    for name in made:
-        values[name] = _made(asked, answer, name)
+    first = next((spec for spec in asked.tensors.values() if spec is not None), None)
+    for name in made:  # of a refused call, something of the first tensor's kind
+        like = answer.outputs.get(name) or first or TensorSpec((1,), FLOAT)
+        values[name] = TensorSpec(like.shape, like.dtype)
     try:
         text = program_of(operator, values, language, asked.product, made, answer.computed or None)
         return {"text": text}
@@ -128,10 +312,119 @@ def _code(asked: Asked, answer: Answer, built: Built | None, language: str) -> d
         return {"why": str(error)}
 
 
-def _made(asked: Asked, answer: Answer, name: str) -> TensorSpec:
-    """What a left out output would be; of a refused call, something of the first tensor's kind."""
-    if name in answer.outputs:
-        made = answer.outputs[name]
-        return TensorSpec(made.shape, made.dtype)
-    given = next((spec for spec in asked.tensors.values() if spec is not None), None)
-    return TensorSpec((1,), FLOAT) if given is None else TensorSpec(given.shape, given.dtype)
+def declared() -> dict[str, Any]:
+    """Everything at once: the page asks for it when it is opened."""
+    return {
+        "version": __version__,
+        "operators": [_operator(each) for each in registry()],
+        "products": [{"tag": p.tag, "title": p.title} for p in PRODUCTS],
+        "dtypes": [each.name for each in DTYPES if each.numpy_name],
+        "formats": [each.name.removeprefix("ACL_FORMAT_") for each in Format if each.name.startswith("ACL_FORMAT_")],
+        "standards": [each for each in STANDARDS if each != "cross_check"],
+        "levels": LEVELS,
+        "raw": RAW,
+        "small": SMALL,
+    }  # fmt: skip
+
+
+def _operator(operator: Operator) -> dict[str, Any]:
+    return {
+        "name": operator.name,
+        "python": operator.python_name,
+        "summary": operator.summary,
+        "formula": operator.formula,
+        "prototypes": operator.prototypes(),
+        "products": [p.tag for p in PRODUCTS if operator.supported_on(p)],
+        "parameters": [_parameter(each) for each in operator.parameters],
+        "samples": [
+            {"title": each.title, "arguments": _arguments(operator, each)}
+            for each in operator.samples
+        ],
+    }
+
+
+def _parameter(parameter: Parameter) -> dict[str, Any]:
+    return {
+        "name": parameter.name,
+        "kind": "tensor" if parameter.is_tensor else parameter.kind.name.lower(),
+        "type": parameter.declaration.removesuffix(parameter.name).strip(),
+        "text": parameter.text,
+        "shape": parameter.shape,
+        "dtypes": [each.name for each in parameter.dtypes],
+        "optional": parameter.optional,
+        "choices": parameter.choices,
+        "written": parameter.kind is Kind.OUTPUT,
+        "read": parameter.is_read,
+        "left_out": parameter.is_tensor and _may_be_left_out(parameter),
+    }
+
+
+def _arguments(operator: Operator, sample: Sample) -> dict[str, Any]:
+    """A sample as the page would send it."""
+    values = sample_values(operator, sample)
+    return {p.name: _argument(values.get(p.name, _LEFT_OUT)) for p in operator.parameters}
+
+
+def _argument(value: Any) -> Any:
+    if isinstance(value, TensorSpec):
+        numbers = value.values.reshape(-1).tolist()
+        return {"dtype": value.dtype.name, "shape": "x".join(map(str, value.shape)), "values": ", ".join(f"{n:.9g}" for n in numbers)}  # fmt: skip
+    if isinstance(value, float):
+        return f"{value:.17g}" if math.isfinite(value) else str(value)
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+KINDS = (".npy", ".npz", ".safetensors", *RAW)
+"""The files that are taken, by the ends of their names; none is a pickle."""
+
+UNPACKED = 256 << 20
+"""Bytes that an array of a packed file may have."""
+
+_POINTS = 1500
+_CELLS = 48
+_KEPT = 10
+
+
+def verdict_of(
+    files: Sequence[Path], standard: str = STANDARDS[0], dtype: str | None = None
+) -> dict[str, Any]:
+    """The verdict on two files, and its picture as numbers; Refused where they cannot be compared."""
+    try:
+        rules = Rules(standard)
+        if standard == "cross_check":
+            raise ValueError("cross_check needs a third party's output: openaclnn compare has it")
+        one, other = read_together([Source(path) for path in files], dtype, UNPACKED)
+        found = judge(one, other, None, rules, dtype, _KEPT)
+    except KeyError as error:
+        raise Refused(400, str(error.args[0])) from None
+    except (ValueError, MissingLibraryError) as error:
+        sentence = str(error)
+        for path in files:
+            sentence = sentence.replace(str(path), path.name)
+        raise Refused(413 if isinstance(error, TooLargeError) else 400, sentence) from None
+    except (RecursionError, MemoryError):
+        raise Refused(400, "the files are not what their names say") from None
+    return found.as_dict() | {"text": str(found), "picture": _picture(found, one, other, rules)}
+
+
+def _picture(found: Comparison, actual: Array, golden: Array, rules: Rules) -> dict[str, Any] | None:  # fmt: skip
+    if actual.shape != golden.shape or not actual.size:
+        return None
+    pair = (found, actual, golden, rules)
+    errors, seen = errors_at(*pair, _POINTS), map_of(*pair, _CELLS)
+    tolerance = stick_of(found, rules).tolerance
+    allowed: list[list[float]] = []
+    if errors.size.size and not tolerance.exact:
+        ends = np.geomspace(errors.size.min(), errors.size.max() * (1 + 1e-9), 32)
+        allowed = np.stack([ends, tolerance.allowed(ends)], axis=1).tolist()
+    points = np.stack([errors.size, errors.error], axis=1)
+    share = seen.share
+    return {
+        "good": points[~errors.bad].tolist(),
+        "bad": points[errors.bad].tolist(),
+        "allowed": [pair for pair in allowed if all(map(math.isfinite, pair))],
+        "map": [[None if math.isnan(each) else round(each, 4) for each in row] for row in share.tolist()],
+        "rows": seen.rows,
+        "columns": seen.columns,
+        "folded": len(actual.shape) < 2,
+    }  # fmt: skip

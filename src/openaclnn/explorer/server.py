@@ -4,30 +4,28 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import socket
 import socketserver
 import sys
 import tempfile
 import threading
 import time
-from http.server import ThreadingHTTPServer
+from collections.abc import Iterator
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from openaclnn.core.text import neutral
-from openaclnn.explorer.answers import told_of
-from openaclnn.explorer.asked import read_asked
-from openaclnn.explorer.declared import declared
-from openaclnn.explorer.handler import PATIENCE, Handler, as_json
-from openaclnn.explorer.refusals import Refused
-from openaclnn.explorer.verdicts import KINDS, verdict_of
-from openaclnn.testing.judging.limits import STANDARDS
+from openaclnn.core.writing import neutral
+from openaclnn.explorer.answers import KINDS, Refused, declared, read_asked, told_of, verdict_of
+from openaclnn.testing.judging.figures import STANDARDS
 
-__all__ = ["HOSTS", "LARGEST_CALL", "LARGEST_FILES", "Explorer"]
+__all__ = ["LARGEST_CALL", "LARGEST_FILES", "Explorer"]
 
-HOSTS = ("127.0.0.1", "::1")
+_HOSTS = ("127.0.0.1", "::1")
 """The addresses it may listen on."""
 
 LARGEST_CALL = 256 << 10
@@ -47,15 +45,32 @@ _PAGES = {
 _ASKED = {"/api/declared": "GET", "/api/call": "POST", "/api/compare": "POST"}
 
 
+PATIENCE = 30.0
+"""Seconds without a byte, or for a whole request."""
+
+_PIECE = 1 << 16
+
+_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}  # fmt: skip
+
+
 class Explorer(ThreadingHTTPServer):
     """The server: a thread for each connection, up to a number of them."""
 
     daemon_threads = True
     request_queue_size = 128
 
-    def __init__(self, host: str = HOSTS[0], port: int = 0) -> None:
-        if host not in HOSTS:
-            raise ValueError(f"the explorer listens on {' or '.join(HOSTS)}, not on {host}")
+    def __init__(self, host: str = _HOSTS[0], port: int = 0) -> None:
+        if host not in _HOSTS:
+            raise ValueError(f"the explorer listens on {' or '.join(_HOSTS)}, not on {host}")
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         # Since when each waits for its other side; None for those that the server works for.
         self.connections: dict[socket.socket, float | None] = {}
@@ -124,20 +139,109 @@ class Explorer(ThreadingHTTPServer):
             print(told, file=sys.stderr)
 
 
-class _Handler(Handler):
+class _Handler(BaseHTTPRequestHandler):
+    """One connection: requests are read and answered within limits, in sentences, whatever comes."""
+
     server: Explorer
+    protocol_version = "HTTP/1.1"
+    server_version = "openaclnn"
+    sys_version = ""
+    timeout = PATIENCE
+    _unread: float = 0  # bytes of the request's body
 
-    def arrived(self) -> None:
-        self._note(None)
+    def __getattr__(self, name: str) -> Any:
+        """Every method is answered by the same function."""
+        if name.startswith("do_"):
+            return self._serve
+        raise AttributeError(name)
 
-    def answered(self) -> None:
-        self._note(time.monotonic())
+    def _serve(self) -> None:
+        self._unread = self._declared_length()
+        if not self._unread:
+            self._waits_since(None)
+        status, allow = 200, ""
+        try:
+            body, kind = self._answer()
+        except Refused as refused:
+            status, allow, (body, kind) = refused.status, refused.allow, as_json(refused.told)
+        except (ConnectionError, TimeoutError):
+            raise
+        except Exception as error:  # a fault of ours: this request alone fails
+            told = f"a fault of openaclnn: {type(error).__name__}: {error}"
+            status, (body, kind) = 500, as_json({"error": told[:1000]})
+        self._waits_since(time.monotonic())
+        self._send(status, body, kind, allow)
 
-    def _note(self, since: float | None) -> None:
+    def _declared_length(self) -> float:
+        """How many bytes follow; infinite where the request does not say."""
+        text = self.headers.get("Content-Length", "0")
+        told = "Transfer-Encoding" not in self.headers and text.isascii() and text.isdigit()
+        return int(text) if told and len(text) <= 20 else math.inf
+
+    def body(self, largest: int, kind: str) -> Iterator[bytes]:
+        """The body's bytes as they come; Refused where they are too many, of another kind, or missing."""
+        if self.headers.get_content_type() != kind:
+            raise Refused(415, f"{kind} is expected")
+        if "Content-Length" not in self.headers or math.isinf(self._unread):
+            raise Refused(411, "a request says its length")
+        if self._unread > largest:
+            raise Refused(413, f"{self._unread:,} bytes are too many; at most {largest:,} are read")
+        end = time.monotonic() + PATIENCE
+        while self._unread:
+            piece = self.rfile.read1(int(min(self._unread, _PIECE)))
+            if not piece or time.monotonic() > end:
+                raise Refused(408, "the request did not come in time")
+            self._unread -= len(piece)
+            yield piece
+        self._waits_since(None)
+
+    def _send(self, status: int, body: bytes, kind: str, allow: str = "") -> None:
+        left = bool(self._unread)
+        self.close_connection = self.close_connection or left
+        self.send_response(status)
+        for name, value in _HEADERS.items():
+            self.send_header(name, value)
+        if allow:
+            self.send_header("Allow", allow)
+        if self.close_connection:
+            self.send_header("Connection", "close")
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+        if left:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        """Read on for a moment, or the answer would be lost with the bytes that nobody reads."""
+        self.wfile.flush()
+        self.connection.shutdown(socket.SHUT_WR)
+        self.connection.settimeout(0.5)
+        end = time.monotonic() + 5
+        try:
+            while time.monotonic() < end and self.connection.recv(_PIECE):
+                pass
+        except OSError:
+            pass
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """What cannot be read as a request, in our words."""
+        self.close_connection = True
+        self._unread = math.inf
+        self.command = self.command or "GET"
+        self._send(code, *as_json({"error": message or HTTPStatus(code).phrase}))
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Requests are not printed."""
+
+    def _waits_since(self, moment: float | None) -> None:
+        """Note since when it is the other side's turn; None where the request has come whole, and the server has work."""
         if self.connection in self.server.connections:  # it may have been ended
-            self.server.connections[self.connection] = since
+            self.server.connections[self.connection] = moment
 
-    def answer(self) -> tuple[bytes, str]:
+    def _answer(self) -> tuple[bytes, str]:
+        """The body and its type; Refused for a request that is not served."""
         self._admit()
         url = urlsplit(self.path)
         if url.path in _PAGES:
@@ -206,3 +310,20 @@ class _Handler(Handler):
                 first = max(first - len(piece), 0)
         if first:
             raise Refused(400, "the first file is longer than both")
+
+
+def as_json(value: Any) -> tuple[bytes, str]:
+    """A body and its type."""
+    text = json.dumps(_plain(value), allow_nan=False, separators=(",", ":"))
+    return text.encode(), "application/json"
+
+
+def _plain(value: Any) -> Any:
+    """NaN and infinities, which JSON lacks, as text."""
+    if isinstance(value, dict):
+        return {key: _plain(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(each) for each in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value

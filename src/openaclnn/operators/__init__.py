@@ -1,7 +1,6 @@
 """The operators. Each is declared by one import line; who needs the filled registry imports it from here."""
 
-from openaclnn.core.declare import find_operator, operators_by_kernel, registry
-from openaclnn.core.describe import SupportTable
+from openaclnn.core.declare import SupportTable, find_operator, operators_by_kernel, registry
 from openaclnn.operators import (  # noqa: F401
     cross_entropy_loss,
     cross_entropy_loss_grad,

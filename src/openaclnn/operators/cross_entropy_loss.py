@@ -9,11 +9,10 @@ import numpy as np
 
 from openaclnn.core import checks
 from openaclnn.core.call import Call
-from openaclnn.core.checks import INVALID, TILING
+from openaclnn.core.checks import INVALID, TILING, Check, Violation
 from openaclnn.core.declare import Made, Operator, Sample, register
 from openaclnn.core.dtypes import FLOAT, FLOATS, INT32, INT64, float_of
 from openaclnn.core.interface import REDUCTIONS, Kind, Parameter
-from openaclnn.core.outcome import Check, Violation
 from openaclnn.core.plan import Free, Plan, class_plan, empty_plan, filling_plan
 from openaclnn.core.status import Status
 from openaclnn.engines.threads import blocks_of, map_in_order
@@ -22,23 +21,32 @@ OUTPUTS = ("lossOut", "logProbOut", "zlossOut", "lseForZlossOut")
 TENSORS = ("input", "target", "weightOptional", *OUTPUTS)
 CONST = "const aclTensor *"
 
-PARAMETERS = (
-    Parameter("input", Kind.TENSOR, "logits", "(N, C)", FLOATS),
-    Parameter(
-        "target", Kind.TENSOR, "class of each row, in [0, C), or ignoreIndex", "(N,)", (INT64, INT32),
-        weak=False,
-    ),
-    Parameter(
-        "weightOptional", Kind.TENSOR, "factor of each class; ones if absent", "(C,)", (FLOAT,), default=None,
-        optional=True, weak=False,
-    ),
-    Parameter(
-        "reductionOptional", Kind.CSTRING, '"none", "mean" or "sum"; null means "mean"', default="mean",
-        optional=True, choices=REDUCTIONS,
-    ),
+TARGET = Parameter(
+    "target", Kind.TENSOR, "class of each row, in [0, C), or ignoreIndex", "(N,)", (INT64, INT32), weak=False
+)  # fmt: skip
+WEIGHT = Parameter(
+    "weightOptional", Kind.TENSOR, "factor of each class; ones if absent", "(C,)", (FLOAT,), default=None,
+    optional=True, weak=False,
+)  # fmt: skip
+REDUCTION = Parameter(
+    "reductionOptional", Kind.CSTRING, '"none", "mean" or "sum"; null means "mean"', default="mean",
+    optional=True, choices=REDUCTIONS,
+)  # fmt: skip
+OF_CLASSES = (
     Parameter("ignoreIndex", Kind.INT64, "target value that counts for nothing", default=-100),
     Parameter("labelSmoothing", Kind.DOUBLE, "in [0, 1]", default=0.0),
-    Parameter("lseSquareScaleForZloss", Kind.DOUBLE, "factor of the z-loss; 0: none", default=0.0),
+)
+ZLOSS = Parameter(
+    "lseSquareScaleForZloss", Kind.DOUBLE, "factor of the z-loss; 0: none", default=0.0
+)
+
+PARAMETERS = (
+    Parameter("input", Kind.TENSOR, "logits", "(N, C)", FLOATS),
+    TARGET,
+    WEIGHT,
+    REDUCTION,
+    *OF_CLASSES,
+    ZLOSS,
     Parameter(
         "returnZloss", Kind.BOOL, "whether zlossOut and lseForZlossOut are written", default=False
     ),
@@ -61,7 +69,7 @@ def computes_zloss(call: Call) -> bool:
     return call.product.is_default and float_of(call["lseSquareScaleForZloss"]) != 0
 
 
-def target_dtype(call: Call) -> Violation | None:
+def _target_dtype(call: Call) -> Violation | None:
     both = call.product.is_default or call.product.tag == "950"
     allowed = (INT64, INT32) if both else (INT64,)
     dtype = call.tensor("target").dtype
@@ -71,13 +79,33 @@ def target_dtype(call: Call) -> Violation | None:
     return None
 
 
-def smoothing_in_range(call: Call) -> Violation | None:
+def _smoothing_in_range(call: Call) -> Violation | None:
     smoothing = call["labelSmoothing"]
     if not 0 <= smoothing <= 1:
         return Violation("labelSmoothing", "a value in [0, 1]", str(smoothing))
     if smoothing != 0 and call.product.tag in ("a2", "a3"):
         return Violation("labelSmoothing", f"0 (product {call.product.tag})", str(smoothing))
     return None
+
+
+def shared_checks(logits: str, tensors: tuple[str, ...]) -> tuple[Check, ...]:
+    """The rows from the targets' dtype to the rank of what has the classes, which the loss and its gradient have in common."""
+    return (
+        checks.value_check("3", "target has a dtype of the product", _target_dtype, INVALID),
+        checks.dtype_one_of("3", "weightOptional", (FLOAT,)),
+        checks.format_is_nd("3", *tensors),
+        checks.product_has_operator("4", Status.ACLNN_ERR_INNER_FIND_KERNEL_ERROR),
+        checks.reduction_known("6", "reductionOptional", TILING),
+        checks.value_check("6", "labelSmoothing is in [0, 1]", _smoothing_in_range, TILING),
+        checks.rank_is("6", logits, 2, TILING),
+    )
+
+
+def weight_shape(logits: str) -> Check:
+    """As many weights as classes."""
+    return checks.shape_is(
+        "6", "weightOptional", lambda call: (call.tensor(logits).shape[1:],), f"(C,) of {logits}", TILING
+    )  # fmt: skip
 
 
 def _has_classes(call: Call) -> Violation | None:
@@ -99,18 +127,10 @@ CHECKS: tuple[Check, ...] = (
     checks.result_pointers("2", "executor", "workspaceSize"),
     checks.dtype_in("3", "input"),
     *(checks.same_dtype("3", name, "input") for name in OUTPUTS),
-    checks.value_check("3", "target has a dtype of the product", target_dtype, INVALID),
-    checks.dtype_one_of("3", "weightOptional", (FLOAT,)),
-    checks.format_is_nd("3", *TENSORS),
-    checks.product_has_operator("4", Status.ACLNN_ERR_INNER_FIND_KERNEL_ERROR),
-    checks.reduction_known("6", "reductionOptional", TILING),
-    checks.value_check("6", "labelSmoothing is in [0, 1]", smoothing_in_range, TILING),
-    checks.rank_is("6", "input", 2, TILING),
+    *shared_checks("input", TENSORS),
     checks.value_check("6", "input has a class", _has_classes, TILING),
     checks.shape_is("6", "target", _rows, "(N,) of input", TILING),
-    checks.shape_is(
-        "6", "weightOptional", lambda c: ((c.tensor("input").shape[1],),), "(C,) of input", TILING
-    ),
+    weight_shape("input"),
     checks.shape_is("6", "lossOut", _per_loss, "(N,) for none, one element otherwise", TILING),
     checks.same_shape("6", "logProbOut", "input", TILING),
     checks.shape_is("6", "zlossOut", _per_loss, "(N,) for none, one element otherwise", TILING),
@@ -139,19 +159,19 @@ FREE = (
 
 def _plan(call: Call) -> Plan:
     values, reduction, returned = call.values, call.reduction, _returns_zloss(call)
-    own, names = values["input"], OUTPUTS if returned else OUTPUTS[:2]
+    logits, names = values["input"], OUTPUTS if returned else OUTPUTS[:2]
     whole = reduction == "none"
     per_loss = "positions" if whole else "single"
     roles = (per_loss, "full", per_loss, "positions")
     outputs = [(name, values[name], role) for name, role in zip(OUTPUTS, roles, strict=True)]
     spared = outputs[len(names) :]
-    if own.empty:
+    if logits.empty:
         if whole:
             return empty_plan(call.operator.name, ("lossOut", values["lossOut"]), spared)
         number = math.nan if reduction == "mean" else 0.0
         losses = [(name, values[name], number) for name in names[::2]]
         return filling_plan(call.operator.name, *losses, spared=spared)
-    inputs = [("target", values["target"], "positions"), ("input", own, "full")]
+    inputs = [("target", values["target"], "positions"), ("input", logits, "full")]
     weighted = call.given("weightOptional")
     if weighted:
         inputs.append(("weightOptional", values["weightOptional"], "classes"))
@@ -159,10 +179,10 @@ def _plan(call: Call) -> Plan:
     return class_plan(
         call.operator.name,
         "cross_entropy_loss",
-        own.dtype,
+        logits.dtype,
         inputs,
         outputs[: len(names)],
-        own.shape,
+        logits.shape,
         class_axis=1,
         targets=0,
         numbers={
@@ -209,14 +229,14 @@ def reference(
             x = input[block].astype(work)
             at_top = x.argmax(axis=1)[:, None]
             top = x.max(axis=1, keepdims=True)
-            own = np.subtract(x, top, out=log_prob[block])
-            np.exp(own, out=x)
+            shifted = np.subtract(x, top, out=log_prob[block])
+            np.exp(shifted, out=x)
             np.put_along_axis(x, at_top, work(0), 1)
             rest = np.log1p(x.sum(axis=1, keepdims=True, dtype=work))
-            own -= rest
+            shifted -= rest
             lse[block] = (top + rest)[:, 0]
             if smoothing != 0:
-                weighted[block] = (factors * own).sum(axis=1, dtype=work)
+                weighted[block] = (factors * shifted).sum(axis=1, dtype=work)
 
     for _ in map_in_order(fill, blocks_of(rows, classes)):
         pass
@@ -229,8 +249,8 @@ def reference(
         return np.asarray(total / divisor if reduction == "mean" else total)
 
     with np.errstate(all="ignore"):
-        own = np.where(counted, factors[safe], work(0))
-        total = own.sum(dtype=work)
+        target_weight = np.where(counted, factors[safe], work(0))
+        total = target_weight.sum(dtype=work)
         loss = reduced(-(factors[safe] * log_prob[np.arange(rows), safe]), total)
         if smoothing != 0:
             every = reduced(-weighted, total)

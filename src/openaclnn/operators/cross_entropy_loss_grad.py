@@ -8,19 +8,23 @@ import numpy as np
 
 from openaclnn.core import checks
 from openaclnn.core.call import Call
-from openaclnn.core.checks import INVALID, TILING
-from openaclnn.core.declare import Made, Operator, Sample, register
-from openaclnn.core.dtypes import FLOAT, FLOATS, INT32, INT64, float_of
-from openaclnn.core.interface import REDUCTIONS, Kind, Parameter
-from openaclnn.core.outcome import Check, Violation
+from openaclnn.core.checks import NULL, TILING, Check, Violation
+from openaclnn.core.declare import Operator, Sample, like, register
+from openaclnn.core.dtypes import FLOAT, FLOATS, INT64, float_of
+from openaclnn.core.interface import Kind, Parameter
 from openaclnn.core.plan import Plan, class_plan, empty_plan
-from openaclnn.core.status import Status
 from openaclnn.engines.threads import blocks_of, map_in_order
 from openaclnn.operators.cross_entropy_loss import (
+    CONST,
     FREE,
+    OF_CLASSES,
+    REDUCTION,
+    TARGET,
+    WEIGHT,
+    ZLOSS,
     computes_zloss,
-    smoothing_in_range,
-    target_dtype,
+    shared_checks,
+    weight_shape,
 )
 
 SAME_DTYPE = ("logProb", "gradZlossOptional", "lseForZlossOptional", "out")
@@ -31,69 +35,29 @@ PARAMETERS = (
         "gradLoss", Kind.TENSOR, "gradient of the loss", "(N,) for none, else one element", FLOATS
     ),
     Parameter("logProb", Kind.TENSOR, "log-softmax of the forward's input", "(N, C)", FLOATS),
+    TARGET,
+    WEIGHT,
     Parameter(
-        "target",
-        Kind.TENSOR,
-        "class of each row, in [0, C), or ignoreIndex",
-        "(N,)",
-        (INT64, INT32),
-        weak=False,
+        "gradZlossOptional", Kind.TENSOR, "gradient of the z-loss", "(N,) for none, else one element", FLOATS,
+        default=None, optional=True,
     ),
     Parameter(
-        "weightOptional",
-        Kind.TENSOR,
-        "factor of each class; ones if absent",
-        "(C,)",
-        (FLOAT,),
-        default=None,
-        optional=True,
-        weak=False,
+        "lseForZlossOptional", Kind.TENSOR, "log-sum-exp of each row; needed for z-loss", "(N,)", FLOATS,
+        default=None, optional=True,
     ),
+    REDUCTION,
+    *OF_CLASSES,
+    ZLOSS,
     Parameter(
-        "gradZlossOptional",
-        Kind.TENSOR,
-        "gradient of the z-loss",
-        "(N,) for none, else one element",
-        FLOATS,
-        default=None,
-        optional=True,
+        "out", Kind.OUTPUT, "gradient of the forward's input", "(N, C)", FLOATS, c_type=CONST
     ),
-    Parameter(
-        "lseForZlossOptional",
-        Kind.TENSOR,
-        "log-sum-exp of each row; needed for z-loss",
-        "(N,)",
-        FLOATS,
-        default=None,
-        optional=True,
-    ),
-    Parameter(
-        "reductionOptional",
-        Kind.CSTRING,
-        '"none", "mean" or "sum"; null means "mean"',
-        default="mean",
-        optional=True,
-        choices=REDUCTIONS,
-    ),
-    Parameter("ignoreIndex", Kind.INT64, "target value that counts for nothing", default=-100),
-    Parameter("labelSmoothing", Kind.DOUBLE, "in [0, 1]", default=0.0),
-    Parameter("lseSquareScaleForZloss", Kind.DOUBLE, "factor of the z-loss; 0: none", default=0.0),
-    Parameter(
-        "out",
-        Kind.OUTPUT,
-        "gradient of the forward's input",
-        "(N, C)",
-        FLOATS,
-        c_type="const aclTensor *",
-    ),
-)
+)  # fmt: skip
 
 
 def _zloss_has_lse(call: Call) -> Violation | None:
     if computes_zloss(call) and call["lseForZlossOptional"] is None:
-        return Violation(
-            "lseForZlossOptional", "a tensor when lseSquareScaleForZloss is not 0", "null"
-        )
+        expected = "a tensor when lseSquareScaleForZloss is not 0"
+        return Violation("lseForZlossOptional", expected, "null")
     return None
 
 
@@ -117,30 +81,13 @@ def _for_zloss(check: Check) -> Check:
 CHECKS: tuple[Check, ...] = (
     checks.not_null("1", "gradLoss", "logProb", "target", "out"),
     checks.result_pointers("2", "executor", "workspaceSize"),
-    checks.value_check(
-        "2",
-        "lseForZlossOptional is given for z-loss",
-        _zloss_has_lse,
-        Status.ACLNN_ERR_PARAM_NULLPTR,
-    ),
+    checks.value_check("2", "lseForZlossOptional is given for z-loss", _zloss_has_lse, NULL),
     checks.dtype_in("3", "gradLoss"),
     *(checks.same_dtype("3", name, "gradLoss") for name in SAME_DTYPE),
-    checks.value_check("3", "target has a dtype of the product", target_dtype, INVALID),
-    checks.dtype_one_of("3", "weightOptional", (FLOAT,)),
-    checks.format_is_nd("3", *TENSORS),
-    checks.product_has_operator("4", Status.ACLNN_ERR_INNER_FIND_KERNEL_ERROR),
-    checks.reduction_known("6", "reductionOptional", TILING),
-    checks.value_check("6", "labelSmoothing is in [0, 1]", smoothing_in_range, TILING),
-    checks.rank_is("6", "logProb", 2, TILING),
+    *shared_checks("logProb", TENSORS),
     checks.shape_is("6", "gradLoss", _per_loss, "(N,) for none, one element otherwise", TILING),
     checks.shape_is("6", "target", _rows, "(N,) of logProb", TILING),
-    checks.shape_is(
-        "6",
-        "weightOptional",
-        lambda c: ((c.tensor("logProb").shape[1],),),
-        "(C,) of logProb",
-        TILING,
-    ),
+    weight_shape("logProb"),
     _for_zloss(
         checks.shape_is(
             "6", "gradZlossOptional", _per_loss, "(N,) for none, one element otherwise", TILING
@@ -151,14 +98,10 @@ CHECKS: tuple[Check, ...] = (
 )
 
 
-def _result(call: Call) -> Made:
-    return call.tensor("logProb").shape, call.tensor("logProb").dtype
-
-
 def _plan(call: Call) -> Plan:
     values, reduction = call.values, call.reduction
-    own, output = values["logProb"], ("out", values["out"])
-    if own.empty:
+    log_prob, output = values["logProb"], ("out", values["out"])
+    if log_prob.empty:
         return empty_plan(call.operator.name, output)
     per_loss = "positions" if reduction == "none" else "single"
     zloss = computes_zloss(call)
@@ -167,7 +110,7 @@ def _plan(call: Call) -> Plan:
     inputs = [
         ("target", values["target"], "positions"),
         ("gradLoss", values["gradLoss"], per_loss),
-        ("logProb", own, "full"),
+        ("logProb", log_prob, "full"),
     ]
     if weighted:
         inputs.append(("weightOptional", values["weightOptional"], "classes"))
@@ -178,7 +121,7 @@ def _plan(call: Call) -> Plan:
     return class_plan(
         call.operator.name,
         "cross_entropy_loss_grad",
-        own.dtype,
+        log_prob.dtype,
         inputs,
         [(*output, "full")],
         output[1].shape,
@@ -237,8 +180,8 @@ def reference(
         if lse_square_scale_for_zloss != 0:
             zloss_grad = gradient
             if grad_zloss is not None:
-                own = np.asarray(grad_zloss).astype(work)
-                zloss_grad = gradient + (own if reduction == "none" else own.reshape(()))
+                other = np.asarray(grad_zloss).astype(work)
+                zloss_grad = gradient + (other if reduction == "none" else other.reshape(()))
             if reduction == "mean":
                 zloss_grad = zloss_grad / mask.sum(dtype=work)
             assert lse_for_zloss is not None
@@ -285,7 +228,7 @@ register(
         parameters=PARAMETERS,
         families=frozenset({"950", "a3", "a2"}),
         checks=CHECKS,
-        result=_result,
+        result=like("logProb"),
         plan=_plan,
         reference=reference,
         unheeded=lambda call: {} if computes_zloss(call) else {"lse_square_scale_for_zloss": 0.0},

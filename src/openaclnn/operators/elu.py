@@ -9,10 +9,10 @@ import numpy as np
 
 from openaclnn.core import checks
 from openaclnn.core.call import Call
-from openaclnn.core.declare import Made, Operator, Sample, register
+from openaclnn.core.checks import Check
+from openaclnn.core.declare import Operator, Sample, like, register
 from openaclnn.core.dtypes import DOUBLE, FLOAT, FLOATS
 from openaclnn.core.interface import Kind, Parameter
-from openaclnn.core.outcome import Check
 from openaclnn.core.plan import Free, Plan, elementwise_plan, empty_plan
 from openaclnn.core.status import Status
 from openaclnn.engines.formulas.elu import elu
@@ -38,12 +38,12 @@ PARAMETERS = (
 )
 
 
-def head_of_checks(own: str, *outputs: str) -> tuple[Check, ...]:
+def head_of_checks(name: str, *outputs: str) -> tuple[Check, ...]:
     """The rows up to the scalars'."""
     return (
         checks.result_pointers("0"),
-        checks.not_null("1", own, "alpha", "scale", "inputScale", *outputs),
-        checks.dtype_in("2", own, more=(DOUBLE,)),
+        checks.not_null("1", name, "alpha", "scale", "inputScale", *outputs),
+        checks.dtype_in("2", name, more=(DOUBLE,)),
         checks.scalar_castable("3", "scale", "alpha", "inputScale"),
     )
 
@@ -57,10 +57,6 @@ CHECKS = (
 )
 
 
-def _result(call: Call) -> Made:
-    return call.tensor("self").shape, call.tensor("self").dtype
-
-
 # Where alpha or inputScale is infinite other code serves, so that no call may come to it with other numbers.
 LARGEST = float(np.finfo(np.float32).max)
 FREE = (
@@ -70,10 +66,10 @@ FREE = (
 )
 
 
-def plan_of(call: Call, own: str, output: str) -> Plan:
+def plan_of(call: Call, name: str, output: str) -> Plan:
     """The plan from one tensor to another, which may be the same."""
     values = call.values
-    tensor, written = values[own], (output, values[output])
+    tensor, written = values[name], (output, values[output])
     if tensor.empty:
         return empty_plan(call.operator.name, written)
     alpha, input_scale = values["alpha"].float32(), values["inputScale"].float32()
@@ -82,7 +78,7 @@ def plan_of(call: Call, own: str, output: str) -> Plan:
         call.operator.name,
         elu.name,
         tensor.dtype,
-        [(own, tensor)],
+        [(name, tensor)],
         written,
         {
             "alpha": alpha,
@@ -124,27 +120,27 @@ def reference(
     return formula(self, alpha, scale, input_scale, work)
 
 
-def samples_of(own: str) -> tuple[Sample, ...]:
+def samples_of(name: str) -> tuple[Sample, ...]:
     """Known answers, with the input under its name."""
     return (
         Sample(
             "document",
-            {own: (FLOAT, [[-2, -1], [0, 1]])},
+            {name: (FLOAT, [[-2, -1], [0, 1]])},
             [[-0.8646647167633873, -0.6321205588285577], [0.0, 1.0]],
         ),
         Sample(
             "three scalars",
-            {own: (FLOAT, [-2, -0.5, 0, 1.5]), "alpha": 1.5, "scale": 2.0, "input_scale": 0.5},
+            {name: (FLOAT, [-2, -0.5, 0, 1.5]), "alpha": 1.5, "scale": 2.0, "input_scale": 0.5},
             [-1.896361676485673, -0.6635976507857854, 0.0, 3.0],
         ),
         Sample(
             "near 0",
-            {own: (FLOAT, [-(2.0**-10), -(2.0**-20), -(2.0**-60)])},
+            {name: (FLOAT, [-(2.0**-10), -(2.0**-20), -(2.0**-60)])},
             [-0.0009760858180243378, -9.536738616593138e-07, -8.673617379884035e-19],
         ),
         Sample(
             "the limit",
-            {own: (FLOAT, [-1, 0, 2]), "alpha": 3.0, "scale": 0.5, "input_scale": math.inf},
+            {name: (FLOAT, [-1, 0, 2]), "alpha": 3.0, "scale": 0.5, "input_scale": math.inf},
             [-1.5, -1.5, 1.0],
             exact=True,
         ),
@@ -159,7 +155,7 @@ register(
         parameters=PARAMETERS,
         families=FAMILIES,
         checks=CHECKS,
-        result=_result,
+        result=like("self"),
         plan=_plan,
         reference=reference,
         samples=samples_of("self"),

@@ -8,21 +8,21 @@ import numpy as np
 
 from openaclnn.core import checks
 from openaclnn.core.call import Call
-from openaclnn.core.declare import Made, Operator, Sample, register
+from openaclnn.core.checks import Violation
+from openaclnn.core.declare import Operator, Sample, like, register
 from openaclnn.core.dtypes import FLOAT, FLOATS
 from openaclnn.core.interface import Kind, Parameter
-from openaclnn.core.outcome import Violation
 from openaclnn.core.plan import Free, Plan, elementwise_plan, empty_plan
 from openaclnn.core.status import Status
 from openaclnn.engines.formulas.elu import elu_backward
+from openaclnn.operators.elu import FAMILIES, SCALARS
 
 PARAMETERS = (
     Parameter(
         "gradOutput", Kind.TENSOR, "gradient of the ELU's output", "0 to 8 dimensions", FLOATS
     ),
     Parameter("alpha", Kind.SCALAR, "slope of the negative branch; >= 0 if isResult", default=1.0),
-    Parameter("scale", Kind.SCALAR, "factor of both branches", default=1.0),
-    Parameter("inputScale", Kind.SCALAR, "factor inside the exponential", default=1.0),
+    *SCALARS[1:],
     Parameter(
         "isResult",
         Kind.BOOL,
@@ -59,11 +59,6 @@ CHECKS = (
     checks.value_check("9", "alpha >= 0 if isResult", _alpha_not_negative),
     checks.product_has_operator("10", Status.ACLNN_ERR_INNER_NULLPTR, ("gradOutput",)),
 )
-
-
-def _result(call: Call) -> Made:
-    gradient = call.tensor("gradOutput")
-    return gradient.shape, gradient.dtype
 
 
 FREE = (Free("alpha"), Free("scale"), Free("input_scale"))
@@ -115,6 +110,12 @@ def reference(
         return np.asarray(np.where(x <= 0, negative, gradient * s))
 
 
+_SQUARE = {
+    "grad_output": (FLOAT, [[-2, -1], [0, 1]]),
+    "self_or_result": (FLOAT, [[-2, -1], [0, 1]]),
+}
+_SCALED = {"grad_output": (FLOAT, [1, 2, 3, 4]), "alpha": 1.5, "scale": 2.0, "input_scale": 0.5}
+
 register(
     Operator(
         name="aclnnEluBackward",
@@ -125,49 +126,33 @@ register(
             "gradInput = gradOutput * inputScale * alpha * scale * exp(x * inputScale)   if x <= 0"
         ),
         parameters=PARAMETERS,
-        families=frozenset({"950", "a3", "a2", "310p", "910"}),
+        families=FAMILIES,
         checks=CHECKS,
-        result=_result,
+        result=like("gradOutput"),
         plan=_plan,
         reference=reference,
         samples=(
             Sample(
                 "document",
-                {
-                    "grad_output": (FLOAT, [[-2, -1], [0, 1]]),
-                    "self_or_result": (FLOAT, [[-2, -1], [0, 1]]),
-                    "is_result": True,
-                },
+                {**_SQUARE, "is_result": True},
                 [[2.0, -0.0], [0.0, 1.0]],
                 exact=True,
             ),
             Sample(
                 "document data, from the input",
-                {
-                    "grad_output": (FLOAT, [[-2, -1], [0, 1]]),
-                    "self_or_result": (FLOAT, [[-2, -1], [0, 1]]),
-                },
+                _SQUARE,
                 [[-0.2706705664732254, -0.36787944117144233], [0.0, 1.0]],
             ),
             Sample(
                 "three scalars",
-                {
-                    "grad_output": (FLOAT, [1, 2, 3, 4]),
-                    "self_or_result": (FLOAT, [-2, -0.5, 0, 1.5]),
-                    "alpha": 1.5,
-                    "scale": 2.0,
-                    "input_scale": 0.5,
-                },
+                {**_SCALED, "self_or_result": (FLOAT, [-2, -0.5, 0, 1.5])},
                 [0.5518191617571635, 2.3364023492142145, 4.5, 8.0],
             ),
             Sample(
                 "three scalars, from the result",
                 {
-                    "grad_output": (FLOAT, [1, 2, 3, 4]),
+                    **_SCALED,
                     "self_or_result": (FLOAT, [-1.896361676485673, -0.6635976507857854, 0, 3]),
-                    "alpha": 1.5,
-                    "scale": 2.0,
-                    "input_scale": 0.5,
                     "is_result": True,
                 },
                 [0.5518191617571635, 2.3364023492142145, 4.5, 8.0],

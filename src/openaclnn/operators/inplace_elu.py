@@ -8,7 +8,7 @@ import numpy as np
 
 from openaclnn.core import checks
 from openaclnn.core.call import Call
-from openaclnn.core.declare import Made, Operator, register
+from openaclnn.core.declare import Operator, like, register
 from openaclnn.core.interface import Kind, Parameter
 from openaclnn.core.plan import Plan
 from openaclnn.core.status import Status
@@ -40,10 +40,6 @@ CHECKS = (
 )
 
 
-def _result(call: Call) -> Made:
-    return call.tensor("selfRef").shape, call.tensor("selfRef").dtype
-
-
 def _plan(call: Call) -> Plan:
     return plan_of(call, "selfRef", "selfRef")
 
@@ -67,7 +63,7 @@ register(
         parameters=PARAMETERS,
         families=FAMILIES,
         checks=CHECKS,
-        result=_result,
+        result=like("selfRef"),
         plan=_plan,
         reference=reference,
         samples=samples_of("self_ref"),

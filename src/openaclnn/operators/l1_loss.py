@@ -8,19 +8,20 @@ import numpy as np
 
 from openaclnn.core import checks
 from openaclnn.core.call import Call
-from openaclnn.core.declare import Made, Operator, Sample, register
+from openaclnn.core.checks import Violation
+from openaclnn.core.declare import Operator, Sample, register
 from openaclnn.core.dtypes import FLOAT, FLOATS, INT64
-from openaclnn.core.interface import Kind, Parameter
-from openaclnn.core.outcome import Violation
 from openaclnn.core.plan import Plan
 from openaclnn.core.status import Status
 from openaclnn.engines.formulas.l1_loss import l1_loss
 from openaclnn.operators.pairwise import (
-    REDUCTION,
+    FAMILIES,
+    loss_parameters,
     loss_plan,
     loss_result,
     promoted_arrays,
     promoted_dtype,
+    promoted_supported,
     promotes,
     reduced,
 )
@@ -28,39 +29,21 @@ from openaclnn.operators.pairwise import (
 INPUTS = ("self", "target")
 DTYPES = (*FLOATS, INT64)
 
-PARAMETERS = (
-    Parameter("self", Kind.TENSOR, "predictions", "broadcasts with target", DTYPES),
-    Parameter("target", Kind.TENSOR, "what was to be predicted", "broadcasts with self", DTYPES),
-    REDUCTION,
-    Parameter(
-        "out", Kind.OUTPUT, "the loss", "the broadcast shape for none, else 0 dimensions", DTYPES
-    ),
-)
+PARAMETERS = loss_parameters(DTYPES, "out", "the broadcast shape for none, else 0 dimensions")
 
 
 def _floating_enough(call: Call) -> Violation | None:
-    own, target = (call.tensor(name).dtype for name in INPUTS)
-    if own.kind == "floating":
+    dtype, target = (call.tensor(name).dtype for name in INPUTS)
+    if dtype.kind == "floating":
         return None
     if call.reduction == "none" and target.kind == "floating":
         expected = f"a floating dtype like target's, {target}, for reduction none"
-        return Violation("self", expected, own.name)
+        return Violation("self", expected, dtype.name)
     if call.reduction == "mean" and target.kind != "floating":
-        return Violation("self, target", "a floating dtype for reduction mean", f"{own}, {target}")
+        return Violation(
+            "self, target", "a floating dtype for reduction mean", f"{dtype}, {target}"
+        )
     return None
-
-
-def _promoted_supported(call: Call) -> Violation | None:
-    dtype = promoted_dtype(call, *INPUTS)
-    allowed = (*call.product.floats, INT64)
-    if dtype not in allowed:
-        expected = f"a promoted dtype in {checks.names(allowed)} (product {call.product.tag})"
-        return Violation(", ".join(INPUTS), expected, str(dtype))
-    return None
-
-
-def _result_shapes(call: Call) -> tuple[tuple[int, ...], ...]:
-    return (loss_result(call, INPUTS)[0],)
 
 
 CHECKS = (
@@ -69,21 +52,17 @@ CHECKS = (
     checks.reduction_known("2", "reduction"),
     checks.value_check("3", "a floating self for none beside a floating target; for mean, one of the two floating", _floating_enough),
     promotes("4", *INPUTS),
-    checks.value_check("5", "the product supports the promoted dtype", _promoted_supported),
+    promoted_supported("5", *INPUTS, more=(INT64,)),
     checks.castable("6", "out", lambda call: promoted_dtype(call, *INPUTS), "the promoted dtype"),
     checks.rank_at_most("7", *INPUTS),
     checks.broadcastable("8", *INPUTS),
-    checks.shape_is("9", "out", _result_shapes, "the broadcast one for none, else that of 0 dimensions"),
+    checks.shape_is("9", "out", lambda call: (loss_result(call)[0],), "the broadcast one for none, else that of 0 dimensions"),
     checks.product_has_operator("10", Status.ACLNN_ERR_INNER_NULLPTR, INPUTS),
 )  # fmt: skip
 
 
-def _result(call: Call) -> Made:
-    return loss_result(call, INPUTS)
-
-
 def _plan(call: Call) -> Plan:
-    return loss_plan(call, l1_loss.name, INPUTS, "out", {})
+    return loss_plan(call, l1_loss.name, {})
 
 
 def reference(
@@ -109,9 +88,9 @@ register(
             "l = |self - target|\nout = l for none, sum(l) / (number of elements) for mean, sum(l) for sum"
         ),
         parameters=PARAMETERS,
-        families=frozenset({"950", "a3", "a2", "310p", "910"}),
+        families=FAMILIES,
         checks=CHECKS,
-        result=_result,
+        result=loss_result,
         plan=_plan,
         reference=reference,
         samples=(

@@ -8,37 +8,25 @@ import numpy as np
 
 from openaclnn.core import checks
 from openaclnn.core.call import Call
-from openaclnn.core.declare import Made, Operator, Sample, register
+from openaclnn.core.declare import Operator, Sample, register
 from openaclnn.core.dtypes import FLOAT
-from openaclnn.core.outcome import Violation
 from openaclnn.core.plan import Plan
 from openaclnn.core.status import Status
 from openaclnn.engines.formulas.l1_loss import l1_loss_backward
 from openaclnn.operators.pairwise import (
+    FAMILIES,
     broadcast_result,
     gradient_parameters,
     gradient_plan,
     promoted_arrays,
     promoted_dtype,
+    promoted_supported,
     promotes,
 )
 
 INPUTS = ("gradOutput", "self", "target")
 
 PARAMETERS = gradient_parameters("gradOutput")
-
-
-def _promoted_supported(call: Call) -> Violation | None:
-    dtype = promoted_dtype(call, *INPUTS)
-    if dtype not in call.product.floats:
-        listed = checks.names(call.product.floats)
-        return Violation(
-            ", ".join(INPUTS),
-            f"a promoted dtype in {listed} (product {call.product.tag})",
-            str(dtype),
-        )
-    return None
-
 
 CHECKS = (
     checks.result_pointers("0"),
@@ -49,7 +37,7 @@ CHECKS = (
     checks.castable(
         "5", "gradInput", lambda call: promoted_dtype(call, *INPUTS), "the promoted dtype"
     ),
-    checks.value_check("6", "the product supports the promoted dtype", _promoted_supported),
+    promoted_supported("6", *INPUTS),
     checks.rank_at_most("7", "self", "target", "gradOutput", "gradInput"),
     checks.broadcastable("8", "self", "gradOutput"),
     checks.broadcastable("9", "self", "gradOutput", "target"),
@@ -58,12 +46,8 @@ CHECKS = (
 )
 
 
-def _result(call: Call) -> Made:
-    return broadcast_result(call, INPUTS)
-
-
 def _plan(call: Call) -> Plan:
-    return gradient_plan(call, l1_loss_backward.name, INPUTS, {})
+    return gradient_plan(call, l1_loss_backward.name, {})
 
 
 # Forward: |self - target|; its derivative is the sign of the difference. The sign comes from two
@@ -99,9 +83,9 @@ register(
             "k = 1 / (number of output elements) for mean, 1 for none and sum; sign is 0 for ties and NaN"
         ),
         parameters=PARAMETERS,
-        families=frozenset({"950", "a3", "a2", "310p", "910"}),
+        families=FAMILIES,
         checks=CHECKS,
-        result=_result,
+        result=broadcast_result,
         plan=_plan,
         reference=reference,
         samples=(

@@ -9,10 +9,10 @@ import numpy as np
 
 from openaclnn.core import checks
 from openaclnn.core.call import Call
+from openaclnn.core.checks import Check, Violation
 from openaclnn.core.declare import Made
 from openaclnn.core.dtypes import FLOATS, INT32, INT64, UINT8
 from openaclnn.core.interface import REDUCTIONS, Kind, Parameter
-from openaclnn.core.outcome import Check, Violation
 from openaclnn.core.plan import Free, Plan, class_plan, empty_plan, filling_plan
 
 TARGET_DTYPES = (INT64, UINT8, INT32)
@@ -37,10 +37,10 @@ def _of_classes(positions: str, weights: str) -> tuple[Parameter, ...]:
     )  # fmt: skip
 
 
-def parameters(own: str, positions: str, loss: str) -> tuple[Parameter, ...]:
+def parameters(shape: str, positions: str, loss: str) -> tuple[Parameter, ...]:
     """A loss's parameters, with the shapes that the operator asks for."""
     return (
-        Parameter("self", Kind.TENSOR, "log-probabilities", own, FLOATS),
+        Parameter("self", Kind.TENSOR, "log-probabilities", shape, FLOATS),
         *_of_classes(positions, "(C,)"),
         Parameter("out", Kind.OUTPUT, "the loss", loss, FLOATS),
         Parameter("totalWeightOut", Kind.OUTPUT, _TOTAL, "one element", FLOATS),
@@ -48,12 +48,12 @@ def parameters(own: str, positions: str, loss: str) -> tuple[Parameter, ...]:
 
 
 def gradient_parameters(
-    own: str, positions: str, loss: str, weights: str, total_in_c: str = ""
+    shape: str, positions: str, loss: str, weights: str, total_in_c: str = ""
 ) -> tuple[Parameter, ...]:
     """The same of a gradient; and the type of the total weight in C, where it is not that of an input."""
     return (
         Parameter("gradOutput", Kind.TENSOR, "gradient of the loss", loss, FLOATS),
-        Parameter("self", Kind.TENSOR, "log-probabilities; only shape and dtype matter", own, FLOATS),
+        Parameter("self", Kind.TENSOR, "log-probabilities; only shape and dtype matter", shape, FLOATS),
         *_of_classes(positions, weights),
         Parameter(
             "totalWeight", Kind.TENSOR, f"{_TOTAL}; read for mean alone", "one element", FLOATS, default=None,
@@ -85,9 +85,18 @@ def class_count(call: Call) -> tuple[tuple[int, ...], ...]:
     return ((shape[1] if len(shape) > 1 else shape[0],),)
 
 
+def unlike_target(call: Call, name: str) -> Violation | None:
+    """What is wrong with a tensor that should have the shape of the targets."""
+    shape, wanted = call.tensor(name).shape, call.tensor("target").shape
+    if shape == wanted:
+        return None
+    expected = f"shape {wanted}, the shape of target, for reduction none"
+    return Violation(name, expected, f"shape {shape}")
+
+
 def pixels_match(call: Call) -> Violation | None:
-    own, target = call.tensor("self").shape, call.tensor("target").shape
-    wanted = (own[0], own[2], own[3])
+    shape, target = call.tensor("self").shape, call.tensor("target").shape
+    wanted = (shape[0], shape[2], shape[3])
     if target != wanted:
         return Violation("target", f"shape {wanted}, dims 0, 2, 3 of self", f"shape {target}")
     return None
@@ -101,10 +110,10 @@ def results(call: Call) -> tuple[Made, Made]:
 
 def loss_plan(call: Call) -> Plan:
     """The plan of a loss and its total weight."""
-    own, target, reduction = call.tensor("self"), call.tensor("target"), call.reduction
+    log_prob, target, reduction = call.tensor("self"), call.tensor("target"), call.reduction
     out, total = ("out", call.tensor("out")), ("totalWeightOut", call.tensor("totalWeightOut"))
     name = call.operator.name
-    if own.empty or target.empty:
+    if log_prob.empty or target.empty:
         if reduction == "none":
             return filling_plan(name, (*total, 0.0))
         return filling_plan(name, (*out, math.nan if reduction == "mean" else 0.0), (*total, 0.0))
@@ -114,15 +123,15 @@ def loss_plan(call: Call) -> Plan:
     return class_plan(
         name,
         "nll_loss",
-        own.dtype,
+        log_prob.dtype,
         [
             ("target", target, "positions"),
-            ("self", own, "full"),
+            ("self", log_prob, "full"),
             ("weight", call.tensor("weight"), "classes"),
         ],
         [(*out, "positions" if whole else "single"), (*total, "single")],
-        own.shape,
-        class_axis=min(1, own.rank - 1),
+        log_prob.shape,
+        class_axis=min(1, log_prob.rank - 1),
         targets=0,
         numbers={"ignore_index": call["ignoreIndex"]},
         free=_FREE,
@@ -130,16 +139,11 @@ def loss_plan(call: Call) -> Plan:
     )
 
 
-def gradient_of_self(call: Call) -> Made:
-    """Shape and dtype of the gradient where it is left to us."""
-    return call.tensor("self").shape, call.tensor("self").dtype
-
-
 def gradient_plan(call: Call, kernel: str) -> Plan:
     """The plan of a gradient."""
     values, reduction = call.values, call.reduction
-    own, target, output = values["self"], values["target"], ("out", values["out"])
-    if own.empty:
+    log_prob, target, output = values["self"], values["target"], ("out", values["out"])
+    if log_prob.empty:
         return empty_plan(call.operator.name, output)
     mean = reduction == "mean"
     each = reduction == "none" and target.rank > 0
@@ -154,11 +158,11 @@ def gradient_plan(call: Call, kernel: str) -> Plan:
     return class_plan(
         call.operator.name,
         kernel,
-        own.dtype,
+        log_prob.dtype,
         inputs,
         [(*output, "full")],
-        own.shape,
-        class_axis=min(1, own.rank - 1),
+        log_prob.shape,
+        class_axis=min(1, log_prob.rank - 1),
         targets=0,
         numbers={
             "ignore_index": call["ignoreIndex"],
@@ -185,13 +189,45 @@ def reference(
     safe = np.where(counted, indices, 0)
     with np.errstate(all="ignore"):
         if classes.shape[-1] == 0:
-            losses = own = np.zeros(target.shape, work)
+            losses = target_weight = np.zeros(target.shape, work)
         else:
-            own = np.where(counted, factors[safe], work(0))
+            target_weight = np.where(counted, factors[safe], work(0))
             picked = np.take_along_axis(classes, safe[..., None], -1)[..., 0].astype(work)
             losses = np.where(counted, -(factors[safe] * picked), work(0))
-        total = np.asarray(own.sum(dtype=work))
+        total = np.asarray(target_weight.sum(dtype=work))
         if reduction == "none":
             return np.asarray(losses), total
         loss = losses.sum(dtype=work)
         return np.asarray(loss / total if reduction == "mean" else loss), total
+
+
+# Forward: the loss of a position is -weight[t] times self at its class t, 0 where t is ignored; mean divides their sum by the
+# total weight. So only the target's class of each position has a gradient.
+def gradient_reference(
+    grad_output: np.ndarray[Any, Any],
+    self: np.ndarray[Any, Any],
+    target: np.ndarray[Any, Any],
+    weight: np.ndarray[Any, Any],
+    reduction: str = "mean",
+    ignore_index: int = -100,
+    total_weight: np.ndarray[Any, Any] | None = None,
+    work: Any = np.float64,
+) -> np.ndarray[Any, Any]:
+    """The formula in float64 (or in `work`); an out-of-range target leaves the classes of its position 0."""
+    out = np.zeros(self.shape, work)
+    classes = np.moveaxis(out, min(1, self.ndim - 1), -1)
+    indices, factors = target.astype(np.int64), weight.astype(work).reshape(-1)
+    counted = (indices != ignore_index) & (indices >= 0) & (indices < classes.shape[-1])
+    picked = indices[counted]
+    gradient = np.asarray(grad_output).astype(work)
+    gradient = gradient.reshape(target.shape if reduction == "none" else ())
+    with np.errstate(all="ignore"):
+        if reduction == "mean":
+            if total_weight is None:
+                total = factors[picked].sum(dtype=work)
+            else:
+                total = np.asarray(total_weight).astype(work).reshape(())
+            gradient = gradient / total
+        gradient = np.broadcast_to(gradient, target.shape)
+        classes[counted, picked] = -(gradient[counted] * factors[picked])
+    return out

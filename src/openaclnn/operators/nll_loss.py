@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
-
 from openaclnn.core import checks
 from openaclnn.core.call import Call
+from openaclnn.core.checks import Check, Violation
 from openaclnn.core.declare import Operator, Sample, register
 from openaclnn.core.dtypes import FLOAT, INT32, INT64
-from openaclnn.core.outcome import Violation
 from openaclnn.core.status import Status
 from openaclnn.operators import likelihood
 from openaclnn.operators.likelihood import TARGET_DTYPES
@@ -20,38 +16,54 @@ PARAMETERS = likelihood.parameters(
 )
 
 
-def rank_one_or_two(call: Call) -> Violation | None:
-    if call.tensor("self").rank not in (1, 2):
-        return Violation("self", "1 or 2 dimensions", f"shape {call.tensor('self').shape}")
+def _rank_one_or_two(call: Call) -> Violation | None:
+    shape = call.tensor("self").shape
+    return (
+        None if len(shape) in (1, 2) else Violation("self", "1 or 2 dimensions", f"shape {shape}")
+    )
+
+
+def _rank_at_most_one(call: Call) -> Violation | None:
+    shape = call.tensor("target").shape
+    return None if len(shape) <= 1 else Violation("target", "at most 1 dimension", f"shape {shape}")
+
+
+def _rows_match(call: Call) -> Violation | None:
+    shape, wanted = call.tensor("target").shape, call.tensor("self").shape[:-1]
+    if shape != wanted:
+        expected = f"shape {wanted}, that of self without its classes"
+        return Violation("target", expected, f"shape {shape}")
     return None
 
 
-def rank_at_most_one(call: Call) -> Violation | None:
-    if call.tensor("target").rank > 1:
-        return Violation("target", "at most 1 dimension", f"shape {call.tensor('target').shape}")
-    return None
+ROWS_CHECKS = (
+    checks.dtype_in("4", "self"),
+    checks.dtype_one_of("5", "target", TARGET_DTYPES),
+    checks.reduction_known("6", "reduction"),
+    checks.value_check("7", "self has 1 or 2 dimensions", _rank_one_or_two),
+    checks.value_check("8", "target has at most 1 dimension", _rank_at_most_one),
+    checks.value_check("10", "target has the shape of self without classes", _rows_match),
+    checks.shape_is("11", "weight", likelihood.class_count, "(C,) of self"),
+)
+"""The rows that the loss and its gradient have in common."""
 
 
-def rows_match(call: Call) -> Violation | None:
-    wanted = call.tensor("self").shape[:-1]
-    if call.tensor("target").shape != wanted:
-        got = f"shape {call.tensor('target').shape}"
-        return Violation("target", f"shape {wanted}, that of self without its classes", got)
-    return None
-
-
-def per_row_or_one(call: Call, name: str) -> Violation | None:
+def per_row_or_one(row: str, name: str) -> Check:
     """(N,) for none with rows, else one element of at most one dimension."""
-    if not call.given(name):
+
+    def broken_by(call: Call) -> Violation | None:
+        if not call.given(name):
+            return None
+        shape, rows = call.tensor(name).shape, call.tensor("target").shape
+        if call.reduction == "none" and rows:
+            return likelihood.unlike_target(call, name)
+        if shape not in ((), (1,)):
+            return Violation(name, "one element, of 0 or 1 dimensions", f"shape {shape}")
         return None
-    shape, rows = call.tensor(name).shape, call.tensor("target").shape
-    if call.reduction == "none" and rows:
-        if shape != rows:
-            expected = f"shape {rows}, the shape of target, for reduction none"
-            return Violation(name, expected, f"shape {shape}")
-    elif shape not in ((), (1,)):
-        return Violation(name, "one element, of 0 or 1 dimensions", f"shape {shape}")
-    return None
+
+    return checks.value_check(
+        row, f"{name} has target's shape (none, rows) or one element", broken_by
+    )
 
 
 def _classes_for_targets(call: Call) -> Violation | None:
@@ -65,34 +77,12 @@ CHECKS = (
     checks.not_null("1", "self", "target", "weight", "out", "totalWeightOut"),
     checks.same_dtype("2", "weight", "self"),
     *likelihood.castable_outputs("3"),
-    checks.dtype_in("4", "self"),
-    checks.dtype_one_of("5", "target", TARGET_DTYPES),
-    checks.reduction_known("6", "reduction"),
-    checks.value_check("7", "self has 1 or 2 dimensions", rank_one_or_two),
-    checks.value_check("8", "target has at most 1 dimension", rank_at_most_one),
-    checks.value_check("10", "target has the shape of self without classes", rows_match),
-    checks.shape_is("11", "weight", likelihood.class_count, "(C,) of self"),
-    checks.value_check(
-        "12",
-        "out has target's shape (none, rows) or one element",
-        lambda call: per_row_or_one(call, "out"),
-    ),
+    *ROWS_CHECKS,
+    per_row_or_one("12", "out"),
     checks.one_element("13", "totalWeightOut"),
     checks.value_check("14", "there is a class, or no target", _classes_for_targets),
     checks.product_has_operator("15", Status.ACLNN_ERR_INNER_NULLPTR, ("self",)),
 )
-
-
-def reference(
-    self: np.ndarray[Any, Any],
-    target: np.ndarray[Any, Any],
-    weight: np.ndarray[Any, Any],
-    reduction: str = "mean",
-    ignore_index: int = -100,
-    work: Any = np.float64,
-) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """The document's formula in float64 (or in `work`)."""
-    return likelihood.reference(self, target, weight, reduction, ignore_index, work)
 
 
 _ROWS = {
@@ -112,7 +102,8 @@ register(
         checks=CHECKS,
         result=likelihood.results,
         plan=likelihood.loss_plan,
-        reference=reference,
+        reference=likelihood.reference,
+        module=__name__,
         samples=(
             Sample(
                 "document",

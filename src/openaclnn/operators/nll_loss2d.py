@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
-
 from openaclnn.core import checks
 from openaclnn.core.call import Call
+from openaclnn.core.checks import Violation
 from openaclnn.core.declare import Operator, Sample, register
 from openaclnn.core.dtypes import FLOAT, INT32, INT64
-from openaclnn.core.outcome import Violation
 from openaclnn.core.status import Status
 from openaclnn.operators import likelihood
 from openaclnn.operators.likelihood import TARGET_DTYPES
@@ -23,11 +19,10 @@ PARAMETERS = likelihood.parameters(
 def _out_fits(call: Call) -> Violation | None:
     if not call.given("out"):
         return None
-    out, target = call.tensor("out"), call.tensor("target")
-    if call.reduction == "none" and out.shape != target.shape:
-        expected = f"shape {target.shape}, the shape of target, for reduction none"
-        return Violation("out", expected, f"shape {out.shape}")
-    if call.reduction != "none" and out.size != 1:
+    if call.reduction == "none":
+        return likelihood.unlike_target(call, "out")
+    out = call.tensor("out")
+    if out.size != 1:
         return Violation("out", "one element unless reduction is none", f"shape {out.shape}")
     return None
 
@@ -50,18 +45,6 @@ CHECKS = (
 )
 
 
-def reference(
-    self: np.ndarray[Any, Any],
-    target: np.ndarray[Any, Any],
-    weight: np.ndarray[Any, Any],
-    reduction: str = "mean",
-    ignore_index: int = -100,
-    work: Any = np.float64,
-) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """The document's formula in float64 (or in `work`)."""
-    return likelihood.reference(self, target, weight, reduction, ignore_index, work)
-
-
 _PIXELS = {
     "self": (FLOAT, [[[[-1, -2], [-3, -4]], [[-5, -6], [-7, -8]], [[-0.5, -1.5], [-2.5, -3.5]]]]),
     "target": (INT64, [[[0, 2], [1, 2]]]),
@@ -78,7 +61,8 @@ register(
         checks=CHECKS,
         result=likelihood.results,
         plan=likelihood.loss_plan,
-        reference=reference,
+        reference=likelihood.reference,
+        module=__name__,
         samples=(
             Sample(
                 "document, whose fifth class is out of range and ignored here",

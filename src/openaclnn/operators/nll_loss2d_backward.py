@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
-
 from openaclnn.core import checks
 from openaclnn.core.call import Call
-from openaclnn.core.declare import Operator, Sample, register
+from openaclnn.core.checks import Violation
+from openaclnn.core.declare import Operator, Sample, like, register
 from openaclnn.core.dtypes import FLOAT, INT64
-from openaclnn.core.outcome import Violation
 from openaclnn.core.plan import Plan
 from openaclnn.core.status import Status
 from openaclnn.operators import likelihood
@@ -22,20 +18,12 @@ PARAMETERS = likelihood.gradient_parameters(
 
 
 def _gradient_shape(call: Call) -> Violation | None:
-    gradient, target = call.tensor("gradOutput"), call.tensor("target")
     if call.reduction == "none":
-        if gradient.shape != target.shape:
-            return Violation(
-                "gradOutput",
-                f"shape {target.shape}, the shape of target, for reduction none",
-                f"shape {gradient.shape}",
-            )
-    elif gradient.rank > 1 or gradient.size != 1:
-        return Violation(
-            "gradOutput",
-            "one element, 0-d or 1-d, unless reduction is none",
-            f"shape {gradient.shape}",
-        )
+        return likelihood.unlike_target(call, "gradOutput")
+    gradient = call.tensor("gradOutput")
+    if gradient.rank > 1 or gradient.size != 1:
+        expected = "one element, 0-d or 1-d, unless reduction is none"
+        return Violation("gradOutput", expected, f"shape {gradient.shape}")
     return None
 
 
@@ -64,39 +52,6 @@ def _plan(call: Call) -> Plan:
     return likelihood.gradient_plan(call, "nll_loss2d_backward")
 
 
-# Forward: the loss of a pixel is -weight[t] * self[n, t, h, w], 0 where t is ignored; mean divides
-# their sum by the total weight. So only the target's class of each pixel has a gradient.
-def reference(
-    grad_output: np.ndarray[Any, Any],
-    self: np.ndarray[Any, Any],
-    target: np.ndarray[Any, Any],
-    weight: np.ndarray[Any, Any],
-    reduction: str = "mean",
-    ignore_index: int = -100,
-    total_weight: np.ndarray[Any, Any] | None = None,
-    work: Any = np.float64,
-) -> np.ndarray[Any, Any]:
-    """The formula in float64 (or in `work`); an out-of-range target leaves its pixel's column 0."""
-    classes = self.shape[1]
-    indices, factors = target.astype(np.int64), weight.astype(work).reshape(-1)
-    counted = (indices != ignore_index) & (indices >= 0) & (indices < classes)
-    gradient = np.asarray(grad_output).astype(work)
-    with np.errstate(all="ignore"):
-        if reduction != "none":
-            gradient = gradient.reshape(())
-        if reduction == "mean":
-            if total_weight is None:
-                total = factors[indices[counted]].sum(dtype=work)
-            else:
-                total = np.asarray(total_weight).astype(work).reshape(())
-            gradient = gradient / total
-        gradient = np.broadcast_to(gradient, target.shape)
-        out = np.zeros(self.shape, work)
-        n, h, w = np.nonzero(counted)
-        out[n, indices[counted], h, w] = -(gradient[counted] * factors[indices[counted]])
-    return out
-
-
 _PIXELS = {
     "self": (FLOAT, [[[[0.0, 0.0], [0.0, 0.0]]] * 3]),
     "target": (INT64, [[[0, 2], [1, 2]]]),
@@ -115,9 +70,10 @@ register(
         parameters=PARAMETERS,
         families=frozenset({"950", "a3", "a2", "910"}),
         checks=CHECKS,
-        result=likelihood.gradient_of_self,
+        result=like("self"),
         plan=_plan,
-        reference=reference,
+        reference=likelihood.gradient_reference,
+        module=__name__,
         samples=(
             Sample(
                 "document",

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from openaclnn.core import checks
 from openaclnn.core.call import Call
-from openaclnn.core.checks import INVALID
+from openaclnn.core.checks import INVALID, Check, Violation
 from openaclnn.core.declare import Made
 from openaclnn.core.dtypes import FLOATS, DType, dtype_of_numpy, float_of, promote
 from openaclnn.core.interface import REDUCTIONS, Kind, Parameter
-from openaclnn.core.outcome import Check, Violation
 from openaclnn.core.plan import (
     Free,
     Plan,
@@ -25,6 +25,7 @@ from openaclnn.core.plan import (
 )
 from openaclnn.core.tensor import element_count
 
+FAMILIES = frozenset({"950", "a3", "a2", "310p", "910"})
 REDUCTION = Parameter(
     "reduction", Kind.INT64, "0 none, 1 mean, 2 sum", default="mean", choices=REDUCTIONS
 )
@@ -33,12 +34,12 @@ REDUCTION = Parameter(
 def promoted_dtype(call: Call, *names: str) -> DType | None:
     """The tensors' common type, promoted pairwise from left to right; None where a pair has none."""
     values = call.values
-    found: DType | None = values[names[0]].dtype
+    common: DType | None = values[names[0]].dtype
     for name in names[1:]:
         dtype = values[name].dtype
-        if dtype is not found:
-            found = None if found is None else promote(found, dtype)
-    return found
+        if dtype is not common:
+            common = None if common is None else promote(common, dtype)
+    return common
 
 
 def promotes(row: str, *which: str) -> Check:
@@ -48,20 +49,58 @@ def promotes(row: str, *which: str) -> Check:
         if promoted_dtype(call, *which) is None:
             *before, last = which
             have = ", ".join(str(call.tensor(name).dtype) for name in before)
-            return Violation(
-                last,
-                f"a dtype that promotes with {have} ({', '.join(before)})",
-                call.tensor(last).dtype.name,
-            )
+            expected = f"a dtype that promotes with {have} ({', '.join(before)})"
+            return Violation(last, expected, call.tensor(last).dtype.name)
         return None
 
     rule = f"{', '.join(which)} have a common dtype"
     return Check(row, INVALID, rule, which, broken_by)
 
 
-def broadcast_result(call: Call, inputs: tuple[str, ...]) -> Made:
+def promoted_supported(row: str, *which: str, more: tuple[DType, ...] = ()) -> Check:
+    """Their common type is one of the product's floating types, or one of some more."""
+
+    def broken_by(call: Call) -> Violation | None:
+        dtype, allowed = promoted_dtype(call, *which), (*call.product.floats, *more)
+        if dtype in allowed:
+            return None
+        expected = f"a promoted dtype in {checks.names(allowed)} (product {call.product.tag})"
+        return Violation(", ".join(which), expected, str(dtype))
+
+    return checks.value_check(row, "the product supports the promoted dtype", broken_by)
+
+
+def loss_parameters(
+    dtypes: tuple[DType, ...], output: str, shape: str, *options: Parameter
+) -> tuple[Parameter, ...]:
+    """What these losses take; the loss has a name of its own in each."""
+    return (
+        Parameter("self", Kind.TENSOR, "predictions", "broadcasts with target", dtypes),
+        Parameter(
+            "target", Kind.TENSOR, "what was to be predicted", "broadcasts with self", dtypes
+        ),
+        REDUCTION,
+        *options,
+        Parameter(output, Kind.OUTPUT, "the loss", shape, dtypes),
+    )
+
+
+def gradient_parameters(gradient: str, *options: Parameter) -> tuple[Parameter, ...]:
+    """What gradients of these losses take; the gradient of the loss has a name of its own in each."""
+    others = "broadcasts with the others"
+    return (
+        Parameter(gradient, Kind.TENSOR, "gradient of the loss", "broadcasts with self, target", FLOATS),
+        Parameter("self", Kind.TENSOR, "predictions", others, FLOATS),
+        Parameter("target", Kind.TENSOR, "what was to be predicted", others, FLOATS),
+        REDUCTION,
+        *options,
+        Parameter("gradInput", Kind.OUTPUT, "gradient of self", "the broadcast shape", FLOATS),
+    )  # fmt: skip
+
+
+def broadcast_result(call: Call) -> Made:
     """The shape and dtype of an omitted output."""
-    values = call.values
+    values, inputs = call.values, call.operator.input_names
     shape = broadcast_shapes(*[values[name].shape for name in inputs])
     dtype = promoted_dtype(call, *inputs)
     assert shape is not None
@@ -69,28 +108,18 @@ def broadcast_result(call: Call, inputs: tuple[str, ...]) -> Made:
     return shape, dtype
 
 
-def gradient_parameters(gradient: str, *options: Parameter) -> tuple[Parameter, ...]:
-    """What gradients of these losses take; the gradient of the loss has a name of its own in each."""
-    others = "broadcasts with the others"
-    return (
-        Parameter(
-            gradient, Kind.TENSOR, "gradient of the loss", "broadcasts with self, target", FLOATS
-        ),
-        Parameter("self", Kind.TENSOR, "predictions", others, FLOATS),
-        Parameter("target", Kind.TENSOR, "what was to be predicted", others, FLOATS),
-        REDUCTION,
-        *options,
-        Parameter("gradInput", Kind.OUTPUT, "gradient of self", "the broadcast shape", FLOATS),
-    )
+def loss_result(call: Call) -> Made:
+    """The shape and dtype of a loss that is left to us: one element, unless nothing is reduced."""
+    shape, dtype = broadcast_result(call)
+    return shape if call.reduction == "none" else (), dtype
 
 
 def gradient_plan(
-    call: Call, kernel: str, inputs: tuple[str, ...], numbers: Mapping[str, Any],
-    free: tuple[Free, ...] = (),
-) -> Plan:  # fmt: skip
+    call: Call, kernel: str, numbers: Mapping[str, Any], free: tuple[Free, ...] = ()
+) -> Plan:
     """The plan of a gradient over the broadcast shape; `mean` scales by one over its element count."""
     values, name, output = call.values, call.operator.name, call.operator.output.name
-    written = output, values[output]
+    inputs, written = call.operator.input_names, (output, values[output])
     count = element_count(written[1].shape)
     if count == 0:  # as some input is
         return empty_plan(name, written)
@@ -109,20 +138,14 @@ def gradient_plan(
     )
 
 
-def loss_result(call: Call, inputs: tuple[str, ...]) -> Made:
-    """The shape and dtype of a loss that is left to us: one element, unless nothing is reduced."""
-    shape, dtype = broadcast_result(call, inputs)
-    return shape if call.reduction == "none" else (), dtype
-
-
 def loss_plan(
-    call: Call, kernel: str, inputs: tuple[str, ...], output: str, numbers: Mapping[str, Any],
-    free: tuple[Free, ...] = (),
-) -> Plan:  # fmt: skip
+    call: Call, kernel: str, numbers: Mapping[str, Any], free: tuple[Free, ...] = ()
+) -> Plan:
     """The plan of the loss of each pair, or of their sum or mean."""
-    name, reduction, written = call.operator.name, call.reduction, (output, call.tensor(output))
-    shape, dtype = broadcast_result(call, inputs)
-    tensors = [(each, call.tensor(each)) for each in inputs]
+    name, output, reduction = call.operator.name, call.operator.output.name, call.reduction
+    written = output, call.tensor(output)
+    shape, dtype = broadcast_result(call)
+    tensors = [(each, call.tensor(each)) for each in call.operator.input_names]
     empty = element_count(shape) == 0
     if reduction == "none":
         if empty:
@@ -144,10 +167,10 @@ def reduced(losses: np.ndarray[Any, Any], reduction: str, work: Any) -> np.ndarr
 
 def promoted_arrays(work: Any, *arrays: np.ndarray[Any, Any]) -> list[np.ndarray[Any, Any]]:
     """The reference's inputs: rounded to their common type, as the operator does, then widened to `work`."""
-    found = dtype_of_numpy(arrays[0].dtype)
+    common = dtype_of_numpy(arrays[0].dtype)
     for array in arrays[1:]:
         other = dtype_of_numpy(array.dtype)
-        found = promote(found, other) if found is not None and other is not None else None
-    if found is None:
+        common = promote(common, other) if common is not None and other is not None else None
+    if common is None:
         raise TypeError("the arrays have no common type")
-    return [array.astype(found.numpy).astype(work) for array in arrays]
+    return [array.astype(common.numpy).astype(work) for array in arrays]

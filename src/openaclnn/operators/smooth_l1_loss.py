@@ -8,26 +8,27 @@ import numpy as np
 
 from openaclnn.core import checks
 from openaclnn.core.call import Call
-from openaclnn.core.declare import Made, Operator, Sample, register
+from openaclnn.core.checks import Violation
+from openaclnn.core.declare import Operator, Sample, register
 from openaclnn.core.dtypes import FLOAT, FLOATS
 from openaclnn.core.interface import Kind, Parameter
-from openaclnn.core.outcome import Violation
 from openaclnn.core.plan import Free, Plan
 from openaclnn.core.status import Status
 from openaclnn.engines.formulas.smooth_l1_loss import smooth_l1_loss
-from openaclnn.operators.pairwise import REDUCTION, loss_plan, loss_result, promoted_arrays, reduced
+from openaclnn.operators.pairwise import (
+    FAMILIES,
+    loss_parameters,
+    loss_plan,
+    loss_result,
+    promoted_arrays,
+    reduced,
+)
 
 INPUTS = ("self", "target")
 BETA = Parameter("beta", Kind.FLOAT, "where the loss turns linear, >= 0", default=1.0)
 
-PARAMETERS = (
-    Parameter("self", Kind.TENSOR, "predictions", "broadcasts with target", FLOATS),
-    Parameter("target", Kind.TENSOR, "what was to be predicted", "broadcasts with self", FLOATS),
-    REDUCTION,
-    BETA,
-    Parameter(
-        "result", Kind.OUTPUT, "the loss", "the broadcast shape for none, else one element", FLOATS
-    ),
+PARAMETERS = loss_parameters(
+    FLOATS, "result", "the broadcast shape for none, else one element", BETA
 )
 
 
@@ -38,7 +39,7 @@ def beta_not_negative(call: Call) -> Violation | None:
 
 
 def _result_shapes(call: Call) -> tuple[tuple[int, ...], ...]:
-    return (loss_result(call, INPUTS)[0],) if call.reduction == "none" else ((1,), ())
+    return (loss_result(call)[0],) if call.reduction == "none" else ((1,), ())
 
 
 # Two of the three listed types always have a listed common type, which converts to every floating output.
@@ -56,15 +57,11 @@ CHECKS = (
 )
 
 
-def _result(call: Call) -> Made:
-    return loss_result(call, INPUTS)
-
-
 FREE = (Free("beta", low=0.0),)
 
 
 def _plan(call: Call) -> Plan:
-    return loss_plan(call, smooth_l1_loss.name, INPUTS, "result", {"beta": call["beta"]}, FREE)
+    return loss_plan(call, smooth_l1_loss.name, {"beta": call["beta"]}, FREE)
 
 
 # No difference is smaller than a beta of 0, which leaves the plain absolute difference.
@@ -94,9 +91,9 @@ register(
             "result = l for none, sum(l) / (number of elements) for mean, sum(l) for sum"
         ),
         parameters=PARAMETERS,
-        families=frozenset({"950", "a3", "a2", "310p", "910"}),
+        families=FAMILIES,
         checks=CHECKS,
-        result=_result,
+        result=loss_result,
         plan=_plan,
         reference=reference,
         samples=(

@@ -8,12 +8,13 @@ import numpy as np
 
 from openaclnn.core import checks
 from openaclnn.core.call import Call
-from openaclnn.core.declare import Made, Operator, Sample, register
+from openaclnn.core.declare import Operator, Sample, register
 from openaclnn.core.dtypes import FLOAT
 from openaclnn.core.plan import Plan
 from openaclnn.core.status import Status
 from openaclnn.engines.formulas.smooth_l1_loss import smooth_l1_loss_backward
 from openaclnn.operators.pairwise import (
+    FAMILIES,
     broadcast_result,
     gradient_parameters,
     gradient_plan,
@@ -41,12 +42,8 @@ CHECKS = (
 )
 
 
-def _result(call: Call) -> Made:
-    return broadcast_result(call, INPUTS)
-
-
 def _plan(call: Call) -> Plan:
-    return gradient_plan(call, smooth_l1_loss_backward.name, INPUTS, {"beta": call["beta"]}, FREE)
+    return gradient_plan(call, smooth_l1_loss_backward.name, {"beta": call["beta"]}, FREE)
 
 
 # Forward, d = self - target: d*d / (2 beta) for |d| < beta, |d| - beta/2 beyond. Its derivative is
@@ -85,9 +82,9 @@ register(
             "gradInput = u * gradOut * k;  k = 1 / (number of output elements) for mean, 1 otherwise"
         ),
         parameters=PARAMETERS,
-        families=frozenset({"950", "a3", "a2", "310p", "910"}),
+        families=FAMILIES,
         checks=CHECKS,
-        result=_result,
+        result=broadcast_result,
         plan=_plan,
         reference=reference,
         samples=(

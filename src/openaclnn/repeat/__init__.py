@@ -1,12 +1,23 @@
-"""The short road of repeated calls: what is compared, and the code that compares. docs/calls.md is its guide.
+"""The fast path: a call like one that was made before skips bind, check and plan. docs/calls.md is its guide.
 
-Each of these rooms imports from those below it:
+The first call of its kind takes the slow path (bind, check, plan, choose an engine), which then makes a *cache entry* of it: what `torch.compile`
+or Triton call a specialization. The entry has *guards* (the arrays' library, dtypes, device, how they lie; the options by value) and what runs calls that
+pass them. The next call goes through three steps, in machine code that is written once for all operators:
 
-    phases/    the road of phase one, which says where arrays lie, and what phase two is left to do
-    kinds/     what is remembered of a call, and the road of an operator, which has it
-    code/      the machine code of roads, for Python and for C++
-    words/     where the words lie that it reads
+- *recognise*: read the arguments, and search the operator's entries for the first whose guards all hold;
+- *allocate*: see that outputs which the caller gave overlap nothing, or make them;
+- *run*: launch the kernel, or call the engine's runner.
 
-So `kinds/road.py` is what Python knows of a road, which `code/road.py` writes; `code/native.py` writes one for PyTorch's dispatcher, whose own words are
-in `words/native.py`.
+Sizes are no guard where all arrays are row-major: they are read from one of them, the *shape source*, and all other shapes must follow from its. Few
+elements may have any strides, and many options may be other numbers (`core.plan.Free`): kernels take those as arguments. Where a guard fails, the call
+takes the slow path: that is where everything is refused, and said. Reading arguments runs no Python code, so nothing changes in between; where allocating
+may have run some, the arguments are read again before the kernel runs. An entry is copied before it is used, and what it relies on is kept alive.
+
+In the order to read, each imports from those below it:
+
+    phases.py        two-phase calls, by a dictionary in Python: phase-one lookup, and what phase two runs
+    cache.py         the cache of an operator's plain calls: makes the builtin, and enters what the slow path found
+    specialize.py    makes a cache entry of a call
+    code/            the machine code: `recognise.py`, `outputs.py`, `torch_arguments.py`, `fast_path.py`; `native.py` for PyTorch's dispatcher
+    words/           where words lie in memory: an entry's layout (`slots.py`), and what is read of arrays and tensors
 """

@@ -1,4 +1,4 @@
-"""`aclInit`, `aclFinalize` and relatives; error messages; the name of the chip."""
+"""The process's runtime under its C names: `aclInit` and relatives, error messages, versions, capabilities, time limits, overflow."""
 
 from __future__ import annotations
 
@@ -8,9 +8,14 @@ from typing import Any
 from openaclnn.core.forks import hold_over_forks
 from openaclnn.core.products import current_product
 from openaclnn.core.status import AclError, take_message
+from openaclnn.core.version import __version__
 from openaclnn.runtime import config, context
-from openaclnn.runtime.enums import LastErrorLevel
+from openaclnn.runtime.api_memory import plan_fill
+from openaclnn.runtime.context import checked_device, current_stream
+from openaclnn.runtime.enums import DeviceInfo, FloatOverflowMode, LastErrorLevel
 from openaclnn.runtime.errors import (
+    UINT32,
+    UINT64,
     AclFailure,
     integer,
     last_error,
@@ -20,10 +25,14 @@ from openaclnn.runtime.errors import (
     returns_status,
     returns_value,
 )
+from openaclnn.runtime.stream import limit_waits
 
 __all__ = [
-    "aclFinalize", "aclFinalizeReference", "aclGetRecentErrMsg", "aclInit", "aclnnFinalize",
-    "aclnnInit", "aclrtGetLastError", "aclrtGetSocName", "aclrtPeekAtLastError",
+    "aclFinalize", "aclFinalizeReference", "aclGetDeviceCapability", "aclGetRecentErrMsg", "aclInit", "aclnnFinalize", "aclnnInit",
+    "aclrtDeviceCanAccessPeer", "aclrtDeviceDisablePeerAccess", "aclrtDeviceEnablePeerAccess", "aclrtGetDeviceSatMode",
+    "aclrtGetLastError", "aclrtGetOverflowStatus", "aclrtGetSocName", "aclrtGetStreamOverflowSwitch", "aclrtGetVersion",
+    "aclrtPeekAtLastError", "aclrtResetOverflowStatus", "aclrtSetDeviceSatMode", "aclrtSetOpExecuteTimeOut",
+    "aclrtSetOpExecuteTimeOutWithMs", "aclrtSetOpWaitTimeout", "aclrtSetStreamOverflowSwitch", "aclsysGetVersionStr",
 ]  # fmt: skip
 
 
@@ -49,12 +58,11 @@ def aclInit(configPath: Any = None) -> None:
             _Process.references, _Process.finalized = 1, False
             return
         if settings != config.current():
-            raise refuse(
+            code, expected = (
                 AclError.ACL_ERROR_INVALID_PARAM,
-                "configPath",
                 "the configuration of the first aclInit",
-                "a different one",
             )
+            raise refuse(code, "configPath", expected, "a different one")
         _Process.references += 1
     code = AclError.ACL_ERROR_REPEAT_INITIALIZE
     raise refuse(code, "configPath", "one aclInit per process", "a repeated call, counted")
@@ -144,3 +152,124 @@ def _last(level: Any, function: str, *, clear: bool) -> int:
 def aclrtGetSocName() -> str:
     """The chip of the product in force."""
     return current_product().soc
+
+
+_INTERFACE = (1, 17, 0)
+"""The version of the runtime's headers that this runtime follows."""
+
+_PACKAGES = ("cann", "compiler", "driver", "hccl", "opp", "opp_kernel", "runtime", "toolkit", "openaclnn")  # fmt: skip
+_OVERFLOW_BYTES = 64
+_PARAM = AclError.ACL_ERROR_RT_PARAM_INVALID
+
+
+@returns_value((0, 0, 0))
+def aclrtGetVersion() -> tuple[int, int, int]:
+    """The version of the interface: major, minor, patch."""
+    return _INTERFACE
+
+
+@returns_value("")
+def aclsysGetVersionStr(pkgName: Any) -> str:
+    """The version of a package of the toolkit: openaclnn's own, which stands for all of them."""
+    name = pkgName.decode("utf-8", "replace") if isinstance(pkgName, bytes) else pkgName
+    if not isinstance(name, str) or name.lower() not in _PACKAGES:
+        got = "null" if name is None else repr(name)
+        expected = f"one of {', '.join(_PACKAGES)}"
+        raise refuse(AclError.ACL_ERROR_INVALID_PARAM, "pkgName", expected, got)
+    return __version__
+
+
+@returns_value(0)
+def aclGetDeviceCapability(deviceId: Any, deviceInfo: Any) -> int:
+    """The cores (those of the host that the process may use, or the multiprocessors of a GPU), or the bytes of L2 cache."""
+    device = checked_device(deviceId)
+    wanted = integer(deviceInfo, "deviceInfo", (0, max(DeviceInfo)))
+    return device.cache_size() if wanted == DeviceInfo.ACL_DEVICE_INFO_L2_SIZE else device.cores()
+
+
+@returns_value(0)
+def aclrtDeviceCanAccessPeer(deviceId: Any, peerDeviceId: Any) -> int:
+    """Whether a device reaches another one's memory; no device is its own peer."""
+    checked_device(deviceId)
+    checked_device(peerDeviceId, "peerDeviceId")
+    return int(deviceId != peerDeviceId)
+
+
+@returns_status
+def aclrtDeviceEnablePeerAccess(peerDeviceId: Any, flags: Any) -> None:
+    """Reach another device's memory from the current one; flags are reserved and 0."""
+    _other(peerDeviceId)
+    integer(flags, "flags", (0, 0), _PARAM)
+
+
+@returns_status
+def aclrtDeviceDisablePeerAccess(peerDeviceId: Any) -> None:
+    """Undo `aclrtDeviceEnablePeerAccess`."""
+    _other(peerDeviceId)
+
+
+def _other(peer: Any) -> None:
+    checked_device(peer, "peerDeviceId")
+    if peer == context.required().device_id:
+        raise refuse(_PARAM, "peerDeviceId", "another device than the current one", peer)
+
+
+@returns_status
+def aclrtSetOpWaitTimeout(timeout: Any) -> None:
+    """The seconds after which `aclrtStreamWaitEvent` fails on the stream, from now on; 0 for never."""
+    limit_waits(integer(timeout, "timeout", UINT32, _PARAM))
+
+
+@returns_status
+def aclrtSetOpExecuteTimeOut(timeout: Any) -> None:
+    """The seconds a kernel may take. None is ended here: the host cannot stop one that runs."""
+    integer(timeout, "timeout", UINT32, _PARAM)
+
+
+@returns_status
+def aclrtSetOpExecuteTimeOutWithMs(timeout: Any) -> None:
+    """The milliseconds a kernel may take. None is ended here: the host cannot stop one that runs."""
+    integer(timeout, "timeout", UINT32, _PARAM)
+
+
+@returns_status
+def aclrtSetDeviceSatMode(mode: Any) -> None:
+    """How results overflow: to infinities and NaN, which is the one mode there is."""
+    wanted = integer(mode, "mode", (0, max(FloatOverflowMode)), _PARAM)
+    if wanted != FloatOverflowMode.ACL_RT_OVERFLOW_MODE_INFNAN:
+        code = AclError.ACL_ERROR_RT_FEATURE_NOT_SUPPORT
+        got = FloatOverflowMode(wanted).name
+        raise refuse(code, "mode", "ACL_RT_OVERFLOW_MODE_INFNAN", got)
+
+
+@returns_value(0)
+def aclrtGetDeviceSatMode() -> int:
+    """ACL_RT_OVERFLOW_MODE_INFNAN."""
+    return int(FloatOverflowMode.ACL_RT_OVERFLOW_MODE_INFNAN)
+
+
+@returns_status
+def aclrtSetStreamOverflowSwitch(stream: Any, flag: Any) -> None:
+    """Whether the stream looks for overflow where results saturate, which they never do here."""
+    current_stream(stream).overflow_switch = integer(flag, "flag", (0, 1), _PARAM)
+
+
+@returns_value(0)
+def aclrtGetStreamOverflowSwitch(stream: Any) -> int:
+    """What `aclrtSetStreamOverflowSwitch` set; 0 before."""
+    return current_stream(stream).overflow_switch
+
+
+@returns_status
+def aclrtGetOverflowStatus(outputAddr: Any, outputSize: Any, stream: Any) -> None:
+    """Write the status in the stream's order, 64 bytes of device memory: 0, as results do not saturate."""
+    size = integer(outputSize, "outputSize", (_OVERFLOW_BYTES, UINT64[1]), _PARAM)
+    transfer = plan_fill(outputAddr, size, 0, _OVERFLOW_BYTES)
+    assert transfer is not None
+    current_stream(stream).submit(transfer)
+
+
+@returns_status
+def aclrtResetOverflowStatus(stream: Any) -> None:
+    """Back to no overflow, which it is."""
+    current_stream(stream)

@@ -1,29 +1,30 @@
-"""Memory under its C names: allocation, copies, fills, and the host's number helpers."""
+"""Memory under its C names: allocation, copies and fills with their checks in the documented order, and the host's number helpers."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
+
+import numpy as np
 
 from openaclnn.core.dtypes import dtype_of_code
 from openaclnn.core.status import AclError
-from openaclnn.runtime import context as contexts
-from openaclnn.runtime import copies, half, memory
-from openaclnn.runtime.api_device import synchronize
-from openaclnn.runtime.copies import Transfer
-from openaclnn.runtime.device import ALIGNMENT, selected
-from openaclnn.runtime.enums import MallocPolicy, MemAttr
+from openaclnn.runtime import memory
+from openaclnn.runtime.context import current_stream, required, synchronize
+from openaclnn.runtime.device import ALIGNMENT, Device, device_named, host, selected
+from openaclnn.runtime.enums import MallocPolicy, MemAttr, MemcpyKind
 from openaclnn.runtime.errors import INT32, UINT64, integer, refuse, returns_status, returns_value
-from openaclnn.runtime.pointers import address
-from openaclnn.runtime.resources import current_stream
+from openaclnn.runtime.memory import Pointer, address, pointer
 
 __all__ = [
-    "aclDataTypeSize", "aclFloat16ToFloat", "aclFloatToFloat16", "aclrtFree",
-    "aclrtFreeHost", "aclrtFreeWithDevSync", "aclrtGetMemInfo", "aclrtMalloc",
-    "aclrtMallocAlign32", "aclrtMallocCached", "aclrtMallocHost", "aclrtMallocWithCfg",
+    "aclDataTypeSize", "aclFloat16ToFloat", "aclFloatToFloat16", "aclrtFree", "aclrtFreeHost", "aclrtFreeWithDevSync",
+    "aclrtGetMemInfo", "aclrtMalloc", "aclrtMallocAlign32", "aclrtMallocCached", "aclrtMallocHost", "aclrtMallocWithCfg",
     "aclrtMemcpy", "aclrtMemcpyAsync", "aclrtMemset", "aclrtMemsetAsync",
 ]  # fmt: skip
 
+_PARAM = AclError.ACL_ERROR_RT_PARAM_INVALID
 _UNPADDED = (MallocPolicy.ACL_MEM_MALLOC_HUGE1G_ONLY, MallocPolicy.ACL_MEM_MALLOC_HUGE1G_ONLY_P2P)
 
 
@@ -31,7 +32,7 @@ def _allocate(size: Any, policy: Any, *, pad: bool = True) -> int:
     wanted = integer(size, "size", (1, UINT64[1]))
     pages = integer(policy, "policy", INT32) & 0xFF  # the flags above change nothing here
     padded = memory.padded_size(wanted, pad=pad and pages not in _UNPADDED)
-    context = contexts.required()
+    context = required()
     return memory.allocate(context.device, padded, context.device_id).address
 
 
@@ -79,7 +80,7 @@ def aclrtFreeWithDevSync(devPtr: Any) -> None:
 def aclrtMallocHost(size: Any) -> int:
     """Page-locked host memory: copies from and to it are asynchronous."""
     wanted = integer(size, "size", (1, UINT64[1] - ALIGNMENT))
-    return memory.allocate_pinned(selected(), wanted).address
+    return memory.allocate(selected(), wanted, kind="host").address
 
 
 @returns_status
@@ -88,10 +89,89 @@ def aclrtFreeHost(hostPtr: Any) -> None:
     memory.release(address(hostPtr, "hostPtr"), "hostPtr", "host")
 
 
+# Which sides of a copy are device memory, (source, destination), by kind. DEFAULT has no entry.
+_SIDES = {
+    MemcpyKind.ACL_MEMCPY_HOST_TO_HOST: (False, False),
+    MemcpyKind.ACL_MEMCPY_HOST_TO_DEVICE: (False, True),
+    MemcpyKind.ACL_MEMCPY_DEVICE_TO_HOST: (True, False),
+    MemcpyKind.ACL_MEMCPY_DEVICE_TO_DEVICE: (True, True),
+    MemcpyKind.ACL_MEMCPY_HOST_TO_BUF_TO_DEVICE: (False, True),
+}
+
+
+class Transfer:
+    """A checked copy or fill, ready to run; it keeps the memory of both sides alive."""
+
+    def __init__(self, work: Callable[[], None], source: Pointer | None, target: Pointer) -> None:
+        self._work = work
+        self.source = source
+        self.target = target
+
+    def __call__(self) -> None:
+        self._work()
+
+    @property
+    def pageable(self) -> bool:
+        """Whether a side is host memory that the device cannot reach on its own."""
+        sides = (self.source, self.target)
+        return any(side is not None and side.block is None for side in sides)
+
+
+def _plan_copy(dst: Any, destMax: Any, src: Any, count: Any, kind: Any) -> Transfer | None:
+    """Check a copy in the order the interface documents; None where there is nothing to do."""
+    bytes_wanted = integer(count, "count", UINT64)
+    if bytes_wanted == 0:
+        return None
+    target, source = pointer(dst, "dst"), pointer(src, "src")
+    known = integer(kind, "kind", (0, MemcpyKind.ACL_MEMCPY_HOST_TO_BUF_TO_DEVICE))
+    room = integer(destMax, "destMax", UINT64)
+    if bytes_wanted > room:
+        raise refuse(_PARAM, "count", f"at most destMax = {room}", bytes_wanted)
+    if target.address == source.address:
+        return None
+    sides = (source.on_device, target.on_device)
+    if _SIDES.get(MemcpyKind(known), sides) != sides:
+        got = f"{_side(source)} to {_side(target)}"
+        raise refuse(_PARAM, "kind", f"pointers that fit {MemcpyKind(known).name}", got)
+    target.check_room("dst", bytes_wanted, write=True)
+    source.check_room("src", bytes_wanted, write=False)
+    device = _device_of(target if target.on_device else source)
+    return Transfer(
+        partial(device.copy, target.address, source.address, bytes_wanted), source, target
+    )
+
+
+def plan_fill(devPtr: Any, maxCount: Any, value: Any, count: Any) -> Transfer | None:
+    """Check a fill; only memory of the runtime may be filled."""
+    bytes_wanted = integer(count, "count", UINT64)
+    if bytes_wanted == 0:
+        return None
+    target = pointer(devPtr, "devPtr")
+    byte = integer(value, "value", (-(2**31), 2**32 - 1)) & 0xFF
+    room = integer(maxCount, "maxCount", UINT64)
+    if bytes_wanted > room:
+        raise refuse(_PARAM, "count", f"at most maxCount = {room}", bytes_wanted)
+    if target.block is None:
+        expected = "memory of aclrtMalloc or aclrtMallocHost"
+        raise refuse(_PARAM, "devPtr", expected, f"{target.address:#x}, which is not")
+    target.check_room("devPtr", bytes_wanted, write=True)
+    device = _device_of(target)
+    return Transfer(partial(device.fill, target.address, byte, bytes_wanted), None, target)
+
+
+def _device_of(side: Pointer) -> Device:
+    return device_named(side.block.device) if side.block is not None else host
+
+
+def _side(side: Pointer) -> str:
+    where = "device" if side.on_device else "host"
+    return f"{where} memory at {side.address:#x}"
+
+
 @returns_status
 def aclrtMemcpy(dst: Any, destMax: Any, src: Any, count: Any, kind: Any) -> None:
     """Copy at once; host sides may be addresses, NumPy arrays or other buffers."""
-    transfer = copies.plan_copy(dst, destMax, src, count, kind)
+    transfer = _plan_copy(dst, destMax, src, count, kind)
     if transfer is not None:
         transfer()
 
@@ -101,7 +181,7 @@ def aclrtMemcpyAsync(
     dst: Any, destMax: Any, src: Any, count: Any, kind: Any, stream: Any = None
 ) -> None:
     """Copy in the stream's order; returns at once unless a side is pageable host memory."""
-    transfer = copies.plan_copy(dst, destMax, src, count, kind)
+    transfer = _plan_copy(dst, destMax, src, count, kind)
     if transfer is None:
         return
     _check_asynchronous(transfer)
@@ -111,7 +191,7 @@ def aclrtMemcpyAsync(
 @returns_status
 def aclrtMemset(devPtr: Any, maxCount: Any, value: Any, count: Any) -> None:
     """Fill device or page-locked memory with a byte."""
-    transfer = copies.plan_fill(devPtr, maxCount, value, count)
+    transfer = plan_fill(devPtr, maxCount, value, count)
     if transfer is not None:
         transfer()
 
@@ -121,7 +201,7 @@ def aclrtMemsetAsync(
     devPtr: Any, maxCount: Any, value: Any, count: Any, stream: Any = None
 ) -> None:
     """Fill in the stream's order."""
-    transfer = copies.plan_fill(devPtr, maxCount, value, count)
+    transfer = plan_fill(devPtr, maxCount, value, count)
     if transfer is not None:
         _queue(transfer, stream)
 
@@ -152,7 +232,7 @@ def _queue(transfer: Transfer, handle: Any) -> None:
 def aclrtGetMemInfo(attr: Any) -> tuple[int, int]:
     """Free and total bytes of the device's memory, of whatever kind is asked for."""
     integer(attr, "attr", (0, max(MemAttr)))
-    device = contexts.required().device
+    device = required().device
     total = device.capacity()
     return max(total - memory.used_bytes(device.name), 0), total
 
@@ -167,13 +247,29 @@ def _number(convert: Callable[[Any], Any], value: Any) -> Any:
 def aclFloat16ToFloat(value: Any) -> float:
     """The FLOAT of FLOAT16 bits; Inf gives 65536, NaN 98304 (saturating)."""
     bits = _number(int, value)
-    return 0.0 if bits is None else half.bits_to_float(bits)
+    if bits is None:
+        return 0.0
+    number = float(np.uint16(bits & 0xFFFF).view(np.float16))
+    if math.isnan(number):
+        return 98304.0
+    return math.copysign(65536.0, number) if math.isinf(number) else number
+
+
+_LARGEST_HALF = 65504.0
 
 
 def aclFloatToFloat16(value: Any) -> int:
-    """The FLOAT16 bits of a FLOAT; Inf, NaN and what is too large give 65504 (saturating)."""
+    """The FLOAT16 bits of a FLOAT, to nearest even; Inf, NaN and what is too large give 65504 (saturating)."""
     number = _number(float, value)
-    return 0 if number is None else half.float_to_bits(number)
+    if number is None:
+        return 0
+    with np.errstate(over="ignore"):
+        single = float(np.float32(number))
+    if math.isnan(single):
+        single = _LARGEST_HALF
+    # Between 65504 and 65520 rounding would go down anyway, above it would give Inf.
+    clipped = min(max(single, -_LARGEST_HALF), _LARGEST_HALF)
+    return int(np.float16(clipped).view(np.uint16))
 
 
 def aclDataTypeSize(dataType: Any) -> int:

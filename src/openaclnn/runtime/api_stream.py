@@ -1,11 +1,22 @@
-"""Streams and events under their C names."""
+"""Streams, events and callbacks under their C names.
+
+A stream hands callbacks over in its order, and the thread that subscribed to it runs them; a thread is named by what
+`pthread_self` gives in it.
+"""
 
 from __future__ import annotations
 
+import functools
+import threading
+import weakref
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
 from typing import Any
 
 from openaclnn.core.status import AclError
+from openaclnn.runtime.context import current_stream, lock, required, states
 from openaclnn.runtime.enums import (
+    CallbackBlockType,
     EventFlag,
     EventRecordedStatus,
     EventStatus,
@@ -15,65 +26,78 @@ from openaclnn.runtime.enums import (
 from openaclnn.runtime.errors import (
     INT32,
     UINT32,
+    UINT64,
     integer,
     is_null,
+    live,
     refuse,
     returns_status,
     returns_value,
 )
-from openaclnn.runtime.event import EventKind, elapsed_ms
-from openaclnn.runtime.resources import (
-    checked_event,
-    create_event,
-    create_stream,
-    current_stream,
-    destroy_event,
-    destroy_stream,
-)
-from openaclnn.runtime.stream import Stream
+from openaclnn.runtime.stream import Event, EventKind, Stream, elapsed_ms, tell_of_fork
 
 __all__ = [
-    "aclrtCreateEvent", "aclrtCreateEventExWithFlag", "aclrtCreateEventWithFlag",
-    "aclrtCreateStream", "aclrtCreateStreamWithConfig", "aclrtDestroyEvent",
-    "aclrtDestroyStream", "aclrtDestroyStreamForce", "aclrtEventElapsedTime",
-    "aclrtQueryEvent", "aclrtQueryEventStatus", "aclrtRecordEvent", "aclrtResetEvent",
-    "aclrtSetStreamFailureMode", "aclrtStreamQuery", "aclrtStreamWaitEvent",
-    "aclrtSynchronizeEvent", "aclrtSynchronizeEventWithTimeout", "aclrtSynchronizeStream",
-    "aclrtSynchronizeStreamWithTimeout",
+    "aclrtCreateEvent", "aclrtCreateEventExWithFlag", "aclrtCreateEventWithFlag", "aclrtCreateStream", "aclrtCreateStreamWithConfig",
+    "aclrtDestroyEvent", "aclrtDestroyStream", "aclrtDestroyStreamForce", "aclrtEventElapsedTime", "aclrtLaunchCallback",
+    "aclrtProcessReport", "aclrtQueryEvent", "aclrtQueryEventStatus", "aclrtRecordEvent", "aclrtResetEvent",
+    "aclrtSetStreamFailureMode", "aclrtStreamQuery", "aclrtStreamWaitEvent", "aclrtSubscribeReport", "aclrtSynchronizeEvent",
+    "aclrtSynchronizeEventWithTimeout", "aclrtSynchronizeStream", "aclrtSynchronizeStreamWithTimeout", "aclrtUnSubscribeReport",
 ]  # fmt: skip
 
+MAX_EVENTS = 65536
+"""Per device."""
+
 _PARAM = AclError.ACL_ERROR_RT_PARAM_INVALID
+
+
+def _create_stream(flags: int = 0) -> Stream:
+    context = required()
+    with lock:
+        context.state.check_stream_limit()
+        stream = Stream(context.device, flags)
+        context.streams.add(stream)
+    return stream
 
 
 @returns_value(None)
 def aclrtCreateStream() -> Any:
     """A new stream in the current context."""
-    return create_stream()
+    return _create_stream()
 
 
 @returns_value(None)
 def aclrtCreateStreamWithConfig(priority: Any, flag: Any) -> Any:
     """A new stream; priority is reserved, flags make no difference to what it does."""
     integer(priority, "priority", UINT32)
-    return create_stream(integer(flag, "flag", UINT32))
+    return _create_stream(integer(flag, "flag", UINT32))
 
 
-def _created(stream: Any) -> Stream:
-    if is_null(stream):
+def _destroy_stream(handle: Any, *, wait: bool) -> None:
+    if is_null(handle):
         raise refuse(AclError.ACL_ERROR_INVALID_PARAM, "stream", "a stream", "null")
-    return current_stream(stream)
+    stream = current_stream(handle)
+    if stream.is_default:
+        raise refuse(_PARAM, "stream", "a created stream", "a context's default stream")
+    try:
+        stream.close(wait=wait)
+    finally:
+        if not stream.alive:
+            with lock:
+                for state in states.values():
+                    for context in state.contexts:
+                        context.streams.discard(stream)
 
 
 @returns_status
 def aclrtDestroyStream(stream: Any) -> None:
     """Wait for the stream's tasks and destroy it; a failure not reported yet is reported here."""
-    destroy_stream(_created(stream), wait=True)
+    _destroy_stream(stream, wait=True)
 
 
 @returns_status
 def aclrtDestroyStreamForce(stream: Any) -> None:
     """Destroy the stream without waiting; queued tasks are discarded."""
-    destroy_stream(_created(stream), wait=False)
+    _destroy_stream(stream, wait=False)
 
 
 @returns_status
@@ -107,26 +131,43 @@ def aclrtStreamQuery(stream: Any = None) -> int:
 @returns_status
 def aclrtStreamWaitEvent(stream: Any, event: Any) -> None:
     """Make the stream's later tasks wait for the event's captured point; returns at once."""
-    checked = checked_event(event)
+    checked = _checked(event)
     checked.make_wait(current_stream(stream))
+
+
+def _create_event(kind: EventKind, flags: int | None) -> Event:
+    state = required().state
+    with lock:
+        if len(state.events) >= MAX_EVENTS:
+            code = AclError.ACL_ERROR_RT_NO_EVENT_RESOURCE
+            raise refuse(code, "event", f"at most {MAX_EVENTS} per device", "one more")
+        event = Event(kind, flags)
+        state.events.add(event)
+    return event
+
+
+def _checked(handle: Any, argument: str = "event") -> Event:
+    if is_null(handle):
+        raise refuse(AclError.ACL_ERROR_INVALID_PARAM, argument, "an event", "null")
+    return live(handle, Event, "event", argument, AclError.ACL_ERROR_RT_INVALID_HANDLE)
 
 
 @returns_value(None)
 def aclrtCreateEvent() -> Any:
     """A new event, usable for waiting and for measuring time."""
-    return create_event(EventKind.PLAIN, None)
+    return _create_event(EventKind.PLAIN, None)
 
 
 @returns_value(None)
 def aclrtCreateEventWithFlag(flag: Any) -> Any:
     """A new event for the uses that its flags name; a wait may come before the record."""
-    return create_event(EventKind.FLAG, _checked_flags(flag))
+    return _create_event(EventKind.FLAG, _checked_flags(flag))
 
 
 @returns_value(None)
 def aclrtCreateEventExWithFlag(flag: Any) -> Any:
     """A new event for the uses that its flags name; each record replaces the captured point."""
-    return create_event(EventKind.EX, _checked_flags(flag))
+    return _create_event(EventKind.EX, _checked_flags(flag))
 
 
 def _checked_flags(flag: Any) -> int:
@@ -139,21 +180,25 @@ def _checked_flags(flag: Any) -> int:
 
 @returns_status
 def aclrtDestroyEvent(event: Any) -> None:
-    """Destroy an event, complete or not; does not block."""
-    destroy_event(checked_event(event))
+    """Destroy an event, complete or not; does not block. Streams that wait for its captured point go on doing so."""
+    checked = _checked(event)
+    checked.alive = False
+    with lock:
+        for state in list(states.values()):
+            state.events.discard(checked)
 
 
 @returns_status
 def aclrtRecordEvent(event: Any, stream: Any = None) -> None:
     """The event completes when everything queued on the stream so far is done."""
-    checked = checked_event(event)
+    checked = _checked(event)
     checked.record(current_stream(stream))
 
 
 @returns_status
 def aclrtResetEvent(event: Any, stream: Any = None) -> None:
     """Back to never recorded; only for events of `aclrtCreateEventWithFlag` with ACL_EVENT_SYNC."""
-    checked = checked_event(event)
+    checked = _checked(event)
     current_stream(stream)
     checked.reset()
 
@@ -161,7 +206,7 @@ def aclrtResetEvent(event: Any, stream: Any = None) -> None:
 @returns_value(0)
 def aclrtQueryEventStatus(event: Any) -> int:
     """Whether the recorded point is reached: 1 complete, 0 not."""
-    if checked_event(event).complete:
+    if _checked(event).complete:
         return int(EventRecordedStatus.ACL_EVENT_RECORDED_STATUS_COMPLETE)
     return int(EventRecordedStatus.ACL_EVENT_RECORDED_STATUS_NOT_READY)
 
@@ -169,7 +214,7 @@ def aclrtQueryEventStatus(event: Any) -> int:
 @returns_value(0)
 def aclrtQueryEvent(event: Any) -> int:
     """The deprecated query: 0 complete, 1 not."""
-    if checked_event(event).complete:
+    if _checked(event).complete:
         return int(EventStatus.ACL_EVENT_STATUS_COMPLETE)
     return int(EventStatus.ACL_EVENT_STATUS_NOT_READY)
 
@@ -177,17 +222,171 @@ def aclrtQueryEvent(event: Any) -> int:
 @returns_status
 def aclrtSynchronizeEvent(event: Any) -> None:
     """Wait until the event completes."""
-    checked_event(event).synchronize()
+    _checked(event).synchronize()
 
 
 @returns_status
 def aclrtSynchronizeEventWithTimeout(event: Any, timeout: Any) -> None:
     """Wait for so many milliseconds at most; -1 without limit, 0 only looks."""
-    checked = checked_event(event)
+    checked = _checked(event)
     checked.synchronize(integer(timeout, "timeout", INT32, _PARAM))
 
 
 @returns_value(0.0)
 def aclrtEventElapsedTime(startEvent: Any, endEvent: Any) -> float:
     """The milliseconds between two complete events."""
-    return elapsed_ms(checked_event(startEvent, "startEvent"), checked_event(endEvent, "endEvent"))
+    return elapsed_ms(_checked(startEvent, "startEvent"), _checked(endEvent, "endEvent"))
+
+
+_NOT_REGISTERED = AclError.ACL_ERROR_RT_STREAM_NO_CB_REG
+_NOT_SUBSCRIBED = AclError.ACL_ERROR_RT_THREAD_SUBSCRIBE
+
+
+class _Report:
+    """One callback on its way; `done` once it ran or never will."""
+
+    def __init__(self, function: Callable[[Any], None], data: Any) -> None:
+        self._function = function
+        self._data = data
+        self.done = threading.Event()
+
+    def run(self) -> None:
+        try:
+            self._function(self._data)
+        finally:
+            self.done.set()
+
+
+class _Reporter:
+    """What waits for one thread; closed when its last stream is unsubscribed."""
+
+    def __init__(self) -> None:
+        self.streams: weakref.WeakSet[Stream] = weakref.WeakSet()
+        self._queue: SimpleQueue[_Report | None] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def put(self, report: _Report) -> None:
+        with self._lock:
+            if self._closed:  # nobody will run it: the stream must not wait for that
+                report.done.set()
+            else:
+                self._queue.put(report)
+
+    def take(self, seconds: float | None) -> _Report | None:
+        """The next report, or None where the reporter was closed; Empty when the time is over."""
+        return self._queue.get(timeout=seconds)
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            while not self._queue.empty():
+                report = self._queue.get()
+                if report is not None:
+                    report.done.set()
+            self._queue.put(None)
+
+
+class _Subscriptions:
+    def __init__(self) -> None:
+        self.start_afresh()
+        tell_of_fork(self)
+
+    def start_afresh(self) -> None:
+        """Nobody subscribed: also in the child of a fork, which has none of the threads."""
+        self.lock = threading.Lock()
+        self.by_stream: weakref.WeakKeyDictionary[Stream, _Reporter] = weakref.WeakKeyDictionary()
+        self.by_thread: dict[int, _Reporter] = {}
+
+
+_known = _Subscriptions()
+
+
+@returns_status
+def aclrtSubscribeReport(threadId: Any, stream: Any) -> None:
+    """Let a thread (`threading.get_ident()` in it) run the stream's callbacks."""
+    thread, stream = integer(threadId, "threadId", UINT64, _PARAM), current_stream(stream)
+    with _known.lock:
+        if stream in _known.by_stream:
+            code = AclError.ACL_ERROR_RT_STREAM_SUBSCRIBE
+            raise refuse(
+                code, "stream", "one without a subscriber", "one that has a thread already"
+            )
+        reporter = _known.by_thread.setdefault(thread, _Reporter())
+        reporter.streams.add(stream)
+        _known.by_stream[stream] = reporter
+        stream.at_end = functools.partial(_forget, thread, reporter, weakref.ref(stream))
+
+
+@returns_status
+def aclrtUnSubscribeReport(threadId: Any, stream: Any) -> None:
+    """Take a thread's subscription to the stream back; with its last one, callbacks still waiting for it are dropped."""
+    thread, stream = integer(threadId, "threadId", UINT64, _PARAM), current_stream(stream)
+    with _known.lock:
+        reporter = _known.by_stream.get(stream)
+        if reporter is None:
+            raise refuse(_NOT_REGISTERED, "stream", "a subscribed stream", "one without a thread")
+        if _known.by_thread.get(thread) is not reporter:
+            expected = "the thread that subscribed to the stream"
+            raise refuse(_NOT_SUBSCRIBED, "threadId", expected, f"{thread:#x}")
+        _take_off(thread, reporter, stream)
+
+
+def _take_off(thread: int, reporter: _Reporter, stream: Stream) -> None:
+    """With the lock held."""
+    del _known.by_stream[stream]
+    stream.at_end = None
+    reporter.streams.discard(stream)
+    if not reporter.streams:
+        del _known.by_thread[thread]
+        reporter.close()
+
+
+def _forget(thread: int, reporter: _Reporter, ended: weakref.ref[Stream]) -> None:
+    """A stream ends: a thread that the system gives the same number must not find what was this one's."""
+    stream = ended()
+    with _known.lock:
+        if stream is not None and _known.by_stream.get(stream) is reporter:
+            _take_off(thread, reporter, stream)
+
+
+@returns_status
+def aclrtLaunchCallback(fn: Any, userData: Any, blockType: Any, stream: Any) -> None:
+    """Queue `fn(userData)` on the stream for its thread; blocking holds up the tasks behind it."""
+    if is_null(fn) or not callable(fn):
+        got = "null" if is_null(fn) else repr(fn)
+        raise refuse(AclError.ACL_ERROR_INVALID_PARAM, "fn", "a function", got)
+    kind = integer(blockType, "blockType", (0, max(CallbackBlockType)), _PARAM)
+    target = current_stream(stream)
+    with _known.lock:
+        reporter = _known.by_stream.get(target)
+    if reporter is None:
+        raise refuse(_NOT_REGISTERED, "stream", "a subscribed stream", "one without a thread")
+    report = _Report(fn, userData)
+
+    def task() -> None:
+        target.drain()
+        reporter.put(report)
+        if kind == CallbackBlockType.ACL_CALLBACK_BLOCK:
+            report.done.wait()
+
+    target.submit(task)
+
+
+@returns_status
+def aclrtProcessReport(timeout: Any) -> None:
+    """Run the calling thread's next callback, waiting so many milliseconds at most; -1 for ever."""
+    timeout_ms = integer(timeout, "timeout", (-1, INT32[1]), _PARAM)
+    thread = threading.get_ident()
+    reporter = _known.by_thread.get(thread)
+    report = None
+    if reporter is not None:
+        try:
+            report = reporter.take(None if timeout_ms < 0 else timeout_ms / 1000)
+        except Empty:
+            code = AclError.ACL_ERROR_RT_REPORT_TIMEOUT
+            raise refuse(code, "timeout", f"a callback within {timeout_ms} ms", "none") from None
+    if report is None:
+        expected = "a thread that is subscribed to a stream"
+        raise refuse(_NOT_SUBSCRIBED, "thread", expected, f"{thread:#x}, which is not")
+    report.run()

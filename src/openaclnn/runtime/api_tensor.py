@@ -1,36 +1,38 @@
-"""Tensor descriptors under their C names."""
+"""Descriptors under their C names: tensors, scalars, arrays of numbers, and lists of tensors or scalars."""
 
 from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
 from openaclnn.core.dtypes import dtype_of_code
 from openaclnn.core.status import Status, shown
-from openaclnn.core.tensor import Tensor, contiguous_strides, pinned
+from openaclnn.core.tensor import Scalar, Tensor, contiguous_strides, pinned
 from openaclnn.runtime import context as contexts
 from openaclnn.runtime.errors import (
     INT32,
     INT64,
     integer,
     is_null,
+    live,
     null_on_failure,
     refuse,
     returns_status,
     returns_value,
 )
-from openaclnn.runtime.memory import look_at, notify
-from openaclnn.runtime.pointers import address
+from openaclnn.runtime.memory import address, look_at, notify
 
 __all__ = [
-    "aclCreateTensor", "aclDestroyTensor",
-    "aclGetDataType", "aclGetFormat", "aclGetRawTensorAddr", "aclGetStorageShape",
-    "aclGetViewOffset", "aclGetViewShape", "aclGetViewStrides", "aclInitTensor",
-    "aclSetRawTensorAddr",
+    "BoolArray", "FloatArray", "IntArray", "ScalarList", "TensorList", "aclCreateBoolArray", "aclCreateFloatArray",
+    "aclCreateIntArray", "aclCreateScalar", "aclCreateScalarList", "aclCreateTensor", "aclCreateTensorList", "aclDestroyBoolArray",
+    "aclDestroyFloatArray", "aclDestroyIntArray", "aclDestroyScalar", "aclDestroyScalarList", "aclDestroyTensor",
+    "aclDestroyTensorList", "aclGetBoolArraySize", "aclGetDataType", "aclGetFloatArraySize", "aclGetFormat", "aclGetIntArraySize",
+    "aclGetRawTensorAddr", "aclGetScalarListSize", "aclGetStorageShape", "aclGetTensorListSize", "aclGetViewOffset",
+    "aclGetViewShape", "aclGetViewStrides", "aclInitTensor", "aclSetRawTensorAddr",
 ]  # fmt: skip
 
 NULL = Status.ACLNN_ERR_PARAM_NULLPTR
@@ -131,11 +133,7 @@ def _address(data: Any, argument: str) -> int:
 def _checked(tensor: Any) -> Tensor:
     if is_null(tensor):
         raise refuse(NULL, "tensor", "a tensor", "null")
-    if not isinstance(tensor, Tensor):
-        raise refuse(INVALID, "tensor", "a tensor", shown(tensor))
-    if not tensor.alive:
-        raise refuse(INVALID, "tensor", "a live tensor", "a destroyed one")
-    return tensor
+    return live(tensor, Tensor, "tensor", "tensor", INVALID)
 
 
 @null_on_failure
@@ -229,3 +227,185 @@ def aclSetRawTensorAddr(tensor: Any, addr: Any) -> None:
 def aclGetRawTensorAddr(tensor: Any) -> int:
     """The address that the offset counts from."""
     return _checked(tensor).base
+
+
+@null_on_failure
+def aclCreateScalar(value: Any, dataType: Any) -> Scalar:
+    """One number of a type; rounding to the type happens here."""
+    if value is None:
+        raise refuse(NULL, "value", "a number", "null")
+    dtype = dtype_of_code(integer(dataType, "dataType", INT32, INVALID))
+    if not dtype.numpy_name:
+        raise refuse(INVALID, "dataType", "a type that scalars can have", f"{dtype} ({dataType})")
+    number = value.item() if isinstance(value, np.ndarray) and value.size == 1 else value
+    if not isinstance(number, (bool, int, float, complex, np.generic)):
+        raise refuse(INVALID, "value", "a number", repr(value))
+    try:
+        if isinstance(number, (complex, np.complexfloating)) and dtype.kind != "complex":
+            raise TypeError("a complex number")
+        with np.errstate(over="ignore"):
+            return Scalar(number, dtype)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise refuse(INVALID, "value", f"a number for {dtype}", f"{value!r}: {error}") from None
+
+
+@returns_status
+def aclDestroyScalar(scalar: Any) -> None:
+    """End a scalar; null is fine."""
+    if is_null(scalar):
+        return
+    if not isinstance(scalar, Scalar) or not scalar.alive:
+        got = "a destroyed one" if isinstance(scalar, Scalar) else shown(scalar)
+        raise refuse(INVALID, "scalar", "a live scalar", got)
+    scalar.alive = False
+
+
+class _Sequence:
+    """`values`, which never change, until the handle is destroyed."""
+
+    __slots__ = ("alive", "values")
+    c_name: ClassVar[str]
+
+    def __init__(self, values: tuple[Any, ...]) -> None:
+        self.values = values
+        self.alive = True
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({list(self.values)})"
+
+
+class IntArray(_Sequence):
+    """`aclIntArray`: 64-bit integers."""
+
+    c_name = "aclIntArray"
+
+
+class FloatArray(_Sequence):
+    """`aclFloatArray`: numbers rounded to FLOAT."""
+
+    c_name = "aclFloatArray"
+
+
+class BoolArray(_Sequence):
+    """`aclBoolArray`."""
+
+    c_name = "aclBoolArray"
+
+
+class TensorList(_Sequence):
+    """`aclTensorList`; destroying it destroys its tensors."""
+
+    c_name = "aclTensorList"
+
+
+class ScalarList(_Sequence):
+    """`aclScalarList`; destroying it destroys its scalars."""
+
+    c_name = "aclScalarList"
+
+
+S = TypeVar("S", bound=_Sequence)
+
+
+def _int(value: Any, argument: str) -> int:
+    return integer(value, argument, INT64, INVALID)
+
+
+def _float(value: Any, argument: str) -> float:
+    try:
+        with np.errstate(over="ignore"):
+            return float(np.float32(float(value)))
+    except (TypeError, ValueError, OverflowError):
+        raise refuse(INVALID, argument, "a number", repr(value)) from None
+
+
+def _bool(value: Any, argument: str) -> bool:
+    if not isinstance(value, (bool, int, np.bool_, np.integer)):
+        raise refuse(INVALID, argument, "a truth value", repr(value))
+    return bool(value)
+
+
+def _member(kind: type[Any]) -> Callable[[Any, str], Any]:
+    def convert(value: Any, argument: str) -> Any:
+        if value is None:
+            raise refuse(NULL, argument, f"an {kind.c_name}", "null")
+        return live(value, kind, kind.c_name, argument, INVALID)
+
+    return convert
+
+
+def _create(
+    kind: type[S], convert: Callable[[Any, str], Any], text: str
+) -> Callable[[Any], S | None]:
+    """`aclCreate...`: a copy of a sequence of values."""
+
+    def create(value: Any) -> S:
+        if value is None:
+            raise refuse(NULL, "value", "a sequence", "null")
+        try:
+            items = tuple(value)
+        except TypeError:
+            raise refuse(INVALID, "value", "a sequence", repr(value)) from None
+        return kind(tuple(convert(item, f"value[{i}]") for i, item in enumerate(items)))
+
+    create.__annotations__["return"] = kind.__name__
+    return null_on_failure(_named(create, f"aclCreate{kind.__name__}", text))
+
+
+def _destroy(kind: type[_Sequence], text: str) -> Callable[[Any], int]:
+    """`aclDestroy...`: null is fine."""
+
+    def destroy(array: Any) -> None:
+        if is_null(array):
+            return
+        checked = _checked_array(kind, array)
+        checked.alive = False
+        if kind in (TensorList, ScalarList):
+            for member in checked.values:
+                member.alive = False
+
+    return returns_status(_named(destroy, f"aclDestroy{kind.__name__}", text))
+
+
+def _size(kind: type[_Sequence], text: str) -> Callable[[Any], tuple[int, int]]:
+    """`aclGet...Size`."""
+
+    def size(array: Any) -> int:
+        return len(_checked_array(kind, array))
+
+    return returns_value(0)(_named(size, f"aclGet{kind.__name__}Size", text))
+
+
+def _checked_array(kind: type[S], array: Any) -> S:
+    if is_null(array):
+        raise refuse(NULL, "array", f"an {kind.c_name}", "null")
+    return live(array, kind, kind.c_name, "array", INVALID)
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _named(function: F, name: str, text: str) -> F:
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = text
+    return function
+
+
+aclCreateIntArray = _create(IntArray, _int, "An array of 64-bit integers, copied.")
+aclCreateFloatArray = _create(FloatArray, _float, "An array of FLOAT numbers, copied.")
+aclCreateBoolArray = _create(BoolArray, _bool, "An array of truth values, copied.")
+aclCreateTensorList = _create(TensorList, _member(Tensor), "A list that takes over its tensors.")
+aclCreateScalarList = _create(ScalarList, _member(Scalar), "A list that takes over its scalars.")
+aclDestroyIntArray = _destroy(IntArray, "End an array; null is fine.")
+aclDestroyFloatArray = _destroy(FloatArray, "End an array; null is fine.")
+aclDestroyBoolArray = _destroy(BoolArray, "End an array; null is fine.")
+aclDestroyTensorList = _destroy(TensorList, "End a list and its tensors; null is fine.")
+aclDestroyScalarList = _destroy(ScalarList, "End a list and its scalars; null is fine.")
+aclGetIntArraySize = _size(IntArray, "How many values the array has.")
+aclGetFloatArraySize = _size(FloatArray, "How many values the array has.")
+aclGetBoolArraySize = _size(BoolArray, "How many values the array has.")
+aclGetTensorListSize = _size(TensorList, "How many tensors the list has.")
+aclGetScalarListSize = _size(ScalarList, "How many scalars the list has.")

@@ -1,28 +1,41 @@
-"""Devices in use, contexts, and which context a thread works in."""
+"""Devices in use, contexts and which of them a thread works in, and system parameters: what they are, and their C names."""
 
 from __future__ import annotations
 
 import threading
+import time
 import weakref
+from typing import Any
 
 from openaclnn.core.forks import hold_over_forks
-from openaclnn.core.status import AclError
+from openaclnn.core.status import AclError, shown
 from openaclnn.runtime import memory
 from openaclnn.runtime.device import Device, selected
-from openaclnn.runtime.errors import AclFailure, integer, refuse
-from openaclnn.runtime.event import Event
-from openaclnn.runtime.stream import Stream
+from openaclnn.runtime.enums import RunMode, SysParamOpt
+from openaclnn.runtime.errors import (
+    INT32,
+    AclFailure,
+    integer,
+    is_null,
+    live,
+    refuse,
+    returns_status,
+    returns_value,
+)
+from openaclnn.runtime.stream import Event, Stream
 
 __all__ = [
-    "MAX_STREAMS", "Context", "DeviceState", "create_context", "current", "default_context",
-    "default_stream", "destroy_context", "expect_set_up", "required", "reset_all", "reset_device", "set_current", "set_device",
-    "working_context",
+    "aclrtCreateContext", "aclrtCtxGetSysParamOpt", "aclrtCtxSetSysParamOpt", "aclrtDestroyContext", "aclrtGetCurrentContext",
+    "aclrtGetDevice", "aclrtGetDeviceCount", "aclrtGetRunMode", "aclrtGetSysParamOpt", "aclrtResetDevice", "aclrtResetDeviceForce",
+    "aclrtSetCurrentContext", "aclrtSetDevice", "aclrtSetSysParamOpt", "aclrtSynchronizeDevice", "aclrtSynchronizeDeviceWithTimeout",
 ]  # fmt: skip
 
 MAX_STREAMS = 1984
 """Per device, default streams included."""
 
-process_params: dict[int, int] = {}
+_PARAM = AclError.ACL_ERROR_RT_PARAM_INVALID
+
+_process_params: dict[int, int] = {}
 """The system parameters set for the whole process."""
 
 
@@ -91,11 +104,17 @@ finaliser that destroys a handle may run at any time."""
 hold_over_forks(lock)
 
 
-def _state(device_id: int) -> DeviceState:
-    """The state of a device; call it with the lock held."""
+def checked_device(device_id: Any, argument: str = "deviceId") -> Device:
+    """The device in use, where an argument is the number of one."""
     device = selected()
     code = AclError.ACL_ERROR_RT_INVALID_DEVICEID
-    integer(device_id, "deviceId", (0, device.count - 1), code)
+    integer(device_id, argument, (0, device.count - 1), code)
+    return device
+
+
+def _state(device_id: int) -> DeviceState:
+    """The state of a device; call it with the lock held."""
+    device = checked_device(device_id)
     state = states.get(device_id)
     if state is None:
         state = states[device_id] = DeviceState(device, device_id)
@@ -113,13 +132,25 @@ def default_context(device_id: int, uses: int = 0) -> Context:
         return state.default
 
 
-def set_device(device_id: int) -> None:
-    """Bind the thread to the device's default context, which is created at the first call."""
-    _current.context = default_context(device_id, uses=1)
+@returns_status
+def aclrtSetDevice(deviceId: Any) -> None:
+    """Bind the calling thread to a device; counted per device."""
+    _current.context = default_context(deviceId, uses=1)
 
 
-def reset_device(device_id: int, *, force: bool = False) -> None:
-    """Undo one `set_device`; the last one, or `force`, releases everything on the device."""
+@returns_status
+def aclrtResetDevice(deviceId: Any) -> None:
+    """Undo one `aclrtSetDevice`; the last one waits for tasks and releases the device."""
+    _reset_device(deviceId, force=False)
+
+
+@returns_status
+def aclrtResetDeviceForce(deviceId: Any) -> None:
+    """Release the device whatever the number of `aclrtSetDevice` calls."""
+    _reset_device(deviceId, force=True)
+
+
+def _reset_device(device_id: int, *, force: bool) -> None:
     with lock:
         state = _state(device_id)
         if not state.contexts:
@@ -137,7 +168,7 @@ def reset_all() -> None:
     with lock:
         released = list(states.values())
         states.clear()
-        process_params.clear()
+        _process_params.clear()
     for state in released:
         _release(state)
 
@@ -178,11 +209,6 @@ def working_context() -> Context:
     return context
 
 
-def default_stream() -> Stream:
-    """The default stream of the context that the calling thread works in."""
-    return working_context().default_stream
-
-
 def required() -> Context:
     """The calling thread's context; a failure where it has none."""
     context = current()
@@ -192,10 +218,73 @@ def required() -> Context:
     return context
 
 
-def create_context(device_id: int) -> Context:
-    """A new context on a device, which becomes the calling thread's."""
+def current_stream(handle: Any) -> Stream:
+    """The stream to use for a handle: null is the default stream of the thread's context.
+
+    A thread of Python without a context is taken to work in that of device 0: plain Python needs no set-up.
+    """
+    if type(handle) is Stream and handle.alive and handle in working_context().streams:
+        return handle
+    if is_null(handle):
+        return working_context().default_stream
+    code = AclError.ACL_ERROR_RT_INVALID_HANDLE
+    if not isinstance(handle, Stream):
+        raise refuse(code, "stream", "a stream or null", shown(handle))
+    if not handle.alive:
+        raise refuse(code, "stream", "a live stream", "a destroyed one")
+    code = AclError.ACL_ERROR_RT_STREAM_CONTEXT
+    raise refuse(code, "stream", "one of the thread's context", "one of another context")
+
+
+@returns_value(0)
+def aclrtGetDevice() -> int:
+    """The device of the calling thread."""
+    return required().device_id
+
+
+@returns_value(0)
+def aclrtGetDeviceCount() -> int:
+    """How many devices there are."""
+    return selected().count
+
+
+@returns_value(0)
+def aclrtGetRunMode() -> int:
+    """ACL_HOST: the program runs beside the device, not on it."""
+    return int(RunMode.ACL_HOST)
+
+
+@returns_status
+def aclrtSynchronizeDevice() -> None:
+    """Wait for all streams of the current context."""
+    synchronize(-1)
+
+
+@returns_status
+def aclrtSynchronizeDeviceWithTimeout(timeout: Any) -> None:
+    """Wait for all streams of the current context, for so many milliseconds at most."""
+    synchronize(integer(timeout, "timeout", (-1, INT32[1]), _PARAM))
+
+
+def synchronize(timeout_ms: int) -> None:
+    """Wait for every stream before the first failure is reported."""
+    end = time.monotonic() + timeout_ms / 1000
+    failures: list[AclFailure] = []
+    for stream in list(required().streams):
+        left = -1 if timeout_ms < 0 else max(int((end - time.monotonic()) * 1000), 0)
+        try:
+            stream.synchronize(left)
+        except AclFailure as failure:
+            failures.append(failure)
+    if failures:
+        raise failures[0]
+
+
+@returns_value(None)
+def aclrtCreateContext(deviceId: Any) -> Any:
+    """A new context on a device, current in the calling thread from now on."""
     with lock:
-        state = _state(device_id)
+        state = _state(deviceId)
         state.check_stream_limit()
         context = Context(state, is_default=False)
         state.contexts.add(context)
@@ -203,18 +292,78 @@ def create_context(device_id: int) -> Context:
     return context
 
 
-def destroy_context(context: Context) -> None:
-    """Wait for the streams of an explicit context and destroy it with them."""
-    if context.is_default:
-        code = AclError.ACL_ERROR_RT_PARAM_INVALID
-        raise refuse(code, "context", "one of aclrtCreateContext", "a default context")
+@returns_status
+def aclrtDestroyContext(context: Any) -> None:
+    """Destroy a context of `aclrtCreateContext` with the streams in it."""
+    checked = _checked(context)
+    if checked.is_default:
+        raise refuse(_PARAM, "context", "one of aclrtCreateContext", "a default context")
     with lock:
-        context.state.contexts.discard(context)
-    failure = context.close()
+        checked.state.contexts.discard(checked)
+    failure = checked.close()
     if failure is not None:
         raise failure
 
 
-def set_current(context: Context) -> None:
+@returns_status
+def aclrtSetCurrentContext(context: Any) -> None:
     """Make a context the calling thread's."""
-    _current.context = context
+    _current.context = _checked(context)
+
+
+@returns_value(None)
+def aclrtGetCurrentContext() -> Any:
+    """The calling thread's context."""
+    return required()
+
+
+def _checked(context: Any) -> Context:
+    if is_null(context):
+        raise refuse(AclError.ACL_ERROR_INVALID_PARAM, "context", "a context", "null")
+    return live(context, Context, "context", "context", AclError.ACL_ERROR_RT_INVALID_HANDLE)
+
+
+@returns_status
+def aclrtCtxSetSysParamOpt(opt: Any, value: Any) -> None:
+    """Set a system parameter in the current context."""
+    option, setting = _checked_param(opt, value)
+    required().params[option] = setting
+
+
+@returns_value(0)
+def aclrtCtxGetSysParamOpt(opt: Any) -> int:
+    """A system parameter of the current context; 107021 where it was never set."""
+    return _param(required().params, opt)
+
+
+@returns_status
+def aclrtSetSysParamOpt(opt: Any, value: Any) -> None:
+    """Set a system parameter for the whole process."""
+    option, setting = _checked_param(opt, value)
+    _process_params[option] = setting
+
+
+@returns_value(0)
+def aclrtGetSysParamOpt(opt: Any) -> int:
+    """A system parameter of the process; 107021 where it was never set."""
+    return _param(_process_params, opt)
+
+
+def _checked_option(opt: Any) -> int:
+    return integer(opt, "opt", (0, max(SysParamOpt)), _PARAM)
+
+
+def _checked_param(opt: Any, value: Any) -> tuple[int, int]:
+    option = _checked_option(opt)
+    # Determinism has levels: off, deterministic, strong and batch consistency.
+    largest = 3 if option == SysParamOpt.ACL_OPT_DETERMINISTIC else 1
+    return option, integer(value, "value", (0, largest), _PARAM)
+
+
+def _param(params: dict[int, int], opt: Any) -> int:
+    option = _checked_option(opt)
+    value = params.get(option)
+    if value is None:
+        code = AclError.ACL_ERROR_RT_SYSPARAMOPT_NOT_SET
+        raise refuse(code, "opt", "an option set before", SysParamOpt(option).name)
+    return value

@@ -1,20 +1,29 @@
-"""What stands in for the NPU: the `Device` protocol, the host itself, and the choice by name."""
+"""What stands in for the NPU: the `Device` protocol, the host itself, an NVIDIA GPU, and the choice by name.
+
+A GPU's memory, copies and streams go through the CUDA driver, by ctypes. The driver is part of every NVIDIA installation, so
+nothing more is needed here; kernels are the Triton engine's. The device's primary context is used, the one that PyTorch and
+Triton work in too.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import functools
 import os
+import threading
+import weakref
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
+from openaclnn.core.interop import device_name
+from openaclnn.core.results import usable_memory
 from openaclnn.core.status import AclError
 from openaclnn.runtime import config
 from openaclnn.runtime.errors import refuse
 
-__all__ = ["Device", "HostDevice", "device_named", "host", "known_devices", "register", "selected"]
+__all__ = ["CudaDevice", "Device", "HostDevice", "device_named", "host", "known_devices", "register", "selected"]  # fmt: skip
 
 ALIGNMENT = 64
 """Of every address that the runtime hands out, in bytes."""
@@ -67,7 +76,7 @@ class HostDevice:
     def enter(self) -> None: ...
 
     def capacity(self) -> int:
-        return _physical_memory()
+        return _usable_memory()
 
     def cores(self) -> int:
         if hasattr(os, "sched_getaffinity"):
@@ -105,17 +114,139 @@ class HostDevice:
     def close_stream(self, stream: int) -> None: ...
 
 
-@functools.cache
-def _physical_memory() -> int:
-    limits = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
-    # In a container the machine's own size is not what the process may have.
-    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+_usable_memory = functools.cache(usable_memory)  # in a container, less than the machine has
+
+
+_OUT_OF_MEMORY = 2
+_MULTIPROCESSORS, _L2_BYTES = 16, 38  # attributes of a device
+_HOST_PORTABLE = 1  # page-locked for every context
+
+
+class CudaDevice:
+    """One GPU; `name` is the device of tensors on it, such as "cuda:0"."""
+
+    count = 1
+
+    def __init__(self, index: int = 0) -> None:
+        self.name = device_name("cuda", index)
         try:
-            with open(path, encoding="ascii") as file:
-                limits.append(int(file.read()))
-        except (OSError, ValueError):
-            continue
-    return min(limits)
+            self._driver: Any = ctypes.CDLL("libcuda.so.1")
+        except OSError as error:
+            code = AclError.ACL_ERROR_RT_DEV_SETUP_ERROR
+            raise refuse(code, "device", "an NVIDIA driver (libcuda.so.1)", error) from None
+        self._check(self._driver.cuInit(0), "cuInit")
+        device, context = ctypes.c_int(), ctypes.c_void_p()
+        self._check(self._driver.cuDeviceGet(ctypes.byref(device), index), "cuDeviceGet")
+        self._check(
+            self._driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), device),
+            "cuDevicePrimaryCtxRetain",
+        )
+        self._context = context
+        self._device = device
+        self._entered = threading.local()
+        self.enter()
+
+    def _check(self, code: int, function: str) -> None:
+        if not code:
+            return
+        text = ctypes.c_char_p()
+        self._driver.cuGetErrorString(code, ctypes.byref(text))
+        said = f"{function}: error {code}, {(text.value or b'unknown').decode()}"
+        if code == _OUT_OF_MEMORY:
+            raise MemoryError(said)
+        raise refuse(AclError.ACL_ERROR_RT_AICORE_EXCEPTION, self.name, "success", said)
+
+    def enter(self) -> None:
+        """Make this device's context the calling thread's."""
+        if not getattr(self._entered, "done", False):
+            self._check(self._driver.cuCtxSetCurrent(self._context), "cuCtxSetCurrent")
+            self._entered.done = True
+
+    def capacity(self) -> int:
+        self.enter()
+        free, total = ctypes.c_size_t(), ctypes.c_size_t()
+        code = self._driver.cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(total))
+        self._check(code, "cuMemGetInfo")
+        return total.value
+
+    def cores(self) -> int:
+        return self._attribute(_MULTIPROCESSORS)
+
+    def cache_size(self) -> int:
+        return self._attribute(_L2_BYTES)
+
+    def _attribute(self, number: int) -> int:
+        value = ctypes.c_int()
+        code = self._driver.cuDeviceGetAttribute(ctypes.byref(value), number, self._device)
+        self._check(code, "cuDeviceGetAttribute")
+        return value.value
+
+    def allocate(self, size: int) -> tuple[int, object]:
+        self.enter()
+        address = ctypes.c_uint64()
+        code = self._driver.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(size))
+        self._check(code, "cuMemAlloc")
+        return address.value, _Owner(self, self._driver.cuMemFree_v2, address)
+
+    def allocate_host(self, size: int) -> tuple[int, object]:
+        self.enter()
+        pointer = ctypes.c_void_p()
+        code = self._driver.cuMemHostAlloc(
+            ctypes.byref(pointer), ctypes.c_size_t(size), _HOST_PORTABLE
+        )
+        self._check(code, "cuMemHostAlloc")
+        return pointer.value or 0, _Owner(self, self._driver.cuMemFreeHost, pointer)
+
+    def copy(self, target: int, source: int, count: int) -> None:
+        """Copy between any two sides; waits for work queued on the device before it."""
+        self.enter()
+        code = self._driver.cuMemcpy(
+            ctypes.c_uint64(target), ctypes.c_uint64(source), ctypes.c_size_t(count)
+        )
+        self._check(code, "cuMemcpy")
+
+    def fill(self, address: int, value: int, count: int) -> None:
+        self.enter()
+        code = self._driver.cuMemsetD8_v2(
+            ctypes.c_uint64(address), ctypes.c_ubyte(value), ctypes.c_size_t(count)
+        )
+        self._check(code, "cuMemsetD8")
+
+    def open_stream(self) -> int:
+        """A CUDA stream of our own; its handle."""
+        self.enter()
+        stream = ctypes.c_void_p()
+        self._check(self._driver.cuStreamCreate(ctypes.byref(stream), 0), "cuStreamCreate")
+        return stream.value or 0
+
+    def is_done(self, stream: int) -> bool:
+        """Whether a stream has nothing left to do; what failed counts as left, so that `drain` tells it."""
+        self.enter()
+        code: int = self._driver.cuStreamQuery(ctypes.c_void_p(stream))
+        return code == 0
+
+    def drain(self, stream: int) -> None:
+        """Wait until the work queued on a stream is done; its errors show here."""
+        self.enter()
+        self._check(
+            self._driver.cuStreamSynchronize(ctypes.c_void_p(stream)), "cuStreamSynchronize"
+        )
+
+    def close_stream(self, stream: int) -> None:
+        self.enter()
+        self._driver.cuStreamDestroy_v2(ctypes.c_void_p(stream))
+
+
+class _Owner:
+    """Frees memory with its last reference, from whichever thread drops that."""
+
+    def __init__(self, device: CudaDevice, free: Any, address: Any) -> None:
+        weakref.finalize(self, _free, device, free, address).atexit = False
+
+
+def _free(device: CudaDevice, free: Any, address: Any) -> None:
+    device.enter()
+    free(address)
 
 
 _factories: dict[str, Callable[[], Device]] = {}
@@ -134,14 +265,14 @@ def known_devices() -> tuple[str, ...]:
 
 def device_named(name: str) -> Device:
     """The device of this name; the failure for an unknown one lists the known names."""
-    found = _devices.get(name)
-    if found is None:
+    device = _devices.get(name)
+    if device is None:
         factory = _factories.get(name)
         if factory is None:
             code = AclError.ACL_ERROR_RT_DEV_SETUP_ERROR
             raise refuse(code, "device", f"one of {', '.join(known_devices())}", repr(name))
-        found = _devices.setdefault(name, factory())
-    return found
+        device = _devices.setdefault(name, factory())
+    return device
 
 
 def selected() -> Device:
@@ -149,14 +280,8 @@ def selected() -> Device:
     return device_named(config.device_name())
 
 
-def _cuda(index: int) -> Device:
-    from openaclnn.runtime.cuda import CudaDevice
-
-    return CudaDevice(index)
-
-
 host: Device = HostDevice()
 register("cpu", lambda: host)
 register("cuda", lambda: device_named("cuda:0"))
 for _index in range(8):
-    register(f"cuda:{_index}", functools.partial(_cuda, _index))
+    register(f"cuda:{_index}", functools.partial(CudaDevice, _index))

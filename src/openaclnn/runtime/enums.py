@@ -8,8 +8,6 @@ from openaclnn.core.dtypes import DTYPES
 from openaclnn.core.status import AclError, Status
 from openaclnn.core.tensor import Format
 
-__all__ = ["ENUMERATORS", "EventFlag", "MemcpyKind", "SysParamOpt"]
-
 
 class MemcpyKind(IntEnum):
     """`aclrtMemcpyKind`."""
@@ -203,14 +201,25 @@ class MallocAttrType(IntEnum):
     ACL_RT_MEM_ATTR_DEVICE_ID = 2
 
 
-_ENUMS: tuple[type[IntEnum], ...] = (
-    Format, MemcpyKind, MallocPolicy, MemAttr, RunMode, EventStatus, EventRecordedStatus,
-    EventWaitStatus, StreamStatus, EventFlag, StreamFlag, FailureMode, FloatOverflowMode,
-    SysParamOpt, MemType, LogLevel, CannAttr, LastErrorLevel, DeviceInfo, CallbackBlockType,
-    MallocAttrType, AclError, Status,
-)  # fmt: skip
+BASE_TYPES: dict[str, type[IntEnum]] = {
+    "aclFormat": Format, "aclMemType": MemType, "aclLogLevel": LogLevel, "aclCannAttr": CannAttr, "aclDeviceInfo": DeviceInfo,
+}  # fmt: skip
+"""The enumerations of the header with the types, by their C names."""
+
+RUNTIME_TYPES: dict[str, type[IntEnum]] = {
+    "aclrtMemcpyKind": MemcpyKind, "aclrtMemMallocPolicy": MallocPolicy, "aclrtMemAttr": MemAttr, "aclrtRunMode": RunMode,
+    "aclrtEventStatus": EventStatus, "aclrtEventRecordedStatus": EventRecordedStatus, "aclrtEventWaitStatus": EventWaitStatus,
+    "aclrtStreamStatus": StreamStatus, "aclrtFloatOverflowMode": FloatOverflowMode, "aclSysParamOpt": SysParamOpt,
+    "aclrtLastErrLevel": LastErrorLevel, "aclrtCallbackBlockType": CallbackBlockType, "aclrtMallocAttrType": MallocAttrType,
+}  # fmt: skip
+"""The runtime's, by their C names."""
+
+RUNTIME_FLAGS: tuple[type[IntEnum], ...] = (EventFlag, StreamFlag, FailureMode)
+"""Those that are macros in C, without a type."""
 
 ENUMERATORS: dict[str, int] = {dtype.c_name: dtype.code for dtype in DTYPES} | {
-    name: int(member) for enum in _ENUMS for name, member in enum.__members__.items()
+    name: int(member)
+    for enum in (*BASE_TYPES.values(), *RUNTIME_TYPES.values(), *RUNTIME_FLAGS, AclError, Status)
+    for name, member in enum.__members__.items()
 }
 """Every enumerator of the interface by its C name."""

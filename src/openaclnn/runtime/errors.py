@@ -8,11 +8,10 @@ import threading
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
-from openaclnn.core.status import AclError, record_message
+from openaclnn.core.status import AclError, record_message, shown
 
 __all__ = [
-    "AclFailure", "integer", "is_null", "last_error", "null_on_failure", "refuse", "report",
-    "returns_status", "returns_value",
+    "AclFailure", "integer", "is_null", "last_error", "live", "null_on_failure", "refuse", "report", "returns_status", "returns_value",
 ]  # fmt: skip
 
 P = ParamSpec("P")
@@ -64,6 +63,16 @@ def integer(
 def is_null(handle: object) -> bool:
     """Whether a pointer or handle is null: None, or the integer 0."""
     return handle is None or (type(handle) is int and handle == 0)
+
+
+def live(handle: Any, kind: type[T], what: str, argument: str, code: int) -> T:
+    """A handle as the object that it is, a live one of a kind, which is `what` in messages; foreign and destroyed ones are refused."""
+    if not isinstance(handle, kind):
+        article = "an" if what[0] in "ae" else "a"
+        raise refuse(code, argument, f"{article} {what}", shown(handle))
+    if not handle.alive:  # type: ignore[attr-defined]
+        raise refuse(code, argument, f"a live {what}", "a destroyed one")
+    return handle
 
 
 class _LastError(threading.local):

@@ -1,24 +1,31 @@
-"""Allocations, tracked by address, so that no copy or kernel leaves the memory it was given."""
+"""Allocations, tracked by address, so that no copy or kernel leaves the memory it was given; and what a pointer argument
+stands for: an address, tracked or not, or a Python buffer.
+"""
 
 from __future__ import annotations
 
+import ctypes
 import itertools
+import operator
 import threading
 import weakref
 from bisect import bisect_right, insort
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
 
 from openaclnn.core.forks import hold_over_forks
 from openaclnn.core.products import current_product
 from openaclnn.core.status import AclError
 from openaclnn.core.tensor import Tensor
 from openaclnn.runtime.device import Device, host
-from openaclnn.runtime.errors import UINT64, refuse
+from openaclnn.runtime.errors import UINT64, is_null, refuse
 
 __all__ = [
-    "Allocation", "AllocationTable", "allocate", "allocate_pinned", "find_allocation", "listeners",
-    "look_at", "notices", "notify", "padded_size", "reference", "release", "release_device", "used_bytes",
+    "Allocation", "AllocationTable", "Pointer", "address", "allocate", "find_allocation", "listeners", "look_at",
+    "notices", "notify", "padded_size", "pointer", "reference", "release", "release_device", "used_bytes",
 ]  # fmt: skip
 
 
@@ -133,6 +140,7 @@ class AllocationTable:
             self._used[device] -= size
 
     def used(self, device: str) -> int:
+        """How much memory of a device is allocated."""
         with self.lock:
             return self._used.get(device, 0)
 
@@ -141,26 +149,22 @@ _table = AllocationTable()
 hold_over_forks(_table.lock)
 
 find_allocation = _table.find
+used_bytes = _table.used
 
 
 def reference(address: int) -> weakref.ref[Allocation] | None:
     """The device memory that has an address, for those who must not keep it."""
-    found = find_allocation(address) if address else None
-    return None if found is None or found.kind != "device" else weakref.ref(found)
+    block = find_allocation(address) if address else None
+    return None if block is None or block.kind != "device" else weakref.ref(block)
 
 
 def look_at(tensor: Tensor, address: int) -> None:
     """Let a descriptor describe an address; where memory is found there, its device is the descriptor's."""
     tensor.base, tensor.owner, tensor.raw, tensor.writable = address, None, True, True
-    tensor.block = block = reference(address)
-    found = None if block is None else block()
-    if found is not None:
-        tensor.device = found.device
-
-
-def used_bytes(device: str) -> int:
-    """How much memory of a device is allocated."""
-    return _table.used(device)
+    tensor.block = weak = reference(address)
+    block = None if weak is None else weak()
+    if block is not None:
+        tensor.device = block.device
 
 
 def padded_size(size: int, *, pad: bool = True) -> int:
@@ -175,17 +179,8 @@ def padded_size(size: int, *, pad: bool = True) -> int:
     return total // 32 * 32
 
 
-def allocate(device: Device, size: int, device_id: int = 0) -> Allocation:
-    """Device memory of exactly `size` bytes."""
-    return _allocate(device, size, "device", device_id)
-
-
-def allocate_pinned(device: Device, size: int) -> Allocation:
-    """Page-locked host memory, which `device` can copy from and to asynchronously."""
-    return _allocate(device, size, "host", 0)
-
-
-def _allocate(device: Device, size: int, kind: str, device_id: int) -> Allocation:
+def allocate(device: Device, size: int, device_id: int = 0, kind: str = "device") -> Allocation:
+    """Exactly `size` bytes of device memory, or of page-locked "host" memory, which it can copy from and to asynchronously."""
     place = device if kind == "device" else host
     capacity = place.capacity()
     # Linux promises memory it does not have and kills the process that uses it: refuse before.
@@ -228,3 +223,90 @@ def release_device(device: str, device_id: int) -> None:
     for block in _table.blocks():
         if block.kind == "device" and (block.device, block.device_id) == (device, device_id):
             _table.remove(block)
+
+
+_LOWEST_ADDRESS = 65536
+"""Linux maps nothing below: a smaller address is a number that strayed in."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pointer:
+    """An address, the bytes that may be touched from it (None: unknown), what keeps it alive."""
+
+    address: int
+    room: int | None
+    block: Allocation | None
+    owner: object = None
+    writable: bool = True
+
+    @property
+    def on_device(self) -> bool:
+        return self.block is not None and self.block.kind == "device"
+
+    def check_room(self, argument: str, count: int, *, write: bool) -> None:
+        """Refuse an access that leaves the memory, or writes where only reading is allowed."""
+        code = AclError.ACL_ERROR_RT_PARAM_INVALID
+        if write and not self.writable:
+            raise refuse(code, argument, "a writable buffer", "a read-only one")
+        if self.room is not None and count > self.room:
+            got = f"{self.room} bytes from {self.address:#x}"
+            raise refuse(code, argument, f"at least {count} bytes", got)
+
+
+def address(value: Any, argument: str) -> int:
+    """The address of a device pointer argument; null is refused."""
+    if isinstance(value, (ctypes.c_void_p, ctypes._Pointer)):
+        value = ctypes.cast(value, ctypes.c_void_p).value
+    if is_null(value):
+        raise refuse(AclError.ACL_ERROR_INVALID_PARAM, argument, "a pointer", "null")
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = -1
+    if not 0 < number < 2**64:
+        raise refuse(AclError.ACL_ERROR_INVALID_PARAM, argument, "an address", repr(value))
+    return number
+
+
+def pointer(value: Any, argument: str) -> Pointer:
+    """The pointer for an address, or for a NumPy array or other buffer in host memory."""
+    if isinstance(value, np.ndarray):
+        return _of_array(value, argument, value)
+    if not isinstance(value, (int, ctypes.c_void_p, ctypes._Pointer)):
+        try:
+            view = memoryview(value)
+        except TypeError:
+            pass  # not a buffer; perhaps still an integer
+        else:
+            if not isinstance(value, np.integer):
+                return _of_buffer(view, argument, value)
+    number = address(value, argument)
+    block = find_allocation(number)
+    if block is not None:
+        return Pointer(number, block.end - number, block)
+    if number < _LOWEST_ADDRESS:
+        code = AclError.ACL_ERROR_RT_PARAM_INVALID
+        raise refuse(code, argument, "an address", f"{number:#x}, where no memory can be")
+    return Pointer(number, None, None)
+
+
+def _of_buffer(view: memoryview, argument: str, owner: object) -> Pointer:
+    if view.nbytes == 0:
+        return Pointer(_LOWEST_ADDRESS, 0, None)
+    if not view.contiguous:
+        raise _scattered(argument)
+    return _of_array(np.frombuffer(view, np.uint8), argument, owner)
+
+
+def _of_array(array: np.ndarray[Any, Any], argument: str, owner: object) -> Pointer:
+    if not (array.flags.c_contiguous or array.flags.f_contiguous):
+        raise _scattered(argument)
+    start: int = array.__array_interface__["data"][0]
+    # An array may itself look at tracked memory, which then decides on which side it is.
+    block = find_allocation(start)
+    return Pointer(start, array.nbytes, block, (owner, array), bool(array.flags.writeable))
+
+
+def _scattered(argument: str) -> Exception:
+    code = AclError.ACL_ERROR_RT_PARAM_INVALID
+    return refuse(code, argument, "a contiguous buffer", "one with gaps")

@@ -1,19 +1,69 @@
-"""Streams: tasks run in order on a worker thread of their own, which starts with the first task."""
+"""Streams run tasks in order on a worker thread of their own, which starts with the first task. Events are points in a stream
+that other streams and the host can wait for, and measure between.
+
+Threads survive neither a fork nor the end of the interpreter: who has some, or waits for some, is told of both.
+"""
 
 from __future__ import annotations
 
+import atexit
+import os
 import threading
 import time
+import weakref
 from collections.abc import Callable, Sequence
+from enum import Enum
+from functools import partial
 from queue import SimpleQueue
+from typing import Protocol
 
-from openaclnn.core.stacks import stacks_of
+from openaclnn.core.forks import stacks_of
 from openaclnn.core.status import AclError
 from openaclnn.runtime.device import Device
+from openaclnn.runtime.enums import EventFlag
 from openaclnn.runtime.errors import AclFailure, refuse
-from openaclnn.runtime.lifetime import hold_exit, tell_of_exit, tell_of_fork
 
-__all__ = ["Marker", "Stream"]
+__all__ = ["Event", "EventKind", "Marker", "Stream", "elapsed_ms", "limit_waits", "tell_of_fork"]
+
+_EXIT_SECONDS = 5.0
+"""How long the end of the interpreter waits for work that nobody synchronised."""
+
+
+class _Forked(Protocol):
+    def start_afresh(self) -> None: ...
+
+
+_forked: weakref.WeakSet[_Forked] = weakref.WeakSet()
+_ending: weakref.WeakSet[Stream] = weakref.WeakSet()
+"""Streams, whose `end` is called when the interpreter ends, if there was work (`_hold_exit`)."""
+_held = False
+
+
+def tell_of_fork(holder: _Forked) -> None:
+    """Have `start_afresh` called in the child of a fork, which has none of the threads: their work is the parent's."""
+    _forked.add(holder)
+
+
+def _hold_exit() -> None:
+    """There is work from now on; handlers that a program registered before this run after it is done."""
+    global _held
+    if not _held:
+        _held = True
+        atexit.register(_end_all)
+
+
+def _end_all() -> None:
+    deadline = time.monotonic() + _EXIT_SECONDS
+    for holder in list(_ending):
+        holder.end(deadline)
+
+
+def _start_all_afresh() -> None:
+    for holder in list(_forked):
+        holder.start_afresh()
+
+
+os.register_at_fork(after_in_child=_start_all_afresh)
 
 _STACK = 8 << 20
 
@@ -51,7 +101,7 @@ class Stream:
         self.at_end: Task | None = None  # called once it is closed
         self.start_afresh()
         tell_of_fork(self)
-        tell_of_exit(self)
+        _ending.add(self)
 
     def start_afresh(self) -> None:
         """The state of a stream without work; also that of every stream in the child of a fork."""
@@ -201,7 +251,7 @@ class Stream:
             self.raise_failure()
 
     def _start_worker(self) -> None:
-        hold_exit()
+        _hold_exit()
         self._worker = threading.Thread(
             target=self._work, args=(self._queue,), name="openaclnn-stream", daemon=True
         )
@@ -278,3 +328,141 @@ def _aborted() -> AclFailure:
 def _timed_out(seconds: float) -> AclFailure:
     code = AclError.ACL_ERROR_RT_STREAM_SYNC_TIMEOUT
     return refuse(code, "stream", f"completion within {seconds} s", "tasks still queued")
+
+
+_wait_limit: float | None = None
+
+
+def limit_waits(seconds: float) -> None:
+    """How long streams wait for events, for all waits queued from now on; 0 is without limit."""
+    global _wait_limit
+    _wait_limit = seconds or None
+
+
+class EventKind(Enum):
+    """How an event was created, which decides what waiting for it means before a record."""
+
+    PLAIN = "aclrtCreateEvent"
+    FLAG = "aclrtCreateEventWithFlag"  # a flag in hardware: a wait may come before the record
+    EX = "aclrtCreateEventExWithFlag"
+
+
+class Capture:
+    """One point in a stream: `reached_ns` is the time at which the stream came there."""
+
+    __slots__ = ("gate", "reached_ns", "recorded")
+
+    def __init__(self) -> None:
+        self.gate = threading.Event()
+        self.reached_ns = 0
+        self.recorded = False
+
+    @property
+    def reached(self) -> bool:
+        return self.gate.is_set()
+
+    def reach(self) -> None:
+        self.reached_ns = time.perf_counter_ns()
+        self.gate.set()
+
+    def wait(self, seconds: float | None = None) -> None:
+        """A stream's task, which fails when the time is over."""
+        if not self.gate.wait(seconds):
+            code = AclError.ACL_ERROR_RT_WAIT_TIMEOUT
+            raise refuse(code, "event", f"completion within {seconds} s", "not reached yet")
+
+
+class Event:
+    """A handle whose captured point is replaced by each record; earlier waits keep theirs."""
+
+    c_name = "aclrtEvent"
+
+    def __init__(self, kind: EventKind, flags: int | None) -> None:
+        self.kind = kind
+        self.flags = flags  # None: made without flags, usable for everything
+        self.alive = True
+        self._capture = self._unrecorded()
+        tell_of_fork(self)
+
+    def _unrecorded(self) -> Capture | None:
+        return Capture() if self.kind is EventKind.FLAG else None
+
+    @property
+    def complete(self) -> bool:
+        """Whether the recorded point is reached; true where waiting would wait for nothing."""
+        return self._capture is None or self._capture.reached
+
+    def record(self, stream: Stream) -> None:
+        """Capture the point behind everything queued on the stream so far."""
+        capture = self._capture
+        if capture is None or capture.recorded:
+            capture = Capture()
+        stream.submit(Marker(capture.reach))
+        capture.recorded = True
+        self._capture = capture
+
+    def make_wait(self, stream: Stream) -> None:
+        """Hold up the later tasks of the stream until the captured point is reached."""
+        if not self._has(EventFlag.ACL_EVENT_SYNC):
+            raise self._lacks("ACL_EVENT_SYNC")
+        if self._capture is not None and not self._capture.reached:
+            stream.submit(partial(self._capture.wait, _wait_limit))
+
+    def reset(self) -> None:
+        """Back to never recorded, for the calls that follow; waits already queued keep theirs."""
+        if self.kind is not EventKind.FLAG or not self._has(EventFlag.ACL_EVENT_SYNC):
+            raise self._lacks("ACL_EVENT_SYNC, made with aclrtCreateEventWithFlag")
+        self._capture = self._unrecorded()
+
+    def synchronize(self, timeout_ms: int = -1) -> None:
+        """Wait on the host; -1 without limit, 0 only looks, a timeout fails with 507047."""
+        if timeout_ms < -1:
+            code = AclError.ACL_ERROR_RT_PARAM_INVALID
+            raise refuse(code, "timeout", "-1, 0 or milliseconds", timeout_ms)
+        capture = self._capture
+        seconds = None if timeout_ms < 0 else timeout_ms / 1000
+        if capture is not None and not capture.gate.wait(seconds):
+            code = AclError.ACL_ERROR_RT_EVENT_SYNC_TIMEOUT
+            raise refuse(code, "event", f"completion within {timeout_ms} ms", "not reached yet")
+
+    def timestamp(self, argument: str) -> int:
+        """The nanosecond at which the recorded point was reached."""
+        capture = self._capture
+        if not self._has(EventFlag.ACL_EVENT_TIME_LINE):
+            code = AclError.ACL_ERROR_RT_EVENT_TIMESTAMP_INVALID
+            got = f"flags {self.flags:#x}"
+            raise refuse(code, argument, "an event with the flag ACL_EVENT_TIME_LINE", got)
+        if capture is None or not capture.recorded:
+            code = AclError.ACL_ERROR_RT_EVENT_TIMESTAMP_INVALID
+            raise refuse(code, argument, "a recorded event", "one never recorded")
+        if not capture.reached:
+            code = AclError.ACL_ERROR_RT_EVENT_NOT_COMPLETE
+            raise refuse(code, argument, "a complete event", "one not reached yet")
+        return capture.reached_ns
+
+    def _has(self, flag: EventFlag) -> bool:
+        return self.flags is None or bool(self.flags & flag)
+
+    def _lacks(self, wanted: str) -> AclFailure:
+        code = AclError.ACL_ERROR_RT_PARAM_INVALID
+        flags = "no flags" if self.flags is None else f"flags {self.flags:#x}"
+        got = f"one of {self.kind.value} with {flags}"
+        return refuse(code, "event", f"an event with the flag {wanted}", got)
+
+    def start_afresh(self) -> None:
+        old, self._capture = self._capture, self._unrecorded()
+        # A point that the parent's worker has yet to reach is never reached in the child.
+        if old is not None and old.reached:
+            self._capture = Capture()
+            self._capture.recorded = True
+            self._capture.reached_ns = old.reached_ns
+            self._capture.gate.set()
+
+
+def elapsed_ms(start: Event, end: Event) -> float:
+    """The milliseconds between two reached points."""
+    began, ended = start.timestamp("startEvent"), end.timestamp("endEvent")
+    if ended < began:
+        code = AclError.ACL_ERROR_RT_EVENT_TIMESTAMP_REVERSAL
+        raise refuse(code, "endEvent", "an event behind startEvent", f"{began - ended} ns before")
+    return (ended - began) / 1e6

@@ -11,26 +11,23 @@ says what was found fault with when it is printed, as pytest does for a failing 
     for result in run_cases(read_cases("cases.csv")):
         assert result.ok, result.why
 
-These are the public names. They come from these rooms, each of which imports from those below it:
+These are the public names. They come from these packages, each of which imports from those below it:
 
-    running/     cases made into calls, run and judged          programs/    a call as the text of a program
+    running/     cases made into calls, run and judged          programs.py  a call as the text of a program
     cases/       what a case is, and lists of them
     data/        arguments drawn from seeds, golden values
-    judging/     verdicts by precision standards                files/       arrays in files
+    judging/     verdicts by precision standards                files.py     arrays in files
 
-Below them all, `words.py` has the names of dtypes, and `extras.py` the libraries that only some tools need.
+Below them all, `extras.py` has the names of dtypes, and the libraries that only some tools need.
 """
 
-from openaclnn.testing.cases.lists import read_cases
-from openaclnn.testing.data.distribution import Distribution
-from openaclnn.testing.data.drawing import SPECIALS, draw
+from openaclnn.testing.cases import read_cases
+from openaclnn.testing.data.drawing import SPECIALS, Distribution, Recipe, draw
 from openaclnn.testing.data.goldens import Golden, golden
-from openaclnn.testing.data.recipe import Recipe
 from openaclnn.testing.judging.compare import BadElement, Comparison, compare
-from openaclnn.testing.judging.limits import LEVELS, STANDARDS
-from openaclnn.testing.running.levels import level_cases
-from openaclnn.testing.running.results import CaseResult
-from openaclnn.testing.running.run import run_cases
+from openaclnn.testing.judging.figures import LEVELS, STANDARDS
+from openaclnn.testing.running.build import level_cases
+from openaclnn.testing.running.run import CaseResult, run_cases
 
 __all__ = [
     "LEVELS", "SPECIALS", "STANDARDS", "BadElement", "CaseResult", "Comparison", "Distribution", "Golden", "Recipe",

@@ -1,115 +1,102 @@
-"""Machine code as a kernel of PyTorch's dispatcher: how it gets there, and out of it again.
+"""PyTorch's stable C interface, by its functions' names: what puts machine code into the dispatcher, and what such a kernel calls.
 
-PyTorch's C interface for kernels knows no number of any kind (`Scalar`), which ELU has, so that a kernel is entered as C++
-enters its own. What lies where in C++'s objects is known for the versions named here; where anything is otherwise than
-expected, there is none, and kernels in Python have to do.
+It is there since 2.10, with a promise for later versions (torch/csrc/stable/c/shim.h). Where it is not, kernels are functions in Python.
 """
 
 from __future__ import annotations
 
 import ctypes
 import functools
-import platform
 import sys
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
 from openaclnn.engines.machine import unusable
-from openaclnn.repeat.words.readers import torch_functions
-from openaclnn.repeat.words.tensors import dtype_number
 
-__all__ = [
-    "Entered", "Functions", "address", "entered", "functions", "is_theirs", "stream_function",
-]  # fmt: skip
+__all__ = ["StableInterface", "address", "stable_interface", "stream_function"]
 
-KNOWN: dict[str, tuple[tuple[int, int], ...]] = {
-    "x86_64": ((2, 11), (2, 13)),
-    "aarch64": ((2, 13),),
-}
-"""Versions of PyTorch that this was tried with, on each machine."""
-
-_WHERE = b"openaclnn"  # what PyTorch says of who entered a kernel; it keeps the address
+_FILE = b"openaclnn"  # what PyTorch says of who entered a kernel; it keeps the address
 
 
-class Entered(NamedTuple):
-    """A kernel in the dispatcher, by addresses."""
+class StableInterface:
+    """The functions of `libtorch_cpu` that kernels need."""
 
-    functor: int  # what its functions are called with first
-    boxed: int  # takes arguments on a stack
-    unboxed: int  # takes plain arguments
-    of_symbols: int  # the same, with integers that may be symbols
+    def __init__(self, library: Any) -> None:
+        self.library = library
+        # In the order of their slots, from GET_DEVICE to CHECK.
+        self.functions = (
+            library.aoti_torch_get_device_type, library.aoti_torch_get_device_index, library.aoti_torch_get_dtype,
+            library.aoti_torch_get_dim, library.aoti_torch_get_sizes, library.aoti_torch_get_strides,
+            library.aoti_torch_get_data_ptr, library.aoti_torch_get_storage_offset, library.aoti_torch_get_storage_size,
+            library.aoti_torch_is_defined,
+            library.aoti_torch_empty_strided, library.aoti_torch_zero_, library.aoti_torch_delete_tensor_object,
+            _freeing(library), library.torch_call_dispatcher, library.aoti_torch_check,
+        )  # fmt: skip
+        self._open, self._close = (
+            library.aoti_torch_library_init_impl, library.aoti_torch_delete_library_object,
+        )  # fmt: skip
+        self._put, version = library.torch_library_impl, library.aoti_torch_abi_version
+        text, pointer = ctypes.c_char_p, ctypes.c_void_p
+        self._open.argtypes = text, text, text, ctypes.c_uint32, pointer
+        self._put.argtypes, self._close.argtypes = (
+            (pointer, text, pointer, ctypes.c_uint64),
+            (pointer,),
+        )
+        version.restype = ctypes.c_uint64
+        self.version = version()
+        """That of PyTorch, whose ways with arguments kernels follow."""
+        self._from_memory = library.aoti_torch_create_tensor_from_blob
+        self._from_memory.argtypes = (
+            pointer, ctypes.c_int64, pointer, pointer, ctypes.c_int64, *[ctypes.c_int32] * 3, pointer
+        )  # fmt: skip
 
-
-def entered(kernel: Any) -> Entered:
-    """What PyTorch has, read from what `torch.library.get_kernel` gives."""
-    place = ctypes.c_void_p.from_address(id(kernel) + object.__basicsize__).value or 0
-    return Entered(*(ctypes.c_uint64 * 4).from_address(place))
-
-
-class _Function(ctypes.Structure):
-    """`torch::CppFunction`, for its library's key, with no signature, schema or text."""
-
-    _fields_ = (
-        ("key", ctypes.c_uint64),
-        ("kernel", ctypes.c_uint64 * 4),
-        ("tokens", ctypes.c_void_p),
-        ("signature", ctypes.c_uint64 * 2),
-        ("schema", ctypes.c_void_p),
-        ("text", ctypes.c_void_p),
-        ("length", ctypes.c_uint64),
-        ("short_text", ctypes.c_char * 16),
-    )
-
-
-class Functions(NamedTuple):
-    """Functions of PyTorch's."""
-
-    # By address: what makes a Python tensor of a C++ one, copies one, ends one, makes one, clears one; and the tensor that is none.
-    tensors: tuple[int, ...]
-    # For ctypes: what opens a library of kernels, puts one in, and takes all of it out.
-    open: Any
-    put: Any
-    close: Any
-
-    def enter(self, name: str, device: str, kernel: Entered) -> Any:
+    def enter(self, name: str, device: str, kernel: int) -> Any:
         """Into the dispatcher, above what is there; what it returns leaves it."""
-        own, library = _Function(kernel=kernel), ctypes.c_void_p()
-        own.text = ctypes.addressof(own) + _Function.short_text.offset
-        self.open(b"aten", device.encode(), _WHERE, 0, ctypes.byref(library))
-        self.put(library, name.encode(), ctypes.byref(own), 0)
-        return functools.partial(self.close, library)
+        library = ctypes.c_void_p()
+        _succeed(self._open(b"aten", device.encode(), _FILE, 0, ctypes.byref(library)))
+        _succeed(self._put(library, name.encode(), kernel, self.version))
+        return functools.partial(self._close, library)
+
+    def dtype_number(self, name: str) -> int:
+        return int(getattr(self.library, f"aoti_torch_dtype_{name}")())
+
+    def device_kind(self, device: str) -> int:
+        return int(getattr(self.library, f"aoti_torch_device_type_{device.lower()}")())
+
+    def handle_of(self, tensor: Any) -> int:
+        """A handle, never given back, of the memory of a row that the caller keeps."""
+        handle, device = ctypes.c_void_p(), tensor.device
+        sides = [(ctypes.c_int64 * 1)(own) for own in (len(tensor), 1)]
+        number = self.dtype_number(str(tensor.dtype).removeprefix("torch."))
+        place = number, self.device_kind(device.type), device.index or 0
+        _succeed(self._from_memory(tensor.data_ptr(), 1, *sides, 0, *place, ctypes.byref(handle)))
+        return handle.value or 0
+
+
+def _freeing(library: Any) -> Any:
+    """What frees the word behind an optional argument. Before 2.13 the interface has it allocated by the kernel's C++ `new`, which
+    is the C library's malloc."""
+    return getattr(library, "torch_delete_stable_ivalue", None) or ctypes.CDLL(None).free
+
+
+def _succeed(status: int) -> None:
+    if status:
+        raise RuntimeError("PyTorch's stable C interface refused a kernel")
 
 
 @functools.cache
-def functions() -> Functions | None:
+def stable_interface() -> StableInterface | None:
     """None where machine code cannot be a kernel here."""
-    version = tuple(int(part) for part in torch.__version__.split(".")[:2])
-    known = version in KNOWN.get(platform.machine(), ())
-    if not known or sys.platform != "linux" or unusable() is not None:
-        return None
-    if torch_functions() is None or dtype_number(torch.bfloat16) != 15:
+    if sys.platform != "linux" or unusable() is not None:
         return None
     try:
-        folder = Path(torch.__path__[0]) / "lib"
-        cpu, python, core = (
-            ctypes.CDLL(str(folder / f"lib{name}.so"))
-            for name in ("torch_cpu", "torch_python", "c10")
+        return StableInterface(
+            ctypes.CDLL(str(Path(torch.__path__[0]) / "lib" / "libtorch_cpu.so"))
         )
-        tensors = (
-            python._Z16THPVariable_WrapRKN2at10TensorBaseE, cpu.aoti_torch_new_tensor_handle,
-            cpu.aoti_torch_delete_tensor_object, cpu.aoti_torch_empty_strided, cpu.aoti_torch_zero_,
-            core._ZN3c1019UndefinedTensorImpl10_singletonE,
-        )  # fmt: skip
-        open_, close = cpu.aoti_torch_library_init_impl, cpu.aoti_torch_delete_library_object
-        put = cpu._ZNR5torch7Library5_implEPKcONS_11CppFunctionENS_17_RegisterOrVerifyE
     except (AttributeError, OSError):
         return None
-    text, pointer = ctypes.c_char_p, ctypes.c_void_p
-    open_.argtypes, close.argtypes = (text, text, text, ctypes.c_uint32, pointer), (pointer,)
-    put.argtypes, put.restype = (pointer, text, pointer, ctypes.c_int), pointer
-    return Functions(tuple(map(address, tensors)), open_, put, close)
 
 
 @functools.cache
@@ -126,19 +113,3 @@ def stream_function(device: str) -> int | None:
 
 def address(function: Any) -> int:
     return ctypes.cast(function, ctypes.c_void_p).value or 0
-
-
-class _Place(ctypes.Structure):
-    _fields_ = (
-        ("file", ctypes.c_char_p),
-        ("base", ctypes.c_void_p),
-        ("symbol", ctypes.c_char_p),
-        ("address", ctypes.c_void_p),
-    )
-
-
-def is_theirs(function: int) -> bool:
-    """Whether this is code of PyTorch's own libraries, which stays where it is."""
-    place, find = _Place(), ctypes.CDLL(None).dladdr
-    find.argtypes = (ctypes.c_void_p, ctypes.c_void_p)
-    return bool(find(function, ctypes.byref(place))) and b"libtorch" in place.file

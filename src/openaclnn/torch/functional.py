@@ -20,7 +20,7 @@ from torch.overrides import (
 )
 
 from openaclnn.core.interface import REDUCTIONS
-from openaclnn.core.undisturbed import undisturbed
+from openaclnn.core.results import undisturbed
 from openaclnn.torch.ahead import LEAST, loss_ahead
 from openaclnn.torch.counts import FUNCTIONS, Count
 from openaclnn.torch.direct import (

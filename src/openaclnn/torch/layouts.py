@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from openaclnn.core.declare import Operator
-from openaclnn.core.undisturbed import undisturbed
+from openaclnn.core.results import undisturbed
 from openaclnn.torch.schema import arguments_of, made_by
 
 __all__ = ["FOLLOWING", "follows", "laid_like", "place_for"]

@@ -1,4 +1,4 @@
-"""Our kernels for PyTorch's operators as machine code: the block of each, with what it calls and knows.
+"""Our kernels for PyTorch's operators as machine code: the block of each, with what it calls and knows, and its fallback.
 
 A kernel in Python takes 2 to 3 us before its first line runs, as long as PyTorch's operators take in all.
 """
@@ -6,120 +6,171 @@ A kernel in Python takes 2 to 3 us before its first line runs, as long as PyTorc
 from __future__ import annotations
 
 import ctypes
+import sys
+import threading
+import warnings
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from openaclnn.core import results
 from openaclnn.core.interface import REDUCTIONS
-from openaclnn.repeat.kinds.road import Road
+from openaclnn.repeat.cache import Road
 from openaclnn.repeat.words import native as at
-from openaclnn.repeat.words.readers import HANDLE
-from openaclnn.repeat.words.tensors import (
-    DEVICES,
-    TensorWords,
-    dtype_number,
-    dtype_words,
-    tensor_words,
-)
-from openaclnn.torch.dispatcher import (
-    Entered,
-    Functions,
-    address,
-    entered,
-    functions,
-    is_theirs,
-    stream_function,
-)
-from openaclnn.torch.signatures import FLOAT, INTEGER, SCALAR, SYMBOL, Signature
+from openaclnn.repeat.words import slots
+from openaclnn.repeat.words.readers import described, torch_functions
+from openaclnn.torch.dispatcher import StableInterface, address, stable_interface, stream_function
+from openaclnn.torch.signatures import FLOAT, INTEGER, Signature
 
 __all__ = ["Native", "native_for"]
 
-_MANY = 1 << 20  # references that nobody counts down to 0
-_TYPES = {SCALAR: float, FLOAT: float, INTEGER: int, SYMBOL: int}
+_TYPES = {FLOAT: float, INTEGER: int}
+_FALLBACKS = "openaclnn_fallback"  # the namespace of operators in PyTorch's dispatcher
 
 
 def native_for(
     name: str, device: str, road: Road | None, signature: Signature, original: Any
 ) -> Native | None:
     """None where a kernel in Python has to do."""
-    found, theirs = functions(), entered(original)
-    plain = theirs.unboxed or theirs.of_symbols
-    if found is None or road is None or (theirs.unboxed and theirs.of_symbols):
+    stable = stable_interface()
+    if stable is None or road is None or not signature.is_stable or torch_functions() is None:
         return None
-    where = tensor_words()
-    if where is None or stream_function(device) is None:
+    if stream_function(device) is None:
         return None
-    if not is_theirs(theirs.boxed) or not is_theirs(plain):
-        return None
-    if theirs.of_symbols:
-        signature = signature._replace(kinds=signature.kinds.replace(INTEGER, SYMBOL))
-    return Native(found, where, name, device, road, signature, theirs)
+    return Native(stable, name, device, road, signature, original)
+
+
+class _Raised(threading.local):
+    """What the last fallback of this thread raised."""
+
+    text: bytes | None = None  # for C++
+    later: type[BaseException] | None = None  # for Python
+
+
+_raised = _Raised()
 
 
 class Native:
     """The machine code of one of PyTorch's operators on a device. It enters the dispatcher and leaves it; its block stays."""
 
     def __init__(
-        self, found: Functions, where: TensorWords, name: str, device: str, road: Road, signature: Signature, original: Entered
+        self, stable: StableInterface, name: str, device: str, road: Road, signature: Signature, original: Any
     ) -> None:  # fmt: skip
+        from openaclnn.engines.machine.foreign import name_block
         from openaclnn.repeat.code.native import Arguments, native_road
         from openaclnn.repeat.code.published import Readers
-        from openaclnn.torch.entries import boxed_entry, native_entry
+        from openaclnn.torch.entries import stable_kernel
 
-        self._functions, self._name, self._device, self._road = found, name, device, road
+        self._stable, self._name, self._device, self._road = stable, name, device, road
+        self._original, self._overload = original, getattr(torch.ops.aten, name).default
         self._block = block = (ctypes.c_int64 * at.BLOCK_SLOTS)()
         # C++ may hold it to the very end.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(block))
-        own, boxed = native_entry(name, signature, where), boxed_entry()
-        plain = (0, own) if SYMBOL in signature.kinds else (own, 0)
-        self._entered = Entered(ctypes.addressof(block), boxed, *plain)
         self._ones: list[Any] = []
         records = road.published()
         block[at.RECORDS] = records.address
         self._readers = Readers(self._slot(at.COUNT))
         records.admit(self._readers)
-        block[at.REFERENCES], block[at.WEAK_REFERENCES] = _MANY << 32 | _MANY, _MANY
-        block[at.CORE] = native_road(where, Arguments(*signature.words))
-        block[at.TENSOR_TABLE], block[at.STORAGE_TABLE] = where.table, where.storage_table
-        block[at.ORIGINAL] = original.unboxed or original.of_symbols
-        block[at.ORIGINAL_SELF] = original.functor
+        block[at.CORE] = native_road(Arguments(*signature.words))
         self._write_functions()
+        self._write_dtypes()
         for place, source in enumerate(signature.order[signature.arrays :]):
             kind = _TYPES.get(signature.kinds[source])
             block[at.OPTION_TYPES + place] = 0 if kind is None else id(kind)
+        self._define_fallback()
+        block_name = f"openaclnn_block_{name}_{device}"
+        name_block(block_name, ctypes.addressof(block))
+        self._kernel = stable_kernel(block_name, signature)
 
     def _write_functions(self) -> None:
-        block, api, kind = self._block, ctypes.pythonapi, DEVICES.index(self._device)
+        block, api = self._block, ctypes.pythonapi
+        block[at.GET_DEVICE : at.CHECK + 1] = [address(own) for own in self._stable.functions]
         for where, function in (
             (at.ENSURE, api.PyGILState_Ensure), (at.RELEASE, api.PyGILState_Release),
-            (at.CLEAR, api.PyErr_Clear), (at.FROM_DOUBLE, api.PyFloat_FromDouble),
-            (at.FROM_INT64, api.PyLong_FromLongLong), (at.FROM_BOOL, api.PyBool_FromLong),
-            (at.VECTORCALL, api.PyObject_Vectorcall), (at.INCREF, api.Py_IncRef), (at.DECREF, api.Py_DecRef),
-            (at.FETCH, api.PyErr_Fetch), (at.NORMALIZE, api.PyErr_NormalizeException),
+            (at.GET_ATTRIBUTE, api.PyObject_GetAttr), (at.TEXT_OF, api.PyBytes_AsString),
             (at.SET_LATER, api.PyThreadState_SetAsyncExc), (at.THREAD, api.PyThread_get_thread_ident),
+            (at.DECREF, api.Py_DecRef), (at.FROM_DOUBLE, api.PyFloat_FromDouble), (at.FROM_INT64, api.PyLong_FromLongLong),
         ):  # fmt: skip
             block[where] = address(function)
+        self._names = sys.intern("text"), sys.intern("later")
         for where, held in (
-            (at.NONE, None), (at.NOT_IMPLEMENTED, NotImplemented), (at.TRUE, True), (at.FALSE, False),
-            (at.KEPT, results.empty_tensor), (at.LATER, _class_of),
+            (at.NONE, None), (at.TRUE, True), (at.FALSE, False), (at.KEPT, results.empty_tensor),
+            (at.RAISED, _raised), (at.TEXT, self._names[0]), (at.LATER, self._names[1]),
         ):  # fmt: skip
             block[where] = id(held)
-        block[at.WRAP : at.UNDEFINED + 1] = list(self._functions.tensors)
         block[at.REDUCTIONS : at.REDUCTIONS + len(REDUCTIONS)] = [id(own) for own in REDUCTIONS]
-        devices, words = dtype_words()
-        for number, word in words.items():
-            block[at.DTYPES + number] = word
-        block[at.DEVICE_KIND], block[at.DEVICE_WORD] = kind, devices[kind]
+        block[at.VERSION] = ctypes.c_int64(self._stable.version).value
         block[at.STREAM] = stream_function(self._device) or 0
+        texts = f"{_FALLBACKS}::{self._name}", "", "openaclnn"
+        self._texts = [ctypes.create_string_buffer(own.encode()) for own in texts]
+        block[at.FALLBACK : at.PLACE + 1] = [ctypes.addressof(own) for own in self._texts]
 
-    def enter(self, asked: Callable[..., Any], below: Any) -> None:
-        """Above a kernel in Python, which serves arguments on a stack; `asked` is that for others."""
-        block, python = self._block, entered(below)
-        self._asked = asked
-        block[at.ASKED], self._served_before = id(asked), self._readers.served
-        block[at.BOXED], block[at.BOXED_SELF] = python.boxed, python.functor
+    def _write_dtypes(self) -> None:
+        """DLPack's words for the device and for the dtypes that kernels read."""
+        block, stable = self._block, self._stable
+        block[at.DEVICE_KIND] = stable.device_kind(self._device)
+        for place, name in enumerate(at.DTYPE_NAMES):
+            dtype, number = getattr(torch, name), stable.dtype_number(name)
+            probe = torch.empty((), dtype=dtype, device=self._device.lower())
+            words = described(probe)
+            block[at.DTYPES + number] = words[slots.KIND]
+            block[at.DEVICE_WORD] = words[slots.DEVICE] & 0xFFFFFFFF
+            pair = at.DTYPE_OBJECTS + 2 * place
+            block[pair : pair + 2] = [id(dtype), number]
+
+    def _define_fallback(self) -> None:
+        """An operator with the arguments of PyTorch's, for what machine code does not serve."""
+        library = _fallbacks()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            if not hasattr(getattr(torch.ops, _FALLBACKS), self._name):
+                library.define(str(self._overload._schema).partition("::")[2])
+            library.impl(self._name, self._fall_back, self._device, with_keyset=True)
+
+    def _fall_back(self, keys: Any, *arguments: Any) -> Any:
+        """Our kernel by any means, or else PyTorch's. What either raises cannot pass the C interface."""
+        _raised.text = _raised.later = None
+        try:
+            found = self._asked(*arguments)
+            if found is NotImplemented:
+                found = self._original.call_boxed(keys, *arguments)
+        except BaseException as error:
+            return self._raise(error, arguments, sys._getframe().f_back is not None)
+        return found
+
+    def _raise(self, error: BaseException, arguments: tuple[Any, ...], waited_for: bool) -> Any:
+        """Leave an error to be raised, and give results that nobody will see. C++ can raise a RuntimeError through the interface; others
+        Python raises, if its code waits for the results.
+        """
+        if waited_for and type(error) is not RuntimeError:
+            results = self._blank(arguments)
+            if results is not None:
+                _raised.later = _class_of(error)
+                return results
+        _raised.text = str(error).encode()
+        blank = torch.empty(())
+        return (blank, blank.clone()) if len(self._overload._schema.returns) > 1 else blank
+
+    def _blank(self, arguments: tuple[Any, ...]) -> Any:
+        """Results of the right shapes; None where the arguments have none."""
+        bare = [own.to("meta") if isinstance(own, torch.Tensor) else own for own in arguments]
+        try:
+            shapes = self._overload(*bare)
+        except Exception:
+            return None
+        several = isinstance(shapes, tuple)
+        blank = tuple([
+            torch.zeros(own.shape, dtype=own.dtype, device=arguments[0].device)
+            for own in (shapes if several else (shapes,))
+        ])  # fmt: skip
+        return blank if several else blank[0]
+
+    def enter(self, asked: Callable[..., Any]) -> None:
+        """Into the dispatcher; `asked` is our kernel by any means, which says NotImplemented of what is PyTorch's."""
+        self._asked, self._served_before = asked, self._readers.served
         self.learn(None)
-        self.leave = self._functions.enter(self._name, self._device, self._entered)
+        self.leave = self._stable.enter(self._name, self._device, self._kernel)
 
     def learn(self, ones: Any) -> None:
         """What may have come with a call: the short road, which opens with its first, and ones for so many classes."""
@@ -132,8 +183,9 @@ class Native:
             return
         self._ones.append(ones)  # for good: a call may be using them
         first, index = at.ONES + many * at.ONES_SLOTS, ones.device.index or 0
-        words = [len(ones), dtype_number(ones.dtype), index, id(ones) + HANDLE]
-        block[first : first + at.ONES_SLOTS] = words
+        number = self._stable.dtype_number(str(ones.dtype).removeprefix("torch."))
+        handle = self._stable.handle_of(ones)
+        block[first : first + at.ONES_SLOTS] = [len(ones), number, index, handle]
         publish(self._slot(at.MANY_ONES), many + 1)
 
     def _slot(self, place: int) -> int:
@@ -143,6 +195,24 @@ class Native:
     def served(self) -> int:
         """Calls since it entered that took the short road."""
         return self._readers.served - self._served_before
+
+
+def _fallbacks() -> Any:
+    """The library of fallbacks. PyTorch warns once in a process that a kernel takes another's place, by C++ where a C interface
+    was called: here it warns Python, of one of ours, unheard.
+    """
+    global _library
+    if _library is None:
+        _library = torch.library.Library(_FALLBACKS, "FRAGMENT")  # type: ignore[no-untyped-call]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            _library.define("replaced() -> ()")
+            for _ in range(2):
+                _library.impl("replaced", lambda: None, "CPU")
+    return _library
+
+
+_library: Any = None
 
 
 def _class_of(error: BaseException) -> type[BaseException]:

@@ -24,7 +24,7 @@ from openaclnn.torch.counts import FUNCTIONS, Count, Served
 from openaclnn.torch.functional import INDICES, kept_ones, ones_for
 from openaclnn.torch.kernels import KERNELS, Kernel, disturbed
 from openaclnn.torch.native import Native, native_for
-from openaclnn.torch.private import forget_dispatch, leave
+from openaclnn.torch.private import forget_dispatch, keys_of, leave
 from openaclnn.torch.signatures import WEIGHT, Signature
 
 __all__ = ["OVERRIDES", "Served", "disable", "enable", "served", "use"]
@@ -301,12 +301,12 @@ def _entered(name: str) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that there was one before is the point
         for device in _devices():
-            original, attempt = _original(name, device), _attempt(name)
-            library.impl(name, _tried(attempt, original), device, with_keyset=True)
-            native = _native(name, device)
-            if native is not None:
-                below = torch.library.get_kernel(f"aten::{name}", device)
-                native.enter(_asked(attempt, native, OVERRIDES[name]), below)
+            attempt, native = _attempt(name), _native(name, device)
+            if native is None:
+                kernel = _tried(attempt, _original(name, device), keys_of(device))
+                library.impl(name, kernel, device, with_keyset=keys_of(device) is None)
+            else:
+                native.enter(_asked(attempt, native, OVERRIDES[name]))
                 _natives[name].append(native)
     return library
 
@@ -378,16 +378,18 @@ def _computing(name: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
     return partial(own.own, own.compute), partial(own.own, own.short)
 
 
-def _tried(attempt: Callable[..., Any], original: Any) -> Callable[..., Any]:
-    """A kernel for the dispatcher."""
+def _tried(attempt: Callable[..., Any], original: Any, keys: Any) -> Callable[..., Any]:
+    """A kernel in Python for the dispatcher."""
 
-    def tried(keys: Any, *arguments: Any, **more: Any) -> Any:
+    def tried(*arguments: Any, **more: Any) -> Any:
         result = attempt(*arguments, **more)
-        if result is NotImplemented:
-            return original.call_boxed(keys, *arguments, **more)
-        return result
+        return original.call_boxed(keys, *arguments, **more) if result is NotImplemented else result
 
-    return tried
+    def tried_with_keys(keys: Any, *arguments: Any, **more: Any) -> Any:
+        result = attempt(*arguments, **more)
+        return original.call_boxed(keys, *arguments, **more) if result is NotImplemented else result
+
+    return tried_with_keys if keys is None else tried
 
 
 def _asked(attempt: Callable[..., Any], native: Native, own: Override) -> Callable[..., Any]:

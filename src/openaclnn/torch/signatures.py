@@ -1,4 +1,4 @@
-"""The arguments of PyTorch's operators, as its dispatcher hands them to machine code."""
+"""The arguments of PyTorch's operators, as its dispatcher hands them to kernels."""
 
 from __future__ import annotations
 
@@ -10,15 +10,14 @@ __all__ = [
     "INTEGER",
     "REDUCTION",
     "SCALAR",
-    "SYMBOL",
     "TENSOR",
     "WEIGHT",
     "Signature",
 ]
 
-TENSOR, WEIGHT, SCALAR, FLOAT, INTEGER, SYMBOL, BOOL, REDUCTION = "TWSFIYBR"
-"""Kinds of arguments. WEIGHT: a tensor that may be missing, with a weight for each class of the tensor two before it. SCALAR: a number of any kind.
-SYMBOL: an integer that may be a symbol."""
+TENSOR, WEIGHT, SCALAR, FLOAT, INTEGER, BOOL, REDUCTION = "TWSFIBR"
+"""Kinds of arguments. WEIGHT: a tensor that may be missing, with a weight for each class of the tensor two before it. SCALAR: a number of any kind,
+which PyTorch's stable C interface lacks."""
 
 
 class Signature(NamedTuple):
@@ -33,3 +32,8 @@ class Signature(NamedTuple):
     def words(self) -> tuple[int, int, int]:
         """Arrays that are read, outputs and options, as the short road takes them."""
         return self.arrays, max(self.results, 1), len(self.order) - self.arrays
+
+    @property
+    def is_stable(self) -> bool:
+        """Whether PyTorch's stable C interface has all of these kinds."""
+        return SCALAR not in self.kinds

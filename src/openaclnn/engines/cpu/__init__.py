@@ -19,8 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from openaclnn.core.forks import undivided
-from openaclnn.core.kept import Kept
-from openaclnn.core.plan import Plan, covered_elements, exactly, told_of
+from openaclnn.core.plan import Kept, Plan, covered_elements, exactly, told_of
 from openaclnn.engines.cpu.registry import KERNELS, Kernel
 from openaclnn.engines.formulas import FORMULAS
 from openaclnn.engines.machine import unusable
@@ -103,7 +102,7 @@ def laid(plan: Plan) -> tuple[Any, int] | None:
     return run and (run, FEW)
 
 
-_found: Kept[tuple[Any, ...], Any] = Kept(256)
+_runners: Kept[tuple[Any, ...], Any] = Kept(256)
 
 
 def _shared(ability: str, find: Callable[[Plan], Any], plan: Plan) -> Any:
@@ -116,17 +115,16 @@ def _shared(ability: str, find: Callable[[Plan], Any], plan: Plan) -> Any:
         ability, plan.kernel, plan.compute, plan.class_axis, plan.reduction, exactly(plan.numbers),
         *map(told_of, plan.operands),
     )  # fmt: skip
-    found = _found.get(key)
-    if found is None:
-        found = _found[key] = find(plan)
-    return found
+    runner = _runners.get(key)
+    if runner is None:
+        runner = _runners[key] = find(plan)
+    return runner
 
 
 def variants() -> Iterator[Plan]:
     """Plans that between them need every kernel."""
     kernel_named("")  # enters those that are not formulas
-    for name in {**FORMULAS, **KERNELS}:
-        kernel = kernel_named(name)
+    for kernel in dict.fromkeys(kernel_named(name) for name in {**FORMULAS, **KERNELS}):
         assert kernel is not None
         yield from kernel.variants()
 

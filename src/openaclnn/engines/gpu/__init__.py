@@ -34,8 +34,7 @@ from openaclnn.core.dtypes import (
     UINT8,
     DType,
 )  # fmt: skip
-from openaclnn.core.kept import Kept
-from openaclnn.core.plan import Plan, exactly
+from openaclnn.core.plan import Kept, Plan, exactly
 from openaclnn.core.trust import warn_of, why_untrusted
 
 DEVICES = ("cuda",)
@@ -83,18 +82,18 @@ def _remove(folder: str, process: int) -> None:
 
 def declines(plan: Plan) -> str | None:
     """Why this engine does not serve a plan; None if it does."""
-    from openaclnn.engines.gpu.registry import maker_of
+    from openaclnn.engines.gpu.registry import launcher_of
 
-    maker = maker_of(plan)
-    if maker is None:
+    launcher = launcher_of(plan)
+    if launcher is None:
         return f"no Triton kernel is called {plan.kernel}"
-    if plan.reduction and not maker.reduces:
+    if plan.reduction and not launcher.reduces:
         return "no Triton kernel adds up all elements"
     if plan.compute not in (FLOAT, FLOAT16, BFLOAT16):
         return f"no Triton kernel computes in {plan.compute}"
-    if len(plan.shape) > maker.axes:
+    if len(plan.shape) > launcher.axes:
         got = f"{len(plan.shape)} that do not lie in one another"
-        return f"the Triton kernel walks {maker.axes} axes besides the classes, not {got}"
+        return f"the Triton kernel walks {launcher.axes} axes besides the classes, not {got}"
     for operand in plan.inputs:
         if operand.dtype not in READABLE:
             return f"no Triton kernel reads {operand.dtype} ({operand.parameter})"
@@ -110,17 +109,17 @@ def prepare(plan: Plan) -> Callable[[Sequence[int], int], int]:
     It queues the work and returns 0; a target out of range is skipped, not reported, since looking
     would wait for the device. Under TRITON_INTERPRET the same kernels run on host addresses.
     """
-    from openaclnn.engines.gpu.registry import maker_of
+    from openaclnn.engines.gpu.registry import launcher_of
 
-    maker = maker_of(plan)
-    assert maker is not None, declines(plan)
+    launcher = launcher_of(plan)
+    assert launcher is not None, declines(plan)
     if not (plan.more or plan.reduction):
-        return _few(plan, maker.few(plan)) or maker.runner(plan)
+        return _few(plan, launcher.few(plan)) or launcher.runner(plan)
     # Not all calls with these have a short road that would keep the runner, which takes longer to make than small kernels.
     key = _signature(plan)
     found = _runners.get(key)
     if found is None:
-        found = _runners[key] = maker.runner(plan)
+        found = _runners[key] = launcher.runner(plan)
     return found
 
 
@@ -177,12 +176,12 @@ def sized(plan: Plan) -> Callable[[Sequence[int], int, Sequence[int], Sequence[A
     or there are several devices. A plan knows merged axes only, so that the caller must know that its
     arrays are row-major.
     """
-    from openaclnn.engines.gpu.launching.queues import can_be_queued
-    from openaclnn.engines.gpu.registry import maker_of
+    from openaclnn.engines.gpu.launching.runners import can_be_queued
+    from openaclnn.engines.gpu.registry import launcher_of
 
-    maker = maker_of(plan)
-    assert maker is not None, declines(plan)
-    return maker.sized(plan) if can_be_queued() else None
+    launcher = launcher_of(plan)
+    assert launcher is not None, declines(plan)
+    return launcher.sized(plan) if can_be_queued() else None
 
 
 def laid(plan: Plan) -> tuple[Callable[..., int], int] | None:
@@ -190,11 +189,11 @@ def laid(plan: Plan) -> tuple[Callable[..., int], int] | None:
 
     A function of addresses, a raw stream, the axes' sizes and the operands' strides along them, in elements, one
     operand after the other; axes are in the output's order. With a class axis, which is the last then, it takes the plan's
-    free numbers (none: as in the plan), and gives 1 where there are too many axes. It gives the bits of `prepare`.
+    free numbers (none: as in the plan). It gives 1 where there are too many axes. It gives the bits of `prepare`.
     """
-    from openaclnn.engines.gpu.launching.queues import can_be_queued
-    from openaclnn.engines.gpu.registry import maker_of
+    from openaclnn.engines.gpu.launching.runners import can_be_queued
+    from openaclnn.engines.gpu.registry import launcher_of
 
-    maker = maker_of(plan)
-    assert maker is not None, declines(plan)
-    return maker.laid(plan) if can_be_queued() else None
+    launcher = launcher_of(plan)
+    assert launcher is not None, declines(plan)
+    return launcher.laid(plan) if can_be_queued() else None

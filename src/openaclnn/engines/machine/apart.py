@@ -11,8 +11,8 @@ import mmap
 from collections.abc import Callable
 from typing import TypeVar, cast
 
+from openaclnn.core.forks import stacks_of
 from openaclnn.core.rounding import standard
-from openaclnn.core.stacks import stacks_of
 
 __all__ = ["run_apart"]
 

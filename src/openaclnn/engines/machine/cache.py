@@ -18,9 +18,8 @@ import llvmlite
 import llvmlite.binding as llvm
 from llvmlite import ir
 
-from openaclnn.core.folders import CODE_MARK, cache_folder
 from openaclnn.core.forks import hold_over_forks
-from openaclnn.core.trust import read_trusted, write_trusted
+from openaclnn.core.trust import CODE_MARK, cache_folder, read_trusted, write_trusted
 from openaclnn.core.version import __version__
 from openaclnn.engines.machine.apart import run_apart
 from openaclnn.engines.machine.code import Code

@@ -31,7 +31,7 @@ from openaclnn.engines.machine.kinds import (
     constant,
 )  # fmt: skip
 
-__all__ = ["Shape", "Value", "Variable", "fma", "intrinsic", "maximum", "minimum"]
+__all__ = ["Shape", "Value", "Variable", "call_declared", "fma", "intrinsic", "maximum", "minimum"]
 
 
 V = TypeVar("V", bound="Value")
@@ -547,13 +547,18 @@ def _called(name: str, lead: V, *others: Any, result: Any = None) -> V:
     full = f"llvm.{name}.{f'v{lead.lanes}' if lead.lanes else ''}{letter}{_width(lead.element)}"
 
     def call(*values: Any) -> Any:
-        function = builder.module.globals.get(full)
-        if function is None:
-            signature = ir.FunctionType(result or kind, [value.type for value in values])
-            function = ir.Function(builder.module, signature, full)
-        return builder.call(function, values)
+        return call_declared(builder, full, result or kind, *values)
 
     return lead.each(call, *others)
+
+
+def call_declared(builder: Any, name: str, result: Any, *values: Any) -> Any:
+    """Call a function by its name, which its module declares once; all are LLVM's values."""
+    function = builder.module.globals.get(name)
+    if function is None:
+        kind = ir.FunctionType(result, [value.type for value in values])
+        function = ir.Function(builder.module, kind, name)
+    return builder.call(function, values)
 
 
 def fma(x: V, y: Any, z: Any) -> V:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from openaclnn.core.dtypes import BFLOAT16, DOUBLE, FLOAT, FLOAT16, INT64, UINT8, DType
+from openaclnn.core.dtypes import DType
 from openaclnn.core.interface import REDUCTIONS
-from openaclnn.core.tensor import Format
-from openaclnn.operators.workloads.kernel import KernelForm
-from openaclnn.operators.workloads.mistakes import INVALID, NULL, TILING, Mistake, nulls, t
+from openaclnn.operators.workloads.words import Arguments, KernelForm, Peers, Variants
 
 PATTERN = "rows"
 KERNELS = (
@@ -26,7 +24,7 @@ KERNELS = (
 )  # fmt: skip
 COMPOSITE = True  # autograd runs two operators for it
 DOMAINS = {"log_prob": (-np.inf, 0.0)}
-VARIANTS: dict[str, dict[str, Any]] = {
+VARIANTS: Variants = {
     "mean": {"reduction": "mean"},
     "none": {"reduction": "none"},
     "mean, weight": {"reduction": "mean", "weighted": True},
@@ -35,9 +33,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 
 
-def make(
-    rng: np.random.Generator, dtype: DType, shape: tuple[int, ...], variant: str
-) -> dict[str, Any]:
+def make(rng: np.random.Generator, dtype: DType, shape: tuple[int, ...], variant: str) -> Arguments:
     """Log-probabilities of normal logits, one row in sixteen ignored."""
     given = dict(VARIANTS[variant])
     rows, classes = shape
@@ -59,7 +55,7 @@ def make(
     }
 
 
-def settle(given: Mapping[str, Any], chosen: frozenset[str]) -> dict[str, Any]:
+def settle(given: Mapping[str, Any], chosen: frozenset[str]) -> Arguments:
     """Drawn log-probabilities are those of logits, unless they were asked for by name."""
     if "log_prob" in chosen:
         return {}
@@ -78,33 +74,6 @@ def unread(numbers: Mapping[str, Any]) -> tuple[str, ...]:
     return () if scale else ("gradZlossOptional", "lseForZlossOptional")
 
 
-def cases(rng: np.random.Generator, dtype: DType) -> Iterator[dict[str, Any]]:
-    rows, classes = 9, 13
-    logits = 2 * rng.normal(size=(rows, classes))
-    lse = np.log(np.exp(logits).sum(axis=1))
-    for number, reduction in enumerate(REDUCTIONS * 4):
-        ignored = (-100, 4, -1, 0)[number // 3]
-        target = rng.integers(0, classes, rows)
-        target[rng.random(rows) < 0.3] = ignored
-        shape = (rows,) if reduction == "none" else ((), (1,))[number % 2]
-        case: dict[str, Any] = {
-            "grad_loss": np.asarray(1 + rng.random(shape)).astype(dtype.numpy),
-            "log_prob": (logits - lse[:, None]).astype(dtype.numpy),
-            "target": target.astype((np.int64, np.int32)[number % 2]),
-            "reduction": reduction,
-            "ignore_index": ignored,
-        }
-        if number >= 3:
-            case["weight"] = (0.5 + rng.random(classes)).astype(np.float32)
-        if number >= 6:
-            case["label_smoothing"] = 0.1
-        if number >= 9:
-            case["lse_square_scale_for_zloss"] = 0.25
-            case["lse_for_zloss"] = lse.astype(dtype.numpy)
-            case["grad_zloss"] = np.asarray(rng.normal(size=shape)).astype(dtype.numpy)
-        yield case
-
-
 def _statistics(torch: Any, given: Mapping[str, Any]) -> tuple[Any, Any, Any]:
     """Weights in the log-probabilities' dtype (aten wants that), which rows count, and their total weight."""
     log_prob, target = given["log_prob"], given["target"]
@@ -117,7 +86,7 @@ def _statistics(torch: Any, given: Mapping[str, Any]) -> tuple[Any, Any, Any]:
     return own, counted, total
 
 
-def torch_peers(torch: Any, given: Mapping[str, Any], out: Any) -> dict[str, Callable[[], Any]]:
+def torch_peers(torch: Any, given: Mapping[str, Any], out: Any) -> Peers:
     """The two aten operators that autograd runs, and the eager terms for smoothing and z-loss."""
     aten = torch.ops.aten
     log_prob, target, gradient = given["log_prob"], given["target"], given["grad_loss"]
@@ -154,7 +123,7 @@ def torch_peers(torch: Any, given: Mapping[str, Any], out: Any) -> dict[str, Cal
         )
         return add_zloss(result)
 
-    peers: dict[str, Callable[[], Any]] = {"torch": allocating}
+    peers: Peers = {"torch": allocating}
     if not smoothing and not zloss:
         picked = torch.empty_like(log_prob, memory_format=torch.contiguous_format)
 
@@ -200,38 +169,3 @@ def torch_formula(torch: Any, given: Mapping[str, Any]) -> Any:
         scale = 2 * given["lse_square_scale_for_zloss"]
         factor = factor + scale * given["lse_for_zloss"].float() * counted * gradient / divisor
     return (torch.exp(log_prob) * factor[:, None] + result).to(given["log_prob"].dtype)
-
-
-def sound() -> dict[str, Any]:
-    return {
-        "gradLoss": t(()), "logProb": t((4, 5)), "target": t((4,), INT64), "weightOptional": t((5,)),
-        "gradZlossOptional": t(()), "lseForZlossOptional": t((4,)), "reductionOptional": "mean",
-        "ignoreIndex": -100, "labelSmoothing": 0.0, "lseSquareScaleForZloss": 0.5, "out": t((4, 5)),
-    }  # fmt: skip
-
-
-MISTAKES = [
-    *nulls("1", "gradLoss", "logProb", "target", "out"),
-    Mistake("2", NULL, "executor", {}, (True, False)),
-    Mistake("2", NULL, "workspaceSize", {}, (False, True)),
-    Mistake("2", NULL, "lseForZlossOptional", {"lseForZlossOptional": None}),
-    Mistake("3", INVALID, "gradLoss", {"gradLoss": t((), DOUBLE)}),
-    Mistake("3", INVALID, "logProb", {"logProb": t((4, 5), FLOAT16)}),
-    Mistake("3", INVALID, "gradZlossOptional", {"gradZlossOptional": t((), FLOAT16)}),
-    Mistake("3", INVALID, "lseForZlossOptional", {"lseForZlossOptional": t((4,), BFLOAT16)}),
-    Mistake("3", INVALID, "out", {"out": t((4, 5), FLOAT16)}),
-    Mistake("3", INVALID, "target", {"target": t((4,), UINT8)}),
-    Mistake("3", INVALID, "weightOptional", {"weightOptional": t((5,), FLOAT16)}),
-    Mistake("3", INVALID, "logProb", {"logProb": t((4, 5), FLOAT, Format.ACL_FORMAT_NCHW)}),
-    Mistake("3", INVALID, "out", {"out": t((4, 5), FLOAT, Format.ACL_FORMAT_NCHW)}),
-    Mistake("6", TILING, "reductionOptional", {"reductionOptional": "Mean"}),
-    Mistake("6", TILING, "labelSmoothing", {"labelSmoothing": 1.5}),
-    Mistake("6", TILING, "labelSmoothing", {"labelSmoothing": float("nan")}),
-    Mistake("6", TILING, "logProb", {"logProb": t((4, 5, 1))}),
-    Mistake("6", TILING, "gradLoss", {"gradLoss": t((4,))}),
-    Mistake("6", TILING, "target", {"target": t((5,), INT64)}),
-    Mistake("6", TILING, "weightOptional", {"weightOptional": t((4,))}),
-    Mistake("6", TILING, "gradZlossOptional", {"gradZlossOptional": t((4,))}),
-    Mistake("6", TILING, "lseForZlossOptional", {"lseForZlossOptional": t((5,))}),
-    Mistake("6", TILING, "out", {"out": t((4, 4))}),
-]

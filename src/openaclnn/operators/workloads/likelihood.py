@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from openaclnn.core.dtypes import DType
 from openaclnn.core.interface import REDUCTIONS
-from openaclnn.operators.workloads.kernel import KernelForm
+from openaclnn.operators.workloads.words import Arguments, KernelForm, Peers, allocating_and_into
 
 _CLASSES = {"target": "target", "weight": "weight"}
-LOSS_KERNELS = (KernelForm("nll_loss", {"x": "self", **_CLASSES}),)
+_UNWEIGHTED = {"weight": "self"}
+LOSS_KERNELS = (KernelForm("nll_loss", {"x": "self", **_CLASSES}, ones=_UNWEIGHTED),)
 GRADIENT_KERNELS = (
     KernelForm(
         "nll_loss_grad",
         {"x": "self", "y_grad": "gradOutput", **_CLASSES, "total_weight": "totalWeight"},
+        ones=_UNWEIGHTED,
     ),
 )
+LOG_PROBABILITIES = {"self": (-np.inf, 0.0)}
+"""The domain of what the losses read."""
+LARGEST_TOTAL = 60000.0
+"""Of weights: half a million pixels weigh more than FLOAT16 can say."""
 
 
 def loss_arguments(
     rng: np.random.Generator, dtype: DType, shape: tuple[int, ...], target: Any
-) -> dict[str, Any]:
+) -> Arguments:
     """Log-probabilities of random logits, and weights around 1."""
     return {
         "self": -np.abs(rng.standard_normal(shape, np.float32)).astype(dtype.numpy),
@@ -33,47 +39,24 @@ def loss_arguments(
 
 
 def patches(rng: np.random.Generator, shape: tuple[int, ...], patch: int) -> Any:
-    """Classes of pixels, the same over patches of some width."""
+    """Classes of pixels: random for each pixel, which is the worst case, or the same over patches of some width, like a segmentation mask."""
     batch, classes, height, width = shape
     coarse = rng.integers(0, classes, (batch, -(-height // patch), -(-width // patch)))
     whole = coarse.repeat(patch, axis=1).repeat(patch, axis=2)
     return np.ascontiguousarray(whole[:, :height, :width])
 
 
-LOG_PROBABILITIES = {"self": (-np.inf, 0.0)}
-"""The domain of what the losses read."""
-
-
-def total_of_weights(given: Mapping[str, Any], chosen: frozenset[str]) -> dict[str, Any]:
+def total_of_weights(given: Mapping[str, Any], chosen: frozenset[str]) -> Arguments:
     """The gradients' `settle`: the total weight is that of the drawn weights, unless it was asked for by name."""
     if "total_weight" in chosen:
         return {}
     weight, target = given["weight"].astype(np.float64).reshape(-1), given["target"]
     counted = (target != given.get("ignore_index", -100)) & (target >= 0) & (target < weight.size)
-    total = np.clip(weight[target[counted]].sum(), -60000.0, 60000.0)
+    total = np.clip(weight[target[counted]].sum(), -LARGEST_TOTAL, LARGEST_TOTAL)
     return {"total_weight": np.asarray([total]).astype(given["weight"].dtype)}
 
 
-def loss_cases(
-    rng: np.random.Generator, dtype: DType, shapes: tuple[tuple[int, ...], ...]
-) -> Iterator[dict[str, Any]]:
-    """All reductions, with a value ignored that is a class and one that is none."""
-    for shape in shapes:
-        for number, reduction in enumerate(REDUCTIONS * 2):
-            ignored = (-100, 2)[number % 2]
-            target = rng.integers(0, shape[1], (shape[0], *shape[2:]))
-            target[rng.random(target.shape) < 0.2] = ignored
-            target = target.astype(np.int64 if number % 2 == 0 else np.int32)
-            yield {
-                **loss_arguments(rng, dtype, shape, target),
-                "reduction": reduction,
-                "ignore_index": ignored,
-            }
-
-
-def forward_peers(
-    torch: Any, aten: Any, given: Mapping[str, Any], out: Any
-) -> dict[str, Callable[[], Any]]:
+def forward_peers(torch: Any, aten: Any, given: Mapping[str, Any], out: Any) -> Peers:
     """aten's own operator, allocating and writing into `out`; it gives the total weight too, unless it reduces nothing."""
     target, weight, ignored = given["target"], given["weight"], given.get("ignore_index", -100)
     arguments = given["self"], target, weight, REDUCTIONS.index(given["reduction"]), ignored
@@ -98,16 +81,16 @@ def forward_formula(torch: Any, given: Mapping[str, Any]) -> Any:
     target, weight = given["target"].long(), given["weight"].float()
     counted = target != given.get("ignore_index", -100)
     safe = torch.where(counted, target, 0)
-    own = torch.where(counted, weight[safe], 0.0)
-    losses = -own * given["self"].float().gather(1, safe[:, None])[:, 0]
-    total = own.sum()
+    weights = torch.where(counted, weight[safe], 0.0)
+    losses = -weights * given["self"].float().gather(1, safe[:, None])[:, 0]
+    total = weights.sum()
     reduced = {"none": losses, "mean": losses.sum() / total, "sum": losses.sum()}
     dtype = given["self"].dtype
     return reduced[given["reduction"]].to(dtype), total.to(dtype)
 
 
-def gradient_peers(aten: Any, given: Mapping[str, Any], out: Any) -> dict[str, Callable[[], Any]]:
-    """aten's own operator, allocating and writing into `out`."""
+def gradient_peers(aten: Any, given: Mapping[str, Any], out: Any) -> Peers:
+    """aten's own operator, in both ways."""
     gradient = given["grad_output"]
     arguments = (
         gradient if given["reduction"] == "none" else gradient.reshape(()),
@@ -118,10 +101,7 @@ def gradient_peers(aten: Any, given: Mapping[str, Any], out: Any) -> dict[str, C
         given.get("ignore_index", -100),
         given["total_weight"].reshape(()),
     )
-    return {
-        "torch": lambda: aten(*arguments),
-        "torch out=": lambda: aten.grad_input(*arguments, grad_input=out),
-    }
+    return allocating_and_into(aten, arguments, out)
 
 
 def gradient_formula(torch: Any, given: Mapping[str, Any]) -> Any:

@@ -2,77 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from openaclnn.core.dtypes import BFLOAT16, DOUBLE, FLOAT, INT32, INT64, DType
+from openaclnn.core.dtypes import DType
 from openaclnn.operators.workloads.likelihood import (
     LOG_PROBABILITIES,
     LOSS_KERNELS,
     forward_formula,
     forward_peers,
     loss_arguments,
-    loss_cases,
     patches,
 )
-from openaclnn.operators.workloads.mistakes import INVALID, POINTERS, Mistake, nulls, t
-from openaclnn.operators.workloads.module import Module
+from openaclnn.operators.workloads.words import Arguments, Module, Peers, Variants
 
 PATTERN = "pixels"
 TRAINED = "nll_loss"
 MODULE = Module("NLLLoss", ("pixels",))
 KERNELS = LOSS_KERNELS
 DOMAINS = LOG_PROBABILITIES
-VARIANTS: dict[str, dict[str, Any]] = {
+VARIANTS: Variants = {
     "mean, patches": {"reduction": "mean", "patch": 64},
     "none, random": {"reduction": "none", "patch": 1},
 }
 
 
-def make(
-    rng: np.random.Generator, dtype: DType, shape: tuple[int, ...], variant: str
-) -> dict[str, Any]:
-    """Targets either random per pixel (the worst case) or constant over patches, like a segmentation mask."""
-    given = dict(VARIANTS[variant])
-    target = patches(rng, shape, given.pop("patch"))
-    return {**loss_arguments(rng, dtype, shape, target), **given}
+def make(rng: np.random.Generator, dtype: DType, shape: tuple[int, ...], variant: str) -> Arguments:
+    """Classes over patches, or of each pixel."""
+    options = dict(VARIANTS[variant])
+    target = patches(rng, shape, options.pop("patch"))
+    return {**loss_arguments(rng, dtype, shape, target), **options}
 
 
-def cases(rng: np.random.Generator, dtype: DType) -> Iterator[dict[str, Any]]:
-    yield from loss_cases(rng, dtype, ((3, 5, 4, 6),))
-
-
-def torch_peers(torch: Any, given: Mapping[str, Any], out: Any) -> dict[str, Callable[[], Any]]:
-    """aten's own operator."""
+def torch_peers(torch: Any, given: Mapping[str, Any], out: Any) -> Peers:
     return forward_peers(torch, torch.ops.aten.nll_loss2d_forward, given, out)
 
 
 torch_formula = forward_formula
-
-
-def sound() -> dict[str, Any]:
-    return {
-        "self": t((2, 3, 4, 5)), "target": t((2, 4, 5), INT64), "weight": t((3,)), "reduction": 1,
-        "ignoreIndex": -100, "out": t((1,)), "totalWeightOut": t((1,)),
-    }  # fmt: skip
-
-
-MISTAKES = [
-    *POINTERS,
-    *nulls("1", "self", "target", "weight", "out", "totalWeightOut"),
-    Mistake("2", INVALID, "self", {"self": t((2, 3, 4, 5), DOUBLE)}),
-    Mistake("3", INVALID, "weight", {"weight": t((3,), BFLOAT16)}),
-    Mistake("4", INVALID, "out", {"out": t((1,), INT32)}),
-    Mistake("4", INVALID, "totalWeightOut", {"totalWeightOut": t((1,), INT64)}),
-    Mistake("5", INVALID, "target", {"target": t((2, 4, 5), FLOAT)}),
-    Mistake("6", INVALID, "reduction", {"reduction": 3}),
-    Mistake("7", INVALID, "self", {"self": t((2, 3, 20))}),
-    Mistake("8", INVALID, "weight", {"weight": t((4,))}),
-    Mistake("10", INVALID, "target", {"target": t((2, 20), INT64)}),
-    Mistake("11", INVALID, "target", {"target": t((2, 5, 4), INT64)}),
-    Mistake("12", INVALID, "out", {"out": t((2,))}),
-    Mistake("12", INVALID, "out", {"out": t((1,)), "reduction": 0}),
-    Mistake("13", INVALID, "totalWeightOut", {"totalWeightOut": t((2,))}),
-]

@@ -2,102 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from openaclnn.core.dtypes import BFLOAT16, DOUBLE, FLOAT, FLOAT16, INT64, DType
-from openaclnn.core.interface import REDUCTIONS
+from openaclnn.core.dtypes import DType
 from openaclnn.operators.workloads.likelihood import (
     GRADIENT_KERNELS,
+    LARGEST_TOTAL,
     gradient_formula,
     gradient_peers,
     patches,
     total_of_weights,
 )
-from openaclnn.operators.workloads.mistakes import INVALID, POINTERS, Mistake, nulls, t
+from openaclnn.operators.workloads.words import Arguments, Peers, Variants, normal
 
 PATTERN = "pixels"
 KERNELS = GRADIENT_KERNELS
 settle = total_of_weights
-VARIANTS: dict[str, dict[str, Any]] = {
+VARIANTS: Variants = {
     "random": {"reduction": "none", "patch": 1},
     "patches": {"reduction": "none", "patch": 64},
     "mean, patches": {"reduction": "mean", "patch": 64},
 }
 
 
-def make(
-    rng: np.random.Generator, dtype: DType, shape: tuple[int, ...], variant: str
-) -> dict[str, Any]:
-    """Targets either random per pixel (the worst case) or constant over patches, like a segmentation mask."""
-    given = dict(VARIANTS[variant])
-    batch, classes, height, width = shape
-    target = patches(rng, shape, given.pop("patch"))
-    weight = (0.5 + rng.random(classes)).astype(dtype.numpy)
-    pixels = (batch, height, width) if given["reduction"] == "none" else (1,)
-    # Half a million pixels weigh more than FLOAT16 can say.
-    total = min(float(weight.astype(np.float64)[target].sum()), 60000.0)
-    given["total_weight"] = np.asarray([total]).astype(dtype.numpy)
+def make(rng: np.random.Generator, dtype: DType, shape: tuple[int, ...], variant: str) -> Arguments:
+    """Classes over patches, or of each pixel; the log-probabilities are not read."""
+    options = dict(VARIANTS[variant])
+    target = patches(rng, shape, options.pop("patch"))
+    weight = (0.5 + rng.random(shape[1])).astype(dtype.numpy)
+    total = min(float(weight.astype(np.float64)[target].sum()), LARGEST_TOTAL)
+    options["total_weight"] = np.asarray([total]).astype(dtype.numpy)
+    pixels = target.shape if options["reduction"] == "none" else (1,)
     return {
-        "grad_output": rng.standard_normal(pixels, np.float32).astype(dtype.numpy),
+        "grad_output": normal(rng, dtype, pixels),
         "self": np.empty(shape, dtype.numpy),
         "target": target,
         "weight": weight,
-        **given,
+        **options,
     }
 
 
-def cases(rng: np.random.Generator, dtype: DType) -> Iterator[dict[str, Any]]:
-    batch, classes, height, width = 3, 5, 4, 6
-    for number, reduction in enumerate(REDUCTIONS * 2):
-        target = rng.integers(0, classes, (batch, height, width))
-        target[rng.random(target.shape) < 0.2] = (-100, 2)[number % 2]
-        gradient = rng.normal(size=target.shape if reduction == "none" else (1,))
-        yield {
-            "grad_output": gradient.astype(dtype.numpy),
-            "self": rng.normal(size=(batch, classes, height, width)).astype(dtype.numpy),
-            "target": target.astype(np.int64 if number % 2 == 0 else np.int32),
-            "weight": (0.5 + rng.random(classes)).astype(dtype.numpy),
-            "reduction": reduction,
-            "ignore_index": (-100, 2)[number % 2],
-            "total_weight": None if number % 2 else np.asarray([7.25]).astype(dtype.numpy),
-        }
-
-
-def torch_peers(torch: Any, given: Mapping[str, Any], out: Any) -> dict[str, Callable[[], Any]]:
+def torch_peers(torch: Any, given: Mapping[str, Any], out: Any) -> Peers:
     return gradient_peers(torch.ops.aten.nll_loss2d_backward, given, out)
 
 
 torch_formula = gradient_formula
-
-
-def sound() -> dict[str, Any]:
-    return {
-        "gradOutput": t((1,)), "self": t((2, 3, 4, 5)), "target": t((2, 4, 5), INT64), "weight": t((3,)),
-        "reduction": 1, "ignoreIndex": -100, "totalWeight": t((1,)), "out": t((2, 3, 4, 5)),
-    }  # fmt: skip
-
-
-MISTAKES = [
-    *POINTERS,
-    *nulls("1", "gradOutput", "self", "target", "weight", "out", "totalWeight"),
-    Mistake("2", INVALID, "self", {"self": t((2, 3, 4, 5), DOUBLE)}),
-    Mistake("3", INVALID, "gradOutput", {"gradOutput": t((1,), FLOAT16)}),
-    Mistake("4", INVALID, "weight", {"weight": t((3,), BFLOAT16)}),
-    Mistake("5", INVALID, "out", {"out": t((2, 3, 4, 5), FLOAT16)}),
-    Mistake("6", INVALID, "totalWeight", {"totalWeight": t((1,), FLOAT16)}),
-    Mistake("7", INVALID, "target", {"target": t((2, 4, 5), FLOAT)}),
-    Mistake("8", INVALID, "gradOutput", {"gradOutput": t((2, 4, 5))}),
-    Mistake("8", INVALID, "gradOutput", {"gradOutput": t((1, 1))}),
-    Mistake("8", INVALID, "gradOutput", {"reduction": 0}),
-    Mistake("8", INVALID, "gradOutput", {"gradOutput": t((2, 4, 5)), "reduction": 3}),
-    Mistake("9", INVALID, "self", {"self": t((2, 3, 20))}),
-    Mistake("10", INVALID, "target", {"target": t((2, 20), INT64)}),
-    Mistake("11", INVALID, "target", {"target": t((2, 5, 4), INT64)}),
-    Mistake("12", INVALID, "weight", {"weight": t((4,))}),
-    Mistake("13", INVALID, "out", {"out": t((2, 3, 5, 4))}),
-    Mistake("14", INVALID, "totalWeight", {"totalWeight": t((2,))}),
-    Mistake("15", INVALID, "reduction", {"reduction": 3}),
-]

@@ -2,95 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
 from openaclnn.core.dtypes import DType
+from openaclnn.operators.workloads.words import Arguments, Variants, normal
 
-
-def pairwise_cases(
-    rng: np.random.Generator, dtype: DType, gradient: str, options: Mapping[str, Any]
-) -> Iterator[dict[str, Any]]:
-    """Test cases: dense, broadcast three ways, one gradient for all, ties."""
-    for shapes in (
-        ((6, 5, 4), (6, 5, 4), (6, 5, 4)),
-        ((5, 1), (6, 1, 4), (1, 5, 4)),
-        ((), (6, 5, 4), (5, 4)),
-        ((1,), (3, 7), (3, 7)),
-    ):
-        first, own, target = (np.round(2 * rng.normal(size=shape), 1) for shape in shapes)
-        yield {
-            gradient: np.asarray(first).astype(dtype.numpy),
-            "self": own.astype(dtype.numpy),
-            "target": target.astype(dtype.numpy),
-            **options,
-        }
-
-
-PAIR_VARIANTS: dict[str, dict[str, Any]] = {
-    "dense gradient": {"reduction": "none", "one_gradient": False},
-    "one gradient": {"reduction": "mean", "one_gradient": True},
+LOSS_VARIANTS: Variants = {"mean": {"reduction": "mean"}, "none": {"reduction": "none"}}
+GRADIENT_VARIANTS: Variants = {
+    "dense gradient": {"reduction": "none"},
+    "one gradient": {"reduction": "mean"},
 }
 
 
-def pair_maker(gradient: str) -> Callable[..., dict[str, Any]]:
-    """The workloads' `make`: normal predictions and targets, the gradient under its name.
+def loss_maker(
+    rng: np.random.Generator, dtype: DType, shape: tuple[int, ...], variant: str
+) -> Arguments:
+    """The losses' `make`: normal predictions and targets."""
+    pair = {name: normal(rng, dtype, shape) for name in ("self", "target")}
+    return {**pair, **LOSS_VARIANTS[variant]}
+
+
+def gradient_maker(gradient: str) -> Callable[..., Arguments]:
+    """The gradients' `make`: normal predictions and targets, the gradient under its name.
 
     For mean and sum there is one gradient, as autograd passes it, else a dense one.
     """
 
     def make(
         rng: np.random.Generator, dtype: DType, shape: tuple[int, ...], variant: str
-    ) -> dict[str, Any]:
-        given = dict(PAIR_VARIANTS[variant])
-        own = () if given.pop("one_gradient") else shape
-        return {
-            gradient: np.asarray(rng.standard_normal(own, np.float32)).astype(dtype.numpy),
-            "self": rng.standard_normal(shape, np.float32).astype(dtype.numpy),
-            "target": rng.standard_normal(shape, np.float32).astype(dtype.numpy),
-            **given,
-        }
+    ) -> Arguments:
+        options = GRADIENT_VARIANTS[variant]
+        dense = shape if options["reduction"] == "none" else ()
+        shapes = {gradient: dense, "self": shape, "target": shape}
+        return {name: normal(rng, dtype, each) for name, each in shapes.items()} | options
 
     return make
 
 
-def element_scale(given: Mapping[str, Any]) -> float:
+def reduced(losses: Any, arguments: Mapping[str, Any]) -> Any:
+    """The losses of a formula, added up as the arguments ask, in their dtype."""
+    total = {"none": losses, "mean": losses.mean(), "sum": losses.sum()}[arguments["reduction"]]
+    return total.to(arguments["self"].dtype)
+
+
+def element_scale(arguments: Mapping[str, Any]) -> float:
     """1 / count for mean, 1 otherwise."""
-    return 1.0 / max(given["self"].numel(), 1) if given["reduction"] == "mean" else 1.0
-
-
-LOSS_VARIANTS: dict[str, dict[str, Any]] = {
-    "mean": {"reduction": "mean"},
-    "none": {"reduction": "none"},
-}
-
-
-def loss_maker(
-    rng: np.random.Generator, dtype: DType, shape: tuple[int, ...], variant: str
-) -> dict[str, Any]:
-    """The losses' `make`: normal predictions and targets."""
-    return {
-        "self": rng.standard_normal(shape, np.float32).astype(dtype.numpy),
-        "target": rng.standard_normal(shape, np.float32).astype(dtype.numpy),
-        **LOSS_VARIANTS[variant],
-    }
-
-
-def loss_cases(
-    rng: np.random.Generator, dtype: DType, options: Mapping[str, Any]
-) -> Iterator[dict[str, Any]]:
-    """Test cases: dense, broadcast both ways, one target for all, ties, more than a block."""
-    for shapes in (
-        ((6, 5, 4), (6, 5, 4)),
-        ((6, 1, 4), (5, 1)),
-        ((3, 7), ()),
-        ((9, 1001), (9, 1001)),
-    ):
-        own, target = (np.round(2 * rng.normal(size=shape), 1) for shape in shapes)
-        yield {
-            "self": own.astype(dtype.numpy),
-            "target": np.asarray(target).astype(dtype.numpy),
-            **options,
-        }
+    return 1.0 / max(arguments["self"].numel(), 1) if arguments["reduction"] == "mean" else 1.0

@@ -1,7 +1,7 @@
-"""The machine code of the short road: reads a call's arguments, finds its kind, runs its kernel.
+"""The machine code of the fast path: reads a call's arguments, finds its cache entry, runs its kernel.
 
-It is one class, of which each file has a part, in the order to read: `doubt.py` is what speaks against a call, `look.py` reads the arguments (`tensors.py` those
-that are C++ tensors), `search.py` finds the kind, `geometry.py` sees where elements lie, `outputs.py` takes or makes outputs, and `road.py` puts these together
-and runs. `arrays.py` is the same without tensors, `native.py` for PyTorch's dispatcher, and `published.py` has records that it reads without a lock. It knows records as words in
+It is one class, of which each file has a part, in the order to read: `recognise.py` has guards, reads the arguments and finds the entry, `outputs.py` sees where elements
+lie and takes or makes outputs, `torch_arguments.py` does what PyTorch's tensors need besides (`tensors.py` reads one), and `fast_path.py` puts these together
+and runs. `native.py` is the same for PyTorch's dispatcher, and `published.py` has entries that it reads without a lock. All know entries as words in
 memory, not who wrote them.
 """

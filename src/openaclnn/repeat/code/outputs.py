@@ -1,30 +1,193 @@
-"""The fourth part of the short road's code: the outputs, those that a caller gave and those that the road makes."""
+"""Allocate: where elements of arrays that are not row-major lie, the outputs that a caller gave, and those that are made.
+
+Sizes and strides are read from the arrays; axes are put in the output's order and merged where all operands allow it. A
+class axis stands for itself, behind the others.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
+from openaclnn.engines.cpu.layouts import gathered
 from openaclnn.engines.machine import objects
 from openaclnn.engines.machine.code import Array, Code
 from openaclnn.engines.machine.values import Value
-from openaclnn.repeat.code.geometry import Geometry
+from openaclnn.repeat.code.recognise import LOW_HALF, Search
 from openaclnn.repeat.words import slots as at
-from openaclnn.repeat.words.readers import HANDLE
 
 __all__ = ["Outputs"]
 
 
-class _Making(NamedTuple):
-    """What makes outputs, read from a record before any is made: making one runs Python code, which may change the record."""
+class Geometry(Search):
+    """The function being written, as far as it knows where elements lie. An array is what an entry says of it, and its view."""
 
-    make: Value  # the function for small outputs
-    large: Value  # and for those
-    large_from: Value  # of so many bytes and more
-    item: Value  # bytes of an element
-    lead: Array
-    library: Value
-    known: Value  # whether sizes are part of the kind, so that outputs have one shape only
+    def step(self, array: Array, view: Array, axis: Value) -> Value:
+        """Bytes from one element to the next along an axis; NumPy's strides count bytes, PyTorch's elements."""
+        stride = self.code.slots(view.read(at.STRIDES_AT)).read(axis)
+        in_bytes = view.read(at.LIBRARY) == at.NUMPY
+        return in_bytes.choose(stride, stride * array.read(at.ITEM))
+
+    def address(self, view: Array) -> Value:
+        return view.read(at.DATA) + view.read(at.OFFSET)
+
+    def span(self, array: Array, view: Array) -> tuple[Value, Value]:
+        """Where an argument's memory begins and ends."""
+        code, start = self.code, self.address(view)
+        low, high = code.variable(start), code.variable(start + array.read(at.ITEM))
+        with code.loop(0, self.axes(view)) as axis:
+            reach = (self.length(view, axis) - 1) * self.step(array, view, axis)
+            low.set(low.get() + (reach < 0).choose(reach, 0))
+            high.set(high.get() + (reach < 0).choose(0, reach))
+        return low.get(), high.get()
+
+    def coincides(self, entry: Array, index: Value) -> Value:
+        """Whether an input has its elements where the first output has them, given that both begin at one address."""
+        code, array, view = self.code, self.array_of(entry, index), self.view(index)
+        target, output = self.array_of(entry, self.inputs), self.view(self.inputs)
+        answer = code.variable(array.flag(at.COINCIDES))
+        strided = (array.read(at.PATTERN) == at.LAID) | (target.read(at.PATTERN) == at.LAID)
+        with code.when(strided):
+            axes = self.axes(output)
+            alike = (self.axes(view) == axes) & (array.read(at.ITEM) == target.read(at.ITEM))
+            answer.set(alike)
+            with code.when(alike), code.loop(0, axes) as axis:
+                length = self.length(output, axis)
+                here, there = self.step(array, view, axis), self.step(target, output, axis)
+                same = (length == self.length(view, axis)) & ((here == there) | (length == 1))
+                answer.set(answer.get() & same)
+        return answer.get()
+
+    def expect_scattered(self, array: Array, view: Array) -> None:
+        """That no two elements of an output with gaps share memory: each axis steps over all that shorter steps reach."""
+        code, axes = self.code, self.axes(view)
+        reach, above = code.variable(array.read(at.ITEM)), code.variable(-1)
+        with code.loop(0, axes):
+            least, room = code.variable(-1), code.variable(0)
+            with code.loop(0, axes) as axis:
+                step, length = abs(self.step(array, view, axis)), self.length(view, axis)
+                better = (least.get() < 0) | (step < least.get())
+                with code.when((length != 1) & (step > above.get()) & better):
+                    least.set(step)
+                    room.set((length - 1) * step)
+            with code.when(least.get() >= 0):
+                self.guard.expect(least.get() >= reach.get())
+                reach.set(reach.get() + room.get())
+                above.set(least.get())
+        # Steps that are the same were counted once: then two axes lie over each other.
+        low, high = self.span(array, view)
+        self.guard.expect(high - low == reach.get())
+
+    def lay(self, entry: Array, source: Array, geometry: Array) -> None:
+        """The call's axes and every operand's steps along them: the output's longest step first, merged."""
+        code, operands = self.code, entry.read(at.ADDRESSES)
+        axes, sizes = code.variable(0), geometry.at(gathered.SIZES)
+        with code.loop(0, self.arrays) as index:
+            array = self.array_of(entry, index)
+            with code.when(array.read(at.PLACE) >= 0):
+                geometry.at(gathered.ITEMS).write(array.read(at.PLACE), array.read(at.ITEM))
+        class_axis = entry.read(at.CLASS_AXIS)
+        with code.loop(0, self.axes(source)) as axis:
+            walked = (self.length(source, axis) != 1) & (axis != class_axis)
+            with code.when(walked):
+                self.insert(entry, source, geometry, axis, axes.get())
+                axes.set(axes.get() + 1)
+        merged = code.variable(0)
+        with code.loop(1, axes.get()) as axis:
+            follows = code.variable(True)
+            with code.loop(0, operands) as place:
+                steps = self.steps(geometry, place)
+                fits = steps.read(merged.get()) == steps.read(axis) * sizes.read(axis)
+                follows.set(follows.get() & fits)
+            with code.either(follows.get()) as (one, two):
+                with one:
+                    sizes.write(merged.get(), sizes.read(merged.get()) * sizes.read(axis))
+                with two:
+                    merged.set(merged.get() + 1)
+                    sizes.write(merged.get(), sizes.read(axis))
+            with code.loop(0, operands) as place:
+                steps = self.steps(geometry, place)
+                steps.write(merged.get(), steps.read(axis))
+        with code.when(axes.get() == 0):  # one element: kernels always have an axis to walk
+            sizes.write(0, 1)
+            with code.loop(0, operands) as place:
+                self.steps(geometry, place).write(0, 0)
+        with code.when(class_axis >= 0):
+            merged.set(merged.get() + 1)
+            self.enter(entry, source, geometry, class_axis, merged.get())
+        geometry.write(gathered.AXES, merged.get() + 1)
+
+    def expect_forwards(self, entry: Array) -> None:
+        """No step of an output goes backwards: positions are summed in the order of its memory."""
+        with self.code.loop(self.inputs, self.arrays) as index:
+            array, view = self.array_of(entry, index), self.view(index)
+            with self.code.loop(0, self.axes(view)) as axis:
+                self.guard.expect(self.step(array, view, axis) >= 0)
+
+    def steps(self, geometry: Array, place: Value) -> Array:
+        return geometry.at(place * gathered.MAX_AXES + gathered.STEPS)
+
+    def insert(
+        self, entry: Array, source: Array, geometry: Array, axis: Value, count: Value
+    ) -> None:
+        """Put an axis of the source among those that were found before, which are sorted: the longest step first."""
+        code, sizes = self.code, geometry.at(gathered.SIZES)
+        self.enter(entry, source, geometry, axis, count)
+        where = code.variable(count)
+
+        def shorter() -> Value:
+            before = (where.get() > 0).choose(where.get() - 1, 0)
+            return (where.get() > 0) & self.is_shorter(entry, geometry, before)
+
+        with code.repeat_while(shorter):
+            before = where.get() - 1
+            _swap(sizes, before)
+            with code.loop(0, entry.read(at.ADDRESSES)) as place:
+                _swap(self.steps(geometry, place), before)
+            where.set(before)
+
+    def is_shorter(self, entry: Array, geometry: Array, axis: Value) -> Value:
+        """Whether an axis has shorter steps than the next: by the output's, or where they are the same the last input's, and
+        so on, as a plan sorts them.
+        """
+        code, places = self.code, entry.read(at.ADDRESSES)
+        shorter, decided = code.variable(False), code.variable(False)
+        with code.loop(0, places) as behind, code.when(~decided.get()):
+            steps = self.steps(geometry, places - 1 - behind)
+            here, following = abs(steps.read(axis)), abs(steps.read(axis + 1))
+            shorter.set(here < following)
+            decided.set(here != following)
+        return shorter.get()
+
+    def enter(
+        self, entry: Array, source: Array, geometry: Array, axis: Value, where: Value
+    ) -> None:
+        """Write an axis of the source down at a place: its length, and every operand's step along it."""
+        code = self.code
+        geometry.at(gathered.SIZES).write(where, self.length(source, axis))
+        with code.loop(0, self.arrays) as index:
+            array, view = self.array_of(entry, index), self.view(index)
+            with code.when(array.read(at.PLACE) >= 0):
+                steps = self.steps(geometry, array.read(at.PLACE))
+                steps.write(where, 0)
+                fewer = self.axes(source) - self.axes(view)
+                mine = self.axis_of(entry, array.read(at.MASK), fewer, axis)
+                with code.when(mine >= 0), code.when(self.length(view, mine) != 1):
+                    steps.write(where, self.step(array, view, mine))
+
+    def axis_of(self, entry: Array, mask: Value, fewer: Value, axis: Value) -> Value:
+        """Which of an array's axes corresponds to an axis of the source; negative where none does."""
+        code, before = self.code, self.code.variable(0)
+        with code.loop(0, axis) as other:
+            before.set(before.get() + (mask >> other & 1))
+        among = mask.bit(axis).choose(before.get(), -1)
+        return (entry.read(at.CLASS_AXIS) < 0).choose(axis - fewer, among)
+
+
+def _swap(words: Array, index: Value) -> None:
+    """Swap a word with the next."""
+    first, second = words.read(index), words.read(index + 1)
+    words.write(index, second)
+    words.write(index + 1, first)
 
 
 class Outputs(Geometry):
@@ -34,207 +197,169 @@ class Outputs(Geometry):
         super().__init__(code, control, given)
         self.out = code.variable(0)  # the output, or what stands for several
 
-    def spread(self, places: Array) -> None:
-        """Take the outputs out of the tuple that has them all, if there is one."""
-        code, control, doubt = self.code, self.control, self.doubt
-        out = code.slots(self.out.get())
-        with code.when(self.out.get() != self.absent):
-            kind = out.read(objects.OBJECT_TYPE)
-            one, other = (kind == control.read(own) for own in (at.TUPLE, at.RESULT_TYPE))
-            doubt.expect(one | other)
-            with doubt.when_none():
-                doubt.expect(out.read(objects.TUPLE_LENGTH) == self.outputs)
-            with doubt.when_none(), code.loop(0, self.outputs) as index:
-                places.write(index, out.read(index + objects.TUPLE_ITEMS))
+    def spread(self) -> None:
+        """Give each output a place of its own, where one argument stands for several: None or a tuple of them."""
+        code, control, given = self.code, self.control, self.given
+        wide, out = code.frame("i64", at.MAX_ARRAYS + at.MAX_OPTIONS), code.slots(self.out.get())
+        several = self.outputs != 1
+        with code.when(several):
+            with code.loop(0, self.inputs) as index:
+                wide.write(index, given.read(index))
+            with code.loop(0, self.outputs) as index:
+                wide.write(self.inputs + index, self.absent)
+            with code.loop(0, self.options) as index:
+                wide.write(self.arrays + index, given.read(self.inputs + 1 + index))
+            with code.when(self.out.get() != self.absent):
+                kind = out.read(objects.OBJECT_TYPE)
+                one, other = (kind == control.read(own) for own in (at.TUPLE, at.RESULT_TYPE))
+                self.guard.expect(one | other)
+                self.guard.expect(out.read(objects.TUPLE_LENGTH) == self.outputs)
+                with code.loop(0, self.outputs) as index:
+                    wide.write(self.inputs + index, out.read(index + objects.TUPLE_ITEMS))
+        self.given = code.slots(several.choose(wide.address(), given.address()))
+
+    # Outputs that the caller gave.
 
     def each_given(self, visit: Callable[[Value], None]) -> None:
         """Write code that visits each of the outputs that the caller gave."""
-        code = self.code
         with (
-            code.loop(self.inputs, self.arrays) as index,
-            self.doubt.when_none(),
-            code.when(self.is_given(index)),
+            self.code.loop(self.inputs, self.arrays) as index,
+            self.code.when(self.is_given(index)),
         ):
             visit(index)
 
-    def expect_free(self, record: Array) -> None:
+    def expect_free(self, entry: Array) -> None:
         """That given outputs are writable, and share no memory with what is read or with each other; the first may be
         exactly the elements of an input.
         """
 
         def visit(index: Value) -> None:
-            own, view = self.own(record, index), self.view(index)
-            self.doubt.expect(view.flag(at.WRITABLE))
-            with self.code.when(own.read(at.PATTERN) == at.LAID):
-                self.expect_scattered(own, view)
-            with self.code.when(own.read(at.PLACE) >= 0):
-                self.expect_apart(record, index)
+            array, view = self.array_of(entry, index), self.view(index)
+            self.guard.expect(view.flag(at.WRITABLE))
+            with self.code.when(array.read(at.PATTERN) == at.LAID):
+                self.expect_scattered(array, view)
+            with self.code.when(array.read(at.PLACE) >= 0):
+                self.expect_apart(entry, index)
 
         self.each_given(visit)
 
-    def expect_apart(self, record: Array, index: Value) -> None:
+    def expect_apart(self, entry: Array, index: Value) -> None:
         """That an output shares no memory with an operand before it."""
         code, view = self.code, self.view(index)
-        low, high = self.span(self.own(record, index), view)
-        with self.doubt.when_none(), code.loop(0, index) as before:
-            theirs, seen = self.own(record, before), self.view(before)
-            with code.when((theirs.read(at.PLACE) >= 0) & self.is_given(before)):
-                first, beyond = self.span(theirs, seen)
+        low, high = self.span(self.array_of(entry, index), view)
+        with code.loop(0, index) as before:
+            other, seen = self.array_of(entry, before), self.view(before)
+            with code.when((other.read(at.PLACE) >= 0) & self.is_given(before)):
+                first, beyond = self.span(other, seen)
                 apart = ~(first.below(high) & low.below(beyond))
                 begin = (self.address(seen) == self.address(view)) & (index == self.inputs)
-                self.doubt.expect(apart | begin & self.coincides(record, before))
+                self.guard.expect(apart | begin & self.coincides(entry, before))
 
     def expect_untracked(self, library: Value) -> None:
-        """What autograd would not let be written is left to the full way."""
-        with self.code.when(library == at.TORCH):
-            self.each_given(lambda index: self.expect_no_leaf(self.given.read(index)))
+        """Nobody tracks NumPy's arrays."""
 
-    def take_outputs(self, fresh: Value, library: Value) -> None:
+    def count_writes(self, library: Value) -> None:
+        """Nobody counts."""
+
+    def take_outputs(self, entry: Array) -> None:
         """Autograd is told what is written; where nothing was made, what was given for outputs is the result."""
-        self.count_writes(library)
-        with self.code.when(fresh == 0):
+        self.count_writes(entry.read(at.OWN_LIBRARY))
+        with self.code.when(entry.read(at.FRESH) == 0):
             self.control.call(at.INCREF, None, self.out.get())
             self.result.set(self.out.get())
 
-    def count_writes(self, library: Value) -> None:
-        """Tell autograd of given outputs that they are written."""
-        with self.code.when(library == at.TORCH):
-            self.each_given(lambda index: self.count_write(self.given.read(index)))
+    # Outputs that are made.
 
-    def count_write(self, item: Value) -> None:
-        """Tell autograd that a tensor is written."""
-        # C++ raises an exception for those whose changes are not counted, which no frame of ours may meet.
-        with self.code.either(self.is_so(at.IS_INFERENCE, item + HANDLE)) as (uncounted, counted):
-            with uncounted:
-                told = self.ask(at.WRITTEN, item)
-                self.fail_without(told)
-                self.drop(told)
-            with counted:
-                self.control.call(at.COUNT_WRITE, None, item + HANDLE)
-
-    def expect_ordered(self, record: Array) -> None:
+    def expect_ordered(self, entry: Array) -> None:
         """Where results lie as inputs do, that these lie as row-major arrays do, whatever lies between their elements."""
-        code, axes_made = self.code, record.read(at.SHAPES) & (1 << at.MADE_BIT) - 1
+        code, axes_made = self.code, entry.read(at.SHAPES) & (1 << at.MADE_BIT) - 1
         wanted = self.control.flag(at.ORDERED) & (axes_made != 0)
         with (
             code.when(wanted),
             code.loop(0, self.inputs) as index,
-            code.when(self.own(record, index).read(at.PATTERN) == at.LAID),
+            code.when(self.array_of(entry, index).read(at.PATTERN) == at.LAID),
         ):
-            self.expect_descending(self.view(index))
+            # Strides grow from the last axis to the first, but for those of one element and of 0.
+            view, least = self.view(index), code.variable(0)
+            axes, strides = self.axes(view), code.slots(view.read(at.STRIDES_AT))
+            with code.loop(0, axes) as behind:
+                axis = axes - 1 - behind
+                stride = strides.read(axis)
+                with code.when((self.length(view, axis) != 1) & (stride != 0)):
+                    self.guard.expect(stride > least.get())
+                    least.set(stride)
 
-    def expect_descending(self, view: Array) -> None:
-        """That an array's strides grow from the last axis to the first, but for those of one element and of 0."""
-        code, least = self.code, self.code.variable(0)
-        axes = self.axes(view)
-        sizes, strides = (code.slots(view.read(own)) for own in (at.SHAPE_AT, at.STRIDES_AT))
-        with code.loop(0, axes) as behind:
-            stride = strides.read(axes - 1 - behind)
-            moves = (sizes.read(axes - 1 - behind) != 1) & (stride != 0)
-            with code.when(moves):
-                self.doubt.expect(stride > least.get())
-                least.set(stride)
-
-    def make_outputs(self, record: Array, lead: Array, library: Value, operands: Array) -> None:
+    def make_outputs(self, entry: Array, operands: Array) -> None:
         """Make fresh outputs, and enter their addresses among the operands. Several are a tuple, which has those that were given too,
         and None for one that is neither given nor written.
         """
-        code, control, doubt = self.code, self.control, self.doubt
-        many, how = record.read(at.RESULTS), record.read(at.MAKE_DTYPE)
-        known, shapes = record.read(at.LEAD) == self.inputs, record.read(at.SHAPES)
-        make, large, large_from = (
-            record.read(own) for own in (at.MAKE, at.MAKE_LARGE, at.LARGE_FROM)
-        )
-        item = self.own(record, self.inputs).read(at.ITEM)
-        places = code.frame("i64", at.MAX_RESULTS)
+        code, control, library = self.code, self.control, entry.read(at.OWN_LIBRARY)
+        many, dtypes = entry.read(at.RESULTS), code.slots(entry.read(at.MAKE_DTYPE))
+        with code.when(many != 1):
+            self.result.set(self.new_tuple(many))
         with code.loop(0, many) as index:
-            places.write(index, self.own(record, self.inputs + index).read(at.PLACE))
-        making = _Making(make, large, large_from, item, lead, library, known)
-        with code.either(many == 1) as (one, several):
-            with one:
-                self.result.set(self.made(making, how, shapes))
-                self.fail_without(self.result.get())
-                operand = operands.at(places.read(0))
-                self.place(self.result.get(), self.view(self.inputs), library, operand)
-            with several:
-                self.result.set(self.new_tuple(many))
-                with code.loop(0, many) as index, doubt.when_none():
-                    mask = shapes >> index * at.RESULT_BITS
-                    own = code.variable(self.given.read(self.inputs + index))
-                    with code.either(mask.bit(at.MADE_BIT)) as (made, left):
-                        with made:
-                            each = code.slots(how).read(index + objects.TUPLE_ITEMS)
-                            own.set(self.made(making, each, mask))
-                            self.fail_without(own.get())
-                            operand = operands.at(places.read(index))
-                            self.place(own.get(), self.view(self.inputs + index), library, operand)
-                        with left:
-                            control.call(at.INCREF, None, own.get())
-                    control.call(at.TUPLE_SET, "i32", self.result.get(), index, own.get())
+            array = self.array_of(entry, self.inputs + index)
+            mask = entry.read(at.SHAPES) >> index * at.RESULT_BITS
+            is_made, item = (
+                mask.bit(at.MADE_BIT),
+                code.variable(self.given.read(self.inputs + index)),
+            )
+            with code.either(is_made) as (fresh, left):
+                with fresh:
+                    dtype = dtypes.read(index + objects.TUPLE_ITEMS)
+                    item.set(self.made(entry, array, mask, dtype))
+                    self.fail_without(item.get())
+                with left:
+                    control.call(at.INCREF, None, item.get())
+            with code.either(many == 1) as (alone, among):
+                with alone:
+                    self.result.set(item.get())
+                with among:
+                    control.call(at.TUPLE_SET, "i32", self.result.get(), index, item.get())
+            with code.when(is_made):
+                view = self.view(self.inputs + index)
+                self.look_at_fresh(item.get(), view, library)
+                operands.write(array.read(at.PLACE), self.address(view))
 
-    def made(self, making: _Making, how: Value, mask: Value) -> Value:
-        """A fresh output, of the one shape that the kind has, or with some of the lead's axes."""
-        found = self.code.variable(0)
-        with self.code.either(making.known) as (alone, beside):
-            with alone:
-                found.set(self.made_again(self.code.slots(how)))
-            with beside:
-                found.set(self.made_like(making, how, mask))
-        return found.get()
-
-    def place(self, made: Value, view: Array, library: Value, operands: Array) -> None:
-        """Enter the address of a fresh output as an operand."""
-        self.look_at_fresh(made, view, library)
-        with self.doubt.when_none():
-            operands.write(0, self.address(view))
-
-    def made_again(self, call: Array) -> Value:
-        """An output of the one shape that the kind has: `call` is a tuple of the function that makes it and its arguments."""
-        count = call.read(objects.TUPLE_LENGTH) - 1
-        make, arguments = call.read(objects.TUPLE_ITEMS), call.at(objects.TUPLE_ITEMS + 1)
-        self.note_python(True)
-        return self.control.call(at.VECTORCALL, "i64", make, arguments, count, 0)
-
-    def made_like(self, making: _Making, dtype: Value, mask: Value) -> Value:
-        """A row-major output with some of the lead's axes."""
-        sizes, strides, axes, count = self.row_major(making.lead, mask)
-        large = count * making.item >= making.large_from
-        make = large.choose(making.large, making.make)
+    def made(self, entry: Array, array: Array, mask: Value, dtype: Value) -> Value:
+        """A fresh output; the object, or 0 where Python raised."""
+        make, make_large = entry.read(at.MAKE), entry.read(at.MAKE_LARGE)
+        sizes, strides, axes, count = self.fresh_layout(entry, array, mask)
+        large = count * array.read(at.ITEM) >= entry.read(at.LARGE_FROM)
         # On the host small ones are made by a function of C.
-        self.note_python(large | (making.large == making.make))
-        shape = self.pack(sizes, axes)
-        found = self.made_of(making.library, make, shape, (strides, axes), dtype)
+        self.note_python(large | (make_large == make))
+        shape, chosen = self.pack(sizes, axes), large.choose(make_large, make)
+        fresh = self.made_of(entry.read(at.OWN_LIBRARY), chosen, shape, (strides, axes), dtype)
         self.drop(shape)
-        return found
+        return fresh
 
     def made_of(
         self, library: Value, make: Value, shape: Value, strides: tuple[Array, Value], dtype: Value
     ) -> Value:
-        """An output of a shape, by `make(shape, dtype)` of NumPy or `make(shape, strides, dtype)` of PyTorch."""
-        found = self.code.variable(0)
-        with self.code.either(library == at.NUMPY) as (numpy, torch):
-            with numpy:
-                found.set(self.made_by(make, shape, dtype))
-            with torch:
-                steps = self.pack(*strides)
-                found.set(self.made_by(make, shape, steps, dtype))
-                self.drop(steps)
-        return found.get()
+        return self.call_object(make, shape, dtype)
 
-    def made_by(self, make: Value, *arguments: Value) -> Value:
+    def call_object(self, function: Value, *arguments: Value) -> Value:
         items = self.code.frame("i64", len(arguments))
-        for place, own in enumerate(arguments):
-            items.write(place, own)
-        return self.control.call(at.VECTORCALL, "i64", make, items, len(arguments), 0)
+        for place, argument in enumerate(arguments):
+            items.write(place, argument)
+        return self.control.call(at.VECTORCALL, "i64", function, items, len(arguments), 0)
 
-    def row_major(self, lead: Array, mask: Value) -> tuple[Array, Array, Value, Value]:
-        """Sizes and strides of a fresh array that has some of the lead's axes, how many axes and how many elements."""
-        code = self.code
+    def fresh_layout(
+        self, entry: Array, array: Array, mask: Value
+    ) -> tuple[Array, Array, Value, Value]:
+        """Sizes and row-major strides of a fresh output, how many axes and how many elements. It has some of the source's axes, or where the
+        entry serves one size the shape that stands there."""
+        code, source = self.code, self.view(entry.read(at.LEAD))
         sizes, strides = (code.frame("i64", at.MAX_AXES) for _ in range(2))
         axes, count = code.variable(0), code.variable(1)
-        with code.loop(0, self.axes(lead)) as axis, code.when(mask.bit(axis)):
-            sizes.write(axes.get(), self.length(lead, axis))
-            axes.set(axes.get() + 1)
+        with code.either(entry.read(at.LEAD) == self.inputs) as (one_size, any_size):
+            with one_size:
+                axes.set(array.read(at.SECOND) & LOW_HALF)
+                with code.loop(0, axes.get()) as axis:
+                    sizes.write(axis, array.at(at.SHAPE).read(axis))
+            with any_size, code.loop(0, self.axes(source)) as axis, code.when(mask.bit(axis)):
+                sizes.write(axes.get(), self.length(source, axis))
+                axes.set(axes.get() + 1)
         with code.loop(0, axes.get()) as behind:
             axis = axes.get() - 1 - behind
             strides.write(axis, count.get())

@@ -1,71 +1,41 @@
-"""A C++ tensor of PyTorch's, read by machine code."""
+"""A tensor of PyTorch's that machine code has a handle of, asked through PyTorch's stable C interface."""
 
 from __future__ import annotations
 
-from typing import Any
-
-from openaclnn.engines.machine.code import Code
+from openaclnn.engines.machine.code import Array, Code
 from openaclnn.engines.machine.values import Value
-from openaclnn.repeat.code.doubt import Doubt
-from openaclnn.repeat.words.tensors import INLINE_AXES
+from openaclnn.repeat.words import native as at
 
 __all__ = ["NativeTensor"]
 
 
 class NativeTensor:
-    """A C++ tensor, read from its words, which lie where a `TensorWords` says: one of integers, or of values read at run time.
-    Until `expect_plain`, only the first word may be relied on.
-    """
+    """What the functions of a kernel's block say of a tensor; `known` becomes false where one of them fails."""
 
-    def __init__(self, code: Code, handle: Value, where: Any) -> None:
-        self.code, self.where = code, where
-        self.slots = code.slots(code.slots(handle).read(0))
-        self.storage = code.slots(self.slots.read(where.storage))
+    def __init__(self, code: Code, handle: Value, block: Array) -> None:
+        self.code, self.handle, self.block = code, handle, block
+        self.known = code.variable(True)
+
+    def ask(self, function: int) -> Value:
+        """A word, or the low half of one."""
+        answer = self.code.frame("i64", 1)
+        answer.write(0, 0)
+        status = self.block.call(function, "i32", self.handle, answer)
+        self.known.set(self.known.get() & (status == 0))
+        return answer.read(0)
 
     @property
     def axes(self) -> Value:
-        return self.slots.read(self.where.axes)
-
-    def sides(self) -> tuple[Value, Value]:
-        """Addresses of the sizes and of the strides."""
-        slots, where, apart = self.slots, self.where, self.axes > INLINE_AXES
-        first = slots.read(where.sizes)
-        sizes = apart.choose(first, slots.address(where.sizes))
-        return sizes, apart.choose(first + self.axes * 8, slots.address(where.strides))
+        return self.ask(at.GET_DIM)
 
     @property
     def dtype(self) -> Value:
-        return self.slots.read(self.where.device_and_dtype) & 0xFFFF
-
-    @property
-    def device(self) -> Value:
-        return self.slots.read(self.where.device_and_dtype) >> 16 & 0xFF
+        return self.ask(at.GET_DTYPE)
 
     @property
     def index(self) -> Value:
         """Which device of its kind it is on; there is one CPU, whatever it is said to be."""
-        found = self.slots.read(self.where.device_and_dtype) >> 24 & 0xFF
-        return (self.device == 0).choose(0, found)
-
-    def expect_plain(self, doubt: Doubt, table: Value, storage_table: Value) -> None:
-        """That it is memory and nothing else."""
-        where = self.where
-        doubt.expect(self.slots.read(0) == table)
-        doubt.expect((self.slots.read(where.keys) & where.strange_keys) == 0)
-        doubt.expect(self.slots.read(where.storage) != 0)
-        with doubt.when_none():
-            doubt.expect(self.storage.read(0) == storage_table)
-            doubt.expect((self.storage.read(where.flags) & where.strange_flags) == 0)
-            doubt.expect(self.storage.read(where.data) != 0)
-
-    def data(self, item: Value) -> Value:
-        """The address of its first element; elements have `item` bytes."""
-        return self.storage.read(self.where.data) + self.offset * item
-
-    @property
-    def offset(self) -> Value:
-        return self.slots.read(self.where.offset)
-
-    @property
-    def storage_bytes(self) -> Value:
-        return self.storage.read(self.where.size)
+        index = self.code.variable(0)
+        with self.code.when(self.block.read(at.DEVICE_KIND) != 0):
+            index.set(self.ask(at.GET_INDEX))
+        return index.get()

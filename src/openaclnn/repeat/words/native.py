@@ -1,7 +1,6 @@
 """Where the words lie that a kernel in PyTorch's dispatcher has of its own, one block for each operator and device.
 
-The first are those of an object that C++ counts references to; then comes what differs between operators and devices,
-functions and objects by address, and tables.
+Numbers of the operator and its device come first, then functions and objects by address, then tables.
 """
 
 from __future__ import annotations
@@ -9,16 +8,21 @@ from __future__ import annotations
 from openaclnn.repeat.words.slots import MAX_DTYPES, MAX_OPTIONS
 
 (
-    _TABLE, REFERENCES, WEAK_REFERENCES, _SPARE,
-    ROAD, RECORDS, COUNT, TURN, CORE, ORIGINAL, ORIGINAL_SELF, ASKED, BOXED, BOXED_SELF, DEVICE_KIND, DEVICE_WORD,
-    ENSURE, RELEASE, WRAP, COPY, DELETE, EMPTY, ZERO, UNDEFINED, CLEAR, FROM_DOUBLE, FROM_INT64, FROM_BOOL, VECTORCALL,
-    INCREF, DECREF, NONE, NOT_IMPLEMENTED, TRUE, FALSE, KEPT, FETCH, NORMALIZE, LATER, SET_LATER, THREAD,
-    TENSOR_TABLE, STORAGE_TABLE, STREAM, MANY_ONES, REDUCTIONS,
+    ROAD, RECORDS, COUNT, TURN, CORE, DEVICE_KIND, DEVICE_WORD, STREAM, VERSION, FALLBACK, OVERLOAD, PLACE,
+    GET_DEVICE, GET_INDEX, GET_DTYPE, GET_DIM, GET_SIZES, GET_STRIDES, GET_DATA, GET_OFFSET, GET_BYTES, IS_DEFINED,
+    EMPTY, ZERO, DELETE, FREE, DISPATCH, CHECK,
+    ENSURE, RELEASE, GET_ATTRIBUTE, TEXT_OF, SET_LATER, THREAD, DECREF, FROM_DOUBLE, FROM_INT64,
+    NONE, TRUE, FALSE, KEPT, RAISED, TEXT, LATER, MANY_ONES, REDUCTIONS,
 ) = range(46)  # fmt: skip
 # RECORDS: where the address of the list of records is. COUNT, TURN: of the calls that read it (`published.py`).
+# RAISED: what the fallback raised in this thread, with the attributes TEXT, for C++ to raise, and LATER, for Python.
 OPTION_TYPES = REDUCTIONS + 3
-DTYPES = OPTION_TYPES + MAX_OPTIONS  # DLPack's word for each of PyTorch's
-ONES = DTYPES + MAX_DTYPES  # weights that change nothing: classes, dtype, device, tensor
+DTYPES = OPTION_TYPES + MAX_OPTIONS  # DLPack's word for each of PyTorch's numbers
+DTYPE_OBJECTS = DTYPES + MAX_DTYPES  # Python's object and PyTorch's number
+DTYPE_NAMES = ("float32", "float16", "bfloat16", "int64", "int32", "uint8")
+ONES = DTYPE_OBJECTS + 2 * len(
+    DTYPE_NAMES
+)  # weights that change nothing: classes, dtype, device, tensor
 MAX_ONES, ONES_SLOTS = 16, 4
 BLOCK_SLOTS = ONES + MAX_ONES * ONES_SLOTS
 

@@ -10,43 +10,37 @@ MAX_KINDS = 32  # a training loop has a handful; the oldest makes room
 
 # The control block: functions, objects and tables by address, then numbers.
 (
-    FROM_PYTHON, CURRENT_STREAM, CLEAR, TUPLE_NEW, TUPLE_SET, FROM_INT64, VECTORCALL, GET_VARIABLE,
+    FROM_PYTHON, CURRENT_STREAM, CLEAR, TUPLE_NEW, TUPLE_SET, FROM_INT64, VECTORCALL, GET_VARIABLE, GET_ATTRIBUTE,
     AS_INT64, INCREF, DECREF, NOT_IMPLEMENTED, NONE, FALSE, NDARRAY, TENSOR, PARAMETER, FLOAT,
-    WRITTEN, PRODUCT, ENGINE, POOL, TABLE, KINDS, ARRAYS, OPTIONS, ERROR,
-    STORAGE_SIZE, STORAGE_OFFSET, IS_NEGATED, IS_INFERENCE, COUNT_WRITE, KEY_IS_INCLUDED, REQUIRES_GRAD, GRAPH_KEYS,
-    OUTPUTS, TRUE, TUPLE, RESULT_TYPE, DESCRIPTOR, SCALAR, CHOSEN, CHOSEN_NOWHERE,
-    STORAGE_AT, STORAGE_TABLE, STORAGE_DATA, STORAGE_BYTES, TENSOR_WORDS, COLLECTS, ORDERED, CONTROL_SLOTS,
-) = range(51)  # fmt: skip
-# STORAGE_AT is where a C++ tensor has its storage, 0 where that is not known; the next three are what a plain storage begins
-# with, and where it has its memory's address and size.
-# TENSOR_WORDS is where `tensors.tensor_table` is, 0 where there is none.
+    PRODUCT, ENGINE, POOL, TABLE, KINDS, ARRAYS, OPTIONS, ERROR,
+    HAS_MODE, IS_NEGATED, STORAGE, STORAGE_BYTES, STORAGE_OFFSET, IS_TRACING, MODES, KEY_IS_INCLUDED, BEFORE_DISPATCH,
+    REQUIRES_GRAD, COUNT_WRITE,
+    OUTPUTS, TUPLE, RESULT_TYPE, CHOSEN, CHOSEN_NOWHERE, COLLECTS, ORDERED, CONTROL_SLOTS,
+) = range(46)  # fmt: skip
+# From HAS_MODE to COUNT_WRITE: the objects of `readers.TorchFunctions`.
 # COLLECTS: whether the interpreter collects garbage, whose finalisers are Python code, when an object is made.
 # ORDERED: whether a fresh output is left to the full way if an input's axes lie in memory in another order than row-major.
 # Of ARRAYS the last are the OUTPUTS. A plain call has one argument for several: None, a tuple or a RESULT_TYPE.
 
 # What is read of an array: the first six as a DLTensor has them (data, device, axes and dtype, shape, strides,
-# offset), of a NumPy array data, dtype object, axes, shape, strides, 0; of a descriptor of ours base, dtype object, axes
-# with format and whether it may be written, shape, strides, offset, and the name of its device.
+# offset), of a NumPy array data, dtype object, axes, shape, strides, 0.
 # The call has its own copy of sizes and strides, SIZES and STEPS: theirs may be others once Python code has run.
 (
-    DATA, DEVICE, KIND, SHAPE_AT, STRIDES_AT, OFFSET, LIBRARY, SIZE, DENSELY, WRITABLE, DEVICE_NAME, SIZES,
-) = range(12)  # fmt: skip
+    DATA, DEVICE, KIND, SHAPE_AT, STRIDES_AT, OFFSET, LIBRARY, SIZE, DENSELY, WRITABLE, SIZES,
+) = range(11)  # fmt: skip
 STEPS = SIZES + MAX_AXES
 VIEW_SLOTS = STEPS + MAX_AXES
-FORMAT_BIT, FORMATS, WRITABLE_BIT = 32, 0xFFFFFFF, 62  # in a descriptor's KIND, above the axes
-ABSENT, NUMPY, TORCH, OURS = 0, 1, 2, 3  # LIBRARY
+ABSENT, NUMPY, TORCH = 0, 1, 2  # LIBRARY
 
 # A record: what a kind of call is told by, and what runs it.
 (
-    KEEP, OWN_LIBRARY, HOME, LEAD, FRESH, MAKE, MAKE_LARGE, LARGE_FROM, MAKE_DTYPE, RUNNER, KERNEL, GRAIN,
+    KEEP, OWN_LIBRARY, LEAD, FRESH, MAKE, MAKE_LARGE, LARGE_FROM, MAKE_DTYPE, RUNNER, KERNEL, GRAIN,
     COUNT_FROM, COUNT_BELOW, RECIPROCAL, CONSTANTS, ADDRESSES, SIZED, LEAD_AXES, CLASS_AXIS, GATHERING, RESULTS, SHAPES,
-    UNITS, WORDS, LOCKED_WORDS, WORDS_BLOCK, DERIVE, DERIVED, SOURCE,
-) = range(30)  # fmt: skip
+    WORDS, LOCKED_WORDS, WORDS_BLOCK, DERIVE, DERIVED, SOURCE,
+) = range(28)  # fmt: skip
 # LEAD is the array that sizes are read of; ARRAYS: what the inputs stretch to; the first of the outputs: they are part of the kind.
-# HOME is the name of the device that descriptors of ours are on.
 # SHAPES has RESULT_BITS for each of the results: which of the lead's axes it has, and whether the road makes it. FRESH: it
 # makes one at least.
-# UNITS is what a kernel is run over; 0: as many as the lead has elements.
 # WORDS is what a sized runner is for callers that have no Python objects, given its block, and LOCKED_WORDS for those that hold the
 # interpreter's lock; 0: nothing.
 RESULT_BITS, MADE_BIT, MAX_RESULTS = 16, MAX_AXES, 4
@@ -58,9 +52,8 @@ axis last, and numbers. 0: nothing."""
 CONSTANT = SOURCE + MAX_DERIVED
 FIRST_ARRAY = CONSTANT + MAX_CONSTANTS
 
-# Of each array: how it must lie, where among a kernel's operands it stands, what bytes from its first element on it
-# covers, and whether the output may be exactly its memory.
-FIRST, SECOND, PATTERN, PLACE, LOW, HIGH, ITEM, COINCIDES, MASK, SHAPE = range(10)
+# Of each array: how it must lie, where among a kernel's operands it stands, and whether the output may be exactly its memory.
+FIRST, SECOND, PATTERN, PLACE, ITEM, COINCIDES, MASK, SHAPE = range(8)
 STRIDES = SHAPE + MAX_AXES
 ARRAY_SLOTS = STRIDES + MAX_AXES
 MISSING, SAME, DENSE, ONE, SOME, LAID = range(6)
@@ -70,9 +63,8 @@ where there is a class axis, over some of the lead's axes (MASK)."""
 FIRST_OPTION = FIRST_ARRAY + MAX_ARRAYS * ARRAY_SLOTS
 
 # Of each option: the object that was given, its type where another object may say the same, its bits, and whether it may
-# be another number, within which bounds. Of a scalar of ours, which may end, its dtype for an object.
+# be another number, within which bounds.
 OBJECT, TYPE, BITS, FREE, LEAST, MOST, OPTION_SLOTS = range(7)
-SCALAR_DTYPE = OBJECT
 FIXED, ANOTHER, ANOTHER_BUT_ZERO = range(3)
 """FREE: not; any number within the bounds; the same, but a zero stays one and others stay others."""
 RECORD_SLOTS = FIRST_OPTION + MAX_OPTIONS * OPTION_SLOTS

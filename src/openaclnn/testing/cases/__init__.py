@@ -1,6 +1,31 @@
 """Case lists of other tools, read: each row or object becomes a case, or says what is wrong with it.
 
-In the order to read: `case.py` says what a case is, `lists.py` reads a list by the kind of its file, `ttk.py` and `atk.py` are the two
-kinds; below these, `tables.py` has rows, `cells.py` what stands in them, `literals.py` and `words.py` how it is spelt. No data are drawn
-here; `data/` lies below.
+In the order to read: `case.py` says what a case is, and reads the words of lists; `ttk.py` and `atk.py` are the two kinds of lists, `tables.py` has
+TTK's rows and cells. No data are drawn here; `data/` lies below.
 """
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from openaclnn.testing.cases.atk import read_atk
+from openaclnn.testing.cases.case import Case, Malformed
+from openaclnn.testing.cases.ttk import read_ttk
+from openaclnn.testing.files import FileError
+
+__all__ = ["read_cases"]
+
+
+def read_cases(path: str | Path, sheet: str | None = None) -> Iterator[Case | Malformed]:
+    """The cases of a TTK table (.csv, .xlsx; `sheet` names one) or an ATK list (.json), and rows that are none.
+
+    FileError where the file cannot be read at all.
+    """
+    path = Path(path)
+    suffix = path.suffix.lower()
+    if suffix == ".json":
+        return read_atk(path)
+    if suffix in (".csv", ".xlsx"):
+        return read_ttk(path, sheet)
+    raise FileError(f"{path}: a case list named .csv, .xlsx or .json is expected")

@@ -9,7 +9,6 @@ from typing import Any
 
 from openaclnn.core.declare import Operator
 from openaclnn.core.interface import REQUIRED, Kind, Parameter
-from openaclnn.operators import find_operator
 from openaclnn.testing.cases.case import (
     Case,
     Drawn,
@@ -17,11 +16,18 @@ from openaclnn.testing.cases.case import (
     OneOf,
     Skip,
     TensorSpec,
+    atk_range,
+    check_range,
+    dtype_of,
+    is_unset,
+    operator_named,
     parameter_named,
+    power_of,
+    telling,
+    without_unread,
 )
-from openaclnn.testing.cases.words import atk_range, check_range, is_unset, power_of
-from openaclnn.testing.files.sources import FileError, read_whole
-from openaclnn.testing.words import dtype_named
+from openaclnn.testing.extras import dtype_named
+from openaclnn.testing.files import FileError, read_whole
 
 __all__ = ["read_atk"]
 
@@ -48,42 +54,37 @@ def read_atk(path: Path) -> Iterator[Case | Malformed]:
                 raise ValueError(f"an object is expected, not {entry!r}"[:80])
             yield _case(named, name, identity, place, number)
         except (ValueError, TypeError, KeyError, OverflowError) as error:
-            reason = error.reason if isinstance(error, Skip) else "unreadable"
-            named_operator = str(named.get("aclnn_name", ""))
-            yield Malformed(name, place, str(error), number, identity, named_operator, reason)
+            operator_name = str(named.get("aclnn_name", ""))
+            yield Malformed.of(error, name, place, number, identity, operator_name)
 
 
 def _case(entry: dict[str, Any], name: str, identity: str, place: str, number: int) -> Case:
     if "aclnn_name" not in entry:
         raise ValueError("aclnn_name: missing")
-    try:
-        operator = find_operator(str(entry["aclnn_name"]))
-    except KeyError:
-        told = f"{entry['aclnn_name']} is not among our operators"
-        raise Skip("another operator", told) from None
+    operator = operator_named(str(entry["aclnn_name"]))
     inputs = entry.get("inputs")
     if not isinstance(inputs, list) or not all(isinstance(each, (dict, list)) for each in inputs):
         raise ValueError("inputs: a list of objects is expected")
     tensors: dict[str, TensorSpec | None] = {}
     attributes: dict[str, Any] = {}
     for parameter, given in _matched(operator, [_single(each) for each in inputs]):
-        try:
+        with telling(f"inputs, {parameter.name}"):
             if parameter.is_read:
                 tensors[parameter.name] = _tensor(given)
             else:
                 attributes[parameter.name] = _value(parameter, given)
-        except Skip as skip:
-            raise Skip(skip.reason, f"inputs, {parameter.name}: {skip}") from None
-        except (ValueError, TypeError) as error:
-            raise ValueError(f"inputs, {parameter.name}: {error}") from None
-    unread = getattr(operator.workloads, "unread", lambda numbers: ())(attributes)
-    tensors |= {each: None for each in unread if each in tensors}
+    tensors = without_unread(operator, tensors, attributes)
     standard, relatives, notes = _standard(entry.get("standard"))
     return Case(
         name, operator.name, place, number, tensors, attributes, identity,
         standard=standard, relatives=relatives, notes=notes,
-        products=tuple(str(each) for each in entry.get("soc_series") or ()),
+        products=_series(entry.get("soc_series")),
     )  # fmt: skip
+
+
+def _series(given: Any) -> tuple[str, ...]:
+    """The products that a case is meant for: one, or a list."""
+    return tuple(str(each) for each in (given if isinstance(given, list) else [given]) if each)
 
 
 def _single(given: Any) -> dict[str, Any]:
@@ -138,7 +139,7 @@ def _matched(
         if chosen is None:
             raise ValueError(f"inputs: {given.get('name')!r} fits no parameter of {operator.name}")
         found.append((chosen, given))
-        left = [p for p in left if p is not chosen]
+        left.remove(chosen)
     return found
 
 
@@ -150,10 +151,7 @@ def _tensor(given: dict[str, Any]) -> TensorSpec | None:
         return None
     if not isinstance(shape, list) or not all(type(size) is int for size in shape):
         raise ValueError(f"a shape of whole numbers is expected, not {shape!r}")
-    try:
-        dtype = dtype_named(str(given.get("dtype")))
-    except ValueError as error:
-        raise Skip("dtype", str(error)) from None
+    dtype = dtype_of(given.get("dtype"))
     how = atk_range(given.get("range_values"))
     check_range(how, dtype)
     return TensorSpec(tuple(shape), dtype, how)
@@ -168,18 +166,15 @@ def _value(parameter: Parameter, given: dict[str, Any]) -> Any:
         [values] = values
     if is_unset(values):
         return None if parameter.default is REQUIRED else parameter.default
-    if parameter.kind is Kind.BOOL:
-        chosen = values if isinstance(values, list) else [values]
-        return _one_of([_switch(each) for each in chosen])
     words = values if isinstance(values, list) else [values]
+    if parameter.kind is Kind.BOOL:
+        return _one_of([_switch(each) for each in words])
     if parameter.choices and all(isinstance(each, str) for each in words):
         return _one_of(words)
     how, whole = atk_range(values), parameter.kind in (Kind.INT64, Kind.CSTRING)
     assert how is not None
-    if parameter.kind is Kind.SCALAR:
-        dtype = dtype_named(str(given.get("dtype")))
-    else:
-        dtype = dtype_named("int64" if whole else "float64")
+    kind = "int64" if whole else "float64"
+    dtype = dtype_named(str(given.get("dtype")) if parameter.kind is Kind.SCALAR else kind)
     check_range(how, dtype)
     if parameter.kind is Kind.SCALAR or how.choices or how.means is not None or how.low < how.high:
         return Drawn(how, dtype)

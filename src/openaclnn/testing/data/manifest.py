@@ -1,34 +1,46 @@
-"""Golden files: a folder for each case, and a manifest from which the same bytes are made again."""
+"""Golden files: a folder for each case with a manifest from which the same bytes are made again, and what such a folder expects of a
+device: which outputs, of which dtype and shape, in files of which names.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import dtype_of_numpy
+from openaclnn.core.interface import snake_case
 from openaclnn.core.tensor import Scalar
 from openaclnn.core.version import __version__
 from openaclnn.core.writing import write_text
 from openaclnn.operators import find_operator
+from openaclnn.testing.data.drawing import Recipe
+from openaclnn.testing.data.folders import adding_to, replacing_folder
 from openaclnn.testing.data.goldens import by_output, golden
-from openaclnn.testing.data.recipe import Recipe
-from openaclnn.testing.files.arrays import write_array
-from openaclnn.testing.files.folders import adding_to, replacing_folder
-from openaclnn.testing.files.sources import FileError, read_whole
+from openaclnn.testing.files import (
+    RAW,
+    FileError,
+    Source,
+    raw_type,
+    read_whole,
+    shape_of,
+    write_array,
+)
 
 __all__ = [
-    "CASE", "FORMATS", "MANIFEST", "is_case", "is_name", "read_json", "read_manifest", "remake", "write_case", "write_cases",
-    "write_one",
+    "FORMATS", "MANIFEST", "Expected", "described", "expected_of", "read_manifest", "remake", "write_case",
+    "write_cases",
 ]  # fmt: skip
 
 MANIFEST = "manifest.json"
-CASE = "case.json"
+_CASE = "case.json"
 """What `cases --golden` says of a case, in its folder."""
 
 FORMATS = ("npy", "bin")
@@ -51,7 +63,7 @@ def write_cases(
         cases = []
         for name, arguments in recipe:
             cases.append(
-                {"name": name, **write_one(part / name, recipe.operator, arguments, formats)}
+                {"name": name, **_write_one(part / name, recipe.operator, arguments, formats)}
             )
             done(1)
         manifest = {
@@ -84,18 +96,18 @@ def write_case(
     about: dict[str, Any],
     counted: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write one case that says itself what it is, as a whole; `counted` as for `write_one`."""
+    """Write one case that says itself what it is, as a whole; `counted` as for `_write_one`."""
     try:
-        held = read_json(folder / CASE)
+        held = _read_json(folder / _CASE)
     except FileError:  # the first of that name
         held = {}
-    ours = {CASE, *held["files"]} if is_case(held) else set()
+    ours = {_CASE, *held["files"]} if _is_case(held) else set()
     with replacing_folder(folder, ours) as part:
-        about = {**about, **write_one(part, operator, arguments, FORMATS, counted)}
-        write_text(part / CASE, json.dumps(about, indent=1) + "\n")
+        about = {**about, **_write_one(part, operator, arguments, FORMATS, counted)}
+        write_text(part / _CASE, json.dumps(about, indent=1) + "\n")
 
 
-def write_one(
+def _write_one(
     folder: Path,
     operator: str,
     arguments: dict[str, Any],
@@ -158,17 +170,17 @@ def remake(
 
 def read_manifest(manifest: Path) -> dict[str, Any]:
     """A manifest's content; FileError where it is none."""
-    held = read_json(manifest)
+    held = _read_json(manifest)
     known = held.keys() >= {"recipe", "formats", "cases"} and isinstance(held["recipe"], dict)
     cases = held["cases"] if known else None
-    sound = isinstance(cases, list) and all(is_case(each) and is_name(each.get("name")) for each in cases)  # fmt: skip
+    sound = isinstance(cases, list) and all(_is_case(each) and _is_name(each.get("name")) for each in cases)  # fmt: skip
     formats = held.get("formats")
     if not sound or not isinstance(formats, list) or not all(each in FORMATS for each in formats):
         raise FileError(f"{manifest}: not a manifest of golden files")
     return held
 
 
-def read_json(path: Path) -> dict[str, Any]:
+def _read_json(path: Path) -> dict[str, Any]:
     """A dictionary from a file; FileError where there is none."""
     try:
         held = json.loads(read_whole(path))
@@ -181,14 +193,127 @@ def read_json(path: Path) -> dict[str, Any]:
     return held
 
 
-def is_case(held: Any) -> bool:
-    """Whether it is what `write_one` returns: no name in it leads elsewhere."""
+def _is_case(held: Any) -> bool:
+    """Whether it is what `_write_one` returns: no name in it leads elsewhere."""
     files = held.get("files") if isinstance(held, dict) else None
     return isinstance(files, dict) and all(
-        is_name(name) and isinstance(entry, dict) for name, entry in files.items()
+        _is_name(name) and isinstance(entry, dict) for name, entry in files.items()
     )
 
 
-def is_name(text: Any) -> bool:
+def _is_name(text: Any) -> bool:
     """Whether it names an entry of a folder."""
     return isinstance(text, str) and text not in ("", ".", "..") and not set(text) & set("/\\\0")
+
+
+_EXACT = "_float64"
+
+
+@dataclass(frozen=True)
+class Expected:
+    """An output of a case, in the device's folder and in ours."""
+
+    name: str
+    folder: str  # of the case, below both
+    stems: tuple[str, ...]  # what a device may call its file
+    output: Source  # dtype and shape, for a raw file
+    golden: Source
+
+
+class _Case(NamedTuple):
+    """What a manifest says of a case."""
+
+    place: Path  # the manifest
+    folder: Path
+    operator: Operator
+    files: dict[str, dict[str, Any]]
+
+
+def expected_of(folder: Path) -> list[Expected] | None:
+    """The outputs that `golden` or `cases --golden` wrote into a folder, or of the case that it is; None where nothing
+    there says so."""
+    alone = _case_of(folder)
+    cases = [alone] if alone else _listed(folder)
+    if not cases:
+        cases = [
+            found
+            for place in sorted(folder.glob(f"*/{_CASE}"))
+            if (found := _told_in(place.parent))
+        ]
+    return [each for case in cases for each in _outputs(folder, case)] or None
+
+
+def described(source: Source) -> Source:
+    """A raw file beside a manifest that names it: with its dtype and shape."""
+    path = source.path
+    if source.dtype is not None or path.suffix.lower() not in RAW:
+        return source
+    case = _case_of(path.parent)
+    return _source(case, path.name) if case and path.name in case.files else source
+
+
+def _case_of(folder: Path) -> _Case | None:
+    """The case whose folder it is."""
+    place = folder.absolute()
+    own = (each for each in _listed(place.parent) if each.folder == place)
+    return _told_in(folder) or next(own, None)
+
+
+def _told_in(folder: Path) -> _Case | None:
+    """A case that says itself what it is, as those of `cases --golden` do."""
+    try:
+        held = _read_json(folder / _CASE)
+    except FileError:  # none, or something else's
+        return None
+    return _case(folder / _CASE, folder, held.get("operator"), held) if _is_case(held) else None
+
+
+def _listed(folder: Path) -> list[_Case]:
+    """The cases of a manifest, none where there is none."""
+    try:
+        held = read_manifest(folder / MANIFEST)
+    except FileError:
+        return []
+    operator = held["recipe"].get("operator")
+    made = (
+        _case(folder / MANIFEST, folder / each["name"], operator, each) for each in held["cases"]
+    )
+    return [each for each in made if each]
+
+
+def _case(place: Path, folder: Path, operator: Any, held: dict[str, Any]) -> _Case | None:
+    try:
+        return _Case(place, folder, find_operator(operator), held["files"])
+    except (KeyError, AttributeError, TypeError):
+        return None
+
+
+def _outputs(root: Path, case: _Case) -> Iterator[Expected]:
+    """The outputs of a case, each with its golden values as they were before they were rounded."""
+    inside = "" if case.folder.absolute() == root.absolute() else case.folder.name
+    for stem, own in _names(case.operator).items():
+        for kind in FORMATS:
+            rounded, exact = f"{stem}.{kind}", f"{stem}{_EXACT}.{kind}"
+            if rounded in case.files and exact in case.files:
+                name = f"{inside}/{stem}" if inside else stem
+                yield Expected(name, inside, (stem, *own), _source(case, rounded), _source(case, exact))  # fmt: skip
+                break
+
+
+def _names(operator: Operator) -> dict[str, tuple[str, ...]]:
+    """The stems of golden files, each with the other names that its output has."""
+    if operator.result_type is None:
+        own = operator.output
+        return {"golden": ("out", own.name, snake_case(own.name))}
+    return {
+        f"golden_{own.field}": (own.field, own.name, snake_case(own.name)) for own in operator.outputs
+    }  # fmt: skip
+
+
+def _source(case: _Case, name: str) -> Source:
+    entry = case.files[name]
+    try:
+        shape = shape_of("x".join(str(int(size)) for size in entry["shape"]))
+        return Source(case.folder / name, dtype=raw_type(entry["dtype"]), shape=shape)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise FileError(f"{case.place}: {name} has no dtype and shape: {error}") from None

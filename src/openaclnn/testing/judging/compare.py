@@ -11,21 +11,28 @@ import numpy as np
 from openaclnn.core.dtypes import DOUBLE, FLOAT, DType, dtype_of_numpy
 from openaclnn.core.interop import to_numpy
 from openaclnn.engines.threads import blocks_of, map_in_order
-from openaclnn.testing.judging.cross_check import cross_check
+from openaclnn.testing.extras import dtype_named
 from openaclnn.testing.judging.figures import (
+    STANDARDS,
     STRETCH,
     ULP_STEPS,
     Array,
+    Computed,
+    Rules,
     Tally,
+    Yardstick,
+    cross_check,
+    faults,
     flat,
+    limits_of,
     precision,
     spacing,
 )
-from openaclnn.testing.judging.limits import STANDARDS, limits_of
-from openaclnn.testing.judging.rules import Rules, Yardstick, chosen, faults
-from openaclnn.testing.words import dtype_named
 
 __all__ = ["BadElement", "Comparison", "compare", "judge", "worst"]
+
+
+_ULP_LABELS = [f"<= {step:g}" for step in ULP_STEPS] + [f"> {ULP_STEPS[-1]:g}"]
 
 
 @dataclass(frozen=True)
@@ -143,9 +150,14 @@ def worst(found: Mapping[str, Comparison]) -> Comparison:
 
 
 def judge(
-    actual: Array, golden: Array, third: Any, rules: Rules, dtype: str | DType | None, kept: int
+    actual: Array,
+    golden: Array | Computed,
+    third: Any,
+    rules: Rules,
+    dtype: str | DType | None,
+    kept: int,
 ) -> Comparison:
-    """`compare` on NumPy arrays."""
+    """`compare` on NumPy arrays; each element of the golden values is looked at once, but for cross_check's and bad ones."""
     for array in (actual, golden):
         if dtype_of_numpy(array.dtype) is None and array.dtype.kind not in "biufc":
             raise ValueError(f"numbers are expected, not an array of {array.dtype}")
@@ -158,10 +170,11 @@ def judge(
         text = f"the output has shape {actual.shape}, the golden values have {golden.shape}"
         return Comparison(rules.standard, own.name, actual.shape, False, (text,), **about)
     limits, stick = limits_of(own), Yardstick.of(rules, own)
+    limit = limits.limit if rules.limit is None else rules.limit
     lines = flat(actual), flat(golden)
 
     def tallied(stretch: slice) -> Tally:
-        tally = Tally(stick.dtype, stick.tolerance, chosen(rules.limit, limits.limit), kept)
+        tally = Tally(stick.dtype, stick.tolerance, limit, kept)
         one, other = (line[stretch] for line in lines)
         for start, out, expected, differs in stick.blocks(one, other):
             tally.add(stretch.start + start, out, expected, differs)
@@ -177,16 +190,18 @@ def judge(
     if rules.standard == "cross_check" and not stick.tolerance.exact:
         if third is None:
             raise ValueError("cross_check needs the output of a third party")
-        peer = flat(_same_shape(_array(third), actual))
-        reasons += cross_check(*lines, peer, stick.dtype, rules.level, figures)
+        peer = _array(third)
+        if peer.shape != actual.shape:
+            raise ValueError(f"the third output has shape {peer.shape}, the first {actual.shape}")
+        reasons += cross_check(*lines, flat(peer), stick.dtype, rules.level, figures)
     return Comparison(
         rules.standard, own.name, actual.shape, not reasons, tuple(reasons), tally.count, tally.bad,
-        figures, tuple(zip(_labels(), tally.ulps.tolist(), strict=True)),
+        figures, tuple(zip(_ULP_LABELS, tally.ulps.tolist(), strict=True)),
         tuple(_bad_elements(tally, lines, actual)), **about,
     )  # fmt: skip
 
 
-def _judged_type(actual: Array, golden: Array, dtype: str | DType | None) -> DType:
+def _judged_type(actual: Array, golden: Array | Computed, dtype: str | DType | None) -> DType:
     """The dtype whose limits hold: the one that is said, or of two floating ones the narrower."""
     if dtype is not None:
         return dtype if isinstance(dtype, DType) else dtype_named(dtype)
@@ -205,20 +220,10 @@ def _notes(actual: Array, known: DType | None, judged: DType, dtype: Any) -> tup
     return (f"the output is {own}, the golden values are {known}: judged as {judged}{narrower}",)
 
 
-def _same_shape(third: Array, actual: Array) -> Array:
-    if third.shape != actual.shape:
-        raise ValueError(f"the third output has shape {third.shape}, the first {actual.shape}")
-    return third
-
-
-def _labels() -> list[str]:
-    return [f"<= {step:g}" for step in ULP_STEPS] + [f"> {ULP_STEPS[-1]:g}"]
-
-
 def _bad_elements(tally: Tally, lines: tuple[Array, Array], actual: Array) -> Iterator[BadElement]:
     shape = actual.shape if actual.dtype.kind != "c" else (*actual.shape, 2)
     for place in tally.places:
-        one, other = (float(line[place]) for line in lines)
+        one, other = (float(line[place : place + 1][0]) for line in lines)
         error = abs(one - other)
         unit = spacing(np.array(other), tally.dtype) if tally.dtype.kind == "floating" else 1.0
         position = tuple(int(index) for index in np.unravel_index(place, shape))

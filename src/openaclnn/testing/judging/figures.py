@@ -1,33 +1,130 @@
-"""The figures of a comparison: one pass over both arrays, a block at a time, so that neither needs to fit in memory."""
+"""The precision standards: what they allow by the dtype of the output, the figures they judge by, and what they find fault with.
+
+Figures are taken in one pass over both arrays, a block at a time, so that neither needs to fit in memory.
+"""
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from openaclnn.core.dtypes import BFLOAT16, DType
-from openaclnn.testing.judging.limits import Tolerance
+from openaclnn.core.dtypes import BFLOAT16, COMPLEX64, COMPLEX128, DOUBLE, FLOAT, FLOAT16, DType
 
 __all__ = [
-    "BLOCK",
-    "STRETCH",
-    "ULP_STEPS",
-    "Tally",
-    "blocks",
-    "errors_of",
-    "flat",
-    "overflow_from",
-    "precision",
-    "round_to",
+    "BLOCK", "LEVELS", "STANDARDS", "STRETCH", "ULP_STEPS", "Array", "Computed", "Rules", "Tally", "Tolerance",
+    "Yardstick", "cross_check", "errors_of", "faults", "flat", "limits_of", "overflow_from", "precision", "round_to",
     "spacing",
-]
+]  # fmt: skip
+
+STANDARDS = ("mixed", "stat_rel_err", "close", "cosine", "binary", "cross_check")
+"""The precision standards by name; the first is the default."""
+
+LEVELS = ("L0", "L1", "L2")
+"""The commercial standard's levels, the mildest first."""
+
+_CROSS_CHECK = {"L0": (10.0, 2.0, 2.0), "L1": (5.0, 1.5, 1.5), "L2": (2.0, 1.2, 1.2)}
+"""By level: how many times the third party's maximum, mean relative and root mean square error are allowed."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """One dtype's row of the standards."""
+
+    rtol: float  # mixed
+    atol: float
+    limit: float  # the largest absolute error, unless it is 32 ULP or less
+    relative: float  # stat_rel_err: the mean; the maximum may be ten times that
+    close: float  # close: rtol, and the share of elements beyond
+    small: float  # cross_check: below, errors are counted
+    small_atol: float
+
+
+_LIMITS = {
+    FLOAT16: Limits(2**-9, 2**-9, 0.1, 2**-10, 1e-3, 2**-11, 2**-16),
+    BFLOAT16: Limits(2**-6, 2**-6, 1.0, 2**-7, 1e-3, 2**-8, 2**-16),
+    FLOAT: Limits(2**-10, 2**-16, 0.01, 2**-13, 1e-4, 2**-14, 2**-30),
+}
+
+
+def limits_of(dtype: DType) -> Limits:
+    """The dtype's row; what the standards have no row for is held to FLOAT's."""
+    return _LIMITS.get(real_type(dtype), _LIMITS[FLOAT])
+
+
+def real_type(dtype: DType) -> DType:
+    """The type of a complex number's parts; any other type itself."""
+    return {COMPLEX64: FLOAT, COMPLEX128: DOUBLE}.get(dtype, dtype)
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """When an element is as it should be: abs(a - g) <= atol + rtol abs(g), or the same bytes."""
+
+    rtol: float
+    atol: float
+    exact: bool = False
+
+    def allowed(
+        self, size: np.ndarray[Any, Any], out: np.ndarray[Any, Any] | None = None
+    ) -> np.ndarray[Any, Any]:
+        """The error allowed at these sizes of golden values."""
+        return np.asarray(np.add(np.multiply(size, self.rtol, out=out), self.atol, out=out))
+
 
 Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Rules:
+    """A standard with the numbers it is applied with; None stands for the standard's own."""
+
+    standard: str = STANDARDS[0]
+    rtol: float | None = None
+    atol: float | None = None
+    ptol: float | None = None
+    limit: float | None = None
+    level: str = "L1"
+    relative: float | None = None  # stat_rel_err's T
+
+    def __post_init__(self) -> None:
+        for name in ("rtol", "atol", "limit", "relative"):
+            given = getattr(self, name)
+            if given is not None and not (given >= 0 and math.isfinite(given)):
+                raise ValueError(f"{name}: expected a finite number of 0 or more, got {given}")
+        if self.ptol is not None and not 0 <= self.ptol <= 1:
+            raise ValueError(f"ptol: expected a share from 0 to 1, got {self.ptol}")
+        if self.standard not in STANDARDS:
+            raise ValueError(f"unknown standard {self.standard!r}; known: {', '.join(STANDARDS)}")
+        if self.level not in LEVELS:
+            raise ValueError(f"unknown level {self.level!r}; known: {', '.join(LEVELS)}")
+
+    def told(self) -> str:
+        """The standard, and the numbers that are not its own."""
+        names = {"rtol": self.rtol, "atol": self.atol, "ptol": self.ptol, "limit": self.limit, "T": self.relative}  # fmt: skip
+        return " ".join([self.standard, *(f"{n}={v:g}" for n, v in names.items() if v is not None)])
+
+    def tolerance(self, own: Limits) -> Tolerance:
+        """What makes an element bad."""
+        if self.standard == "binary":
+            return Tolerance(0.0, 0.0, exact=True)
+        rtol, atol = own.rtol, own.atol
+        if self.standard == "close":
+            rtol, atol = own.close, 1e-8
+        elif self.standard == "stat_rel_err":
+            rtol = 10 * chosen(self.relative, own.relative)
+            atol = rtol * 1e-7
+        return Tolerance(chosen(self.rtol, rtol), chosen(self.atol, atol))
+
+
+def chosen(given: float | None, own: float) -> float:
+    """A number that was asked for, else the standard's own."""
+    return own if given is None else given
+
 
 BLOCK = 1 << 15
 """Elements that are looked at together: their float64 stay in a core's cache."""
@@ -42,8 +139,25 @@ _EXPONENT = np.int64(0x7FF0 << 48)
 _FLOOR = 1e-7  # what MERE and MARE add to the golden value's size
 
 
-def flat(array: Array) -> Array:
+@dataclass(frozen=True)
+class Computed:
+    """Golden values in float64 that are computed when they are looked at, a stretch of their elements in one line at a time."""
+
+    shape: tuple[int, ...]
+    compute: Callable[[slice], Array]
+    dtype = np.dtype(np.float64)
+
+    def reshape(self, shape: tuple[int, ...]) -> Computed:
+        return Computed(shape, self.compute)
+
+    def __getitem__(self, stretch: slice) -> Array:
+        return self.compute(stretch)
+
+
+def flat(array: Array | Computed) -> Any:
     """One axis; complex numbers as pairs."""
+    if isinstance(array, Computed):
+        return array
     line = array.reshape(-1)
     return line.view(line.real.dtype) if line.dtype.kind == "c" else line
 
@@ -114,6 +228,45 @@ def errors_of(actual: Array, golden: Array, overflow: float) -> tuple[Array, Arr
         finite = np.isfinite(actual) & np.isfinite(golden)
         agree = finite | (actual == golden) | (np.isnan(actual) & np.isnan(golden))
         return np.where(finite, error, 0.0), np.where(finite, size, 0.0), finite, ~agree
+
+
+@dataclass(frozen=True)
+class Yardstick:
+    """What makes an element of an output bad: how far it may be off, or that its bytes are others."""
+
+    dtype: DType  # the output's; of complex numbers, that of their parts
+    tolerance: Tolerance
+    rounded: bool  # golden values are rounded to the dtype before
+
+    @classmethod
+    def of(cls, rules: Rules, output: DType) -> Yardstick:
+        """A standard's for outputs of a dtype; integers must be equal."""
+        part = real_type(output)
+        if part.kind in ("integer", "bool"):
+            return cls(part, Tolerance(0.0, 0.0, exact=True), False)
+        rounded = rules.standard in ("close", "stat_rel_err") and part.kind == "floating"
+        return cls(part, rules.tolerance(limits_of(output)), rounded)
+
+    def blocks(
+        self, actual: Array, golden: Array
+    ) -> Iterator[tuple[int, Array, Array, Array | None]]:
+        """Stretches of both as float64, with their start, and which bytes differ where that is what counts."""
+        for start, (one, other) in blocks(actual, golden):
+            if self.rounded:
+                other = round_to(other, self.dtype).astype(np.float64)
+            exact = self.tolerance.exact
+            yield start, one, other, self._differs(actual, golden, start) if exact else None
+
+    def _differs(self, actual: Array, golden: Array, start: int) -> Array:
+        """Golden values rounded to the output's type; NaN equals NaN."""
+        lines = (actual, golden)
+        one, other = (round_to(line[start : start + BLOCK], self.dtype) for line in lines)
+        with np.errstate(all="ignore"):
+            word = np.dtype(f"u{self.dtype.itemsize}")
+            both_nan = np.zeros(one.shape, bool)
+            if self.dtype.kind == "floating":
+                both_nan = np.isnan(one) & np.isnan(other)
+            return np.asarray((one.view(word) != other.view(word)) & ~both_nan)
 
 
 @dataclass
@@ -256,3 +409,85 @@ def _ratio(one: float, other: float) -> float:
     if other == 0:
         return 0.0 if one == 0 else math.inf
     return one / other
+
+
+def faults(tally: Tally, rules: Rules, limits: Limits) -> Iterator[str]:
+    """What one standard finds fault with, but for cross_check's ratios."""
+    figures, standard, tolerance = tally.figures(), rules.standard, tally.tolerance
+    if tally.special and not tolerance.exact:
+        yield f"NaN or an infinity stands on one side alone at {tally.special} elements"
+    if tolerance.exact:
+        if tally.bad:
+            yield f"{tally.bad} of {tally.count} elements have other bytes"
+        return
+    within = f"within rtol {tolerance.rtol:.4g}, atol {tolerance.atol:.4g}"
+    if standard == "mixed":
+        share = 1 - chosen(rules.ptol, 0.01)
+        if figures["matched"] < share:
+            yield f"{figures['matched']:.6g} of the elements are {within}; at least {share:g} must be"
+        if tally.beyond:
+            yield f"{tally.beyond} elements are off by more than {tally.limit:g} and by more than 32 ULP"
+    elif standard == "close":
+        share = chosen(rules.ptol, limits.close)
+        if tally.bad > share * tally.count:
+            yield f"{tally.bad / tally.count:.6g} of the elements are not {within}; at most {share:g} may be"
+    elif standard == "stat_rel_err":
+        mean = chosen(rules.relative, limits.relative)
+        for name, bound in (("MERE", mean), ("MARE", 10 * mean)):
+            if not figures[name] < bound:
+                yield f"{name} is {figures[name]:.4g}; it must be less than {bound:.4g}"
+    elif standard == "cosine":
+        if not 1 - figures["cosine_similarity"] <= 0.01:
+            yield f"the cosine is {figures['cosine_similarity']:.6g}; it must be at least 0.99"
+
+
+def cross_check(
+    actual: Array, golden: Array, third: Array, dtype: DType, level: str, figures: dict[str, float]
+) -> list[str]:
+    """The output's errors over the third party's: what is found fault with; the ratios join the figures."""
+    limits, overflow = limits_of(dtype), overflow_from(dtype)
+    ours, theirs = (_LargeAndSmall.of(each, golden, limits, overflow) for each in (actual, third))
+    reasons = []
+    names = ("max_relative_ratio", "mean_relative_ratio", "rmse_ratio")
+    pairs = zip(ours.errors(), theirs.errors(), strict=True)
+    for name, (own, other), bound in zip(names, pairs, _CROSS_CHECK[level], strict=True):
+        ratio = own / other if other else (1.0 if own == other else math.inf)
+        figures[name] = ratio
+        if not ratio <= bound:
+            reasons.append(f"{name} is {ratio:.4g}; {level} allows {bound:g}")
+    figures["small_errors"], figures["third_small_errors"] = ours.counted, theirs.counted
+    if ours.counted > 2 * theirs.counted:
+        reasons.append(
+            f"{ours.counted} errors above {limits.small_atol:.3g} where golden values are small; "
+            f"the third party has {theirs.counted}, and twice that is allowed"
+        )
+    return reasons
+
+
+@dataclass
+class _LargeAndSmall:
+    """cross_check's errors of one party: where golden values are large, and counted where they are small."""
+
+    worst: float = 0.0
+    relative: float = 0.0
+    square: float = 0.0
+    large: int = 0
+    counted: int = 0
+
+    @classmethod
+    def of(cls, line: Array, golden: Array, limits: Limits, overflow: float) -> _LargeAndSmall:
+        made = cls()
+        for _, (one, other) in blocks(line, golden):
+            error, size, finite, _ = errors_of(one, other, overflow)
+            large = finite & (size >= limits.small)
+            relative = error[large] / size[large]
+            made.worst = max(made.worst, float(relative.max(initial=0)))
+            made.relative += float(relative.sum())
+            made.square += float(np.square(error[large]).sum())
+            made.large += relative.size
+            made.counted += int((error[finite & ~large] > limits.small_atol).sum())
+        return made
+
+    def errors(self) -> tuple[float, float, float]:
+        count = max(self.large, 1)
+        return self.worst, self.relative / count, math.sqrt(self.square / count)

@@ -2,20 +2,98 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from openaclnn.core.dtypes import dtype_of_name
 from openaclnn.core.writing import replacing
 from openaclnn.testing.extras import need
 from openaclnn.testing.judging.compare import Comparison
-from openaclnn.testing.judging.figures import Array
-from openaclnn.testing.judging.limits import Tolerance
-from openaclnn.testing.judging.rules import Rules
-from openaclnn.testing.judging.sights import Errors, Map, errors_at, map_of, stick_of
+from openaclnn.testing.judging.figures import (
+    Array,
+    Rules,
+    Tolerance,
+    Yardstick,
+    errors_of,
+    flat,
+    overflow_from,
+)
 
-__all__ = ["draw_picture"]
+__all__ = ["draw_picture", "errors_at", "map_of", "stick_of"]
+
+
+@dataclass(frozen=True)
+class _Errors:
+    """Some elements at even distances that are off and not 0: their golden sizes, errors, and which are bad."""
+
+    size: Array
+    error: Array
+    bad: Array
+
+
+@dataclass(frozen=True)
+class _Map:
+    """The share of bad elements in each cell of a grid, over so many rows and columns of elements."""
+
+    share: Array  # NaN where a cell has no elements
+    rows: int
+    columns: int
+
+
+def stick_of(found: Comparison, rules: Rules) -> Yardstick:
+    """What made an element bad."""
+    return Yardstick.of(rules, dtype_of_name(found.dtype))
+
+
+def errors_at(
+    found: Comparison, actual: Array, golden: Array, rules: Rules, points: int
+) -> _Errors:
+    """The errors of at most so many elements."""
+    step = max(-(-flat(actual).size // points), 1)
+    stick = stick_of(found, rules)
+    seen = [
+        (size[shown], error[shown], bad[shown])
+        for _, error, size, finite, bad in _judged(
+            stick, flat(actual)[::step], flat(golden)[::step]
+        )
+        for shown in [finite & (size > 0) & (error > 0)]
+    ]
+    return _Errors(*(np.concatenate(each) for each in zip(*seen, strict=True)))
+
+
+def map_of(found: Comparison, actual: Array, golden: Array, rules: Rules, cells: int) -> _Map:
+    """A grid of at most so many cells on each side; the rows are all axes but the last."""
+    shape, stick = actual.shape, stick_of(found, rules)
+    actual, golden = flat(actual), flat(golden)
+    columns = max(actual.size // max(int(np.prod(shape[:-1])), 1), 1) if shape else 1
+    if columns == actual.size:  # one axis: folded like lines of text
+        columns = int(np.ceil(np.sqrt(actual.size)))
+    rows = -(-actual.size // columns)
+    high, wide = min(rows, cells), min(columns, cells)
+    bad, all_ = np.zeros(high * wide), np.zeros(high * wide)
+    for start, error, _, _, wrong in _judged(stick, actual, golden):
+        row, column = np.divmod(np.arange(start, start + error.size), columns)
+        cell = row * high // rows * wide + column * wide // columns
+        bad += np.bincount(cell, wrong, high * wide)
+        all_ += np.bincount(cell, minlength=high * wide)
+    share = np.where(all_ > 0, bad / np.maximum(all_, 1), np.nan).reshape(high, wide)
+    return _Map(share, rows, columns)
+
+
+def _judged(
+    stick: Yardstick, actual: Array, golden: Array
+) -> Iterator[tuple[int, Array, Array, Array, Array]]:
+    """Blocks as the verdict sees them: start, errors, sizes, which are finite, which are bad."""
+    overflow = overflow_from(stick.dtype)
+    for start, one, other, differs in stick.blocks(actual, golden):
+        error, size, finite, special = errors_of(one, other, overflow)
+        off = special | (error > stick.tolerance.allowed(size))
+        yield start, error, size, finite, off if differs is None else differs
+
 
 _POINTS = 20_000
 _CELLS = 192
@@ -49,7 +127,7 @@ def draw_picture(path: Path, found: Comparison, actual: Array, golden: Array, ru
         raise ValueError(f"{path}: {str(error).partition(chr(10))[0]}") from error
 
 
-def _errors(axes: Any, errors: Errors, tolerance: Tolerance) -> None:
+def _errors(axes: Any, errors: _Errors, tolerance: Tolerance) -> None:
     """Some elements, and the line between good and bad."""
     size, error, bad = errors.size, errors.error, errors.bad
     axes.set(xscale="log", yscale="log", xlabel="|golden|", ylabel="|output - golden|")
@@ -81,7 +159,7 @@ def _histogram(axes: Any, found: Comparison) -> None:
     axes.tick_params(axis="x", labelrotation=40, labelsize=8)
 
 
-def _map(axes: Any, figure: Any, seen: Map, rank: int) -> None:
+def _map(axes: Any, figure: Any, seen: _Map, rank: int) -> None:
     """The share of bad elements in each cell."""
     image = axes.imshow(
         seen.share, cmap="Reds", vmin=0, vmax=float(np.nanmax(seen.share)) or 1.0, aspect="auto",

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from openaclnn.core.call import AUTO, bind_arguments
+from openaclnn.core.checks import Outcome
 from openaclnn.core.declare import Operator
-from openaclnn.core.outcome import Outcome
 from openaclnn.core.products import Product
 from openaclnn.core.status import AclnnError, status_name
 from openaclnn.core.tensor import Tensor

@@ -1,12 +1,14 @@
-"""From a case to a call: checks on descriptors first, then the data of those that are sound."""
+"""From a case to a call: checks on descriptors first, then the data of those that are sound; and the commercial standard's cases, drawn
+when their turn comes, so that ten thousand take no memory.
+"""
 
 from __future__ import annotations
 
 import itertools
 import math
 import zlib
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -19,12 +21,19 @@ from openaclnn.core.products import Product
 from openaclnn.core.status import AclnnError
 from openaclnn.core.tensor import Scalar, Tensor
 from openaclnn.testing.cases.case import Case, Drawn, OneOf, TensorSpec
-from openaclnn.testing.data.distribution import DEFAULT, Distribution, draw_array, generator
-from openaclnn.testing.files.arrays import read_array
-from openaclnn.testing.files.sources import Source
+from openaclnn.testing.data.drawing import (
+    AMOUNTS,
+    DEFAULT,
+    Distribution,
+    Recipe,
+    draw_array,
+    generator,
+)
+from openaclnn.testing.data.goldens import operator_of, places_of, plan_of
+from openaclnn.testing.files import Source, read_array
 from openaclnn.testing.running.chunks import out_of
 
-__all__ = ["Built", "build"]
+__all__ = ["Built", "LevelCase", "build", "call_of", "level_cases"]
 
 Array = np.ndarray[Any, Any]
 _CANARY = b"\xa5"
@@ -213,3 +222,49 @@ def _suitable(parameter: Parameter, plan: Plan) -> Distribution:
     if plan.targets >= 0 and plan.inputs[plan.targets].parameter == parameter.name:
         return Distribution(0, plan.classes - 1)
     return DEFAULT
+
+
+@dataclass(frozen=True)
+class LevelCase(Case):
+    """One case of a recipe: what it reads is drawn with all else that it needs."""
+
+    recipe: Recipe = field(kw_only=True)
+
+    def built(self, product: Product) -> Built:
+        """Its data, and outputs to be written."""
+        return call_of(self.operator, self.recipe.arguments(self.number), product)
+
+
+def level_cases(
+    operator: str | Operator | Callable[..., Any],
+    level: str = "L1",
+    *,
+    seed: int = 0,
+    count: int | None = None,
+) -> Iterator[LevelCase]:
+    """The cases that the commercial standard asks for at a level, or `count` of them."""
+    found = operator_of(operator)
+    if level not in AMOUNTS:
+        raise ValueError(f"unknown level {level!r}; known: {', '.join(AMOUNTS)}")
+    recipe = Recipe(found.name, seed, AMOUNTS[level] if count is None else count, level=level)
+    for number, name in enumerate(recipe.names()):
+        place = f"{level}, case {number}"
+        yield LevelCase(name, found.name, place, number, {}, identity=str(number), recipe=recipe)
+
+
+def call_of(operator: Operator, given: Mapping[str, Any], product: Product) -> Built:
+    """A plain call's arguments as both phases take them too, with outputs of NaN to be written."""
+    arguments = {n: v for n, v in {**operator.plain_defaults, **given}.items() if n != "out"}
+    outputs = {
+        name: np.full(shape, np.nan).astype(dtype.numpy)
+        for name, (shape, dtype) in places_of(operator, given, product).items()
+    }
+    if operator.output.in_place:
+        outputs = {operator.output.name: arguments[operator.output.python_name]}
+    values = []
+    for parameter in operator.parameters:
+        value = outputs.get(parameter.name, arguments.get(parameter.python_name))
+        if parameter.is_tensor and value is not None:
+            value = Tensor.from_numpy(np.asarray(value))
+        values.append(value)
+    return Built(operator, plan_of(operator, given, product), values, arguments, outputs)

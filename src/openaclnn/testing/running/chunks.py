@@ -17,6 +17,7 @@ from openaclnn.core.plan import Plan
 from openaclnn.core.products import Product, current_product
 from openaclnn.engines.threads import blocks_of, map_in_order
 from openaclnn.testing.data.goldens import by_output, plan_of
+from openaclnn.testing.judging.figures import Computed
 
 __all__ = ["oracle_in_chunks", "out_of", "run_in_chunks"]
 
@@ -69,62 +70,55 @@ def out_of(operator: Operator, outputs: Sequence[Array | None]) -> dict[str, Any
     return {"out": outputs[0] if operator.result_type is None else tuple(outputs)}
 
 
-def oracle_in_chunks(operator: Operator, arguments: Mapping[str, Any]) -> dict[str, Array]:
+def oracle_in_chunks(
+    operator: Operator, arguments: Mapping[str, Any]
+) -> dict[str, Array | Computed]:
     """The oracle's answers by the outputs' C names; what is not computed is not among them.
 
-    What an operator computes of each element is computed in blocks that threads share, whose sums are added up in their
-    order; the references of operators with classes have blocks of their own.
+    What an operator computes of each element is computed in blocks that threads share: when it is looked at, or at once where
+    sums are made of it, which are added up in the blocks' order. The references of operators with classes have blocks of their own.
     """
     product = current_product()
     plan = plan_of(operator, arguments, product)
     whole = operator.reference_arguments(product=product, copied=False, **arguments)
-    if plan.empty or plan.classes:
-        return by_output(operator, operator.reference(**whole))
     names = [operator[operand.parameter].python_name for operand in plan.inputs]
-    shape = np.broadcast_shapes(*(whole[name].shape for name in names))
-    blocks = list(_element_blocks({name: whole[name] for name in names}, shape))
-    if len(blocks) < 2:
+    shape = np.broadcast_shapes(*(whole[name].shape for name in names if not plan.classes))
+    count = math.prod(shape)
+    blocks = blocks_of(count)
+    if plan.empty or plan.classes or len(blocks) < 2:
         return by_output(operator, operator.reference(**whole))
     if plan.reduction or plan.reciprocal:  # the mean's division is of all elements
         [reduction] = [p.python_name for p in operator.parameters if p.choices]
         whole[reduction] = "sum"
-    count = math.prod(shape)
+    if operator.output.in_place:  # what is read now will be written over
+        whole[operator.output.python_name] = whole[operator.output.python_name].copy()
+    whole |= {name: whole[name].reshape(-1) for name in names if whole[name].size == 1}
+    lines = {n: _line(np.broadcast_to(whole[n], shape)) for n in names if whole[n].size > 1}
+
+    def exact(block: slice) -> Any:
+        return operator.reference(**{**whole, **{n: line[block] for n, line in lines.items()}})
+
     if plan.reduction:
-        sums = map_in_order(lambda block: operator.reference(**{**whole, **block[1]}), blocks)
+        sums = map_in_order(exact, blocks)
         with np.errstate(all="ignore"):
             total = np.array(list(sums)).sum()
             return {operator.output.name: total / count if plan.reduction == "mean" else total}
-    answer = np.empty(shape)
     share = 1.0 / count if plan.reciprocal else 1.0
 
-    def fill(block: tuple[Any, dict[str, Array]]) -> None:
-        where, parts = block
-        own = operator.reference(**{**whole, **parts})
-        line = answer.reshape(-1) if isinstance(where, slice) else answer
+    def compute(stretch: slice) -> Array:
+        answer = np.empty(stretch.stop - stretch.start)
         with np.errstate(all="ignore"):
-            np.multiply(own, share, out=line[where])
+            for block in blocks_of(answer.size):
+                here = slice(stretch.start + block.start, stretch.start + block.stop)
+                np.multiply(exact(here), share, out=answer[block])
+        return answer
 
-    for _ in map_in_order(fill, blocks):
-        pass
-    return {operator.output.name: answer}
+    return {operator.output.name: Computed(shape, compute)}
 
 
-def _element_blocks(
-    arrays: Mapping[str, Array], shape: tuple[int, ...]
-) -> Iterator[tuple[Any, dict[str, Array]]]:
-    """Parts of arrays that broadcast to a shape: slices of their elements in one line, or along the longest axis, with a
-    tuple for index, where some are stretched."""
-    size = math.prod(shape)
-    if all(a.size == 1 or (a.shape == shape and a.flags.c_contiguous) for a in arrays.values()):
-        lines = {name: array.reshape(-1) for name, array in arrays.items()}
-        for block in blocks_of(size):
-            yield block, {n: own if own.size == 1 else own[block] for n, own in lines.items()}
-        return
-    axis = shape.index(max(shape))
-    whole = {name: np.broadcast_to(array, shape) for name, array in arrays.items()}
-    for block in blocks_of(shape[axis], size // max(shape[axis], 1)):
-        where = (*[slice(None)] * axis, block)
-        yield where, {name: array[where] for name, array in whole.items()}
+def _line(array: Array) -> Any:
+    """Elements that can be sliced in one line, without a copy of the whole."""
+    return array.reshape(-1) if array.flags.c_contiguous else array.flat
 
 
 @dataclass(frozen=True)

@@ -226,36 +226,61 @@ class _Layout:
         placed = _on_mesh(self.mesh, tensor)
         if placed.device_mesh != self.mesh:
             raise ValueError(f"{name} lies on another mesh than input")
-        moved = placed.redistribute(self.mesh, placements)
-        local: Tensor = _Local.apply(moved)  # type: ignore[no-untyped-call]
+        if list(placed.placements) != list(placements):
+            placed = placed.redistribute(self.mesh, placements)
+        local: Tensor = _Local.apply(placed)  # type: ignore[no-untyped-call]
         # What an asynchronous collective still writes is a class of its own, which can be waited for.
         wait: Callable[[], Tensor] | None = getattr(local, "wait", None)
         return local if wait is None else wait()
 
     def whole(self, loss: Tensor, shape: Sequence[int], each: bool) -> Tensor:
         """The loss of all as a DTensor: one at each position, of `shape`, or a number."""
-        if not each:
-            return _on_mesh(self.mesh, loss)
-        strides = [1]
-        for size in reversed(shape[1:]):
-            strides.insert(0, strides[0] * size)
-        return DTensor.from_local(
-            loss.contiguous(), self.mesh, self.of_positions, run_check=False,
-            shape=torch.Size(shape), stride=tuple(strides),
-        )  # fmt: skip
+        shape = torch.Size(shape if each else ())
+        placements = tuple(self.of_positions if each else [Replicate()] * self.mesh.ndim)
+        strides = torch.empty(shape, device="meta").stride()
+        whole: Tensor = _Whole.apply(  # type: ignore[no-untyped-call]
+            loss.contiguous(), self.mesh, placements, shape, strides
+        )
+        return whole
 
 
 class _Local(torch.autograd.Function):
-    """A DTensor's own part. PyTorch 2.11's `to_local` takes the strides of the whole gradient from an uneven part, and then
-    every process gathers all of it to set them right.
+    """A DTensor's local part.
+
+    PyTorch 2.11's `to_local` takes the strides of the whole gradient from an uneven part, and then every process gathers all of
+    it to set them right. Its `from_local` and `redistribute` end the graph of a gradient that is differentiated again: a penalty
+    on it vanishes.
     """
 
     @staticmethod
     def forward(ctx: Any, whole: DTensor) -> Tensor:
-        ctx.placed = whole.device_mesh, whole.placements
-        ctx.layout = {"shape": whole.shape, "stride": whole.stride()}
+        ctx.layout = whole.device_mesh, whole.placements, whole.shape, whole.stride()
         return whole.to_local()
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        return DTensor.from_local(gradient, *ctx.placed, run_check=False, **ctx.layout)
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        return _Whole.apply(gradient, *ctx.layout)  # type: ignore[no-untyped-call]
+
+
+class _Whole(torch.autograd.Function):
+    """The DTensor whose local part this is: the other way round."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        local: Tensor,
+        mesh: DeviceMesh,
+        placements: Sequence[Placement],
+        shape: torch.Size,
+        stride: tuple[int, ...],
+    ) -> DTensor:
+        ctx.mesh, ctx.placements = mesh, placements
+        return DTensor.from_local(
+            local, mesh, placements, run_check=False, shape=shape, stride=stride
+        )
+
+    @staticmethod
+    def backward(ctx: Any, gradient: DTensor) -> tuple[Tensor | None, ...]:
+        if list(gradient.placements) != list(ctx.placements):
+            gradient = gradient.redistribute(ctx.mesh, ctx.placements)
+        return _Local.apply(gradient), None, None, None, None  # type: ignore[no-untyped-call]

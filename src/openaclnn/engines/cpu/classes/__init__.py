@@ -1,19 +1,21 @@
 """Kernels with a class axis. Importing this enters them in the engine's registry.
 
-Three rooms have them, and know nothing of each other:
+In the order to read: `parameters.py` has what every such kernel knows of its plan, and its targets; `totals.py` sums over targets and weights in a fixed
+order; `launches.py` runs a kernel for one plan, for any size and for any strides. Rows are taken some at a time by `row_tiles.py`, where their classes lie
+side by side or not; pixels, whose classes lie planes apart, by `pixel_groups.py`.
 
-    likelihood/  NLL and its gradient
-    logits/      cross entropy from logits
-    gradients/   cross entropy's two gradients, from log-probabilities and from logits
-
-They import from these two, of which the first imports from the second:
-
-    positions/   how rows and pixels are taken, some at a time
-    shared/      what every such kernel stands on: its parameters, its targets, its launches at one size or any
+On these stand the kernels, which know nothing of each other: NLL in `nll_loss.py` and its gradient in `nll_gradient.py`; cross entropy from logits in
+`loss_rows.py` and `loss_pixels.py`; its gradients, from log-probabilities in `log_prob_gradient.py` and from logits in `logit_gradient.py`.
 """
 
 from __future__ import annotations
 
-from openaclnn.engines.cpu.classes import gradients, likelihood, logits
+from openaclnn.engines.cpu.classes import (
+    log_prob_gradient,
+    logit_gradient,
+    loss_pixels,
+    nll_gradient,
+    nll_loss,
+)
 
-__all__ = ["gradients", "likelihood", "logits"]
+__all__ = ["log_prob_gradient", "logit_gradient", "loss_pixels", "nll_gradient", "nll_loss"]

@@ -239,7 +239,7 @@ def pixel_gradients(
         if weight is None:
             more = smooth * classes.to(tl.float32)
         else:  # as FLOAT the sum may be infinite, and 0 times it NaN
-            more = times_weights(smooth, sums, PARTS)
+            more = times_weights(smooth, sums, True, PARTS)
     if SQUARED:
         zloss = share
         if weight is not None:

@@ -177,7 +177,7 @@ def cross_entropy_loss_grad(
     if weight is None:
         spread = smooth * count.to(tl.float32)
     else:  # as FLOAT the sum may be infinite, and 0 times it NaN
-        spread = times_weights(smooth, sums, PARTS)
+        spread = times_weights(smooth, sums, SMOOTHED, PARTS)
     factor = nll + spread
     # Where exp is infinite in float64 too, each of the terms is multiplied by that, not their sum.
     infinite = nll * float("inf") + spread * float("inf")

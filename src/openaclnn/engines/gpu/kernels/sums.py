@@ -17,6 +17,9 @@ except ImportError:  # a Triton that cannot overlap launches; see `launching/var
     gdc_launch_dependents = gdc_wait = None
 
 
+FEW_PARTS = tl.constexpr(16)  # of a sum, which the kernel that needs it adds up itself
+
+
 @triton.jit
 def is_counted(indices, classes, ignore_index):
     return (indices != ignore_index) & (indices >= 0) & (indices < classes)
@@ -27,9 +30,10 @@ def add_up(
     target, weight, sums,
     count, second_size, third_size, first_stride, second_stride, third_stride,
     weight_stride, classes, ignore_index, parts,
-    OVERLAPPED: tl.constexpr, AXES: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr,
+    OVERLAPPED: tl.constexpr, SUMS: tl.constexpr, AXES: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """One part of each of the four sums; part p takes every block whose number is p modulo `parts`."""
+    """One part of each of the first so many sums: the counted targets' weights, their number, all classes' weights, infinity times
+    each of these. Part p takes every block whose number is p modulo `parts`."""
     if OVERLAPPED:
         gdc_launch_dependents()
     part = tl.program_id(0)
@@ -59,9 +63,11 @@ def add_up(
             total += tl.load(weight + indices * weight_stride, counted, other=0).to(tl.float64)
     counted_here = tl.sum(number).to(tl.float64)
     tl.store(sums + parts + part, counted_here)
-    if weight is None:  # and nobody reads the others
+    if weight is None:
         tl.store(sums + part, counted_here)
     else:
+        tl.store(sums + part, tl.sum(total))
+    if SUMS > 2:
         everything = tl.zeros([BLOCK], tl.float64)
         infinite = tl.zeros([BLOCK], tl.float64)
         for first in range(part * BLOCK, classes, parts * BLOCK):
@@ -70,19 +76,19 @@ def add_up(
             own = tl.load(weight + place * weight_stride, inside, other=0).to(tl.float64)
             everything += own
             infinite += tl.where(inside, own * float("inf"), 0.0)
-        tl.store(sums + part, tl.sum(total))
         tl.store(sums + 2 * parts + part, tl.sum(everything))
-        tl.store(sums + 3 * parts + part, tl.sum(infinite))
+        if SUMS > 3:
+            tl.store(sums + 3 * parts + part, tl.sum(infinite))
 
 
 @triton.jit
-def finish_sums(parts, sums, OVERLAPPED: tl.constexpr, PARTS: tl.constexpr):
-    """Each sum's parts into one number."""
+def finish_sums(sums, OVERLAPPED: tl.constexpr, PARTS: tl.constexpr):
+    """Each sum's parts into one number, which takes the first one's place."""
     if OVERLAPPED:
         gdc_launch_dependents()
         gdc_wait()
-    which = tl.program_id(0)
-    tl.store(sums + which, tl.sum(tl.load(parts + which * PARTS + tl.arange(0, PARTS))))
+    own = sums + tl.program_id(0) * PARTS
+    tl.store(own, tl.sum(tl.load(own + tl.arange(0, PARTS))))
 
 
 @triton.jit
@@ -101,17 +107,22 @@ def await_sums(OVERLAPPED: tl.constexpr):
 
 @triton.jit
 def read_wide_sum(sums, WHICH: tl.constexpr, PARTS: tl.constexpr):
-    return tl.sum(tl.load(sums + WHICH * PARTS + tl.arange(0, PARTS)))
+    if PARTS > FEW_PARTS:  # which `finish_sums` added up
+        total = tl.load(sums + WHICH * PARTS)
+    else:
+        total = tl.sum(tl.load(sums + WHICH * PARTS + tl.arange(0, PARTS)))
+    return total
 
 
 @triton.jit
-def times_weights(smooth, sums, PARTS: tl.constexpr):
-    """The sum of smooth * weight over all classes, of which each term may be infinite, or NaN."""
+def times_weights(smooth, sums, SMOOTHED: tl.constexpr, PARTS: tl.constexpr):
+    """The sum of smooth * weight over all classes, of which each term may be infinite, or NaN; only smoothing makes `smooth` infinite."""
     wide = smooth.to(tl.float64)
-    each = wide * read_wide_sum(sums, 3, PARTS)
-    return tl.where(tl.abs(wide) == float("inf"), each, wide * read_wide_sum(sums, 2, PARTS)).to(
-        tl.float32
-    )
+    total = wide * read_wide_sum(sums, 2, PARTS)
+    if SMOOTHED:
+        each = wide * read_wide_sum(sums, 3, PARTS)
+        total = tl.where(tl.abs(wide) == float("inf"), each, total)
+    return total.to(tl.float32)
 
 
 @triton.jit

@@ -8,19 +8,19 @@ from typing import NamedTuple
 from openaclnn.core.dtypes import DType
 from openaclnn.engines.gpu.kernels.ahead import ROUND, at_targets, expect, gradient_late, loss_ahead
 from openaclnn.engines.gpu.kernels.logits import logit_losses
+from openaclnn.engines.gpu.launchers.geometry import power_of_two_divisor
 from openaclnn.engines.gpu.launchers.launcher import in_order
 from openaclnn.engines.gpu.launchers.logits import FINISHED, SUMS, total_loss, total_of
-from openaclnn.engines.gpu.launchers.numbers import power_of_two_divisor
 from openaclnn.engines.gpu.launching.launch import (
+    INT32_LIMIT,
     VECTOR_BYTES,
     KernelSpec,
     Launch,
     PointerArg,
+    ignored,
     next_power_of_two,
 )
-from openaclnn.engines.gpu.launching.operands import INT32_LIMIT, ignored
-from openaclnn.engines.gpu.launching.runners import runner_of
-from openaclnn.engines.gpu.launching.steps import Runner
+from openaclnn.engines.gpu.launching.runners import Runner, runner_of
 from openaclnn.engines.gpu.launching.variants import has_clusters
 
 __all__ = [

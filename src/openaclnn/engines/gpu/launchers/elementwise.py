@@ -1,47 +1,51 @@
-"""Elementwise kernels: over dense operands, at any size and with any numbers; or by tiles (`tiles.py`)."""
+"""Elementwise kernels: over dense operands, at any size and with any numbers; or, of any strides, by tiles over two axes, of which few
+elements have one for all sizes and strides."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from math import prod
-from typing import Any
+import math
+from collections.abc import Iterator, Sequence
+from itertools import product
 
 from openaclnn.core.dtypes import FLOAT
 from openaclnn.core.plan import Plan
-from openaclnn.engines.formulas import FORMULAS
 from openaclnn.engines.gpu.formulas.compiled import precision
-from openaclnn.engines.gpu.formulas.tuned import TUNED, Form, as_float, as_floats, form_of
-from openaclnn.engines.gpu.kernels.elementwise import flat_kernel
-from openaclnn.engines.gpu.launchers import tiles
-from openaclnn.engines.gpu.launchers.formulas import (
-    bound_elements,
-    emit,
-    forms_of,
-    in_order,
-    offsets_of,
-)
+from openaclnn.engines.gpu.formulas.tuned import Form, form_of
+from openaclnn.engines.gpu.kernels.elementwise import AXES, flat_kernel, tiled_kernel
 from openaclnn.engines.gpu.launchers.geometry import (
     NUMBERS_ARGS,
+    STRIDES_ARGS,
     Elements,
     Launches,
     LaunchParams,
     Pattern,
-)
-from openaclnn.engines.gpu.launchers.launcher import Emitted
-from openaclnn.engines.gpu.launchers.numbers import (
     all_of,
     ceil_div,
     inverse,
     power_of_two_divisor,
-    quotient,
 )
-from openaclnn.engines.gpu.launching.launch import VECTOR_BYTES, KernelSpec, unaligned
-from openaclnn.engines.gpu.launching.operands import INT32_LIMIT, elementwise_slots
-from openaclnn.engines.gpu.launching.queues import Queue, SizedRunner, queue_of, remembered
-from openaclnn.engines.gpu.launching.runners import runner_of
-from openaclnn.engines.gpu.launching.steps import Runner
+from openaclnn.engines.gpu.launchers.launcher import (
+    Launcher,
+    StridedRunner,
+    any_elements,
+    bound_elements,
+    offers_strides,
+)
+from openaclnn.engines.gpu.launching.launch import (
+    INT32_LIMIT,
+    VECTOR_BYTES,
+    KernelSpec,
+    Launch,
+    elementwise_slots,
+    next_power_of_two,
+)
+from openaclnn.engines.gpu.launching.runners import Runner, SizedRunner, remembered, runner_of
 
-__all__ = ["few", "runner", "sized"]
+__all__ = ["Elementwise"]
+
+FEW = 1 << 16  # elements that one launch serves wherever they lie
+
+# Operands that lie in a row.
 
 FLAT, SHIFTED = "flat", "shifted"
 
@@ -49,10 +53,10 @@ FLAT, SHIFTED = "flat", "shifted"
 def launch(g: Elements) -> Launches:
     """One launch: its kernel, or that for many elements which begin equally far from a vector's bounds."""
     count, block, vector = g.count, g.static["block"], g.static["vector"]
-    small, unit = count <= tiles.FEW, power_of_two_divisor(count)
+    small, unit = count <= FEW, power_of_two_divisor(count)
     shifted = all_of(g.misaligned, g.same_offset, vector > 0, inverse(small))
     flat = LaunchParams(
-        FLAT, ceil_div(count, block), {"count": quotient(count, unit), NUMBERS_ARGS: 0},
+        FLAT, ceil_div(count, block), {"count": count // unit, NUMBERS_ARGS: 0},
         {"UNIT": unit, "WIDE": count + block >= INT32_LIMIT, "BLOCK": block}, g.static["warps"],
         inverse(shifted), inverse(all_of(g.few, small, g.misaligned)),
     )  # fmt: skip
@@ -64,9 +68,7 @@ def launch(g: Elements) -> Launches:
     return Launches([flat, other])
 
 
-_ANY_SIZE = Pattern(
-    "flat", launch, {FLAT: None, SHIFTED: None}, (), ("block", "warps", "vector", "exact"), 0, 0
-)
+_ANY_SIZE = Pattern("flat", launch, {FLAT: None, SHIFTED: None}, ("block", "warps", "vector", "exact"))  # fmt: skip
 
 
 def flat_shape(plan: Plan) -> tuple[int, int]:
@@ -99,105 +101,185 @@ def _static(plan: Plan, flat: KernelSpec) -> dict[str, int]:
     return {"block": block, "warps": warps, "vector": vector, "exact": int(plan.compute is FLOAT)}
 
 
-def runner(plan: Plan) -> Runner:
-    """What queues the plan on a stream."""
-    if not is_flat(plan):
-        return runner_of(list(tiles.launches(plan)))
-    form, (count,) = form_of(plan), plan.shape
-    specs = _specs(plan, form)
-    g = Elements(count, _static(plan, specs[FLAT]), False, True, numbers=form.numbers)
-    return bound_elements(launch, g, specs)
+# Operands of any strides.
+
+INLINE_AXES = len(AXES)  # what the kernel takes; the host walks the rest
+# Elements for which one tile shape is good enough, whatever the strides: on an H200 it took 0.8 us more of the GPU than the best for 131,072 (1.8 with gaps
+# along the last axis), 1.6 (10) for 524,288; another plan takes 300 us of the host.
+LAID = 1 << 18
+FEW_ROWS, FEW_COLUMNS = 8, 128
 
 
-def sized(plan: Plan) -> SizedRunner | None:
-    """What queues the plan's kernel over row-major operands, of one element where the plan's are, and any shape."""
+def _tile_axes(plan: Plan) -> tuple[int, int, bool]:
+    """The axes that tiles cover (the output's fastest one as columns), and whether an operand is transposed."""
+    shape = plan.shape
+    column = len(shape) - 1
+    others = range(column)
+    if not others:
+        return -1, column, False
+    for operand in plan.inputs:
+        own = [abs(stride) for stride in operand.strides]
+        if own[column] > 1:
+            nearest = min((own[axis] or INT32_LIMIT, axis) for axis in others)
+            if nearest[0] < own[column]:
+                return nearest[1], column, True
+    if shape[column] * shape[column - 1] >= 512:
+        return column - 1, column, False
+    return max(others, key=lambda axis: shape[axis]), column, False
+
+
+def tile_shape(
+    itemsize: int, rows: int, columns: int, transposed: bool, thin: bool
+) -> tuple[int, int, int]:
+    """Rows and columns of a tile, and warps; the fractions are of a copy's bandwidth.
+
+    `thin` tiles are read as a row, a column or one element each, and only written as a whole.
+    """
+    tall, wide = next_power_of_two(rows), next_power_of_two(columns)
+    if transposed:
+        # Whole 128-byte lines of what is read and of what is written. FLOAT 64 x 64: 1.01 (128 x 64:
+        # 0.75). BF16 128 x 64: 1.01 (64 x 64 on 8 warps: 0.88).
+        area, height = (4096, 64) if itemsize >= 4 else (8192, 128)
+        height = min(tall, height)
+        width = min(wide, area // height)
+        height = min(tall, area // width)
+        warps = 8
+    elif thin:
+        # BF16 16 x 256 on 4 warps: 1.09 (1 x 2048 on 8: 0.63, most of it what a program does once).
+        # FLOAT 16 x 256 on 8 warps: 1.08 (1 x 2048: 1.06).
+        width = min(wide, 256)
+        height = min(tall, 4096 // width)
+        width = min(wide, 4096 // height)
+        warps = 8 if itemsize >= 4 else 4
+    else:
+        # Rows of 2 KiB, four of them: half rows 1.02-1.03, one of three operands a row 0.99 FLOAT
+        # and 1.00 BF16 (1 x 2048: 0.97 and 0.95).
+        width = min(wide, 2048 // itemsize)
+        height = min(tall, 8192 // itemsize // width)
+        warps = 8
+    return height, width, max(1, min(warps, height * width // 128))
+
+
+def host_axes(plan: Plan, kept: Sequence[int]) -> list[int]:
+    """The axes beyond what the kernel takes: the shortest of those that tiles do not cover."""
+    free = sorted(set(range(len(plan.shape))) - set(kept), key=lambda axis: plan.shape[axis])
+    return free[: max(0, len(free) - (INLINE_AXES - 2))]
+
+
+def _step(stride: int) -> int:
+    return stride if stride in (0, 1) else 2
+
+
+def tiles_of(plan: Plan) -> Iterator[Launch]:
+    """One launch, or one for each position along the axes that the kernel does not take."""
     operands = (*plan.inputs, plan.output)
-    # One element is no pattern: it may lie for one or for all.
-    if not is_flat(plan) or plan.shape == (1,) or any(own.offset for own in operands):
-        return None
-    return remembered(plan, _sized)
+    row, column, transposed = _tile_axes(plan)
+    walked = host_axes(plan, [row, column])
+    inline = [axis for axis in range(len(plan.shape)) if axis not in (row, column, *walked)]
+    # None: an axis the plan does not have, of one element.
+    axes = [None] * (INLINE_AXES - 2 - len(inline)) + [*inline, None if row < 0 else row, column]
+    sizes = [1 if axis is None else plan.shape[axis] for axis in axes]
+    table = [[0 if axis is None else own.strides[axis] for axis in axes] for own in operands]
+    *batch, rows, columns = sizes
+    thin = all(0 in own[-2:] for own in table[:-1])
+    height, width, warps = tile_shape(plan.output.dtype.itemsize, rows, columns, transposed, thin)
+    row_tiles, column_tiles = -(-rows // height), -(-columns // width)
+    units = [power_of_two_divisor(rows), power_of_two_divisor(columns)]
+    kinds = [[2] * (INLINE_AXES - 2) + [_step(stride) for stride in own[-2:]] for own in table]
+    run_time = [
+        [stride if kind == 2 else 0 for stride, kind in zip(own, marks, strict=True)]
+        for own, marks in zip(table, kinds, strict=True)
+    ]
+    unit = power_of_two_divisor(*(stride for own in run_time for stride in own))
+    form = form_of(plan)
+    reach = max(height * abs(own[-2]) + width * abs(own[-1]) for own in table)
+    settings = {
+        "UNIT": unit,
+        "ROWS_UNIT": units[0],
+        "COLUMNS_UNIT": units[1],
+        "BATCHED": math.prod(batch) > 1,
+        "WIDE": reach >= INT32_LIMIT,
+        "ROWS": height,
+        "COLUMNS": width,
+    }
+    steps = [mark for marks in kinds for mark in marks[-2:]]
+    arguments = (
+        rows // units[0], columns // units[1], row_tiles, column_tiles, *batch[1:],
+        *(stride // unit for own in run_time for stride in own), *form.numbers,
+    )  # fmt: skip
+    for position in product(*(range(plan.shape[axis]) for axis in walked)):
+        shifts = [
+            sum(at * own.strides[axis] for at, axis in zip(position, walked, strict=True))
+            for own in operands
+        ]
+        family = KernelSpec(
+            tiled_kernel(form.formula),
+            elementwise_slots(plan, [True] * len(operands), shifts),
+            (*form.switches, *precision(plan), *steps),
+            fused=False,
+        )
+        programs = math.prod(batch) * row_tiles * column_tiles
+        yield Launch(family, programs, arguments, tuple(settings.values()), warps)
 
 
-def few(plan: Plan) -> tuple[int, ...] | None:
-    """The shape for the plan's sized runner, if that is as good as launches of its own."""
-    return plan.shape if len(plan.shape) == 1 and plan.shape[0] <= tiles.FEW else None
+TILES = "tiles"
 
 
-def _sized(plan: Plan) -> SizedRunner:
-    own_form = form_of(plan)
-    own_specs = _specs(plan, own_form)
-    static, slots = _static(plan, own_specs[FLAT]), own_specs[FLAT].slots
-    known, emitted = forms_of(plan, own_form), Emitted()
-    indices: dict[Any, int] = {}
-    if known is not None:
-        forms, names, made_names = known
-        several = [_specs(plan, Form(formula, (), switches)) for formula, switches in forms]
-        some = launch(Elements(1, static, False, True))
-        emitted = emit(_ANY_SIZE, plan, forms, several, static, some, len(slots), names, made_names)
-        indices = {(formula.name, own): place for place, (formula, own) in enumerate(forms)}
-
-    def queues_of(form: Form) -> Mapping[Any, Queue]:
-        index = indices.get((form.formula.name, form.switches), -1)
-        return {
-            (name, aligned): queue_of(
-                spec if aligned else unaligned(spec), emitted.ready.get((index, name, aligned))
-            )
-            for name, spec in _specs(plan, form).items()
-            for aligned in (False, True)
-        }
-
-    form_with = _forms(plan, own_form, queues_of)
-
-    def run(
-        addresses: Sequence[int], stream: int, shape: Sequence[int], numbers: Sequence[Any]
-    ) -> int:
-        count = prod(shape)
-        form, queues = form_with(numbers)
-        own = form.numbers
-        if plan.reciprocal:  # one over the count
-            share = form.formula.numbers.index(plan.reciprocal)
-            own = (*own[:share], as_float(1.0 / count), *own[share + 1 :])
-        off = offsets_of(slots, lambda slot: addresses[slot.place])
-        g = Elements(count, static, *off, numbers=own)
-        for step in launch(g).steps:
-            if step.when:
-                queues[step.kernel, step.aligned](addresses, stream, *in_order(g, step))
-        return 0
-
-    builtin: SizedRunner = run if emitted.made is None else emitted.made.function(run)
-    return builtin
+def launch_few(g: Elements) -> Launches:
+    """Nothing is chosen for a layout, so that one compiled kernel serves all; axes are in the output's order."""
+    first, second, third, rows, columns = g.sizes
+    row_tiles, column_tiles = ceil_div(rows, FEW_ROWS), ceil_div(columns, FEW_COLUMNS)
+    args = {
+        "rows": rows, "columns": columns, "row_tiles": row_tiles, "column_tiles": column_tiles, "second_size": second,
+        "third_size": third, STRIDES_ARGS: 0, NUMBERS_ARGS: 0,
+    }  # fmt: skip
+    constexprs = {
+        "UNIT": 1, "ROWS_UNIT": 1, "COLUMNS_UNIT": 1, "BATCHED": True, "WIDE": True, "ROWS": FEW_ROWS,
+        "COLUMNS": FEW_COLUMNS,
+    }  # fmt: skip
+    grid = first * second * third * row_tiles * column_tiles
+    return Launches([LaunchParams(TILES, grid, args, constexprs, 4)])
 
 
-_Found = tuple[Form, Mapping[Any, Queue]]
+_ANY_STRIDES = Pattern("tiles", launch_few, {TILES: None}, (), INLINE_AXES, LAID)
 
 
-def _forms(
-    plan: Plan, own_form: Form, queues_of: Callable[[Form], Mapping[Any, Queue]]
-) -> Callable[[Sequence[Any]], _Found]:
-    """What finds the form of a plan with other numbers, and what queues its kernels."""
-    names = tuple([own.option for own in plan.free])
-    # Where the formula takes the options themselves, and has one form, they need but be rounded.
-    direct = plan.kernel not in TUNED and names == FORMULAS[plan.kernel].numbers
-    made: dict[tuple[str, tuple[bool, ...]], Mapping[Any, Queue]] = {}
+class Elementwise(Launcher):
+    """What a formula gives for each element."""
 
-    def find(form: Form) -> _Found:
-        key = form.formula.name, form.switches
-        if key not in made:
-            made[key] = queues_of(form)
-        return form, made[key]
+    def runner(self, plan: Plan) -> Runner:
+        if not is_flat(plan):
+            return runner_of(list(tiles_of(plan)))
+        form, (count,) = form_of(plan), plan.shape
+        specs = _specs(plan, form)
+        g = Elements(count, _static(plan, specs[FLAT]), numbers=form.numbers)
+        return bound_elements(launch, g, specs, len(plan.operands))
 
-    before: tuple[Sequence[Any], _Found] = (), find(own_form)
+    def sized(self, plan: Plan) -> SizedRunner | None:
+        # One element is no pattern: it may lie for one or for all.
+        if not is_flat(plan) or plan.shape == (1,) or any(own.offset for own in plan.operands):
+            return None
+        return remembered(plan, self._sized)
 
-    def form_with(numbers: Sequence[Any]) -> _Found:
-        nonlocal before
-        known, found = before
-        if numbers != known or 0 in numbers:  # which has two signs
-            if direct and numbers:
-                found = found[0]._replace(numbers=as_floats(numbers)), found[1]
-            else:
-                own = {**plan.numbers, **dict(zip(names, numbers, strict=False))}
-                found = find(form_of(plan, own))
-            before = numbers, found
-        return found
+    def laid(self, plan: Plan) -> tuple[StridedRunner, int] | None:
+        if not offers_strides(plan, LAID, INLINE_AXES):
+            return None
+        return remembered(plan, self._laid, strided=True), LAID
 
-    return form_with
+    def few(self, plan: Plan) -> tuple[int, ...] | None:
+        return plan.shape if len(plan.shape) == 1 and plan.shape[0] <= FEW else None
+
+    def _sized(self, plan: Plan) -> SizedRunner:
+        static = _static(plan, _specs(plan, form_of(plan))[FLAT])
+        return any_elements(_ANY_SIZE, plan, lambda form: _specs(plan, form), static)
+
+    def _laid(self, plan: Plan) -> StridedRunner:
+        operands = len(plan.operands)
+        steps = (2, 2) * operands  # known at run time only
+        slots = elementwise_slots(plan, [False] * operands, [0] * operands)
+
+        def specs_of(form: Form) -> dict[str, KernelSpec]:
+            known = (*form.switches, *precision(plan), *steps)
+            return {TILES: KernelSpec(tiled_kernel(form.formula), slots, known, fused=False)}
+
+        return any_elements(_ANY_STRIDES, plan, specs_of, {})

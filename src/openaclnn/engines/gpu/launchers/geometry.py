@@ -1,18 +1,127 @@
-"""What launch functions get and give: a geometry, of ints or of values of the code being written, and the launches that follow from it."""
+"""What launch functions are written in, what they get and what they give.
+
+A launch follows from sizes and strides by one function, over numbers that are Python's or those of machine code being written: called with
+ints it gives the launch itself, called with `engines.machine.values.Value`s it writes the code that gives it. Both arms of a `where` are
+evaluated, so that divisors are 1 at least.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
-from openaclnn.engines.gpu.launchers.numbers import Number, Truth
+from openaclnn.engines.gpu.formulas.tuned import as_float
 
 __all__ = [
-    "FLOATS", "FORM", "IN_A_ROW", "KEY_WORDS", "MISSING", "NUMBERS_ARGS", "STRIDES_ARGS", "Elements", "Geometry", "LaunchParams",
-    "Launches", "Launching", "Layout", "Pattern", "Targets", "padded",
+    "FLOATS", "FORM", "MISSING", "NUMBERS_ARGS", "STRIDES_ARGS", "Elements", "Geometry", "LaunchParams", "Launches",
+    "Launching", "Layout", "Number", "Pattern", "Targets", "Truth", "all_of", "any_of", "ceil_div", "clamp", "flag", "inverse", "least",
+    "most", "padded", "power_of_two_above", "power_of_two_divisor", "single", "where", "where_all",
 ]  # fmt: skip
 
-KEY_WORDS = 6  # of what tells the kernels of a launch apart
+Number: TypeAlias = Any
+"""An int, or an i64 of machine code; a float or an f32 where a function says so."""
+Truth: TypeAlias = Any
+"""A bool, or an i1 of machine code."""
+
+DIVISOR = 16  # the largest power of two that is looked for
+
+
+def where(condition: Truth, yes: Number, no: Number) -> Number:
+    """One of two; what Python knows already is not written."""
+    if condition is True:
+        return yes
+    if condition is False:
+        return no
+    if yes is no:
+        return yes
+    return condition.choose(yes, no)
+
+
+def where_all(
+    condition: Truth, yes: tuple[Number, ...], no: tuple[Number, ...]
+) -> tuple[Number, ...]:
+    """The same of several numbers at once."""
+    if condition is True or condition is False:
+        return yes if condition else no
+    return tuple([where(condition, own, other) for own, other in zip(yes, no, strict=True)])
+
+
+def all_of(*conditions: Truth) -> Truth:
+    found: Truth = True
+    for own in conditions:
+        if own is False:
+            return False
+        if own is not True:
+            found = own if found is True else found & own
+    return found
+
+
+def any_of(*conditions: Truth) -> Truth:
+    found: Truth = False
+    for own in conditions:
+        if own is True:
+            return True
+        if own is not False:
+            found = own if found is False else found | own
+    return found
+
+
+def inverse(condition: Truth) -> Truth:
+    return not condition if condition.__class__ is bool else ~condition
+
+
+def flag(condition: Truth) -> Number:
+    """1 or 0."""
+    return int(condition) if condition.__class__ is bool else condition.to("i64")
+
+
+def least(first: Number, second: Number) -> Number:
+    return where(first < second, first, second)
+
+
+def most(first: Number, second: Number) -> Number:
+    return where(first > second, first, second)
+
+
+def clamp(number: Number, low: Number, high: Number) -> Number:
+    return most(least(number, high), low)
+
+
+def ceil_div(number: Number, divisor: Number) -> Number:
+    return (number + divisor - 1) // divisor
+
+
+def power_of_two_divisor(*numbers: Number) -> Number:
+    """The largest power of two up to 16 that divides all numbers.
+
+    Kernels get numbers divided by it and multiply again: the compiler then knows the factor, which
+    it must for vector access, and there are five variants at most instead of two per argument.
+    """
+    written = [own for own in numbers if own.__class__ is not int]
+    if not written:
+        return math.gcd(DIVISOR, *numbers)
+    bits = written[0] | math.gcd(DIVISOR, *(own for own in numbers if own.__class__ is int))
+    for own in written[1:]:
+        bits = bits | own
+    return bits & -bits
+
+
+def power_of_two_above(number: Number, limit: int) -> Number:
+    """The least power of two that is not below a number, but no more than the limit, which is one."""
+    if number.__class__ is int:
+        return min(1 << (number - 1).bit_length(), limit)
+    found: Number = 1
+    for _ in range(limit.bit_length() - 1):
+        found = where(number > found, found * 2, found)
+    return found
+
+
+def single(number: Number) -> Number:
+    """A float rounded to FLOAT; machine code has it so."""
+    return as_float(number) if number.__class__ is float else number
+
+
 MISSING = 16
 """The place of an operand that a plan lacks, behind all others: its strides are 0."""
 
@@ -77,22 +186,21 @@ class Pattern(NamedTuple):
     name: str
     launch: Callable[[Any], Launches]
     kernels: Mapping[str, Any]  # Triton's, in the order of launches
-    operands: tuple[
-        str, ...
-    ]  # whose strides it asks for: first inputs by their places, then by what the plan calls them, and "out"
-    static: tuple[str, ...]
-    inputs: int  # how many of these have no other names
-    axes: int  # of a call's sizes: so many, or for strides at most; 0: any, from 2 on
+    static: tuple[str, ...]  # the names of what the plan decides
+    axes: int = (
+        0  # of a call's sizes: so many, or for strides at most; 0: any, with classes from 2 on
+    )
+    limit: int = 0  # elements of any strides, which are told in the call; 0: operands are row-major
+    operands: tuple[str, ...] = ()  # whose strides it asks for
     row_major: Callable[[Sequence[Number], Number, Mapping[str, Number]], Layout] | None = None
     """The layout of row-major operands: of the first two sizes, the product of the others, and which operands have a number for each
-    position or class. Without it, strides are told in the call."""
+    position or class."""
     exactly: bool = False  # strides have that many axes, not fewer
-    limit: int = 0  # elements of any strides
 
 
 NUMBERS_ARGS, STRIDES_ARGS = "*numbers", "*strides"
 """Stand for several arguments: the form's numbers; every operand's strides, but for so many last ones."""
-FORM, IN_A_ROW = "FORM", "in_a_row"
+FORM = "FORM"
 
 
 class Elements(NamedTuple):
@@ -100,13 +208,13 @@ class Elements(NamedTuple):
 
     count: Number
     static: Mapping[str, Number]
-    misaligned: Truth  # an address that is read or written by vectors is off their bounds
-    same_offset: Truth  # all of these are equally far off, or none is
+    misaligned: Truth = False  # an address that is read or written by vectors is off their bounds
+    same_offset: Truth = True  # all of these are equally far off, or none is
     in_a_row: Truth = True  # of any strides: one axis, with a step of 1 for every input
     sizes: tuple[Number, ...] = ()  # of any strides
     few: bool = True  # one kernel for few elements wherever they lie
     numbers: tuple[float, ...] = ()  # of the form; machine code knows where they are
-    strides: tuple[int, ...] = ()
+    strides: tuple[int, ...] = ()  # every operand's along all axes
 
 
 def padded(several: Sequence[Number], count: int, missing: int) -> Any:

@@ -1,6 +1,7 @@
-"""What is made of a launch function: the launches of one plan, or a runner of any sizes or strides and the builtin of that.
+"""What is made of a launch function: the launches of one plan, or a runner of any sizes or of any strides and the builtin of that.
 
-A launch function gets a `Geometry` and gives `Launches`. With ints it is called here; `code.py` calls it with values of machine code.
+A launch function gets a `Geometry`, or `Elements`, and gives `Launches`. With ints it is called here; `code.py` calls it with values of
+machine code.
 """
 
 from __future__ import annotations
@@ -8,54 +9,87 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import triton
 
-from openaclnn.core.plan import Plan, covered_elements
-from openaclnn.engines.gpu.formulas.tuned import as_float
+from openaclnn.core.plan import Plan, collapse, covered_elements, row_major_walks
+from openaclnn.engines.formulas import FORMULAS, Formula
+from openaclnn.engines.gpu.formulas.tuned import CHOICES, TUNED, Form, as_float, as_floats, form_of
 from openaclnn.engines.gpu.launchers.geometry import (
     FLOATS,
-    KEY_WORDS,
+    FORM,
     MISSING,
+    NUMBERS_ARGS,
+    STRIDES_ARGS,
+    Elements,
     Geometry,
     Launches,
     Launching,
     LaunchParams,
     Layout,
+    Number,
     Pattern,
     Targets,
     padded,
 )
-from openaclnn.engines.gpu.launchers.numbers import Number
 from openaclnn.engines.gpu.launching import scratch
 from openaclnn.engines.gpu.launching.launch import (
+    INT32_LIMIT,
+    KEY_WORDS,
     VECTOR_BYTES,
     KernelSpec,
     Launch,
     PointerArg,
+    ignored,
+    table_of,
     unaligned,
 )
-from openaclnn.engines.gpu.launching.operands import INT32_LIMIT, ignored, table_of
-from openaclnn.engines.gpu.launching.queues import NOT_SERVED, Queue, queue_of, remembered
-from openaclnn.engines.gpu.launching.runners import runner_of
-from openaclnn.engines.gpu.launching.steps import Runner
+from openaclnn.engines.gpu.launching.runners import (
+    NOT_SERVED,
+    Queue,
+    Runner,
+    SizedRunner,
+    queue_of,
+    remembered,
+    runner_of,
+)
 
 __all__ = [
-    "StridedRunner",
-    "any_strides",
-    "as_planned",
-    "bound",
-    "can_be_emitted",
-    "key_of",
-    "rounded",
-    "runner_of_pattern",
-]
+    "ClassLauncher", "Launcher", "StridedRunner", "any_elements", "bound", "bound_elements", "can_be_emitted", "in_order",
+    "lies_row_major", "offers_strides",
+]  # fmt: skip
+
+StridedRunner = Callable[..., int]
+"""Of addresses, a stream, the sizes of all axes, each operand's strides along them one after the other and, with a class axis, which is the
+last then, the plan's free numbers; without these, the plan's own hold. Not 0: it does not serve so many axes."""
+
+ArgsInOrder = tuple[int, tuple[int | float, ...], tuple[Any, ...], int]
+"""Grid, arguments, constexprs and warps, as a kernel takes them by place."""
 
 
-StridedRunner = Callable[[Sequence[int], int, Sequence[int], Sequence[int], Sequence[Any]], int]
-"""Of addresses, a stream, the sizes of the positions' axes and, last, of the classes, each operand's strides along them one
-after the other, and the plan's free numbers; without these, the plan's own hold. Not 0: it does not serve so many axes."""
+class Launcher:
+    """What makes the runners of a kernel: of one plan, of any row-major sizes, of any strides up to so many elements."""
+
+    reduces: bool = False  # whether it adds up all positions, if asked to
+    axes: int = 8  # of positions that do not merge: so many at most
+
+    def runner(self, plan: Plan) -> Runner:
+        """What queues the plan on a stream."""
+        raise NotImplementedError
+
+    def sized(self, plan: Plan) -> SizedRunner | None:
+        """What queues the plan's kernel over row-major operands and any sizes."""
+        return None
+
+    def laid(self, plan: Plan) -> tuple[StridedRunner, int] | None:
+        """What queues the plan's kernel over operands of any sizes and strides, and up to how many elements."""
+        return None
+
+    def few(self, plan: Plan) -> tuple[int, ...] | None:
+        """The shape for the plan's sized runner, if that is as good as launches of its own."""
+        return None
 
 
 def can_be_emitted() -> bool:
@@ -69,20 +103,36 @@ def can_be_emitted() -> bool:
     return native.driver() is not None
 
 
+def offers_strides(plan: Plan, limit: int, axes: int) -> bool:
+    """Whether a plan is one for a runner of any strides, of so many elements and axes of positions at most."""
+    offsets = any(own.offset for own in plan.operands)
+    return len(plan.shape) <= axes and covered_elements(plan) <= limit and not offsets
+
+
+def lies_row_major(plan: Plan, images: int, pixels: int) -> bool:
+    """Whether the operands of a plan with classes lie as those of a row-major output of (images, classes, pixels)."""
+    merged, walks = row_major_walks(images, plan.classes, pixels)
+    if merged != plan.shape:
+        return False
+    for own in plan.operands:
+        if own.offset or (own.strides, own.class_stride) != walks[own.role][:2]:
+            return False
+    return True
+
+
+# Arguments in the order of the kernel's parameters.
+
+
 @functools.cache
 def _names(kernel: Any, pointers: int, constexprs: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Of a kernel's arguments behind the pointers, and of so many last constexprs."""
-    names, first = (
-        kernel.arg_names,
-        next(n for n, own in enumerate(kernel.arg_names) if own.isupper()),
-    )
+    names = kernel.arg_names
+    first = next(n for n, own in enumerate(names) if own.isupper())
     return tuple(names[pointers:first]), tuple(names[len(names) - constexprs :])
 
 
-def in_order(
-    spec: KernelSpec, step: LaunchParams
-) -> tuple[int, tuple[int | float, ...], tuple[Any, ...], int]:
-    """Grid, arguments, constexprs and warps, as the kernel takes them by place."""
+def in_order(spec: KernelSpec, step: LaunchParams) -> ArgsInOrder:
+    """What a launch of a kernel takes, each argument by the name that the kernel has for it."""
     args, constexprs = _names(spec.kernel, len(spec.slots), len(step.constexprs))
     assert len(args) == len(step.args), (args, step.args)
     return (
@@ -93,34 +143,28 @@ def in_order(
     )
 
 
-def rounded(numbers: Sequence[Any]) -> tuple[int | float, ...]:
-    """A call's numbers as launch functions are told them."""
-    first, *others = numbers
-    return (int(first), *map(as_float, others))
+def _in_order_of_elements(g: Elements, step: LaunchParams) -> ArgsInOrder:
+    """The same of kernels that are made from formulas, which have as many operands and numbers as the formula has."""
+    args: list[int | float] = []
+    for name, own in step.args.items():
+        if name == NUMBERS_ARGS:
+            args += g.numbers
+        elif name == STRIDES_ARGS:
+            args += g.strides[: len(g.strides) - own * len(g.sizes)]
+        else:
+            args.append(own)
+    return step.grid, tuple(args), tuple(step.constexprs.values()), step.warps
 
 
-def places_of(pattern: Pattern, plan: Plan) -> dict[str, int]:
-    """Where a pattern's operands are among the plan's; -1 where there is none."""
-    known = {own.parameter: place for place, own in enumerate(plan.operands)}
-    known |= {name: place for place, name in enumerate(pattern.operands[: pattern.inputs])}
-    known |= dict.fromkeys(("out", "gradients"), len(plan.inputs))
-    return {name: known.get(name, -1) for name in pattern.operands}
-
-
-def as_planned(pattern: Pattern, plan: Plan, axes: int) -> Layout:
-    """The plan's own operands, on so many axes of positions."""
-    strides: dict[str, tuple[Number, ...]] = dict.fromkeys(pattern.operands, (0,) * (axes + 1))
-    for name, place in places_of(pattern, plan).items():
-        if place >= 0:
-            own = plan.operands[place]
-            strides[name] = *padded(own.strides, axes, 0), own.class_stride
-    return Layout(padded(plan.shape, axes, 1), plan.classes, strides)
+# The launches of one plan.
 
 
 def bound(
-    launch: Launching, geometry: Geometry, specs: Mapping[str, KernelSpec], operands: int
-) -> Runner:
-    """The launches of one plan. Pointers behind those to so many operands lie in scratch memory."""
+    launch: Callable[[Any], Launches], geometry_at: Callable[[Callable[[int], int]], Any],
+    in_order_of: Callable[[Any, KernelSpec, LaunchParams], ArgsInOrder], specs: Mapping[str, KernelSpec], operands: int,
+) -> Runner:  # fmt: skip
+    """The launches of one plan, whose geometry may ask how far an operand's address is off a vector's bounds. Pointers behind those to so
+    many operands lie in scratch memory."""
     asked = False
 
     def aligned(place: int) -> int:
@@ -128,121 +172,91 @@ def bound(
         asked = True
         return 0
 
-    def launches_at(offset: Callable[[int], int]) -> tuple[list[LaunchParams], Launches]:
-        found = launch(geometry._replace(offset=offset, few=False))
-        return [step for step in found.steps if step.when], found
+    def launches_at(offset: Callable[[int], int]) -> tuple[Any, list[LaunchParams], Launches]:
+        geometry = geometry_at(offset)
+        launches = launch(geometry)
+        return geometry, [step for step in launches.steps if step.when], launches
 
-    steps, found = launches_at(aligned)
+    geometry, steps, launches = launches_at(aligned)
 
-    def in_scratch(spec: KernelSpec) -> KernelSpec:
-        def moved(slot: PointerArg | None) -> PointerArg | None:
-            if slot is None or slot.place < operands:
-                return slot
-            return slot._replace(place=operands, shift=found.places[slot.place - operands])
+    def in_scratch(slot: PointerArg | None) -> PointerArg | None:
+        if slot is None or slot.place < operands:
+            return slot
+        return slot._replace(place=operands, shift=launches.places[slot.place - operands])
 
-        return spec._replace(slots=tuple(map(moved, spec.slots)))
-
-    def launch_of(step: LaunchParams) -> Launch:
-        spec = in_scratch(specs[step.kernel])
-        return Launch(spec if step.aligned else unaligned(spec), *in_order(spec, step))
+    def launch_of(geometry: Any, step: LaunchParams, asks: bool = False) -> Launch:
+        spec = specs[step.kernel]
+        moved = spec._replace(slots=tuple(map(in_scratch, spec.slots)))
+        kept = step.aligned or asks  # what asks must be told of addresses
+        return Launch(moved if kept else unaligned(moved), *in_order_of(geometry, spec, step))
 
     def at(index: int, offsets: Sequence[int]) -> Launch:
         slots = specs[steps[index].kernel].slots
         off = {slot.place: own for slot, own in zip(slots, offsets, strict=True) if slot}
-        return launch_of(launches_at(lambda place: off[place % operands])[0][index])
+        geometry, other, _ = launches_at(lambda place: off[place % operands])
+        return launch_of(geometry, other[index])
 
-    launches = []
+    found = []
     for index, step in enumerate(steps):
-        spec = specs[step.kernel]
-        own = launch_of(step)._replace(
-            spec=in_scratch(spec) if step.aligned or asked else unaligned(in_scratch(spec))
-        )
-        depends = asked and any(slot and slot.wide for slot in spec.slots)
-        launches.append(own._replace(at=functools.partial(at, index)) if depends else own)
-    return runner_of(launches, found.scratch)
+        own = launch_of(geometry, step, asked)
+        depends = asked and any(slot and slot.wide for slot in specs[step.kernel].slots)
+        found.append(own._replace(at=functools.partial(at, index)) if depends else own)
+    return runner_of(found, launches.scratch)
 
 
-class Emitted(NamedTuple):
-    """The builtin of a pattern, and what is told each kernel of it, by its name and whether its addresses may be aligned."""
+def bound_elements(
+    launch: Callable[[Elements], Launches], g: Elements, specs: Mapping[str, KernelSpec], operands: int
+) -> Runner:  # fmt: skip
+    """The same of kernels that are made from formulas."""
+    slots = next(iter(specs.values())).slots
 
-    made: Any = None
-    ready: Mapping[Any, Any] = {}
+    def at(offset: Callable[[int], int]) -> Elements:
+        misaligned, same = _offsets_of(slots, offset)
+        return g._replace(misaligned=misaligned, same_offset=same, few=False)
+
+    return bound(
+        launch,
+        at,
+        lambda g, spec, step: _in_order_of_elements(g, step),
+        specs,
+        operands,
+    )
 
 
-def runner_of_pattern(
-    pattern: Pattern, plan: Plan, specs: Mapping[str, KernelSpec], static: Mapping[str, int], numbers: Sequence[str],
-) -> Callable[..., int]:  # fmt: skip
-    """What runs a plan's kernels at any size, as `Pattern` says: a builtin, where there can be one."""
-    own = rounded([plan.numbers[name] for name in numbers])
-    walked = {
-        name: _walked(plan, place, pattern.row_major is None)
-        for name, place in places_of(pattern, plan).items()
-    }
-    emitted = _emit(pattern, plan, specs, static, walked, numbers)
-    queues: dict[tuple[str, bool], Queue] = {
+def _offsets_of(
+    slots: Sequence[PointerArg | None], offset: Callable[[int], int]
+) -> tuple[bool, bool]:
+    """Whether an address is off a vector's bounds where that matters, and whether all of these are, equally far."""
+    found = {offset(slot.place) for slot in slots if slot and slot.wide}
+    return bool(found - {0}), len(found) < 2
+
+
+# Launches whose sizes are told in the call.
+
+
+def _queue_all(
+    launches: Launches, queues: Mapping[tuple[str, bool], Queue], in_order_of: Callable[[LaunchParams], ArgsInOrder],
+    addresses: Sequence[int], stream: int,
+) -> int:  # fmt: skip
+    with scratch.lent(launches.scratch, stream) as memory:
+        pointers = (*addresses, *[memory + at for at in launches.places], 0)
+        for step in launches.steps:
+            if step.when:
+                queues[step.kernel, bool(step.aligned)](pointers, stream, *in_order_of(step))
+    return 0
+
+
+def _queues_of(
+    specs: Mapping[str, KernelSpec], ready: Mapping[Any, Any], *form: int
+) -> dict[tuple[str, bool], Queue]:
+    """By the kernel's name, and whether its addresses may be aligned."""
+    return {
         (name, aligned): queue_of(
-            spec if aligned else unaligned(spec), emitted.ready.get((name, aligned))
+            spec if aligned else unaligned(spec), ready.get((*form, name, aligned))
         )
         for name, spec in specs.items()
         for aligned in (False, True)
     }
-    count, empty = len(plan.operands), (0,) * pattern.axes
-    placed = [(name, place) for name, place in walked.items() if place < count]
-    absent = {name: empty for name, place in walked.items() if place >= count}
-
-    def laid(sizes: Sequence[int], strides: Sequence[int]) -> tuple[Layout, Targets]:
-        table = table_of(strides, len(sizes))
-        *shape, classes = padded(sizes, pattern.axes, 1)
-        found = {name: padded(table[place], pattern.axes, 0) for name, place in placed}
-        along = padded(padded(table[plan.targets], pattern.axes, 0)[:-1], 3, 0)
-        targets = Targets(padded(shape, 3, 1), along, 3)
-        return Layout(tuple(shape), classes, found | absent), targets
-
-    def run(addresses: Sequence[int], stream: int, sizes: Sequence[int], *more: Any) -> int:
-        given = more[-1]
-        if given and len(given) != len(own):
-            raise TypeError(f"{len(own)} positional numbers are expected, not {len(given)}")
-        if pattern.row_major is not None:
-            area = math.prod(sizes[2:])
-            layout = pattern.row_major(sizes[:2], area, walked)
-            targets = Targets((1, 1, sizes[0] * area), (0, 0, 1), 1)
-        else:
-            if len(sizes) > pattern.axes or (pattern.exactly and len(sizes) < pattern.axes):
-                return NOT_SERVED
-            layout, targets = laid(sizes, more[0])
-        geometry = Geometry(
-            layout, targets, static, rounded(given) if given else own,
-            lambda place: addresses[place % count] % VECTOR_BYTES, pattern.row_major is None,
-        )  # fmt: skip
-        found = pattern.launch(geometry)
-        with scratch.lent(found.scratch, stream) as memory:
-            pointers = (*addresses, *[memory + at for at in found.places], 0)
-            for step in found.steps:
-                if step.when:
-                    own_queue = queues[step.kernel, bool(step.aligned)]
-                    own_queue(pointers, stream, *in_order(specs[step.kernel], step))
-        return 0
-
-    builtin: Callable[..., int] = run if emitted.made is None else emitted.made.function(run)
-    return builtin
-
-
-def _walked(plan: Plan, place: int, strided: bool) -> int:
-    """Where an operand is among all; or whether it has a number for each position or class."""
-    if strided:
-        return MISSING if place < 0 else place
-    # By what they are: strides of a plan of one row, or of one class, say nothing.
-    return int(place >= 0 and plan.operands[place].role != "single")
-
-
-def any_strides(
-    plan: Plan, make: Callable[[Plan], StridedRunner], axes: int, few: int
-) -> tuple[StridedRunner, int] | None:
-    """What runs few elements of any strides, of so many positions' axes at most, and up to how many: as `make` has it."""
-    offsets = any(own.offset for own in plan.operands)
-    if len(plan.shape) > axes or covered_elements(plan) > few or offsets:
-        return None
-    return remembered(plan, make), few
 
 
 def key_of(constexprs: Mapping[str, Any], warps: int, aligned: bool, astray: int) -> list[int]:
@@ -254,37 +268,191 @@ def key_of(constexprs: Mapping[str, Any], warps: int, aligned: bool, astray: int
     return [*(sum(own << 16 * n for n, own in enumerate(word)) for word in words), astray]
 
 
-def _emit(
-    pattern: Pattern, plan: Plan, specs: Mapping[str, KernelSpec], static: Mapping[str, int], walked: Mapping[str, int],
-    numbers: Sequence[str],
-) -> Emitted:  # fmt: skip
-    if not can_be_emitted():
-        return Emitted()
-    from openaclnn.engines.gpu.launchers import blocks
-    from openaclnn.engines.gpu.launchers.code import code_of
+# Kernels with a class axis.
 
-    facts = [*(walked[name] for name in pattern.operands), *(static[name] for name in pattern.static)]  # fmt: skip
-    made = blocks.LauncherBlock(code_of(pattern), len(plan.operands), facts)
+
+def _rounded(numbers: Sequence[Any]) -> tuple[int | float, ...]:
+    """A call's numbers as launch functions are told them."""
+    first, *others = numbers
+    return (int(first), *map(as_float, others))
+
+
+@dataclass(frozen=True, eq=False)
+class ClassLauncher(Launcher):
+    """How a kernel with a class axis is launched."""
+
+    name: str
+    launch: Launching
+    kernels: Mapping[str, Any]  # Triton's, in the order of launches
+    operands: tuple[str, ...]
+    """Whose strides the launch asks for: first inputs by their places, then others by what the plan calls them, and "out"."""
+    inputs: int  # how many of these go by their places
+    numbers: tuple[str, ...]
+    positions: int  # axes of positions: 1 for rows, 3 for images
+    specs: Callable[
+        ..., Mapping[str, KernelSpec]
+    ]  # of a plan, and how many elements off its targets begin
+    static: Callable[[Plan], Mapping[str, int]]
+    row_major: Callable[[Sequence[Number], Number, Mapping[str, Number]], Layout]
+    lies_so: Callable[[Plan], bool]  # whether a plan lies as `row_major` says
+    limit: int = 0  # elements of any strides; 0: they are not served
+    sized_when_few: int = 0  # elements for which a plan needs no launches of its own
+    reduces: bool = False
+    axes: int = 8
+
+    def runner(self, plan: Plan) -> Runner:
+        targets, offset = self._targets_of(plan)
+        static, numbers = self.static(plan), self._numbers_of(plan)
+        layout = self._as_planned(plan)
+        return bound(
+            self.launch,
+            lambda offset: Geometry(layout, targets, static, numbers, offset, few=False),
+            lambda g, spec, step: in_order(spec, step),
+            self.specs(plan, offset),
+            len(plan.operands),
+        )
+
+    def sized(self, plan: Plan) -> SizedRunner | None:
+        return remembered(plan, self._sized) if self.lies_so(plan) else None
+
+    def laid(self, plan: Plan) -> tuple[StridedRunner, int] | None:
+        if not self.limit or not offers_strides(plan, self.limit, self.positions):
+            return None
+        return remembered(plan, self._laid), self.limit
+
+    def few(self, plan: Plan) -> tuple[int, ...] | None:
+        if len(plan.shape) > min(self.positions, 2) or covered_elements(plan) > self.sized_when_few:
+            return None
+        if self.positions == 1:
+            return *plan.shape, plan.classes
+        images, area = (1, *plan.shape)[-2:]
+        return images, plan.classes, 1, area
+
+    def _sized(self, plan: Plan) -> SizedRunner:
+        return self._any_layout(plan, strided=False)
+
+    def _laid(self, plan: Plan) -> StridedRunner:
+        return self._any_layout(plan, strided=True)
+
+    def _numbers_of(self, plan: Plan) -> tuple[int | float, ...]:
+        return _rounded([plan.numbers[name] for name in self.numbers])
+
+    def _targets_of(self, plan: Plan) -> tuple[Targets, int]:
+        """The plan's own targets, and where they begin: only they are walked, so axes merge that other operands may keep apart."""
+        merged, (steps,), (offset,) = collapse(plan.shape, [plan.inputs[plan.targets].strides])
+        return Targets(padded(merged, 3, 1), padded(steps, 3, 0), len(merged)), offset
+
+    def _places(self, plan: Plan) -> dict[str, int]:
+        """Where operands are among the plan's; -1 where there is none."""
+        known = {own.parameter: place for place, own in enumerate(plan.operands)}
+        known |= {name: place for place, name in enumerate(self.operands[: self.inputs])}
+        known |= dict.fromkeys(("out", "gradients"), len(plan.inputs))
+        return {name: known.get(name, -1) for name in self.operands}
+
+    def _as_planned(self, plan: Plan) -> Layout:
+        """The plan's own operands."""
+        axes = self.positions
+        strides: dict[str, tuple[Number, ...]] = dict.fromkeys(self.operands, (0,) * (axes + 1))
+        for name, place in self._places(plan).items():
+            if place >= 0:
+                own = plan.operands[place]
+                strides[name] = *padded(own.strides, axes, 0), own.class_stride
+        return Layout(padded(plan.shape, axes, 1), plan.classes, strides)
+
+    def _pattern(self, static: Mapping[str, int], strided: bool) -> Pattern:
+        name = f"{self.name}.strided" if strided else self.name
+        known = name, self.launch, self.kernels, tuple(static)
+        if strided:
+            return Pattern(
+                *known, self.positions + 1, self.limit, self.operands, exactly=self.positions == 1
+            )
+        axes = 2 if self.positions == 1 else 0
+        return Pattern(*known, axes, operands=self.operands, row_major=self.row_major)
+
+    def _any_layout(self, plan: Plan, strided: bool) -> Callable[..., int]:
+        """What runs a plan's kernels at any size, or with any strides: a builtin, where there can be one."""
+        own, specs, static = self._numbers_of(plan), self.specs(plan), self.static(plan)
+        pattern = self._pattern(static, strided)
+        walked = {name: _walked(plan, place, strided) for name, place in self._places(plan).items()}
+        facts = [*(walked[name] for name in pattern.operands), *static.values()]
+        block, ready = _emit(pattern, plan, specs, facts, self.numbers)
+        queues = _queues_of(specs, ready)
+        count, axes = len(plan.operands), pattern.axes
+        placed = [(name, place) for name, place in walked.items() if place < count]
+        absent = {name: (0,) * axes for name, place in walked.items() if place >= count}
+
+        def laid(sizes: Sequence[int], strides: Sequence[int]) -> tuple[Layout, Targets]:
+            table = table_of(strides, len(sizes))
+            *shape, classes = padded(sizes, axes, 1)
+            found = {name: padded(table[place], axes, 0) for name, place in placed}
+            along = padded(padded(table[plan.targets], axes, 0)[:-1], 3, 0)
+            targets = Targets(padded(shape, 3, 1), along, 3)
+            return Layout(tuple(shape), classes, found | absent), targets
+
+        def row_major(sizes: Sequence[int]) -> tuple[Layout, Targets]:
+            area = math.prod(sizes[2:])
+            layout = self.row_major(sizes[:2], area, walked)
+            return layout, Targets((1, 1, sizes[0] * area), (0, 0, 1), 1)
+
+        def run(addresses: Sequence[int], stream: int, sizes: Sequence[int], *more: Any) -> int:
+            *strides, given = more
+            if given and len(given) != len(own):
+                raise TypeError(f"{len(own)} positional numbers are expected, not {len(given)}")
+            if strided and not (axes if pattern.exactly else 0) <= len(sizes) <= axes:
+                return NOT_SERVED
+            layout, targets = laid(sizes, *strides) if strided else row_major(sizes)
+            geometry = Geometry(
+                layout, targets, static, _rounded(given) if given else own,
+                lambda place: addresses[place % count] % VECTOR_BYTES, strided,
+            )  # fmt: skip
+            launches = self.launch(geometry)
+            return _queue_all(
+                launches, queues, lambda step: in_order(specs[step.kernel], step), addresses, stream
+            )
+
+        builtin: Callable[..., int] = run if block is None else block.function(run)
+        return builtin
+
+
+def _walked(plan: Plan, place: int, strided: bool) -> int:
+    """Where an operand is among all; or whether it has a number for each position or class."""
+    if strided:
+        return MISSING if place < 0 else place
+    # By what they are: strides of a plan of one row, or of one class, say nothing.
+    return int(place >= 0 and plan.operands[place].role != "single")
+
+
+def _emit(
+    pattern: Pattern, plan: Plan, specs: Mapping[str, KernelSpec], static: Sequence[int], numbers: Sequence[str]
+) -> tuple[Any, Mapping[Any, Any]]:  # fmt: skip
+    """The block of a pattern's builtin, and what is told each kernel of it; None where there can be no builtin."""
+    if not can_be_emitted():
+        return None, {}
+    from openaclnn.engines.gpu.launchers.blocks import LauncherBlock
+    from openaclnn.engines.gpu.launchers.code import entry_of
+    from openaclnn.engines.gpu.launching.blocks import takes
+
+    block = LauncherBlock(entry_of(pattern), len(plan.operands), static)
     first, *others = (plan.numbers[name] for name in numbers)
-    made.take_numbers((min(ignored(first), INT32_LIMIT), *others), 1)
+    block.take_numbers((min(ignored(first), INT32_LIMIT), *others), 1)
     if any(
         slot and slot.place >= len(plan.operands) for own in specs.values() for slot in own.slots
     ):
-        made.take_sums(*scratch.functions())
+        block.take_scratch(*scratch.functions())
     ready = {}
     for index, name in enumerate(pattern.kernels):
         if name not in specs:
             continue
         spec = specs[name]
         args, _ = _names(spec.kernel, len(spec.slots), 0)
-        if not blocks.takes(spec.slots, len(args), numbers):
-            return Emitted()
-        made.take_step(index, spec.slots, len(args))
+        if not takes(spec.slots, len(args)):
+            return None, {}
+        block.take_step(index, spec.slots, len(args))
         floats = [own in FLOATS for own in args]
         for aligned in (False, True):
             keys = functools.partial(_key_of, spec, aligned)
-            ready[name, aligned] = made.ready(index, keys, floats)
-    return Emitted(made, ready)
+            ready[name, aligned] = block.ready(index, keys, floats)
+    return block, ready
 
 
 def _key_of(
@@ -292,3 +460,180 @@ def _key_of(
 ) -> list[int]:
     _, names = _names(spec.kernel, len(spec.slots), len(constexprs))
     return key_of(dict(zip(names, constexprs, strict=True)), warps, aligned, astray)
+
+
+# Kernels that are made from formulas.
+
+
+def any_elements(
+    pattern: Pattern, plan: Plan, specs_of: Callable[[Form], Mapping[str, KernelSpec]], static: Mapping[str, int]
+) -> Callable[..., int]:  # fmt: skip
+    """What runs a formula's kernels at any size, with any numbers, or with any strides and the plan's own numbers: a builtin, where there
+    can be one."""
+    own_form, strided, axes = form_of(plan), pattern.limit > 0, pattern.axes
+    own_specs = specs_of(own_form)
+    slots = next(iter(own_specs.values())).slots
+    choices = _choices_of(plan, own_form, strided)
+    block, ready = _emit_elements(pattern, plan, own_form, choices, specs_of, static)
+    indices = {(formula.name, own): place for place, (formula, own) in enumerate((choices and choices[0]) or ())}  # fmt: skip
+
+    def queues_of(form: Form) -> Mapping[tuple[str, bool], Queue]:
+        index = indices.get((form.formula.name, form.switches), -1)
+        return _queues_of(specs_of(form), ready, index)
+
+    form_with = _forms(plan, own_form, queues_of)
+
+    def elements(sizes: Sequence[int], strides: Sequence[int]) -> Elements:
+        table = table_of(strides, len(sizes))
+        in_a_row = len(sizes) == 1 and {own[0] for own in table[:-1]} == {1}
+        several = tuple([step for own in table for step in padded(own, axes, 0)])
+        return Elements(
+            math.prod(sizes), static, in_a_row=in_a_row, sizes=padded(sizes, axes, 1), strides=several
+        )  # fmt: skip
+
+    def run(
+        addresses: Sequence[int], stream: int, sizes: Sequence[int], given: Sequence[Any]
+    ) -> int:
+        if strided and len(sizes) > axes:
+            return NOT_SERVED
+        form, queues = form_with(() if strided else given)
+        if strided:
+            g = elements(sizes, given)
+        else:
+            off = _offsets_of(slots, lambda place: addresses[place] % VECTOR_BYTES)
+            g = Elements(math.prod(sizes), static, *off)
+        numbers = form.numbers
+        if plan.reciprocal:  # one over the count
+            share = form.formula.numbers.index(plan.reciprocal)
+            numbers = (*numbers[:share], as_float(1.0 / g.count), *numbers[share + 1 :])
+        g = g._replace(numbers=numbers)
+        in_order_of = functools.partial(_in_order_of_elements, g)
+        return _queue_all(pattern.launch(g), queues, in_order_of, addresses, stream)
+
+    builtin: Callable[..., int] = run if block is None else block.function(run)
+    return builtin
+
+
+_FormQueues = tuple[Form, Mapping[tuple[str, bool], Queue]]
+
+
+def _forms(
+    plan: Plan, own_form: Form, queues_of: Callable[[Form], Mapping[tuple[str, bool], Queue]]
+) -> Callable[[Sequence[Any]], _FormQueues]:
+    """What finds the form of a plan with other numbers, and what queues its kernels."""
+    names = tuple([own.option for own in plan.free])
+    # Where the formula takes the options themselves, and has one form, they need but be rounded.
+    direct = plan.kernel not in TUNED and names == FORMULAS[plan.kernel].numbers
+    known: dict[tuple[str, tuple[bool, ...]], Mapping[tuple[str, bool], Queue]] = {}
+
+    def with_queues(form: Form) -> _FormQueues:
+        key = form.formula.name, form.switches
+        if key not in known:
+            known[key] = queues_of(form)
+        return form, known[key]
+
+    before: tuple[Sequence[Any], _FormQueues] = (), with_queues(own_form)
+
+    def form_with(numbers: Sequence[Any]) -> _FormQueues:
+        nonlocal before
+        last, found = before
+        if numbers != last or 0 in numbers:  # which has two signs
+            if direct and numbers:
+                found = found[0]._replace(numbers=as_floats(numbers)), found[1]
+            else:
+                own = {**plan.numbers, **dict(zip(names, numbers, strict=False))}
+                found = with_queues(form_of(plan, own))
+            before = numbers, found
+        return found
+
+    return form_with
+
+
+_Choices = tuple[Sequence[tuple[Formula, tuple[bool, ...]]], tuple[str, ...], tuple[str, ...]]
+
+
+def _choices_of(plan: Plan, form: Form, strided: bool) -> _Choices | None:
+    """The forms that a plan's kernel chooses from by the call's numbers, the names of these, and of those that a choice makes; None where
+    machine code cannot choose."""
+    choice, names = CHOICES.get(plan.kernel), tuple([own.option for own in plan.free])
+    if strided:
+        return [(form.formula, form.switches)], (), ()
+    if choice is not None:
+        return (choice.forms, (choice.number,), choice.made) if {*names} <= {choice.number} else None  # fmt: skip
+    served = plan.kernel not in TUNED and not {*names} & {*form.formula.switches}
+    return ([(form.formula, form.switches)], names, ()) if served else None
+
+
+def _emit_elements(
+    pattern: Pattern, plan: Plan, own_form: Form, choices: _Choices | None, specs_of: Callable[[Form], Mapping[str, KernelSpec]],
+    static: Mapping[str, int],
+) -> tuple[Any, Mapping[Any, Any]]:  # fmt: skip
+    """The same as `_emit` of a pattern of which each form has its kernels; what is told a kernel is by the form's place, too."""
+    if choices is None or not can_be_emitted():
+        return None, {}
+    from openaclnn.engines.gpu.launchers.blocks import LauncherBlock
+    from openaclnn.engines.gpu.launchers.code import MADE, SHARE, formula_entry_of
+    from openaclnn.engines.gpu.launching.blocks import takes
+    from openaclnn.engines.gpu.launching.code import MAX_FORM_NUMBERS, MAX_FORMS, MAX_NUMBERS
+    from openaclnn.engines.gpu.launching.native import word
+
+    forms, numbers, made_names = choices
+    specs = [specs_of(Form(formula, (), switches)) for formula, switches in forms]
+    operands = len(plan.operands)
+    # Any launches have the names of arguments and constexprs.
+    launches = pattern.launch(Elements(1, static, sizes=(1,) * pattern.axes))
+    params = {step.kernel: step for step in launches.steps}
+
+    def floats_of(name: str, formula: Formula) -> list[bool]:
+        """Which arguments are FLOATs."""
+        found: list[bool] = []
+        for own, number in params[name].args.items():
+            if own == NUMBERS_ARGS:
+                found += [True] * len(formula.numbers)
+            elif own == STRIDES_ARGS:
+                found += [False] * (operands - number) * pattern.axes
+            else:
+                found.append(False)
+        return found
+
+    longest = max((formula for formula, _ in forms), key=lambda own: len(own.numbers))
+    lengths = {name: len(floats_of(name, longest)) for name in params}
+    room = MAX_FORM_NUMBERS, MAX_FORMS, MAX_NUMBERS
+    if not all(
+        size <= most for size, most in zip(map(len, (longest.numbers, forms, numbers)), room, strict=True)
+    ) or not all(takes(spec.slots, lengths[name]) for own in specs for name, spec in own.items()):  # fmt: skip
+        return None, {}
+    block = LauncherBlock(formula_entry_of(pattern, plan.kernel), operands, [*static.values()])
+    block.take_numbers([plan.numbers[name] for name in numbers], 0)
+    if launches.places:
+        block.take_scratch(*scratch.functions())
+    known = {name: place for place, name in enumerate(numbers)}
+    known |= {name: place for place, name in enumerate(made_names, MADE)}
+    if plan.reciprocal:
+        known[plan.reciprocal] = SHARE
+    fixed = {**plan.numbers, **dict(zip(own_form.formula.numbers, own_form.numbers, strict=True))}
+    ready = {}
+    for index, ((formula, _), own) in enumerate(zip(forms, specs, strict=True)):
+        sources = [known.get(name, -1) for name in formula.numbers]
+        words = [
+            word(as_float(fixed[name])) if source < 0 else 0
+            for name, source in zip(formula.numbers, sources, strict=True)
+        ]
+        block.take_form(index, words, sources)
+        for place, name in enumerate(pattern.kernels):
+            if name not in own:
+                continue
+            if index == 0:
+                block.take_step(place, own[name].slots, lengths[name])
+            for aligned in (False, True):
+                names = [*params[name].constexprs]
+                keys = functools.partial(_key_of_form, index, names, aligned)
+                ready[index, name, aligned] = block.ready(place, keys, floats_of(name, formula))
+    return block, ready
+
+
+def _key_of_form(
+    index: int, names: Sequence[str], aligned: bool, constexprs: tuple[Any, ...], warps: int, astray: int
+) -> list[int]:  # fmt: skip
+    constexprs_by_name = {**dict(zip(names, constexprs, strict=True)), FORM: index}
+    return key_of(constexprs_by_name, warps, aligned, astray)

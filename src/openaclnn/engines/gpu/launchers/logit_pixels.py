@@ -15,30 +15,27 @@ from openaclnn.engines.gpu.launchers.geometry import (
     Launches,
     LaunchParams,
     Layout,
-    Pattern,
-)
-from openaclnn.engines.gpu.launchers.launcher import as_planned, bound, rounded, runner_of_pattern
-from openaclnn.engines.gpu.launchers.numbers import (
     Number,
     all_of,
     any_of,
     ceil_div,
-    divide_exactly,
-    equal,
     flag,
     least,
     power_of_two_above,
     power_of_two_divisor,
-    quotient,
     where,
 )
+from openaclnn.engines.gpu.launchers.launcher import ClassLauncher, lies_row_major
 from openaclnn.engines.gpu.launchers.rows import NUMBERS, WEIGHT, is_summed
-from openaclnn.engines.gpu.launching.launch import VECTOR_BYTES, KernelSpec, PointerArg
-from openaclnn.engines.gpu.launching.operands import operand_of, pointer_type
-from openaclnn.engines.gpu.launching.queues import SizedRunner, lies_row_major, remembered
-from openaclnn.engines.gpu.launching.steps import Runner
+from openaclnn.engines.gpu.launching.launch import (
+    VECTOR_BYTES,
+    KernelSpec,
+    PointerArg,
+    operand_of,
+    pointer_type,
+)
 
-__all__ = ["gradients", "losses", "sized_gradients", "sized_losses"]
+__all__ = ["GRADIENTS", "LOSSES"]
 
 MANY = 1 << 20  # pixels that keep a device busy with a whole vector for each thread
 FEW_EACH = 2  # pixels of a thread where there are fewer
@@ -59,25 +56,25 @@ def _main(g: Geometry, operands: Mapping[str, str], perhaps: str) -> LaunchParam
     blocks = ceil_div(pixels, block)
     dense = all_of(
         *(
-            equal(strides[own][2], 1) if name != perhaps else any_of(equal(g.static["each"], 0), equal(strides[own][2], 1))
+            strides[own][2] == 1 if name != perhaps else any_of(g.static["each"] == 0, strides[own][2] == 1)
             for name, own in operands.items()
         )
     )  # fmt: skip
     # A stride of 1 is known to the kernel.
     apart = [
-        where(all_of(dense, equal(own, 1)), 0, own) for name in operands.values() for own in strides[name]
+        where(all_of(dense, own == 1), 0, own) for name in operands.values() for own in strides[name]
     ]  # fmt: skip
     unit, pixels_unit = power_of_two_divisor(*apart), power_of_two_divisor(pixels)
     along = "first", "second", "pixel", "class"
     steps = {
-        f"{name}_{axis}": divide_exactly(stride, unit)
+        f"{name}_{axis}": stride // unit
         for name, own in operands.items()
         for axis, stride in zip(along if own in FULL else along[:-1], strides[own], strict=False)
     }
     return LaunchParams(
         MAIN, first * seconds * blocks,
         {
-            "pixels": quotient(pixels, pixels_unit), "seconds": seconds, "blocks": blocks, "classes": classes, **steps,
+            "pixels": pixels // pixels_unit, "seconds": seconds, "blocks": blocks, "classes": classes, **steps,
             "weight_stride": strides[WEIGHT][-1],
         },
         {"DENSE": dense, "UNIT": unit, "PIXELS_UNIT": pixels_unit, "BLOCK": block}, WARPS,
@@ -92,7 +89,7 @@ def _launch_losses(g: Geometry) -> Launches:
     names = {"target": "target", "x": "x", "out": "lossOut", "top": "topOut", "rest": "restOut"}
     main = _main(g, names, "out")
     main = main._replace(args={**main.args, **sums.loss_numbers(g)})
-    summed, blocks = equal(g.static["each"], 0), main.grid
+    summed, blocks = g.static["each"] == 0, main.grid
     total = LaunchParams(
         TOTAL, 1, {"count": blocks}, {"BLOCK": power_of_two_above(blocks, MOST_BLOCK)}, 4, summed
     )
@@ -117,9 +114,9 @@ def _row_major(sizes: Sequence[Number], area: Number, each: Mapping[str, Number]
     its classes side by side, and one class of all images is a plane."""
     images, classes = sizes
     positions, several = images * area, flag(classes > 1)
-    merged = any_of(equal(images, 1), equal(area, 1), equal(classes, 1))
+    merged = any_of(images == 1, area == 1, classes == 1)
     second, pixel = where(merged, 0, area), flag(positions > 1)
-    dots = all_of(equal(area, 1), images > 1)
+    dots = all_of(area == 1, images > 1)
     strides: dict[str, tuple[Number, ...]] = {
         name: (0, second * own, pixel * own, 0) for name, own in each.items()
     }
@@ -127,17 +124,6 @@ def _row_major(sizes: Sequence[Number], area: Number, each: Mapping[str, Number]
     strides |= {name: full for name in FULL if name in each}
     strides[WEIGHT] = 0, 0, 0, each[WEIGHT] * several
     return Layout((1, where(merged, 1, images), where(merged, positions, area)), classes, strides)
-
-
-_LOSSES = Pattern(
-    "logit_pixels.losses", _launch_losses, {MAIN: pixel_losses, TOTAL: logit_loss},
-    ("target", "x", WEIGHT, "lossOut", "topOut", "restOut"), ("vector", "each"), 2, 0, _row_major,
-)  # fmt: skip
-_GRADIENTS = Pattern(
-    "logit_pixels.gradients", _launch_gradients, {**sums.KERNELS, MAIN: pixel_gradients},
-    ("target", "gradient", "x", "top", "rest", WEIGHT, "gradients"), ("vector", "each", "summed", "weighted"), 3, 0,
-    _row_major,
-)  # fmt: skip
 
 
 def _slots(plan: Plan) -> dict[str, PointerArg]:
@@ -151,7 +137,7 @@ def _squares(plan: Plan) -> bool:
     return as_float(plan.numbers["zloss_scale"]) != 0
 
 
-def _specs_of_losses(plan: Plan) -> dict[str, KernelSpec]:
+def _specs_of_losses(plan: Plan, offset: int = 0) -> dict[str, KernelSpec]:
     each, slots = not plan.reduction, _slots(plan)
     scratch = PointerArg(len(plan.operands), "float64")
     main = KernelSpec(
@@ -199,38 +185,8 @@ def _static_of_losses(plan: Plan) -> dict[str, int]:
 def _static_of_gradients(plan: Plan) -> dict[str, int]:
     return {
         "vector": VECTOR_BYTES // plan.compute.itemsize, "each": int(plan.inputs[1].role != "single"),
-        "summed": int(is_summed(plan)), "weighted": int(operand_of(plan, WEIGHT) is not None),
+        "summed": int(is_summed(plan)), "sums": sums.sums_of(plan, WEIGHT), "weighted": int(operand_of(plan, WEIGHT) is not None),
     }  # fmt: skip
-
-
-def losses(plan: Plan) -> Runner:
-    """What queues the loss on a stream."""
-    return _bound(_LOSSES, plan, _static_of_losses(plan), _specs_of_losses(plan))
-
-
-def gradients(plan: Plan) -> Runner:
-    """What queues the gradient on a stream."""
-    specs = _specs_of_gradients(plan, sums.targets_of(plan)[1])
-    return _bound(_GRADIENTS, plan, _static_of_gradients(plan), specs)
-
-
-def _bound(
-    pattern: Pattern, plan: Plan, static: Mapping[str, int], specs: Mapping[str, KernelSpec]
-) -> Runner:
-    numbers = rounded([plan.numbers[name] for name in NUMBERS])
-    layout, targets = as_planned(pattern, plan, AXES), sums.targets_of(plan)[0]
-    geometry = Geometry(layout, targets, static, numbers, lambda place: 0)
-    return bound(pattern.launch, geometry, specs, len(plan.operands))
-
-
-def sized_losses(plan: Plan) -> SizedRunner | None:
-    """What queues the loss over row-major operands and any (images, classes, ...)."""
-    return remembered(plan, _sized_losses) if _has_images(plan) else None
-
-
-def sized_gradients(plan: Plan) -> SizedRunner | None:
-    """The same of the gradient."""
-    return remembered(plan, _sized_gradients) if _has_images(plan) else None
 
 
 def _has_images(plan: Plan) -> bool:
@@ -241,11 +197,13 @@ def _has_images(plan: Plan) -> bool:
     return lies_row_major(plan, first, last) or lies_row_major(plan, last, first)
 
 
-def _sized_losses(plan: Plan) -> SizedRunner:
-    specs, static = _specs_of_losses(plan), _static_of_losses(plan)
-    return runner_of_pattern(_LOSSES, plan, specs, static, NUMBERS)
-
-
-def _sized_gradients(plan: Plan) -> SizedRunner:
-    specs, static = _specs_of_gradients(plan), _static_of_gradients(plan)
-    return runner_of_pattern(_GRADIENTS, plan, specs, static, NUMBERS)
+LOSSES = ClassLauncher(
+    "logit_pixels.losses", _launch_losses, {MAIN: pixel_losses, TOTAL: logit_loss},
+    ("target", "x", WEIGHT, "lossOut", "topOut", "restOut"), 2, NUMBERS, AXES, _specs_of_losses, _static_of_losses, _row_major,
+    _has_images, reduces=True, axes=AXES,
+)  # fmt: skip
+GRADIENTS = ClassLauncher(
+    "logit_pixels.gradients", _launch_gradients, {**sums.KERNELS, MAIN: pixel_gradients},
+    ("target", "gradient", "x", "top", "rest", WEIGHT, "gradients"), 3, NUMBERS, AXES, _specs_of_gradients, _static_of_gradients,
+    _row_major, _has_images, axes=AXES,
+)  # fmt: skip

@@ -14,48 +14,37 @@ from openaclnn.engines.gpu.kernels.logits import (
     logit_loss,
     logit_losses,
     logit_sums,
+    short_rows,
 )
-from openaclnn.engines.gpu.kernels.short_logits import short_rows
 from openaclnn.engines.gpu.launchers.geometry import (
     Geometry,
     Launches,
     LaunchParams,
     Layout,
-    Pattern,
-    Targets,
-)
-from openaclnn.engines.gpu.launchers.launcher import (
-    StridedRunner,
-    any_strides,
-    as_planned,
-    bound,
-    rounded,
-    runner_of_pattern,
-)
-from openaclnn.engines.gpu.launchers.numbers import (
     Number,
     all_of,
     ceil_div,
     clamp,
-    divide_exactly,
-    equal,
     inverse,
     least,
     most,
     power_of_two_above,
     power_of_two_divisor,
-    quotient,
     where,
     where_all,
 )
-from openaclnn.engines.gpu.launchers.rows import NUMBERS, WEIGHT
+from openaclnn.engines.gpu.launchers.launcher import ClassLauncher
+from openaclnn.engines.gpu.launchers.rows import NUMBERS, WEIGHT, of_rows
 from openaclnn.engines.gpu.launchers.sums import loss_numbers
-from openaclnn.engines.gpu.launching.launch import VECTOR_BYTES, KernelSpec, PointerArg
-from openaclnn.engines.gpu.launching.operands import pointer_type, slots_of
-from openaclnn.engines.gpu.launching.queues import SizedRunner, lies_row_major, remembered
-from openaclnn.engines.gpu.launching.steps import Runner
+from openaclnn.engines.gpu.launching.launch import (
+    VECTOR_BYTES,
+    KernelSpec,
+    PointerArg,
+    pointer_type,
+    slots_of,
+)
 
-__all__ = ["FINISHED", "SUMS", "laid", "runner", "sized", "total_loss", "total_of"]
+__all__ = ["FINISHED", "LOGITS", "SUMS", "total_loss", "total_of"]
 
 WRITTEN = "logProbOut"
 SIDES = "topOut", "restOut"
@@ -98,23 +87,23 @@ def tile_of(itemsize: Number, rows: Number, classes: Number) -> tuple[Number, ..
     """Rows and classes of a program, how often it reads before it computes, and warps: a long row by as many threads as read 16 bytes
     each four times in a turn; short rows together."""
     wide = power_of_two_above(classes, WIDE)
-    tall = least(power_of_two_above(rows, WIDE), quotient(WIDE, wide))
+    tall = least(power_of_two_above(rows, WIDE), WIDE // wide)
     # BF16 of 4096 x 128256, 8192 x 32000 and 16384 x 50257: 0.53, 0.58 and 0.53 of a copy's time; 2048 on 8 warps took
     # 0.54, 0.65 and 0.75. FLOAT 0.49, all alike.
     one_row = 1, WIDE, TURNS, where(itemsize < 4, 4, 8)
-    several = tall, wide, 1, clamp(quotient(tall * wide, 128), 1, 8)
+    several = tall, wide, 1, clamp(tall * wide // 128, 1, 8)
     return where_all(classes > WIDE, one_row, several)
 
 
 def cut_of(
     static: Mapping[str, Number], rows: Number, classes: Number, row: Number, by_class: Number
 ) -> Cut:
-    in_line, vector = equal(by_class, 1), static["vector"]
+    in_line, vector = by_class == 1, static["vector"]
     tall, wide, turns, warps = tile_of(static["itemsize"], rows, classes)
-    by_vectors = all_of(in_line, equal(tall, 1), classes >= vector * LONG)
+    by_vectors = all_of(in_line, tall == 1, classes >= vector * LONG)
     unit = where(all_of(in_line, inverse(by_vectors)), power_of_two_divisor(row, classes), 1)
     turn = wide * turns
-    splits = most(least(quotient(PROGRAMS, rows), ceil_div(classes, turn)), 1)
+    splits = most(least(PROGRAMS // rows, ceil_div(classes, turn)), 1)
     splits = where(tall > 1, 1, splits)
     span = ceil_div(classes, splits * turn)
     splits = ceil_div(classes, span * turn)
@@ -145,7 +134,7 @@ def launch(g: Geometry) -> Launches:
     read = LaunchParams(
         READ, ceil_div(rows, cut.tall) * cut.splits,
         {
-            "rows": rows, "classes": quotient(classes, cut.unit), "row_stride": divide_exactly(row, cut.unit),
+            "rows": rows, "classes": classes // cut.unit, "row_stride": row // cut.unit,
             "class_stride": by_class, "weight_stride": weight, "splits": cut.splits, "span": cut.span,
         },
         {
@@ -161,7 +150,7 @@ def launch(g: Geometry) -> Launches:
     across: Number = FEW_CLASSES[-1]
     for own in FEW_CLASSES[-2::-1]:
         across = where(classes <= own, own, across)
-    tall = quotient(WIDE, across)
+    tall = WIDE // across
     short_blocks = ceil_div(rows, tall)
     short = LaunchParams(
         SHORT, short_blocks, {**of_rows, "log_prob_row": written[0], "log_prob_class": out_class},
@@ -184,21 +173,21 @@ def _log_prob(
 ) -> LaunchParams:
     """The launch that writes log-probabilities, by strides along rows and classes."""
     wide = power_of_two_above(classes, WIDE)
-    tall = least(power_of_two_above(rows, WIDE), quotient(WIDE, wide))
-    in_line = all_of(equal(read[1], 1), equal(written[1], 1))
+    tall = least(power_of_two_above(rows, WIDE), WIDE // wide)
+    in_line = all_of(read[1] == 1, written[1] == 1)
     unit = where(in_line, power_of_two_divisor(read[0], written[0], classes), 1)
     blocks = ceil_div(classes, wide)
     return LaunchParams(
         LOG_PROB, ceil_div(rows, tall) * blocks,
         {
-            "rows": rows, "classes": quotient(classes, unit), "class_blocks": blocks,
-            "row_stride": divide_exactly(read[0], unit), "class_stride": read[1],
-            "out_row": divide_exactly(written[0], unit), "out_class": written[1],
+            "rows": rows, "classes": classes // unit, "class_blocks": blocks,
+            "row_stride": read[0] // unit, "class_stride": read[1],
+            "out_row": written[0] // unit, "out_class": written[1],
         },
         {
             "CLASS_STEP": _step(read[1]), "OUT_STEP": _step(written[1]), "UNIT": unit, "ROWS": tall, "CLASSES": wide,
         },
-        clamp(quotient(tall * wide, 128), 1, 4), aligned=unit > 1,
+        clamp(tall * wide // 128, 1, 4), aligned=unit > 1,
     )  # fmt: skip
 
 
@@ -222,7 +211,7 @@ def total_loss(
 
 
 def _step(stride: Number) -> Number:
-    return where(equal(stride, 1), 1, 2)
+    return where(stride == 1, 1, 2)
 
 
 def _row_major(sizes: Sequence[Number], area: Number, each: Mapping[str, Number]) -> Layout:
@@ -237,22 +226,12 @@ def _row_major(sizes: Sequence[Number], area: Number, each: Mapping[str, Number]
     return Layout((rows,), classes, strides)
 
 
-_ANY_SIZE = Pattern(
-    "logits", launch,
-    {
-        READ: logit_sums, FINISH: logit_losses, SHORT: short_rows, TOTAL: logit_loss, LOG_PROB: log_probabilities,
-    },
-    ("target", "x", WEIGHT, *RESULTS, WRITTEN), ("each", "whole", "itemsize", "vector"), 2, 2, _row_major,
-)  # fmt: skip
-_ANY_STRIDES = _ANY_SIZE._replace(name="logits.strided", row_major=None, exactly=True, limit=FEW)
-
-
 def _is_whole(plan: Plan) -> bool:
     """Whether log-probabilities are written, too."""
     return plan.kernel == "cross_entropy_loss"
 
 
-def _specs(plan: Plan) -> dict[str, KernelSpec]:
+def _specs(plan: Plan, offset: int = 0) -> dict[str, KernelSpec]:
     """The kernels of a plan, with scratch memory for sums of blocks, parts of rows, and what training has among its outputs: each row's
     largest logit, and the rest."""
     numbers, each, whole = plan.numbers, not plan.reduction, _is_whole(plan)
@@ -306,31 +285,10 @@ def _static(plan: Plan) -> dict[str, int]:
     }  # fmt: skip
 
 
-def runner(plan: Plan) -> Runner:
-    """What queues the plan on a stream."""
-    layout, nowhere = as_planned(_ANY_SIZE, plan, 1), Targets((1, 1, 1), (0, 0, 0), 1)
-    if not _is_whole(plan):
-        layout.strides[WRITTEN] = 0, 1  # type: ignore[index]
-    numbers = rounded([plan.numbers[name] for name in NUMBERS])
-    geometry = Geometry(layout, nowhere, _static(plan), numbers, lambda place: 0)
-    return bound(launch, geometry, _specs(plan), len(plan.operands))
-
-
-def sized(plan: Plan) -> SizedRunner | None:
-    """What queues the loss over row-major operands and any (rows, classes)."""
-    if len(plan.shape) != 1 or not lies_row_major(plan, plan.shape[0], 1):
-        return None
-    return remembered(plan, _sized)
-
-
-def laid(plan: Plan) -> tuple[StridedRunner, int] | None:
-    """What queues the loss over rows of any strides, and up to how many elements."""
-    return any_strides(plan, _laid, 1, FEW)
-
-
-def _sized(plan: Plan) -> SizedRunner:
-    return runner_of_pattern(_ANY_SIZE, plan, _specs(plan), _static(plan), NUMBERS)
-
-
-def _laid(plan: Plan) -> StridedRunner:
-    return runner_of_pattern(_ANY_STRIDES, plan, _specs(plan), _static(plan), NUMBERS)
+LOGITS = ClassLauncher(
+    "logits", launch,
+    {
+        READ: logit_sums, FINISH: logit_losses, SHORT: short_rows, TOTAL: logit_loss, LOG_PROB: log_probabilities,
+    },
+    ("target", "x", WEIGHT, *RESULTS, WRITTEN), 2, NUMBERS, 1, _specs, _static, _row_major, of_rows, limit=FEW, reduces=True,
+)  # fmt: skip

@@ -11,53 +11,35 @@ Class planes that begin off a vector's bounds, as those of odd images do, have a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
-from openaclnn.core.plan import Plan, covered_elements
-from openaclnn.engines.gpu.kernels.pixels import nll_loss2d_backward
-from openaclnn.engines.gpu.kernels.planes import nll_loss2d_backward_planes
+from openaclnn.core.plan import Plan
+from openaclnn.engines.gpu.kernels.pixels import nll_loss2d_backward, nll_loss2d_backward_planes
 from openaclnn.engines.gpu.launchers import sums
 from openaclnn.engines.gpu.launchers.geometry import (
     Geometry,
     Launches,
     LaunchParams,
     Layout,
-    Pattern,
-)
-from openaclnn.engines.gpu.launchers.launcher import (
-    StridedRunner,
-    any_strides,
-    as_planned,
-    bound,
-    rounded,
-    runner_of_pattern,
-)
-from openaclnn.engines.gpu.launchers.numbers import (
     Number,
     Truth,
     all_of,
     any_of,
     ceil_div,
     clamp,
-    differ,
-    divide_exactly,
-    equal,
     inverse,
     least,
-    magnitude,
     most,
     power_of_two_above,
     power_of_two_divisor,
-    quotient,
-    remainder,
     where,
     where_all,
 )
-from openaclnn.engines.gpu.launching.launch import VECTOR_BYTES, KernelSpec
-from openaclnn.engines.gpu.launching.operands import INT32_LIMIT, slots_of
-from openaclnn.engines.gpu.launching.queues import SizedRunner, lies_row_major, remembered
-from openaclnn.engines.gpu.launching.steps import Runner
+from openaclnn.engines.gpu.launchers.launcher import ClassLauncher, lies_row_major
+from openaclnn.engines.gpu.launchers.rows import of_rows
+from openaclnn.engines.gpu.launching.launch import INT32_LIMIT, VECTOR_BYTES, KernelSpec, slots_of
 
-__all__ = ["few", "laid", "runner", "sized", "sized_rows"]
+__all__ = ["PIXELS", "ROWS"]
 
 # 4 MiB of INT64 targets. Half of it gave (32,21,512,1024) FLOAT 0.91 of a copy instead of 0.95; twice
 # and four times gave (2,80,2048,2048) 0.86 and 0.72 instead of 0.97, as targets left the cache.
@@ -97,16 +79,16 @@ def pixel_tile(
     # BF16, 8 classes:  0.90 0.90 0.87 0.89 0.90 0.91; 16: 0.93 1.01 0.90 1.02 0.89 0.97;
     # all classes:      0.93 0.95 0.91 0.93 0.82 0.89.
     across = power_of_two_above(pixels, 512)
-    tile: tuple[Number, ...] = 1, across, 1, clamp(quotient(across, 128), 1, 4), where(itemsize > 2, 8, 16)  # fmt: skip
+    tile: tuple[Number, ...] = 1, across, 1, clamp(across // 128, 1, 4), where(itemsize > 2, 8, 16)  # fmt: skip
     # Of a copy, for 21 and 150 classes with both turned: FLOAT 0.91 and 0.94, BF16 0.92 and 0.97.
     # 32 classes at a time: 0.90 and 0.86 for 150; half as many rows lost 2-4%; 64 bytes across 5%.
-    across = least(power_of_two_above(pixels, 128), quotient(256, itemsize))
+    across = least(power_of_two_above(pixels, 128), 256 // itemsize)
     tall = power_of_two_above(rows, 32)
-    turned = tall, across, 1, clamp(quotient(tall * across, 128), 1, 8), classes
+    turned = tall, across, 1, clamp(tall * across // 128, 1, 8), classes
     tile = where_all(transposed, turned, tile)
     wide = power_of_two_above(classes, 128)
-    across = least(power_of_two_above(pixels, 2048), quotient(2048, wide))
-    last = 1, across, wide, clamp(quotient(across * wide * itemsize, 512), 1, 4), classes
+    across = least(power_of_two_above(pixels, 2048), 2048 // wide)
+    last = 1, across, wide, clamp(across * wide * itemsize // 512, 1, 4), classes
     return where_all(channels_last, last, tile)
 
 
@@ -136,20 +118,20 @@ def launch(g: Geometry) -> Launches:
     target, gradient, out = (strides[name] for name in ("target", "gradient", "out"))
     itemsize = g.static["itemsize"]
     found, parts = sums.with_sums(g, "weight", g.static["summed"] > 0)
-    one_class_of_one_pixel = all_of(equal(out[2], 1), equal(out[3], 1))
+    one_class_of_one_pixel = all_of(out[2] == 1, out[3] == 1)
     # Pixels lie side by side everywhere, and planes begin off a vector's bounds.
     odd = all_of(
-        not g.strided, equal(out[2], 1), equal(target[2], 1), any_of(g.static["single"] > 0, equal(gradient[2], 1)),
-        pixels >= FEW_PIXELS, differ(remainder(magnitude(out[3]), quotient(VECTOR_BYTES, itemsize)), 0),
+        not g.strided, out[2] == 1, target[2] == 1, any_of(g.static["single"] > 0, gradient[2] == 1),
+        pixels >= FEW_PIXELS, (abs(out[3]) % (VECTOR_BYTES // itemsize)) != 0,
         inverse(one_class_of_one_pixel),
     )  # fmt: skip
     small = g.strided or all_of(
         g.few, first * second * pixels * classes <= FEW, inverse(one_class_of_one_pixel)
     )
     turned = any_of(
-        *(all_of(magnitude(own[1]) > 0, magnitude(own[1]) < magnitude(own[2])) for own in (target, gradient))
+        *(all_of(abs(own[1]) > 0, abs(own[1]) < abs(own[2])) for own in (target, gradient))
     )  # fmt: skip
-    channels_last = all_of(equal(out[3], 1), differ(out[2], 1))
+    channels_last = all_of(out[3] == 1, out[2] != 1)
     # With few elements all constexprs are the same whatever the sizes.
     tall, across, wide, warps, at_most = FEW_TILE
     if small is not True:
@@ -159,10 +141,10 @@ def launch(g: Geometry) -> Launches:
     def unknown(
         stride: Number,
     ) -> Number:  # 1 is known to the kernel; 0 is as good a number as any then
-        return stride if g.strided else where(equal(stride, 1), 0, stride)
+        return stride if g.strided else where(stride == 1, 0, stride)
 
     def step(stride: Number) -> Number:
-        return 2 if g.strided else where(equal(stride, 1), 1, 2)
+        return 2 if g.strided else where(stride == 1, 1, 2)
 
     written = out[0], out[1], unknown(out[2]), unknown(out[3])
     read = (
@@ -178,16 +160,16 @@ def launch(g: Geometry) -> Launches:
     panel_blocks = ceil_div(pixel_blocks, panels)
     second_blocks, chunks = ceil_div(second, tall), ceil_div(classes, at_most)
     reach = classes + wide
-    for own, by_class in ((out, wide * magnitude(out[3])), (target, 0), (gradient, 0)):
-        reach = most(reach, across * magnitude(own[2]) + tall * magnitude(own[1]) + by_class)
+    for own, by_class in ((out, wide * abs(out[3])), (target, 0), (gradient, 0)):
+        reach = most(reach, across * abs(own[2]) + tall * abs(own[1]) + by_class)
     main = LaunchParams(
         MAIN, first * second_blocks * panels * chunks * panel_blocks,
         {
-            "pixels": quotient(pixels, pixels_unit), "second_size": quotient(second, seconds_unit),
+            "pixels": pixels // pixels_unit, "second_size": second // seconds_unit,
             "second_blocks": second_blocks, "panels": panels, "panel_blocks": panel_blocks, "classes": classes,
             "chunk_classes": ceil_div(classes, chunks), "chunks": chunks,
-            **{name: divide_exactly(own, read_unit) for name, own in zip(READ_ARGS, read, strict=True)},
-            **{name: divide_exactly(own, unit) for name, own in zip(OUT_ARGS, written, strict=True)},
+            **{name: own // read_unit for name, own in zip(READ_ARGS, read, strict=True)},
+            **{name: own // unit for name, own in zip(OUT_ARGS, written, strict=True)},
             "weight_stride": strides["weight"][3], "ignore_index": sums.ignored_class(g),
         },
         {
@@ -205,7 +187,7 @@ def launch(g: Geometry) -> Launches:
 
 def _row_major(sizes: Sequence[Number], area: Number, each: Mapping[str, Number]) -> Layout:
     """Images of one pixel are the pixels of one that has its channels last."""
-    (images, classes), dots = sizes, equal(area, 1)
+    (images, classes), dots = sizes, area == 1
     second = where(dots, 0, area)
     strides = {
         **{name: (0, second * each[name], each[name], 0) for name in ("target", "gradient")},
@@ -213,14 +195,6 @@ def _row_major(sizes: Sequence[Number], area: Number, each: Mapping[str, Number]
         "out": (0, second * classes, where(dots, classes, 1), where(dots, 1, area)),
     }
     return Layout((1, where(dots, 1, images), where(dots, images, area)), classes, strides)
-
-
-_ANY_SIZE = Pattern(
-    "pixels", launch, {**sums.KERNELS, PLANES_KERNEL: nll_loss2d_backward_planes, MAIN: nll_loss2d_backward},
-    ("target", "gradient", "weight", "out"),
-    ("itemsize", "single", "summed", "weighted", "plane_vector", "plane_block", "plane_warps"), 3, 0, _row_major,
-)  # fmt: skip
-_ANY_STRIDES = _ANY_SIZE._replace(name="pixels.strided", row_major=None, axes=4, limit=FEW)
 
 
 def _specs(plan: Plan, offset: int = 0) -> dict[str, KernelSpec]:
@@ -245,8 +219,8 @@ def _static(plan: Plan) -> dict[str, int]:
     itemsize, single = plan.output.dtype.itemsize, plan.inputs[1].role == "single"
     vector, block, warps = PLANES[itemsize, single]
     return {
-        "itemsize": itemsize, "single": int(single), "summed": int(is_summed(plan)), "weighted": 1, "plane_vector": vector,
-        "plane_block": block, "plane_warps": warps,
+        "itemsize": itemsize, "single": int(single), "summed": int(is_summed(plan)), "sums": sums.sums_of(plan, "weight"),
+        "weighted": 1, "plane_vector": vector, "plane_block": block, "plane_warps": warps,
     }  # fmt: skip
 
 
@@ -254,46 +228,18 @@ def is_summed(plan: Plan) -> bool:
     return bool(plan.numbers["mean"] and not plan.numbers["total_weight_given"])
 
 
-def runner(plan: Plan) -> Runner:
-    """What queues the plan on a stream."""
-    targets, offset = sums.targets_of(plan)
-    numbers = rounded([plan.numbers[name] for name in NUMBERS])
-    layout = as_planned(_ANY_STRIDES, plan, 3)
-    geometry = Geometry(layout, targets, _static(plan), numbers, lambda place: 0)
-    return bound(launch, geometry, _specs(plan, offset), len(plan.operands))
+def _of_images(plan: Plan) -> bool:
+    """Whether a plan lies as row-major images do. One merged axis is taken for one image's pixels: images of a pixel each look like
+    channels last."""
+    return len(plan.shape) <= 2 and lies_row_major(plan, *(1, *plan.shape)[-2:])
 
 
-def sized(plan: Plan) -> SizedRunner | None:
-    """What queues the plan's kernel over row-major operands and any (images, classes, height, width)."""
-    # One merged axis is taken for one image's pixels: images of a pixel each look like channels last.
-    if len(plan.shape) > 2 or not lies_row_major(plan, *(1, *plan.shape)[-2:]):
-        return None
-    return remembered(plan, _sized)
-
-
-def few(plan: Plan) -> tuple[int, ...] | None:
-    """The shape for the plan's sized runner, if that is as good as launches of its own."""
-    if len(plan.shape) > 2 or covered_elements(plan) > FEW:
-        return None
-    images, area = (1, *plan.shape)[-2:]
-    return images, plan.classes, 1, area
-
-
-def sized_rows(plan: Plan) -> SizedRunner | None:
-    """The same over any (rows, classes): rows are images of one pixel."""
-    if plan.class_axis != 1 or len(plan.shape) != 1 or not lies_row_major(plan, plan.shape[0], 1):
-        return None
-    return remembered(plan, _sized)
-
-
-def laid(plan: Plan) -> tuple[StridedRunner, int] | None:
-    """What queues NLL's gradient over images or rows of any strides, and up to how many elements."""
-    return any_strides(plan, _laid, 3, FEW)
-
-
-def _sized(plan: Plan) -> SizedRunner:
-    return runner_of_pattern(_ANY_SIZE, plan, _specs(plan), _static(plan), NUMBERS)
-
-
-def _laid(plan: Plan) -> StridedRunner:
-    return runner_of_pattern(_ANY_STRIDES, plan, _specs(plan), _static(plan), NUMBERS)
+PIXELS = ClassLauncher(
+    "pixels", launch, {**sums.KERNELS, PLANES_KERNEL: nll_loss2d_backward_planes, MAIN: nll_loss2d_backward},
+    ("target", "gradient", "weight", "out"), 3, NUMBERS, 3, _specs, _static, _row_major, _of_images,
+    limit=FEW, sized_when_few=FEW,
+)  # fmt: skip
+# Rows are images of one pixel.
+ROWS = replace(
+    PIXELS, lies_so=lambda plan: plan.class_axis == 1 and of_rows(plan), sized_when_few=0
+)

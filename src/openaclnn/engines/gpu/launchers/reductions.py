@@ -4,12 +4,10 @@ added up, and what adds up the parts.
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
-from openaclnn.core.plan import Plan, covered_elements
+from openaclnn.core.plan import Plan
 from openaclnn.engines.gpu.formulas.compiled import TRITON_TYPES, precision
 from openaclnn.engines.gpu.formulas.tuned import TUNED, Form, form_of
 from openaclnn.engines.gpu.kernels.reductions import (
@@ -17,12 +15,10 @@ from openaclnn.engines.gpu.kernels.reductions import (
     finish_nll,
     finish_reduction,
     nll_losses,
+    summed_kernel,
 )
-from openaclnn.engines.gpu.kernels.summed import summed_kernel
 from openaclnn.engines.gpu.launchers import sums
-from openaclnn.engines.gpu.launchers.formulas import bound_elements, emit, in_order, offsets_of
 from openaclnn.engines.gpu.launchers.geometry import (
-    IN_A_ROW,
     NUMBERS_ARGS,
     STRIDES_ARGS,
     Elements,
@@ -30,43 +26,29 @@ from openaclnn.engines.gpu.launchers.geometry import (
     Launches,
     LaunchParams,
     Layout,
-    Pattern,
-    padded,
-)
-from openaclnn.engines.gpu.launchers.launcher import (
-    StridedRunner,
-    any_strides,
-    as_planned,
-    bound,
-    rounded,
-    runner_of_pattern,
-)
-from openaclnn.engines.gpu.launchers.numbers import (
     Number,
+    Pattern,
     Truth,
     all_of,
     ceil_div,
-    equal,
     inverse,
     least,
+    padded,
     power_of_two_above,
     where,
 )
-from openaclnn.engines.gpu.launchers.tiles import ElementRunner
-from openaclnn.engines.gpu.launching import scratch
-from openaclnn.engines.gpu.launching.launch import KernelSpec, Launch, PointerArg, unaligned
-from openaclnn.engines.gpu.launching.operands import pointer_type, table_of
-from openaclnn.engines.gpu.launching.queues import (
-    NOT_SERVED,
-    Queue,
-    SizedRunner,
-    queue_of,
-    remembered,
+from openaclnn.engines.gpu.launchers.launcher import (
+    ClassLauncher,
+    Launcher,
+    StridedRunner,
+    any_elements,
+    bound_elements,
+    offers_strides,
 )
-from openaclnn.engines.gpu.launching.runners import runner_of
-from openaclnn.engines.gpu.launching.steps import Runner
+from openaclnn.engines.gpu.launching.launch import KernelSpec, Launch, PointerArg, pointer_type
+from openaclnn.engines.gpu.launching.runners import Runner, SizedRunner, remembered, runner_of
 
-__all__ = ["filling", "laid", "laid_nll", "nll_runner", "runner", "sized", "sized_nll"]
+__all__ = ["NLL", "Filling", "Summed"]
 
 PARTS = 1024  # at most, each of a program of its own
 BLOCK = 1024  # elements of a program at once
@@ -160,12 +142,9 @@ def _divisor(g: Elements) -> Number:
     return where(g.static["mean"] > 0, g.count, 1)
 
 
-_SUM = Pattern(
-    "summed", launch_sum, dict.fromkeys((ADDING, SHIFTED, WHOLE, FINISHING)), (), ("mean", "together"), 0, 0,
-)  # fmt: skip
+_SUM = Pattern("summed", launch_sum, dict.fromkeys((ADDING, SHIFTED, WHOLE, FINISHING)), ("mean", "together"))  # fmt: skip
 _STRIDED_SUM = Pattern(
-    "summed.strided", launch_strided_sum, dict.fromkeys((ADDING, WHOLE, STRIDED, WHOLE_STRIDED, FINISHING)), (),
-    ("mean", IN_A_ROW), 0, AXES, limit=LAID,
+    "summed.strided", launch_strided_sum, dict.fromkeys((ADDING, WHOLE, STRIDED, WHOLE_STRIDED, FINISHING)), ("mean",), AXES, LAID,
 )  # fmt: skip
 
 
@@ -200,6 +179,13 @@ def _row_specs(plan: Plan, form: Form, single: tuple[bool, ...]) -> dict[str, Ke
     return found
 
 
+def _strided_specs(plan: Plan, form: Form, axes: int) -> dict[str, KernelSpec]:
+    return {
+        STRIDED: _add_spec(plan, form, axes), WHOLE_STRIDED: _add_spec(plan, form, axes, alone=True),
+        FINISHING: _finish_spec(plan),
+    }  # fmt: skip
+
+
 def _together(plan: Plan, single: tuple[bool, ...]) -> bool:
     """Whether inputs can be read by whole vectors that begin alike: not where their elements have different sizes."""
     sizes = {own.dtype.itemsize for own, one in zip(plan.inputs, single, strict=True) if not one}
@@ -211,138 +197,61 @@ def _lies_in_a_row(plan: Plan) -> bool:
     return len(plan.shape) == 1 and all(own.strides[0] in (0, 1) for own in plan.inputs)
 
 
-def _single_of(count: int, steps: Sequence[int]) -> tuple[bool, ...]:
+def _single_of(plan: Plan) -> tuple[bool, ...]:
     """Which inputs are one element for all, of those that lie in a row."""
-    return tuple(count > 1 and not step for step in steps)
+    several = math.prod(plan.shape) > 1
+    return tuple(several and not own.strides[0] for own in plan.inputs)
 
 
-def runner(plan: Plan) -> Runner:
-    """What queues the sum or mean of a formula over a plan's shape."""
-    count, form, mean = math.prod(plan.shape), form_of(plan), int(plan.reduction == "mean")
-    if _lies_in_a_row(plan):
-        single = _single_of(count, [own.strides[0] for own in plan.inputs])
-        static = {"mean": mean, "together": int(_together(plan, single))}
-        g = Elements(count, static, False, True, numbers=form.numbers)
-        return bound_elements(launch_sum, g, _row_specs(plan, form, single))
-    # One kernel serves few elements whatever their axes; to many, missing ones would cost time.
-    axes = max(AXES, len(plan.shape)) if count <= FEW else len(plan.shape)
-    strides = tuple([step for own in plan.inputs for step in padded(own.strides, axes, 0)])
-    g = Elements(
-        count, {"mean": mean}, False, True, False, padded(plan.shape, axes, 1), numbers=form.numbers, strides=strides,
-    )  # fmt: skip
-    specs = {
-        STRIDED: _add_spec(plan, form, axes), WHOLE_STRIDED: _add_spec(plan, form, axes, alone=True),
-        FINISHING: _finish_spec(plan),
-    }  # fmt: skip
-    return bound_elements(launch_strided_sum, g, specs)
+def _static(plan: Plan) -> dict[str, int]:
+    return {"mean": int(plan.reduction == "mean")}
 
 
-def _queued(
-    found: Launches, g: Elements, addresses: Sequence[int], stream: int, queue_for: Callable[[str, bool], Queue]
-) -> int:  # fmt: skip
-    """Queue launches, with memory between them."""
-    with scratch.lent(found.scratch, stream) as memory:
-        pointers = (*addresses, memory, 0) if found.scratch else (*addresses, 0)
-        for step in found.steps:
-            if step.when:
-                queue = queue_for(step.kernel, bool(step.aligned))
-                queue(pointers, stream, *in_order(g, step))
-    return 0
+class Summed(Launcher):
+    """The sum or mean of what a formula gives."""
 
+    reduces = True
 
-def sized(plan: Plan) -> SizedRunner | None:
-    """What queues the sum or mean of a formula over row-major operands, of one element where the plan's are, of any shape."""
-    # One element is no pattern: it may lie for one or for all.
-    if not _lies_in_a_row(plan) or plan.shape == (1,) or plan.kernel in TUNED:
-        return None
-    return None if any(own.offset for own in plan.inputs) else remembered(plan, _sized)
-
-
-def _sized(plan: Plan) -> SizedRunner:
-    form, names = form_of(plan), [own.option for own in plan.free]
-    single = _single_of(math.prod(plan.shape), [own.strides[0] for own in plan.inputs])
-    specs = _row_specs(plan, form, single)
-    static = {"mean": int(plan.reduction == "mean"), "together": int(SHIFTED in specs)}
-    some = launch_sum(Elements(1, static, False, True))
-    forms = [(form.formula, form.switches)]
-    emitted = emit(_SUM, plan, forms, [specs], static, some, len(plan.operands), names)
-    queues = {
-        (name, aligned): queue_of(
-            spec if aligned else unaligned(spec), emitted.ready.get((0, name, aligned))
-        )
-        for name, spec in specs.items()
-        for aligned in (False, True)
-    }
-    pointers = specs[ADDING].slots
-
-    def run(
-        addresses: Sequence[int], stream: int, shape: Sequence[int], numbers: Sequence[Any]
-    ) -> int:
-        own = form.numbers
-        if numbers:
-            own = form_of(plan, {**plan.numbers, **dict(zip(names, numbers, strict=True))}).numbers
-        off = offsets_of(pointers, lambda slot: addresses[slot.place])
-        g = Elements(math.prod(shape), static, *off, numbers=own)
-        return _queued(launch_sum(g), g, addresses, stream, lambda *key: queues[key])
-
-    builtin: SizedRunner = run if emitted.made is None else emitted.made.function(run)
-    return builtin
-
-
-def laid(plan: Plan) -> tuple[ElementRunner, int] | None:
-    """What queues the sum or mean of a formula over any strides, and up to how many elements. Not 0: it does not serve so many axes."""
-    offsets = any(own.offset for own in plan.inputs)
-    if offsets or covered_elements(plan) > LAID:
-        return None
-    return remembered(plan, _laid, strided=True), LAID
-
-
-def _laid(plan: Plan) -> ElementRunner:
-    form, inputs = form_of(plan), len(plan.inputs)
-    specs = {
-        ADDING: _add_spec(plan, form), WHOLE: _add_spec(plan, form, alone=True),
-        STRIDED: _add_spec(plan, form, AXES), WHOLE_STRIDED: _add_spec(plan, form, AXES, alone=True),
-        FINISHING: _finish_spec(plan),
-    }  # fmt: skip
-    static = {"mean": int(plan.reduction == "mean"), IN_A_ROW: 1}
-    some = launch_strided_sum(Elements(1, static, False, True, sizes=(1,) * AXES))
-    forms = [(form.formula, form.switches)]
-    fixed = dict(zip(form.formula.numbers, form.numbers, strict=True))
-    emitted = emit(
-        _STRIDED_SUM, plan, forms, [specs], static, some, len(plan.operands), fixed=fixed
-    )
-    queues = {
-        name: queue_of(spec, emitted.ready.get((0, name, True))) for name, spec in specs.items()
-    }
-
-    @functools.cache
-    def queue_single(kernel: str, single: tuple[bool, ...]) -> Queue:
-        return queue_of(_add_spec(plan, form, single=single, alone=kernel == WHOLE))
-
-    def run(
-        addresses: Sequence[int], stream: int, sizes: Sequence[int], strides: Sequence[int]
-    ) -> int:
-        axes, count = len(sizes), math.prod(sizes)
-        if axes > AXES:
-            return NOT_SERVED
-        table = table_of(strides, axes)[:inputs]
-        steps = [own[0] for own in table]
-        in_a_row = axes == 1 and {*steps} <= {0, 1}
-        several = tuple([step for own in table for step in padded(own, AXES, 0)])
+    def runner(self, plan: Plan) -> Runner:
+        count, form, static = math.prod(plan.shape), form_of(plan), _static(plan)
+        if _lies_in_a_row(plan):
+            single = _single_of(plan)
+            static = {**static, "together": int(_together(plan, single))}
+            g = Elements(count, static, numbers=form.numbers)
+            return bound_elements(launch_sum, g, _row_specs(plan, form, single), len(plan.operands))
+        # One kernel serves few elements whatever their axes; to many, missing ones would cost time.
+        axes = max(AXES, len(plan.shape)) if count <= FEW else len(plan.shape)
+        strides = tuple([step for own in plan.operands for step in padded(own.strides, axes, 0)])
         g = Elements(
-            count, static, False, True, in_a_row, padded(sizes, AXES, 1), numbers=form.numbers, strides=several,
+            count, static, in_a_row=False, sizes=padded(plan.shape, axes, 1), numbers=form.numbers, strides=strides,
         )  # fmt: skip
-        single = _single_of(count, steps)
+        specs = _strided_specs(plan, form, axes)
+        return bound_elements(launch_strided_sum, g, specs, len(plan.operands))
 
-        def queue_for(kernel: str, aligned: bool) -> Queue:
-            if in_a_row and any(single) and kernel != FINISHING:
-                return queue_single(kernel, single)
-            return queues[kernel]
+    def sized(self, plan: Plan) -> SizedRunner | None:
+        # One element is no pattern: it may lie for one or for all.
+        if not _lies_in_a_row(plan) or plan.shape == (1,) or plan.kernel in TUNED:
+            return None
+        return None if any(own.offset for own in plan.inputs) else remembered(plan, self._sized)
 
-        return _queued(launch_strided_sum(g), g, addresses, stream, queue_for)
+    def laid(self, plan: Plan) -> tuple[StridedRunner, int] | None:
+        if not offers_strides(plan, LAID, AXES):
+            return None
+        return remembered(plan, self._laid, strided=True), LAID
 
-    builtin: ElementRunner = run if emitted.made is None else emitted.made.function(run)
-    return builtin
+    def _sized(self, plan: Plan) -> SizedRunner:
+        single = _single_of(plan)
+        static = {**_static(plan), "together": int(_together(plan, single))}
+        return any_elements(_SUM, plan, lambda form: _row_specs(plan, form, single), static)
+
+    def _laid(self, plan: Plan) -> StridedRunner:
+        def specs_of(form: Form) -> dict[str, KernelSpec]:
+            in_a_row = {
+                ADDING: _add_spec(plan, form), WHOLE: _add_spec(plan, form, alone=True),
+            }  # fmt: skip
+            return {**in_a_row, **_strided_specs(plan, form, AXES)}
+
+        return any_elements(_STRIDED_SUM, plan, specs_of, _static(plan))
 
 
 # Of the negative log-likelihood.
@@ -369,7 +278,7 @@ def launch_nll(g: Geometry) -> Launches:
 
 
 def _row_major(sizes: Sequence[Number], area: Number, each: Mapping[str, Number]) -> Layout:
-    (images, classes), rows = sizes, equal(area, 1)
+    (images, classes), rows = sizes, area == 1
     second = where(rows, 0, area)
     strides = {
         "target": (0, second, 1, 0),
@@ -380,17 +289,7 @@ def _row_major(sizes: Sequence[Number], area: Number, each: Mapping[str, Number]
     return Layout((1, where(rows, 1, images), where(rows, images, area)), classes, strides)
 
 
-_ANY_SIZE = Pattern(
-    "summed.nll", launch_nll, {ADDING: nll_losses, WHOLE: nll_losses, FINISHING: finish_nll},
-    ("target", "values", "weight", "out"), (), 3, 0, _row_major,
-)  # fmt: skip
-_ANY_STRIDES = _ANY_SIZE._replace(
-    name="summed.nll.strided", row_major=None, axes=NLL_AXES + 1, limit=FEW
-)
-_NUMBERS = ("ignore_index",)
-
-
-def _specs(plan: Plan) -> dict[str, KernelSpec]:
+def _specs(plan: Plan, offset: int = 0) -> dict[str, KernelSpec]:
     target, values, weight, out, total = slots(plan)
     each, parts = not plan.reduction, scratch_slot(plan)
     known = each, plan.reduction == "mean", TRITON_TYPES[plan.compute]
@@ -407,37 +306,25 @@ def _specs(plan: Plan) -> dict[str, KernelSpec]:
     }
 
 
-def nll_runner(plan: Plan) -> Runner:
-    """What queues the negative log-likelihood: each position's, or the sum or mean, and the total weight."""
-    numbers = rounded([plan.numbers[name] for name in _NUMBERS])
-    layout, targets = as_planned(_ANY_SIZE, plan, NLL_AXES), sums.targets_of(plan)[0]
-    geometry = Geometry(layout, targets, {}, numbers, lambda place: 0)
-    return bound(launch_nll, geometry, _specs(plan), len(plan.operands))
+class _Likelihood(ClassLauncher):
+    def laid(self, plan: Plan) -> tuple[StridedRunner, int] | None:
+        return super().laid(plan) if plan.class_axis == 1 else None
 
 
-def sized_nll(plan: Plan) -> SizedRunner | None:
-    """What queues the negative log-likelihood over row-major operands of any (N, C, ...)."""
-    return remembered(plan, _sized_nll) if plan.class_axis == 1 else None
+NLL = _Likelihood(
+    "summed.nll", launch_nll, {ADDING: nll_losses, WHOLE: nll_losses, FINISHING: finish_nll},
+    ("target", "values", "weight", "out"), 3, ("ignore_index",), NLL_AXES, _specs, lambda plan: {}, _row_major,
+    lambda plan: plan.class_axis == 1, limit=FEW, reduces=True,
+)  # fmt: skip
 
 
-def laid_nll(plan: Plan) -> tuple[StridedRunner, int] | None:
-    """The same over any strides, and up to how many elements."""
-    return any_strides(plan, _laid_nll, NLL_AXES, FEW) if plan.class_axis == 1 else None
+class Filling(Launcher):
+    """A number in each output of one element."""
 
-
-def _sized_nll(plan: Plan) -> SizedRunner:
-    return runner_of_pattern(_ANY_SIZE, plan, _specs(plan), {}, _NUMBERS)
-
-
-def _laid_nll(plan: Plan) -> StridedRunner:
-    return runner_of_pattern(_ANY_STRIDES, plan, _specs(plan), {}, _NUMBERS)
-
-
-def filling(plan: Plan) -> Runner:
-    """What writes a number into each output of one element."""
-    return runner_of(
-        [
-            Launch(KernelSpec(fill_one, (slot,)), 1, (float(plan.numbers[own.parameter]),), (), 1)
-            for slot, own in zip(slots(plan), plan.outputs, strict=True)
-        ]
-    )
+    def runner(self, plan: Plan) -> Runner:
+        return runner_of(
+            [
+                Launch(KernelSpec(fill_one, (slot,)), 1, (float(plan.numbers[own.parameter]),), (), 1)
+                for slot, own in zip(slots(plan), plan.outputs, strict=True)
+            ]
+        )  # fmt: skip

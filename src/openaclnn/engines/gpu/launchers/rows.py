@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from openaclnn.core.dtypes import FLOAT
-from openaclnn.core.plan import Plan, covered_elements
+from openaclnn.core.plan import Plan
 from openaclnn.engines.gpu.formulas.tuned import as_float
 from openaclnn.engines.gpu.kernels.rows import COUNTED, cross_entropy_loss_grad
 from openaclnn.engines.gpu.launchers import sums
@@ -14,43 +14,30 @@ from openaclnn.engines.gpu.launchers.geometry import (
     Launches,
     LaunchParams,
     Layout,
-    Pattern,
-)
-from openaclnn.engines.gpu.launchers.launcher import (
-    StridedRunner,
-    any_strides,
-    as_planned,
-    bound,
-    rounded,
-    runner_of_pattern,
-)
-from openaclnn.engines.gpu.launchers.numbers import (
     Number,
     Truth,
     all_of,
     any_of,
     ceil_div,
     clamp,
-    differ,
-    divide_exactly,
-    equal,
     inverse,
     least,
-    magnitude,
     most,
     power_of_two_above,
     power_of_two_divisor,
-    quotient,
-    remainder,
     where,
     where_all,
 )
-from openaclnn.engines.gpu.launching.launch import VECTOR_BYTES, KernelSpec
-from openaclnn.engines.gpu.launching.operands import INT32_LIMIT, operand_of, slots_of
-from openaclnn.engines.gpu.launching.queues import SizedRunner, lies_row_major, remembered
-from openaclnn.engines.gpu.launching.steps import Runner
+from openaclnn.engines.gpu.launchers.launcher import ClassLauncher, lies_row_major
+from openaclnn.engines.gpu.launching.launch import (
+    INT32_LIMIT,
+    VECTOR_BYTES,
+    KernelSpec,
+    operand_of,
+    slots_of,
+)
 
-__all__ = ["NUMBERS", "WEIGHT", "few", "is_summed", "laid", "runner", "sized"]
+__all__ = ["NUMBERS", "ROWS", "WEIGHT", "is_summed", "of_rows"]
 
 # Elements of an output for which nothing is chosen by its sizes, so that no size compiles anything.
 FEW = 1 << 16
@@ -77,8 +64,8 @@ def row_tile(
     # 8192 classes on 1 to 8 warps these were within 0.5% of the best for 4096 and 50257 classes, FLOAT.
     limit = where(narrow, 2048, 1024)
     wide = least(power_of_two_above(classes, 2048), limit)
-    tall = least(power_of_two_above(rows, 2048), quotient(limit, wide))
-    tile: tuple[Number, ...] = tall, wide, clamp(quotient(tall * wide, 128), 1, 4)
+    tall = least(power_of_two_above(rows, 2048), limit // wide)
+    tile: tuple[Number, ...] = tall, wide, clamp(tall * wide // 128, 1, 4)
     # BF16 2048 on 4 warps: 5001 classes 0.79, 5000 0.91, 50257 1.01, 151643 1.00; 1024 on 2: 0.94, 0.98,
     # 1.00, 1.00.
     # From logits a program has more to do before its block. BF16 of 8192 x 32000, 4096 x 128256 and 16384 x 50257: 1.03,
@@ -107,14 +94,14 @@ def launch(g: Geometry) -> Launches:
     found, parts = sums.with_sums(g, WEIGHT, all_of(static["summed"] > 0, inverse(counts)))
 
     transposed = any_of(
-        *(all_of(equal(own[0], 1), differ(own[1], 1)) for own in (log_prob, out))
+        *(all_of(own[0] == 1, own[1] != 1) for own in (log_prob, out))
     )  # fmt: skip
     # Rows that begin anywhere, but both alike, move whole vectors all the same.
     off = g.offset(LOG_PROB)
     shifted = all_of(
-        not g.strided, inverse(small), static["alike"] > 0, equal(log_prob[1], 1), equal(out[1], 1),
-        equal(remainder(magnitude(log_prob[0] - out[0]), vector), 0), classes >= SHORT_ROW * vector,
-        equal(off, g.offset(OUT)), any_of(differ(off, 0), differ(remainder(magnitude(log_prob[0]), vector), 0)),
+        not g.strided, inverse(small), static["alike"] > 0, log_prob[1] == 1, out[1] == 1,
+        (abs(log_prob[0] - out[0]) % vector) == 0, classes >= SHORT_ROW * vector,
+        off == g.offset(OUT), any_of(off != 0, (abs(log_prob[0]) % vector) != 0),
     )  # fmt: skip
     longest = classes + where(shifted, vector - 1, 0)
     # With few elements all constexprs are the same whatever the sizes.
@@ -127,22 +114,22 @@ def launch(g: Geometry) -> Launches:
     class_blocks = ceil_div(longest, wide)
     several = *log_prob, *out
     # A stride of 1 is known to the kernel; 0 is as good a number as any then.
-    apart = several if g.strided else [where(equal(own, 1), 0, own) for own in several]
+    apart = several if g.strided else [where(own == 1, 0, own) for own in several]
     unit = where(small, 1, power_of_two_divisor(*apart))
     classes_unit = where(small, 1, power_of_two_divisor(classes))
     # Only where rows are neighbours has a vector's mask to do with their number.
     rows_unit = where(all_of(transposed, inverse(small)), power_of_two_divisor(rows), 1)
-    reach = wide * most(magnitude(log_prob[1]), magnitude(out[1]))
+    reach = wide * most(abs(log_prob[1]), abs(out[1]))
 
     def step(stride: Number) -> Number:
-        return 2 if g.strided else where(equal(stride, 1), 1, 2)
+        return 2 if g.strided else where(stride == 1, 1, 2)
 
     args = {
-        "rows": quotient(rows, rows_unit), "classes": quotient(classes, classes_unit), "class_blocks": class_blocks,
+        "rows": rows // rows_unit, "classes": classes // classes_unit, "class_blocks": class_blocks,
         **{name: strides[own][0] for name, own in BY_ROW_ARGS},
         "weight_stride": weight_step,
-        "log_prob_row": divide_exactly(apart[0], unit), "log_prob_class": divide_exactly(apart[1], unit),
-        "out_row": divide_exactly(apart[2], unit), "out_class": divide_exactly(apart[3], unit),
+        "log_prob_row": apart[0] // unit, "log_prob_class": apart[1] // unit,
+        "out_row": apart[2] // unit, "out_class": apart[3] // unit,
         **sums.gradient_numbers(g),
     }  # fmt: skip
     constexprs = {
@@ -165,14 +152,6 @@ def _row_major(sizes: Sequence[Number], area: Number, each: Mapping[str, Number]
     strides: dict[str, tuple[Number, ...]] = {name: (each[name], 0) for name in BY_ROW}
     strides |= {WEIGHT: (0, each[WEIGHT]), "log_prob": (classes, 1), "out": (classes, 1)}
     return Layout((rows,), classes, strides)
-
-
-_ANY_SIZE = Pattern(
-    "rows", launch, {**sums.KERNELS, COUNTING: cross_entropy_loss_grad, MAIN: cross_entropy_loss_grad},
-    ("target", "gradient", "log_prob", *BY_ROW[2:], WEIGHT, "out"),
-    ("itemsize", "vector", "alike", "logits", "summed", "weighted", "most_counted"), 3, 2, _row_major,
-)  # fmt: skip
-_ANY_STRIDES = _ANY_SIZE._replace(name="rows.strided", row_major=None, exactly=True, limit=FEW)
 
 
 def _specs(plan: Plan, offset: int = 0) -> dict[str, KernelSpec]:
@@ -206,7 +185,8 @@ def _static(plan: Plan) -> dict[str, int]:
     summed, weighted = is_summed(plan), operand_of(plan, WEIGHT) is not None
     return {
         "itemsize": itemsize, "vector": VECTOR_BYTES // itemsize, "alike": int(log_prob.dtype.itemsize == itemsize),
-        "logits": int(operand_of(plan, "top") is not None), "summed": int(summed), "weighted": int(weighted),
+        "logits": int(operand_of(plan, "top") is not None), "summed": int(summed), "sums": sums.sums_of(plan, WEIGHT),
+        "weighted": int(weighted),
         "most_counted": COUNTED.value if summed and not weighted else 0,
     }  # fmt: skip
 
@@ -215,37 +195,13 @@ def is_summed(plan: Plan) -> bool:
     return bool(plan.numbers["mean"] or operand_of(plan, WEIGHT))
 
 
-def runner(plan: Plan) -> Runner:
-    """What queues the plan on a stream."""
-    targets, offset = sums.targets_of(plan)
-    numbers = rounded([plan.numbers[name] for name in NUMBERS])
-    static = _static(plan)
-    layout = as_planned(_ANY_STRIDES, plan, 1)
-    geometry = Geometry(layout, targets, static, numbers, lambda place: 0)
-    return bound(launch, geometry, _specs(plan, offset), len(plan.operands))
+def of_rows(plan: Plan) -> bool:
+    """Whether a plan lies as row-major rows do."""
+    return len(plan.shape) == 1 and lies_row_major(plan, plan.shape[0], 1)
 
 
-def sized(plan: Plan) -> SizedRunner | None:
-    """What queues the plan's kernel over row-major operands and any (rows, classes)."""
-    if len(plan.shape) != 1 or not lies_row_major(plan, plan.shape[0], 1):
-        return None
-    return remembered(plan, _sized)
-
-
-def few(plan: Plan) -> tuple[int, ...] | None:
-    """The shape for the plan's sized runner, if that is as good as launches of its own."""
-    shape = *plan.shape, plan.classes
-    return shape if len(shape) == 2 and covered_elements(plan) <= FEW else None
-
-
-def laid(plan: Plan) -> tuple[StridedRunner, int] | None:
-    """What queues cross entropy's gradients over rows of any strides, and up to how many elements."""
-    return any_strides(plan, _laid, 1, FEW)
-
-
-def _sized(plan: Plan) -> SizedRunner:
-    return runner_of_pattern(_ANY_SIZE, plan, _specs(plan), _static(plan), NUMBERS)
-
-
-def _laid(plan: Plan) -> StridedRunner:
-    return runner_of_pattern(_ANY_STRIDES, plan, _specs(plan), _static(plan), NUMBERS)
+ROWS = ClassLauncher(
+    "rows", launch, {**sums.KERNELS, COUNTING: cross_entropy_loss_grad, MAIN: cross_entropy_loss_grad},
+    ("target", "gradient", "log_prob", *BY_ROW[2:], WEIGHT, "out"), 3, NUMBERS, 1, _specs, _static, _row_major, of_rows,
+    limit=FEW, sized_when_few=FEW,
+)  # fmt: skip

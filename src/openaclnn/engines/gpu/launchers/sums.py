@@ -2,70 +2,73 @@
 
 from __future__ import annotations
 
-from openaclnn.core.plan import Plan, collapse
+from openaclnn.core.plan import Plan
+from openaclnn.engines.gpu.formulas.tuned import as_float
+from openaclnn.engines.gpu.kernels import sums as kernels
 from openaclnn.engines.gpu.kernels.sums import add_up, finish_sums
 from openaclnn.engines.gpu.launchers.geometry import (
     Geometry,
     Launches,
     LaunchParams,
-    Targets,
-    padded,
-)
-from openaclnn.engines.gpu.launchers.numbers import (
     Number,
     all_of,
     ceil_div,
-    inverse,
     most,
     power_of_two_above,
     single,
     where,
 )
-from openaclnn.engines.gpu.launching.launch import KernelSpec, PointerArg
-from openaclnn.engines.gpu.launching.operands import INT32_LIMIT, pointer_type, slots_of
+from openaclnn.engines.gpu.launching.launch import (
+    INT32_LIMIT,
+    KernelSpec,
+    PointerArg,
+    operand_of,
+    pointer_type,
+    slots_of,
+)
 
 __all__ = [
-    "ADD", "FINISH", "KERNELS", "gradient_numbers", "ignored_class", "loss_numbers", "specs", "sums_slot", "targets_of", "with_sums",
+    "ADD", "FINISH", "KERNELS", "gradient_numbers", "ignored_class", "loss_numbers", "specs", "sums_of", "sums_slot", "with_sums",
 ]  # fmt: skip
 
 FLOAT64_BYTES = 8
-SUMS = 4  # the counted targets' weights, their number, all classes' weights, infinity times each of these
 
 # Up to this many positions the kernel that needs a sum adds up a few parts itself; beyond, the sum is
 # shared out among more programs, and a launch of its own (1-2 us) finishes it.
 FEW_POSITIONS = 1 << 17
-FEW_PARTS, MANY_PARTS = 16, 1024
+FEW_PARTS, MANY_PARTS = kernels.FEW_PARTS.value, 1024
 SUM_BLOCK = 1024
 
 ADD, FINISH = "add", "finish"
 KERNELS = {ADD: add_up, FINISH: finish_sums}
 
 
+def sums_of(plan: Plan, weight: str) -> int:
+    """How many of `add_up`'s sums a gradient reads: those over all classes are for label smoothing, which alone may make an infinite
+    factor of them."""
+    if operand_of(plan, weight) is None or "label_smoothing" not in plan.numbers:
+        return 2
+    return 4 if as_float(plan.numbers["label_smoothing"]) != 0 else 3
+
+
 def specs(plan: Plan, weight: str, offset: int = 0) -> dict[str, KernelSpec]:
-    """The kernels that add up parts of all sums, of targets that begin so many elements off, and that add up many parts."""
+    """The kernels that add up parts of the sums, of targets that begin so many elements off, and that add up many parts."""
     target = plan.inputs[plan.targets]
     shift = (target.offset + offset) * target.dtype.itemsize
-    parts = PointerArg(len(plan.operands), "float64")
     slots = (
         PointerArg(plan.targets, pointer_type(target), shift),
         *slots_of(plan, {weight: False}),
-        parts,
+        sums_slot(plan),
     )
     return {
-        ADD: KernelSpec(add_up, slots, overlapped=True),
-        FINISH: KernelSpec(finish_sums, (parts, sums_slot(plan)), overlapped=True, follows=True),
+        ADD: KernelSpec(add_up, slots, (sums_of(plan, weight),), overlapped=True),
+        FINISH: KernelSpec(finish_sums, (sums_slot(plan),), overlapped=True, follows=True),
     }
 
 
 def sums_slot(plan: Plan) -> PointerArg:
-    """Where the kernel that needs the sums reads them."""
-    return PointerArg(len(plan.operands) + 1, "float64")
-
-
-def targets_of(plan: Plan) -> tuple[Targets, int]:
-    """The plan's own targets, and where they begin: only they are walked, so axes merge that other operands may keep apart."""
-    merged, (steps,), (offset,) = collapse(plan.shape, [plan.inputs[plan.targets].strides])
-    return Targets(padded(merged, 3, 1), padded(steps, 3, 0), len(merged)), offset
+    """Where the sums lie, and their parts."""
+    return PointerArg(len(plan.operands), "float64")
 
 
 def ignored_class(g: Geometry) -> Number:
@@ -91,7 +94,7 @@ def gradient_numbers(g: Geometry) -> dict[str, Number]:
 
 
 def with_sums(g: Geometry, weight: str, needed: Number) -> tuple[Launches, Number]:
-    """The launches that make the sums where they are needed, and how many parts the kernel that reads them adds up."""
+    """The launches that make the sums where they are needed, and in how many parts the kernel that reads them has them."""
     if needed is False:  # known to Python alone
         return Launches([]), 1
     (first, second, third), strides, axes = g.targets
@@ -100,7 +103,6 @@ def with_sums(g: Geometry, weight: str, needed: Number) -> tuple[Launches, Numbe
     many = longest > FEW_POSITIONS
     few_parts = power_of_two_above(ceil_div(longest, SUM_BLOCK), FEW_PARTS)
     parts = where(many, MANY_PARTS, few_parts)
-    end = parts * (SUMS * FLOAT64_BYTES)
     add = LaunchParams(
         ADD, parts,
         {
@@ -114,8 +116,7 @@ def with_sums(g: Geometry, weight: str, needed: Number) -> tuple[Launches, Numbe
         8, needed,
     )  # fmt: skip
     finish = LaunchParams(
-        FINISH, weighted * (SUMS - 2) + 2, {}, {"PARTS": MANY_PARTS}, 4, all_of(needed, many)
+        FINISH, g.static["sums"], {}, {"PARTS": MANY_PARTS}, 4, all_of(needed, many)
     )
-    scratch = where(needed, where(many, end + SUMS * FLOAT64_BYTES, end), 0)
-    places = (0, where(many, end, 0))
-    return Launches([add, finish], scratch, places), where(all_of(needed, inverse(many)), parts, 1)
+    scratch = parts * g.static["sums"] * FLOAT64_BYTES
+    return Launches([add, finish], where(needed, scratch, 0), (0,)), where(needed, parts, 1)

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from openaclnn.core.dtypes import FLOATS, INT32, INT64
 from openaclnn.core.plan import Operand, Plan
-from openaclnn.core.tensor import element_count
-from openaclnn.engines.cpu.classes.shared.parameters import (
-    AXES,
-    Parameters,
-    fields,
-    objection,
-    pack,
-    places,
+from openaclnn.engines.cpu.classes.launches import (
+    IMAGES,
+    ClassKernel,
+    Kernels,
+    Launches,
+    Problem,
 )
-from openaclnn.engines.cpu.classes.shared.passes import Passes, runner_of
-from openaclnn.engines.cpu.classes.shared.targets import Targets, target_kind
-from openaclnn.engines.cpu.registry import KERNELS, Runner
+from openaclnn.engines.cpu.classes.parameters import Parameters, Targets, fields, target_kind
+from openaclnn.engines.cpu.registry import KERNELS
 from openaclnn.engines.machine.cache import Emit, compiled
 from openaclnn.engines.machine.code import Code
 from openaclnn.engines.machine.values import Value
@@ -25,7 +22,6 @@ from openaclnn.engines.machine.values import Value
 NAME = "picked"
 OPERANDS = {"target": "target", "values": "self", "out": "out"}
 SLOTS = fields(tuple(OPERANDS), ())
-PLACES = places(SLOTS, OPERANDS)
 ALONE = 1 << 12  # positions that one thread does sooner than two
 
 
@@ -50,15 +46,18 @@ def emit_picked(dtype: str, target: str) -> Emit:
     return emit
 
 
-class Picked:
-    def declines(self, plan: Plan) -> str | None:
-        return objection(plan, AXES)
+class Picked(ClassKernel):
+    axes, full = IMAGES, ("values",)
 
-    def runner(self, plan: Plan) -> Runner:
+    def numbers(self, plan: Plan) -> Mapping[str, int]:
+        return {}
+
+    def cut(self, problem: Problem) -> Launches:
+        return Launches(0, problem["positions"], ALONE)
+
+    def kernels(self, plan: Plan, variant: int) -> Kernels:
         dtype, target = plan.compute.short, target_kind(plan)
-        kernel = compiled(f"{NAME}.{dtype}.{target}", emit_picked(dtype, target))
-        block = pack(SLOTS, plan, PLACES, {})
-        return runner_of(block, Passes(kernel, element_count(plan.shape), ALONE))
+        return Kernels(compiled(f"{NAME}.{dtype}.{target}", emit_picked(dtype, target)))
 
     def variants(self) -> Iterator[Plan]:
         for dtype in FLOATS:
@@ -71,4 +70,4 @@ class Picked:
                 yield Plan("", NAME, dtype, (2,), inputs, out, {"ignore_index": -100}, 2, 0)
 
 
-KERNELS[NAME] = Picked()
+KERNELS[NAME] = Picked(NAME, SLOTS, OPERANDS)

@@ -1,0 +1,557 @@
+"""How a kernel with a class axis is launched: for one plan, for row-major operands of any size, for few elements of any strides.
+
+A kernel says once how its work is cut (`ClassKernel.cut`), as a function of its parameters. With those of a plan, which are ints, it gives the plan's
+launches. With those of a call that is being written it becomes part of a builtin: that copies a parameter block, which was made once for
+its specialization, writes the slots that sizes, strides and numbers decide, and launches. Python takes 10 us for that.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import math
+from array import array
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from openaclnn.core.dtypes import DType
+from openaclnn.core.plan import Operand, Plan
+from openaclnn.engines.cpu.classes import totals
+from openaclnn.engines.cpu.classes.parameters import (
+    AXES,
+    CLASS_STEP,
+    FIRST_STEP,
+    LAST_STEP,
+    OFFSET,
+    objection,
+    pack,
+    places,
+)
+from openaclnn.engines.cpu.launching import control as at
+from openaclnn.engines.cpu.launching import pool
+from openaclnn.engines.cpu.launching.launcher import ROOM as ROOM_OF_BOTH
+from openaclnn.engines.cpu.launching.launcher import TINY, Launch
+from openaclnn.engines.cpu.registry import Runner, SizedRunner
+from openaclnn.engines.machine.builtins import address_of_function, builtin, integer_of
+from openaclnn.engines.machine.cache import compiled
+from openaclnn.engines.machine.code import Array, Code
+from openaclnn.engines.machine.kinds import TAKING_WORDS
+from openaclnn.engines.machine.numbers import Number, ceil_div, flag, inverse, least, most, where
+from openaclnn.engines.machine.objects import FLOAT_VALUE, OBJECT_TYPE, TUPLE_ITEMS, TUPLE_LENGTH
+from openaclnn.engines.machine.shared import publish
+from openaclnn.engines.machine.values import Value
+
+__all__ = ["ALONE", "IMAGES", "ClassKernel", "Kernels", "LaidRunner", "Launches", "Problem", "cut_tiles", "example"]  # fmt: skip
+
+LaidRunner = Callable[[Sequence[int], int, Sequence[int], Sequence[int], Sequence[float]], int]
+"""A `SizedRunner` of addresses, a stream, the sizes of the positions' axes and the classes, every operand's strides along them, in
+elements, and numbers."""
+
+ALONE = 1 << 15  # elements that one thread does faster than two
+IMAGES = -1
+"""Axes of images: classes on the second, pixels on any number of others. The shape is then (images, classes, pixels)."""
+
+
+class Kernels(NamedTuple):
+    """The addresses of what a problem launches; 0 where there is none."""
+
+    write: int
+    sums: int = 0  # leaves sums in scratch memory
+    clear: int = 0  # clears the output
+    finish: int = 0  # adds up what `write` left in scratch memory
+
+
+class Launches(NamedTuple):
+    """What a problem launches; a Python 0 says that no problem of the kernel has such a launch."""
+
+    variant: Number  # which of the kernels
+    pieces: Number
+    grain: Number  # pieces that one thread does faster than two
+    sum_blocks: Number = 0  # of sums that are made first; 0: none are
+    spans: Number = 0  # of the output, cleared first; 0: it is not
+    left: Number = 0  # bytes of scratch memory for a last kernel; 0: there is none
+
+
+class Words(Protocol):
+    """Where parameters lie: in an array, or in the frame of a builtin."""
+
+    def read(self, index: int) -> Number: ...
+
+    def write(self, index: int, value: Number) -> None: ...
+
+
+class _Ints:
+    """A parameter block of ints."""
+
+    def __init__(self, words: array[int]) -> None:
+        self.read, self.write = words.__getitem__, words.__setitem__
+
+
+class Problem:
+    """The parameters of a call, by their names. `shape` is that of row-major operands; `plan` is None for the calls of a builtin."""
+
+    def __init__(
+        self, words: Words, slots: Mapping[str, int], shape: tuple[Number, ...] = (), plan: Plan | None = None
+    ) -> None:  # fmt: skip
+        self._words, self.slots, self.shape, self.plan = words, slots, shape, plan
+
+    def __getitem__(self, name: str) -> Number:
+        return self._words.read(self.slots[name])
+
+    def __setitem__(self, name: str, value: Number) -> None:
+        self._words.write(self.slots[name], value)
+
+    def put(self, **values: Number) -> None:
+        for name, value in values.items():
+            self[name] = value
+
+
+def example(
+    kernel: str, dtype: DType, classes: int, inputs: Sequence[tuple[str, DType, str]],
+    outputs: Sequence[tuple[str, DType, str]], positions: int = 2, reduction: str = "",
+) -> Plan:  # fmt: skip
+    """A plan for compiling ahead, of operands by their parameters, dtypes and roles; of "planes", positions lie side by side, not classes."""
+    steps = {"full": (classes, 1), "planes": (1, positions), "positions": (1, 0), "classes": (0, 1), "single": (0, 0)}  # fmt: skip
+
+    def operand(parameter: str, kind: DType, role: str) -> Operand:
+        step, class_step = steps[role]
+        role = "full" if role == "planes" else role
+        return Operand(parameter, kind, (step,), class_step, role=role)
+
+    numbers = {
+        "ignore_index": -100, "mean": True, "weighted": False, "label_smoothing": 0.0, "zloss_scale": 0.0,
+        "grad_zloss_given": False, "total_weight_given": False,
+    }  # fmt: skip
+    first, *more = (operand(*described) for described in outputs)
+    return Plan(
+        "", kernel, dtype, (positions,), tuple(operand(*described) for described in inputs), first, numbers, classes, 0,
+        more=tuple(more), reduction=reduction,
+    )  # fmt: skip
+
+
+def cut_tiles(
+    problem: Problem, tile: Number, chunk: Number, chunks: Number = 1
+) -> tuple[Number, Number]:
+    """Tiles of positions times chunks of classes: how many there are, and how many one thread does faster than two."""
+    positions = problem["positions"]
+    problem["tile"] = tile
+    grain = most(ALONE // (least(tile, positions) * chunk), 1)
+    return ceil_div(positions, tile) * chunks, grain
+
+
+class ClassKernel:
+    """A kernel with a class axis. `operands` maps the names that its code uses to the parameters of plans; `name` tells its builtins from others'.
+
+    Whoever derives from it says how parameters follow from a plan, how the work is cut, and what compiles its code.
+    """
+
+    axes = 2  # of the operands with classes: 2, or IMAGES
+    strided = False  # whether it has a builtin for any strides, too
+    free: Sequence[tuple[str, str, float]] = (("ignore_index", "i64", 1),)
+    """Each of the plan's free numbers: its slot, its kind, and what it is multiplied by there."""
+
+    def __init__(self, name: str, slots: Mapping[str, int], operands: Mapping[str, str]) -> None:
+        self.name, self.slots, self.operands = name, slots, operands
+        self.places = places(slots, operands)
+
+    def numbers(self, plan: Plan) -> Mapping[str, int]:
+        """The slots of a plan that neither sizes nor strides decide."""
+        raise NotImplementedError
+
+    def cut(self, problem: Problem) -> Launches:
+        """The launches that follow from the parameters; it writes those that say how the work is cut."""
+        raise NotImplementedError
+
+    def kernels(self, plan: Plan, variant: int) -> Kernels:
+        """What `cut` chose, compiled."""
+        raise NotImplementedError
+
+    def variants(self) -> Iterator[Plan]:
+        """Plans that between them need all its code, for compiling ahead."""
+        raise NotImplementedError
+
+    def declines(self, plan: Plan) -> str | None:
+        """Why it does not serve a plan; None if it does."""
+        return objection(plan, AXES if self.axes == IMAGES else 1)
+
+    def runner(self, plan: Plan) -> Runner:
+        """What runs a plan."""
+        words = self._block(plan)
+        launches = self.cut(Problem(_Ints(words), self.slots, plan=plan))
+        return _runner_of(words, launches, self.kernels(plan, launches.variant), len(plan.operands))
+
+    def sized(self, plan: Plan) -> SizedRunner | None:
+        """What runs row-major operands of any size."""
+        if plan.class_axis != 1:
+            return None
+        template = self._block(plan)
+        template[self.slots["size0"]] = 1
+        for operand in plan.operands:
+            first, item = self.places[operand.parameter], operand.dtype.itemsize
+            if operand.role == "positions":
+                template[first + LAST_STEP] = item
+            elif operand.role != "single":
+                template[first + CLASS_STEP] = item
+        return _builtin_of(self, plan, template)
+
+    def laid(self, plan: Plan) -> LaidRunner | None:
+        """What runs few elements of any sizes and strides."""
+        if not self.strided:
+            return None
+        template, operands = self._block(plan), []
+        for operand in plan.operands:
+            first = self.places[operand.parameter]
+            template[first + OFFSET] = 0  # an output that was walked backwards had one
+            operands += [first, operand.dtype.itemsize]
+        return _builtin_of(self, plan, template, operands)
+
+    def is_dense(self, plan: Plan) -> bool:
+        """Whether positions lie side by side in all operands that have them."""
+        walked = [operand for operand in plan.operands if operand.role in ("full", "positions")]
+        return all(operand.strides[-1] == 1 for operand in walked)
+
+    def _block(self, plan: Plan) -> array[int]:
+        """The parameters of a plan; those that say how the work is cut are 0."""
+        known = {"dense": int(self.is_dense(plan)), "item": plan.compute.itemsize}
+        return pack(self.slots, plan, self.places, {**known, **self.numbers(plan)})
+
+    def place_row_major(self, problem: Problem) -> None:
+        """Where row-major operands lie. Each begins with an element's bytes as the step from class to class where it has both, as the
+        step from position to position where it has no classes, and with 0 where it is one number.
+
+        The pixels of images of one class, and images of one pixel, are the pixels of one image, as a plan has it: sums are made in the
+        order of its pieces.
+        """
+        images, classes, pixels = problem.shape
+        positions, dots, alone = images * pixels, pixels == 1, classes == 1
+        flat = dots | alone
+        problem.put(
+            classes=classes, positions=positions, dense=flag(inverse(dots) | alone),
+            size1=where(flat, 1, images), size2=where(flat, positions, pixels),
+        )  # fmt: skip
+        for name in self.operands:
+            if name in self.full:
+                item = problem[f"{name}.class_step"]
+                problem[f"{name}.step1"] = pixels * classes * item
+                problem[f"{name}.step2"] = where(dots, classes * item, item)
+                problem[f"{name}.class_step"] = pixels * item
+            else:
+                problem[f"{name}.step1"] = problem[f"{name}.step2"] * pixels
+
+    full: tuple[str, ...] = ()
+    """Operands that have classes and positions."""
+
+
+def _runner_of(words: array[int], launches: Launches, kernels: Kernels, operands: int) -> Runner:
+    """What runs the launches of one problem, with its parameters."""
+    _, pieces, grain, sum_blocks, spans, left = launches
+    write, sums, clear, finish = kernels
+    block = words.buffer_info()[0]
+    if not (sum_blocks or spans or left):
+        return pool.bind(write, pieces, grain, block, 0, keep=words)
+    if left and pieces <= grain and left <= 8 * ROOM_OF_BOTH:
+        brief = pieces * TINY <= grain
+        return pool.bind_both(write, pieces, finish, block, operands, brief, words)
+
+    def run(addresses: Sequence[int], stream: int = 0, keep: Any = words) -> int:
+        scratch = np.empty(max(sum_blocks * totals.STRIDE, left) // 8)
+        place = scratch.ctypes.data if scratch.size else 0
+        if sum_blocks:
+            pool.launch(sums, sum_blocks, totals.GRAIN, block, place, *addresses)
+        if spans:
+            pool.launch(clear, spans, 1, block, place, *addresses)
+        status = pool.launch(write, pieces, grain, block, place, *addresses)
+        if left:
+            pool.launch(finish, 1, 1, block, place, *addresses)
+        return status
+
+    return run
+
+
+# A builtin's own block: what it calls, its template, then the kernels, 0 until they are compiled.
+CONTROL, FALLBACK, FLOAT, ALLOCATE, RELEASE, NO_MEMORY, TEMPLATE, SUMS, CLEAR, FINISH, VARIANTS = (
+    range(11)
+)
+MAX_VARIANTS = 2
+ROOM = 256  # bytes of scratch memory in the frame, which no call has to allocate
+OPERANDS = VARIANTS + MAX_VARIANTS  # of any strides: the first of each one's slots, and its itemsize  # fmt: skip
+
+
+def _builtin_of(
+    kernel: ClassKernel, plan: Plan, template: array[int], operands: Sequence[int] = ()
+) -> Callable[..., int]:
+    """`run(addresses, stream, shape, numbers)`, or for any strides, if operands are said, with these before the numbers."""
+
+    def fallback(
+        addresses: Sequence[int], stream: int, shape: Sequence[int], *more: Sequence[Any]
+    ) -> int:
+        """What runs until the builtin has all that it needs."""
+        pool.ensure_started()
+        variant = _variant_of(kernel, template, tuple(shape), bool(operands))
+        write, *others = kernel.kernels(plan, variant)
+        state[SUMS : SUMS + len(others)] = array("q", others)
+        publish(state.buffer_info()[0] + state.itemsize * (VARIANTS + variant), write)
+        told = [tuple(one) for one in (*more, ())[: code.arguments - 3]]
+        return run(tuple(addresses), stream, tuple(shape), *told)
+
+    code = _BuiltinCode(kernel, bool(operands))
+    first = pool.control_address(), id(fallback), id(float), *_memory_functions()
+    words = (*first, template.buffer_info()[0], *[0] * (OPERANDS - SUMS), *operands)
+    state = array("q", words)
+    held = _Held(code, state, template, fallback)
+    run: Callable[..., int] = builtin(code.name, code.emit, state.buffer_info()[0], held)
+    return run
+
+
+def _variant_of(
+    kernel: ClassKernel, template: array[int], shape: tuple[int, ...], strided: bool
+) -> int:
+    """Which kernels sizes choose, whatever the strides."""
+    words = template[:]
+    if strided:
+        problem = Problem(_Ints(words), kernel.slots)
+        problem.put(classes=shape[-1], positions=math.prod(shape[:-1]))
+    else:
+        three = (*shape[:2], math.prod(shape[2:]))
+        problem = Problem(_Ints(words), kernel.slots, three)
+        kernel.place_row_major(problem)
+    variant: int = kernel.cut(problem).variant
+    return variant
+
+
+@dataclass(eq=False)
+class _Held:
+    """What a builtin relies on."""
+
+    code: _BuiltinCode
+    state: array[int]
+    template: array[int]
+    fallback: Any
+    words: dict[bool, tuple[int, int]] = field(default_factory=dict)  # `_taking_words`, once asked
+
+    def without_objects(self) -> tuple[int, int]:
+        """A runner for row-major operands as a function for machine code, and its block; 0 for a function where there is none.
+
+        `run(block, addresses, how many, shape, axes, numbers, how many, stream)` returns the status word, or -1 where it has to be
+        called as a builtin. Numbers are integers, or the bits of floats.
+        """
+        return self._taking_words(locked=False)
+
+    def with_lock(self) -> tuple[int, int]:
+        """The same for callers that hold the interpreter's lock, which is given back while large kernels run."""
+        return self._taking_words(locked=True)
+
+    def _taking_words(self, locked: bool) -> tuple[int, int]:
+        if self.code.strided:
+            return 0, 0
+        if locked not in self.words:
+            name = f"{self.code.name}.words{'.locked' * locked}"
+            emit = functools.partial(self.code.emit_words, locked)
+            self.words[locked] = compiled(name, emit, TAKING_WORDS), self.state.buffer_info()[0]
+        return self.words[locked]
+
+
+@functools.cache
+def _memory_functions() -> tuple[int, ...]:
+    api = ctypes.pythonapi
+    functions = api.PyMem_RawMalloc, api.PyMem_RawFree, api.PyErr_NoMemory
+    return tuple(map(address_of_function, functions))
+
+
+class _Objects:
+    """A call's arguments as Python's objects: tuples of numbers."""
+
+    locked = True  # the interpreter is
+
+    def __init__(
+        self, code: Code, state: Array, addresses: Array, shape: Array, numbers: Array
+    ) -> None:
+        self.code, self.state, self.shape = code, state, shape
+        self.addresses, self.numbers = addresses, numbers
+        self.operands, self.axes, self.count = (
+            one.read(TUPLE_LENGTH) for one in (addresses, shape, numbers)
+        )
+
+    def address(self, place: Value) -> Value:
+        return integer_of(self.code, self.addresses.read(place + TUPLE_ITEMS))
+
+    def size(self, axis: Value) -> Value:
+        return integer_of(self.code, self.shape.read(axis + TUPLE_ITEMS))
+
+    def number(self, index: int, kind: str) -> Value:
+        """An integer, or any number as FLOAT, in float64."""
+        code, item = self.code, self.numbers.read(TUPLE_ITEMS + index)
+        if kind == "i64":
+            return integer_of(code, item)
+        value, floating = code.variable(code.double(0.0)), self.state.read(FLOAT)
+        with code.either(code.slots(item).read(OBJECT_TYPE) == floating) as (is_float, other):
+            with is_float:
+                value.set(code.slots(item).read(FLOAT_VALUE).bits_as("f64"))
+            with other:
+                value.set(integer_of(code, item).to("f64"))
+        return value.get().to("f32").to("f64")
+
+    def without_memory(self) -> Value:
+        """What is returned where there is none."""
+        return self.state.call(NO_MEMORY, "i64")
+
+
+class _Words:
+    """The same as plain words, from callers that hold the interpreter's lock or do not."""
+
+    def __init__(
+        self, code: Code, locked: bool, addresses: Value, operands: Value, shape: Value, axes: Value, numbers: Value, count: Value
+    ) -> None:  # fmt: skip
+        self.code, self.locked = code, locked
+        self.addresses, self.shape, self.numbers = map(code.slots, (addresses, shape, numbers))
+        self.operands, self.axes, self.count = operands, axes, count
+
+    def address(self, place: Value) -> Value:
+        return self.addresses.read(place)
+
+    def size(self, axis: Value) -> Value:
+        return self.shape.read(axis)
+
+    def number(self, index: int, kind: str) -> Value:
+        word = self.numbers.read(index)
+        return word if kind == "i64" else word.bits_as("f64").to("f32").to("f64")
+
+    def without_memory(self) -> Value:
+        return self.code.integer(-1)
+
+
+class _BuiltinCode:
+    """Writes the builtin of a kernel, and the function for callers without Python's objects."""
+
+    def __init__(self, kernel: ClassKernel, strided: bool) -> None:
+        self.kernel, self.strided = kernel, strided
+        self.name = f"{kernel.name}.{'laid' if strided else 'sized'}"
+        self.arguments = 5 if strided else 4
+
+    def emit(self, code: Code, state: Array, passed: Array, number: Value) -> None:
+        control, axes = code.slots(state.read(CONTROL)), self.kernel.axes
+        with code.when(number == self.arguments):
+            tuples = [code.slots(passed.read(index)) for index in (0, *range(2, self.arguments))]
+            known = code.integer(0) == 0
+            for one in tuples:
+                known = known & (one.read(OBJECT_TYPE) == control.read(at.TUPLE))
+            length = tuples[1].read(TUPLE_LENGTH)
+            fits = length > 1
+            if self.strided:
+                fits = fits & (length <= AXES + 1)
+            elif axes != IMAGES:
+                fits = length == axes
+            with code.when(known & fits):
+                addresses, shape, *steps, numbers = tuples
+                objects = _Objects(code, state, addresses, shape, numbers)
+
+                def leave(status: Value) -> None:
+                    code.leave(control.call(at.FROM_INT64, "i64", status))
+
+                self._run(code, state, objects, steps, leave)
+        code.leave(control.call(at.VECTORCALL, "i64", state.read(FALLBACK), passed, number, 0))
+
+    def emit_words(self, locked: bool, code: Code, arguments: Sequence[Value]) -> None:
+        state, *rest, _ = arguments
+        passed, axes = _Words(code, locked, *rest), self.kernel.axes
+        with code.when(passed.axes > 1 if axes == IMAGES else passed.axes == axes):
+            self._run(code, code.slots(state), passed, (), code.leave)
+        code.leave(code.integer(-1))
+
+    def _run(
+        self, code: Code, state: Array, passed: _Objects | _Words, steps: Sequence[Array],
+        leave: Callable[[Value], None],
+    ) -> None:  # fmt: skip
+        """Run the launches and leave with the status word, if all that they take is there."""
+        kernel, control = self.kernel, code.slots(state.read(CONTROL))
+        count = len(kernel.slots)
+        block = code.frame("i64", count)
+        code.move(state.read(TEMPLATE), block.address(), code.integer(8 * count))
+        if self.strided:
+            problem = Problem(block, kernel.slots)
+            _place_strided(code, problem, state, block, passed.shape, steps[0], passed.operands)
+        else:
+            problem = Problem(block, kernel.slots, self._shape(code, passed))
+            kernel.place_row_major(problem)
+        with code.when(passed.count == len(kernel.free)):
+            for index, (slot, kind, factor) in enumerate(kernel.free):
+                word = passed.number(index, kind)
+                if kind == "f64":
+                    word = (word if factor == 1 else word * factor).bits_as("i64")
+                problem[slot] = word
+        launches = Launches(*map(code.as_integer, kernel.cut(problem)))
+        launch = Launch(code, control, passed.locked)
+        launch.arguments.write(0, block.address())
+        launch.arguments.write(1, 0)
+        with code.loop(0, passed.operands) as place:
+            launch.arguments.write(place + 2, passed.address(place))
+        # What the kernel takes besides was written before it.
+        write = code.read_shared(state, launches.variant + VARIANTS)
+        with code.when((write != 0) & launch.ready(launches.pieces, launches.grain)):
+            leave(self._launch(code, state, passed, launch, write, launches))
+
+    def _shape(self, code: Code, passed: _Objects | _Words) -> tuple[Number, ...]:
+        """Images, classes, pixels; of rows, one pixel."""
+        images, classes = (passed.size(code.integer(axis)) for axis in range(2))
+        if self.kernel.axes != IMAGES:
+            return images, classes, 1
+        pixels = code.variable(1)
+        with code.loop(2, passed.axes) as axis:
+            pixels.set(pixels.get() * passed.size(axis))
+        return images, classes, pixels.get()
+
+    def _launch(
+        self, code: Code, state: Array, passed: _Objects | _Words, launch: Launch, write: Value, launches: Launches
+    ) -> Value:  # fmt: skip
+        """All launches, in order; the status word."""
+        _, pieces, grain, sum_blocks, spans, left = launches
+        scratch = code.variable(0)
+        with code.when(sum_blocks > 0):
+            scratch.set(state.call(ALLOCATE, "i64", sum_blocks * totals.STRIDE))
+            launch.arguments.write(1, scratch.get())
+            with code.when(scratch.get() != 0):  # without memory each piece sums for itself
+                launch.execute(state.read(SUMS), sum_blocks, code.integer(totals.GRAIN))
+        with code.when(spans > 0):
+            launch.execute(state.read(CLEAR), spans, code.integer(1))
+        with code.when(left > 0):
+            launch.arguments.write(1, code.frame("i64", ROOM // 8).address())
+            with code.when(left > ROOM):
+                scratch.set(state.call(ALLOCATE, "i64", left))
+                launch.arguments.write(1, scratch.get())
+                with code.when(scratch.get() == 0, likely=False):
+                    code.leave(passed.without_memory())
+        status = launch.execute(write, pieces, grain)
+        with code.when(left > 0):
+            launch.execute(state.read(FINISH), code.integer(1), code.integer(TINY))
+        with code.when(scratch.get() != 0):
+            state.call(RELEASE, None, scratch.get())
+        return status
+
+
+def _place_strided(
+    code: Code, problem: Problem, state: Array, block: Array, shape: Array, steps: Array, operands: Value
+) -> None:  # fmt: skip
+    """The parameters of operands of any strides: sizes, and steps in bytes, missing axes first."""
+    axes, positions = shape.read(TUPLE_LENGTH) - 1, code.variable(1)
+    sizes, missing = block.at(problem.slots["size0"]), code.integer(AXES) - axes
+    with code.loop(0, code.integer(AXES)) as axis:
+        sizes.write(axis, 1)
+    with code.loop(0, axes) as axis:
+        size = integer_of(code, shape.read(axis + TUPLE_ITEMS))
+        sizes.write(missing + axis, size)
+        positions.set(positions.get() * size)
+    problem["positions"] = positions.get()
+    problem["classes"] = integer_of(code, shape.read(axes + TUPLE_ITEMS))
+    with code.loop(0, operands) as operand:
+        record = state.at(operand * 2 + OPERANDS)
+        first, item = block.at(record.read(0)), record.read(1)
+        taken = steps.at(operand * (axes + 1) + TUPLE_ITEMS)
+        first.write(CLASS_STEP, integer_of(code, taken.read(axes)) * item)
+        with code.loop(0, code.integer(AXES)) as axis:
+            first.at(FIRST_STEP).write(axis, 0)
+        with code.loop(0, axes) as axis:
+            step = integer_of(code, taken.read(axis)) * item
+            first.at(FIRST_STEP).write(missing + axis, step)

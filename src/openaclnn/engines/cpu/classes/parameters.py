@@ -1,0 +1,174 @@
+"""What a class kernel must know of its plan, and its targets.
+
+The parameters are one block of int64 slots, made once and read by name. A kernel's first argument is the block's address; the operands'
+addresses follow in the plan's order. Targets are classes, each of which counts or does not.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from array import array
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from openaclnn.core.dtypes import FLOAT16, INT32, INT64, UINT8
+from openaclnn.core.plan import Plan
+from openaclnn.engines.machine.cache import FEW
+from openaclnn.engines.machine.code import Code
+from openaclnn.engines.machine.host import machine
+from openaclnn.engines.machine.kinds import SIZE
+from openaclnn.engines.machine.values import Shape, Value
+
+FIRST_ARGUMENT = 1  # slot 0 of a launch is its status word
+FIRST_OPERAND = 3  # after the parameter block and the scratch memory
+AXES = 3  # positions have at most this many axes; missing ones have size 1
+
+_OPERAND_FIELDS = ("at", "offset", "class_step", *(f"step{axis}" for axis in range(AXES)))
+OFFSET, CLASS_STEP, FIRST_STEP = 1, 2, 3  # among an operand's fields
+LAST_STEP = FIRST_STEP + AXES - 1
+
+
+def objection(plan: Plan, axes: int) -> str | None:
+    """What keeps a kernel for positions of so many axes from serving a plan; None if nothing does."""
+    if len(plan.shape) > axes:
+        return f"its positions have {len(plan.shape)} axes"
+    if plan.compute is not plan.output.dtype:
+        return f"it computes in {plan.compute} and writes {plan.output.dtype}"
+    if plan.compute is FLOAT16 and not machine().half:
+        return "this CPU does not convert FLOAT16"
+    return None
+
+
+def fields(operands: Sequence[str], others: Sequence[str]) -> dict[str, int]:
+    """The slot of every field: geometry, six for each operand, whether positions lie side by side in all operands, the bytes of an
+    element, then a kernel's own."""
+    names = [
+        "classes", "ignore_index", "positions", *(f"size{axis}" for axis in range(AXES)),
+        *(f"{operand}.{field}" for operand in operands for field in _OPERAND_FIELDS),
+        "dense", "item", *others,
+    ]  # fmt: skip
+    return {name: slot for slot, name in enumerate(names)}
+
+
+def places(slots: Mapping[str, int], names: Mapping[str, str]) -> dict[str, int]:
+    """Where the slots of each parameter's operand begin. `names` maps the kernel's operand names to parameters."""
+    return {parameter: slots[f"{name}.at"] for name, parameter in names.items()}
+
+
+def pack(
+    slots: Mapping[str, int],
+    plan: Plan,
+    operands: Mapping[str, int],
+    others: Mapping[str, int],
+) -> array[int]:
+    """The block of a plan, with its operands' slots as `places` gave them; steps count bytes."""
+    words = [0] * len(slots)
+    shape = (1,) * (AXES - len(plan.shape)) + plan.shape
+    words[: 3 + AXES] = plan.classes, plan.numbers["ignore_index"], math.prod(shape), *shape
+    for number, operand in enumerate(plan.operands, FIRST_OPERAND):
+        item, first = operand.dtype.itemsize, operands[operand.parameter]
+        words[first : first + 3] = number, operand.offset * item, operand.class_stride * item
+        last = first + len(_OPERAND_FIELDS)
+        words[last - len(operand.strides) : last] = [step * item for step in operand.strides]
+    for name, value in others.items():
+        words[slots[name]] = value
+    return array("q", words)
+
+
+def double(number: float) -> int:
+    """A FLOAT64 as a slot holds it."""
+    bits: int = struct.unpack("q", struct.pack("d", number))[0]
+    return bits
+
+
+def few(code: Code, arguments: Sequence[Value]) -> Value:
+    """Whether a kernel is called for few elements."""
+    parameters = Parameters(code, arguments[0], fields((), ()))  # what every block has
+    return parameters["positions"] * parameters["classes"] <= FEW
+
+
+class Parameters:
+    """A kernel's view of its arguments."""
+
+    def __init__(self, code: Code, arguments: Value, slots: Mapping[str, int]) -> None:
+        self.code, self.slots = code, slots
+        self.arguments = code.array(arguments, "i64").address()
+        self.block = self.argument(0)
+        self.scratch = self.argument(1)
+
+    def argument(self, index: int) -> Value:
+        return self.code.load(self.arguments + 8 * (FIRST_ARGUMENT + index), "i64")
+
+    def __getitem__(self, name: str) -> Value:
+        return self.code.load(self.block + 8 * self.slots[name], "i64")
+
+    def flag(self, name: str) -> Value:
+        """Whether a slot is not 0."""
+        return self[name] != 0
+
+    def double(self, name: str) -> Value:
+        return self.code.load(self.block + 8 * self.slots[name], "f64")
+
+    def address(self, operand: str) -> Value:
+        """Where an operand's first visited element lies; nonsense if it is absent, never to be read then."""
+        address = self.code.load(self.arguments + self[f"{operand}.at"] * 8, "i64")
+        return address + self[f"{operand}.offset"]
+
+    def position(self, operand: str, index: Value) -> Value:
+        """The address of an operand's element at a position."""
+        rest = index.unsigned_div(self["size2"])
+        first = rest.unsigned_div(self["size1"])
+        at = (first, rest - first * self["size1"], index - rest * self["size2"])
+        place = self.address(operand)
+        for axis, where in enumerate(at):
+            place = place + where * self[f"{operand}.step{axis}"]
+        return place
+
+    def report_stray(self) -> None:
+        """Say that a target is neither a class nor the ignored value. Every thread writes the same 1."""
+        self.code.store(self.code.integer(1), self.arguments, "i64")
+
+
+GROUP = 8  # neighbouring targets that are compared together
+_KINDS = {INT64: "i64", INT32: "i32", UINT8: "u8"}
+
+
+def target_kind(plan: Plan) -> str:
+    """What kernels call the dtype of a plan's targets."""
+    return _KINDS[plan.inputs[plan.targets].dtype]
+
+
+class Target(NamedTuple):
+    """A target is a class and counts, or is the ignored value, or is astray."""
+
+    label: Value
+    inside: Value  # a class
+    heeded: Value  # not the ignored value
+
+    @property
+    def counted(self) -> Value:
+        return self.inside & self.heeded
+
+    @property
+    def stray(self) -> Value:
+        return self.heeded & ~self.inside
+
+
+class Targets:
+    """Reads targets of one kind."""
+
+    def __init__(self, code: Code, parameters: Parameters, kind: str) -> None:
+        self.code, self.kind, self.size = code, kind, SIZE[kind]
+        self.classes, self.ignored = parameters["classes"], parameters["ignore_index"]
+
+    def at(self, place: Value) -> Target:
+        return self.of(self.code.load(place, self.kind))
+
+    def of(self, label: Value) -> Target:
+        return Target(label, label.below(self.classes), label != self.ignored)
+
+    def alike(self, place: Value) -> Value:
+        """Whether a group's targets, which lie side by side, are all the same."""
+        group = self.code.array(place, self.kind).load(self.code.integer(0), Shape(1, GROUP))
+        return (group ^ group.lane(0)).reduce("or") == 0

@@ -1,0 +1,244 @@
+"""Sums over targets and weights in a fixed order: float64 inside blocks, then block after block.
+
+The order does not depend on threads, so the same bits come out of every run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from openaclnn.engines.cpu.classes.parameters import AXES, GROUP, Parameters, Targets
+from openaclnn.engines.machine.cache import Emit
+from openaclnn.engines.machine.code import Code
+from openaclnn.engines.machine.numbers import Number, Truth, ceil_div, where
+from openaclnn.engines.machine.values import Shape, Value
+
+BLOCK = 4096  # positions, or weights
+STRIDE = 16  # bytes of scratch memory for one block: two sums
+SUMS_HERE = 1 << 13  # targets and weights that each piece of work sums for itself: 10 us
+GRAIN = 8  # blocks that one thread sums faster than two
+
+
+def runs(
+    code: Code, parameters: Parameters, start: Value, stop: Value, operands: tuple[str, ...],
+    body: Callable[[list[Value], Value], None],
+) -> None:  # fmt: skip
+    """`body(addresses, count)` for each stretch of positions [start, stop) along the last axis.
+
+    `addresses` are those of the operands' elements at the stretch's first position.
+    """
+    sizes = [parameters[f"size{axis}"] for axis in range(AXES)]
+    bases = [parameters.address(operand) for operand in operands]
+    steps = [[parameters[f"{name}.step{axis}"] for axis in range(AXES)] for name in operands]
+    lines = start.unsigned_div(sizes[2])
+    last = code.variable(start - lines * sizes[2])
+    first = code.variable(lines.unsigned_div(sizes[1]))
+    middle = code.variable(lines - first.get() * sizes[1])
+    left = code.variable(stop - start)
+    with code.repeat_while(lambda: left.get() > 0):
+        at = (first.get(), middle.get(), last.get())
+        count = (sizes[2] - at[2]).least(left.get())
+        addresses = [
+            base + at[0] * step[0] + at[1] * step[1] + at[2] * step[2]
+            for base, step in zip(bases, steps, strict=True)
+        ]
+        body(addresses, count)
+        left.set(left.get() - count)
+        last.set(code.integer(0))
+        following = middle.get() + 1
+        wrapped = following == sizes[1]
+        middle.set(wrapped.choose(0, following))
+        first.set(wrapped.choose(first.get() + 1, first.get()))
+
+
+def sum_targets(
+    code: Code, parameters: Parameters, start: Value, stop: Value, target: str, weight: str
+) -> tuple[Value, Value]:
+    """The sum of the counted targets' weights in a block of positions, and how many count."""
+    weighted = parameters.flag("weighted")
+    sums = _TargetSums(code, parameters, target, weight)
+
+    def stretch(addresses: list[Value], count: Value) -> None:
+        sums.run(addresses[0], count, weighted)
+
+    runs(code, parameters, start, stop, ("target",), stretch)
+    rows_counted = sums.rows_counted.get().to("f64")
+    first, second, third, fourth = (total.get() for total in sums.totals)
+    return weighted.choose((first + second) + (third + fourth), rows_counted), rows_counted
+
+
+class _TargetSums:
+    """Four running sums: a single one would wait for each addition."""
+
+    def __init__(self, code: Code, parameters: Parameters, target: str, weight: str) -> None:
+        self.code, self.weight = code, weight
+        self.targets = Targets(code, parameters, target)
+        self.weights = parameters.address("weight")
+        self.weight_step = parameters["weight.class_step"]
+        self.target_step = parameters["target.step2"]
+        self.totals = [code.variable(code.double(0.0)) for _ in range(4)]
+        self.rows_counted = code.variable(0)
+
+    def run(self, first: Value, count: Value, weighted: Value) -> None:
+        code, size = self.code, self.targets.size
+        with code.when(weighted):
+            side_by_side = self.target_step == size
+            together = side_by_side.choose(count - count.unsigned_rem(GROUP), 0)
+            with code.loop(0, together, GROUP) as index:
+                self._group(first + index * size)
+            with code.loop(together, count) as index:
+                self._one(first + index * self.target_step, 0)
+        with code.when(~weighted):
+            self._count_only(first, count)
+
+    def _count_only(self, first: Value, count: Value) -> None:
+        """Without weights: vectors of targets that lie side by side, then one at a time."""
+        code, shape = self.code, Shape(1, GROUP)
+        together = (self.target_step == self.targets.size).choose(
+            count - count.unsigned_rem(GROUP), 0
+        )
+        lanes = code.variable(code.constant("i64", 0, GROUP))
+        with code.loop(0, together, GROUP) as index:
+            group = code.array(first, self.targets.kind).load(index, shape)
+            label = group.unsigned("i64") if self.targets.kind == "u8" else group.to("i64")
+            lanes.set(lanes.get() + self.targets.of(label).counted.to("i64"))
+        self._count(lanes.get().reduce("add"))
+        with code.loop(together, count) as index:
+            target = self.targets.at(first + index * self.target_step)
+            self._count(target.counted.to("i64"))
+
+    def _count(self, more: Value | int) -> None:
+        self.rows_counted.set(self.rows_counted.get() + more)
+
+    def _add(self, which: int, value: Value) -> None:
+        self.totals[which].set(self.totals[which].get() + value)
+
+    def _weight(self, label: Value) -> Value:
+        return self.code.load(self.weights + label * self.weight_step, self.weight).to("f64")
+
+    def _one(self, place: Value, which: int) -> None:
+        target = self.targets.at(place)
+        counted = target.counted
+        self._count(counted.to("i64"))
+        self._add(which, counted.choose(self._weight(counted.choose(target.label, 0)), 0.0))
+
+    def _group(self, place: Value) -> None:
+        """Neighbours of one class count at once: 8 times a FLOAT is exact in FLOAT64."""
+        target = self.targets.at(place)
+        with self.code.either(self.targets.alike(place) & target.counted) as (together, apiece):
+            with together:
+                self._add(0, self._weight(target.label) * float(GROUP))
+                self._count(GROUP)
+            with apiece:
+                for offset in range(GROUP):
+                    self._one(place + offset * self.targets.size, offset % 4)
+
+
+def sum_weights(
+    code: Code, parameters: Parameters, start: Value, stop: Value
+) -> tuple[Value, Value]:
+    """The sum of FLOAT weights of a range of classes, and that of infinity times each: NaN where one is 0 or signs differ."""
+    step = parameters["weight.class_step"]
+    first = parameters.address("weight")
+    total, infinite = (code.variable(code.double(0.0)) for _ in range(2))
+    with code.loop(start, stop) as index:
+        weight = code.load(first + index * step, "f32").to("f64")
+        total.set(total.get() + weight)
+        infinite.set(infinite.get() + weight * float("inf"))
+    return total.get(), infinite.get()
+
+
+def in_blocks(
+    code: Code, count: Value, scratch: Value, first: Value, slots: int,
+    block: Callable[[Value, Value], tuple[Value, ...]],
+) -> list[Value]:  # fmt: skip
+    """Add up blocks of [0, count) in order: computed here, or left in scratch memory from block `first` on."""
+    totals = [code.variable(code.double(0.0)) for _ in range(slots)]
+    left = scratch != 0
+    with code.loop(0, count, BLOCK) as start:
+        with code.when(~left):
+            sums = block(start, (start + BLOCK).least(count))
+            for total, value in zip(totals, sums, strict=True):
+                total.set(total.get() + value)
+        with code.when(left):
+            place = scratch + (first + start.unsigned_div(BLOCK)) * STRIDE
+            for index, total in enumerate(totals):
+                total.set(total.get() + code.load(place + 8 * index, "f64"))
+    return [total.get() for total in totals]
+
+
+def emit_totals(target: str, weight: str, slots: dict[str, int]) -> Emit:
+    """The kernel that leaves one block's sums in scratch memory: first those of targets, then of weights."""
+
+    def emit(code: Code, arguments: Sequence[Value]) -> None:
+        block, first, last = arguments
+        parameters = Parameters(code, block, slots)
+        positions, classes = parameters["positions"], parameters["classes"]
+        target_blocks = (positions + (BLOCK - 1)).unsigned_div(BLOCK)
+        with code.loop(first, last) as index:
+            place = parameters.scratch + index * STRIDE
+            with code.either(index < target_blocks) as (of_targets, of_weights):
+                with of_targets:
+                    start = index * BLOCK
+                    stop = (start + BLOCK).least(positions)
+                    sums = sum_targets(code, parameters, start, stop, target, weight)
+                    for slot, value in enumerate(sums):
+                        code.store(value, place + 8 * slot, "f64")
+                with of_weights:
+                    start = (index - target_blocks) * BLOCK
+                    stop = (start + BLOCK).least(classes)
+                    for slot, value in enumerate(sum_weights(code, parameters, start, stop)):
+                        code.store(value, place + 8 * slot, "f64")
+
+    return emit
+
+
+def blocks_first(
+    mean: Number, weighted: Number, positions: Number, classes: Number, shared: Truth
+) -> Number:
+    """Blocks that are summed before, by all threads, if the work is shared and there is so much to sum; 0: each piece sums for itself."""
+    much = positions * mean + classes * weighted > SUMS_HERE
+    blocks = block_count(positions) + block_count(classes) * weighted
+    return where(shared & much, blocks, 0)
+
+
+def block_count(count: Number) -> Number:
+    return ceil_div(count, BLOCK)
+
+
+class Sums(NamedTuple):
+    """W and the number of counted rows (both 1 unless mean), the sum of all weights, and of infinity times each: FLOAT64."""
+
+    total: Value
+    rows_counted: Value
+    weight_sum: Value
+    infinite_sum: Value
+
+    def times(self, smooth: Value) -> Value:
+        """The sum of smooth * weight over all classes, of which each term may be infinite, or NaN."""
+        infinite = abs(smooth) == float("inf")
+        each: Value = infinite.choose(smooth * self.infinite_sum, smooth * self.weight_sum)
+        return each
+
+
+def sums_of(code: Code, parameters: Parameters, target: str) -> Sums:
+    positions, classes, scratch = parameters["positions"], parameters["classes"], parameters.scratch
+    mean = parameters.flag("mean")
+    weighted = parameters.flag("weighted")
+    zero = code.integer(0)
+    total, rows_counted = in_blocks(
+        code, mean.choose(positions, zero), scratch, zero, 2,
+        lambda start, stop: sum_targets(code, parameters, start, stop, target, "f32"),
+    )  # fmt: skip
+    weight_sum, infinite_sum = in_blocks(
+        code, weighted.choose(classes, zero), scratch,
+        block_count(positions), 2,
+        lambda start, stop: sum_weights(code, parameters, start, stop),
+    )  # fmt: skip
+    return Sums(
+        mean.choose(total, 1.0),
+        mean.choose(rows_counted, 1.0),
+        weighted.choose(weight_sum, classes.to("f64")),
+        weighted.choose(infinite_sum, float("inf")),
+    )

@@ -1,0 +1,63 @@
+"""What workloads are written in: kernels and modules by name, normal numbers, PyTorch's operators in both their ways."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from openaclnn.core.dtypes import DType
+
+__all__ = [
+    "Arguments",
+    "KernelForm",
+    "Module",
+    "Peers",
+    "Variants",
+    "allocating_and_into",
+    "normal",
+]
+
+Arguments = dict[str, Any]
+Peers = dict[str, Callable[[], Any]]
+Variants = dict[str, dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class KernelForm:
+    """A kernel below the interface as case lists call it, with the interface's C names."""
+
+    name: str
+    inputs: Mapping[str, str]  # in the kernel's order, by the kernel's names
+    renamed: Mapping[str, str] = field(default_factory=dict)  # attributes with other names
+    # Arguments that the kernel has no attribute for.
+    values: Mapping[str, Any] = field(default_factory=dict)
+    # Attributes that this interface has one value of.
+    only: Mapping[str, Any] = field(default_factory=dict)
+    # Optional here, weights of one for the interface: each with the tensor whose classes and dtype it has.
+    ones: Mapping[str, str] = field(default_factory=dict)
+
+
+class Module(NamedTuple):
+    """The module of `torch.nn`, and of ours, by its name, and what it is given: `elementwise`, `rows`, `pixels`."""
+
+    name: str
+    patterns: tuple[str, ...]
+
+
+def normal(rng: np.random.Generator, dtype: DType, shape: tuple[int, ...]) -> Any:
+    """Normal numbers of a dtype."""
+    return np.asarray(rng.standard_normal(shape, np.float32)).astype(dtype.numpy)
+
+
+def allocating_and_into(
+    operator: Any, arguments: tuple[Any, ...], out: Any, overload: str = "grad_input"
+) -> Peers:
+    """aten's own operator, allocating, and writing into `out`, which is named as the overload that takes it."""
+    into = getattr(operator, overload)
+    return {
+        "torch": lambda: operator(*arguments),
+        "torch out=": lambda: into(*arguments, **{overload: out}),
+    }

@@ -1,0 +1,262 @@
+"""The cache of an operator's calls: an entry for each specialization, filled by the slow path, searched by machine code.
+
+An entry's key is the arrays' library, dtypes and device, which arrays there are and how they lie, and the options by value; `specialize.py` says
+when sizes, strides and numbers are no part of it. `code/fast_path.py` writes the builtin that finds a call's entry by reading its arguments;
+docs/calls.md says why that is enough.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import operator
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from struct import Struct
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from openaclnn.core import products
+from openaclnn.core.declare import Operator
+from openaclnn.core.forks import undivided
+from openaclnn.core.plan import Plan
+from openaclnn.engines import dispatch
+from openaclnn.engines.dispatch import Choice
+from openaclnn.engines.machine import unusable
+from openaclnn.repeat.specialize import CallArguments, entry_of, library_of, places_of
+from openaclnn.repeat.words import slots as at
+from openaclnn.repeat.words.readers import numpy_is_readable, torch_functions
+
+if TYPE_CHECKING:
+    from openaclnn.repeat.code.published import Published
+
+__all__ = ["Road", "nothing_chosen"]
+
+_SLOT = 8  # bytes
+
+_BY_VALUE = frozenset((float, int, bool, str, type(None)))
+"""Types of options that cannot change."""
+
+
+class Road:
+    """The fast path of an operator's plain calls: `call(*arrays, *options, product)`, or NotImplemented.
+
+    Several results are a tuple. An `ordered` one makes no result of inputs whose axes lie in another order than row-major.
+    """
+
+    def __init__(self, declared: Operator, ordered: bool = False) -> None:
+        self._ordered = ordered
+        parameters = [p for group in declared.plain_parameters for p in group]
+        self._arrays = [p for p in parameters if p.is_tensor]
+        if declared.output.in_place:  # what is read and what is written, in one
+            self._arrays.append(declared.output)
+        self._arrays_of = _getter([p.python_name for p in self._arrays])
+        # Of several outputs a plain call has the first alone, for all.
+        self._arrays += [p for p in declared.outputs if p not in self._arrays]
+        self._names = [p.name for p in self._arrays]
+        self._views_of = _getter(self._names)
+        self._outputs = [p.name for p in declared.outputs]
+        self._inputs = len(self._arrays) - len(self._outputs)
+        self._result_type = declared.result_type
+        self._options = tuple([p.python_name for p in parameters if not p.is_tensor])
+        self._options_of = _getter(self._options)
+        room = at.MAX_ARRAYS, at.MAX_OPTIONS, at.MAX_RESULTS
+        taken = len(self._arrays), len(self._options), len(self._outputs)
+        self._fits = all(count <= most for count, most in zip(taken, room, strict=True))
+        self._places: dict[tuple[int, tuple[str, ...]], list[int]] = {}  # `places_of` plans
+        self._control: Any = None
+        self._kept: list[Any] = [None] * at.MAX_KINDS  # what each entry relies on
+        self._next = 0
+        self._lock = threading.RLock()  # a finaliser may come in between
+        # The same for callers that are not Python, if there are any.
+        self._published: Published | None = None
+        self._builtin: Callable[..., Any] = _no_road
+        self.call = self._builtin
+        products.listeners.append(self.forget)
+
+    @undivided
+    def forget(self) -> None:
+        """No entry is known any more."""
+        with self._lock:
+            if self._control is not None:
+                self._control[at.KINDS] = 0
+                # No words are left that an entry cut short by a signal's handler would show again.
+                self._table[: self._next + 1] = 0
+            self._kept = [None] * at.MAX_KINDS
+            self._next = 0
+            if self._published is not None:
+                self._published.forget()
+
+    def make(
+        self,
+        plan: Plan,
+        choice: Choice,
+        arguments: Mapping[str, Any],
+        values: Mapping[str, Any],
+    ) -> Any:
+        """Make a call, the first of its specialization, by an entry that serves the next one, too: its result, or NotImplemented.
+
+        `values` has the arguments' views, and those of outputs that are yet to be made.
+        """
+        given, options = self._arrays_of(arguments), self._options_of(arguments)
+        arrays, views = given, self._views_of(values)
+        if self._result_type is not None:
+            *read, out = given
+            outputs = (None,) * len(self._outputs) if out is None else tuple(out)
+            given, arrays = (*read, outputs), (*read, *outputs)
+            if len(plan.more) + 1 < len(outputs) and not plan.classes:
+                return NotImplemented  # where tensors are empty, so may be what is not written
+        library = self._library(arrays, options)
+        if not library:
+            return NotImplemented
+        places, operands = self._places_of(plan), range(len(plan.operands))
+        seen = [
+            None if array is None and place not in operands else view
+            for array, place, view in zip(arrays, places, views, strict=True)
+        ]
+        call = CallArguments(library, arrays, places, options, self._options)
+        entry = entry_of(call, plan, choice, seen, self._published is not None)
+        number = self._enter(*entry, library)
+        result = self._builtin(*given, *options, None)
+        if result is NotImplemented:
+            with self._lock:
+                # The next entry takes its place: what is refused may come again and again, and each time leaves one.
+                self._next -= self._next == number
+            return result
+        if self._result_type is None:
+            return result
+        return self._result_type._make(result)
+
+    def _library(self, arrays: Sequence[Any], options: Sequence[Any]) -> int:
+        """The arrays' library; 0 where an entry cannot say what they and the options are."""
+        if not (self._fits and unusable() is None and _BY_VALUE.issuperset(map(type, options))):
+            return 0
+        return library_of(arrays)
+
+    def _places_of(self, plan: Plan) -> Sequence[int]:
+        """Where the arrays stand among a plan's operands, those behind them that it does not write; -1 for what it does not read."""
+        key = len(plan.inputs), tuple(map(_parameter_of, (*plan.operands, *plan.spared)))
+        places = self._places.get(key)
+        if places is None:
+            places = places_of(plan, self._names[: self._inputs], self._outputs)
+            self._places[key] = places
+        return places
+
+    def _enter(self, layout: Struct, entry: list[int], kept: Any, library: int) -> int:
+        """Let the fast path find an entry; how many it was given."""
+        if self._control is None:
+            self._open()
+        if library == at.TORCH and not self._control[at.TENSOR]:
+            self._admit_torch()
+        if self._builtin is _no_road:
+            self.call = self._builtin = self._callable()
+        held = [kept]  # one object, whose address is the entry's
+        entry[at.KEEP] = id(held)
+        with self._lock:
+            index = self._next % at.MAX_KINDS
+            self._next += 1
+            # In one step, as others may be reading; both are held meanwhile, since a signal's handler may raise here.
+            self._kept[index] = held, self._kept[index]
+            layout.pack_into(self._words, index * _SLOT * at.RECORD_SLOTS, *entry)
+            self._kept[index] = held
+            if self._next <= at.MAX_KINDS:
+                self._control[at.KINDS] = self._next
+            if self._published is not None:
+                self._published.enter(index, self._table[index].tobytes(), held)
+            return self._next
+
+    def _open(self) -> None:
+        from openaclnn.engines.cpu.launching import pool
+        from openaclnn.engines.machine.builtins import address_of_function
+
+        api = ctypes.pythonapi
+        control = np.zeros(at.CONTROL_SLOTS, np.int64)
+        for where, function in (
+            (at.CLEAR, api.PyErr_Clear), (at.TUPLE_NEW, api.PyTuple_New),
+            (at.TUPLE_SET, api.PyTuple_SetItem), (at.FROM_INT64, api.PyLong_FromLongLong),
+            (at.VECTORCALL, api.PyObject_Vectorcall), (at.GET_VARIABLE, api.PyContextVar_Get), (at.AS_INT64, api.PyLong_AsLongLong),
+            (at.INCREF, api.Py_IncRef), (at.DECREF, api.Py_DecRef), (at.ERROR, api.PyErr_Occurred),
+        ):  # fmt: skip
+            control[where] = address_of_function(function)
+        for where, held in (
+            (at.NOT_IMPLEMENTED, NotImplemented), (at.NONE, None), (at.FLOAT, float), (at.TUPLE, tuple),
+            (at.PRODUCT, products.product_variable), (at.ENGINE, dispatch.engine_variable),
+        ):  # fmt: skip
+            control[where] = id(held)
+        control[at.CHOSEN], control[at.CHOSEN_NOWHERE] = (
+            products.references_at(),
+            products.REFERENCES,
+        )
+        # Since 3.12 the interpreter collects between two steps of Python code.
+        control[at.COLLECTS] = sys.version_info < (3, 12)
+        if numpy_is_readable():
+            control[at.NDARRAY] = id(np.ndarray)
+        self._table = np.zeros((at.MAX_KINDS, at.RECORD_SLOTS), np.int64)
+        control[at.POOL], control[at.ORDERED] = pool.control_address(), self._ordered
+        control[at.TABLE] = self._table.ctypes.data
+        control[at.ARRAYS], control[at.OPTIONS] = len(self._arrays), len(self._options)
+        control[at.OUTPUTS], control[at.RESULT_TYPE] = len(self._outputs), id(self._result_type)
+        self._words = self._table.data
+        self._control = control
+
+    def _callable(self) -> Callable[..., Any]:
+        from openaclnn.engines.machine.builtins import builtin
+        from openaclnn.repeat.code.fast_path import emit_for_arrays, emit_for_tensors
+
+        for_tensors = bool(self._control[at.TENSOR])
+        name, emit = ("tensors", emit_for_tensors) if for_tensors else ("arrays", emit_for_arrays)
+        return builtin(f"fast_path.{name}", emit, self._control.ctypes.data, self)
+
+    @undivided
+    def published(self) -> Published:
+        """Its entries for callers that are not Python; those that there are they do not know."""
+        from openaclnn.repeat.code.published import Published
+
+        with self._lock:
+            if self._published is None:
+                self.forget()
+                self._published = Published()
+        return self._published
+
+    def control_for_tensors(self) -> int:
+        """Where its control block is; 0 before it reads PyTorch's tensors."""
+        opened = self._control is not None and self._control[at.TENSOR]
+        return int(self._control.ctypes.data) if opened else 0
+
+    def _admit_torch(self) -> None:
+        from openaclnn.engines.machine.builtins import address_of_function
+
+        tensor, functions = sys.modules["torch"].Tensor, torch_functions()
+        assert functions is not None
+        self._asked = functions  # of which the block has addresses alone
+        control = self._control
+        control[at.FALSE] = id(False)
+        control[at.GET_ATTRIBUTE] = address_of_function(ctypes.pythonapi.PyObject_GetAttr)
+        control[at.FROM_PYTHON], control[at.CURRENT_STREAM] = functions[:2]
+        control[at.HAS_MODE : at.COUNT_WRITE + 1] = [id(own) for own in functions[2:]]
+        control[at.PARAMETER] = id(sys.modules["torch"].nn.Parameter)
+        control[at.TENSOR] = id(tensor)
+        self._builtin = _no_road  # one that reads tensors is to be made
+        from openaclnn.engines.cpu.launching import pool
+
+        pool.reconsider()
+
+
+_parameter_of = operator.attrgetter("parameter")
+
+
+def _getter(names: Sequence[str]) -> Callable[[Mapping[str, Any]], tuple[Any, ...]]:
+    """What gives the arguments of these names."""
+    if len(names) > 1:
+        return operator.itemgetter(*names)
+    return lambda arguments: tuple([arguments[name] for name in names])
+
+
+def nothing_chosen() -> bool:
+    """No `use_product` and no `use_engine` block is around: what the road itself asks at every call."""
+    return products.chosen_product() is None and dispatch.chosen_engine() is None
+
+
+def _no_road(*arguments: Any) -> Any:
+    return NotImplemented

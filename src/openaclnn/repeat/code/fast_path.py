@@ -1,0 +1,213 @@
+"""Run: the fast path as a builtin, which recognises a call, takes or makes its outputs, and runs its kernel.
+
+What no cache entry serves gives NotImplemented, and the call takes the slow path.
+"""
+
+from __future__ import annotations
+
+from openaclnn.engines.cpu.launching.launcher import Launch
+from openaclnn.engines.cpu.layouts import gathered
+from openaclnn.engines.machine.code import Array, Code
+from openaclnn.engines.machine.values import Value
+from openaclnn.repeat.code.outputs import Outputs
+from openaclnn.repeat.code.recognise import guarded
+from openaclnn.repeat.code.torch_arguments import TorchArguments
+from openaclnn.repeat.words import slots as at
+
+__all__ = ["FastPath", "emit_for_arrays", "emit_for_tensors"]
+
+
+def emit_for_arrays(code: Code, control: Array, given: Array, number: Value) -> None:
+    """The builtin `call(*arrays, *options, product)` as long as no tensor of PyTorch's came: seven tenths of the code, which is what a
+    first call waits for. Outputs are the last of the arrays; several are one tuple."""
+    FastPath(code, control, given).write(number)
+
+
+def emit_for_tensors(code: Code, control: Array, given: Array, number: Value) -> None:
+    """The same for NumPy's arrays and PyTorch's tensors."""
+    TensorFastPath(code, control, given).write(number)
+
+
+class FastPath(Outputs):
+    """The function being written."""
+
+    words_slot = at.LOCKED_WORDS
+
+    def write(self, number: Value) -> None:
+        code, control = self.code, self.control
+        with guarded(code) as self.guard:
+            self.guard.expect(number == self.inputs + self.options + 2)
+            # Another product or engine than the process's: the slow path knows what that means.
+            self.guard.expect(self.given.read(number - 1) == control.read(at.NONE))
+            self.out.set(self.given.read(self.inputs))
+            self.expect_nothing_chosen()
+            self.spread()
+            self.serve()
+            self.drop(self.keep.get())
+            code.leave(self.result.get())
+        self.release()
+        control.call(at.INCREF, None, control.read(at.NOT_IMPLEMENTED))
+        code.leave(control.read(at.NOT_IMPLEMENTED))
+
+    def serve(self) -> None:
+        """Read the arrays, find the entry, run its kernel."""
+        code = self.code
+        with code.loop(0, self.arrays) as index:
+            self.look(index, self.view(index))
+        entry = self.held(self.search())
+        launch = self.launch()
+        # What gathers elements takes their geometry first, then what the kernel takes.
+        arguments = launch.arguments.at((entry.read(at.GATHERING) != 0).to("i64"))
+        operands = self.write_arguments(entry, arguments)
+        fresh, library = entry.read(at.FRESH) != 0, entry.read(at.OWN_LIBRARY)
+        stream = code.frame("i64", 1)
+        stream.write(0, 0)
+        self.ask_stream(library, self.array_of(entry, self.inputs).read(at.FIRST), stream)
+        self.expect_free(entry)
+        self.expect_untracked(library)
+        with code.when(fresh):
+            self.expect_ordered(entry)
+            self.make_outputs(entry, operands)
+        self.take_outputs(entry)
+        self.execute(entry, launch, operands, stream)
+
+    def held(self, entry: Array) -> Array:
+        """A copy of an entry but for its options, and what it relies on kept alive: Python code may run from here on, and change the table."""
+        keep, copy = entry.read(at.KEEP), self.code.frame("i64", at.FIRST_OPTION)
+        self.control.call(at.INCREF, None, keep)
+        self.keep.set(keep)
+        words = self.arrays * at.ARRAY_SLOTS + at.FIRST_ARRAY
+        self.code.move(entry.address(), copy.address(), words * 8)
+        return copy
+
+    def launch(self) -> Launch:
+        return Launch(self.code, self.code.slots(self.control.read(at.POOL)))
+
+    def ask_stream(self, library: Value, place: Value, stream: Array) -> None:
+        """NumPy has none."""
+
+    def write_arguments(self, entry: Array, arguments: Array) -> Array:
+        """The kernel's constants and operands; where the latter are. Fresh outputs are not there yet."""
+        code, constants = self.code, entry.read(at.CONSTANTS)
+        with code.loop(0, constants) as index:
+            known, other = entry.at(at.CONSTANT).read(index), self.derived.read(index)
+            arguments.write(index, self.moved.get().choose(other, known))
+        with code.when(entry.read(at.RECIPROCAL) >= 0):
+            share = code.double(1.0) / self.view(entry.read(at.LEAD)).read(at.SIZE).to("f64")
+            bits = share.to("f32").bits_as("i32").unsigned("i64")
+            arguments.write(entry.read(at.RECIPROCAL), bits)
+        operands = arguments.at(constants)
+        with code.loop(0, self.arrays) as index:
+            place = self.array_of(entry, index).read(at.PLACE)
+            with code.when((place >= 0) & self.is_given(index)):
+                operands.write(place, self.address(self.view(index)))
+        return operands
+
+    def execute(self, entry: Array, launch: Launch, operands: Array, stream: Array) -> None:
+        """Launch the kernel, or call the runner."""
+        code, source, sized = self.code, self.view(entry.read(at.LEAD)), entry.read(at.SIZED)
+        kernel, gathering, words = (
+            entry.read(own) for own in (at.KERNEL, at.GATHERING, self.words_slot)
+        )
+        count, grain = source.read(at.SIZE), entry.read(at.GRAIN)
+        function, geometry = code.variable(kernel), code.frame("i64", gathered.GEOMETRY_SLOTS)
+        with code.when((gathering != 0) | (sized == at.BY_LAYOUT) | (sized == at.BY_CLASSES)):
+            self.lay(entry, source, geometry)
+        with code.when(sized == at.BY_CLASSES):
+            self.expect_forwards(entry)
+        with code.when(gathering != 0):
+            for slot, word in enumerate((at.KERNEL, at.CONSTANTS, at.ADDRESSES), gathered.KERNEL):
+                geometry.write(slot, entry.read(word))
+            launch.arguments.write(0, geometry.address())
+            function.set(gathering)
+        with code.when(kernel != 0):
+            self.guard.expect(launch.ready(count, grain))  # the slow path starts the workers
+        # Two turns at the most: a runner that is not ready for words is called with objects then.
+        by_objects = code.variable((kernel == 0) & (words == 0))
+        with code.forever() as done:
+            called = by_objects.get()
+            with code.when(called):
+                self.take_lock()
+                self.prepare(entry, operands, stream, geometry)
+            self.look_again()
+            status = code.variable(0)
+            with code.either(called) as (runner, direct):
+                with runner:
+                    status.set(self.call_runner(entry))
+                    self.give_lock()
+                with direct, code.either(kernel != 0) as (launched, by_words):
+                    with launched:
+                        status.set(launch.execute(function.get(), count, grain))
+                    with by_words:
+                        status.set(self.call_with_words(entry, words, operands, stream))
+            # More than 0: a target out of range. The slow path says which.
+            self.guard.expect(status.get() <= 0)
+            with code.when(called | (status.get() == 0)):
+                done()
+            by_objects.set(True)
+
+    def take_lock(self) -> None:
+        """The interpreter's, which whoever calls this has."""
+
+    def give_lock(self) -> None:
+        """Back, where it was taken."""
+
+    def call_with_words(self, entry: Array, words: Value, operands: Array, stream: Array) -> Value:
+        """What a runner says that takes words; less than 0 where it lacks something yet."""
+        code, count = self.code, entry.read(at.DERIVED)
+        numbers, source = code.frame("i64", at.MAX_DERIVED), self.view(entry.read(at.LEAD))
+        with code.loop(0, count) as index:
+            numbers.write(index, self.word(entry.at(at.SOURCE).read(index)))
+        return code.call(
+            words, "i64", entry.read(at.WORDS_BLOCK), operands, entry.read(at.ADDRESSES), source.read(at.SHAPE_AT),
+            self.axes(source), numbers, count, stream.read(0),
+        )  # fmt: skip
+
+    def prepare(self, entry: Array, operands: Array, stream: Array, geometry: Array) -> None:
+        """What a runner takes: `runner(addresses, stream)`, and more if it serves any size (`slots.SIZED`)."""
+        code, sized, many = self.code, entry.read(at.SIZED), entry.read(at.ADDRESSES)
+        self.push(self.pack(operands, many))
+        self.push(self.control.call(at.FROM_INT64, "i64", stream.read(0)))
+        with code.when(sized == at.BY_SHAPE):
+            source = self.view(entry.read(at.LEAD))
+            self.push(self.pack(code.slots(source.read(at.SHAPE_AT)), self.axes(source)))
+        with code.when((sized == at.BY_LAYOUT) | (sized == at.BY_CLASSES)):
+            axes, items = geometry.read(gathered.AXES), geometry.at(gathered.ITEMS)
+            self.push(self.pack(geometry.at(gathered.SIZES), axes))
+            # Every operand's strides along the axes, in elements, one after the other.
+            strides = code.frame("i64", gathered.MAX_OPERANDS * gathered.MAX_AXES)
+            with code.loop(0, many) as place, code.loop(0, axes) as axis:
+                stride = self.steps(geometry, place).read(axis) // items.read(place)
+                strides.write(place * axes + axis, stride)
+            self.push(self.pack(strides, many * axes))
+        with code.when((sized == at.BY_SHAPE) | (sized == at.BY_CLASSES)):
+            numbers = self.new_tuple(entry.read(at.DERIVED))
+            with code.loop(0, entry.read(at.DERIVED)) as index:
+                self.put(numbers, index, self.number_object(entry.at(at.SOURCE).read(index)))
+            self.push(numbers)
+
+    def push(self, item: Value) -> None:
+        """One more of the arguments that a runner is called with, which are owned."""
+        self.fail_without(item)
+        self.items.write(self.prepared.get(), item)
+        self.prepared.set(self.prepared.get() + 1)
+
+    def number_object(self, option: Value) -> Value:
+        """An option that a runner takes, owned."""
+        item = self.number(option)
+        self.control.call(at.INCREF, None, item)
+        return item
+
+    def call_runner(self, entry: Array) -> Value:
+        """Call a runner with what was prepared; its status, or what it raises is raised."""
+        control, runner = self.control, entry.read(at.RUNNER)
+        answer = control.call(at.VECTORCALL, "i64", runner, self.items, self.prepared.get(), 0)
+        self.drop_items()
+        self.fail_without(answer)
+        status = control.call(at.AS_INT64, "i64", answer)
+        self.drop(answer)
+        return (status == 0).choose(0, 1)
+
+
+class TensorFastPath(TorchArguments, FastPath):
+    """The same where arguments may be PyTorch's tensors."""

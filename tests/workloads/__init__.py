@@ -1,0 +1,36 @@
+"""What tests alone run each operator on: cases, and mistakes.
+
+Each operator has the module of its declaration's name here; `pairwise.py` and `likelihood.py` have what families of losses share,
+`logits.py` the cases of cross entropy from logits, `mistakes.py` the words of the tables. Each module has the same names:
+
+- `cases(rng, dtype)`: small arguments of the plain call that together reach every option;
+- `WHOLE`, of losses: the options with which the result has the shape of the arguments;
+- `sound()`: arguments of phase one by C name that break no rule;
+  `MISTAKES`: one way or more to break each row of the checks, in their order, but for the product's row.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from openaclnn.core.declare import Operator
+from openaclnn.core.dtypes import DType
+
+__all__ = ["cases_of", "data_of"]
+
+
+def data_of(operator: Operator) -> Any:
+    """The operator's module."""
+    return importlib.import_module(f"{__name__}.{operator.python_name}")
+
+
+def cases_of(
+    operator: Operator, rng: np.random.Generator, dtype: DType
+) -> Iterator[dict[str, Any]]:
+    """The operator's cases."""
+    found: Iterator[dict[str, Any]] = data_of(operator).cases(rng, dtype)
+    return found
