@@ -1,7 +1,8 @@
 """The losses over many devices, on torch.distributed: parts in the processes of a group, or DTensors.
 
 - `groups.py`: functions of plain tensors that take a process group. In `vocab_parallel_cross_entropy` each process has some classes of
-  every row; in the `batch_parallel_` functions each has rows, or elements, of its own. Negative log-likelihood, L1 and smooth L1 loss of local parts are here, too.
+  every row; in the `batch_parallel_` functions each has rows, or elements, of its own. Negative log-likelihood, L1 and smooth L1 loss
+  of local parts are here, too.
 - `dtensors.py`: functions of PyTorch's names and signatures on DTensors. They read the placements, redistribute what lies elsewhere than
   the input needs it, and call the same computation on local parts.
 - `cross_entropy.py`: cross entropy of local rows: statistics, gradient, the gradient's own derivatives.
