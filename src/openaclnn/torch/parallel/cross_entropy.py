@@ -1,8 +1,8 @@
 """Cross entropy where classes (vocabulary-parallel), rows, or both are sharded over processes.
 
 A row's log-sum-exp over all classes takes two all-reduces, one of the largest logits and one of sums; the gradient takes none. No process
-sees a whole row, and nothing of the logits' size is held but logits and gradient. Our kernels compute what they can; smoothing, whose sums run over classes of other
-processes too, and float64 take PyTorch's operations, in blocks of rows.
+sees a whole row, and nothing of the logits' size is held but logits and gradient. Our kernels compute what they can; smoothing, whose
+sums run over classes of other processes too, and float64 take PyTorch's operations, in blocks of rows.
 """
 
 from __future__ import annotations

@@ -181,7 +181,10 @@ class _Layout:
     def of(cls, input: Tensor, class_axis: int | None) -> _Layout:
         mesh = _mesh_of(input)
         placements: Sequence[Placement] = input.placements  # type: ignore[attr-defined]
-        axes = tuple(_sharded_axis(own, index, input.ndim) for index, own in enumerate(placements))
+        axes = tuple(
+            _sharded_axis(placement, index, input.ndim)
+            for index, placement in enumerate(placements)
+        )
         if class_axis is not None and axes.count(class_axis) > 1:
             raise NotImplementedError(
                 f"input has placements {placements}: classes may be divided by one dimension of the mesh only"
