@@ -25,11 +25,8 @@ from openaclnn.torch.counts import FUNCTIONS, Count, Served
 from openaclnn.torch.functional import INDICES, kept_ones, ones_for
 from openaclnn.torch.kernels import KERNELS, Kernel, disturbed
 from openaclnn.torch.native import Native, native_for
-from openaclnn.torch.of_classes import INDICES, kept_ones, ones_for
 from openaclnn.torch.private import forget_dispatch, keys_of, leave
 from openaclnn.torch.signatures import SCALAR, WEIGHT, Signature
-from openaclnn.torch.private import forget_dispatch, keys_of, leave
-from openaclnn.torch.signatures import WEIGHT, Signature
 
 __all__ = ["OVERRIDES", "Served", "disable", "enable", "served", "use"]
 
