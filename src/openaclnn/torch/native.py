@@ -208,7 +208,7 @@ def _fallbacks() -> Any:
         with warnings.catch_warnings(), contextlib.suppress(RuntimeError):
             warnings.simplefilter("ignore")
             passing = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
-            passing.impl("_test_optional_intlist", lambda *given: None, "CPU")
+            passing.impl("_test_optional_intlist", lambda *given: None, "CPU")  # type: ignore[no-untyped-call]
             del passing
     return _library
 
