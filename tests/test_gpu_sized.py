@@ -38,6 +38,7 @@ if MODE:
     from openaclnn.core.products import current_product
     from openaclnn.engines import gpu
     from openaclnn.engines.gpu.launching import runners
+    from workloads import logits
 
     names = pytest.mark.parametrize("operator", GRADIENTS, ids=lambda op: op.python_name)
     dtypes = pytest.mark.parametrize("dtype", INTERPRETED[1:], ids=str)
@@ -741,8 +742,8 @@ if MODE == "compile":
         small = {"elementwise": (6, 7), "rows": (5, 13), "pixels": (2, 5, 3, 7)}[work.PATTERN]
         if operator is CROSS_ENTROPY_GRAD:
             draw, out = np.random.default_rng(1), np.zeros(small, dtype.numpy)
-            for case in work.cases(draw, dtype, small):
-                yield planned(operator, work.grad_of(draw, case) | {"out": out})[0]
+            for case in logits.cases(draw, dtype, small):
+                yield planned(operator, logits.grad_of(draw, case) | {"out": out})[0]
         else:
             for variant in variants_of(operator):
                 yield planned(operator, made(operator, dtype, small, variant))[0]
