@@ -166,15 +166,15 @@ def _pair(
     third = others[0] if others else None
     own = dtype_of_numpy(output.dtype)
     unexpected = dtype is None and expected is not None and own is not expected
-    found = judge(output, golden, third, rules, expected if unexpected else dtype, kept)
+    comparison = judge(output, golden, third, rules, expected if unexpected else dtype, kept)
     if unexpected:
         note = f"the output is {own}, the manifest says {expected}: judged as {expected}"
-        found = replace(found, notes=(note,))
+        comparison = replace(comparison, notes=(note,))
     if picture is not None:
         from openaclnn.testing.judging.picture import draw_picture
 
-        draw_picture(picture, found, output, golden, rules)
-    return found
+        draw_picture(picture, comparison, output, golden, rules)
+    return comparison
 
 
 def _folders(
@@ -265,14 +265,16 @@ def _of_one_kind(
     return [Source(min(paths, key=rank)) for paths in held], None
 
 
-def _show(found: Comparison) -> None:
-    say(str(found))
-    if found.figures is None:
+def _show(comparison: Comparison) -> None:
+    say(str(comparison))
+    if comparison.figures is None:
         return
-    figures = [(_NAMES.get(name, name), f"{value:.6g}") for name, value in found.figures.items()]
-    figures += [("elements", f"{found.count:,}"), ("bad elements", f"{found.bad:,}")]
+    figures = [
+        (_NAMES.get(name, name), f"{value:.6g}") for name, value in comparison.figures.items()
+    ]
+    figures += [("elements", f"{comparison.count:,}"), ("bad elements", f"{comparison.bad:,}")]
     say(table(("figure", "value"), figures))
-    ulps = [(label, f"{count:,}") for label, count in found.ulp_histogram]
+    ulps = [(label, f"{count:,}") for label, count in comparison.ulp_histogram]
     say(table(("ULP", "elements"), ulps))
 
 

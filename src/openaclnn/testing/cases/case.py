@@ -264,31 +264,33 @@ def _between(low: float, high: float, **more: Any) -> Distribution:
     return Distribution(low, high, **more)
 
 
-def ttk_range(given: Any) -> Distribution | None:
+def ttk_range(written: Any) -> Distribution | None:
     """TTK's: (low, high) with values that must occur behind them; None where it is left to us."""
-    if is_unset(given):
+    if is_unset(written):
         return None
-    if not isinstance(given, (tuple, list)):
-        given = (given,)
-    low, high, *occur = (number_of(each) for each in (given if len(given) > 1 else [*given] * 2))
+    if not isinstance(written, (tuple, list)):
+        written = (written,)
+    low, high, *occur = (
+        number_of(each) for each in (written if len(written) > 1 else [*written] * 2)
+    )
     return _between(low, high, includes=tuple(occur))
 
 
-def atk_range(given: Any) -> Distribution | None:
+def atk_range(written: Any) -> Distribution | None:
     """ATK's: a value, an interval, values to choose from, a normal distribution; None where it is left to us."""
-    if is_unset(given):
+    if is_unset(written):
         return None
-    if isinstance(given, dict):
-        return _normal(given)
-    interval = _INTERVAL.fullmatch(given.strip()) if isinstance(given, str) else None
+    if isinstance(written, dict):
+        return _normal(written)
+    interval = _INTERVAL.fullmatch(written.strip()) if isinstance(written, str) else None
     if interval is not None:
         opens, low, high, closes = interval.groups()
         first, last = (_finite(number_of(end)) for end in (low, high))
         return Distribution(first, last, open=(opens == "(", closes == ")"))
-    values = [number_of(each) for each in (given if isinstance(given, list) else [given])]
+    values = [number_of(each) for each in (written if isinstance(written, list) else [written])]
     if len(values) == 1:
         return _between(values[0], values[0])
-    words = all(isinstance(each, str) for each in given)
+    words = all(isinstance(each, str) for each in written)
     if len(values) > 2 or (words and not values[0] <= values[1]):
         return Distribution(choices=tuple(values))
     if values[0] == values[1]:
@@ -301,20 +303,20 @@ def _finite(end: float) -> float:
     return math.copysign(sys.float_info.max, end) if math.isinf(end) else end
 
 
-def _normal(given: dict[str, Any]) -> Distribution:
-    if given.get("name") != "nd":
-        raise ValueError(f"unknown distribution {given.get('name')!r}")
-    means, deviations = (_ends(given.get(word)) for word in ("mean", "std"))
+def _normal(written: dict[str, Any]) -> Distribution:
+    if written.get("name") != "nd":
+        raise ValueError(f"unknown distribution {written.get('name')!r}")
+    means, deviations = (_ends(written.get(word)) for word in ("mean", "std"))
     if deviations[0] < 0:
         raise ValueError(f"a deviation is 0 or more, not {deviations[0]:g}")
     return Distribution(means=means, deviations=deviations)
 
 
-def _ends(given: Any) -> tuple[float, float]:
-    ends = given if isinstance(given, list) and len(given) == 2 else [given, given]
+def _ends(written: Any) -> tuple[float, float]:
+    ends = written if isinstance(written, list) and len(written) == 2 else [written, written]
     low, high = (number_of(end) for end in ends)
     if not -1e300 < low <= high < 1e300:
-        raise ValueError(f"an interval of numbers is expected, not {given!r}")
+        raise ValueError(f"an interval of numbers is expected, not {written!r}")
     return low, high
 
 

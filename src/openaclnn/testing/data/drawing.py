@@ -231,26 +231,26 @@ def draw(
     draws the floating tensors anew. `special` names kinds of `SPECIALS` to strew in; `options` are arguments that
     take the place of the drawn ones. The same arguments give the same bytes.
     """
-    found = operator_of(operator)
+    operator = operator_of(operator)
     unknown = [name for name in special if name not in SPECIALS]
     if unknown:
         raise ValueError(f"unknown special values {unknown[0]!r}; known: {', '.join(SPECIALS)}")
     kind = dtype_named(dtype) if isinstance(dtype, str) else dtype
-    variants = variants_of(found)
+    variants = variants_of(operator)
     name = variants[0] if variant is None else variant
     if name not in variants:
-        raise ValueError(f"{found.name} has no variant {name!r}; known: {', '.join(variants)}")
-    if len(shape) not in ranks_of(found):
-        expected = ", ".join(map(str, ranks_of(found)))
+        raise ValueError(f"{operator.name} has no variant {name!r}; known: {', '.join(variants)}")
+    if len(shape) not in ranks_of(operator):
+        expected = ", ".join(map(str, ranks_of(operator)))
         told = f"a shape of {expected} dimensions is expected, not {tuple(shape)}"
-        raise ValueError(f"{found.name}: {told}")
-    arguments = found.workloads.make(generator(seed, 0), kind, tuple(shape), name)
+        raise ValueError(f"{operator.name}: {told}")
+    arguments = operator.workloads.make(generator(seed, 0), kind, tuple(shape), name)
     if how is not None:
-        _redraw(found, arguments, how, seed)
+        _redraw(operator, arguments, how, seed)
     arguments |= options
-    _fill_unread(found, arguments, seed)
+    _fill_unread(operator, arguments, seed)
     if special:
-        _put_specials(found, arguments, special, generator(seed, 1))
+        _put_specials(operator, arguments, special, generator(seed, 1))
     return dict(arguments)
 
 

@@ -243,13 +243,13 @@ def level_cases(
     count: int | None = None,
 ) -> Iterator[LevelCase]:
     """The cases that the commercial standard asks for at a level, or `count` of them."""
-    found = operator_of(operator)
+    operator = operator_of(operator)
     if level not in AMOUNTS:
         raise ValueError(f"unknown level {level!r}; known: {', '.join(AMOUNTS)}")
-    recipe = Recipe(found.name, seed, AMOUNTS[level] if count is None else count, level=level)
+    recipe = Recipe(operator.name, seed, AMOUNTS[level] if count is None else count, level=level)
     for number, name in enumerate(recipe.names()):
         place = f"{level}, case {number}"
-        yield LevelCase(name, found.name, place, number, {}, identity=str(number), recipe=recipe)
+        yield LevelCase(name, operator.name, place, number, {}, identity=str(number), recipe=recipe)
 
 
 def call_of(operator: Operator, given: Mapping[str, Any], product: Product) -> Built:
