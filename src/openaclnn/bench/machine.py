@@ -6,6 +6,7 @@ import importlib.metadata
 import os
 import platform
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,11 @@ def set_threads(count: int | None, torch: Any) -> int:
         if torch is not None:
             torch.set_num_threads(count)
     return openaclnn.get_num_threads()
+
+
+def threaded(engines: Sequence[str]) -> Sequence[str]:
+    """Those to time by every number of threads; the others' times are the first one's."""
+    return [THREADED] if THREADED in engines else engines
 
 
 def describe_threads(torch: Any) -> str:

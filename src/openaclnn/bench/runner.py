@@ -6,13 +6,19 @@ import datetime
 import functools
 import gc
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from openaclnn.bench.calls import call_cases
 from openaclnn.bench.contenders import engine_states
-from openaclnn.bench.machine import describe_machine, describe_threads, set_threads, versions
+from openaclnn.bench.machine import (
+    describe_machine,
+    describe_threads,
+    set_threads,
+    threaded,
+    versions,
+)
 from openaclnn.bench.problems import first_variant, load_torch, measured, torch_objection
 from openaclnn.bench.processes import first_calls, peak_memory
 from openaclnn.bench.regimes import REGIMES, Regime
@@ -166,36 +172,38 @@ def run(settings: Settings, progress: Progress | None = None) -> dict[str, Any]:
     }
     bench = Bench(
         settings.device, engines, torch, Clock() if settings.device == "cpu" else CudaClock(torch),
-        settings.rounds, settings.budget_seconds, counts=settings.threads or (None,), quick=settings.quick,
-        named=bool(settings.engines),
+        settings.rounds, settings.budget_seconds, quick=settings.quick, named=bool(settings.engines),
     )  # fmt: skip
     follow = progress or (lambda items, label: iter(items))
     steady = Steady(follow, settings.again_seconds)
 
-    def rows(cases: Sequence[Case], label: str) -> list[Row]:
-        return [row for case in follow(cases, label) for row in case.run(bench)]
+    def rows(cases: Sequence[Case], label: str, run_one: Callable[[Case], list[Row]]) -> list[Row]:
+        return [row for case in follow(cases, label) for row in run_one(case)]
+
+    def once(case: Case) -> list[Row]:
+        return case.run(bench)
 
     def by_threads(case: Case) -> list[Row]:
-        return [
-            row
-            for count in bench.counts
-            for row in case.run(replace(bench, threads=set_threads(count, torch)))
-        ]
+        rows = []
+        for place, count in enumerate(settings.threads or (None,)):
+            used, threads = threaded(engines) if place else engines, set_threads(count, torch)
+            rows += case.run(replace(bench, engines=used, threads=threads))
+        return rows
 
     gc.freeze()  # what is imported: collections before each case would take a tenth of a second
-    results["rows"] = rows(chosen["speed"], "timing")
+    results["rows"] = rows(chosen["speed"], "timing", by_threads)
     copies = [row["gbps"] for row in results["rows"] if row["contender"] == COPY and row["gbps"]]
     results["copy_gbps"] = max(copies, default=None)
-    calls = steady.rows(chosen["calls"], lambda case: case.run(bench), "calls that change")
+    calls = steady.rows(chosen["calls"], once, "calls that change")
     large = [case for case in chosen["training"] if case.regime != MODULE]
-    steps = [row for case in follow(large, "training") for row in by_threads(case)]
+    steps = rows(large, "training", by_threads)
     small = [case for case in chosen["training"] if case.regime == MODULE]
     modules = steady.rows(small, by_threads, "modules")
     overrides = steady.rows(chosen["overrides"], by_threads, "operators replaced")
     steady.mark([*calls, *modules, *overrides])
     set_threads(most, torch)
     results |= {"calls": calls, "training": [*steps, *modules], "overrides": overrides}
-    results["first_calls"] = rows(chosen["first-call"], "first calls")
-    results["memory"] = rows(chosen["memory"], "memory")
+    results["first_calls"] = rows(chosen["first-call"], "first calls", once)
+    results["memory"] = rows(chosen["memory"], "memory", once)
     gc.unfreeze()
     return results

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 from openaclnn.bench.contenders import build_contenders, find_faults
-from openaclnn.bench.machine import THREADED, set_threads, team_of
+from openaclnn.bench.machine import team_of, threaded
 from openaclnn.bench.problems import Problem, build, measured
 from openaclnn.bench.regimes import Regime, shrink
 from openaclnn.bench.timing import (
@@ -77,50 +77,34 @@ def _run(
         "family": regime.family or regime.name, "reason": regime.reason, "layout": problem.layout,
         "near": list(regime.near), "bytes": problem.moved, "touched": problem.touched,
     }  # fmt: skip
-    # Threads are one engine's: the others' times are the first number's.
-    threaded = [THREADED] if THREADED in bench.engines else bench.engines
-    engines = threaded if regime.threaded and not bench.named else bench.engines
+    engines = bench.engines if bench.named or not regime.threaded else threaded(bench.engines)
 
     def contenders_of(given: Problem, compiled: bool = False) -> list[Contender]:
         return factory(given, engines, bench.torch, two_phase=regime.two_phase, compiled=compiled)
 
-    faults: dict[str, str] | None = None
-    rows = []
-    for count in bench.counts:
-        threads = set_threads(count, bench.torch)
-        # Anew for each number: compiled code has it in its loops.
-        contenders = contenders_of(problem, regime.compiled and not bench.quick)
-        neighbours = [] if near is None else contenders_of(near)
-        if faults is None:  # results do not depend on the number
-            set_threads(max((n for n in bench.counts if n), default=None), bench.torch)
-            faults = find_faults(problem, contenders, contenders_of, bench.torch)
-            if near is not None:
-                faults |= {
-                    name: f"{fault}, at the round size"
-                    for name, fault in find_faults(near, neighbours, contenders_of, bench.torch).items()
-                    if any(each.ours and each.name == name for each in neighbours)
-                }  # fmt: skip
-            set_threads(count, bench.torch)
-            engines = threaded
+    contenders = contenders_of(problem, regime.compiled and not bench.quick)
+    faults = find_faults(problem, contenders, contenders_of, bench.torch)
+    beside = []
+    if near is not None:
+        neighbours = contenders_of(near)
+        at_round = find_faults(near, neighbours, contenders_of, bench.torch)
+        wrong = {each.name for each in neighbours if each.ours} & at_round.keys()
+        faults |= {name: f"{at_round[name]}, at the round size" for name in wrong}
         # Ours into `out=` alone: two sizes of fresh results would take memory from each other.
-        into = {c.name for c in contenders if c.ours and c.writes_out and c.name not in faults}
         beside = [
             replace(each, name=each.name + ROUND)
             for each in neighbours
-            if each.name in into and not each.unavailable
+            if each.ours and each.writes_out and not each.unavailable and each.name not in faults
         ]
-        for _ in range(ATTEMPTS):
-            timed, timings = time_contenders(
-                about, contenders, faults, replace(bench, threads=threads), beside=beside
-            )
-            if not timed[0]["disturbed"]:
-                break
-        inexact = [name for name in timings if name in faults]
-        for row, contender in zip(timed, contenders, strict=True):
-            team = (
-                team_of(contender, bench.device, bench.torch) if contender.name in timings else ""
-            )
-            rows.append(row | _compared(row, problem, near, timings) | {"team": team, "inexact": inexact})  # fmt: skip
+    for _ in range(ATTEMPTS):
+        rows, timings = time_contenders(about, contenders, faults, bench, beside=beside)
+        if not rows[0]["disturbed"]:
+            break
+    inexact = [name for name in timings if name in faults]
+    for row, contender in zip(rows, contenders, strict=True):
+        timed = contender.name in timings
+        row["team"] = team_of(contender, bench.device, bench.torch) if timed else ""
+        row |= _compared(row, problem, near, timings) | {"inexact": inexact}
     return rows
 
 

@@ -266,7 +266,6 @@ class Bench:
     rounds: int
     budget_seconds: float = 0.5  # of one contender that is slow; it takes three turns at least
     threads: int = 1  # that ours may use now
-    counts: tuple[int | None, ...] = (None,)  # of threads; None leaves each side its own
     quick: bool = False
     named: bool = False  # the engines were asked for
 
