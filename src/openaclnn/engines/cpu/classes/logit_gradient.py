@@ -384,11 +384,7 @@ def emit_pixels(dtype: str, target: str) -> Emit:
         block, first, last = arguments
         parameters = Parameters(code, block, SLOTS)
         worker = _Pixels(code, parameters, dtype, target)
-        unit, positions = parameters["tile"], parameters["positions"]
-        with code.loop(first, last) as piece:
-            start = piece * unit
-            stop = (start + unit).least(positions)
-            totals.runs(code, parameters, start, stop, WALKED, worker.run)
+        totals.each_piece(code, parameters, first, last, WALKED, worker.run)
         code.settle()
 
     return emit

@@ -76,13 +76,10 @@ def emit_pixels(dtype: str, target: str, each: bool) -> Emit:
         block, first, last = arguments
         parameters = Parameters(code, block, SLOTS)
         worker = _Pixels(code, parameters, dtype, target, each)
-        unit, positions = parameters["tile"], parameters["positions"]
-        with code.loop(first, last) as piece:
-            start = piece * unit
-            stop = (start + unit).least(positions)
-            worker.begin()
-            totals.runs(code, parameters, start, stop, worker.groups.operands, worker.run)
-            worker.end(piece)
+        operands = worker.groups.operands
+        totals.each_piece(
+            code, parameters, first, last, operands, worker.run, worker.begin, worker.end
+        )
 
     return emit
 
@@ -104,7 +101,7 @@ class _Pixels:
         self.weight_sum = self._weights(code.integer(0), self.groups.targets.classes)
         self.before = code.variable(code.double(0.0))  # the sum of those of the chunks before
 
-    def begin(self) -> None:
+    def begin(self, start: Value, stop: Value) -> None:
         self._fill(*self.sums)
 
     def _fill(self, *arrays: Array, number: float = 0.0) -> None:

@@ -131,14 +131,10 @@ def emit_pieces(writer: type[Writer], dtype: str, target: str, single: bool) -> 
     def emit(code: Code, arguments: Sequence[Value]) -> None:
         block, first, last = arguments
         parameters = Parameters(code, block, SLOTS)
-        unit, positions = parameters["tile"], parameters["positions"]
         gradient = single_gradient(code, parameters, dtype, target) if single else None
         pieces = writer(code, parameters, dtype, target, gradient)
-        with code.loop(first, last) as piece:
-            start = piece * unit
-            stop = (start + unit).least(positions)
-            pieces.clear(start, stop)
-            runs(code, parameters, start, stop, ("target", "gradient", "out"), pieces.run)
+        operands = ("target", "gradient", "out")
+        totals.each_piece(code, parameters, first, last, operands, pieces.run, pieces.clear)
 
     return emit
 
